@@ -1,0 +1,101 @@
+//! The log that the rank supervisor (`src/edge/scripts/rank.py`) writes on each node, one frame a line:
+//! `TIME RANK KIND TEXT\n`.
+//!
+//! One append-only file per node holds the output of all its ranks. It can be followed with `tail`, read again from
+//! any byte, and it says by itself how each rank ended: neither the launcher's own piping nor its exit code (always
+//! 1 under Gloo) has to be trusted.
+
+/// What a frame says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// A line of the rank's standard output, without its newline.
+    Stdout(Vec<u8>),
+    /// A line of its standard error.
+    Stderr(Vec<u8>),
+    /// The program was started.
+    Started,
+    /// The program ended with this code; 128 + N for signal N.
+    Exited(i32),
+    /// The supervisor could not start the program; the reason.
+    Broken(String),
+}
+
+/// One frame.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Frame {
+    /// Seconds since the epoch by the node's clock.
+    pub time: f64,
+    /// The global rank.
+    pub rank: u32,
+    /// What happened.
+    pub kind: Kind,
+}
+
+/// Takes the log's bytes in pieces of any size and gives whole frames.
+#[derive(Debug, Default)]
+pub struct Parser {
+    rest: Vec<u8>,
+}
+
+impl Parser {
+    /// Adds bytes and returns the frames that they complete. A line that is no frame is dropped: the file is written
+    /// by our own supervisor, so that is a write cut short by a full disk or a killed node.
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<Frame> {
+        self.rest.extend_from_slice(bytes);
+        let mut frames = Vec::new();
+        let mut start = 0;
+        while let Some(end) = self.rest[start..].iter().position(|b| *b == b'\n') {
+            frames.extend(parse(&self.rest[start..start + end]));
+            start += end + 1;
+        }
+        self.rest.drain(..start);
+        frames
+    }
+}
+
+fn parse(line: &[u8]) -> Option<Frame> {
+    let mut parts = line.splitn(4, |b| *b == b' ');
+    let time = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
+    let rank = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
+    let kind = parts.next()?;
+    let text = parts.next().unwrap_or_default();
+    let kind = match kind {
+        b"o" => Kind::Stdout(text.to_vec()),
+        b"e" => Kind::Stderr(text.to_vec()),
+        b"s" => Kind::Started,
+        b"x" => Kind::Exited(std::str::from_utf8(text).ok()?.parse().ok()?),
+        b"b" => Kind::Broken(String::from_utf8_lossy(text).into_owned()),
+        _ => return None,
+    };
+    Some(Frame { time, rank, kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn frames_survive_any_cut() {
+        let log =
+            b"1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.1 0 b no such file\ngarbage\n3 0 o open";
+        let whole = Parser::default().push(log);
+        assert_eq!(whole.len(), 5);
+        assert_eq!(whole[1].kind, Kind::Stdout(b" two  spaces ".to_vec()));
+        assert_eq!(whole[2].kind, Kind::Stderr(vec![0xff, 0xfe]));
+        assert_eq!(whole[3], Frame { time: 2.0, rank: 1, kind: Kind::Exited(7) });
+        for cut in 0..log.len() {
+            let mut parser = Parser::default();
+            let mut frames = parser.push(&log[..cut]);
+            frames.extend(parser.push(&log[cut..]));
+            assert_eq!(frames, whole, "cut at {cut}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            Parser::default().push(&bytes);
+        }
+    }
+}

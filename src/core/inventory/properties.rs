@@ -1,0 +1,169 @@
+//! Whatever the text, reading it does not panic, and what is refused is refused at places that exist.
+
+use super::{CLUSTER_FIELDS, Faults, Inventory, NODE_FIELDS};
+use proptest::prelude::*;
+use std::path::Path;
+
+const EXAMPLE: &str = include_str!("../../../inventory.example.toml");
+
+fn parse(text: &str) -> Result<Inventory, Faults> {
+    Inventory::parse(text, Path::new("inventory.toml"))
+}
+
+/// The example with the fields in force that it only shows.
+fn example_in_full() -> String {
+    let in_force = |line: &'static str| line.strip_prefix("# ").filter(|rest| rest.contains(" = ")).unwrap_or(line);
+    EXAMPLE.lines().map(in_force).collect::<Vec<_>>().join("\n")
+}
+
+/// Nothing panics, and what is refused is refused with places that exist.
+fn judge(text: &str) -> Result<(), TestCaseError> {
+    let Err(faults) = parse(text) else { return Ok(()) };
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let lines: Vec<&str> = text.split('\n').collect();
+    prop_assert!(!faults.faults.is_empty());
+    for fault in &faults.faults {
+        prop_assert!((1..=lines.len()).contains(&fault.line), "{fault:?}");
+        let length = lines[fault.line - 1].chars().count();
+        prop_assert!((1..=length + 1).contains(&fault.column), "{fault:?}");
+        prop_assert!(!fault.message.chars().any(char::is_control), "{fault:?}");
+        if let Some(excerpt) = &fault.excerpt {
+            prop_assert!(!excerpt.text.chars().any(char::is_control), "{fault:?}");
+            let marked = excerpt.offset + excerpt.width;
+            prop_assert!(excerpt.width >= 1 && marked <= excerpt.text.chars().count() + 1, "{fault:?}");
+        }
+    }
+    let shown = faults.to_string();
+    prop_assert!(shown.starts_with("inventory.toml: ") && !shown.ends_with('\n'));
+    Ok(())
+}
+
+/// Text that is closer to an inventory than noise is.
+fn pieces() -> impl Strategy<Value = String> {
+    let words = [
+        "[cluster]",
+        "[[node]]",
+        "[defaults]",
+        "[node]",
+        "[[cluster]]",
+        "[",
+        "]",
+        "{",
+        "}",
+        "=",
+        ".",
+        ",",
+        "\n",
+        "\r\n",
+        "\r",
+        " ",
+        "\"",
+        "'",
+        "'''",
+        "\"\"\"",
+        "#",
+        "\\",
+        "\\u0000",
+        "\0",
+        "\u{feff}",
+        "ü",
+        "🎉",
+        "host",
+        "name",
+        "port",
+        "gpus",
+        "shm_size",
+        "master",
+        "node",
+        "cluster",
+        "true",
+        "false",
+        "0",
+        "-1",
+        "0x",
+        "1_0",
+        "1e9",
+        "nan",
+        "inf",
+        "99999999999999999999999",
+        "2024-01-01",
+        "'a'",
+        "\"auto\"",
+        "host = 'a'\n",
+        "name = 'x'\n",
+        "[[[[",
+        "{a=",
+    ];
+    prop::collection::vec(prop::sample::select(words.to_vec()), 0..40).prop_map(|words| words.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_text_is_judged(text in any::<String>()) {
+        judge(&text)?;
+    }
+
+    #[test]
+    fn any_pieces_are_judged(text in pieces()) {
+        judge(&text)?;
+    }
+
+    #[test]
+    fn any_value_of_any_field_is_judged(
+        field in prop::sample::select([CLUSTER_FIELDS, NODE_FIELDS].concat()),
+        text in any::<String>(),
+        number in any::<i64>(),
+    ) {
+        let text = toml::Value::String(text).to_string();
+        for value in [text, number.to_string()] {
+            judge(&format!("[cluster]\n{field} = {value}\n[[node]]\n{field} = {value}\n"))?;
+        }
+    }
+
+    #[test]
+    fn any_mutation_of_the_example_is_judged(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0..4u8, pieces(), any::<char>()), 1..6),
+        full in any::<bool>(),
+    ) {
+        let mut text: Vec<char> = if full { example_in_full() } else { EXAMPLE.to_owned() }.chars().collect();
+        for (index, kind, piece, c) in edits {
+            let at = index.index(text.len());
+            match kind {
+                0 => text[at] = c,
+                1 => { text.remove(at); }
+                2 => { text.splice(at..at, piece.chars()); }
+                _ => text.truncate(at.max(1)),
+            }
+        }
+        judge(&text.into_iter().collect::<String>())?;
+    }
+
+    #[test]
+    fn any_bytes_in_a_file_are_judged(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), &bytes).expect("written");
+        if let Err(faults) = Inventory::load(file.path()) {
+            prop_assert!(faults.faults.iter().all(|fault| fault.line >= 1 && fault.column >= 1));
+        }
+    }
+}
+
+#[test]
+fn depth_and_size_are_no_trouble() {
+    for text in [
+        format!("a = {}", "[".repeat(100_000)),
+        format!("a = {}{}", "[".repeat(100_000), "]".repeat(100_000)),
+        format!("a = {}", "{a=".repeat(100_000)),
+        format!("{} = 1", vec!["a"; 10_000].join(".")),
+        format!("[{}]", vec!["a"; 10_000].join(".")),
+        format!("{} = 1", "a".repeat(1_000_000)),
+        "[[node]]\nhost = 'a'\nslots = 0\n".repeat(5_000),
+        "x\n".repeat(50_000),
+    ] {
+        judge(&text).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let nodes: String = (0..5_000).map(|n| format!("[[node]]\nhost = 'node{n}'\n")).collect();
+    assert_eq!(parse(&format!("cluster.name = 'lab'\n{nodes}")).expect("valid").nodes.len(), 5_000);
+}

@@ -1,0 +1,19 @@
+//! The pure core: what a cluster should be, what was seen of it, and what follows.
+//!
+//! Nothing in here knows ssh, Docker, tokio or a terminal; everything is plain values in and plain values out, so
+//! that tables and properties can test it.
+
+pub mod facts;
+pub mod frames;
+pub mod hostset;
+pub mod inventory;
+pub mod job;
+pub mod launch;
+pub mod network;
+pub mod plan;
+pub mod project;
+pub mod quote;
+pub mod slots;
+pub mod spec;
+pub mod trust;
+pub mod verify;

@@ -1,0 +1,603 @@
+//! The inventory file: what it takes, what it refuses and in which words, and that nothing makes it panic.
+
+use hvdctl::core::inventory::{
+    CLUSTER_FIELDS, Cluster, Controller, DEFAULTS_FIELDS, Faults, Gpus, Inventory, KeyType, NODE_FIELDS, Node, TABLES,
+};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const EXAMPLE: &str = include_str!("../inventory.example.toml");
+
+fn parse(text: &str) -> Result<Inventory, Faults> {
+    Inventory::parse(text, Path::new("inventory.toml"))
+}
+
+/// `line:column: message` of each fault.
+fn faults(text: &str) -> Vec<String> {
+    match parse(text) {
+        Ok(inventory) => panic!("expected faults in\n{text}\nfound {inventory:#?}"),
+        Err(faults) => faults.faults.iter().map(|f| format!("{}:{}: {}", f.line, f.column, f.message)).collect(),
+    }
+}
+
+/// A valid inventory with this line in `[cluster]`, as its line 3.
+fn in_cluster(line: &str) -> String {
+    format!("[cluster]\nname = \"lab\"\n{line}\n[[node]]\nhost = \"a\"\n")
+}
+
+/// A valid inventory with this line in its only `[[node]]`, as its line 5.
+fn in_node(line: &str) -> String {
+    format!("[cluster]\nname = \"lab\"\n[[node]]\nhost = \"a\"\n{line}\n")
+}
+
+/// A valid inventory with these nodes, from line 3 on.
+fn with_nodes(nodes: &str) -> String {
+    format!("[cluster]\nname = \"lab\"\n{nodes}")
+}
+
+#[test]
+fn the_smallest_has_the_documented_defaults() {
+    let inventory = parse(&in_node("")).expect("valid");
+    let cluster = Cluster {
+        name: "lab".into(),
+        image: "horovod/horovod:latest".into(),
+        port: 12345,
+        worker: "hworker".into(),
+        master: "hmaster".into(),
+        ssh_dir: "/opt/horovod/ssh".into(),
+        projects_dir: "/opt/horovod/projects".into(),
+        jobs_dir: "/opt/horovod/jobs".into(),
+        key_type: KeyType::Rsa,
+        controller: Controller::Gloo,
+        shm_size: 8 * 1024 * 1024 * 1024,
+        ssh_config: None,
+        connect_timeout: Duration::from_secs(10),
+        command_timeout: Duration::from_secs(60),
+        start_timeout: Duration::from_secs(30),
+        stop_grace: Duration::from_secs(10),
+    };
+    let node = Node {
+        name: "a".into(),
+        host: "a".into(),
+        user: None,
+        ssh_port: None,
+        identity: None,
+        gpus: Gpus::Auto,
+        slots: None,
+        address: None,
+        interface: None,
+        master: true,
+    };
+    assert_eq!(inventory, Inventory { cluster, nodes: vec![node] });
+}
+
+#[test]
+fn every_field_is_read() {
+    let text = r#"
+[cluster]
+name = "Lab_1.a-b"
+image = "registry.example.com:5000/team/horovod:0.28@sha256:0123456789abcdef0123456789abcdef"
+port = 0x1234
+worker = "w1"
+master = "m1"
+ssh_dir = "/srv/h/ssh"
+projects_dir = "/srv/h/projects"
+jobs_dir = "/srv/h/jobs of ours"
+key_type = "ed25519"
+controller = "mpi"
+shm_size = "512m"
+ssh_config = "ssh_config"
+connect_timeout_s = 600
+command_timeout_s = 1
+start_timeout_s = 1_000
+stop_grace_s = 0
+[defaults]
+user = "workshop"
+ssh_port = 2222
+identity = "keys/id"
+gpus = 4
+slots = 2
+interface = "eth0"
+[[node]]
+host = "fe80::1%eth0"
+name = "größe"
+[[node]]
+host = "10.0.0.2"
+user = 'DOMAIN\user'
+ssh_port = 22
+identity = "/keys/id"
+gpus = "auto"
+slots = 1024
+address = "fd00::2"
+interface = "ib0.8001"
+master = true
+"#;
+    let inventory = Inventory::parse(text, Path::new("/etc/hvdctl/inventory.toml")).expect("valid");
+    let cluster = Cluster {
+        name: "Lab_1.a-b".into(),
+        image: "registry.example.com:5000/team/horovod:0.28@sha256:0123456789abcdef0123456789abcdef".into(),
+        port: 0x1234,
+        worker: "w1".into(),
+        master: "m1".into(),
+        ssh_dir: "/srv/h/ssh".into(),
+        projects_dir: "/srv/h/projects".into(),
+        jobs_dir: "/srv/h/jobs of ours".into(),
+        key_type: KeyType::Ed25519,
+        controller: Controller::Mpi,
+        shm_size: 512 * 1024 * 1024,
+        ssh_config: Some("/etc/hvdctl/ssh_config".into()),
+        connect_timeout: Duration::from_secs(600),
+        command_timeout: Duration::from_secs(1),
+        start_timeout: Duration::from_secs(1000),
+        stop_grace: Duration::ZERO,
+    };
+    let first = Node {
+        name: "größe".into(),
+        host: "fe80::1%eth0".into(),
+        user: Some("workshop".into()),
+        ssh_port: Some(2222),
+        identity: Some("/etc/hvdctl/keys/id".into()),
+        gpus: Gpus::Count(4),
+        slots: Some(2),
+        address: None,
+        interface: Some("eth0".into()),
+        master: false,
+    };
+    let second = Node {
+        name: "10.0.0.2".into(),
+        host: "10.0.0.2".into(),
+        user: Some(r"DOMAIN\user".into()),
+        ssh_port: Some(22),
+        identity: Some("/keys/id".into()),
+        gpus: Gpus::Auto,
+        slots: Some(1024),
+        address: Some("fd00::2".parse().expect("an address")),
+        interface: Some("ib0.8001".into()),
+        master: true,
+    };
+    assert_eq!(inventory.master(), &second);
+    assert_eq!(inventory, Inventory { cluster, nodes: vec![first, second] });
+}
+
+#[test]
+fn paths_start_from_home_or_the_inventorys_folder() {
+    let home = PathBuf::from(std::env::var_os("HOME").expect("a home"));
+    for (value, expected) in [
+        ("~/.ssh/id", home.join(".ssh/id")),
+        ("id", "lab/id".into()),
+        ("./keys/id", "lab/./keys/id".into()),
+        ("/keys/id", "/keys/id".into()),
+        ("my key", "lab/my key".into()),
+    ] {
+        let text = in_node(&format!("identity = {value:?}"));
+        let inventory = Inventory::parse(&text, Path::new("lab/inventory.toml")).expect("valid");
+        assert_eq!(inventory.nodes[0].identity, Some(expected), "{value}");
+    }
+    let inventory = parse(&in_cluster("ssh_config = \"c\"")).expect("valid");
+    assert_eq!(inventory.cluster.ssh_config, Some("c".into()), "no folder in the file's name");
+}
+
+#[test]
+fn the_master() {
+    for (nodes, master) in [
+        ("[[node]]\nhost = 'a'\n[[node]]\nhost = 'b'\n", "a"),
+        ("[[node]]\nhost = 'a'\n[[node]]\nhost = 'b'\nmaster = true\n", "b"),
+        ("[[node]]\nhost = 'a'\nmaster = true\n[[node]]\nhost = 'b'\nmaster = false\n", "a"),
+        ("[[node]]\nhost = 'a'\nmaster = false\n[[node]]\nhost = 'b'\n", "b"),
+    ] {
+        let inventory = parse(&with_nodes(nodes)).expect("valid");
+        assert_eq!(inventory.master().name, master, "{nodes}");
+        assert_eq!(inventory.nodes.iter().filter(|node| node.master).count(), 1, "{nodes}");
+    }
+}
+
+#[test]
+fn this_machine_alone() {
+    let inventory = Inventory::local("box", "horovod/horovod:0.28");
+    assert_eq!(inventory.cluster, Cluster { image: "horovod/horovod:0.28".into(), ..Cluster::default() });
+    assert_eq!(inventory.cluster.name, "local");
+    assert_eq!(inventory.nodes.len(), 1);
+    let master = inventory.master();
+    assert_eq!(
+        (&master.name[..], &master.host[..], master.gpus, master.master),
+        ("box", "localhost", Gpus::Auto, true)
+    );
+}
+
+#[test]
+fn other_ways_to_write_the_same() {
+    let expected = parse(&in_node("gpus = 1")).expect("valid");
+    for text in [
+        "\u{feff}[cluster]\nname = \"lab\"\n[[node]]\nhost = \"a\"\ngpus = 1",
+        "[cluster]\r\nname = \"lab\"\r\n[[node]]\r\nhost = \"a\"\r\ngpus = 1\r\n",
+        "cluster.name = 'lab'\nnode = [{ host = 'a', gpus = 0x1 }]",
+        "cluster = { \"na\\u006De\" = 'lab' }\n[[node]]\nhost = '''a'''\ngpus = +1",
+        "[[node]]\nhost = 'a'\n[defaults]\ngpus = 1\n[cluster]\nname = 'lab'",
+    ] {
+        assert_eq!(parse(text).as_ref(), Ok(&expected), "{text}");
+    }
+    for (size, bytes) in [
+        ("'8g'", 8 << 30),
+        ("'8G'", 8 << 30),
+        ("'8GiB'", 8 << 30),
+        ("'64k'", 64 << 10),
+        ("'1t'", 1 << 40),
+        ("'65536'", 65536),
+        ("65536", 65536),
+        ("0x10000", 65536),
+    ] {
+        let inventory = parse(&in_cluster(&format!("shm_size = {size}"))).expect("valid");
+        assert_eq!(inventory.cluster.shm_size, bytes, "{size}");
+    }
+}
+
+#[test]
+fn unknown_fields_and_tables() {
+    let cluster = CLUSTER_FIELDS.join(", ");
+    let node = NODE_FIELDS.join(", ");
+    let defaults = DEFAULTS_FIELDS.join(", ");
+    let tables = TABLES.join(", ");
+    for (text, expected) in [
+        (in_node("gpu = 1"), format!("5:1: node.gpu: unknown field; did you mean `gpus`? (fields: {node})")),
+        (in_node("port = 22"), format!("5:1: node.port: unknown field; did you mean `ssh_port`? (fields: {node})")),
+        (in_node("image = 'a'"), format!("5:1: node.image: unknown field; it belongs in [cluster] (fields: {node})")),
+        (in_node("colour = 1"), format!("5:1: node.colour: unknown field (fields: {node})")),
+        (in_node("a.b = 1"), format!("5:1: node.a: unknown field (fields: {node})")),
+        (in_node("'a b' = 1"), format!("5:1: node.\"a b\": unknown field (fields: {node})")),
+        (in_node("\"\\u001b\" = 1"), format!("5:1: node.\"\\u{{1b}}\": unknown field (fields: {node})")),
+        (
+            in_cluster("slots = 1"),
+            format!("3:1: cluster.slots: unknown field; it belongs in [defaults] or [[node]] (fields: {cluster})"),
+        ),
+        (
+            in_cluster("connect_timeout = 1"),
+            format!(
+                "3:1: cluster.connect_timeout: unknown field; did you mean `connect_timeout_s`? (fields: {cluster})"
+            ),
+        ),
+        (
+            in_node("[defaults]\nhost = 'a'"),
+            format!("6:1: defaults.host: unknown field; it belongs in [[node]] (fields: {defaults})"),
+        ),
+        (
+            format!("port = 1\n{}", in_node("")),
+            format!("1:1: port: unknown field; it belongs in [cluster] (tables: {tables})"),
+        ),
+        (
+            in_node("[default]\ngpus = 1"),
+            format!("5:2: default: unknown table; did you mean `defaults`? (tables: {tables})"),
+        ),
+        (in_node("[groups]\na = 1"), format!("5:2: groups: unknown table (tables: {tables})")),
+        // The table or field that was meant is not missing on top of it.
+        (
+            "[cluster]\nname = 'lab'\n[[nodes]]\nhost = 'a'".into(),
+            format!("3:3: nodes: unknown table; did you mean `node`? (tables: {tables})"),
+        ),
+        (
+            "[cluster]\nname = 'lab'\n[[node]]\nhosst = 'a'".into(),
+            format!("4:1: node.hosst: unknown field; did you mean `host`? (fields: {node})"),
+        ),
+    ] {
+        assert_eq!(faults(&text), [expected], "{text}");
+    }
+}
+
+#[test]
+fn what_is_missing() {
+    const CLUSTER: &str = "1:1: cluster: missing; expected a table [cluster] with at least a `name`";
+    const NODE: &str = "1:1: node: missing; expected at least one [[node]] with a `host`";
+    const NAME: &str = "cluster.name: missing; expected 1 to 63 letters, digits, `_`, `.` or `-`, \
+                        the first a letter or digit";
+    const HOST: &str = "node.host: missing; expected what ssh is given: an alias, a name or an address";
+    for (text, expected) in [
+        ("", vec![CLUSTER.to_owned(), NODE.to_owned()]),
+        ("\u{feff}", vec![CLUSTER.to_owned(), NODE.to_owned()]),
+        ("[[node]]\nhost = 'a'\n", vec![CLUSTER.to_owned()]),
+        ("[cluster]\nname = 'lab'\n", vec![NODE.to_owned()]),
+        ("# all\n[cluster]\n[[node]]\nhost = 'a'\n[[node]]\n", vec![format!("2:1: {NAME}"), format!("5:1: {HOST}")]),
+        ("cluster.port = 1\nnode = [{}]\n", vec![format!("1:1: {NAME}"), format!("2:9: {HOST}")]),
+    ] {
+        assert_eq!(faults(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn tables_that_are_something_else() {
+    const NODE: &str = "node: expected at least one [[node]], found";
+    for (text, expected) in [
+        ("cluster = 5\n[[node]]\nhost = 'a'", "1:11: cluster: expected one table [cluster], found the integer 5"),
+        ("[[node]]\nhost = 'a'\n[[cluster]]\nname = 'x'", "3:1: cluster: expected one table [cluster], found an array"),
+        (
+            "defaults = []\n[cluster]\nname = 'x'\n[[node]]\nhost = 'a'",
+            "1:12: defaults: expected one table [defaults], found an array",
+        ),
+        ("node = []\n[cluster]\nname = 'x'", &format!("1:8: {NODE} an empty array")),
+        ("node = 'a'\n[cluster]\nname = 'x'", &format!("1:8: {NODE} the string \"a\"")),
+        (
+            "node = [{ host = 'a' }, 'b']\n[cluster]\nname = 'x'",
+            "1:25: node: expected one table [[node]] for each machine, found the string \"b\"",
+        ),
+        (
+            "[cluster]\nname = 'x'\n[node]\nhost = 'a'",
+            "3:1: node: expected [[node]] with two brackets, once for each machine, found a single table",
+        ),
+    ] {
+        assert_eq!(faults(text), [expected], "{text}");
+    }
+    // Its fields are judged all the same.
+    assert_eq!(faults("[cluster]\nname = 'x'\n[node]\nhost = 'a'\nslots = 0").len(), 2);
+}
+
+#[test]
+fn what_does_not_fit_together() {
+    for (text, expected) in [
+        (
+            in_cluster("worker = 'hmaster'"),
+            "3:10: cluster.worker: expected different names for `worker` and `master`, found \"hmaster\" for both",
+        ),
+        (
+            in_cluster("worker = 'same'\nmaster = 'same'"),
+            "4:10: cluster.master: expected different names for `worker` and `master`, found \"same\" for both",
+        ),
+        (
+            in_cluster("ssh_dir = '/opt/horovod/jobs'"),
+            "3:11: cluster.ssh_dir: expected a folder apart from `jobs_dir` (\"/opt/horovod/jobs\"), \
+             found \"/opt/horovod/jobs\"",
+        ),
+        (
+            in_cluster("jobs_dir = '/opt/horovod/projects/jobs'"),
+            "3:12: cluster.jobs_dir: expected a folder apart from `projects_dir` (\"/opt/horovod/projects\"), \
+             found \"/opt/horovod/projects/jobs\"",
+        ),
+        (
+            with_nodes("[[node]]\nhost = 'a'\n[[node]]\nhost = 'b'\n[[node]]\nhost = 'a'\n"),
+            "8:8: node.host: duplicate node \"a\"; line 4 has the same host, port and user",
+        ),
+        (
+            with_nodes("[[node]]\nhost = 'a'\n[[node]]\nhost = 'A'\nname = 'b'\n"),
+            "6:8: node.host: duplicate node \"A\"; line 4 has the same host, port and user",
+        ),
+        (
+            with_nodes("[[node]]\nhost = '::1'\n[[node]]\nhost = '0:0::1'\nname = 'b'\n"),
+            "6:8: node.host: duplicate node \"0:0::1\"; line 4 has the same host, port and user",
+        ),
+        (
+            with_nodes(
+                "[defaults]\nssh_port = 2\n[[node]]\nhost = 'a'\n[[node]]\nhost = 'a'\nname = 'b'\nssh_port = 2",
+            ),
+            "8:8: node.host: duplicate node \"a\"; line 6 has the same host, port and user",
+        ),
+        (
+            with_nodes("[[node]]\nhost = 'a'\nssh_port = 1\n[[node]]\nhost = 'a'\nssh_port = 2\n"),
+            "7:8: node.host: duplicate node \"a\"; line 4 has the same name; give each of them a `name`",
+        ),
+        (
+            with_nodes("[[node]]\nhost = 'a'\nname = 'x'\n[[node]]\nhost = 'b'\nname = 'x'\n"),
+            "8:8: node.name: duplicate node \"x\"; line 5 has the same name",
+        ),
+        (
+            with_nodes("[[node]]\nhost = 'x'\n[[node]]\nhost = 'b'\nname = 'x'\n"),
+            "7:8: node.name: duplicate node \"x\"; line 4 has the same name",
+        ),
+        (
+            with_nodes("[[node]]\nhost = 'a'\naddress = '10.0.0.1'\n[[node]]\nhost = 'b'\naddress = '10.0.0.1'\n"),
+            "8:11: node.address: expected an address of its own, found that of line 5",
+        ),
+        (
+            with_nodes("[[node]]\nhost = 'a'\nmaster = true\n[[node]]\nhost = 'b'\nmaster = true\n"),
+            "8:10: node.master: expected one master, found a second one; the first is on line 5",
+        ),
+        (
+            with_nodes("[[node]]\nhost = 'a'\nmaster = false\n"),
+            "5:10: node.master: expected one node that may be the master, found false on every node",
+        ),
+    ] {
+        assert_eq!(faults(&text), [expected], "{text}");
+    }
+    let same_host = "[[node]]\nhost = 'a'\nname = 'x'\n[[node]]\nhost = 'a'\nname = 'y'\nuser = 'other'\n";
+    assert!(parse(&with_nodes(same_host)).is_ok(), "another user may be another machine behind an alias");
+}
+
+#[test]
+fn text_that_is_no_toml() {
+    for (text, expected) in [
+        (
+            "[cluster]\nname = lab\n",
+            vec!["2:8: not TOML: string values must be quoted, expected literal string, found `lab`"],
+        ),
+        (
+            "[cluster]\nname =\n",
+            vec!["2:7: not TOML: string values must be quoted, expected literal string, found the end of the line"],
+        ),
+        ("[cluster", vec!["1:9: not TOML: unclosed table, expected `]`, found the end of the file"]),
+        (
+            "# größe\r\na = 'ü\r\n",
+            vec!["2:7: not TOML: invalid literal string, expected `'`, found the end of the line"],
+        ),
+        (
+            "cluster:\n  name: lab\n",
+            vec![
+                "1:9: not TOML: key with no value, expected `=`, found the end of the line",
+                "2:9: not TOML: key with no value, expected `=`, found `l`",
+            ],
+        ),
+        // One line, one fault; and nothing is said about fields that may have been lost.
+        (
+            "x = 1 y = 2\nz",
+            vec![
+                "1:9: not TOML: unexpected key or value, expected newline, `#`, found `=`",
+                "2:2: not TOML: key with no value, expected `=`, found the end of the file",
+            ],
+        ),
+    ] {
+        assert_eq!(faults(text), expected, "{text}");
+    }
+    // A duplicate key is all that is wrong with the text as TOML, so the rest is judged too.
+    assert_eq!(
+        faults(&in_cluster("port = 1\nport = 2\nworker = 5")),
+        [
+            "4:1: duplicate key `port`; it is already defined above",
+            "5:10: cluster.worker: expected a container's name: 2 to 63 letters, digits, `_`, `.` or `-`, \
+         the first a letter or digit, found the integer 5",
+        ]
+    );
+}
+
+#[test]
+fn all_faults_at_once_as_they_are_shown() {
+    let text = "\u{feff}[cluster]\r\nname = \"lab\"\r\n\r\n\tport = 70000  # high\r\n[[node]]\r\n\
+                host = \"größe\"\r\n[[node]]\r\nhost = \"a\"\r\ngpu = 1\r\nslots = '''\r\n1'''\r\n";
+    let faults = parse(text).expect_err("faults");
+    assert_eq!(
+        faults.to_string(),
+        "\
+inventory.toml: 4 faults
+  inventory.toml:4:9: cluster.port: expected a port from 1 to 65535, found 70000
+    4 |  port = 70000  # high
+      |         ^^^^^
+  inventory.toml:6:8: node.host: expected what ssh is given: an alias, a name or an address, found \"größe\"
+    6 | host = \"größe\"
+      |        ^^^^^^^
+  inventory.toml:9:1: node.gpu: unknown field; did you mean `gpus`? \
+(fields: host, name, user, ssh_port, identity, gpus, slots, address, interface, master)
+    9 | gpu = 1
+      | ^^^
+  inventory.toml:10:9: node.slots: expected a number of slots from 1 to 1024, found the string \"1\"
+    10 | slots = '''
+       |         ^^^"
+    );
+    let one = parse("[cluster]\nname = 'lab'").expect_err("a fault").to_string();
+    assert_eq!(
+        one,
+        "inventory.toml: 1 fault\n  inventory.toml:1:1: node: missing; expected at least one [[node]] with a `host`"
+    );
+}
+
+#[test]
+fn excerpts_are_short_and_safe() {
+    let long = format!("# {}\nport = '\u{202e}' # {}", "x".repeat(500), "y".repeat(500));
+    let faults = parse(&in_cluster(&long)).expect_err("a fault");
+    let excerpt = faults.faults[0].excerpt.clone().expect("an excerpt");
+    assert!(excerpt.text.starts_with("port = '\u{fffd}' # yyy") && excerpt.text.ends_with("y…"), "{excerpt:?}");
+    assert_eq!((excerpt.text.chars().count(), excerpt.offset, excerpt.width), (121, 7, 3));
+    assert!(faults.faults[0].message.ends_with(r#"found the string "\u{202e}""#), "{faults}");
+
+    let inline = format!("node = [{}{{ host = 5 }}, {}]", "{ host = 'a' }, ".repeat(20), "{ host = 'b' }, ".repeat(20));
+    let faults = parse(&format!("{inline}\n[cluster]\nname = 'lab'")).expect_err("faults");
+    let fault = faults.faults.iter().find(|fault| fault.message.contains("integer 5")).expect("that fault");
+    let excerpt = fault.excerpt.clone().expect("an excerpt");
+    assert!(excerpt.text.starts_with('…') && excerpt.text.ends_with('…'), "{excerpt:?}");
+    assert_eq!(excerpt.text.chars().skip(excerpt.offset).take(excerpt.width).collect::<String>(), "5");
+    assert_eq!(excerpt.text.chars().count(), 122);
+}
+
+#[test]
+fn files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("inventory.toml");
+    let shown = |faults: Faults| faults.to_string().replace(&format!("{}/", folder.path().display()), "");
+
+    let missing = Inventory::load(&file).expect_err("no file");
+    assert_eq!((missing.faults[0].line, missing.faults[0].column), (0, 0));
+    assert_eq!(
+        shown(missing),
+        "inventory.toml: 1 fault\n  inventory.toml: cannot be read: No such file or directory (os error 2)"
+    );
+    let directory = Inventory::load(folder.path()).expect_err("a folder");
+    assert!(directory.to_string().ends_with(": cannot be read: Is a directory (os error 21)"), "{directory}");
+
+    std::fs::write(&file, b"[cluster]\nname = \"gr\xf6\xdfe\"\n").expect("written");
+    assert_eq!(
+        shown(Inventory::load(&file).expect_err("no UTF-8")),
+        "inventory.toml: 1 fault\n  inventory.toml:2:11: expected UTF-8 text, found the byte 0xf6"
+    );
+    std::fs::write(&file, vec![b'#'; (4 << 20) + 1]).expect("written");
+    assert_eq!(
+        shown(Inventory::load(&file).expect_err("too large")),
+        "inventory.toml: 1 fault\n  inventory.toml: expected an inventory, found a file of more than 4 MiB"
+    );
+    if Path::new("/dev/zero").exists() {
+        assert!(Inventory::load(Path::new("/dev/zero")).is_err(), "and it ends");
+    }
+    std::fs::write(&file, in_cluster("ssh_config = 'c'")).expect("written");
+    let inventory = Inventory::load(&file).expect("valid");
+    assert_eq!(inventory.cluster.ssh_config, Some(folder.path().join("c")));
+}
+
+#[test]
+fn as_json_it_looks_like_the_file() {
+    let inventory = parse(&in_node("gpus = 2\naddress = '10.0.0.1'")).expect("valid");
+    let json = serde_json::to_value(&inventory).expect("JSON");
+    let fields = |value: &serde_json::Value| {
+        let mut fields: Vec<String> = value.as_object().expect("an object").keys().cloned().collect();
+        fields.sort();
+        fields
+    };
+    let sorted = |fields: &[&str]| {
+        let mut fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+        fields.sort();
+        fields
+    };
+    assert_eq!(fields(&json["cluster"]), sorted(CLUSTER_FIELDS));
+    assert_eq!(fields(&json["nodes"][0]), sorted(NODE_FIELDS));
+    assert_eq!(json["cluster"]["connect_timeout_s"], 10);
+    assert_eq!(json["cluster"]["key_type"], "rsa");
+    assert_eq!(json["nodes"][0]["gpus"], 2);
+    assert_eq!(json["nodes"][0]["address"], "10.0.0.1");
+    let faults = serde_json::to_value(parse("").expect_err("faults")).expect("JSON");
+    assert_eq!(faults["faults"][0]["line"], 1);
+}
+
+/// Each listed field is one that the reader reads: it refuses a wrong type there, as a known field.
+#[test]
+fn the_lists_of_fields_are_the_readers() {
+    for (table, fields) in [("cluster", CLUSTER_FIELDS), ("defaults", DEFAULTS_FIELDS), ("node", NODE_FIELDS)] {
+        for field in fields {
+            let heading = if table == "node" { "[[node]]".to_owned() } else { format!("[{table}]") };
+            let found = faults(&format!("{heading}\n{field} = [[]]\n"));
+            let expected = format!("2:{}: {table}.{field}: expected ", field.len() + 4);
+            assert!(found.iter().any(|f| f.starts_with(&expected) && f.ends_with("found an array")), "{found:?}");
+        }
+    }
+    for field in DEFAULTS_FIELDS {
+        assert!(NODE_FIELDS.contains(field), "{field}");
+    }
+}
+
+/// The example with every field in force that it only shows.
+fn example_in_full() -> String {
+    let in_force = |line: &str| match line.strip_prefix("# ") {
+        Some(rest) if is_field(rest) => rest.to_owned(),
+        _ => line.to_owned(),
+    };
+    EXAMPLE.lines().map(in_force).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a line, maybe a comment's, sets a field.
+fn is_field(line: &str) -> bool {
+    let Some((field, value)) = line.split_once(" = ") else { return false };
+    field.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !value.is_empty()
+}
+
+#[test]
+fn the_example_is_valid_and_names_every_field_with_its_default() {
+    let example = parse(EXAMPLE).unwrap_or_else(|faults| panic!("{faults}"));
+    let smallest = parse("[cluster]\nname = 'lab'\n[[node]]\nhost = 'node1'\n[[node]]\nhost = 'node2'\n");
+    assert_eq!(Ok(&example), smallest.as_ref(), "every value in it is the default");
+
+    let full = example_in_full();
+    let inventory = parse(&full).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_ne!(inventory, example, "what is commented out is not the default");
+    let table: toml::Table = full.parse().expect("TOML");
+    let nodes = table["node"].as_array().expect("nodes");
+    let named = |name: &str, field: &str| match name {
+        "node" => nodes.iter().any(|node| node.get(field).is_some()),
+        _ => table[name].get(field).is_some(),
+    };
+    for (name, fields) in [("cluster", CLUSTER_FIELDS), ("defaults", DEFAULTS_FIELDS), ("node", NODE_FIELDS)] {
+        for field in fields {
+            assert!(named(name, field), "{name}.{field} is not in the example");
+        }
+    }
+    assert_eq!(table.len(), TABLES.len());
+}
