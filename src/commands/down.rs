@@ -1,0 +1,82 @@
+//! `hvdctl down`.
+
+use super::{Context, Outcome};
+use crate::cli::Down;
+use crate::core::plan::{self, Operation};
+use crate::edge::docker::Engine;
+use crate::edge::link::Script;
+use crate::error::Error;
+use crate::event::Event;
+use crate::ops::fleet::{connect, each, split};
+use serde_json::json;
+use std::io::IsTerminal;
+
+const PURGE: &str = include_str!("../edge/scripts/purge.sh");
+
+/// `down`.
+pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
+    let Context { target, events, ask, .. } = context;
+    let cluster = target.cluster();
+    if options.purge && ask && std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
+        let what =
+            format!("remove the keys, shipped projects and records of runs of {} from every node?", cluster.name);
+        if !confirmed(&what).await {
+            return Err(Error::usage("nothing was removed", "answer y, or say -y"));
+        }
+    }
+    let (members, offline) = split(&events, connect(&target, &events).await?);
+    if !offline.is_empty() && (!options.skip_offline || members.is_empty()) {
+        return Err(Error::Unreachable(offline));
+    }
+    for error in &offline {
+        events.send(Event::Warning(error.to_string()));
+    }
+    let results = each(members, async |member| {
+        let node = member.node.name.clone();
+        events.busy(&node, "looking");
+        let engine = Engine::connect(&member.link).await?;
+        let operations = plan::down(&cluster.name, &engine.containers().await?);
+        let mut removed = Vec::new();
+        for operation in operations {
+            if let Operation::Remove { name, id, .. } = operation {
+                events.busy(&node, format!("removing {name}"));
+                engine.remove(&id).await?;
+                removed.push(name);
+            }
+        }
+        if options.purge {
+            events.busy(&node, "removing keys, projects and records");
+            let script = Script::new(PURGE)
+                .with("ssh_dir", &cluster.ssh_dir)
+                .with("projects_dir", &cluster.projects_dir)
+                .with("jobs_dir", &cluster.jobs_dir)
+                .with("tag", &format!("hvdctl:{}", cluster.name));
+            member.link.script(&script, "remove keys, projects and records").await?;
+        }
+        events.done(&node, "down");
+        Ok((node, removed))
+    })
+    .await;
+    let (done, failed) = split(&events, results);
+    let mut text = String::new();
+    let mut nodes = Vec::new();
+    for (node, removed) in &done {
+        let mut what =
+            if removed.is_empty() { "nothing was up".to_owned() } else { format!("removed {}", removed.join(", ")) };
+        if options.purge {
+            what.push_str("; keys, projects and records removed");
+        }
+        text.push_str(&format!("{node}: {what}\n"));
+        nodes.push(json!({ "node": node, "ok": true, "changed": !removed.is_empty(), "removed": removed, "purged": options.purge }));
+    }
+    Ok(Outcome::of_nodes(text, nodes, failed))
+}
+
+async fn confirmed(question: &str) -> bool {
+    crate::render::err(&format!("{question} [y/N]"));
+    let answer = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).map(|_| line)
+    });
+    matches!(answer.await, Ok(Ok(line)) if matches!(line.trim(), "y" | "Y" | "yes"))
+}

@@ -1,0 +1,135 @@
+//! One file per command. Each returns its result as a value; `main` shows it.
+
+mod down;
+mod keys;
+mod status;
+mod train;
+mod up;
+mod verify;
+
+use crate::cli::{Command, Global, Keys};
+use crate::core::inventory::Inventory;
+use crate::edge::{docker, link};
+use crate::error::{Error, NodeError, exit};
+use crate::event::Events;
+use crate::ops::fleet::Target;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// The image of the tutorial.
+pub const DEFAULT_IMAGE: &str = "horovod/horovod:latest";
+/// What `scripts/image/build` makes.
+pub const BUILT_IMAGE: &str = "hvdctl-lab/horovod:latest";
+
+/// What a command needs beside its own options.
+pub struct Context {
+    /// The nodes it is about.
+    pub target: Target,
+    /// Where events go.
+    pub events: Events,
+    /// Set to the number of a signal once one has come.
+    pub cancel: watch::Receiver<Option<u8>>,
+    /// How much to say.
+    pub verbose: u8,
+    /// Whether to ask before something is lost.
+    pub ask: bool,
+}
+
+/// What a command has to say at its end.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The exit code.
+    pub code: u8,
+    /// For people, on standard output.
+    pub text: String,
+    /// For scripts.
+    pub document: Value,
+    /// Failures of single nodes, for standard error.
+    pub failed: Vec<NodeError>,
+}
+
+impl Outcome {
+    /// The outcome of something that was done on each node by itself.
+    pub fn of_nodes(text: String, nodes: Vec<Value>, failed: Vec<NodeError>) -> Outcome {
+        let code = match (nodes.len(), failed.len()) {
+            (_, 0) => exit::OK,
+            (0, _) => exit::FAILED,
+            _ => exit::PARTLY,
+        };
+        let mut entries = nodes;
+        entries.extend(failed.iter().map(|e| json!({ "node": e.node, "ok": false, "error": e })));
+        Outcome { code, text, document: json!({ "ok": failed.is_empty(), "nodes": entries }), failed }
+    }
+}
+
+/// Finds the nodes that a command is about.
+///
+/// # Errors
+/// A wrong inventory or selection, or none where one is needed.
+pub async fn target(global: &Global, command: &Command, events: &Events) -> Result<Target, Error> {
+    if let Some(file) = inventory_file(global) {
+        if global.image.is_some() && std::env::var_os("HVDCTL_IMAGE").is_none() {
+            return Err(Error::usage("--image is for this machine alone", "set cluster.image in the inventory"));
+        }
+        return Target::new(Inventory::load(&file)?, global.on.as_deref(), false);
+    }
+    if !command.works_locally() {
+        return Err(Error::usage(
+            "there is no inventory",
+            "write one (see inventory.example.toml) to ./inventory.toml, or name it with -i",
+        ));
+    }
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = Some(name.trim()).filter(|n| !n.is_empty() && !n.starts_with('(')).unwrap_or("localhost").to_owned();
+    let image = local_image(global, &name).await?;
+    events.note(format!("no inventory: this machine alone ({name}), image {image}"));
+    Target::new(Inventory::local(&name, &image), global.on.as_deref(), true)
+}
+
+/// `-i` or `$HVDCTL_INVENTORY`, else the places where one usually is.
+fn inventory_file(global: &Global) -> Option<PathBuf> {
+    if let Some(file) = &global.inventory {
+        return Some(file.clone());
+    }
+    let config = std::env::var_os("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .filter(|p| p.is_absolute())
+        .or_else(|| std::env::home_dir().map(|home| home.join(".config")))
+        .map(|dir| dir.join("hvdctl/inventory.toml"));
+    [Some(PathBuf::from("inventory.toml")), config].into_iter().flatten().find(|p| p.exists())
+}
+
+/// The image for this machine alone: the one that was named; else the tutorial's; else, where that is not here, the one
+/// that `scripts/image/build` made.
+async fn local_image(global: &Global, name: &str) -> Result<String, Error> {
+    if let Some(image) = &global.image {
+        return Ok(image.clone());
+    }
+    let inventory = Inventory::local(name, DEFAULT_IMAGE);
+    let link = link::Link::open(&inventory.cluster, &inventory.nodes[0], None).await?;
+    let engine = docker::Engine::connect(&Arc::clone(&link)).await?;
+    for image in [DEFAULT_IMAGE, BUILT_IMAGE] {
+        if engine.image_id(image).await?.is_some() {
+            return Ok(image.to_owned());
+        }
+    }
+    Ok(DEFAULT_IMAGE.to_owned())
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// Whatever made it end before its work was done.
+pub async fn run(command: Command, context: Context) -> Result<Outcome, Error> {
+    match command {
+        Command::Keys(Keys::Push) => keys::push(context).await,
+        Command::Up(options) => up::run(&options, context).await,
+        Command::Down(options) => down::run(&options, context).await,
+        Command::Status => status::run(context).await,
+        Command::Verify(options) => verify::run(&options, context).await,
+        Command::Train(options) => train::train(options, context).await,
+        Command::Run(options) => train::run(options, context).await,
+    }
+}

@@ -1,0 +1,155 @@
+//! `hvdctl status`.
+
+use super::{Context, Outcome};
+use crate::core::inventory::Cluster;
+use crate::core::network;
+use crate::core::plan::{Seen, Workspace};
+use crate::core::spec::Role;
+use crate::error::{Error, Kind, NodeError, exit};
+use crate::ops::fleet::{EngineSeen, Member, Observed, connect, each, engine, facts, split};
+use crate::ops::workers;
+use crate::render::table::table;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// A node's row.
+#[derive(Debug, Serialize)]
+struct Row {
+    node: String,
+    ok: bool,
+    reachable: bool,
+    master: bool,
+    engine: String,
+    worker: String,
+    image: String,
+    gpus: String,
+    slots: u32,
+    job: Option<String>,
+}
+
+/// `status`.
+pub async fn run(context: Context) -> Result<Outcome, Error> {
+    let Context { target, events, .. } = context;
+    let cluster = target.cluster();
+    let (members, mut failed) = split(&events, connect(&target, &events).await?);
+    let unreachable = failed.len();
+    let looked = each(members, async |member: Member| {
+        events.busy(&member.node.name, "looking");
+        let (facts, docker) = tokio::join!(facts(cluster, &member), engine(cluster, &member));
+        let (facts, skew) = facts?;
+        let row = match docker {
+            Ok(docker) => row(cluster, &Observed { member, facts, skew, docker }),
+            // without an engine the rest of the row still says something
+            Err(error) => {
+                return Ok((
+                    Row {
+                        node: member.node.name.clone(),
+                        ok: false,
+                        reachable: true,
+                        master: member.node.master,
+                        engine: "–".into(),
+                        worker: "–".into(),
+                        image: "–".into(),
+                        gpus: facts.gpus.len().to_string(),
+                        slots: network::slots(&member.node, &facts),
+                        job: None,
+                    },
+                    Some(error),
+                ));
+            }
+        };
+        Ok((row, None))
+    })
+    .await;
+    let (rows, bad) = split(&events, looked);
+    failed.extend(bad);
+    let (rows, engines): (Vec<Row>, Vec<Option<NodeError>>) = rows.into_iter().unzip();
+    failed.extend(engines.into_iter().flatten());
+
+    let good = rows.iter().filter(|r| r.ok).count();
+    let code = match (failed.len(), good) {
+        (0, _) => exit::OK,
+        (_, 0) if unreachable == failed.len() => exit::UNREACHABLE,
+        (_, 0) => exit::FAILED,
+        _ => exit::PARTLY,
+    };
+    Ok(Outcome { code, text: text(&rows, &failed), document: document(&rows, &failed), failed })
+}
+
+fn row(cluster: &Cluster, seen: &Observed) -> Row {
+    let docker: &EngineSeen = &seen.docker;
+    let job = docker
+        .containers
+        .iter()
+        .find(|c| c.belongs_to(&cluster.name) && c.is(Role::Master) && c.running)
+        .and_then(Seen::job)
+        .map(str::to_owned);
+    let there = docker.containers.iter().find(|c| c.name == cluster.worker);
+    let desired = workers::desired(cluster, seen);
+    let worker = match there {
+        None => "none".to_owned(),
+        Some(c) if !c.belongs_to(&cluster.name) => "foreign".to_owned(),
+        Some(c) if !c.running => "stopped".to_owned(),
+        Some(_) => match workers::plan(cluster, seen, &desired, &Workspace::Any) {
+            Ok(operations) if operations.is_empty() => "up".to_owned(),
+            _ => "differs".to_owned(),
+        },
+    };
+    let image = docker.image_id.as_deref().map_or("missing", |id| {
+        let id = id.strip_prefix("sha256:").unwrap_or(id);
+        id.get(..12).unwrap_or(id)
+    });
+    Row {
+        node: seen.name().to_owned(),
+        ok: true,
+        reachable: true,
+        master: seen.member.node.master,
+        engine: docker.engine.version.clone(),
+        worker,
+        image: image.to_owned(),
+        gpus: seen.facts.gpus.len().to_string(),
+        slots: network::slots(&seen.member.node, &seen.facts),
+        job,
+    }
+}
+
+fn text(rows: &[Row], failed: &[NodeError]) -> String {
+    let mut cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|r| {
+            vec![
+                format!("{}{}", r.node, if r.master { " (master)" } else { "" }),
+                r.engine.clone(),
+                r.worker.clone(),
+                r.image.clone(),
+                r.gpus.clone(),
+                r.slots.to_string(),
+                r.job.clone().unwrap_or_else(|| "–".into()),
+            ]
+        })
+        .collect();
+    cells.extend(
+        failed.iter().filter(|e| e.kind == Kind::Unreachable).map(|e| vec![e.node.clone(), "unreachable".into()]),
+    );
+    table(&["NODE", "ENGINE", "WORKER", "IMAGE", "GPUS", "SLOTS", "JOB"], &cells)
+}
+
+fn document(rows: &[Row], failed: &[NodeError]) -> Value {
+    let mut nodes: Vec<Value> = rows
+        .iter()
+        .map(|row| {
+            let mut value = json!(row);
+            if let Some(error) = failed.iter().find(|e| e.node == row.node) {
+                value["error"] = json!(error);
+            }
+            value
+        })
+        .collect();
+    nodes.extend(
+        failed
+            .iter()
+            .filter(|e| rows.iter().all(|r| r.node != e.node))
+            .map(|e| json!({ "node": e.node, "ok": false, "reachable": e.kind != Kind::Unreachable, "error": e })),
+    );
+    json!({ "ok": failed.is_empty(), "nodes": nodes })
+}

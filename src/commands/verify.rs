@@ -1,0 +1,118 @@
+//! `hvdctl verify`.
+
+use super::{Context, Outcome};
+use crate::cli::Verify;
+use crate::core::frames::Kind;
+use crate::core::network;
+use crate::core::verify::{Expected, Report, Row, compare};
+use crate::error::{Error, exit};
+use crate::ops::fleet::{all, connect_all, each, observe};
+use crate::ops::run::{Cwd, Options, Program, check_ranks, run as run_program, tail};
+use crate::render::table::table;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const SCRIPT: &str = include_str!("../edge/scripts/verify.py");
+
+/// `verify`.
+pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
+    let Context { target, events, cancel, verbose, .. } = context;
+    let cluster = target.cluster();
+    check_ranks(&target, options.np)?;
+    let members = connect_all(&target, &events).await?;
+    let nodes = all(&events, each(members, async |m| observe(cluster, m, &events).await).await)?;
+    let expected: Vec<Expected> = nodes
+        .iter()
+        .map(|seen| Expected {
+            node: seen.name().to_owned(),
+            hostname: seen.facts.hostname.clone(),
+            gpus_wanted: network::wants_gpus(&seen.member.node, &seen.facts),
+            gpus: seen.facts.gpus.clone(),
+        })
+        .collect();
+
+    let program = Program {
+        name: "verify".into(),
+        command: vec!["python3".into(), "verify.py".into()],
+        cwd: Cwd::Job,
+        tree: None,
+        files: vec![("verify.py", SCRIPT)],
+    };
+    let controller = options.launching.controller(cluster.controller);
+    let how = Options {
+        ranks: options.np,
+        controller,
+        show_output: verbose > 0,
+        show_launcher: verbose > 1,
+        limit: Some(Duration::from_secs(options.timeout)),
+    };
+    let mut reports: Vec<(String, Report)> = Vec::new();
+    let mut complaints: Vec<String> = Vec::new();
+    let ran = run_program(&target, nodes, &program, &how, &events, cancel, |node, frame| match &frame.kind {
+        Kind::Stdout(line) => match serde_json::from_slice(line) {
+            Ok(report) => reports.push((node.to_owned(), report)),
+            Err(_) => complaints.push(format!("[{} {node}] {}", frame.rank, String::from_utf8_lossy(line))),
+        },
+        Kind::Stderr(line) => complaints.push(format!("[{} {node}] {}", frame.rank, String::from_utf8_lossy(line))),
+        Kind::Broken(words) => complaints.push(format!("[{} {node}] {words}", frame.rank)),
+        Kind::Started | Kind::Exited(_) => {}
+    })
+    .await?;
+
+    let rows = compare(&ran.placement, &expected, &reports);
+    let mut faults: Vec<String> =
+        rows.iter().flat_map(|r| r.faults.iter().map(move |f| format!("rank {}: {f}", r.rank))).collect();
+    if ran.code != 0 {
+        let who =
+            ran.first_failure.as_ref().map_or("the launcher".to_owned(), |e| format!("rank {} on {}", e.rank, e.node));
+        faults.insert(0, format!("{who} ended with {}", ran.code));
+    }
+    let ok = faults.is_empty();
+    let mut text = text(&rows);
+    if ok {
+        text.push_str(&format!(
+            "ok: {} rank{} where expected, allreduce right{}\n",
+            ran.placement.ranks(),
+            if ran.placement.ranks() == 1 { "" } else { "s" },
+            rows.first()
+                .and_then(|r| r.report.as_ref())
+                .map_or(String::new(), |r| format!(" ({}, Horovod {}, Python {})", r.framework, r.horovod, r.python))
+        ));
+    } else {
+        for fault in &faults {
+            text.push_str(&format!("failed: {fault}\n"));
+        }
+        let last: Vec<String> = complaints.iter().rev().take(10).rev().cloned().collect();
+        let words = if last.is_empty() { &ran.launcher } else { &last };
+        if ran.code != 0 {
+            events.note(format!("what was said last:{}", tail(words)));
+        }
+    }
+    let nodes: Vec<Value> =
+        rows.iter().map(|row| json!({ "node": row.expected, "ok": row.faults.is_empty(), "rank": row })).collect();
+    let document = json!({
+        "ok": ok, "job": ran.id, "controller": controller, "ranks": ran.placement.ranks(), "faults": faults, "nodes": nodes,
+    });
+    Ok(Outcome { code: if ok { exit::OK } else { exit::FAILED }, text, document, failed: Vec::new() })
+}
+
+fn text(rows: &[Row]) -> String {
+    let mut cells = Vec::new();
+    for row in rows {
+        let report = row.report.as_ref();
+        let gpus = report.and_then(|r| r.gpus.clone()).unwrap_or_default();
+        cells.push(vec![
+            row.rank.to_string(),
+            row.expected.clone(),
+            row.actual.clone().unwrap_or_else(|| "–".into()),
+            report.map_or("–".into(), |r| r.sum.to_string()),
+            gpus.first().cloned().unwrap_or_else(|| "–".into()),
+        ]);
+        cells.extend(gpus.iter().skip(1).map(|gpu| {
+            let mut more = vec![String::new(); 4];
+            more.push(gpu.clone());
+            more
+        }));
+    }
+    table(&["RANK", "EXPECTED", "ACTUAL", "SUM", "GPUS"], &cells)
+}

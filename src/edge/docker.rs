@@ -1,0 +1,408 @@
+//! The only module that knows `bollard`: one node's Docker Engine over its link.
+
+use crate::core::plan::Seen;
+use crate::core::spec::Desired;
+use crate::edge::link::{Link, Process};
+use crate::error::NodeError;
+use bollard::errors::Error as DockerError;
+use bollard::models::{ContainerCreateBody, DeviceRequest, HostConfig};
+use bollard::query_parameters as query;
+use bollard::{BollardRequest, Docker};
+use futures_util::{Stream, StreamExt};
+use hyper::client::conn::http1;
+use hyper::{Request, Uri};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::ReadBuf;
+use tokio::time::timeout;
+
+/// Names the body type that bollard's requests have, which it does not export.
+trait HasBody {
+    type Body;
+}
+impl<B> HasBody for Request<B> {
+    type Body = B;
+}
+type Sender = http1::SendRequest<<BollardRequest as HasBody>::Body>;
+
+/// The engine of one node.
+#[derive(Clone)]
+pub struct Engine {
+    docker: Docker,
+    node: String,
+    limit: Duration,
+    /// The engine's version, e.g. `20.10.24`.
+    pub version: String,
+}
+
+impl Engine {
+    /// Reaches the engine and agrees on a version of the protocol.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the words of `docker`, sudo or the engine.
+    pub async fn connect(link: &Arc<Link>) -> Result<Engine, NodeError> {
+        let dial = Dial { link: Arc::clone(link), idle: Arc::default(), complaint: Arc::default() };
+        let complaint = Arc::clone(&dial.complaint);
+        // bollard's own limit covers a whole request, long uploads and waits included; ours are set per call
+        let day = 24 * 3600;
+        let transport = move |request| Box::pin(dial.clone().request(request));
+        let docker =
+            Docker::connect_with_custom_transport(transport, Some("http://docker"), day, bollard::API_DEFAULT_VERSION);
+        let node = link.node().to_owned();
+        let tried = "reach the Docker Engine";
+        let answer = async {
+            let docker = docker?.negotiate_version().await?;
+            let version = docker.version().await?.version.unwrap_or_default();
+            Ok((docker, version))
+        };
+        let answer: Result<Result<_, DockerError>, _> = timeout(link.limit(), answer).await;
+        match answer {
+            Ok(Ok((docker, version))) => Ok(Engine { docker, node, limit: link.limit(), version }),
+            Ok(Err(error)) => {
+                // what the other end complained of says more than hyper's broken pipe
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                let said = complaint.lock().map(|text| text.trim().to_owned()).unwrap_or_default();
+                let said = if said.is_empty() { error.to_string() } else { said };
+                Err(hint_for_engine(NodeError::failed(&node, tried, said)))
+            }
+            Err(_) => Err(NodeError::failed(&node, tried, format!("no answer within {} s", link.limit().as_secs()))
+                .hint("see `systemctl status docker` on the node")),
+        }
+    }
+
+    async fn within<T>(&self, tried: &str, work: impl Future<Output = Result<T, DockerError>>) -> Result<T, NodeError> {
+        match timeout(self.limit, work).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(explain(&self.node, tried, &error)),
+            Err(_) => Err(NodeError::failed(&self.node, tried, format!("no answer within {} s", self.limit.as_secs()))
+                .hint("if the node is only slow, raise cluster.command_timeout_s")),
+        }
+    }
+
+    /// Every container of the node, running or not.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's words.
+    pub async fn containers(&self) -> Result<Vec<Seen>, NodeError> {
+        let options = query::ListContainersOptionsBuilder::new().all(true).build();
+        let listed = self.within("list the containers", self.docker.list_containers(Some(options))).await?;
+        Ok(listed
+            .into_iter()
+            .map(|c| Seen {
+                name: c
+                    .names
+                    .unwrap_or_default()
+                    .first()
+                    .map(|n| n.trim_start_matches('/').to_owned())
+                    .unwrap_or_default(),
+                id: c.id.unwrap_or_default(),
+                image_id: c.image_id.unwrap_or_default(),
+                running: c.state.is_some_and(|s| s.to_string() == "running"),
+                labels: c.labels.unwrap_or_default().into_iter().collect(),
+            })
+            .collect())
+    }
+
+    /// The id of an image, if the node has it.
+    ///
+    /// # Errors
+    /// [`NodeError`] for anything but its absence.
+    pub async fn image_id(&self, image: &str) -> Result<Option<String>, NodeError> {
+        let inspected = async {
+            match self.docker.inspect_image(image).await {
+                Ok(inspect) => Ok(inspect.id),
+                Err(DockerError::DockerResponseServerError { status_code: 404, .. }) => Ok(None),
+                Err(e) => Err(e),
+            }
+        };
+        self.within(&format!("look for the image {image}"), inspected).await
+    }
+
+    /// Makes a container and starts it; one that cannot start is removed again.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's words.
+    pub async fn create_and_start(&self, desired: &Desired) -> Result<(), NodeError> {
+        let tried = format!("start {}", desired.name);
+        let options = query::CreateContainerOptionsBuilder::new().name(&desired.name).build();
+        let created = self.within(&tried, self.docker.create_container(Some(options), body(desired))).await?;
+        let started =
+            self.within(&tried, self.docker.start_container(&created.id, None::<query::StartContainerOptions>)).await;
+        if started.is_err() {
+            // Docker leaves a container behind whose start failed (no NVIDIA toolkit, for one)
+            let _ = self.remove(&created.id).await;
+        }
+        started
+    }
+
+    /// Starts a container that is there.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's words.
+    pub async fn start(&self, name: &str) -> Result<(), NodeError> {
+        let start = self.docker.start_container(name, None::<query::StartContainerOptions>);
+        self.within(&format!("start {name}"), start).await
+    }
+
+    /// Kills and removes a container; one that is gone is no error.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's words.
+    pub async fn remove(&self, id: &str) -> Result<(), NodeError> {
+        let options = query::RemoveContainerOptionsBuilder::new().force(true).v(true).build();
+        let removed = async {
+            match self.docker.remove_container(id, Some(options)).await {
+                // 409: a removal is under way already
+                Err(DockerError::DockerResponseServerError { status_code: 404 | 409, .. }) | Ok(()) => Ok(()),
+                Err(e) => Err(e),
+            }
+        };
+        self.within(&format!("remove {id}"), removed).await
+    }
+
+    /// Whether a container runs; `None` when it is gone.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's words.
+    pub async fn running(&self, name: &str) -> Result<Option<bool>, NodeError> {
+        let inspected = async {
+            match self.docker.inspect_container(name, None::<query::InspectContainerOptions>).await {
+                Ok(seen) => Ok(seen.state.and_then(|s| s.running)),
+                Err(DockerError::DockerResponseServerError { status_code: 404, .. }) => Ok(None),
+                Err(e) => Err(e),
+            }
+        };
+        self.within(&format!("look at {name}"), inspected).await
+    }
+
+    /// The last lines that a container wrote.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's words.
+    pub async fn last_lines(&self, name: &str, lines: u32) -> Result<String, NodeError> {
+        let options = query::LogsOptionsBuilder::new().stdout(true).stderr(true).tail(&lines.to_string()).build();
+        let read = async {
+            let mut text = String::new();
+            let mut stream = std::pin::pin!(self.docker.logs(name, Some(options)));
+            while let Some(piece) = stream.next().await {
+                text.push_str(&String::from_utf8_lossy(&piece?.into_bytes()));
+            }
+            Ok(text)
+        };
+        self.within(&format!("read the log of {name}"), read).await
+    }
+
+    /// What a container writes, from its start, until it ends.
+    pub fn follow(&self, name: &str) -> impl Stream<Item = Vec<u8>> + use<> {
+        let options = query::LogsOptionsBuilder::new().stdout(true).stderr(true).follow(true).build();
+        self.docker.logs(name, Some(options)).filter_map(async |piece| piece.ok().map(|p| p.into_bytes().to_vec()))
+    }
+
+    /// Waits, however long it takes, until a container ends, and gives its exit code.
+    ///
+    /// # Errors
+    /// [`NodeError`] when the engine or the session goes away meanwhile.
+    pub async fn wait(&self, name: &str) -> Result<i64, NodeError> {
+        let tried = format!("wait for {name}");
+        let mut stream = std::pin::pin!(self.docker.wait_container(name, None::<query::WaitContainerOptions>));
+        match stream.next().await {
+            Some(Ok(answer)) => Ok(answer.status_code),
+            Some(Err(DockerError::DockerContainerWaitError { code, .. })) => Ok(code),
+            Some(Err(e)) => Err(explain(&self.node, &tried, &e)),
+            None => Err(NodeError::failed(&self.node, &tried, "the engine closed the connection")),
+        }
+    }
+}
+
+/// The words for Docker. `--gpus all` is a request for -1 devices with the capability `gpu`.
+fn body(desired: &Desired) -> ContainerCreateBody {
+    let spec = &desired.spec;
+    let gpus =
+        DeviceRequest { count: Some(-1), capabilities: Some(vec![vec!["gpu".into()]]), ..DeviceRequest::default() };
+    let binds = desired
+        .mounts()
+        .into_iter()
+        .map(|mount| format!("{}:{}{}", mount.source, mount.target, if mount.read_only { ":ro" } else { "" }));
+    ContainerCreateBody {
+        image: Some(spec.image.clone()),
+        // an image's own entry point (a banner, say) would wrap the launcher and its exit code
+        entrypoint: Some(Vec::new()),
+        cmd: Some(spec.command.clone()),
+        user: Some("0:0".into()),
+        working_dir: Some(desired.workspace.as_ref().map_or("/", |_| crate::core::spec::WORKSPACE).into()),
+        env: (!desired.env.is_empty()).then(|| desired.env.clone()),
+        labels: Some(desired.labels().into_iter().collect()),
+        host_config: Some(HostConfig {
+            network_mode: Some("host".into()),
+            binds: Some(binds.collect()),
+            shm_size: i64::try_from(spec.shm_size).ok(),
+            device_requests: spec.gpus.then(|| vec![gpus]),
+            ..HostConfig::default()
+        }),
+        ..ContainerCreateBody::default()
+    }
+}
+
+/// The engine's words, with the next step for those that we know.
+fn explain(node: &str, tried: &str, error: &DockerError) -> NodeError {
+    let (code, said) = match error {
+        DockerError::DockerResponseServerError { status_code, message } => (*status_code, message.clone()),
+        other => (0, other.to_string()),
+    };
+    let failed = NodeError::failed(node, tried, &said);
+    if said.contains("could not select device driver") {
+        failed.hint(
+            "Docker has no NVIDIA runtime there: install nvidia-container-toolkit and restart Docker, or set `gpus = 0` \
+             for this node",
+        )
+    } else if code == 404 && said.contains("No such image") {
+        failed.hint("load the image on that node: docker save IMAGE | ssh NODE sudo docker load")
+    } else {
+        hint_for_engine(failed)
+    }
+}
+
+fn hint_for_engine(error: NodeError) -> NodeError {
+    let said = error.said.as_str();
+    let hint = if said.contains("command not found") || said.contains("docker: not found") {
+        "install Docker Engine on that node"
+    } else if said.contains("Cannot connect to the Docker daemon") || said.contains("connection refused") {
+        "start it on that node: sudo systemctl start docker"
+    } else if said.contains("sudo:") || said.contains("sudoers") {
+        "let the user run sudo without a password, or add the user to the group docker"
+    } else if said.contains("permission denied") {
+        "add the user to the group docker, or let the user run sudo without a password"
+    } else {
+        return error;
+    };
+    error.hint(hint)
+}
+
+/// Gives bollard its connections: each is a `docker system dial-stdio` on the node, used again while it is free.
+#[derive(Clone)]
+struct Dial {
+    link: Arc<Link>,
+    idle: Arc<Mutex<Vec<Sender>>>,
+    complaint: Arc<Mutex<String>>,
+}
+
+impl Dial {
+    async fn request(self, request: BollardRequest) -> Result<hyper::Response<hyper::body::Incoming>, DockerError> {
+        let free = self.idle.lock().ok().and_then(|mut idle| {
+            idle.retain(|s| !s.is_closed());
+            // one whose answer is still being read (a log that is followed) is not ready
+            let at = idle.iter().position(Sender::is_ready)?;
+            Some(idle.swap_remove(at))
+        });
+        let mut sender = match free {
+            Some(sender) => sender,
+            None => self.dial().await?,
+        };
+        let response = sender.send_request(origin_form(request)?).await?;
+        if let Ok(mut idle) = self.idle.lock() {
+            idle.push(sender);
+        }
+        Ok(response)
+    }
+
+    async fn dial(&self) -> Result<Sender, DockerError> {
+        let mut process = self.link.dial_docker().await?;
+        let complaint = process.collect_stderr();
+        let (sender, connection) = http1::handshake(Stdio(process)).await?;
+        let sink = Arc::clone(&self.complaint);
+        tokio::spawn(async move {
+            let broken = connection.with_upgrades().await.is_err();
+            if let (true, Ok(mut sink), Ok(text)) = (broken, sink.lock(), complaint.lock()) {
+                *sink = text.clone();
+            }
+        });
+        Ok(sender)
+    }
+}
+
+/// `http://docker/v1.41/x` → `/v1.41/x` with a Host field, as a server on a socket expects (RFC 9112, 3.2.1).
+fn origin_form(request: BollardRequest) -> Result<BollardRequest, DockerError> {
+    let (mut parts, body) = request.into_parts();
+    if let Some(path) = parts.uri.path_and_query() {
+        parts.uri = Uri::from(path.clone());
+    }
+    parts.headers.insert(hyper::header::HOST, hyper::header::HeaderValue::from_static("docker"));
+    Ok(BollardRequest::from_parts(parts, body))
+}
+
+/// A process's two streams as one connection for hyper.
+struct Stdio(Process);
+
+impl hyper::rt::Read for Stdio {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buf: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        // without unsafe code the bytes go through a buffer of our own
+        let mut own = [0u8; 16 * 1024];
+        let room = buf.remaining().min(own.len());
+        let mut read = ReadBuf::new(&mut own[..room]);
+        match self.0.stdout.as_mut().poll_read(cx, &mut read) {
+            Poll::Ready(Ok(())) => {
+                buf.put_slice(read.filled());
+                Poll::Ready(Ok(()))
+            }
+            other => other,
+        }
+    }
+}
+
+impl hyper::rt::Write for Stdio {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        self.0.stdin.as_mut().poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.0.stdin.as_mut().poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.0.stdin.as_mut().poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::inventory::Inventory;
+
+    #[test]
+    fn the_body_is_what_docker_run_sends() {
+        let cluster = Inventory::local("here", "img").cluster;
+        let desired = Desired { workspace: Some("/opt/horovod/projects/x".into()), ..Desired::worker(&cluster, true) };
+        let body = body(&desired);
+        let host = body.host_config.unwrap();
+        assert_eq!(host.network_mode.as_deref(), Some("host"));
+        assert_eq!(
+            host.binds.unwrap(),
+            [
+                "/opt/horovod/ssh:/root/.ssh:ro",
+                "/opt/horovod/jobs:/opt/horovod/jobs",
+                "/opt/horovod/projects/x:/workspace"
+            ]
+        );
+        let gpus = &host.device_requests.unwrap()[0];
+        assert_eq!((gpus.count, gpus.capabilities.clone()), (Some(-1), Some(vec![vec!["gpu".to_owned()]])));
+        assert!(super::body(&Desired::worker(&cluster, false)).host_config.unwrap().device_requests.is_none());
+    }
+
+    #[test]
+    fn a_missing_toolkit_has_a_cure() {
+        let said = DockerError::DockerResponseServerError {
+            status_code: 500,
+            message: "could not select device driver \"\" with capabilities: [[gpu]]".into(),
+        };
+        let error = explain("gpu1", "start hworker", &said).to_string();
+        assert!(error.starts_with("gpu1: could not start hworker: could not select device driver"), "{error}");
+        assert!(error.contains("nvidia-container-toolkit"), "{error}");
+    }
+}

@@ -1,0 +1,371 @@
+//! Programs on a node, over its ssh session or, for this machine, as a child process: the same words either way.
+//!
+//! Every argument is quoted by the `openssh` crate or passed as a vector; scripts, and everything that they are told,
+//! go over standard input.
+
+use crate::core::inventory::{Cluster, Node};
+use crate::core::quote;
+use crate::edge::ssh::Control;
+use crate::error::NodeError;
+use openssh::Session;
+use std::pin::Pin;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::timeout;
+
+/// sshd takes 10 sessions on one connection (`MaxSessions`, sshd_config(5)); two are left for others.
+const SESSIONS: usize = 8;
+
+/// Runs its arguments as root: at once where the login is root, else by sudo without a prompt. The address by which
+/// ssh reached the node is handed on, because sudo drops it.
+const AS_ROOT: &str = r#"a=${SSH_CONNECTION:-}; a=${a% *}; a=${a##* }
+if [ "$(id -u)" = 0 ]; then exec env "HVDCTL_ADDRESS=$a" "$@"; fi
+exec sudo -n env "HVDCTL_ADDRESS=$a" "$@""#;
+
+/// Opens the engine's socket: directly where the login may, else by sudo.
+const DOCKER: &str = r#"command -v docker >/dev/null 2>&1 || { echo "docker: command not found" >&2; exit 127; }
+s=${DOCKER_HOST:-unix:///var/run/docker.sock}
+case $s in unix://*) [ ! -S "${s#unix://}" ] || [ -w "${s#unix://}" ] || exec sudo -n docker system dial-stdio ;; esac
+exec docker system dial-stdio"#;
+
+/// A script with the variables that it wants.
+#[derive(Debug, Clone)]
+pub struct Script {
+    text: String,
+    source: &'static str,
+}
+
+impl Script {
+    /// A script by its text, which is a file in `scripts/`.
+    pub fn new(source: &'static str) -> Script {
+        Script { text: String::new(), source }
+    }
+
+    /// Sets a variable.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Script {
+        // a NUL cannot come out of TOML, a file name or an argument vector; without it quoting always succeeds
+        self.text.push_str(&quote::assign(name, &value.replace('\0', "")).unwrap_or_default());
+        self
+    }
+
+    fn whole(&self) -> String {
+        format!("{}{}", self.text, self.source)
+    }
+}
+
+/// What a program said and how it ended.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Its exit code; 127 where there was no such program.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: Vec<u8>,
+}
+
+impl Output {
+    /// Standard output as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Standard error as text.
+    pub fn complaint(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+/// A program that is running on a node. Dropping it closes its streams.
+pub struct Process {
+    /// Its standard input.
+    pub stdin: Pin<Box<dyn AsyncWrite + Send>>,
+    /// Its standard output.
+    pub stdout: Pin<Box<dyn AsyncRead + Send>>,
+    /// Its standard error.
+    pub stderr: Pin<Box<dyn AsyncRead + Send>>,
+    child: Child,
+    _permit: OwnedSemaphorePermit,
+    // dropped last: the sessions end their ssh masters over sockets in this folder
+    _control: Option<Arc<Control>>,
+}
+
+enum Child {
+    Ssh(openssh::Child<Arc<Session>>),
+    Local(tokio::process::Child),
+}
+
+/// How a node is spoken to.
+#[derive(Debug)]
+enum Way {
+    Ssh(Arc<Session>),
+    Local,
+}
+
+/// One node, reachable.
+#[derive(Debug)]
+pub struct Link {
+    node: String,
+    way: Way,
+    sessions: Arc<Semaphore>,
+    limit: Duration,
+    // dropped after `way`, see there
+    control: Option<Arc<Control>>,
+}
+
+impl Link {
+    /// Opens the link to a node; without `control` it is this machine.
+    ///
+    /// # Errors
+    /// [`NodeError`] when ssh fails.
+    pub async fn open(cluster: &Cluster, node: &Node, control: Option<Arc<Control>>) -> Result<Arc<Link>, NodeError> {
+        let way = match &control {
+            Some(control) => Way::Ssh(control.connect(node, cluster.connect_timeout).await?),
+            None => Way::Local,
+        };
+        Ok(Arc::new(Link {
+            node: node.name.clone(),
+            way,
+            sessions: Arc::new(Semaphore::new(SESSIONS)),
+            limit: cluster.command_timeout,
+            control,
+        }))
+    }
+
+    /// The node's name.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// The limit for one step on the node (`command_timeout_s`).
+    pub fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Starts a program by its vector.
+    async fn start(&self, argv: &[&str]) -> Result<Process, std::io::Error> {
+        let permit = Arc::clone(&self.sessions).acquire_owned().await.map_err(std::io::Error::other)?;
+        match &self.way {
+            Way::Ssh(session) => {
+                let mut command = Arc::clone(session).arc_command(argv[0]);
+                command.args(&argv[1..]);
+                command.stdin(openssh::Stdio::piped());
+                command.stdout(openssh::Stdio::piped());
+                command.stderr(openssh::Stdio::piped());
+                let mut child = command.spawn().await.map_err(std::io::Error::other)?;
+                let (Some(stdin), Some(stdout), Some(stderr)) =
+                    (child.stdin().take(), child.stdout().take(), child.stderr().take())
+                else {
+                    return Err(std::io::Error::other("ssh gave no streams"));
+                };
+                Ok(Process {
+                    stdin: Box::pin(stdin),
+                    stdout: Box::pin(stdout),
+                    stderr: Box::pin(stderr),
+                    child: Child::Ssh(child),
+                    _permit: permit,
+                    _control: self.control.clone(),
+                })
+            }
+            Way::Local => {
+                let mut child = tokio::process::Command::new(argv[0])
+                    .args(&argv[1..])
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::piped())
+                    // a Ctrl-C at the terminal is for hvdctl, which ends its children in order
+                    .process_group(0)
+                    .kill_on_drop(true)
+                    .spawn()?;
+                let (Some(stdin), Some(stdout), Some(stderr)) =
+                    (child.stdin.take(), child.stdout.take(), child.stderr.take())
+                else {
+                    return Err(std::io::Error::other("the child has no streams"));
+                };
+                Ok(Process {
+                    stdin: Box::pin(stdin),
+                    stdout: Box::pin(stdout),
+                    stderr: Box::pin(stderr),
+                    child: Child::Local(child),
+                    _permit: permit,
+                    _control: self.control.clone(),
+                })
+            }
+        }
+    }
+
+    /// Starts a program as root.
+    ///
+    /// # Errors
+    /// [`NodeError`] when the session is gone.
+    pub async fn spawn_as_root(&self, argv: &[&str], tried: &str) -> Result<Process, NodeError> {
+        let words: Vec<&str> = ["sh", "-c", AS_ROOT, "sh"].into_iter().chain(argv.iter().copied()).collect();
+        self.start(&words).await.map_err(|e| NodeError::failed(&self.node, tried, e))
+    }
+
+    /// Runs a program as root with these bytes on its standard input, within the node's limit.
+    ///
+    /// # Errors
+    /// [`NodeError`] when it cannot be started, the time is over, or root cannot be had.
+    pub async fn run_as_root(&self, argv: &[&str], input: &[u8], tried: &str) -> Result<Output, NodeError> {
+        self.run_as_root_within(argv, input, tried, self.limit).await
+    }
+
+    async fn run_as_root_within(
+        &self,
+        argv: &[&str],
+        input: &[u8],
+        tried: &str,
+        limit: Duration,
+    ) -> Result<Output, NodeError> {
+        let process = self.spawn_as_root(argv, tried).await?;
+        let output = timeout(limit, process.finish(input)).await;
+        let output = output.map_err(|_| {
+            NodeError::failed(&self.node, tried, format!("no end within {} s", limit.as_secs()))
+                .hint("if the node is only slow, raise cluster.command_timeout_s")
+        })?;
+        let output = output.map_err(|e| NodeError::failed(&self.node, tried, e))?;
+        self.sudo_refused(&output, tried)?;
+        Ok(output)
+    }
+
+    /// Runs a script as root and gives what it printed.
+    ///
+    /// # Errors
+    /// As [`Link::run_as_root`], and when it ends with another code than 0: its own words are in the error.
+    pub async fn script(&self, script: &Script, tried: &str) -> Result<Vec<u8>, NodeError> {
+        self.script_within(script, tried, self.limit).await
+    }
+
+    /// [`Link::script`] with a limit of its own.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn script_within(&self, script: &Script, tried: &str, limit: Duration) -> Result<Vec<u8>, NodeError> {
+        let output = self.run_as_root_within(&["sh", "-s"], script.whole().as_bytes(), tried, limit).await?;
+        if output.code == 0 {
+            return Ok(output.stdout);
+        }
+        let said = output.complaint();
+        let said = if said.trim().is_empty() { format!("exit code {}", output.code) } else { said };
+        Err(NodeError::failed(&self.node, tried, said))
+    }
+
+    /// Starts a script as root and leaves it running.
+    ///
+    /// # Errors
+    /// As [`Link::spawn_as_root`].
+    pub async fn follow(&self, script: &Script, tried: &str) -> Result<Process, NodeError> {
+        let mut process = self.spawn_as_root(&["sh", "-s"], tried).await?;
+        let text = script.whole();
+        let written = async {
+            process.stdin.write_all(text.as_bytes()).await?;
+            process.stdin.shutdown().await
+        };
+        written.await.map_err(|e| NodeError::failed(&self.node, tried, e))?;
+        Ok(process)
+    }
+
+    /// A connection to the node's Docker Engine over the streams of `docker system dial-stdio`.
+    ///
+    /// # Errors
+    /// When the session is gone; what the program complains of comes on its standard error.
+    pub async fn dial_docker(&self) -> Result<Process, std::io::Error> {
+        self.start(&["sh", "-c", DOCKER]).await
+    }
+
+    fn sudo_refused(&self, output: &Output, tried: &str) -> Result<(), NodeError> {
+        let said = output.complaint();
+        let refused = said.lines().find(|line| {
+            line.starts_with("sudo: ")
+                || line.contains("is not in the sudoers file")
+                || line.contains("sudo: not found")
+        });
+        match refused {
+            Some(line) if output.code != 0 => Err(NodeError::failed(&self.node, tried, line).hint(
+                "hvdctl needs root on the node: let the user run sudo without a password \
+                 (`USER ALL=(ALL) NOPASSWD: ALL` in /etc/sudoers.d/hvdctl), or set `user = \"root\"`",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Process {
+    /// Writes the input, reads both outputs to their ends and waits.
+    ///
+    /// # Errors
+    /// When a stream breaks, or the session does.
+    pub async fn finish(mut self, input: &[u8]) -> Result<Output, std::io::Error> {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let mut stdin = self.stdin;
+        let write = async move {
+            // a program that ends without reading all is no failure of ours: its exit code and words tell
+            if stdin.write_all(input).await.is_ok() {
+                let _ = stdin.shutdown().await;
+            }
+        };
+        let ((), out, err) =
+            tokio::join!(write, self.stdout.read_to_end(&mut stdout), self.stderr.read_to_end(&mut stderr));
+        out?;
+        err?;
+        let code = wait(self.child).await?;
+        Ok(Output { code, stdout, stderr })
+    }
+
+    /// Writes pieces to standard input as they come, then [`Process::finish`]es. `sent` is told the bytes so far.
+    ///
+    /// # Errors
+    /// As there, and the error of a piece.
+    pub async fn feed(
+        mut self,
+        mut pieces: mpsc::Receiver<std::io::Result<Vec<u8>>>,
+        mut sent: impl FnMut(u64),
+    ) -> Result<Output, std::io::Error> {
+        let mut bytes = 0;
+        while let Some(piece) = pieces.recv().await {
+            let piece = piece?;
+            // the receiver has ended: its words come from `finish`
+            if self.stdin.write_all(&piece).await.is_err() {
+                break;
+            }
+            bytes += piece.len() as u64;
+            sent(bytes);
+        }
+        self.finish(&[]).await
+    }
+
+    /// Takes standard error into a text that grows as the program complains, and leaves the rest.
+    pub fn collect_stderr(&mut self) -> Arc<Mutex<String>> {
+        let text = Arc::new(Mutex::new(String::new()));
+        let mut stderr = std::mem::replace(&mut self.stderr, Box::pin(tokio::io::empty()));
+        let sink = Arc::clone(&text);
+        tokio::spawn(async move {
+            let mut buffer = [0; 1024];
+            while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
+                if let Ok(mut text) = sink.lock()
+                    && text.len() < 4096
+                {
+                    text.push_str(&String::from_utf8_lossy(&buffer[..n]));
+                }
+            }
+        });
+        text
+    }
+}
+
+async fn wait(child: Child) -> Result<i32, std::io::Error> {
+    match child {
+        Child::Ssh(child) => match child.wait().await {
+            Ok(status) => Ok(status.code().unwrap_or(255)),
+            // the crate takes 127 for an error of its own; it is the shell's "not found"
+            Err(openssh::Error::Remote(e)) if e.kind() == std::io::ErrorKind::NotFound => Ok(127),
+            Err(e) => Err(std::io::Error::other(e)),
+        },
+        Child::Local(mut child) => Ok(child.wait().await?.code().unwrap_or(255)),
+    }
+}

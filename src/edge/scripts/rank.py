@@ -1,0 +1,152 @@
+"""The supervisor of one rank: starts the program that the run's record names and writes what it says and how it
+ends into this node's log, a frame a line (core/frames.rs reads them). The launcher only ever starts this file, so no
+word of the user's command passes through a shell, and the output does not pass through the launcher.
+
+When the launcher goes away (a rank failed elsewhere, it was killed, the connection broke), the program is ended:
+Horovod under Gloo would leave it running."""
+import ctypes
+import json
+import os
+import select
+import selectors
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LONGEST = 1 << 16  # a line longer than this is cut into several frames, so that memory stays bounded
+
+
+def first(*names):
+    for name in names:
+        if os.environ.get(name):
+            return int(os.environ[name])
+    return 0
+
+
+RANK = first("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+LOG = os.open(os.path.join(HERE, "log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def frames(kind, lines):
+    """Appends frames in one write: with O_APPEND the writes of several ranks do not mix."""
+    head = b"%.6f %d %s " % (time.time(), RANK, kind)
+    data = b"".join(head + line + b"\n" for line in lines)
+    while data:
+        data = data[os.write(LOG, data):]
+
+
+class Lines:
+    """Turns a stream's bytes into whole lines."""
+
+    def __init__(self, kind):
+        self.kind, self.rest = kind, b""
+
+    def take(self, data):
+        lines = (self.rest + data).split(b"\n")
+        self.rest = lines.pop()
+        while len(self.rest) > LONGEST:
+            lines.append(self.rest[:LONGEST])
+            self.rest = self.rest[LONGEST:]
+        if lines:
+            frames(self.kind, lines)
+
+    def end(self):
+        if self.rest:
+            frames(self.kind, [self.rest])
+            self.rest = b""
+
+
+def own_group():
+    """In the child: a process group of its own, and an end together with the supervisor whatever happens to it."""
+    os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, prctl(2)
+
+
+def main():
+    with open(os.path.join(HERE, "job.json")) as file:
+        job = json.load(file)
+    env = dict(os.environ, HVDCTL_PROGRAM="1", PYTHONUNBUFFERED="1", **job["env"])
+    if job["interface"]:
+        # the launcher knows the master's interface only; this is this node's own
+        env.update(HOROVOD_GLOO_IFACE=job["interface"], NCCL_SOCKET_IFNAME=job["interface"])
+        env.setdefault("GLOO_SOCKET_IFNAME", job["interface"])
+    try:
+        child = subprocess.Popen(
+            job["command"], cwd=job["cwd"], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, preexec_fn=own_group, bufsize=0,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        frames(b"b", [str(error).encode(errors="replace").replace(b"\n", b" ")])
+        return 126
+    frames(b"s", [b""])
+
+    deadline = None
+
+    def end(_signal=None, _frame=None):
+        nonlocal deadline
+        if deadline is None:
+            deadline = time.monotonic() + job["grace"]
+            kill(signal.SIGTERM)
+
+    def kill(number):
+        try:
+            os.killpg(child.pid, number)
+        except ProcessLookupError:
+            pass
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, end)
+
+    selector = selectors.DefaultSelector()
+    streams = {child.stdout: Lines(b"o"), child.stderr: Lines(b"e")}
+    for stream in streams:
+        os.set_blocking(stream.fileno(), False)
+        selector.register(stream, selectors.EVENT_READ)
+    # a peer that closed its end of our standard output shows as an error on it: the launcher has gone
+    launcher = select.poll()
+    launcher.register(1, 0)
+
+    open_streams = set(streams)
+    while True:
+        for key, _ in selector.select(0.2):
+            try:
+                data = os.read(key.fd, 1 << 16)
+            except BlockingIOError:
+                continue
+            if data:
+                streams[key.fileobj].take(data)
+            else:
+                streams[key.fileobj].end()
+                selector.unregister(key.fileobj)
+                open_streams.discard(key.fileobj)
+        code = child.poll()
+        if code is not None:
+            break
+        if not open_streams:
+            time.sleep(0.05)
+        if launcher.poll(0):
+            end()
+        if deadline is not None and time.monotonic() > deadline:
+            kill(signal.SIGKILL)
+
+    # what the program started must not outlive it; what it said last must not be lost
+    kill(signal.SIGKILL)
+    for stream in open_streams:
+        try:
+            while True:
+                data = os.read(stream.fileno(), 1 << 16)
+                if not data:
+                    break
+                streams[stream].take(data)
+        except BlockingIOError:
+            pass
+        streams[stream].end()
+    code = code if code >= 0 else 128 - code
+    frames(b"x", [b"%d" % code])
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+//! The binary: arguments in, exit code out.
+
+use clap::Parser;
+use hvdctl::cli::{Cli, Color, rewrite};
+use hvdctl::commands::{self, Context, Outcome};
+use hvdctl::error::Error;
+use hvdctl::event::Events;
+use hvdctl::render;
+use serde_json::json;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse_from(rewrite(std::env::args_os()));
+    colours(cli.global.color);
+    let program = cli.command.runs_a_program();
+    let json = cli.global.json;
+    let result = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => {
+            let result = runtime.block_on(work(cli));
+            // connections end their ssh masters when they are dropped
+            runtime.shutdown_timeout(Duration::from_secs(2));
+            result
+        }
+        Err(e) => Err(Error::Here(format!("could not start: {e}"))),
+    };
+    ExitCode::from(show(result, json, program))
+}
+
+fn colours(when: Color) {
+    let wanted = match when {
+        Color::Auto => return,
+        Color::Always => true,
+        Color::Never => false,
+    };
+    console::set_colors_enabled(wanted);
+    console::set_colors_enabled_stderr(wanted);
+}
+
+/// Runs the command beside the renderer and the signals.
+async fn work(cli: Cli) -> Result<Outcome, Error> {
+    let Cli { global, command } = cli;
+    let program = command.runs_a_program();
+    let (events, receiver) = Events::channel();
+    let options = render::Options {
+        json: global.json,
+        quiet: global.quiet,
+        verbose: global.verbose,
+        result_names_nodes: !program,
+    };
+    let renderer = std::thread::spawn(move || render::run(receiver, options));
+    let (cancel, cancelled) = watch::channel(None);
+    // a run ends in order on the first signal; everything else is made of short steps and stops between two of them
+    let ends_itself = program || matches!(command, hvdctl::cli::Command::Verify(_));
+    let result = tokio::select! {
+        result = async {
+            let target = commands::target(&global, &command, &events).await?;
+            let context = Context {
+                target,
+                events: events.clone(),
+                cancel: cancelled,
+                verbose: global.verbose,
+                ask: !global.yes && !global.json,
+            };
+            commands::run(command, context).await
+        } => result,
+        number = signals(cancel, ends_itself) => Err(Error::Signal(number)),
+    };
+    drop(events);
+    // what is still to be shown is shown before the result
+    let _ = renderer.join();
+    result
+}
+
+/// Ends with the number of the signal that shall end everything at once: the first, or for a command that ends itself
+/// the second.
+async fn signals(cancel: watch::Sender<Option<u8>>, ends_itself: bool) -> u8 {
+    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()))
+    else {
+        return std::future::pending().await;
+    };
+    loop {
+        let number = tokio::select! {
+            _ = interrupt.recv() => 2,
+            _ = terminate.recv() => 15,
+            _ = hangup.recv() => 1,
+        };
+        if !ends_itself || cancel.borrow().is_some() {
+            return number;
+        }
+        cancel.send_replace(Some(number));
+    }
+}
+
+/// Shows the end of a command and gives its exit code.
+fn show(result: Result<Outcome, Error>, json: bool, program: bool) -> u8 {
+    match result {
+        Ok(outcome) => {
+            if json {
+                render::out(&format!("{}\n", outcome.document));
+            } else {
+                render::out(&outcome.text);
+                for error in &outcome.failed {
+                    render::error(&error.to_string());
+                }
+            }
+            outcome.code
+        }
+        Err(error) => {
+            let code = error.exit_code(program);
+            if json {
+                let nodes: Vec<_> =
+                    error.nodes().iter().map(|e| json!({ "node": e.node, "ok": false, "error": e })).collect();
+                let mut document = json!({ "ok": false, "code": code, "error": error.to_string(), "nodes": nodes });
+                if program {
+                    document["event"] = json!("end");
+                }
+                render::out(&format!("{document}\n"));
+            } else {
+                render::error(&error.to_string());
+            }
+            code
+        }
+    }
+}

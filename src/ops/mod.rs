@@ -1,0 +1,8 @@
+//! Orchestration: what is done to many nodes at once. It speaks to the edges, asks the core what to do, and tells what
+//! happens as events; it never prints.
+
+pub mod fleet;
+pub mod run;
+pub mod ship;
+pub mod trust;
+pub mod workers;

@@ -1,0 +1,78 @@
+//! What people and scripts see: events become bars on a terminal, plain lines elsewhere, or JSON lines.
+//!
+//! Standard output carries results and what ranks write to theirs; everything else goes to standard error.
+
+mod bars;
+mod json;
+mod plain;
+pub mod table;
+
+use crate::event::Event;
+use console::style;
+use std::io::{self, IsTerminal, Write};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// How to show.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// JSON instead of text.
+    pub json: bool,
+    /// Results and errors only.
+    pub quiet: bool,
+    /// 0: what matters; 1: every step.
+    pub verbose: u8,
+    /// Whether the command itself says at its end what became of each node.
+    pub result_names_nodes: bool,
+}
+
+/// Something that shows events.
+trait Renderer {
+    /// Shows one.
+    fn show(&mut self, event: Event);
+    /// Clears what is not meant to stay.
+    fn finish(&mut self) {}
+}
+
+/// Shows events until the last sender is gone. Runs on a thread of its own, so that a slow terminal holds up nothing.
+pub fn run(mut events: UnboundedReceiver<Event>, options: Options) {
+    let mut renderer: Box<dyn Renderer> = if options.json {
+        Box::new(json::Json::new(options))
+    } else if io::stderr().is_terminal() && !options.quiet {
+        Box::new(bars::Bars::new(options))
+    } else {
+        Box::new(plain::Plain::new(options))
+    };
+    while let Some(event) = events.blocking_recv() {
+        renderer.show(event);
+    }
+    renderer.finish();
+}
+
+/// Writes to standard output. A reader that has gone (`| head`) ends nothing but the writing.
+pub fn out(text: &str) {
+    let _ = io::stdout().lock().write_all(text.as_bytes());
+}
+
+/// Writes a line to standard error.
+pub fn err(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// An error as users see it.
+pub fn error(text: &str) {
+    err(&format!("{} {text}", style("error:").red().bold().for_stderr()));
+}
+
+/// A line of a rank: `[RANK NODE] text`, byte for byte behind the bracket. The colour tells ranks apart.
+fn output_line(rank: u32, node: &str, stderr: bool, line: &[u8]) {
+    let bracket = format!("[{rank} {node}]");
+    let bracket = style(bracket).color256(COLOURS[rank as usize % COLOURS.len()]);
+    let bracket = if stderr { bracket.for_stderr() } else { bracket.for_stdout() };
+    let mut whole = format!("{bracket} ").into_bytes();
+    whole.extend_from_slice(line);
+    whole.push(b'\n');
+    let _ = if stderr { io::stderr().lock().write_all(&whole) } else { io::stdout().lock().write_all(&whole) };
+}
+
+/// Colours of the 256 that are readable on dark and light grounds.
+const COLOURS: [u8; 8] = [33, 166, 64, 127, 37, 160, 136, 98];

@@ -1,0 +1,39 @@
+//! Columns for people.
+
+use console::measure_text_width;
+
+/// Rows under a header, columns two spaces apart, no spaces at the ends of lines. Cells may carry colours.
+pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let header: Vec<String> = header.iter().map(|h| console::style(h).bold().to_string()).collect();
+    let all: Vec<&Vec<String>> = std::iter::once(&header).chain(rows).collect();
+    let widths: Vec<usize> = (0..header.len())
+        .map(|i| all.iter().filter_map(|r| r.get(i)).map(|c| measure_text_width(c)).max().unwrap_or(0))
+        .collect();
+    let mut text = String::new();
+    for row in all {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(cell);
+            line.push_str(&" ".repeat(width - measure_text_width(cell) + 2));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        console::set_colors_enabled(false);
+        let rows =
+            vec![vec!["node1".into(), "a long cell".into(), "x".into()], vec!["n".into(), String::new(), "y".into()]];
+        assert_eq!(
+            table(&["NODE", "WHAT", "Z"], &rows),
+            "NODE   WHAT         Z\nnode1  a long cell  x\nn                   y\n"
+        );
+    }
+}
