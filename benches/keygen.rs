@@ -28,7 +28,8 @@ fn main() {
         ours.push(timed(|| drop(generate(KeyType::Rsa, "bench").expect("a pair"))));
         theirs.push(timed(|| {
             let file = dir.path().join(round.to_string());
-            let status = Command::new("ssh-keygen").args(["-q", "-t", "rsa", "-b", "4096", "-N", "", "-f"]).arg(file).status();
+            let status =
+                Command::new("ssh-keygen").args(["-q", "-t", "rsa", "-b", "4096", "-N", "", "-f"]).arg(file).status();
             assert!(status.expect("ssh-keygen starts").success());
         }));
     }

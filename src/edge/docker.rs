@@ -228,8 +228,6 @@ fn body(desired: &Desired) -> ContainerCreateBody {
         .map(|mount| format!("{}:{}{}", mount.source, mount.target, if mount.read_only { ":ro" } else { "" }));
     ContainerCreateBody {
         image: Some(spec.image.clone()),
-        // an image's own entry point (a banner, say) would wrap the launcher and its exit code
-        entrypoint: Some(Vec::new()),
         cmd: Some(spec.command.clone()),
         user: Some("0:0".into()),
         working_dir: Some(desired.workspace.as_ref().map_or("/", |_| crate::core::spec::WORKSPACE).into()),

@@ -129,6 +129,9 @@ proptest! {
     ) {
         let mut text: Vec<char> = if full { example_in_full() } else { EXAMPLE.to_owned() }.chars().collect();
         for (index, kind, piece, c) in edits {
+            if text.is_empty() {
+                break;
+            }
             let at = index.index(text.len());
             match kind {
                 0 => text[at] = c,

@@ -1,0 +1,230 @@
+//! While a run lasts: the logs of all nodes and the launcher's own words, in one stream.
+
+use super::{Options, Seat};
+use crate::core::frames::{Frame, Kind, Parser};
+use crate::core::inventory::Cluster;
+use crate::core::job::{Progress, State};
+use crate::edge::docker::Engine;
+use crate::edge::link::{Process, Script};
+use crate::error::{Error, NodeError};
+use crate::event::{Event, Events};
+use crate::ops::fleet::{all, each};
+use futures_util::StreamExt;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::sync::mpsc;
+
+const FOLLOW: &str = include_str!("../../edge/scripts/job_follow.sh");
+const READ: &str = include_str!("../../edge/scripts/job_read.sh");
+
+/// The launcher's last lines that are kept for an error.
+const LAUNCHER_LINES: usize = 20;
+
+/// What comes from the nodes while a run lasts.
+enum News {
+    Bytes(usize, Vec<u8>),
+    Launcher(Vec<u8>),
+}
+
+/// Follows the logs of all nodes and the launcher.
+pub(super) struct Follow<'a> {
+    events: &'a Events,
+    options: &'a Options,
+    names: Vec<String>,
+    skews: Vec<f64>,
+    parsers: Vec<Parser>,
+    offsets: Vec<u64>,
+    pub(super) pids: BTreeMap<String, String>,
+    pub(super) progress: Progress,
+    pub(super) launcher: VecDeque<String>,
+    launcher_rest: Vec<u8>,
+    sender: mpsc::Sender<News>,
+    receiver: mpsc::Receiver<News>,
+    tasks: tokio::task::JoinSet<()>,
+}
+
+impl<'a> Follow<'a> {
+    pub(super) async fn start(
+        cluster: &Cluster,
+        id: &str,
+        seats: &[Seat],
+        events: &'a Events,
+        options: &'a Options,
+    ) -> Result<Follow<'a>, Error> {
+        let started = each(seats.iter().collect(), async |seat: &Seat| {
+            let script = log_script(FOLLOW, cluster, id, 0);
+            let mut process = seat.seen.member.link.follow(&script, "follow the run's log").await?;
+            let pid = tokio::time::timeout(seat.seen.member.link.limit(), first_line(&mut process)).await;
+            let pid = pid.unwrap_or_else(|_| Err(std::io::Error::other("the follower did not start in time")));
+            let pid = pid.map_err(|e| NodeError::failed(seat.seen.name(), "follow the run's log", e))?;
+            Ok((process, pid))
+        })
+        .await;
+        let started = all(events, started)?;
+        // bounded: when the terminal cannot keep up, the nodes' logs wait on their disks
+        let (sender, receiver) = mpsc::channel(64);
+        let mut tasks = tokio::task::JoinSet::new();
+        let mut pids = BTreeMap::new();
+        for (i, (mut process, pid)) in started.into_iter().enumerate() {
+            pids.insert(seats[i].seen.name().to_owned(), pid);
+            let sender = sender.clone();
+            tasks.spawn(async move {
+                let mut buffer = vec![0; 64 * 1024];
+                while let Ok(n @ 1..) = process.stdout.read(&mut buffer).await {
+                    if sender.send(News::Bytes(i, buffer[..n].to_vec())).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Ok(Follow {
+            events,
+            options,
+            names: seats.iter().map(|s| s.seen.name().to_owned()).collect(),
+            skews: seats.iter().map(|s| s.seen.skew).collect(),
+            parsers: seats.iter().map(|_| Parser::default()).collect(),
+            offsets: vec![0; seats.len()],
+            pids,
+            progress: Progress::default(),
+            launcher: VecDeque::new(),
+            launcher_rest: Vec::new(),
+            sender,
+            receiver,
+            tasks,
+        })
+    }
+
+    /// Follows the launcher's container too.
+    pub(super) fn launcher(&mut self, engine: &Engine, name: &str) {
+        let stream = engine.follow(name);
+        let sender = self.sender.clone();
+        self.tasks.spawn(async move {
+            let mut stream = std::pin::pin!(stream);
+            while let Some(bytes) = stream.next().await {
+                if sender.send(News::Launcher(bytes)).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Tells what comes until the launcher's container ends, and gives its exit code.
+    pub(super) async fn until_end(
+        &mut self,
+        engine: &Engine,
+        container: &str,
+        id: &str,
+        ranks: u32,
+        on_frame: &mut impl FnMut(&str, &Frame),
+    ) -> Result<i64, NodeError> {
+        let mut running = false;
+        let mut wait = std::pin::pin!(engine.wait(container));
+        loop {
+            let news = tokio::select! {
+                code = &mut wait => return code,
+                news = self.receiver.recv() => news,
+            };
+            let Some(news) = news else { continue };
+            self.take(news, on_frame);
+            if !running && self.progress.started() >= ranks {
+                running = true;
+                self.events.send(Event::Job { id: id.to_owned(), state: State::Running });
+            }
+        }
+    }
+
+    fn take(&mut self, news: News, on_frame: &mut impl FnMut(&str, &Frame)) {
+        match news {
+            News::Bytes(i, bytes) => {
+                self.offsets[i] += bytes.len() as u64;
+                for frame in self.parsers[i].push(&bytes) {
+                    self.progress.see(&self.names[i], &frame, self.skews[i]);
+                    on_frame(&self.names[i], &frame);
+                    self.tell(i, frame);
+                }
+            }
+            News::Launcher(bytes) => {
+                self.launcher_rest.extend_from_slice(&bytes);
+                while let Some(end) = self.launcher_rest.iter().position(|b| *b == b'\n') {
+                    let line: Vec<u8> = self.launcher_rest.drain(..=end).collect();
+                    let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+                    if self.options.show_launcher {
+                        self.events.send(Event::Launcher(line.clone()));
+                    }
+                    self.launcher.push_back(line);
+                    if self.launcher.len() > LAUNCHER_LINES {
+                        self.launcher.pop_front();
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell(&self, i: usize, frame: Frame) {
+        let node = self.names[i].clone();
+        let rank = frame.rank;
+        match frame.kind {
+            Kind::Stdout(_) | Kind::Stderr(_) if !self.options.show_output => {}
+            Kind::Stdout(line) => self.events.send(Event::Output { rank, node, stderr: false, line }),
+            Kind::Stderr(line) => self.events.send(Event::Output { rank, node, stderr: true, line }),
+            Kind::Broken(words) => self.events.send(Event::Warning(format!("rank {rank} on {node}: {words}"))),
+            Kind::Started | Kind::Exited(_) => {}
+        }
+    }
+
+    /// Takes what is still under way, then reads from each node what its log holds beyond that: nothing is lost when a
+    /// follower was ended before it had sent all.
+    pub(super) async fn drain(
+        &mut self,
+        cluster: &Cluster,
+        id: &str,
+        seats: &[Seat],
+        on_frame: &mut impl FnMut(&str, &Frame),
+    ) {
+        let ended = async {
+            loop {
+                let news = tokio::select! {
+                    news = self.receiver.recv() => news,
+                    joined = self.tasks.join_next() => if joined.is_some() { continue } else { break },
+                };
+                if let Some(news) = news {
+                    self.take(news, on_frame);
+                }
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(2), ended).await;
+        self.tasks.abort_all();
+        while self.tasks.join_next().await.is_some() {}
+        while let Ok(news) = self.receiver.try_recv() {
+            self.take(news, on_frame);
+        }
+        let work = seats.iter().zip(self.offsets.clone()).collect();
+        let rests = each(work, async |(seat, offset): (&Seat, u64)| {
+            let script = log_script(READ, cluster, id, offset);
+            seat.seen.member.link.script(&script, "read the end of the run's log").await
+        })
+        .await;
+        for (i, rest) in rests.into_iter().enumerate() {
+            match rest {
+                Ok(bytes) => self.take(News::Bytes(i, bytes), on_frame),
+                Err(error) => self.events.send(Event::Warning(error.to_string())),
+            }
+        }
+    }
+}
+
+fn log_script(source: &'static str, cluster: &Cluster, id: &str, offset: u64) -> Script {
+    Script::new(source).with("jobs_dir", &cluster.jobs_dir).with("id", id).with("offset", &offset.to_string())
+}
+
+/// The first line of a process, byte by byte so that nothing behind it is taken.
+async fn first_line(process: &mut Process) -> std::io::Result<String> {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while process.stdout.read(&mut byte).await? == 1 && byte[0] != b'\n' && line.len() < 20 {
+        line.push(byte[0]);
+    }
+    let line = String::from_utf8_lossy(&line).into_owned();
+    if line.parse::<u32>().is_ok() { Ok(line) } else { Err(std::io::Error::other("the follower did not start")) }
+}

@@ -1,0 +1,182 @@
+//! Before a run: its folder, the project and the workers on all nodes; after it: nothing left of it on any.
+
+use super::{Cwd, Program, Seat};
+use crate::core::inventory::Cluster;
+use crate::core::job::Record;
+use crate::core::launch::SUPERVISOR;
+use crate::core::plan::Workspace;
+use crate::core::spec::{Desired, Role, WORKSPACE};
+use crate::edge::link::Script;
+use crate::error::{Error, NodeError};
+use crate::event::{Event, Events};
+use crate::ops::fleet::{Observed, Target, all, each};
+use crate::ops::ship::{Shipped, human, project_dir, ship};
+use crate::ops::workers;
+use base64::Engine as _;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const START: &str = include_str!("../../edge/scripts/job_start.sh");
+const END: &str = include_str!("../../edge/scripts/job_end.sh");
+const RANK: &str = include_str!("../../edge/scripts/rank.py");
+const SSH: &str = include_str!("../../edge/scripts/ssh.sh");
+
+/// Lays the run's folder, ships the project and brings the workers to it, on all nodes at once.
+pub(super) async fn prepare(
+    target: &Target,
+    id: &str,
+    program: &Program,
+    seats: &[Seat],
+    others: &[Observed],
+    events: &Events,
+) -> Result<(), Error> {
+    let cluster = target.cluster();
+    let nodes: Vec<(Observed, Option<&Seat>)> = seats
+        .iter()
+        .map(|seat| (seat.seen.clone(), Some(seat)))
+        .chain(others.iter().map(|seen| (seen.clone(), None)))
+        .collect();
+    events.phase("preparing");
+    let results = each(nodes, async |(seen, seat)| {
+        let link = &seen.member.link;
+        let dir = program.tree.as_ref().map(|_| project_dir(cluster, &program.name));
+        if let Some(seat) = seat {
+            let files = job_files(cluster, id, program, seat);
+            lay(cluster, &seen, id, dir.as_deref(), &files).await?;
+        } else if dir.is_some() {
+            lay(cluster, &seen, id, dir.as_deref(), "").await?;
+        }
+        let shipping = async {
+            match &program.tree {
+                Some(tree) => ship(cluster, link, tree, &program.name, events).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        let worker = async {
+            match seat {
+                Some(seat) if !seat.launches => ensure_worker(cluster, &seen, dir.clone(), events).await,
+                _ => Ok(()),
+            }
+        };
+        let (shipped, worker) = tokio::join!(shipping, worker);
+        worker?;
+        if seat.is_some_and(|seat| seat.launches) {
+            remove_ended_master(cluster, &seen).await?;
+        }
+        events.done(seen.name(), told(shipped?.as_ref()));
+        Ok(())
+    })
+    .await;
+    all(events, results).map(|_| ())
+}
+
+fn told(shipped: Option<&Shipped>) -> String {
+    match shipped {
+        None => "ready".into(),
+        Some(Shipped { sent: 0, removed: 0, .. }) => "project unchanged".into(),
+        Some(Shipped { sent, bytes, removed: 0 }) => format!("shipped {sent} files, {}", human(*bytes)),
+        Some(Shipped { sent, bytes, removed }) => {
+            format!("shipped {sent} files, {}; removed {removed}", human(*bytes))
+        }
+    }
+}
+
+async fn ensure_worker(
+    cluster: &Cluster,
+    seen: &Observed,
+    workspace: Option<String>,
+    events: &Events,
+) -> Result<(), NodeError> {
+    let which = if workspace.is_some() { Workspace::AsDesired } else { Workspace::Any };
+    let desired = Desired { workspace, ..workers::desired(cluster, seen) };
+    let operations = workers::plan(cluster, seen, &desired, &which)?;
+    workers::apply(cluster, seen, &operations, events).await
+}
+
+async fn remove_ended_master(cluster: &Cluster, seen: &Observed) -> Result<(), NodeError> {
+    let ended = seen.docker.containers.iter().find(|c| c.name == cluster.master && c.is(Role::Master));
+    match ended {
+        Some(container) => seen.docker.engine.remove(&container.id).await,
+        None => Ok(()),
+    }
+}
+
+async fn lay(cluster: &Cluster, seen: &Observed, id: &str, dir: Option<&str>, files: &str) -> Result<(), NodeError> {
+    let script = Script::new(START)
+        .with("jobs_dir", &cluster.jobs_dir)
+        .with("id", id)
+        .with("project_dir", dir.unwrap_or_default())
+        .with("files", files);
+    seen.member.link.script(&script, &format!("make the run's folder in {}", cluster.jobs_dir)).await.map(|_| ())
+}
+
+/// The files of a run's folder, as `job_start.sh` reads them.
+fn job_files(cluster: &Cluster, id: &str, program: &Program, seat: &Seat) -> String {
+    let record = Record {
+        id: id.to_owned(),
+        name: program.name.clone(),
+        operator: operator(),
+        command: program.command.clone(),
+        cwd: match program.cwd {
+            Cwd::Workspace => WORKSPACE.into(),
+            Cwd::Job => format!("{}/{id}", cluster.jobs_dir),
+            Cwd::Root => "/".into(),
+        },
+        env: BTreeMap::new(),
+        ranks: seat.ranks,
+        interface: seat.endpoint.interface.clone(),
+        grace: cluster.stop_grace.as_secs(),
+    };
+    let record = serde_json::to_string(&record).unwrap_or_default();
+    let mut lines = String::new();
+    let fixed = [("600", "job.json", record.as_str()), ("644", SUPERVISOR, RANK), ("755", "ssh", SSH)];
+    for (mode, name, text) in fixed.into_iter().chain(program.files.iter().map(|(n, t)| ("644", *n, *t))) {
+        let text = base64::engine::general_purpose::STANDARD.encode(text);
+        lines.push_str(&format!("{mode} {name} {text}\n"));
+    }
+    lines
+}
+
+fn operator() -> String {
+    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "unknown".into());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{user}@{}", host.trim())
+}
+
+/// Ends what is left of the run on every node and removes its container; failures are told and stop nothing.
+pub(super) async fn end(
+    cluster: &Cluster,
+    id: &str,
+    seats: &[Seat],
+    followers: &BTreeMap<String, String>,
+    result: &str,
+    events: &Events,
+) {
+    let limit = cluster.stop_grace + Duration::from_secs(20);
+    let ended = each(seats.iter().collect(), async |seat: &Seat| {
+        let script = Script::new(END)
+            .with("jobs_dir", &cluster.jobs_dir)
+            .with("id", id)
+            .with("grace", &cluster.stop_grace.as_secs().to_string())
+            .with("follower", followers.get(seat.seen.name()).map_or("", String::as_str))
+            .with("result", result);
+        let cleaned = seat.seen.member.link.script_within(&script, "end what is left of the run", limit).await;
+        // only the container of this very run: its name may be another's by now
+        let removed = if seat.launches { remove_master_of(cluster, id, &seat.seen).await } else { Ok(()) };
+        cleaned.and(removed)
+    })
+    .await;
+    for error in ended.into_iter().filter_map(Result::err) {
+        events.send(Event::Warning(error.to_string()));
+    }
+}
+
+async fn remove_master_of(cluster: &Cluster, id: &str, seen: &Observed) -> Result<(), NodeError> {
+    let engine = &seen.docker.engine;
+    for container in engine.containers().await? {
+        if container.belongs_to(&cluster.name) && container.is(Role::Master) && container.job() == Some(id) {
+            engine.remove(&container.id).await?;
+        }
+    }
+    Ok(())
+}

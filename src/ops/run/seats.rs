@@ -1,0 +1,115 @@
+//! Who takes part in a run, and what would make it fail before anything is shipped.
+
+use super::Seat;
+use crate::core::inventory::{Cluster, Controller};
+use crate::core::network;
+use crate::core::plan::Workspace;
+use crate::core::slots::Placement;
+use crate::error::{Error, NodeError};
+use crate::event::{Event, Events};
+use crate::ops::fleet::Observed;
+use crate::ops::workers;
+use std::net::IpAddr;
+
+/// Splits the nodes into those with ranks, each with its place on the network, and the others.
+pub(super) fn seats(
+    cluster: &Cluster,
+    placement: &Placement,
+    nodes: Vec<Observed>,
+    controller: Controller,
+) -> Result<(Vec<Seat>, Vec<Observed>), Error> {
+    let alone = placement.shares.len() == 1;
+    let (mut seats, mut others) = (Vec::new(), Vec::new());
+    let mut failed = Vec::new();
+    for seen in nodes {
+        let Some(share) = placement.shares.iter().find(|s| s.node == seen.name()) else {
+            others.push(seen);
+            continue;
+        };
+        let place = if alone { Ok(network::alone()) } else { network::endpoint(&seen.member.node, &seen.facts) };
+        let place = place.and_then(|e| match e.address {
+            IpAddr::V6(_) => {
+                Err(format!("Horovod's -H takes no IPv6 address ({}); set `address` to an IPv4 one", e.address))
+            }
+            IpAddr::V4(_) => Ok(e),
+        });
+        match place {
+            Ok(endpoint) => seats.push(Seat { seen, endpoint, ranks: share.ranks, launches: share.first == 0 }),
+            Err(words) => failed.push(
+                NodeError::failed(seen.name(), "find its place on the cluster's network", words)
+                    .hint("set `address` or `interface` of this [[node]] in the inventory"),
+            ),
+        }
+    }
+    if !failed.is_empty() {
+        return Err(Error::Nodes { failed, done: 0 });
+    }
+    if let Some(first) = seats.first().filter(|first| !alone && !first.seen.member.node.master) {
+        return Err(Error::usage(
+            format!(
+                "the master is not among the selected nodes, and {} cannot log in to the others",
+                first.seen.name()
+            ),
+            "add the master to --on, or set `master = true` for another [[node]] and push the keys",
+        ));
+    }
+    let names: std::collections::BTreeSet<&str> = seats.iter().map(|s| s.endpoint.interface.as_str()).collect();
+    if controller == Controller::Mpi && names.len() > 1 {
+        let list: Vec<String> = seats.iter().map(|s| format!("{}: {}", s.seen.name(), s.endpoint.interface)).collect();
+        return Err(Error::check(
+            format!("the nodes' interfaces have different names ({}), and MPI takes one for all", list.join(", ")),
+            format!("use --launcher gloo, which takes each node's own; or give {} other interfaces", cluster.name),
+        ));
+    }
+    Ok((seats, others))
+}
+
+/// What would make the run fail, before anything is shipped.
+pub(super) fn check(cluster: &Cluster, seats: &[Seat], events: &Events) -> Result<(), Error> {
+    let mut failed = Vec::new();
+    for seat in seats {
+        let seen = &seat.seen;
+        let worker = workers::desired(cluster, seen);
+        // the launcher's ranks run in hmaster, so its worker does not matter
+        let fault = if seat.launches {
+            master_is_free(cluster, seen).and_then(|()| match network::missing_gpus(&seen.member.node, &seen.facts) {
+                Some(words) => Err(NodeError::failed(seen.name(), "find the promised GPUs", words)
+                    .hint("run nvidia-smi on the node, or set `gpus` to what it has")),
+                None => seen.image_id(cluster).map(|_| ()),
+            })
+        } else {
+            workers::plan(cluster, seen, &worker, &Workspace::Any).map(|_| ())
+        };
+        if let Err(error) = fault {
+            events.send(Event::Failed(error.clone()));
+            failed.push(error);
+        }
+    }
+    if !failed.is_empty() {
+        return Err(Error::Nodes { failed, done: 0 });
+    }
+    let without = workers::without_keys(cluster, seats.iter().map(|seat| &seat.seen));
+    if seats.len() > 1 && !without.is_empty() {
+        return Err(Error::check(format!("no keys on {}", crate::core::hostset::fold(&without)), "hvdctl keys push"));
+    }
+    Ok(())
+}
+
+fn master_is_free(cluster: &Cluster, seen: &Observed) -> Result<(), NodeError> {
+    let Some(there) = seen.docker.containers.iter().find(|c| c.name == cluster.master) else { return Ok(()) };
+    let tried = format!("start {}", cluster.master);
+    if !there.belongs_to(&cluster.name) {
+        return Err(NodeError::failed(
+            seen.name(),
+            &tried,
+            "a container of that name is there that is not this cluster's",
+        )
+        .hint("remove or rename it, or set cluster.master to another name"));
+    }
+    if there.running {
+        let job = there.job().unwrap_or("unknown");
+        return Err(NodeError::failed(seen.name(), &tried, format!("the run {job} is under way"))
+            .hint("wait for its end, or end it with `hvdctl down`"));
+    }
+    Ok(())
+}
