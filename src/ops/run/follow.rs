@@ -66,10 +66,12 @@ impl<'a> Follow<'a> {
         let (sender, receiver) = mpsc::channel(64);
         let mut tasks = tokio::task::JoinSet::new();
         let mut pids = BTreeMap::new();
-        for (i, (mut process, pid)) in started.into_iter().enumerate() {
+        for (i, (process, pid)) in started.into_iter().enumerate() {
             pids.insert(seats[i].seen.name().to_owned(), pid);
             let sender = sender.clone();
             tasks.spawn(async move {
+                // the whole of it: a capture of its output alone would drop the rest, and that ends the follower
+                let mut process = process;
                 let mut buffer = vec![0; 64 * 1024];
                 while let Ok(n @ 1..) = process.stdout.read(&mut buffer).await {
                     if sender.send(News::Bytes(i, buffer[..n].to_vec())).await.is_err() {
