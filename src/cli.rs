@@ -49,8 +49,8 @@ pub struct Global {
     /// Ask nothing
     #[arg(short = 'y', long, global = true)]
     pub yes: bool,
-    /// The image, without an inventory [default: horovod/horovod:latest]
-    #[arg(long, value_name = "IMAGE", global = true, env = "HVDCTL_IMAGE")]
+    /// The image, without an inventory [default: $HVDCTL_IMAGE, else horovod/horovod:latest]
+    #[arg(long, value_name = "IMAGE", global = true)]
     pub image: Option<String>,
 }
 

@@ -1,9 +1,10 @@
 //! The binary: arguments in, exit code out.
 
+use anyhow::Context as _;
 use clap::Parser;
 use hvdctl::cli::{Cli, Color, rewrite};
 use hvdctl::commands::{self, Context, Outcome};
-use hvdctl::error::Error;
+use hvdctl::error::{Error, exit};
 use hvdctl::event::Events;
 use hvdctl::render;
 use serde_json::json;
@@ -17,16 +18,22 @@ fn main() -> ExitCode {
     colours(cli.global.color);
     let program = cli.command.runs_a_program();
     let json = cli.global.json;
-    let result = match tokio::runtime::Runtime::new() {
-        Ok(runtime) => {
-            let result = runtime.block_on(work(cli));
-            // connections end their ssh masters when they are dropped
-            runtime.shutdown_timeout(Duration::from_secs(2));
-            result
+    match start(cli) {
+        Ok(result) => ExitCode::from(show(result, json, program)),
+        Err(e) => {
+            render::error(&format!("{e:#}"));
+            ExitCode::from(if program { exit::AROUND } else { exit::FAILED })
         }
-        Err(e) => Err(Error::Here(format!("could not start: {e}"))),
-    };
-    ExitCode::from(show(result, json, program))
+    }
+}
+
+/// Runs the command on a runtime of its own and closes all connections behind it.
+fn start(cli: Cli) -> anyhow::Result<Result<Outcome, Error>> {
+    let runtime = tokio::runtime::Runtime::new().context("could not start the asynchronous runtime")?;
+    let result = runtime.block_on(work(cli));
+    // connections end their ssh masters when they are dropped
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    Ok(result)
 }
 
 fn colours(when: Color) {

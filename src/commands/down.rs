@@ -50,7 +50,7 @@ pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
                 .with("ssh_dir", &cluster.ssh_dir)
                 .with("projects_dir", &cluster.projects_dir)
                 .with("jobs_dir", &cluster.jobs_dir)
-                .with("tag", &format!("hvdctl:{}", cluster.name));
+                .with("cluster", &cluster.name);
             member.link.script(&script, "remove keys, projects and records").await?;
         }
         events.done(&node, "down");
@@ -69,7 +69,7 @@ pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
         text.push_str(&format!("{node}: {what}\n"));
         nodes.push(json!({ "node": node, "ok": true, "changed": !removed.is_empty(), "removed": removed, "purged": options.purge }));
     }
-    Ok(Outcome::of_nodes(text, nodes, failed))
+    Ok(Outcome::of_nodes(text, nodes, failed).skipping(&offline))
 }
 
 async fn confirmed(question: &str) -> bool {

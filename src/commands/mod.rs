@@ -12,8 +12,10 @@ use crate::core::inventory::Inventory;
 use crate::edge::{docker, link};
 use crate::error::{Error, NodeError, exit};
 use crate::event::Events;
-use crate::ops::fleet::Target;
+use crate::ops::fleet::{Observed, Target, all, connect_all, each, observe};
+use crate::ops::run::signalled;
 use serde_json::{Value, json};
+use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -62,6 +64,15 @@ impl Outcome {
         entries.extend(failed.iter().map(|e| json!({ "node": e.node, "ok": false, "error": e })));
         Outcome { code, text, document: json!({ "ok": failed.is_empty(), "nodes": entries }), failed }
     }
+
+    /// Names the nodes that were left out on request (`--skip-offline`).
+    #[must_use]
+    fn skipping(mut self, offline: &[NodeError]) -> Outcome {
+        if let Some(nodes) = self.document["nodes"].as_array_mut() {
+            nodes.extend(offline.iter().map(|e| json!({ "node": e.node, "ok": false, "skipped": true, "error": e })));
+        }
+        self
+    }
 }
 
 /// Finds the nodes that a command is about.
@@ -70,7 +81,7 @@ impl Outcome {
 /// A wrong inventory or selection, or none where one is needed.
 pub async fn target(global: &Global, command: &Command, events: &Events) -> Result<Target, Error> {
     if let Some(file) = inventory_file(global) {
-        if global.image.is_some() && std::env::var_os("HVDCTL_IMAGE").is_none() {
+        if global.image.is_some() {
             return Err(Error::usage("--image is for this machine alone", "set cluster.image in the inventory"));
         }
         return Target::new(Inventory::load(&file)?, global.on.as_deref(), false);
@@ -104,8 +115,9 @@ fn inventory_file(global: &Global) -> Option<PathBuf> {
 /// The image for this machine alone: the one that was named; else the tutorial's; else, where that is not here, the one
 /// that `scripts/image/build` made.
 async fn local_image(global: &Global, name: &str) -> Result<String, Error> {
-    if let Some(image) = &global.image {
-        return Ok(image.clone());
+    let named = global.image.clone().or_else(|| std::env::var("HVDCTL_IMAGE").ok().filter(|image| !image.is_empty()));
+    if let Some(image) = named {
+        return Ok(image);
     }
     let inventory = Inventory::local(name, DEFAULT_IMAGE);
     let link = link::Link::open(&inventory.cluster, &inventory.nodes[0], None).await?;
@@ -116,6 +128,28 @@ async fn local_image(global: &Global, name: &str) -> Result<String, Error> {
         }
     }
     Ok(DEFAULT_IMAGE.to_owned())
+}
+
+/// Does the work unless a signal comes first.
+async fn unless_signalled<T>(
+    cancel: &watch::Receiver<Option<u8>>,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let mut cancel = cancel.clone();
+    tokio::select! {
+        result = work => result,
+        number = signalled(&mut cancel) => Err(Error::Signal(number)),
+    }
+}
+
+/// Reaches every node and looks at it, for commands that need all of them.
+async fn observe_all(context: &Context) -> Result<Vec<Observed>, Error> {
+    let Context { target, events, cancel, .. } = context;
+    unless_signalled(cancel, async {
+        let members = connect_all(target, events).await?;
+        all(events, each(members, async |member| observe(target.cluster(), member, events).await).await)
+    })
+    .await
 }
 
 /// Runs a command.

@@ -128,9 +128,11 @@ fn text(rows: &[Row], failed: &[NodeError]) -> String {
             ]
         })
         .collect();
-    cells.extend(
-        failed.iter().filter(|e| e.kind == Kind::Unreachable).map(|e| vec![e.node.clone(), "unreachable".into()]),
-    );
+    let without_row = failed.iter().filter(|e| rows.iter().all(|r| r.node != e.node));
+    cells.extend(without_row.map(|e| {
+        let what = if e.kind == Kind::Unreachable { "unreachable" } else { "failed" };
+        vec![e.node.clone(), what.into()]
+    }));
     table(&["NODE", "ENGINE", "WORKER", "IMAGE", "GPUS", "SLOTS", "JOB"], &cells)
 }
 

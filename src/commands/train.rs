@@ -1,13 +1,12 @@
 //! `hvdctl train` and `hvdctl run`.
 
-use super::{Context, Outcome};
+use super::{Context, Outcome, observe_all};
 use crate::cli;
 use crate::core::job::State;
 use crate::core::project;
 use crate::edge::tree::Tree;
 use crate::error::{Error, exit};
 use crate::event::Event;
-use crate::ops::fleet::{all, connect_all, each, observe};
 use crate::ops::run::{Cwd, Options, Program, Ran, check_ranks, run as run_program, tail};
 use serde_json::json;
 use std::fs;
@@ -48,10 +47,9 @@ pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> 
 }
 
 async fn go(program: Program, np: u32, launching: &cli::Launching, context: Context) -> Result<Outcome, Error> {
+    let nodes = observe_all(&context).await?;
     let Context { target, events, cancel, verbose, .. } = context;
     let cluster = target.cluster();
-    let members = connect_all(&target, &events).await?;
-    let nodes = all(&events, each(members, async |m| observe(cluster, m, &events).await).await)?;
     let how = Options {
         ranks: Some(np),
         controller: launching.controller(cluster.controller),
@@ -75,7 +73,7 @@ fn failed(ran: &Ran, events: &crate::event::Events) -> Result<(), Error> {
     match &ran.first_failure {
         Some(e) => {
             let how = match e.code {
-                126 => "could not be started".to_owned(),
+                code @ (126 | 127) => format!("ended with exit code {code} (could not be started)"),
                 code @ 129.. => format!("was killed by signal {}", code - 128),
                 code => format!("ended with exit code {code}"),
             };

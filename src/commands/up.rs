@@ -2,8 +2,10 @@
 
 use super::{Context, Outcome};
 use crate::cli::Up;
+use crate::core::facts::Facts;
 use crate::core::hostset;
 use crate::core::plan::{Operation, Workspace};
+use crate::core::trust::{AUTHORIZED_KEYS, HOST_KEY};
 use crate::error::{Error, NodeError};
 use crate::event::Event;
 use crate::ops::fleet::{Member, Observed, connect, each, observe, split};
@@ -31,11 +33,24 @@ pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
     .await;
     let (mut planned, mut failed) = split(&events, planned);
 
-    let without = workers::without_keys(cluster, planned.iter().map(|(seen, _)| seen));
-    if !without.is_empty() && options.dry_run {
-        events.note(format!("keys would be pushed to {}", hostset::fold(&without)));
-    } else if !without.is_empty() {
-        events.note(format!("no keys on {}: pushing them first", hostset::fold(&without)));
+    let nodes: Vec<_> = planned.iter().map(|(seen, _)| (&seen.member.node, &seen.facts)).collect();
+    let pending = trust::pending(&target.inventory, &nodes);
+    let master = nodes.iter().any(|(node, _)| node.master);
+    if !pending.is_empty() && options.dry_run {
+        events.note(format!("keys would be pushed to {}", hostset::fold(&pending)));
+    } else if !pending.is_empty() && !master {
+        // the pair comes from the master: without it only those go on that have their keys
+        let has_keys = |seen: &Observed| !worker_lacks_keys(&seen.facts);
+        for (seen, _) in planned.iter().filter(|(seen, _)| !has_keys(seen)) {
+            let why = format!("the keys come from the master {}, which is not at hand", target.inventory.master().name);
+            let error =
+                NodeError::failed(seen.name(), "push its keys", why).hint("mend the master first, then hvdctl up");
+            events.send(Event::Failed(error.clone()));
+            failed.push(error);
+        }
+        planned.retain(|(seen, _)| has_keys(seen));
+    } else if !pending.is_empty() {
+        events.note(format!("keys are missing or differ on {}: pushing them first", hostset::fold(&pending)));
         let members: Vec<Member> = planned.iter().map(|(seen, _)| seen.member.clone()).collect();
         let (_, bad) = split(&events, trust::push(&target.inventory, &members, &events).await?);
         planned.retain(|(seen, _)| bad.iter().all(|e| e.node != seen.name()));
@@ -52,7 +67,12 @@ pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
     .await;
     let (done, bad) = split(&events, results);
     failed.extend(bad);
-    Ok(outcome(options.dry_run, &done, failed))
+    Ok(outcome(options.dry_run, &done, failed).skipping(&offline))
+}
+
+/// Whether a worker could not even start its sshd, or let nobody in.
+fn worker_lacks_keys(facts: &Facts) -> bool {
+    [HOST_KEY, AUTHORIZED_KEYS].iter().any(|name| !facts.key_files.contains_key(*name))
 }
 
 fn words(operations: &[Operation]) -> String {
@@ -73,7 +93,7 @@ fn outcome(dry_run: bool, done: &[(String, Vec<Operation>)], failed: Vec<NodeErr
     let changed = done.iter().filter(|(_, o)| !o.is_empty()).count();
     if changed == 0 && failed.is_empty() {
         text.push_str("nothing to do: every worker is as it should be\n");
-    } else if dry_run {
+    } else if dry_run && !done.is_empty() {
         text.push_str(&format!("dry run: {changed} of {} nodes would be changed\n", done.len()));
     }
     Outcome::of_nodes(text, nodes, failed)

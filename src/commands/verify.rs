@@ -1,12 +1,11 @@
 //! `hvdctl verify`.
 
-use super::{Context, Outcome};
+use super::{Context, Outcome, observe_all};
 use crate::cli::Verify;
 use crate::core::frames::Kind;
 use crate::core::network;
 use crate::core::verify::{Expected, Report, Row, compare};
 use crate::error::{Error, exit};
-use crate::ops::fleet::{all, connect_all, each, observe};
 use crate::ops::run::{Cwd, Options, Program, check_ranks, run as run_program, tail};
 use crate::render::table::table;
 use serde_json::{Value, json};
@@ -16,11 +15,10 @@ const SCRIPT: &str = include_str!("../edge/scripts/verify.py");
 
 /// `verify`.
 pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
+    check_ranks(&context.target, options.np)?;
+    let nodes = observe_all(&context).await?;
     let Context { target, events, cancel, verbose, .. } = context;
     let cluster = target.cluster();
-    check_ranks(&target, options.np)?;
-    let members = connect_all(&target, &events).await?;
-    let nodes = all(&events, each(members, async |m| observe(cluster, m, &events).await).await)?;
     let expected: Vec<Expected> = nodes
         .iter()
         .map(|seen| Expected {

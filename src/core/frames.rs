@@ -16,7 +16,7 @@ pub enum Kind {
     Started,
     /// The program ended with this code; 128 + N for signal N.
     Exited(i32),
-    /// The supervisor could not start the program; the reason.
+    /// The supervisor could not start the program; the reason. An [`Kind::Exited`] follows.
     Broken(String),
 }
 

@@ -28,6 +28,8 @@ pub enum State {
 pub struct Record {
     /// The run's id: time of its start and a few random letters.
     pub id: String,
+    /// The cluster it belongs to.
+    pub cluster: String,
     /// The name of the project, or of the check.
     pub name: String,
     /// Who started it, `user@host`.
@@ -72,9 +74,7 @@ impl Progress {
         match &frame.kind {
             Kind::Started => self.started += 1,
             Kind::Exited(code) => self.end(node, frame, *code, skew),
-            // 126 is what shells say of a program that is there and cannot be run.
-            Kind::Broken(_) => self.end(node, frame, 126, skew),
-            Kind::Stdout(_) | Kind::Stderr(_) => {}
+            Kind::Stdout(_) | Kind::Stderr(_) | Kind::Broken(_) => {}
         }
     }
 

@@ -16,4 +16,5 @@ pub mod quote;
 pub mod slots;
 pub mod spec;
 pub mod trust;
+pub mod units;
 pub mod verify;

@@ -52,6 +52,8 @@ pub enum Workspace {
     Any,
     /// Exactly what the desired container says.
     AsDesired,
+    /// The same, and its folder was made anew, so that an old mount shows nothing of it.
+    Renewed,
 }
 
 /// One step on one node.
@@ -161,7 +163,12 @@ pub fn differences(desired: &Desired, image_id: &str, workspace: &Workspace, see
     if !seen.is(desired.role) {
         why.push("role".into());
     }
-    if *workspace == Workspace::AsDesired && seen.label(LABEL_WORKSPACE) != desired.workspace.as_deref() {
+    let same = match workspace {
+        Workspace::Any => true,
+        Workspace::AsDesired => seen.label(LABEL_WORKSPACE) == desired.workspace.as_deref(),
+        Workspace::Renewed => false,
+    };
+    if !same {
         why.push("workspace".into());
     }
     why

@@ -220,12 +220,6 @@ fn merge(existing: &str, ours: &[String], tag: &str, keep: impl Fn(&str) -> bool
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// Whether a node's folder holds all that a worker needs to be reached.
-pub fn ready(facts: &Facts, key_name: &str, launches: bool) -> bool {
-    let has = |name: &str| facts.key_files.contains_key(name);
-    has(AUTHORIZED_KEYS) && has(HOST_KEY) && has(KNOWN_HOSTS) && (!launches || has(key_name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,5 +1,5 @@
-//! The only module that knows the `openssh` crate: one multiplexed session per node through the system's `ssh`, so
-//! that the user's configuration, agents, jump hosts and hardware keys hold.
+//! Opens a multiplexed session per node through the system's `ssh`, so that the user's configuration, agents, jump hosts
+//! and hardware keys hold. `link` runs programs over it; no other module knows the `openssh` crate.
 
 use crate::core::inventory::{Cluster, Node};
 use crate::error::{Error, NodeError};

@@ -136,13 +136,13 @@ pub fn split<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> (Vec<T>,
     (good, bad)
 }
 
-/// The results, or all failures as one error.
+/// The results of a step after which nothing is done yet, or all failures as one error.
 ///
 /// # Errors
 /// [`Error::Nodes`] when one failed.
 pub fn all<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> Result<Vec<T>, Error> {
     let (good, failed) = split(events, results);
-    if failed.is_empty() { Ok(good) } else { Err(Error::Nodes { failed, done: good.len() }) }
+    if failed.is_empty() { Ok(good) } else { Err(Error::Nodes { failed, done: 0 }) }
 }
 
 /// Reaches the nodes; each comes with its link or the reason why not.

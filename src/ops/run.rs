@@ -17,7 +17,7 @@ use crate::event::{Event, Events};
 use crate::ops::fleet::{Observed, Target, now};
 use crate::ops::ship::project_dir;
 use follow::Follow;
-use prepare::{end, prepare};
+use prepare::{end, prepare, write_result};
 use seats::{check, seats};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -136,7 +136,7 @@ pub async fn run(
     let ranks = options.ranks.unwrap_or_else(|| slots.iter().map(|(_, n)| n).sum());
     let placement = placement(&slots, ranks)?;
     let (seats, others) = seats(cluster, &placement, nodes, options.controller)?;
-    check(cluster, &seats, events)?;
+    check(target, &seats, events)?;
 
     let id = new_id();
     events.send(Event::Job { id: id.clone(), state: State::Starting });
@@ -144,12 +144,18 @@ pub async fn run(
         prepared = prepare(target, &id, program, &seats, &others, events) => prepared,
         signal = signalled(&mut cancel) => Err(Error::Signal(signal)),
     };
-    if let Err(error) = prepared {
-        end(cluster, &id, &seats, &BTreeMap::new(), &record(State::Failed, 125), events).await;
-        return Err(error);
-    }
-
-    let mut follow = Follow::start(cluster, &id, &seats, events, options).await?;
+    let following = match prepared {
+        Ok(()) => Follow::start(cluster, &id, &seats, events, options).await,
+        Err(error) => Err(error),
+    };
+    let mut follow = match following {
+        Ok(follow) => follow,
+        Err(error) => {
+            end(cluster, &id, &seats, &BTreeMap::new(), events).await;
+            write_result(cluster, &id, &seats, &record(State::Failed, None), events).await;
+            return Err(error);
+        }
+    };
     let hosts: Vec<(IpAddr, u32)> = seats.iter().map(|s| (s.endpoint.address, s.ranks)).collect();
     let job_dir = format!("{}/{id}", cluster.jobs_dir);
     let master = &seats[0];
@@ -163,7 +169,7 @@ pub async fn run(
     };
     let desired = Desired {
         workspace: program.tree.as_ref().map(|_| project_dir(cluster, &program.name)),
-        env: vec![format!("HVDCTL_JOB={id}"), "PYTHONUNBUFFERED=1".into()],
+        env: environment(&id, options.controller),
         ..Desired::master(
             cluster,
             network::wants_gpus(&master.seen.member.node, &master.seen.facts),
@@ -195,11 +201,10 @@ pub async fn run(
         _ => Some(-1),
     };
     // the ranks first, while the launcher still stands: its end would take the master's ranks along without grace
-    let followers = follow.pids.clone();
-    let state = follow.progress.state(ranks, launcher_code, stopped);
-    end(cluster, &id, &seats, &followers, &record(state, launcher_code.unwrap_or(-1)), events).await;
+    end(cluster, &id, &seats, &follow.pids, events).await;
     follow.drain(cluster, &id, &seats, &mut on_frame).await;
     let state = follow.progress.state(ranks, launcher_code, stopped);
+    write_result(cluster, &id, &seats, &record(state, launcher_code), events).await;
     events.send(Event::Job { id: id.clone(), state });
 
     match ended {
@@ -211,7 +216,7 @@ pub async fn run(
                 follow.progress.started(),
                 tail(&follow.launcher)
             ),
-            "the launcher's own words are above; -v shows all of them",
+            "-vv shows all that the launcher says; --timeout gives it more time",
         )),
         Err(error) => Err(error.into()),
         Ok(End::Launcher(code)) => {
@@ -229,6 +234,17 @@ pub async fn run(
     }
 }
 
+/// The environment of the launcher's container; Horovod hands it on to every rank.
+fn environment(id: &str, controller: Controller) -> Vec<String> {
+    let mut env = vec![format!("HVDCTL_JOB={id}"), "PYTHONUNBUFFERED=1".into()];
+    if controller == Controller::Mpi {
+        // Docker denies the system call by which ranks of one container copy from each other; Open MPI 4 falls back, with
+        // a line of complaint for each message
+        env.push("OMPI_MCA_btl_vader_single_copy_mechanism=none".into());
+    }
+    env
+}
+
 /// The launcher's last lines, to be put behind a sentence.
 pub fn tail<'a>(lines: impl IntoIterator<Item = &'a String>) -> String {
     lines.into_iter().map(|line| format!("\n    {line}")).collect()
@@ -240,7 +256,8 @@ enum End {
     TimeOut,
 }
 
-async fn signalled(cancel: &mut watch::Receiver<Option<u8>>) -> u8 {
+/// Waits for the number of a signal.
+pub async fn signalled(cancel: &mut watch::Receiver<Option<u8>>) -> u8 {
     match cancel.wait_for(Option::is_some).await.map(|signal| *signal) {
         Ok(Some(signal)) => signal,
         // nobody can signal any more
@@ -255,7 +272,8 @@ async fn sleep_if(limit: Option<Duration>) {
     }
 }
 
-fn record(state: State, launcher: i64) -> String {
+/// What is kept of the end in `result.json`.
+fn record(state: State, launcher: Option<i64>) -> String {
     serde_json::json!({ "state": state, "launcher": launcher, "ended": now() }).to_string()
 }
 

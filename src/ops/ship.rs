@@ -2,6 +2,7 @@
 //! content hash that it has the same files.
 
 use crate::core::inventory::Cluster;
+use crate::core::units::human;
 use crate::edge::link::Link;
 use crate::edge::tree::{STATE, Tree, parse_state};
 use crate::error::NodeError;
@@ -44,7 +45,8 @@ pub async fn ship(
     events: &Events,
 ) -> Result<Shipped, NodeError> {
     let dir = project_dir(cluster, name);
-    let list = format!("{}/.{name}.shipped", cluster.projects_dir);
+    // neither name can have an `@`, so `purge` can tell whose it is
+    let list = format!("{}/.{name}@{}.shipped", cluster.projects_dir, cluster.name);
     let tried = format!("ship the project to {dir}");
     let failed = |said: String| NodeError::failed(link.node(), &tried, said);
     let state = async || {
@@ -141,9 +143,4 @@ pub async fn ship(
         }
     }
     Ok(Shipped { sent: missing.len(), bytes, removed: gone.len() })
-}
-
-/// Bytes for people.
-pub fn human(bytes: u64) -> String {
-    indicatif::HumanBytes(bytes).to_string()
 }

@@ -1,7 +1,7 @@
 //! `keys push`: brings every node's key folder to the state that the contract names.
 
 use crate::core::facts::Facts;
-use crate::core::inventory::{Cluster, Inventory, KeyType};
+use crate::core::inventory::{Cluster, Inventory, KeyType, Node};
 use crate::core::network;
 use crate::core::spec::private_key_name;
 use crate::core::trust::{self, Changes, HOST_KEY, KeyPair, Wanted};
@@ -50,31 +50,12 @@ pub async fn push(
     for (member, facts) in &seen {
         hosts.push(host_key(cluster, member, facts)?);
     }
-    let known_hosts: Vec<String> = seen
-        .iter()
-        .zip(&hosts)
-        .map(|((member, facts), (public, _))| {
-            let address = network::endpoint(&member.node, facts).ok().map(|e| e.address);
-            let names = [member.node.name.as_str(), member.node.host.as_str(), facts.hostname.as_str()];
-            trust::known_hosts_line(&cluster.name, &trust::known_hosts_names(&names, address, cluster.port), public)
-        })
-        .collect();
-    let members_names: BTreeSet<String> =
-        inventory.nodes.iter().flat_map(|node| trust::known_hosts_names(&[&node.name], None, cluster.port)).collect();
+    let publics: Vec<String> = hosts.iter().map(|(public, _)| public.clone()).collect();
+    let lines = Lines::new(inventory, seen.iter().map(|(member, facts)| (&member.node, facts)), &publics);
 
     let work = seen.into_iter().zip(hosts).collect();
     Ok(each(work, async |((member, facts), (_, new_host_key))| {
-        let wanted = Wanted {
-            cluster: &cluster.name,
-            key_name,
-            public: &public,
-            new_pair: new_pair.as_ref(),
-            launches: member.node.master,
-            new_host_key: new_host_key.as_ref(),
-            known_hosts: &known_hosts,
-            members: &members_names,
-        };
-        let changes = trust::changes(&wanted, &facts);
+        let changes = lines.changes(&member.node, &facts, &public, new_pair.as_ref(), new_host_key.as_ref());
         if !changes.is_empty() {
             events.busy(&member.node.name, "writing its keys");
             let tried = format!("write the keys to {}", cluster.ssh_dir);
@@ -85,6 +66,87 @@ pub async fn push(
         Ok(Pushed { node: member.node.name.clone(), changes })
     })
     .await)
+}
+
+/// The names of the nodes whose key folder is not what `push` would make of it: a worker would not be reached, or not
+/// trusted. Nothing is changed.
+pub fn pending(inventory: &Inventory, seen: &[(&Node, &Facts)]) -> Vec<String> {
+    let key_name = private_key_name(inventory.cluster.key_type);
+    let names = |nodes: &[(&Node, &Facts)]| nodes.iter().map(|(node, _)| node.name.clone()).collect();
+    let public = seen.iter().find(|(node, _)| node.master).and_then(|(_, facts)| public_key(facts, key_name));
+    let Some(public) = public else { return names(seen) };
+    let hosts: Vec<Option<String>> = seen.iter().map(|(_, facts)| public_host_key(facts)).collect();
+    let there: Vec<(&Node, &Facts)> = seen.iter().zip(&hosts).filter(|(_, h)| h.is_some()).map(|(s, _)| *s).collect();
+    let lines = Lines::new(inventory, there.iter().copied(), &hosts.iter().flatten().cloned().collect::<Vec<_>>());
+    seen.iter()
+        .zip(&hosts)
+        .filter(|((node, facts), host)| host.is_none() || !lines.changes(node, facts, &public, None, None).is_empty())
+        .map(|((node, _), _)| node.name.clone())
+        .collect()
+}
+
+/// What all nodes' folders have in common: the lines that pin the workers.
+struct Lines<'a> {
+    cluster: &'a Cluster,
+    known_hosts: Vec<String>,
+    members: BTreeSet<String>,
+}
+
+impl<'a> Lines<'a> {
+    fn new<'b>(
+        inventory: &'a Inventory,
+        seen: impl Iterator<Item = (&'b Node, &'b Facts)>,
+        host_keys: &[String],
+    ) -> Lines<'a> {
+        let cluster = &inventory.cluster;
+        let known_hosts = seen
+            .zip(host_keys)
+            .map(|((node, facts), key)| {
+                let address = network::endpoint(node, facts).ok().map(|e| e.address);
+                let names = [node.name.as_str(), node.host.as_str(), facts.hostname.as_str()];
+                trust::known_hosts_line(&cluster.name, &trust::known_hosts_names(&names, address, cluster.port), key)
+            })
+            .collect();
+        let members = inventory
+            .nodes
+            .iter()
+            .flat_map(|node| trust::known_hosts_names(&[&node.name], None, cluster.port))
+            .collect();
+        Lines { cluster, known_hosts, members }
+    }
+
+    fn changes(
+        &self,
+        node: &Node,
+        facts: &Facts,
+        public: &str,
+        new_pair: Option<&KeyPair>,
+        new_host_key: Option<&KeyPair>,
+    ) -> Changes {
+        let wanted = Wanted {
+            cluster: &self.cluster.name,
+            key_name: private_key_name(self.cluster.key_type),
+            public,
+            new_pair,
+            launches: node.master,
+            new_host_key,
+            known_hosts: &self.known_hosts,
+            members: &self.members,
+        };
+        trust::changes(&wanted, facts)
+    }
+}
+
+/// The cluster's public key on the master, if both halves are there.
+fn public_key(facts: &Facts, key_name: &str) -> Option<String> {
+    let public = facts.key_files.get(&format!("{key_name}.pub"))?.text.trim();
+    (facts.key_files.contains_key(key_name) && !public.is_empty()).then(|| public.to_owned())
+}
+
+/// A worker's public host key, if both halves are there.
+fn public_host_key(facts: &Facts) -> Option<String> {
+    let public = facts.key_files.get(&format!("{HOST_KEY}.pub"))?.text.trim();
+    (facts.key_files.contains_key(HOST_KEY) && !public.is_empty()).then(|| public.to_owned())
 }
 
 fn script(cluster: &Cluster, changes: &Changes) -> Script {
@@ -117,11 +179,10 @@ async fn cluster_key(
             "leave --on out, or add the master to it",
         ));
     };
+    if let Some(public) = public_key(facts, key_name) {
+        return Ok((public, None));
+    }
     if facts.key_files.contains_key(key_name) {
-        let public = facts.key_files.get(&format!("{key_name}.pub")).map(|f| f.text.trim().to_owned());
-        if let Some(public) = public.filter(|p| !p.is_empty()) {
-            return Ok((public, None));
-        }
         let script = Script::new(PUBLIC_KEY).with("ssh_dir", &cluster.ssh_dir).with("key_name", key_name);
         let output = member.link.script(&script, &format!("read the public half of {key_name}")).await?;
         let words = String::from_utf8_lossy(&output);
@@ -144,8 +205,7 @@ async fn cluster_key(
 
 /// A worker's public host key, and the whole pair where it has none yet.
 fn host_key(cluster: &Cluster, member: &Member, facts: &Facts) -> Result<(String, Option<KeyPair>), Error> {
-    let there = facts.key_files.get(&format!("{HOST_KEY}.pub")).map(|f| f.text.trim().to_owned());
-    match there.filter(|text| !text.is_empty() && facts.key_files.contains_key(HOST_KEY)) {
+    match public_host_key(facts) {
         Some(public) => Ok((public, None)),
         None => {
             let pair = keys::generate(KeyType::Ed25519, &format!("{} hvdctl:{}", member.node.name, cluster.name))?;

@@ -1,9 +1,9 @@
 //! Applies a plan on one node and sees to it that the worker really listens.
 
 use crate::core::inventory::Cluster;
+use crate::core::network;
 use crate::core::plan::{self, Operation, Workspace};
 use crate::core::spec::Desired;
-use crate::core::{network, trust};
 use crate::edge::link::Script;
 use crate::error::NodeError;
 use crate::event::Events;
@@ -109,14 +109,4 @@ async fn listening(cluster: &Cluster, seen: &Observed, name: &str) -> Result<(),
         format!("see `docker logs {name}` on the node")
     };
     Err(NodeError::failed(seen.name(), &tried, said).hint(hint))
-}
-
-/// The names of the nodes that lack keys that their worker needs.
-pub fn without_keys<'a>(cluster: &Cluster, nodes: impl IntoIterator<Item = &'a Observed>) -> Vec<String> {
-    let key_name = crate::core::spec::private_key_name(cluster.key_type);
-    nodes
-        .into_iter()
-        .filter(|seen| !trust::ready(&seen.facts, key_name, seen.member.node.master))
-        .map(|seen| seen.name().to_owned())
-        .collect()
 }

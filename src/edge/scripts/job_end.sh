@@ -1,5 +1,5 @@
-# Ends what is left of a run on this node, and says how many processes that were. Wants: jobs_dir, id, grace (seconds),
-# follower (a process id or empty), result (JSON). A process belongs to the run when its environment says HVDCTL_JOB=ID: other runs and other
+# Ends what is left of a run on this node, and says how many processes that were. Wants: id, grace (seconds), follower
+# (a process id or empty). A process belongs to the run when its environment says HVDCTL_JOB=ID: other runs and other
 # people's processes are never touched. The programs come first and get the grace time (a last checkpoint); only then
 # the supervisors and the launcher, whose end takes the container with it.
 mine() { grep -lzxF -e "HVDCTL_JOB=$id" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }
@@ -33,5 +33,4 @@ done
 # shellcheck disable=SC2046
 signal KILL $(mine)
 [ -z "$follower" ] || kill "$follower" 2>/dev/null || :
-[ ! -d "$jobs_dir/$id" ] || printf '%s\n' "$result" >"$jobs_dir/$id/result.json"
 echo "$found" | grep -c . || :

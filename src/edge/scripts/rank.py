@@ -79,7 +79,10 @@ def main():
         )
     except (OSError, subprocess.SubprocessError) as error:
         frames(b"b", [str(error).encode(errors="replace").replace(b"\n", b" ")])
-        return 126
+        # what shells and `docker run` say: 127 is not found, 126 is found and cannot be run
+        code = 127 if isinstance(error, FileNotFoundError) else 126
+        frames(b"x", [b"%d" % code])
+        return code
     frames(b"s", [b""])
 
     deadline = None

@@ -6,17 +6,19 @@ use crate::core::job::Record;
 use crate::core::launch::SUPERVISOR;
 use crate::core::plan::Workspace;
 use crate::core::spec::{Desired, Role, WORKSPACE};
+use crate::core::units::human;
 use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::ops::fleet::{Observed, Target, all, each};
-use crate::ops::ship::{Shipped, human, project_dir, ship};
+use crate::ops::ship::{Shipped, project_dir, ship};
 use crate::ops::workers;
 use base64::Engine as _;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 const START: &str = include_str!("../../edge/scripts/job_start.sh");
+const RESULT: &str = include_str!("../../edge/scripts/job_result.sh");
 const END: &str = include_str!("../../edge/scripts/job_end.sh");
 const RANK: &str = include_str!("../../edge/scripts/rank.py");
 const SSH: &str = include_str!("../../edge/scripts/ssh.sh");
@@ -40,12 +42,12 @@ pub(super) async fn prepare(
     let results = each(nodes, async |(seen, seat)| {
         let link = &seen.member.link;
         let dir = program.tree.as_ref().map(|_| project_dir(cluster, &program.name));
-        if let Some(seat) = seat {
-            let files = job_files(cluster, id, program, seat);
-            lay(cluster, &seen, id, dir.as_deref(), &files).await?;
-        } else if dir.is_some() {
-            lay(cluster, &seen, id, dir.as_deref(), "").await?;
-        }
+        let files = seat.map(|seat| job_files(cluster, id, program, seat)).unwrap_or_default();
+        let new_project = if files.is_empty() && dir.is_none() {
+            false
+        } else {
+            lay(cluster, &seen, id, dir.as_deref(), &files).await?
+        };
         let shipping = async {
             match &program.tree {
                 Some(tree) => ship(cluster, link, tree, &program.name, events).await.map(Some),
@@ -54,7 +56,7 @@ pub(super) async fn prepare(
         };
         let worker = async {
             match seat {
-                Some(seat) if !seat.launches => ensure_worker(cluster, &seen, dir.clone(), events).await,
+                Some(seat) if !seat.launches => ensure_worker(cluster, &seen, dir.clone(), new_project, events).await,
                 _ => Ok(()),
             }
         };
@@ -74,20 +76,30 @@ fn told(shipped: Option<&Shipped>) -> String {
     match shipped {
         None => "ready".into(),
         Some(Shipped { sent: 0, removed: 0, .. }) => "project unchanged".into(),
-        Some(Shipped { sent, bytes, removed: 0 }) => format!("shipped {sent} files, {}", human(*bytes)),
+        Some(Shipped { sent, bytes, removed: 0 }) => format!("shipped {}, {}", files(*sent), human(*bytes)),
         Some(Shipped { sent, bytes, removed }) => {
-            format!("shipped {sent} files, {}; removed {removed}", human(*bytes))
+            format!("shipped {}, {}; removed {}", files(*sent), human(*bytes), files(*removed))
         }
     }
+}
+
+fn files(n: usize) -> String {
+    format!("{n} file{}", if n == 1 { "" } else { "s" })
 }
 
 async fn ensure_worker(
     cluster: &Cluster,
     seen: &Observed,
     workspace: Option<String>,
+    new_project: bool,
     events: &Events,
 ) -> Result<(), NodeError> {
-    let which = if workspace.is_some() { Workspace::AsDesired } else { Workspace::Any };
+    let which = match workspace {
+        // a mount holds on to a folder that was removed; only a new container sees the one made since
+        Some(_) if new_project => Workspace::Renewed,
+        Some(_) => Workspace::AsDesired,
+        None => Workspace::Any,
+    };
     let desired = Desired { workspace, ..workers::desired(cluster, seen) };
     let operations = workers::plan(cluster, seen, &desired, &which)?;
     workers::apply(cluster, seen, &operations, events).await
@@ -101,19 +113,22 @@ async fn remove_ended_master(cluster: &Cluster, seen: &Observed) -> Result<(), N
     }
 }
 
-async fn lay(cluster: &Cluster, seen: &Observed, id: &str, dir: Option<&str>, files: &str) -> Result<(), NodeError> {
+/// Makes the run's folder, where there are files for it, and the project's. Says whether the latter is new.
+async fn lay(cluster: &Cluster, seen: &Observed, id: &str, dir: Option<&str>, files: &str) -> Result<bool, NodeError> {
     let script = Script::new(START)
         .with("jobs_dir", &cluster.jobs_dir)
         .with("id", id)
         .with("project_dir", dir.unwrap_or_default())
         .with("files", files);
-    seen.member.link.script(&script, &format!("make the run's folder in {}", cluster.jobs_dir)).await.map(|_| ())
+    let tried = format!("make the run's folder in {}", cluster.jobs_dir);
+    Ok(seen.member.link.script(&script, &tried).await?.starts_with(b"new"))
 }
 
 /// The files of a run's folder, as `job_start.sh` reads them.
 fn job_files(cluster: &Cluster, id: &str, program: &Program, seat: &Seat) -> String {
     let record = Record {
         id: id.to_owned(),
+        cluster: cluster.name.clone(),
         name: program.name.clone(),
         operator: operator(),
         command: program.command.clone(),
@@ -149,17 +164,14 @@ pub(super) async fn end(
     id: &str,
     seats: &[Seat],
     followers: &BTreeMap<String, String>,
-    result: &str,
     events: &Events,
 ) {
     let limit = cluster.stop_grace + Duration::from_secs(20);
     let ended = each(seats.iter().collect(), async |seat: &Seat| {
         let script = Script::new(END)
-            .with("jobs_dir", &cluster.jobs_dir)
             .with("id", id)
             .with("grace", &cluster.stop_grace.as_secs().to_string())
-            .with("follower", followers.get(seat.seen.name()).map_or("", String::as_str))
-            .with("result", result);
+            .with("follower", followers.get(seat.seen.name()).map_or("", String::as_str));
         let cleaned = seat.seen.member.link.script_within(&script, "end what is left of the run", limit).await;
         // only the container of this very run: its name may be another's by now
         let removed = if seat.launches { remove_master_of(cluster, id, &seat.seen).await } else { Ok(()) };
@@ -167,6 +179,18 @@ pub(super) async fn end(
     })
     .await;
     for error in ended.into_iter().filter_map(Result::err) {
+        events.send(Event::Warning(error.to_string()));
+    }
+}
+
+/// Writes down on every node how the run ended.
+pub(super) async fn write_result(cluster: &Cluster, id: &str, seats: &[Seat], result: &str, events: &Events) {
+    let written = each(seats.iter().collect(), async |seat: &Seat| {
+        let script = Script::new(RESULT).with("jobs_dir", &cluster.jobs_dir).with("id", id).with("result", result);
+        seat.seen.member.link.script(&script, "write down how the run ended").await
+    })
+    .await;
+    for error in written.into_iter().filter_map(Result::err) {
         events.send(Event::Warning(error.to_string()));
     }
 }

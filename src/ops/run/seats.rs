@@ -1,14 +1,15 @@
 //! Who takes part in a run, and what would make it fail before anything is shipped.
 
 use super::Seat;
+use crate::core::hostset;
 use crate::core::inventory::{Cluster, Controller};
 use crate::core::network;
 use crate::core::plan::Workspace;
 use crate::core::slots::Placement;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
-use crate::ops::fleet::Observed;
-use crate::ops::workers;
+use crate::ops::fleet::{Observed, Target};
+use crate::ops::{trust, workers};
 use std::net::IpAddr;
 
 /// Splits the nodes into those with ranks, each with its place on the network, and the others.
@@ -65,7 +66,8 @@ pub(super) fn seats(
 }
 
 /// What would make the run fail, before anything is shipped.
-pub(super) fn check(cluster: &Cluster, seats: &[Seat], events: &Events) -> Result<(), Error> {
+pub(super) fn check(target: &Target, seats: &[Seat], events: &Events) -> Result<(), Error> {
+    let cluster = target.cluster();
     let mut failed = Vec::new();
     for seat in seats {
         let seen = &seat.seen;
@@ -88,9 +90,14 @@ pub(super) fn check(cluster: &Cluster, seats: &[Seat], events: &Events) -> Resul
     if !failed.is_empty() {
         return Err(Error::Nodes { failed, done: 0 });
     }
-    let without = workers::without_keys(cluster, seats.iter().map(|seat| &seat.seen));
-    if seats.len() > 1 && !without.is_empty() {
-        return Err(Error::check(format!("no keys on {}", crate::core::hostset::fold(&without)), "hvdctl keys push"));
+    // a run on one node logs in nowhere
+    let nodes: Vec<_> = seats.iter().map(|seat| (&seat.seen.member.node, &seat.seen.facts)).collect();
+    let pending = if seats.len() > 1 { trust::pending(&target.inventory, &nodes) } else { Vec::new() };
+    if !pending.is_empty() {
+        return Err(Error::check(
+            format!("the cluster's keys are missing or not as they should be on {}", hostset::fold(&pending)),
+            "hvdctl keys push",
+        ));
     }
     Ok(())
 }
