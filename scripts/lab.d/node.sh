@@ -1,0 +1,140 @@
+# One machine of the lab: a container with its own sshd and its own Docker Engine. Sourced, never run.
+# shellcheck shell=bash
+
+readonly NET=hvdctl-lab
+readonly NODE_IMAGE=hvdctl-lab/node:latest
+
+node_container() { printf 'hvdctl-lab-%s\n' "$1"; }
+
+# What a nested engine needs. --privileged fails on a machine that itself lacks CAP_SYS_RESOURCE (bit 24): there all other
+# capabilities and no confinement do.
+NODE_FLAGS=(--privileged)
+if ! ((0x$(awk '/^CapBnd/ { print $2 }' /proc/self/status) >> 24 & 1)); then
+  NODE_FLAGS=(--cap-add=ALL --cap-drop=SYS_RESOURCE --security-opt seccomp=unconfined --security-opt apparmor=unconfined
+    --security-opt systempaths=unconfined)
+fi
+# Shared memory as large as a machine's own, for containers that use it with --ipc=host.
+NODE_FLAGS+=(--shm-size=4g --cgroupns=private --tmpfs /run:exec --tmpfs '/tmp:mode=1777,exec')
+readonly NODE_FLAGS
+
+# The first address range of these that is free; a lab that is up keeps the one it has.
+net_ensure() {
+  docker network inspect "$NET" >/dev/null 2>&1 && return
+  local range
+  for range in 172.28.100 172.29.100 172.30.100 192.168.228 10.228.100; do
+    docker network create --label "$LAB_LABEL" --subnet "$range.0/24" "$NET" >/dev/null 2>&1 && return
+  done
+  die "no address range is free for the lab's network"
+}
+
+net_prefix() { docker network inspect --format '{{(index .IPAM.Config 0).Subnet}}' "$NET" | sed 's/\.[0-9]*\/.*//'; }
+
+node_address() { printf '%s.%d\n' "$LAB_PREFIX" "$((10 + ${1#node}))"; }
+
+# The GPUs of a node, one "INDEX UUID" a line: the same at every start, different from node to node.
+node_gpus() { # NODE COUNT
+  local index
+  for ((index = 0; index < $2; index++)); do
+    printf '%d GPU-%s\n' "$index" "$(printf 'hvdctl lab %s %d' "$1" "$index" | md5sum | sed -E 's/^(.{8})(.{4})(.{4})(.{4})(.{12}).*/\1-\2-\3-\4-\5/')"
+  done
+}
+
+node_hosts() { # COUNT
+  local index
+  for ((index = 1; index <= $1; index++)); do printf '%s node%d\n' "$(node_address "node$index")" "$index"; done
+}
+
+# What a node is made of: when this differs, it is made anew.
+node_spec() { # NODE GPUS
+  {
+    image_id "$NODE_IMAGE"
+    seed_content
+    printf '%s\n' "$(node_address "$1")" "${NODE_FLAGS[*]}"
+    node_gpus "$1" "$2"
+    cat "$LAB_DIR/id_ed25519.pub" "$LAB_DIR/hostkeys/$1.pub"
+  } | sha256sum | cut -c1-32
+}
+
+# Makes and starts a node; prints nothing.
+node_create() { # NODE GPUS SPEC HOSTS
+  local -r node=$1 gpus=$2 spec=$3 hosts=$4
+  local -r name=$(node_container "$node")
+  local stage
+  docker rm -f "$name" >/dev/null 2>&1 || true
+  seed_clone "$name" || { echo "its engine's data could not be made from the seed"; return 1; }
+  docker create --name "$name" --hostname "$node" --label "$LAB_LABEL" --label "hvdctl.lab.root=$LAB_ROOT" --label "hvdctl.lab.node=$node" \
+    --label "hvdctl.lab.spec=$spec" --network "$NET" --ip "$(node_address "$node")" --stop-timeout 8 "${NODE_FLAGS[@]}" \
+    -v "$name:/var/lib/docker" "$NODE_IMAGE" >/dev/null || return 1
+  stage=$(mktemp -d) || return 1
+  install -D -m 600 "$LAB_DIR/hostkeys/$node" "$stage/etc/ssh/ssh_host_ed25519_key"
+  install -D -m 644 "$LAB_DIR/id_ed25519.pub" "$stage/home/workshop/.ssh/authorized_keys"
+  mkdir -p "$stage/etc/hvdctl-lab"
+  printf '%s\n' "$hosts" >"$stage/etc/hvdctl-lab/hosts"
+  node_gpus "$node" "$gpus" >"$stage/etc/hvdctl-lab/gpus"
+  # Files alone, so that the folders in the image keep their owners.
+  (cd "$stage" && find . -type f -print0 | tar -c --null -T - --owner=0 --group=0) | docker cp - "$name:/" || { rm -rf "$stage"; return 1; }
+  rm -rf "$stage"
+  docker start "$name" >/dev/null
+}
+
+# Brings a node to the state that it ought to be in; does nothing to one that is in it.
+node_ensure() { # NODE GPUS HOSTS
+  local -r node=$1 gpus=$2 hosts=$3
+  local -r name=$(node_container "$node")
+  local spec is state address
+  spec=$(node_spec "$node" "$gpus")
+  is=$(docker inspect --format "{{index .Config.Labels \"hvdctl.lab.spec\"}} {{.State.Status}} {{with index .NetworkSettings.Networks \"$NET\"}}{{.IPAMConfig.IPv4Address}}{{end}}" \
+    "$name" 2>/dev/null) || is=
+  read -r is state address <<<"$is"
+  # One that was made and never started may lack its keys: something interrupted that.
+  if [ "$is" != "$spec" ] || [ "$state" = created ]; then
+    say "$node: starting a new machine"
+    node_create "$node" "$gpus" "$spec" "$hosts" || return 1
+  else
+    [ "$address" = "$(node_address "$node")" ] || {
+      say "$node: connecting it to its network"
+      docker network connect --ip "$(node_address "$node")" "$NET" "$name" || return 1
+    }
+    case $state in
+    running) ;;
+    paused) say "$node: resuming it" && docker unpause "$name" >/dev/null || return 1 ;;
+    *) say "$node: starting it" && docker start "$name" >/dev/null || return 1 ;;
+    esac
+  fi
+  node_settle "$name" "$hosts" || {
+    echo "its Docker Engine does not answer; the engine's log ends:"
+    docker exec "$name" tail -n 5 /var/log/dockerd.log || true
+    return 1
+  }
+  if [ "$(timeout 20 docker exec "$name" docker image inspect --format '{{.Id}}' "${LAB_IMAGES[@]}" 2>/dev/null)" != "$(image_id "${LAB_IMAGES[@]}")" ]; then
+    say "$node: loading the images that it has lost"
+    docker save "${LAB_IMAGES[@]}" | timeout 600 docker exec -i "$name" docker load -q >/dev/null || return 1
+  fi
+  wait_for 15 node_login "$node" || {
+    node_login "$node" 2>&1 || true
+    echo "workshop cannot log in; to have the machines made anew: scripts/lab down && scripts/lab up"
+    return 1
+  }
+}
+
+node_login() { ssh -F "$LAB_DIR/ssh_config" -o BatchMode=yes -o ConnectTimeout=3 "$1" true </dev/null; }
+
+# Tells a running node the others' names, and starts its sshd and its engine where they are down; waits for the engine.
+node_settle() { # CONTAINER HOSTS
+  # shellcheck disable=SC2016 # expanded on the node
+  timeout 75 docker exec -i "$1" bash -c '
+    [ "$1" = "$(cat /etc/hvdctl-lab/hosts)" ] || { printf "%s\n" "$1" >/etc/hvdctl-lab/hosts; kill -HUP 1; }
+    for _ in {1..100}; do [ -e /run/node-ready ] && break; sleep 0.1; done
+    kill -0 "$(cat /run/sshd.pid 2>/dev/null)" 2>/dev/null || { mkdir -p /run/sshd && /usr/sbin/sshd; }
+    for _ in {1..300}; do
+      node-engine start
+      timeout 10 docker version >/dev/null 2>&1 && exit 0
+      sleep 0.1
+    done
+    exit 1' - "$2"
+}
+
+node_remove() { # NODE
+  docker rm -f "$(node_container "$1")" >/dev/null 2>&1
+  docker volume rm -f "$(node_container "$1")" >/dev/null
+}
