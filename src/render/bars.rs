@@ -4,11 +4,11 @@ use super::{Options, Renderer, output_line};
 use crate::core::job::State;
 use crate::event::Event;
 use console::style;
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// More lines than this scroll a terminal; the count of the rest is shown instead.
+/// More lines than this scroll a terminal; further nodes get theirs when others are done.
 const LINES: usize = 16;
 
 /// Draws bars on standard error.
@@ -24,7 +24,17 @@ pub struct Bars {
 impl Bars {
     /// A renderer.
     pub fn new(options: Options) -> Bars {
-        Bars { options, all: MultiProgress::new(), nodes: BTreeMap::new(), phase: None, still: false }
+        Bars::on(ProgressDrawTarget::stderr(), options)
+    }
+
+    fn on(target: ProgressDrawTarget, options: Options) -> Bars {
+        Bars {
+            options,
+            all: MultiProgress::with_draw_target(target),
+            nodes: BTreeMap::new(),
+            phase: None,
+            still: false,
+        }
     }
 
     fn node(&mut self, node: &str) -> Option<ProgressBar> {
@@ -120,5 +130,70 @@ impl Renderer for Bars {
 
     fn finish(&mut self) {
         self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::NodeError;
+    use indicatif::InMemoryTerm;
+
+    /// What stands on the screen, without the spinners' changing signs and the seconds.
+    fn screen(term: &InMemoryTerm) -> Vec<String> {
+        let moving = |c: char| ('\u{2800}'..='\u{28ff}').contains(&c);
+        let seconds = |word: &str| word.strip_suffix('s').is_some_and(|n| n.parse::<u32>().is_ok());
+        let still = |line: &str| {
+            let words = line.trim_start_matches(moving).split_whitespace();
+            words.filter(|w| !seconds(w)).collect::<Vec<_>>().join(" ")
+        };
+        term.contents().lines().map(still).collect()
+    }
+
+    /// Waits until the screen shows this: bars are drawn by a thread of their own.
+    fn shows(term: &InMemoryTerm, expected: &[&str]) {
+        for _ in 0..100 {
+            if screen(term) == expected {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(screen(term), expected);
+    }
+
+    fn busy(node: &str, step: &str) -> Event {
+        Event::Busy { node: node.into(), step: step.into() }
+    }
+
+    #[test]
+    fn a_line_per_busy_node_and_what_is_done_above() {
+        console::set_colors_enabled_stderr(false);
+        let term = InMemoryTerm::new(12, 60);
+        let target = ProgressDrawTarget::term_like(Box::new(term.clone()));
+        let options = Options { json: false, quiet: false, verbose: 0, result_names_nodes: false };
+        let mut bars = Bars::on(target, options);
+        bars.show(Event::Phase("preparing".into()));
+        bars.show(busy("node1", "looking"));
+        bars.show(busy("node2", "looking"));
+        bars.show(busy("node1", "shipping 2 files"));
+        bars.show(Event::Done { node: "node2".into(), what: "project unchanged".into() });
+        shows(&term, &["✔ node2 project unchanged", "preparing", "node1 shipping 2 files"]);
+        bars.show(Event::Failed(NodeError::failed("node1", "ship", "no space")));
+        bars.show(Event::Job { id: "x".into(), state: State::Running });
+        shows(&term, &["✔ node2 project unchanged"]);
+    }
+
+    #[test]
+    fn many_nodes_do_not_scroll_the_terminal() {
+        let term = InMemoryTerm::new(40, 60);
+        let options = Options { json: false, quiet: false, verbose: 0, result_names_nodes: true };
+        let mut bars = Bars::on(ProgressDrawTarget::term_like(Box::new(term.clone())), options);
+        for i in 0..100 {
+            bars.show(busy(&format!("node{i}"), "connecting"));
+        }
+        let all: Vec<String> = (0..LINES).map(|i| format!("node{i} connecting")).collect();
+        shows(&term, &all.iter().map(String::as_str).collect::<Vec<_>>());
+        bars.finish();
+        shows(&term, &[]);
     }
 }
