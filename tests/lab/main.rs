@@ -1,1 +1,17 @@
-//! lab
+//! The main job on the lab (`scripts/lab up`): two machines with their own sshd and Docker Engine, real Horovod.
+//!
+//! `cargo test --features lab --test lab -- --test-threads=1`. Every test brings the state that it needs, and looks at
+//! the nodes themselves (processes, containers, files) rather than at what hvdctl says of them.
+
+mod down;
+mod endings;
+mod keys;
+mod local;
+mod process;
+mod projects;
+mod state;
+mod status;
+mod train;
+mod up;
+mod up_faults;
+mod verify;

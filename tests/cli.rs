@@ -1,0 +1,372 @@
+//! The command line as scripts and people see it, where no node is needed: help, refusals, exit codes, streams.
+
+use hvdctl::cli::rewrite;
+use proptest::prelude::*;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// An inventory whose nodes refuse ssh at once.
+const REFUSES: &str = "[cluster]\nname = \"lab\"\nconnect_timeout_s = 5\n[defaults]\nuser = \"nobody\"\nssh_port = 1\ngpus = 1\n\
+                       [[node]]\nhost = \"127.0.0.1\"\nname = \"a\"\n[[node]]\nhost = \"127.0.0.2\"\nname = \"b\"\n";
+
+/// A folder for one test, with this inventory in it.
+fn folder(inventory: Option<&str>) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    if let Some(text) = inventory {
+        fs::write(dir.path().join("inventory.toml"), text).unwrap();
+    }
+    dir
+}
+
+fn command(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
+    command.current_dir(dir).env("HOME", dir).args(args).stdin(Stdio::null());
+    for name in
+        ["HVDCTL_INVENTORY", "HVDCTL_IMAGE", "XDG_CONFIG_HOME", "COLUMNS", "CLICOLOR_FORCE", "NO_COLOR", "RUST_LOG"]
+    {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Runs it and shows exit code and both streams. Nothing here takes longer than half a minute.
+fn show(mut command: Command) -> String {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(30);
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            child.kill().unwrap();
+            panic!("{command:?}: no end within 30 s");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    let done = child.wait_with_output().unwrap();
+    let (out, err) = (String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap());
+    format!("exit code: {}\n--- stdout\n{out}--- stderr\n{err}", done.status.code().unwrap())
+}
+
+fn hvdctl(dir: &Path, args: &[&str]) -> String {
+    show(command(dir, args))
+}
+
+/// The exit code alone.
+fn code(dir: &Path, args: &[&str]) -> i32 {
+    let shown = hvdctl(dir, args);
+    shown.lines().next().and_then(|l| l.strip_prefix("exit code: ")).unwrap().parse().unwrap()
+}
+
+#[test]
+fn help() {
+    let dir = folder(None);
+    for words in ["", "keys", "keys push", "up", "down", "status", "verify", "train", "run"] {
+        let args: Vec<&str> = words.split_whitespace().chain(["--help"]).collect();
+        let name = format!("help {words}").trim_end().replace(' ', "_");
+        insta::assert_snapshot!(name, hvdctl(dir.path(), &args));
+    }
+}
+
+#[test]
+fn every_fault_of_an_inventory_is_listed_at_once_and_nothing_is_touched() {
+    let dir = folder(Some(
+        "[cluster]\nname = \"lab\"\nport = 70000\nimagee = \"x\"\n\n[defaults]\ngpus = \"all\"\n\n[[node]]\nhost = \"a\"\n\n[[node]]\nhost = \"a\"\nslots = -1\n",
+    ));
+    insta::assert_snapshot!(hvdctl(dir.path(), &["up"]), @r#"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: inventory.toml: 5 faults
+      inventory.toml:3:8: cluster.port: expected a port from 1 to 65535, found 70000
+        3 | port = 70000
+          |        ^^^^^
+      inventory.toml:4:1: cluster.imagee: unknown field; did you mean `image`? (fields: name, image, port, worker, master, ssh_dir, projects_dir, jobs_dir, key_type, controller, shm_size, ssh_config, connect_timeout_s, command_timeout_s, start_timeout_s, stop_grace_s)
+        4 | imagee = "x"
+          | ^^^^^^
+      inventory.toml:7:8: defaults.gpus: expected a number of GPUs from 0 to 1024 or "auto", found "all"
+        7 | gpus = "all"
+          |        ^^^^^
+      inventory.toml:13:8: node.host: duplicate node "a"; line 10 has the same host, port and user
+        13 | host = "a"
+           |        ^^^
+      inventory.toml:14:9: node.slots: expected a number of slots from 1 to 1024, found -1
+        14 | slots = -1
+           |         ^^
+    "#);
+    let first = hvdctl(dir.path(), &["up"]);
+    for args in [&["status"] as &[&str], &["down"], &["verify"], &["keys", "push"], &["run", "-np", "1", "--", "true"]]
+    {
+        assert_eq!(hvdctl(dir.path(), args), first, "every command says the same");
+    }
+    // as JSON the same words, in one document
+    let json = hvdctl(dir.path(), &["--json", "up"]);
+    let document: serde_json::Value = serde_json::from_str(json.lines().nth(2).unwrap()).unwrap();
+    assert_eq!((&document["ok"], &document["code"]), (&false.into(), &2.into()));
+    let words = document["error"].as_str().unwrap();
+    assert_eq!(first, format!("exit code: 2\n--- stdout\n--- stderr\nerror: {words}\n"));
+    assert!(json.ends_with("}\n--- stderr\n"), "{json}");
+    fs::write(dir.path().join("inventory.toml"), "[cluster\nname = 1").unwrap();
+    insta::assert_snapshot!(hvdctl(dir.path(), &["status"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: inventory.toml: 1 fault
+      inventory.toml:1:9: not TOML: unclosed table, expected `]`, found the end of the line
+        1 | [cluster
+          |         ^
+    ");
+    fs::write(dir.path().join("inventory.toml"), "[cluster]\nname = \"lab\"\n").unwrap();
+    insta::assert_snapshot!(hvdctl(dir.path(), &["status"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: inventory.toml: 1 fault
+      inventory.toml:1:1: node: missing; expected at least one [[node]] with a `host`
+    ");
+}
+
+#[test]
+fn where_the_inventory_is_looked_for() {
+    let dir = folder(None);
+    insta::assert_snapshot!(hvdctl(dir.path(), &["keys", "push"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: there is no inventory
+      hint: write one (see inventory.example.toml) to ./inventory.toml, or name it with -i
+    ");
+    insta::assert_snapshot!(hvdctl(dir.path(), &["-i", "missing.toml", "status"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: missing.toml: 1 fault
+      missing.toml: cannot be read: No such file or directory (os error 2)
+    ");
+    // the one that was named goes before the variable, that before ./inventory.toml, that before the home's
+    let broken = |name: &str| format!("[cluster]\nname = \"{name}\"\n");
+    fs::create_dir_all(dir.path().join(".config/hvdctl")).unwrap();
+    for file in [".config/hvdctl/inventory.toml", "inventory.toml", "variable.toml", "named.toml"] {
+        fs::write(dir.path().join(file), broken("lab")).unwrap();
+    }
+    let says = |file: &str, command: Command| {
+        let shown = show(command);
+        assert!(shown.starts_with("exit code: 2") && shown.contains(&format!("{file}:")), "{file}: {shown}");
+    };
+    let with_variable = |args: &[&str]| {
+        let mut command = command(dir.path(), args);
+        command.env("HVDCTL_INVENTORY", "variable.toml");
+        command
+    };
+    says("named.toml", with_variable(&["-i", "named.toml", "status"]));
+    says("variable.toml", with_variable(&["status"]));
+    says("inventory.toml", command(dir.path(), &["status"]));
+    fs::remove_file(dir.path().join("inventory.toml")).unwrap();
+    says(".config/hvdctl/inventory.toml", command(dir.path(), &["status"]));
+}
+
+#[test]
+fn words_that_do_not_fit_are_refused() {
+    let dir = folder(Some(REFUSES));
+    fs::create_dir(dir.path().join("p")).unwrap();
+    insta::assert_snapshot!(hvdctl(dir.path(), &["--on", "a,c", "status"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: --on c: no node is named c (nodes: a,b)
+      hint: names as in the inventory, node[01-16], a,b, !c
+    ");
+    insta::assert_snapshot!(hvdctl(dir.path(), &["--on", "!a,!b", "status"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: --on !a,!b: no node is left
+      hint: names as in the inventory, node[01-16], a,b, !c
+    ");
+    insta::assert_snapshot!(hvdctl(dir.path(), &["train", "p"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: the following required arguments were not provided:
+      --np <N>
+
+    Usage: hvdctl train --np <N> <PROJECT> [-- <COMMAND>...]
+
+    For more information, try '--help'.
+    ");
+    insta::assert_snapshot!(hvdctl(dir.path(), &["run", "-np", "2"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: the following required arguments were not provided:
+      <COMMAND>...
+
+    Usage: hvdctl run --np <N> -- <COMMAND>...
+
+    For more information, try '--help'.
+    ");
+    insta::assert_snapshot!(hvdctl(dir.path(), &["train", "p", "-np", "3"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: 3 ranks were asked for, the cluster has 2 slots (a: 1, b: 1)
+      hint: lower -np, add nodes, or raise `slots` (or `gpus`) of a [[node]] in the inventory
+    ");
+    insta::assert_snapshot!(hvdctl(dir.path(), &["train", "nowhere", "-np", "2"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: the project nowhere: No such file or directory (os error 2)
+      hint: name the project's folder, e.g. hvdctl train ./myproject -np 2
+    ");
+    insta::assert_snapshot!(hvdctl(dir.path(), &["train", "inventory.toml", "-np", "2"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: the project inventory.toml is not a folder
+      hint: name the project's folder, e.g. hvdctl train ./myproject -np 2
+    ");
+    for args in [
+        &["verify", "--gloo", "--mpi"] as &[&str],
+        &["verify", "--gloo", "--launcher", "mpi"],
+        &["run", "-np", "two", "--", "true"],
+        &["run", "-np", "-1", "--", "true"],
+        &["run", "-np", "0", "--", "true"],
+        &["run", "-np=", "--", "true"],
+        &["run", "-np", "4294967296", "--", "true"],
+        &["up", "extra"],
+        &["nonsense"],
+        &["-q", "-v", "status"],
+        &["--color", "sometimes", "status"],
+        &["--image", "x", "status"],
+        &["--on", "", "status"],
+        &["--on", "node[1-", "status"],
+        &[],
+    ] {
+        assert_eq!(code(dir.path(), args), 2, "{args:?}");
+    }
+}
+
+#[test]
+fn a_project_without_a_clear_entry() {
+    let dir = folder(Some(REFUSES));
+    let project = dir.path().join("p");
+    fs::create_dir(&project).unwrap();
+    let train = || {
+        hvdctl(dir.path(), &["train", "p", "-np", "1"])
+            .replace(&*dir.path().canonicalize().unwrap().to_string_lossy(), "DIR")
+    };
+    fs::write(project.join("train.py"), "").unwrap();
+    fs::write(project.join("main.py"), "").unwrap();
+    insta::assert_snapshot!(train(), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: the project DIR/p has no clear entry: both train.py and main.py are in it
+      hint: say it: hvdctl train PROJECT -np N -- python your_script.py
+    ");
+    fs::write(project.join("hvdctl.toml"), "command = \"python train.py\"\n").unwrap();
+    insta::assert_snapshot!(train(), @r#"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: the project DIR/p has no clear entry: hvdctl.toml: TOML parse error at line 1, column 11
+      |
+    1 | command = "python train.py"
+      |           ^^^^^^^^^^^^^^^^^
+    invalid type: string "python train.py", expected a sequence
+      hint: say it: hvdctl train PROJECT -np N -- python your_script.py
+    "#);
+}
+
+#[test]
+fn nodes_out_of_reach_have_their_own_code() {
+    let dir = folder(Some(REFUSES));
+    insta::assert_snapshot!(hvdctl(dir.path(), &["up"]), @r"
+    exit code: 4
+    --- stdout
+    --- stderr
+    error: a: could not log in by ssh as nobody@127.0.0.1: connect to host 127.0.0.1 port 1: Connection refused
+      hint: see whether `ssh nobody@127.0.0.1` works
+    b: could not log in by ssh as nobody@127.0.0.2: connect to host 127.0.0.2 port 1: Connection refused
+      hint: see whether `ssh nobody@127.0.0.2` works
+    2 nodes unreachable, nothing was changed
+    ");
+    for (args, expected) in [
+        (&["keys", "push"] as &[&str], 4),
+        (&["down"], 4),
+        (&["status"], 4),
+        (&["verify"], 4),
+        (&["up", "--skip-offline"], 4),
+        (&["run", "-np", "2", "--", "true"], 125),
+    ] {
+        assert_eq!(code(dir.path(), args), expected, "{args:?}");
+    }
+    let json = hvdctl(dir.path(), &["--json", "up"]);
+    let line = json.lines().nth(2).unwrap();
+    let document: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!((&document["ok"], &document["code"]), (&false.into(), &4.into()));
+    let nodes: Vec<&str> = document["nodes"].as_array().unwrap().iter().map(|n| n["node"].as_str().unwrap()).collect();
+    assert_eq!(nodes, ["a", "b"]);
+    assert!(json.ends_with("--- stderr\n"), "with --json nothing goes to standard error:\n{json}");
+    assert!(json.lines().count() == 4, "one document, one line:\n{json}");
+}
+
+#[test]
+fn without_ssh_it_says_what_to_install() {
+    let dir = folder(Some(REFUSES));
+    let mut status = command(dir.path(), &["status"]);
+    status.env("PATH", dir.path());
+    insta::assert_snapshot!(show(status), @r"
+    exit code: 1
+    --- stdout
+    --- stderr
+    error: ssh: cannot find binary path
+      hint: install the OpenSSH client
+    ");
+}
+
+#[test]
+fn no_terminal_no_colours() {
+    let dir = folder(Some(REFUSES));
+    assert!(!hvdctl(dir.path(), &["up"]).contains('\u{1b}'));
+    assert!(hvdctl(dir.path(), &["--color", "always", "up"]).contains("\u{1b}["));
+    assert!(!hvdctl(dir.path(), &["--color", "never", "up"]).contains('\u{1b}'));
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_panic() {
+    let dir = folder(Some(REFUSES));
+    for args in [&["--help"] as &[&str], &["--json", "status"], &["status"]] {
+        let mut child = command(dir.path(), args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let done = child.wait_with_output().unwrap();
+        let err = String::from_utf8_lossy(&done.stderr);
+        assert!(!err.contains("panicked"), "{args:?}: {err}");
+        assert_ne!(done.status.code(), Some(101), "{args:?}");
+    }
+}
+
+proptest! {
+    /// What stands behind `--` is the program's: no word of it is changed, whatever stands before.
+    #[test]
+    fn words_behind_the_dashes_stay(
+        before in prop::collection::vec("-np|-np=[0-9]|train|-[a-z]|[a-z/]{1,5}", 0..6),
+        after in prop::collection::vec("-np|-np=[0-9]|--|--json|[ -~é\n]{0,6}", 0..8),
+    ) {
+        let words: Vec<OsString> = before.iter().map(String::as_str).chain(["--"]).chain(after.iter().map(String::as_str)).map(OsString::from).collect();
+        let rewritten = rewrite(words.clone());
+        prop_assert_eq!(rewritten.len(), words.len());
+        prop_assert_eq!(&rewritten[before.len()..], &words[before.len()..]);
+        for (old, new) in words.iter().zip(&rewritten).take(before.len()) {
+            let old = old.to_str().unwrap();
+            if old == "-np" || old.starts_with("-np=") {
+                prop_assert_eq!(new, &OsString::from(format!("-{old}")));
+            } else {
+                prop_assert_eq!(new, old);
+            }
+        }
+    }
+}

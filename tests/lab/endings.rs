@@ -1,0 +1,171 @@
+//! However a run ends, nothing of it is left: no rank, no launcher, no follower, no ssh master.
+
+use crate::process::{Running, eventually, kill, s};
+use crate::state::{Lab, NODES, no_run_is_left, no_session_is_left, node_sh, on, ours, rank_processes, sessions_of};
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+/// Starts two ranks that sleep, and waits until both do.
+fn sleeping(lab: &Lab, controller: &str, program: &str) -> Running {
+    let mut run = lab.start(&["run", "-np", "2", controller, "--", "sh", "-c", program]);
+    if !run.comes(&["[0 node1] ready", "[1 node2] ready"], s(60)) {
+        let look = "docker logs --tail 30 hmaster 2>&1; cd /opt/horovod/jobs && tail -n 20 */log; ps axf -o pid,stat,etimes,wchan:20,args";
+        let seen = NODES.map(|node| format!("--- {node}\n{}", node_sh(node, look, &[]).out)).join("");
+        panic!("the ranks do not start\n{}{}{seen}", run.out(), run.err());
+    }
+    assert!(ours("node1").contains("hmaster running"));
+    assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()));
+    run
+}
+
+const SLEEP: &str = "echo ready; exec sleep 300";
+
+fn signalled(name: &str, code: i32) {
+    let lab = Lab::up();
+    for controller in ["--gloo", "--mpi"] {
+        let run = sleeping(&lab, controller, SLEEP);
+        run.signal(name);
+        let done = run.end(s(60)).code(code);
+        no_run_is_left();
+        no_session_is_left(done.pid);
+        assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"], "{controller}");
+        let records = on("node1", "cat /opt/horovod/jobs/*/result.json");
+        assert!(records.lines().all(|r| r.contains("\"stopped\"")), "{records}");
+    }
+}
+
+#[test]
+fn interrupted() {
+    signalled("INT", 130);
+}
+
+#[test]
+fn terminated() {
+    signalled("TERM", 143);
+}
+
+#[test]
+fn interrupted_at_any_moment() {
+    let lab = Lab::up();
+    let project = lab.project("p", &[("train.py", "import time; time.sleep(300)")]);
+    // connecting, preparing, starting the launcher, starting the ranks
+    for (i, moment) in [100, 300, 600, 900, 1200, 1600, 2000, 2500].into_iter().enumerate() {
+        fs::write(project.join("changed"), moment.to_string()).unwrap();
+        let controller = ["--gloo", "--mpi"][i % 2];
+        let run = lab.start(&["train", project.to_str().unwrap(), "-np", "2", controller]);
+        thread::sleep(Duration::from_millis(moment));
+        run.signal("INT");
+        let done = run.end(s(60)).code(130);
+        no_run_is_left();
+        no_session_is_left(done.pid);
+    }
+    assert_eq!(
+        lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "echo", "x"]).ok().lines().count(),
+        2
+    );
+}
+
+#[test]
+fn a_rank_that_is_killed() {
+    let lab = Lab::up();
+    for (controller, node) in [("--gloo", "node2"), ("--mpi", "node2"), ("--gloo", "node1")] {
+        let run = sleeping(&lab, controller, SLEEP);
+        let program = "for p in $(grep -lz '^HVDCTL_PROGRAM=1' /proc/[0-9]*/environ | cut -d/ -f3); do
+             [ \"$(cat /proc/$p/comm)\" != sleep -o ! -e /proc/$p/root/opt/horovod/jobs ] || { kill -9 $p; echo $p; }
+           done";
+        assert_eq!(on(node, program).lines().count(), 1, "one rank on {node}");
+        let done = run.end(s(60)).code(137);
+        done.complains(&[&format!("rank {} on {node} was killed by signal 9", if node == "node1" { 0 } else { 1 })]);
+        no_run_is_left();
+    }
+}
+
+#[test]
+fn a_supervisor_or_the_launcher_that_is_killed() {
+    let lab = Lab::up();
+    for controller in ["--gloo", "--mpi"] {
+        let run = sleeping(&lab, controller, SLEEP);
+        // the supervisor of node2's rank: nobody is left who could write down how the program ended
+        on("node2", "kill -9 $(pgrep -f '^python3 /opt/horovod/jobs/.*/rank.py$')");
+        let done = run.end(s(60));
+        assert!(done.code != 0, "{controller}\n{}{}", done.out, done.err);
+        no_run_is_left();
+        no_session_is_left(done.pid);
+
+        let run = sleeping(&lab, controller, SLEEP);
+        on("node1", "docker kill hmaster");
+        let done = run.end(s(60));
+        assert!(done.code != 0, "{controller}\n{}{}", done.out, done.err);
+        no_run_is_left();
+        no_session_is_left(done.pid);
+    }
+}
+
+#[test]
+fn ranks_that_ignore_the_request_are_killed_after_their_time() {
+    let lab = Lab::quick();
+    lab.edit("[defaults]", "stop_grace_s = 2\n[defaults]");
+    lab.hvdctl(&["up"]).code(0);
+    for controller in ["--gloo", "--mpi"] {
+        // it has children, too, one of them in a session of its own
+        let stubborn = "trap '' TERM INT HUP; setsid sleep 301 & sleep 302 & echo ready; while :; do sleep 1; done";
+        let run = sleeping(&lab, controller, stubborn);
+        run.signal("TERM");
+        let done = run.end(s(60)).code(143);
+        no_run_is_left();
+        no_session_is_left(done.pid);
+        for node in NODES {
+            assert_eq!(node_sh(node, "pgrep -af 'sleep 30[12]' | grep -v 'sh -c'", &[]).out, "", "{node}");
+        }
+    }
+}
+
+#[test]
+fn the_last_words_of_a_stopped_program_are_shown() {
+    let lab = Lab::up();
+    let polite = "trap 'sleep 1; echo saved; exit 0' TERM; echo ready; sleep 300 & wait";
+    for controller in ["--gloo", "--mpi"] {
+        let run = sleeping(&lab, controller, polite);
+        run.signal("INT");
+        let done = run.end(s(60)).code(130);
+        done.says(&["[0 node1] saved", "[1 node2] saved"]);
+        no_run_is_left();
+    }
+}
+
+#[test]
+fn a_second_signal_leaves_at_once_and_the_next_command_finds_its_way() {
+    let lab = Lab::quick();
+    lab.edit("[defaults]", "stop_grace_s = 30\n[defaults]");
+    lab.hvdctl(&["up"]).code(0);
+    let run = sleeping(&lab, "--gloo", "trap '' TERM; echo ready; while :; do sleep 1; done");
+    run.signal("INT");
+    thread::sleep(s(2));
+    run.signal("INT");
+    let done = run.end(s(10)).code(130);
+    no_session_is_left(done.pid);
+    lab.hvdctl(&["down"]).code(0);
+    no_run_is_left();
+    assert_eq!(NODES.map(ours), ["", ""]);
+}
+
+#[test]
+fn after_hvdctl_itself_was_killed_down_ends_the_run_and_its_session() {
+    let lab = Lab::up();
+    for controller in ["--gloo", "--mpi"] {
+        lab.hvdctl(&["up"]).code(0);
+        let run = sleeping(&lab, controller, SLEEP);
+        let pid = run.pid();
+        kill(&pid.to_string(), "KILL");
+        run.end(s(10)).code(137);
+        assert!(!sessions_of(pid).is_empty(), "nobody was there to end its ssh masters");
+        // the run does not depend on the operator's machine
+        assert!(ours("node1").contains("hmaster running"));
+        assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()));
+        lab.hvdctl(&["down"]).code(0).says(&["hmaster"]);
+        assert_eq!(NODES.map(ours), ["", ""]);
+        no_run_is_left();
+        assert!(eventually(s(5), || sessions_of(pid).is_empty()), "{:?}", sessions_of(pid));
+    }
+}

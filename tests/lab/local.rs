@@ -1,0 +1,106 @@
+//! One machine, no inventory: this machine's own Docker Engine.
+
+use crate::process::{Done, run, s};
+use crate::state::{IMAGE, Lab, Restore, hvdctl_in};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+fn here(script: &str) -> Done {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    run(command, s(60))
+}
+
+/// Name and state of hvdctl's containers on this machine that are of this machine alone.
+fn ours() -> String {
+    here("docker ps -a --filter label=hvdctl.cluster --format '{{.Names}} {{.State}}' | sort").ok()
+}
+
+fn processes() -> String {
+    // the lab's nodes run on this kernel too, but none of their runs is under way now
+    here("grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null; :").ok()
+}
+
+#[test]
+fn the_whole_job_on_this_machine_alone() {
+    let lab = Lab::quick();
+    assert_eq!(
+        here(&format!("docker image inspect {IMAGE}")).code,
+        0,
+        "the image is not on this machine: scripts/image/build"
+    );
+    assert_eq!(here("docker ps -a --format '{{.Names}}' | grep -xE 'hworker|hmaster'").out, "", "in use by others");
+    let had_folder = Path::new("/opt/horovod").exists();
+    let home = lab.path().join("home");
+    let elsewhere = lab.path().join("elsewhere");
+    fs::create_dir(&home).unwrap();
+    fs::create_dir(&elsewhere).unwrap();
+    let hvdctl = |args: &[&str]| {
+        let mut command = hvdctl_in(&elsewhere);
+        command.env("HOME", &home).env("HVDCTL_IMAGE", IMAGE).args(args);
+        run(command, s(120))
+    };
+    let _restore = Restore(|| {
+        hvdctl(&["down", "--purge", "-y"]);
+    });
+
+    hvdctl(&["up"]).code(0).says(&["start hworker"]).complains(&["no inventory: this machine alone"]);
+    assert_eq!(ours(), "hworker running\n");
+    hvdctl(&["up"]).code(0).says(&["nothing to do"]);
+    let status = hvdctl(&["status"]).code(0);
+    assert!(status.out.lines().nth(1).is_some_and(|l| l.contains("(master)") && l.contains(" up ")), "{}", status.out);
+    for controller in ["--gloo", "--mpi"] {
+        hvdctl(&["verify", "-np", "2", controller]).code(0).says(&["ok: 2 ranks"]);
+        assert_eq!(ours(), "hworker running\n");
+    }
+    let program =
+        "import os, sys\nopen('by-' + os.environ['HOROVOD_RANK'], 'w')\nprint(os.getcwd(), flush=True)\nsys.exit(5)\n";
+    let project = lab.project("local", &[("train.py", program)]);
+    let done = hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(5);
+    assert!(done.out.contains("] /workspace"), "{}", done.out);
+    assert_eq!((ours().as_str(), processes().as_str()), ("hworker running\n", ""));
+    assert!(!project.join("by-0").exists(), "a run does not write to the project here");
+    let done =
+        hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--mpi", "--", "echo", "a  b", "$HOME"]).code(0);
+    assert_eq!(done.out.lines().filter(|l| l.ends_with("] a  b $HOME")).count(), 2, "{}", done.out);
+
+    let mut command = hvdctl_in(&elsewhere);
+    command.env("HOME", &home).env("HVDCTL_IMAGE", IMAGE).args([
+        "run",
+        "-np",
+        "2",
+        "--",
+        "sh",
+        "-c",
+        "echo ready; exec sleep 300",
+    ]);
+    let mut sleeper = crate::process::Running::start(command, &[]);
+    sleeper.until(&["[0 ", "[1 "], s(60));
+    sleeper.signal("INT");
+    sleeper.end(s(40)).code(130);
+    assert_eq!((ours().as_str(), processes().as_str()), ("hworker running\n", ""));
+
+    hvdctl(&["keys", "push"]).code(2).complains(&["no inventory"]);
+    hvdctl(&["down", "--purge", "-y"]).code(0);
+    assert_eq!(ours(), "");
+    assert!(had_folder || !Path::new("/opt/horovod").exists(), "{}", here("find /opt/horovod").out);
+    assert_eq!(
+        here(&format!("ls -A {} {}", home.display(), elsewhere.display()))
+            .out
+            .lines()
+            .filter(|l| !l.is_empty() && !l.ends_with(':'))
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn without_the_image_it_says_how_to_get_one() {
+    let lab = Lab::quick();
+    let mut command = hvdctl_in(&lab.path().join("."));
+    fs::remove_file(lab.inventory()).unwrap();
+    command.env("HOME", lab.path()).args(["--image", "hvdctl-test/none:1", "up"]);
+    run(command, s(60)).code(1).complains(&["hvdctl-test/none:1", "hint:"]);
+    assert_eq!(ours(), "");
+}

@@ -1,0 +1,157 @@
+//! Shipping: the nodes have the project as it is here, byte for byte, and what a run wrote stays.
+
+use crate::process::{run, s};
+use crate::state::{Lab, NODES, node_sh, on};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+/// Names, kinds, modes, contents and targets of a folder's entries, sorted, one record each. The folder is the first
+/// argument. Where the record of a file that a run wrote would stand (`by-rank-*`) there is nothing.
+const LIST: &str = r#"cd -- "$1" && export LC_ALL=C && find . -mindepth 1 -not -name 'by-rank-*' -print0 | sort -z |
+xargs -0 sh -c 'for f; do stat --printf "%F %a %N" -- "$f"; [ ! -f "$f" ] || [ -h "$f" ] || sha256sum <"$f"; echo; done' sh"#;
+
+fn list_here(folder: &Path) -> String {
+    let mut command = Command::new("sh");
+    command.args(["-c", LIST, "sh"]).arg(folder);
+    run(command, s(10)).ok()
+}
+
+const WRITE: &str = "import os; open('by-rank-' + os.environ['HOROVOD_RANK'], 'w').write('x')\n";
+
+#[test]
+fn odd_names_arrive_identical_and_never_reach_a_shell() {
+    let lab = Lab::up();
+    let project = lab.project("my pro'ject $(touch hit) ü", &[("train.py", WRITE)]);
+    for name in [
+        "a b.txt",
+        "quo\"te's",
+        "$(touch hit)",
+        "`touch hit`",
+        "new\nline",
+        "-rf",
+        "--",
+        "*",
+        "back\\slash",
+        " ",
+        "ünï",
+        ".hidden",
+    ] {
+        fs::write(project.join(name), format!("contents of {name}")).unwrap();
+    }
+    fs::create_dir_all(project.join("deep/er/ and deeper")).unwrap();
+    fs::create_dir(project.join("empty folder")).unwrap();
+    fs::write(project.join("deep/er/ and deeper/empty"), "").unwrap();
+    fs::write(project.join("deep/binary"), (0..=255u8).cycle().take(300_000).collect::<Vec<u8>>()).unwrap();
+    fs::write(project.join("tool.sh"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(project.join("tool.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(project.join("a b.txt"), fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("a b.txt", project.join("link")).unwrap();
+    symlink("/nowhere at all", project.join("dangling")).unwrap();
+    symlink("deep", project.join("folder link")).unwrap();
+
+    let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
+    done.complains(&["node1: shipped", "node2: shipped"]);
+    let here = list_here(&project);
+    assert!(here.lines().count() > 20, "{here}");
+    let names: Vec<String> = NODES.iter().map(|node| on(node, "ls /opt/horovod/projects").trim().to_owned()).collect();
+    assert_eq!(names[0], names[1]);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    assert!(!names[0].is_empty() && names[0].chars().all(plain), "{names:?}");
+    let folder = format!("/opt/horovod/projects/{}", names[0]);
+    for (rank, node) in NODES.iter().enumerate() {
+        assert_eq!(node_sh(node, LIST, &[&folder]).ok(), here, "{node}");
+        assert_eq!(node_sh(node, "cat \"$1/by-rank-$2\"", &[&folder, &rank.to_string()]).ok(), "x");
+        assert_eq!(node_sh(node, "find / -xdev -name hit 2>/dev/null", &[]).out, "", "{node}: a name was expanded");
+    }
+    // the same project in the container
+    assert_eq!(node_sh("node2", "docker exec hworker sh -c \"$1\" sh /workspace", &[LIST]).ok(), here);
+
+    let again = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
+    again.complains(&["node1: project unchanged", "node2: project unchanged"]);
+}
+
+#[test]
+fn what_is_deleted_here_goes_there_and_what_a_run_wrote_stays() {
+    let lab = Lab::up();
+    let project =
+        lab.project("p", &[("train.py", WRITE), ("gone.txt", "old"), ("kept.txt", "kept"), ("kind", "a file")]);
+    fs::create_dir(project.join("folder")).unwrap();
+    fs::write(project.join("folder/inside"), "x").unwrap();
+    let path = project.to_str().unwrap();
+    lab.hvdctl(&["train", path, "-np", "2"]).code(0);
+
+    fs::remove_file(project.join("gone.txt")).unwrap();
+    fs::remove_dir_all(project.join("folder")).unwrap();
+    fs::write(project.join("kept.txt"), "changed").unwrap();
+    fs::write(project.join("new.txt"), "new").unwrap();
+    // a file becomes a folder
+    fs::remove_file(project.join("kind")).unwrap();
+    fs::create_dir(project.join("kind")).unwrap();
+    fs::write(project.join("kind/now"), "a folder").unwrap();
+    // someone changed the copy on one node by hand
+    on("node2", "echo other >/opt/horovod/projects/p/train.py");
+    lab.hvdctl(&["train", path, "-np", "2"]).code(0);
+    for (rank, node) in NODES.iter().enumerate() {
+        assert_eq!(node_sh(node, LIST, &["/opt/horovod/projects/p"]).ok(), list_here(&project), "{node}");
+        assert_eq!(
+            on(node, "ls /opt/horovod/projects/p"),
+            format!("by-rank-{rank}\nkept.txt\nkind\nnew.txt\ntrain.py\n")
+        );
+    }
+    // what a run wrote is not sent back, and not taken for a part of the project
+    assert!(!project.join("by-rank-0").exists());
+
+    // a node that takes no part now is brought to the same files: another day's run may be there
+    fs::write(project.join("kept.txt"), "third").unwrap();
+    lab.hvdctl(&["train", path, "-np", "1"]).code(0);
+    assert_eq!(on("node2", "cat /opt/horovod/projects/p/kept.txt"), "third");
+}
+
+#[test]
+fn what_is_ignored_stays_here() {
+    let lab = Lab::up();
+    let files = [("train.py", WRITE), (".hvdctlignore", "*.bin\n"), (".gitignore", "cache/\n"), ("big.bin", "x")];
+    let project = lab.project("p", &files);
+    for folder in ["cache", ".git"] {
+        fs::create_dir(project.join(folder)).unwrap();
+        fs::write(project.join(folder).join("x"), "x").unwrap();
+    }
+    lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
+    for (rank, node) in NODES.iter().enumerate() {
+        let there = on(node, "ls -A /opt/horovod/projects/p");
+        assert_eq!(there, format!(".gitignore\n.hvdctlignore\nby-rank-{rank}\ntrain.py\n"));
+    }
+}
+
+#[test]
+fn a_project_without_a_clear_entry_is_refused_before_anything_is_touched() {
+    let lab = Lab::quick();
+    let file = lab.path().join("file.py");
+    fs::write(&file, "").unwrap();
+    let none = lab.project("none", &[("other.py", "")]);
+    let two = lab.project("two", &[("train.py", ""), ("main.py", "")]);
+    let broken = lab.project("broken", &[("hvdctl.toml", "comand = [\"x\"]\n"), ("train.py", "")]);
+    let missing = lab.path().join("missing");
+    for (project, words) in [
+        (&missing, ["missing", "No such file"]),
+        (&file, ["file.py", "not a folder"]),
+        (&none, ["no clear entry", "there is no hvdctl.toml, train.py or main.py"]),
+        (&two, ["no clear entry", "both train.py and main.py"]),
+        (&broken, ["hvdctl.toml", "comand"]),
+        (&Path::new("/").to_owned(), ["/", "whole file system"]),
+    ] {
+        lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(2).complains(&words).complains(&["hint:"]);
+    }
+    for node in NODES {
+        on(node, "test ! -e /opt/horovod");
+    }
+    // the project's own file says it, and what stands behind the dashes goes before it
+    lab.hvdctl(&["up"]).code(0);
+    let own = lab.project("own", &[("hvdctl.toml", "command = [\"echo\", \"from the  file\"]\n")]);
+    let own = own.to_str().unwrap();
+    let done = lab.hvdctl(&["train", own, "-np", "1"]).code(0);
+    assert_eq!(done.out, "[0 node1] from the  file\n");
+    assert_eq!(lab.hvdctl(&["train", own, "-np", "1", "--", "echo", "mine"]).ok(), "[0 node1] mine\n");
+}

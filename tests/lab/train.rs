@@ -1,0 +1,261 @@
+//! `train` and `run`: where ranks run, what reaches them, and what comes back.
+
+use crate::process::{run, s};
+use crate::state::{Lab, NODES, no_run_is_left, no_session_is_left, node_sh, on, ours};
+use serde_json::Value;
+use std::path::Path;
+
+/// Says which rank is where on both streams, reads a shipped file and writes one beside it.
+pub const WHO: &str = r#"
+import os, socket, sys
+rank = os.environ.get("HOROVOD_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
+data = open("data.txt").read()
+print("out", rank, socket.gethostname(), os.getcwd(), data)
+print("err", rank, socket.gethostname(), file=sys.stderr)
+open("seen-by-" + rank, "w").write(socket.gethostname())
+"#;
+
+#[test]
+fn every_rank_runs_in_its_place_with_the_project_there() {
+    let lab = Lab::up();
+    let project = lab.project("who", &[("train.py", WHO), ("data.txt", "data with  spaces")]);
+    let project = project.to_str().unwrap();
+    for controller in ["gloo", "mpi"] {
+        let done = lab.hvdctl(&["train", project, "-np", "2", "--launcher", controller]).code(0);
+        no_run_is_left();
+        no_session_is_left(done.pid);
+        for (rank, node) in NODES.iter().enumerate() {
+            let out = format!("[{rank} {node}] out {rank} {node} /workspace data with  spaces");
+            let err = format!("[{rank} {node}] err {rank} {node}");
+            assert_eq!(done.out.lines().filter(|l| *l == out).count(), 1, "{controller}: {out:?} in\n{}", done.out);
+            assert_eq!(done.err.lines().filter(|l| *l == err).count(), 1, "{controller}: {err:?} in\n{}", done.err);
+        }
+        // nothing but the ranks' lines on standard output, and none of the other stream's
+        assert!(done.out.lines().all(|l| l.starts_with('[')) && !done.out.contains("] err "), "{}", done.out);
+        assert!(!done.err.contains("] out "), "{}", done.err);
+    }
+    let dir = "/opt/horovod/projects/who";
+    for (rank, node) in NODES.iter().enumerate() {
+        let there = on(node, &format!("cd {dir} && ls && cat seen-by-*"));
+        assert_eq!(there, format!("data.txt\nseen-by-{rank}\ntrain.py\n{node}"), "{node}");
+    }
+    assert_eq!(on("node2", "docker exec hworker cat /workspace/data.txt"), "data with  spaces");
+    assert_eq!(on("node2", "docker inspect -f '{{index .Config.Labels \"hvdctl.workspace\"}}' hworker").trim(), dir);
+}
+
+#[test]
+fn the_code_of_the_rank_that_fails_is_passed_on() {
+    let lab = Lab::up();
+    let fail = "
+import os, sys, time
+rank = os.environ.get('HOROVOD_RANK') or os.environ['OMPI_COMM_WORLD_RANK']
+if rank == sys.argv[1]: sys.exit(7)
+time.sleep(100)
+";
+    let project = lab.project("fail", &[("main.py", fail)]);
+    let project = project.to_str().unwrap();
+    for (controller, np, rank) in
+        [("--gloo", "-np=2", "1"), ("--mpi", "--np=2", "0"), ("--gloo", "--np=2", "0"), ("--mpi", "-np=2", "1")]
+    {
+        let done = lab.hvdctl(&["train", project, np, controller, "--", "python3", "main.py", rank]).code(7);
+        done.complains(&[&format!("rank {rank} on node{}", if rank == "0" { 1 } else { 2 }), "exit code 7"]);
+        no_run_is_left();
+    }
+    // a program that is not there, or is none, is said so; the codes are those of shells and `docker run`
+    for (program, code, words) in [("no-such-program", 127, "No such file"), ("./main.py", 126, "Permission denied")] {
+        let done = lab.hvdctl(&["train", project, "-np", "2", "--", program]).code(code);
+        done.complains(&[program, words]);
+        no_run_is_left();
+    }
+}
+
+#[test]
+fn more_ranks_than_slots_ship_nothing() {
+    let lab = Lab::up();
+    let project = lab.project("who", &[("train.py", WHO)]);
+    let project = project.to_str().unwrap();
+    lab.hvdctl(&["train", project, "-np", "3"]).code(2).complains(&["3 ranks", "2 slots", "slots"]);
+    lab.hvdctl(&["run", "-np=3", "--", "true"]).code(2).complains(&["3 ranks", "2 slots"]);
+    lab.hvdctl(&["train", project, "-np", "0"]).code(2);
+    for node in NODES {
+        on(node, "test ! -e /opt/horovod/projects && test ! -e /opt/horovod/jobs -o -z \"$(ls /opt/horovod/jobs)\"");
+    }
+    // with more slots on the second node its share grows, and the ranks stay in order
+    lab.edit("host = \"node2\"", "host = \"node2\"\nslots = 2");
+    let done = lab.hvdctl(&["run", "-np", "3", "--", "sh", "-c", "echo rank $HOROVOD_RANK local $HOROVOD_LOCAL_RANK"]);
+    let done = done.code(0);
+    let mut lines: Vec<&str> = done.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0 node1] rank 0 local 0", "[1 node2] rank 1 local 0", "[2 node2] rank 2 local 1"]);
+}
+
+#[test]
+fn arguments_arrive_byte_for_byte() {
+    let lab = Lab::up();
+    let project = lab.project("words", &[("train.py", "")]);
+    let program = "import json, sys; print(json.dumps(sys.argv[1:]))";
+    let words = [
+        "a b",
+        "$HOME",
+        "q'q",
+        "--json",
+        "-np",
+        "*",
+        "",
+        "two\nlines",
+        "\"",
+        "\\",
+        "`id`",
+        "$(id)",
+        "--",
+        "é€",
+        "!x",
+        "~",
+        "{a,b}",
+        ";",
+        "%s",
+        " lead",
+        "#",
+    ];
+    for controller in ["--gloo", "--mpi"] {
+        let mut args = vec!["train", project.to_str().unwrap(), "-np", "2", controller, "--", "python3", "-c", program];
+        args.extend(words);
+        let done = lab.hvdctl(&args).code(0);
+        for (rank, node) in NODES.iter().enumerate() {
+            let prefix = format!("[{rank} {node}] ");
+            let line = done.out.lines().find_map(|l| l.strip_prefix(&prefix)).unwrap_or_else(|| panic!("{}", done.out));
+            assert_eq!(serde_json::from_str::<Vec<String>>(line).unwrap(), words, "{controller}, {node}");
+        }
+    }
+}
+
+#[test]
+fn a_program_of_the_image_needs_no_project() {
+    let lab = Lab::up();
+    let program = "import os; print(os.environ['HOROVOD_RANK'], os.getcwd(), os.path.exists('/workspace/data.txt'))";
+    let done = lab.hvdctl(&["run", "-np", "2", "--", "python3", "-c", program]).code(0);
+    let mut lines: Vec<&str> = done.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0 node1] 0 / False", "[1 node2] 1 / False"]);
+    // a node that is not the master can be chosen, too
+    assert_eq!(lab.hvdctl(&["--on", "node2", "run", "-np", "1", "--", "uname", "-n"]).ok(), "[0 node2] node2\n");
+    assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
+    // one rank alone is on the master, and its standard input is empty
+    let done =
+        lab.hvdctl(&["run", "-np", "1", "--mpi", "--", "sh", "-c", "cat; echo $OMPI_COMM_WORLD_SIZE; exit 3"]).code(3);
+    assert_eq!(done.out, "[0 node1] 1\n");
+    for node in NODES {
+        on(node, "test ! -e /opt/horovod/projects");
+    }
+    no_run_is_left();
+}
+
+#[test]
+fn every_run_sees_its_own_project() {
+    let lab = Lab::up();
+    let show = "print(open('/workspace/mine').read())";
+    let projects = ["one", "two"].map(|name| lab.project(name, &[("train.py", show), ("mine", name)]));
+    for (i, controller) in [(0, "--gloo"), (1, "--gloo"), (0, "--mpi"), (0, "--gloo")] {
+        // named by the folder that one stands in, as well
+        let mut train = lab.command(&["train", ".", "-np", "2", controller]);
+        train.current_dir(&projects[i]).env("HVDCTL_INVENTORY", lab.inventory());
+        let done = run(train, s(120)).code(0);
+        let mut lines: Vec<&str> = done.out.lines().collect();
+        lines.sort_unstable();
+        let name = ["one", "two"][i];
+        assert_eq!(lines, [format!("[0 node1] {name}"), format!("[1 node2] {name}")]);
+    }
+    assert_eq!(on("node2", "ls /opt/horovod/projects"), "one\ntwo\n");
+    // `up` takes no worker away from the project that it has
+    lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
+}
+
+#[test]
+fn the_output_is_bytes_and_nothing_of_it_is_lost() {
+    let lab = Lab::up();
+    // long lines, no newline at the end, bytes that are no UTF-8, and much at once right before the end
+    let program = r"
+import sys
+out = sys.stdout.buffer
+for i in range(20000): out.write(b'%d ' % i + b'x' * 20 + b'\n')
+out.write(b'y' * 300000 + b'\n')
+out.write(b'\xff\xfe end without newline'); out.flush()
+";
+    let mut command = lab.command(&["run", "-np", "2", "--", "python3", "-c", program]);
+    command.env("LC_ALL", "C");
+    let done = run(command, s(120)).code(0);
+    for (rank, node) in NODES.iter().enumerate() {
+        let prefix = format!("[{rank} {node}] ");
+        let mine: Vec<&str> = done.out.lines().filter_map(|l| l.strip_prefix(&prefix)).collect();
+        for (i, line) in mine.iter().take(20000).enumerate() {
+            assert_eq!(*line, format!("{i} xxxxxxxxxxxxxxxxxxxx"), "{node}");
+        }
+        assert_eq!(mine.iter().map(|l| l.matches('y').count()).sum::<usize>(), 300_000, "{node}");
+        assert!(mine.last().unwrap().ends_with(" end without newline"), "{node}");
+    }
+}
+
+#[test]
+fn json_is_a_line_per_event_and_ends_with_the_code() {
+    let lab = Lab::up();
+    let project =
+        lab.project("who", &[("train.py", &format!("{WHO}\nsys.exit(7 if rank == '1' else 0)")), ("data.txt", "d")]);
+    let done = lab.hvdctl(&["--json", "train", project.to_str().unwrap(), "-np", "2"]).code(7);
+    let events: Vec<Value> =
+        done.out.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l:?}"))).collect();
+    assert!(events.iter().all(|e| e["event"].is_string()), "{}", done.out);
+    let output = |rank: usize, stream: &str| {
+        let of = |e: &&Value| {
+            e["event"] == "output" && e["rank"] == rank && e["stream"] == stream && e["node"] == NODES[rank]
+        };
+        events.iter().filter(of).map(|e| e["line"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for (rank, node) in NODES.iter().enumerate() {
+        assert_eq!(output(rank, "stdout"), [format!("out {rank} {node} /workspace d")]);
+        assert_eq!(output(rank, "stderr"), [format!("err {rank} {node}")]);
+    }
+    let last = events.last().unwrap();
+    assert_eq!((&last["event"], &last["ok"], &last["code"]), (&"end".into(), &false.into(), &7.into()));
+    let states: Vec<&str> =
+        events.iter().filter(|e| e["event"] == "job").map(|e| e["state"].as_str().unwrap()).collect();
+    assert_eq!(states.first(), Some(&"starting"));
+    assert_eq!(states.last(), Some(&"failed"));
+    // an error before the run is a line too
+    let done = lab.hvdctl(&["--json", "train", "no-such-project", "-np", "2"]).code(2);
+    let end: Value = serde_json::from_str(done.out.trim()).unwrap();
+    assert_eq!((&end["event"], &end["ok"], &end["code"]), (&"end".into(), &false.into(), &2.into()));
+}
+
+#[test]
+fn the_digits_are_learnt() {
+    let lab = Lab::up();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/digits");
+    let before = std::fs::read_dir(&example).unwrap().count();
+    let done = lab.hvdctl(&["train", example.to_str().unwrap(), "-np", "2", "--gloo"]).code(0);
+    let last =
+        done.out.lines().rfind(|l| l.starts_with("[0 node1] test accuracy ")).unwrap_or_else(|| panic!("{}", done.out));
+    let accuracy: f64 = last.split_whitespace().nth(4).unwrap().parse().unwrap();
+    assert!(accuracy >= 0.95, "{last}");
+    done.says(&["[0 node1] rank 0 of 2 on node1", "[1 node2] rank 1 of 2 on node2"]);
+    on("node1", "test -s /opt/horovod/projects/digits/checkpoint.pt");
+    on("node2", "test ! -e /opt/horovod/projects/digits/checkpoint.pt");
+    assert_eq!(std::fs::read_dir(&example).unwrap().count(), before, "nothing is written to the project here");
+}
+
+#[test]
+fn without_keys_or_with_another_run_under_way_it_says_what_to_do() {
+    let lab = Lab::quick();
+    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node[1-2]", "hvdctl keys push"]);
+    lab.hvdctl(&["keys", "push"]).code(0);
+    // workers that are not up are brought up
+    let mut first = lab.start(&["run", "-np", "2", "--", "sh", "-c", "echo ready; sleep 100"]);
+    first.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+    let job = node_sh("node1", "docker inspect -f '{{index .Config.Labels \"hvdctl.job\"}}' hmaster", &[]).ok();
+    let second = lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125);
+    second.complains(&["node1: ", job.trim(), "under way"]);
+    assert!(first.runs(), "the first run goes on");
+    assert!(lab.hvdctl(&["status"]).code(0).out.contains(job.trim()));
+    first.signal("TERM");
+    first.end(s(40)).code(143);
+    no_run_is_left();
+}

@@ -1,0 +1,126 @@
+//! `up`: which containers run on the nodes afterwards, and how they were made.
+
+use crate::state::{Lab, NODES, gpu_uuids, id_of, inspect, node_sh, on, ours};
+use serde_json::{Value, json};
+
+/// What listens on a port of a node, by the first bytes that it says.
+fn banner(node: &str, port: u16) -> String {
+    let read = "timeout 5 bash -c 'exec 3<>/dev/tcp/127.0.0.1/'$1' && head -c 8 <&3' 2>/dev/null; :";
+    node_sh(node, read, &[&port.to_string()]).ok()
+}
+
+fn running_since(node: &str) -> (String, String) {
+    let worker = inspect(node, "hworker");
+    (worker["Id"].to_string(), worker["State"]["StartedAt"].to_string())
+}
+
+#[test]
+fn a_worker_runs_on_every_node_as_the_contract_names_it() {
+    let lab = Lab::empty();
+    // without keys `up` pushes them first
+    lab.hvdctl(&["up"]).code(0).says(&["node1: start hworker", "node2: start hworker"]);
+    for node in NODES {
+        assert_eq!(ours(node), "hworker running\n", "{node}");
+        let worker = inspect(node, "hworker");
+        let labels = &worker["Config"]["Labels"];
+        assert_eq!((&labels["hvdctl.cluster"], &labels["hvdctl.role"]), (&json!("lab"), &json!("worker")));
+        assert!(labels["hvdctl.spec"].as_str().is_some_and(|hash| hash.len() == 12), "{labels}");
+        assert_eq!(labels["hvdctl.job"], Value::Null);
+        let host = &worker["HostConfig"];
+        assert_eq!(host["NetworkMode"], "host");
+        assert_eq!(host["ShmSize"], json!(8_u64 << 30));
+        let gpus = &host["DeviceRequests"][0];
+        assert_eq!((&gpus["Count"], &gpus["Capabilities"]), (&json!(-1), &json!([["gpu"]])));
+        let mounts = worker["Mounts"].as_array().unwrap();
+        let keys = mounts.iter().find(|m| m["Destination"] == "/root/.ssh").unwrap();
+        assert_eq!((&keys["Source"], &keys["RW"]), (&json!("/opt/horovod/ssh"), &json!(false)));
+        node_sh(node, "docker exec hworker touch /root/.ssh/x", &[]).code(1).complains(&["Read-only file system"]);
+        assert_eq!(banner(node, 12345), "SSH-2.0-");
+        // it is the container's own sshd that listens there, as its main process
+        let listening = on(node, "ss -Hltnp 'sport = :12345'");
+        assert!(listening.contains(&format!("pid={},", worker["State"]["Pid"])), "{listening}");
+    }
+    // from worker to worker with the pinned keys alone: the way that the launcher goes
+    let log_in = |to: &str, program: &str| {
+        let ssh = "docker exec hworker ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -p 12345 \"$1\" \"$2\"";
+        node_sh("node1", ssh, &[to, program]).ok()
+    };
+    for node in NODES {
+        assert_eq!(log_in(node, "hostname"), format!("{node}\n"));
+        assert!(log_in(node, "nvidia-smi -L").contains(&gpu_uuids(node)[0]), "{node}");
+    }
+}
+
+#[test]
+fn a_second_up_changes_nothing() {
+    let lab = Lab::up();
+    let before = NODES.map(running_since);
+    lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
+    let document: Value = serde_json::from_str(&lab.hvdctl(&["up", "--json"]).ok()).unwrap();
+    assert_eq!(document["ok"], true);
+    let nodes = document["nodes"].as_array().unwrap();
+    let told: Vec<_> =
+        nodes.iter().map(|n| (n["node"].as_str().unwrap(), n["ok"] == true, n["changed"] == true)).collect();
+    assert_eq!(told, [("node1", true, false), ("node2", true, false)]);
+    assert_eq!(NODES.map(running_since), before);
+    // neither does a `keys push` in between
+    lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
+    lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["nothing to do"]);
+    assert_eq!(NODES.map(running_since), before);
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let lab = Lab::quick();
+    lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["start hworker", "2 of 2 nodes"]);
+    for node in NODES {
+        on(node, "test ! -e /opt/horovod");
+        assert_eq!(ours(node), "");
+    }
+    lab.hvdctl(&["up"]).code(0);
+    let before = NODES.map(running_since);
+    lab.edit("[defaults]", "port = 12346\n[defaults]");
+    lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["remove hworker (port)", "2 of 2 nodes"]);
+    assert_eq!(NODES.map(running_since), before);
+}
+
+#[test]
+fn a_stopped_worker_is_started_and_a_changed_one_is_made_anew() {
+    let lab = Lab::up();
+    let ids = NODES.map(|node| id_of(node, "hworker"));
+    on("node2", "docker stop -t 1 hworker");
+    lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: start hworker again"]);
+    assert_eq!(NODES.map(|node| id_of(node, "hworker")), ids, "the same containers");
+    assert_eq!(banner("node2", 12345), "SSH-2.0-");
+
+    let spec = inspect("node1", "hworker")["Config"]["Labels"]["hvdctl.spec"].clone();
+    lab.edit("[defaults]", "port = 12346\n[defaults]");
+    lab.hvdctl(&["up"]).code(0).says(&["node1: remove hworker (port), start hworker"]);
+    for (node, id) in NODES.iter().zip(&ids) {
+        assert_eq!(ours(node), "hworker running\n");
+        assert_ne!(id_of(node, "hworker"), *id, "{node}");
+        assert_eq!((banner(node, 12346).as_str(), banner(node, 12345).as_str()), ("SSH-2.0-", ""), "{node}");
+    }
+    assert_ne!(inspect("node1", "hworker")["Config"]["Labels"]["hvdctl.spec"], spec);
+
+    // under another name, too: the old one goes
+    lab.edit("[defaults]", "worker = \"other\"\n[defaults]");
+    lab.hvdctl(&["up"]).code(0);
+    assert_eq!(NODES.map(ours), ["other running\n", "other running\n"]);
+}
+
+#[test]
+fn only_the_selected_nodes_are_touched() {
+    let lab = Lab::quick();
+    lab.hvdctl(&["--on", "node1", "up"]).code(0);
+    assert_eq!(NODES.map(ours), ["hworker running\n", ""]);
+    // the second node has no keys yet, and they come from the master
+    lab.hvdctl(&["down", "--purge", "-y"]).code(0);
+    lab.hvdctl(&["--on", "!node1", "up"]).code(1).complains(&["node2: ", "node1", "hint: "]);
+    assert_eq!(NODES.map(ours), ["", ""]);
+    on("node2", "test ! -e /opt/horovod");
+    lab.hvdctl(&["--on", "node1", "up"]).code(0);
+    lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: start hworker"]);
+    lab.hvdctl(&["--on", "!node1", "down"]).code(0);
+    assert_eq!(NODES.map(ours), ["hworker running\n", ""]);
+}
