@@ -2,6 +2,9 @@
 
 use crate::core::job::State;
 use crate::error::NodeError;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Something worth showing.
@@ -51,20 +54,53 @@ pub enum Event {
     },
 }
 
+/// Lines of output that may wait to be shown before those who read them from the nodes pause.
+const WAITING: usize = 4096;
+
 /// Where orchestration sends its events. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Events(mpsc::UnboundedSender<Event>);
+pub struct Events {
+    sender: mpsc::UnboundedSender<Event>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// Where a renderer takes them.
+#[derive(Debug)]
+pub struct Receiver {
+    receiver: mpsc::UnboundedReceiver<Event>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Receiver {
+    /// The next event; `None` when the last sender is gone. Blocks its thread.
+    pub fn take(&mut self) -> Option<Event> {
+        let event = self.receiver.blocking_recv()?;
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        Some(event)
+    }
+}
 
 impl Events {
     /// A sender and the end that a renderer reads.
-    pub fn channel() -> (Events, mpsc::UnboundedReceiver<Event>) {
+    pub fn channel() -> (Events, Receiver) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        (Events(sender), receiver)
+        let waiting = Arc::new(AtomicUsize::new(0));
+        (Events { sender, waiting: Arc::clone(&waiting) }, Receiver { receiver, waiting })
     }
 
     /// Tells; a renderer that is gone is no reason to stop working.
     pub fn send(&self, event: Event) {
-        let _ = self.0.send(event);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        if self.sender.send(event).is_err() {
+            self.waiting.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits while more events wait to be shown than memory should hold (a pager, a stopped terminal).
+    pub async fn room(&self) {
+        while self.waiting.load(Ordering::Relaxed) > WAITING {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// [`Event::Phase`].

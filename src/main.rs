@@ -59,7 +59,8 @@ async fn work(cli: Cli) -> Result<Outcome, Error> {
     };
     let renderer = std::thread::spawn(move || render::run(receiver, options));
     let (cancel, cancelled) = watch::channel(None);
-    // a run ends in order on the first signal; everything else is made of short steps and stops between two of them
+    // a run ends in order on the first signal; everything else stops where it stands, and the same command again goes on
+    // from there
     let ends_itself = program || matches!(command, hvdctl::cli::Command::Verify(_));
     let result = tokio::select! {
         result = async {
@@ -73,7 +74,12 @@ async fn work(cli: Cli) -> Result<Outcome, Error> {
             };
             commands::run(command, context).await
         } => result,
-        number = signals(cancel, ends_itself) => Err(Error::Signal(number)),
+        number = signals(cancel, ends_itself) => {
+            if ends_itself {
+                events.note("left at once: the run may still be under way; hvdctl status shows it, hvdctl down ends it");
+            }
+            Err(Error::Signal(number))
+        }
     };
     drop(events);
     // what is still to be shown is shown before the result

@@ -1,13 +1,12 @@
 //! `hvdctl down`.
 
-use super::{Context, Outcome};
+use super::{Context, Outcome, connect_or_skip};
 use crate::cli::Down;
 use crate::core::plan::{self, Operation};
 use crate::edge::docker::Engine;
 use crate::edge::link::Script;
 use crate::error::Error;
-use crate::event::Event;
-use crate::ops::fleet::{connect, each, split};
+use crate::ops::fleet::{each, split};
 use serde_json::json;
 use std::io::IsTerminal;
 
@@ -18,19 +17,16 @@ pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, ask, .. } = context;
     let cluster = target.cluster();
     if options.purge && ask && std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
-        let what =
-            format!("remove the keys, shipped projects and records of runs of {} from every node?", cluster.name);
+        let what = format!(
+            "remove the keys, the shipped projects with all that runs wrote into them, and the records of runs of {} from \
+             every node?",
+            cluster.name
+        );
         if !confirmed(&what).await {
             return Err(Error::usage("nothing was removed", "answer y, or say -y"));
         }
     }
-    let (members, offline) = split(&events, connect(&target, &events).await?);
-    if !offline.is_empty() && (!options.skip_offline || members.is_empty()) {
-        return Err(Error::Unreachable(offline));
-    }
-    for error in &offline {
-        events.send(Event::Warning(error.to_string()));
-    }
+    let (members, offline) = connect_or_skip(&target, &events, options.skip_offline).await?;
     let results = each(members, async |member| {
         let node = member.node.name.clone();
         events.busy(&node, "looking");

@@ -11,8 +11,8 @@ use crate::cli::{Command, Global, Keys};
 use crate::core::inventory::Inventory;
 use crate::edge::{docker, link};
 use crate::error::{Error, NodeError, exit};
-use crate::event::Events;
-use crate::ops::fleet::{Observed, Target, all, connect_all, each, observe};
+use crate::event::{Event, Events};
+use crate::ops::fleet::{Member, Observed, Target, all, connect, connect_all, each, observe, split};
 use crate::ops::run::signalled;
 use serde_json::{Value, json};
 use std::future::Future;
@@ -128,6 +128,19 @@ async fn local_image(global: &Global, name: &str) -> Result<String, Error> {
         }
     }
     Ok(DEFAULT_IMAGE.to_owned())
+}
+
+/// Reaches the nodes of a command that changes them: all of them or, with `--skip-offline`, those that answer; the
+/// others come beside them.
+async fn connect_or_skip(target: &Target, events: &Events, skip: bool) -> Result<(Vec<Member>, Vec<NodeError>), Error> {
+    let (members, offline) = split(events, connect(target, events).await?);
+    if !offline.is_empty() && (!skip || members.is_empty()) {
+        return Err(Error::Unreachable(offline));
+    }
+    for error in &offline {
+        events.send(Event::Warning(error.to_string()));
+    }
+    Ok((members, offline))
 }
 
 /// Does the work unless a signal comes first.

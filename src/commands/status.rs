@@ -3,8 +3,7 @@
 use super::{Context, Outcome};
 use crate::core::inventory::Cluster;
 use crate::core::network;
-use crate::core::plan::{Seen, Workspace};
-use crate::core::spec::Role;
+use crate::core::plan::{self, Workspace};
 use crate::error::{Error, Kind, NodeError, exit};
 use crate::ops::fleet::{EngineSeen, Member, Observed, connect, each, engine, facts, split};
 use crate::ops::workers;
@@ -36,9 +35,9 @@ pub async fn run(context: Context) -> Result<Outcome, Error> {
     let looked = each(members, async |member: Member| {
         events.busy(&member.node.name, "looking");
         let (facts, docker) = tokio::join!(facts(cluster, &member), engine(cluster, &member));
-        let (facts, skew) = facts?;
+        let facts = facts?;
         let row = match docker {
-            Ok(docker) => row(cluster, &Observed { member, facts, skew, docker }),
+            Ok(docker) => row(cluster, &Observed { member, facts, docker }),
             // without an engine the rest of the row still says something
             Err(error) => {
                 return Ok((
@@ -78,12 +77,7 @@ pub async fn run(context: Context) -> Result<Outcome, Error> {
 
 fn row(cluster: &Cluster, seen: &Observed) -> Row {
     let docker: &EngineSeen = &seen.docker;
-    let job = docker
-        .containers
-        .iter()
-        .find(|c| c.belongs_to(&cluster.name) && c.is(Role::Master) && c.running)
-        .and_then(Seen::job)
-        .map(str::to_owned);
+    let job = plan::running_job(&cluster.name, &docker.containers).map(str::to_owned);
     let there = docker.containers.iter().find(|c| c.name == cluster.worker);
     let desired = workers::desired(cluster, seen);
     let worker = match there {

@@ -1,6 +1,6 @@
 //! `hvdctl train` and `hvdctl run`.
 
-use super::{Context, Outcome, observe_all};
+use super::{Context, Outcome, observe_all, unless_signalled};
 use crate::cli;
 use crate::core::job::State;
 use crate::core::project;
@@ -17,10 +17,12 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
     check_ranks(&context.target, Some(options.np))?;
     let root = folder(&options.project)?;
     let command = command(&root, &options.command)?;
-    let tree = tokio::task::spawn_blocking(move || Tree::read(&root).map(|tree| (tree, root)))
-        .await
-        .map_err(|e| Error::Here(format!("could not read the project: {e}")))??;
-    let (tree, root) = tree;
+    let (tree, root) = unless_signalled(&context.cancel, async {
+        tokio::task::spawn_blocking(move || Tree::read(&root).map(|tree| (tree, root)))
+            .await
+            .map_err(|e| Error::Here(format!("could not read the project: {e}")))?
+    })
+    .await?;
     let name = root.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let program = Program {
         name: project::folder_name(&name),

@@ -1,14 +1,14 @@
 //! `hvdctl up`.
 
-use super::{Context, Outcome};
+use super::{Context, Outcome, connect_or_skip};
 use crate::cli::Up;
 use crate::core::facts::Facts;
 use crate::core::hostset;
-use crate::core::plan::{Operation, Workspace};
+use crate::core::plan::{self, Operation, Workspace};
 use crate::core::trust::{AUTHORIZED_KEYS, HOST_KEY};
 use crate::error::{Error, NodeError};
 use crate::event::Event;
-use crate::ops::fleet::{Member, Observed, connect, each, observe, split};
+use crate::ops::fleet::{Member, Observed, each, observe, split};
 use crate::ops::{trust, workers};
 use serde_json::{Value, json};
 
@@ -16,13 +16,7 @@ use serde_json::{Value, json};
 pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let cluster = target.cluster();
-    let (members, offline) = split(&events, connect(&target, &events).await?);
-    if !offline.is_empty() && (!options.skip_offline || members.is_empty()) {
-        return Err(Error::Unreachable(offline));
-    }
-    for error in &offline {
-        events.send(Event::Warning(error.to_string()));
-    }
+    let (members, offline) = connect_or_skip(&target, &events, options.skip_offline).await?;
 
     let planned = each(members, async |member| {
         let seen = observe(cluster, member, &events).await?;
@@ -32,6 +26,14 @@ pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
     })
     .await;
     let (mut planned, mut failed) = split(&events, planned);
+
+    let job = planned.iter().find_map(|(seen, _)| plan::running_job(&cluster.name, &seen.docker.containers));
+    if let Some(job) = job.filter(|_| !options.dry_run && planned.iter().any(|(_, operations)| replaces(operations))) {
+        return Err(Error::check(
+            format!("the run {job} is under way, and its workers would be replaced"),
+            "wait for its end, or end it with `hvdctl down`; `hvdctl up --dry-run` says what would be done",
+        ));
+    }
 
     let nodes: Vec<_> = planned.iter().map(|(seen, _)| (&seen.member.node, &seen.facts)).collect();
     let pending = trust::pending(&target.inventory, &nodes);
@@ -68,6 +70,10 @@ pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
     let (done, bad) = split(&events, results);
     failed.extend(bad);
     Ok(outcome(options.dry_run, &done, failed).skipping(&offline))
+}
+
+fn replaces(operations: &[Operation]) -> bool {
+    operations.iter().any(|o| matches!(o, Operation::Remove { .. }))
 }
 
 /// Whether a worker could not even start its sshd, or let nobody in.

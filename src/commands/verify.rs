@@ -53,7 +53,7 @@ pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
         },
         Kind::Stderr(line) => complaints.push(format!("[{} {node}] {}", frame.rank, String::from_utf8_lossy(line))),
         Kind::Broken(words) => complaints.push(format!("[{} {node}] {words}", frame.rank)),
-        Kind::Started | Kind::Exited(_) => {}
+        Kind::Started | Kind::Exited { .. } => {}
     })
     .await?;
 
@@ -86,8 +86,13 @@ pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
             events.note(format!("what was said last:{}", tail(words)));
         }
     }
-    let nodes: Vec<Value> =
-        rows.iter().map(|row| json!({ "node": row.expected, "ok": row.faults.is_empty(), "rank": row })).collect();
+    let nodes: Vec<Value> = expected
+        .iter()
+        .map(|node| {
+            let ranks: Vec<&Row> = rows.iter().filter(|row| row.expected == node.node).collect();
+            json!({ "node": node.node, "ok": ranks.iter().all(|row| row.faults.is_empty()), "ranks": ranks })
+        })
+        .collect();
     let document = json!({
         "ok": ok, "job": ran.id, "controller": controller, "ranks": ran.placement.ranks(), "faults": faults, "nodes": nodes,
     });

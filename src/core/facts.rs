@@ -33,8 +33,6 @@ pub struct Facts {
     pub hostname: String,
     /// Cores that processes may use.
     pub cores: u32,
-    /// Seconds since the epoch by the node's clock.
-    pub time: f64,
     /// The address by which the operator's ssh reached it (`SSH_CONNECTION`).
     pub ssh_address: Option<IpAddr>,
     /// Interface and address, loopback included.
@@ -59,7 +57,6 @@ impl Facts {
             match key {
                 "hostname" => facts.hostname = value.to_owned(),
                 "cores" => facts.cores = value.parse().unwrap_or(1),
-                "time" => facts.time = value.parse().unwrap_or_default(),
                 "ssh" => facts.ssh_address = value.parse().ok(),
                 "addr" => facts.addresses.extend(address(value)),
                 "nvidia-smi" => facts.nvidia_smi = true,
@@ -120,7 +117,7 @@ mod tests {
     #[test]
     fn a_node_is_read() {
         let facts = Facts::parse(
-            "hostname node1\ncores 2\ntime 1700000000.25\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 fe80::1/64\n\
+            "hostname node1\ncores 2\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 fe80::1/64\n\
              addr eth0@if7 10.0.0.1/24\nnvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-1-2)\n\
              gpu   MIG 1g.18gb Device 0: (UUID: MIG-3)\ndir . 700 0:0\nfile id_rsa.pub 644 0:0\n\
              text id_rsa.pub ssh-rsa AAAA x\nlater thing\n",

@@ -14,9 +14,14 @@ pub enum Kind {
     Stderr(Vec<u8>),
     /// The program was started.
     Started,
-    /// The program ended with this code; 128 + N for signal N.
-    Exited(i32),
-    /// The supervisor could not start the program; the reason. An [`Kind::Exited`] follows.
+    /// The program ended.
+    Exited {
+        /// Its exit code; 128 + N for signal N.
+        code: i32,
+        /// Whether it had been asked to: another rank had failed, or a signal came.
+        asked: bool,
+    },
+    /// The supervisor could not start the program; the reason. A [`Kind::Exited`] follows.
     Broken(String),
 }
 
@@ -63,7 +68,11 @@ fn parse(line: &[u8]) -> Option<Frame> {
         b"o" => Kind::Stdout(text.to_vec()),
         b"e" => Kind::Stderr(text.to_vec()),
         b"s" => Kind::Started,
-        b"x" => Kind::Exited(std::str::from_utf8(text).ok()?.parse().ok()?),
+        b"x" => {
+            let text = std::str::from_utf8(text).ok()?;
+            let (code, asked) = text.strip_suffix(" asked").map_or((text, false), |code| (code, true));
+            Kind::Exited { code: code.parse().ok()?, asked }
+        }
         b"b" => Kind::Broken(String::from_utf8_lossy(text).into_owned()),
         _ => return None,
     };
@@ -78,12 +87,13 @@ mod tests {
     #[test]
     fn frames_survive_any_cut() {
         let log =
-            b"1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.1 0 b no such file\ngarbage\n3 0 o open";
+            b"1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 asked\n2.1 0 b no such file\ngarbage\n3 0 o open";
         let whole = Parser::default().push(log);
-        assert_eq!(whole.len(), 5);
+        assert_eq!(whole.len(), 6);
+        assert_eq!(whole[4].kind, Kind::Exited { code: 143, asked: true });
         assert_eq!(whole[1].kind, Kind::Stdout(b" two  spaces ".to_vec()));
         assert_eq!(whole[2].kind, Kind::Stderr(vec![0xff, 0xfe]));
-        assert_eq!(whole[3], Frame { time: 2.0, rank: 1, kind: Kind::Exited(7) });
+        assert_eq!(whole[3], Frame { time: 2.0, rank: 1, kind: Kind::Exited { code: 7, asked: false } });
         for cut in 0..log.len() {
             let mut parser = Parser::default();
             let mut frames = parser.push(&log[..cut]);

@@ -2,7 +2,6 @@
 
 use crate::core::frames::{Frame, Kind};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Where a run stands; the words are part of the command line's contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,8 +37,6 @@ pub struct Record {
     pub command: Vec<String>,
     /// The folder it starts in, as seen in the container.
     pub cwd: String,
-    /// Environment on top of the image's.
-    pub env: BTreeMap<String, String>,
     /// The number of ranks.
     pub ranks: u32,
     /// This node's interface on the cluster network; the supervisor pins Gloo and NCCL to it.
@@ -59,6 +56,8 @@ pub struct Ended {
     pub code: i32,
     /// Seconds since the epoch, by the operator's clock.
     pub time: f64,
+    /// Whether it had been asked to end.
+    pub asked: bool,
 }
 
 /// Follows the frames of all nodes and knows how far the run is.
@@ -73,19 +72,22 @@ impl Progress {
     pub fn see(&mut self, node: &str, frame: &Frame, skew: f64) {
         match &frame.kind {
             Kind::Started => self.started += 1,
-            Kind::Exited(code) => self.end(node, frame, *code, skew),
+            Kind::Exited { code, asked } => self.ended.push(Ended {
+                rank: frame.rank,
+                node: node.into(),
+                code: *code,
+                time: frame.time - skew,
+                asked: *asked,
+            }),
             Kind::Stdout(_) | Kind::Stderr(_) | Kind::Broken(_) => {}
         }
     }
 
-    fn end(&mut self, node: &str, frame: &Frame, code: i32, skew: f64) {
-        self.ended.push(Ended { rank: frame.rank, node: node.into(), code, time: frame.time - skew });
-    }
-
-    /// The rank that failed first. Ranks that were told to stop afterwards (SIGTERM, SIGKILL, or a broken allreduce)
-    /// come later by the clock, so the first is the one to blame.
+    /// The rank that failed first: of those that failed by themselves, else of those that were asked to end. The
+    /// milliseconds between a failure and the end that it brings on others are less than clocks agree in, so that the
+    /// supervisor's word for "asked" goes first and the time second.
     pub fn first_failure(&self) -> Option<&Ended> {
-        self.ended.iter().filter(|e| e.code != 0).min_by(|a, b| a.time.total_cmp(&b.time))
+        self.ended.iter().filter(|e| e.code != 0).min_by(|a, b| a.asked.cmp(&b.asked).then(a.time.total_cmp(&b.time)))
     }
 
     /// How many ranks have started their program.
@@ -118,9 +120,12 @@ mod tests {
     #[test]
     fn the_first_failure_is_found_across_skewed_clocks() {
         let mut progress = Progress::default();
-        progress.see("a", &frame(0, 100.0, Kind::Exited(143)), 0.0);
+        let exited = |code, asked| Kind::Exited { code, asked };
+        // by the clocks this one came first, but it had been asked to
+        progress.see("a", &frame(3, 99.0, exited(143, true)), 0.0);
+        progress.see("a", &frame(0, 100.0, exited(1, false)), 0.0);
         // node b's clock is 60 s ahead: its rank failed at 99.5 of ours
-        progress.see("b", &frame(1, 159.5, Kind::Exited(7)), 60.0);
+        progress.see("b", &frame(1, 159.5, exited(7, false)), 60.0);
         let first = progress.first_failure().unwrap();
         assert_eq!((first.rank, first.code, first.node.as_str()), (1, 7, "b"));
     }
@@ -132,7 +137,7 @@ mod tests {
         assert_eq!(progress.state(1, Some(0), false), State::Lost, "no rank was ever seen to end");
         progress.see("a", &frame(0, 1.0, Kind::Started), 0.0);
         assert_eq!(progress.state(1, None, false), State::Running);
-        progress.see("a", &frame(0, 2.0, Kind::Exited(0)), 0.0);
+        progress.see("a", &frame(0, 2.0, Kind::Exited { code: 0, asked: false }), 0.0);
         assert_eq!(progress.state(1, Some(0), false), State::Succeeded);
         assert_eq!(progress.state(1, Some(1), false), State::Failed);
         assert_eq!(progress.state(1, Some(1), true), State::Stopped);

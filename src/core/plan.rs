@@ -25,7 +25,8 @@ pub struct Seen {
 }
 
 impl Seen {
-    fn label(&self, name: &str) -> Option<&str> {
+    /// The value of a label.
+    pub fn label(&self, name: &str) -> Option<&str> {
         self.labels.get(name).map(String::as_str)
     }
 
@@ -172,6 +173,12 @@ pub fn differences(desired: &Desired, image_id: &str, workspace: &Workspace, see
         why.push("workspace".into());
     }
     why
+}
+
+/// The run whose launcher is up among these containers.
+pub fn running_job<'a>(cluster: &str, seen: &'a [Seen]) -> Option<&'a str> {
+    let master = seen.iter().find(|c| c.belongs_to(cluster) && c.is(Role::Master) && c.running)?;
+    Some(master.job().unwrap_or("unknown"))
 }
 
 /// The operations of `down`: everything that this cluster's label is on, and nothing else.

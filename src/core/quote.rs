@@ -1,43 +1,4 @@
-//! Words for a POSIX shell: the one place that quotes.
-
-/// Characters of a word that no POSIX shell treats specially.
-fn is_plain(c: char) -> bool {
-    c.is_ascii_alphanumeric() || "_./:=@%+,-".contains(c)
-}
-
-/// Words that a shell takes for its own where a command may stand (POSIX's and bash's that [`is_plain`] lets pass).
-const RESERVED: &[&str] = &[
-    "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then",
-    "time", "until", "while",
-];
-
-/// Whether `NAME=value` in front of a command would set a variable instead of being a word.
-fn is_assignment(word: &str) -> bool {
-    word.split_once('=').is_some_and(|(name, _)| {
-        let name = name.strip_suffix('+').unwrap_or(name);
-        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    })
-}
-
-/// One shell word that stands for exactly `s`, wherever a word may stand: as a command's name or as an argument.
-///
-/// Plain words stay as they are (`--lr=0.1`, `/opt/a.py`); all others are put in single quotes, also the empty word,
-/// the shell's own words (`if`) and what would be an assignment in front of a command (`A=1`).
-///
-/// `None` if `s` contains NUL, which no argument of any program can hold.
-///
-/// ```
-/// use hvdctl::core::quote::quote;
-/// assert_eq!(quote("train.py").as_deref(), Some("train.py"));
-/// assert_eq!(quote("it's").as_deref(), Some(r"'it'\''s'"));
-/// assert_eq!(quote(""), Some("''".to_owned()));
-/// assert_eq!(quote("a\0b"), None);
-/// ```
-pub fn quote(s: &str) -> Option<String> {
-    let plain = !s.is_empty() && s.chars().all(is_plain) && !RESERVED.contains(&s) && !is_assignment(s);
-    if plain { Some(s.to_owned()) } else { single(s) }
-}
+//! Values for the scripts that run on nodes: the one place that quotes for a shell.
 
 /// A line of a script that sets the variable `name` to exactly `value`: `name='value'` and a newline.
 ///
@@ -64,43 +25,6 @@ mod tests {
     use std::io::Write as _;
     use std::path::Path;
     use std::process::{Command, Stdio};
-
-    #[test]
-    fn words() {
-        for (word, quoted) in [
-            ("", "''"),
-            ("train.py", "train.py"),
-            ("-np", "-np"),
-            ("--lr=0.1", "--lr=0.1"),
-            ("a/b=c", "a/b=c"),
-            ("host:2,host:2", "host:2,host:2"),
-            ("user@host", "user@host"),
-            ("100%", "100%"),
-            ("A=1", "'A=1'"),
-            ("a+=1", "'a+=1'"),
-            ("=x", "=x"),
-            ("if", "'if'"),
-            ("time", "'time'"),
-            ("times", "times"),
-            ("a b", "'a b'"),
-            ("~", "'~'"),
-            ("*", "'*'"),
-            ("{a,b}", "'{a,b}'"),
-            ("#", "'#'"),
-            ("!", "'!'"),
-            ("$HOME", "'$HOME'"),
-            ("`id`", "'`id`'"),
-            ("a\\", "'a\\'"),
-            ("\n", "'\n'"),
-            ("'", r"''\'''"),
-            ("it's", r"'it'\''s'"),
-            ("größe", "'größe'"),
-        ] {
-            assert_eq!(quote(word).as_deref(), Some(quoted), "{word:?}");
-        }
-        assert_eq!(quote("a\0b"), None);
-        assert_eq!(quote("\0"), None);
-    }
 
     #[test]
     fn assignments() {
@@ -153,13 +77,9 @@ mod tests {
             let mut expected = Vec::new();
             for word in &words {
                 script.push_str(&assign("value", word).expect("no NUL"));
-                let quoted = quote(word).expect("no NUL");
-                // Once as an argument, once through a variable; NUL ends each.
-                script.push_str(&format!("printf '%s\\0' {quoted}\nprintf '%s\\0' \"$value\"\n"));
-                for _ in 0..2 {
-                    expected.extend_from_slice(word.as_bytes());
-                    expected.push(0);
-                }
+                script.push_str("printf '%s\\0' \"$value\"\n");
+                expected.extend_from_slice(word.as_bytes());
+                expected.push(0);
             }
             for shell in shells() {
                 let printed = run(shell, &script);
@@ -168,17 +88,6 @@ mod tests {
                     String::from_utf8_lossy(&expected),
                     "{}", shell.display()
                 );
-            }
-        }
-    }
-
-    #[test]
-    fn in_front_of_a_command_it_is_a_word_too() {
-        for word in ["if", "fi", "case", "function", "A=1", "a+=1"] {
-            let script = format!("{} 2>/dev/null || printf %s $?\n", quote(word).expect("no NUL"));
-            for shell in shells() {
-                let printed = run(shell, &script);
-                assert_eq!(printed, b"127", "{word} in {}: a program that does not exist", shell.display());
             }
         }
     }

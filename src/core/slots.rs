@@ -74,11 +74,6 @@ impl Placement {
             .find(|s| (s.first..s.first + s.ranks).contains(&rank))
             .map(|s| (s.node.as_str(), rank - s.first))
     }
-
-    /// Whether a node takes part.
-    pub fn uses(&self, node: &str) -> bool {
-        self.shares.iter().any(|s| s.node == node)
-    }
 }
 
 #[cfg(test)]

@@ -214,6 +214,9 @@ fn sshd(cluster: &Cluster) -> Vec<String> {
         "MaxStartups=200:30:400",
         "-o",
         "UseDNS=no",
+        "-o",
+        // Horovod's -H takes no IPv6; and with it sshd would live on when another program has the IPv4 port
+        "AddressFamily=inet",
     ]
     .map(str::to_owned)
     .to_vec()

@@ -13,6 +13,9 @@ pub const AUTHORIZED_KEYS: &str = "authorized_keys";
 /// The workers' pinned host keys.
 pub const KNOWN_HOSTS: &str = "known_hosts";
 
+/// The names that a cluster's private key may have.
+const KEY_NAMES: [&str; 2] = ["id_rsa", "id_ed25519"];
+
 /// Text that must not be seen: it cannot be printed by accident and is wiped from memory after use.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
@@ -135,14 +138,16 @@ pub fn changes(wanted: &Wanted<'_>, facts: &Facts) -> Changes {
     ];
     if wanted.launches {
         files.push((wanted.key_name.into(), "600", None));
-        files.push((public_name.clone(), "644", Some(format!("{}\n", wanted.public))));
-    } else {
-        changes.removes.extend(
-            [wanted.key_name, public_name.as_str()]
-                .into_iter()
-                .filter(|name| facts.key_files.contains_key(*name))
-                .map(str::to_owned),
-        );
+        files.push((public_name, "644", Some(format!("{}\n", wanted.public))));
+    }
+    // a node that does not launch holds no private key; one that does holds none of an earlier `key_type`
+    for name in KEY_NAMES.into_iter().filter(|name| !wanted.launches || *name != wanted.key_name) {
+        let public = format!("{name}.pub");
+        let ours = text(&public).is_some_and(|text| text.trim_end().ends_with(&format!(" {tag}")));
+        if name == wanted.key_name || ours {
+            let both = [name, public.as_str()].map(str::to_owned);
+            changes.removes.extend(both.into_iter().filter(|name| facts.key_files.contains_key(name)));
+        }
     }
 
     let mut fresh: Vec<(String, &'static str, Secret)> = Vec::new();
@@ -211,10 +216,13 @@ pub fn known_hosts_names(names: &[&str], address: Option<IpAddr>, port: u16) -> 
         .collect()
 }
 
-/// Keeps every line that is not ours and those of ours that `keep` wants, and puts the new ones behind them.
+/// Keeps every line that is not ours, and of ours those that are right or that `keep` wants, all in their places; the
+/// missing ones come behind them.
 fn merge(existing: &str, ours: &[String], tag: &str, keep: impl Fn(&str) -> bool) -> String {
-    let mut lines: Vec<&str> =
-        existing.lines().filter(|line| !line.ends_with(&format!(" {tag}")) || keep(line)).collect();
+    let mut lines: Vec<&str> = existing
+        .lines()
+        .filter(|line| !line.ends_with(&format!(" {tag}")) || ours.iter().any(|o| o == line) || keep(line))
+        .collect();
     let kept: BTreeSet<&str> = lines.iter().copied().collect();
     lines.extend(ours.iter().map(String::as_str).filter(|line| !kept.contains(line)));
     lines.iter().map(|line| format!("{line}\n")).collect()
@@ -286,6 +294,14 @@ mod tests {
         let after = apply(&facts, &first);
         let second = changes(&wanted(&known, &members, false), &after);
         assert!(second.is_empty(), "{second:?}");
+    }
+
+    #[test]
+    fn lines_that_are_right_stay_where_they_are() {
+        let ours = ["a K hvdctl:lab".to_owned(), "b K hvdctl:lab".to_owned()];
+        let there = "b K hvdctl:lab\nforeign\na K hvdctl:lab\nforeign too\n";
+        assert_eq!(merge(there, &ours, "hvdctl:lab", |_| false), there);
+        assert_eq!(merge("b K hvdctl:lab\nx\n", &ours, "hvdctl:lab", |_| false), "b K hvdctl:lab\nx\na K hvdctl:lab\n");
     }
 
     #[test]

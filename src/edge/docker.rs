@@ -62,9 +62,15 @@ impl Engine {
         match answer {
             Ok(Ok((docker, version))) => Ok(Engine { docker, node, limit: link.limit(), version }),
             Ok(Err(error)) => {
-                // what the other end complained of says more than hyper's broken pipe
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                let said = complaint.lock().map(|text| text.trim().to_owned()).unwrap_or_default();
+                // what the other end complained of says more than hyper's broken pipe; it comes when the program has ended
+                let mut said = String::new();
+                for _ in 0..20 {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    said = complaint.lock().map(|text| text.trim().to_owned()).unwrap_or_default();
+                    if !said.is_empty() {
+                        break;
+                    }
+                }
                 let said = if said.is_empty() { error.to_string() } else { said };
                 Err(hint_for_engine(NodeError::failed(&node, tried, said)))
             }
@@ -267,7 +273,10 @@ fn hint_for_engine(error: NodeError) -> NodeError {
     let said = error.said.as_str();
     let hint = if said.contains("command not found") || said.contains("docker: not found") {
         "install Docker Engine on that node"
-    } else if said.contains("Cannot connect to the Docker daemon") || said.contains("connection refused") {
+    } else if said.contains("Cannot connect to the Docker daemon")
+        || said.contains("connection refused")
+        || said.contains("docker.sock: connect: no such file")
+    {
         "start it on that node: sudo systemctl start docker"
     } else if said.contains("sudo:") || said.contains("sudoers") {
         "let the user run sudo without a password, or add the user to the group docker"
@@ -312,9 +321,13 @@ impl Dial {
         let (sender, connection) = http1::handshake(Stdio(process)).await?;
         let sink = Arc::clone(&self.complaint);
         tokio::spawn(async move {
-            let broken = connection.with_upgrades().await.is_err();
-            if let (true, Ok(mut sink), Ok(text)) = (broken, sink.lock(), complaint.lock()) {
-                *sink = text.clone();
+            // however it ended: a program that is not there closes the connection as politely as any
+            let _ = connection.with_upgrades().await;
+            let said = complaint.await.unwrap_or_default();
+            if let Ok(mut sink) = sink.lock()
+                && !said.is_empty()
+            {
+                *sink = said;
             }
         });
         Ok(sender)

@@ -10,11 +10,13 @@ use crate::error::NodeError;
 use openssh::Session;
 use std::pin::Pin;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use zeroize::Zeroizing;
 
 /// sshd takes 10 sessions on one connection (`MaxSessions`, sshd_config(5)); two are left for others.
 const SESSIONS: usize = 8;
@@ -31,17 +33,17 @@ s=${DOCKER_HOST:-unix:///var/run/docker.sock}
 case $s in unix://*) [ ! -S "${s#unix://}" ] || [ -w "${s#unix://}" ] || exec sudo -n docker system dial-stdio ;; esac
 exec docker system dial-stdio"#;
 
-/// A script with the variables that it wants.
-#[derive(Debug, Clone)]
+/// A script with the variables that it wants. They may be secrets: they are not printed, and wiped after use.
+#[derive(Clone)]
 pub struct Script {
-    text: String,
+    text: Zeroizing<String>,
     source: &'static str,
 }
 
 impl Script {
     /// A script by its text, which is a file in `scripts/`.
     pub fn new(source: &'static str) -> Script {
-        Script { text: String::new(), source }
+        Script { text: Zeroizing::default(), source }
     }
 
     /// Sets a variable.
@@ -52,8 +54,8 @@ impl Script {
         self
     }
 
-    fn whole(&self) -> String {
-        format!("{}{}", self.text, self.source)
+    fn whole(&self) -> Zeroizing<String> {
+        Zeroizing::new(format!("{}{}", self.text.as_str(), self.source))
     }
 }
 
@@ -69,11 +71,6 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard output as text.
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.stdout).into_owned()
-    }
-
     /// Standard error as text.
     pub fn complaint(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
@@ -215,20 +212,25 @@ impl Link {
         self.run_as_root_within(argv, input, tried, self.limit).await
     }
 
-    async fn run_as_root_within(
+    /// [`Link::run_as_root`] with a limit of its own.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn run_as_root_within(
         &self,
         argv: &[&str],
         input: &[u8],
         tried: &str,
         limit: Duration,
     ) -> Result<Output, NodeError> {
-        let process = self.spawn_as_root(argv, tried).await?;
-        let output = timeout(limit, process.finish(input)).await;
-        let output = output.map_err(|_| {
+        let work = async {
+            let process = self.spawn_as_root(argv, tried).await?;
+            process.finish(input).await.map_err(|e| NodeError::failed(&self.node, tried, e))
+        };
+        let output = timeout(limit, work).await.map_err(|_| {
             NodeError::failed(&self.node, tried, format!("no end within {} s", limit.as_secs()))
                 .hint("if the node is only slow, raise cluster.command_timeout_s")
-        })?;
-        let output = output.map_err(|e| NodeError::failed(&self.node, tried, e))?;
+        })??;
         self.sudo_refused(&output, tried)?;
         Ok(output)
     }
@@ -260,14 +262,18 @@ impl Link {
     /// # Errors
     /// As [`Link::spawn_as_root`].
     pub async fn follow(&self, script: &Script, tried: &str) -> Result<Process, NodeError> {
-        let mut process = self.spawn_as_root(&["sh", "-s"], tried).await?;
-        let text = script.whole();
-        let written = async {
-            process.stdin.write_all(text.as_bytes()).await?;
-            process.stdin.shutdown().await
+        let start = async {
+            let mut process = self.spawn_as_root(&["sh", "-s"], tried).await?;
+            let written = async {
+                process.stdin.write_all(script.whole().as_bytes()).await?;
+                process.stdin.shutdown().await
+            };
+            written.await.map_err(|e| NodeError::failed(&self.node, tried, e))?;
+            Ok(process)
         };
-        written.await.map_err(|e| NodeError::failed(&self.node, tried, e))?;
-        Ok(process)
+        timeout(self.limit, start).await.map_err(|_| {
+            NodeError::failed(&self.node, tried, format!("it did not start within {} s", self.limit.as_secs()))
+        })?
     }
 
     /// A connection to the node's Docker Engine over the streams of `docker system dial-stdio`.
@@ -280,11 +286,9 @@ impl Link {
 
     fn sudo_refused(&self, output: &Output, tried: &str) -> Result<(), NodeError> {
         let said = output.complaint();
-        let refused = said.lines().find(|line| {
-            line.starts_with("sudo: ")
-                || line.contains("is not in the sudoers file")
-                || line.contains("sudo: not found")
-        });
+        // sudo warns of other things too (a host name that it cannot resolve), and goes on
+        let refusals = ["a password is required", "is not in the sudoers file", "is not allowed to", "sudo: not found"];
+        let refused = said.lines().find(|line| refusals.iter().any(|words| line.contains(words)));
         match refused {
             Some(line) if output.code != 0 => Err(NodeError::failed(&self.node, tried, line).hint(
                 "hvdctl needs root on the node: let the user run sudo without a password \
@@ -300,61 +304,74 @@ impl Process {
     ///
     /// # Errors
     /// When a stream breaks, or the session does.
-    pub async fn finish(mut self, input: &[u8]) -> Result<Output, std::io::Error> {
+    pub async fn finish(self, input: &[u8]) -> Result<Output, std::io::Error> {
+        self.exchange(async |stdin| {
+            // a program that ends without reading all is no failure of ours: its exit code and words tell
+            let _ = stdin.write_all(input).await;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Writes pieces to standard input as they come, then waits as [`Process::finish`] does. `sent` is told the bytes so
+    /// far.
+    ///
+    /// # Errors
+    /// As there, and the error of a piece.
+    pub async fn feed(
+        self,
+        mut pieces: mpsc::Receiver<std::io::Result<Vec<u8>>>,
+        mut sent: impl FnMut(u64),
+    ) -> Result<Output, std::io::Error> {
+        self.exchange(async |stdin| {
+            let mut bytes = 0;
+            while let Some(piece) = pieces.recv().await {
+                let piece = piece?;
+                if stdin.write_all(&piece).await.is_err() {
+                    break;
+                }
+                bytes += piece.len() as u64;
+                sent(bytes);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Writes while it reads: a program that complains much while it is fed would wait for us as we for it.
+    async fn exchange(
+        mut self,
+        write: impl AsyncFnOnce(&mut Pin<Box<dyn AsyncWrite + Send>>) -> Result<(), std::io::Error>,
+    ) -> Result<Output, std::io::Error> {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let mut stdin = self.stdin;
         let write = async move {
-            // a program that ends without reading all is no failure of ours: its exit code and words tell
-            if stdin.write_all(input).await.is_ok() {
-                let _ = stdin.shutdown().await;
-            }
+            let written = write(&mut stdin).await;
+            let _ = stdin.shutdown().await;
+            written
         };
-        let ((), out, err) =
+        let (written, out, err) =
             tokio::join!(write, self.stdout.read_to_end(&mut stdout), self.stderr.read_to_end(&mut stderr));
+        written?;
         out?;
         err?;
         let code = wait(self.child).await?;
         Ok(Output { code, stdout, stderr })
     }
 
-    /// Writes pieces to standard input as they come, then [`Process::finish`]es. `sent` is told the bytes so far.
-    ///
-    /// # Errors
-    /// As there, and the error of a piece.
-    pub async fn feed(
-        mut self,
-        mut pieces: mpsc::Receiver<std::io::Result<Vec<u8>>>,
-        mut sent: impl FnMut(u64),
-    ) -> Result<Output, std::io::Error> {
-        let mut bytes = 0;
-        while let Some(piece) = pieces.recv().await {
-            let piece = piece?;
-            // the receiver has ended: its words come from `finish`
-            if self.stdin.write_all(&piece).await.is_err() {
-                break;
-            }
-            bytes += piece.len() as u64;
-            sent(bytes);
-        }
-        self.finish(&[]).await
-    }
-
-    /// Takes standard error into a text that grows as the program complains, and leaves the rest.
-    pub fn collect_stderr(&mut self) -> Arc<Mutex<String>> {
-        let text = Arc::new(Mutex::new(String::new()));
+    /// Reads standard error to its end beside whatever else is done with the process, and gives at most 4 KiB of it.
+    pub fn collect_stderr(&mut self) -> JoinHandle<String> {
         let mut stderr = std::mem::replace(&mut self.stderr, Box::pin(tokio::io::empty()));
-        let sink = Arc::clone(&text);
         tokio::spawn(async move {
+            let mut text = Vec::new();
             let mut buffer = [0; 1024];
             while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
-                if let Ok(mut text) = sink.lock()
-                    && text.len() < 4096
-                {
-                    text.push_str(&String::from_utf8_lossy(&buffer[..n]));
+                if text.len() < 4096 {
+                    text.extend_from_slice(&buffer[..n]);
                 }
             }
-        });
-        text
+            String::from_utf8_lossy(&text).into_owned()
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tokio::sync::mpsc;
 
@@ -52,8 +52,15 @@ impl Tree {
     /// When a file cannot be read, or a name is not UTF-8.
     pub fn read(root: &Path) -> Result<Tree, Error> {
         let mut entries = BTreeMap::new();
+        // `hvdctl train . >out.log`: a file that grows while it is shipped, and no part of the program
+        let own_output: Vec<(u64, u64)> = ["/proc/self/fd/1", "/proc/self/fd/2"]
+            .iter()
+            .filter_map(|fd| fs::metadata(fd).ok())
+            .map(|meta| (meta.dev(), meta.ino()))
+            .collect();
         let walk = WalkBuilder::new(root)
             .hidden(false)
+            .ignore(false)
             .parents(false)
             .git_global(false)
             .git_exclude(false)
@@ -76,9 +83,19 @@ impl Tree {
             }
             let unreadable = |e: io::Error| Error::Here(format!("could not read {}: {e}", path.display()));
             let meta = fs::symlink_metadata(path).map_err(unreadable)?;
+            if own_output.contains(&(meta.dev(), meta.ino())) {
+                continue;
+            }
             let mode = meta.permissions().mode() & 0o7777;
             let entry = if meta.is_symlink() {
-                Entry::Link { target: fs::read_link(path).map_err(unreadable)? }
+                let target = fs::read_link(path).map_err(unreadable)?;
+                if target.to_str().is_none() {
+                    return Err(Error::usage(
+                        format!("the project has a link whose target is not UTF-8: {}", relative.display()),
+                        "point it elsewhere, or name it in .hvdctlignore",
+                    ));
+                }
+                Entry::Link { target }
             } else if meta.is_dir() {
                 Entry::Folder { mode }
             } else if meta.is_file() {
@@ -129,6 +146,11 @@ impl Tree {
                 _ => 0,
             })
             .sum()
+    }
+
+    /// Bytes of all files.
+    pub fn size_of_all(&self) -> u64 {
+        self.entries.values().map(|e| if let Entry::File { size, .. } = e { *size } else { 0 }).sum()
     }
 
     /// These entries as a tar stream, in pieces; it is made on a thread of its own, at the speed of the receiver.
@@ -245,7 +267,7 @@ impl State {
 /// The program that says what a node has, run by `xargs -0` over the names: records ended by NUL, `m HEXMODE NAME` from
 /// stat, `HASH *NAME` from sha256sum, and for a link `t NAME` with its target as the next record.
 pub const STATE: &str = r#"stat --printf='m %f %n\0' -- "$@" 2>/dev/null
-sha256sum -bz -- "$@" 2>/dev/null
+for f; do [ -h "$f" ] || [ ! -f "$f" ] || printf '%s\0' "$f"; done | xargs -0 -r sha256sum -bz -- 2>/dev/null
 for f; do [ ! -h "$f" ] || { printf 't %s\0' "$f" && readlink -z -- "$f"; }; done
 :"#;
 

@@ -86,8 +86,6 @@ pub struct Observed {
     pub member: Member,
     /// Its facts.
     pub facts: Facts,
-    /// Seconds that its clock is ahead of ours, to within the time of a round trip.
-    pub skew: f64,
     /// Its engine.
     pub docker: EngineSeen,
 }
@@ -172,14 +170,10 @@ pub async fn connect_all(target: &Target, events: &Events) -> Result<Vec<Member>
 ///
 /// # Errors
 /// When root cannot be had on it, or the time is over.
-pub async fn facts(cluster: &Cluster, member: &Member) -> Result<(Facts, f64), NodeError> {
+pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeError> {
     let script = Script::new(FACTS).with("ssh_dir", &cluster.ssh_dir);
-    let before = now();
     let output = member.link.script(&script, "look at the node").await?;
-    let facts = Facts::parse(&String::from_utf8_lossy(&output));
-    // the clock was read early in the script, so the moment of asking is the better guess
-    let skew = facts.time - before;
-    Ok((facts, skew))
+    Ok(Facts::parse(&String::from_utf8_lossy(&output)))
 }
 
 /// Looks at a node's engine.
@@ -200,8 +194,7 @@ pub async fn engine(cluster: &Cluster, member: &Member) -> Result<EngineSeen, No
 pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Result<Observed, NodeError> {
     events.busy(&member.node.name, "looking");
     let (facts, docker) = tokio::join!(facts(cluster, &member), engine(cluster, &member));
-    let (facts, skew) = facts?;
-    Ok(Observed { docker: docker?, member, facts, skew })
+    Ok(Observed { facts: facts?, docker: docker?, member })
 }
 
 /// Seconds since the epoch by our clock.

@@ -17,7 +17,7 @@ use crate::event::{Event, Events};
 use crate::ops::fleet::{Observed, Target, now};
 use crate::ops::ship::project_dir;
 use follow::Follow;
-use prepare::{end, prepare, write_result};
+use prepare::{end, prepare, same_workspaces, write_result};
 use seats::{check, seats};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -151,8 +151,9 @@ pub async fn run(
     let mut follow = match following {
         Ok(follow) => follow,
         Err(error) => {
+            let state = if matches!(error, Error::Signal(_)) { State::Stopped } else { State::Failed };
             end(cluster, &id, &seats, &BTreeMap::new(), events).await;
-            write_result(cluster, &id, &seats, &record(State::Failed, None), events).await;
+            write_result(cluster, &id, &seats, &record(state, None), events).await;
             return Err(error);
         }
     };
@@ -179,7 +180,11 @@ pub async fn run(
     };
     events.phase(format!("starting {ranks} rank{}", if ranks == 1 { "" } else { "s" }));
     let engine = &master.seen.docker.engine;
-    let ended = match engine.create_and_start(&desired).await {
+    let started = async {
+        same_workspaces(cluster, &seats, desired.workspace.as_deref()).await?;
+        engine.create_and_start(&desired).await
+    };
+    let ended = match started.await {
         Ok(()) => {
             follow.launcher(engine, &cluster.master);
             let deadline = options.limit;
@@ -195,15 +200,16 @@ pub async fn run(
         Err(error) => Err(error),
     };
 
-    let stopped = !matches!(ended, Ok(End::Launcher(_)));
-    let launcher_code = match &ended {
-        Ok(End::Launcher(code)) => Some(*code),
-        _ => Some(-1),
-    };
     // the ranks first, while the launcher still stands: its end would take the master's ranks along without grace
     end(cluster, &id, &seats, &follow.pids, events).await;
     follow.drain(cluster, &id, &seats, &mut on_frame).await;
-    let state = follow.progress.state(ranks, launcher_code, stopped);
+    let (state, launcher_code) = match &ended {
+        Ok(End::Launcher(code)) => (follow.progress.state(ranks, Some(*code), false), Some(*code)),
+        Ok(End::Signal(_)) => (State::Stopped, None),
+        Ok(End::TimeOut) => (State::Failed, None),
+        Err(_) if follow.progress.started() == 0 => (State::Failed, None),
+        Err(_) => (State::Lost, None),
+    };
     write_result(cluster, &id, &seats, &record(state, launcher_code), events).await;
     events.send(Event::Job { id: id.clone(), state });
 
@@ -218,6 +224,9 @@ pub async fn run(
             ),
             "-vv shows all that the launcher says; --timeout gives it more time",
         )),
+        Err(error) if error.hint.is_none() => Err(error
+            .hint(format!("the run {id} may still be under way: hvdctl status shows it, hvdctl down ends it"))
+            .into()),
         Err(error) => Err(error.into()),
         Ok(End::Launcher(code)) => {
             let first_failure = follow.progress.first_failure().cloned();

@@ -8,14 +8,24 @@ use crate::edge::tree::{STATE, Tree, parse_state};
 use crate::error::NodeError;
 use crate::event::Events;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// Reads the list of files that were shipped last; nothing where there was none.
 const READ_LIST: &str = r#"cat -- "$1" 2>/dev/null || :"#;
 /// Writes it, by way of a temporary file.
 const WRITE_LIST: &str = r#"cat >"$1.new" && mv -f -- "$1.new" "$1""#;
-/// Removes files that the project no longer has, and the folders that they leave empty. What a run wrote is not on the
-/// list and stays.
-const REMOVE: &str = r#"for f; do rm -f -- "$f" 2>/dev/null || rmdir -- "$f" 2>/dev/null || :; d=${f%/*}; [ "$d" = "$f" ] || rmdir -p --ignore-fail-on-non-empty -- "$d" 2>/dev/null || :; done"#;
+/// Removes what the project no longer has; folders come after their contents, and only empty ones go. What a run wrote is
+/// not on the list and stays. A folder that a run has replaced by a link leads out of the project, and is left alone.
+const REMOVE: &str = r#"r=$(pwd -P)
+for f; do
+  case $f in */*) d=/${f%/*} ;; *) d= ;; esac
+  [ "$(cd -P -- "$r$d" 2>/dev/null && pwd -P)" = "$r$d" ] || continue
+  rm -f -- "$f" 2>/dev/null || rmdir -- "$f" 2>/dev/null || :
+done"#;
+/// Runs its arguments in a project's folder.
+const IN_FOLDER: &str = r#"cd -- "$1" && shift && exec "$@""#;
+/// The slowest disk that hashing is given time for, in bytes per second.
+const SLOWEST: u64 = 20 << 20;
 
 /// What went to one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,24 +59,15 @@ pub async fn ship(
     let list = format!("{}/.{name}@{}.shipped", cluster.projects_dir, cluster.name);
     let tried = format!("ship the project to {dir}");
     let failed = |said: String| NodeError::failed(link.node(), &tried, said);
-    let state = async || {
-        let argv = [
-            "sh",
-            "-c",
-            r#"cd -- "$1" && shift && exec "$@""#,
-            "sh",
-            &dir,
-            "xargs",
-            "-0",
-            "-r",
-            "sh",
-            "-c",
-            STATE,
-            "sh",
-        ];
-        let output = link.run_as_root(&argv, &tree.names(), &tried).await?;
-        if output.code == 0 { Ok(parse_state(&output.stdout)) } else { Err(failed(output.complaint())) }
+    // runs a program over NUL-separated names, as many at a time as a command line takes
+    let over = async |program: &'static str, names: &[u8]| {
+        let argv = ["sh", "-c", IN_FOLDER, "sh", &dir, "xargs", "-0", "-r", "sh", "-c", program, "sh"];
+        let limit = link.limit() + Duration::from_secs(tree.size_of_all() / SLOWEST);
+        let output = link.run_as_root_within(&argv, names, &tried, limit).await?;
+        if output.code == 0 { Ok(output.stdout) } else { Err(failed(output.complaint())) }
     };
+    let names = tree.names();
+    let state = async || Ok(parse_state(&over(STATE, &names).await?));
 
     events.busy(link.node(), "comparing the project");
     let read = ["sh", "-c", READ_LIST, "sh", &list];
@@ -77,26 +78,9 @@ pub async fn ship(
     let mut gone: Vec<&[u8]> = old.split(|b| *b == 0).filter(|name| !name.is_empty() && !new.contains(name)).collect();
     gone.reverse(); // what is in a folder before the folder
     if !gone.is_empty() {
-        let argv = [
-            "sh",
-            "-c",
-            r#"cd -- "$1" && shift && exec "$@""#,
-            "sh",
-            &dir,
-            "xargs",
-            "-0",
-            "-r",
-            "sh",
-            "-c",
-            REMOVE,
-            "sh",
-        ];
-        let mut names = gone.join(&0);
-        names.push(0);
-        let output = link.run_as_root(&argv, &names, &tried).await?;
-        if output.code != 0 {
-            return Err(failed(output.complaint()));
-        }
+        let mut list = gone.join(&0);
+        list.push(0);
+        over(REMOVE, &list).await?;
     }
 
     let whole = tree.is_on(&there);
@@ -116,7 +100,11 @@ pub async fn ship(
         let output = sent.await.map_err(|e| failed(e.to_string()))?;
         if output.code != 0 {
             let error = failed(output.complaint());
-            return Err(if error.said.contains("No space left") {
+            return Err(if error.said.contains("Cannot open: File exists") || error.said.contains("Cannot unlink") {
+                error.hint(format!(
+                    "a run wrote where the project now has something else: move it out of {dir} on the node"
+                ))
+            } else if error.said.contains("No space left") {
                 error.hint(format!(
                     "make room below {} on the node, or set cluster.projects_dir to a larger disk",
                     cluster.projects_dir
@@ -135,7 +123,6 @@ pub async fn ship(
             .hint("a file was changed while it was shipped: try again"));
         }
     }
-    let names = tree.names();
     if names != old {
         let written = link.run_as_root(&["sh", "-c", WRITE_LIST, "sh", &list], &names, &tried).await?;
         if written.code != 0 {

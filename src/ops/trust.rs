@@ -38,7 +38,7 @@ pub async fn push(
     let cluster = &inventory.cluster;
     let seen = each(members.to_vec(), async |member| {
         events.busy(&member.node.name, "looking at its keys");
-        let (facts, _) = facts(cluster, &member).await?;
+        let facts = facts(cluster, &member).await?;
         Ok((member, facts))
     })
     .await;

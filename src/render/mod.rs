@@ -7,10 +7,9 @@ mod json;
 mod plain;
 pub mod table;
 
-use crate::event::Event;
+use crate::event::{Event, Receiver};
 use console::style;
 use std::io::{self, IsTerminal, Write};
-use tokio::sync::mpsc::UnboundedReceiver;
 
 /// How to show.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +33,7 @@ trait Renderer {
 }
 
 /// Shows events until the last sender is gone. Runs on a thread of its own, so that a slow terminal holds up nothing.
-pub fn run(mut events: UnboundedReceiver<Event>, options: Options) {
+pub fn run(mut events: Receiver, options: Options) {
     let mut renderer: Box<dyn Renderer> = if options.json {
         Box::new(json::Json::new(options))
     } else if io::stderr().is_terminal() && !options.quiet {
@@ -42,7 +41,7 @@ pub fn run(mut events: UnboundedReceiver<Event>, options: Options) {
     } else {
         Box::new(plain::Plain::new(options))
     };
-    while let Some(event) = events.blocking_recv() {
+    while let Some(event) = events.take() {
         renderer.show(event);
     }
     renderer.finish();

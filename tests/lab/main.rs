@@ -5,6 +5,8 @@
 
 mod down;
 mod endings;
+#[cfg(feature = "lab-tensorflow")]
+mod keras;
 mod keys;
 mod local;
 mod process;

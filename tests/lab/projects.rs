@@ -155,3 +155,48 @@ fn a_project_without_a_clear_entry_is_refused_before_anything_is_touched() {
     assert_eq!(done.out, "[0 node1] from the  file\n");
     assert_eq!(lab.hvdctl(&["train", own, "-np", "1", "--", "echo", "mine"]).ok(), "[0 node1] mine\n");
 }
+
+#[test]
+fn a_folder_that_was_emptied_is_still_there_and_what_a_link_leads_to_is_not_touched() {
+    let lab = Lab::up();
+    let project = lab.project("p", &[("logs/a.txt", "a"), ("d/f", "f"), ("d/g", "g")]);
+    let folder = project.to_str().unwrap();
+    let look = ["train", folder, "-np", "2", "--", "sh", "-c", "ls -d logs && echo x >logs/by-rank-$HOROVOD_RANK"];
+    fs::write(project.join("train.py"), "").unwrap();
+    lab.hvdctl(&look).code(0);
+    for node in NODES {
+        // a run moved a folder of the project elsewhere and left a link
+        on(
+            node,
+            "mkdir /opt/horovod/else && echo mine >/opt/horovod/else/f && cd /opt/horovod/projects/p && rm -r d && ln -s ../../else d",
+        );
+    }
+    fs::remove_file(project.join("logs/a.txt")).unwrap();
+    fs::remove_dir_all(project.join("d")).unwrap();
+    lab.hvdctl(&look).code(0).says(&["[0 node1] logs", "[1 node2] logs"]);
+    for (rank, node) in NODES.iter().enumerate() {
+        assert_eq!(on(node, "ls /opt/horovod/projects/p/logs"), format!("by-rank-{rank}\n"));
+        assert_eq!(on(node, "cat /opt/horovod/else/f; rm -r /opt/horovod/else"), "mine\n");
+    }
+}
+
+#[test]
+fn a_full_disk_ends_the_shipping_with_its_own_words() {
+    let lab = Lab::up();
+    let project = lab.project("p", &[("train.py", "")]);
+    for i in 0..3000 {
+        fs::write(project.join(format!("{i:04}")), vec![b'x'; 4096]).unwrap();
+    }
+    let small = crate::state::Restore(|| drop(node_sh("node2", "umount /opt/horovod/projects/p", &[])));
+    on("node2", "mkdir -p /opt/horovod/projects/p && mount -t tmpfs -o size=2m none /opt/horovod/projects/p");
+    let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(125);
+    done.complains(&[
+        "node2: could not ship the project to /opt/horovod/projects/p",
+        "No space left on device",
+        "hint: make room",
+    ]);
+    crate::state::no_run_is_left();
+    drop(small);
+    lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "true"]).code(0);
+    assert_eq!(on("node2", "ls /opt/horovod/projects/p | wc -l"), "3001\n");
+}

@@ -259,3 +259,41 @@ fn without_keys_or_with_another_run_under_way_it_says_what_to_do() {
     first.end(s(40)).code(143);
     no_run_is_left();
 }
+
+#[test]
+fn a_progress_bar_is_seen_while_it_moves() {
+    let lab = Lab::up();
+    let bar = "import time
+for i in range(3): print(f'step {i}', end='\\r', flush=True)
+print('and a prompt', end='', flush=True)
+time.sleep(300)";
+    let mut run = lab.start(&["run", "-np", "1", "--", "python3", "-c", bar]);
+    run.until(&["[0 node1] step 0\n", "[0 node1] step 2\n", "[0 node1] and a prompt\n"], s(60));
+    run.signal("TERM");
+    run.end(s(60)).code(143);
+}
+
+#[test]
+fn a_checkpoint_can_be_written_after_the_request_to_end() {
+    let lab = Lab::up();
+    // a helper of the program's must not be taken from it while it saves
+    let saves = "import multiprocessing, signal, sys, time
+def helper(): time.sleep(300)
+def save(*_):
+    time.sleep(1)
+    print('saved', worker.is_alive(), flush=True)
+    worker.kill()
+    sys.exit(0)
+worker = multiprocessing.Process(target=helper)
+worker.start()
+signal.signal(signal.SIGTERM, save)
+print('ready', flush=True)
+while True: time.sleep(1)";
+    for controller in ["--gloo", "--mpi"] {
+        let mut run = lab.start(&["run", "-np", "2", controller, "--", "python3", "-c", saves]);
+        run.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+        run.signal("INT");
+        run.end(s(60)).code(130).says(&["[0 node1] saved True", "[1 node2] saved True"]);
+        no_run_is_left();
+    }
+}

@@ -1,5 +1,6 @@
 //! `up`: which containers run on the nodes afterwards, and how they were made.
 
+use crate::process::s;
 use crate::state::{Lab, NODES, gpu_uuids, id_of, inspect, node_sh, on, ours};
 use serde_json::{Value, json};
 
@@ -123,4 +124,33 @@ fn only_the_selected_nodes_are_touched() {
     lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: start hworker"]);
     lab.hvdctl(&["--on", "!node1", "down"]).code(0);
     assert_eq!(NODES.map(ours), ["hworker running\n", ""]);
+}
+
+#[test]
+fn a_worker_is_not_replaced_under_a_run() {
+    let lab = Lab::up();
+    let mut run = lab.start(&["run", "-np", "2", "--", "sh", "-c", "echo ready; exec sleep 300"]);
+    run.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+    let before = NODES.map(running_since);
+    lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
+    lab.edit("[defaults]", "shm_size = \"1g\"\n[defaults]");
+    let dry = lab.hvdctl(&["up", "--dry-run"]).code(0);
+    dry.says(&["node2: remove hworker (shm), start hworker"]);
+    lab.hvdctl(&["up"]).code(1).complains(&["under way", "its workers would be replaced", "hint:"]);
+    assert_eq!(NODES.map(running_since), before);
+    run.signal("INT");
+    run.end(s(60)).code(130);
+    lab.hvdctl(&["up"]).code(0).says(&["node1: remove hworker (shm), start hworker"]);
+}
+
+#[test]
+fn another_port_takes_the_pinned_keys_along() {
+    let lab = Lab::up();
+    lab.edit("[defaults]", "port = 12399\n[defaults]");
+    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node[1-2]", "hvdctl keys push"]);
+    lab.hvdctl(&["up"]).code(0).complains(&["pushing them first"]);
+    assert_eq!(banner("node2", 12399), "SSH-2.0-");
+    for controller in ["--gloo", "--mpi"] {
+        lab.hvdctl(&["verify", controller]).code(0);
+    }
 }

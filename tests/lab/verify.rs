@@ -30,7 +30,7 @@ fn ranks_gpus_and_allreduce_are_proven_under_both_controllers() {
         let nodes = document["nodes"].as_array().unwrap();
         assert_eq!(nodes.len(), 2);
         for (i, node) in nodes.iter().enumerate() {
-            let rank = &node["rank"];
+            let rank = &node["ranks"][0];
             assert_eq!((&node["node"], &node["ok"], &rank["rank"]), (&NODES[i].into(), &true.into(), &i.into()));
             assert_eq!((&rank["expected"], &rank["actual"]), (&NODES[i].into(), &NODES[i].into()));
             assert_eq!((&rank["report"]["sum"], &rank["report"]["size"]), (&3.into(), &2.into()));

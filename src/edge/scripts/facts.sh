@@ -3,7 +3,6 @@ say() { printf '%s\n' "$*"; }
 
 say hostname "$(uname -n)"
 say cores "$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
-say time "$(date +%s.%N)"
 [ -z "${HVDCTL_ADDRESS:-}" ] || say ssh "$HVDCTL_ADDRESS"
 ip -o addr show up 2>/dev/null | while read -r _ name family address _; do
   case $family in inet | inet6) say addr "$name $address" ;; esac

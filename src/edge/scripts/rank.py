@@ -7,6 +7,7 @@ Horovod under Gloo would leave it running."""
 import ctypes
 import json
 import os
+import re
 import select
 import selectors
 import signal
@@ -29,32 +30,53 @@ RANK = first("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 LOG = os.open(os.path.join(HERE, "log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
-def frames(kind, lines):
-    """Appends frames in one write: with O_APPEND the writes of several ranks do not mix."""
+lost = 0  # bytes that a full disk did not take
+torn = b""  # ends a line that a full disk cut off
+
+
+def frames(kind, lines, tries=1):
+    """Appends frames in one write: with O_APPEND the writes of several ranks do not mix. A full disk loses output, not
+    the training."""
+    global lost, torn
     head = b"%.6f %d %s " % (time.time(), RANK, kind)
-    data = b"".join(head + line + b"\n" for line in lines)
+    data = torn + b"".join(head + line + b"\n" for line in lines)
     while data:
-        data = data[os.write(LOG, data):]
+        try:
+            data = data[os.write(LOG, data):]
+            torn = b"\n"
+        except OSError:
+            tries -= 1
+            if tries <= 0:
+                lost += len(data)
+                return
+            time.sleep(1)
+    torn = b""
 
 
 class Lines:
-    """Turns a stream's bytes into whole lines."""
+    """Turns a stream's bytes into whole lines. A progress bar's \\r ends a line too; what waits for its end for a second
+    is shown as it is."""
 
     def __init__(self, kind):
-        self.kind, self.rest = kind, b""
+        self.kind, self.rest, self.since = kind, b"", 0.0
 
     def take(self, data):
-        lines = (self.rest + data).split(b"\n")
-        self.rest = lines.pop()
+        # \r\n is one end of a line; a \r at the very end of the data may be its first half and waits
+        lines = re.split(b"\r\n|\n|\r(?!$)", self.rest + data)
+        self.rest, self.since = lines.pop(), time.monotonic()
         while len(self.rest) > LONGEST:
             lines.append(self.rest[:LONGEST])
             self.rest = self.rest[LONGEST:]
         if lines:
             frames(self.kind, lines)
 
+    def idle(self):
+        if self.rest and time.monotonic() - self.since > 1:
+            self.end()
+
     def end(self):
         if self.rest:
-            frames(self.kind, [self.rest])
+            frames(self.kind, [self.rest.rstrip(b"\r")])
             self.rest = b""
 
 
@@ -67,7 +89,7 @@ def own_group():
 def main():
     with open(os.path.join(HERE, "job.json")) as file:
         job = json.load(file)
-    env = dict(os.environ, HVDCTL_PROGRAM="1", PYTHONUNBUFFERED="1", **job["env"])
+    env = dict(os.environ, HVDCTL_PROGRAM="1", PYTHONUNBUFFERED="1")
     if job["interface"]:
         # the launcher knows the master's interface only; this is this node's own
         env.update(HOROVOD_GLOO_IFACE=job["interface"], NCCL_SOCKET_IFNAME=job["interface"])
@@ -91,7 +113,8 @@ def main():
         nonlocal deadline
         if deadline is None:
             deadline = time.monotonic() + job["grace"]
-            kill(signal.SIGTERM)
+            # the program alone: what it started (data loaders, say) is its own to end, before or after a last checkpoint
+            os.kill(child.pid, signal.SIGTERM)
 
     def kill(number):
         try:
@@ -131,6 +154,8 @@ def main():
             time.sleep(0.05)
         if launcher.poll(0):
             end()
+        for lines in streams.values():
+            lines.idle()
         if deadline is not None and time.monotonic() > deadline:
             kill(signal.SIGKILL)
 
@@ -147,7 +172,10 @@ def main():
             pass
         streams[stream].end()
     code = code if code >= 0 else 128 - code
-    frames(b"x", [b"%d" % code])
+    if lost:
+        frames(b"e", [b"hvdctl: the disk was full, %d bytes of this rank's output are lost" % lost])
+    # an end that was asked for (another rank failed, a signal) is no failure of this rank's own
+    frames(b"x", [b"%d%s" % (code, b" asked" if deadline is not None else b"")], tries=30)
     return code
 
 

@@ -8,7 +8,7 @@ use crate::edge::docker::Engine;
 use crate::edge::link::{Process, Script};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
-use crate::ops::fleet::{all, each};
+use crate::ops::fleet::{all, each, now};
 use futures_util::StreamExt;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -24,6 +24,8 @@ const LAUNCHER_LINES: usize = 20;
 /// What comes from the nodes while a run lasts.
 enum News {
     Bytes(usize, Vec<u8>),
+    /// A follower has ended by itself.
+    Lost(usize),
     Launcher(Vec<u8>),
 }
 
@@ -55,18 +57,19 @@ impl<'a> Follow<'a> {
         let started = each(seats.iter().collect(), async |seat: &Seat| {
             let script = log_script(FOLLOW, cluster, id, 0);
             let mut process = seat.seen.member.link.follow(&script, "follow the run's log").await?;
-            let pid = tokio::time::timeout(seat.seen.member.link.limit(), first_line(&mut process)).await;
-            let pid = pid.unwrap_or_else(|_| Err(std::io::Error::other("the follower did not start in time")));
-            let pid = pid.map_err(|e| NodeError::failed(seat.seen.name(), "follow the run's log", e))?;
-            Ok((process, pid))
+            let hello = tokio::time::timeout(seat.seen.member.link.limit(), hello(&mut process)).await;
+            let hello = hello.unwrap_or_else(|_| Err(std::io::Error::other("the follower did not start in time")));
+            let (pid, skew) = hello.map_err(|e| NodeError::failed(seat.seen.name(), "follow the run's log", e))?;
+            Ok((process, pid, skew))
         })
         .await;
         let started = all(events, started)?;
-        // bounded: when the terminal cannot keep up, the nodes' logs wait on their disks
+        // bounded, as is what waits to be shown: when the terminal cannot keep up, the nodes' logs wait on their disks
         let (sender, receiver) = mpsc::channel(64);
         let mut tasks = tokio::task::JoinSet::new();
-        let mut pids = BTreeMap::new();
-        for (i, (process, pid)) in started.into_iter().enumerate() {
+        let (mut pids, mut skews) = (BTreeMap::new(), Vec::new());
+        for (i, (process, pid, skew)) in started.into_iter().enumerate() {
+            skews.push(skew);
             pids.insert(seats[i].seen.name().to_owned(), pid);
             let sender = sender.clone();
             tasks.spawn(async move {
@@ -78,13 +81,14 @@ impl<'a> Follow<'a> {
                         return;
                     }
                 }
+                let _ = sender.send(News::Lost(i)).await;
             });
         }
         Ok(Follow {
             events,
             options,
             names: seats.iter().map(|s| s.seen.name().to_owned()).collect(),
-            skews: seats.iter().map(|s| s.seen.skew).collect(),
+            skews,
             parsers: seats.iter().map(|_| Parser::default()).collect(),
             offsets: vec![0; seats.len()],
             pids,
@@ -128,7 +132,15 @@ impl<'a> Follow<'a> {
                 news = self.receiver.recv() => news,
             };
             let Some(news) = news else { continue };
+            if let News::Lost(i) = news {
+                let node = &self.names[i];
+                self.events.send(Event::Warning(format!(
+                    "{node}: the connection that followed its ranks is gone; what they still say is read at the end, if \
+                     the node answers then"
+                )));
+            }
             self.take(news, on_frame);
+            self.events.room().await;
             if !running && self.progress.started() >= ranks {
                 running = true;
                 self.events.send(Event::Job { id: id.to_owned(), state: State::Running });
@@ -146,6 +158,7 @@ impl<'a> Follow<'a> {
                     self.tell(i, frame);
                 }
             }
+            News::Lost(_) => {}
             News::Launcher(bytes) => {
                 self.launcher_rest.extend_from_slice(&bytes);
                 while let Some(end) = self.launcher_rest.iter().position(|b| *b == b'\n') {
@@ -171,7 +184,7 @@ impl<'a> Follow<'a> {
             Kind::Stdout(line) => self.events.send(Event::Output { rank, node, stderr: false, line }),
             Kind::Stderr(line) => self.events.send(Event::Output { rank, node, stderr: true, line }),
             Kind::Broken(words) => self.events.send(Event::Warning(format!("rank {rank} on {node}: {words}"))),
-            Kind::Started | Kind::Exited(_) => {}
+            Kind::Started | Kind::Exited { .. } => {}
         }
     }
 
@@ -220,13 +233,19 @@ fn log_script(source: &'static str, cluster: &Cluster, id: &str, offset: u64) ->
     Script::new(source).with("jobs_dir", &cluster.jobs_dir).with("id", id).with("offset", &offset.to_string())
 }
 
-/// The first line of a process, byte by byte so that nothing behind it is taken.
-async fn first_line(process: &mut Process) -> std::io::Result<String> {
+/// What a follower says first: its process id, and by how many seconds the node's clock is ahead of ours. The clock is
+/// compared when the words arrive, so that only the way back counts and not what starting a program took. Read byte by
+/// byte, so that nothing of the log is taken.
+async fn hello(process: &mut Process) -> std::io::Result<(String, f64)> {
     let mut line = Vec::new();
     let mut byte = [0];
-    while process.stdout.read(&mut byte).await? == 1 && byte[0] != b'\n' && line.len() < 20 {
+    while process.stdout.read(&mut byte).await? == 1 && byte[0] != b'\n' && line.len() < 60 {
         line.push(byte[0]);
     }
-    let line = String::from_utf8_lossy(&line).into_owned();
-    if line.parse::<u32>().is_ok() { Ok(line) } else { Err(std::io::Error::other("the follower did not start")) }
+    let line = String::from_utf8_lossy(&line);
+    let words = line.split_once(' ').and_then(|(pid, time)| {
+        let time: f64 = time.parse().ok()?;
+        pid.parse::<u32>().ok().map(|_| (pid.to_owned(), time - now()))
+    });
+    words.ok_or_else(|| std::io::Error::other("the follower did not start"))
 }

@@ -5,7 +5,7 @@ use crate::core::inventory::Cluster;
 use crate::core::job::Record;
 use crate::core::launch::SUPERVISOR;
 use crate::core::plan::Workspace;
-use crate::core::spec::{Desired, Role, WORKSPACE};
+use crate::core::spec::{Desired, LABEL_WORKSPACE, Role, WORKSPACE};
 use crate::core::units::human;
 use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
@@ -105,6 +105,28 @@ async fn ensure_worker(
     workers::apply(cluster, seen, &operations, events).await
 }
 
+/// Looks once more before the launch: another operator's run that was prepared at the same time may have given a worker
+/// its own project, and ranks must never run other code than theirs.
+pub(super) async fn same_workspaces(
+    cluster: &Cluster,
+    seats: &[Seat],
+    workspace: Option<&str>,
+) -> Result<(), NodeError> {
+    let Some(workspace) = workspace else { return Ok(()) };
+    let looked = each(seats.iter().filter(|seat| !seat.launches).collect(), async |seat: &Seat| {
+        let containers = seat.seen.docker.engine.containers().await?;
+        let worker = containers.iter().find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name) && c.running);
+        if worker.and_then(|c| c.label(LABEL_WORKSPACE)) == Some(workspace) {
+            return Ok(());
+        }
+        let said = format!("{} is gone or has another project mounted by now", cluster.worker);
+        Err(NodeError::failed(seat.seen.name(), "launch the run", said)
+            .hint("another run was started at the same time: see hvdctl status, and try again after it"))
+    })
+    .await;
+    looked.into_iter().collect()
+}
+
 async fn remove_ended_master(cluster: &Cluster, seen: &Observed) -> Result<(), NodeError> {
     let ended = seen.docker.containers.iter().find(|c| c.name == cluster.master && c.is(Role::Master));
     match ended {
@@ -137,7 +159,6 @@ fn job_files(cluster: &Cluster, id: &str, program: &Program, seat: &Seat) -> Str
             Cwd::Job => format!("{}/{id}", cluster.jobs_dir),
             Cwd::Root => "/".into(),
         },
-        env: BTreeMap::new(),
         ranks: seat.ranks,
         interface: seat.endpoint.interface.clone(),
         grace: cluster.stop_grace.as_secs(),
