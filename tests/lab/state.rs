@@ -80,7 +80,9 @@ impl Lab {
         let root = self.path().join("projects").join(name);
         fs::create_dir_all(&root).unwrap();
         for (file, text) in files {
-            fs::write(root.join(file), text).unwrap();
+            let file = root.join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
         }
         root
     }
