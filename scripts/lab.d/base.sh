@@ -13,7 +13,7 @@ base_make() {
   say "no registry gives it: making $LAB_BASE from Debian's packages (about 40 s)"
   command -v debootstrap >/dev/null || apt_install debootstrap
   (
-    work=$(mktemp -d /var/tmp/hvdctl-base.XXXXXX)
+    work=$(mktemp -d -p /var/tmp)
     trap 'rm -rf "$work"' EXIT
     base_bootstrap "$work/root" >"$work/log" 2>&1 || { tail -n 15 "$work/log" >&2; die "debootstrap failed"; }
     base_carry_settings "$work/root"
