@@ -16,7 +16,7 @@ drop_lines() { # FILE
     rm -f "$1.hvdctl"
     fail "$1: could not take hvdctl's lines out"
   elif [ -s "$1.hvdctl" ]; then
-    chmod --reference="$1" "$1.hvdctl" && mv -f "$1.hvdctl" "$1" || fail "$1: could not be replaced"
+    { chmod --reference="$1" "$1.hvdctl" && mv -f "$1.hvdctl" "$1"; } || fail "$1: could not be replaced"
   else
     rm -f "$1" "$1.hvdctl"
   fi
