@@ -264,13 +264,14 @@ fn without_keys_or_with_another_run_under_way_it_says_what_to_do() {
 fn a_progress_bar_is_seen_while_it_moves() {
     let lab = Lab::up();
     let bar = "import time
-for i in range(3): print(f'step {i}', end='\\r', flush=True)
-print('and a prompt', end='', flush=True)
+for i in range(3): print(f'\\rstep {i}', end='', flush=True)
+print('\\r\\ndone\\r\\n\\nand a prompt', end='', flush=True)
 time.sleep(300)";
     let mut run = lab.start(&["run", "-np", "1", "--", "python3", "-c", bar]);
-    run.until(&["[0 node1] step 0\n", "[0 node1] step 2\n", "[0 node1] and a prompt\n"], s(60));
+    let lines = ["step 0", "step 1", "step 2", "done", "", "and a prompt"].map(|l| format!("[0 node1] {l}\n")).concat();
+    run.until(&[&lines], s(60));
     run.signal("TERM");
-    run.end(s(60)).code(143);
+    assert_eq!(run.end(s(60)).code(143).out, lines);
 }
 
 #[test]

@@ -7,7 +7,6 @@ Horovod under Gloo would leave it running."""
 import ctypes
 import json
 import os
-import re
 import select
 import selectors
 import signal
@@ -53,17 +52,25 @@ def frames(kind, lines, tries=1):
     torn = b""
 
 
+def updates(line):
+    """The states of a progress bar that were written over one another in a line."""
+    return [part for part in line.split(b"\r") if part]
+
+
 class Lines:
-    """Turns a stream's bytes into whole lines. A progress bar's \\r ends a line too; what waits for its end for a second
-    is shown as it is."""
+    """Turns a stream's bytes into whole lines; each state of a progress bar is one. What waits for its end for a second is
+    shown as it is."""
 
     def __init__(self, kind):
         self.kind, self.rest, self.since = kind, b"", 0.0
 
     def take(self, data):
-        # \r\n is one end of a line; a \r at the very end of the data may be its first half and waits
-        lines = re.split(b"\r\n|\n|\r(?!$)", self.rest + data)
-        self.rest, self.since = lines.pop(), time.monotonic()
+        *whole, rest = (self.rest + data).split(b"\n")
+        lines = [part for line in whole for part in updates(line) or [b""]]
+        # of an unfinished line the last state is the one that may still grow
+        last = rest.rstrip(b"\r").rfind(b"\r") + 1
+        lines += updates(rest[:last])
+        self.rest, self.since = rest[last:], time.monotonic()
         while len(self.rest) > LONGEST:
             lines.append(self.rest[:LONGEST])
             self.rest = self.rest[LONGEST:]
@@ -75,9 +82,9 @@ class Lines:
             self.end()
 
     def end(self):
-        if self.rest:
-            frames(self.kind, [self.rest.rstrip(b"\r")])
-            self.rest = b""
+        if updates(self.rest):
+            frames(self.kind, updates(self.rest))
+        self.rest = b""
 
 
 def own_group():
