@@ -5,6 +5,7 @@ mod prepare;
 mod seats;
 
 use crate::core::frames::Frame;
+use crate::core::hostset;
 use crate::core::inventory::Controller;
 use crate::core::job::{Ended, State};
 use crate::core::launch::Launch;
@@ -152,8 +153,8 @@ pub async fn run(
         Ok(follow) => follow,
         Err(error) => {
             let state = if matches!(error, Error::Signal(_)) { State::Stopped } else { State::Failed };
-            end(cluster, &id, &seats, &BTreeMap::new(), events).await;
-            write_result(cluster, &id, &seats, &record(state, None), events).await;
+            let answered = end(cluster, &id, &seats, &BTreeMap::new(), events).await;
+            write_result(cluster, &id, &answered, &record(state, None), events).await;
             return Err(error);
         }
     };
@@ -201,8 +202,10 @@ pub async fn run(
     };
 
     // the ranks first, while the launcher still stands: its end would take the master's ranks along without grace
-    end(cluster, &id, &seats, &follow.pids, events).await;
-    follow.drain(cluster, &id, &seats, &mut on_frame).await;
+    let said = follow.launcher.clone();
+    let silent = follow.silent();
+    let answered = end(cluster, &id, &seats, &follow.pids, events).await;
+    follow.drain(cluster, &id, &answered, &mut on_frame).await;
     let (state, launcher_code) = match &ended {
         Ok(End::Launcher(code)) => (follow.progress.state(ranks, Some(*code), false), Some(*code)),
         Ok(End::Signal(_)) => (State::Stopped, None),
@@ -210,17 +213,18 @@ pub async fn run(
         Err(_) if follow.progress.started() == 0 => (State::Failed, None),
         Err(_) => (State::Lost, None),
     };
-    write_result(cluster, &id, &seats, &record(state, launcher_code), events).await;
+    write_result(cluster, &id, &answered, &record(state, launcher_code), events).await;
     events.send(Event::Job { id: id.clone(), state });
 
     match ended {
         Ok(End::Signal(signal)) => Err(Error::Signal(signal)),
         Ok(End::TimeOut) => Err(Error::check(
             format!(
-                "no end within {} s; {} of {ranks} ranks had started{}",
+                "no end within {} s; {} of {ranks} ranks had started{}{}",
                 options.limit.unwrap_or_default().as_secs(),
                 follow.progress.started(),
-                tail(&follow.launcher)
+                if silent.is_empty() { String::new() } else { format!(", none on {}", hostset::fold(&silent)) },
+                tail(&said)
             ),
             "-vv shows all that the launcher says; --timeout gives it more time",
         )),

@@ -188,6 +188,12 @@ impl<'a> Follow<'a> {
         }
     }
 
+    /// The nodes whose ranks have said nothing yet, not even that they were started.
+    pub(super) fn silent(&self) -> Vec<String> {
+        let heard = self.names.iter().zip(&self.offsets);
+        heard.filter(|(_, bytes)| **bytes == 0).map(|(name, _)| name.clone()).collect()
+    }
+
     /// Takes what is still under way, then reads from each node what its log holds beyond that: nothing is lost when a
     /// follower was ended before it had sent all.
     pub(super) async fn drain(
@@ -214,13 +220,19 @@ impl<'a> Follow<'a> {
         while let Ok(news) = self.receiver.try_recv() {
             self.take(news, on_frame);
         }
-        let work = seats.iter().zip(self.offsets.clone()).collect();
-        let rests = each(work, async |(seat, offset): (&Seat, u64)| {
+        let work = seats
+            .iter()
+            .filter_map(|seat| {
+                let i = self.names.iter().position(|name| name == seat.seen.name())?;
+                Some((i, seat, self.offsets[i]))
+            })
+            .collect();
+        let rests = each(work, async |(i, seat, offset): (usize, &Seat, u64)| {
             let script = log_script(READ, cluster, id, offset);
-            seat.seen.member.link.script(&script, "read the end of the run's log").await
+            (i, seat.seen.member.link.script(&script, "read the end of the run's log").await)
         })
         .await;
-        for (i, rest) in rests.into_iter().enumerate() {
+        for (i, rest) in rests {
             match rest {
                 Ok(bytes) => self.take(News::Bytes(i, bytes), on_frame),
                 Err(error) => self.events.send(Event::Warning(error.to_string())),

@@ -179,14 +179,15 @@ fn operator() -> String {
     format!("{user}@{}", host.trim())
 }
 
-/// Ends what is left of the run on every node and removes its container; failures are told and stop nothing.
+/// Ends what is left of the run on every node and removes its container. Failures are told and stop nothing; the seats
+/// that answered come back, and only they are worth a further step.
 pub(super) async fn end(
     cluster: &Cluster,
     id: &str,
     seats: &[Seat],
     followers: &BTreeMap<String, String>,
     events: &Events,
-) {
+) -> Vec<Seat> {
     let limit = cluster.stop_grace + Duration::from_secs(20);
     let ended = each(seats.iter().collect(), async |seat: &Seat| {
         let script = Script::new(END)
@@ -199,9 +200,14 @@ pub(super) async fn end(
         cleaned.and(removed)
     })
     .await;
-    for error in ended.into_iter().filter_map(Result::err) {
-        events.send(Event::Warning(error.to_string()));
+    let mut answered = Vec::new();
+    for (seat, result) in seats.iter().zip(ended) {
+        match result {
+            Ok(()) => answered.push(seat.clone()),
+            Err(error) => events.send(Event::Warning(error.to_string())),
+        }
     }
+    answered
 }
 
 /// Writes down on every node how the run ended.
