@@ -51,7 +51,7 @@ node_spec() { # NODE GPUS
     seed_content
     printf '%s\n' "$(node_address "$1")" "${NODE_FLAGS[*]}"
     node_gpus "$1" "$2"
-    cat "$LAB_DIR/id_ed25519.pub" "$LAB_DIR/hostkeys/$1.pub"
+    cat "$LAB_DIR/id_ed25519.pub" "$LAB_DIR/hostkeys/$1.pub" "$LAB_DIR/passwords"
   } | sha256sum | cut -c1-32
 }
 
@@ -59,7 +59,7 @@ node_spec() { # NODE GPUS
 node_create() { # NODE GPUS SPEC HOSTS
   local -r node=$1 gpus=$2 spec=$3 hosts=$4
   local -r name=$(node_container "$node")
-  local stage
+  local stage user
   docker rm -f "$name" >/dev/null 2>&1 || true
   seed_clone "$name" || { echo "its engine's data could not be made from the seed"; return 1; }
   docker create --name "$name" --hostname "$node" --label "$LAB_LABEL" --label "hvdctl.lab.root=$LAB_ROOT" --label "hvdctl.lab.node=$node" \
@@ -67,8 +67,11 @@ node_create() { # NODE GPUS SPEC HOSTS
     -v "$name:/var/lib/docker" "$NODE_IMAGE" >/dev/null || return 1
   stage=$(mktemp -d) || return 1
   install -D -m 600 "$LAB_DIR/hostkeys/$node" "$stage/etc/ssh/ssh_host_ed25519_key"
-  install -D -m 644 "$LAB_DIR/id_ed25519.pub" "$stage/home/workshop/.ssh/authorized_keys"
-  mkdir -p "$stage/etc/hvdctl-lab"
+  for user in workshop asks dock own plain; do
+    install -D -m 644 "$LAB_DIR/id_ed25519.pub" "$stage/home/$user/.ssh/authorized_keys"
+  done
+  install -D -m 600 "$LAB_DIR/id_ed25519.pub" "$stage/root/.ssh/authorized_keys"
+  install -D -m 600 "$LAB_DIR/passwords" "$stage/etc/hvdctl-lab/passwords"
   printf '%s\n' "$hosts" >"$stage/etc/hvdctl-lab/hosts"
   node_gpus "$node" "$gpus" >"$stage/etc/hvdctl-lab/gpus"
   # Files alone, so that the folders in the image keep their owners.
@@ -125,7 +128,7 @@ node_settle() { # CONTAINER HOSTS
   timeout 75 docker exec -i "$1" bash -c '
     [ "$1" = "$(cat /etc/hvdctl-lab/hosts)" ] || { printf "%s\n" "$1" >/etc/hvdctl-lab/hosts; kill -HUP 1; }
     for _ in {1..100}; do [ -e /run/node-ready ] && break; sleep 0.1; done
-    kill -0 "$(cat /run/sshd.pid 2>/dev/null)" 2>/dev/null || { mkdir -p /run/sshd && /usr/sbin/sshd; }
+    kill -0 "$(cat /run/sshd.pid 2>/dev/null)" 2>/dev/null || { mkdir -p /run/sshd && /usr/sbin/sshd -E /var/log/sshd.log; }
     for _ in {1..300}; do
       node-engine start
       timeout 10 docker version >/dev/null 2>&1 && exit 0
