@@ -1,6 +1,7 @@
 //! RSA-4096 pairs: ours against `ssh-keygen`, in turns in one run. Prints both medians and their ratio.
 
 use hvdctl::core::inventory::KeyType;
+use hvdctl::core::trust::Kind;
 use hvdctl::edge::keys::generate;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ fn main() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        ours.push(timed(|| drop(generate(KeyType::Rsa, "bench").expect("a pair"))));
+        ours.push(timed(|| drop(generate(Kind { key_type: KeyType::Rsa, bits: None }, "bench").expect("a pair"))));
         theirs.push(timed(|| {
             let file = dir.path().join(round.to_string());
             let status =

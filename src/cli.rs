@@ -1,7 +1,8 @@
 //! The command line: what may be typed, and nothing of what it does.
 
-use crate::core::inventory::Controller;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use crate::core::inventory::{Controller, KeyType};
+use crate::core::trust::Kind;
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -19,7 +20,7 @@ pub struct Cli {
 
 const AFTER: &str = "\
 Without an inventory (-i, $HVDCTL_INVENTORY, ./inventory.toml, ~/.config/hvdctl/inventory.toml) train, run, verify, up, \
-down and status work on this machine alone, with its own Docker.
+down, status and doctor work on this machine alone, with its own Docker. `hvdctl init` writes one.
 
 Exit codes: 0 done or nothing to do; 1 failed; 2 usage or inventory wrong, nothing touched; 3 some nodes failed; \
 4 nodes unreachable, nothing changed; 125 train and run: hvdctl itself failed; 130, 143 interrupted, terminated. \
@@ -29,9 +30,9 @@ Otherwise train and run end with the program's own code, that of the rank that f
 #[derive(Debug, Args)]
 pub struct Global {
     /// The inventory
-    #[arg(short, long, value_name = "FILE", global = true, env = "HVDCTL_INVENTORY")]
+    #[arg(short, long, value_name = "FILE", global = true, env = "HVDCTL_INVENTORY", value_hint = ValueHint::FilePath)]
     pub inventory: Option<PathBuf>,
-    /// Only these nodes: names, node[01-16,20], a,b to join, !c to take away
+    /// Only these nodes: names, node[01-16,20], @group, a,b to join, !c to take away
     #[arg(long, value_name = "NODES", global = true, allow_hyphen_values = true)]
     pub on: Option<String>,
     /// The result as one JSON document on standard output (train, run: a line per event)
@@ -49,6 +50,12 @@ pub struct Global {
     /// Ask nothing
     #[arg(short = 'y', long, global = true)]
     pub yes: bool,
+    /// Accept no host key that is not known, not even at first contact
+    #[arg(long, global = true)]
+    pub strict: bool,
+    /// Ask now for the password for sudo on the nodes [else: $HVDCTL_SUDO_PASSWORD_FILE, or asked when a node needs it]
+    #[arg(long, global = true, conflicts_with = "yes")]
+    pub ask_sudo_pass: bool,
     /// The image, without an inventory [default: $HVDCTL_IMAGE, else horovod/horovod:latest]
     #[arg(long, value_name = "IMAGE", global = true)]
     pub image: Option<String>,
@@ -68,6 +75,8 @@ pub enum Color {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Write an inventory: looks at each machine for address, cores, GPUs and Docker
+    Init(Init),
     /// The cluster's key pair
     #[command(subcommand)]
     Keys(Keys),
@@ -78,19 +87,157 @@ pub enum Command {
     /// Every node: reachable, engine, worker, image, GPUs, running job
     #[command(visible_alias = "ps")]
     Status,
+    /// Find what would make a run fail or hang: on every node, and between every two
+    #[command(after_help = DOCTOR)]
+    Doctor(Doctor),
     /// Prove rank placement, collective communication and GPUs with a real run
     Verify(Verify),
     /// Ship a project to every node and train it
     Train(Train),
     /// Run a program that is already in the image
     Run(Run),
+    /// Print what completes hvdctl's words in a shell
+    Completions(Completions),
+    /// Print the manual page, as in: hvdctl man | man -l -
+    Man(Man),
+    /// Print the JSON Schema of the inventory, from which editors complete it
+    #[command(after_help = SCHEMA)]
+    Schema,
+}
+
+/// Options of `init`.
+#[derive(Debug, Args)]
+#[command(after_help = INIT)]
+pub struct Init {
+    /// Machines as ssh takes them, [user@]host[:port]; also node[1-4] and [fd00::1]:22. Without any it asks
+    #[arg(value_name = "HOST", value_hint = ValueHint::Hostname)]
+    pub hosts: Vec<String>,
+    /// Take the names that ~/.ssh/config and what it includes give to machines; on a terminal you pick among them
+    #[arg(long, conflicts_with = "hosts")]
+    pub from_ssh_config: bool,
+    /// The file to write [default: that of -i, else inventory.toml]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Write over a file that is there
+    #[arg(long)]
+    pub force: bool,
+    /// Reach no machine; write only what was named
+    #[arg(long)]
+    pub no_probe: bool,
+    /// The cluster's name
+    #[arg(long, value_name = "NAME", default_value = "lab")]
+    pub name: String,
+    /// The user to log in as, where a HOST names none
+    #[arg(long, value_name = "USER", value_hint = ValueHint::Username)]
+    pub user: Option<String>,
+}
+
+const INIT: &str = "\
+The first machine becomes the master. --image IMAGE names the image in the file. A machine that cannot be looked at is \
+written all the same, with what ssh said. Nothing is changed on any of them.
+
+Exit codes: 0 written; 2 the file is there already, or words do not fit; 3 written, but some machines could not be looked \
+at; 4 written, but none could.";
+
+const SCHEMA: &str = "\
+hvdctl schema > inventory.schema.json, and as the first line of the inventory: #:schema ./inventory.schema.json
+Editors with taplo (as in Even Better TOML) read that line.";
+
+/// Options of `completions`.
+#[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS)]
+pub struct Completions {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+const COMPLETIONS: &str = "\
+bash:  hvdctl completions bash > ~/.local/share/bash-completion/completions/hvdctl
+zsh:   hvdctl completions zsh > ~/.zfunc/_hvdctl    # with `fpath+=~/.zfunc` before compinit in ~/.zshrc
+fish:  hvdctl completions fish > ~/.config/fish/completions/hvdctl.fish";
+
+/// Options of `man`.
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Write it into this folder instead, and a page for each command beside it
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
 }
 
 /// What is done with keys.
 #[derive(Debug, Subcommand)]
 pub enum Keys {
+    /// Make the pair on the master where it has none; touches no other node
+    Generate(NewPair),
     /// Make the pair where the master has none, and bring every node's key folder to the state it should have
-    Push,
+    Push(Push),
+    /// Every node's keys: present, agreed with the master's, pinned, and who can log in to whom; changes nothing
+    Status,
+    /// A new pair in the old one's place, on every node; finishes a rotation that was broken off
+    Rotate(Rotate),
+}
+
+/// Options of `keys push`.
+#[derive(Debug, Args)]
+pub struct Push {
+    /// Where a node takes only a password for now, let ssh ask for it and install your public key first
+    #[arg(long)]
+    pub first_login: bool,
+}
+
+/// What a new pair shall be.
+#[derive(Debug, Args)]
+pub struct NewPair {
+    /// Its type [default: cluster.key_type]
+    #[arg(long = "type", value_name = "TYPE")]
+    pub key_type: Option<PairType>,
+    /// Its size, for RSA: 2048 to 8192, a multiple of 8 [default: 4096]
+    #[arg(long, value_name = "N", value_parser = bits)]
+    pub bits: Option<u32>,
+}
+
+/// Types of a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PairType {
+    /// As in Horovod's documentation
+    Rsa,
+    /// Short, and made at once
+    Ed25519,
+}
+
+impl NewPair {
+    /// What was asked for; `None` where nothing was. `usual`: the inventory's type.
+    ///
+    /// # Errors
+    /// In words: a size for what has only one.
+    pub fn kind(&self, usual: KeyType) -> Result<Option<Kind>, String> {
+        let key_type = match self.key_type {
+            Some(PairType::Rsa) => KeyType::Rsa,
+            Some(PairType::Ed25519) => KeyType::Ed25519,
+            None => usual,
+        };
+        match self.bits {
+            Some(_) if key_type == KeyType::Ed25519 => Err("--bits is for RSA: an Ed25519 key has one size".to_owned()),
+            None if self.key_type.is_none() => Ok(None),
+            bits => Ok(Some(Kind { key_type, bits })),
+        }
+    }
+}
+
+fn bits(text: &str) -> Result<u32, String> {
+    let bits = text.parse().ok().filter(|bits| (2048..=8192).contains(bits) && bits % 8 == 0);
+    bits.ok_or_else(|| "an RSA key has 2048 to 8192 bits, a multiple of 8".to_owned())
+}
+
+/// Options of `keys rotate`.
+#[derive(Debug, Args)]
+pub struct Rotate {
+    /// What the new pair shall be
+    #[command(flatten)]
+    pub pair: NewPair,
+    /// Leave nodes out that cannot be reached, instead of changing nothing; they get the new key by `keys push`
+    #[arg(long)]
+    pub skip_offline: bool,
 }
 
 /// Options of `up`.
@@ -103,6 +250,20 @@ pub struct Up {
     #[arg(long)]
     pub skip_offline: bool,
 }
+
+/// Options of `doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Carry out what is safe: remove containers and end processes of this cluster's ended runs, push keys
+    #[arg(long)]
+    pub fix: bool,
+}
+
+const DOCTOR: &str = "\
+Changes nothing without --fix. Each finding says what was seen, why it matters and what cures it. `up`, `verify`, `train` \
+and `run` look at the part that costs no time, and stop on its errors.
+
+Exit codes: 0 no errors (warnings and notes do not count); 1 errors; 3 some nodes cannot be reached; 4 none can.";
 
 /// Options of `down`.
 #[derive(Debug, Args)]
@@ -167,6 +328,7 @@ pub struct Verify {
 #[derive(Debug, Args)]
 pub struct Train {
     /// The project's folder; it is shipped to every node and seen at /workspace
+    #[arg(value_hint = ValueHint::DirPath)]
     pub project: PathBuf,
     /// The number of ranks, also written -np N
     #[arg(long = "np", value_name = "N")]
@@ -240,6 +402,26 @@ mod tests {
             assert_eq!(train.np, 2, "{line}");
         }
         assert!(parse("hvdctl train p").is_err(), "-np must be said");
+    }
+
+    #[test]
+    fn only_rsa_has_sizes() {
+        let kind = |line: &str, usual| {
+            let Command::Keys(Keys::Generate(pair)) = parse(&format!("hvdctl keys generate{line}")).unwrap().command
+            else {
+                panic!("{line}")
+            };
+            pair.kind(usual)
+        };
+        let rsa = |bits| Ok(Some(Kind { key_type: KeyType::Rsa, bits }));
+        assert_eq!(kind("", KeyType::Rsa), Ok(None));
+        assert_eq!(kind(" --bits 2056", KeyType::Rsa), rsa(Some(2056)));
+        assert_eq!(kind(" --type rsa", KeyType::Ed25519), rsa(None));
+        assert!(kind(" --bits 4096", KeyType::Ed25519).is_err());
+        assert!(kind(" --type ed25519 --bits 2048", KeyType::Rsa).is_err_and(|e| e.contains("one size")));
+        for bits in ["2047", "2049", "8200", "0", "-8", "x", "99999999999"] {
+            assert!(parse(&format!("hvdctl keys rotate --bits {bits}")).is_err(), "{bits}");
+        }
     }
 
     #[test]

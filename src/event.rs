@@ -2,8 +2,8 @@
 
 use crate::core::job::State;
 use crate::error::NodeError;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -18,6 +18,19 @@ pub enum Event {
         node: String,
         /// With what.
         step: String,
+    },
+    /// A node gets something large.
+    Transfer {
+        /// The node.
+        node: String,
+        /// What is done, as in "pulling the image".
+        what: String,
+        /// Bytes so far.
+        done: u64,
+        /// Bytes in all, as far as they are known.
+        total: u64,
+        /// Bytes per second; 0 where there is none to tell.
+        rate: u64,
     },
     /// A node has finished the command's work.
     Done {
@@ -45,6 +58,8 @@ pub enum Event {
     },
     /// A line of the launcher itself.
     Launcher(String),
+    /// Somebody else needs the terminal; see [`Events::suspend`].
+    Suspend(Suspension),
     /// A run changed its state.
     Job {
         /// The run.
@@ -52,6 +67,40 @@ pub enum Event {
         /// Its state.
         state: State,
     },
+}
+
+/// A time in which nothing is shown, because a question stands on the terminal.
+#[derive(Debug, Clone, Default)]
+pub struct Suspension(Arc<Turn>);
+
+#[derive(Debug, Default)]
+struct Turn {
+    cleared: tokio::sync::Notify,
+    over: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Suspension {
+    /// For the renderer: what moved is cleared. Blocks its thread until the terminal is its own again.
+    pub fn wait(&self) {
+        self.0.cleared.notify_one();
+        if let Ok(over) = self.0.over.lock() {
+            drop(self.0.changed.wait_while(over, |over| !*over));
+        }
+    }
+}
+
+/// Gives the terminal back to the renderer when it is dropped.
+#[derive(Debug)]
+pub struct Suspended(Suspension);
+
+impl Drop for Suspended {
+    fn drop(&mut self) {
+        if let Ok(mut over) = self.0.0.over.lock() {
+            *over = true;
+        }
+        self.0.0.changed.notify_all();
+    }
 }
 
 /// Lines of output that may wait to be shown before those who read them from the nodes pause.
@@ -101,6 +150,16 @@ impl Events {
         while self.waiting.load(Ordering::Relaxed) > WAITING {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Clears the terminal of what moves there and keeps it still while the result is held.
+    pub async fn suspend(&self) -> Suspended {
+        let suspension = Suspension::default();
+        self.send(Event::Suspend(suspension.clone()));
+        let suspended = Suspended(suspension);
+        // without a renderer, or behind one that a stopped terminal holds, a question must still be asked
+        let _ = tokio::time::timeout(Duration::from_secs(2), suspended.0.0.cleared.notified()).await;
+        suspended
     }
 
     /// [`Event::Phase`].

@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use clap::Parser;
 use hvdctl::cli::{Cli, Color, rewrite};
-use hvdctl::commands::{self, Context, Outcome};
+use hvdctl::commands::{self, Context, Outcome, unless_signalled};
 use hvdctl::error::{Error, exit};
 use hvdctl::event::Events;
 use hvdctl::render;
@@ -64,15 +64,17 @@ async fn work(cli: Cli) -> Result<Outcome, Error> {
     let ends_itself = program || matches!(command, hvdctl::cli::Command::Verify(_));
     let result = tokio::select! {
         result = async {
-            let target = commands::target(&global, &command, &events).await?;
-            let context = Context {
-                target,
-                events: events.clone(),
-                cancel: cancelled,
-                verbose: global.verbose,
-                ask: !global.yes && !global.json,
+            let works_locally = command.works_locally();
+            let context = async {
+                Ok(Context {
+                    target: unless_signalled(&cancelled, commands::target(&global, works_locally, &events)).await?,
+                    events: events.clone(),
+                    cancel: cancelled,
+                    verbose: global.verbose,
+                    ask: !global.yes && !global.json,
+                })
             };
-            commands::run(command, context).await
+            commands::run(command, &global, &events, context).await
         } => result,
         number = signals(cancel, ends_itself) => {
             if ends_itself {

@@ -63,7 +63,21 @@ fn code(dir: &Path, args: &[&str]) -> i32 {
 #[test]
 fn help() {
     let dir = folder(None);
-    for words in ["", "keys", "keys push", "up", "down", "status", "verify", "train", "run"] {
+    for words in [
+        "",
+        "keys",
+        "keys generate",
+        "keys push",
+        "keys rotate",
+        "keys status",
+        "up",
+        "down",
+        "status",
+        "doctor",
+        "verify",
+        "train",
+        "run",
+    ] {
         let args: Vec<&str> = words.split_whitespace().chain(["--help"]).collect();
         let name = format!("help {words}").trim_end().replace(' ', "_");
         insta::assert_snapshot!(name, hvdctl(dir.path(), &args));
@@ -73,7 +87,7 @@ fn help() {
 #[test]
 fn every_fault_of_an_inventory_is_listed_at_once_and_nothing_is_touched() {
     let dir = folder(Some(
-        "[cluster]\nname = \"lab\"\nport = 70000\nimagee = \"x\"\n\n[defaults]\ngpus = \"all\"\n\n[[node]]\nhost = \"a\"\n\n[[node]]\nhost = \"a\"\nslots = -1\n",
+        "[cluster]\nname = \"lab\"\nport = 70000\nimagee = \"x\"\n\n[defaults]\ngpus = \"some\"\n\n[[node]]\nhost = \"a\"\n\n[[node]]\nhost = \"a\"\nslots = -1\n",
     ));
     insta::assert_snapshot!(hvdctl(dir.path(), &["up"]), @r#"
     exit code: 2
@@ -83,12 +97,12 @@ fn every_fault_of_an_inventory_is_listed_at_once_and_nothing_is_touched() {
       inventory.toml:3:8: cluster.port: expected a port from 1 to 65535, found 70000
         3 | port = 70000
           |        ^^^^^
-      inventory.toml:4:1: cluster.imagee: unknown field; did you mean `image`? (fields: name, image, port, worker, master, ssh_dir, projects_dir, jobs_dir, key_type, controller, shm_size, ssh_config, connect_timeout_s, command_timeout_s, start_timeout_s, stop_grace_s)
+      inventory.toml:4:1: cluster.imagee: unknown field; did you mean `image`? (fields: name, image, pull, port, worker, master, ssh_dir, projects_dir, jobs_dir, key_type, controller, shm_size, ssh_config, connect_timeout_s, command_timeout_s, start_timeout_s, stop_grace_s)
         4 | imagee = "x"
           | ^^^^^^
-      inventory.toml:7:8: defaults.gpus: expected a number of GPUs from 0 to 1024 or "auto", found "all"
-        7 | gpus = "all"
-          |        ^^^^^
+      inventory.toml:7:8: defaults.gpus: expected a number of GPUs from 0 to 1024, "auto", "all", "none", or a list of indices and UUIDs, found "some"
+        7 | gpus = "some"
+          |        ^^^^^^
       inventory.toml:13:8: node.host: duplicate node "a"; line 10 has the same host, port and user
         13 | host = "a"
            |        ^^^
@@ -136,7 +150,7 @@ fn where_the_inventory_is_looked_for() {
     --- stdout
     --- stderr
     error: there is no inventory
-      hint: write one (see inventory.example.toml) to ./inventory.toml, or name it with -i
+      hint: `hvdctl init` writes one to ./inventory.toml; one that is elsewhere is named with -i
     ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["-i", "missing.toml", "status"]), @r"
     exit code: 2
@@ -176,14 +190,14 @@ fn words_that_do_not_fit_are_refused() {
     --- stdout
     --- stderr
     error: --on c: no node is named c (nodes: a,b)
-      hint: names as in the inventory, node[01-16], a,b, !c
+      hint: names as in the inventory, node[01-16], @group, a,b, !c
     ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["--on", "!a,!b", "status"]), @r"
     exit code: 2
     --- stdout
     --- stderr
     error: --on !a,!b: no node is left
-      hint: names as in the inventory, node[01-16], a,b, !c
+      hint: names as in the inventory, node[01-16], @group, a,b, !c
     ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["train", "p"]), @r"
     exit code: 2
@@ -289,9 +303,9 @@ fn nodes_out_of_reach_have_their_own_code() {
     --- stdout
     --- stderr
     error: a: could not log in by ssh as nobody@127.0.0.1: connect to host 127.0.0.1 port 1: Connection refused
-      hint: see whether `ssh nobody@127.0.0.1` works
+      hint: see whether `ssh -p 1 nobody@127.0.0.1` works
     b: could not log in by ssh as nobody@127.0.0.2: connect to host 127.0.0.2 port 1: Connection refused
-      hint: see whether `ssh nobody@127.0.0.2` works
+      hint: see whether `ssh -p 1 nobody@127.0.0.2` works
     2 nodes unreachable, nothing was changed
     ");
     for (args, expected) in [

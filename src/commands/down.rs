@@ -1,14 +1,14 @@
 //! `hvdctl down`.
 
-use super::{Context, Outcome, connect_or_skip};
+use super::{Context, Outcome, Reached, connect_or_skip};
 use crate::cli::Down;
 use crate::core::plan::{self, Operation};
 use crate::edge::docker::Engine;
 use crate::edge::link::Script;
+use crate::edge::terminal::{self, Echo};
 use crate::error::Error;
 use crate::ops::fleet::{each, split};
 use serde_json::json;
-use std::io::IsTerminal;
 
 const PURGE: &str = include_str!("../edge/scripts/purge.sh");
 
@@ -16,17 +16,18 @@ const PURGE: &str = include_str!("../edge/scripts/purge.sh");
 pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, ask, .. } = context;
     let cluster = target.cluster();
-    if options.purge && ask && std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
+    if options.purge && ask && terminal::present() {
         let what = format!(
             "remove the keys, the shipped projects with all that runs wrote into them, and the records of runs of {} from \
              every node?",
             cluster.name
         );
-        if !confirmed(&what).await {
+        let answer = terminal::ask(&events, &format!("{what} [y/N] "), Echo::Shown).await?;
+        if !matches!(answer.trim(), "y" | "Y" | "yes") {
             return Err(Error::usage("nothing was removed", "answer y, or say -y"));
         }
     }
-    let (members, offline) = connect_or_skip(&target, &events, options.skip_offline).await?;
+    let Reached { members, offline, refused } = connect_or_skip(&target, &events, options.skip_offline).await?;
     let results = each(members, async |member| {
         let node = member.node.name.clone();
         events.busy(&node, "looking");
@@ -49,11 +50,13 @@ pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
                 .with("cluster", &cluster.name);
             member.link.script(&script, "remove keys, projects and records").await?;
         }
+        engine.remove_helpers(&cluster.name).await?;
         events.done(&node, "down");
         Ok((node, removed))
     })
     .await;
-    let (done, failed) = split(&events, results);
+    let (done, mut failed) = split(&events, results);
+    failed.extend(refused);
     let mut text = String::new();
     let mut nodes = Vec::new();
     for (node, removed) in &done {
@@ -66,13 +69,4 @@ pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
         nodes.push(json!({ "node": node, "ok": true, "changed": !removed.is_empty(), "removed": removed, "purged": options.purge }));
     }
     Ok(Outcome::of_nodes(text, nodes, failed).skipping(&offline))
-}
-
-async fn confirmed(question: &str) -> bool {
-    crate::render::err(&format!("{question} [y/N]"));
-    let answer = tokio::task::spawn_blocking(|| {
-        let mut line = String::new();
-        std::io::stdin().read_line(&mut line).map(|_| line)
-    });
-    matches!(answer.await, Ok(Ok(line)) if matches!(line.trim(), "y" | "Y" | "yes"))
 }

@@ -1,13 +1,22 @@
 //! `hvdctl keys`.
 
-use super::{Context, Outcome};
-use crate::error::Error;
-use crate::ops::fleet::{connect_all, split};
-use crate::ops::trust;
-use serde_json::json;
+use super::{Context, Outcome, Reached, connect_or_skip, reach_document, reach_table};
+use crate::cli::{NewPair, Push, Rotate};
+use crate::core::facts::Facts;
+use crate::core::inventory::{KeyType, Node};
+use crate::core::reach::Matrix;
+use crate::core::trust::{Described, Fault, Kind, Report, Row, report};
+use crate::error::{Error, Kind as Failure, NodeError, exit};
+use crate::ops::fleet::{Member, Observed, Target, connect, connect_all, each, engine, facts, split, unreached};
+use crate::ops::{first_login, reach, trust};
+use crate::render::table::table;
+use serde_json::{Value, json};
 
 /// `keys push`.
-pub async fn push(context: Context) -> Result<Outcome, Error> {
+pub async fn push(options: &Push, context: Context) -> Result<Outcome, Error> {
+    if options.first_login {
+        first_login::install(&context.target, &context.events).await?;
+    }
     let members = connect_all(&context.target, &context.events).await?;
     let results = trust::push(&context.target.inventory, &members, &context.events).await?;
     let (pushed, failed) = split(&context.events, results);
@@ -25,4 +34,201 @@ pub async fn push(context: Context) -> Result<Outcome, Error> {
         text.push_str("nothing to do: every node has the keys it should have\n");
     }
     Ok(Outcome::of_nodes(text, nodes, failed))
+}
+
+fn kind(pair: &NewPair, usual: KeyType) -> Result<Option<Kind>, Error> {
+    pair.kind(usual).map_err(|words| Error::usage(words, "leave --bits out, or say --type rsa"))
+}
+
+/// `keys generate`.
+pub async fn generate(pair: &NewPair, context: Context) -> Result<Outcome, Error> {
+    let Context { target, events, .. } = context;
+    let wanted = kind(pair, target.cluster().key_type)?;
+    let master = target.inventory.master().name.clone();
+    if !target.selected.contains(&master) {
+        return Err(trust::without_master(&target.inventory));
+    }
+    // no other node has a part in it, and so none has to answer
+    let target = Target { selected: vec![master], ..target };
+    let members = connect_all(&target, &events).await?;
+    let done = trust::generate(&target.inventory, &members, wanted, &events).await?;
+    let text = if done.made {
+        format!("{}: made a key pair: {}\nthe other nodes learn of it by hvdctl keys push\n", done.node, done.pair)
+    } else {
+        format!("nothing to do: {} has a key pair: {}\n", done.node, done.pair)
+    };
+    let mut document = pair_document(Some(&done.pair));
+    document["ok"] = json!(true);
+    document["node"] = json!(done.node);
+    document["changed"] = json!(done.made);
+    Ok(Outcome { code: exit::OK, text, document, failed: Vec::new() })
+}
+
+/// `{"type", "bits", "fingerprint"}`, each null where there is no pair.
+fn pair_document(pair: Option<&Described>) -> Value {
+    pair.map_or_else(|| json!({ "type": null, "bits": null, "fingerprint": null }), |pair| json!(pair))
+}
+
+/// `keys rotate`.
+pub async fn rotate(options: &Rotate, context: Context) -> Result<Outcome, Error> {
+    let Context { target, events, .. } = context;
+    let wanted = kind(&options.pair, target.cluster().key_type)?;
+    if target.selected.len() < target.inventory.nodes.len() {
+        return Err(Error::usage(
+            "keys rotate is about all nodes: one that is left out would not let the new key in",
+            "leave --on out; --skip-offline leaves out what does not answer",
+        ));
+    }
+    let Reached { members, offline, refused } = connect_or_skip(&target, &events, options.skip_offline).await?;
+    if !refused.is_empty() {
+        return Err(unreached(refused));
+    }
+    if members.iter().all(|member| !member.node.master) {
+        // the pair lies there: without it there is nothing to do for the others
+        return Err(Error::Unreachable(offline));
+    }
+    let done = trust::rotate(&target.inventory, &members, wanted, &events).await?;
+    let words = if done.switched { "has the new key and no other" } else { "lets in what it should" };
+    let mut text = String::new();
+    match &done.left {
+        Some(left) => text.push_str(&format!("{left}\n")),
+        None => text.extend(done.done.iter().map(|node| format!("{node}: {words}\n"))),
+    }
+    if let Some(pair) = &done.pair {
+        text.push_str(&format!("the cluster's pair is {pair}\n"));
+    }
+    if done.left.is_none() && !done.switched {
+        let words =
+            "no new pair was made: this ended an earlier rotation; for a new pair: hvdctl keys rotate once more";
+        text.push_str(&format!("{words}\n"));
+    }
+    if let Some(kind) =
+        wanted.filter(|kind| done.left.is_none() && done.pair.as_ref().is_some_and(|pair| !kind.is(pair)))
+    {
+        text.push_str(&format!("that is of another kind than was asked for: {}\n", kind.rotation()));
+    }
+    for error in &offline {
+        text.push_str(&format!("{} was left out: hvdctl keys push when it is back\n", error.node));
+    }
+    let nodes = done.done.iter().map(|node| json!({ "node": node, "ok": true })).collect();
+    let mut outcome = Outcome::of_nodes(text, nodes, done.failed).skipping(&offline);
+    if let (Some(document), Some(pair)) =
+        (outcome.document.as_object_mut(), pair_document(done.pair.as_ref()).as_object())
+    {
+        document.extend(pair.clone());
+        document.insert("switched".to_owned(), json!(done.switched));
+    }
+    Ok(outcome)
+}
+
+/// `keys status`.
+pub async fn status(context: Context) -> Result<Outcome, Error> {
+    let Context { target, events, .. } = context;
+    let (members, mut failed) = split(&events, connect(&target, &events).await?);
+    let looked = each(members, async |member: Member| {
+        events.busy(&member.node.name, "looking at its keys");
+        let (facts, docker) = tokio::join!(facts(target.cluster(), &member), engine(target.cluster(), &member));
+        // keys are keys without an engine too; only its worker cannot be logged in to then
+        let (facts, docker) = (facts?, docker.ok());
+        Ok((member.node.clone(), facts.clone(), docker.map(|docker| Observed { member, facts, docker })))
+    })
+    .await;
+    let (looked, bad) = split(&events, looked);
+    failed.extend(bad);
+    let (mut seen, mut workers): (Vec<(Node, Facts)>, Vec<Observed>) = (Vec::new(), Vec::new());
+    for (node, facts, observed) in looked {
+        seen.push((node, facts));
+        workers.extend(observed);
+    }
+    let report = report(&target.inventory, &seen.iter().map(|(node, facts)| (node, facts)).collect::<Vec<_>>());
+    // without the master there is no key to try
+    let matrix =
+        if workers.iter().any(|seen| seen.member.node.master) && report.rows.iter().any(|row| row.key.is_some()) {
+            reach::check(&target.inventory, &workers, &events).await?
+        } else {
+            Matrix::default()
+        };
+    let reached = matrix.pairs.iter().all(|pair| pair.reason.is_none());
+    let code = match (failed.is_empty(), report.rows.is_empty()) {
+        (true, _) if report.is_clean() && reached => exit::OK,
+        (true, _) => exit::FAILED,
+        (false, false) => exit::PARTLY,
+        (false, true) if failed.iter().all(|e| e.kind == Failure::Unreachable) => exit::UNREACHABLE,
+        (false, true) => exit::FAILED,
+    };
+    Ok(Outcome {
+        code,
+        text: status_text(&report, &matrix, &failed),
+        document: status_document(&report, &matrix, &failed),
+        failed,
+    })
+}
+
+const HEADER: [&str; 7] = ["NODE", "KEY", "FINGERPRINT", "OWNER/MODES", "AGREED", "PINNED", "REACHES"];
+
+fn status_text(report: &Report, matrix: &Matrix, failed: &[NodeError]) -> String {
+    let mut rows: Vec<Vec<String>> = report.rows.iter().map(|row| cells(row, matrix)).collect();
+    rows.extend(failed.iter().map(|e| {
+        let what = if e.kind == Failure::Unreachable { "unreachable" } else { "failed" };
+        vec![e.node.clone(), what.to_owned()]
+    }));
+    let mut text = table(&HEADER, &rows);
+    for Fault { text: what, cure } in report.rows.iter().flat_map(|row| &row.faults).chain(&report.rotation) {
+        text.push_str(&format!("{what}\n  hint: {cure}\n"));
+    }
+    for remark in report.rows.iter().flat_map(|row| &row.remarks) {
+        text.push_str(&format!("remark: {remark}\n"));
+    }
+    if matrix.pairs.iter().any(|pair| pair.reason.is_some()) {
+        text.push_str(&format!("who cannot log in to whom:\n{}", reach_table(matrix)));
+    }
+    text
+}
+
+fn cells(row: &Row, matrix: &Matrix) -> Vec<String> {
+    let none = || "–".to_owned();
+    let mut key = row.key.as_ref().map_or_else(none, Described::short);
+    if !row.stray.is_empty() {
+        let stray = row.stray.join(", ");
+        key = if row.key.is_some() { format!("{key}, {stray}!") } else { format!("{stray}!") };
+    }
+    let more = if row.further > 0 { format!(" +{}", row.further) } else { String::new() };
+    let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+    vec![
+        format!("{}{}", row.node, if row.master { " (master)" } else { "" }),
+        key,
+        row.fingerprint.as_ref().map_or_else(none, |fingerprint| format!("{fingerprint}{more}")),
+        if row.modes.is_empty() { "ok".to_owned() } else { row.modes.join(", ") },
+        row.agreed.map_or("?".to_owned(), yes),
+        yes(row.pinned),
+        match matrix.reached(&row.node) {
+            (_, 0) => none(),
+            (reached, tried) => format!("{reached} of {tried}"),
+        },
+    ]
+}
+
+fn status_document(report: &Report, matrix: &Matrix, failed: &[NodeError]) -> Value {
+    let mut nodes: Vec<Value> = report
+        .rows
+        .iter()
+        .map(|row| {
+            let mut value = json!(row);
+            value["ok"] = json!(row.faults.is_empty());
+            value["reachable"] = json!(true);
+            value
+        })
+        .collect();
+    nodes.extend(
+        failed
+            .iter()
+            .map(|e| json!({ "node": e.node, "ok": false, "reachable": e.kind != Failure::Unreachable, "error": e })),
+    );
+    let reached = matrix.pairs.iter().all(|pair| pair.reason.is_none());
+    json!({
+        "ok": failed.is_empty() && report.is_clean() && reached,
+        "rotation": report.rotation,
+        "nodes": nodes,
+        "reach": (!matrix.pairs.is_empty()).then(|| reach_document(matrix)),
+    })
 }

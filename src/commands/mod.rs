@@ -1,6 +1,9 @@
 //! One file per command. Each returns its result as a value; `main` shows it.
 
+mod about;
+mod doctor;
 mod down;
+mod init;
 mod keys;
 mod status;
 mod train;
@@ -9,11 +12,14 @@ mod verify;
 
 use crate::cli::{Command, Global, Keys};
 use crate::core::inventory::Inventory;
+use crate::core::reach::Matrix;
+use crate::edge::sudo::Sudo;
 use crate::edge::{docker, link};
-use crate::error::{Error, NodeError, exit};
+use crate::error::{Error, Kind, NodeError, exit};
 use crate::event::{Event, Events};
-use crate::ops::fleet::{Member, Observed, Target, all, connect, connect_all, each, observe, split};
+use crate::ops::fleet::{Member, Observed, Target, all, connect, connect_all, each, observe, split, unreached};
 use crate::ops::run::signalled;
+use crate::render::table::table;
 use serde_json::{Value, json};
 use std::future::Future;
 use std::path::PathBuf;
@@ -78,25 +84,28 @@ impl Outcome {
 /// Finds the nodes that a command is about.
 ///
 /// # Errors
-/// A wrong inventory or selection, or none where one is needed.
-pub async fn target(global: &Global, command: &Command, events: &Events) -> Result<Target, Error> {
+/// A wrong inventory or selection, or none where the command does not work on this machine alone.
+pub async fn target(global: &Global, works_locally: bool, events: &Events) -> Result<Target, Error> {
+    let sudo = Arc::new(Sudo::new(global.ask_sudo_pass, !global.yes, events).await?);
     if let Some(file) = inventory_file(global) {
         if global.image.is_some() {
             return Err(Error::usage("--image is for this machine alone", "set cluster.image in the inventory"));
         }
-        return Target::new(Inventory::load(&file)?, global.on.as_deref(), false);
+        let target = Target::new(Inventory::load(&file)?, global.on.as_deref(), false)?;
+        return Ok(Target { strict: global.strict, sudo, ..target });
     }
-    if !command.works_locally() {
+    if !works_locally {
         return Err(Error::usage(
             "there is no inventory",
-            "write one (see inventory.example.toml) to ./inventory.toml, or name it with -i",
+            "`hvdctl init` writes one to ./inventory.toml; one that is elsewhere is named with -i",
         ));
     }
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = Some(name.trim()).filter(|n| !n.is_empty() && !n.starts_with('(')).unwrap_or("localhost").to_owned();
-    let image = local_image(global, &name).await?;
+    let image = local_image(global, &name, &sudo, events).await?;
     events.note(format!("no inventory: this machine alone ({name}), image {image}"));
-    Target::new(Inventory::local(&name, &image), global.on.as_deref(), true)
+    let target = Target::new(Inventory::local(&name, &image), global.on.as_deref(), true)?;
+    Ok(Target { sudo, ..target })
 }
 
 /// `-i` or `$HVDCTL_INVENTORY`, else the places where one usually is.
@@ -114,13 +123,13 @@ fn inventory_file(global: &Global) -> Option<PathBuf> {
 
 /// The image for this machine alone: the one that was named; else the tutorial's; else, where that is not here, the one
 /// that `scripts/image/build` made.
-async fn local_image(global: &Global, name: &str) -> Result<String, Error> {
+async fn local_image(global: &Global, name: &str, sudo: &Sudo, events: &Events) -> Result<String, Error> {
     let named = global.image.clone().or_else(|| std::env::var("HVDCTL_IMAGE").ok().filter(|image| !image.is_empty()));
     if let Some(image) = named {
         return Ok(image);
     }
     let inventory = Inventory::local(name, DEFAULT_IMAGE);
-    let link = link::Link::open(&inventory.cluster, &inventory.nodes[0], None).await?;
+    let link = link::Link::open(&inventory.cluster, &inventory.nodes[0], None, sudo, events).await?;
     let engine = docker::Engine::connect(&Arc::clone(&link)).await?;
     for image in [DEFAULT_IMAGE, BUILT_IMAGE] {
         if engine.image_id(image).await?.is_some() {
@@ -130,21 +139,34 @@ async fn local_image(global: &Global, name: &str) -> Result<String, Error> {
     Ok(DEFAULT_IMAGE.to_owned())
 }
 
-/// Reaches the nodes of a command that changes them: all of them or, with `--skip-offline`, those that answer; the
-/// others come beside them.
-async fn connect_or_skip(target: &Target, events: &Events, skip: bool) -> Result<(Vec<Member>, Vec<NodeError>), Error> {
-    let (members, offline) = split(events, connect(target, events).await?);
-    if !offline.is_empty() && (!skip || members.is_empty()) {
-        return Err(Error::Unreachable(offline));
+/// The nodes of a command that changes them.
+struct Reached {
+    /// Those that can be worked on.
+    members: Vec<Member>,
+    /// Those that `--skip-offline` leaves out.
+    offline: Vec<NodeError>,
+    /// Those that answer and give no root: they fail, and the others go on.
+    refused: Vec<NodeError>,
+}
+
+/// Reaches all of them or, with `--skip-offline`, those that answer.
+async fn connect_or_skip(target: &Target, events: &Events, skip: bool) -> Result<Reached, Error> {
+    let (members, failed) = split(events, connect(target, events).await?);
+    let (offline, refused): (Vec<_>, Vec<_>) = failed.into_iter().partition(|e| e.kind == Kind::Unreachable);
+    if members.is_empty() || !(offline.is_empty() || skip) {
+        return Err(unreached(offline.into_iter().chain(refused).collect()));
     }
     for error in &offline {
         events.send(Event::Warning(error.to_string()));
     }
-    Ok((members, offline))
+    Ok(Reached { members, offline, refused })
 }
 
 /// Does the work unless a signal comes first.
-async fn unless_signalled<T>(
+///
+/// # Errors
+/// Those of the work, and the signal.
+pub async fn unless_signalled<T>(
     cancel: &watch::Receiver<Option<u8>>,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
@@ -165,18 +187,43 @@ async fn observe_all(context: &Context) -> Result<Vec<Observed>, Error> {
     .await
 }
 
-/// Runs a command.
+/// Who cannot log in to whom, in few rows.
+fn reach_table(matrix: &Matrix) -> String {
+    let absent = matrix.absent.iter().map(|a| ["–".into(), a.node.clone(), a.why.clone(), "–".into()].to_vec());
+    let rows = matrix.rows().into_iter().map(|row| vec![row.from, row.to, row.reason, row.pairs.to_string()]);
+    table(&["FROM", "TO", "REASON", "PAIRS"], &absent.chain(rows).collect::<Vec<_>>())
+}
+
+/// The same for scripts.
+fn reach_document(matrix: &Matrix) -> Value {
+    json!({ "ok": matrix.is_good(), "absent": matrix.absent, "failed": matrix.rows(), "pairs": matrix.pairs })
+}
+
+/// Runs a command. Those that are about hvdctl itself or write an inventory do not await the context, which wants one.
 ///
 /// # Errors
 /// Whatever made it end before its work was done.
-pub async fn run(command: Command, context: Context) -> Result<Outcome, Error> {
+pub async fn run(
+    command: Command,
+    global: &Global,
+    events: &Events,
+    context: impl Future<Output = Result<Context, Error>>,
+) -> Result<Outcome, Error> {
     match command {
-        Command::Keys(Keys::Push) => keys::push(context).await,
-        Command::Up(options) => up::run(&options, context).await,
-        Command::Down(options) => down::run(&options, context).await,
-        Command::Status => status::run(context).await,
-        Command::Verify(options) => verify::run(&options, context).await,
-        Command::Train(options) => train::train(options, context).await,
-        Command::Run(options) => train::run(options, context).await,
+        Command::Init(options) => init::run(&options, global, events).await,
+        Command::Keys(Keys::Generate(pair)) => keys::generate(&pair, context.await?).await,
+        Command::Keys(Keys::Push(options)) => keys::push(&options, context.await?).await,
+        Command::Keys(Keys::Status) => keys::status(context.await?).await,
+        Command::Keys(Keys::Rotate(options)) => keys::rotate(&options, context.await?).await,
+        Command::Up(options) => up::run(&options, context.await?).await,
+        Command::Down(options) => down::run(&options, context.await?).await,
+        Command::Doctor(options) => doctor::run(&options, context.await?).await,
+        Command::Status => status::run(context.await?).await,
+        Command::Verify(options) => verify::run(&options, context.await?).await,
+        Command::Train(options) => train::train(options, context.await?).await,
+        Command::Run(options) => train::run(options, context.await?).await,
+        Command::Completions(options) => Ok(about::completions(&options)),
+        Command::Man(options) => about::man(&options),
+        Command::Schema => Ok(about::schema()),
     }
 }

@@ -1,7 +1,7 @@
 //! `hvdctl status`.
 
 use super::{Context, Outcome};
-use crate::core::inventory::Cluster;
+use crate::core::inventory::Inventory;
 use crate::core::network;
 use crate::core::plan::{self, Workspace};
 use crate::error::{Error, Kind, NodeError, exit};
@@ -31,13 +31,13 @@ pub async fn run(context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let cluster = target.cluster();
     let (members, mut failed) = split(&events, connect(&target, &events).await?);
-    let unreachable = failed.len();
+    let unreachable = failed.iter().filter(|e| e.kind == Kind::Unreachable).count();
     let looked = each(members, async |member: Member| {
         events.busy(&member.node.name, "looking");
         let (facts, docker) = tokio::join!(facts(cluster, &member), engine(cluster, &member));
         let facts = facts?;
         let row = match docker {
-            Ok(docker) => row(cluster, &Observed { member, facts, docker }),
+            Ok(docker) => row(&target.inventory, &Observed { member, facts, docker }),
             // without an engine the rest of the row still says something
             Err(error) => {
                 return Ok((
@@ -75,16 +75,18 @@ pub async fn run(context: Context) -> Result<Outcome, Error> {
     Ok(Outcome { code, text: text(&rows, &failed), document: document(&rows, &failed), failed })
 }
 
-fn row(cluster: &Cluster, seen: &Observed) -> Row {
+fn row(inventory: &Inventory, seen: &Observed) -> Row {
+    let cluster = &inventory.cluster;
     let docker: &EngineSeen = &seen.docker;
     let job = plan::running_job(&cluster.name, &docker.containers).map(str::to_owned);
     let there = docker.containers.iter().find(|c| c.name == cluster.worker);
-    let desired = workers::desired(cluster, seen);
     let worker = match there {
         None => "none".to_owned(),
         Some(c) if !c.belongs_to(&cluster.name) => "foreign".to_owned(),
         Some(c) if !c.running => "stopped".to_owned(),
-        Some(_) => match workers::plan(cluster, seen, &desired, &Workspace::Any) {
+        Some(_) => match workers::desired(inventory, seen)
+            .and_then(|desired| workers::plan(cluster, seen, &desired, &Workspace::Any))
+        {
             Ok(operations) if operations.is_empty() => "up".to_owned(),
             _ => "differs".to_owned(),
         },

@@ -1,6 +1,6 @@
 //! `hvdctl up`.
 
-use super::{Context, Outcome, connect_or_skip};
+use super::{Context, Outcome, Reached, connect_or_skip};
 use crate::cli::Up;
 use crate::core::facts::Facts;
 use crate::core::hostset;
@@ -9,23 +9,29 @@ use crate::core::trust::{AUTHORIZED_KEYS, HOST_KEY};
 use crate::error::{Error, NodeError};
 use crate::event::Event;
 use crate::ops::fleet::{Member, Observed, each, observe, split};
-use crate::ops::{trust, workers};
+use crate::ops::{doctor, image, trust, workers};
 use serde_json::{Value, json};
 
 /// `up`.
 pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let cluster = target.cluster();
-    let (members, offline) = connect_or_skip(&target, &events, options.skip_offline).await?;
+    let Reached { members, offline, refused } = connect_or_skip(&target, &events, options.skip_offline).await?;
 
     let planned = each(members, async |member| {
-        let seen = observe(cluster, member, &events).await?;
-        let desired = workers::desired(cluster, &seen);
+        let mut seen = observe(cluster, member, &events).await?;
+        let pulled = image::provide(cluster, &mut seen, options.dry_run, &events).await?;
+        let desired = workers::desired(&target.inventory, &seen)?;
         let operations = workers::plan(cluster, &seen, &desired, &Workspace::Any)?;
-        Ok((seen, operations))
+        Ok((seen, pulled.into_iter().chain(operations).collect::<Vec<_>>()))
     })
     .await;
     let (mut planned, mut failed) = split(&events, planned);
+    failed.extend(refused);
+    let looked: Vec<_> = planned.iter().map(|(seen, _)| (seen, true)).collect();
+    let stopped = doctor::stops(&doctor::before(&target.inventory, &looked), &events);
+    planned.retain(|(seen, _)| stopped.iter().all(|error| error.node != seen.name()));
+    failed.extend(stopped);
 
     let job = planned.iter().find_map(|(seen, _)| plan::running_job(&cluster.name, &seen.docker.containers));
     if let Some(job) = job.filter(|_| !options.dry_run && planned.iter().any(|(_, operations)| replaces(operations))) {
@@ -45,8 +51,9 @@ pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
         let has_keys = |seen: &Observed| !worker_lacks_keys(&seen.facts);
         for (seen, _) in planned.iter().filter(|(seen, _)| !has_keys(seen)) {
             let why = format!("the keys come from the master {}, which is not at hand", target.inventory.master().name);
-            let error =
-                NodeError::failed(seen.name(), "push its keys", why).hint("mend the master first, then hvdctl up");
+            let left_out = !target.selected.contains(&target.inventory.master().name);
+            let next = if left_out { "add the master to --on" } else { "mend the master first, then hvdctl up" };
+            let error = NodeError::failed(seen.name(), "push its keys", why).hint(next);
             events.send(Event::Failed(error.clone()));
             failed.push(error);
         }
@@ -61,7 +68,7 @@ pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
 
     let results = each(planned, async |(seen, operations): (Observed, Vec<Operation>)| {
         if !options.dry_run {
-            workers::apply(cluster, &seen, &operations, &events).await?;
+            workers::apply(&target.inventory, &seen, &operations, &events).await?;
         }
         events.done(seen.name(), words(&operations));
         Ok((seen.name().to_owned(), operations))

@@ -1,12 +1,17 @@
 //! `hvdctl verify`.
 
-use super::{Context, Outcome, observe_all};
+use super::{Context, Outcome, observe_all, reach_document, reach_table, unless_signalled};
 use crate::cli::Verify;
 use crate::core::frames::Kind;
+use crate::core::inventory::Controller;
 use crate::core::network;
+use crate::core::reach::Matrix;
+use crate::core::spec::GpuRequest;
 use crate::core::verify::{Expected, Report, Row, compare};
 use crate::error::{Error, exit};
-use crate::ops::run::{Cwd, Options, Program, check_ranks, run as run_program, tail};
+use crate::event::Events;
+use crate::ops::run::{Cwd, Options, Program, check_ranks, run as run_program, tail, taking_part};
+use crate::ops::{doctor, reach};
 use crate::render::table::table;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -24,10 +29,28 @@ pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
         .map(|seen| Expected {
             node: seen.name().to_owned(),
             hostname: seen.facts.hostname.clone(),
-            gpus_wanted: network::wants_gpus(&seen.member.node, &seen.facts),
-            gpus: seen.facts.gpus.clone(),
+            gpus_wanted: network::gpu_request(&seen.member.node, &seen.facts) != GpuRequest::None,
+            gpus: network::chosen_gpus(&seen.member.node, &seen.facts),
         })
         .collect();
+
+    let controller = options.launching.controller(cluster.controller);
+    let part = taking_part(&target, &nodes, options.np, controller)?;
+    let mut reached = None;
+    if part.len() > 1 {
+        let looked: Vec<_> = part.iter().enumerate().map(|(i, seen)| (seen, i > 0)).collect();
+        let failed = doctor::stops(&doctor::before(&target.inventory, &looked), &events);
+        if !failed.is_empty() {
+            return Err(Error::Nodes { failed, done: 0 });
+        }
+        // Horovod only hangs where one worker cannot log in to another, and does not say which
+        events.phase("logging in from worker to worker");
+        let matrix = unless_signalled(&cancel, reach::check(&target.inventory, &part, &events)).await?;
+        if !matrix.is_good() {
+            return Ok(unreached(&matrix, controller, cluster.port, &events));
+        }
+        reached = Some(matrix);
+    }
 
     let program = Program {
         name: "verify".into(),
@@ -36,7 +59,6 @@ pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
         tree: None,
         files: vec![("verify.py", SCRIPT)],
     };
-    let controller = options.launching.controller(cluster.controller);
     let how = Options {
         ranks: options.np,
         controller,
@@ -95,8 +117,24 @@ pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
         .collect();
     let document = json!({
         "ok": ok, "job": ran.id, "controller": controller, "ranks": ran.placement.ranks(), "faults": faults, "nodes": nodes,
+        "reach": reached.as_ref().map(reach_document),
     });
     Ok(Outcome { code: if ok { exit::OK } else { exit::FAILED }, text, document, failed: Vec::new() })
+}
+
+/// What is said where the workers do not reach each other; nothing was launched then.
+fn unreached(matrix: &Matrix, controller: Controller, port: u16, events: &Events) -> Outcome {
+    let faults = matrix.faults();
+    let text =
+        format!("{}failed: not every worker can log in to the others; nothing was launched\n", reach_table(matrix));
+    if let Some(hint) = matrix.hint(port) {
+        events.note(format!("hint: {hint}"));
+    }
+    let document = json!({
+        "ok": false, "job": null, "controller": controller, "ranks": 0, "faults": faults, "nodes": [],
+        "reach": reach_document(matrix),
+    });
+    Outcome { code: exit::FAILED, text, document, failed: Vec::new() }
 }
 
 fn text(rows: &[Row]) -> String {

@@ -26,6 +26,30 @@ pub struct KeyFile {
     pub text: String,
 }
 
+/// Somebody who listens on the workers' port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Listener {
+    /// The address it listens on; none: on all of them.
+    pub address: Option<IpAddr>,
+    /// Its process; none where that could not be seen.
+    pub pid: Option<u32>,
+    /// Whose process it is.
+    pub user: String,
+    /// The id of the container that it runs in.
+    pub container: Option<String>,
+    /// Its program.
+    pub program: String,
+}
+
+/// A span of seconds: what is known of a value that lies in it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Span {
+    /// At least.
+    pub low: f64,
+    /// At most.
+    pub high: f64,
+}
+
 /// One node as it was seen.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Facts {
@@ -35,10 +59,18 @@ pub struct Facts {
     pub cores: u32,
     /// The address by which the operator's ssh reached it (`SSH_CONNECTION`).
     pub ssh_address: Option<IpAddr>,
+    /// The interface that a link-local one of these came in by (`fe80::1%eth0`); several may have the same address.
+    pub ssh_zone: Option<String>,
     /// Interface and address, loopback included.
     pub addresses: Vec<(String, IpAddr)>,
     /// GPUs that the machine itself sees.
     pub gpus: Vec<Gpu>,
+    /// By its own clock when it began and when it ended to tell all this, in seconds since the epoch.
+    pub clock: Option<Span>,
+    /// How far its clock is ahead of ours.
+    pub ahead: Option<Span>,
+    /// Who listens on the workers' port.
+    pub listeners: Vec<Listener>,
     /// Whether `nvidia-smi` is installed.
     pub nvidia_smi: bool,
     /// The key folder itself (mode and owner), if it is there.
@@ -52,12 +84,24 @@ impl Facts {
     /// newer script's output.
     pub fn parse(text: &str) -> Facts {
         let mut facts = Facts::default();
-        for line in text.lines() {
+        // a carriage return belongs to the line of the key file that has it
+        for line in text.split_terminator('\n') {
             let (key, value) = line.split_once(' ').unwrap_or((line, ""));
             match key {
                 "hostname" => facts.hostname = value.to_owned(),
                 "cores" => facts.cores = value.parse().unwrap_or(1),
-                "ssh" => facts.ssh_address = value.parse().ok(),
+                "ssh" => {
+                    let (address, zone) = value.split_once('%').map_or((value, None), |(a, zone)| (a, Some(zone)));
+                    facts.ssh_address = address.parse().ok();
+                    facts.ssh_zone = zone.map(str::to_owned);
+                }
+                "clock" => {
+                    if let Ok(at) = value.parse() {
+                        let low = facts.clock.map_or(at, |span| span.low);
+                        facts.clock = Some(Span { low, high: at });
+                    }
+                }
+                "listener" => facts.listeners.extend(listener(value)),
                 "addr" => facts.addresses.extend(address(value)),
                 "nvidia-smi" => facts.nvidia_smi = true,
                 "gpu" => facts.gpus.extend(gpu(value)),
@@ -77,16 +121,32 @@ impl Facts {
         facts
     }
 
+    /// The same with what the clock says of ours, where these facts were asked for at `asked` and had come at `came`: the
+    /// node began to tell after the one and ended before the other.
+    #[must_use]
+    pub fn between(mut self, asked: f64, came: f64) -> Facts {
+        self.ahead = self.clock.map(|clock| {
+            let (a, b) = (clock.high - came, clock.low - asked);
+            Span { low: a.min(b), high: a.max(b) }
+        });
+        self
+    }
+
     /// The interface that carries `address`.
     pub fn interface_of(&self, address: IpAddr) -> Option<&str> {
         self.addresses.iter().find(|(_, a)| *a == address).map(|(name, _)| name.as_str())
     }
 
-    /// The first address of an interface, IPv4 before IPv6 (Horovod's `-H` takes no IPv6, #4008).
+    /// The first address of an interface, IPv4 before IPv6 (Horovod's `-H` takes no IPv6, #4008). A link-local one means
+    /// nothing without its interface, and is none.
     pub fn address_on(&self, interface: &str) -> Option<IpAddr> {
         let mut on = self.addresses.iter().filter(|(name, _)| name == interface).map(|(_, a)| *a);
-        on.clone().find(IpAddr::is_ipv4).or_else(|| on.next())
+        on.clone().find(IpAddr::is_ipv4).or_else(|| on.find(|a| !link_local(*a)))
     }
+}
+
+fn link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 /// `eth0 10.0.0.1/24`, as the script prints it.
@@ -94,6 +154,23 @@ fn address(value: &str) -> Option<(String, IpAddr)> {
     let (name, address) = value.split_once(' ')?;
     let address = address.split('/').next()?.parse().ok()?;
     Some((name.split('@').next()?.to_owned(), address))
+}
+
+/// `ADDRESS:PORT PID USER CONTAINER PROGRAM`, `-` for what is not known. `ss` writes `*` and `0.0.0.0` for all addresses;
+/// `[::]` is those of IPv6 only.
+fn listener(value: &str) -> Option<Listener> {
+    let mut parts = value.splitn(5, ' ');
+    let (local, pid, user, container) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let (address, _) = local.rsplit_once(':')?;
+    let address = address.split('%').next()?.trim_matches(['[', ']']);
+    let address = if matches!(address, "*" | "0.0.0.0") { None } else { Some(address.parse().ok()?) };
+    Some(Listener {
+        address,
+        pid: pid.parse().ok(),
+        user: user.to_owned(),
+        container: Some(container.to_owned()).filter(|id| id != "-"),
+        program: parts.next().unwrap_or("-").to_owned(),
+    })
 }
 
 /// `NAME MODE OWNER`.
@@ -128,5 +205,35 @@ mod tests {
         assert_eq!(facts.gpus, [Gpu { index: 0, name: "NVIDIA H200".into(), uuid: "GPU-1-2".into() }]);
         assert_eq!(facts.key_files["id_rsa.pub"].text, "ssh-rsa AAAA x\n");
         assert_eq!(facts.key_dir.unwrap().mode, "700");
+    }
+
+    #[test]
+    fn listeners_are_read() {
+        let id = "ab".repeat(32);
+        let facts = Facts::parse(&format!(
+            "listener 10.0.0.1:12345 7 root {id} sshd\nlistener *:12345 - - - -\nlistener [::]:12345 8 ana - my prog\n\
+             listener 10.0.0.9%eth0:12345 9 ana - x\nlistener junk\n"
+        ));
+        let told: Vec<_> = facts.listeners.iter().map(|l| (l.address.map(|a| a.to_string()), l.pid)).collect();
+        assert_eq!(
+            told,
+            [
+                (Some("10.0.0.1".to_owned()), Some(7)),
+                (None, None),
+                (Some("::".to_owned()), Some(8)),
+                (Some("10.0.0.9".to_owned()), Some(9))
+            ]
+        );
+        assert_eq!(facts.listeners[0].container.as_deref(), Some(id.as_str()));
+        assert_eq!((facts.listeners[2].program.as_str(), facts.listeners[2].user.as_str()), ("my prog", "ana"));
+    }
+
+    #[test]
+    fn a_slow_answer_makes_the_clock_no_vaguer() {
+        // asked at 100 and answered at 105 by our clock, of which the node needed 4.8 s for itself; it is 30 s ahead
+        let facts = Facts::parse("clock 130.100\ngpu slow\nclock 134.900\n").between(100.0, 105.0);
+        let ahead = facts.ahead.unwrap();
+        assert!(ahead.low > 29.8 && ahead.low <= 30.0 && ahead.high >= 30.0 && ahead.high < 30.2, "{ahead:?}");
+        assert_eq!(Facts::parse("clock x\n").between(0.0, 1.0).ahead, None);
     }
 }

@@ -5,16 +5,25 @@
 
 mod assemble;
 mod check;
+mod container;
 mod fault;
+mod groups;
+mod nodes;
 #[cfg(test)]
 mod properties;
 mod reader;
 #[cfg(test)]
 mod refusals;
+mod schema;
+#[cfg(test)]
+mod sets;
 
 pub use assemble::{CLUSTER_FIELDS, DEFAULTS_FIELDS, NODE_FIELDS, TABLES};
+pub use container::{Container, Device, Mount, Ulimit, env_lines};
 pub use fault::{Excerpt, Fault, Faults};
+pub use schema::SCHEMA;
 
+use crate::core::hostset::Groups;
 use serde::{Serialize, Serializer};
 use std::io::Read as _;
 use std::net::IpAddr;
@@ -31,6 +40,25 @@ pub struct Inventory {
     pub cluster: Cluster,
     /// The machines in the file's order; at least one, and exactly one is the master. `[[node]]` over `[defaults]`.
     pub nodes: Vec<Node>,
+    /// The nodes of each group by its name, in the inventory's order; `[groups]`.
+    pub groups: Groups,
+}
+
+/// Where paths start that the file names.
+#[derive(Clone, Copy)]
+struct Paths<'p> {
+    /// Relative ones on the operator's machine: the inventory's folder.
+    base: &'p Path,
+    /// `~/` on the operator's machine.
+    home: Option<&'p Path>,
+    /// The cluster's own folder in every container.
+    jobs_dir: &'p str,
+}
+
+impl Paths<'_> {
+    fn file(&self, text: &str) -> Result<PathBuf, reader::Hint> {
+        check::file(text, self.base, self.home)
+    }
 }
 
 /// What holds for all nodes; `[cluster]` in the file.
@@ -40,6 +68,8 @@ pub struct Cluster {
     pub name: String,
     /// The image of the workers and the launcher.
     pub image: String,
+    /// When `up` gets the image from its registry.
+    pub pull: Pull,
     /// The port of the workers' own sshd.
     pub port: u16,
     /// The name of the worker's container on every node.
@@ -89,6 +119,9 @@ pub struct Node {
     /// The operator's private key for this node; `None` leaves it to ssh. Absolute if the inventory's folder is.
     #[serde(serialize_with = "lossy_option")]
     pub identity: Option<PathBuf>,
+    /// The hosts to jump over on the way to it, as `ssh -J` takes them; `none` takes away what ssh's configuration says;
+    /// `None` leaves it to ssh.
+    pub jump: Option<String>,
     /// The node's GPUs.
     pub gpus: Gpus,
     /// The most ranks of one run; at least 1. `None`: as many as GPUs, or decided from what the machine has.
@@ -97,8 +130,23 @@ pub struct Node {
     pub address: Option<IpAddr>,
     /// The network interface with that address (`eth0`); `None`: found out.
     pub interface: Option<String>,
+    /// What its containers have beside the image.
+    #[serde(flatten)]
+    pub container: Container,
     /// Whether runs are launched from here.
     pub master: bool,
+}
+
+/// When `up` gets the image from its registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pull {
+    /// Where the node does not have it.
+    Missing,
+    /// Each time, in case the registry has a newer one of the same name.
+    Always,
+    /// Not at all.
+    Never,
 }
 
 /// The kind of a key pair.
@@ -121,21 +169,27 @@ pub enum Controller {
     Mpi,
 }
 
-/// How many GPUs a node has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The GPUs of a node that its containers get.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gpus {
-    /// This many, 0 to 1024.
+    /// The first so many, 0 to 1024; 0 is none.
     Count(u32),
-    /// As many as `nvidia-smi` lists on the node.
+    /// All that `nvidia-smi` lists on the node, which may be none.
     Auto,
+    /// All, and there is at least one.
+    All,
+    /// These, by index or UUID, as they are written; at least one.
+    List(Vec<String>),
 }
 
 impl Serialize for Gpus {
-    /// As in the file: a number or `"auto"`.
+    /// As in the file.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Gpus::Count(count) => serializer.serialize_u32(*count),
             Gpus::Auto => serializer.serialize_str("auto"),
+            Gpus::All => serializer.serialize_str("all"),
+            Gpus::List(list) => list.serialize(serializer),
         }
     }
 }
@@ -174,7 +228,7 @@ impl Inventory {
     pub fn local(name: &str, image: &str) -> Inventory {
         let cluster = Cluster { name: "local".to_owned(), image: image.to_owned(), ..Cluster::default() };
         let node = Node { name: name.to_owned(), host: "localhost".to_owned(), master: true, ..Node::default() };
-        Inventory { cluster, nodes: vec![node] }
+        Inventory { cluster, nodes: vec![node], groups: Groups::new() }
     }
 
     /// The node that runs are launched from.
@@ -186,12 +240,51 @@ impl Inventory {
     }
 }
 
+/// Judges a single text as a node's `host`, and gives it back.
+///
+/// # Errors
+/// In words: what was expected.
+pub fn host(text: &str) -> Result<String, String> {
+    judged(check::HOST, check::host(text))
+}
+
+/// [`host`] for a `user`.
+///
+/// # Errors
+/// As there.
+pub fn user(text: &str) -> Result<String, String> {
+    judged(check::USER, check::user(text))
+}
+
+/// [`host`] for the `name` of a cluster.
+///
+/// # Errors
+/// As there.
+pub fn cluster_name(text: &str) -> Result<String, String> {
+    judged(check::NAME, check::name(text))
+}
+
+/// [`host`] for an `image`.
+///
+/// # Errors
+/// As there.
+pub fn image(text: &str) -> Result<String, String> {
+    judged(check::IMAGE, check::image(text))
+}
+
+fn judged(expected: &str, checked: Result<String, reader::Hint>) -> Result<String, String> {
+    checked.map_err(|hint| {
+        if hint.is_empty() { format!("expected {expected}") } else { format!("expected {expected}; {hint}") }
+    })
+}
+
 impl Default for Cluster {
     /// The documented defaults, under the name `local`.
     fn default() -> Self {
         Cluster {
             name: "local".to_owned(),
             image: "horovod/horovod:latest".to_owned(),
+            pull: Pull::Missing,
             port: 12345,
             worker: "hworker".to_owned(),
             master: "hmaster".to_owned(),
@@ -219,10 +312,12 @@ impl Default for Node {
             user: None,
             ssh_port: None,
             identity: None,
+            jump: None,
             gpus: Gpus::Auto,
             slots: None,
             address: None,
             interface: None,
+            container: Container::default(),
             master: false,
         }
     }

@@ -1,7 +1,9 @@
 //! A run: its record, its states, and which rank is to blame when it fails.
 
 use crate::core::frames::{Frame, Kind};
+use crate::core::inventory::Ulimit;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Where a run stands; the words are part of the command line's contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +45,8 @@ pub struct Record {
     pub interface: String,
     /// Seconds between SIGTERM and SIGKILL when the run is to end.
     pub grace: u64,
+    /// The inventory's limits by name: a log-in by sshd may have changed those of the container.
+    pub ulimits: BTreeMap<String, Ulimit>,
 }
 
 /// How one rank ended, or that it did not.

@@ -3,8 +3,14 @@
 //! Nothing in here knows ssh, Docker, tokio or a terminal; everything is plain values in and plain values out, so
 //! that tables and properties can test it.
 
+pub mod access;
+pub mod aliases;
+pub mod doctor;
+pub mod draft;
 pub mod facts;
 pub mod frames;
+pub mod hostkey;
+pub mod hosts;
 pub mod hostset;
 pub mod inventory;
 pub mod job;
@@ -12,7 +18,9 @@ pub mod launch;
 pub mod network;
 pub mod plan;
 pub mod project;
+pub mod pull;
 pub mod quote;
+pub mod reach;
 pub mod slots;
 pub mod spec;
 pub mod trust;

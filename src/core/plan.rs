@@ -30,6 +30,11 @@ impl Seen {
         self.labels.get(name).map(String::as_str)
     }
 
+    /// Whether hvdctl works as root in it (where there is no sudo); it removes itself when that is done.
+    pub fn is_helper(&self) -> bool {
+        self.is(Role::Helper)
+    }
+
     /// Whether it is this cluster's.
     pub fn belongs_to(&self, cluster: &str) -> bool {
         self.label(LABEL_CLUSTER) == Some(cluster)
@@ -69,6 +74,11 @@ pub enum Operation {
         /// Why.
         why: Vec<String>,
     },
+    /// Get the image from its registry. It is done before the rest is planned, because only then its id is known.
+    Pull {
+        /// Its reference.
+        image: String,
+    },
     /// Make the desired container and start it.
     Create(Box<Desired>),
     /// Start one that is there.
@@ -82,6 +92,7 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Operation::Remove { name, why, .. } => write!(f, "remove {name} ({})", why.join(", ")),
+            Operation::Pull { image } => write!(f, "pull {image}"),
             Operation::Create(desired) => match &desired.workspace {
                 Some(workspace) => write!(f, "start {} with {workspace}", desired.name),
                 None => write!(f, "start {}", desired.name),
@@ -190,6 +201,7 @@ pub fn down(cluster: &str, seen: &[Seen]) -> Vec<Operation> {
 mod tests {
     use super::*;
     use crate::core::inventory::Inventory;
+    use crate::core::spec::GpuRequest;
     use proptest::prelude::*;
 
     /// What an engine would hold after the operations: the model that the properties check against.
@@ -197,6 +209,7 @@ mod tests {
         let mut after = seen.to_vec();
         for operation in operations {
             match operation {
+                Operation::Pull { .. } => {}
                 Operation::Remove { id, .. } => after.retain(|c| c.id != *id),
                 Operation::Start { name } => {
                     let container = after.iter_mut().find(|c| c.name == *name).expect("starts what is there");
@@ -218,10 +231,14 @@ mod tests {
     }
 
     fn desired(port: u16, gpus: bool, workspace: Option<&str>) -> Desired {
-        let mut cluster = Inventory::local("here", "image").cluster;
+        let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "image");
+        let gpus = if gpus { GpuRequest::All } else { GpuRequest::None };
         cluster.name = "lab".into();
         cluster.port = port;
-        Desired { workspace: workspace.map(str::to_owned), ..Desired::worker(&cluster, gpus) }
+        Desired {
+            workspace: workspace.map(str::to_owned),
+            ..Desired::worker(&cluster, &nodes[0], gpus, [10, 0, 0, 1].into())
+        }
     }
 
     fn seen(desired: &Desired, image_id: &str, running: bool) -> Seen {

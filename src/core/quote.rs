@@ -1,21 +1,50 @@
 //! Values for the scripts that run on nodes: the one place that quotes for a shell.
+//!
+//! They may be secrets: each text is made at its full size at once, as one that grows leaves its old bytes in memory.
+
+use zeroize::Zeroizing;
 
 /// A line of a script that sets the variable `name` to exactly `value`: `name='value'` and a newline.
 ///
 /// `name` is the program's own, never a user's: a lower-case letter or `_`, then lower-case letters, digits or `_`.
 /// `None` if `value` contains NUL.
-pub fn assign(name: &str, value: &str) -> Option<String> {
+pub fn assign(name: &str, value: &str) -> Option<Zeroizing<String>> {
     debug_assert!(
         name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
             && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'),
         "not a variable's name: {name:?}"
     );
-    Some(format!("{name}={}\n", single(value)?))
+    let quoted = Zeroizing::new(single(value)?);
+    let parts = [name, "=", quoted.as_str(), "\n"];
+    Some(joined(&parts))
+}
+
+/// A word of a command that a person may copy into a shell: in quotes only where it needs them.
+pub fn readable(s: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
+    if !s.is_empty() && s.chars().all(plain) { s.to_owned() } else { single(s).unwrap_or_else(|| "''".to_owned()) }
+}
+
+/// These texts as one, wiped after use.
+pub fn joined(parts: &[&str]) -> Zeroizing<String> {
+    let mut whole = Zeroizing::new(String::with_capacity(parts.iter().map(|part| part.len()).sum()));
+    parts.iter().for_each(|part| whole.push_str(part));
+    whole
 }
 
 /// `s` in single quotes, in which only the single quote itself is special.
 fn single(s: &str) -> Option<String> {
-    (!s.contains('\0')).then(|| format!("'{}'", s.replace('\'', r"'\''")))
+    const QUOTE: &str = r"'\''";
+    if s.contains('\0') {
+        return None;
+    }
+    let mut word = String::with_capacity(s.len() + s.matches('\'').count() * (QUOTE.len() - 1) + 2);
+    for (n, part) in s.split('\'').enumerate() {
+        word.push_str(if n == 0 { "'" } else { QUOTE });
+        word.push_str(part);
+    }
+    word.push('\'');
+    Some(word)
 }
 
 #[cfg(test)]
@@ -28,10 +57,19 @@ mod tests {
 
     #[test]
     fn assignments() {
+        let assign = |name, value| assign(name, value).map(|line| line.to_string());
         assert_eq!(assign("dir", "/opt").as_deref(), Some("dir='/opt'\n"));
         assert_eq!(assign("_a1", "").as_deref(), Some("_a1=''\n"));
         assert_eq!(assign("a", "x'; rm -rf / #").as_deref(), Some("a='x'\\''; rm -rf / #'\n"));
         assert_eq!(assign("a", "\0"), None);
+    }
+
+    #[test]
+    fn words_to_copy() {
+        assert_eq!(readable("node1"), "node1");
+        assert_eq!(readable("[10.0.0.1]:2222"), "'[10.0.0.1]:2222'");
+        assert_eq!(readable("it's"), r"'it'\''s'");
+        assert_eq!(readable(""), "''");
     }
 
     /// Runs the script over standard input, as hvdctl does on the nodes, and gives what it printed.

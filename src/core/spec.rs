@@ -1,13 +1,14 @@
 //! The containers that hvdctl wants on a node, as values.
 
-use crate::core::inventory::{Cluster, KeyType};
-use serde::{Deserialize, Serialize};
+use crate::core::inventory::{Cluster, KeyType, Node, Ulimit};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// Whose container it is; only containers with this label are ever touched.
 pub const LABEL_CLUSTER: &str = "hvdctl.cluster";
-/// `worker` or `master`.
+/// `worker`, `master` or `helper`.
 pub const LABEL_ROLE: &str = "hvdctl.role";
 /// Hash of the desired state that it was made from.
 pub const LABEL_SPEC: &str = "hvdctl.spec";
@@ -31,6 +32,8 @@ pub enum Role {
     Worker,
     /// `hmaster`: the launcher, and the ranks of the master node.
     Master,
+    /// Where hvdctl works as root for a moment, on nodes without sudo.
+    Helper,
 }
 
 impl Role {
@@ -39,24 +42,53 @@ impl Role {
         match self {
             Role::Worker => "worker",
             Role::Master => "master",
+            Role::Helper => "helper",
         }
     }
 }
 
-/// A folder of the node in the container.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Mount {
-    /// Absolute path on the node.
-    pub source: String,
-    /// Absolute path in the container.
-    pub target: String,
-    /// Whether the container may only read.
-    pub read_only: bool,
+pub use crate::core::inventory::{Device, Mount};
+
+/// The GPUs that a container asks the engine for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum GpuRequest {
+    /// None.
+    None,
+    /// All (`--gpus all`).
+    All,
+    /// The first so many (`--gpus 2`).
+    First(u32),
+    /// These, by index or UUID (`--gpus device=…`).
+    Devices(Vec<String>),
 }
 
-impl Mount {
-    fn new(source: &str, target: &str, read_only: bool) -> Mount {
-        Mount { source: source.into(), target: target.into(), read_only }
+impl Serialize for GpuRequest {
+    /// All and none as true and false, as hvdctl 0.1.0 wrote them in its labels.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            GpuRequest::None => serializer.serialize_bool(false),
+            GpuRequest::All => serializer.serialize_bool(true),
+            GpuRequest::First(count) => serializer.serialize_u32(*count),
+            GpuRequest::Devices(devices) => devices.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for GpuRequest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            All(bool),
+            First(u32),
+            Devices(Vec<String>),
+        }
+        Ok(match Written::deserialize(deserializer)? {
+            Written::All(false) => GpuRequest::None,
+            Written::All(true) => GpuRequest::All,
+            Written::First(count) => GpuRequest::First(count),
+            Written::Devices(devices) => GpuRequest::Devices(devices),
+        })
     }
 }
 
@@ -68,12 +100,24 @@ pub struct Spec {
     pub image: String,
     /// The command, as a vector.
     pub command: Vec<String>,
-    /// Whether all GPUs are asked for (`--gpus all`).
-    pub gpus: bool,
-    /// Port of the sshd in it.
+    /// The GPUs that are asked for.
+    pub gpus: GpuRequest,
+    /// Port of the workers' sshd.
     pub port: u16,
-    /// Mounts other than the workspace.
+    /// The one address that the sshd in it listens on; none where there is no sshd, and in workers of hvdctl 0.1.0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// hvdctl's own mounts other than the workspace.
     pub mounts: Vec<Mount>,
+    /// The mounts of the inventory; that these are there is the operator's business, so nothing is made in their place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extra_mounts: Vec<Mount>,
+    /// Devices of the node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<Device>,
+    /// Limits of the processes by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ulimits: BTreeMap<String, Ulimit>,
     /// Size of `/dev/shm` in bytes.
     pub shm_size: u64,
 }
@@ -114,10 +158,13 @@ impl Spec {
         let Ok(old) = serde_json::from_str::<Spec>(old) else { return vec!["spec".into()] };
         let pairs = [
             ("image", self.image != old.image),
-            ("command", self.command != old.command && self.port == old.port),
+            ("command", self.command != old.command && (self.port, self.address) == (old.port, old.address)),
             ("gpus", self.gpus != old.gpus),
             ("port", self.port != old.port),
-            ("mounts", self.mounts != old.mounts),
+            ("address", self.address != old.address),
+            ("mounts", (&self.mounts, &self.extra_mounts) != (&old.mounts, &old.extra_mounts)),
+            ("devices", self.devices != old.devices),
+            ("ulimits", self.ulimits != old.ulimits),
             ("shm", self.shm_size != old.shm_size),
         ];
         pairs.iter().filter(|(_, differs)| *differs).map(|(name, _)| (*name).to_owned()).collect()
@@ -125,13 +172,13 @@ impl Spec {
 }
 
 impl Desired {
-    /// The worker of a node.
-    pub fn worker(cluster: &Cluster, gpus: bool) -> Desired {
+    /// The worker of a node whose place on the cluster's network is `address`: its sshd listens there and nowhere else.
+    pub fn worker(cluster: &Cluster, node: &Node, gpus: GpuRequest, address: IpAddr) -> Desired {
         Desired {
             name: cluster.worker.clone(),
             cluster: cluster.name.clone(),
             role: Role::Worker,
-            spec: spec(cluster, gpus, sshd(cluster)),
+            spec: Spec { address: Some(address), ..spec(cluster, node, gpus, sshd(cluster, address)) },
             workspace: None,
             job: None,
             env: Vec::new(),
@@ -140,20 +187,22 @@ impl Desired {
 
     /// The launcher's container: the same image, GPUs, mounts and shared memory as the workers, because the ranks of
     /// the master node run in it and not in its `hworker`.
-    pub fn master(cluster: &Cluster, gpus: bool, command: Vec<String>, job: &str) -> Desired {
+    pub fn master(cluster: &Cluster, node: &Node, gpus: GpuRequest, command: Vec<String>, job: &str) -> Desired {
         Desired {
             name: cluster.master.clone(),
+            cluster: cluster.name.clone(),
             role: Role::Master,
-            spec: spec(cluster, gpus, command),
+            spec: spec(cluster, node, gpus, command),
+            workspace: None,
             job: Some(job.to_owned()),
-            ..Desired::worker(cluster, gpus)
+            env: Vec::new(),
         }
     }
 
-    /// Every mount, the workspace included.
+    /// Every mount of hvdctl's own, the workspace included.
     pub fn mounts(&self) -> Vec<Mount> {
         let mut mounts = self.spec.mounts.clone();
-        mounts.extend(self.workspace.as_ref().map(|source| Mount::new(source, WORKSPACE, false)));
+        mounts.extend(self.workspace.as_ref().map(|source| mount(source, WORKSPACE, false)));
         mounts
     }
 
@@ -171,23 +220,31 @@ impl Desired {
     }
 }
 
-fn spec(cluster: &Cluster, gpus: bool, command: Vec<String>) -> Spec {
+fn spec(cluster: &Cluster, node: &Node, gpus: GpuRequest, command: Vec<String>) -> Spec {
     Spec {
         image: cluster.image.clone(),
         command,
         gpus,
         port: cluster.port,
-        mounts: vec![
-            Mount::new(&cluster.ssh_dir, CONTAINER_SSH, true),
-            Mount::new(&cluster.jobs_dir, &cluster.jobs_dir, false),
-        ],
+        address: None,
+        mounts: vec![mount(&cluster.ssh_dir, CONTAINER_SSH, true), mount(&cluster.jobs_dir, &cluster.jobs_dir, false)],
+        extra_mounts: node.container.mounts.clone(),
+        devices: node.container.devices.clone(),
+        ulimits: node.container.ulimits.clone(),
         shm_size: cluster.shm_size,
     }
 }
 
+fn mount(source: &str, target: &str, read_only: bool) -> Mount {
+    Mount { source: source.into(), target: target.into(), read_only }
+}
+
 /// The worker's main process. sshd wants its full path and its privilege separation folder; the host key is the
 /// cluster's own, so that a worker keeps its identity when it is made anew.
-fn sshd(cluster: &Cluster) -> Vec<String> {
+fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
+    let listen = format!("ListenAddress={address}");
+    // with both families sshd would live on when another program has the port of one
+    let family = if address.is_ipv4() { "AddressFamily=inet" } else { "AddressFamily=inet6" };
     let port = cluster.port.to_string();
     let host_key = format!("{CONTAINER_SSH}/{}", crate::core::trust::HOST_KEY);
     [
@@ -215,8 +272,10 @@ fn sshd(cluster: &Cluster) -> Vec<String> {
         "-o",
         "UseDNS=no",
         "-o",
-        // Horovod's -H takes no IPv6; and with it sshd would live on when another program has the IPv4 port
-        "AddressFamily=inet",
+        family,
+        "-o",
+        // the host's other networks have no business with it
+        &listen,
     ]
     .map(str::to_owned)
     .to_vec()
@@ -237,17 +296,65 @@ mod tests {
 
     #[test]
     fn the_hash_moves_with_every_part_but_the_workspace() {
-        let cluster = Inventory::local("here", "some/image:1").cluster;
-        let base = Desired::worker(&cluster, true);
+        let Inventory { cluster, nodes, .. } = Inventory::local("here", "some/image:1");
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let base = Desired::worker(&cluster, &nodes[0], GpuRequest::All, address);
         let with = Desired { workspace: Some("/opt/horovod/projects/x".into()), ..base.clone() };
         assert_eq!(base.spec.hash(), with.spec.hash());
         assert_eq!(with.mounts().last().unwrap().target, WORKSPACE);
         let mut other = cluster.clone();
         other.port = 2222;
-        let moved = Desired::worker(&other, true);
+        let moved = Desired::worker(&other, &nodes[0], GpuRequest::All, address);
         assert_ne!(base.spec.hash(), moved.spec.hash());
         assert_eq!(moved.spec.differences(&base.spec.json()), ["port"]);
-        assert_eq!(Desired::worker(&cluster, false).spec.differences(&base.spec.json()), ["gpus"]);
+        assert_eq!(
+            Desired::worker(&cluster, &nodes[0], GpuRequest::None, address).spec.differences(&base.spec.json()),
+            ["gpus"]
+        );
         assert_eq!(base.spec.differences("{}"), ["spec"]);
+    }
+
+    #[test]
+    fn the_worker_listens_on_one_address_which_is_a_part_of_it() {
+        let Inventory { cluster, nodes, .. } = Inventory::local("here", "some/image:1");
+        let at = |address: &str| Desired::worker(&cluster, &nodes[0], GpuRequest::All, address.parse().unwrap());
+        let (v4, v6) = (at("10.0.0.1"), at("fd00::1"));
+        let has = |desired: &Desired, words: &str| desired.spec.command.windows(2).any(|w| w == ["-o", words]);
+        assert!(has(&v4, "ListenAddress=10.0.0.1") && has(&v4, "AddressFamily=inet"), "{:?}", v4.spec.command);
+        // sshd_config(5): an IPv6 address without brackets has no port, and -p holds
+        assert!(has(&v6, "ListenAddress=fd00::1") && has(&v6, "AddressFamily=inet6"), "{:?}", v6.spec.command);
+        assert_ne!(v4.spec.hash(), at("10.0.0.2").spec.hash());
+        assert_eq!(v4.spec.differences(&at("10.0.0.2").spec.json()), ["address"]);
+        let mut without: serde_json::Value = serde_json::from_str(&v4.spec.json()).unwrap();
+        without.as_object_mut().unwrap().remove("address");
+        assert_eq!(v4.spec.differences(&without.to_string()), ["address"], "a worker that listens on all addresses");
+        let master = Desired::master(&cluster, &nodes[0], GpuRequest::All, vec!["true".into()], "job");
+        assert_eq!((master.spec.address, master.name.as_str()), (None, "hmaster"));
+    }
+
+    #[test]
+    fn what_the_inventory_adds_is_a_part_of_it_and_its_absence_changes_no_label() {
+        let Inventory { cluster, mut nodes, .. } = Inventory::local("here", "some/image:1");
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let made = |node: &Node, gpus: GpuRequest| Desired::worker(&cluster, node, gpus, address).spec;
+        let plain = made(&nodes[0], GpuRequest::All);
+        let json = plain.json();
+        assert!(json.contains("\"gpus\":true") && !json.contains("devices") && !json.contains("ulimits"), "{json}");
+        let two = made(&nodes[0], GpuRequest::First(2));
+        let named = made(&nodes[0], GpuRequest::Devices(vec!["0".into(), "GPU-1".into()]));
+        for other in [&two, &named] {
+            assert_eq!(other.differences(&json), ["gpus"]);
+            assert!(other.differences(&other.json()).is_empty(), "it is read as it was written");
+        }
+        let container = &mut nodes[0].container;
+        container.mounts.push(mount("/data", "/data", true));
+        container.devices.push(Device { source: "/dev/a".into(), target: "/dev/a".into(), permissions: "rwm".into() });
+        container.ulimits.insert("memlock".into(), Ulimit { soft: -1, hard: -1 });
+        container.env.insert("A".into(), "1".into());
+        let more = made(&nodes[0], GpuRequest::All);
+        assert_eq!(more.differences(&json), ["mounts", "devices", "ulimits"]);
+        assert!(more.differences(&more.json()).is_empty());
+        assert_ne!(more.hash(), plain.hash());
+        assert!(!more.json().contains("env"), "the environment is the runs', not the containers'");
     }
 }

@@ -37,7 +37,7 @@ pub struct Expected {
     pub hostname: String,
     /// Whether its containers get GPUs.
     pub gpus_wanted: bool,
-    /// The GPUs that the machine itself lists; empty where it has no `nvidia-smi` outside of containers.
+    /// Those of the machine's GPUs that they get; empty where it has no `nvidia-smi` outside of containers.
     pub gpus: Vec<Gpu>,
 }
 
@@ -107,7 +107,8 @@ pub fn compare(placement: &Placement, expected: &[Expected], reports: &[(String,
     rows
 }
 
-/// In a container of a node with GPUs a rank must see what the machine has: the same UUIDs, and one per local rank.
+/// In a container of a node with GPUs a rank must see those that the inventory gives it: the same UUIDs, and one per local
+/// rank.
 fn gpu_fault(node: &Expected, ranks: u32, report: &Report) -> Option<String> {
     if !node.gpus_wanted {
         return None;

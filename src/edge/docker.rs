@@ -1,23 +1,34 @@
 //! The only module that knows `bollard`: one node's Docker Engine over its link.
 
+use crate::core::inventory::Ulimit;
 use crate::core::plan::Seen;
-use crate::core::spec::Desired;
+use crate::core::pull::{Progress, Rate};
+use crate::core::spec::{self, Desired, GpuRequest};
 use crate::edge::link::{Link, Process};
 use crate::error::NodeError;
+use crate::event::{Event, Events};
 use bollard::errors::Error as DockerError;
-use bollard::models::{ContainerCreateBody, DeviceRequest, HostConfig};
+use bollard::models::{
+    ContainerCreateBody, DeviceMapping, DeviceRequest, HostConfig, ImageInspect, Mount, MountType, ResourcesUlimits,
+};
 use bollard::query_parameters as query;
 use bollard::{BollardRequest, Docker};
 use futures_util::{Stream, StreamExt};
 use hyper::client::conn::http1;
 use hyper::{Request, Uri};
+use sha2::{Digest, Sha256};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::ReadBuf;
 use tokio::time::timeout;
+
+/// An engine that pulls an image says something more often than this, also while it checks a large layer.
+const LONGEST_SILENCE: Duration = Duration::from_secs(300);
+/// How often the progress of a pull is told.
+const BETWEEN_TOLD: Duration = Duration::from_millis(200);
 
 /// Names the body type that bollard's requests have, which it does not export.
 trait HasBody {
@@ -27,6 +38,41 @@ impl<B> HasBody for Request<B> {
     type Body = B;
 }
 type Sender = http1::SendRequest<<BollardRequest as HasBody>::Body>;
+
+/// An image as an engine has it.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// Its id there. The same image may have another in an engine that keeps its images in another way.
+    pub id: String,
+    /// A hash of its layers and its environment: what the programs in it see.
+    pub content: String,
+}
+
+impl Image {
+    fn read(inspect: ImageInspect) -> Option<Image> {
+        let id = inspect.id?;
+        let layers = inspect.root_fs.and_then(|root| root.layers).filter(|layers| !layers.is_empty());
+        let mut env = inspect.config.and_then(|config| config.env).unwrap_or_default();
+        env.sort();
+        let content = match layers {
+            Some(layers) => {
+                let parts = [layers, env].concat().join("\n");
+                Sha256::digest(parts.as_bytes()).iter().take(6).map(|b| format!("{b:02x}")).collect()
+            }
+            None => id.clone(),
+        };
+        Some(Image { id, content })
+    }
+}
+
+/// What an engine says of itself.
+#[derive(Debug, Clone, Default)]
+pub struct About {
+    /// The folder where images and containers lie.
+    pub root_dir: String,
+    /// The names of its runtimes.
+    pub runtimes: Vec<String>,
+}
 
 /// The engine of one node.
 #[derive(Clone)]
@@ -88,11 +134,26 @@ impl Engine {
         }
     }
 
-    /// Every container of the node, running or not.
+    /// Every container of the node, running or not, but those in which hvdctl itself works as root.
     ///
     /// # Errors
     /// [`NodeError`] with the engine's words.
     pub async fn containers(&self) -> Result<Vec<Seen>, NodeError> {
+        Ok(self.all_containers().await?.into_iter().filter(|c| !c.is_helper()).collect())
+    }
+
+    /// Removes what is left of the containers in which an hvdctl worked as root, where one was killed.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's words.
+    pub async fn remove_helpers(&self, cluster: &str) -> Result<(), NodeError> {
+        for helper in self.all_containers().await?.iter().filter(|c| c.is_helper() && c.belongs_to(cluster)) {
+            self.remove(&helper.id).await?;
+        }
+        Ok(())
+    }
+
+    async fn all_containers(&self) -> Result<Vec<Seen>, NodeError> {
         let options = query::ListContainersOptionsBuilder::new().all(true).build();
         let listed = self.within("list the containers", self.docker.list_containers(Some(options))).await?;
         Ok(listed
@@ -115,16 +176,81 @@ impl Engine {
     /// The id of an image, if the node has it.
     ///
     /// # Errors
-    /// [`NodeError`] for anything but its absence.
+    /// As of [`Engine::image`].
     pub async fn image_id(&self, image: &str) -> Result<Option<String>, NodeError> {
+        Ok(self.image(image).await?.map(|image| image.id))
+    }
+
+    /// An image, if the node has it.
+    ///
+    /// # Errors
+    /// [`NodeError`] for anything but its absence.
+    pub async fn image(&self, image: &str) -> Result<Option<Image>, NodeError> {
         let inspected = async {
             match self.docker.inspect_image(image).await {
-                Ok(inspect) => Ok(inspect.id),
+                Ok(inspect) => Ok(Image::read(inspect)),
                 Err(DockerError::DockerResponseServerError { status_code: 404, .. }) => Ok(None),
                 Err(e) => Err(e),
             }
         };
         self.within(&format!("look for the image {image}"), inspected).await
+    }
+
+    /// Gets an image from its registry, as the engine may without a log-in, and tells how far it is. It takes as long as it
+    /// takes, but ends where the engine says nothing for minutes. When it is dropped, the engine gives up too.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's words.
+    pub async fn pull(&self, reference: &str, events: &Events) -> Result<(), NodeError> {
+        let tried = format!("pull the image {reference}");
+        let silence = self.limit.max(LONGEST_SILENCE);
+        let options = query::CreateImageOptionsBuilder::new().from_image(reference).build();
+        let mut messages = std::pin::pin!(self.docker.create_image(Some(options), None, None));
+        let (mut progress, mut rate, start) = (Progress::default(), Rate::default(), Instant::now());
+        let mut told = None;
+        events.busy(&self.node, format!("pulling {reference}"));
+        loop {
+            let message = match timeout(silence, messages.next()).await {
+                Ok(Some(Ok(message))) => message,
+                // the engine speaks of the registry: what is wrong with the engine itself would have shown before
+                Ok(Some(Err(error))) => return Err(NodeError::failed(&self.node, &tried, words(&error).1)),
+                Ok(None) => return Ok(()),
+                Err(_) => {
+                    let said = format!("the engine has said nothing for {} s", silence.as_secs());
+                    return Err(NodeError::failed(&self.node, &tried, said));
+                }
+            };
+            let (layer, status) = (message.id.unwrap_or_default(), message.status.unwrap_or_default());
+            let (current, total) =
+                message.progress_detail.map_or((None, None), |detail| (detail.current, detail.total));
+            let bytes = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
+            progress.see(&layer, &status, bytes(current), bytes(total));
+            if told.is_none_or(|last: Instant| last.elapsed() >= BETWEEN_TOLD) {
+                told = Some(Instant::now());
+                let (done, total) = progress.loaded();
+                let rate = rate.see(start.elapsed(), done);
+                let (what, (done, total), rate) = match progress.unpacked() {
+                    Some(unpacked) => ("unpacking", unpacked, 0),
+                    None => ("pulling", (done, total), rate),
+                };
+                if total > 0 {
+                    let (node, what) = (self.node.clone(), format!("{what} {reference}"));
+                    events.send(Event::Transfer { node, what, done, total, rate });
+                }
+            }
+        }
+    }
+
+    /// What the engine says of itself.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's words.
+    pub async fn about(&self) -> Result<About, NodeError> {
+        let info = self.within("ask the Docker Engine about itself", self.docker.info()).await?;
+        Ok(About {
+            root_dir: info.docker_root_dir.unwrap_or_default(),
+            runtimes: info.runtimes.unwrap_or_default().into_keys().collect(),
+        })
     }
 
     /// Makes a container and starts it; one that cannot start is removed again.
@@ -223,11 +349,9 @@ impl Engine {
     }
 }
 
-/// The words for Docker. `--gpus all` is a request for -1 devices with the capability `gpu`.
+/// The words for Docker.
 fn body(desired: &Desired) -> ContainerCreateBody {
     let spec = &desired.spec;
-    let gpus =
-        DeviceRequest { count: Some(-1), capabilities: Some(vec![vec!["gpu".into()]]), ..DeviceRequest::default() };
     let binds = desired
         .mounts()
         .into_iter()
@@ -242,20 +366,58 @@ fn body(desired: &Desired) -> ContainerCreateBody {
         host_config: Some(HostConfig {
             network_mode: Some("host".into()),
             binds: Some(binds.collect()),
+            mounts: some(spec.extra_mounts.iter().map(mount).collect()),
+            devices: some(spec.devices.iter().map(device).collect()),
+            ulimits: some(spec.ulimits.iter().map(ulimit).collect()),
             shm_size: i64::try_from(spec.shm_size).ok(),
-            device_requests: spec.gpus.then(|| vec![gpus]),
+            device_requests: gpus(&spec.gpus).map(|gpus| vec![gpus]),
             ..HostConfig::default()
         }),
         ..ContainerCreateBody::default()
     }
 }
 
+fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
+}
+
+/// Not as a bind: for that Docker would make an empty folder where the node has none.
+fn mount(mount: &spec::Mount) -> Mount {
+    Mount {
+        typ: Some(MountType::BIND),
+        source: Some(mount.source.clone()),
+        target: Some(mount.target.clone()),
+        read_only: Some(mount.read_only),
+        ..Mount::default()
+    }
+}
+
+fn device(device: &spec::Device) -> DeviceMapping {
+    DeviceMapping {
+        path_on_host: Some(device.source.clone()),
+        path_in_container: Some(device.target.clone()),
+        cgroup_permissions: Some(device.permissions.clone()),
+    }
+}
+
+fn ulimit((name, limit): (&String, &Ulimit)) -> ResourcesUlimits {
+    ResourcesUlimits { name: Some(name.clone()), soft: Some(limit.soft), hard: Some(limit.hard) }
+}
+
+/// `--gpus all` is a request for -1 devices with the capability `gpu`.
+fn gpus(request: &GpuRequest) -> Option<DeviceRequest> {
+    let (count, device_ids) = match request {
+        GpuRequest::None => return None,
+        GpuRequest::All => (Some(-1), None),
+        GpuRequest::First(count) => (Some(i64::from(*count)), None),
+        GpuRequest::Devices(devices) => (None, Some(devices.clone())),
+    };
+    Some(DeviceRequest { count, device_ids, capabilities: Some(vec![vec!["gpu".into()]]), ..DeviceRequest::default() })
+}
+
 /// The engine's words, with the next step for those that we know.
 fn explain(node: &str, tried: &str, error: &DockerError) -> NodeError {
-    let (code, said) = match error {
-        DockerError::DockerResponseServerError { status_code, message } => (*status_code, message.clone()),
-        other => (0, other.to_string()),
-    };
+    let (code, said) = words(error);
     let failed = NodeError::failed(node, tried, &said);
     if said.contains("could not select device driver") {
         failed.hint(
@@ -266,6 +428,15 @@ fn explain(node: &str, tried: &str, error: &DockerError) -> NodeError {
         failed.hint("load the image on that node: docker save IMAGE | ssh NODE sudo docker load")
     } else {
         hint_for_engine(failed)
+    }
+}
+
+/// The engine's status and what it said.
+fn words(error: &DockerError) -> (u16, String) {
+    match error {
+        DockerError::DockerResponseServerError { status_code, message } => (*status_code, message.clone()),
+        DockerError::DockerStreamError { error } => (0, error.clone()),
+        other => (0, other.to_string()),
     }
 }
 
@@ -388,8 +559,9 @@ mod tests {
 
     #[test]
     fn the_body_is_what_docker_run_sends() {
-        let cluster = Inventory::local("here", "img").cluster;
-        let desired = Desired { workspace: Some("/opt/horovod/projects/x".into()), ..Desired::worker(&cluster, true) };
+        let Inventory { cluster, nodes, .. } = Inventory::local("here", "img");
+        let worker = |gpus| Desired::worker(&cluster, &nodes[0], gpus, [10, 0, 0, 1].into());
+        let desired = Desired { workspace: Some("/opt/horovod/projects/x".into()), ..worker(GpuRequest::All) };
         let body = body(&desired);
         let host = body.host_config.unwrap();
         assert_eq!(host.network_mode.as_deref(), Some("host"));
@@ -403,7 +575,12 @@ mod tests {
         );
         let gpus = &host.device_requests.unwrap()[0];
         assert_eq!((gpus.count, gpus.capabilities.clone()), (Some(-1), Some(vec![vec!["gpu".to_owned()]])));
-        assert!(super::body(&Desired::worker(&cluster, false)).host_config.unwrap().device_requests.is_none());
+        assert!(super::body(&worker(GpuRequest::None)).host_config.unwrap().device_requests.is_none());
+        assert!(host.mounts.is_none() && host.devices.is_none() && host.ulimits.is_none());
+        let some = |request| super::gpus(&request).map(|gpus| (gpus.count, gpus.device_ids));
+        assert_eq!(some(GpuRequest::First(2)), Some((Some(2), None)));
+        let devices = vec!["0".to_owned(), "GPU-1".to_owned()];
+        assert_eq!(some(GpuRequest::Devices(devices.clone())), Some((None, Some(devices))));
     }
 
     #[test]

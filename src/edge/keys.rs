@@ -1,25 +1,25 @@
 //! The only module that knows the `ssh-key` crate: makes key pairs in memory.
 
 use crate::core::inventory::KeyType;
-use crate::core::trust::{KeyPair, Secret};
+use crate::core::trust::{KeyPair, Kind, Secret};
 use crate::error::Error;
 use ssh_key::private::{KeypairData, RsaKeypair};
-use ssh_key::{Algorithm, LineEnding, PrivateKey};
+use ssh_key::{Algorithm, HashAlg, LineEnding, PrivateKey, PublicKey};
 
-/// Bits of an RSA key; what `ssh-keygen` and the tutorial use.
-pub const RSA_BITS: usize = 4096;
+/// Bits of an RSA key where nothing else is asked for; what the tutorial uses.
+pub const RSA_BITS: u32 = 4096;
 
 /// Makes a pair with this comment, in OpenSSH's formats. RSA takes about a second of CPU: call it where that blocks
 /// nobody.
 ///
 /// # Errors
 /// When the operating system has no random numbers, or the crate fails.
-pub fn generate(key_type: KeyType, comment: &str) -> Result<KeyPair, Error> {
+pub fn generate(kind: Kind, comment: &str) -> Result<KeyPair, Error> {
     let failed = |e: ssh_key::Error| Error::Here(format!("could not make a key pair: {e}"));
     let mut rng = ssh_key::rand_core::UnwrapErr(ssh_key::getrandom::SysRng);
-    let mut key = match key_type {
+    let mut key = match kind.key_type {
         KeyType::Rsa => {
-            let pair = RsaKeypair::random(&mut rng, RSA_BITS).map_err(failed)?;
+            let pair = RsaKeypair::random(&mut rng, kind.bits.unwrap_or(RSA_BITS) as usize).map_err(failed)?;
             PrivateKey::new(KeypairData::from(pair), comment).map_err(failed)?
         }
         KeyType::Ed25519 => PrivateKey::random(&mut rng, Algorithm::Ed25519).map_err(failed)?,
@@ -31,24 +31,39 @@ pub fn generate(key_type: KeyType, comment: &str) -> Result<KeyPair, Error> {
     })
 }
 
+/// The fingerprint (`SHA256:…`, as ssh shows it) of a public key, `TYPE BASE64 [COMMENT]`; `None` if it is none.
+pub fn fingerprint(public: &str) -> Option<String> {
+    Some(PublicKey::from_openssh(public).ok()?.fingerprint(HashAlg::Sha256).to_string())
+}
+
+/// The first line of a text that is a public key, whole and without spaces around it.
+pub fn public_line(text: &str) -> Option<String> {
+    text.lines().map(str::trim).find(|line| fingerprint(line).is_some()).map(str::to_owned)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::trust::{bare, describe};
 
     #[test]
-    fn ssh_keygen_reads_what_we_make() {
-        for key_type in [KeyType::Rsa, KeyType::Ed25519] {
-            let pair = generate(key_type, "hvdctl:lab").unwrap();
+    fn ssh_keygen_reads_what_we_make_and_says_of_it_what_we_do() {
+        let kinds =
+            [(KeyType::Rsa, None), (KeyType::Rsa, Some(2048)), (KeyType::Rsa, Some(2056)), (KeyType::Ed25519, None)];
+        for (key_type, bits) in kinds {
+            let pair = generate(Kind { key_type, bits }, "hvdctl:lab").unwrap();
             let dir = tempfile::tempdir().unwrap();
             let file = dir.path().join("key");
             std::fs::write(&file, pair.private.expose()).unwrap();
             std::process::Command::new("chmod").arg("600").arg(&file).status().unwrap();
             let public = std::process::Command::new("ssh-keygen").arg("-y").arg("-f").arg(&file).output().unwrap();
-            assert_eq!(String::from_utf8(public.stdout).unwrap().trim(), pair.public);
+            assert_eq!(bare(&String::from_utf8(public.stdout).unwrap()), bare(&pair.public));
             let listed = std::process::Command::new("ssh-keygen").arg("-l").arg("-f").arg(&file).output().unwrap();
             let listed = String::from_utf8(listed.stdout).unwrap();
-            let bits = if key_type == KeyType::Rsa { "4096 " } else { "256 " };
-            assert!(listed.starts_with(bits) && listed.contains("hvdctl:lab"), "{listed}");
+            let described = describe(&pair.public).unwrap();
+            assert!(Kind { key_type, bits }.is(&described), "{described:?}");
+            let words = format!("{} {} hvdctl:lab ", described.bits, described.fingerprint);
+            assert!(listed.starts_with(&words), "{listed}is not {words}");
         }
     }
 }

@@ -3,10 +3,15 @@
 //! Every argument is quoted by the `openssh` crate or passed as a vector; scripts, and everything that they are told,
 //! go over standard input.
 
+use crate::core::access::{self, Engine};
 use crate::core::inventory::{Cluster, Node};
 use crate::core::quote;
+use crate::core::trust::Secret;
+use crate::edge::access::{Access, Root, Start};
 use crate::edge::ssh::Control;
-use crate::error::NodeError;
+use crate::edge::sudo::{PASSWORD_FILE, Sudo};
+use crate::error::{Error, NodeError};
+use crate::event::Events;
 use openssh::Session;
 use std::pin::Pin;
 use std::process::Stdio;
@@ -21,17 +26,7 @@ use zeroize::Zeroizing;
 /// sshd takes 10 sessions on one connection (`MaxSessions`, sshd_config(5)); two are left for others.
 const SESSIONS: usize = 8;
 
-/// Runs its arguments as root: at once where the login is root, else by sudo without a prompt. The address by which
-/// ssh reached the node is handed on, because sudo drops it.
-const AS_ROOT: &str = r#"a=${SSH_CONNECTION:-}; a=${a% *}; a=${a##* }
-if [ "$(id -u)" = 0 ]; then exec env "HVDCTL_ADDRESS=$a" "$@"; fi
-exec sudo -n env "HVDCTL_ADDRESS=$a" "$@""#;
-
-/// Opens the engine's socket: directly where the login may, else by sudo.
-const DOCKER: &str = r#"command -v docker >/dev/null 2>&1 || { echo "docker: command not found" >&2; exit 127; }
-s=${DOCKER_HOST:-unix:///var/run/docker.sock}
-case $s in unix://*) [ ! -S "${s#unix://}" ] || [ -w "${s#unix://}" ] || exec sudo -n docker system dial-stdio ;; esac
-exec docker system dial-stdio"#;
+const ACCESS: &str = include_str!("scripts/access.sh");
 
 /// A script with the variables that it wants. They may be secrets: they are not printed, and wiped after use.
 #[derive(Clone)]
@@ -50,12 +45,14 @@ impl Script {
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Script {
         // a NUL cannot come out of TOML, a file name or an argument vector; without it quoting always succeeds
-        self.text.push_str(&quote::assign(name, &value.replace('\0', "")).unwrap_or_default());
+        let line = quote::assign(name, value).or_else(|| quote::assign(name, &Zeroizing::new(value.replace('\0', ""))));
+        self.text = quote::joined(&[self.text.as_str(), line.unwrap_or_default().as_str()]);
         self
     }
 
-    fn whole(&self) -> Zeroizing<String> {
-        Zeroizing::new(format!("{}{}", self.text.as_str(), self.source))
+    /// What the shell reads.
+    pub fn whole(&self) -> Zeroizing<String> {
+        quote::joined(&[self.text.as_str(), self.source])
     }
 }
 
@@ -108,6 +105,7 @@ enum Way {
 pub struct Link {
     node: String,
     way: Way,
+    access: Access,
     sessions: Arc<Semaphore>,
     limit: Duration,
     // dropped after `way`, see there
@@ -115,22 +113,109 @@ pub struct Link {
 }
 
 impl Link {
-    /// Opens the link to a node; without `control` it is this machine.
+    /// Opens the link to a node and finds out how root is had there; without `control` it is this machine.
     ///
     /// # Errors
-    /// [`NodeError`] when ssh fails.
-    pub async fn open(cluster: &Cluster, node: &Node, control: Option<Arc<Control>>) -> Result<Arc<Link>, NodeError> {
+    /// When ssh fails, or root cannot be had; when the operator's terminal fails.
+    pub async fn open(
+        cluster: &Cluster,
+        node: &Node,
+        control: Option<Arc<Control>>,
+        sudo: &Sudo,
+        events: &Events,
+    ) -> Result<Arc<Link>, Error> {
+        let mut link = Link::open_as_login(cluster, node, control).await?;
+        link.access = link.find_access(cluster, sudo, events).await?;
+        Ok(Arc::new(link))
+    }
+
+    /// Opens the link to a node for what needs no root.
+    ///
+    /// # Errors
+    /// When ssh fails.
+    pub async fn open_as_login(
+        cluster: &Cluster,
+        node: &Node,
+        control: Option<Arc<Control>>,
+    ) -> Result<Link, NodeError> {
         let way = match &control {
-            Some(control) => Way::Ssh(control.connect(node, cluster.connect_timeout).await?),
+            Some(control) => {
+                let session = control.connect(node, cluster.connect_timeout).await?;
+                Way::Ssh(session)
+            }
             None => Way::Local,
         };
-        Ok(Arc::new(Link {
+        Ok(Link {
             node: node.name.clone(),
             way,
+            access: Access { root: Root::AtOnce, engine: Engine::Direct(String::new()) },
             sessions: Arc::new(Semaphore::new(SESSIONS)),
             limit: cluster.command_timeout,
             control,
+        })
+    }
+
+    /// Looks at what the login may do, and tries the password where one is needed: once, because accounts are locked for
+    /// less.
+    async fn find_access(&self, cluster: &Cluster, sudo: &Sudo, events: &Events) -> Result<Access, Error> {
+        let tried = "see how root is had";
+        let said = self.script_as_login(&Script::new(ACCESS), tried).await?;
+        let seen = access::Access::parse(&String::from_utf8_lossy(&said));
+        let way = seen.root(sudo.is_given());
+        let root = match &way {
+            access::Root::Login | access::Root::Sudo => Root::AtOnce,
+            access::Root::Engine => Root::Container { image: cluster.image.clone(), cluster: cluster.name.clone() },
+            access::Root::Password => {
+                let password = sudo.password(&self.node, events).await;
+                let password = password
+                    .map_err(|why| self.no_root(&seen.user, &format!("sudo asks for a password, and {why}")))?;
+                match self.try_password(&password).await? {
+                    Ok(()) => Root::Password(password),
+                    Err(refusal) => {
+                        return Err(NodeError::failed(&self.node, "get root by sudo", refusal)
+                            .hint(format!(
+                                "is it the password of {} there? It was tried once, and will not be again",
+                                seen.user
+                            ))
+                            .into());
+                    }
+                }
+            }
+            access::Root::Nohow(words) => return Err(self.no_root(&seen.user, words).into()),
+        };
+        if matches!(root, Root::Container { .. }) {
+            events.busy(&self.node, "root through its Docker Engine");
+        }
+        Ok(Access { engine: seen.engine(&way), root })
+    }
+
+    /// Has sudo take the password, and nothing else; sudo's words where it does not.
+    async fn try_password(&self, password: &Secret) -> Result<Result<(), String>, NodeError> {
+        // without -k a login that sudo remembers would pass with any password
+        let argv = ["env", "LC_ALL=C", "sudo", "-k", "-S", "-p", "", "true"].map(str::to_owned).to_vec();
+        let line = Zeroizing::new(format!("{}\n", password.expose()));
+        let output = self.run(&Start { argv, first: None }, line.as_bytes(), "get root by sudo", self.limit).await?;
+        if output.code == 0 {
+            return Ok(Ok(()));
+        }
+        let said = output.complaint();
+        // the line was the only attempt: that there was no second one is not worth telling
+        let known =
+            ["incorrect password attempt", "incorrect authentication attempt", "no password was provided", "try again"];
+        let said: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+        let told = said.iter().rev().find(|line| known.iter().all(|words| !line.contains(words)));
+        Ok(Err(match told {
+            Some(words) if said.iter().all(|line| !line.contains("incorrect password")) => (*words).to_owned(),
+            _ => "sudo refused the password".to_owned(),
         }))
+    }
+
+    fn no_root(&self, user: &str, words: &str) -> NodeError {
+        NodeError::failed(&self.node, "get root", words).hint(format!(
+            "hvdctl needs root on the node. Give the password: --ask-sudo-pass, or ${PASSWORD_FILE}; or let {user} run sudo \
+             without one (NOPASSWD in /etc/sudoers.d); or add {user} to the group docker; or \
+             set `user = \"root\"`"
+        ))
     }
 
     /// The node's name.
@@ -143,12 +228,22 @@ impl Link {
         self.limit
     }
 
+    /// Starts a program and writes what comes first to its standard input.
+    async fn start(&self, start: &Start) -> Result<Process, std::io::Error> {
+        let mut process = self.start_program(&start.argv).await?;
+        if let Some(first) = &start.first {
+            process.stdin.write_all(first.as_bytes()).await?;
+            process.stdin.flush().await?;
+        }
+        Ok(process)
+    }
+
     /// Starts a program by its vector.
-    async fn start(&self, argv: &[&str]) -> Result<Process, std::io::Error> {
+    async fn start_program(&self, argv: &[String]) -> Result<Process, std::io::Error> {
         let permit = Arc::clone(&self.sessions).acquire_owned().await.map_err(std::io::Error::other)?;
         match &self.way {
             Way::Ssh(session) => {
-                let mut command = Arc::clone(session).arc_command(argv[0]);
+                let mut command = Arc::clone(session).arc_command(&argv[0]);
                 command.args(&argv[1..]);
                 command.stdin(openssh::Stdio::piped());
                 command.stdout(openssh::Stdio::piped());
@@ -169,7 +264,7 @@ impl Link {
                 })
             }
             Way::Local => {
-                let mut child = tokio::process::Command::new(argv[0])
+                let mut child = tokio::process::Command::new(&argv[0])
                     .args(&argv[1..])
                     .stdin(Stdio::piped())
                     .stdout(Stdio::piped())
@@ -200,8 +295,7 @@ impl Link {
     /// # Errors
     /// [`NodeError`] when the session is gone.
     pub async fn spawn_as_root(&self, argv: &[&str], tried: &str) -> Result<Process, NodeError> {
-        let words: Vec<&str> = ["sh", "-c", AS_ROOT, "sh"].into_iter().chain(argv.iter().copied()).collect();
-        self.start(&words).await.map_err(|e| NodeError::failed(&self.node, tried, e))
+        self.start(&self.access.as_root(argv)).await.map_err(|e| NodeError::failed(&self.node, tried, e))
     }
 
     /// Runs a program as root with these bytes on its standard input, within the node's limit.
@@ -223,16 +317,19 @@ impl Link {
         tried: &str,
         limit: Duration,
     ) -> Result<Output, NodeError> {
-        let work = async {
-            let process = self.spawn_as_root(argv, tried).await?;
-            process.finish(input).await.map_err(|e| NodeError::failed(&self.node, tried, e))
-        };
-        let output = timeout(limit, work).await.map_err(|_| {
-            NodeError::failed(&self.node, tried, format!("no end within {} s", limit.as_secs()))
-                .hint("if the node is only slow, raise cluster.command_timeout_s")
-        })??;
-        self.sudo_refused(&output, tried)?;
+        let output = self.run(&self.access.as_root(argv), input, tried, limit).await?;
+        self.root_refused(&output, tried)?;
         Ok(output)
+    }
+
+    /// Runs a program with these bytes on its standard input, to its end.
+    async fn run(&self, start: &Start, input: &[u8], tried: &str, limit: Duration) -> Result<Output, NodeError> {
+        let work = async { self.start(start).await?.finish(input).await };
+        match timeout(limit, work).await {
+            Ok(output) => output.map_err(|e| NodeError::failed(&self.node, tried, e)),
+            Err(_) => Err(NodeError::failed(&self.node, tried, format!("no end within {} s", limit.as_secs()))
+                .hint("if the node is only slow, raise cluster.command_timeout_s")),
+        }
     }
 
     /// Runs a script as root and gives what it printed.
@@ -255,6 +352,19 @@ impl Link {
         let said = output.complaint();
         let said = if said.trim().is_empty() { format!("exit code {}", output.code) } else { said };
         Err(NodeError::failed(&self.node, tried, said))
+    }
+
+    /// Runs a script as the login itself, without a way to root, and gives what it printed.
+    ///
+    /// # Errors
+    /// When it cannot be started, the time is over, or it ends with another code than 0.
+    pub async fn script_as_login(&self, script: &Script, tried: &str) -> Result<Vec<u8>, NodeError> {
+        let shell = Start { argv: vec!["sh".into(), "-s".into()], first: None };
+        let output = self.run(&shell, script.whole().as_bytes(), tried, self.limit).await?;
+        match output.code {
+            0 => Ok(output.stdout),
+            code => Err(NodeError::failed(&self.node, tried, format!("exit code {code}\n{}", output.complaint()))),
+        }
     }
 
     /// Starts a script as root and leaves it running.
@@ -281,20 +391,49 @@ impl Link {
     /// # Errors
     /// When the session is gone; what the program complains of comes on its standard error.
     pub async fn dial_docker(&self) -> Result<Process, std::io::Error> {
-        self.start(&["sh", "-c", DOCKER]).await
+        self.start(&self.access.docker(&["system", "dial-stdio"])).await
     }
 
-    fn sudo_refused(&self, output: &Output, tried: &str) -> Result<(), NodeError> {
+    /// Runs `docker` on the node, as whoever may use the engine, with these bytes on its standard input.
+    ///
+    /// # Errors
+    /// [`NodeError`] when it cannot be started or the time is over.
+    pub async fn run_docker(
+        &self,
+        args: &[&str],
+        input: &[u8],
+        tried: &str,
+        limit: Duration,
+    ) -> Result<Output, NodeError> {
+        self.run(&self.access.docker(args), input, tried, limit).await
+    }
+
+    /// Whether it was the way to root that failed, and not the program.
+    fn root_refused(&self, output: &Output, tried: &str) -> Result<(), NodeError> {
+        if output.code == 0 {
+            return Ok(());
+        }
         let said = output.complaint();
-        // sudo warns of other things too (a host name that it cannot resolve), and goes on
-        let refusals = ["a password is required", "is not in the sudoers file", "is not allowed to", "sudo: not found"];
-        let refused = said.lines().find(|line| refusals.iter().any(|words| line.contains(words)));
-        match refused {
-            Some(line) if output.code != 0 => Err(NodeError::failed(&self.node, tried, line).hint(
-                "hvdctl needs root on the node: let the user run sudo without a password \
-                 (`USER ALL=(ALL) NOPASSWD: ALL` in /etc/sudoers.d/hvdctl), or set `user = \"root\"`",
-            )),
-            _ => Ok(()),
+        let find = |words: &[&str]| said.lines().find(|line| words.iter().any(|words| line.contains(words)));
+        match &self.access.root {
+            Root::Container { image, .. } => {
+                let gone = find(&["Unable to find image", "No such image"]);
+                gone.map_or(Ok(()), |line| {
+                    Err(NodeError::failed(&self.node, tried, line).hint(format!(
+                        "without sudo hvdctl has root there in a container of its image: docker pull {image} on the node, or \
+                         docker save {image} | ssh NODE docker load"
+                    )))
+                })
+            }
+            // sudo warns of other things too (a host name that it cannot resolve), and goes on
+            _ => find(&[
+                "a password is required",
+                "interactive authentication is required",
+                "is not in the sudoers file",
+                "is not allowed to",
+                "sudo: not found",
+            ])
+            .map_or(Ok(()), |line| Err(self.no_root("the login", line))),
         }
     }
 }

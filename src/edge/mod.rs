@@ -1,10 +1,18 @@
 //! The edges: each outside thing is spoken to in exactly one module.
 //!
-//! `link` runs programs on a node (over `ssh`, or here), `docker` is the only user of bollard, `keys` of ssh-key,
-//! `tree` of the file system of a project. The scripts that run on the nodes are files in `scripts/`.
+//! `link` runs programs on a node (over `ssh`, or here) with the words of `access` and the password of `sudo`, `docker` is
+//! the only user of bollard, `keys` of ssh-key, `tree` of the file system of a project. `terminal` asks the operator,
+//! `ssh_aliases` reads the operator's ssh configuration, `draft_file` writes an inventory. The scripts that run on the
+//! nodes are files in `scripts/`.
 
+pub mod access;
 pub mod docker;
+pub mod draft_file;
+pub mod env_file;
 pub mod keys;
 pub mod link;
 pub mod ssh;
+pub mod ssh_aliases;
+pub mod sudo;
+pub mod terminal;
 pub mod tree;

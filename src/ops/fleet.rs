@@ -2,12 +2,13 @@
 
 use crate::core::facts::Facts;
 use crate::core::hostset;
-use crate::core::inventory::{Cluster, Inventory, Node};
+use crate::core::inventory::{Cluster, Inventory, Node, Pull};
 use crate::core::plan::Seen;
 use crate::edge::docker::Engine;
 use crate::edge::link::{Link, Script};
 use crate::edge::ssh::Control;
-use crate::error::{Error, NodeError};
+use crate::edge::sudo::Sudo;
+use crate::error::{Error, Kind, NodeError};
 use crate::event::{Event, Events};
 use futures_util::stream::{self, StreamExt};
 use std::future::Future;
@@ -17,7 +18,7 @@ use std::time::SystemTime;
 /// At most this many nodes are worked on at the same time: enough for hundreds, without a fork storm here.
 const AT_ONCE: usize = 64;
 
-const FACTS: &str = include_str!("../edge/scripts/facts.sh");
+const FACTS: &str = concat!(include_str!("../edge/scripts/machine.sh"), include_str!("../edge/scripts/facts.sh"));
 
 /// Which nodes a command is about.
 #[derive(Debug, Clone)]
@@ -28,6 +29,10 @@ pub struct Target {
     pub selected: Vec<String>,
     /// Whether it is this machine alone, without ssh.
     pub local: bool,
+    /// Whether a host key must be known beforehand.
+    pub strict: bool,
+    /// The password for sudo.
+    pub sudo: Arc<Sudo>,
 }
 
 impl Target {
@@ -38,11 +43,11 @@ impl Target {
     pub fn new(inventory: Inventory, on: Option<&str>, local: bool) -> Result<Target, Error> {
         let all: Vec<String> = inventory.nodes.iter().map(|n| n.name.clone()).collect();
         let selected = match on {
-            Some(expression) => hostset::select(expression, &all)
-                .map_err(|e| Error::usage(e.to_string(), "names as in the inventory, node[01-16], a,b, !c"))?,
+            Some(expression) => hostset::select(expression, &all, &inventory.groups)
+                .map_err(|e| Error::usage(e.to_string(), "names as in the inventory, node[01-16], @group, a,b, !c"))?,
             None => all,
         };
-        Ok(Target { inventory, selected, local })
+        Ok(Target { inventory, selected, local, strict: false, sudo: Arc::default() })
     }
 
     /// The selected nodes; the master first, because rank 0 is there.
@@ -77,6 +82,8 @@ pub struct EngineSeen {
     pub containers: Vec<Seen>,
     /// The id that the cluster's image has there.
     pub image_id: Option<String>,
+    /// What the image holds, which is the same wherever it was loaded.
+    pub image_content: Option<String>,
 }
 
 /// A node with all that a plan needs.
@@ -102,8 +109,12 @@ impl Observed {
     /// When the node does not have it.
     pub fn image_id(&self, cluster: &Cluster) -> Result<&str, NodeError> {
         self.docker.image_id.as_deref().ok_or_else(|| {
+            let first = match cluster.pull {
+                Pull::Never => "load it there",
+                Pull::Missing | Pull::Always => "hvdctl up gets it where a registry has it; else load it there",
+            };
             NodeError::failed(self.name(), &format!("find the image {}", cluster.image), "No such image").hint(format!(
-                "load it there: docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load",
+                "{first}: docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load",
                 cluster.image, self.member.node.host
             ))
         })
@@ -146,24 +157,59 @@ pub fn all<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> Result<Vec
 /// Reaches the nodes; each comes with its link or the reason why not.
 ///
 /// # Errors
-/// When the operator's own machine is at fault (no ssh, no room for a control socket).
+/// When the operator's own machine is at fault (no ssh, no room for a control socket, no terminal).
 pub async fn connect(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
-    let control = if target.local { None } else { Some(Arc::new(Control::new(target.cluster())?)) };
+    let control = control(target, events)?;
+    let opened = each(target.nodes(), async |node| {
+        events.busy(&node.name, "connecting");
+        match Link::open(target.cluster(), &node, control.clone(), &target.sudo, events).await {
+            Ok(link) => Ok(Ok(Member { node, link })),
+            Err(Error::Unreachable(mut one) | Error::Nodes { failed: mut one, .. }) if one.len() == 1 => {
+                Ok(Err(one.remove(0)))
+            }
+            Err(error) => Err(error),
+        }
+    });
+    opened.await.into_iter().collect()
+}
+
+/// Reaches the nodes for what needs no root there; otherwise as [`connect`].
+///
+/// # Errors
+/// As there.
+pub async fn connect_as_login(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
+    let control = control(target, events)?;
     Ok(each(target.nodes(), async |node| {
         events.busy(&node.name, "connecting");
-        let link = Link::open(target.cluster(), &node, control.clone()).await?;
-        Ok(Member { node, link })
+        let link = Link::open_as_login(target.cluster(), &node, control.clone()).await?;
+        Ok(Member { node, link: Arc::new(link) })
     })
     .await)
+}
+
+fn control(target: &Target, events: &Events) -> Result<Option<Arc<Control>>, Error> {
+    if target.local {
+        return Ok(None);
+    }
+    Control::new(target.cluster(), target.strict, events).map(|control| Some(Arc::new(control)))
+}
+
+/// Why nothing is begun: nodes that cannot be reached, or give no root.
+pub fn unreached(failed: Vec<NodeError>) -> Error {
+    if failed.iter().any(|e| e.kind == Kind::Unreachable) {
+        Error::Unreachable(failed)
+    } else {
+        Error::Nodes { failed, done: 0 }
+    }
 }
 
 /// Reaches all nodes, or changes nothing.
 ///
 /// # Errors
-/// [`Error::Unreachable`] with every node that cannot be reached.
+/// [`unreached`] with every node that cannot be used.
 pub async fn connect_all(target: &Target, events: &Events) -> Result<Vec<Member>, Error> {
     let (members, failed) = split(events, connect(target, events).await?);
-    if failed.is_empty() { Ok(members) } else { Err(Error::Unreachable(failed)) }
+    if failed.is_empty() { Ok(members) } else { Err(unreached(failed)) }
 }
 
 /// Looks at a node's system: one round trip.
@@ -171,9 +217,10 @@ pub async fn connect_all(target: &Target, events: &Events) -> Result<Vec<Member>
 /// # Errors
 /// When root cannot be had on it, or the time is over.
 pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeError> {
-    let script = Script::new(FACTS).with("ssh_dir", &cluster.ssh_dir);
+    let script = Script::new(FACTS).with("ssh_dir", &cluster.ssh_dir).with("port", &cluster.port.to_string());
+    let asked = now();
     let output = member.link.script(&script, "look at the node").await?;
-    Ok(Facts::parse(&String::from_utf8_lossy(&output)))
+    Ok(Facts::parse(&String::from_utf8_lossy(&output)).between(asked, now()))
 }
 
 /// Looks at a node's engine.
@@ -183,8 +230,9 @@ pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeErro
 pub async fn engine(cluster: &Cluster, member: &Member) -> Result<EngineSeen, NodeError> {
     let engine = Engine::connect(&member.link).await?;
     let containers = engine.containers().await?;
-    let image_id = engine.image_id(&cluster.image).await?;
-    Ok(EngineSeen { engine, containers, image_id })
+    let image = engine.image(&cluster.image).await?;
+    let (image_id, image_content) = image.map(|image| (image.id, image.content)).unzip();
+    Ok(EngineSeen { engine, containers, image_id, image_content })
 }
 
 /// Looks at both at once.

@@ -1,7 +1,12 @@
 //! Orchestration: what is done to many nodes at once. It speaks to the edges, asks the core what to do, and tells what
 //! happens as events; it never prints.
 
+pub mod doctor;
+pub mod first_login;
 pub mod fleet;
+pub mod image;
+pub mod probe;
+pub mod reach;
 pub mod run;
 pub mod ship;
 pub mod trust;

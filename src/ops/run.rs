@@ -6,7 +6,7 @@ mod seats;
 
 use crate::core::frames::Frame;
 use crate::core::hostset;
-use crate::core::inventory::Controller;
+use crate::core::inventory::{Controller, Node};
 use crate::core::job::{Ended, State};
 use crate::core::launch::Launch;
 use crate::core::network::{self, Endpoint};
@@ -18,7 +18,8 @@ use crate::event::{Event, Events};
 use crate::ops::fleet::{Observed, Target, now};
 use crate::ops::ship::project_dir;
 use follow::Follow;
-use prepare::{end, prepare, same_workspaces, write_result};
+pub use prepare::END;
+use prepare::{end, env_files, prepare, same_workspaces, write_result};
 use seats::{check, seats};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -107,6 +108,27 @@ fn placement(slots: &[(String, u32)], ranks: u32) -> Result<Placement, Error> {
     })
 }
 
+/// The nodes that a run with this many ranks would have, each with a place that the others can reach.
+///
+/// # Errors
+/// As of [`run`] before anything is done: too many ranks, a node without a place.
+pub fn taking_part(
+    target: &Target,
+    nodes: &[Observed],
+    ranks: Option<u32>,
+    controller: Controller,
+) -> Result<Vec<Observed>, Error> {
+    let placement = placement_on(nodes, ranks)?;
+    let (seats, _) = seats(&target.inventory, &placement, nodes.to_vec(), controller)?;
+    Ok(seats.into_iter().map(|seat| seat.seen).collect())
+}
+
+fn placement_on(nodes: &[Observed], ranks: Option<u32>) -> Result<Placement, Error> {
+    let slots: Vec<(String, u32)> =
+        nodes.iter().map(|n| (n.name().to_owned(), network::slots(&n.member.node, &n.facts))).collect();
+    placement(&slots, ranks.unwrap_or_else(|| slots.iter().map(|(_, n)| n).sum()))
+}
+
 /// One node's part in a run.
 #[derive(Clone)]
 struct Seat {
@@ -132,17 +154,16 @@ pub async fn run(
     mut on_frame: impl FnMut(&str, &Frame),
 ) -> Result<Ran, Error> {
     let cluster = target.cluster();
-    let slots: Vec<(String, u32)> =
-        nodes.iter().map(|n| (n.name().to_owned(), network::slots(&n.member.node, &n.facts))).collect();
-    let ranks = options.ranks.unwrap_or_else(|| slots.iter().map(|(_, n)| n).sum());
-    let placement = placement(&slots, ranks)?;
-    let (seats, others) = seats(cluster, &placement, nodes, options.controller)?;
+    let placement = placement_on(&nodes, options.ranks)?;
+    let ranks = placement.ranks();
+    let (seats, others) = seats(&target.inventory, &placement, nodes, options.controller)?;
+    let secrets = env_files(&seats)?;
     check(target, &seats, events)?;
 
     let id = new_id();
     events.send(Event::Job { id: id.clone(), state: State::Starting });
     let prepared = tokio::select! {
-        prepared = prepare(target, &id, program, &seats, &others, events) => prepared,
+        prepared = prepare(target, &id, program, &seats, &others, &secrets, events) => prepared,
         signal = signalled(&mut cancel) => Err(Error::Signal(signal)),
     };
     let following = match prepared {
@@ -171,10 +192,11 @@ pub async fn run(
     };
     let desired = Desired {
         workspace: program.tree.as_ref().map(|_| project_dir(cluster, &program.name)),
-        env: environment(&id, options.controller),
+        env: environment(&id, options.controller, &master.seen.member.node),
         ..Desired::master(
             cluster,
-            network::wants_gpus(&master.seen.member.node, &master.seen.facts),
+            &master.seen.member.node,
+            network::gpu_request(&master.seen.member.node, &master.seen.facts),
             launch.container_command(),
             &id,
         )
@@ -248,12 +270,16 @@ pub async fn run(
 }
 
 /// The environment of the launcher's container; Horovod hands it on to every rank.
-fn environment(id: &str, controller: Controller) -> Vec<String> {
+fn environment(id: &str, controller: Controller, master: &Node) -> Vec<String> {
     let mut env = vec![format!("HVDCTL_JOB={id}"), "PYTHONUNBUFFERED=1".into()];
     if controller == Controller::Mpi {
         // Docker denies the system call by which ranks of one container copy from each other; Open MPI 4 falls back, with
         // a line of complaint for each message
         env.push("OMPI_MCA_btl_vader_single_copy_mechanism=none".into());
+        // all else of the inventory's environment goes to the ranks by their supervisors; these mpirun itself reads
+        let own = |name: &str| ["OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_"].iter().any(|start| name.starts_with(start));
+        let set = master.container.env.iter().filter(|(name, _)| own(name));
+        env.extend(set.map(|(name, value)| format!("{name}={value}")));
     }
     env
 }

@@ -1,19 +1,34 @@
-//! `keys push`: brings every node's key folder to the state that the contract names.
+//! The cluster's keys on the nodes: `keys push`, and what `keys generate`, `status` and `rotate` have in common with it.
+
+mod generate;
+mod rotate;
+#[cfg(test)]
+mod tests;
+
+pub use generate::{Generated, generate};
+pub use rotate::{Rotated, rotate};
 
 use crate::core::facts::Facts;
 use crate::core::inventory::{Cluster, Inventory, KeyType, Node};
-use crate::core::network;
+use crate::core::quote;
 use crate::core::spec::private_key_name;
-use crate::core::trust::{self, Changes, HOST_KEY, KeyPair, Wanted};
+use crate::core::trust::{
+    AUTHORIZED_KEYS, Changes, Desired, KNOWN_HOSTS, KeyPair, Keyring, Keys, Kind, describe, differing, kind,
+    public_host_key, remarks, tag,
+};
 use crate::edge::keys;
 use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
-use crate::event::Events;
+use crate::event::{Event, Events};
 use crate::ops::fleet::{Member, all, each, facts};
 use base64::Engine as _;
-use std::collections::BTreeSet;
+use zeroize::Zeroizing;
 
-const PUSH: &str = include_str!("../edge/scripts/keys_push.sh");
+const PUSH: &str = concat!(
+    include_str!("../edge/scripts/put_file.sh"),
+    include_str!("../edge/scripts/keys_lock.sh"),
+    include_str!("../edge/scripts/keys_push.sh")
+);
 const PUBLIC_KEY: &str = include_str!("../edge/scripts/public_key.sh");
 
 /// What became of one node.
@@ -35,31 +50,96 @@ pub async fn push(
     members: &[Member],
     events: &Events,
 ) -> Result<Vec<Result<Pushed, NodeError>>, Error> {
-    let cluster = &inventory.cluster;
+    let seen = look(&inventory.cluster, members, events).await?;
+    let (member, facts) = master(inventory, &seen)?;
+    let ring = Keyring::read(&inventory.cluster, facts);
+    if ring.next.is_some() {
+        events.note("a rotation is unfinished: both keys stay let in until `hvdctl keys rotate` has finished it");
+    }
+    let keys = match Keys::to_push(&ring) {
+        Some(keys) => keys,
+        None => pair(&inventory.cluster, member, &ring, usual(&inventory.cluster), events).await?,
+    };
+    if let Some(there) = keys.let_in.first().and_then(|key| describe(key))
+        && there.key_type != inventory.cluster.key_type
+        && ring.next.is_none()
+    {
+        let wanted = kind(inventory.cluster.key_type);
+        events.note(format!(
+            "the cluster's pair is {}, the inventory says {wanted}: `hvdctl keys rotate` changes it",
+            there.short()
+        ));
+    }
+    tell(inventory, &seen, events);
+    bring(inventory, seen, keys, events).await
+}
+
+/// Warns of what a push does not change.
+fn tell(inventory: &Inventory, seen: &[(Member, Facts)], events: &Events) {
+    let remarks = seen.iter().flat_map(|(member, facts)| remarks(inventory, &member.node, facts));
+    remarks.for_each(|words| events.send(Event::Warning(words)));
+}
+
+/// The names of the nodes whose key folder is not what `push` would make of it. Nothing is changed.
+pub fn pending(inventory: &Inventory, seen: &[(&Node, &Facts)]) -> Vec<String> {
+    differing(inventory, seen, ring(inventory, seen).as_ref().and_then(Keys::to_push))
+}
+
+/// The names of the nodes whose key folder is not what a launch needs: a worker would not be reached, or not trusted. A
+/// rotation that is under way, or was broken off, is nothing to stop for.
+pub fn lacking(inventory: &Inventory, seen: &[(&Node, &Facts)]) -> Vec<String> {
+    differing(inventory, seen, ring(inventory, seen).as_ref().and_then(Keys::to_launch))
+}
+
+fn ring(inventory: &Inventory, seen: &[(&Node, &Facts)]) -> Option<Keyring> {
+    let master = seen.iter().find(|(node, _)| node.master);
+    master.map(|(_, facts)| Keyring::read(&inventory.cluster, facts))
+}
+
+/// Looks at all members, or fails before anything is changed.
+async fn look(cluster: &Cluster, members: &[Member], events: &Events) -> Result<Vec<(Member, Facts)>, Error> {
     let seen = each(members.to_vec(), async |member| {
         events.busy(&member.node.name, "looking at its keys");
         let facts = facts(cluster, &member).await?;
         Ok((member, facts))
     })
     .await;
-    let seen = all(events, seen)?;
+    all(events, seen)
+}
 
-    let key_name = private_key_name(cluster.key_type);
-    let (public, new_pair) = cluster_key(inventory, key_name, &seen, events).await?;
+fn master<'a>(inventory: &Inventory, seen: &'a [(Member, Facts)]) -> Result<&'a (Member, Facts), Error> {
+    seen.iter().find(|(member, _)| member.node.master).ok_or_else(|| without_master(inventory))
+}
+
+/// The error where the master is not among the nodes.
+pub fn without_master(inventory: &Inventory) -> Error {
+    Error::usage(
+        format!("the master {} is not among the selected nodes, and the key comes from it", inventory.master().name),
+        "leave --on out, or add the master to it",
+    )
+}
+
+/// Brings every node to these keys, with a host key where there is none.
+async fn bring(
+    inventory: &Inventory,
+    seen: Vec<(Member, Facts)>,
+    keys: Keys,
+    events: &Events,
+) -> Result<Vec<Result<Pushed, NodeError>>, Error> {
+    let cluster = &inventory.cluster;
     let mut hosts = Vec::new();
     for (member, facts) in &seen {
         hosts.push(host_key(cluster, member, facts)?);
     }
-    let publics: Vec<String> = hosts.iter().map(|(public, _)| public.clone()).collect();
-    let lines = Lines::new(inventory, seen.iter().map(|(member, facts)| (&member.node, facts)), &publics);
-
-    let work = seen.into_iter().zip(hosts).collect();
-    Ok(each(work, async |((member, facts), (_, new_host_key))| {
-        let changes = lines.changes(&member.node, &facts, &public, new_pair.as_ref(), new_host_key.as_ref());
+    let with_host =
+        seen.iter().zip(&hosts).map(|((member, facts), (public, _))| (&member.node, facts, public.as_str()));
+    let desired = Desired::new(inventory, with_host, keys);
+    let work = seen.iter().zip(&hosts).collect();
+    Ok(each(work, async |((member, facts), (_, new_host_key)): (&(Member, Facts), &(String, Option<KeyPair>))| {
+        let changes = desired.changes(&member.node, facts, new_host_key.as_ref());
         if !changes.is_empty() {
             events.busy(&member.node.name, "writing its keys");
-            let tried = format!("write the keys to {}", cluster.ssh_dir);
-            member.link.script(&script(cluster, &changes), &tried).await?;
+            write(cluster, member, facts, &changes).await?;
         }
         let what = if changes.is_empty() { "keys unchanged".to_owned() } else { changes.to_string() };
         events.done(&member.node.name, what);
@@ -68,139 +148,86 @@ pub async fn push(
     .await)
 }
 
-/// The names of the nodes whose key folder is not what `push` would make of it: a worker would not be reached, or not
-/// trusted. Nothing is changed.
-pub fn pending(inventory: &Inventory, seen: &[(&Node, &Facts)]) -> Vec<String> {
-    let key_name = private_key_name(inventory.cluster.key_type);
-    let names = |nodes: &[(&Node, &Facts)]| nodes.iter().map(|(node, _)| node.name.clone()).collect();
-    let public = seen.iter().find(|(node, _)| node.master).and_then(|(_, facts)| public_key(facts, key_name));
-    let Some(public) = public else { return names(seen) };
-    let hosts: Vec<Option<String>> = seen.iter().map(|(_, facts)| public_host_key(facts)).collect();
-    let there: Vec<(&Node, &Facts)> = seen.iter().zip(&hosts).filter(|(_, h)| h.is_some()).map(|(s, _)| *s).collect();
-    let lines = Lines::new(inventory, there.iter().copied(), &hosts.iter().flatten().cloned().collect::<Vec<_>>());
-    seen.iter()
-        .zip(&hosts)
-        .filter(|((node, facts), host)| host.is_none() || !lines.changes(node, facts, &public, None, None).is_empty())
-        .map(|((node, _), _)| node.name.clone())
-        .collect()
-}
-
-/// What all nodes' folders have in common: the lines that pin the workers.
-struct Lines<'a> {
-    cluster: &'a Cluster,
-    known_hosts: Vec<String>,
-    members: BTreeSet<String>,
-}
-
-impl<'a> Lines<'a> {
-    fn new<'b>(
-        inventory: &'a Inventory,
-        seen: impl Iterator<Item = (&'b Node, &'b Facts)>,
-        host_keys: &[String],
-    ) -> Lines<'a> {
-        let cluster = &inventory.cluster;
-        let known_hosts = seen
-            .zip(host_keys)
-            .map(|((node, facts), key)| {
-                let address = network::endpoint(node, facts).ok().map(|e| e.address);
-                let names = [node.name.as_str(), node.host.as_str(), facts.hostname.as_str()];
-                trust::known_hosts_line(&cluster.name, &trust::known_hosts_names(&names, address, cluster.port), key)
-            })
-            .collect();
-        let members = inventory
-            .nodes
-            .iter()
-            .flat_map(|node| trust::known_hosts_names(&[&node.name], None, cluster.port))
-            .collect();
-        Lines { cluster, known_hosts, members }
+async fn write(cluster: &Cluster, member: &Member, facts: &Facts, changes: &Changes) -> Result<(), NodeError> {
+    let tried = format!("write the keys to {}", cluster.ssh_dir);
+    for name in [AUTHORIZED_KEYS, KNOWN_HOSTS] {
+        // what was read as text and is none would not survive being written again
+        let broken = facts.key_files.get(name).is_some_and(|file| file.text.contains(char::REPLACEMENT_CHARACTER));
+        if broken && changes.puts.iter().any(|put| put.name == name) {
+            let said = format!("{name} has bytes that are no UTF-8, and lines of others would be changed");
+            return Err(NodeError::failed(&member.node.name, &tried, said)
+                .hint(format!("take them out of {}/{name} by hand, then try again", cluster.ssh_dir)));
+        }
     }
+    member.link.script(&script(cluster, facts, changes), &tried).await.map(|_| ()).map_err(again)
+}
 
-    fn changes(
-        &self,
-        node: &Node,
-        facts: &Facts,
-        public: &str,
-        new_pair: Option<&KeyPair>,
-        new_host_key: Option<&KeyPair>,
-    ) -> Changes {
-        let wanted = Wanted {
-            cluster: &self.cluster.name,
-            key_name: private_key_name(self.cluster.key_type),
-            public,
-            new_pair,
-            launches: node.master,
-            new_host_key,
-            known_hosts: &self.known_hosts,
-            members: &self.members,
-        };
-        trust::changes(&wanted, facts)
+/// Names the next step where somebody else was at the same folder.
+fn again(error: NodeError) -> NodeError {
+    let words = ["somebody else meanwhile", "another hvdctl is writing"];
+    if words.iter().any(|words| error.said.contains(words)) {
+        error.hint("run the same command again: it looks anew")
+    } else {
+        error
     }
 }
 
-/// The cluster's public key on the master, if both halves are there.
-fn public_key(facts: &Facts, key_name: &str) -> Option<String> {
-    let public = facts.key_files.get(&format!("{key_name}.pub"))?.text.trim();
-    (facts.key_files.contains_key(key_name) && !public.is_empty()).then(|| public.to_owned())
-}
-
-/// A worker's public host key, if both halves are there.
-fn public_host_key(facts: &Facts) -> Option<String> {
-    let public = facts.key_files.get(&format!("{HOST_KEY}.pub"))?.text.trim();
-    (facts.key_files.contains_key(HOST_KEY) && !public.is_empty()).then(|| public.to_owned())
-}
-
-fn script(cluster: &Cluster, changes: &Changes) -> Script {
-    let puts: String = changes
+fn script(cluster: &Cluster, facts: &Facts, changes: &Changes) -> Script {
+    let puts: Vec<Zeroizing<String>> = changes
         .puts
         .iter()
-        .map(|put| {
-            let text = base64::engine::general_purpose::STANDARD.encode(put.text.expose());
-            format!("{} {} {text}\n", put.mode, put.name)
-        })
+        .map(|put| quote::joined(&[put.mode, " ", &put.name, " ", base64(put.text.expose()).as_str(), "\n"]))
         .collect();
+    let puts = quote::joined(&puts.iter().map(|line| line.as_str()).collect::<Vec<_>>());
     let removes: String = changes.removes.iter().map(|name| format!("{name}\n")).collect();
-    Script::new(PUSH).with("ssh_dir", &cluster.ssh_dir).with("puts", &puts).with("removes", &removes)
+    Script::new(PUSH)
+        .with("ssh_dir", &cluster.ssh_dir)
+        .with("seen", &changes.computed_from(facts))
+        .with("puts", &puts)
+        .with("removes", &removes)
 }
 
-/// The cluster's public key, and the whole pair where it was made just now.
-async fn cluster_key(
-    inventory: &Inventory,
-    key_name: &str,
-    seen: &[(Member, Facts)],
+fn base64(text: &str) -> Zeroizing<String> {
+    Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(text))
+}
+
+/// The kind of pair that the inventory asks for.
+fn usual(cluster: &Cluster) -> Kind {
+    Kind { key_type: cluster.key_type, bits: None }
+}
+
+/// The keys of a master without a whole pair: the public half is read from the private one, or a pair is made.
+async fn pair(
+    cluster: &Cluster,
+    member: &Member,
+    ring: &Keyring,
+    wanted: Kind,
     events: &Events,
-) -> Result<(String, Option<KeyPair>), Error> {
-    let cluster = &inventory.cluster;
-    let Some((member, facts)) = seen.iter().find(|(member, _)| member.node.master) else {
-        return Err(Error::usage(
-            format!(
-                "the master {} is not among the selected nodes, and the key comes from it",
-                inventory.master().name
-            ),
-            "leave --on out, or add the master to it",
-        ));
-    };
-    if let Some(public) = public_key(facts, key_name) {
-        return Ok((public, None));
-    }
-    if facts.key_files.contains_key(key_name) {
-        let script = Script::new(PUBLIC_KEY).with("ssh_dir", &cluster.ssh_dir).with("key_name", key_name);
-        let output = member.link.script(&script, &format!("read the public half of {key_name}")).await?;
+) -> Result<Keys, Error> {
+    if let Some(held) = &ring.current {
+        let script = Script::new(PUBLIC_KEY).with("ssh_dir", &cluster.ssh_dir).with("key_name", held.name);
+        let output = member.link.script(&script, &format!("read the public half of {}", held.name)).await?;
         let words = String::from_utf8_lossy(&output);
         let key: Vec<&str> = words.split_whitespace().take(2).collect();
-        return Ok((format!("{} hvdctl:{}", key.join(" "), cluster.name), None));
+        return Ok(Keys::only(held.name, &format!("{} {}", key.join(" "), tag(&cluster.name)), None));
     }
+    let made = make(cluster, wanted, &member.node.name, events).await?;
+    Ok(Keys::only(private_key_name(wanted.key_type), &made.public, Some(made.private)))
+}
+
+/// Makes a pair in memory, beside whatever else is done.
+async fn make(cluster: &Cluster, wanted: Kind, node: &str, events: &Events) -> Result<KeyPair, Error> {
     events.busy(
-        &member.node.name,
-        match cluster.key_type {
-            KeyType::Rsa => "making an RSA-4096 key pair",
-            KeyType::Ed25519 => "making an Ed25519 key pair",
+        node,
+        match wanted.key_type {
+            KeyType::Rsa => format!("making an RSA-{} key pair", wanted.bits.unwrap_or(keys::RSA_BITS)),
+            KeyType::Ed25519 => "making an Ed25519 key pair".to_owned(),
         },
     );
-    let (key_type, comment) = (cluster.key_type, format!("hvdctl:{}", cluster.name));
-    let pair = tokio::task::spawn_blocking(move || keys::generate(key_type, &comment))
+    let comment = tag(&cluster.name);
+    tokio::task::spawn_blocking(move || keys::generate(wanted, &comment))
         .await
-        .map_err(|e| Error::Here(format!("could not make a key pair: {e}")))??;
-    Ok((pair.public.clone(), Some(pair)))
+        .map_err(|e| Error::Here(format!("could not make a key pair: {e}")))?
 }
 
 /// A worker's public host key, and the whole pair where it has none yet.
@@ -208,7 +235,8 @@ fn host_key(cluster: &Cluster, member: &Member, facts: &Facts) -> Result<(String
     match public_host_key(facts) {
         Some(public) => Ok((public, None)),
         None => {
-            let pair = keys::generate(KeyType::Ed25519, &format!("{} hvdctl:{}", member.node.name, cluster.name))?;
+            let kind = Kind { key_type: KeyType::Ed25519, bits: None };
+            let pair = keys::generate(kind, &format!("{} {}", member.node.name, tag(&cluster.name)))?;
             Ok((pair.public.clone(), Some(pair)))
         }
     }

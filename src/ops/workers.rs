@@ -1,20 +1,40 @@
 //! Applies a plan on one node and sees to it that the worker really listens.
 
-use crate::core::inventory::Cluster;
-use crate::core::network;
+use crate::core::inventory::{Cluster, Inventory};
+use crate::core::network::{self, Endpoint};
 use crate::core::plan::{self, Operation, Workspace};
 use crate::core::spec::Desired;
 use crate::edge::link::Script;
 use crate::error::NodeError;
 use crate::event::Events;
 use crate::ops::fleet::Observed;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 const WAIT_PORT: &str = include_str!("../edge/scripts/wait_port.sh");
 
 /// The worker that a node should have.
-pub fn desired(cluster: &Cluster, seen: &Observed) -> Desired {
-    Desired::worker(cluster, network::wants_gpus(&seen.member.node, &seen.facts))
+///
+/// # Errors
+/// When the node's place on the cluster's network is not known: its sshd would listen nowhere, or everywhere.
+pub fn desired(inventory: &Inventory, seen: &Observed) -> Result<Desired, NodeError> {
+    let node = &seen.member.node;
+    let gpus = network::gpu_request(node, &seen.facts);
+    Ok(Desired::worker(&inventory.cluster, node, gpus, place(inventory, seen)?.address))
+}
+
+/// A node's place in its cluster.
+///
+/// # Errors
+/// With what is missing or does not fit.
+pub fn place(inventory: &Inventory, seen: &Observed) -> Result<Endpoint, NodeError> {
+    network::place(inventory, &seen.member.node, &seen.facts).map_err(|words| no_place(seen.name(), words))
+}
+
+/// The error of a node without a place.
+pub fn no_place(node: &str, words: String) -> NodeError {
+    NodeError::failed(node, "find its place on the cluster's network", words)
+        .hint("set `address` or `interface` of this [[node]] in the inventory")
 }
 
 /// What has to be done on a node; nothing is changed.
@@ -45,7 +65,7 @@ pub fn plan(
 /// # Errors
 /// With the engine's words, or the last lines of a worker that ended at once.
 pub async fn apply(
-    cluster: &Cluster,
+    inventory: &Inventory,
     seen: &Observed,
     operations: &[Operation],
     events: &Events,
@@ -55,6 +75,8 @@ pub async fn apply(
     for operation in operations {
         events.busy(seen.name(), operation.to_string());
         match operation {
+            // its id had to be known before anything else could be planned
+            Operation::Pull { .. } => {}
             Operation::Remove { id, .. } => engine.remove(id).await?,
             Operation::Create(desired) => {
                 engine.create_and_start(desired).await?;
@@ -67,18 +89,19 @@ pub async fn apply(
         }
     }
     match started {
-        Some(name) => listening(cluster, seen, name).await,
+        Some(name) => listening(inventory, seen, name).await,
         None => Ok(()),
     }
 }
 
 /// Waits until the worker's sshd listens.
-async fn listening(cluster: &Cluster, seen: &Observed, name: &str) -> Result<(), NodeError> {
+async fn listening(inventory: &Inventory, seen: &Observed, name: &str) -> Result<(), NodeError> {
+    let cluster = &inventory.cluster;
+    let listener = SocketAddr::new(place(inventory, seen)?.address, cluster.port).to_string();
     let link = &seen.member.link;
     let limit = link.limit().min(Duration::from_secs(20));
     let tried = format!("reach sshd in {name} on port {}", cluster.port);
-    let script =
-        Script::new(WAIT_PORT).with("port", &cluster.port.to_string()).with("seconds", &limit.as_secs().to_string());
+    let script = Script::new(WAIT_PORT).with("listener", &listener).with("seconds", &limit.as_secs().to_string());
     // a container that ends at once is seen sooner than the time-out
     let port = link.script_within(&script, &tried, limit + Duration::from_secs(5));
     let ended = async {
@@ -105,6 +128,8 @@ async fn listening(cluster: &Cluster, seen: &Observed, name: &str) -> Result<(),
             "another program has the port (ss -ltnp 'sport = :{0}' on the node); set cluster.port to a free one",
             cluster.port
         )
+    } else if said.contains("Cannot assign requested address") {
+        "the address has gone from the node since it was looked at; try again, or set `address` or `interface`".into()
     } else {
         format!("see `docker logs {name}` on the node")
     };

@@ -1,6 +1,6 @@
 //! The terminal: a line per node that says what it is doing. The only module that knows `indicatif`.
 
-use super::{Options, Renderer, output_line};
+use super::{Options, Renderer, output_line, transferred};
 use crate::core::job::State;
 use crate::event::Event;
 use console::style;
@@ -93,6 +93,11 @@ impl Renderer for Bars {
                     bar.set_message(step);
                 }
             }
+            Event::Transfer { node, what, done, total, rate } => {
+                if let Some(bar) = self.node(&node) {
+                    bar.set_message(transferred(&what, done, total, rate));
+                }
+            }
             Event::Done { node, what } => {
                 if !self.options.result_names_nodes {
                     self.line(&format!(
@@ -124,7 +129,7 @@ impl Renderer for Bars {
                 self.clear();
                 self.still = true;
             }
-            Event::Phase(_) | Event::Job { .. } => {}
+            Event::Phase(_) | Event::Job { .. } | Event::Suspend(_) => {}
         }
     }
 
@@ -181,6 +186,18 @@ mod tests {
         bars.show(Event::Failed(NodeError::failed("node1", "ship", "no space")));
         bars.show(Event::Job { id: "x".into(), state: State::Running });
         shows(&term, &["✔ node2 project unchanged"]);
+    }
+
+    #[test]
+    fn a_transfer_says_how_far_it_is() {
+        let term = InMemoryTerm::new(10, 80);
+        let options = Options { json: false, quiet: false, verbose: 0, result_names_nodes: true };
+        let mut bars = Bars::on(ProgressDrawTarget::term_like(Box::new(term.clone())), options);
+        let what = "pulling x:1".to_owned();
+        let (done, total, rate) = (1 << 30, 3 << 30, 5 << 20);
+        bars.show(Event::Transfer { node: "node1".into(), what, done, total, rate });
+        shows(&term, &["node1 pulling x:1: 1.0 GiB of 3.0 GiB, 5.0 MiB/s"]);
+        bars.finish();
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Renderer for Json {
             Event::Launcher(line) => self.line(&json!({ "event": "launcher", "line": line })),
             Event::Warning(text) => err(&format!("warning: {text}")),
             Event::Note(text) if !self.0.quiet => err(&text),
-            Event::Note(_) | Event::Phase(_) | Event::Busy { .. } => {}
+            Event::Note(_) | Event::Phase(_) | Event::Busy { .. } | Event::Transfer { .. } | Event::Suspend(_) => {}
         }
     }
 }

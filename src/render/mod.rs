@@ -3,10 +3,12 @@
 //! Standard output carries results and what ranks write to theirs; everything else goes to standard error.
 
 mod bars;
+pub mod findings;
 mod json;
 mod plain;
 pub mod table;
 
+use crate::core::units::human;
 use crate::event::{Event, Receiver};
 use console::style;
 use std::io::{self, IsTerminal, Write};
@@ -42,7 +44,13 @@ pub fn run(mut events: Receiver, options: Options) {
         Box::new(plain::Plain::new(options))
     };
     while let Some(event) = events.take() {
-        renderer.show(event);
+        match event {
+            Event::Suspend(suspension) => {
+                renderer.finish();
+                suspension.wait();
+            }
+            event => renderer.show(event),
+        }
     }
     renderer.finish();
 }
@@ -55,6 +63,12 @@ pub fn out(text: &str) {
 /// Writes a line to standard error.
 pub fn err(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// How far a transfer is, in words.
+fn transferred(what: &str, done: u64, total: u64, rate: u64) -> String {
+    let rate = if rate > 0 { format!(", {}/s", human(rate)) } else { String::new() };
+    format!("{what}: {} of {}{rate}", human(done), human(total))
 }
 
 /// An error as users see it.

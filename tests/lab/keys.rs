@@ -1,81 +1,58 @@
 //! `keys push`: what lies in the nodes' key folders, and where the private key never is.
 
 use crate::process::{Done, Running, run, s};
-use crate::state::{Lab, NODES, container, node_sh, on};
+use crate::state::{Lab, NODES, Restore, container, node_sh, on, others_are_done};
+use crate::watch::{Eyes, has};
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 /// Every file of the key folder with its mode and owner, the folder first.
-fn folder(node: &str) -> Vec<String> {
+pub fn folder(node: &str) -> Vec<String> {
     let listed = on(node, "cd /opt/horovod/ssh && { stat -c '%n %a %u:%g' .; stat -c '%n %a %u:%g' $(ls -A); }");
     listed.lines().map(str::to_owned).collect()
 }
 
 /// Inodes, times and contents of the key folder.
-fn fingerprint(node: &str) -> String {
+pub fn fingerprint(node: &str) -> String {
     on(node, "cd /opt/horovod/ssh && stat -c '%n %i %y %z %a %u:%g' . * && sha256sum *")
 }
 
 /// Type and base64 of a private key's public half, by ssh-keygen on the node.
-fn public_half(node: &str, file: &str) -> String {
+pub fn public_half(node: &str, file: &str) -> String {
     let line = node_sh(node, "ssh-keygen -y -f \"/opt/horovod/ssh/$1\"", &[file]).ok();
     line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }
 
-fn read(node: &str, file: &str) -> String {
+pub fn read(node: &str, file: &str) -> String {
     node_sh(node, "cat \"/opt/horovod/ssh/$1\"", &[file]).ok()
 }
 
-/// Collects the arguments and environments of all processes that come by until its standard input ends.
-const WATCH: &str = r#"
-import glob, sys, threading
-seen, done = set(), threading.Event()
-threading.Thread(target=lambda: (sys.stdin.read(), done.set()), daemon=True).start()
-print("watching", flush=True)
-while not done.is_set():
-    for name in glob.glob("/proc/[0-9]*/cmdline") + glob.glob("/proc/[0-9]*/environ"):
-        try:
-            with open(name, "rb") as file: seen.add(file.read())
-        except OSError: pass
-sys.stdout.buffer.write(b"\n".join(seen))
-"#;
-
-/// A watcher on a node, or on this machine.
-struct Watcher {
-    child: std::process::Child,
+/// The line that lets a key in, from the addresses of these nodes.
+#[track_caller]
+pub fn line(public: &str, nodes: &[&str]) -> String {
+    let addresses = nodes.iter().flat_map(|node| {
+        let dev = "dev=$(ip -o -4 addr show | grep -F \" $(hostname -i | cut -d' ' -f1)/\" | awk '{ print $2 }')";
+        let listed = on(node, &format!("{dev}; ip -o -4 addr show dev \"$dev\""));
+        listed
+            .lines()
+            .filter_map(|l| l.split_whitespace().nth(3)?.split('/').next()?.parse().ok())
+            .collect::<Vec<IpAddr>>()
+    });
+    let addresses: BTreeSet<IpAddr> = addresses.collect();
+    assert!(addresses.len() >= nodes.len(), "{addresses:?}");
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    format!("restrict,from=\"{}\" {public} hvdctl:lab\n", addresses.join(","))
 }
 
-impl Watcher {
-    fn start(node: Option<&str>) -> Watcher {
-        use std::io::{BufRead, BufReader};
-        let mut command = match node {
-            Some(node) => {
-                let mut command = Command::new("docker");
-                command.args(["exec", "-i", "-e", "HVDCTL_TEST=1", &container(node), "timeout", "120", "python3"]);
-                command
-            }
-            None => {
-                let mut command = Command::new("timeout");
-                command.args(["120", "python3"]);
-                command
-            }
-        };
-        command.args(["-c", WATCH]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut line = String::new();
-        // one byte at a time would do; nothing comes behind this line until the end
-        BufReader::with_capacity(1, child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "watching\n");
-        Watcher { child }
-    }
-
-    fn end(mut self) -> Vec<u8> {
-        drop(self.child.stdin.take());
-        self.child.wait_with_output().unwrap().stdout
-    }
+/// Logs in from node1 to the worker of node2 with the cluster's key, as a launcher does.
+pub fn login() -> Done {
+    let address = on("node2", "hostname -i").split_whitespace().next().unwrap().to_owned();
+    let ssh = "docker exec hworker ssh -p 12345 -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=10 \"$1\" hostname";
+    node_sh("node1", ssh, &[&address])
 }
 
 /// Runs a command and collects the contents of every file that lies meanwhile, or afterwards, in these folders and in
@@ -108,8 +85,17 @@ fn run_and_collect(command: Command, folders: &[PathBuf]) -> (Done, Vec<u8>) {
     (running.end(s(5)), seen.into_iter().collect::<Vec<_>>().join(&b'\n'))
 }
 
-fn has(haystack: &[u8], needle: &str) -> bool {
-    haystack.windows(needle.len()).any(|w| w == needle.as_bytes())
+/// Pieces of a private key on the master, as it is and as it is when it travels, without those that begin with this many
+/// lines: they hold the public half, too.
+pub fn pieces(name: &str, skip: usize) -> Vec<String> {
+    let private = read("node1", name);
+    let travelling = node_sh("node1", "base64 -w0 \"/opt/horovod/ssh/$1\"", &[name]).ok();
+    let body = private.lines().filter(|line| !line.starts_with("-----") && line.len() > 20);
+    let mut pieces: Vec<String> = body.skip(skip).map(str::to_owned).collect();
+    let travelling = travelling.as_bytes().chunks(60).skip(skip + skip / 2);
+    pieces.extend(travelling.map(|c| String::from_utf8_lossy(c).trim().to_owned()));
+    pieces.retain(|p| p.len() > 20);
+    pieces
 }
 
 #[test]
@@ -117,12 +103,12 @@ fn from_nothing_to_the_state_that_the_contract_names() {
     let lab = Lab::empty();
     let temporary = lab.path().join("tmp");
     fs::create_dir(&temporary).unwrap();
-    let watchers: Vec<(&str, Watcher)> =
-        NODES.iter().map(|n| (*n, Watcher::start(Some(n)))).chain([("this machine", Watcher::start(None))]).collect();
+    let watchers: Vec<(&str, Eyes)> =
+        NODES.iter().map(|n| (*n, Eyes::open(Some(n), &[]))).chain([("this machine", Eyes::open(None, &[]))]).collect();
     let mut push = lab.command(&["keys", "push"]);
     push.env("TMPDIR", &temporary);
     let (done, files_here) = run_and_collect(push, &[lab.path().to_owned(), lab.path().join("home")]);
-    let watched: Vec<(&str, Vec<u8>)> = watchers.into_iter().map(|(name, w)| (name, w.end())).collect();
+    let watched: Vec<(&str, Vec<u8>)> = watchers.into_iter().map(|(name, w)| (name, w.close())).collect();
     done.code(0).says(&["node1: wrote", "id_rsa", "node2: wrote"]);
 
     // who has what, with which mode
@@ -142,8 +128,9 @@ fn from_nothing_to_the_state_that_the_contract_names() {
     assert!(listed.starts_with("4096 SHA256:") && listed.trim_end().ends_with("(RSA)"), "{listed}");
     let public = public_half("node1", "id_rsa");
     assert_eq!(read("node1", "id_rsa.pub").trim(), format!("{public} hvdctl:lab"));
+    let line = line(&public, &NODES);
     for node in NODES {
-        assert_eq!(read(node, "authorized_keys"), format!("restrict {public} hvdctl:lab\n"), "{node}");
+        assert_eq!(read(node, "authorized_keys"), line, "{node}");
     }
 
     // a host key of its own on each node, and the master knows which
@@ -161,12 +148,7 @@ fn from_nothing_to_the_state_that_the_contract_names() {
     }
 
     // where the private key must not be: pieces of it as it is, and as it is when it travels
-    let private = read("node1", "id_rsa");
-    let travelling = on("node1", "base64 -w0 /opt/horovod/ssh/id_rsa");
-    let body = private.lines().filter(|line| !line.starts_with("-----") && line.len() > 20);
-    let mut pieces: Vec<String> = body.skip(8).map(str::to_owned).collect();
-    pieces.extend(travelling.as_bytes().chunks(60).skip(12).map(|c| String::from_utf8_lossy(c).trim().to_owned()));
-    pieces.retain(|p| p.len() > 20);
+    let pieces = pieces("id_rsa", 8);
     assert!(pieces.len() > 50, "{}", pieces.len());
     assert!(files_here.len() > 100, "the folders of this machine were seen");
     for (place, seen) in &watched {
@@ -251,7 +233,7 @@ fn what_is_wrong_is_repaired_and_said_and_what_is_others_stays() {
     on("node2", "rm /opt/horovod/ssh/authorized_keys");
     lab.hvdctl(&["keys", "push"]).code(0).says(&["node1: wrote id_ed25519.pub", "node2: wrote authorized_keys"]);
     assert_eq!(public_half("node1", "id_ed25519"), cluster_key);
-    assert_eq!(read("node2", "authorized_keys"), format!("restrict {cluster_key} hvdctl:lab\n"));
+    assert_eq!(read("node2", "authorized_keys"), line(&cluster_key, &NODES));
 }
 
 #[test]
@@ -268,4 +250,189 @@ fn without_the_master_there_is_no_key_to_push() {
     let mut pushed = lab.command(&["keys", "push"]);
     pushed.env("HVDCTL_INVENTORY", lab.inventory()).current_dir("/");
     run(pushed, s(60)).code(0).says(&["node2: wrote"]);
+}
+
+#[test]
+fn the_key_is_of_use_from_the_clusters_addresses_only() {
+    let lab = Lab::up();
+    assert_eq!(login().code(0).out, on("node2", "uname -n"));
+    on("node2", "sed -i 's/from=\"[^\"]*\"/from=\"192.0.2.1\"/' /opt/horovod/ssh/authorized_keys");
+    login().code(255).complains(&["Permission denied"]);
+    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["keys", "node2", "hvdctl keys push"]);
+    lab.hvdctl(&["keys", "push"]).code(0).says(&["node1: unchanged", "node2: wrote authorized_keys"]);
+    login().code(0);
+    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
+}
+
+#[test]
+fn a_node_that_leaves_the_inventory_is_revoked() {
+    let lab = Lab::quick();
+    lab.hvdctl(&["keys", "push"]).code(0);
+    let key = public_half("node1", "id_ed25519");
+    assert_eq!(read("node1", "authorized_keys"), line(&key, &NODES));
+    // a worker leaves
+    let both = fs::read_to_string(lab.inventory()).unwrap();
+    lab.edit("\n[[node]]\nhost = \"node2\"\n", "");
+    lab.hvdctl(&["keys", "status"]).code(1).says(&["node1 still pins nodes that the inventory does not have"]);
+    lab.hvdctl(&["keys", "push"]).code(0).says(&["node1: wrote authorized_keys, known_hosts"]);
+    assert_eq!(read("node1", "authorized_keys"), line(&key, &["node1"]));
+    assert!(!read("node1", "known_hosts").contains("node2"), "{}", read("node1", "known_hosts"));
+    // the master leaves: its key is worth nothing any more
+    fs::write(lab.inventory(), &both).unwrap();
+    lab.hvdctl(&["keys", "push"]).code(0);
+    fs::write(lab.inventory(), both.replacen("\n[[node]]\nhost = \"node1\"\n", "", 1)).unwrap();
+    lab.hvdctl(&["keys", "push"]).code(0).says(&["node2: wrote", "id_ed25519"]);
+    let new = public_half("node2", "id_ed25519");
+    assert_ne!(new, key);
+    assert_eq!(read("node2", "authorized_keys"), line(&new, &["node2"]));
+}
+
+#[test]
+fn the_key_of_another_cluster_in_a_shared_folder_stays() {
+    let lab = Lab::quick();
+    let ours = fs::read_to_string(lab.inventory()).unwrap();
+    let theirs = ours.replacen("name = \"lab\"", "name = \"other\"", 1);
+    let theirs = theirs.replacen("\n[[node]]\nhost = \"node1\"\n", "", 1);
+    fs::write(lab.inventory(), &theirs).unwrap();
+    lab.hvdctl(&["keys", "push"]).code(0).says(&["node2: wrote", "id_ed25519"]);
+    let their_key = public_half("node2", "id_ed25519");
+    assert_eq!(read("node2", "id_ed25519.pub"), format!("{their_key} hvdctl:other\n"));
+
+    fs::write(lab.inventory(), &ours).unwrap();
+    let words = "id_ed25519 on node2 is the key of the cluster other, which shares the folder: it stays";
+    lab.hvdctl(&["keys", "push"]).code(0).complains(&[words]);
+    assert_eq!(public_half("node2", "id_ed25519"), their_key);
+    let our_key = public_half("node1", "id_ed25519");
+    assert_ne!(our_key, their_key);
+    let lines = read("node2", "authorized_keys");
+    let lines: Vec<&str> = lines.lines().collect();
+    assert!(lines.len() == 2 && lines[0].ends_with(&format!("{their_key} hvdctl:other")), "{lines:?}");
+    assert_eq!(lines[1], line(&our_key, &NODES).trim_end());
+    // to this cluster that is no fault
+    lab.hvdctl(&["keys", "status"]).code(0).says(&[words]);
+    lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
+    let before = fingerprint("node2");
+    fs::write(lab.inventory(), &theirs).unwrap();
+    lab.hvdctl(&["keys", "status"]).code(0);
+    lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
+    assert_eq!(fingerprint("node2"), before);
+}
+
+#[test]
+fn a_pair_is_made_once() {
+    let lab = Lab::quick();
+    lab.hvdctl(&["--on", "node2", "keys", "generate"]).code(2).complains(&["node1", "--on"]);
+    lab.hvdctl(&["keys", "generate", "--bits", "4096"]).code(2).complains(&["one size", "--type rsa"]);
+    on("node1", "test ! -e /opt/horovod");
+    let made = lab.hvdctl(&["keys", "generate"]).code(0).says(&["node1: made a key pair: Ed25519 SHA256:"]);
+    assert_eq!(folder("node1"), [". 700 0:0", "id_ed25519 600 0:0", "id_ed25519.pub 644 0:0"]);
+    on("node2", "test ! -e /opt/horovod");
+    let listed = on("node1", "ssh-keygen -l -f /opt/horovod/ssh/id_ed25519");
+    let sha = listed.split_whitespace().nth(1).unwrap();
+    assert!(made.out.contains(sha), "{listed}{}", made.out);
+
+    let before = fingerprint("node1");
+    for words in [&["keys", "generate"] as &[&str], &["--on", "node1", "keys", "generate", "--type", "ed25519"]] {
+        lab.hvdctl(words).code(0).says(&["nothing to do", "Ed25519", sha]);
+    }
+    lab.hvdctl(&["keys", "generate", "--type", "rsa"]).code(1).complains(&["Ed25519", "hvdctl keys rotate --type rsa"]);
+    let words = ["keys", "generate", "--type", "rsa", "--bits", "2048"];
+    lab.hvdctl(&words).code(1).complains(&["hvdctl keys rotate --type rsa --bits 2048"]);
+    assert_eq!(fingerprint("node1"), before);
+    let document: serde_json::Value = serde_json::from_str(&lab.hvdctl(&["--json", "keys", "generate"]).ok()).unwrap();
+    let told = (&document["ok"], &document["changed"], &document["type"], &document["bits"], &document["fingerprint"]);
+    assert_eq!(told, (&true.into(), &false.into(), &"ed25519".into(), &256.into(), &sha.into()));
+
+    // the public half comes back; a push uses the pair, whatever the inventory says by now
+    on("node1", "rm /opt/horovod/ssh/id_ed25519.pub");
+    lab.hvdctl(&["keys", "generate"]).code(0).says(&["nothing to do", sha]);
+    assert!(read("node1", "id_ed25519.pub").ends_with(" hvdctl:lab\n"));
+    lab.edit("key_type = \"ed25519\"", "key_type = \"rsa\"");
+    let push = lab.hvdctl(&["keys", "push"]).code(0);
+    push.complains(&["the cluster's pair is Ed25519", "RSA", "hvdctl keys rotate"]);
+    on("node1", "test ! -e /opt/horovod/ssh/id_rsa");
+    assert_eq!(read("node2", "authorized_keys"), line(&public_half("node1", "id_ed25519"), &NODES));
+}
+
+#[test]
+fn the_state_of_every_nodes_keys() {
+    let lab = Lab::quick();
+    lab.hvdctl(&["keys", "status"]).code(1).says(&["the master has no key pair", "hint: hvdctl keys push"]);
+    on("node1", "test ! -e /opt/horovod");
+    lab.hvdctl(&["keys", "push"]).code(0);
+    let before = NODES.map(fingerprint);
+    let sha = on("node1", "ssh-keygen -l -f /opt/horovod/ssh/id_ed25519.pub");
+    let sha = sha.split_whitespace().nth(1).unwrap();
+    let rows =
+        |text: &str| text.lines().map(|l| l.split_whitespace().map(str::to_owned).collect()).collect::<Vec<Vec<_>>>();
+    let clean = rows(&lab.hvdctl(&["keys", "status"]).ok());
+    assert_eq!(clean[0], ["NODE", "KEY", "FINGERPRINT", "OWNER/MODES", "AGREED", "PINNED", "REACHES"]);
+    assert_eq!(clean[1], ["node1", "(master)", "Ed25519", sha, "ok", "yes", "yes", "–"]);
+    assert_eq!(clean[2..], [["node2", "–", sha, "ok", "yes", "yes", "–"]]);
+    let document = |code| -> serde_json::Value {
+        serde_json::from_str(&lab.hvdctl(&["keys", "status", "--json"]).code(code).out).unwrap()
+    };
+    let nodes = &document(0)["nodes"];
+    assert_eq!((&nodes[0]["key"]["fingerprint"], &nodes[1]["key"]), (&sha.into(), &serde_json::Value::Null));
+    assert_eq!((&nodes[1]["agreed"], &nodes[1]["pinned"], &nodes[1]["ok"]), (&true.into(), &true.into(), &true.into()));
+    assert_eq!(NODES.map(fingerprint), before, "it changes nothing");
+
+    let ssh = "cd /opt/horovod/ssh &&";
+    let cases = [
+        ("node2", "cp authorized_keys id_ed25519 && chmod 600 id_ed25519", "a private key (id_ed25519) lies on node2"),
+        (
+            "node2",
+            "chmod 755 . && chown 1000 authorized_keys",
+            "wrong mode or owner on node2: the folder (755 0:0), authorized_keys (600 1000:0)",
+        ),
+        ("node2", "sed -i 's/from=.* ssh/from=\"192.0.2.1\" ssh/' authorized_keys", "node2 does not restrict the key"),
+        ("node2", "rm authorized_keys", "node2 does not let the cluster's key in"),
+        (
+            "node2",
+            "cat ssh_host_ed25519_key.pub | cut -d' ' -f1,2 | sed 's/$/ hvdctl:lab/' >authorized_keys",
+            "lets another key in",
+        ),
+        ("node1", "rm known_hosts", "the host key of node2 is not pinned on node1"),
+        (
+            "node2",
+            "rm ssh_host_ed25519_key* && ssh-keygen -q -t ed25519 -N '' -f ssh_host_ed25519_key",
+            "the host key of node2 is pinned as another key on node[1-2]",
+        ),
+        ("node1", "rm id_ed25519.pub", "id_ed25519.pub is missing on the master"),
+    ];
+    for (node, make, words) in cases {
+        on(node, &format!("{ssh} {make}"));
+        let status = lab.hvdctl(&["keys", "status"]).code(1).says(&[words, "hint: hvdctl keys push"]);
+        assert_eq!(status.out.matches(words).count(), 1, "{}", status.out);
+        assert_eq!(document(1)["ok"], false);
+        lab.hvdctl(&["keys", "push"]).code(0);
+        lab.hvdctl(&["keys", "status"]).code(0);
+    }
+
+    // with the workers up, each logs in to the other
+    lab.hvdctl(&["up"]).code(0);
+    let reaching = rows(&lab.hvdctl(&["keys", "status"]).ok());
+    assert_eq!(reaching[1..].iter().map(|row| row[row.len() - 3..].join(" ")).collect::<Vec<_>>(), ["1 of 1"; 2]);
+    on("node2", &format!("{ssh} rm authorized_keys"));
+    let status = lab.hvdctl(&["keys", "status"]).code(1);
+    status.says(&["who cannot log in to whom:", "node1", "0 of 1", "Permission denied (publickey)"]);
+    assert_eq!(document(1)["reach"]["failed"][0]["to"], "node2");
+    lab.hvdctl(&["keys", "push"]).code(0);
+    lab.hvdctl(&["down"]).code(0);
+
+    others_are_done();
+    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
+    let docker = |verb: &str| {
+        let mut command = Command::new("docker");
+        command.args([verb, &container("node2")]);
+        run(command, s(30)).code(0);
+    };
+    docker("pause");
+    let _restore = Restore(|| docker("unpause"));
+    let done = lab.hvdctl(&["keys", "status"]).code(3).complains(&["node2: could not log in by ssh"]);
+    assert_eq!(rows(&done.out)[2], ["node2", "unreachable"]);
+    assert_eq!(rows(&done.out)[1][4..], ["ok", "yes", "yes", "–"]);
+    lab.hvdctl(&["--on", "node2", "keys", "status"]).code(4);
+    // only the master has a part in this
+    lab.hvdctl(&["keys", "generate"]).code(0);
 }

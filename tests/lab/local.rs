@@ -48,6 +48,8 @@ fn the_whole_job_on_this_machine_alone() {
     hvdctl(&["up"]).code(0).says(&["start hworker"]).complains(&["no inventory: this machine alone"]);
     assert_eq!(ours(), "hworker running\n");
     hvdctl(&["up"]).code(0).says(&["nothing to do"]);
+    // nobody else is in this cluster, and so nobody else can log in
+    assert_eq!(here("ss -Hltn 'sport = :12345' | awk '{ print $4 }'").ok(), "127.0.0.1:12345\n");
     let status = hvdctl(&["status"]).code(0);
     assert!(status.out.lines().nth(1).is_some_and(|l| l.contains("(master)") && l.contains(" up ")), "{}", status.out);
     for controller in ["--gloo", "--mpi"] {

@@ -3,17 +3,26 @@
 //! `cargo test --features lab --test lab -- --test-threads=1`. Every test brings the state that it needs, and looks at
 //! the nodes themselves (processes, containers, files) rather than at what hvdctl says of them.
 
+mod desk;
+mod doctor;
 mod down;
 mod endings;
+mod first_contact;
+mod init;
 #[cfg(feature = "lab-tensorflow")]
 mod keras;
 mod keys;
 mod local;
+mod logins;
 mod process;
 mod projects;
+mod reach;
+mod rotate;
+mod spec;
 mod state;
 mod status;
 mod train;
 mod up;
 mod up_faults;
 mod verify;
+mod watch;

@@ -4,9 +4,10 @@ use crate::process::s;
 use crate::state::{Lab, NODES, gpu_uuids, id_of, inspect, node_sh, on, ours};
 use serde_json::{Value, json};
 
-/// What listens on a port of a node, by the first bytes that it says.
+/// What listens on a port of a node's address in the cluster, by the first bytes that it says.
 fn banner(node: &str, port: u16) -> String {
-    let read = "timeout 5 bash -c 'exec 3<>/dev/tcp/127.0.0.1/'$1' && head -c 8 <&3' 2>/dev/null; :";
+    let read = "a=$(hostname -i | cut -d' ' -f1)
+                timeout 5 bash -c 'exec 3<>/dev/tcp/'$a/$1' && head -c 8 <&3' 2>/dev/null; :";
     node_sh(node, read, &[&port.to_string()]).ok()
 }
 

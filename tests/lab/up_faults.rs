@@ -143,7 +143,7 @@ fn the_words_of_a_node_that_refuses_come_with_the_cure() {
         &format!("mv {ssh} {ssh}.away"),
         &format!("mv {ssh}.away {ssh}"),
         4,
-        &["Permission denied", "ssh-copy-id"],
+        &["Permission denied", "--first-login", "ssh-add"],
     );
     let sudo = "sed -i 's/NOPASSWD:/PASSWD:/' /etc/sudoers.d/*";
     fault(
@@ -151,7 +151,7 @@ fn the_words_of_a_node_that_refuses_come_with_the_cure() {
         sudo,
         "sed -i 's/\\bPASSWD:/NOPASSWD:/' /etc/sudoers.d/*",
         3,
-        &["sudo: a password is required", "NOPASSWD"],
+        &["sudo asks for a password", "there is no terminal", "NOPASSWD"],
     );
     let docker = "/usr/bin/docker";
     fault(

@@ -2,12 +2,12 @@
 //! the constant next to it completes "expected …".
 
 use super::reader::{Hint, NO_HINT};
-use super::{Controller, KeyType};
+use super::{Controller, Gpus, KeyType, Pull};
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 /// The outcome of a check.
-type Checked<T> = Result<T, Hint>;
+pub(super) type Checked<T> = Result<T, Hint>;
 
 /// An acceptance without conditions or a refusal without more to say.
 fn only_if<T>(good: bool, value: T) -> Checked<T> {
@@ -15,10 +15,18 @@ fn only_if<T>(good: bool, value: T) -> Checked<T> {
 }
 
 /// Refuses what is longer than `most` characters, and says how long it is.
-fn no_longer(text: &str, most: usize) -> Checked<()> {
+pub(super) fn no_longer(text: &str, most: usize) -> Checked<()> {
     match text.chars().count() {
         length if length > most => Err(format!("it is {length} characters long").into()),
         _ => Ok(()),
+    }
+}
+
+/// Refuses what would disturb a terminal or a line of text.
+pub(super) fn control(text: &str) -> Checked<()> {
+    match text.chars().any(char::is_control) {
+        true => Err("it contains a control character".into()),
+        false => Ok(()),
     }
 }
 
@@ -118,9 +126,7 @@ pub(super) fn folder(text: &str) -> Checked<String> {
     if text.contains(':') {
         return Err("Docker's mounts cannot hold a `:`".into());
     }
-    if text.chars().any(char::is_control) {
-        return Err("it contains a control character".into());
-    }
+    control(text)?;
     if relative.is_empty() || FOREIGN.contains(&text) || text.ends_with("/.ssh") {
         return Err("hvdctl needs a folder of its own".into());
     }
@@ -150,6 +156,42 @@ pub(super) fn controller(text: &str) -> Checked<Controller> {
         "mpi" => Ok(Controller::Mpi),
         _ => Err(NO_HINT),
     }
+}
+
+pub(super) const PULL: &str = "\"missing\", \"always\" or \"never\"";
+
+/// When `up` gets the image from its registry.
+pub(super) fn pull(text: &str) -> Checked<Pull> {
+    match text {
+        "missing" => Ok(Pull::Missing),
+        "always" => Ok(Pull::Always),
+        "never" => Ok(Pull::Never),
+        _ => Err(NO_HINT),
+    }
+}
+
+pub(super) const GPUS: &str =
+    "a number of GPUs from 0 to 1024, \"auto\", \"all\", \"none\", or a list of indices and UUIDs";
+
+/// The words for a node's GPUs.
+pub(super) fn gpus(text: &str) -> Checked<Gpus> {
+    match text {
+        "auto" => Ok(Gpus::Auto),
+        "all" => Ok(Gpus::All),
+        "none" => Ok(Gpus::Count(0)),
+        _ => Err(NO_HINT),
+    }
+}
+
+pub(super) const GPU: &str = "an index from 0 to 1023 or a UUID as `nvidia-smi -L` shows it";
+
+/// One GPU: its index in as few digits as it has, or its UUID.
+pub(super) fn gpu(text: &str) -> Checked<String> {
+    let index = text.parse::<u32>().is_ok_and(|index| index < 1024 && index.to_string() == text);
+    let uuid = text
+        .strip_prefix("GPU-")
+        .is_some_and(|id| (1..=60).contains(&id.len()) && id.chars().all(|c| c.is_ascii_hexdigit() || c == '-'));
+    only_if(index || uuid, text.to_owned())
 }
 
 pub(super) const SIZE: &str = "a size of at least 64k, like \"512m\", \"8g\" or a number of bytes";
@@ -205,6 +247,36 @@ pub(super) fn host(text: &str) -> Checked<String> {
     }
 }
 
+pub(super) const JUMP: &str =
+    "the hosts to jump over as `ssh -J` takes them, like \"ana@gate:2222\" or \"gate,inner\", or \"none\"";
+
+/// The hosts on the way to a node: `[user@]host[:port]`, joined by commas.
+pub(super) fn jump(text: &str) -> Checked<String> {
+    no_longer(text, 1000)?;
+    if text.chars().any(char::is_whitespace) {
+        return Err("it is written without spaces".into());
+    }
+    for hop in text.split(',') {
+        let (login, machine) = hop.rsplit_once('@').map_or((None, hop), |(login, machine)| (Some(login), machine));
+        let (machine, port) = match machine.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((address, "")) => (address, None),
+            // without the colon it is no port, and "" is none either
+            Some((address, rest)) => (address, Some(rest.strip_prefix(':').unwrap_or(""))),
+            None => match machine.split_once(':') {
+                Some((_, port)) if port.contains(':') => {
+                    return Err("an IPv6 address is written in brackets here, like [fd00::1]:22".into());
+                }
+                Some((machine, port)) => (machine, Some(port)),
+                None => (machine, None),
+            },
+        };
+        host(machine)?;
+        login.map_or(Ok(()), |login| user(login).map(|_| ()))?;
+        only_if(port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0)), ())?;
+    }
+    Ok(text.to_owned())
+}
+
 pub(super) const NODE_NAME: &str = "1 to 253 letters, digits, `_`, `.`, `:`, `%` or `-`, the first no `-` or `.`";
 
 /// The name of a node: it must be possible to name it in `--on` and to use it in a file's name.
@@ -250,9 +322,7 @@ pub(super) fn file(text: &str, base: &Path, home: Option<&Path>) -> Checked<Path
     if text.is_empty() {
         return Err(NO_HINT);
     }
-    if text.chars().any(char::is_control) {
-        return Err("it contains a control character".into());
-    }
+    control(text)?;
     if text.ends_with('/') {
         return Err("that is a folder".into());
     }

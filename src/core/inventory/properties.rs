@@ -4,15 +4,17 @@ use super::{CLUSTER_FIELDS, Faults, Inventory, NODE_FIELDS};
 use proptest::prelude::*;
 use std::path::Path;
 
-const EXAMPLE: &str = include_str!("../../../inventory.example.toml");
+pub(super) const EXAMPLE: &str = include_str!("../../../inventory.example.toml");
 
 fn parse(text: &str) -> Result<Inventory, Faults> {
     Inventory::parse(text, Path::new("inventory.toml"))
 }
 
 /// The example with the fields in force that it only shows.
-fn example_in_full() -> String {
-    let in_force = |line: &'static str| line.strip_prefix("# ").filter(|rest| rest.contains(" = ")).unwrap_or(line);
+pub(super) fn example_in_full() -> String {
+    let in_force = |line: &'static str| {
+        line.strip_prefix("# ").filter(|rest| !rest.starts_with(' ') && rest.contains(" = ")).unwrap_or(line)
+    };
     EXAMPLE.lines().map(in_force).collect::<Vec<_>>().join("\n")
 }
 
@@ -90,6 +92,15 @@ fn pieces() -> impl Strategy<Value = String> {
         "'a'",
         "\"auto\"",
         "host = 'a'\n",
+        "host = 'n[1-3]'\n",
+        "[1-",
+        "[groups]",
+        "g = '@g'\n",
+        "@",
+        "mounts = [",
+        "'/a:/b',",
+        "ulimits",
+        "env",
         "name = 'x'\n",
         "[[[[",
         "{a=",
@@ -118,7 +129,33 @@ proptest! {
     ) {
         let text = toml::Value::String(text).to_string();
         for value in [text, number.to_string()] {
-            judge(&format!("[cluster]\n{field} = {value}\n[[node]]\n{field} = {value}\n"))?;
+            for value in [&value, &format!("[{value}]"), &format!("{{ a = {value}, memlock = {value} }}")] {
+                judge(&format!("[cluster]\n{field} = {value}\n[[node]]\n{field} = {value}\n[groups]\na = {value}\n"))?;
+            }
+        }
+    }
+
+    #[test]
+    fn any_groups_are_resolved_or_refused(
+        groups in prop::collection::vec("[@!]{0,2}([a-d]|n\\[[0-9]-[0-9]\\]|n[1-4])(,@[a-d])?", 1..5),
+    ) {
+        let lines: String = ["a", "b", "c", "d"].iter().zip(&groups).map(|(name, group)| format!("{name} = '{group}'\n")).collect();
+        let text = format!("cluster.name = 'lab'\n[groups]\n{lines}[[node]]\nhost = 'n[1-4]'\n");
+        judge(&text)?;
+        if let Ok(inventory) = parse(&text) {
+            prop_assert!(inventory.groups.values().all(|members| !members.is_empty()), "{text}");
+        }
+    }
+
+    #[test]
+    fn any_range_is_as_many_nodes(from in 0u32..300, count in 1u32..50, width in 1usize..4) {
+        let range = format!("[{from:0width$}-{:0width$}]", from + count - 1);
+        let text = format!("cluster.name = 'lab'\n[[node]]\nhost = 'n{range}.x'\nname = 'm{range}'\n");
+        let inventory = parse(&text).map_err(|faults| TestCaseError::fail(faults.to_string()))?;
+        prop_assert_eq!(inventory.nodes.len(), count as usize);
+        for (node, number) in inventory.nodes.iter().zip(from..) {
+            prop_assert_eq!(&node.host, &format!("n{number:0width$}.x"));
+            prop_assert_eq!(&node.name, &format!("m{number:0width$}"));
         }
     }
 
@@ -164,6 +201,10 @@ fn depth_and_size_are_no_trouble() {
         format!("{} = 1", "a".repeat(1_000_000)),
         "[[node]]\nhost = 'a'\nslots = 0\n".repeat(5_000),
         "x\n".repeat(50_000),
+        "[[node]]\nhost = 'n[0-99999]'\n".repeat(5_000),
+        format!("[[node]]\nhost = 'n[{}]'\n", "0-9999,".repeat(50_000)),
+        "[[node]]\nhost = 'n[0-9999]'\n".repeat(500),
+        format!("[groups]\n{}", (0..20_000).map(|n| format!("g{n} = '@g{}'\n", n + 1)).collect::<String>()),
     ] {
         judge(&text).unwrap_or_else(|error| panic!("{error}"));
     }

@@ -2,6 +2,7 @@
 
 use super::fault::{Fault, Faults, Places, harmless, quoted};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
@@ -15,6 +16,9 @@ pub(super) type Hint = Cow<'static, str>;
 
 /// A value that was refused without more to say.
 pub(super) const NO_HINT: Hint = Cow::Borrowed("");
+
+/// More entries than this are no list of a node's devices or mounts.
+const LONGEST_LIST: usize = 64;
 
 /// The faults so far, and the text they are in.
 pub(super) struct Report<'t> {
@@ -216,7 +220,75 @@ impl<'a, 't> Section<'a, 't> {
         accept: impl FnOnce(&DeValue<'t>) -> Option<Result<T, Hint>>,
     ) -> Option<T> {
         let value = self.value(name)?;
-        let (with_type, hint) = match accept(value.get_ref()) {
+        self.judge(name, expected, value, accept(value.get_ref()), report)
+    }
+
+    /// A list of such values; each that is refused is reported where it stands.
+    pub(super) fn list<T>(
+        &self,
+        name: &str,
+        expected: &str,
+        report: &mut Report<'_>,
+        mut accept: impl FnMut(&DeValue<'t>) -> Option<Result<T, Hint>>,
+    ) -> Option<Vec<T>> {
+        let value = self.value(name)?;
+        match value.get_ref() {
+            DeValue::Array(items) if items.len() <= LONGEST_LIST => {
+                let judge =
+                    |item: &Spanned<DeValue<'t>>| self.judge(name, expected, item, accept(item.get_ref()), report);
+                let read: Vec<Option<T>> = items.iter().map(judge).collect();
+                read.into_iter().collect()
+            }
+            DeValue::Array(items) => {
+                let message = format!("expected a list of at most {LONGEST_LIST}, found one of {}", items.len());
+                self.fault(name, value.span(), &message, report);
+                None
+            }
+            _ => self.judge(name, &format!("a list, each {expected}"), value, None, report),
+        }
+    }
+
+    /// A table whose keys are names that `known` takes.
+    pub(super) fn entries<T>(
+        &self,
+        name: &str,
+        key_expected: &str,
+        expected: &str,
+        report: &mut Report<'_>,
+        known: impl Fn(&str) -> Result<(), Hint>,
+        accept: impl Fn(&DeValue<'t>) -> Option<Result<T, Hint>>,
+    ) -> Option<BTreeMap<String, T>> {
+        let value = self.value(name)?;
+        let DeValue::Table(table) = value.get_ref() else {
+            return self.judge(name, "a table", value, None, report);
+        };
+        let mut good = true;
+        let mut entries = BTreeMap::new();
+        for (key, value) in table {
+            if let Err(hint) = known(key.get_ref()) {
+                let separator = if hint.is_empty() { "" } else { "; " };
+                let message = format!("expected {key_expected}, found {}{separator}{hint}", quoted(key.get_ref()));
+                self.fault(name, key.span(), &message, report);
+                good = false;
+            }
+            match self.judge(name, expected, value, accept(value.get_ref()), report) {
+                Some(value) => drop(entries.insert(key.get_ref().to_string(), value)),
+                None => good = false,
+            }
+        }
+        good.then_some(entries)
+    }
+
+    /// Reports a value unless it was accepted; `None` is a type that nobody knows.
+    fn judge<T>(
+        &self,
+        name: &str,
+        expected: &str,
+        value: &Spanned<DeValue<'t>>,
+        accepted: Option<Result<T, Hint>>,
+        report: &mut Report<'_>,
+    ) -> Option<T> {
+        let (with_type, hint) = match accepted {
             Some(Ok(good)) => return Some(good),
             Some(Err(hint)) => (false, hint),
             None => (true, NO_HINT),

@@ -34,6 +34,9 @@ cluster.image: an image as Docker names it, like "horovod/horovod:latest"
   "a@sha256:xyz" -> "a@sha256:xyz"
   "a//b" -> "a//b"
   "a/Horovod" -> "a/Horovod"; its path is written in lower case
+cluster.pull: "missing", "always" or "never"
+  "Always" -> "Always"
+  true -> true
 cluster.port: a port from 1 to 65535
   70000 -> 70000
   0 -> 0
@@ -106,6 +109,11 @@ node.host: what ssh is given: an alias, a name or an address
   "größe" -> "größe"
   "root@a" -> "root@a"; the user goes into `user`
   "ssh://a" -> "ssh://a"; it is not written as a URL
+  "n[1-" -> "n[1-"; a bracket is not closed
+  "n[a-b]" -> "n[a-b]"; "a" is no number of up to 9 digits
+  "n[3-1]" -> "n[3-1]"; the range 3-1 is empty or too long
+  "n[0-99999]" -> "n[0-99999]"; it stands for 100000, and an inventory has at most 10000 machines
+  "n[1-2];x" -> "n[1-2];x"
   "a:22" -> "a:22"; with `:` it would have to be an IPv6 address; a port goes into `ssh_port`
   "[::1]:22" -> "[::1]:22"; an IPv6 address is written without brackets here, and the port goes into `ssh_port`
   1 -> the integer 1
@@ -130,13 +138,32 @@ node.identity: the path of a file on this machine
   "keys/" -> "keys/"; that is a folder
   "a\u0000" -> "a\0"; it contains a control character
   ["a"] -> an array
-node.gpus: a number of GPUs from 0 to 1024 or "auto"
+node.jump: the hosts to jump over as `ssh -J` takes them, like "ana@gate:2222" or "gate,inner", or "none"
+  "" -> ""
+  "-oProxyCommand=x" -> "-oProxyCommand=x"
+  "gate, inner" -> "gate, inner"; it is written without spaces
+  "gate,,inner" -> "gate,,inner"
+  "fd00::1" -> "fd00::1"; an IPv6 address is written in brackets here, like [fd00::1]:22
+  "gate:0" -> "gate:0"
+  "[fd00::1]22" -> "[fd00::1]22"
+  "a\"b" -> "a\"b"
+node.gpus: a number of GPUs from 0 to 1024, "auto", "all", "none", or a list of indices and UUIDs
   -1 -> -1
   1025 -> 1025
-  "all" -> "all"
+  "some" -> "some"
   "4" -> "4"
   true -> true
   4.0 -> the float 4.0
+  [] -> an array; an empty one is written "none"
+node.gpus: an index from 0 to 1023 or a UUID as `nvidia-smi -L` shows it
+  ["all"] -> +1 "all"
+  [1024] -> +1 1024
+  ["01"] -> +1 "01"
+  [0, -1] -> +4 -1
+  ["GPU-x"] -> +1 "GPU-x"
+  ["GPU-1,GPU-2"] -> +1 "GPU-1,GPU-2"
+  [1, "1"] -> +4 "1"; it is there already
+  [0, [1]] -> +4 an array
 node.slots: a number of slots from 1 to 1024
   0 -> 0
   1025 -> 1025
@@ -151,43 +178,134 @@ node.interface: a network interface like "eth0": 1 to 15 letters, digits, `.`, `
   "" -> ""
   "eth0 " -> "eth0 "
   "abcdefghijklmnop" -> "abcdefghijklmnop"; it is 16 characters long
+node.mounts: a list, each a mount like "/data:/data:ro" or { source = "/data", target = "/data", read_only = true }
+  "/a:/b" -> the string "/a:/b"
+node.mounts: a mount like "/data:/data:ro" or { source = "/data", target = "/data", read_only = true }
+  ["/a"] -> +1 "/a"
+  ["/a:/b:/c:ro"] -> +1 "/a:/b:/c:ro"
+  ["/a:/b:rx"] -> +1 "/a:/b:rx"; the third part is `ro` or `rw`
+  ["data:/b"] -> +1 "data:/b"; its paths are absolute
+  ["/a:b"] -> +1 "/a:b"; its paths are absolute
+  ["/a/../b:/c"] -> +1 "/a/../b:/c"; paths are written without `//`, `.`, `..` and a `/` at the end
+  ["/a:/b\u0000"] -> +1 "/a:/b\0"; it contains a control character
+  ["/a:/"] -> +1 "/a:/"; that would hide the image
+  ["/a:/workspace"] -> +1 "/a:/workspace"; /workspace in the container is hvdctl's own
+  ["/a:/root/.ssh/x"] -> +1 "/a:/root/.ssh/x"; /root/.ssh/x in the container is hvdctl's own
+  ["/a:/opt/horovod/jobs"] -> +1 "/a:/opt/horovod/jobs"; /opt/horovod/jobs in the container is hvdctl's own
+  ["/a:/c", "/b:/c"] -> +10 "/b:/c"; /c is there already
+  [{ source = "/a" }] -> +1 a table; it needs a `source` and a `target`
+  [{ source = "/a", target = "b" }] -> +1 a table; its paths are absolute
+  [{ source = "/a", target = "/b", ro = true }] -> +1 a table; it has `source`, `target` and `read_only` only
+  [{ source = 1, target = "/b" }] -> +1 a table; its `source` is no string
+  [{ source = "/a", target = "/b", read_only = 1 }] -> +1 a table; its `read_only` is neither true nor false
+  [1] -> +1 the integer 1
+node.devices: a device like "/dev/infiniband" or "/dev/fuse:/dev/fuse:rwm"
+  [""] -> +1 ""; a device lies below /dev
+  ["/etc/passwd"] -> +1 "/etc/passwd"; a device lies below /dev
+  ["/dev/a:/dev/b:x"] -> +1 "/dev/a:/dev/b:x"; permissions are some of `rwm`
+  ["/dev/a:rr"] -> +1 "/dev/a:rr"; permissions are some of `rwm`
+  ["/dev/a", "/dev/b:/dev/a"] -> +11 "/dev/b:/dev/a"; /dev/a is there already
+  [{ source = "/dev/a" }] -> +1 a table
+node.ulimits: a table
+  -1 -> the integer -1
+  ["memlock"] -> an array
+node.ulimits: a number, -1 for no limit, or { soft = 1024, hard = 4096 }
+  { memlock = -2 } -> +12 -2
+  { memlock = "-1" } -> +12 the string "-1"
+  { nofile = { soft = 2, hard = 1 } } -> +11 a table; `soft` is larger than `hard`
+  { nofile = { soft = -1, hard = 1 } } -> +11 a table; `soft` is larger than `hard`
+  { nofile = { soft = 2 } } -> +11 a table; it needs the numbers `soft` and `hard`
+  { nofile = { soft = 2, hard = 3, x = 1 } } -> +11 a table; it needs the numbers `soft` and `hard`
+node.ulimits: the name of a limit (core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, rtprio, rttime, sigpending, stack)
+  { mem = 1 } -> +2 "mem"
+node.env: a table
+  "A=1" -> the string "A=1"
+node.env: a string or a whole number
+  { A = true } -> +6 true
+  { A = ["1"] } -> +6 an array
+  { A = "\u0000" } -> +6 "\0"; it contains a NUL
+node.env: the name of a variable: letters, digits and `_`, the first no digit
+  { "" = 1 } -> +2 ""
+  { 1A = 1 } -> +2 "1A"
+  { "A B" = 1 } -> +2 "A B"
+  { HVDCTL_JOB = 1 } -> +2 "HVDCTL_JOB"; every rank gets its own from hvdctl or the launcher
+  { HOROVOD_LOCAL_RANK = 1 } -> +2 "HOROVOD_LOCAL_RANK"; every rank gets its own from hvdctl or the launcher
+node.env_file: the path of a file on this machine
+  "" -> ""
+  "secrets/" -> "secrets/"; that is a folder
 node.master: true or false
   "yes" -> the string "yes"
   1 -> the integer 1
 "#;
 
-#[test]
-fn refused_values() {
+/// One line of [`REFUSED`].
+struct Refused {
+    table: &'static str,
+    field: &'static str,
+    expected: &'static str,
+    value: &'static str,
+    /// Where in the value the fault is, in characters.
+    offset: usize,
+    found: &'static str,
+}
+
+fn refused() -> Vec<Refused> {
     let (mut table, mut field, mut expected) = ("", "", "");
-    let mut tried = Vec::new();
+    let mut all = Vec::new();
     for line in REFUSED.lines().filter(|line| !line.is_empty()) {
         let Some((value, found)) = line.strip_prefix("  ").and_then(|line| line.split_once(" -> ")) else {
             let (path, rest) = line.split_once(": ").expect("a field and what is expected");
             (table, field) = path.split_once('.').expect("a table and a field");
             expected = rest;
-            tried.push(path);
             continue;
         };
-        // The field under test comes last, in place of a good value if it is one that must be there.
-        let name = if (table, field) == ("cluster", "name") { "" } else { "name = 'lab'\n" };
-        let host = if (table, field) == ("node", "host") { "" } else { "host = 'a'\n" };
+        let placed = found.strip_prefix('+').and_then(|rest| rest.split_once(' '));
+        let (offset, found) = placed.map_or((0, found), |(offset, found)| (offset.parse().expect("a number"), found));
+        all.push(Refused { table, field, expected, value, offset, found });
+    }
+    all
+}
+
+impl Refused {
+    /// An inventory in which the field comes last, in place of a good value if it is one that must be there.
+    fn file(&self, table: &str) -> String {
+        let name = if (self.table, self.field) == ("cluster", "name") { "" } else { "name = 'lab'\n" };
+        let host = if (self.table, self.field) == ("node", "host") { "" } else { "host = 'a'\n" };
         let (cluster, node) = (format!("[cluster]\n{name}"), format!("[[node]]\n{host}"));
-        let check = |table: &str, text: String| {
-            let (line, column) = (text.lines().count(), field.len() + 4);
+        let line = format!("{} = {}", self.field, self.value);
+        match table {
+            "cluster" => format!("{node}{cluster}{line}"),
+            "node" => format!("{cluster}{node}{line}"),
+            table => format!("{cluster}{node}[{table}]\n{line}"),
+        }
+    }
+}
+
+/// Field, value, and a file with it for each that is refused.
+pub(super) fn files() -> Vec<(String, &'static str, String)> {
+    refused().iter().map(|one| (format!("{}.{}", one.table, one.field), one.value, one.file(one.table))).collect()
+}
+
+#[test]
+fn refused_values() {
+    let all = refused();
+    for one in &all {
+        let Refused { field, expected, found, .. } = one;
+        let check = |table: &str| {
+            let text = one.file(table);
+            let (line, column) = (text.lines().count(), field.len() + 4 + one.offset);
             let message = format!("{line}:{column}: {table}.{field}: expected {expected}, found {found}");
             assert_eq!(faults(&text), [message], "{text}");
         };
-        match table {
-            "cluster" => check(table, format!("{node}{cluster}{field} = {value}")),
-            _ => check(table, format!("{cluster}{node}{field} = {value}")),
-        }
-        if table == "node" && DEFAULTS_FIELDS.contains(&field) {
-            check("defaults", format!("{cluster}{node}[defaults]\n{field} = {value}"));
+        check(one.table);
+        if one.table == "node" && DEFAULTS_FIELDS.contains(field) {
+            check("defaults");
         }
     }
-    let all = CLUSTER_FIELDS.iter().map(|field| format!("cluster.{field}"));
-    for field in all.chain(NODE_FIELDS.iter().map(|field| format!("node.{field}"))) {
-        assert!(tried.contains(&&field[..]), "{field}");
+    let tried = |table: &str, field: &str| all.iter().any(|one| (one.table, one.field) == (table, field));
+    assert!(CLUSTER_FIELDS.iter().all(|field| tried("cluster", field)));
+    for field in NODE_FIELDS {
+        assert!(tried("node", field), "{field}");
     }
 }
 

@@ -1,18 +1,20 @@
-# What one node is, a "KEY VALUE" line each; read by core/facts.rs. Wants: ssh_dir. Changes nothing.
-say() { printf '%s\n' "$*"; }
-
-say hostname "$(uname -n)"
-say cores "$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
-[ -z "${HVDCTL_ADDRESS:-}" ] || say ssh "$HVDCTL_ADDRESS"
-ip -o addr show up 2>/dev/null | while read -r _ name family address _; do
-  case $family in inet | inet6) say addr "$name $address" ;; esac
+# What one node is, a "KEY VALUE" line each, behind machine.sh; read by core/facts.rs. Wants: ssh_dir, port. Changes
+# nothing.
+# who listens on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
+ss -Hltnp "sport = :$port" 2>/dev/null | while read -r _ _ _ local _ users; do
+  pid=- user=- container=- program=-
+  case $users in
+  *pid=*)
+    pid=${users#*pid=}
+    pid=${pid%%[!0-9]*}
+    user=$(stat -c %U "/proc/$pid" 2>/dev/null)
+    container=$(grep -oE '[0-9a-f]{64}' "/proc/$pid/cgroup" 2>/dev/null | tail -n 1)
+    read -r program 2>/dev/null <"/proc/$pid/comm"
+    ;;
+  esac
+  say listener "$local" "$pid" "${user:--}" "${container:--}" "$program"
 done
-if command -v nvidia-smi >/dev/null 2>&1; then
-  say nvidia-smi yes
-  # a driver that hangs must not take the whole look with it
-  timeout 20 nvidia-smi -L 2>/dev/null | while IFS= read -r line; do say gpu "$line"; done
-fi
-
+say clock "$(date +%s.%N)"
 [ -d "$ssh_dir" ] || exit 0
 cd "$ssh_dir" || exit 0
 say dir "$(stat -c '. %a %u:%g' .)"

@@ -1,29 +1,47 @@
-# Brings the key folder to the state that the contract names. Wants: ssh_dir, puts ("MODE NAME BASE64" a line), removes
-# (a name a line). Each file is written beside its place, flushed, and renamed over it: a reader sees the old or the
-# new one, never a part. Secrets come in a variable of this script, which came over standard input: no process of this
-# node ever has them among its arguments (printf is the shell's own).
-set -eu
-(umask 022 && mkdir -p "${ssh_dir%/*}")
-umask 077
-mkdir -p "$ssh_dir"
-chown 0:0 "$ssh_dir"
-chmod 700 "$ssh_dir"
-cd "$ssh_dir"
+# Behind put_file.sh and keys_lock.sh. Brings the key folder to the state that the contract names. Wants: ssh_dir, puts
+# ("MODE NAME BASE64" a line), removes (a name a line), seen ("NAME SHA256" a line: the texts that these were computed
+# from, as facts.sh reads them). Secrets come in a variable of this script, which came over standard input: no process of
+# this node ever has them among its arguments (printf is the shell's own).
+main() {
+  set -eu
+  (umask 022 && mkdir -p "${ssh_dir%/*}")
+  umask 077
+  mkdir -p "$ssh_dir"
+  cd "$ssh_dir"
+  alone
 
-printf '%s' "$puts" | while read -r mode name text; do
-  new=".$name.hvdctl.$$"
-  trap 'rm -f "$new"' EXIT
-  printf '%s' "$text" | base64 -d >"$new"
-  chmod "$mode" "$new"
-  chown 0:0 "$new"
-  sync "$new" 2>/dev/null || sync
-  mv -f "$new" "$name"
-done
-printf '%s' "$removes" | while read -r name; do rm -f "./$name"; done
+  # before anything is changed: a text that somebody wrote since we looked must not be undone
+  printf '%s' "$seen" | while read -r name sum; do
+    case $(text "$name" | sha256sum) in
+    "$sum "*) ;;
+    *)
+      echo "$name was changed by somebody else meanwhile" >&2
+      exit 1
+      ;;
+    esac
+  done
+  chown 0:0 .
+  chmod 700 .
+  printf '%s' "$puts" | while read -r mode name text; do
+    put "$mode" "$name" "$text"
+  done
+  printf '%s' "$removes" | while read -r name; do rm -f "./$name"; done
+  # the names, too, must be on the disk
+  sync . 2>/dev/null || sync
 
-for name in id_rsa id_ed25519 authorized_keys ssh_host_ed25519_key; do
-  [ ! -f "$name" ] || { chown 0:0 "$name" && chmod 600 "$name"; }
-done
-for name in id_rsa.pub id_ed25519.pub ssh_host_ed25519_key.pub known_hosts; do
-  [ ! -f "$name" ] || { chown 0:0 "$name" && chmod 644 "$name"; }
-done
+  for name in id_rsa id_ed25519 id_rsa.next id_ed25519.next authorized_keys ssh_host_ed25519_key; do
+    [ ! -f "$name" ] || { chown 0:0 "$name" && chmod 600 "$name"; }
+  done
+  for name in id_rsa.pub id_ed25519.pub id_rsa.next.pub id_ed25519.next.pub ssh_host_ed25519_key.pub known_hosts; do
+    [ ! -f "$name" ] || { chown 0:0 "$name" && chmod 644 "$name"; }
+  done
+}
+
+# a file's lines as facts.sh reads them, and none where there is no file
+text() {
+  [ -f "$1" ] || return 0
+  while IFS= read -r line || [ -n "$line" ]; do printf '%s\n' "$line"; done <"$1"
+}
+
+# as a whole or not at all, even if what sends this is cut off
+main

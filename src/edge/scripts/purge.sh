@@ -7,12 +7,19 @@ fail() {
   echo "$1" >&2
   failed=1
 }
-tag=" hvdctl:$cluster"
-ours() { awk -v tag="$tag" 'substr($0, length($0) - length(tag) + 1) == tag { found = 1 } END { exit !found }' "$1" 2>/dev/null; }
+tag="hvdctl:$cluster"
+# a pair is ours when its public half ends with our tag
+ours() { awk -v tag="$tag" '$NF == tag { found = 1 } END { exit !found }' "$1" 2>/dev/null; }
+# a line is ours when our tag comes right behind a key; a remark that mentions it is its writer's
+line='function ours(text) {
+  sub(/\r$/, "", text)
+  n = split(text, word)
+  return n > 2 && word[1] !~ /^[#@]/ && word[n] == tag && word[n - 2] ~ /^(ssh|ecdsa|sk)-/
+}'
 drop_lines() { # FILE
   [ -f "$1" ] || return 0
   # a full disk must not pass for a file without other lines: awk's own word decides, not what it left
-  if ! awk -v tag="$tag" 'substr($0, length($0) - length(tag) + 1) != tag' "$1" >"$1.hvdctl"; then
+  if ! awk -v tag="$tag" "$line"' !ours($0)' "$1" >"$1.hvdctl"; then
     rm -f "$1.hvdctl"
     fail "$1: could not take hvdctl's lines out"
   elif [ -s "$1.hvdctl" ]; then
@@ -27,7 +34,14 @@ if [ -d "$ssh_dir" ]; then
   for name in id_rsa id_ed25519 ssh_host_ed25519_key; do
     # only a pair that carries our tag in its public half
     if ours "$ssh_dir/$name.pub"; then rm -f "$ssh_dir/$name" "$ssh_dir/$name.pub" || failed=1; fi
+    # what a rotation staged and did not finish; it takes the public half in place away before it moves the private one
+    if ours "$ssh_dir/$name.next.pub"; then
+      [ -f "$ssh_dir/$name.pub" ] || rm -f "$ssh_dir/$name" || failed=1
+      rm -f "$ssh_dir/$name.next" "$ssh_dir/$name.next.pub" || failed=1
+    fi
   done
+  # of a rotation that was cut off before it had written the public half
+  for name in id_rsa id_ed25519; do [ -f "$ssh_dir/$name.next.pub" ] || rm -f "$ssh_dir/$name.next" || failed=1; done
   rmdir "$ssh_dir" 2>/dev/null || :
 fi
 for list in "$projects_dir"/.*"@$cluster.shipped"; do

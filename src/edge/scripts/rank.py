@@ -7,6 +7,7 @@ Horovod under Gloo would leave it running."""
 import ctypes
 import json
 import os
+import resource
 import select
 import selectors
 import signal
@@ -87,6 +88,15 @@ class Lines:
         self.rest = b""
 
 
+def limits(wanted):
+    """The inventory's limits, which PAM may have changed at the log-in; as far as this container may set them."""
+    for name, limit in wanted.items():
+        try:
+            resource.setrlimit(getattr(resource, "RLIMIT_" + name.upper()), (limit["soft"], limit["hard"]))
+        except (AttributeError, OSError, ValueError):
+            pass
+
+
 def own_group():
     """In the child: a process group of its own, and an end together with the supervisor whatever happens to it."""
     os.setpgid(0, 0)
@@ -96,11 +106,16 @@ def own_group():
 def main():
     with open(os.path.join(HERE, "job.json")) as file:
         job = json.load(file)
+    limits(job["ulimits"])
+    with open(os.path.join(HERE, "env.json")) as file:
+        given = json.load(file)
     env = dict(os.environ, HVDCTL_PROGRAM="1", PYTHONUNBUFFERED="1")
     if job["interface"]:
         # the launcher knows the master's interface only; this is this node's own
         env.update(HOROVOD_GLOO_IFACE=job["interface"], NCCL_SOCKET_IFNAME=job["interface"])
         env.setdefault("GLOO_SOCKET_IFNAME", job["interface"])
+    # the inventory's own words go before all that
+    env.update(given)
     try:
         child = subprocess.Popen(
             job["command"], cwd=job["cwd"], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

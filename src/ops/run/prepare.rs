@@ -1,12 +1,14 @@
 //! Before a run: its folder, the project and the workers on all nodes; after it: nothing left of it on any.
 
 use super::{Cwd, Program, Seat};
-use crate::core::inventory::Cluster;
+use crate::core::inventory::{Cluster, Inventory, Node};
 use crate::core::job::Record;
 use crate::core::launch::SUPERVISOR;
 use crate::core::plan::Workspace;
 use crate::core::spec::{Desired, LABEL_WORKSPACE, Role, WORKSPACE};
+use crate::core::trust::Secret;
 use crate::core::units::human;
+use crate::edge::env_file;
 use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
@@ -15,13 +17,22 @@ use crate::ops::ship::{Shipped, project_dir, ship};
 use crate::ops::workers;
 use base64::Engine as _;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
+use zeroize::Zeroizing;
 
 const START: &str = include_str!("../../edge/scripts/job_start.sh");
 const RESULT: &str = include_str!("../../edge/scripts/job_result.sh");
-const END: &str = include_str!("../../edge/scripts/job_end.sh");
+/// Ends what is left of a run on a node. Wants: id, grace, follower.
+pub const END: &str = include_str!("../../edge/scripts/job_end.sh");
 const RANK: &str = include_str!("../../edge/scripts/rank.py");
 const SSH: &str = include_str!("../../edge/scripts/ssh.sh");
+
+/// The variables of each `env_file`.
+pub(super) type EnvFiles = BTreeMap<PathBuf, BTreeMap<String, Secret>>;
+
+/// The file in a run's folder with the ranks' environment; `job_end.sh` removes it.
+const ENVIRONMENT: &str = "env.json";
 
 /// Lays the run's folder, ships the project and brings the workers to it, on all nodes at once.
 pub(super) async fn prepare(
@@ -30,6 +41,7 @@ pub(super) async fn prepare(
     program: &Program,
     seats: &[Seat],
     others: &[Observed],
+    secrets: &EnvFiles,
     events: &Events,
 ) -> Result<(), Error> {
     let cluster = target.cluster();
@@ -42,7 +54,7 @@ pub(super) async fn prepare(
     let results = each(nodes, async |(seen, seat)| {
         let link = &seen.member.link;
         let dir = program.tree.as_ref().map(|_| project_dir(cluster, &program.name));
-        let files = seat.map(|seat| job_files(cluster, id, program, seat)).unwrap_or_default();
+        let files = seat.map(|seat| job_files(cluster, id, program, seat, secrets)).unwrap_or_default();
         let new_project = if files.is_empty() && dir.is_none() {
             false
         } else {
@@ -56,7 +68,9 @@ pub(super) async fn prepare(
         };
         let worker = async {
             match seat {
-                Some(seat) if !seat.launches => ensure_worker(cluster, &seen, dir.clone(), new_project, events).await,
+                Some(seat) if !seat.launches => {
+                    ensure_worker(&target.inventory, &seen, dir.clone(), new_project, events).await
+                }
                 _ => Ok(()),
             }
         };
@@ -88,7 +102,7 @@ fn files(n: usize) -> String {
 }
 
 async fn ensure_worker(
-    cluster: &Cluster,
+    inventory: &Inventory,
     seen: &Observed,
     workspace: Option<String>,
     new_project: bool,
@@ -100,9 +114,9 @@ async fn ensure_worker(
         Some(_) => Workspace::AsDesired,
         None => Workspace::Any,
     };
-    let desired = Desired { workspace, ..workers::desired(cluster, seen) };
-    let operations = workers::plan(cluster, seen, &desired, &which)?;
-    workers::apply(cluster, seen, &operations, events).await
+    let desired = Desired { workspace, ..workers::desired(inventory, seen)? };
+    let operations = workers::plan(&inventory.cluster, seen, &desired, &which)?;
+    workers::apply(inventory, seen, &operations, events).await
 }
 
 /// Looks once more before the launch: another operator's run that was prepared at the same time may have given a worker
@@ -147,7 +161,7 @@ async fn lay(cluster: &Cluster, seen: &Observed, id: &str, dir: Option<&str>, fi
 }
 
 /// The files of a run's folder, as `job_start.sh` reads them.
-fn job_files(cluster: &Cluster, id: &str, program: &Program, seat: &Seat) -> String {
+fn job_files(cluster: &Cluster, id: &str, program: &Program, seat: &Seat, secrets: &EnvFiles) -> Zeroizing<String> {
     let record = Record {
         id: id.to_owned(),
         cluster: cluster.name.clone(),
@@ -162,15 +176,47 @@ fn job_files(cluster: &Cluster, id: &str, program: &Program, seat: &Seat) -> Str
         ranks: seat.ranks,
         interface: seat.endpoint.interface.clone(),
         grace: cluster.stop_grace.as_secs(),
+        ulimits: seat.seen.member.node.container.ulimits.clone(),
     };
     let record = serde_json::to_string(&record).unwrap_or_default();
-    let mut lines = String::new();
-    let fixed = [("600", "job.json", record.as_str()), ("644", SUPERVISOR, RANK), ("755", "ssh", SSH)];
-    for (mode, name, text) in fixed.into_iter().chain(program.files.iter().map(|(n, t)| ("644", *n, *t))) {
-        let text = base64::engine::general_purpose::STANDARD.encode(text);
-        lines.push_str(&format!("{mode} {name} {text}\n"));
+    let environment = environment(&seat.seen.member.node, secrets);
+    let mut lines = Zeroizing::new(String::new());
+    let own = [
+        ("600", "job.json", record.as_str()),
+        ("600", ENVIRONMENT, environment.as_str()),
+        ("644", SUPERVISOR, RANK),
+        ("755", "ssh", SSH),
+    ];
+    for (mode, name, text) in own.into_iter().chain(program.files.iter().map(|(n, t)| ("644", *n, *t))) {
+        let text = Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(text));
+        for part in [mode, " ", name, " ", &text, "\n"] {
+            lines.push_str(part);
+        }
     }
     lines
+}
+
+/// The ranks' environment on a node as JSON: what the inventory says, over what its file says.
+fn environment(node: &Node, secrets: &EnvFiles) -> Zeroizing<String> {
+    let file = node.container.env_file.as_ref().and_then(|path| secrets.get(path));
+    let secret = file.into_iter().flatten().map(|(name, value)| (name.as_str(), value.expose()));
+    let plain = node.container.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let all: BTreeMap<&str, &str> = secret.chain(plain).collect();
+    Zeroizing::new(serde_json::to_string(&all).unwrap_or_default())
+}
+
+/// Reads the files that the nodes' `env_file` name, each once.
+///
+/// # Errors
+/// When one cannot be used.
+pub(super) fn env_files(seats: &[Seat]) -> Result<EnvFiles, Error> {
+    let mut files = EnvFiles::new();
+    for path in seats.iter().filter_map(|seat| seat.seen.member.node.container.env_file.as_ref()) {
+        if !files.contains_key(path) {
+            files.insert(path.clone(), env_file::read(path)?);
+        }
+    }
+    Ok(files)
 }
 
 fn operator() -> String {
@@ -191,6 +237,7 @@ pub(super) async fn end(
     let limit = cluster.stop_grace + Duration::from_secs(20);
     let ended = each(seats.iter().collect(), async |seat: &Seat| {
         let script = Script::new(END)
+            .with("jobs_dir", &cluster.jobs_dir)
             .with("id", id)
             .with("grace", &cluster.stop_grace.as_secs().to_string())
             .with("follower", followers.get(seat.seen.name()).map_or("", String::as_str));

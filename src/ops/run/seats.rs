@@ -2,19 +2,19 @@
 
 use super::Seat;
 use crate::core::hostset;
-use crate::core::inventory::{Cluster, Controller};
+use crate::core::inventory::{Cluster, Controller, Inventory};
 use crate::core::network;
 use crate::core::plan::Workspace;
 use crate::core::slots::Placement;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::ops::fleet::{Observed, Target};
-use crate::ops::{trust, workers};
+use crate::ops::{doctor, trust, workers};
 use std::net::IpAddr;
 
 /// Splits the nodes into those with ranks, each with its place on the network, and the others.
 pub(super) fn seats(
-    cluster: &Cluster,
+    inventory: &Inventory,
     placement: &Placement,
     nodes: Vec<Observed>,
     controller: Controller,
@@ -27,19 +27,14 @@ pub(super) fn seats(
             others.push(seen);
             continue;
         };
-        let place = if alone { Ok(network::alone()) } else { network::endpoint(&seen.member.node, &seen.facts) };
+        let place = if alone { Ok(network::alone()) } else { workers::place(inventory, &seen) };
         let place = place.and_then(|e| match e.address {
-            IpAddr::V6(_) => {
-                Err(format!("Horovod's -H takes no IPv6 address ({}); set `address` to an IPv4 one", e.address))
-            }
+            IpAddr::V6(_) => Err(workers::no_place(seen.name(), network::no_ipv6(e.address))),
             IpAddr::V4(_) => Ok(e),
         });
         match place {
             Ok(endpoint) => seats.push(Seat { seen, endpoint, ranks: share.ranks, launches: share.first == 0 }),
-            Err(words) => failed.push(
-                NodeError::failed(seen.name(), "find its place on the cluster's network", words)
-                    .hint("set `address` or `interface` of this [[node]] in the inventory"),
-            ),
+            Err(error) => failed.push(error),
         }
     }
     if !failed.is_empty() {
@@ -59,7 +54,10 @@ pub(super) fn seats(
         let list: Vec<String> = seats.iter().map(|s| format!("{}: {}", s.seen.name(), s.endpoint.interface)).collect();
         return Err(Error::check(
             format!("the nodes' interfaces have different names ({}), and MPI takes one for all", list.join(", ")),
-            format!("use --launcher gloo, which takes each node's own; or give {} other interfaces", cluster.name),
+            format!(
+                "use --launcher gloo, which takes each node's own; or give {} other interfaces",
+                inventory.cluster.name
+            ),
         ));
     }
     Ok((seats, others))
@@ -71,7 +69,6 @@ pub(super) fn check(target: &Target, seats: &[Seat], events: &Events) -> Result<
     let mut failed = Vec::new();
     for seat in seats {
         let seen = &seat.seen;
-        let worker = workers::desired(cluster, seen);
         // the launcher's ranks run in hmaster, so its worker does not matter
         let fault = if seat.launches {
             master_is_free(cluster, seen).and_then(|()| match network::missing_gpus(&seen.member.node, &seen.facts) {
@@ -80,22 +77,26 @@ pub(super) fn check(target: &Target, seats: &[Seat], events: &Events) -> Result<
                 None => seen.image_id(cluster).map(|_| ()),
             })
         } else {
-            workers::plan(cluster, seen, &worker, &Workspace::Any).map(|_| ())
+            workers::desired(&target.inventory, seen)
+                .and_then(|worker| workers::plan(cluster, seen, &worker, &Workspace::Any))
+                .map(|_| ())
         };
         if let Err(error) = fault {
             events.send(Event::Failed(error.clone()));
             failed.push(error);
         }
     }
+    let taking_part: Vec<_> = seats.iter().map(|seat| (&seat.seen, !seat.launches)).collect();
+    failed.extend(doctor::stops(&doctor::before(&target.inventory, &taking_part), events));
     if !failed.is_empty() {
         return Err(Error::Nodes { failed, done: 0 });
     }
     // a run on one node logs in nowhere
     let nodes: Vec<_> = seats.iter().map(|seat| (&seat.seen.member.node, &seat.seen.facts)).collect();
-    let pending = if seats.len() > 1 { trust::pending(&target.inventory, &nodes) } else { Vec::new() };
-    if !pending.is_empty() {
+    let lacking = if seats.len() > 1 { trust::lacking(&target.inventory, &nodes) } else { Vec::new() };
+    if !lacking.is_empty() {
         return Err(Error::check(
-            format!("the cluster's keys are missing or not as they should be on {}", hostset::fold(&pending)),
+            format!("the cluster's keys are missing or not as they should be on {}", hostset::fold(&lacking)),
             "hvdctl keys push",
         ));
     }

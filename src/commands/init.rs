@@ -1,0 +1,265 @@
+//! `init`: from machines that are named to an inventory with what was found on them.
+
+use super::{BUILT_IMAGE, DEFAULT_IMAGE, Outcome};
+use crate::cli::{Global, Init};
+use crate::core::draft::{self, Docker, Entry, Found, Place, Probe, Root};
+use crate::core::hosts::{self, Host};
+use crate::core::inventory::{self, Inventory};
+use crate::core::quote;
+use crate::edge::terminal::{self, Echo};
+use crate::edge::{draft_file, ssh_aliases};
+use crate::error::{Error, NodeError, exit};
+use crate::event::{Event, Events};
+use crate::ops::{fleet, probe};
+use crate::render::table::table;
+use serde_json::{Value, json};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+/// How often a question is asked again when its answer cannot be read.
+const ATTEMPTS: usize = 5;
+
+/// Writes the inventory.
+///
+/// # Errors
+/// Words that do not fit, a file that is there already, a machine of the operator's that fails.
+pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Outcome, Error> {
+    if global.on.is_some() {
+        return Err(Error::usage("--on selects nodes of an inventory, and init writes one", "name the machines alone"));
+    }
+    let wrong = |field: &str, why: String| Error::usage(format!("{field}: {why}"), "see hvdctl init --help");
+    inventory::cluster_name(&options.name).map_err(|why| wrong("--name", why))?;
+    let images: Vec<&str> = global.image.as_deref().map_or(vec![DEFAULT_IMAGE, BUILT_IMAGE], |image| vec![image]);
+    inventory::image(images[0]).map_err(|why| wrong("--image", why))?;
+    let file = file(options, global);
+    // before anybody is asked anything
+    draft_file::is_free(&file, options.force)?;
+
+    let hosts = hosts(options, global, events).await?;
+    let mut entries: Vec<Entry> = draft::names(&hosts)
+        .into_iter()
+        .zip(hosts)
+        .map(|(name, host)| Entry { name, host, found: Found::NotLooked })
+        .collect();
+    let mut failed = Vec::new();
+    if !options.no_probe {
+        let inventory = Inventory::parse(&draft::text(&options.name, images[0], &entries), &file)?;
+        let target = fleet::Target { strict: global.strict, ..fleet::Target::new(inventory, None, false)? };
+        let results = probe::all(&target, &images, events).await?;
+        for (entry, result) in entries.iter_mut().zip(results) {
+            entry.found = match result {
+                Ok(probe) => Found::Seen(Box::new(probe)),
+                Err(error) => {
+                    let found = Found::Failed(format!("could not {}: {}", error.tried, error.said));
+                    failed.push(error);
+                    found
+                }
+            };
+        }
+    }
+    warn(&entries, events);
+    draft_file::write(&file, &draft::text(&options.name, draft::image(&images, &entries), &entries), options.force)?;
+    Ok(outcome(&file, options, global, &entries, failed))
+}
+
+/// `-o`, else `-i`, else the one that hvdctl looks for here.
+fn file(options: &Init, global: &Global) -> PathBuf {
+    options.output.clone().or_else(|| global.inventory.clone()).unwrap_or_else(|| "inventory.toml".into())
+}
+
+/// The machines: those that were named, else those of the ssh configuration, else those that are typed.
+async fn hosts(options: &Init, global: &Global, events: &Events) -> Result<Vec<Host>, Error> {
+    let user = options.user.as_deref();
+    let read = |text: &str| hosts::read(text, user).map_err(|why| Error::usage(why, SPELLING));
+    if !options.hosts.is_empty() {
+        return some(read(&options.hosts.join(" "))?);
+    }
+    let may_ask = !global.yes & !global.json & std::io::stdin().is_terminal() & terminal::present();
+    if options.from_ssh_config {
+        let aliases = good(ssh_aliases::read()?, events);
+        if aliases.is_empty() {
+            let why = "~/.ssh/config gives no machine a name (a `Host` line without * and ?)";
+            return Err(Error::usage(why, "name the machines: hvdctl init node1 node2"));
+        }
+        let picked = if may_ask { pick(&aliases, events).await? } else { aliases };
+        return some(read(&picked.join(" "))?);
+    }
+    if !may_ask {
+        let hint = "name them, hvdctl init node1 ana@node2:2222, or take those of ~/.ssh/config with --from-ssh-config";
+        return Err(Error::usage("init needs the machines", hint));
+    }
+    some(typed(user, events).await?)
+}
+
+const SPELLING: &str =
+    "a machine is written [user@]host[:port], as ssh takes it; node[1-4] is four, [fd00::1]:22 has a port";
+
+fn some(hosts: Vec<Host>) -> Result<Vec<Host>, Error> {
+    if hosts.is_empty() { Err(Error::usage("no machine was named", SPELLING)) } else { Ok(hosts) }
+}
+
+/// The aliases that an inventory can hold.
+fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
+    let (good, bad): (Vec<_>, Vec<_>) = aliases.into_iter().partition(|alias| inventory::host(alias).is_ok());
+    if !bad.is_empty() {
+        events.send(Event::Warning(format!("an inventory cannot hold these names: {}", bad.join(", "))));
+    }
+    good
+}
+
+/// Shows the aliases and asks which.
+async fn pick(aliases: &[String], events: &Events) -> Result<Vec<String>, Error> {
+    let mut list = String::from("~/.ssh/config has these machines:\n");
+    let width = aliases.len().to_string().len();
+    for (i, alias) in aliases.iter().enumerate() {
+        list.push_str(&format!("  {:width$}  {alias}\n", i + 1));
+    }
+    let mut prompt = format!("{list}which? (1,3-5, names, or all; the first becomes the master): ");
+    for _ in 0..ATTEMPTS {
+        let answer = terminal::ask(events, &prompt, Echo::Shown).await?;
+        prompt = match hosts::pick(&answer, aliases) {
+            Ok(picked) if !picked.is_empty() => return Ok(picked),
+            Ok(_) => return Err(Error::usage("no machine was picked", "hvdctl init HOST… takes them by name")),
+            Err(why) => format!("{why}\nwhich? "),
+        };
+    }
+    Err(Error::usage("none of the answers could be read", "hvdctl init HOST… takes the machines by name"))
+}
+
+/// Asks for the machines, any number on a line, until an empty line.
+async fn typed(user: Option<&str>, events: &Events) -> Result<Vec<Host>, Error> {
+    let known = good(ssh_aliases::read().unwrap_or_default(), events);
+    let mut prompt =
+        String::from("Which machines? As ssh takes them: [user@]host[:port], node[1-4]; an empty line ends.\n");
+    if !known.is_empty() {
+        let more = if known.len() > 12 { format!(", … ({} in all)", known.len()) } else { String::new() };
+        let first: Vec<&str> = known.iter().take(12).map(String::as_str).collect();
+        prompt.push_str(&format!("In ~/.ssh/config: {}{more}\n", first.join(", ")));
+    }
+    prompt.push_str("machines (the first becomes the master): ");
+    let mut all = String::new();
+    let mut bad = 0;
+    loop {
+        let line = terminal::ask(events, &prompt, Echo::Shown).await?;
+        if line.trim().is_empty() {
+            return hosts::read(&all, user).map_err(|why| Error::usage(why, SPELLING));
+        }
+        let more = format!("{all} {}", line.as_str());
+        match hosts::read(&more, user) {
+            Ok(_) => {
+                all = more;
+                prompt = "more: ".into();
+            }
+            Err(why) => {
+                bad += 1;
+                if bad == ATTEMPTS {
+                    return Err(Error::usage(why, SPELLING));
+                }
+                prompt = format!("{why}\nthat line again: ");
+            }
+        }
+    }
+}
+
+/// Says what will keep machines from being nodes, or surprise.
+fn warn(entries: &[Entry], events: &Events) {
+    for (entry, twin) in entries.iter().zip(draft::twins(entries)) {
+        if let Some(twin) = twin {
+            let text = format!("{}: left out, it is the same machine as {}", entry.name, twin.name);
+            events.send(Event::Warning(text));
+        } else if let Found::Seen(probe) = &entry.found {
+            for (what, cure) in probe.concerns() {
+                events.send(Event::Warning(format!("{}: {what}\n  hint: {cure}", entry.name)));
+            }
+        }
+    }
+}
+
+fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry], failed: Vec<NodeError>) -> Outcome {
+    let twins = draft::twins(entries);
+    let written = twins.iter().filter(|twin| twin.is_none()).count();
+    let nodes = entries.iter().zip(&twins).map(|(entry, twin)| node(entry, twin.map(|t| t.name.as_str()), &failed));
+    let nodes: Vec<Value> = nodes.collect();
+    let code = match failed.len() {
+        0 => exit::OK,
+        n if n < entries.len() => exit::PARTLY,
+        _ => exit::UNREACHABLE,
+    };
+    let document = json!({ "ok": failed.is_empty(), "file": file, "nodes": nodes });
+    let mut text = String::new();
+    if !options.no_probe {
+        let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
+        text = table(&["NODE", "ADDRESS", "CORES", "GPUS", "DOCKER"], &rows);
+    }
+    // the next command finds the file by itself only where it looks for one
+    let by_itself = options.output.is_none() & global.inventory.is_none();
+    let named = if by_itself { String::new() } else { format!(" -i {}", quote::readable(&file.to_string_lossy())) };
+    let plural = if written == 1 { "" } else { "s" };
+    text.push_str(&format!(
+        "wrote {} with {written} node{plural}; look it over, then:\n  hvdctl{named} keys push\n  hvdctl{named} up\n  \
+         hvdctl{named} verify\n",
+        file.display()
+    ));
+    Outcome { code, text, document, failed }
+}
+
+fn row(entry: &Entry) -> Vec<String> {
+    let none = || "–".to_owned();
+    let Found::Seen(probe) = &entry.found else {
+        return vec![entry.name.clone(), "not looked at".into(), none(), none(), none()];
+    };
+    let gpus = &probe.facts.gpus;
+    vec![
+        entry.name.clone(),
+        address(probe).unwrap_or_else(none),
+        probe.facts.cores.to_string(),
+        gpus.first().map_or_else(|| "0".into(), |gpu| format!("{} ({})", gpus.len(), gpu.name)),
+        match &probe.docker {
+            Docker::Version(version) => version.clone(),
+            Docker::No(_) => "not seen".into(),
+            Docker::None => "none".into(),
+        },
+    ]
+}
+
+fn address(probe: &Probe) -> Option<String> {
+    match probe.place() {
+        Place::Found((_, address)) | Place::Chosen((_, address), _) => Some(address.to_string()),
+        Place::Open(_) => None,
+    }
+}
+
+fn node(entry: &Entry, twin: Option<&str>, failed: &[NodeError]) -> Value {
+    let Entry { name, host, found } = entry;
+    let mut value = json!({
+        "node": name, "ok": !matches!(found, Found::Failed(_)), "host": host.host, "user": host.user, "port": host.port,
+    });
+    match found {
+        Found::NotLooked => {}
+        Found::Failed(_) => value["error"] = json!(failed.iter().find(|error| error.node == *name)),
+        Found::Seen(probe) => {
+            value["found"] = json!({
+                "hostname": probe.facts.hostname,
+                "address": address(probe),
+                "addresses": probe.facts.addresses.iter().map(|(_, address)| address).collect::<Vec<_>>(),
+                "cores": probe.facts.cores,
+                "gpus": probe.facts.gpus,
+                "root": match probe.root {
+                    Root::Login => Some("login"),
+                    Root::Sudo => Some("sudo"),
+                    Root::No(_) | Root::Unknown => None,
+                },
+                "docker": match &probe.docker {
+                    Docker::Version(version) => Some(version),
+                    Docker::No(_) | Docker::None => None,
+                },
+                "images": probe.images,
+                "concerns": probe.concerns().into_iter().map(|(what, _)| what).collect::<Vec<_>>(),
+            });
+        }
+    }
+    if let Some(twin) = twin {
+        value["same_as"] = json!(twin);
+    }
+    value
+}

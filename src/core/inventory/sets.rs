@@ -1,0 +1,198 @@
+//! What concerns several nodes or fields at once: ranges, groups, and what does not fit together.
+
+use super::{Faults, Inventory};
+use std::path::Path;
+
+fn parse(text: &str) -> Result<Inventory, Faults> {
+    Inventory::parse(text, Path::new("inventory.toml"))
+}
+
+/// `line:column: message` of each fault.
+fn faults(text: &str) -> Vec<String> {
+    let faults = parse(text).expect_err(text);
+    faults.faults.iter().map(|f| format!("{}:{}: {}", f.line, f.column, f.message)).collect()
+}
+
+/// A valid inventory with these nodes, from line 3 on.
+fn with_nodes(nodes: &str) -> String {
+    format!("[cluster]\nname = \"lab\"\n{nodes}")
+}
+
+/// A valid inventory with this line in `[cluster]`, as its line 3.
+fn in_cluster(line: &str) -> String {
+    format!("[cluster]\nname = \"lab\"\n{line}\n[[node]]\nhost = \"a\"\n")
+}
+
+#[test]
+fn what_does_not_fit_together() {
+    for (text, expected) in [
+        (
+            in_cluster("worker = 'hmaster'"),
+            "3:10: cluster.worker: expected different names for `worker` and `master`, found \"hmaster\" for both",
+        ),
+        (
+            in_cluster("worker = 'same'\nmaster = 'same'"),
+            "4:10: cluster.master: expected different names for `worker` and `master`, found \"same\" for both",
+        ),
+        (
+            in_cluster("ssh_dir = '/opt/horovod/jobs'"),
+            "3:11: cluster.ssh_dir: expected a folder apart from `jobs_dir` (\"/opt/horovod/jobs\"), \
+             found \"/opt/horovod/jobs\"",
+        ),
+        (
+            in_cluster("jobs_dir = '/opt/horovod/projects/jobs'"),
+            "3:12: cluster.jobs_dir: expected a folder apart from `projects_dir` (\"/opt/horovod/projects\"), \
+             found \"/opt/horovod/projects/jobs\"",
+        ),
+        (
+            with_nodes("[[node]]\nhost = 'a'\n[[node]]\nhost = 'b'\n[[node]]\nhost = 'a'\n"),
+            "8:8: node.host: duplicate node \"a\"; line 4 has the same host, port and user",
+        ),
+        (
+            with_nodes("[[node]]\nhost = 'a'\n[[node]]\nhost = 'A'\nname = 'b'\n"),
+            "6:8: node.host: duplicate node \"A\"; line 4 has the same host, port and user",
+        ),
+        (
+            with_nodes("[[node]]\nhost = '::1'\n[[node]]\nhost = '0:0::1'\nname = 'b'\n"),
+            "6:8: node.host: duplicate node \"0:0::1\"; line 4 has the same host, port and user",
+        ),
+        (
+            with_nodes(
+                "[defaults]\nssh_port = 2\n[[node]]\nhost = 'a'\n[[node]]\nhost = 'a'\nname = 'b'\nssh_port = 2",
+            ),
+            "8:8: node.host: duplicate node \"a\"; line 6 has the same host, port and user",
+        ),
+        (
+            with_nodes("[[node]]\nhost = 'a'\nssh_port = 1\n[[node]]\nhost = 'a'\nssh_port = 2\n"),
+            "7:8: node.host: duplicate node \"a\"; line 4 has the same name; give each of them a `name`",
+        ),
+        (
+            with_nodes("[[node]]\nhost = 'a'\nname = 'x'\n[[node]]\nhost = 'b'\nname = 'x'\n"),
+            "8:8: node.name: duplicate node \"x\"; line 5 has the same name",
+        ),
+        (
+            with_nodes("[[node]]\nhost = 'x'\n[[node]]\nhost = 'b'\nname = 'x'\n"),
+            "7:8: node.name: duplicate node \"x\"; line 4 has the same name",
+        ),
+        (
+            with_nodes("[[node]]\nhost = 'a'\naddress = '10.0.0.1'\n[[node]]\nhost = 'b'\naddress = '10.0.0.1'\n"),
+            "8:11: node.address: expected an address of its own, found that of line 5",
+        ),
+        (
+            with_nodes("[[node]]\nhost = 'a'\nmaster = true\n[[node]]\nhost = 'b'\nmaster = true\n"),
+            "8:10: node.master: expected one master, found a second one; the first is on line 5",
+        ),
+        (
+            with_nodes("[[node]]\nhost = 'a'\nmaster = false\n"),
+            "5:10: node.master: expected one node that may be the master, found false on every node",
+        ),
+    ] {
+        assert_eq!(faults(&text), [expected], "{text}");
+    }
+    let same_host = "[[node]]\nhost = 'a'\nname = 'x'\n[[node]]\nhost = 'a'\nname = 'y'\nuser = 'other'\n";
+    assert!(parse(&with_nodes(same_host)).is_ok(), "another user may be another machine behind an alias");
+}
+
+#[test]
+fn ranges_are_many_nodes() {
+    let text = with_nodes(
+        "[defaults]\ngpus = 2\n[[node]]\nhost = 'head'\n[[node]]\nhost = 'gpu[08-10,12].lan'\nname = 'g[1-4]'\n\
+         address = '10.0.0.[1-4]'\nslots = 1\n",
+    );
+    let inventory = parse(&text).expect("valid");
+    let told: Vec<String> = inventory
+        .nodes
+        .iter()
+        .map(|node| format!("{} {} {:?} {:?} {:?}", node.name, node.host, node.address, node.slots, node.gpus))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "head head None None Count(2)",
+            "g1 gpu08.lan Some(10.0.0.1) Some(1) Count(2)",
+            "g2 gpu09.lan Some(10.0.0.2) Some(1) Count(2)",
+            "g3 gpu10.lan Some(10.0.0.3) Some(1) Count(2)",
+            "g4 gpu12.lan Some(10.0.0.4) Some(1) Count(2)",
+        ]
+    );
+    assert_eq!(inventory.master().name, "head");
+    let alone = parse(&with_nodes("[[node]]\nhost = 'n[1-2]'\n")).expect("valid");
+    assert_eq!(alone.master().name, "n1", "the first is the master unless another says so");
+    assert!(parse(&with_nodes("[[node]]\nhost = 'n[7]'\nmaster = true\n")).is_ok(), "a range of one is one");
+
+    for (nodes, expected) in [
+        ("[[node]]\nhost = 'n[1-3]'\nname = 'm[1-2]'\n", "5:8: node.name: expected as many as hosts (3), found 2"),
+        (
+            "[[node]]\nhost = 'n[1-3]'\naddress = '10.0.0.1'\n",
+            "5:11: node.address: expected as many as hosts (3), found 1",
+        ),
+        ("[[node]]\nhost = 'n'\nname = 'm[1-2]'\n", "5:8: node.name: expected as many as hosts (1), found 2"),
+        (
+            "[[node]]\nhost = 'a'\n[[node]]\nhost = 'n[1-3]'\nmaster = true\n",
+            "7:10: node.master: expected a [[node]] of its own for the master, found one that stands for 3 machines",
+        ),
+        (
+            "[[node]]\nhost = 'n[1-3]'\n[[node]]\nhost = 'n2'\n",
+            "6:8: node.host: duplicate node \"n2\"; line 4 has the same host, port and user",
+        ),
+        (
+            "[[node]]\nhost = 'a2'\n[[node]]\nhost = 'n[1-3]'\nname = 'a[1-3]'\n",
+            "7:8: node.name: duplicate node \"a2\"; line 4 has the same name",
+        ),
+        (
+            "[[node]]\nhost = 'n[1-3,2]'\n",
+            "4:8: node.host: duplicate node \"n2\"; line 4 has the same host, port and user",
+        ),
+        (
+            "[[node]]\nhost = 'a'\naddress = '10.0.0.2'\n[[node]]\nhost = 'n[1-3]'\naddress = '10.0.0.[1-3]'\n",
+            "8:11: node.address: expected an address of its own, found that of line 5 (10.0.0.2)",
+        ),
+        (
+            "[[node]]\nhost = 'n[0-5999]'\n[[node]]\nhost = 'm[0-5999]'\n",
+            "6:8: node.host: expected an inventory of at most 10000 machines, and these are more",
+        ),
+    ] {
+        assert_eq!(faults(&with_nodes(nodes)), [expected], "{nodes}");
+    }
+}
+
+#[test]
+fn groups_of_nodes() {
+    let with = |groups: &str| with_nodes(&format!("[[node]]\nhost = 'n[1-4]'\n[groups]\n{groups}\n"));
+    let groups = parse(&with("b = ['@a', 'n4', '!n1']\na = 'n[1-3],!n2'\nrest = '!@a'")).expect("valid").groups;
+    let told: Vec<String> = groups.iter().map(|(name, nodes)| format!("{name}: {}", nodes.join(" "))).collect();
+    assert_eq!(told, ["a: n1 n3", "b: n3 n4", "rest: n2 n4"]);
+
+    const EXPECTED: &str = "expected nodes as for --on, like \"gpu[01-08],!gpu03\", or a list of such, found";
+    for (groups, expected) in [
+        ("a = 1", format!("6:5: groups.a: {EXPECTED} the integer 1")),
+        ("a = []", format!("6:5: groups.a: {EXPECTED} an array")),
+        ("a = ['n1', 2]", format!("6:12: groups.a: {EXPECTED} the integer 2")),
+        ("a = 'n5'", format!("6:5: groups.a: {EXPECTED} \"n5\"; no node is named n5 (nodes: n[1-4])")),
+        (
+            "a = ['n1', '@c']\nb = 'n2'",
+            format!("6:12: groups.a: {EXPECTED} \"@c\"; there is no group c (groups: @a, @b)"),
+        ),
+        ("a = 'n1,!n1'", "6:1: groups.a: no node is left".into()),
+        ("a = '@a'", "6:1: groups.a: expected a group that is no part of itself, found @a → @a".into()),
+        (
+            "a = '@b'\nb = ['n1', '@c']\nc = '@b'\nd = '@a'",
+            "7:1: groups.b: expected a group that is no part of itself, found @b → @c → @b".into(),
+        ),
+        (
+            "'a b' = 'n1'",
+            "6:1: groups: expected a name of 1 to 63 letters, digits, `_`, `.` or `-`, the first a letter or digit, \
+             found \"a b\""
+                .into(),
+        ),
+    ] {
+        assert_eq!(faults(&with(groups)), [expected], "{groups}");
+    }
+    // where a node could not be read nobody knows whether a name is one
+    let unsure = with_nodes("[[node]]\nhost = 'a;b'\n[groups]\na = 'n1'\nb = 1\n");
+    assert_eq!(faults(&unsure).len(), 2, "{:?}", faults(&unsure));
+    assert_eq!(
+        faults(&with_nodes("[[groups]]\n[[node]]\nhost = 'a'")),
+        ["3:1: groups: expected one table [groups], found an array"]
+    );
+}

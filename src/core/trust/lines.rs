@@ -1,0 +1,352 @@
+//! The lines of `authorized_keys` and `known_hosts`: which are ours, and how ours are written without touching others'.
+//!
+//! A line is ours when it ends with a key and our tag as its comment. What somebody else wrote, a remark that mentions
+//! the tag included, stays byte for byte and in its place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// The comment by which a cluster's lines are known.
+pub fn tag(cluster: &str) -> String {
+    format!("hvdctl:{cluster}")
+}
+
+/// What separates words for OpenSSH; other spaces and a carriage return belong to a word.
+const BLANK: [char; 2] = [' ', '\t'];
+
+/// The key of a line that is this cluster's, as `TYPE BASE64`; `None` for a line of others.
+pub fn our_key(line: &str, cluster: &str) -> Option<String> {
+    let line = line.trim_start_matches(BLANK);
+    // remarks, and the markers of known_hosts, which hvdctl never writes
+    if line.starts_with(['#', '@']) {
+        return None;
+    }
+    let (rest, comment) = last_word(line.trim_end_matches([' ', '\t', '\r']))?;
+    let (rest, key) = last_word(rest)?;
+    let (front, kind) = last_word(rest)?;
+    let words = [kind, key].iter().all(|word| word.bytes().all(|b| b.is_ascii_graphic()));
+    let key_like = words && ["ssh-", "ecdsa-", "sk-"].iter().any(|start| kind.starts_with(start));
+    // behind more than that it is the comment of somebody else's key that looks like a line of ours
+    (comment == tag(cluster) && key_like && at_most_a_field(front)).then(|| format!("{kind} {key}"))
+}
+
+/// The last word of a text, and what stands before it.
+fn last_word(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim_end_matches(BLANK);
+    let word = text.rsplit(BLANK).next().filter(|word| !word.is_empty())?;
+    Some((&text[..text.len() - word.len()], word))
+}
+
+/// Whether this is nothing or one field as sshd(8) has it: options, in which blanks are in double quotes, or names.
+fn at_most_a_field(text: &str) -> bool {
+    let mut quoted = false;
+    let mut before = ' ';
+    for c in text.trim_end_matches(BLANK).chars() {
+        match c {
+            '"' if before != '\\' => quoted = !quoted,
+            ' ' | '\t' if !quoted => return false,
+            _ => {}
+        }
+        before = c;
+    }
+    !quoted
+}
+
+/// The cluster that a public key's line is tagged for.
+pub fn owner(public: &str) -> Option<&str> {
+    public.split_whitespace().next_back()?.strip_prefix("hvdctl:")
+}
+
+/// `TYPE BASE64` of a public key's line, without its comment.
+pub fn bare(public: &str) -> String {
+    public.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// The line that lets a key in. `restrict` (OpenSSH 7.2, sshd(8)) takes forwarding, ptys and rc files away: a launcher
+/// needs none of them. With `from` the key is of use at these addresses only.
+pub fn authorized_line(cluster: &str, key: &str, from: &BTreeSet<IpAddr>) -> String {
+    let addresses: Vec<String> = from.iter().map(ToString::to_string).collect();
+    let from = if from.is_empty() { String::new() } else { format!(",from=\"{}\"", addresses.join(",")) };
+    format!("restrict{from} {} {}", bare(key), tag(cluster))
+}
+
+/// `authorized_keys` with a line of ours for each of these keys and no other; `keep_ours`: further keys of ours stay,
+/// too. Each has its line once, in its old place or else at the end.
+pub fn merge_authorized(
+    existing: &str,
+    keys: &[String],
+    keep_ours: bool,
+    cluster: &str,
+    from: &BTreeSet<IpAddr>,
+) -> String {
+    let keys: Vec<String> = keys.iter().map(|key| bare(key)).collect();
+    let mut written = BTreeSet::new();
+    let mut lines: Vec<String> = Vec::new();
+    for line in lines_of(existing) {
+        match our_key(line, cluster) {
+            None => lines.push(line.to_owned()),
+            Some(key) if (keep_ours || keys.contains(&key)) && written.insert(key.clone()) => {
+                lines.push(authorized_line(cluster, &key, from));
+            }
+            Some(_) => {}
+        }
+    }
+    for key in keys {
+        if written.insert(key.clone()) {
+            lines.push(authorized_line(cluster, &key, from));
+        }
+    }
+    joined(&lines)
+}
+
+/// The keys of this cluster that a text of `authorized_keys` lets in, as `TYPE BASE64`.
+pub fn authorized(text: &str, cluster: &str) -> Vec<String> {
+    lines_of(text).filter_map(|line| our_key(line, cluster)).collect()
+}
+
+/// A line of `known_hosts` for a worker.
+pub fn known_hosts_line(cluster: &str, names: &[String], host_key: &str) -> String {
+    format!("{} {} {}", names.join(","), bare(host_key), tag(cluster))
+}
+
+/// The names of a worker in `known_hosts` form (`[10.0.0.1]:12345`; plain for port 22, sshd(8)), each once. The first is
+/// the node's own: by it the line is known as that node's. A node's host name is its own word: what is no name, like a
+/// pattern that would hold for every host, is left out.
+pub fn known_hosts_names(names: &[&str], addresses: &[IpAddr], port: u16) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let texts = names.iter().map(|name| (*name).to_owned()).chain(addresses.iter().map(ToString::to_string));
+    let plain = |name: &String| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_.:%-".contains(c));
+    for name in texts.filter(plain) {
+        let name = if port == 22 { name } else { format!("[{name}]:{port}") };
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    all
+}
+
+/// A worker's pinned host key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pin {
+    /// Every name that it holds for, in `known_hosts` form.
+    pub names: Vec<String>,
+    /// `TYPE BASE64`.
+    pub key: String,
+}
+
+impl Pin {
+    /// The member that this is about: the first of its names that is one's.
+    pub fn member<'a>(&self, members: &'a BTreeSet<String>) -> Option<&'a String> {
+        self.names.iter().find_map(|name| members.get(name))
+    }
+
+    /// The addresses among its names.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.names.iter().filter_map(|name| address_of(name))
+    }
+}
+
+/// The pins of this cluster in a text of `known_hosts`.
+pub fn pins(text: &str, cluster: &str) -> Vec<Pin> {
+    lines_of(text).filter_map(|line| pin(line, cluster)).collect()
+}
+
+fn pin(line: &str, cluster: &str) -> Option<Pin> {
+    let key = our_key(line, cluster)?;
+    let names = line.trim_start_matches(BLANK).split(BLANK).next()?;
+    Some(Pin { names: names.split(',').map(str::to_owned).collect(), key })
+}
+
+/// `10.0.0.1` or `[10.0.0.1]:12345` as an address; `None` for a host name.
+pub fn address_of(name: &str) -> Option<IpAddr> {
+    let bare = name.strip_prefix('[').and_then(|rest| rest.split_once("]:")).map_or(name, |(host, _)| host);
+    bare.parse().ok()
+}
+
+/// `known_hosts` with these lines of ours, one a member. Ours about members that `wanted` does not name stay; ours about
+/// nodes that are none (any more) go. `members`: the nodes' own names in `known_hosts` form.
+pub fn merge_known_hosts(existing: &str, wanted: &[String], members: &BTreeSet<String>, cluster: &str) -> String {
+    let member_of = |line: &str| pin(line, cluster).and_then(|pin| pin.member(members).cloned());
+    let mut ours: BTreeMap<String, &str> = BTreeMap::new();
+    for line in wanted {
+        if let Some(member) = member_of(line) {
+            ours.entry(member).or_insert(line);
+        }
+    }
+    let mut written = BTreeSet::new();
+    let mut lines: Vec<String> = Vec::new();
+    for line in lines_of(existing) {
+        if our_key(line, cluster).is_none() {
+            lines.push(line.to_owned());
+        } else if let Some(member) = member_of(line) {
+            let right = ours.get(&member).is_none_or(|wanted| *wanted == line.trim_end());
+            if right && written.insert(member) {
+                lines.push(line.trim_end().to_owned());
+            }
+        }
+    }
+    let missing = ours.into_iter().filter(|(member, _)| !written.contains(member));
+    lines.extend(missing.map(|(_, line)| line.to_owned()));
+    joined(&lines)
+}
+
+/// Lines without their newlines; a carriage return belongs to the line.
+fn lines_of(text: &str) -> impl Iterator<Item = &str> {
+    text.split_terminator('\n')
+}
+
+fn joined(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn from(addresses: &[&str]) -> BTreeSet<IpAddr> {
+        addresses.iter().map(|a| a.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn only_a_key_with_our_tag_behind_it_is_ours() {
+        let key = |line| our_key(line, "lab");
+        assert_eq!(key("restrict,from=\"10.0.0.1\" ssh-rsa AAAA hvdctl:lab").as_deref(), Some("ssh-rsa AAAA"));
+        assert_eq!(key("[a]:1 ssh-ed25519 BBBB hvdctl:lab\r").as_deref(), Some("ssh-ed25519 BBBB"));
+        // somebody added an option to it: it is ours all the same, and goes when the key goes
+        let edited = r#"from="a",command="say \"a b\" c" ssh-rsa AAAA hvdctl:lab"#;
+        assert_eq!(key(edited).as_deref(), Some("ssh-rsa AAAA"));
+        for foreign in [
+            "# ssh-rsa AAAA hvdctl:lab",
+            "# ask ana about hvdctl:lab",
+            "@revoked * ssh-rsa AAAA hvdctl:lab",
+            "ssh-rsa AAAA ana hvdctl:lab",
+            "ssh-rsa AAAA hvdctl:lab2",
+            "ssh-rsa AAAA hvdctl:lab and more",
+            "ssh-rsa FRIEND copy of ssh-rsa AAAA hvdctl:lab",
+            "ssh-rsa FRIEND\u{a0}hvdctl:lab",
+            "ssh-rsa AA\rAA hvdctl:lab",
+            "hvdctl:lab",
+            "",
+        ] {
+            assert_eq!(key(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn keys_are_written_in_their_places_and_gone_ones_go() {
+        let there = "# mine\nssh-rsa OLD hvdctl:lab\nssh-ed25519 FRIEND ana\r\nssh-rsa NEW hvdctl:lab";
+        let addresses = from(&["10.0.0.2", "10.0.0.1", "fd00::1"]);
+        let new = ["ssh-rsa NEW hvdctl:lab".to_owned()];
+        assert_eq!(
+            merge_authorized(there, &new, false, "lab", &addresses),
+            "# mine\nssh-ed25519 FRIEND ana\r\nrestrict,from=\"10.0.0.1,10.0.0.2,fd00::1\" ssh-rsa NEW hvdctl:lab\n"
+        );
+        assert_eq!(
+            merge_authorized(there, &new, true, "lab", &BTreeSet::new()),
+            "# mine\nrestrict ssh-rsa OLD hvdctl:lab\nssh-ed25519 FRIEND ana\r\nrestrict ssh-rsa NEW hvdctl:lab\n"
+        );
+    }
+
+    #[test]
+    fn pins_of_members_that_are_not_at_hand_stay() {
+        let members: BTreeSet<String> = ["[a]:1", "[b]:1"].map(str::to_owned).into();
+        let there = "[gone]:1 ssh-rsa X hvdctl:lab\n[b]:1,[10.0.0.9]:1 ssh-rsa B hvdctl:lab\ngit ssh-rsa G\n\
+                     [a]:1,[10.0.0.9]:1 ssh-rsa OLD hvdctl:lab\n[b]:1 ssh-rsa B2 hvdctl:lab\n";
+        let wanted = ["[a]:1,[10.0.0.9]:1 ssh-rsa A hvdctl:lab".to_owned()];
+        let merged = merge_known_hosts(there, &wanted, &members, "lab");
+        assert_eq!(
+            merged, "[b]:1,[10.0.0.9]:1 ssh-rsa B hvdctl:lab\ngit ssh-rsa G\n[a]:1,[10.0.0.9]:1 ssh-rsa A hvdctl:lab\n",
+            "two nodes behind one address have a line each"
+        );
+        let pins = pins(&merged, "lab");
+        assert_eq!(pins[0].addresses().collect::<BTreeSet<_>>(), from(&["10.0.0.9"]));
+        assert_eq!((pins.len(), pins[1].key.as_str()), (2, "ssh-rsa A"));
+    }
+
+    #[test]
+    fn names_become_addresses_and_back() {
+        let addresses = ["10.0.0.1", "fd00::1"].map(|a| a.parse().unwrap());
+        let names = known_hosts_names(&["node1", "10.0.0.1", "node1", ""], &addresses, 12345);
+        assert_eq!(names, ["[node1]:12345", "[10.0.0.1]:12345", "[fd00::1]:12345"]);
+        assert_eq!(names.iter().filter_map(|n| address_of(n)).collect::<Vec<_>>(), addresses);
+        assert_eq!(known_hosts_names(&["node1"], &addresses, 22), ["node1", "10.0.0.1", "fd00::1"]);
+        assert_eq!(address_of("fd00::1"), "fd00::1".parse().ok());
+        for hostile in ["*", "a,b", "x]:1,*,[y", "a ssh-rsa EVIL", "!a", "a?"] {
+            assert_eq!(known_hosts_names(&["node1", hostile], &[], 12345), ["[node1]:12345"], "{hostile}");
+        }
+    }
+
+    /// Lines as they may lie in such a file, ours, others', and what looks like either.
+    fn text() -> impl Strategy<Value = String> {
+        let line = prop_oneof![
+            "[ -~]{0,30}",
+            Just(String::new()),
+            "(|restrict |restrict,from=\"10.0.0.[0-9]\" |no-pty )ssh-(rsa|ed25519) [AB]{1,2} (hvdctl:lab|hvdctl:lab2|ana|)",
+            "\\[?[a-c](\\]:1)?(,\\[10.0.0.[0-9]\\]:1)? ssh-(rsa|ed25519) [AB]{1,2} hvdctl:lab",
+            "[#@] ?[a-z]{0,5} ssh-rsa A hvdctl:lab",
+        ];
+        let end = prop_oneof![Just("\n"), Just("\r\n"), Just("\n\n")];
+        (prop::collection::vec((line, end), 0..12), any::<bool>()).prop_map(|(lines, cut)| {
+            let text: String = lines.iter().map(|(line, end)| format!("{line}{end}")).collect();
+            if cut { text.trim_end_matches('\n').to_owned() } else { text }
+        })
+    }
+
+    fn foreign(text: &str) -> Vec<&str> {
+        text.split_terminator('\n').filter(|line| our_key(line, "lab").is_none()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn authorized_keys_of_others_never_change(
+            text in text(),
+            keys in prop::collection::vec("ssh-(rsa|ed25519) [AB]{1,2}( hvdctl:lab)?", 0..3),
+            keep in any::<bool>(),
+            last in prop::collection::btree_set(0u8..9, 0..3),
+        ) {
+            let from: BTreeSet<IpAddr> = last.iter().map(|n| IpAddr::from([10, 0, 0, *n])).collect();
+            let merged = merge_authorized(&text, &keys, keep, "lab", &from);
+            prop_assert_eq!(foreign(&merged), foreign(&text));
+            prop_assert_eq!(&merge_authorized(&merged, &keys, keep, "lab", &from), &merged);
+            let after = authorized(&merged, "lab");
+            prop_assert_eq!(after.iter().collect::<BTreeSet<_>>().len(), after.len(), "a key twice");
+            let wanted: BTreeSet<String> = keys.iter().map(|k| bare(k)).collect();
+            prop_assert!(wanted.iter().all(|key| after.contains(key)));
+            let before = authorized(&text, "lab");
+            prop_assert!(after.iter().all(|key| wanted.contains(key) || keep && before.contains(key)));
+            prop_assert!(!keep || before.iter().all(|key| after.contains(key)));
+        }
+
+        #[test]
+        fn known_hosts_of_others_never_change(
+            text in text(),
+            about in prop::collection::btree_map("[a-c]", "ssh-ed25519 [AB]", 0..3),
+        ) {
+            let members: BTreeSet<String> = ["[a]:1", "[b]:1"].map(str::to_owned).into();
+            let wanted: Vec<String> = about
+                .iter()
+                .map(|(name, key)| known_hosts_line("lab", &known_hosts_names(&[name], &["10.0.0.1".parse().unwrap()], 1), key))
+                .collect();
+            let merged = merge_known_hosts(&text, &wanted, &members, "lab");
+            prop_assert_eq!(foreign(&merged), foreign(&text));
+            prop_assert_eq!(&merge_known_hosts(&merged, &wanted, &members, "lab"), &merged);
+            let after: Vec<String> = pins(&merged, "lab").iter().filter_map(|p| p.member(&members).cloned()).collect();
+            prop_assert_eq!(after.len(), pins(&merged, "lab").len(), "a line about nobody");
+            prop_assert_eq!(after.iter().collect::<BTreeSet<_>>().len(), after.len(), "a member twice");
+            for line in wanted.iter().filter(|line| !line.starts_with("[c]")) {
+                prop_assert!(merged.lines().any(|l| l == line));
+            }
+        }
+
+        #[test]
+        fn no_text_is_too_strange(text in any::<String>()) {
+            let merged = merge_authorized(&text, &["ssh-rsa A".to_owned()], false, "lab", &BTreeSet::new());
+            prop_assert_eq!(foreign(&merged), foreign(&text));
+            let members = BTreeSet::from(["a".to_owned()]);
+            let known = merge_known_hosts(&text, &[], &members, "lab");
+            prop_assert_eq!(foreign(&known), foreign(&text));
+            prop_assert!(pins(&text, "lab").iter().all(|pin| !pin.names.is_empty()));
+        }
+    }
+}

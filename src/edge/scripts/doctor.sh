@@ -1,0 +1,71 @@
+# What only `doctor` asks of a node, a "KEY VALUE" line each; read by core/doctor/details.rs. Wants: worker_pid (sshd in the
+# worker, may be empty), docker_root (may be empty), projects_dir, jobs_dir, cluster, addresses and names of the other
+# nodes (a line each). Changes nothing.
+say() { printf '%s\n' "$*"; }
+PATH=$PATH:/usr/sbin:/sbin
+
+say kernel "$(uname -r)"
+while read -r key value _; do
+  [ "$key" != MemTotal: ] || say memory "$((value * 1024))"
+done </proc/meminfo
+[ ! -d /dev/infiniband ] || say infiniband yes
+if [ -n "$worker_pid" ]; then
+  say memlock "$(sed -n 's/^Max locked memory  *\([^ ]*\).*/\1/p' "/proc/$worker_pid/limits" 2>/dev/null)"
+fi
+for interface in /sys/class/net/*; do
+  read -r mtu 2>/dev/null <"$interface/mtu" && say mtu "${interface##*/}" "$mtu"
+done
+
+room() { # WHAT FOLDER: of the next folder above that is there
+  folder=$2
+  until [ -d "$folder" ]; do folder=${folder%/*} folder=${folder:-/}; done
+  free=$(df -Pk "$folder" 2>/dev/null | awk 'NR == 2 { print $4 }')
+  [ -z "$free" ] || say disk "$1" "$free" "$folder"
+}
+[ -z "$docker_root" ] || room images "$docker_root"
+room projects "$projects_dir"
+
+printf '%s' "$addresses" | while read -r address; do
+  if words=$(ip -o route get "$address" 2>&1); then
+    # "ADDRESS [via GATEWAY] dev INTERFACE src SOURCE …"; one of its own begins with "local"
+    interface=${words#* dev } source=${words#* src }
+    say route "$address" "${interface%% *}" "${source%% *}"
+  else
+    say route "$address" - "$(printf '%s\n' "$words" | tail -n 1)"
+  fi
+done
+printf '%s' "$names" | while read -r name; do
+  # a name server that does not answer must not hold up the rest
+  address=$(timeout 5 getent ahostsv4 "$name" 2>/dev/null | awk 'NR == 1 { print $1 }')
+  say name "$name" "${address:--}"
+done
+
+# the run that a process belongs to, by its environment
+job() { tr '\0' '\n' <"/proc/$1/environ" 2>/dev/null | sed -n 's/^HVDCTL_JOB=//p' | head -n 1; }
+for program in nvidia-container-runtime-hook nvidia-container-runtime nvidia-ctk; do
+  if command -v "$program" >/dev/null 2>&1; then
+    say toolkit yes
+    break
+  fi
+done
+if command -v nvidia-smi >/dev/null 2>&1; then
+  say driver "$(timeout 20 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)"
+  timeout 20 nvidia-smi --query-compute-apps=pid,used_memory,gpu_uuid --format=csv,noheader 2>/dev/null |
+    while IFS= read -r line; do
+      pid=${line%%,*}
+      [ -d "/proc/$pid" ] || continue
+      program=-
+      read -r program 2>/dev/null <"/proc/$pid/comm"
+      run=$(job "$pid")
+      say gpu-user "$(stat -c %U "/proc/$pid" 2>/dev/null)" "${run:--}" "$program, $line"
+    done
+fi
+
+grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | while read -r pid; do
+  run=$(job "$pid")
+  case $run in '' | *[!0-9A-Za-z-]*) continue ;; esac
+  # another cluster may have runs of its own here
+  grep -qsF "\"cluster\":\"$cluster\"" "$jobs_dir/$run/job.json" || continue
+  say rank "$run" "$pid"
+done
+exit 0

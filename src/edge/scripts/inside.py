@@ -1,0 +1,109 @@
+"""What is in the image, as the ranks find it: a "KEY VALUE" line each; read by core/doctor/inside.rs. Runs in the worker
+and changes nothing. Frameworks are not imported where their files say it all: that takes seconds."""
+import ctypes
+import glob
+import importlib.util
+import os
+import platform
+import re
+import subprocess
+
+try:
+    from importlib.metadata import version
+except ImportError:
+    version = None
+
+
+def say(key, value):
+    if value:
+        print(key, " ".join(str(value).split()), flush=True)
+
+
+def installed(*names):
+    for name in names:
+        try:
+            return version(name)
+        except Exception:
+            continue
+    return None
+
+
+def folder(module):
+    try:
+        spec = importlib.util.find_spec(module)
+        return list(spec.submodule_search_locations)[0]
+    except Exception:
+        return None
+
+
+def torch_version(field):
+    """A field of torch/version.py, which torch itself reads."""
+    try:
+        with open(os.path.join(folder("torch"), "version.py")) as file:
+            found = re.search(r"^%s(?:\s*:[^=]*)?\s*=\s*['\"]([^'\"]+)" % field, file.read(), re.M)
+        return found and found.group(1)
+    except Exception:
+        return None
+
+
+def cuda():
+    if torch_version("cuda"):
+        return torch_version("cuda")
+    if os.environ.get("CUDA_VERSION"):
+        return os.environ["CUDA_VERSION"]
+    for path in glob.glob("/usr/local/cuda/version.*"):
+        try:
+            with open(path) as file:
+                found = re.search(r"\d+\.\d+(\.\d+)?", file.read())
+            if found:
+                return found.group(0)
+        except OSError:
+            continue
+    return None
+
+
+def nccl():
+    places = ["libnccl.so.2"]
+    for module in ("nvidia.nccl", "torch"):
+        where = folder(module)
+        if where:
+            places.append(os.path.join(where, "lib", "libnccl.so.2"))
+    for place in places:
+        try:
+            number = ctypes.c_int()
+            ctypes.CDLL(place).ncclGetVersion(ctypes.byref(number))
+            number = number.value
+            # 2.8.4 is 2804, from 2.9 on 2.9.6 is 20906
+            major, rest = divmod(number, 10000 if number >= 10000 else 1000)
+            return "%d.%d.%d" % (major, rest // 100, rest % 100)
+        except Exception:
+            continue
+    return None
+
+
+def build():
+    """The ticks of `horovodrun --check-build`."""
+    try:
+        said = subprocess.run(
+            ["horovodrun", "--check-build"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60
+        ).stdout.decode(errors="replace")
+        parts = []
+        for line in said.splitlines():
+            section, tick = re.match(r"\s*Available (.*):", line), re.match(r"\s*\[X\]\s+(.*)", line)
+            if section:
+                parts.append((section.group(1).lower(), []))
+            elif tick and parts:
+                parts[-1][1].append(tick.group(1).strip())
+        return "; ".join("%s %s" % (name, ", ".join(ticks)) for name, ticks in parts if ticks)
+    except Exception:
+        return None
+
+
+say("python", platform.python_version())
+say("torch", torch_version("__version__") or installed("torch"))
+say("tensorflow", installed("tensorflow", "tensorflow-cpu", "tensorflow-gpu"))
+say("mxnet", installed("mxnet", "mxnet-cu112"))
+say("horovod", installed("horovod"))
+say("cuda", cuda())
+say("nccl", nccl())
+say("build", build())

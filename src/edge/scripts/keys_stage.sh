@@ -1,0 +1,27 @@
+# Behind put_file.sh and keys_lock.sh. Lays a new key pair beside the one in use: NAME.next, then NAME.next.pub. Wants: ssh_dir, name,
+# private and public (both base64). Says "NAME PUBLIC" of what is staged afterwards: where another was staged meanwhile,
+# that one stays. The private half comes in a variable over standard input and is an argument to nothing but the shell's
+# own printf.
+main() {
+  set -eu
+  umask 077
+  cd "$ssh_dir"
+  # two pairs must not mix
+  alone
+  for there in id_rsa id_ed25519; do
+    # staged, or being put in place at this moment; a public half alone is no pair
+    if [ -f "$there.next.pub" ] && { [ -f "$there.next" ] || { [ -f "$there" ] && [ ! -f "$there.pub" ]; }; }; then
+      printf '%s %s\n' "$there" "$(cat "$there.next.pub")"
+      return 0
+    fi
+  done
+  rm -f ./id_rsa.next ./id_rsa.next.pub ./id_ed25519.next ./id_ed25519.next.pub
+  put 600 "$name.next" "$private"
+  sync . 2>/dev/null || sync
+  put 644 "$name.next.pub" "$public"
+  sync . 2>/dev/null || sync
+  printf '%s %s\n' "$name" "$(cat "$name.next.pub")"
+}
+
+# as a whole or not at all, even if what sends this is cut off
+main

@@ -1,0 +1,22 @@
+# What a machine is, a "KEY VALUE" line each: the beginning of facts.sh and probe.sh. Changes nothing.
+say() { printf '%s\n' "$*"; }
+# logins that are not root's may lack the folder of `ip`
+PATH=$PATH:/usr/sbin:/sbin
+
+# first and last: what is asked between may take its time, and its middle would say nothing of the clock
+say clock "$(date +%s.%N)"
+say hostname "$(uname -n)"
+say cores "$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
+# root had by sudo does not know how the login came
+address=${SSH_CONNECTION:-}
+address=${address% *}
+address=${HVDCTL_ADDRESS:-${address##* }}
+[ -z "$address" ] || say ssh "$address"
+ip -o addr show up 2>/dev/null | while read -r _ name family address _; do
+  case $family in inet | inet6) say addr "$name $address" ;; esac
+done
+if command -v nvidia-smi >/dev/null 2>&1; then
+  say nvidia-smi yes
+  # a driver that hangs must not take the whole look with it
+  timeout 20 nvidia-smi -L 2>/dev/null | while IFS= read -r line; do say gpu "$line"; done
+fi

@@ -1,0 +1,11 @@
+# The beginning of the scripts that write key files. Each is written beside its place, flushed, and renamed over it: a
+# reader sees the old or the new one, never a part.
+put() { # MODE NAME BASE64
+  new=".$2.hvdctl.$$"
+  trap 'rm -f "$new"' EXIT
+  printf '%s' "$3" | base64 -d >"$new"
+  chmod "$1" "$new"
+  chown 0:0 "$new"
+  sync "$new" 2>/dev/null || sync
+  mv -f "$new" "$2"
+}

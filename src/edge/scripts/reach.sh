@@ -1,0 +1,48 @@
+# Logs in from this worker to others with the cluster's key. Runs in the container. Wants: key (the private key), known_hosts,
+# targets ("INDEX ADDRESS" a line), port, limit (seconds for one log-in), at_once, whole (seconds for all). Prints for
+# each target INDEX, exit code and the last of what ssh said, a tab for each line's end.
+# Only the master has the key as a file. Here it goes from this shell's memory (printf is the shell's own) into an agent
+# that lives as long as this script, and in any case not longer than `whole`.
+set -u
+umask 077
+dir=$(mktemp -d /tmp/hvdctl-reach.XXXXXX) || exit 1
+agent=
+leave() {
+  trap '' HUP INT TERM
+  [ -z "$agent" ] || kill "$agent" 2>/dev/null
+  wait
+  rm -rf "$dir"
+}
+trap leave EXIT
+trap 'exit 1' HUP INT TERM
+
+for program in ssh ssh-add ssh-agent timeout; do
+  command -v "$program" >/dev/null || { echo "$program: not found in the image" >&2; exit 127; }
+done
+export SSH_AUTH_SOCK="$dir/agent"
+timeout -k 1 "$whole" ssh-agent -D -a "$SSH_AUTH_SOCK" >/dev/null 2>"$dir/said" &
+agent=$!
+until [ -S "$SSH_AUTH_SOCK" ]; do
+  kill -0 "$agent" 2>/dev/null || { cat "$dir/said" >&2; exit 1; }
+  sleep 0.01
+done
+printf '%s\n' "$key" | ssh-add -q -t "$whole" - 2>"$dir/said" || { cat "$dir/said" >&2; exit 1; }
+unset key
+
+try() { # INDEX ADDRESS
+  timeout -k 1 "$((limit + 2))" ssh -n -T -F /dev/null -l root -p "$port" -o BatchMode=yes -o ConnectTimeout="$limit" \
+    -o PreferredAuthentications=publickey -o IdentityFile=none -o StrictHostKeyChecking=yes -o UpdateHostKeys=no \
+    -o UserKnownHostsFile="$known_hosts" -o GlobalKnownHostsFile=/dev/null -o CheckHostIP=no -- "$2" true \
+    >/dev/null 2>"$dir/$1"
+  printf '%s %s %s\n' "$1" "$?" "$(tail -c 1000 "$dir/$1" | tr '\r' '\t' | tr '\n' '\t')"
+}
+# a subshell of its own: its `wait` is for the log-ins and not for the agent
+printf '%s' "$targets" | {
+  n=0
+  while read -r index address; do
+    try "$index" "$address" &
+    n=$((n + 1))
+    [ "$((n % at_once))" != 0 ] || wait
+  done
+  wait
+}

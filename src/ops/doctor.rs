@@ -1,0 +1,284 @@
+//! `doctor`: looks at every node and every pair, and lets the core say what is wrong; carries out the cures that are safe.
+
+mod ports;
+
+use crate::core::doctor::{self, Details, Finding, Fix, Inside, Look, Severity};
+use crate::core::facts::Facts;
+use crate::core::inventory::Inventory;
+use crate::core::network;
+use crate::core::reach::Matrix;
+use crate::core::spec::Role;
+use crate::core::trust::Keyring;
+use crate::edge::docker::About;
+use crate::edge::link::Script;
+use crate::error::{Error, Kind, NodeError};
+use crate::event::{Event, Events};
+use crate::ops::fleet::{EngineSeen, Member, Observed, Target, connect, each, engine, facts, split};
+use crate::ops::run::END;
+use crate::ops::{reach, trust};
+use std::time::Duration;
+
+const DOCTOR: &str = include_str!("../edge/scripts/doctor.sh");
+const INSIDE: &str = include_str!("../edge/scripts/inside.py");
+
+/// How long a worker may take to say what is in it; `horovodrun --check-build` loads every framework.
+const INSIDE_LIMIT: Duration = Duration::from_secs(90);
+
+/// What was found.
+pub struct Examined {
+    /// All of it, errors first, what is the same on several nodes told once.
+    pub findings: Vec<Finding>,
+    /// The nodes that there is no session with.
+    pub unreachable: Vec<String>,
+    /// What was seen of those with facts, for the cures.
+    patients: Vec<Patient>,
+}
+
+/// A node as far as it could be looked at.
+struct Patient {
+    member: Member,
+    facts: Facts,
+    docker: Option<EngineSeen>,
+    about: Option<About>,
+    details: Option<Details>,
+    inside: Option<Inside>,
+}
+
+impl Patient {
+    fn name(&self) -> &str {
+        &self.member.node.name
+    }
+
+    fn look(&self) -> Look<'_> {
+        let runtimes = self.about.as_ref().map(|about| about.runtimes.as_slice());
+        Look {
+            details: self.details.as_ref(),
+            inside: self.inside.as_ref(),
+            ..look(&self.member, &self.facts, self.docker.as_ref(), runtimes)
+        }
+    }
+
+    fn observed(&self) -> Option<Observed> {
+        let docker = self.docker.clone()?;
+        Some(Observed { member: self.member.clone(), facts: self.facts.clone(), docker })
+    }
+
+    /// The id of the cluster's worker, where it runs.
+    fn worker(&self, inventory: &Inventory) -> Option<&str> {
+        let cluster = &inventory.cluster;
+        let containers = &self.docker.as_ref()?.containers;
+        let ours = containers.iter().find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name));
+        ours.filter(|c| c.running && c.is(Role::Worker)).map(|c| c.id.as_str())
+    }
+}
+
+fn look<'a>(
+    member: &'a Member,
+    facts: &'a Facts,
+    docker: Option<&'a EngineSeen>,
+    runtimes: Option<&'a [String]>,
+) -> Look<'a> {
+    let engine = docker.map(|docker| doctor::Engine {
+        version: &docker.engine.version,
+        containers: &docker.containers,
+        image_id: docker.image_id.as_deref(),
+        image_content: docker.image_content.as_deref(),
+        runtimes,
+    });
+    Look { node: &member.node, facts, engine, worker: true, details: None, inside: None }
+}
+
+/// The part of it that needs no further question. Each node comes with whether its worker is needed.
+pub fn before(inventory: &Inventory, nodes: &[(&Observed, bool)]) -> Vec<Finding> {
+    let mut looks = Vec::new();
+    for (seen, worker) in nodes {
+        looks.push(Look { worker: *worker, ..look(&seen.member, &seen.facts, Some(&seen.docker), None) });
+    }
+    doctor::fold(doctor::before(inventory, &looks))
+}
+
+/// Tells the warnings, and gives the errors as those of their nodes.
+pub fn stops(found: &[Finding], events: &Events) -> Vec<NodeError> {
+    let mut failed = Vec::new();
+    for finding in found {
+        match finding.severity {
+            Severity::Error => failed.extend(finding.nodes.iter().map(|node| {
+                let said = format!("{}\n{}", finding.seen, finding.why);
+                NodeError::failed(node, "take part", said).hint(&finding.cure)
+            })),
+            Severity::Warning => events.send(Event::Warning(finding.to_string())),
+            Severity::Note => {}
+        }
+    }
+    for error in &failed {
+        events.send(Event::Failed(error.clone()));
+    }
+    failed
+}
+
+/// Looks at everything. Nothing is changed; what cannot be reached or asked is a finding, and the rest goes on.
+///
+/// # Errors
+/// When the operator's own machine is at fault.
+pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error> {
+    let (inventory, cluster) = (&target.inventory, target.cluster());
+    events.phase("looking");
+    let (members, failed) = split(events, connect(target, events).await?);
+    let mut findings: Vec<Finding> = failed.iter().map(told).collect();
+    let unreachable = failed.into_iter().filter(|e| e.kind == Kind::Unreachable).map(|e| e.node).collect();
+
+    let looked = each(members, async |member| {
+        events.busy(&member.node.name, "looking");
+        let asked = async {
+            let docker = engine(cluster, &member).await?;
+            let about = docker.engine.about().await?;
+            Ok((docker, about))
+        };
+        let (facts, asked) = tokio::join!(facts(cluster, &member), asked);
+        (member, facts, asked)
+    })
+    .await;
+    let mut patients = Vec::new();
+    for (member, facts, asked) in looked {
+        findings.extend(facts.as_ref().err().into_iter().chain(asked.as_ref().err()).map(told));
+        let (docker, about) = asked.ok().unzip();
+        if let Ok(facts) = facts {
+            patients.push(Patient { member, facts, docker, about, details: None, inside: None });
+        }
+    }
+
+    events.phase("looking closer");
+    let scripts: Vec<Script> = patients.iter().map(|patient| script(inventory, patient, &patients)).collect();
+    let closer = each(patients.iter().zip(scripts).collect(), async |(patient, script): (&Patient, Script)| {
+        events.busy(patient.name(), "looking closer");
+        let details = patient.member.link.script(&script, "look at the node more closely");
+        tokio::join!(details, inside(inventory, patient))
+    })
+    .await;
+    for (patient, (details, inside)) in patients.iter_mut().zip(closer) {
+        match details {
+            Ok(said) => patient.details = Some(Details::parse(&String::from_utf8_lossy(&said))),
+            Err(error) => findings.push(told(&error)),
+        }
+        match inside {
+            Ok(inside) => patient.inside = inside,
+            Err(error) => findings.push(told(&error)),
+        }
+    }
+    let looks: Vec<Look<'_>> = patients.iter().map(Patient::look).collect();
+    findings.extend(doctor::examine(inventory, &looks));
+    findings.extend(between(inventory, &patients, events).await?);
+    Ok(Examined { findings: doctor::fold(findings), unreachable, patients })
+}
+
+/// A node's failure as a finding.
+fn told(error: &NodeError) -> Finding {
+    let check = if error.kind == Kind::Unreachable { "ssh" } else { "node" };
+    Finding::new(Severity::Error, check, &error.node, format!("could not {}: {}", error.tried, error.said))
+        .cure(error.hint.clone().unwrap_or_default())
+}
+
+/// The questions for one node, the others' addresses and names among them.
+fn script(inventory: &Inventory, patient: &Patient, all: &[Patient]) -> Script {
+    let cluster = &inventory.cluster;
+    let others = || all.iter().filter(|other| other.name() != patient.name());
+    let place = |other: &Patient| network::place(inventory, &other.member.node, &other.facts).ok();
+    let addresses: String = others().filter_map(place).map(|place| format!("{}\n", place.address)).collect();
+    let names: String = others().map(|other| format!("{}\n", other.facts.hostname)).collect();
+    let worker = patient.worker(inventory);
+    let mut listeners = patient.facts.listeners.iter();
+    let sshd = listeners.find(|listener| worker.is_some() && listener.container.as_deref() == worker);
+    Script::new(DOCTOR)
+        .with("worker_pid", &sshd.and_then(|sshd| sshd.pid).map(|pid| pid.to_string()).unwrap_or_default())
+        .with("docker_root", patient.about.as_ref().map_or("", |about| &about.root_dir))
+        .with("projects_dir", &cluster.projects_dir)
+        .with("jobs_dir", &cluster.jobs_dir)
+        .with("cluster", &cluster.name)
+        .with("addresses", &addresses)
+        .with("names", &names)
+}
+
+/// Asks the worker what is in it; none where it is not up.
+async fn inside(inventory: &Inventory, patient: &Patient) -> Result<Option<Inside>, NodeError> {
+    let Some(id) = patient.worker(inventory) else { return Ok(None) };
+    let tried = "ask the worker what is in it";
+    let link = &patient.member.link;
+    let output = link.run_docker(&["exec", "-i", id, "python3", "-"], INSIDE.as_bytes(), tried, INSIDE_LIMIT).await?;
+    if output.code != 0 {
+        let hint = format!("see `docker logs {}` on the node", inventory.cluster.worker);
+        return Err(NodeError::failed(patient.name(), tried, output.complaint()).hint(hint));
+    }
+    Ok(Some(Inside::parse(&String::from_utf8_lossy(&output.stdout))))
+}
+
+/// Who reaches whom: by log-in on the workers' port, and on random ports.
+async fn between(inventory: &Inventory, patients: &[Patient], events: &Events) -> Result<Vec<Finding>, Error> {
+    if patients.len() < 2 {
+        return Ok(Vec::new());
+    }
+    events.phase("trying every pair");
+    let workers: Vec<Observed> = patients.iter().filter_map(Patient::observed).collect();
+    // without the master there is no key to try
+    let has_key = patients.iter().any(|p| {
+        p.member.node.master && Keyring::read(&inventory.cluster, &p.facts).current.is_some() && p.docker.is_some()
+    });
+    let logins =
+        async { if has_key { reach::check(inventory, &workers, events).await } else { Ok(Matrix::default()) } };
+    let (logins, ports) = tokio::join!(logins, ports::check(inventory, patients, events));
+    let logins = match logins {
+        Ok(logins) => logins,
+        Err(Error::Nodes { failed, .. } | Error::Unreachable(failed)) => return Ok(failed.iter().map(told).collect()),
+        Err(error) => return Err(error),
+    };
+    let port = inventory.cluster.port;
+    let open = !logins.pairs.is_empty() && logins.pairs.iter().all(|pair| pair.reason.is_none());
+    let mut found = doctor::logins(&logins, port);
+    found.extend(doctor::ports(&ports, open.then_some(port)));
+    Ok(found)
+}
+
+/// Carries out what is safe; says what was done on which node, and what could not be.
+///
+/// # Errors
+/// When keys cannot be pushed at all.
+pub async fn fix(
+    target: &Target,
+    examined: &Examined,
+    events: &Events,
+) -> Result<(Vec<(String, String)>, Vec<NodeError>), Error> {
+    let cluster = target.cluster();
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    let fixes: Vec<&Fix> = examined.findings.iter().flat_map(|finding| &finding.fixes).collect();
+    let patient = |node: &str| examined.patients.iter().find(|patient| patient.name() == node);
+    for fix in &fixes {
+        let (node, what, cured) = match fix {
+            Fix::RemoveContainer { node, name, id } => {
+                let Some(docker) = patient(node).and_then(|patient| patient.docker.as_ref()) else { continue };
+                events.busy(node, format!("removing {name}"));
+                (node, format!("removed {name}"), docker.engine.remove(id).await)
+            }
+            Fix::EndRun { node, job } => {
+                let Some(patient) = patient(node) else { continue };
+                events.busy(node, format!("ending the run {job}"));
+                let grace = cluster.stop_grace.as_secs().to_string();
+                let script = Script::new(END).with("id", job).with("grace", &grace).with("follower", "");
+                let limit = cluster.stop_grace + Duration::from_secs(20);
+                let ended = patient.member.link.script_within(&script, "end what is left of the run", limit).await;
+                (node, format!("ended what was left of the run {job}"), ended.map(|_| ()))
+            }
+            Fix::PushKeys => continue,
+        };
+        match cured {
+            Ok(()) => done.push((node.clone(), what)),
+            Err(error) => failed.push(error),
+        }
+    }
+    if fixes.contains(&&Fix::PushKeys) {
+        let members: Vec<Member> = examined.patients.iter().map(|patient| patient.member.clone()).collect();
+        let (pushed, bad) = split(events, trust::push(&target.inventory, &members, events).await?);
+        let changed = pushed.into_iter().filter(|pushed| !pushed.changes.is_empty());
+        done.extend(changed.map(|pushed| (pushed.node, pushed.changes.to_string())));
+        failed.extend(bad);
+    }
+    Ok((done, failed))
+}

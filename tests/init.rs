@@ -1,0 +1,357 @@
+//! `init`, `completions` and `man` where no node is needed: what they write and refuse, in the real shells and readers.
+
+#![allow(clippy::print_stderr, reason = "a test that cannot be made here says so")]
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+fn command(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
+    command.current_dir(dir).env("HOME", dir).args(args).stdin(Stdio::null());
+    for name in ["HVDCTL_INVENTORY", "HVDCTL_IMAGE", "XDG_CONFIG_HOME", "COLUMNS", "CLICOLOR_FORCE", "NO_COLOR"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Exit code and both streams.
+fn shown(output: &Output) -> String {
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    format!("exit code: {}\n--- stdout\n{out}--- stderr\n{err}", output.status.code().unwrap())
+}
+
+fn hvdctl(dir: &Path, args: &[&str]) -> String {
+    shown(&command(dir, args).output().unwrap())
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// Host, name, user and port of each node of the inventory in a file, by hvdctl's own reading.
+fn nodes(file: &Path) -> Vec<String> {
+    let inventory = hvdctl::core::inventory::Inventory::load(file).unwrap_or_else(|faults| panic!("{faults}"));
+    let port = |port: Option<u16>| port.map_or("-".to_owned(), |port| port.to_string());
+    let nodes = inventory.nodes.iter();
+    nodes.map(|n| format!("{} {} {} {}", n.host, n.name, n.user.as_deref().unwrap_or("-"), port(n.ssh_port))).collect()
+}
+
+#[test]
+fn help() {
+    let dir = folder();
+    for words in ["init", "completions", "man", "schema"] {
+        insta::assert_snapshot!(format!("help_{words}"), hvdctl(dir.path(), &[words, "--help"]));
+    }
+}
+
+#[test]
+fn the_machines_that_were_named_are_written() {
+    let dir = folder();
+    let args =
+        ["init", "--no-probe", "--user", "ana", "--name", "blue", "gpu[1-2]", "eve@[fd00::1]:2222", "10.0.0.9:22"];
+    insta::assert_snapshot!(hvdctl(dir.path(), &args), @r"
+    exit code: 0
+    --- stdout
+    wrote inventory.toml with 4 nodes; look it over, then:
+      hvdctl keys push
+      hvdctl up
+      hvdctl verify
+    --- stderr
+    ");
+    let file = dir.path().join("inventory.toml");
+    assert_eq!(
+        nodes(&file),
+        ["gpu1 gpu1 ana -", "gpu2 gpu2 ana -", "fd00::1 fd00::1 eve 2222", "10.0.0.9 10.0.0.9 ana 22"]
+    );
+    assert!(fs::read_to_string(&file).unwrap().contains("name = \"blue\""));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777 & !0o22, 0o644);
+    // another file, and what to type then
+    let other = dir.path().join("with space.toml");
+    let done = hvdctl(dir.path(), &["init", "--no-probe", "-o", "with space.toml", "--image", "x/y:1", "a"]);
+    assert!(done.contains("hvdctl -i 'with space.toml' keys push"), "{done}");
+    assert!(fs::read_to_string(&other).unwrap().contains("image = \"x/y:1\""));
+    let mut variable = command(dir.path(), &["init", "--no-probe", "a"]);
+    variable.env("HVDCTL_INVENTORY", "variable.toml");
+    assert!(variable.output().unwrap().status.success());
+    assert_eq!(nodes(&dir.path().join("variable.toml")), ["a a - -"]);
+    // as a value
+    let done = command(dir.path(), &["init", "--json", "--no-probe", "-o", "j.toml", "h:1", "h:2"]).output().unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!((&document["ok"], &document["file"]), (&true.into(), &"j.toml".into()));
+    assert_eq!((&document["nodes"][1]["node"], &document["nodes"][1]["port"]), (&"h-2".into(), &2.into()));
+}
+
+#[test]
+fn a_file_that_is_there_stays_unless_it_is_forced() {
+    let dir = folder();
+    let file = dir.path().join("inventory.toml");
+    fs::write(&file, "mine").unwrap();
+    insta::assert_snapshot!(hvdctl(dir.path(), &["init", "a"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: inventory.toml is there already, and was left as it is
+      hint: --force writes over it, -o FILE writes elsewhere
+    ");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+    assert!(hvdctl(dir.path(), &["init", "--no-probe", "--force", "a"]).starts_with("exit code: 0"));
+    assert_eq!(nodes(&file), ["a a - -"]);
+    insta::assert_snapshot!(hvdctl(dir.path(), &["init", "--no-probe", "-o", "no/where.toml", "a"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: could not write no/where.toml: there is no folder no
+      hint: mkdir -p no
+    ");
+}
+
+#[test]
+fn words_that_do_not_fit_are_refused_and_nothing_is_written() {
+    let dir = folder();
+    insta::assert_snapshot!(hvdctl(dir.path(), &["init"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: init needs the machines
+      hint: name them, hvdctl init node1 ana@node2:2222, or take those of ~/.ssh/config with --from-ssh-config
+    ");
+    insta::assert_snapshot!(hvdctl(dir.path(), &["init", "a", "b:port"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: b:port: expected a port from 1 to 65535 after the `:`
+      hint: a machine is written [user@]host[:port], as ssh takes it; node[1-4] is four, [fd00::1]:22 has a port
+    ");
+    insta::assert_snapshot!(hvdctl(dir.path(), &["init", "--from-ssh-config"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: ~/.ssh/config gives no machine a name (a `Host` line without * and ?)
+      hint: name the machines: hvdctl init node1 node2
+    ");
+    for args in [
+        &["init", "a", "A"] as &[&str],
+        &["init", "a", "--from-ssh-config"],
+        &["init", "a", "--user", "-x"],
+        &["init", "a", "--name", "no name"],
+        &["init", "a", "--image", "No Image"],
+        &["init", "a", "--on", "a"],
+        &["init", ","],
+        &["init", "--", "-oProxyCommand=touch x"],
+        &["completions"],
+        &["completions", "tcsh"],
+        &["man", "--dir", "nowhere"],
+    ] {
+        let done = hvdctl(dir.path(), args);
+        assert!(done.starts_with("exit code: 2\n"), "{args:?}: {done}");
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_names_of_the_ssh_configuration() {
+    let dir = folder();
+    let ssh = dir.path().join(".ssh");
+    fs::create_dir_all(ssh.join("d")).unwrap();
+    fs::write(ssh.join("d/2.conf"), "Host third\nInclude ~/.ssh/d/1.conf").unwrap();
+    fs::write(ssh.join("d/1.conf"), "Host second !no *.x\n").unwrap();
+    fs::write(
+        ssh.join("config"),
+        "Host first\n  HostName 127.0.0.1\nInclude d/*.conf missing\nInclude config\nHost f?rth * first fifth+\nHost=\"sixth\"\n",
+    )
+    .unwrap();
+    let done = hvdctl(dir.path(), &["init", "--no-probe", "--from-ssh-config"]);
+    assert!(done.starts_with("exit code: 0"), "{done}");
+    assert!(done.contains("warning: an inventory cannot hold these names: fifth+"), "{done}");
+    let expected = ["first", "second", "third", "sixth"].map(|name| format!("{name} {name} - -"));
+    assert_eq!(nodes(&dir.path().join("inventory.toml")), expected);
+}
+
+#[test]
+fn a_machine_that_cannot_be_looked_at_is_written_with_the_reason() {
+    let dir = folder();
+    insta::assert_snapshot!(hvdctl(dir.path(), &["init", "nobody@127.0.0.1:1", "nobody@127.0.0.2:1"]), @r"
+    exit code: 4
+    --- stdout
+    NODE       ADDRESS        CORES  GPUS  DOCKER
+    127.0.0.1  not looked at  –      –     –
+    127.0.0.2  not looked at  –      –     –
+    wrote inventory.toml with 2 nodes; look it over, then:
+      hvdctl keys push
+      hvdctl up
+      hvdctl verify
+    --- stderr
+    error: 127.0.0.1: could not log in by ssh as nobody@127.0.0.1: connect to host 127.0.0.1 port 1: Connection refused
+      hint: see whether `ssh -p 1 nobody@127.0.0.1` works
+    error: 127.0.0.2: could not log in by ssh as nobody@127.0.0.2: connect to host 127.0.0.2 port 1: Connection refused
+      hint: see whether `ssh -p 1 nobody@127.0.0.2` works
+    ");
+    let file = dir.path().join("inventory.toml");
+    assert_eq!(nodes(&file), ["127.0.0.1 127.0.0.1 nobody 1", "127.0.0.2 127.0.0.2 nobody 1"]);
+    let written = fs::read_to_string(&file).unwrap();
+    assert!(written.contains("could not be looked at:\n#   could not log in by ssh as nobody@127.0.0.1"), "{written}");
+    assert!(written.contains("Connection refused"), "{written}");
+}
+
+/// Runs hvdctl on a terminal of its own, types this, and gives exit code and screen; `None` without `script`.
+fn on_a_terminal(dir: &Path, words: &str, typed: &str) -> Option<(i32, String)> {
+    let line = format!("{} {words}", env!("CARGO_BIN_EXE_hvdctl"));
+    let mut script = Command::new("script");
+    script.args(["-q", "-e", "-c", &line, "/dev/null"]).current_dir(dir).env("HOME", dir);
+    script.env_remove("HVDCTL_INVENTORY").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut script) = script.spawn() else {
+        eprintln!("skipped: there is no `script` to make a terminal with");
+        return None;
+    };
+    script.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+    let done = script.wait_with_output().unwrap();
+    Some((done.status.code().unwrap(), text(&done.stdout).replace('\r', "")))
+}
+
+#[test]
+fn on_a_terminal_it_asks() {
+    let dir = folder();
+    let file = dir.path().join("inventory.toml");
+    fs::create_dir(dir.path().join(".ssh")).unwrap();
+    fs::write(dir.path().join(".ssh/config"), "Host a b\nHost gpu1 gpu2\n").unwrap();
+    let Some((code, screen)) = on_a_terminal(dir.path(), "init --no-probe", "n1, eve@n2\nn1\nn3:22\n\n") else {
+        return;
+    };
+    assert_eq!(code, 0, "{screen}");
+    assert!(screen.contains("In ~/.ssh/config: a, b, gpu1, gpu2"), "{screen}");
+    assert!(screen.contains("n1 is named twice"), "{screen}");
+    assert_eq!(nodes(&file), ["n1 n1 - -", "n2 n2 eve -", "n3 n3 - 22"]);
+    // nothing typed is nothing written
+    fs::remove_file(&file).unwrap();
+    let (code, screen) = on_a_terminal(dir.path(), "init --no-probe", "\n").unwrap();
+    assert!(code == 2 && screen.contains("no machine was named") && !file.exists(), "{code} {screen}");
+    // one picks among the names
+    let (code, screen) = on_a_terminal(dir.path(), "init --no-probe --from-ssh-config", "9\n2,gpu[1-2]\n").unwrap();
+    assert_eq!(code, 0, "{screen}");
+    assert!(screen.contains("  4  gpu2\n") && screen.contains("9: the list goes from 1 to 4"), "{screen}");
+    assert_eq!(nodes(&file), ["b b - -", "gpu1 gpu1 - -", "gpu2 gpu2 - -"]);
+    // and is not asked who wants no questions
+    let (code, screen) = on_a_terminal(dir.path(), "init -y --no-probe --from-ssh-config --force", "").unwrap();
+    assert_eq!((code, nodes(&file).len()), (0, 4), "{screen}");
+}
+
+/// Runs a shell on a script; `None`, and said, where it is not installed.
+fn shell(name: &str, args: &[&str], script: &Path) -> Option<Output> {
+    match Command::new(name).args(args).arg(script).stdin(Stdio::null()).output() {
+        Ok(output) => Some(output),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("skipped: {name} is not installed");
+            None
+        }
+        Err(e) => panic!("{name}: {e}"),
+    }
+}
+
+fn completions(dir: &Path, name: &str) -> std::path::PathBuf {
+    let done = command(dir, &["completions", name]).output().unwrap();
+    assert!(done.status.success() && done.stderr.is_empty(), "{}", shown(&done));
+    let file = dir.join(name);
+    fs::write(&file, done.stdout).unwrap();
+    file
+}
+
+#[test]
+fn the_shells_take_their_completions() {
+    let dir = folder();
+    for name in ["bash", "zsh", "fish"] {
+        let script = completions(dir.path(), name);
+        if let Some(done) = shell(name, &["-n"], &script) {
+            assert!(done.status.success() && done.stderr.is_empty(), "{name}: {}", shown(&done));
+        }
+    }
+    let zsh = fs::read_to_string(completions(dir.path(), "zsh")).unwrap();
+    assert!(!zsh.contains("'*::") && zsh.contains("'*:command"), "behind the project options are offered too");
+    for (name, sign) in [("zsh", "'-np=["), ("elvish", "cand -np '"), ("powershell", "'-np', '-np'")] {
+        let script = fs::read_to_string(completions(dir.path(), name)).unwrap();
+        assert_eq!(script.matches(sign).count(), 3, "verify, train and run have -np in {name}");
+    }
+}
+
+/// What bash offers for the last of these words.
+fn offered_by_bash(script: &Path, words: &[&str]) -> Vec<String> {
+    let program = r#"source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+        f=$(complete -p hvdctl | sed 's/.*-F \([^ ]*\).*/\1/')
+        "$f" hvdctl "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"; printf '%s\n' "${COMPREPLY[@]}""#;
+    let done = Command::new("bash").args(["-c", program, "bash"]).arg(script).args(words).output().unwrap();
+    assert!(done.status.success() && done.stderr.is_empty(), "{}", shown(&done));
+    text(&done.stdout).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_words() {
+    let dir = folder();
+    let script = completions(dir.path(), "bash");
+    assert_eq!(offered_by_bash(&script, &["hvdctl", "ke"]), ["keys"]);
+    assert_eq!(offered_by_bash(&script, &["hvdctl", "keys", "pu"]), ["push"]);
+    assert_eq!(offered_by_bash(&script, &["hvdctl", "train", "p", "-n"]), ["-np"]);
+    assert_eq!(offered_by_bash(&script, &["hvdctl", "run", "--n"]), ["--np"]);
+    assert_eq!(offered_by_bash(&script, &["hvdctl", "verify", "-np", "2", "--launcher", "g"]), ["gloo"]);
+    assert_eq!(offered_by_bash(&script, &["hvdctl", "init", "--from"]), ["--from-ssh-config"]);
+}
+
+#[test]
+fn fish_completes_words() {
+    let dir = folder();
+    let script = completions(dir.path(), "fish");
+    for (words, expected) in [("hvdctl ke", "keys\t"), ("hvdctl train p -n", "-np\t")] {
+        let program = format!("source '{}'; complete -C '{words}'", script.display());
+        let Some(done) = shell("fish", &["-N", "-c", &program], Path::new("x")) else { return };
+        assert!(text(&done.stdout).starts_with(expected), "{words}: {}", shown(&done));
+    }
+}
+
+#[test]
+fn the_manual_page_has_every_command() {
+    let dir = folder();
+    let done = command(dir.path(), &["man"]).output().unwrap();
+    let page = dir.path().join("page.1");
+    fs::write(&page, &done.stdout).unwrap();
+    let source = text(&done.stdout);
+    for heading in
+        [".SH NAME", ".SH SYNOPSIS", ".SH OPTIONS", ".SH COMMANDS", ".SS \"hvdctl keys push\"", "HVDCTL_INVENTORY"]
+    {
+        assert!(source.contains(heading), "no {heading} in\n{source}");
+    }
+    for name in ["init", "up", "down", "status", "verify", "train", "run", "completions", "man", "schema"] {
+        assert!(source.contains(&format!(".SS \"hvdctl {name}\"")), "no {name} in\n{source}");
+    }
+    if let Some(done) = shell("groff", &["-man", "-Tutf8", "-ww", "-z"], &page) {
+        assert!(done.status.success() && done.stderr.is_empty(), "{}", shown(&done));
+    }
+    if let Some(done) = shell("man", &["--warnings=w", "-P", "cat", "-l"], &page) {
+        assert!(done.status.success() && done.stderr.is_empty(), "{}", shown(&done));
+        assert!(text(&done.stdout).contains("hvdctl keys push"), "{}", shown(&done));
+    }
+    // and all pages in a folder
+    let pages = dir.path().join("man1");
+    fs::create_dir(&pages).unwrap();
+    assert!(hvdctl(dir.path(), &["man", "--dir", "man1"]).starts_with("exit code: 0"));
+    assert_eq!(fs::read(pages.join("hvdctl.1")).unwrap(), done.stdout);
+    for name in ["hvdctl-init.1", "hvdctl-keys.1", "hvdctl-keys-push.1", "hvdctl-train.1"] {
+        assert!(pages.join(name).is_file(), "{name}");
+    }
+}
+
+#[test]
+fn the_schema_is_printed_without_an_inventory() {
+    let dir = folder();
+    let done = command(dir.path(), &["schema"]).output().unwrap();
+    assert!(done.status.success() && done.stderr.is_empty(), "{}", shown(&done));
+    let schema: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(schema["$schema"], "http://json-schema.org/draft-07/schema#");
+    assert_eq!(schema["required"], serde_json::json!(["cluster", "node"]));
+}

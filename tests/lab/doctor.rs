@@ -1,0 +1,305 @@
+//! `doctor`: each fault that makes runs fail or hang is made on a node, told with its cure, and undone.
+
+use crate::process::{Done, eventually, run, s};
+use crate::state::{IMAGE, Lab, NODES, Restore, container, id_of, node_sh, on, others_are_done, ours, rank_processes};
+use serde_json::Value;
+use std::process::Command;
+
+/// Puts things back on node2.
+fn undo(script: &str) -> Restore<impl FnMut() + '_> {
+    Restore(move || {
+        node_sh("node2", script, &[]).code(0);
+    })
+}
+
+/// The findings of a severity, as `NODES: SEEN`.
+fn told(done: &Done, severity: &str) -> Vec<String> {
+    done.out.lines().filter_map(|line| line.strip_prefix(&format!("{severity} "))).map(str::to_owned).collect()
+}
+
+/// `doctor` that finds one error, with these words and a cure that has those.
+#[track_caller]
+fn finds(lab: &Lab, words: &str, cure: &str) -> Done {
+    let done = lab.hvdctl(&["doctor"]).code(1);
+    let errors = told(&done, "error");
+    assert!(errors.len() == 1 && errors[0].contains(words), "not one error with {words:?}:\n{}", done.out);
+    let after = done.out.split(errors[0].as_str()).nth(1).unwrap();
+    let lines: Vec<&str> = after.lines().skip(1).take(2).collect();
+    assert!(lines[0].starts_with("  why: ") && lines[1].starts_with("  cure: "), "{}", done.out);
+    assert!(lines[1].contains(cure), "no {cure:?} in {:?}", lines[1]);
+    assert!(done.out.lines().last().unwrap().starts_with("failed: 2 nodes, 1 error"), "{}", done.out);
+    done
+}
+
+/// `doctor` that finds no error.
+#[track_caller]
+fn is_well(lab: &Lab) -> Done {
+    let done = lab.hvdctl(&["doctor"]).code(0);
+    assert_eq!(told(&done, "error"), Vec::<String>::new());
+    assert!(done.out.lines().last().unwrap().starts_with("ok: 2 nodes, no errors"), "{}", done.out);
+    done
+}
+
+fn address(node: &str) -> String {
+    on(node, "hostname -i").split_whitespace().next().unwrap().to_owned()
+}
+
+#[test]
+fn nodes_in_health() {
+    let lab = Lab::quick();
+    // nothing there yet: words, and no faults
+    is_well(&lab).says(&[
+        "note node[1-2]: its worker is not up",
+        "note node[1-2]: there are no keys yet",
+        "cure: hvdctl up",
+    ]);
+    for node in NODES {
+        assert_eq!(ours(node), "");
+        on(node, "test ! -e /opt/horovod");
+    }
+    lab.hvdctl(&["up"]).code(0);
+    let before = NODES.map(|node| id_of(node, "hworker"));
+    let done = is_well(&lab);
+    assert_eq!(told(&done, "warning"), Vec::<String>::new(), "{}", done.out);
+    lab.hvdctl(&["doctor", "--fix"]).code(0);
+    assert_eq!(NODES.map(|node| id_of(node, "hworker")), before);
+    let done = lab.hvdctl(&["doctor", "--json"]).code(0);
+    let document: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(document["ok"], true);
+    let nodes = document["nodes"].as_array().unwrap();
+    assert!(nodes.len() == 2 && nodes.iter().all(|node| node["ok"] == true && node["reachable"] == true), "{document}");
+    assert!(document["fixed"].as_array().unwrap().is_empty());
+    // no process of the look is left
+    for node in NODES {
+        assert_eq!(on(node, "pgrep -af '[M]SG_WAITALL' | grep -v 'sh -c'; :"), "");
+    }
+}
+
+#[test]
+fn a_node_out_of_reach_hides_nothing_of_the_other() {
+    let lab = Lab::up();
+    others_are_done();
+    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
+    on("node1", "docker stop -t 1 hworker");
+    let docker = |verb: &str| {
+        let mut command = Command::new("docker");
+        command.args([verb, &container("node2")]);
+        run(command, s(30)).code(0);
+    };
+    docker("pause");
+    let restore = Restore(|| docker("unpause"));
+    let done = lab.hvdctl(&["doctor"]).code(3).says(&["warning node1: its worker is not as it should be", "hvdctl up"]);
+    assert!(told(&done, "error")[0].starts_with("node2: could not log in by ssh"), "{}", done.out);
+    lab.hvdctl(&["--on", "node2", "doctor"]).code(4);
+    let document: Value = serde_json::from_str(&lab.hvdctl(&["doctor", "--json"]).code(3).out).unwrap();
+    assert_eq!((&document["ok"], &document["nodes"][1]["reachable"]), (&false.into(), &false.into()));
+    drop(restore);
+}
+
+#[test]
+fn a_port_that_another_program_has() {
+    let lab = Lab::quick();
+    lab.hvdctl(&["keys", "push"]).code(0);
+    on("node2", "HVDCTL_TEST=1 setsid python3 -m http.server 12345 >/dev/null 2>&1 &");
+    let server = || on("node2", "ss -Hltnp 'sport = :12345' | grep -o 'pid=[0-9]*' | head -n 1 | cut -d= -f2");
+    assert!(eventually(s(10), || !server().is_empty()));
+    let pid = server().trim().to_owned();
+    let restore = Restore(|| {
+        node_sh("node2", "kill \"$1\"", &[&pid]).code(0);
+    });
+    let words = format!("node2: port 12345 is taken by python3 (process {pid} of root)");
+    finds(&lab, &words, "cluster.port");
+    // and nothing is begun there
+    lab.hvdctl(&["up"])
+        .code(3)
+        .complains(&[&format!("node2: could not take part: {}", &words[7..]), "hint: end that program"]);
+    assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
+    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node2: could not take part", "python3"]);
+    lab.hvdctl(&["verify"]).code(1).complains(&["node2: could not take part", "python3"]);
+    assert_eq!(on("node1", "ls /opt/horovod/jobs 2>/dev/null; :"), "", "a run was begun");
+    drop(restore);
+    lab.hvdctl(&["up"]).code(0);
+    is_well(&lab);
+}
+
+#[test]
+fn a_foreign_container_of_the_workers_name() {
+    let lab = Lab::quick();
+    on("node2", &format!("docker run -d --name hworker --label hvdctl-test=1 {IMAGE} sleep 600"));
+    let restore = undo("docker rm -f hworker");
+    finds(&lab, "node2: a container named hworker is there already and was not made by hvdctl", "cluster.worker");
+    lab.hvdctl(&["doctor", "--fix"]).code(1);
+    id_of("node2", "hworker");
+    drop(restore);
+}
+
+#[test]
+fn a_firewall_on_the_workers_port_or_on_all_others() {
+    let lab = Lab::up();
+    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
+    let from = address("node1");
+    {
+        let rule = format!("INPUT -p tcp --dport 12345 -s {from} -j DROP");
+        let off = format!("iptables -w 10 -D {rule}");
+        on("node2", &format!("iptables -w 10 -I {rule}"));
+        let _restore = undo(&off);
+        finds(&lab, "node1: cannot log in to node2 on port 12345: Connection timed out", "allow TCP port 12345");
+    }
+    {
+        let rule =
+            format!("INPUT -p tcp --dport 1024:65535 ! --sport 12345 -s {from} -m conntrack --ctstate NEW -j DROP");
+        let off = format!("iptables -w 10 -D INPUT -p tcp --dport 12345 -s {from} -j ACCEPT; iptables -w 10 -D {rule}");
+        let accept = format!("iptables -w 10 -I INPUT -p tcp --dport 12345 -s {from} -j ACCEPT");
+        on("node2", &format!("iptables -w 10 -I {rule} && {accept}"));
+        let _restore = undo(&off);
+        let done = finds(&lab, "node1: cannot reach node2 on random high ports: no answer within 3 s", "from 1024 on");
+        assert!(done.out.contains("a firewall lets port 12345 through and not the rest"), "{}", done.out);
+    }
+    is_well(&lab);
+}
+
+#[test]
+fn a_clock_that_is_off() {
+    let lab = Lab::quick();
+    lab.hvdctl(&["keys", "push"]).code(0);
+    // the nodes share a kernel and so its clock: what is asked on node2 gets an answer from a clock of its own
+    let clock = |seconds: i32| {
+        let script = format!("#!/bin/sh\nexec /usr/bin/date -d '{seconds} seconds' \"$@\"\n");
+        node_sh("node2", "printf %s \"$1\" >/usr/local/bin/date && chmod 755 /usr/local/bin/date", &[&script]).code(0);
+    };
+    clock(30);
+    let restore = undo("rm -f /usr/local/bin/date");
+    let done = lab.hvdctl(&["doctor"]).code(1);
+    assert_eq!(told(&done, "error"), ["node2: its clock is 30 s ahead of the others'"], "{}", done.out);
+    done.says(&["cure: set the clock: sudo timedatectl set-ntp true"]);
+    lab.hvdctl(&["up"])
+        .code(3)
+        .complains(&["node2: could not take part: its clock is 30 s ahead", "hint: set the clock"]);
+    assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
+    clock(-5);
+    let done = lab.hvdctl(&["doctor"]).code(0);
+    assert_eq!(told(&done, "warning"), ["node2: its clock is 5 s behind the others'"], "{}", done.out);
+    lab.hvdctl(&["up"]).code(0).complains(&["warning: node2: its clock is 5 s behind"]);
+    drop(restore);
+    is_well(&lab);
+}
+
+#[test]
+fn one_host_name_twice() {
+    let lab = Lab::quick();
+    let name = on("node2", "hostname");
+    let back = format!("hostname {name}");
+    on("node2", &format!("hostname {}", on("node1", "hostname").trim()));
+    let restore = undo(&back);
+    finds(&lab, "node[1-2]: their host name is node1 on each of them", "hostnamectl set-hostname");
+    lab.hvdctl(&["up"]).code(1).complains(&["node1: could not take part", "node2: could not take part"]);
+    assert_eq!(NODES.map(ours), ["", ""]);
+    drop(restore);
+}
+
+#[test]
+fn gpus_and_memory_that_are_promised_and_absent() {
+    let lab = Lab::quick();
+    lab.edit("host = \"node2\"", "host = \"node2\"\ngpus = 2");
+    finds(&lab, "node2: the inventory promises 2, nvidia-smi lists 1", "set `gpus` to what it has");
+    lab.edit("\ngpus = 2", "\nslots = 4");
+    lab.edit("[defaults]", "shm_size = \"64m\"\n[defaults]");
+    finds(&lab, "node2: /dev/shm of its containers has 64.0 MiB for 4 ranks", "cluster.shm_size");
+}
+
+#[test]
+fn an_engine_that_is_down() {
+    let lab = Lab::up();
+    others_are_done();
+    on("node2", "node-engine stop");
+    let restore = Restore(|| {
+        on("node2", "node-engine start");
+        assert!(eventually(s(30), || node_sh("node2", "docker version", &[]).code == 0), "the engine of node2");
+    });
+    let done = lab.hvdctl(&["doctor"]).code(1);
+    let errors = told(&done, "error");
+    assert!(errors.len() == 1 && errors[0].starts_with("node2: could not reach the Docker Engine"), "{}", done.out);
+    done.says(&["cure: start it on that node: sudo systemctl start docker"]);
+    drop(restore);
+}
+
+#[test]
+fn another_image_on_one_node() {
+    let lab = Lab::quick();
+    let make = "docker tag \"$1\" hvdctl-test/kept:1 && docker run --name hvdctl-test-image --label hvdctl-test=1 \
+                --entrypoint sh \"$1\" -c 'echo other >/other' && docker commit hvdctl-test-image \"$1\" && \
+                docker rm hvdctl-test-image";
+    node_sh("node2", make, &[IMAGE]).code(0);
+    let restore = Restore(|| {
+        let back = "other=$(docker images -q \"$1\"); docker tag hvdctl-test/kept:1 \"$1\" && docker rmi hvdctl-test/kept:1 && \
+                    docker rmi \"$other\"";
+        node_sh("node2", back, &[IMAGE]).code(0);
+    });
+    let short = |node: &str| {
+        on(node, &format!("docker images --no-trunc -q {IMAGE}")).trim().trim_start_matches("sha256:")[..12].to_owned()
+    };
+    let (one, other) = (short("node1"), short("node2"));
+    assert_ne!(one, other);
+    finds(&lab, &format!("node2: {IMAGE} is another image: node1 {one} · node2 {other}"), "docker save");
+    lab.hvdctl(&["up"]).code(3).complains(&["node2: could not take part", &other]);
+    assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
+    drop(restore);
+    lab.hvdctl(&["up"]).code(0);
+    is_well(&lab);
+}
+
+#[test]
+fn what_a_dead_run_left_is_ended_with_fix() {
+    let lab = Lab::up();
+    let launcher = |id: &str| {
+        format!(
+            "docker create --name hmaster --label hvdctl.cluster=lab --label hvdctl.role=master --label hvdctl.job={id} \
+             {IMAGE} true"
+        )
+    };
+    on("node1", &launcher("20990101-000000-dead"));
+    // a rank of it on node2, and one of another cluster's run
+    let rank = |id: &str, cluster: &str| {
+        format!(
+            "mkdir -p /opt/horovod/jobs/{id} && echo '{{\"id\":\"{id}\",\"cluster\":\"{cluster}\"}}' \
+             >/opt/horovod/jobs/{id}/job.json && \
+             docker exec -d -e HVDCTL_TEST=1 -e HVDCTL_JOB={id} -e HVDCTL_PROGRAM=1 hworker sleep 500"
+        )
+    };
+    on("node2", &rank("20990101-000000-dead", "lab"));
+    on("node2", &rank("20990101-000000-beef", "other"));
+    assert!(eventually(s(10), || rank_processes("node2").lines().count() == 2), "{}", rank_processes("node2"));
+    let done = lab.hvdctl(&["doctor"]).code(1);
+    assert_eq!(
+        (told(&done, "error"), told(&done, "warning")),
+        (
+            vec!["node2: 1 process of the run 20990101-000000-dead, whose launcher is not up".to_owned()],
+            vec!["node1: hmaster of the ended run 20990101-000000-dead is left".to_owned()]
+        ),
+        "{}",
+        done.out
+    );
+    assert_eq!(rank_processes("node2").lines().count(), 2, "nothing is changed without --fix");
+    lab.hvdctl(&["doctor", "--fix"]).code(0).says(&[
+        "fixed node1: removed hmaster",
+        "fixed node2: ended what was left of the run 20990101-000000-dead",
+        "ok: 2 nodes, no errors",
+    ]);
+    assert_eq!(ours("node1"), "hworker running\n");
+    let left = on(
+        "node2",
+        "grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | xargs -r cat | tr '\\0' '\\n' | grep '^HVDCTL_JOB'; :",
+    );
+    assert_eq!(left, "HVDCTL_JOB=20990101-000000-beef\n", "the other cluster's run goes on");
+}
+
+#[test]
+fn keys_that_were_changed_are_pushed_with_fix() {
+    let lab = Lab::up();
+    on("node2", "chmod 644 /opt/horovod/ssh/authorized_keys");
+    let done = lab.hvdctl(&["doctor"]).code(1).says(&["authorized_keys", "cure: hvdctl keys push"]);
+    assert!(told(&done, "error").iter().all(|error| error.starts_with("node2: ")), "{}", done.out);
+    assert_eq!(on("node2", "stat -c %a /opt/horovod/ssh/authorized_keys"), "644\n");
+    lab.hvdctl(&["doctor", "--fix"]).code(0).says(&["fixed node2: ", "ok: 2 nodes"]);
+    assert_eq!(on("node2", "stat -c %a /opt/horovod/ssh/authorized_keys"), "600\n");
+}

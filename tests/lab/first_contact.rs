@@ -1,0 +1,396 @@
+//! Whom hvdctl believes to have reached, and which way it takes: host keys, jump hosts, the user's own configuration, and the
+//! first login by a password.
+
+use crate::desk::{Desk, address, engine_has, fingerprint, needle, nothing_is_there, password, sshd_listens, sshd_log};
+use crate::process::{eventually, kill, s};
+use crate::state::{NODES, Restore, lab_dir, node_sh, on, ours};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap_or_else(|e| panic!("{}: {e}", path.display())).permissions().mode() & 0o7777
+}
+
+/// Type and base64 of a node's host key.
+#[track_caller]
+fn host_key(node: &str) -> String {
+    let line = on(node, "ssh-keygen -y -f /etc/ssh/ssh_host_ed25519_key");
+    line.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// Keys that a known-hosts file has, whatever their hosts are called in it.
+fn keys_in(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_default()
+}
+
+/// How many lines tell of the first contact with a node, by a name of its own and with its fingerprint.
+#[track_caller]
+fn contacts(err: &str, node: &str) -> usize {
+    let (address, key) = (address(node), fingerprint(node));
+    let lines = err.lines().filter_map(|line| line.split_once(": first contact with ").map(|(_, rest)| rest));
+    let of_node = lines.filter(|line| line.ends_with(&format!(": ED25519 {key}")));
+    of_node.inspect(|l| assert!([node, &address, "fd28::"].iter().any(|name| l.contains(name)), "{l}")).count()
+}
+
+/// A new host key for a node whose sshd runs on, as after a new installation.
+#[track_caller]
+fn change_host_key(node: &str) {
+    on(
+        node,
+        "cd /etc/ssh && mv ssh_host_ed25519_key kept_key && ssh-keygen -q -t ed25519 -N '' -f ssh_host_ed25519_key &&
+         rm -f ssh_host_ed25519_key.pub && kill -HUP \"$(cat /run/sshd.pid)\" && sleep 0.5",
+    );
+    sshd_listens(node);
+}
+
+#[test]
+fn keys_at_first_sight_are_shown_and_kept() {
+    let desk = Desk::new("user = \"workshop\"", "user = \"root\"\nssh_port = 2222");
+    let done = desk.hvdctl(&["status"]).code(0);
+    for node in NODES {
+        assert_eq!(contacts(&done.err, node), 1, "{node}\n{}", done.err);
+        assert!(!done.out.contains("first contact"), "{}", done.out);
+        assert!(keys_in(&desk.known_hosts()).contains(&host_key(node)), "{}", keys_in(&desk.known_hosts()));
+    }
+    assert_eq!(mode(&desk.known_hosts()), 0o600);
+    assert_eq!(mode(desk.known_hosts().parent().unwrap()), 0o700);
+    let kept = keys_in(&desk.known_hosts());
+    assert_eq!(kept.lines().count(), 2, "{kept}");
+
+    // once is enough
+    let done = desk.hvdctl(&["status"]).code(0);
+    assert!(!done.err.contains("first contact"), "{}", done.err);
+    assert_eq!(keys_in(&desk.known_hosts()), kept);
+    desk.hvdctl(&["--strict", "status"]).code(0);
+
+    // in scripts' mode too, and not among the results
+    fs::remove_file(desk.known_hosts()).unwrap();
+    let done = desk.hvdctl(&["--json", "status"]).code(0).complains(&["first contact with "]);
+    serde_json::from_str::<serde_json::Value>(&done.out).unwrap();
+    assert!(!desk.home().join(".ssh/known_hosts").exists(), "the user's own file is not written");
+}
+
+#[test]
+fn the_state_folder_may_be_elsewhere() {
+    let mut desk = Desk::new("user = \"workshop\"", "user = \"workshop\"");
+    let state = desk.lab.path().join("a state");
+    desk.set("XDG_STATE_HOME", state.to_str().unwrap());
+    desk.hvdctl(&["status"]).code(0).complains(&["first contact with "]);
+    let file = state.join("hvdctl/known_hosts");
+    assert!(NODES.iter().all(|node| keys_in(&file).contains(&host_key(node))), "{}", keys_in(&file));
+    assert_eq!((mode(&file), mode(&state.join("hvdctl"))), (0o600, 0o700));
+    assert!(!desk.known_hosts().exists());
+}
+
+#[test]
+fn what_the_user_knows_is_not_asked_again() {
+    let desk = Desk::new("user = \"workshop\"", "user = \"workshop\"");
+    let theirs = desk.home().join(".ssh/known_hosts");
+    fs::copy(lab_dir().join("known_hosts"), &theirs).unwrap();
+    let before = fs::read_to_string(&theirs).unwrap();
+    let file = format!("  UserKnownHostsFile {}\n", theirs.display());
+    desk.configure(&format!("{}{}{file}", desk.hosts(), desk.with_key()));
+    let done = desk.hvdctl(&["--strict", "status"]).code(0);
+    assert!(!done.err.contains("first contact"), "{}", done.err);
+    let done = desk.hvdctl(&["status"]).code(0);
+    assert!(!done.err.contains("first contact"), "{}", done.err);
+    let ours = keys_in(&desk.known_hosts());
+    assert!(NODES.iter().all(|node| !ours.contains(&host_key(node))), "{ours}");
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), before);
+
+    // who is strict stays so, without a word to hvdctl
+    fs::write(&theirs, "").unwrap();
+    desk.configure(&format!("{}{}{file}  StrictHostKeyChecking yes\n", desk.hosts(), desk.with_key()));
+    let done = desk.hvdctl(&["keys", "push"]).code(4).complains(&["node1", "node2", "hint:"]);
+    assert!(!done.err.contains("first contact"), "{}", done.err);
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), "");
+    nothing_is_there();
+}
+
+#[test]
+fn strict_takes_no_unknown_key() {
+    let desk = Desk::new("user = \"workshop\"", "user = \"workshop\"");
+    let accepted = || sshd_log("node1").iter().filter(|line| line.contains("Accepted")).count();
+    let before = accepted();
+    for args in [&["--strict", "keys", "push"][..], &["up", "--strict"], &["--strict", "down", "--purge", "-y"]] {
+        let done = desk.hvdctl(args).code(4).complains(&["node1", "node2", "hint:"]);
+        assert!(!done.err.contains("first contact"), "{}", done.err);
+        assert_eq!(keys_in(&desk.known_hosts()), "");
+        nothing_is_there();
+    }
+    assert_eq!(accepted(), before, "nobody logged in");
+    // one that is known, and one that is not
+    desk.hvdctl(&["--on", "node1", "status"]).code(0);
+    let done = desk.hvdctl(&["--strict", "keys", "push"]).code(4).complains(&["node2:"]);
+    assert!(!done.err.contains("node1:"), "{}", done.err);
+    nothing_is_there();
+}
+
+#[test]
+fn a_changed_key_stops_its_node_until_somebody_accepts_it() {
+    let desk = Desk::new("user = \"workshop\"", "user = \"workshop\"\nssh_port = 2222");
+    desk.hvdctl(&["keys", "push"]).code(0);
+    let old = fingerprint("node2");
+    change_host_key("node2");
+    let new = fingerprint("node2");
+    assert_ne!(old, new);
+    let kept = keys_in(&desk.known_hosts());
+    let count = || sshd_log("node2").iter().filter(|line| line.contains("[preauth]")).count();
+    let before = count();
+
+    let done = desk.hvdctl(&["up"]).code(4).complains(&["node2", &old, &new, "ssh-keygen -R"]);
+    assert!(done.took < s(15), "{:?}", done.took);
+    assert!(!done.err.contains("first contact"), "{}", done.err);
+    // at most one look at the new key beside the attempt itself
+    assert!(count() - before <= 2, "{} connections", count() - before);
+    assert!(NODES.iter().all(|node| ours(node).is_empty()), "nothing was changed");
+    assert_eq!(keys_in(&desk.known_hosts()), kept);
+    for strict in [&["--strict", "up"][..], &["--on", "node2", "up"]] {
+        desk.hvdctl(strict).code(4).complains(&[&old, &new]);
+    }
+    // the other node goes on
+    let status = desk.hvdctl(&["status"]);
+    assert_ne!(status.code, 0);
+    assert!(status.out.contains("node1"), "{}{}", status.out, status.err);
+
+    // the command that it names is the cure, as it stands there
+    let cure = done.err.split_once("ssh-keygen -R").unwrap().1;
+    let cure = format!("ssh-keygen -R{}", cure.split(['`', '\n']).next().unwrap());
+    assert!(cure.contains(" -f "), "{cure}");
+    let cured = Command::new("sh").args(["-c", &cure]).env("HOME", desk.home()).output().unwrap();
+    assert!(cured.status.success(), "{cure}: {}", String::from_utf8_lossy(&cured.stderr));
+    let done = desk.hvdctl(&["up"]).code(0);
+    assert_eq!((contacts(&done.err, "node1"), contacts(&done.err, "node2")), (0, 1), "{}", done.err);
+    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+}
+
+/// Nobody but node1 reaches the sshd of node2.
+#[track_caller]
+fn only_through_node1() {
+    let rule = "for p in 22 2222; do iptables -I INPUT ! -s \"$1\" -p tcp --dport $p -j DROP; done";
+    node_sh("node2", rule, &[&address("node1")]).code(0);
+}
+
+#[track_caller]
+fn comes_from_node1(user: &str) {
+    let line = format!("Accepted publickey for {user} from {} ", address("node1"));
+    let log = sshd_log("node2");
+    assert!(log.iter().any(|l| l.contains(&line)), "no {line:?} in\n{}", log.join("\n"));
+}
+
+#[test]
+fn a_node_that_only_another_reaches() {
+    let desk = Desk::new("user = \"workshop\"", "user = \"workshop\"\njump = \"root@node1:2222\"");
+    let before = NODES.map(engine_has);
+    only_through_node1();
+    let direct = fs::read_to_string(desk.lab.inventory()).unwrap();
+    let without = direct.replace("jump = \"root@node1:2222\"\n", "");
+    assert_ne!(direct, without);
+    fs::write(desk.lab.inventory(), without).unwrap();
+    desk.hvdctl(&["keys", "push"]).code(4).complains(&["node2"]);
+    nothing_is_there();
+    fs::write(desk.lab.inventory(), direct).unwrap();
+
+    // the host on the way is met as well, and believed as little
+    let _ = fs::remove_file(desk.known_hosts());
+    desk.hvdctl(&["--strict", "--on", "node2", "status"]).code(4);
+    assert_eq!(keys_in(&desk.known_hosts()), "");
+    let done = desk.hvdctl(&["--on", "node2", "status"]).code(0);
+    assert_eq!((contacts(&done.err, "node1"), contacts(&done.err, "node2")), (1, 1), "{}", done.err);
+    desk.hvdctl(&["keys", "push"]).code(0);
+    desk.hvdctl(&["up"]).code(0);
+    assert_eq!(ours("node2"), "hworker running\n");
+    desk.hvdctl(&["run", "-np", "2", "--", "hostname"]).code(0).says(&["node1", "node2"]);
+    desk.hvdctl(&["--strict", "status"]).code(0);
+    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    comes_from_node1("workshop");
+    nothing_is_there();
+    assert_eq!(NODES.map(engine_has), before);
+}
+
+#[test]
+fn aliases_chains_and_included_files_of_the_users_configuration() {
+    let desk = Desk::new("", "");
+    only_through_node1();
+    let (one, two) = (address("node1"), address("node2"));
+    let more = desk.home().join(".ssh/more of it");
+    fs::write(
+        &more,
+        format!(
+            "Host hop\n  HostName {one}\n  Port 2222\n  User root\n\
+             Host master\n  HostName {one}\n  User workshop\n  Port 2222\n\
+             Host far\n  HostName {two}\n  User dock\n  ProxyJump hop,workshop@master\n"
+        ),
+    )
+    .unwrap();
+    desk.configure(&format!("Include \"{}\"\n{}", more.display(), desk.with_key()));
+    desk.inventory(&["master", "far"], "", "");
+    desk.hvdctl(&["keys", "push"]).code(0).says(&["node1: wrote", "node2: wrote"]);
+    comes_from_node1("dock");
+    desk.hvdctl(&["up"]).code(0);
+    desk.hvdctl(&["run", "-np", "2", "--", "hostname"]).code(0).says(&["node1", "node2"]);
+    // the inventory goes before the configuration, field by field
+    desk.inventory(&["master", "far"], "user = \"root\"\nssh_port = 22", "user = \"workshop\"\njump = \"hop\"");
+    let before = sshd_log("node2").len();
+    desk.hvdctl(&["status"]).code(0);
+    let accepted = sshd_log("node2").split_off(before).join("\n");
+    assert!(accepted.contains(&format!("Accepted publickey for workshop from {one} ")), "{accepted}");
+    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    nothing_is_there();
+}
+
+#[test]
+fn the_inventory_overrides_user_port_key_and_jump() {
+    let desk = Desk::new("", "");
+    let key = desk.home().join(".ssh/id_ed25519");
+    desk.configure(&format!(
+        "{}Host *\n  User nobody\n  Port 9\n  IdentityFile /nonexistent/key\n  IdentitiesOnly yes\n  ProxyJump 127.0.0.1:9\n",
+        desk.hosts()
+    ));
+    desk.hvdctl(&["status"]).code(4);
+    let fields = |user: &str, port: u16| {
+        format!("user = \"{user}\"\nssh_port = {port}\nidentity = \"{}\"\njump = \"none\"", key.display())
+    };
+    desk.inventory(&["node1", "node2"], &fields("root", 2222), &fields("workshop", 22));
+    desk.hvdctl(&["status"]).code(0);
+    // and in [defaults] they hold for all
+    let text = fs::read_to_string(desk.lab.inventory()).unwrap();
+    let text = text.replace(&fields("root", 2222), "").replace(&fields("workshop", 22), "");
+    fs::write(desk.lab.inventory(), text.replace("[defaults]", &format!("[defaults]\n{}", fields("dock", 2222))))
+        .unwrap();
+    desk.hvdctl(&["up"]).code(0);
+    assert!(sshd_log("node2").join("\n").contains("Accepted publickey for dock"));
+    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    nothing_is_there();
+}
+
+#[test]
+fn a_key_that_only_an_agent_holds() {
+    let mut desk = Desk::new("user = \"workshop\"", "user = \"root\"");
+    let socket = desk.lab.path().join("agent");
+    let agent = Command::new("ssh-agent").args(["-D", "-a"]).arg(&socket).stdout(std::process::Stdio::null()).spawn();
+    let mut agent = agent.unwrap();
+    let _end = Restore(move || {
+        kill(&agent.id().to_string(), "TERM");
+        let _ = agent.wait();
+    });
+    assert!(eventually(s(5), || socket.exists()));
+    let key = desk.home().join(".ssh/id_ed25519");
+    let mut add = Command::new("ssh-add");
+    assert!(add.arg("-q").arg(&key).env("SSH_AUTH_SOCK", &socket).status().unwrap().success());
+    fs::remove_file(&key).unwrap();
+    fs::remove_file(key.with_extension("pub")).unwrap();
+    desk.configure(&desk.hosts());
+    desk.hvdctl(&["status"]).code(4).complains(&["Permission denied"]);
+    desk.set("SSH_AUTH_SOCK", socket.to_str().unwrap());
+    desk.hvdctl(&["status"]).code(0);
+
+    // a key with a passphrase that nobody is there to give, as the agent is not
+    let locked = desk.home().join(".ssh/locked");
+    let made =
+        Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "a passphrase", "-f"]).arg(&locked).status();
+    assert!(made.unwrap().success());
+    desk.set("SSH_AUTH_SOCK", "");
+    desk.configure(&format!("{}Host *\n  IdentityFile {}\n", desk.hosts(), locked.display()));
+    let done = desk.hvdctl(&["status"]).code(4);
+    assert!(done.took < s(15), "{:?}", done.took);
+}
+
+#[test]
+fn a_first_login_by_password_installs_the_operators_key() {
+    let desk = Desk::new("user = \"pass\"", "user = \"pass\"");
+    on(
+        "node2",
+        "install -d -m 700 -o pass -g pass /home/pass/.ssh && cd /home/pass/.ssh &&
+         printf %s 'ssh-ed25519 AAAAfriend ana@desk' >authorized_keys && chown pass:pass authorized_keys && chmod 600 authorized_keys",
+    );
+    let done = desk.hvdctl(&["keys", "push"]).code(4).complains(&["Permission denied", "--first-login"]);
+    assert!(done.took < s(20), "{:?}", done.took);
+    // nobody is there to ask
+    let done = desk.hvdctl(&["keys", "push", "--first-login"]);
+    assert_eq!(done.code, 2, "{}{}", done.out, done.err);
+    assert!(done.took < s(20) && done.err.contains("terminal"), "{:?} {}", done.took, done.err);
+    for node in NODES {
+        assert_eq!(on(node, "cat /home/pass/.ssh/authorized_keys 2>/dev/null | grep -c lab || :"), "0\n", "{node}");
+    }
+    nothing_is_there();
+
+    let right = password("pass");
+    let answer = format!("{right}\n");
+    let done =
+        desk.terminal(&["keys", "push", "--first-login"], &[("assword:", &answer), ("assword:", &answer)]).code(0);
+    assert_eq!(done.out.matches("assword:").count(), 2, "one question a node\n{}", done.out);
+    assert!(!done.out.contains(&needle(&right)), "{}", done.out);
+    let key = fs::read_to_string(desk.home().join(".ssh/id_ed25519.pub")).unwrap();
+    let files = |node| on(node, "cd /home/pass/.ssh && stat -c '%n %a %U' . * && cat authorized_keys");
+    let right_modes = ". 700 pass\nauthorized_keys 600 pass\n";
+    assert_eq!(files("node1"), format!("{right_modes}{key}"));
+    assert_eq!(files("node2"), format!("{right_modes}ssh-ed25519 AAAAfriend ana@desk\n{key}"));
+    for node in NODES {
+        assert_eq!(on(node, "stat -c '%a %u:%g' /opt/horovod/ssh"), "700 0:0\n", "{node}: and the push went on");
+    }
+
+    // from now on nobody is asked, and nothing is added twice
+    let before = NODES.map(files);
+    desk.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
+    let done = desk.terminal(&["keys", "push", "--first-login"], &[]).code(0);
+    assert!(!done.out.contains("assword"), "{}", done.out);
+    assert_eq!(NODES.map(files), before);
+    desk.hvdctl(&["up"]).code(0);
+    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    nothing_is_there();
+    assert_eq!(NODES.map(files), before, "how one logs in is not hvdctl's to remove");
+}
+
+#[test]
+fn a_first_login_with_a_wrong_password_installs_nothing() {
+    let desk = Desk::new("user = \"workshop\"", "user = \"pass\"");
+    let wrong = ("assword:", "wrong\n");
+    let done = desk.terminal(&["keys", "push", "--first-login"], &[wrong, wrong, wrong]).complains(&["echo on"]);
+    let done = done.code(4).says(&["node2", "Permission denied"]);
+    assert!(done.took < s(60), "{:?}", done.took);
+    on("node2", "test ! -e /home/pass/.ssh");
+    nothing_is_there();
+}
+
+#[test]
+fn addresses_of_ip_version_6() {
+    let desk = Desk::new("user = \"workshop\"", "user = \"workshop\"\njump = \"root@[fd28::11]:2222\"");
+    desk.configure(&desk.with_key());
+    desk.inventory(
+        &["fd28::11", "fd28::12"],
+        "user = \"workshop\"",
+        "user = \"root\"\njump = \"root@[fd28::11]:2222\"",
+    );
+    let here = |what: &str| {
+        let network =
+            Command::new("docker").args(["network", "inspect", "-f", "{{.Id}}", "hvdctl-lab"]).output().unwrap();
+        let bridge = format!("br-{}", &String::from_utf8_lossy(&network.stdout)[..12]);
+        let words = ["-6", "addr", what, "fd28::1/64", "dev", &bridge, "nodad"];
+        let _ = Command::new("ip").args(&words[..if what == "add" { 7 } else { 6 }]).status();
+    };
+    let _end = Restore(move || {
+        here("del");
+        for node in NODES {
+            node_sh(node, "ip -6 addr flush dev eth0; sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1", &[]);
+        }
+    });
+    here("add");
+    for (node, address) in [("node1", "fd28::11/64"), ("node2", "fd28::12/64")] {
+        let give = "sysctl -qw net.ipv6.conf.eth0.disable_ipv6=0 && ip -6 addr add \"$1\" dev eth0 nodad";
+        node_sh(node, give, &[address]).code(0);
+    }
+    let before = sshd_log("node2").len();
+    let done = desk.hvdctl(&["keys", "push"]).code(0);
+    assert_eq!(contacts(&done.err, "node2"), 1, "{}", done.err);
+    let accepted = sshd_log("node2").split_off(before).join("\n");
+    assert!(accepted.contains("Accepted publickey for root from fd28::11 "), "{accepted}");
+    let pinned = on("node1", "cat /opt/horovod/ssh/known_hosts");
+    assert!(pinned.contains("[fd28::11]:12345") && pinned.contains("[fd28::12]:12345"), "{pinned}");
+    desk.hvdctl(&["up"]).code(0);
+    desk.hvdctl(&["run", "-np", "2", "--", "hostname"]).code(0).says(&["node1", "node2"]);
+    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    nothing_is_there();
+}

@@ -1,0 +1,274 @@
+//! Who may log in, and how one becomes root: every kind of operator that the lab's nodes know.
+
+use crate::desk::{Desk, engine_has, needle, nothing_is_there, password, sshd_log, wrong_passwords};
+use crate::process::{Running, eventually, s};
+use crate::state::{NODES, no_run_is_left, node_sh, on, ours};
+use crate::watch::{Eyes, FOLDERS};
+use std::process::Command;
+
+/// All that a cluster is for, with these logins: keys, workers, a run over both nodes with a project, and nothing left.
+#[track_caller]
+fn everything_works(desk: &Desk) {
+    let before = NODES.map(engine_has);
+    let unchanged = |when: &str| assert_eq!(NODES.map(engine_has), before, "an engine has something new {when}");
+
+    desk.hvdctl(&["keys", "push"]).code(0).says(&["node1: wrote", "node2: wrote"]);
+    for node in NODES {
+        assert_eq!(on(node, "stat -c '%a %u:%g' /opt/horovod/ssh"), "700 0:0\n", "{node}");
+        assert_eq!(on(node, "stat -c '%a %u:%g' /opt/horovod/ssh/authorized_keys"), "600 0:0\n", "{node}");
+        assert_eq!(on(node, "find /opt/horovod ! -user 0 -o ! -group 0"), "", "{node}: all of it is root's");
+    }
+    unchanged("after keys push");
+    desk.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
+
+    desk.hvdctl(&["up"]).code(0);
+    for node in NODES {
+        assert_eq!(ours(node), "hworker running\n", "{node}");
+    }
+    unchanged("after up");
+    desk.hvdctl(&["status"]).code(0).says(&["node1", "node2", "up"]);
+    desk.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
+
+    let project = desk.lab.project("words", &[("a word", "shipped\n")]);
+    let script = "cat '/workspace/a word'; echo on $(hostname)";
+    let done = desk.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "sh", "-c", script]).code(0);
+    assert_eq!(done.out.matches("shipped").count(), 2, "{}", done.out);
+    done.says(&["on node1", "on node2"]);
+    no_run_is_left();
+    for node in NODES {
+        assert_eq!(on(node, "find /opt/horovod ! -user 0 -o ! -group 0"), "", "{node}: all of it is root's");
+    }
+    unchanged("after train");
+
+    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    nothing_is_there();
+    unchanged("after down");
+}
+
+#[test]
+fn root_on_another_port_and_a_user_whose_sudo_asks() {
+    let mut desk = Desk::new("user = \"root\"\nssh_port = 2222", "user = \"asks\"");
+    desk.sudo_password(&password("asks"));
+    let before = wrong_passwords("node2");
+    let sudo = |node| on(node, "grep -c ' COMMAND=' /var/log/sudo.log || :").trim().parse::<u32>().unwrap_or(0);
+    let sudo_before = NODES.map(sudo);
+    everything_works(&desk);
+    assert_eq!(wrong_passwords("node2"), before, "no wrong password was tried");
+    assert_eq!(sudo("node1"), sudo_before[0], "root needs no sudo");
+    assert!(sudo("node2") > sudo_before[1]);
+    let log = sshd_log("node1").join("\n");
+    assert!(log.contains("Server listening on 0.0.0.0 port 2222") && log.contains("Accepted publickey for root"));
+}
+
+#[test]
+fn a_user_of_the_group_docker_and_one_with_a_socket_of_their_own() {
+    let desk = Desk::new("user = \"dock\"", "user = \"own\"");
+    for (node, user) in [("node1", "dock"), ("node2", "own")] {
+        assert_ne!(node_sh(node, "su \"$1\" -c 'sudo -n true'", &[user]).code, 0, "{user} has no sudo");
+    }
+    everything_works(&desk);
+}
+
+#[test]
+fn the_other_way_round() {
+    // the master by the ways that only the worker took above
+    let mut desk = Desk::new("user = \"asks\"\nssh_port = 2222", "user = \"dock\"");
+    desk.sudo_password(&password("asks"));
+    everything_works(&desk);
+}
+
+#[test]
+fn an_engine_that_only_docker_host_names() {
+    let desk = Desk::new("user = \"own\"", "user = \"workshop\"");
+    on(
+        "node1",
+        "mv /run/user/$(id -u own)/docker.sock /run/moved-engine.sock &&
+         sed -i '1i export DOCKER_HOST=unix:///run/moved-engine.sock' /home/own/.bashrc",
+    );
+    desk.hvdctl(&["up"]).code(0);
+    assert_eq!(ours("node1"), "hworker running\n");
+    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    nothing_is_there();
+}
+
+#[test]
+fn nothing_of_a_run_is_left_where_containers_stand_for_root() {
+    let desk = Desk::new("user = \"dock\"", "user = \"own\"");
+    let before = NODES.map(engine_has);
+    desk.hvdctl(&["up"]).code(0);
+    for (signal, code) in [("INT", Some(130)), ("TERM", Some(143)), ("KILL", None)] {
+        let mut run =
+            Running::start(desk.command(&["run", "-np", "2", "--", "sh", "-c", "echo there; sleep 300"]), &[]);
+        assert!(eventually(s(60), || run.out().matches("there").count() == 2), "{}{}", run.out(), run.err());
+        run.signal(signal);
+        assert!(eventually(s(40), || !run.runs()), "{signal} ends it");
+        let done = run.end(s(5));
+        if let Some(code) = code {
+            done.code(code);
+            no_run_is_left();
+        }
+        // one that is killed leaves its run on the nodes; `down` knows what is its own
+        if code.is_none() {
+            desk.hvdctl(&["down"]).code(0);
+        }
+        eventually(s(10), || NODES.map(engine_has) == before);
+        assert_eq!(NODES.map(engine_has), before, "after {signal}");
+    }
+    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    nothing_is_there();
+}
+
+#[test]
+fn a_user_with_neither_sudo_nor_an_engine_is_told_so() {
+    let mut desk = Desk::new("user = \"plain\"", "user = \"plain\"");
+    for args in [&["keys", "push"][..], &["up"], &["run", "-np", "2", "--", "true"], &["down", "--purge", "-y"]] {
+        let done = desk.hvdctl(args);
+        let code = if args[0] == "run" { 125 } else { 1 };
+        let done = done.code(code).complains(&["node1", "node2", "sudo", "hint:"]);
+        assert!(done.took < s(30), "{:?}", done.took);
+        nothing_is_there();
+    }
+    // sudo lets strangers say their password before it tells them that it knows them not
+    desk.sudo_password(&password("plain"));
+    let before = NODES.map(wrong_passwords);
+    let done = desk.hvdctl(&["keys", "push"]).code(1).complains(&["plain is not in the sudoers file", "hint:"]);
+    assert!(!done.err.contains("refused the password"), "it was right: {}", done.err);
+    assert_eq!(NODES.map(wrong_passwords), before);
+    nothing_is_there();
+    // one such node is no reason to be silent about the other
+    desk.inventory(&["node1", "node2"], "user = \"workshop\"", "user = \"plain\"");
+    let done = desk.hvdctl(&["status"]);
+    assert_ne!(done.code, 0);
+    assert!(done.out.contains("node1"), "{}", done.out);
+    assert!(done.err.contains("node2"), "{}", done.err);
+}
+
+#[test]
+fn no_process_log_or_file_shows_a_sudo_password() {
+    let mut desk = Desk::new("user = \"asks\"", "user = \"asks\"");
+    let secret = needle(&password("asks"));
+    desk.sudo_password(&password("asks"));
+    let eyes: Vec<(&str, Eyes)> = NODES.iter().map(|n| (*n, Eyes::open(Some(n), &FOLDERS))).collect();
+    let here = Eyes::open(None, &[]);
+    for args in [&["keys", "push"][..], &["up"], &["run", "-np", "2", "--", "true"]] {
+        let done = desk.hvdctl(args).code(0);
+        assert!(!done.out.contains(&secret) && !done.err.contains(&secret));
+    }
+    let loud = desk.hvdctl(&["-vv", "status"]).code(0);
+    assert!(!loud.out.contains(&secret) && !loud.err.contains(&secret));
+    here.saw_but_not("this machine", "hvdctl-ssh.", &secret);
+    for (node, eyes) in eyes {
+        eyes.saw_but_not(node, "sudo\0", &secret);
+        let logs = "grep -rlF -- \"$1\" /var/log /opt /tmp /var/tmp /run /home /root 2>/dev/null | sort";
+        assert_eq!(node_sh(node, logs, &[&secret]).out, "", "{node}");
+        let said = node_sh(node, "docker logs hworker 2>&1 && docker inspect hworker", &[]).ok();
+        assert!(!said.contains(&secret), "{node}");
+        assert_eq!(on(node, "grep -c . /var/log/sudo.log >/dev/null && echo there"), "there\n", "sudo does log");
+    }
+    let kept = Command::new("grep").args(["-rlF", "--", &secret]).arg(desk.home()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&kept.stdout), "", "nothing of it stays in the operator's home");
+    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+}
+
+#[test]
+fn a_wrong_sudo_password_is_tried_once_on_each_node() {
+    let mut desk = Desk::new("user = \"asks\"", "user = \"asks\"");
+    desk.sudo_password("not the password");
+    for args in [&["keys", "push"][..], &["up"], &["run", "-np", "2", "--", "true"], &["status"]] {
+        let before = NODES.map(wrong_passwords);
+        let done = desk.hvdctl(args);
+        assert_ne!(done.code, 0, "{args:?}");
+        assert!(done.took < s(40), "{args:?} took {:?}", done.took);
+        for (node, before) in NODES.iter().zip(before) {
+            assert_eq!(wrong_passwords(node), before + 1, "{node}: attempts of {args:?}\n{}{}", done.out, done.err);
+            let said = done.err.lines().filter(|l| l.contains(node) && l.contains("sudo refused the password"));
+            assert_eq!(said.count(), 1, "{args:?} for {node}:\n{}{}", done.out, done.err);
+        }
+        assert!(!done.err.contains("not the password"), "{}", done.err);
+        nothing_is_there();
+    }
+    desk.hvdctl(&["keys", "push"]).code(1);
+}
+
+#[test]
+fn without_a_terminal_and_a_password_it_ends_at_once() {
+    let desk = Desk::new("user = \"asks\"", "user = \"asks\"");
+    let before = NODES.map(wrong_passwords);
+    let calls = [&["keys", "push"][..], &["up"], &["down", "--purge", "-y"], &["--ask-sudo-pass", "keys", "push"]];
+    for args in calls {
+        let asked = args[0] == "--ask-sudo-pass";
+        let done = desk.hvdctl(args).code(if asked { 2 } else { 1 });
+        if !asked {
+            assert!(done.err.contains("--ask-sudo-pass"), "{args:?}: {}", done.err);
+        }
+        assert!(done.err.contains("HVDCTL_SUDO_PASSWORD_FILE"), "{args:?}: {}", done.err);
+        assert!(done.took < s(20), "{args:?} took {:?}", done.took);
+        nothing_is_there();
+    }
+    desk.hvdctl(&["run", "-np", "2", "--", "true"])
+        .code(125)
+        .complains(&["--ask-sudo-pass", "HVDCTL_SUDO_PASSWORD_FILE"]);
+
+    // a standard input that never ends and never says anything is no terminal either
+    let fifo = desk.lab.path().join("silent");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let done = desk.hvdctl_reading(&fifo, &["keys", "push"]).code(1).complains(&["--ask-sudo-pass"]);
+    assert!(done.took < s(20), "{:?}", done.took);
+    assert_eq!(NODES.map(wrong_passwords), before, "an empty password is not tried");
+}
+
+#[test]
+fn on_a_terminal_one_question_serves_all_nodes() {
+    let desk = Desk::new("user = \"asks\"", "user = \"asks\"");
+    let before = NODES.map(wrong_passwords);
+    let right = password("asks");
+    let answer = format!("{right}\n");
+    let logins = || NODES.iter().map(|n| sshd_log(n).iter().filter(|l| l.contains("Accepted")).count()).sum::<usize>();
+
+    for args in [&["keys", "push"][..], &["--ask-sudo-pass", "up"], &["run", "-np", "2", "--", "true"]] {
+        let done = desk.terminal(args, &[("assword", &answer)]).code(0).complains(&["echo on"]);
+        let shown = done.out.to_lowercase();
+        assert_eq!(shown.matches("password").count(), 1, "{args:?}: one question\n{}", done.out);
+        assert!(!done.out.contains(&needle(&right)), "{args:?}: it is not shown while it is typed");
+        if args[0] == "--ask-sudo-pass" {
+            let (head, _) = shown.split_once("password").unwrap();
+            assert!(!head.contains("node1") && !head.contains("node2"), "asked before anything is done: {head}");
+        }
+    }
+    assert_eq!(NODES.map(wrong_passwords), before);
+    for node in NODES {
+        assert_eq!(ours(node), "hworker running\n", "{node}");
+    }
+    // two questions of different kinds, one behind the other
+    let done = desk.terminal(&["down", "--purge"], &[("[y/N]", "y\n"), ("assword", &answer)]).code(0);
+    assert!(!done.out.contains(&needle(&right)), "{}", done.out);
+    nothing_is_there();
+
+    // nobody is asked where nobody needs it, unless asked to be
+    desk.inventory(&["node1", "node2"], "user = \"workshop\"", "user = \"root\"");
+    let done = desk.terminal(&["status"], &[]).code(0);
+    assert!(!done.out.to_lowercase().contains("password"), "{}", done.out);
+
+    // a wrong one is not asked for again
+    desk.inventory(&["node1", "node2"], "user = \"asks\"", "user = \"asks\"");
+    let done = desk.terminal(&["keys", "push"], &[("assword", "wrong\n"), ("assword", "wrong again\n")]);
+    let done = done.code(1).says(&["sudo refused the password"]);
+    for (node, before) in NODES.iter().zip(before) {
+        assert_eq!(wrong_passwords(node), before + 1, "{node}\n{}", done.out);
+    }
+    nothing_is_there();
+
+    // who does not want to answer leaves, and the terminal shows again what is typed
+    let seen = logins();
+    let done = desk.terminal(&["--ask-sudo-pass", "keys", "push"], &[("assword", "\u{3}")]);
+    done.code(130).complains(&["echo on"]);
+    assert_eq!(logins(), seen, "nobody had logged in by then");
+    nothing_is_there();
+}
+
+#[test]
+fn what_asks_nothing_says_why_it_does_not_ask() {
+    let desk = Desk::new("user = \"asks\"", "user = \"asks\"");
+    let done = desk.terminal(&["-y", "keys", "push"], &[]).code(1).says(&["-y says to ask nothing"]);
+    assert!(!done.out.contains("password for sudo"), "nobody is asked: {}", done.out);
+}

@@ -1,0 +1,318 @@
+//! `keys rotate`: a new pair everywhere, and a cluster that launches at every moment of it.
+
+use crate::keys::{fingerprint, folder, line, login, pieces, public_half, read};
+use crate::process::{Running, kill, run, s};
+use crate::state::{Lab, NODES, Restore, container, id_of, node_sh, on, others_are_done};
+use crate::watch::{Eyes, has};
+use std::fs;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// A launch over both nodes, with the key that the master has in use.
+#[track_caller]
+fn launches(lab: &Lab) {
+    lab.hvdctl(&["run", "-np", "2", "--mpi", "--", "true"]).code(0);
+}
+
+/// Asserts that both nodes let exactly the master's key in, and that nothing is left of a rotation.
+#[track_caller]
+fn one_key_everywhere(lab: &Lab, name: &str) -> String {
+    let key = public_half("node1", name);
+    assert_eq!(read("node1", &format!("{name}.pub")), format!("{key} hvdctl:lab\n"));
+    for node in NODES {
+        let ours: String = read(node, "authorized_keys")
+            .lines()
+            .filter(|l| l.contains("hvdctl:lab") && !l.starts_with('#'))
+            .map(|l| format!("{l}\n"))
+            .collect();
+        assert_eq!(ours, line(&key, &NODES), "{node}");
+        let files = folder(node);
+        let keys: Vec<&str> =
+            files.iter().filter_map(|f| f.split(' ').next()).filter(|f| f.starts_with("id_")).collect();
+        let wanted = if node == "node1" { vec![name.to_owned(), format!("{name}.pub")] } else { Vec::new() };
+        assert_eq!(keys, wanted, "{node}");
+        assert!(!files.iter().any(|f| f.contains(".next") || f.contains(".hvdctl")), "{files:?}");
+    }
+    lab.hvdctl(&["keys", "status"]).code(0);
+    key
+}
+
+/// Starts a rotation and kills hvdctl when this holds; true where it did before the end.
+fn killed_when(lab: &Lab, words: &[&str], mut when: impl FnMut(&Running) -> bool) -> bool {
+    let mut args = vec!["keys", "rotate"];
+    args.extend(words);
+    let mut running = lab.start(&args);
+    while running.runs() && !when(&running) {
+        sleep(Duration::from_millis(1));
+    }
+    let killed = running.runs();
+    running.signal("KILL");
+    let pid = running.pid();
+    let _ = running.end(s(10));
+    // nobody else ends the ssh masters of one that was killed
+    let ours = format!("hvdctl-ssh.{pid}.");
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        let words = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        if String::from_utf8_lossy(&words).contains(&ours) {
+            kill(&process.file_name().to_string_lossy(), "TERM");
+        }
+    }
+    for entry in fs::read_dir("/tmp").unwrap().flatten().filter(|e| e.file_name().to_string_lossy().starts_with(&ours))
+    {
+        let _ = fs::remove_dir_all(entry.path());
+    }
+    killed
+}
+
+#[test]
+fn a_new_pair_takes_the_old_ones_place() {
+    let lab = Lab::up();
+    on(
+        "node2",
+        "cd /opt/horovod/ssh && sed -i '1i # about hvdctl:lab' authorized_keys && echo 'ssh-ed25519 AAAAfriend ana@desk' >>authorized_keys",
+    );
+    let workers = NODES.map(|node| id_of(node, "hworker"));
+    let old = one_key_everywhere(&lab, "id_ed25519");
+    launches(&lab);
+    let done = lab.hvdctl(&["keys", "rotate"]).code(0).says(&["node1: has the new key", "node2: has the new key"]);
+    done.complains(&["not yet in use", "both keys are let in", "launches with the new key", "let in nowhere"]);
+    let new = one_key_everywhere(&lab, "id_ed25519");
+    assert_ne!(new, old);
+    let lines = read("node2", "authorized_keys");
+    let lines: Vec<&str> = lines.lines().collect();
+    assert_eq!(lines, ["# about hvdctl:lab", "ssh-ed25519 AAAAfriend ana@desk", line(&new, &NODES).trim_end()]);
+    launches(&lab);
+
+    // to another type, and to what the inventory says
+    let words = ["--json", "keys", "rotate", "--type", "rsa", "--bits", "2048"];
+    let document: serde_json::Value = serde_json::from_str(&lab.hvdctl(&words).ok()).unwrap();
+    let told = (&document["ok"], &document["switched"], &document["type"], &document["bits"]);
+    assert_eq!(told, (&true.into(), &true.into(), &"rsa".into(), &2048.into()));
+    one_key_everywhere(&lab, "id_rsa");
+    assert!(on("node1", "ssh-keygen -l -f /opt/horovod/ssh/id_rsa").starts_with("2048 "));
+    launches(&lab);
+    lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]).complains(&["pair is RSA 2048", "keys rotate"]);
+    lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
+    lab.hvdctl(&["keys", "rotate"]).code(0);
+    one_key_everywhere(&lab, "id_ed25519");
+    launches(&lab);
+    assert_eq!(NODES.map(|node| id_of(node, "hworker")), workers, "nothing had to start anew");
+}
+
+#[test]
+fn killed_after_any_step_it_launches_and_the_next_one_finishes() {
+    let lab = Lab::up();
+    let mut key = one_key_everywhere(&lab, "id_ed25519");
+    for step in ["not yet in use", "both keys are let in", "launches with the new key"] {
+        assert!(
+            killed_when(&lab, &[], |running| running.err().contains(step)),
+            "it ended before it could be killed: {step}"
+        );
+        lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
+        let left = folder("node1").iter().any(|f| f.contains(".next"));
+        // the switch follows the second step at once, and may have been on its way when hvdctl was killed
+        assert!(left || !step.starts_with("not yet"), "{step}: {:?}", folder("node1"));
+        if left {
+            lab.hvdctl(&["keys", "status"]).code(1).says(&["a rotation is unfinished", "hint: hvdctl keys rotate"]);
+            // neither breaks what was begun
+            lab.hvdctl(&["keys", "push"]).code(0).complains(&["a rotation is unfinished"]);
+            lab.hvdctl(&["up"]).code(0);
+            launches(&lab);
+        }
+        lab.hvdctl(&["keys", "rotate"]).code(0);
+        let new = one_key_everywhere(&lab, "id_ed25519");
+        assert_ne!(new, key);
+        key = new;
+        launches(&lab);
+    }
+}
+
+#[test]
+fn killed_at_any_moment_it_launches_and_the_next_one_finishes() {
+    let lab = Lab::up();
+    let started = std::time::Instant::now();
+    lab.hvdctl(&["keys", "rotate"]).code(0);
+    let whole = started.elapsed();
+    let mut killed = 0;
+    for part in 1..=8 {
+        let begin = std::time::Instant::now();
+        let words: &[&str] = if part % 2 == 0 { &[] } else { &["--type", "rsa", "--bits", "2048"] };
+        killed += u32::from(killed_when(&lab, words, |_| begin.elapsed() > whole * part / 9));
+        lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
+        lab.hvdctl(&["keys", "rotate"]).code(0);
+        let name = if on("node1", "ls /opt/horovod/ssh").contains("id_rsa") { "id_rsa" } else { "id_ed25519" };
+        one_key_everywhere(&lab, name);
+        login().code(0);
+    }
+    assert!(killed >= 3, "only {killed} were killed under way");
+}
+
+#[test]
+fn cut_off_within_the_switch_it_launches_and_the_next_one_finishes() {
+    let lab = Lab::up();
+    // what keys_switch.sh does, a command at a time: the pair of the same type, and that of the other
+    let same = ["rm id_ed25519.pub", "mv id_ed25519.next id_ed25519"];
+    let other = ["mv id_rsa.next id_rsa", "rm id_ed25519", "rm id_ed25519.pub"];
+    for (words, steps) in [(&[] as &[&str], &same as &[&str]), (&["--type", "rsa", "--bits", "2048"], &other)] {
+        for last in 1..=steps.len() {
+            assert!(killed_when(&lab, words, |running| running.err().contains("not yet in use")));
+            // what the nodes were told last is over by then; a push lets both keys in
+            sleep(Duration::from_millis(500));
+            lab.hvdctl(&["keys", "push"]).code(0);
+            assert!(folder("node1").iter().any(|f| f.contains(".next ")), "{:?}", folder("node1"));
+            for step in &steps[..last] {
+                on("node1", &format!("cd /opt/horovod/ssh && {step}"));
+            }
+            let place = format!("after {:?}: {:?}", &steps[..last], folder("node1"));
+            let run = lab.hvdctl(&["run", "-np", "2", "--", "true"]);
+            assert_eq!(run.code, 0, "{place}\n{}", run.err);
+            lab.hvdctl(&["keys", "status"]).code(1).says(&["a rotation is unfinished"]);
+            let before = folder("node1");
+            lab.hvdctl(&["keys", "push"]).code(0);
+            assert_eq!(folder("node1"), before, "{place}");
+            lab.hvdctl(&["keys", "rotate"]).code(0).complains(&["going on with the rotation that was begun"]);
+            one_key_everywhere(&lab, if words.is_empty() { "id_ed25519" } else { "id_rsa" });
+            launches(&lab);
+            if !words.is_empty() {
+                lab.hvdctl(&["keys", "rotate", "--type", "ed25519"]).code(0);
+            }
+        }
+    }
+    // a purge takes what was staged
+    assert!(killed_when(&lab, &[], |running| running.err().contains("not yet in use")));
+    assert!(folder("node1").iter().any(|f| f.contains(".next ")), "{:?}", folder("node1"));
+    lab.hvdctl(&["down", "--purge", "-y"]).code(0);
+    on("node1", "test ! -e /opt/horovod/ssh");
+}
+
+#[test]
+fn with_a_node_out_of_reach_nothing_is_changed() {
+    let lab = Lab::up();
+    others_are_done();
+    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
+    lab.hvdctl(&["--on", "node1", "keys", "rotate"]).code(2).complains(&["--on", "--skip-offline"]);
+    let before = NODES.map(fingerprint);
+    let old = public_half("node1", "id_ed25519");
+    let docker = |verb: &str| {
+        let mut command = Command::new("docker");
+        command.args([verb, &container("node2")]);
+        run(command, s(30)).code(0);
+    };
+    docker("pause");
+    let restore = Restore(|| docker("unpause"));
+    lab.hvdctl(&["keys", "rotate"]).code(4).complains(&["node2: ", "nothing was changed"]);
+    assert_eq!(fingerprint("node1"), before[0]);
+    let done = lab.hvdctl(&["keys", "rotate", "--skip-offline"]).code(0).complains(&["node2: "]);
+    done.says(&["node1: has the new key", "node2 was left out: hvdctl keys push"]);
+    drop(restore);
+    assert_eq!(fingerprint("node2"), before[1]);
+    let new = public_half("node1", "id_ed25519");
+    assert_ne!(new, old);
+    assert_eq!(read("node1", "authorized_keys"), line(&new, &NODES));
+    login().code(255);
+    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node2", "hvdctl keys push"]);
+    lab.hvdctl(&["keys", "push"]).code(0);
+    one_key_everywhere(&lab, "id_ed25519");
+    launches(&lab);
+}
+
+#[test]
+fn a_node_that_does_not_take_the_new_key_stops_it_before_the_switch() {
+    let lab = Lab::up();
+    let old = public_half("node1", "id_ed25519");
+    on("node2", "mv /usr/bin/base64 /usr/bin/base64.away");
+    let restore = Restore(|| {
+        on("node2", "mv /usr/bin/base64.away /usr/bin/base64");
+    });
+    let done = lab.hvdctl(&["keys", "rotate"]).code(3).complains(&["node2: could not write the keys", "base64"]);
+    done.says(&["the old key still holds everywhere", "hvdctl keys rotate goes on"]);
+    assert_eq!(public_half("node1", "id_ed25519"), old);
+    let staged = read("node1", "id_ed25519.next.pub");
+    drop(restore);
+    launches(&lab);
+    lab.hvdctl(&["keys", "rotate"]).code(0).complains(&["going on with the rotation that was begun"]);
+    one_key_everywhere(&lab, "id_ed25519");
+    assert_eq!(read("node1", "id_ed25519.pub"), staged, "it is the pair that was staged");
+
+    // where only the last step is missing, no other rotation is begun
+    let old_line = line(&old, &NODES);
+    node_sh("node2", "printf %s \"$1\" >>/opt/horovod/ssh/authorized_keys", &[&old_line]).code(0);
+    lab.hvdctl(&["keys", "status"]).code(1).says(&["node2 lets an earlier key in, too", "hint: hvdctl keys rotate"]);
+    launches(&lab);
+    let done = lab.hvdctl(&["keys", "rotate", "--type", "rsa"]).code(0);
+    let done = done.complains(&["finishing the last rotation", "node2"]).says(&["no new pair was made"]);
+    done.says(&["of another kind than was asked for: hvdctl keys rotate --type rsa"]);
+    one_key_everywhere(&lab, "id_ed25519");
+    assert_eq!(read("node1", "id_ed25519.pub"), staged);
+    node_sh("node2", "printf %s \"$1\" >>/opt/horovod/ssh/authorized_keys", &[&old_line]).code(0);
+    let document: serde_json::Value =
+        serde_json::from_str(&lab.hvdctl(&["--json", "keys", "rotate"]).code(0).out).unwrap();
+    assert_eq!((&document["switched"], &document["ok"]), (&false.into(), &true.into()));
+}
+
+#[test]
+fn a_push_that_looked_before_a_rotation_does_not_bring_the_old_key_back() {
+    let lab = Lab::quick();
+    lab.hvdctl(&["keys", "push"]).code(0);
+    // a push says this between its look and its write, which is when it is stopped
+    lab.edit("key_type = \"ed25519\"", "key_type = \"rsa\"");
+    let old = public_half("node1", "id_ed25519");
+    for _ in 0..20 {
+        for node in NODES {
+            on(node, "sed -i 's/from=\"[^\"]*\"/from=\"192.0.2.1\"/' /opt/horovod/ssh/authorized_keys");
+        }
+        let before = NODES.map(fingerprint);
+        let mut push = lab.start(&["keys", "push"]);
+        while push.runs() && !push.err().contains("the inventory says RSA") {
+            sleep(Duration::from_millis(1));
+        }
+        push.signal("STOP");
+        // what it sent before that arrives
+        sleep(Duration::from_millis(500));
+        if NODES.map(fingerprint) != before {
+            push.signal("CONT");
+            push.end(s(60)).code(0);
+            continue;
+        }
+        lab.hvdctl(&["keys", "rotate", "--type", "ed25519"]).code(0);
+        let after = NODES.map(fingerprint);
+        push.signal("CONT");
+        let done = push.end(s(60)).code(1);
+        done.complains(&[
+            "node1: could not write",
+            "node2: could not write",
+            "changed by somebody else meanwhile",
+            "again",
+        ]);
+        assert_eq!(NODES.map(fingerprint), after);
+        assert_ne!(one_key_everywhere(&lab, "id_ed25519"), old);
+        lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
+        return;
+    }
+    panic!("it wrote before it could be stopped, each time");
+}
+
+#[test]
+fn no_part_of_the_new_key_is_ever_an_argument() {
+    let lab = Lab::quick();
+    lab.hvdctl(&["keys", "push"]).code(0);
+    let watchers: Vec<(&str, Eyes)> =
+        NODES.iter().map(|n| (*n, Eyes::open(Some(n), &[]))).chain([("this machine", Eyes::open(None, &[]))]).collect();
+    lab.hvdctl(&["keys", "rotate", "--type", "rsa", "--bits", "2048"]).code(0);
+    let watched: Vec<(&str, Vec<u8>)> = watchers.into_iter().map(|(name, w)| (name, w.close())).collect();
+    let pieces = pieces("id_rsa", 14);
+    assert!(pieces.len() > 20, "{}", pieces.len());
+    for (place, seen) in &watched {
+        let sign = if *place == "this machine" { "hvdctl-ssh." } else { "HVDCTL_ADDRESS" };
+        assert!(has(seen, sign), "{place}: nothing seen");
+        for piece in &pieces {
+            assert!(!has(seen, piece), "a part of the private key was an argument or in the environment on {place}");
+        }
+    }
+    for node in NODES {
+        let elsewhere = "grep -rlF -- \"$1\" /opt /root /home /etc /tmp /var/tmp /run 2>/dev/null | sort";
+        let wanted = if node == "node1" { "/opt/horovod/ssh/id_rsa\n" } else { "" };
+        assert_eq!(node_sh(node, elsewhere, &[&pieces[3]]).out, wanted, "{node}");
+    }
+}
