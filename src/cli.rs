@@ -290,6 +290,17 @@ pub struct Launching {
     pub mpi: bool,
 }
 
+/// How a run is started and left.
+#[derive(Debug, Args)]
+pub struct Running {
+    /// How ranks are launched
+    #[command(flatten)]
+    pub launching: Launching,
+    /// Return as soon as every rank has started, and print the run's id; it goes on by itself
+    #[arg(short, long)]
+    pub detach: bool,
+}
+
 /// The launchers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Launcher {
@@ -333,9 +344,9 @@ pub struct Train {
     /// The number of ranks, also written -np N
     #[arg(long = "np", value_name = "N")]
     pub np: u32,
-    /// How ranks are launched
+    /// How it is started and left
     #[command(flatten)]
-    pub launching: Launching,
+    pub running: Running,
     /// The program; without it hvdctl.toml's command, else train.py or main.py
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -347,9 +358,9 @@ pub struct Run {
     /// The number of ranks, also written -np N
     #[arg(long = "np", value_name = "N")]
     pub np: u32,
-    /// How ranks are launched
+    /// How it is started and left
     #[command(flatten)]
-    pub launching: Launching,
+    pub running: Running,
     /// The program
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,

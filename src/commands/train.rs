@@ -2,12 +2,13 @@
 
 use super::{Context, Outcome, observe_all, unless_signalled};
 use crate::cli;
+use crate::core::hostset;
 use crate::core::job::State;
 use crate::core::project;
 use crate::edge::tree::Tree;
 use crate::error::{Error, exit};
-use crate::event::Event;
-use crate::ops::run::{Cwd, Options, Program, Ran, check_ranks, run as run_program, tail};
+use crate::event::{Event, Events};
+use crate::ops::run::{Cwd, OnSignal, Options, Program, Ran, Show, Until, check_ranks, run as run_program, tail};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
         tree: Some(tree),
         files: Vec::new(),
     };
-    go(program, options.np, &options.launching, context).await
+    go(program, options.np, &options.running, context).await
 }
 
 /// `run`.
@@ -45,35 +46,53 @@ pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> 
         tree: None,
         files: Vec::new(),
     };
-    go(program, options.np, &options.launching, context).await
+    go(program, options.np, &options.running, context).await
 }
 
-async fn go(program: Program, np: u32, launching: &cli::Launching, context: Context) -> Result<Outcome, Error> {
+async fn go(program: Program, np: u32, running: &cli::Running, context: Context) -> Result<Outcome, Error> {
     let nodes = observe_all(&context).await?;
     let Context { target, events, cancel, verbose, .. } = context;
     let cluster = target.cluster();
     let how = Options {
         ranks: Some(np),
-        controller: launching.controller(cluster.controller),
-        show_output: true,
-        show_launcher: verbose > 1,
-        limit: None,
+        controller: running.launching.controller(cluster.controller),
+        show: Show { output: !running.detach, launcher: verbose > 1 },
+        until: Until { limit: None, all_started: running.detach, on_signal: OnSignal::Stop },
     };
     let ran = run_program(&target, nodes, &program, &how, &events, cancel, |_, _| {}).await?;
-    if ran.state != State::Succeeded {
-        failed(&ran, &events)?;
+    if running.detach && ran.state == State::Running {
+        events.note(format!("the run goes on by itself: hvdctl attach {0} follows it, hvdctl stop {0} ends it", ran.id));
+        let document = json!({ "event": "end", "ok": true, "code": exit::OK, "run": ran });
+        return Ok(Outcome { code: exit::OK, text: format!("{}\n", ran.id), document, failed: Vec::new() });
+    }
+    outcome(ran, &events)
+}
+
+/// How a run ended that was seen to its end, for `train`, `run` and `attach`.
+///
+/// # Errors
+/// Where no rank failed and yet the run did: that is not the program's doing.
+pub(super) fn outcome(ran: Ran, events: &Events) -> Result<Outcome, Error> {
+    match ran.state {
+        State::Succeeded => {}
+        State::Stopped => events.send(Event::Warning(format!("the run {} was stopped", ran.id))),
+        _ => failed(&ran, events)?,
     }
     // an exit code that a process can have; anything else is the engine's business
     let code = u8::try_from(ran.code).unwrap_or(exit::AROUND);
-    let code = if ran.state == State::Succeeded { exit::OK } else { code };
     let document = json!({ "event": "end", "ok": code == exit::OK, "code": code, "run": ran });
     Ok(Outcome { code, text: String::new(), document, failed: Vec::new() })
 }
 
 /// Says who failed; where no rank did, the launcher itself has failed, and that is not the program's doing.
-fn failed(ran: &Ran, events: &crate::event::Events) -> Result<(), Error> {
-    match &ran.first_failure {
-        Some(e) => {
+fn failed(ran: &Ran, events: &Events) -> Result<(), Error> {
+    if !ran.silent.is_empty() {
+        let who = hostset::fold(&ran.silent);
+        let words = format!("{who} did not answer at the end of the run: ranks may be left there (hvdctl doctor --fix)");
+        events.send(Event::Warning(words));
+    }
+    match (&ran.first_failure, &ran.fault) {
+        (Some(e), _) => {
             let how = match e.code {
                 code @ (126 | 127) => format!("ended with exit code {code} (could not be started)"),
                 code @ 129.. => format!("was killed by signal {}", code - 128),
@@ -82,7 +101,11 @@ fn failed(ran: &Ran, events: &crate::event::Events) -> Result<(), Error> {
             events.send(Event::Warning(format!("rank {} on {} {how}; the run {} has failed", e.rank, e.node, ran.id)));
             Ok(())
         }
-        None => {
+        (None, Some(fault)) => Err(Error::check(
+            format!("the run {} is lost: {fault}{}", ran.id, tail(&ran.launcher)),
+            "nothing of it is left on the nodes that answered; `dmesg` and `docker events` there may say why",
+        )),
+        (None, None) => {
             let what =
                 if ran.all_started { "the launcher ended before its ranks" } else { "not every rank could be started" };
             Err(Error::check(

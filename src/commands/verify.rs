@@ -10,7 +10,9 @@ use crate::core::spec::GpuRequest;
 use crate::core::verify::{Expected, Report, Row, compare};
 use crate::error::{Error, exit};
 use crate::event::Events;
-use crate::ops::run::{Cwd, Options, Program, check_ranks, run as run_program, tail, taking_part};
+use crate::ops::run::{
+    Cwd, OnSignal, Options, Program, Show, Until, check_ranks, run as run_program, tail, taking_part,
+};
 use crate::ops::{doctor, reach};
 use crate::render::table::table;
 use serde_json::{Value, json};
@@ -62,9 +64,12 @@ pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
     let how = Options {
         ranks: options.np,
         controller,
-        show_output: verbose > 0,
-        show_launcher: verbose > 1,
-        limit: Some(Duration::from_secs(options.timeout)),
+        show: Show { output: verbose > 0, launcher: verbose > 1 },
+        until: Until {
+            limit: Some(Duration::from_secs(options.timeout)),
+            all_started: false,
+            on_signal: OnSignal::Stop,
+        },
     };
     let mut reports: Vec<(String, Report)> = Vec::new();
     let mut complaints: Vec<String> = Vec::new();
@@ -75,7 +80,7 @@ pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
         },
         Kind::Stderr(line) => complaints.push(format!("[{} {node}] {}", frame.rank, String::from_utf8_lossy(line))),
         Kind::Broken(words) => complaints.push(format!("[{} {node}] {words}", frame.rank)),
-        Kind::Started | Kind::Exited { .. } => {}
+        Kind::Started | Kind::Exited { .. } | Kind::Launcher(_) => {}
     })
     .await?;
 

@@ -23,6 +23,8 @@ pub enum Kind {
     },
     /// The supervisor could not start the program; the reason. A [`Kind::Exited`] follows.
     Broken(String),
+    /// A line of the launcher, which has no rank.
+    Launcher(Vec<u8>),
 }
 
 /// One frame.
@@ -67,6 +69,7 @@ fn parse(line: &[u8]) -> Option<Frame> {
     let kind = match kind {
         b"o" => Kind::Stdout(text.to_vec()),
         b"e" => Kind::Stderr(text.to_vec()),
+        b"l" => Kind::Launcher(text.to_vec()),
         b"s" => Kind::Started,
         b"x" => {
             let text = std::str::from_utf8(text).ok()?;
@@ -87,13 +90,14 @@ mod tests {
     #[test]
     fn frames_survive_any_cut() {
         let log =
-            b"1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 asked\n2.1 0 b no such file\ngarbage\n3 0 o open";
+            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 asked\n2.1 0 b no such file\ngarbage\n3 0 o open";
         let whole = Parser::default().push(log);
-        assert_eq!(whole.len(), 6);
-        assert_eq!(whole[4].kind, Kind::Exited { code: 143, asked: true });
-        assert_eq!(whole[1].kind, Kind::Stdout(b" two  spaces ".to_vec()));
-        assert_eq!(whole[2].kind, Kind::Stderr(vec![0xff, 0xfe]));
-        assert_eq!(whole[3], Frame { time: 2.0, rank: 1, kind: Kind::Exited { code: 7, asked: false } });
+        assert_eq!(whole.len(), 7);
+        assert_eq!(whole[0].kind, Kind::Launcher(b"starting".to_vec()));
+        assert_eq!(whole[5].kind, Kind::Exited { code: 143, asked: true });
+        assert_eq!(whole[2].kind, Kind::Stdout(b" two  spaces ".to_vec()));
+        assert_eq!(whole[3].kind, Kind::Stderr(vec![0xff, 0xfe]));
+        assert_eq!(whole[4], Frame { time: 2.0, rank: 1, kind: Kind::Exited { code: 7, asked: false } });
         for cut in 0..log.len() {
             let mut parser = Parser::default();
             let mut frames = parser.push(&log[..cut]);

@@ -24,7 +24,7 @@ pub use fault::{Excerpt, Fault, Faults};
 pub use schema::SCHEMA;
 
 use crate::core::hostset::Groups;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use std::io::Read as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -160,7 +160,7 @@ pub enum KeyType {
 }
 
 /// What starts and connects the ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Controller {
     /// Horovod's own, over ssh.

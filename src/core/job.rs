@@ -1,7 +1,8 @@
 //! A run: its record, its states, and which rank is to blame when it fails.
 
 use crate::core::frames::{Frame, Kind};
-use crate::core::inventory::Ulimit;
+use crate::core::inventory::{Controller, Ulimit};
+use crate::core::slots::Placement;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -35,6 +36,12 @@ pub struct Record {
     pub name: String,
     /// Who started it, `user@host`.
     pub operator: String,
+    /// When, in seconds since the epoch by the operator's clock.
+    pub created: f64,
+    /// Who connects the ranks.
+    pub controller: Controller,
+    /// Which rank runs where; the launcher runs on the first node.
+    pub placement: Placement,
     /// The program and its arguments, byte for byte.
     pub command: Vec<String>,
     /// The folder it starts in, as seen in the container.
@@ -49,8 +56,56 @@ pub struct Record {
     pub ulimits: BTreeMap<String, Ulimit>,
 }
 
-/// How one rank ended, or that it did not.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// What the run's keeper wrote down at its end, as `JOBS/ID/result.json` on the node of the launcher.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ending {
+    /// When, in seconds since the epoch by that node's clock.
+    pub ended: f64,
+    /// The launcher's exit code; none where the end was asked for.
+    pub launcher: Option<i64>,
+    /// Whether the end was asked for.
+    pub stopped: bool,
+    /// How many ranks had started their program.
+    pub started: u32,
+    /// How the ranks ended, as far as their nodes answered.
+    pub exits: Vec<Ended>,
+    /// Nodes that did not answer at the end.
+    pub silent: Vec<String>,
+    /// Why hvdctl wrote this in the keeper's place: it was never started, or did not live to do so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+impl Ending {
+    /// The state of a run of `ranks` ranks that ended so.
+    pub fn state(&self, ranks: u32) -> State {
+        let ended_well = self.exits.len() as u32 == ranks && first_failure(&self.exits).is_none();
+        match self.launcher {
+            _ if self.stopped => State::Stopped,
+            _ if self.fault.is_some() && self.started == 0 => State::Failed,
+            Some(0) if ended_well => State::Succeeded,
+            // what a rank's own end says holds even where nobody saw the launcher's
+            _ if self.first_failure().is_some() => State::Failed,
+            Some(0) | None => State::Lost,
+            Some(_) => State::Failed,
+        }
+    }
+
+    /// The rank that failed first.
+    pub fn first_failure(&self) -> Option<&Ended> {
+        first_failure(&self.exits)
+    }
+}
+
+/// The rank that failed first: of those that failed by themselves, else of those that were asked to end. The
+/// milliseconds between a failure and the end that it brings on others are less than clocks agree in, so that the
+/// supervisor's word for "asked" goes first and the time second.
+fn first_failure(ended: &[Ended]) -> Option<&Ended> {
+    ended.iter().filter(|e| e.code != 0).min_by(|a, b| a.asked.cmp(&b.asked).then(a.time.total_cmp(&b.time)))
+}
+
+/// How one rank ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
     /// The global rank.
     pub rank: u32,
@@ -83,33 +138,18 @@ impl Progress {
                 time: frame.time - skew,
                 asked: *asked,
             }),
-            Kind::Stdout(_) | Kind::Stderr(_) | Kind::Broken(_) => {}
+            Kind::Stdout(_) | Kind::Stderr(_) | Kind::Broken(_) | Kind::Launcher(_) => {}
         }
     }
 
-    /// The rank that failed first: of those that failed by themselves, else of those that were asked to end. The
-    /// milliseconds between a failure and the end that it brings on others are less than clocks agree in, so that the
-    /// supervisor's word for "asked" goes first and the time second.
-    pub fn first_failure(&self) -> Option<&Ended> {
-        self.ended.iter().filter(|e| e.code != 0).min_by(|a, b| a.asked.cmp(&b.asked).then(a.time.total_cmp(&b.time)))
+    /// How the ranks ended that have ended.
+    pub fn ended(&self) -> &[Ended] {
+        &self.ended
     }
 
     /// How many ranks have started their program.
     pub fn started(&self) -> u32 {
         self.started
-    }
-
-    /// The state of a run of `ranks` ranks, given how the launcher ended (`None`: it runs) and whether an end was
-    /// asked for.
-    pub fn state(&self, ranks: u32, launcher: Option<i64>, stopped: bool) -> State {
-        match launcher {
-            None if self.started < ranks => State::Starting,
-            None => State::Running,
-            Some(_) if stopped => State::Stopped,
-            Some(0) if self.first_failure().is_none() && self.ended.len() as u32 == ranks => State::Succeeded,
-            Some(0) if self.first_failure().is_none() => State::Lost,
-            Some(_) => State::Failed,
-        }
     }
 }
 
@@ -130,20 +170,33 @@ mod tests {
         progress.see("a", &frame(0, 100.0, exited(1, false)), 0.0);
         // node b's clock is 60 s ahead: its rank failed at 99.5 of ours
         progress.see("b", &frame(1, 159.5, exited(7, false)), 60.0);
-        let first = progress.first_failure().unwrap();
+        let ending = Ending { exits: progress.ended().to_vec(), ..Ending::default() };
+        let first = ending.first_failure().unwrap();
         assert_eq!((first.rank, first.code, first.node.as_str()), (1, 7, "b"));
     }
 
     #[test]
     fn states() {
-        let mut progress = Progress::default();
-        assert_eq!(progress.state(1, None, false), State::Starting);
-        assert_eq!(progress.state(1, Some(0), false), State::Lost, "no rank was ever seen to end");
-        progress.see("a", &frame(0, 1.0, Kind::Started), 0.0);
-        assert_eq!(progress.state(1, None, false), State::Running);
-        progress.see("a", &frame(0, 2.0, Kind::Exited { code: 0, asked: false }), 0.0);
-        assert_eq!(progress.state(1, Some(0), false), State::Succeeded);
-        assert_eq!(progress.state(1, Some(1), false), State::Failed);
-        assert_eq!(progress.state(1, Some(1), true), State::Stopped);
+        let exit = |rank, code, asked| Ended { rank, node: "a".into(), code, time: 1.0, asked };
+        let ending = |launcher, exits: &[Ended]| Ending { launcher, exits: exits.to_vec(), ..Ending::default() };
+        let well = [exit(0, 0, false), exit(1, 0, false)];
+        assert_eq!(ending(Some(0), &well).state(2), State::Succeeded);
+        assert_eq!(ending(Some(0), &well[..1]).state(2), State::Lost, "nobody saw the other rank end");
+        assert_eq!(ending(Some(1), &well).state(2), State::Failed, "the launcher's own failure");
+        assert_eq!(ending(None, &well).state(2), State::Lost, "nobody saw the launcher end");
+        assert_eq!(ending(None, &[exit(0, 7, false)]).state(2), State::Failed);
+        assert_eq!(ending(Some(0), &[exit(0, 7, false), exit(1, 0, false)]).state(2), State::Failed);
+        let fault = Some("hmaster was killed".to_owned());
+        assert_eq!(Ending { fault: fault.clone(), ..ending(None, &[]) }.state(2), State::Failed, "it never began");
+        assert_eq!(Ending { fault, started: 2, ..ending(None, &[]) }.state(2), State::Lost);
+        assert_eq!(Ending { stopped: true, ..ending(None, &[exit(0, 143, true)]) }.state(2), State::Stopped);
+    }
+
+    #[test]
+    fn the_keepers_record_is_read() {
+        let text = r#"{"ended": 5.5, "launcher": 7, "stopped": false, "started": 1, "silent": ["b"],
+            "exits": [{"time": 4.5, "rank": 0, "code": 7, "asked": false, "node": "a"}]}"#;
+        let ending: Ending = serde_json::from_str(text).unwrap();
+        assert_eq!((ending.first_failure().unwrap().code, ending.silent.len(), ending.fault), (7, 1, None));
     }
 }

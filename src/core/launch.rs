@@ -1,11 +1,14 @@
 //! The launcher's words: what `horovodrun` is given, as an argument vector.
 
 use crate::core::inventory::Controller;
+use serde::Serialize;
 use std::net::IpAddr;
 use std::time::Duration;
 
 /// The file name of the rank supervisor in a run's folder.
 pub const SUPERVISOR: &str = "rank.py";
+/// That of the run's keeper, the main process of `hmaster`.
+pub const KEEPER: &str = "keeper.py";
 
 /// Everything that decides the launcher's command line.
 #[derive(Debug, Clone)]
@@ -60,14 +63,34 @@ impl Launch<'_> {
         .to_vec()
     }
 
-    /// The command of the `hmaster` container: the launcher, with the run's folder first in `PATH` so that the `ssh`
-    /// in it (pinned host keys, nothing accepted blindly) is the one that the launcher finds.
+    /// The command of the `hmaster` container.
     pub fn container_command(&self) -> Vec<String> {
-        let mut argv: Vec<String> =
-            ["sh", "-c", "export PATH=\"$0:$PATH\"; exec \"$@\"", self.job_dir].map(str::to_owned).to_vec();
-        argv.extend(self.horovodrun());
-        argv
+        vec!["python3".to_owned(), format!("{}/{KEEPER}", self.job_dir)]
     }
+}
+
+/// What the keeper has to know; `JOBS/ID/launch.json` on the node of the launcher.
+#[derive(Debug, Clone, Serialize)]
+pub struct Keeping<'a> {
+    /// The launcher's vector.
+    pub launcher: Vec<String>,
+    /// The node of the launcher.
+    pub node: &'a str,
+    /// The others.
+    pub workers: Vec<Worker<'a>>,
+    /// Port of their sshd.
+    pub port: u16,
+    /// Seconds between SIGTERM and SIGKILL.
+    pub grace: u64,
+}
+
+/// A node that the keeper reaches over the sshd of its worker.
+#[derive(Debug, Clone, Serialize)]
+pub struct Worker<'a> {
+    /// Its name.
+    pub node: &'a str,
+    /// Its address in the cluster.
+    pub address: IpAddr,
 }
 
 #[cfg(test)]
@@ -90,6 +113,6 @@ mod tests {
             "horovodrun --mpi -np 3 -H 10.0.0.1:2,10.0.0.2:1 -p 12345 --network-interfaces eth0 --disable-cache \
              --start-timeout 30 python3 /opt/horovod/jobs/j1/rank.py"
         );
-        assert_eq!(launch.container_command()[3], "/opt/horovod/jobs/j1");
+        assert_eq!(launch.container_command(), ["python3", "/opt/horovod/jobs/j1/keeper.py"]);
     }
 }

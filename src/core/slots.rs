@@ -3,10 +3,10 @@
 //! Under Gloo `horovodrun -np 2 -H a:2,b:2` starts four ranks, under MPI two; only when the slots that are handed to
 //! the launcher add up to `-np` do both agree, so the surplus is cut off here.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The share of one node in a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// Name of the node in the inventory.
     pub node: String,
@@ -17,7 +17,7 @@ pub struct Share {
 }
 
 /// The nodes of a run in rank order; the sum of the shares is exactly the number of ranks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// Nodes with at least one rank, the master first.
     pub shares: Vec<Share>,

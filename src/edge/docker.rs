@@ -3,7 +3,7 @@
 use crate::core::inventory::Ulimit;
 use crate::core::plan::Seen;
 use crate::core::pull::{Progress, Rate};
-use crate::core::spec::{self, Desired, GpuRequest};
+use crate::core::spec::{self, Desired, GpuRequest, Role};
 use crate::edge::link::{Link, Process};
 use crate::error::NodeError;
 use crate::event::{Event, Events};
@@ -13,7 +13,7 @@ use bollard::models::{
 };
 use bollard::query_parameters as query;
 use bollard::{BollardRequest, Docker};
-use futures_util::{Stream, StreamExt};
+use futures_util::StreamExt;
 use hyper::client::conn::http1;
 use hyper::{Request, Uri};
 use sha2::{Digest, Sha256};
@@ -257,7 +257,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`NodeError`] with the engine's words.
-    pub async fn create_and_start(&self, desired: &Desired) -> Result<(), NodeError> {
+    pub async fn create_and_start(&self, desired: &Desired) -> Result<String, NodeError> {
         let tried = format!("start {}", desired.name);
         let options = query::CreateContainerOptionsBuilder::new().name(&desired.name).build();
         let created = self.within(&tried, self.docker.create_container(Some(options), body(desired))).await?;
@@ -267,7 +267,7 @@ impl Engine {
             // Docker leaves a container behind whose start failed (no NVIDIA toolkit, for one)
             let _ = self.remove(&created.id).await;
         }
-        started
+        started.map(|()| created.id)
     }
 
     /// Starts a container that is there.
@@ -327,24 +327,35 @@ impl Engine {
         self.within(&format!("read the log of {name}"), read).await
     }
 
-    /// What a container writes, from its start, until it ends.
-    pub fn follow(&self, name: &str) -> impl Stream<Item = Vec<u8>> + use<> {
-        let options = query::LogsOptionsBuilder::new().stdout(true).stderr(true).follow(true).build();
-        self.docker.logs(name, Some(options)).filter_map(async |piece| piece.ok().map(|p| p.into_bytes().to_vec()))
+    /// Asks a container's main process for its end; one that is gone is no error.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's words.
+    pub async fn terminate(&self, id: &str) -> Result<(), NodeError> {
+        let options = query::KillContainerOptionsBuilder::new().signal("SIGTERM").build();
+        let asked = async {
+            match self.docker.kill_container(id, Some(options)).await {
+                // 409: it does not run
+                Err(DockerError::DockerResponseServerError { status_code: 404 | 409, .. }) | Ok(()) => Ok(()),
+                Err(e) => Err(e),
+            }
+        };
+        self.within("ask the run for its end", asked).await
     }
 
-    /// Waits, however long it takes, until a container ends, and gives its exit code.
+    /// Waits, however long it takes, until a container has ended, and gives its exit code; none where it was gone already.
     ///
     /// # Errors
     /// [`NodeError`] when the engine or the session goes away meanwhile.
-    pub async fn wait(&self, name: &str) -> Result<i64, NodeError> {
-        let tried = format!("wait for {name}");
-        let mut stream = std::pin::pin!(self.docker.wait_container(name, None::<query::WaitContainerOptions>));
+    pub async fn wait(&self, id: &str) -> Result<Option<i64>, NodeError> {
+        let tried = "wait for the end of the run";
+        let mut stream = std::pin::pin!(self.docker.wait_container(id, None::<query::WaitContainerOptions>));
         match stream.next().await {
-            Some(Ok(answer)) => Ok(answer.status_code),
-            Some(Err(DockerError::DockerContainerWaitError { code, .. })) => Ok(code),
-            Some(Err(e)) => Err(explain(&self.node, &tried, &e)),
-            None => Err(NodeError::failed(&self.node, &tried, "the engine closed the connection")),
+            Some(Ok(answer)) => Ok(Some(answer.status_code)),
+            Some(Err(DockerError::DockerContainerWaitError { code, .. })) => Ok(Some(code)),
+            Some(Err(DockerError::DockerResponseServerError { status_code: 404, .. })) => Ok(None),
+            Some(Err(e)) => Err(explain(&self.node, tried, &e)),
+            None => Err(NodeError::failed(&self.node, tried, "the engine closed the connection")),
         }
     }
 }
@@ -370,6 +381,8 @@ fn body(desired: &Desired) -> ContainerCreateBody {
             devices: some(spec.devices.iter().map(device).collect()),
             ulimits: some(spec.ulimits.iter().map(ulimit).collect()),
             shm_size: i64::try_from(spec.shm_size).ok(),
+            // a run's end leaves nothing behind, also where nobody is there to see it
+            auto_remove: Some(desired.role == Role::Master),
             device_requests: gpus(&spec.gpus).map(|gpus| vec![gpus]),
             ..HostConfig::default()
         }),

@@ -14,7 +14,7 @@ use crate::edge::link::Script;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Event, Events};
 use crate::ops::fleet::{EngineSeen, Member, Observed, Target, connect, each, engine, facts, split};
-use crate::ops::run::END;
+use crate::ops::run::end_on;
 use crate::ops::{reach, trust};
 use std::time::Duration;
 
@@ -260,11 +260,8 @@ pub async fn fix(
             Fix::EndRun { node, job } => {
                 let Some(patient) = patient(node) else { continue };
                 events.busy(node, format!("ending the run {job}"));
-                let grace = cluster.stop_grace.as_secs().to_string();
-                let script = Script::new(END).with("id", job).with("grace", &grace).with("follower", "");
-                let limit = cluster.stop_grace + Duration::from_secs(20);
-                let ended = patient.member.link.script_within(&script, "end what is left of the run", limit).await;
-                (node, format!("ended what was left of the run {job}"), ended.map(|_| ()))
+                let ended = end_on(cluster, job, &patient.member).await;
+                (node, format!("ended what was left of the run {job}"), ended)
             }
             Fix::PushKeys => continue,
         };

@@ -3,29 +3,29 @@
 mod follow;
 mod prepare;
 mod seats;
+mod watch;
 
 use crate::core::frames::Frame;
-use crate::core::hostset;
-use crate::core::inventory::{Controller, Node};
-use crate::core::job::{Ended, State};
-use crate::core::launch::Launch;
+use crate::core::inventory::{Cluster, Controller, Node};
+use crate::core::job::{Ending, State};
+use crate::core::launch::{Keeping, Launch, Worker};
 use crate::core::network::{self, Endpoint};
 use crate::core::slots::{Placement, place};
 use crate::core::spec::Desired;
 use crate::edge::tree::Tree;
 use crate::error::Error;
 use crate::event::{Event, Events};
-use crate::ops::fleet::{Observed, Target, now};
+use crate::ops::fleet::{Member, Observed, Target, now};
 use crate::ops::ship::project_dir;
 use follow::Follow;
-pub use prepare::END;
-use prepare::{end, env_files, prepare, same_workspaces, write_result};
+pub use prepare::end_on;
+use prepare::{Plan, end, ending, env_files, prepare, same_workspaces};
 use seats::{check, seats};
-use serde::Serialize;
-use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime};
-use tokio::sync::watch;
+use std::time::SystemTime;
+use tokio::sync::watch::Receiver;
+use watch::Watch;
+pub use watch::{OnSignal, Ran, Show, Until};
 
 /// What every rank runs.
 #[derive(Debug, Clone)]
@@ -60,32 +60,10 @@ pub struct Options {
     pub ranks: Option<u32>,
     /// Gloo or MPI.
     pub controller: Controller,
-    /// Whether the ranks' lines are shown.
-    pub show_output: bool,
-    /// Whether the launcher's own lines are shown.
-    pub show_launcher: bool,
-    /// The longest that it may take; `None`: as long as it takes.
-    pub limit: Option<Duration>,
-}
-
-/// What came of a run.
-#[derive(Debug, Clone, Serialize)]
-pub struct Ran {
-    /// Its id.
-    pub id: String,
-    /// How it ended.
-    pub state: State,
-    /// Who ran where.
-    pub placement: Placement,
-    /// The program's exit code: that of the rank that failed first, else the launcher's.
-    pub code: i64,
-    /// The rank that failed first.
-    pub first_failure: Option<Ended>,
-    /// Whether every rank has started its program.
-    pub all_started: bool,
-    /// The launcher's last lines.
-    #[serde(skip)]
-    pub launcher: Vec<String>,
+    /// What is shown of it.
+    pub show: Show,
+    /// Until when it is watched.
+    pub until: Until,
 }
 
 /// Checks what can be known without asking a node.
@@ -150,35 +128,17 @@ pub async fn run(
     program: &Program,
     options: &Options,
     events: &Events,
-    mut cancel: watch::Receiver<Option<u8>>,
+    mut cancel: Receiver<Option<u8>>,
     mut on_frame: impl FnMut(&str, &Frame),
 ) -> Result<Ran, Error> {
     let cluster = target.cluster();
     let placement = placement_on(&nodes, options.ranks)?;
-    let ranks = placement.ranks();
     let (seats, others) = seats(&target.inventory, &placement, nodes, options.controller)?;
     let secrets = env_files(&seats)?;
     check(target, &seats, events)?;
 
     let id = new_id();
     events.send(Event::Job { id: id.clone(), state: State::Starting });
-    let prepared = tokio::select! {
-        prepared = prepare(target, &id, program, &seats, &others, &secrets, events) => prepared,
-        signal = signalled(&mut cancel) => Err(Error::Signal(signal)),
-    };
-    let following = match prepared {
-        Ok(()) => Follow::start(cluster, &id, &seats, events, options).await,
-        Err(error) => Err(error),
-    };
-    let mut follow = match following {
-        Ok(follow) => follow,
-        Err(error) => {
-            let state = if matches!(error, Error::Signal(_)) { State::Stopped } else { State::Failed };
-            let answered = end(cluster, &id, &seats, &BTreeMap::new(), events).await;
-            write_result(cluster, &id, &answered, &record(state, None), events).await;
-            return Err(error);
-        }
-    };
     let hosts: Vec<(IpAddr, u32)> = seats.iter().map(|s| (s.endpoint.address, s.ranks)).collect();
     let job_dir = format!("{}/{id}", cluster.jobs_dir);
     let master = &seats[0];
@@ -190,6 +150,16 @@ pub async fn run(
         start_timeout: cluster.start_timeout,
         job_dir: &job_dir,
     };
+    let plan = Plan {
+        target,
+        id: &id,
+        program,
+        controller: options.controller,
+        placement: &placement,
+        secrets: &secrets,
+        keeping: keeping(cluster, &launch, &seats),
+    };
+    let members: Vec<Member> = seats.iter().map(|seat| seat.seen.member.clone()).collect();
     let desired = Desired {
         workspace: program.tree.as_ref().map(|_| project_dir(cluster, &program.name)),
         env: environment(&id, options.controller, &master.seen.member.node),
@@ -201,72 +171,53 @@ pub async fn run(
             &id,
         )
     };
-    events.phase(format!("starting {ranks} rank{}", if ranks == 1 { "" } else { "s" }));
     let engine = &master.seen.docker.engine;
-    let started = async {
+    let launching = async {
+        prepare(&plan, &seats, &others, events).await?;
+        let follow = Follow::start(cluster, &id, &members, options.show, events).await?;
+        let ranks = placement.ranks();
+        events.phase(format!("starting {ranks} rank{}", if ranks == 1 { "" } else { "s" }));
         same_workspaces(cluster, &seats, desired.workspace.as_deref()).await?;
-        engine.create_and_start(&desired).await
+        Ok((follow, engine.create_and_start(&desired).await?))
     };
-    let ended = match started.await {
-        Ok(()) => {
-            follow.launcher(engine, &cluster.master);
-            let deadline = options.limit;
-            tokio::select! {
-                code = follow.until_end(engine, &cluster.master, &id, ranks, &mut on_frame) => code.map(End::Launcher),
-                signal = signalled(&mut cancel) => {
-                    events.note("stopping the run (again Ctrl-C: leave now)");
-                    Ok(End::Signal(signal))
-                }
-                () = sleep_if(deadline) => Ok(End::TimeOut),
-            }
+    let launched = tokio::select! {
+        launched = launching => launched,
+        signal = signalled(&mut cancel) => Err(Error::Signal(signal)),
+    };
+    match launched {
+        Ok((follow, container)) => {
+            let engine = engine.clone();
+            let watch = Watch { cluster, id: &id, placement: placement.clone(), members, engine, container, follow, events };
+            watch.run(options.until, &mut cancel, &mut on_frame).await
         }
-        Err(error) => Err(error),
-    };
-
-    // the ranks first, while the launcher still stands: its end would take the master's ranks along without grace
-    let said = follow.launcher.clone();
-    let silent = follow.silent();
-    let answered = end(cluster, &id, &seats, &follow.pids, events).await;
-    follow.drain(cluster, &id, &answered, &mut on_frame).await;
-    let (state, launcher_code) = match &ended {
-        Ok(End::Launcher(code)) => (follow.progress.state(ranks, Some(*code), false), Some(*code)),
-        Ok(End::Signal(_)) => (State::Stopped, None),
-        Ok(End::TimeOut) => (State::Failed, None),
-        Err(_) if follow.progress.started() == 0 => (State::Failed, None),
-        Err(_) => (State::Lost, None),
-    };
-    write_result(cluster, &id, &answered, &record(state, launcher_code), events).await;
-    events.send(Event::Job { id: id.clone(), state });
-
-    match ended {
-        Ok(End::Signal(signal)) => Err(Error::Signal(signal)),
-        Ok(End::TimeOut) => Err(Error::check(
-            format!(
-                "no end within {} s; {} of {ranks} ranks had started{}{}",
-                options.limit.unwrap_or_default().as_secs(),
-                follow.progress.started(),
-                if silent.is_empty() { String::new() } else { format!(", none on {}", hostset::fold(&silent)) },
-                tail(&said)
-            ),
-            "-vv shows all that the launcher says; --timeout gives it more time",
-        )),
-        Err(error) if error.hint.is_none() => Err(error
-            .hint(format!("the run {id} may still be under way: hvdctl status shows it, hvdctl down ends it"))
-            .into()),
-        Err(error) => Err(error.into()),
-        Ok(End::Launcher(code)) => {
-            let first_failure = follow.progress.first_failure().cloned();
-            Ok(Ran {
-                id,
-                state,
-                placement,
-                code: first_failure.as_ref().map_or(code, |e| i64::from(e.code)),
-                first_failure,
-                all_started: follow.progress.started() >= ranks,
-                launcher: follow.launcher.into(),
-            })
+        Err(error) => {
+            let answered = end(cluster, &id, &members, engine, events).await;
+            let never = Ending {
+                ended: now(),
+                stopped: matches!(error, Error::Signal(_)),
+                fault: Some(format!("it was never launched: {error}")),
+                ..Ending::default()
+            };
+            // where its folder was not even laid there is nothing to write to
+            if answered.iter().any(|member| member.node.name == members[0].node.name) {
+                let _ = ending(cluster, &id, &members[0], &never).await;
+            }
+            Err(error)
         }
     }
+}
+
+/// What the run's keeper has to know.
+fn keeping(cluster: &Cluster, launch: &Launch<'_>, seats: &[Seat]) -> String {
+    let workers = seats.iter().filter(|seat| !seat.launches);
+    let keeping = Keeping {
+        launcher: launch.horovodrun(),
+        node: seats[0].seen.name(),
+        workers: workers.map(|seat| Worker { node: seat.seen.name(), address: seat.endpoint.address }).collect(),
+        port: cluster.port,
+        grace: cluster.stop_grace.as_secs(),
+    };
+    serde_json::to_string(&keeping).unwrap_or_default()
 }
 
 /// The environment of the launcher's container; Horovod hands it on to every rank.
@@ -289,31 +240,13 @@ pub fn tail<'a>(lines: impl IntoIterator<Item = &'a String>) -> String {
     lines.into_iter().map(|line| format!("\n    {line}")).collect()
 }
 
-enum End {
-    Launcher(i64),
-    Signal(u8),
-    TimeOut,
-}
-
 /// Waits for the number of a signal.
-pub async fn signalled(cancel: &mut watch::Receiver<Option<u8>>) -> u8 {
+pub async fn signalled(cancel: &mut Receiver<Option<u8>>) -> u8 {
     match cancel.wait_for(Option::is_some).await.map(|signal| *signal) {
         Ok(Some(signal)) => signal,
         // nobody can signal any more
         _ => std::future::pending().await,
     }
-}
-
-async fn sleep_if(limit: Option<Duration>) {
-    match limit {
-        Some(limit) => tokio::time::sleep(limit).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// What is kept of the end in `result.json`.
-fn record(state: State, launcher: Option<i64>) -> String {
-    serde_json::json!({ "state": state, "launcher": launcher, "ended": now() }).to_string()
 }
 
 /// A name that sorts by time and that no two operators choose: `20261121-101500-4f2a`.

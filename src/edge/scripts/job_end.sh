@@ -1,7 +1,7 @@
-# Ends what is left of a run on this node, and says how many programs that were. Wants: id, grace (seconds), follower
-# (a process id or empty), jobs_dir. A process belongs to the run when its environment says HVDCTL_JOB=ID: other runs and other
-# people's processes are never touched. The programs come first and get the grace time (a last checkpoint); only then
-# the supervisors and the launcher, whose end takes the container with it.
+# Ends what is left of a run on this node, and says how many programs that were: for what the run's keeper could not end, because
+# it was killed itself or did not reach the node. Wants: id, grace (seconds), jobs_dir. A process belongs to the run when its
+# environment says HVDCTL_JOB=ID: other runs and other people's processes are never touched. The programs come first and get the
+# grace time (a last checkpoint); only then the supervisors and the launcher.
 mine() { grep -lzxF -e "HVDCTL_JOB=$id" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }
 # the shells and greps of this very script have no such environment, so the lists end up empty
 programs() {
@@ -41,5 +41,4 @@ signal TERM $(mine)
 gone_within 2 mine || signal KILL $(mine)
 # nobody starts any more, and what it holds may be secret
 rm -f -- "$jobs_dir/$id/env.json"
-[ -z "$follower" ] || kill "$follower" 2>/dev/null || :
 echo "$found" | grep -c . || :

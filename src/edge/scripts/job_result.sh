@@ -1,6 +1,9 @@
-# Writes down how a run ended. Wants: jobs_dir, id, result (JSON).
+# Says how a run ended, as its keeper wrote it down; where there is no such record, the given one is written and said. Wants:
+# jobs_dir, id, result (JSON).
 set -eu
-[ -d "$jobs_dir/$id" ] || exit 0
 cd "$jobs_dir/$id"
-printf '%s\n' "$result" >result.json.new
-mv -f result.json.new result.json
+if [ ! -e result.json ]; then
+  printf '%s\n' "$result" >result.json.new
+  mv -f result.json.new result.json
+fi
+cat result.json

@@ -53,6 +53,17 @@ def frames(kind, lines, tries=1):
     torn = b""
 
 
+def state(kind, text):
+    """A frame that says how far the rank is. It goes into `states` too, a short file beside the log."""
+    frames(kind, [text], tries=30 if kind == b"x" else 1)
+    try:
+        file = os.open(os.path.join(HERE, "states"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(file, b"%.6f %d %s %s\n" % (time.time(), RANK, kind, text))
+        os.close(file)
+    except OSError:
+        pass
+
+
 def updates(line):
     """The states of a progress bar that were written over one another in a line."""
     return [part for part in line.split(b"\r") if part]
@@ -125,9 +136,9 @@ def main():
         frames(b"b", [str(error).encode(errors="replace").replace(b"\n", b" ")])
         # what shells and `docker run` say: 127 is not found, 126 is found and cannot be run
         code = 127 if isinstance(error, FileNotFoundError) else 126
-        frames(b"x", [b"%d" % code])
+        state(b"x", b"%d" % code)
         return code
-    frames(b"s", [b""])
+    state(b"s", b"")
 
     deadline = None
 
@@ -197,7 +208,7 @@ def main():
     if lost:
         frames(b"e", [b"hvdctl: the disk was full, %d bytes of this rank's output are lost" % lost])
     # an end that was asked for (another rank failed, a signal) is no failure of this rank's own
-    frames(b"x", [b"%d%s" % (code, b" asked" if deadline is not None else b"")], tries=30)
+    state(b"x", b"%d%s" % (code, b" asked" if deadline is not None else b""))
     return code
 
 

@@ -1,18 +1,20 @@
 //! Before a run: its folder, the project and the workers on all nodes; after it: nothing left of it on any.
 
 use super::{Cwd, Program, Seat};
-use crate::core::inventory::{Cluster, Inventory, Node};
-use crate::core::job::Record;
-use crate::core::launch::SUPERVISOR;
+use crate::core::inventory::{Cluster, Controller, Inventory, Node};
+use crate::core::job::{Ending, Record};
+use crate::core::launch::{KEEPER as KEEPER_FILE, SUPERVISOR};
 use crate::core::plan::Workspace;
+use crate::core::slots::Placement;
 use crate::core::spec::{Desired, LABEL_WORKSPACE, Role, WORKSPACE};
 use crate::core::trust::Secret;
 use crate::core::units::human;
+use crate::edge::docker::Engine;
 use crate::edge::env_file;
 use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
-use crate::ops::fleet::{Observed, Target, all, each};
+use crate::ops::fleet::{Member, Observed, Target, all, each, now};
 use crate::ops::ship::{Shipped, project_dir, ship};
 use crate::ops::workers;
 use base64::Engine as _;
@@ -23,10 +25,11 @@ use zeroize::Zeroizing;
 
 const START: &str = include_str!("../../edge/scripts/job_start.sh");
 const RESULT: &str = include_str!("../../edge/scripts/job_result.sh");
-/// Ends what is left of a run on a node. Wants: id, grace, follower.
-pub const END: &str = include_str!("../../edge/scripts/job_end.sh");
+const END: &str = include_str!("../../edge/scripts/job_end.sh");
 const RANK: &str = include_str!("../../edge/scripts/rank.py");
 const SSH: &str = include_str!("../../edge/scripts/ssh.sh");
+const KEEPER: &str = include_str!("../../edge/scripts/keeper.py");
+const REAP: &str = include_str!("../../edge/scripts/reap.py");
 
 /// The variables of each `env_file`.
 pub(super) type EnvFiles = BTreeMap<PathBuf, BTreeMap<String, Secret>>;
@@ -34,16 +37,26 @@ pub(super) type EnvFiles = BTreeMap<PathBuf, BTreeMap<String, Secret>>;
 /// The file in a run's folder with the ranks' environment; `job_end.sh` removes it.
 const ENVIRONMENT: &str = "env.json";
 
+/// What is the same on all nodes of a run.
+pub(super) struct Plan<'a> {
+    pub(super) target: &'a Target,
+    pub(super) id: &'a str,
+    pub(super) program: &'a Program,
+    pub(super) controller: Controller,
+    pub(super) placement: &'a Placement,
+    pub(super) secrets: &'a EnvFiles,
+    /// For the keeper, which is on the launcher's node only.
+    pub(super) keeping: String,
+}
+
 /// Lays the run's folder, ships the project and brings the workers to it, on all nodes at once.
 pub(super) async fn prepare(
-    target: &Target,
-    id: &str,
-    program: &Program,
+    plan: &Plan<'_>,
     seats: &[Seat],
     others: &[Observed],
-    secrets: &EnvFiles,
     events: &Events,
 ) -> Result<(), Error> {
+    let Plan { target, id, program, .. } = *plan;
     let cluster = target.cluster();
     let nodes: Vec<(Observed, Option<&Seat>)> = seats
         .iter()
@@ -54,7 +67,7 @@ pub(super) async fn prepare(
     let results = each(nodes, async |(seen, seat)| {
         let link = &seen.member.link;
         let dir = program.tree.as_ref().map(|_| project_dir(cluster, &program.name));
-        let files = seat.map(|seat| job_files(cluster, id, program, seat, secrets)).unwrap_or_default();
+        let files = seat.map(|seat| job_files(plan, seat)).unwrap_or_default();
         let new_project = if files.is_empty() && dir.is_none() {
             false
         } else {
@@ -161,12 +174,17 @@ async fn lay(cluster: &Cluster, seen: &Observed, id: &str, dir: Option<&str>, fi
 }
 
 /// The files of a run's folder, as `job_start.sh` reads them.
-fn job_files(cluster: &Cluster, id: &str, program: &Program, seat: &Seat, secrets: &EnvFiles) -> Zeroizing<String> {
+fn job_files(plan: &Plan<'_>, seat: &Seat) -> Zeroizing<String> {
+    let Plan { target, id, program, .. } = *plan;
+    let cluster = target.cluster();
     let record = Record {
         id: id.to_owned(),
         cluster: cluster.name.clone(),
         name: program.name.clone(),
         operator: operator(),
+        created: now(),
+        controller: plan.controller,
+        placement: plan.placement.clone(),
         command: program.command.clone(),
         cwd: match program.cwd {
             Cwd::Workspace => WORKSPACE.into(),
@@ -179,15 +197,20 @@ fn job_files(cluster: &Cluster, id: &str, program: &Program, seat: &Seat, secret
         ulimits: seat.seen.member.node.container.ulimits.clone(),
     };
     let record = serde_json::to_string(&record).unwrap_or_default();
-    let environment = environment(&seat.seen.member.node, secrets);
-    let mut lines = Zeroizing::new(String::new());
-    let own = [
+    let environment = environment(&seat.seen.member.node, plan.secrets);
+    let mut files = vec![
         ("600", "job.json", record.as_str()),
         ("600", ENVIRONMENT, environment.as_str()),
         ("644", SUPERVISOR, RANK),
+        ("644", "reap.py", REAP),
         ("755", "ssh", SSH),
     ];
-    for (mode, name, text) in own.into_iter().chain(program.files.iter().map(|(n, t)| ("644", *n, *t))) {
+    if seat.launches {
+        files.extend([("600", "launch.json", plan.keeping.as_str()), ("644", KEEPER_FILE, KEEPER)]);
+    }
+    files.extend(program.files.iter().map(|(name, text)| ("644", *name, *text)));
+    let mut lines = Zeroizing::new(String::new());
+    for (mode, name, text) in files {
         let text = Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(text));
         for part in [mode, " ", name, " ", &text, "\n"] {
             lines.push_str(part);
@@ -225,52 +248,62 @@ fn operator() -> String {
     format!("{user}@{}", host.trim())
 }
 
-/// Ends what is left of the run on every node and removes its container. Failures are told and stop nothing; the seats
+/// Ends what is left of the run on every node, its launcher's container too. Failures are told and stop nothing; the members
 /// that answered come back, and only they are worth a further step.
 pub(super) async fn end(
     cluster: &Cluster,
     id: &str,
-    seats: &[Seat],
-    followers: &BTreeMap<String, String>,
+    members: &[Member],
+    launches: &Engine,
     events: &Events,
-) -> Vec<Seat> {
-    let limit = cluster.stop_grace + Duration::from_secs(20);
-    let ended = each(seats.iter().collect(), async |seat: &Seat| {
-        let script = Script::new(END)
-            .with("jobs_dir", &cluster.jobs_dir)
-            .with("id", id)
-            .with("grace", &cluster.stop_grace.as_secs().to_string())
-            .with("follower", followers.get(seat.seen.name()).map_or("", String::as_str));
-        let cleaned = seat.seen.member.link.script_within(&script, "end what is left of the run", limit).await;
-        // only the container of this very run: its name may be another's by now
-        let removed = if seat.launches { remove_master_of(cluster, id, &seat.seen).await } else { Ok(()) };
+) -> Vec<Member> {
+    let ended = each((0..members.len()).collect(), async |i: usize| {
+        let cleaned = end_on(cluster, id, &members[i]).await;
+        // the launcher is on the first
+        let removed = if i == 0 { remove_master_of(cluster, id, launches).await } else { Ok(()) };
         cleaned.and(removed)
     })
     .await;
     let mut answered = Vec::new();
-    for (seat, result) in seats.iter().zip(ended) {
+    for (member, result) in members.iter().zip(ended) {
         match result {
-            Ok(()) => answered.push(seat.clone()),
+            Ok(()) => answered.push(member.clone()),
             Err(error) => events.send(Event::Warning(error.to_string())),
         }
     }
     answered
 }
 
-/// Writes down on every node how the run ended.
-pub(super) async fn write_result(cluster: &Cluster, id: &str, seats: &[Seat], result: &str, events: &Events) {
-    let written = each(seats.iter().collect(), async |seat: &Seat| {
-        let script = Script::new(RESULT).with("jobs_dir", &cluster.jobs_dir).with("id", id).with("result", result);
-        seat.seen.member.link.script(&script, "write down how the run ended").await
-    })
-    .await;
-    for error in written.into_iter().filter_map(Result::err) {
-        events.send(Event::Warning(error.to_string()));
-    }
+/// Ends what is left of a run on one node.
+///
+/// # Errors
+/// When the node does not answer, or gives no root.
+pub async fn end_on(cluster: &Cluster, id: &str, member: &Member) -> Result<(), NodeError> {
+    let script = Script::new(END)
+        .with("jobs_dir", &cluster.jobs_dir)
+        .with("id", id)
+        .with("grace", &cluster.stop_grace.as_secs().to_string());
+    let limit = cluster.stop_grace + Duration::from_secs(20);
+    member.link.script_within(&script, "end what is left of the run", limit).await.map(|_| ())
 }
 
-async fn remove_master_of(cluster: &Cluster, id: &str, seen: &Observed) -> Result<(), NodeError> {
-    let engine = &seen.docker.engine;
+/// How the run ended by its keeper's record; where there is none, the given one becomes it.
+pub(super) async fn ending(
+    cluster: &Cluster,
+    id: &str,
+    launches: &Member,
+    instead: &Ending,
+) -> Result<Ending, NodeError> {
+    let tried = "read how the run ended";
+    let script = Script::new(RESULT)
+        .with("jobs_dir", &cluster.jobs_dir)
+        .with("id", id)
+        .with("result", &serde_json::to_string(instead).unwrap_or_default());
+    let said = launches.link.script(&script, tried).await?;
+    serde_json::from_slice(&said).map_err(|e| NodeError::failed(&launches.node.name, tried, e))
+}
+
+async fn remove_master_of(cluster: &Cluster, id: &str, engine: &Engine) -> Result<(), NodeError> {
     for container in engine.containers().await? {
         if container.belongs_to(&cluster.name) && container.is(Role::Master) && container.job() == Some(id) {
             engine.remove(&container.id).await?;

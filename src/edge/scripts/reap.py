@@ -1,0 +1,124 @@
+"""Ends what is left of a run in this container, and prints as JSON how its ranks on this node ended. Wants the grace time in
+seconds. It is called by the run's keeper, in hmaster and over the workers' sshd.
+
+A process belongs to the run when its environment says HVDCTL_JOB=ID: other runs' are never touched. A rank's supervisor (rank.py)
+passes SIGTERM on to its program, waits the grace time for it (a last checkpoint), and writes down how it ended."""
+import json
+import os
+import signal
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+JOB = os.path.basename(HERE)
+SPARED = {1, os.getpid()}  # the keeper itself, where this runs in it
+
+
+def environment(pid):
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
+
+
+def command(pid):
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
+
+
+def mine():
+    """The run's processes and whether each is a program of a rank, or started by one."""
+    mark = b"HVDCTL_JOB=" + JOB.encode()
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) not in SPARED:
+            given = environment(int(name))
+            if mark in given:
+                found[int(name)] = b"HVDCTL_PROGRAM=1" in given
+    return found
+
+
+def programs():
+    return [pid for pid, program in mine().items() if program]
+
+
+def supervisors():
+    path = os.path.join(HERE, "rank.py").encode()
+    return [pid for pid, program in mine().items() if not program and path in command(pid)[:2]]
+
+
+def send(number, pids):
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def gone(seconds, left):
+    """Waits until there are none left; false where some are after the time."""
+    limit = time.monotonic() + seconds
+    while left():
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def ranks(grace):
+    """Programs and their supervisors."""
+    # where a supervisor was killed, nobody passes the signal on
+    send(signal.SIGTERM, supervisors() if grace > 0 else [])
+    if grace > 0 and not supervisors():
+        send(signal.SIGTERM, programs())
+    if not gone(grace, programs):
+        send(signal.SIGKILL, programs())
+    # a supervisor whose program has ended has a last line to write
+    gone(3, supervisors)
+
+
+def rest():
+    """Everything else of the run: what is left of supervisors and launcher."""
+    send(signal.SIGTERM, mine())
+    if not gone(2, mine):
+        send(signal.SIGKILL, mine())
+    try:
+        # nobody starts any more, and what it holds may be secret
+        os.unlink(os.path.join(HERE, "env.json"))
+    except FileNotFoundError:
+        pass
+
+
+def states():
+    """How many ranks started on this node, and how they ended: `states` holds these frames of the log once more."""
+    started, exits = 0, []
+    try:
+        with open(os.path.join(HERE, "states"), errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        words = line.split(" ")
+        try:
+            if words[2] == "s":
+                started += 1
+            elif words[2] == "x":
+                exits.append({"time": float(words[0]), "rank": int(words[1]), "code": int(words[3]),
+                              "asked": words[4:] == ["asked"]})
+        except (IndexError, ValueError):
+            pass  # cut off by a full disk
+    return {"started": started, "exits": exits}
+
+
+def main():
+    ranks(int(sys.argv[1]))
+    rest()
+    print(json.dumps(dict(states(), now=time.time())))
+
+
+if __name__ == "__main__":
+    main()

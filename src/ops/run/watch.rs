@@ -1,0 +1,285 @@
+//! A run that has been launched: followed to its end, asked for it, and wound up. `train` that started it and `attach` that
+//! found it do the same from here on.
+
+use super::follow::Follow;
+use super::prepare::{end, ending};
+use super::signalled;
+use crate::core::frames::Frame;
+use crate::core::hostset;
+use crate::core::inventory::Cluster;
+use crate::core::job::{Ended, Ending, State};
+use crate::core::slots::Placement;
+use crate::edge::docker::Engine;
+use crate::error::{Error, NodeError};
+use crate::event::{Event, Events};
+use crate::ops::fleet::{Member, now};
+use serde::Serialize;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// What is shown of a run beside how it ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Show {
+    /// The ranks' lines.
+    pub output: bool,
+    /// The launcher's own lines.
+    pub launcher: bool,
+}
+
+/// What a signal does to the run that is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnSignal {
+    /// Ends it, unless it says that the terminal has gone (SIGHUP).
+    Stop,
+    /// Leaves it running.
+    Leave,
+}
+
+/// Until when a run is watched.
+#[derive(Debug, Clone, Copy)]
+pub struct Until {
+    /// The longest that it may take, else it is stopped; `None`: as long as it takes.
+    pub limit: Option<Duration>,
+    /// Not to the end: until every rank has started.
+    pub all_started: bool,
+    /// What a signal does.
+    pub on_signal: OnSignal,
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Ran {
+    /// Its id.
+    pub id: String,
+    /// How it ended, or that it runs.
+    pub state: State,
+    /// Who ran where.
+    pub placement: Placement,
+    /// The program's exit code: that of the rank that failed first, else the launcher's.
+    pub code: i64,
+    /// The rank that failed first.
+    pub first_failure: Option<Ended>,
+    /// Whether every rank has started its program.
+    pub all_started: bool,
+    /// Nodes that did not answer at the end, so that nobody knows what is left there.
+    pub silent: Vec<String>,
+    /// Why nobody could write down how it ended.
+    pub fault: Option<String>,
+    /// The launcher's last lines.
+    #[serde(skip)]
+    pub launcher: Vec<String>,
+}
+
+/// A run under way.
+pub(super) struct Watch<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) id: &'a str,
+    pub(super) placement: Placement,
+    /// Its nodes, that of the launcher first.
+    pub(super) members: Vec<Member>,
+    /// The engine of that one.
+    pub(super) engine: Engine,
+    /// The launcher's container there.
+    pub(super) container: String,
+    pub(super) follow: Follow<'a>,
+    pub(super) events: &'a Events,
+}
+
+/// Why a run is not watched any more.
+enum Next {
+    Ended(Option<i64>),
+    Started,
+    Signal(u8),
+    TimeOut,
+}
+
+impl Watch<'_> {
+    /// Watches the run to its end, or as long as was said.
+    ///
+    /// # Errors
+    /// When the way to the launcher's node broke: the run goes on by itself then. A signal, after what it asks for.
+    pub(super) async fn run(
+        mut self,
+        until: Until,
+        cancel: &mut watch::Receiver<Option<u8>>,
+        on_frame: &mut impl FnMut(&str, &Frame),
+    ) -> Result<Ran, Error> {
+        let next = self.follow(until, cancel, on_frame).await.map_err(|error| self.adrift(error))?;
+        match next {
+            Next::Started => Ok(self.under_way()),
+            Next::Signal(signal) if until.on_signal == OnSignal::Leave || signal == 1 => {
+                self.events.note(format!(
+                    "the run {0} goes on: hvdctl attach {0} shows it, hvdctl stop {0} ends it",
+                    self.id
+                ));
+                Err(Error::Signal(signal))
+            }
+            Next::Signal(signal) => {
+                self.events.note("stopping the run (again Ctrl-C: leave now)");
+                self.stop(on_frame).await;
+                self.wind_up(None, true, on_frame).await?;
+                Err(Error::Signal(signal))
+            }
+            Next::TimeOut => {
+                let silent = self.follow.silent();
+                let said: Vec<String> = self.follow.launcher.iter().cloned().collect();
+                self.stop(on_frame).await;
+                self.wind_up(None, true, on_frame).await?;
+                Err(Error::check(
+                    format!(
+                        "no end within {} s; {} of {} ranks had started{}{}",
+                        until.limit.unwrap_or_default().as_secs(),
+                        self.follow.progress.started(),
+                        self.placement.ranks(),
+                        if silent.is_empty() { String::new() } else { format!(", none on {}", hostset::fold(&silent)) },
+                        super::tail(&said)
+                    ),
+                    "-vv shows all that the launcher says; --timeout gives it more time",
+                ))
+            }
+            Next::Ended(code) => {
+                let ending = self.wind_up(code, false, on_frame).await?;
+                Ok(self.ran(ending))
+            }
+        }
+    }
+
+    /// Tells what comes until the launcher's container has ended, or something else is to be done.
+    async fn follow(
+        &mut self,
+        until: Until,
+        cancel: &mut watch::Receiver<Option<u8>>,
+        on_frame: &mut impl FnMut(&str, &Frame),
+    ) -> Result<Next, NodeError> {
+        let engine = self.engine.clone();
+        let container = self.container.clone();
+        let mut ended = std::pin::pin!(engine.wait(&container));
+        let mut late = std::pin::pin!(sleep_if(until.limit));
+        let mut signal = std::pin::pin!(signalled(cancel));
+        let mut running = false;
+        loop {
+            tokio::select! {
+                code = &mut ended => return code.map(Next::Ended),
+                number = &mut signal => return Ok(Next::Signal(number)),
+                () = &mut late => return Ok(Next::TimeOut),
+                () = self.follow.next(on_frame) => {}
+            }
+            if !running && self.follow.progress.started() >= self.placement.ranks() {
+                running = true;
+                self.events.send(Event::Job { id: self.id.to_owned(), state: State::Running });
+                if until.all_started {
+                    return Ok(Next::Started);
+                }
+            }
+        }
+    }
+
+    /// Asks the keeper for the end and waits for it.
+    async fn stop(&mut self, on_frame: &mut impl FnMut(&str, &Frame)) {
+        let asked = async {
+            self.engine.terminate(&self.container).await?;
+            // the keeper gives the ranks their grace time, then some seconds of its own
+            let limit = self.cluster.stop_grace + Duration::from_secs(30);
+            let engine = self.engine.clone();
+            let container = self.container.clone();
+            let ended = async {
+                let mut ended = std::pin::pin!(engine.wait(&container));
+                loop {
+                    tokio::select! {
+                        code = &mut ended => return code.map(|_| ()),
+                        () = self.follow.next(on_frame) => {}
+                    }
+                }
+            };
+            match tokio::time::timeout(limit, ended).await {
+                Ok(ended) => ended,
+                // what it could not end is ended from outside
+                Err(_) => Ok(()),
+            }
+        };
+        if let Err(error) = asked.await {
+            self.events.send(Event::Warning(error.to_string()));
+        }
+    }
+
+    /// Ends what the keeper could not, reads what was not read yet, and learns how it went.
+    async fn wind_up(
+        &mut self,
+        code: Option<i64>,
+        stopped: bool,
+        on_frame: &mut impl FnMut(&str, &Frame),
+    ) -> Result<Ending, Error> {
+        let answered = end(self.cluster, self.id, &self.members, &self.engine, self.events).await;
+        self.follow.drain(self.cluster, self.id, &answered, on_frame).await;
+        let silent = self.members.iter().map(|m| &m.node.name);
+        let silent = silent.filter(|name| answered.iter().all(|a| a.node.name != **name)).cloned().collect();
+        let name = &self.cluster.master;
+        let fault = match code {
+            Some(code) => format!("{name} ended with exit code {code} before the end of the run was written down"),
+            None => format!("{name} was gone before the end of the run was written down"),
+        };
+        let instead = Ending {
+            ended: now(),
+            launcher: None,
+            stopped,
+            started: self.follow.progress.started(),
+            exits: self.follow.progress.ended().to_vec(),
+            silent,
+            fault: Some(fault),
+        };
+        let ending = ending(self.cluster, self.id, &self.members[0], &instead).await.map_err(|e| self.adrift(e))?;
+        self.events.send(Event::Job { id: self.id.to_owned(), state: ending.state(self.placement.ranks()) });
+        Ok(ending)
+    }
+
+    /// The way to the node of the launcher is broken, which is no harm to the run.
+    fn adrift(&self, error: NodeError) -> Error {
+        let hint = format!("the run {0} goes on by itself: hvdctl attach {0}, hvdctl jobs", self.id);
+        if error.hint.is_none() { error.hint(hint).into() } else { error.into() }
+    }
+
+    fn ran(&self, ending: Ending) -> Ran {
+        // what was seen of the ranks here is by one clock, and it is all there unless a node did not answer
+        let seen = Ending { exits: self.follow.progress.ended().to_vec(), ..ending.clone() };
+        let first_failure = seen.first_failure().or(ending.first_failure()).cloned();
+        let ranks = self.placement.ranks();
+        let state = ending.state(ranks);
+        let launcher = match state {
+            State::Succeeded => 0,
+            State::Stopped => 143,
+            _ => ending.launcher.filter(|code| *code != 0).unwrap_or(1),
+        };
+        Ran {
+            id: self.id.to_owned(),
+            state,
+            placement: self.placement.clone(),
+            code: first_failure.as_ref().filter(|_| state != State::Stopped).map_or(launcher, |e| i64::from(e.code)),
+            first_failure,
+            all_started: ending.started.max(self.follow.progress.started()) >= ranks,
+            silent: ending.silent,
+            fault: ending.fault,
+            launcher: self.follow.launcher.iter().cloned().collect(),
+        }
+    }
+
+    fn under_way(&self) -> Ran {
+        Ran {
+            id: self.id.to_owned(),
+            state: State::Running,
+            placement: self.placement.clone(),
+            code: 0,
+            first_failure: None,
+            all_started: true,
+            silent: Vec::new(),
+            fault: None,
+            launcher: Vec::new(),
+        }
+    }
+}
+
+async fn sleep_if(limit: Option<Duration>) {
+    match limit {
+        Some(limit) => tokio::time::sleep(limit).await,
+        None => std::future::pending().await,
+    }
+}
