@@ -95,6 +95,16 @@ impl Ending {
     pub fn first_failure(&self) -> Option<&Ended> {
         first_failure(&self.exits)
     }
+
+    /// The program's exit code: that of the rank that failed first, else the launcher's; 143 where the end was asked for, none
+    /// where nobody knows.
+    pub fn code(&self, ranks: u32) -> Option<i64> {
+        match self.state(ranks) {
+            State::Succeeded => Some(0),
+            State::Stopped => Some(143),
+            _ => self.first_failure().map(|e| i64::from(e.code)).or(self.launcher.filter(|code| *code != 0)),
+        }
+    }
 }
 
 /// The rank that failed first: of those that failed by themselves, else of those that were asked to end. The

@@ -21,6 +21,7 @@ pub mod project;
 pub mod pull;
 pub mod quote;
 pub mod reach;
+pub mod records;
 pub mod slots;
 pub mod spec;
 pub mod trust;

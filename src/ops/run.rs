@@ -9,9 +9,11 @@ use crate::core::frames::Frame;
 use crate::core::inventory::{Cluster, Controller, Node};
 use crate::core::job::{Ending, State};
 use crate::core::launch::{Keeping, Launch, Worker};
+use crate::core::records::Job;
 use crate::core::network::{self, Endpoint};
 use crate::core::slots::{Placement, place};
 use crate::core::spec::Desired;
+use crate::edge::docker::Engine;
 use crate::edge::tree::Tree;
 use crate::error::Error;
 use crate::event::{Event, Events};
@@ -25,7 +27,7 @@ use std::net::IpAddr;
 use std::time::SystemTime;
 use tokio::sync::watch::Receiver;
 use watch::Watch;
-pub use watch::{OnSignal, Ran, Show, Until};
+pub use watch::{KEEPERS_TIME, OnSignal, Ran, Show, Until, wind_up};
 
 /// What every rank runs.
 #[derive(Debug, Clone)]
@@ -205,6 +207,31 @@ pub async fn run(
             Err(error)
         }
     }
+}
+
+/// Watches a run that somebody launched, from its first line on; `launcher` is the engine of its first node and the launcher's
+/// container there.
+///
+/// # Errors
+/// As of [`run`] after the launch.
+pub async fn watch(
+    cluster: &Cluster,
+    job: &Job,
+    members: Vec<Member>,
+    launcher: (Engine, String),
+    (show, until): (Show, Until),
+    events: &Events,
+    cancel: &mut Receiver<Option<u8>>,
+) -> Result<Ran, Error> {
+    let (engine, container) = launcher;
+    let following = Follow::start(cluster, &job.id, &members, show, events);
+    let follow = tokio::select! {
+        follow = following => follow?,
+        signal = signalled(cancel) => return Err(Error::Signal(signal)),
+    };
+    let placement = job.placement.clone();
+    let watch = Watch { cluster, id: &job.id, placement, members, engine, container, follow, events };
+    watch.run(until, cancel, &mut |_, _| {}).await
 }
 
 /// What the run's keeper has to know.

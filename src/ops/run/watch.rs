@@ -70,6 +70,9 @@ pub struct Ran {
     pub launcher: Vec<String>,
 }
 
+/// What the keeper may take for an end beside the ranks' grace time.
+pub const KEEPERS_TIME: Duration = Duration::from_secs(30);
+
 /// A run under way.
 pub(super) struct Watch<'a> {
     pub(super) cluster: &'a Cluster,
@@ -178,8 +181,7 @@ impl Watch<'_> {
     async fn stop(&mut self, on_frame: &mut impl FnMut(&str, &Frame)) {
         let asked = async {
             self.engine.terminate(&self.container).await?;
-            // the keeper gives the ranks their grace time, then some seconds of its own
-            let limit = self.cluster.stop_grace + Duration::from_secs(30);
+            let limit = self.cluster.stop_grace + KEEPERS_TIME;
             let engine = self.engine.clone();
             let container = self.container.clone();
             let ended = async {
@@ -211,21 +213,12 @@ impl Watch<'_> {
     ) -> Result<Ending, Error> {
         let answered = end(self.cluster, self.id, &self.members, &self.engine, self.events).await;
         self.follow.drain(self.cluster, self.id, &answered, on_frame).await;
-        let silent = self.members.iter().map(|m| &m.node.name);
-        let silent = silent.filter(|name| answered.iter().all(|a| a.node.name != **name)).cloned().collect();
-        let name = &self.cluster.master;
-        let fault = match code {
-            Some(code) => format!("{name} ended with exit code {code} before the end of the run was written down"),
-            None => format!("{name} was gone before the end of the run was written down"),
-        };
         let instead = Ending {
-            ended: now(),
-            launcher: None,
             stopped,
             started: self.follow.progress.started(),
             exits: self.follow.progress.ended().to_vec(),
-            silent,
-            fault: Some(fault),
+            silent: missing(&self.members, &answered),
+            ..unwritten(self.cluster, code)
         };
         let ending = ending(self.cluster, self.id, &self.members[0], &instead).await.map_err(|e| self.adrift(e))?;
         self.events.send(Event::Job { id: self.id.to_owned(), state: ending.state(self.placement.ranks()) });
@@ -239,22 +232,17 @@ impl Watch<'_> {
     }
 
     fn ran(&self, ending: Ending) -> Ran {
-        // what was seen of the ranks here is by one clock, and it is all there unless a node did not answer
-        let seen = Ending { exits: self.follow.progress.ended().to_vec(), ..ending.clone() };
-        let first_failure = seen.first_failure().or(ending.first_failure()).cloned();
         let ranks = self.placement.ranks();
-        let state = ending.state(ranks);
-        let launcher = match state {
-            State::Succeeded => 0,
-            State::Stopped => 143,
-            _ => ending.launcher.filter(|code| *code != 0).unwrap_or(1),
-        };
+        // what was seen of the ranks here is by one clock, and it is all there unless a node did not answer
+        let seen = self.follow.progress.ended();
+        let exits = if seen.len() >= ending.exits.len() { seen.to_vec() } else { ending.exits };
+        let ending = Ending { exits, ..ending };
         Ran {
             id: self.id.to_owned(),
-            state,
+            state: ending.state(ranks),
             placement: self.placement.clone(),
-            code: first_failure.as_ref().filter(|_| state != State::Stopped).map_or(launcher, |e| i64::from(e.code)),
-            first_failure,
+            code: ending.code(ranks).unwrap_or(1),
+            first_failure: ending.first_failure().cloned(),
             all_started: ending.started.max(self.follow.progress.started()) >= ranks,
             silent: ending.silent,
             fault: ending.fault,
@@ -275,6 +263,38 @@ impl Watch<'_> {
             launcher: Vec::new(),
         }
     }
+}
+
+/// What is written down where the keeper did not live to do so.
+fn unwritten(cluster: &Cluster, code: Option<i64>) -> Ending {
+    let name = &cluster.master;
+    let fault = match code {
+        Some(code) => format!("{name} ended with exit code {code} before the end of the run was written down"),
+        None => format!("{name} was gone before the end of the run was written down"),
+    };
+    Ending { ended: now(), fault: Some(fault), ..Ending::default() }
+}
+
+/// The names of those that are not among the others.
+fn missing(members: &[Member], answered: &[Member]) -> Vec<String> {
+    let names = members.iter().map(|member| &member.node.name);
+    names.filter(|name| answered.iter().all(|member| member.node.name != **name)).cloned().collect()
+}
+
+/// Ends what is left of a run that nobody watches, and says how it went.
+///
+/// # Errors
+/// When the node of the launcher, the first, does not answer.
+pub async fn wind_up(
+    cluster: &Cluster,
+    id: &str,
+    members: &[Member],
+    engine: &Engine,
+    events: &Events,
+) -> Result<Ending, NodeError> {
+    let answered = end(cluster, id, members, engine, events).await;
+    let instead = Ending { stopped: true, silent: missing(members, &answered), ..unwritten(cluster, None) };
+    ending(cluster, id, &members[0], &instead).await
 }
 
 async fn sleep_if(limit: Option<Duration>) {

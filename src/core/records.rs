@@ -1,0 +1,251 @@
+//! The runs of a cluster, as the records on its nodes tell of them. No state is kept anywhere else, so that every operator sees the
+//! same.
+
+use crate::core::inventory::Controller;
+use crate::core::job::{Ended, Ending, Record, State};
+use crate::core::slots::Placement;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A run that was begun this many seconds ago and has no launcher yet is taken to be on its way.
+const SETTING_OUT: f64 = 120.0;
+
+/// What one node knows of one run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Piece {
+    /// Its record; the same on all nodes but for the node's own share.
+    pub record: Option<Record>,
+    /// How it ended; on the node of the launcher.
+    pub ending: Option<Ending>,
+    /// Ranks that have started on this node.
+    pub started: u32,
+}
+
+/// What one node knows.
+#[derive(Debug, Clone, Default)]
+pub struct Look {
+    /// The node.
+    pub node: String,
+    /// Its pieces by the run's id.
+    pub pieces: BTreeMap<String, Piece>,
+    /// Runs whose launcher is up there.
+    pub launchers: Vec<String>,
+}
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Job {
+    /// Its id.
+    pub id: String,
+    /// The project's name, or that of the program.
+    pub name: String,
+    /// Who started it, `user@host`.
+    pub operator: String,
+    /// Where it stands; none where the node that knows was not seen.
+    pub state: Option<State>,
+    /// The number of ranks.
+    pub ranks: u32,
+    /// Who runs where; the launcher is on the first.
+    pub placement: Placement,
+    /// Who connects the ranks.
+    pub controller: Controller,
+    /// The program.
+    pub command: Vec<String>,
+    /// When it was started, in seconds since the epoch.
+    pub started: f64,
+    /// When it ended.
+    pub ended: Option<f64>,
+    /// The program's exit code; none before its end, and where nobody knows.
+    pub code: Option<i64>,
+    /// The rank that failed first.
+    pub first_failure: Option<Ended>,
+    /// Why nobody could write down how it ended.
+    pub fault: Option<String>,
+}
+
+impl Job {
+    /// Whether it is over for certain.
+    pub fn is_over(&self) -> bool {
+        !matches!(self.state, None | Some(State::Starting | State::Running))
+    }
+
+    /// The node of its launcher.
+    pub fn launcher(&self) -> &str {
+        self.placement.shares.first().map_or("", |share| share.node.as_str())
+    }
+
+    /// Its nodes' names.
+    pub fn nodes(&self) -> Vec<String> {
+        self.placement.shares.iter().map(|share| share.node.clone()).collect()
+    }
+}
+
+/// Reads what `jobs_list.sh` says. A line that is none of its own is passed over: a record that a full disk cut off must not
+/// hide the others.
+pub fn parse(text: &str) -> BTreeMap<String, Piece> {
+    let mut pieces: BTreeMap<String, Piece> = BTreeMap::new();
+    for line in text.lines() {
+        let Some((path, value)) = line.split_once(':') else { continue };
+        let mut parts = path.trim_start_matches("./").split('/');
+        let (Some(id), Some(file), None) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let piece = pieces.entry(id.to_owned()).or_default();
+        match file {
+            "job.json" => piece.record = serde_json::from_str(value).ok(),
+            "result.json" => piece.ending = serde_json::from_str(value).ok(),
+            "states" => piece.started = value.trim().parse().unwrap_or_default(),
+            _ => {}
+        }
+    }
+    pieces
+}
+
+/// The cluster's runs, the newest first. `now`: seconds since the epoch.
+pub fn jobs(cluster: &str, looks: &[Look], now: f64) -> Vec<Job> {
+    let mut records: BTreeMap<&str, &Record> = BTreeMap::new();
+    for (id, piece) in looks.iter().flat_map(|look| &look.pieces) {
+        if let Some(record) = piece.record.as_ref().filter(|record| record.cluster == cluster) {
+            records.entry(id).or_insert(record);
+        }
+    }
+    let mut jobs: Vec<Job> = records.into_iter().map(|(id, record)| job(id, record, looks, now)).collect();
+    jobs.sort_by(|a, b| b.started.total_cmp(&a.started).then(b.id.cmp(&a.id)));
+    jobs
+}
+
+fn job(id: &str, record: &Record, looks: &[Look], now: f64) -> Job {
+    let ranks = record.placement.ranks();
+    let pieces = || looks.iter().filter_map(|look| look.pieces.get(id));
+    let ending = pieces().find_map(|piece| piece.ending.as_ref());
+    let launcher = record.placement.shares.first().map_or("", |share| share.node.as_str());
+    let is_up = looks.iter().any(|look| look.launchers.iter().any(|up| up == id));
+    let state = match ending {
+        Some(ending) => Some(ending.state(ranks)),
+        None if is_up && pieces().map(|piece| piece.started).sum::<u32>() >= ranks => Some(State::Running),
+        None if is_up => Some(State::Starting),
+        None if !looks.iter().any(|look| look.node == launcher) => None,
+        None if now - record.created < SETTING_OUT => Some(State::Starting),
+        None => Some(State::Lost),
+    };
+    Job {
+        id: id.to_owned(),
+        name: record.name.clone(),
+        operator: record.operator.clone(),
+        state,
+        ranks,
+        placement: record.placement.clone(),
+        controller: record.controller,
+        command: record.command.clone(),
+        started: record.created,
+        ended: ending.map(|ending| ending.ended),
+        code: ending.and_then(|ending| ending.code(ranks)),
+        first_failure: ending.and_then(Ending::first_failure).cloned(),
+        fault: ending.and_then(|ending| ending.fault.clone()),
+    }
+}
+
+/// The run that was meant: by its id, the beginning of it, or a name (the newest of that name); without a word the newest.
+///
+/// # Errors
+/// In words: there is none, or several begin so.
+pub fn find<'a>(jobs: &'a [Job], word: Option<&str>) -> Result<&'a Job, String> {
+    let Some(word) = word else {
+        return jobs.first().ok_or_else(|| "there was no run yet".to_owned());
+    };
+    if let Some(job) = jobs.iter().find(|job| job.id == word || job.name == word) {
+        return Ok(job);
+    }
+    let fitting: Vec<&Job> = jobs.iter().filter(|job| job.id.starts_with(word)).collect();
+    match fitting[..] {
+        [job] => Ok(job),
+        [] => Err(format!("there is no run {word}")),
+        _ => {
+            let ids: Vec<&str> = fitting.iter().take(5).map(|job| job.id.as_str()).collect();
+            Err(format!("{word} may be {} runs: {}", fitting.len(), ids.join(", ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::slots::Share;
+
+    fn record(id: &str, created: f64) -> Record {
+        let share = |node: &str, first| Share { node: node.into(), ranks: 1, first };
+        Record {
+            id: id.into(),
+            cluster: "lab".into(),
+            name: "digits".into(),
+            operator: "ana@desk".into(),
+            created,
+            controller: Controller::Gloo,
+            placement: Placement { shares: vec![share("a", 0), share("b", 1)] },
+            command: vec!["python".into(), "a:b.py".into()],
+            cwd: "/workspace".into(),
+            ranks: 1,
+            interface: "eth0".into(),
+            grace: 10,
+            ulimits: BTreeMap::new(),
+        }
+    }
+
+    fn look(node: &str, text: &str, launchers: &[&str]) -> Look {
+        Look {
+            node: node.into(),
+            pieces: parse(text),
+            launchers: launchers.iter().map(|l| (*l).to_owned()).collect(),
+        }
+    }
+
+    fn lines(id: &str, created: f64, started: u32) -> String {
+        let json = serde_json::to_string(&record(id, created)).unwrap();
+        format!("./{id}/job.json:{json}\n./{id}/states:{started}\n")
+    }
+
+    #[test]
+    fn a_run_is_known_by_what_its_nodes_say() {
+        let text = lines("j1", 1000.0, 1);
+        let state = |looks: &[Look], now| jobs("lab", looks, now)[0].state;
+        let both = |launchers: &[&str]| [look("a", &text, launchers), look("b", &text, &[])];
+        assert_eq!(state(&both(&["j1"]), 5000.0), Some(State::Running));
+        let early = [look("a", &text, &["j1"]), look("b", &lines("j1", 1000.0, 0), &[])];
+        assert_eq!(state(&early, 5000.0), Some(State::Starting));
+        assert_eq!(state(&both(&["other"]), 5000.0), Some(State::Lost), "no launcher, no result");
+        assert_eq!(state(&both(&[]), 1010.0), Some(State::Starting), "it is being prepared");
+        assert_eq!(state(&[look("b", &text, &[])], 5000.0), None, "the node that knows is away");
+        assert!(jobs("other", &both(&[]), 0.0).is_empty(), "another cluster's in the same folder");
+    }
+
+    #[test]
+    fn an_ended_run_says_how() {
+        let ending = r#"{"ended": 1060.5, "launcher": 1, "stopped": false, "started": 2, "silent": [],
+            "exits": [{"rank": 1, "node": "b", "code": 7, "time": 1060.0, "asked": false}]}"#;
+        let text = format!("{}./j1/result.json:{}\nnoise\n./x/y/z:1\n", lines("j1", 1000.0, 1), ending.replace('\n', ""));
+        let jobs = jobs("lab", &[look("a", &text, &[])], 5000.0);
+        let job = &jobs[0];
+        assert_eq!((job.state, job.code, job.ended, job.ranks), (Some(State::Failed), Some(7), Some(1060.5), 2));
+        assert_eq!(job.first_failure.as_ref().unwrap().node, "b");
+        assert!(job.is_over() && job.launcher() == "a");
+    }
+
+    #[test]
+    fn a_record_that_was_cut_off_hides_no_other() {
+        let text = format!("./j1/job.json:{{\"id\": \"j1\n{}", lines("j2", 1000.0, 0));
+        let jobs = jobs("lab", &[look("a", &text, &[])], 5000.0);
+        assert_eq!(jobs.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["j2"]);
+    }
+
+    #[test]
+    fn a_run_is_found_by_id_by_its_beginning_and_by_name() {
+        let text = [("20261121-1", 1.0), ("20261121-2", 2.0), ("20261122-1", 3.0)].map(|(id, t)| lines(id, t, 0)).concat();
+        let jobs = jobs("lab", &[look("a", &text, &[])], 5000.0);
+        let found = |word| find(&jobs, word).map(|job| job.id.as_str());
+        assert_eq!(found(None), Ok("20261122-1"));
+        assert_eq!(found(Some("20261121-1")), Ok("20261121-1"));
+        assert_eq!(found(Some("20261122")), Ok("20261122-1"));
+        assert_eq!(found(Some("digits")), Ok("20261122-1"));
+        assert_eq!(found(Some("20261121")), Err("20261121 may be 2 runs: 20261121-2, 20261121-1".into()));
+        assert_eq!(found(Some("x")), Err("there is no run x".into()));
+        assert_eq!(find(&[], None).unwrap_err(), "there was no run yet");
+    }
+}

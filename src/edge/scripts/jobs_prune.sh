@@ -1,0 +1,5 @@
+# Removes the folders of these runs. Wants: jobs_dir, ids (one a line).
+set -eu
+[ -d "$jobs_dir" ] || exit 0
+cd "$jobs_dir"
+printf '%s' "$ids" | while read -r id; do rm -rf -- "./$id"; done

@@ -1,0 +1,157 @@
+//! Runs that were started by whomever: found, watched again, ended, forgotten.
+
+use crate::core::inventory::Cluster;
+use crate::core::job::Ending;
+use crate::core::plan::Seen;
+use crate::core::records::{self, Job, Look};
+use crate::core::spec::Role;
+use crate::edge::docker::Engine;
+use crate::edge::link::Script;
+use crate::error::{Error, NodeError};
+use crate::event::Events;
+use crate::ops::fleet::{Member, Target, connect, each, now, split};
+use crate::ops::run::{self, Ran, Show, Until};
+use tokio::sync::watch;
+
+const LIST: &str = include_str!("../edge/scripts/jobs_list.sh");
+const PRUNE: &str = include_str!("../edge/scripts/jobs_prune.sh");
+
+/// The runs of a cluster, and the nodes that were asked.
+pub struct Runs {
+    /// The runs, the newest first.
+    pub jobs: Vec<Job>,
+    /// The nodes that answered.
+    pub members: Vec<Member>,
+    /// Those that did not; what only they know is missing.
+    pub failed: Vec<NodeError>,
+}
+
+/// Looks for runs on all nodes. A node that does not answer hides only what it alone knows.
+///
+/// # Errors
+/// When the operator's own machine is at fault.
+pub async fn list(target: &Target, events: &Events) -> Result<Runs, Error> {
+    let cluster = target.cluster();
+    let (members, mut failed) = split(events, connect(target, events).await?);
+    let looked = each(members, async |member| {
+        events.busy(&member.node.name, "looking for runs");
+        let script = Script::new(LIST).with("jobs_dir", &cluster.jobs_dir);
+        let containers = async { Engine::connect(&member.link).await?.containers().await };
+        let (said, containers) = tokio::join!(member.link.script(&script, "look for runs"), containers);
+        let launchers = launchers(cluster, &containers?).map(|(job, _)| job.to_owned()).collect();
+        let pieces = records::parse(&String::from_utf8_lossy(&said?));
+        Ok((Look { node: member.node.name.clone(), pieces, launchers }, member))
+    })
+    .await;
+    let (looked, bad) = split(events, looked);
+    failed.extend(bad);
+    let (looks, members): (Vec<Look>, Vec<Member>) = looked.into_iter().unzip();
+    Ok(Runs { jobs: records::jobs(&cluster.name, &looks, now()), members, failed })
+}
+
+/// The runs whose launcher is up among these containers, and its id.
+fn launchers<'a>(cluster: &'a Cluster, containers: &'a [Seen]) -> impl Iterator<Item = (&'a str, &'a str)> {
+    containers
+        .iter()
+        .filter(|c| c.belongs_to(&cluster.name) && c.is(Role::Master) && c.running)
+        .filter_map(|c| Some((c.job()?, c.id.as_str())))
+}
+
+impl Runs {
+    /// The run that was meant.
+    ///
+    /// # Errors
+    /// There is none, or several are meant; and which nodes were not asked.
+    pub fn find(&self, word: Option<&str>) -> Result<&Job, Error> {
+        records::find(&self.jobs, word).map_err(|words| {
+            let away: Vec<String> = self.failed.iter().map(|e| e.node.clone()).collect();
+            let unseen = match away.len() {
+                0 => String::new(),
+                _ => format!(" on the nodes that answered ({} did not)", crate::core::hostset::fold(&away)),
+            };
+            Error::check(format!("{words}{unseen}"), "hvdctl jobs lists them")
+        })
+    }
+
+    /// The nodes of a run, that of the launcher first.
+    ///
+    /// # Errors
+    /// When that one did not answer.
+    fn members_of(&self, job: &Job) -> Result<Vec<Member>, Error> {
+        let members: Vec<Member> = job
+            .nodes()
+            .iter()
+            .filter_map(|name| self.members.iter().find(|member| member.node.name == *name).cloned())
+            .collect();
+        match members.first() {
+            Some(first) if first.node.name == job.launcher() => Ok(members),
+            _ => {
+                let why = self.failed.iter().find(|e| e.node == job.launcher()).cloned();
+                Err(why.map_or_else(
+                    || {
+                        Error::check(
+                            format!("the run {} was launched on {}, which was not asked", job.id, job.launcher()),
+                            "add it to --on, or leave --on out",
+                        )
+                    },
+                    |error| Error::Nodes { failed: vec![error], done: 0 },
+                ))
+            }
+        }
+    }
+}
+
+/// Watches a run that is under way, or shows one that has ended, from its first line.
+///
+/// # Errors
+/// As of [`run::run`] after the launch.
+pub async fn attach(
+    target: &Target,
+    runs: &Runs,
+    job: &Job,
+    (show, until): (Show, Until),
+    events: &Events,
+    mut cancel: watch::Receiver<Option<u8>>,
+) -> Result<Ran, Error> {
+    let members = runs.members_of(job)?;
+    let engine = Engine::connect(&members[0].link).await?;
+    let containers = engine.containers().await?;
+    let container = launchers(target.cluster(), &containers).find(|(id, _)| *id == job.id);
+    // one that is gone counts as ended
+    let container = container.map_or("none", |(_, container)| container).to_owned();
+    run::watch(target.cluster(), job, members, (engine, container), (show, until), events, &mut cancel).await
+}
+
+/// Ends a run, and waits until nothing of it is left on the nodes that answer.
+///
+/// # Errors
+/// When the node of the launcher does not answer, or not in time.
+pub async fn stop(target: &Target, runs: &Runs, job: &Job, events: &Events) -> Result<Ending, Error> {
+    let cluster = target.cluster();
+    let members = runs.members_of(job)?;
+    let engine = Engine::connect(&members[0].link).await?;
+    let containers = engine.containers().await?;
+    events.phase(format!("stopping the run {}", job.id));
+    if let Some((_, container)) = launchers(cluster, &containers).find(|(id, _)| *id == job.id) {
+        engine.terminate(container).await?;
+        let limit = cluster.stop_grace + run::KEEPERS_TIME;
+        // what it cannot end in its time is ended from outside
+        if let Ok(ended) = tokio::time::timeout(limit, engine.wait(container)).await {
+            ended?;
+        }
+    }
+    run::wind_up(cluster, &job.id, &members, &engine, events).await.map_err(Into::into)
+}
+
+/// Removes the records and logs of these runs from every node that answered.
+pub async fn prune(target: &Target, runs: &Runs, ids: &[String], events: &Events) -> Vec<Result<String, NodeError>> {
+    let cluster = target.cluster();
+    let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
+    each(runs.members.clone(), async |member| {
+        events.busy(&member.node.name, "removing records");
+        let script = Script::new(PRUNE).with("jobs_dir", &cluster.jobs_dir).with("ids", &lines);
+        member.link.script(&script, "remove the records of runs").await?;
+        Ok(member.node.name)
+    })
+    .await
+}
