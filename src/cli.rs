@@ -3,8 +3,10 @@
 use crate::core::inventory::{Controller, KeyType};
 use crate::core::trust::Kind;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use regex::bytes::Regex;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Trains one model on many GPU machines over plain SSH and Docker, with Horovod.
 #[derive(Debug, Parser)]
@@ -20,7 +22,7 @@ pub struct Cli {
 
 const AFTER: &str = "\
 Without an inventory (-i, $HVDCTL_INVENTORY, ./inventory.toml, ~/.config/hvdctl/inventory.toml) train, run, verify, up, \
-down, status and doctor work on this machine alone, with its own Docker. `hvdctl init` writes one.
+down, status, doctor, jobs, attach, logs and stop work on this machine alone, with its own Docker. `hvdctl init` writes one.
 
 Exit codes: 0 done or nothing to do; 1 failed; 2 usage or inventory wrong, nothing touched; 3 some nodes failed; \
 4 nodes unreachable, nothing changed; 125 train and run: hvdctl itself failed; 130, 143 interrupted, terminated. \
@@ -96,6 +98,16 @@ pub enum Command {
     Train(Train),
     /// Run a program that is already in the image
     Run(Run),
+    /// The runs: id, name, who, state, ranks, nodes, started, lasted, exit code
+    #[command(args_conflicts_with_subcommands = true)]
+    Jobs(Jobs),
+    /// Follow a run from its first line, and end with its exit code
+    #[command(after_help = ATTACH)]
+    Attach(Attach),
+    /// What a run's ranks have written
+    Logs(Logs),
+    /// End a run: SIGTERM to its ranks, SIGKILL after the grace time; its records stay
+    Stop(Stop),
     /// Print what completes hvdctl's words in a shell
     Completions(Completions),
     /// Print the manual page, as in: hvdctl man | man -l -
@@ -142,6 +154,94 @@ at; 4 written, but none could.";
 const SCHEMA: &str = "\
 hvdctl schema > inventory.schema.json, and as the first line of the inventory: #:schema ./inventory.schema.json
 Editors with taplo (as in Even Better TOML) read that line.";
+
+/// Options of `jobs`.
+#[derive(Debug, Args)]
+pub struct Jobs {
+    /// Something else than listing them
+    #[command(subcommand)]
+    pub what: Option<JobsCommand>,
+    /// Only those that have not ended
+    #[arg(short, long)]
+    pub running: bool,
+}
+
+/// What is done with runs.
+#[derive(Debug, Subcommand)]
+pub enum JobsCommand {
+    /// Remove records and logs of ended runs from the nodes
+    Prune(Prune),
+}
+
+/// Options of `jobs prune`.
+#[derive(Debug, Args)]
+pub struct Prune {
+    /// Keep the newest N that have ended
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub keep: usize,
+    /// Only those that were started longer ago than that, as in 7d or "12h 30m"
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    pub older_than: Option<Duration>,
+}
+
+/// Options of `attach`.
+#[derive(Debug, Args)]
+pub struct Attach {
+    /// Its id, the beginning of it, or a name [default: the newest run]
+    pub job: Option<String>,
+}
+
+const ATTACH: &str = "\
+Ctrl-C leaves the run as it is; `hvdctl stop` ends it.
+
+Exit codes: those of `train`.";
+
+/// Options of `stop`.
+#[derive(Debug, Args)]
+pub struct Stop {
+    /// Its id, the beginning of it, or a name [default: the newest that is under way]
+    pub job: Option<String>,
+}
+
+/// Options of `logs`.
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// Its id, the beginning of it, or a name [default: the newest run]
+    pub job: Option<String>,
+    /// Go on until the run ends
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only these ranks: 0,3
+    #[arg(long, value_name = "RANK", value_delimiter = ',')]
+    pub rank: Vec<u32>,
+    /// Only lines written since then: 10m (ago), or a time as in 2026-11-21T10:15:00Z
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    pub since: Option<Since>,
+    /// Only lines that match this regular expression
+    #[arg(long, value_name = "REGEX")]
+    pub grep: Option<Regex>,
+    /// Only the last N lines of what is there by now
+    #[arg(short = 'n', long, value_name = "N")]
+    pub tail: Option<usize>,
+}
+
+/// A point in time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Since {
+    /// So long ago.
+    Ago(Duration),
+    /// Then, in seconds since the epoch.
+    At(f64),
+}
+
+fn since(text: &str) -> Result<Since, String> {
+    if let Ok(span) = humantime::parse_duration(text) {
+        return Ok(Since::Ago(span));
+    }
+    let at = humantime::parse_rfc3339_weak(text).ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    at.map(|at| Since::At(at.as_secs_f64()))
+        .ok_or_else(|| "say how long ago, as in 10m or 2h, or a time in UTC, as in 2026-11-21T10:15:00Z".to_owned())
+}
 
 /// Options of `completions`.
 #[derive(Debug, Args)]
@@ -367,9 +467,19 @@ pub struct Run {
 }
 
 impl Command {
-    /// Whether it runs a program whose exit code is passed on.
+    /// Whether it passes a program's exit code on.
     pub fn runs_a_program(&self) -> bool {
-        matches!(self, Command::Train(_) | Command::Run(_))
+        matches!(self, Command::Train(_) | Command::Run(_) | Command::Attach(_))
+    }
+
+    /// Whether it tells ranks' lines as they come: with `--json` a line per event, and no node's failure is told twice.
+    pub fn tells_output(&self) -> bool {
+        self.runs_a_program() || matches!(self, Command::Logs(_))
+    }
+
+    /// Whether it answers the first signal by itself, in order; the second ends everything at once.
+    pub fn ends_itself(&self) -> bool {
+        self.tells_output() || matches!(self, Command::Verify(_) | Command::Stop(_))
     }
 
     /// Whether it may work on this machine alone.
@@ -413,6 +523,16 @@ mod tests {
             assert_eq!(train.np, 2, "{line}");
         }
         assert!(parse("hvdctl train p").is_err(), "-np must be said");
+    }
+
+    #[test]
+    fn a_time_is_a_span_or_a_point() {
+        assert_eq!(since("90m"), Ok(Since::Ago(Duration::from_secs(5400))));
+        assert_eq!(since("2023-11-14T22:13:20Z"), Ok(Since::At(1_700_000_000.0)));
+        assert_eq!(since("2023-11-14 22:13:20"), Ok(Since::At(1_700_000_000.0)));
+        for bad in ["", "yesterday", "10", "1969-12-31T23:59:59Z"] {
+            assert!(since(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -16,10 +16,10 @@ use tokio::sync::watch;
 fn main() -> ExitCode {
     let cli = Cli::parse_from(rewrite(std::env::args_os()));
     colours(cli.global.color);
-    let program = cli.command.runs_a_program();
+    let (program, lines) = (cli.command.runs_a_program(), cli.command.tells_output());
     let json = cli.global.json;
     match start(cli) {
-        Ok(result) => ExitCode::from(show(result, json, program)),
+        Ok(result) => ExitCode::from(show(result, json, program, lines)),
         Err(e) => {
             render::error(&format!("{e:#}"));
             ExitCode::from(if program { exit::AROUND } else { exit::FAILED })
@@ -49,19 +49,18 @@ fn colours(when: Color) {
 /// Runs the command beside the renderer and the signals.
 async fn work(cli: Cli) -> Result<Outcome, Error> {
     let Cli { global, command } = cli;
-    let program = command.runs_a_program();
     let (events, receiver) = Events::channel();
     let options = render::Options {
         json: global.json,
         quiet: global.quiet,
         verbose: global.verbose,
-        result_names_nodes: !program,
+        result_names_nodes: !command.tells_output(),
     };
     let renderer = std::thread::spawn(move || render::run(receiver, options));
     let (cancel, cancelled) = watch::channel(None);
     // a run ends in order on the first signal; everything else stops where it stands, and the same command again goes on
     // from there
-    let ends_itself = program || matches!(command, hvdctl::cli::Command::Verify(_));
+    let ends_itself = command.ends_itself();
     let result = tokio::select! {
         result = async {
             let works_locally = command.works_locally();
@@ -78,7 +77,7 @@ async fn work(cli: Cli) -> Result<Outcome, Error> {
         } => result,
         number = signals(cancel, ends_itself) => {
             if ends_itself {
-                events.note("left at once: the run may still be under way; hvdctl status shows it, hvdctl down ends it");
+                events.note("left at once; what becomes of the run is its keeper's business: hvdctl jobs shows it");
             }
             Err(Error::Signal(number))
         }
@@ -111,7 +110,7 @@ async fn signals(cancel: watch::Sender<Option<u8>>, ends_itself: bool) -> u8 {
 }
 
 /// Shows the end of a command and gives its exit code.
-fn show(result: Result<Outcome, Error>, json: bool, program: bool) -> u8 {
+fn show(result: Result<Outcome, Error>, json: bool, program: bool, lines: bool) -> u8 {
     match result {
         Ok(outcome) => {
             if json {
@@ -130,7 +129,7 @@ fn show(result: Result<Outcome, Error>, json: bool, program: bool) -> u8 {
                 let nodes: Vec<_> =
                     error.nodes().iter().map(|e| json!({ "node": e.node, "ok": false, "error": e })).collect();
                 let mut document = json!({ "ok": false, "code": code, "error": error.to_string(), "nodes": nodes });
-                if program {
+                if lines {
                     document["event"] = json!("end");
                 }
                 render::out(&format!("{document}\n"));

@@ -1,16 +1,20 @@
 //! One file per command. Each returns its result as a value; `main` shows it.
 
 mod about;
+mod attach;
 mod doctor;
 mod down;
 mod init;
+mod jobs;
 mod keys;
+mod logs;
 mod status;
+mod stop;
 mod train;
 mod up;
 mod verify;
 
-use crate::cli::{Command, Global, Keys};
+use crate::cli::{Command, Global, Jobs, JobsCommand, Keys};
 use crate::core::inventory::Inventory;
 use crate::core::reach::Matrix;
 use crate::edge::sudo::Sudo;
@@ -222,6 +226,13 @@ pub async fn run(
         Command::Verify(options) => verify::run(&options, context.await?).await,
         Command::Train(options) => train::train(options, context.await?).await,
         Command::Run(options) => train::run(options, context.await?).await,
+        Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => {
+            jobs::prune(&options, context.await?).await
+        }
+        Command::Jobs(options) => jobs::list(&options, context.await?).await,
+        Command::Attach(options) => attach::run(&options, context.await?).await,
+        Command::Logs(options) => logs::run(&options, context.await?).await,
+        Command::Stop(options) => stop::run(&options, context.await?).await,
         Command::Completions(options) => Ok(about::completions(&options)),
         Command::Man(options) => about::man(&options),
         Command::Schema => Ok(about::schema()),

@@ -60,6 +60,13 @@ impl Parser {
     }
 }
 
+impl Parser {
+    /// Bytes that wait for the end of their frame.
+    pub fn waiting(&self) -> usize {
+        self.rest.len()
+    }
+}
+
 fn parse(line: &[u8]) -> Option<Frame> {
     let mut parts = line.splitn(4, |b| *b == b' ');
     let time = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;

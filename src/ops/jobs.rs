@@ -2,6 +2,7 @@
 
 use crate::core::inventory::Cluster;
 use crate::core::job::Ending;
+use crate::core::logs::Filter;
 use crate::core::plan::Seen;
 use crate::core::records::{self, Job, Look};
 use crate::core::spec::Role;
@@ -101,7 +102,7 @@ impl Runs {
     }
 }
 
-/// Watches a run that is under way, or shows one that has ended, from its first line.
+/// Watches a run that is under way from its first line on.
 ///
 /// # Errors
 /// As of [`run::run`] after the launch.
@@ -114,12 +115,44 @@ pub async fn attach(
     mut cancel: watch::Receiver<Option<u8>>,
 ) -> Result<Ran, Error> {
     let members = runs.members_of(job)?;
-    let engine = Engine::connect(&members[0].link).await?;
+    let launcher = launcher(target.cluster(), job, &members[0]).await?;
+    run::watch(target.cluster(), job, members, launcher, (show, until), events, &mut cancel).await
+}
+
+/// Tells what a run's ranks have said; with `follow` also what they say until its end.
+///
+/// # Errors
+/// When one of its nodes does not answer; a signal.
+pub async fn logs(
+    target: &Target,
+    runs: &Runs,
+    job: &Job,
+    (filter, tail, follow): (&Filter, Option<usize>, bool),
+    events: &Events,
+    mut cancel: watch::Receiver<Option<u8>>,
+) -> Result<(), Error> {
+    let cluster = target.cluster();
+    let members = runs.members_of(job)?;
+    let reading = run::history(cluster, &job.id, &members, (filter, tail), events);
+    let offsets = tokio::select! {
+        offsets = reading => offsets?,
+        signal = run::signalled(&mut cancel) => return Err(Error::Signal(signal)),
+    };
+    if follow && !job.is_over() {
+        let (engine, container) = launcher(cluster, job, &members[0]).await?;
+        let from = (&members[..], offsets);
+        run::follow(cluster, &job.id, from, (&engine, &container), filter, events, &mut cancel).await?;
+    }
+    Ok(())
+}
+
+/// The engine and the container of a run's launcher; of one that has gone meanwhile a name that no container has.
+async fn launcher(cluster: &Cluster, job: &Job, member: &Member) -> Result<(Engine, String), NodeError> {
+    let engine = Engine::connect(&member.link).await?;
     let containers = engine.containers().await?;
-    let container = launchers(target.cluster(), &containers).find(|(id, _)| *id == job.id);
-    // one that is gone counts as ended
-    let container = container.map_or("none", |(_, container)| container).to_owned();
-    run::watch(target.cluster(), job, members, (engine, container), (show, until), events, &mut cancel).await
+    let up = launchers(cluster, &containers).find(|(id, _)| *id == job.id);
+    let container = up.map_or_else(|| format!("ended-{}", job.id), |(_, container)| container.to_owned());
+    Ok((engine, container))
 }
 
 /// Ends a run, and waits until nothing of it is left on the nodes that answer.
@@ -129,16 +162,13 @@ pub async fn attach(
 pub async fn stop(target: &Target, runs: &Runs, job: &Job, events: &Events) -> Result<Ending, Error> {
     let cluster = target.cluster();
     let members = runs.members_of(job)?;
-    let engine = Engine::connect(&members[0].link).await?;
-    let containers = engine.containers().await?;
+    let (engine, container) = launcher(cluster, job, &members[0]).await?;
     events.phase(format!("stopping the run {}", job.id));
-    if let Some((_, container)) = launchers(cluster, &containers).find(|(id, _)| *id == job.id) {
-        engine.terminate(container).await?;
-        let limit = cluster.stop_grace + run::KEEPERS_TIME;
-        // what it cannot end in its time is ended from outside
-        if let Ok(ended) = tokio::time::timeout(limit, engine.wait(container)).await {
-            ended?;
-        }
+    engine.terminate(&container).await?;
+    let limit = cluster.stop_grace + run::KEEPERS_TIME;
+    // what it cannot end in its time is ended from outside
+    if let Ok(ended) = tokio::time::timeout(limit, engine.wait(&container)).await {
+        ended?;
     }
     run::wind_up(cluster, &job.id, &members, &engine, events).await.map_err(Into::into)
 }

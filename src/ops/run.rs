@@ -1,6 +1,7 @@
 //! One run, from the placement of its ranks to the last line of their output. `train`, `run` and `verify` are all this.
 
 mod follow;
+mod logs;
 mod prepare;
 mod seats;
 mod watch;
@@ -20,6 +21,7 @@ use crate::event::{Event, Events};
 use crate::ops::fleet::{Member, Observed, Target, now};
 use crate::ops::ship::project_dir;
 use follow::Follow;
+pub use logs::{follow, history};
 pub use prepare::end_on;
 use prepare::{Plan, end, ending, env_files, prepare, same_workspaces};
 use seats::{check, seats};
@@ -176,7 +178,7 @@ pub async fn run(
     let engine = &master.seen.docker.engine;
     let launching = async {
         prepare(&plan, &seats, &others, events).await?;
-        let follow = Follow::start(cluster, &id, &members, options.show, events).await?;
+        let follow = Follow::start(cluster, &id, (&members, vec![0; members.len()]), options.show, events).await?;
         let ranks = placement.ranks();
         events.phase(format!("starting {ranks} rank{}", if ranks == 1 { "" } else { "s" }));
         same_workspaces(cluster, &seats, desired.workspace.as_deref()).await?;
@@ -224,7 +226,7 @@ pub async fn watch(
     cancel: &mut Receiver<Option<u8>>,
 ) -> Result<Ran, Error> {
     let (engine, container) = launcher;
-    let following = Follow::start(cluster, &job.id, &members, show, events);
+    let following = Follow::start(cluster, &job.id, (&members, vec![0; members.len()]), show, events);
     let follow = tokio::select! {
         follow = following => follow?,
         signal = signalled(cancel) => return Err(Error::Signal(signal)),

@@ -9,6 +9,7 @@ mod down;
 mod endings;
 mod first_contact;
 mod init;
+mod jobs;
 #[cfg(feature = "lab-tensorflow")]
 mod keras;
 mod keys;

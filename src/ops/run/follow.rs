@@ -14,7 +14,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::{mpsc, watch};
 
 const FOLLOW: &str = include_str!("../../edge/scripts/job_follow.sh");
-const READ: &str = include_str!("../../edge/scripts/job_read.sh");
+pub(super) const READ: &str = include_str!("../../edge/scripts/job_read.sh");
 
 /// The launcher's last lines that are kept for an error.
 const LAUNCHER_LINES: usize = 20;
@@ -43,15 +43,17 @@ pub(super) struct Follow<'a> {
 }
 
 impl<'a> Follow<'a> {
+    /// From a byte of each node's log on.
     pub(super) async fn start(
         cluster: &Cluster,
         id: &str,
-        members: &[Member],
+        (members, offsets): (&[Member], Vec<u64>),
         show: Show,
         events: &'a Events,
     ) -> Result<Follow<'a>, Error> {
-        let started = each(members.iter().collect(), async |member: &Member| {
-            let script = log_script(FOLLOW, cluster, id, 0);
+        let work = members.iter().zip(offsets.clone()).collect();
+        let started = each(work, async |(member, offset): (&Member, u64)| {
+            let script = log_script(FOLLOW, cluster, id, offset);
             let mut process = member.link.follow(&script, "follow the run's log").await?;
             let hello = tokio::time::timeout(member.link.limit(), hello(&mut process)).await;
             let hello = hello.unwrap_or_else(|_| Err(std::io::Error::other("the follower did not start in time")));
@@ -75,7 +77,7 @@ impl<'a> Follow<'a> {
             names: members.iter().map(|m| m.node.name.clone()).collect(),
             skews,
             parsers: members.iter().map(|_| Parser::default()).collect(),
-            offsets: vec![0; members.len()],
+            offsets,
             progress: Progress::default(),
             launcher: VecDeque::new(),
             receiver,
@@ -186,7 +188,7 @@ impl<'a> Follow<'a> {
     }
 }
 
-fn log_script(source: &'static str, cluster: &Cluster, id: &str, offset: u64) -> Script {
+pub(super) fn log_script(source: &'static str, cluster: &Cluster, id: &str, offset: u64) -> Script {
     Script::new(source).with("jobs_dir", &cluster.jobs_dir).with("id", id).with("offset", &offset.to_string())
 }
 

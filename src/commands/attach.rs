@@ -1,0 +1,41 @@
+//! `hvdctl attach`.
+
+use super::{Context, Outcome, train, unless_signalled};
+use crate::cli::Attach;
+use crate::core::logs::Filter;
+use crate::error::Error;
+use crate::ops::jobs;
+use crate::ops::run::{OnSignal, Ran, Show, Until};
+
+/// `attach`.
+pub async fn run(options: &Attach, context: Context) -> Result<Outcome, Error> {
+    let Context { target, events, cancel, verbose, .. } = context;
+    let runs = unless_signalled(&cancel, jobs::list(&target, &events)).await?;
+    let job = runs.find(options.job.as_deref())?;
+    events.note(format!("the run {}, started by {}", job.id, job.operator));
+    if !job.is_over() {
+        let show = Show { output: true, launcher: verbose > 1 };
+        let until = Until { limit: None, all_started: false, on_signal: OnSignal::Leave };
+        let ran = jobs::attach(&target, &runs, job, (show, until), &events, cancel).await?;
+        return train::outcome(ran, &events);
+    }
+    jobs::logs(&target, &runs, job, (&Filter::default(), None, false), &events, cancel).await?;
+    let Some(state) = job.state.filter(|_| job.ended.is_some()) else {
+        return Err(Error::check(
+            format!("the run {} is lost: its launcher has gone, and nobody wrote down how it ended", job.id),
+            format!("hvdctl stop {} sees to it that nothing of it is left", job.id),
+        ));
+    };
+    let ran = Ran {
+        id: job.id.clone(),
+        state,
+        placement: job.placement.clone(),
+        code: job.code.unwrap_or(1),
+        first_failure: job.first_failure.clone(),
+        all_started: true,
+        silent: Vec::new(),
+        fault: job.fault.clone(),
+        launcher: Vec::new(),
+    };
+    train::outcome(ran, &events)
+}

@@ -1,0 +1,142 @@
+//! `hvdctl jobs`.
+
+use super::{Context, Outcome};
+use crate::cli::{Jobs, Prune};
+use crate::core::hostset;
+use crate::core::job::State;
+use crate::core::records::Job;
+use crate::edge::terminal::{self, Echo};
+use crate::error::{Error, exit};
+use crate::ops::fleet::{now, split};
+use crate::ops::jobs::{self, Runs};
+use crate::render::table::table;
+use serde_json::{Value, json};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// `jobs`.
+pub async fn list(options: &Jobs, context: Context) -> Result<Outcome, Error> {
+    let Context { target, events, .. } = context;
+    let Runs { jobs, members, failed } = jobs::list(&target, &events).await?;
+    let wanted: Vec<&Job> = jobs.iter().filter(|job| !options.running || !job.is_over()).collect();
+    let code = match (failed.is_empty(), members.is_empty()) {
+        (true, _) => exit::OK,
+        (false, true) => exit::UNREACHABLE,
+        (false, false) => exit::PARTLY,
+    };
+    Ok(Outcome { code, text: text(&wanted), document: document(&wanted, &failed), failed })
+}
+
+/// `jobs prune`.
+pub async fn prune(options: &Prune, context: Context) -> Result<Outcome, Error> {
+    let Context { target, events, ask, .. } = context;
+    let runs = jobs::list(&target, &events).await?;
+    let over = runs.jobs.iter().filter(|job| job.is_over());
+    let old = |job: &Job| options.older_than.is_none_or(|age| job.started < now() - age.as_secs_f64());
+    let ids: Vec<String> = over.skip(options.keep).filter(|job| old(job)).map(|job| job.id.clone()).collect();
+    if !ids.is_empty() && ask && terminal::present() {
+        let what = format!("remove the records and logs of {} ended runs?", ids.len());
+        let answer = terminal::ask(&events, &format!("{what} [y/N] "), Echo::Shown).await?;
+        if !matches!(answer.trim(), "y" | "Y" | "yes") {
+            return Err(Error::usage("nothing was removed", "answer y, or say -y"));
+        }
+    }
+    let done = if ids.is_empty() { Vec::new() } else { jobs::prune(&target, &runs, &ids, &events).await };
+    let (done, mut failed) = split(&events, done);
+    failed.extend(runs.failed);
+    let text = match ids.len() {
+        0 => "nothing to remove\n".to_owned(),
+        n => format!("removed {n} run{}\n", if n == 1 { "" } else { "s" }),
+    };
+    let nodes: Vec<Value> = done.iter().map(|node| json!({ "node": node, "ok": true })).collect();
+    let outcome = Outcome::of_nodes(text, nodes, failed);
+    let mut document = outcome.document;
+    document["removed"] = json!(ids);
+    Ok(Outcome { document, ..outcome })
+}
+
+fn text(jobs: &[&Job]) -> String {
+    if jobs.is_empty() {
+        return "no runs\n".into();
+    }
+    let rows: Vec<Vec<String>> = jobs
+        .iter()
+        .map(|job| {
+            vec![
+                job.id.clone(),
+                job.name.clone(),
+                job.operator.clone(),
+                state(job.state),
+                job.ranks.to_string(),
+                hostset::fold(&job.nodes()),
+                ago(now() - job.started),
+                lasted(job),
+                job.code.map_or_else(|| "–".into(), |code| code.to_string()),
+            ]
+        })
+        .collect();
+    table(&["JOB", "NAME", "WHO", "STATE", "RANKS", "NODES", "STARTED", "LASTED", "CODE"], &rows)
+}
+
+fn state(state: Option<State>) -> String {
+    let word = state.and_then(|state| serde_json::to_value(state).ok());
+    let word = word.as_ref().and_then(Value::as_str).unwrap_or("unknown");
+    let styled = console::style(word);
+    match state {
+        Some(State::Succeeded) => styled.green(),
+        Some(State::Failed | State::Lost) => styled.red(),
+        Some(State::Running | State::Starting) => styled.cyan(),
+        Some(State::Stopped) | None => styled,
+    }
+    .to_string()
+}
+
+/// A span of time with its two largest units.
+fn span(seconds: f64) -> String {
+    let whole = Duration::from_secs(seconds.max(0.0) as u64);
+    humantime::format_duration(whole).to_string().split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+fn ago(seconds: f64) -> String {
+    format!("{} ago", span(seconds))
+}
+
+fn lasted(job: &Job) -> String {
+    match (job.ended, job.is_over()) {
+        (Some(ended), _) => span(ended - job.started),
+        (None, false) if job.state.is_some() => span(now() - job.started),
+        (None, _) => "–".into(),
+    }
+}
+
+/// A point in time for scripts, RFC 3339 in UTC.
+fn stamp(seconds: f64) -> String {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs_f64(seconds.max(0.0))).to_string()
+}
+
+fn document(jobs: &[&Job], failed: &[crate::error::NodeError]) -> Value {
+    let jobs: Vec<Value> = jobs
+        .iter()
+        .map(|job| {
+            let mut entry = json!(job);
+            entry["started"] = json!(stamp(job.started));
+            entry["ended"] = json!(job.ended.map(stamp));
+            entry["nodes"] = json!(job.nodes());
+            entry
+        })
+        .collect();
+    let nodes: Vec<Value> = failed.iter().map(|e| json!({ "node": e.node, "ok": false, "error": e })).collect();
+    json!({ "ok": failed.is_empty(), "jobs": jobs, "nodes": nodes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!(span(0.4), "0s");
+        assert_eq!(span(3.0 * 3600.0 + 61.0), "3h 1m");
+        assert_eq!(ago(59.9), "59s ago");
+        assert_eq!(stamp(1_700_000_000.0), "2023-11-14T22:13:20Z");
+    }
+}

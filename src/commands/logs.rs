@@ -1,0 +1,33 @@
+//! `hvdctl logs`.
+
+use super::{Context, Outcome, unless_signalled};
+use crate::cli::{Logs, Since};
+use crate::core::logs::Filter;
+use crate::error::{Error, exit};
+use crate::ops::fleet::now;
+use crate::ops::jobs;
+use serde_json::json;
+
+/// `logs`.
+pub async fn run(options: &Logs, context: Context) -> Result<Outcome, Error> {
+    let Context { target, events, cancel, .. } = context;
+    let filter = Filter {
+        ranks: options.rank.clone(),
+        since: options.since.as_ref().map(|since| match since {
+            Since::Ago(span) => now() - span.as_secs_f64(),
+            Since::At(time) => *time,
+        }),
+        grep: options.grep.clone(),
+    };
+    let runs = unless_signalled(&cancel, jobs::list(&target, &events)).await?;
+    let job = runs.find(options.job.as_deref())?;
+    if let Some(rank) = filter.ranks.iter().find(|rank| **rank >= job.ranks) {
+        return Err(Error::usage(
+            format!("the run {} has no rank {rank}", job.id),
+            format!("its ranks are 0 to {}", job.ranks.saturating_sub(1)),
+        ));
+    }
+    jobs::logs(&target, &runs, job, (&filter, options.tail, options.follow), &events, cancel).await?;
+    let document = json!({ "event": "end", "ok": true, "code": exit::OK });
+    Ok(Outcome { code: exit::OK, text: String::new(), document, failed: Vec::new() })
+}

@@ -1,0 +1,38 @@
+//! `hvdctl stop`.
+
+use super::{Context, Outcome, unless_signalled};
+use crate::cli::Stop;
+use crate::core::hostset;
+use crate::error::{Error, exit};
+use crate::ops::jobs;
+use serde_json::json;
+
+/// `stop`.
+pub async fn run(options: &Stop, context: Context) -> Result<Outcome, Error> {
+    let Context { target, events, cancel, .. } = context;
+    unless_signalled(&cancel, async {
+        let runs = jobs::list(&target, &events).await?;
+        let job = match (&options.job, runs.jobs.iter().find(|job| !job.is_over())) {
+            // without a word the newest that is under way; one that has ended needs no end
+            (None, Some(job)) => job,
+            (word, _) => runs.find(word.as_deref())?,
+        };
+        if job.is_over() && job.ended.is_some() {
+            let text = format!("the run {} has ended already\n", job.id);
+            let document = json!({ "ok": true, "job": job.id, "changed": false, "state": job.state, "silent": [] });
+            return Ok(Outcome { code: exit::OK, text, document, failed: Vec::new() });
+        }
+        let ending = jobs::stop(&target, &runs, job, &events).await?;
+        let state = ending.state(job.ranks);
+        let mut text = format!("the run {} is over\n", job.id);
+        if !ending.silent.is_empty() {
+            let who = hostset::fold(&ending.silent);
+            text.push_str(&format!("{who} did not answer: ranks may be left there (hvdctl doctor --fix)\n"));
+        }
+        let ok = ending.silent.is_empty();
+        let document = json!({ "ok": ok, "job": job.id, "changed": true, "state": state, "silent": ending.silent });
+        let code = if ok { exit::OK } else { exit::PARTLY };
+        Ok(Outcome { code, text, document, failed: Vec::new() })
+    })
+    .await
+}

@@ -1,0 +1,181 @@
+//! Runs that live on their own: nobody's terminal, and no operator's machine, is needed for their end.
+
+use crate::process::{Running, eventually, kill, s};
+use crate::state::{Lab, NODES, no_run_is_left, no_session_is_left, on, ours, rank_processes, sessions_of};
+use serde_json::Value;
+
+/// Ranks that wait for a file, and end as the test says then.
+const WAITS: &str = "echo ready; while [ ! -e /opt/horovod/jobs/go ]; do sleep 0.1; done; echo going; exit $(cat /opt/horovod/jobs/go)";
+
+fn go(node: &str, code: u8) {
+    on(node, &format!("echo {code} >/opt/horovod/jobs/go.new && mv /opt/horovod/jobs/go.new /opt/horovod/jobs/go"));
+}
+
+fn jobs(lab: &Lab) -> Vec<Value> {
+    let document: Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).ok()).unwrap();
+    document["jobs"].as_array().unwrap().clone()
+}
+
+/// What the keeper wrote down on the node of the launcher, once it has.
+#[track_caller]
+fn result(id: &str) -> Value {
+    let file = format!("/opt/horovod/jobs/{id}/result.json");
+    assert!(eventually(s(60), || on("node1", &format!("test -e {file} && echo yes; :")) == "yes\n"), "no {file}");
+    serde_json::from_str(&on("node1", &format!("cat {file}"))).unwrap()
+}
+
+/// Ends an hvdctl as a crash does, and the ssh that it leaves.
+fn crash(running: Running) {
+    let pid = running.pid();
+    kill(&pid.to_string(), "KILL");
+    running.end(s(10)).code(137);
+    for session in std::fs::read_dir("/proc").unwrap().flatten() {
+        let words = std::fs::read(session.path().join("cmdline")).unwrap_or_default();
+        if String::from_utf8_lossy(&words).contains(&format!("hvdctl-ssh.{pid}.")) {
+            kill(&session.file_name().to_string_lossy(), "KILL");
+        }
+    }
+    for path in sessions_of(pid).iter().filter(|path| path.starts_with("/tmp/")) {
+        let _ = std::fs::remove_dir_all(path);
+    }
+}
+
+#[test]
+fn a_detached_run_ends_by_itself_and_tells_how_afterwards() {
+    let lab = Lab::up();
+    for controller in ["--gloo", "--mpi"] {
+        let done = lab.hvdctl(&["run", "-d", "-np", "2", controller, "--", "sh", "-c", WAITS]).code(0);
+        let id = done.out.trim().to_owned();
+        no_session_is_left(done.pid);
+        let job = &jobs(&lab)[0];
+        assert_eq!((job["id"].as_str(), job["state"].as_str()), (Some(&*id), Some("running")), "{job}");
+        assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()));
+        lab.hvdctl(&["jobs", "--running"]).code(0).says(&[&id, "running", "node[1-2]"]);
+
+        // rank 1 fails, rank 0 would wait for ever; nobody watches
+        go("node2", 7);
+        let ending = result(&id);
+        no_run_is_left();
+        assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
+        let exits = ending["exits"].as_array().unwrap();
+        let of = |rank: u64| exits.iter().find(|exit| exit["rank"] == rank).unwrap();
+        assert_eq!((&of(1)["code"], &of(1)["node"], &of(1)["asked"]), (&7.into(), &"node2".into(), &false.into()));
+        assert_eq!(&of(0)["asked"], true, "{ending}");
+        assert!(on("node1", &format!("ls /opt/horovod/jobs/{id}")).lines().all(|file| file != "env.json"));
+        let job = &jobs(&lab)[0];
+        assert_eq!((job["state"].as_str(), job["code"].as_i64()), (Some("failed"), Some(7)), "{job}");
+        assert!(jobs(&lab)[0]["ended"].is_string());
+        let done = lab.hvdctl(&["attach", &id]).code(7).says(&["[0 node1] ready", "[1 node2] ready", "[1 node2] going"]);
+        done.complains(&["rank 1 on node2 ended with exit code 7"]);
+        lab.hvdctl(&["stop", &id]).code(0).says(&["has ended already"]);
+        on("node2", "rm /opt/horovod/jobs/go");
+    }
+    // it is all that a prune removes
+    assert_eq!(jobs(&lab).len(), 2);
+    lab.hvdctl(&["-y", "jobs", "prune", "--keep", "1"]).code(0).says(&["removed 1 run"]);
+    assert_eq!(jobs(&lab).len(), 1);
+    lab.hvdctl(&["-y", "jobs", "prune"]).code(0);
+    for node in NODES {
+        assert_eq!(on(node, "ls /opt/horovod/jobs"), "", "{node}");
+    }
+    lab.hvdctl(&["attach"]).code(125).complains(&["there was no run yet"]);
+}
+
+#[test]
+fn a_run_outlives_its_hvdctl_and_another_operator_takes_over() {
+    let lab = Lab::up();
+    let mut first = lab.start(&["run", "-np", "2", "--", "sh", "-c", WAITS]);
+    first.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+    crash(first);
+    assert!(ours("node1").contains("hmaster running"));
+
+    // the terminal goes away, Ctrl-C at an attach: neither ends it
+    let mut attached = lab.start(&["attach"]);
+    attached.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+    attached.signal("INT");
+    let done = attached.end(s(30)).code(130).complains(&["goes on", "hvdctl stop"]);
+    no_session_is_left(done.pid);
+    assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()));
+    // no follower stays behind for a watcher that has gone
+    for node in NODES {
+        assert!(eventually(s(10), || on(node, "pgrep -af 'tail -c' | grep -v pgrep; :").is_empty()), "{node}");
+    }
+
+    let mut attached = lab.start(&["attach"]);
+    attached.until(&["[1 node2] ready"], s(60));
+    for node in NODES {
+        go(node, 0);
+    }
+    attached.end(s(60)).code(0).says(&["[0 node1] going", "[1 node2] going"]);
+    no_run_is_left();
+    assert_eq!(jobs(&lab)[0]["state"], "succeeded");
+}
+
+#[test]
+fn a_run_is_stopped_from_elsewhere_and_goes_on_without_its_terminal() {
+    let lab = Lab::up();
+    for controller in ["--gloo", "--mpi"] {
+        let polite = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done";
+        let mut first = lab.start(&["run", "-np", "2", controller, "--", "sh", "-c", polite]);
+        first.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+        first.signal("HUP");
+        first.end(s(30)).code(129).complains(&["goes on"]);
+        assert!(ours("node1").contains("hmaster running"));
+        let mut watcher = lab.start(&["attach"]);
+        watcher.until(&["[1 node2] ready"], s(60));
+        lab.hvdctl(&["stop"]).code(0);
+        no_run_is_left();
+        let done = watcher.end(s(60)).code(143);
+        done.says(&["[0 node1] saved", "[1 node2] saved"]).complains(&["was stopped"]);
+        let job = &jobs(&lab)[0];
+        assert_eq!((job["state"].as_str(), job["code"].as_i64()), (Some("stopped"), Some(143)), "{job}");
+        assert_eq!(result(job["id"].as_str().unwrap())["stopped"], true);
+    }
+}
+
+#[test]
+fn a_launcher_that_is_killed_while_nobody_watches_leaves_nothing() {
+    let lab = Lab::up();
+    for controller in ["--gloo", "--mpi"] {
+        let id = lab.hvdctl(&["run", "--detach", "-np", "2", controller, "--", "sh", "-c", WAITS]).ok();
+        on("node1", "docker kill hmaster");
+        no_run_is_left();
+        // too young for jobs to be sure; stop is told so, and looks
+        lab.hvdctl(&["stop", id.trim()]).code(0);
+        let job = &jobs(&lab)[0];
+        assert_eq!(job["id"], id.trim());
+        assert!(job["fault"].as_str().unwrap().contains("hmaster was gone"), "{job}");
+    }
+    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
+}
+
+#[test]
+fn logs_are_read_by_rank_by_time_and_by_word() {
+    let lab = Lab::up();
+    let program = "r=${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}; for i in $(seq 500); do echo \"step $i of $r\"; done; echo end >&2";
+    lab.hvdctl(&["run", "-np", "2", "--", "sh", "-c", program]).code(0);
+    let all = lab.hvdctl(&["logs"]).code(0).out;
+    assert_eq!(all.lines().filter(|line| line.contains("step")).count(), 1000);
+    for (rank, node) in [(0, "node1"), (1, "node2")] {
+        let of: Vec<&str> = all.lines().filter(|line| line.starts_with(&format!("[{rank} {node}] step"))).collect();
+        let wanted: Vec<String> = (1..=500).map(|i| format!("[{rank} {node}] step {i} of {rank}")).collect();
+        assert_eq!(of, wanted, "each rank's lines are all there, in their order");
+    }
+    let one = lab.hvdctl(&["logs", "--rank", "1", "--grep", "^step [123] "]).ok();
+    assert_eq!(one, "[1 node2] step 1 of 1\n[1 node2] step 2 of 1\n[1 node2] step 3 of 1\n");
+    assert_eq!(lab.hvdctl(&["logs", "--rank", "0", "--grep", "step", "-n", "1"]).ok(), "[0 node1] step 500 of 0\n");
+    assert_eq!(lab.hvdctl(&["logs", "--since", "2099-01-01T00:00:00Z"]).ok(), "");
+    lab.hvdctl(&["logs", "--rank", "2"]).code(2).complains(&["has no rank 2"]);
+    lab.hvdctl(&["logs", "nosuch"]).code(1).complains(&["there is no run nosuch", "hvdctl jobs"]);
+
+    let id = lab.hvdctl(&["run", "-d", "-np", "2", "--", "sh", "-c", WAITS]).ok();
+    let mut follower = lab.start(&["logs", "-f", "--rank", "0"]);
+    follower.until(&["[0 node1] ready"], s(60));
+    for node in NODES {
+        go(node, 0);
+    }
+    let done = follower.end(s(60)).code(0).says(&["[0 node1] going"]);
+    assert!(!done.out.contains("node2"), "{}", done.out);
+    assert_eq!(result(id.trim())["launcher"], 0);
+    no_run_is_left();
+}
