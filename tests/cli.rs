@@ -75,6 +75,11 @@ fn help() {
         "status",
         "doctor",
         "verify",
+        "jobs",
+        "jobs prune",
+        "attach",
+        "logs",
+        "stop",
         "train",
         "run",
     ] {

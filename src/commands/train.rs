@@ -61,7 +61,8 @@ async fn go(program: Program, np: u32, running: &cli::Running, context: Context)
     };
     let ran = run_program(&target, nodes, &program, &how, &events, cancel, |_, _| {}).await?;
     if running.detach && ran.state == State::Running {
-        events.note(format!("the run goes on by itself: hvdctl attach {0} follows it, hvdctl stop {0} ends it", ran.id));
+        events
+            .note(format!("the run goes on by itself: hvdctl attach {0} follows it, hvdctl stop {0} ends it", ran.id));
         let document = json!({ "event": "end", "ok": true, "code": exit::OK, "run": ran });
         return Ok(Outcome { code: exit::OK, text: format!("{}\n", ran.id), document, failed: Vec::new() });
     }
@@ -88,7 +89,8 @@ pub(super) fn outcome(ran: Ran, events: &Events) -> Result<Outcome, Error> {
 fn failed(ran: &Ran, events: &Events) -> Result<(), Error> {
     if !ran.silent.is_empty() {
         let who = hostset::fold(&ran.silent);
-        let words = format!("{who} did not answer at the end of the run: ranks may be left there (hvdctl doctor --fix)");
+        let words =
+            format!("{who} did not answer at the end of the run: ranks may be left there (hvdctl doctor --fix)");
         events.send(Event::Warning(words));
     }
     match (&ran.first_failure, &ran.fault) {

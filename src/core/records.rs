@@ -190,11 +190,7 @@ mod tests {
     }
 
     fn look(node: &str, text: &str, launchers: &[&str]) -> Look {
-        Look {
-            node: node.into(),
-            pieces: parse(text),
-            launchers: launchers.iter().map(|l| (*l).to_owned()).collect(),
-        }
+        Look { node: node.into(), pieces: parse(text), launchers: launchers.iter().map(|l| (*l).to_owned()).collect() }
     }
 
     fn lines(id: &str, created: f64, started: u32) -> String {
@@ -220,7 +216,8 @@ mod tests {
     fn an_ended_run_says_how() {
         let ending = r#"{"ended": 1060.5, "launcher": 1, "stopped": false, "started": 2, "silent": [],
             "exits": [{"rank": 1, "node": "b", "code": 7, "time": 1060.0, "asked": false}]}"#;
-        let text = format!("{}./j1/result.json:{}\nnoise\n./x/y/z:1\n", lines("j1", 1000.0, 1), ending.replace('\n', ""));
+        let text =
+            format!("{}./j1/result.json:{}\nnoise\n./x/y/z:1\n", lines("j1", 1000.0, 1), ending.replace('\n', ""));
         let jobs = jobs("lab", &[look("a", &text, &[])], 5000.0);
         let job = &jobs[0];
         assert_eq!((job.state, job.code, job.ended, job.ranks), (Some(State::Failed), Some(7), Some(1060.5), 2));
@@ -237,7 +234,8 @@ mod tests {
 
     #[test]
     fn a_run_is_found_by_id_by_its_beginning_and_by_name() {
-        let text = [("20261121-1", 1.0), ("20261121-2", 2.0), ("20261122-1", 3.0)].map(|(id, t)| lines(id, t, 0)).concat();
+        let text =
+            [("20261121-1", 1.0), ("20261121-2", 2.0), ("20261122-1", 3.0)].map(|(id, t)| lines(id, t, 0)).concat();
         let jobs = jobs("lab", &[look("a", &text, &[])], 5000.0);
         let found = |word| find(&jobs, word).map(|job| job.id.as_str());
         assert_eq!(found(None), Ok("20261122-1"));

@@ -10,8 +10,8 @@ use crate::core::frames::Frame;
 use crate::core::inventory::{Cluster, Controller, Node};
 use crate::core::job::{Ending, State};
 use crate::core::launch::{Keeping, Launch, Worker};
-use crate::core::records::Job;
 use crate::core::network::{self, Endpoint};
+use crate::core::records::Job;
 use crate::core::slots::{Placement, place};
 use crate::core::spec::Desired;
 use crate::edge::docker::Engine;
@@ -191,7 +191,8 @@ pub async fn run(
     match launched {
         Ok((follow, container)) => {
             let engine = engine.clone();
-            let watch = Watch { cluster, id: &id, placement: placement.clone(), members, engine, container, follow, events };
+            let watch =
+                Watch { cluster, id: &id, placement: placement.clone(), members, engine, container, follow, events };
             watch.run(options.until, &mut cancel, &mut on_frame).await
         }
         Err(error) => {

@@ -5,7 +5,8 @@ use crate::state::{Lab, NODES, no_run_is_left, no_session_is_left, on, ours, ran
 use serde_json::Value;
 
 /// Ranks that wait for a file, and end as the test says then.
-const WAITS: &str = "echo ready; while [ ! -e /opt/horovod/jobs/go ]; do sleep 0.1; done; echo going; exit $(cat /opt/horovod/jobs/go)";
+const WAITS: &str =
+    "echo ready; while [ ! -e /opt/horovod/jobs/go ]; do sleep 0.1; done; echo going; exit $(cat /opt/horovod/jobs/go)";
 
 fn go(node: &str, code: u8) {
     on(node, &format!("echo {code} >/opt/horovod/jobs/go.new && mv /opt/horovod/jobs/go.new /opt/horovod/jobs/go"));
@@ -65,7 +66,8 @@ fn a_detached_run_ends_by_itself_and_tells_how_afterwards() {
         let job = &jobs(&lab)[0];
         assert_eq!((job["state"].as_str(), job["code"].as_i64()), (Some("failed"), Some(7)), "{job}");
         assert!(jobs(&lab)[0]["ended"].is_string());
-        let done = lab.hvdctl(&["attach", &id]).code(7).says(&["[0 node1] ready", "[1 node2] ready", "[1 node2] going"]);
+        let done =
+            lab.hvdctl(&["attach", &id]).code(7).says(&["[0 node1] ready", "[1 node2] ready", "[1 node2] going"]);
         done.complains(&["rank 1 on node2 ended with exit code 7"]);
         lab.hvdctl(&["stop", &id]).code(0).says(&["has ended already"]);
         on("node2", "rm /opt/horovod/jobs/go");
@@ -152,7 +154,8 @@ fn a_launcher_that_is_killed_while_nobody_watches_leaves_nothing() {
 #[test]
 fn logs_are_read_by_rank_by_time_and_by_word() {
     let lab = Lab::up();
-    let program = "r=${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}; for i in $(seq 500); do echo \"step $i of $r\"; done; echo end >&2";
+    let program =
+        "r=${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}; for i in $(seq 500); do echo \"step $i of $r\"; done; echo end >&2";
     lab.hvdctl(&["run", "-np", "2", "--", "sh", "-c", program]).code(0);
     let all = lab.hvdctl(&["logs"]).code(0).out;
     assert_eq!(all.lines().filter(|line| line.contains("step")).count(), 1000);

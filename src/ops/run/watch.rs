@@ -111,10 +111,8 @@ impl Watch<'_> {
         match next {
             Next::Started => Ok(self.under_way()),
             Next::Signal(signal) if until.on_signal == OnSignal::Leave || signal == 1 => {
-                self.events.note(format!(
-                    "the run {0} goes on: hvdctl attach {0} shows it, hvdctl stop {0} ends it",
-                    self.id
-                ));
+                self.events
+                    .note(format!("the run {0} goes on: hvdctl attach {0} shows it, hvdctl stop {0} ends it", self.id));
                 Err(Error::Signal(signal))
             }
             Next::Signal(signal) => {
