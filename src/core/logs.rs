@@ -54,7 +54,7 @@ impl Merge {
     }
 
     /// The next frame, and whose it is. To be asked when none is wanted.
-    pub fn next(&mut self) -> Option<(usize, Frame)> {
+    pub fn take(&mut self) -> Option<(usize, Frame)> {
         let time = |i: &usize| self.waiting[*i].front().map_or(f64::INFINITY, |frame| frame.time);
         let first = (0..self.waiting.len()).min_by(|a, b| time(a).total_cmp(&time(b)))?;
         self.waiting[first].pop_front().map(|frame| (first, frame))
@@ -95,7 +95,7 @@ mod tests {
         merge.close(0);
         merge.close(1);
         let mut told = Vec::new();
-        while let Some((log, frame)) = merge.next() {
+        while let Some((log, frame)) = merge.take() {
             told.push((log, frame.time));
         }
         assert_eq!(told, [(0, 1.0), (1, 2.0), (1, 0.5), (0, 3.0)]);

@@ -59,7 +59,7 @@ pub async fn history(
                 None => merge.close(i),
             }
         }
-        let Some((i, frame)) = merge.next() else { break };
+        let Some((i, frame)) = merge.take() else { break };
         match tail {
             Some(0) => {}
             Some(lines) => {
