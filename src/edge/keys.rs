@@ -5,6 +5,8 @@ use crate::core::trust::{KeyPair, Kind, Secret};
 use crate::error::Error;
 use ssh_key::private::{KeypairData, RsaKeypair};
 use ssh_key::{Algorithm, HashAlg, LineEnding, PrivateKey, PublicKey};
+use std::sync::mpsc;
+use std::thread;
 
 /// Bits of an RSA key where nothing else is asked for; what the tutorial uses.
 pub const RSA_BITS: u32 = 4096;
@@ -19,7 +21,7 @@ pub fn generate(kind: Kind, comment: &str) -> Result<KeyPair, Error> {
     let mut rng = ssh_key::rand_core::UnwrapErr(ssh_key::getrandom::SysRng);
     let mut key = match kind.key_type {
         KeyType::Rsa => {
-            let pair = RsaKeypair::random(&mut rng, kind.bits.unwrap_or(RSA_BITS) as usize).map_err(failed)?;
+            let pair = rsa(kind.bits.unwrap_or(RSA_BITS) as usize).map_err(failed)?;
             PrivateKey::new(KeypairData::from(pair), comment).map_err(failed)?
         }
         KeyType::Ed25519 => PrivateKey::random(&mut rng, Algorithm::Ed25519).map_err(failed)?,
@@ -29,6 +31,22 @@ pub fn generate(kind: Kind, comment: &str) -> Result<KeyPair, Error> {
         private: Secret::new(key.to_openssh(LineEnding::LF).map_err(failed)?),
         public: key.public_key().to_openssh().map_err(failed)?,
     })
+}
+
+/// How long the search for two primes takes is chance, so several cores search for pairs of their own and the first one found is
+/// taken.
+fn rsa(bits: usize) -> Result<RsaKeypair, ssh_key::Error> {
+    let (sender, receiver) = mpsc::channel();
+    for _ in 0..thread::available_parallelism().map_or(1, |cores| cores.get().min(4)) {
+        let sender = sender.clone();
+        thread::spawn(move || {
+            let mut rng = ssh_key::rand_core::UnwrapErr(ssh_key::getrandom::SysRng);
+            // the others come too late, and are wiped when they are dropped
+            let _ = sender.send(RsaKeypair::random(&mut rng, bits));
+        });
+    }
+    drop(sender);
+    receiver.recv().unwrap_or(Err(ssh_key::Error::Crypto))
 }
 
 /// The fingerprint (`SHA256:…`, as ssh shows it) of a public key, `TYPE BASE64 [COMMENT]`; `None` if it is none.
