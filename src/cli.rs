@@ -1,6 +1,7 @@
 //! The command line: what may be typed, and nothing of what it does.
 
-use crate::core::inventory::{Controller, KeyType};
+use crate::core::inventory::{Controller, KeyType, variable_name};
+use crate::core::slots;
 use crate::core::trust::Kind;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use regex::bytes::Regex;
@@ -399,6 +400,48 @@ pub struct Running {
     /// Return as soon as every rank has started, and print the run's id; it goes on by itself
     #[arg(short, long)]
     pub detach: bool,
+    /// Set a variable for the ranks: NAME=VALUE, or NAME alone for its value here
+    #[arg(short, long = "env", value_name = "NAME[=VALUE]", value_parser = variable)]
+    pub env: Vec<(String, String)>,
+    /// Set the ranks' variables that this file names, NAME=VALUE a line
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub env_file: Option<PathBuf>,
+    /// Fill a node before the next one gets a rank, or give every node one in turn
+    #[arg(long, value_name = "BY", default_value = "slot")]
+    pub map_by: MapBy,
+    /// End the run when a rank keeps the others waiting in a collective operation for so long; 0s: never
+    #[arg(long, value_name = "SPAN", default_value = "30m", value_parser = humantime::parse_duration)]
+    pub stall_timeout: Duration,
+    /// Say who would run where and with what command, and start nothing
+    #[arg(long, conflicts_with = "detach")]
+    pub dry_run: bool,
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value.to_owned())));
+    variable_name(name)?;
+    match value.or_else(|| std::env::var(name).ok()) {
+        None => Err(format!("{name} is not set here, and no value was given")),
+        Some(value) => Ok((name.to_owned(), value)),
+    }
+}
+
+/// How ranks are spread over the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MapBy {
+    /// A node's slots are filled before the next node gets a rank
+    Slot,
+    /// Every node gets a rank before any gets another
+    Node,
+}
+
+impl From<MapBy> for slots::MapBy {
+    fn from(by: MapBy) -> slots::MapBy {
+        match by {
+            MapBy::Slot => slots::MapBy::Slot,
+            MapBy::Node => slots::MapBy::Node,
+        }
+    }
 }
 
 /// The launchers.
@@ -532,6 +575,16 @@ mod tests {
         assert_eq!(since("2023-11-14 22:13:20"), Ok(Since::At(1_700_000_000.0)));
         for bad in ["", "yesterday", "10", "1969-12-31T23:59:59Z"] {
             assert!(since(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_variable_has_a_name_and_a_value_or_that_of_here() {
+        assert_eq!(variable("A=b=c"), Ok(("A".into(), "b=c".into())));
+        assert_eq!(variable("A="), Ok(("A".into(), String::new())));
+        assert_eq!(variable("PATH"), Ok(("PATH".into(), std::env::var("PATH").unwrap())));
+        for bad in ["", "=x", "1A=x", "A B=x", "HVDCTL_NO_SUCH_VARIABLE", "HOROVOD_RANK=1"] {
+            assert!(variable(bad).is_err(), "{bad}");
         }
     }
 

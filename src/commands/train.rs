@@ -5,10 +5,16 @@ use crate::cli;
 use crate::core::hostset;
 use crate::core::job::State;
 use crate::core::project;
+use crate::core::quote;
+use crate::core::trust::Secret;
+use crate::edge::env_file;
 use crate::edge::tree::Tree;
 use crate::error::{Error, exit};
 use crate::event::{Event, Events};
-use crate::ops::run::{Cwd, OnSignal, Options, Program, Ran, Show, Until, check_ranks, run as run_program, tail};
+use crate::ops::run::{
+    self, Cwd, OnSignal, Options, Program, Ran, Show, Until, Would, check_ranks, run as run_program, tail,
+};
+use crate::render::table::table;
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,15 +56,24 @@ pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> 
 }
 
 async fn go(program: Program, np: u32, running: &cli::Running, context: Context) -> Result<Outcome, Error> {
+    let mut env = running.env_file.as_deref().map(env_file::read).transpose()?.unwrap_or_default();
+    env.extend(running.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value))));
     let nodes = observe_all(&context).await?;
     let Context { target, events, cancel, verbose, .. } = context;
     let cluster = target.cluster();
     let how = Options {
         ranks: Some(np),
+        map_by: running.map_by.into(),
         controller: running.launching.controller(cluster.controller),
+        stall_timeout: running.stall_timeout,
+        env,
         show: Show { output: !running.detach, launcher: verbose > 1 },
         until: Until { limit: None, all_started: running.detach, on_signal: OnSignal::Stop },
     };
+    if running.dry_run {
+        let would = run::would(&target, nodes, &how, &events)?;
+        return Ok(dry_run(&program, &would));
+    }
     let ran = run_program(&target, nodes, &program, &how, &events, cancel, |_, _| {}).await?;
     if running.detach && ran.state == State::Running {
         events
@@ -67,6 +82,33 @@ async fn go(program: Program, np: u32, running: &cli::Running, context: Context)
         return Ok(Outcome { code: exit::OK, text: format!("{}\n", ran.id), document, failed: Vec::new() });
     }
     outcome(ran, &events)
+}
+
+/// What a run would be, for people and scripts.
+fn dry_run(program: &Program, would: &Would) -> Outcome {
+    let rows: Vec<Vec<String>> = would
+        .placement
+        .shares
+        .iter()
+        .map(|share| {
+            let last = share.first + share.ranks - 1;
+            let ranks = if share.ranks == 1 { share.first.to_string() } else { format!("{}-{last}", share.first) };
+            vec![share.node.clone(), ranks, would.addresses[&share.node].to_string()]
+        })
+        .collect();
+    let mut text = table(&["NODE", "RANKS", "ADDRESS"], &rows);
+    text.push_str(&format!("launcher: {}\n", shell_line(&would.launcher)));
+    text.push_str(&format!("each rank: {}\n", shell_line(&program.command)));
+    let document = json!({
+        "event": "end", "ok": true, "code": exit::OK, "dry_run": true, "placement": would.placement,
+        "launcher": would.launcher, "command": program.command,
+    });
+    Outcome { code: exit::OK, text, document, failed: Vec::new() }
+}
+
+/// A vector as one would type it.
+fn shell_line(words: &[String]) -> String {
+    words.iter().map(|word| quote::readable(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// How a run ended that was seen to its end, for `train`, `run` and `attach`.

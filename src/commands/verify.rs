@@ -6,6 +6,7 @@ use crate::core::frames::Kind;
 use crate::core::inventory::Controller;
 use crate::core::network;
 use crate::core::reach::Matrix;
+use crate::core::slots::MapBy;
 use crate::core::spec::GpuRequest;
 use crate::core::verify::{Expected, Report, Row, compare};
 use crate::error::{Error, exit};
@@ -16,6 +17,7 @@ use crate::ops::run::{
 use crate::ops::{doctor, reach};
 use crate::render::table::table;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const SCRIPT: &str = include_str!("../edge/scripts/verify.py");
@@ -63,7 +65,10 @@ pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
     };
     let how = Options {
         ranks: options.np,
+        map_by: MapBy::Slot,
         controller,
+        stall_timeout: Duration::ZERO,
+        env: BTreeMap::new(),
         show: Show { output: verbose > 0, launcher: verbose > 1 },
         until: Until {
             limit: Some(Duration::from_secs(options.timeout)),

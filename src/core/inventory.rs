@@ -19,7 +19,7 @@ mod schema;
 mod sets;
 
 pub use assemble::{CLUSTER_FIELDS, DEFAULTS_FIELDS, NODE_FIELDS, TABLES};
-pub use container::{Container, Device, Mount, Ulimit, env_lines};
+pub use container::{Container, Device, Mount, Ulimit, env_lines, variable_name};
 pub use fault::{Excerpt, Fault, Faults};
 pub use schema::SCHEMA;
 

@@ -24,6 +24,9 @@ pub struct Launch<'a> {
     pub interface: &'a str,
     /// Horovod's own time-out for start-up.
     pub start_timeout: Duration,
+    /// How long a collective operation may wait for a rank before Horovod ends the run; zero: for ever, which is Horovod's own
+    /// default (horovodrun(1), `--stall-check-shutdown-time-seconds`).
+    pub stall_timeout: Duration,
     /// The run's folder, the same path on the node and in the container.
     pub job_dir: &'a str,
 }
@@ -42,6 +45,9 @@ impl Launch<'_> {
             Controller::Mpi => "--mpi",
         };
         let hosts: Vec<String> = self.hosts.iter().map(|(address, n)| format!("{address}:{n}")).collect();
+        // Horovod heeds the time-out only where it is longer than that of its warning, 60 s
+        let stall = self.stall_timeout.as_secs();
+        let warning = if stall == 0 { 60 } else { (stall / 2).clamp(1, 60) };
         [
             "horovodrun",
             controller,
@@ -56,6 +62,10 @@ impl Launch<'_> {
             "--disable-cache",
             "--start-timeout",
             &self.start_timeout.as_secs().to_string(),
+            "--stall-check-warning-time-seconds",
+            &warning.to_string(),
+            "--stall-check-shutdown-time-seconds",
+            &stall.to_string(),
             "python3",
             &format!("{}/{SUPERVISOR}", self.job_dir),
         ]
@@ -106,12 +116,13 @@ mod tests {
             port: 12345,
             interface: "eth0",
             start_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(1800),
             job_dir: "/opt/horovod/jobs/j1",
         };
         assert_eq!(
             launch.horovodrun().join(" "),
             "horovodrun --mpi -np 3 -H 10.0.0.1:2,10.0.0.2:1 -p 12345 --network-interfaces eth0 --disable-cache \
-             --start-timeout 30 python3 /opt/horovod/jobs/j1/rank.py"
+             --start-timeout 30 --stall-check-warning-time-seconds 60 --stall-check-shutdown-time-seconds 1800 python3 /opt/horovod/jobs/j1/rank.py"
         );
         assert_eq!(launch.container_command(), ["python3", "/opt/horovod/jobs/j1/keeper.py"]);
     }

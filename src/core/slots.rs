@@ -23,6 +23,16 @@ pub struct Placement {
     pub shares: Vec<Share>,
 }
 
+/// How ranks are spread over the nodes. Either way the ranks of a node are consecutive, as the launcher numbers them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MapBy {
+    /// A node's slots are filled before the next node gets a rank: few nodes, and most traffic stays inside them.
+    #[default]
+    Slot,
+    /// Every node gets a rank before any gets another: each has the most memory and cores to itself.
+    Node,
+}
+
 /// More ranks were asked for than there are slots.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{asked} ranks were asked for, the cluster has {available} slots ({})", list(.slots))]
@@ -40,23 +50,33 @@ fn list(slots: &[(String, u32)]) -> String {
     parts.join(", ")
 }
 
-/// Fills the nodes in the given order (the master first) until every rank has its slot.
+/// Spreads the ranks over the nodes' slots in the given order (the master first).
 ///
 /// # Errors
 /// [`TooFewSlots`] when the slots do not suffice. `ranks` of 0 gives an empty placement.
-pub fn place(slots: &[(String, u32)], ranks: u32) -> Result<Placement, TooFewSlots> {
+pub fn place(slots: &[(String, u32)], ranks: u32, map_by: MapBy) -> Result<Placement, TooFewSlots> {
     let available = slots.iter().fold(0u32, |sum, (_, n)| sum.saturating_add(*n));
     if ranks > available {
         return Err(TooFewSlots { asked: ranks, available, slots: slots.to_vec() });
     }
+    let mut given = vec![0; slots.len()];
+    let mut left = ranks;
+    while left > 0 {
+        for (given, (_, slots)) in given.iter_mut().zip(slots) {
+            let room = match map_by {
+                MapBy::Slot => slots - *given,
+                MapBy::Node => (slots - *given).min(1),
+            };
+            let more = room.min(left);
+            *given += more;
+            left -= more;
+        }
+    }
     let mut first = 0;
     let mut shares = Vec::new();
-    for (node, slots) in slots {
-        let ranks = (*slots).min(ranks - first);
-        if ranks > 0 {
-            shares.push(Share { node: node.clone(), ranks, first });
-            first += ranks;
-        }
+    for ((node, _), ranks) in slots.iter().zip(given).filter(|(_, ranks)| *ranks > 0) {
+        shares.push(Share { node: node.clone(), ranks, first });
+        first += ranks;
     }
     Ok(Placement { shares })
 }
@@ -86,25 +106,29 @@ mod tests {
     }
 
     #[test]
-    fn the_first_node_is_filled_first() {
-        let placement = place(&slots(&[2, 2]), 3).unwrap();
-        let got: Vec<(u32, u32)> = placement.shares.iter().map(|s| (s.ranks, s.first)).collect();
-        assert_eq!(got, [(2, 0), (1, 2)]);
+    fn the_first_node_is_filled_first_or_each_gets_one_in_turn() {
+        let got = |counts: &[u32], ranks, map_by| -> Vec<(u32, u32)> {
+            place(&slots(counts), ranks, map_by).unwrap().shares.iter().map(|s| (s.ranks, s.first)).collect()
+        };
+        assert_eq!(got(&[2, 2], 3, MapBy::Slot), [(2, 0), (1, 2)]);
+        assert_eq!(got(&[4, 4], 2, MapBy::Node), [(1, 0), (1, 1)]);
+        assert_eq!(got(&[4, 0, 1, 4], 7, MapBy::Node), [(3, 0), (1, 3), (3, 4)]);
+        let placement = place(&slots(&[2, 2]), 3, MapBy::Slot).unwrap();
         assert_eq!(placement.node_of(2), Some(("n1", 0)));
         assert_eq!(placement.node_of(3), None);
     }
 
     #[test]
     fn too_many_ranks_name_both_numbers() {
-        let error = place(&slots(&[1, 2]), 4).unwrap_err().to_string();
+        let error = place(&slots(&[1, 2]), 4, MapBy::Slot).unwrap_err().to_string();
         assert_eq!(error, "4 ranks were asked for, the cluster has 3 slots (n0: 1, n1: 2)");
     }
 
     proptest! {
         #[test]
-        fn exactly_np_ranks_and_never_more_than_slots(counts in prop::collection::vec(0u32..9, 1..20), np in 0u32..200) {
+        fn exactly_np_ranks_and_never_more_than_slots(counts in prop::collection::vec(0u32..9, 1..20), np in 0u32..200, spread in any::<bool>()) {
             let slots = slots(&counts);
-            match place(&slots, np) {
+            match place(&slots, np, if spread { MapBy::Node } else { MapBy::Slot }) {
                 Ok(placement) => {
                     prop_assert_eq!(placement.ranks(), np);
                     let mut next = 0;
@@ -113,6 +137,13 @@ mod tests {
                         next += share.ranks;
                         let room = slots.iter().find(|(n, _)| *n == share.node).unwrap().1;
                         prop_assert!(share.ranks >= 1 && share.ranks <= room);
+                    }
+                    if spread {
+                        // no node has two ranks more than another that still had room
+                        for (one, other) in placement.shares.iter().flat_map(|a| placement.shares.iter().map(move |b| (a, b))) {
+                            let room = slots.iter().find(|(n, _)| *n == other.node).unwrap().1;
+                            prop_assert!(one.ranks <= other.ranks + 1 || other.ranks == room);
+                        }
                     }
                     for rank in 0..np { prop_assert!(placement.node_of(rank).is_some()); }
                 }

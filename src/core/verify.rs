@@ -126,7 +126,7 @@ fn gpu_fault(node: &Expected, ranks: u32, report: &Report) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::slots::place;
+    use crate::core::slots::{MapBy, place};
 
     fn report(rank: u32, host: &str) -> Report {
         Report {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     fn faults(reports: &[(&str, Report)]) -> Vec<String> {
-        let placement = place(&[("a".into(), 1), ("b".into(), 1)], 2).unwrap();
+        let placement = place(&[("a".into(), 1), ("b".into(), 1)], 2, MapBy::Slot).unwrap();
         let reports: Vec<(String, Report)> = reports.iter().map(|(n, r)| ((*n).to_owned(), r.clone())).collect();
         compare(&placement, &expected(), &reports).into_iter().flat_map(|r| r.faults).collect()
     }

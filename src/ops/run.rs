@@ -12,8 +12,9 @@ use crate::core::job::{Ending, State};
 use crate::core::launch::{Keeping, Launch, Worker};
 use crate::core::network::{self, Endpoint};
 use crate::core::records::Job;
-use crate::core::slots::{Placement, place};
+use crate::core::slots::{MapBy, Placement, place};
 use crate::core::spec::Desired;
+use crate::core::trust::Secret;
 use crate::edge::docker::Engine;
 use crate::edge::tree::Tree;
 use crate::error::Error;
@@ -25,8 +26,9 @@ pub use logs::{follow, history};
 pub use prepare::end_on;
 use prepare::{Plan, end, ending, env_files, prepare, same_workspaces};
 use seats::{check, seats};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::sync::watch::Receiver;
 use watch::Watch;
 pub use watch::{KEEPERS_TIME, OnSignal, Ran, Show, Until, wind_up};
@@ -62,8 +64,14 @@ pub enum Cwd {
 pub struct Options {
     /// The number of ranks; `None`: one on every slot.
     pub ranks: Option<u32>,
+    /// How they are spread over the nodes.
+    pub map_by: MapBy,
     /// Gloo or MPI.
     pub controller: Controller,
+    /// How long a rank may keep the others waiting; zero: for ever.
+    pub stall_timeout: Duration,
+    /// Environment of the ranks that goes before the inventory's.
+    pub env: BTreeMap<String, Secret>,
     /// What is shown of it.
     pub show: Show,
     /// Until when it is watched.
@@ -79,13 +87,13 @@ pub fn check_ranks(target: &Target, ranks: Option<u32>) -> Result<(), Error> {
         target.nodes().iter().map(|n| network::known_slots(n).map(|s| (n.name.clone(), s))).collect();
     match (ranks, known) {
         (Some(0), _) => Err(Error::usage("-np 0: a run has at least one rank", "say -np with a number from 1 on")),
-        (Some(ranks), Some(slots)) => placement(&slots, ranks).map(|_| ()),
+        (Some(ranks), Some(slots)) => placement(&slots, ranks, MapBy::Slot).map(|_| ()),
         _ => Ok(()),
     }
 }
 
-fn placement(slots: &[(String, u32)], ranks: u32) -> Result<Placement, Error> {
-    place(slots, ranks).map_err(|e| {
+fn placement(slots: &[(String, u32)], ranks: u32, map_by: MapBy) -> Result<Placement, Error> {
+    place(slots, ranks, map_by).map_err(|e| {
         Error::usage(e.to_string(), "lower -np, add nodes, or raise `slots` (or `gpus`) of a [[node]] in the inventory")
     })
 }
@@ -100,15 +108,15 @@ pub fn taking_part(
     ranks: Option<u32>,
     controller: Controller,
 ) -> Result<Vec<Observed>, Error> {
-    let placement = placement_on(nodes, ranks)?;
+    let placement = placement_on(nodes, ranks, MapBy::Slot)?;
     let (seats, _) = seats(&target.inventory, &placement, nodes.to_vec(), controller)?;
     Ok(seats.into_iter().map(|seat| seat.seen).collect())
 }
 
-fn placement_on(nodes: &[Observed], ranks: Option<u32>) -> Result<Placement, Error> {
+fn placement_on(nodes: &[Observed], ranks: Option<u32>, map_by: MapBy) -> Result<Placement, Error> {
     let slots: Vec<(String, u32)> =
         nodes.iter().map(|n| (n.name().to_owned(), network::slots(&n.member.node, &n.facts))).collect();
-    placement(&slots, ranks.unwrap_or_else(|| slots.iter().map(|(_, n)| n).sum()))
+    placement(&slots, ranks.unwrap_or_else(|| slots.iter().map(|(_, n)| n).sum()), map_by)
 }
 
 /// One node's part in a run.
@@ -136,24 +144,17 @@ pub async fn run(
     mut on_frame: impl FnMut(&str, &Frame),
 ) -> Result<Ran, Error> {
     let cluster = target.cluster();
-    let placement = placement_on(&nodes, options.ranks)?;
+    let placement = placement_on(&nodes, options.ranks, options.map_by)?;
     let (seats, others) = seats(&target.inventory, &placement, nodes, options.controller)?;
     let secrets = env_files(&seats)?;
     check(target, &seats, events)?;
 
     let id = new_id();
     events.send(Event::Job { id: id.clone(), state: State::Starting });
-    let hosts: Vec<(IpAddr, u32)> = seats.iter().map(|s| (s.endpoint.address, s.ranks)).collect();
     let job_dir = format!("{}/{id}", cluster.jobs_dir);
+    let hosts = hosts(&seats);
     let master = &seats[0];
-    let launch = Launch {
-        controller: options.controller,
-        hosts: &hosts,
-        port: cluster.port,
-        interface: &master.endpoint.interface,
-        start_timeout: cluster.start_timeout,
-        job_dir: &job_dir,
-    };
+    let launch = launch(cluster, &seats, &hosts, options, &job_dir);
     let plan = Plan {
         target,
         id: &id,
@@ -161,6 +162,7 @@ pub async fn run(
         controller: options.controller,
         placement: &placement,
         secrets: &secrets,
+        env: &options.env,
         keeping: keeping(cluster, &launch, &seats),
     };
     let members: Vec<Member> = seats.iter().map(|seat| seat.seen.member.clone()).collect();
@@ -209,6 +211,55 @@ pub async fn run(
             }
             Err(error)
         }
+    }
+}
+
+/// What a run would be.
+#[derive(Debug)]
+pub struct Would {
+    /// Who would run where.
+    pub placement: Placement,
+    /// The address of each node.
+    pub addresses: BTreeMap<String, IpAddr>,
+    /// The launcher's vector; the run's id is not known before it is there.
+    pub launcher: Vec<String>,
+}
+
+/// Finds out all that [`run`] does before it changes something.
+///
+/// # Errors
+/// As there.
+pub fn would(target: &Target, nodes: Vec<Observed>, options: &Options, events: &Events) -> Result<Would, Error> {
+    let cluster = target.cluster();
+    let placement = placement_on(&nodes, options.ranks, options.map_by)?;
+    let (seats, _) = seats(&target.inventory, &placement, nodes, options.controller)?;
+    env_files(&seats)?;
+    check(target, &seats, events)?;
+    let addresses = seats.iter().map(|seat| (seat.seen.name().to_owned(), seat.endpoint.address)).collect();
+    let job_dir = format!("{}/ID", cluster.jobs_dir);
+    let launcher = launch(cluster, &seats, &hosts(&seats), options, &job_dir).horovodrun();
+    Ok(Would { placement, addresses, launcher })
+}
+
+fn hosts(seats: &[Seat]) -> Vec<(IpAddr, u32)> {
+    seats.iter().map(|seat| (seat.endpoint.address, seat.ranks)).collect()
+}
+
+fn launch<'a>(
+    cluster: &Cluster,
+    seats: &'a [Seat],
+    hosts: &'a [(IpAddr, u32)],
+    options: &Options,
+    job_dir: &'a str,
+) -> Launch<'a> {
+    Launch {
+        controller: options.controller,
+        hosts,
+        port: cluster.port,
+        interface: &seats[0].endpoint.interface,
+        start_timeout: cluster.start_timeout,
+        stall_timeout: options.stall_timeout,
+        job_dir,
     }
 }
 

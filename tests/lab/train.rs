@@ -44,6 +44,42 @@ fn every_rank_runs_in_its_place_with_the_project_there() {
 }
 
 #[test]
+fn what_the_operator_says_of_a_run_reaches_its_ranks() {
+    let lab = Lab::quick();
+    lab.edit("host = \"node1\"", "host = \"node1\"\nslots = 2\nenv = { A = \"inventory\", B = \"inventory\" }");
+    lab.hvdctl(&["up"]).code(0);
+    let file = lab.path().join("variables");
+    std::fs::write(&file, "B=file\nC=from the file\n").unwrap();
+    let file = file.to_str().unwrap();
+    let program = ["--", "sh", "-c", "echo $A/$B/$C/$D"];
+
+    // nothing is started, and it is told to the letter what would be
+    let words = ["run", "-np", "2", "--dry-run", "--map-by", "node", "--stall-timeout", "90s"];
+    let dry = lab.hvdctl(&[&words[..], &program].concat()).code(0);
+    dry.says(&["each rank: sh -c 'echo $A/$B/$C/$D'", "-H 172.28.100.11:1,172.28.100.12:1", "-seconds 90 "]);
+    for node in NODES {
+        assert_eq!(on(node, "ls /opt/horovod/jobs 2>/dev/null; :"), "", "{node}");
+    }
+
+    let run = |words: &[&str]| {
+        let given = ["run", "-np", "2", "--env-file", file, "-e", "D=a b", "-e", "C=own"];
+        lab.hvdctl(&[&given[..], words, &program].concat()).code(0).out
+    };
+    let both = run(&[]);
+    let mut lines: Vec<&str> = both.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0 node1] inventory/file/own/a b", "[1 node1] inventory/file/own/a b"]);
+    let both = run(&["--map-by", "node", "--mpi"]);
+    let mut lines: Vec<&str> = both.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0 node1] inventory/file/own/a b", "[1 node2] /file/own/a b"]);
+    // and stays nowhere
+    for node in NODES {
+        assert_eq!(node_sh(node, "grep -rlF 'from the file' /opt/horovod", &[]).out, "", "{node}");
+    }
+}
+
+#[test]
 fn the_code_of_the_rank_that_fails_is_passed_on() {
     let lab = Lab::up();
     let fail = "

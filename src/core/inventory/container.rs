@@ -286,6 +286,17 @@ fn env_name(name: &str) -> Checked<()> {
     }
 }
 
+/// Whether a variable of this name may be given to all ranks.
+///
+/// # Errors
+/// Why not, in words.
+pub fn variable_name(name: &str) -> Result<(), String> {
+    env_name(name).map_err(|hint| match hint.is_empty() {
+        true => format!("expected {ENV_NAME}, found {name:?}"),
+        false => format!("{name}: {hint}"),
+    })
+}
+
 fn env_value(value: &DeValue<'_>) -> Option<Checked<String>> {
     match value {
         DeValue::String(text) if text.contains('\0') => Some(Err("it contains a NUL".into())),

@@ -45,6 +45,8 @@ pub(super) struct Plan<'a> {
     pub(super) controller: Controller,
     pub(super) placement: &'a Placement,
     pub(super) secrets: &'a EnvFiles,
+    /// The operator's own words, which go before the inventory's.
+    pub(super) env: &'a BTreeMap<String, Secret>,
     /// For the keeper, which is on the launcher's node only.
     pub(super) keeping: String,
 }
@@ -197,7 +199,7 @@ fn job_files(plan: &Plan<'_>, seat: &Seat) -> Zeroizing<String> {
         ulimits: seat.seen.member.node.container.ulimits.clone(),
     };
     let record = serde_json::to_string(&record).unwrap_or_default();
-    let environment = environment(&seat.seen.member.node, plan.secrets);
+    let environment = environment(&seat.seen.member.node, plan.secrets, plan.env);
     let mut files = vec![
         ("600", "job.json", record.as_str()),
         ("600", ENVIRONMENT, environment.as_str()),
@@ -219,12 +221,13 @@ fn job_files(plan: &Plan<'_>, seat: &Seat) -> Zeroizing<String> {
     lines
 }
 
-/// The ranks' environment on a node as JSON: what the inventory says, over what its file says.
-fn environment(node: &Node, secrets: &EnvFiles) -> Zeroizing<String> {
+/// The ranks' environment on a node as JSON: the operator's own words, over what the inventory says, over what its file says.
+fn environment(node: &Node, secrets: &EnvFiles, own: &BTreeMap<String, Secret>) -> Zeroizing<String> {
     let file = node.container.env_file.as_ref().and_then(|path| secrets.get(path));
     let secret = file.into_iter().flatten().map(|(name, value)| (name.as_str(), value.expose()));
     let plain = node.container.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let all: BTreeMap<&str, &str> = secret.chain(plain).collect();
+    let own = own.iter().map(|(name, value)| (name.as_str(), value.expose()));
+    let all: BTreeMap<&str, &str> = secret.chain(plain).chain(own).collect();
     Zeroizing::new(serde_json::to_string(&all).unwrap_or_default())
 }
 
