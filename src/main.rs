@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use clap::Parser;
-use hvdctl::cli::{Cli, Color, rewrite};
+use hvdctl::cli::{Cli, rewrite};
 use hvdctl::commands::{self, Context, Outcome, unless_signalled};
 use hvdctl::error::{Error, exit};
 use hvdctl::event::Events;
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 fn main() -> ExitCode {
     let cli = Cli::parse_from(rewrite(std::env::args_os()));
-    colours(cli.global.color);
+    render::colours::set(cli.global.color);
     let program = cli.command.runs_a_program();
     let json = cli.global.json;
     match start(cli) {
@@ -34,16 +34,6 @@ fn start(cli: Cli) -> anyhow::Result<Result<Outcome, Error>> {
     // connections end their ssh masters when they are dropped
     runtime.shutdown_timeout(Duration::from_secs(2));
     Ok(result)
-}
-
-fn colours(when: Color) {
-    let wanted = match when {
-        Color::Auto => return,
-        Color::Always => true,
-        Color::Never => false,
-    };
-    console::set_colors_enabled(wanted);
-    console::set_colors_enabled_stderr(wanted);
 }
 
 /// Runs the command beside the renderer and the signals.
