@@ -7,7 +7,6 @@ use hvdctl::commands::{self, Context, Outcome, unless_signalled};
 use hvdctl::error::{Error, exit};
 use hvdctl::event::Events;
 use hvdctl::render;
-use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -117,13 +116,7 @@ fn show(result: Result<Outcome, Error>, json: bool, program: bool) -> u8 {
         Err(error) => {
             let code = error.exit_code(program);
             if json {
-                let nodes: Vec<_> =
-                    error.nodes().iter().map(|e| json!({ "node": e.node, "ok": false, "error": e })).collect();
-                let mut document = json!({ "ok": false, "code": code, "error": error.to_string(), "nodes": nodes });
-                if program {
-                    document["event"] = json!("end");
-                }
-                render::out(&format!("{document}\n"));
+                render::out(&format!("{}\n", error.document(program)));
             } else {
                 render::error(&error.to_string());
             }

@@ -2,6 +2,8 @@
 
 mod about;
 mod doctor;
+#[cfg(test)]
+mod documents;
 mod down;
 mod init;
 mod keys;

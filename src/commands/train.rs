@@ -66,8 +66,12 @@ async fn go(program: Program, np: u32, launching: &cli::Launching, context: Cont
     // an exit code that a process can have; anything else is the engine's business
     let code = u8::try_from(ran.code).unwrap_or(exit::AROUND);
     let code = if ran.state == State::Succeeded { exit::OK } else { code };
+    Ok(ended(code, &ran))
+}
+
+pub(super) fn ended(code: u8, ran: &Ran) -> Outcome {
     let document = json!({ "event": "end", "ok": code == exit::OK, "code": code, "run": ran });
-    Ok(Outcome { code, text: String::new(), document, failed: Vec::new() })
+    Outcome { code, text: String::new(), document, failed: Vec::new() }
 }
 
 /// Says who failed; where no rank did, the launcher itself has failed, and that is not the program's doing.

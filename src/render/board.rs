@@ -136,7 +136,8 @@ impl Board {
         let room = rows.saturating_sub(lines.len());
         let (shown, hidden) = self.shown(room);
         let width = self.nodes.iter().map(|node| measure_text_width(&node.name)).max().unwrap_or(0).min(columns / 3);
-        lines.extend(shown.into_iter().map(|node| node.row(now, width, columns)));
+        let others = self.nodes.iter().any(|node| matches!(node.state, State::Busy { .. }));
+        lines.extend(shown.into_iter().map(|node| node.row(now, width, columns, others)));
         if let Some(count) = hidden.filter(|_| room > 0) {
             let all = lines.len() <= usize::from(self.phase.is_some());
             lines.push(row(&[(&count.words(if all { "nodes" } else { "more" }), dim())], columns));
@@ -185,10 +186,10 @@ impl Count {
 }
 
 impl Node {
-    fn row(&self, now: Instant, width: usize, columns: usize) -> String {
+    fn row(&self, now: Instant, width: usize, columns: usize, others: bool) -> String {
         let (sign, style, text, progress) = match &self.state {
-            State::Waiting => ("·", dim(), "waiting", None),
-            State::Idle => ("·", dim(), "waiting for the others", None),
+            State::Idle if others => ("·", dim(), "waiting for the others", None),
+            State::Waiting | State::Idle => ("·", dim(), "waiting", None),
             State::Busy { step, progress } => (spinner(now, self.since), cyan(), step.as_str(), progress.as_deref()),
             State::Done(what) => ("✔", Style::new().green(), what.as_str(), None),
             State::Failed(why) => ("✘", Style::new().red(), why.as_str(), None),

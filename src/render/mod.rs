@@ -10,6 +10,9 @@ mod plain;
 mod rows;
 pub mod table;
 
+#[cfg(test)]
+pub(crate) use json::line;
+
 use crate::core::units::human;
 use crate::event::{Event, Receiver, Taken};
 use console::style;

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// So often the rows are drawn.
 const BEAT: Duration = Duration::from_millis(100);
+/// So long nothing is drawn after a line of a rank: between lines that follow each other nothing moves.
+const REST: Duration = Duration::from_secs(2);
 /// A terminal that knows these two shows what stands between them at once; others ignore them.
 const BEGIN: &str = "\x1b[?2026h";
 const END: &str = "\x1b[?2026l";
@@ -60,12 +62,16 @@ pub struct Rows<T> {
     /// How wide each of the rows is that stand on the terminal; the cursor is in the line below them.
     drawn: Vec<usize>,
     last: Option<Instant>,
+    /// Until then nothing is drawn, because ranks write.
+    still: Option<Instant>,
+    /// The run that is being prepared.
+    job: Option<String>,
 }
 
 impl<T: Terminal> Rows<T> {
     /// A renderer.
     pub fn new(terminal: T, options: Options) -> Rows<T> {
-        Rows { options, terminal, board: Board::default(), drawn: Vec::new(), last: None }
+        Rows { options, terminal, board: Board::default(), drawn: Vec::new(), last: None, still: None, job: None }
     }
 
     /// Back to the first of the rows that are there. Where the terminal has become narrower, it has folded them.
@@ -87,6 +93,7 @@ impl<T: Terminal> Rows<T> {
         }
         let folded = self.drawn.iter().any(|width| *width > columns);
         let mut text = format!("{BEGIN}{back}");
+        // what was folded is not written over line by line
         if folded {
             text.push_str("\x1b[J");
         }
@@ -114,6 +121,15 @@ impl<T: Terminal> Rows<T> {
         self.draw(now);
     }
 
+    /// The nodes have done their part, and the terminal belongs to what the ranks write; the first may do so before the
+    /// last has started.
+    fn under_way(&mut self, now: Instant) {
+        if let Some(id) = self.job.take() {
+            self.settle(now);
+            self.board.see(&Event::Phase(format!("the run {id} is under way")), now);
+        }
+    }
+
     /// The rows go; what was done stays, where nothing else will say it.
     fn settle(&mut self, now: Instant) {
         self.hide();
@@ -139,13 +155,16 @@ impl<T: Terminal> Renderer for Rows<T> {
             }
             Event::Launcher(line) => self.line(&format!("{} {line}", style("[launcher]").dim().for_stderr()), now),
             Event::Output { rank, node, stderr, line } => {
+                self.under_way(now);
                 if stderr || self.terminal.shows_output() {
                     self.hide();
+                    self.still = Some(now + REST);
                 }
                 output_line(rank, &node, stderr, &line);
             }
-            // from here on the terminal belongs to what the ranks write
-            Event::Job { state: State::Running, .. } => self.settle(now),
+            Event::Job { id, state: State::Starting } => self.job = Some(id),
+            Event::Job { state: State::Running, .. } => self.under_way(now),
+            Event::Job { .. } => self.settle(now),
             _ => {}
         }
     }
@@ -156,7 +175,8 @@ impl<T: Terminal> Renderer for Rows<T> {
 
     fn tick(&mut self, now: Instant) {
         let due = self.last.is_none_or(|last| now.saturating_duration_since(last) >= BEAT);
-        if due && !self.board.is_empty() {
+        let still = self.still.is_some_and(|until| now < until);
+        if due && !still && !self.board.is_empty() {
             self.draw(now);
         }
     }

@@ -5,10 +5,13 @@
 
 mod desk;
 mod doctor;
+#[path = "../documented/mod.rs"]
+mod documented;
 mod down;
 mod endings;
 mod first_contact;
 mod init;
+mod json;
 #[cfg(feature = "lab-tensorflow")]
 mod keras;
 mod keys;

@@ -49,7 +49,7 @@ impl Terminal for Fake {
     }
 
     fn shows_output(&self) -> bool {
-        false
+        true
     }
 }
 
@@ -128,7 +128,7 @@ fn every_node_has_a_row_that_says_what_it_is_at() {
         [
             "a remark",
             "* looking closer  0s",
-            "· node1     0s  waiting for the others",
+            "· node1     0s  waiting",
             "✔ node2     7s  unchanged",
             "✘ node3  1m12s  could not start hworker: no space",
             "· node4         waiting",
@@ -143,15 +143,25 @@ fn what_was_done_stays_above_what_the_ranks_write() {
     let terminal = Fake::new(12, 60);
     let mut rows = Shown::on(&terminal, false);
     rows.show(Event::Nodes(nodes(3)));
+    rows.show(Event::Job { id: "x".into(), state: State::Starting });
     for node in nodes(2) {
         rows.show(done(&node, "project unchanged"));
     }
     rows.show(done("node003", "shipped 1 file, 1.0 KiB"));
     rows.rows.tick(rows.now);
     rows.show(Event::Job { id: "x".into(), state: State::Running });
-    rows.rows.tick(rows.now);
-    assert_eq!(terminal.lines(), ["✔ node[001-002] project unchanged", "✔ node003 shipped 1 file, 1.0 KiB"]);
-    assert_eq!(rows.rows.patience(), None, "nothing moves between the ranks' lines");
+    let done = ["✔ node[001-002] project unchanged", "✔ node003 shipped 1 file, 1.0 KiB"];
+    assert_eq!(terminal.lines(), done);
+    // between the ranks' lines nothing moves, and when they are silent the time does
+    let output = Event::Output { rank: 0, node: "node001".into(), stderr: false, line: b"x".to_vec() };
+    rows.show(output.clone());
+    for (seconds, running) in [(1, None), (0, None), (1, Some("2s")), (60, Some("1m02s"))] {
+        rows.pass(seconds);
+        rows.rows.tick(rows.now);
+        assert_eq!(terminal.lines().get(2).cloned(), running.map(|time| format!("* the run x is under way  {time}")));
+    }
+    rows.show(output);
+    assert_eq!(terminal.lines(), done);
 }
 
 #[test]
