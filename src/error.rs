@@ -2,6 +2,7 @@
 
 use crate::core::inventory::Faults;
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::fmt;
 
 /// The exit codes of the contract (`docs/cli.md`).
@@ -42,7 +43,6 @@ pub struct NodeError {
     /// The remote's own words.
     pub said: String,
     /// The next step.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
@@ -163,8 +163,19 @@ impl Error {
         }
     }
 
-    /// The failures per node, for `--json`.
-    pub fn nodes(&self) -> &[NodeError] {
+    /// The same for `--json`. `last_line`: it is the last of a run's lines, not the only one.
+    pub fn document(&self, around_a_program: bool, last_line: bool) -> Value {
+        let nodes: Vec<Value> =
+            self.nodes().iter().map(|e| json!({ "node": e.node, "ok": false, "error": e })).collect();
+        let code = self.exit_code(around_a_program);
+        let mut document = json!({ "ok": false, "code": code, "error": self.to_string(), "nodes": nodes });
+        if last_line {
+            document["event"] = json!("end");
+        }
+        document
+    }
+
+    fn nodes(&self) -> &[NodeError] {
         match self {
             Error::Unreachable(nodes) | Error::Nodes { failed: nodes, .. } => nodes,
             _ => &[],

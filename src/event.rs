@@ -3,13 +3,15 @@
 use crate::core::job::State;
 use crate::error::NodeError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
-use tokio::sync::mpsc;
 
 /// Something worth showing.
 #[derive(Debug, Clone)]
 pub enum Event {
+    /// The nodes that the command is about, in their order; each waits until it is busy.
+    Nodes(Vec<String>),
     /// A phase of the whole begins, e.g. `connecting`.
     Phase(String),
     /// A node is busy with something.
@@ -19,11 +21,16 @@ pub enum Event {
         /// With what.
         step: String,
     },
+    /// A node has done its step and waits for the others.
+    Idle {
+        /// The node.
+        node: String,
+    },
     /// A node gets something large.
     Transfer {
         /// The node.
         node: String,
-        /// What is done, as in "pulling the image".
+        /// What is done, as in "pulling the image"; the same words as long as it goes on.
         what: String,
         /// Bytes so far.
         done: u64,
@@ -109,36 +116,64 @@ const WAITING: usize = 4096;
 /// Where orchestration sends its events. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Events {
-    sender: mpsc::UnboundedSender<Event>,
+    sender: mpsc::Sender<Event>,
     waiting: Arc<AtomicUsize>,
+    failed: Arc<Mutex<Vec<NodeError>>>,
 }
 
 /// Where a renderer takes them.
 #[derive(Debug)]
 pub struct Receiver {
-    receiver: mpsc::UnboundedReceiver<Event>,
+    receiver: mpsc::Receiver<Event>,
     waiting: Arc<AtomicUsize>,
 }
 
+/// What came of waiting for an event.
+#[derive(Debug)]
+pub enum Taken {
+    /// One has come.
+    Event(Event),
+    /// None has come in time.
+    Nothing,
+    /// None will come: the last sender is gone.
+    Over,
+}
+
 impl Receiver {
-    /// The next event; `None` when the last sender is gone. Blocks its thread.
-    pub fn take(&mut self) -> Option<Event> {
-        let event = self.receiver.blocking_recv()?;
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        Some(event)
+    /// The next event, waiting for it no longer than this. Blocks its thread.
+    pub fn take(&mut self, patience: Option<Duration>) -> Taken {
+        let event = match patience {
+            Some(limit) => self.receiver.recv_timeout(limit),
+            None => self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match event {
+            Ok(event) => {
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                Taken::Event(event)
+            }
+            Err(RecvTimeoutError::Timeout) => Taken::Nothing,
+            Err(RecvTimeoutError::Disconnected) => Taken::Over,
+        }
     }
 }
 
 impl Events {
     /// A sender and the end that a renderer reads.
     pub fn channel() -> (Events, Receiver) {
-        let (sender, receiver) = mpsc::unbounded_channel();
+        let (sender, receiver) = mpsc::channel();
         let waiting = Arc::new(AtomicUsize::new(0));
-        (Events { sender, waiting: Arc::clone(&waiting) }, Receiver { receiver, waiting })
+        (Events { sender, waiting: Arc::clone(&waiting), failed: Arc::default() }, Receiver { receiver, waiting })
     }
 
-    /// Tells; a renderer that is gone is no reason to stop working.
+    /// Tells; a renderer that is gone is no reason to stop working. A failure is told once: when it happens by who sees it,
+    /// and not again by who sums up.
     pub fn send(&self, event: Event) {
+        if let (Event::Failed(error), Ok(mut told)) = (&event, self.failed.lock()) {
+            if told.contains(error) {
+                return;
+            }
+            told.push(error.clone());
+        }
         self.waiting.fetch_add(1, Ordering::Relaxed);
         if self.sender.send(event).is_err() {
             self.waiting.store(0, Ordering::Relaxed);
@@ -172,13 +207,44 @@ impl Events {
         self.send(Event::Busy { node: node.into(), step: step.into() });
     }
 
+    /// [`Event::Idle`].
+    pub fn idle(&self, node: &str) {
+        self.send(Event::Idle { node: node.into() });
+    }
+
     /// [`Event::Done`].
     pub fn done(&self, node: &str, what: impl Into<String>) {
         self.send(Event::Done { node: node.into(), what: what.into() });
     }
 
+    /// [`Event::Failed`], where a result is one.
+    pub fn told<T>(&self, result: Result<T, NodeError>) -> Result<T, NodeError> {
+        result.inspect_err(|error| self.send(Event::Failed(error.clone())))
+    }
+
     /// [`Event::Note`].
     pub fn note(&self, text: impl Into<String>) {
         self.send(Event::Note(text.into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_told_once() {
+        let (events, mut receiver) = Events::channel();
+        let error = NodeError::failed("a", "look", "no");
+        let told = events.told::<()>(Err(error.clone()));
+        events.send(Event::Failed(error.clone()));
+        events.send(Event::Failed(NodeError::failed("b", "look", "no")));
+        drop(events);
+        assert_eq!(told, Err(error));
+        let mut nodes = Vec::new();
+        while let Taken::Event(Event::Failed(error)) = receiver.take(None) {
+            nodes.push(error.node);
+        }
+        assert_eq!(nodes, ["a", "b"]);
     }
 }

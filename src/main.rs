@@ -2,12 +2,11 @@
 
 use anyhow::Context as _;
 use clap::Parser;
-use hvdctl::cli::{Cli, Color, rewrite};
+use hvdctl::cli::{Cli, rewrite};
 use hvdctl::commands::{self, Context, Outcome, unless_signalled};
 use hvdctl::error::{Error, exit};
 use hvdctl::event::Events;
 use hvdctl::render;
-use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -15,7 +14,7 @@ use tokio::sync::watch;
 
 fn main() -> ExitCode {
     let cli = Cli::parse_from(rewrite(std::env::args_os()));
-    colours(cli.global.color);
+    render::colours::set(cli.global.color);
     let (program, lines) = (cli.command.runs_a_program(), cli.command.tells_output());
     let json = cli.global.json;
     match start(cli) {
@@ -34,16 +33,6 @@ fn start(cli: Cli) -> anyhow::Result<Result<Outcome, Error>> {
     // connections end their ssh masters when they are dropped
     runtime.shutdown_timeout(Duration::from_secs(2));
     Ok(result)
-}
-
-fn colours(when: Color) {
-    let wanted = match when {
-        Color::Auto => return,
-        Color::Always => true,
-        Color::Never => false,
-    };
-    console::set_colors_enabled(wanted);
-    console::set_colors_enabled_stderr(wanted);
 }
 
 /// Runs the command beside the renderer and the signals.
@@ -126,13 +115,7 @@ fn show(result: Result<Outcome, Error>, json: bool, program: bool, lines: bool) 
         Err(error) => {
             let code = error.exit_code(program);
             if json {
-                let nodes: Vec<_> =
-                    error.nodes().iter().map(|e| json!({ "node": e.node, "ok": false, "error": e })).collect();
-                let mut document = json!({ "ok": false, "code": code, "error": error.to_string(), "nodes": nodes });
-                if lines {
-                    document["event"] = json!("end");
-                }
-                render::out(&format!("{document}\n"));
+                render::out(&format!("{}\n", error.document(program, lines)));
             } else {
                 render::error(&error.to_string());
             }

@@ -179,7 +179,7 @@ fn the_names_of_the_ssh_configuration() {
 #[test]
 fn a_machine_that_cannot_be_looked_at_is_written_with_the_reason() {
     let dir = folder();
-    insta::assert_snapshot!(hvdctl(dir.path(), &["init", "nobody@127.0.0.1:1", "nobody@127.0.0.2:1"]), @r"
+    insta::assert_snapshot!(hvdctl(dir.path(), &["-q", "init", "nobody@127.0.0.1:1", "nobody@127.0.0.2:1"]), @r"
     exit code: 4
     --- stdout
     NODE       ADDRESS        CORES  GPUS  DOCKER

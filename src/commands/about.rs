@@ -54,8 +54,12 @@ pub fn man(options: &Man) -> Result<Outcome, Error> {
     written(dir).map_err(|e| {
         Error::usage(format!("could not write to {}: {e}", dir.display()), "name a folder that is there")
     })?;
+    Ok(written_to(dir))
+}
+
+pub(super) fn written_to(dir: &Path) -> Outcome {
     let text = format!("wrote hvdctl.1 and a page for each command to {}\n", dir.display());
-    Ok(Outcome { code: exit::OK, text, document: json!({ "ok": true, "dir": dir }), failed: Vec::new() })
+    Outcome { code: exit::OK, text, document: json!({ "ok": true, "dir": dir }), failed: Vec::new() }
 }
 
 /// Prints the inventory's JSON Schema.
@@ -63,7 +67,7 @@ pub fn schema() -> Outcome {
     printed(SCHEMA.to_owned())
 }
 
-fn printed(text: String) -> Outcome {
+pub(super) fn printed(text: String) -> Outcome {
     Outcome { code: exit::OK, document: json!({ "ok": true, "text": text }), text, failed: Vec::new() }
 }
 

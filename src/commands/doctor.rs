@@ -25,7 +25,6 @@ pub async fn run(options: &Doctor, context: Context) -> Result<Outcome, Error> {
 
     let mut text: String = done.iter().map(|(node, what)| format!("fixed {node}: {what}\n")).collect();
     text.push_str(&findings(found, target.selected.len()));
-    let errors = |node: &str| found.iter().any(|f| f.severity == Severity::Error && f.nodes.iter().any(|n| n == node));
     let good = found.iter().all(|finding| finding.severity != Severity::Error) && failed.is_empty();
     let code = match unreachable.len() {
         0 if good => exit::OK,
@@ -33,18 +32,27 @@ pub async fn run(options: &Doctor, context: Context) -> Result<Outcome, Error> {
         n if n == target.selected.len() => exit::UNREACHABLE,
         _ => exit::PARTLY,
     };
-    let node = |name: &String| json!({ "node": name, "ok": !errors(name), "reachable": !unreachable.contains(name) });
-    let document = json!({
-        "ok": good,
-        "findings": found.iter().map(document).collect::<Vec<_>>(),
-        "fixed": done.iter().map(|(node, what)| json!({ "node": node, "what": what })).collect::<Vec<_>>(),
-        "nodes": target.selected.iter().map(node).collect::<Vec<_>>(),
-    });
-    Ok(Outcome { code, text, document, failed })
+    Ok(Outcome { code, text, document: document(good, found, &done, &target.selected, unreachable), failed })
 }
 
-fn document(finding: &Finding) -> Value {
-    let mut value = json!(finding);
-    value["fixable"] = json!(!finding.fixes.is_empty());
-    value
+pub(super) fn document(
+    good: bool,
+    found: &[Finding],
+    done: &[(String, String)],
+    nodes: &[String],
+    unreachable: &[String],
+) -> Value {
+    let errors = |node: &String| found.iter().any(|f| f.severity == Severity::Error && f.nodes.contains(node));
+    let node = |name: &String| json!({ "node": name, "ok": !errors(name), "reachable": !unreachable.contains(name) });
+    let finding = |finding: &Finding| {
+        let mut value = json!(finding);
+        value["fixable"] = json!(!finding.fixes.is_empty());
+        value
+    };
+    json!({
+        "ok": good,
+        "findings": found.iter().map(finding).collect::<Vec<_>>(),
+        "fixed": done.iter().map(|(node, what)| json!({ "node": node, "what": what })).collect::<Vec<_>>(),
+        "nodes": nodes.iter().map(node).collect::<Vec<_>>(),
+    })
 }

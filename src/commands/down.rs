@@ -6,7 +6,7 @@ use crate::core::plan::{self, Operation};
 use crate::edge::docker::Engine;
 use crate::edge::link::Script;
 use crate::edge::terminal::{self, Echo};
-use crate::error::Error;
+use crate::error::{Error, NodeError};
 use crate::ops::fleet::{each, split};
 use serde_json::json;
 
@@ -57,16 +57,22 @@ pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
     .await;
     let (done, mut failed) = split(&events, results);
     failed.extend(refused);
+    Ok(outcome(options.purge, &done, failed).skipping(&offline))
+}
+
+pub(super) fn outcome(purged: bool, done: &[(String, Vec<String>)], failed: Vec<NodeError>) -> Outcome {
     let mut text = String::new();
     let mut nodes = Vec::new();
-    for (node, removed) in &done {
+    for (node, removed) in done {
         let mut what =
             if removed.is_empty() { "nothing was up".to_owned() } else { format!("removed {}", removed.join(", ")) };
-        if options.purge {
+        if purged {
             what.push_str("; keys, projects and records removed");
         }
         text.push_str(&format!("{node}: {what}\n"));
-        nodes.push(json!({ "node": node, "ok": true, "changed": !removed.is_empty(), "removed": removed, "purged": options.purge }));
+        nodes.push(
+            json!({ "node": node, "ok": true, "changed": !removed.is_empty(), "removed": removed, "purged": purged }),
+        );
     }
-    Ok(Outcome::of_nodes(text, nodes, failed).skipping(&offline))
+    Outcome::of_nodes(text, nodes, failed)
 }

@@ -178,14 +178,12 @@ fn warn(entries: &[Entry], events: &Events) {
 fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry], failed: Vec<NodeError>) -> Outcome {
     let twins = draft::twins(entries);
     let written = twins.iter().filter(|twin| twin.is_none()).count();
-    let nodes = entries.iter().zip(&twins).map(|(entry, twin)| node(entry, twin.map(|t| t.name.as_str()), &failed));
-    let nodes: Vec<Value> = nodes.collect();
     let code = match failed.len() {
         0 => exit::OK,
         n if n < entries.len() => exit::PARTLY,
         _ => exit::UNREACHABLE,
     };
-    let document = json!({ "ok": failed.is_empty(), "file": file, "nodes": nodes });
+    let document = document(file, entries, &failed);
     let mut text = String::new();
     if !options.no_probe {
         let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
@@ -201,6 +199,12 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry], fail
         file.display()
     ));
     Outcome { code, text, document, failed }
+}
+
+pub(super) fn document(file: &Path, entries: &[Entry], failed: &[NodeError]) -> Value {
+    let twins = draft::twins(entries);
+    let nodes = entries.iter().zip(&twins).map(|(entry, twin)| node(entry, twin.map(|t| t.name.as_str()), failed));
+    json!({ "ok": failed.is_empty(), "file": file, "nodes": nodes.collect::<Vec<_>>() })
 }
 
 fn row(entry: &Entry) -> Vec<String> {

@@ -6,7 +6,7 @@ use crate::core::hostset;
 use crate::core::job::State;
 use crate::core::records::Job;
 use crate::edge::terminal::{self, Echo};
-use crate::error::{Error, exit};
+use crate::error::{Error, NodeError, exit};
 use crate::ops::fleet::{now, split};
 use crate::ops::jobs::{self, Runs};
 use crate::render::table::table;
@@ -43,15 +43,18 @@ pub async fn prune(options: &Prune, context: Context) -> Result<Outcome, Error> 
     let done = if ids.is_empty() { Vec::new() } else { jobs::prune(&target, &runs, &ids, &events).await };
     let (done, mut failed) = split(&events, done);
     failed.extend(runs.failed);
+    Ok(pruned(&ids, &done, failed))
+}
+
+pub(super) fn pruned(ids: &[String], nodes: &[String], failed: Vec<NodeError>) -> Outcome {
     let text = match ids.len() {
         0 => "nothing to remove\n".to_owned(),
         n => format!("removed {n} run{}\n", if n == 1 { "" } else { "s" }),
     };
-    let nodes: Vec<Value> = done.iter().map(|node| json!({ "node": node, "ok": true })).collect();
-    let outcome = Outcome::of_nodes(text, nodes, failed);
-    let mut document = outcome.document;
-    document["removed"] = json!(ids);
-    Ok(Outcome { document, ..outcome })
+    let nodes: Vec<Value> = nodes.iter().map(|node| json!({ "node": node, "ok": true })).collect();
+    let mut outcome = Outcome::of_nodes(text, nodes, failed);
+    outcome.document["removed"] = json!(ids);
+    outcome
 }
 
 fn text(jobs: &[&Job]) -> String {
@@ -113,7 +116,7 @@ fn stamp(seconds: f64) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs_f64(seconds.max(0.0))).to_string()
 }
 
-fn document(jobs: &[&Job], failed: &[crate::error::NodeError]) -> Value {
+pub(super) fn document(jobs: &[&Job], failed: &[NodeError]) -> Value {
     let jobs: Vec<Value> = jobs
         .iter()
         .map(|job| {

@@ -8,6 +8,7 @@ use crate::core::reach::Matrix;
 use crate::core::trust::{Described, Fault, Kind, Report, Row, report};
 use crate::error::{Error, Kind as Failure, NodeError, exit};
 use crate::ops::fleet::{Member, Observed, Target, connect, connect_all, each, engine, facts, split, unreached};
+use crate::ops::trust::{Generated, Pushed, Rotated};
 use crate::ops::{first_login, reach, trust};
 use crate::render::table::table;
 use serde_json::{Value, json};
@@ -19,11 +20,15 @@ pub async fn push(options: &Push, context: Context) -> Result<Outcome, Error> {
     }
     let members = connect_all(&context.target, &context.events).await?;
     let results = trust::push(&context.target.inventory, &members, &context.events).await?;
-    let (pushed, failed) = split(&context.events, results);
+    let (done, failed) = split(&context.events, results);
+    Ok(pushed(&done, failed))
+}
+
+pub(super) fn pushed(done: &[Pushed], failed: Vec<NodeError>) -> Outcome {
     let mut text = String::new();
     let mut changed = 0;
     let mut nodes = Vec::new();
-    for node in &pushed {
+    for node in done {
         let same = node.changes.is_empty();
         changed += usize::from(!same);
         let what = if same { "unchanged".to_owned() } else { node.changes.to_string() };
@@ -33,7 +38,7 @@ pub async fn push(options: &Push, context: Context) -> Result<Outcome, Error> {
     if changed == 0 && failed.is_empty() {
         text.push_str("nothing to do: every node has the keys it should have\n");
     }
-    Ok(Outcome::of_nodes(text, nodes, failed))
+    Outcome::of_nodes(text, nodes, failed)
 }
 
 fn kind(pair: &NewPair, usual: KeyType) -> Result<Option<Kind>, Error> {
@@ -51,7 +56,10 @@ pub async fn generate(pair: &NewPair, context: Context) -> Result<Outcome, Error
     // no other node has a part in it, and so none has to answer
     let target = Target { selected: vec![master], ..target };
     let members = connect_all(&target, &events).await?;
-    let done = trust::generate(&target.inventory, &members, wanted, &events).await?;
+    Ok(generated(&trust::generate(&target.inventory, &members, wanted, &events).await?))
+}
+
+pub(super) fn generated(done: &Generated) -> Outcome {
     let text = if done.made {
         format!("{}: made a key pair: {}\nthe other nodes learn of it by hvdctl keys push\n", done.node, done.pair)
     } else {
@@ -61,7 +69,7 @@ pub async fn generate(pair: &NewPair, context: Context) -> Result<Outcome, Error
     document["ok"] = json!(true);
     document["node"] = json!(done.node);
     document["changed"] = json!(done.made);
-    Ok(Outcome { code: exit::OK, text, document, failed: Vec::new() })
+    Outcome { code: exit::OK, text, document, failed: Vec::new() }
 }
 
 /// `{"type", "bits", "fingerprint"}`, each null where there is no pair.
@@ -88,6 +96,10 @@ pub async fn rotate(options: &Rotate, context: Context) -> Result<Outcome, Error
         return Err(Error::Unreachable(offline));
     }
     let done = trust::rotate(&target.inventory, &members, wanted, &events).await?;
+    Ok(rotated(done, wanted, &offline))
+}
+
+pub(super) fn rotated(done: Rotated, wanted: Option<Kind>, offline: &[NodeError]) -> Outcome {
     let words = if done.switched { "has the new key and no other" } else { "lets in what it should" };
     let mut text = String::new();
     match &done.left {
@@ -107,18 +119,18 @@ pub async fn rotate(options: &Rotate, context: Context) -> Result<Outcome, Error
     {
         text.push_str(&format!("that is of another kind than was asked for: {}\n", kind.rotation()));
     }
-    for error in &offline {
+    for error in offline {
         text.push_str(&format!("{} was left out: hvdctl keys push when it is back\n", error.node));
     }
     let nodes = done.done.iter().map(|node| json!({ "node": node, "ok": true })).collect();
-    let mut outcome = Outcome::of_nodes(text, nodes, done.failed).skipping(&offline);
+    let mut outcome = Outcome::of_nodes(text, nodes, done.failed).skipping(offline);
     if let (Some(document), Some(pair)) =
         (outcome.document.as_object_mut(), pair_document(done.pair.as_ref()).as_object())
     {
         document.extend(pair.clone());
         document.insert("switched".to_owned(), json!(done.switched));
     }
-    Ok(outcome)
+    outcome
 }
 
 /// `keys status`.
@@ -208,7 +220,7 @@ fn cells(row: &Row, matrix: &Matrix) -> Vec<String> {
     ]
 }
 
-fn status_document(report: &Report, matrix: &Matrix, failed: &[NodeError]) -> Value {
+pub(super) fn status_document(report: &Report, matrix: &Matrix, failed: &[NodeError]) -> Value {
     let mut nodes: Vec<Value> = report
         .rows
         .iter()

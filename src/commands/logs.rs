@@ -28,6 +28,10 @@ pub async fn run(options: &Logs, context: Context) -> Result<Outcome, Error> {
         ));
     }
     jobs::logs(&target, &runs, job, (&filter, options.tail, options.follow), &events, cancel).await?;
+    Ok(ended())
+}
+
+pub(super) fn ended() -> Outcome {
     let document = json!({ "event": "end", "ok": true, "code": exit::OK });
-    Ok(Outcome { code: exit::OK, text: String::new(), document, failed: Vec::new() })
+    Outcome { code: exit::OK, text: String::new(), document, failed: Vec::new() }
 }

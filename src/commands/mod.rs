@@ -3,6 +3,8 @@
 mod about;
 mod attach;
 mod doctor;
+#[cfg(test)]
+mod documents;
 mod down;
 mod init;
 mod jobs;

@@ -13,17 +13,17 @@ use serde_json::{Value, json};
 
 /// A node's row.
 #[derive(Debug, Serialize)]
-struct Row {
-    node: String,
-    ok: bool,
-    reachable: bool,
-    master: bool,
-    engine: String,
-    worker: String,
-    image: String,
-    gpus: String,
-    slots: u32,
-    job: Option<String>,
+pub(super) struct Row {
+    pub(super) node: String,
+    pub(super) ok: bool,
+    pub(super) reachable: bool,
+    pub(super) master: bool,
+    pub(super) engine: String,
+    pub(super) worker: String,
+    pub(super) image: String,
+    pub(super) gpus: String,
+    pub(super) slots: u32,
+    pub(super) job: Option<String>,
 }
 
 /// `status`.
@@ -132,7 +132,7 @@ fn text(rows: &[Row], failed: &[NodeError]) -> String {
     table(&["NODE", "ENGINE", "WORKER", "IMAGE", "GPUS", "SLOTS", "JOB"], &cells)
 }
 
-fn document(rows: &[Row], failed: &[NodeError]) -> Value {
+pub(super) fn document(rows: &[Row], failed: &[NodeError]) -> Value {
     let mut nodes: Vec<Value> = rows
         .iter()
         .map(|row| {

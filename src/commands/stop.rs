@@ -3,6 +3,7 @@
 use super::{Context, Outcome, unless_signalled};
 use crate::cli::Stop;
 use crate::core::hostset;
+use crate::core::job::State;
 use crate::error::{Error, exit};
 use crate::ops::jobs;
 use serde_json::json;
@@ -23,16 +24,18 @@ pub async fn run(options: &Stop, context: Context) -> Result<Outcome, Error> {
             return Ok(Outcome { code: exit::OK, text, document, failed: Vec::new() });
         }
         let ending = jobs::stop(&target, &runs, job, &events).await?;
-        let state = ending.state(job.ranks);
-        let mut text = format!("the run {} is over\n", job.id);
-        if !ending.silent.is_empty() {
-            let who = hostset::fold(&ending.silent);
-            text.push_str(&format!("{who} did not answer: ranks may be left there (hvdctl doctor --fix)\n"));
-        }
-        let ok = ending.silent.is_empty();
-        let document = json!({ "ok": ok, "job": job.id, "changed": true, "state": state, "silent": ending.silent });
-        let code = if ok { exit::OK } else { exit::PARTLY };
-        Ok(Outcome { code, text, document, failed: Vec::new() })
+        Ok(stopped(&job.id, ending.state(job.ranks), ending.silent))
     })
     .await
+}
+
+pub(super) fn stopped(id: &str, state: State, silent: Vec<String>) -> Outcome {
+    let mut text = format!("the run {id} is over\n");
+    let ok = silent.is_empty();
+    if !ok {
+        let who = hostset::fold(&silent);
+        text.push_str(&format!("{who} did not answer: ranks may be left there (hvdctl doctor --fix)\n"));
+    }
+    let document = json!({ "ok": ok, "job": id, "changed": true, "state": state, "silent": silent });
+    Outcome { code: if ok { exit::OK } else { exit::PARTLY }, text, document, failed: Vec::new() }
 }

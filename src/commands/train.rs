@@ -72,20 +72,19 @@ async fn go(program: Program, np: u32, running: &cli::Running, context: Context)
     };
     if running.dry_run {
         let would = run::would(&target, nodes, &how, &events)?;
-        return Ok(dry_run(&program, &would));
+        return Ok(would_be(&program.command, &would));
     }
     let ran = run_program(&target, nodes, &program, &how, &events, cancel, |_, _| {}).await?;
     if running.detach && ran.state == State::Running {
         events
             .note(format!("the run goes on by itself: hvdctl attach {0} follows it, hvdctl stop {0} ends it", ran.id));
-        let document = json!({ "event": "end", "ok": true, "code": exit::OK, "run": ran });
-        return Ok(Outcome { code: exit::OK, text: format!("{}\n", ran.id), document, failed: Vec::new() });
+        return Ok(Outcome { text: format!("{}\n", ran.id), ..ended(exit::OK, &ran) });
     }
     outcome(ran, &events)
 }
 
 /// What a run would be, for people and scripts.
-fn dry_run(program: &Program, would: &Would) -> Outcome {
+pub(super) fn would_be(command: &[String], would: &Would) -> Outcome {
     let rows: Vec<Vec<String>> = would
         .placement
         .shares
@@ -98,10 +97,10 @@ fn dry_run(program: &Program, would: &Would) -> Outcome {
         .collect();
     let mut text = table(&["NODE", "RANKS", "ADDRESS"], &rows);
     text.push_str(&format!("launcher: {}\n", shell_line(&would.launcher)));
-    text.push_str(&format!("each rank: {}\n", shell_line(&program.command)));
+    text.push_str(&format!("each rank: {}\n", shell_line(command)));
     let document = json!({
         "event": "end", "ok": true, "code": exit::OK, "dry_run": true, "placement": would.placement,
-        "launcher": would.launcher, "command": program.command,
+        "launcher": would.launcher, "command": command,
     });
     Outcome { code: exit::OK, text, document, failed: Vec::new() }
 }
@@ -123,8 +122,12 @@ pub(super) fn outcome(ran: Ran, events: &Events) -> Result<Outcome, Error> {
     }
     // an exit code that a process can have; anything else is the engine's business
     let code = u8::try_from(ran.code).unwrap_or(exit::AROUND);
+    Ok(ended(code, &ran))
+}
+
+pub(super) fn ended(code: u8, ran: &Ran) -> Outcome {
     let document = json!({ "event": "end", "ok": code == exit::OK, "code": code, "run": ran });
-    Ok(Outcome { code, text: String::new(), document, failed: Vec::new() })
+    Outcome { code, text: String::new(), document, failed: Vec::new() }
 }
 
 /// Says who failed; where no rank did, the launcher itself has failed, and that is not the program's doing.

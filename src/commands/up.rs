@@ -95,7 +95,7 @@ fn words(operations: &[Operation]) -> String {
     operations.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn outcome(dry_run: bool, done: &[(String, Vec<Operation>)], failed: Vec<NodeError>) -> Outcome {
+pub(super) fn outcome(dry_run: bool, done: &[(String, Vec<Operation>)], failed: Vec<NodeError>) -> Outcome {
     let mut text = String::new();
     let mut nodes: Vec<Value> = Vec::new();
     for (node, operations) in done {

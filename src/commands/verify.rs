@@ -118,18 +118,28 @@ pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
             events.note(format!("what was said last:{}", tail(words)));
         }
     }
-    let nodes: Vec<Value> = expected
-        .iter()
-        .map(|node| {
-            let ranks: Vec<&Row> = rows.iter().filter(|row| row.expected == node.node).collect();
-            json!({ "node": node.node, "ok": ranks.iter().all(|row| row.faults.is_empty()), "ranks": ranks })
-        })
-        .collect();
-    let document = json!({
-        "ok": ok, "job": ran.id, "controller": controller, "ranks": ran.placement.ranks(), "faults": faults, "nodes": nodes,
-        "reach": reached.as_ref().map(reach_document),
-    });
+    let names: Vec<&str> = expected.iter().map(|node| node.node.as_str()).collect();
+    let document = document(Some(&ran.id), controller, &faults, &names, &rows, reached.as_ref());
     Ok(Outcome { code: if ok { exit::OK } else { exit::FAILED }, text, document, failed: Vec::new() })
+}
+
+/// Without a job nothing was launched, and no node is told of.
+pub(super) fn document(
+    job: Option<&str>,
+    controller: Controller,
+    faults: &[String],
+    nodes: &[&str],
+    rows: &[Row],
+    reached: Option<&Matrix>,
+) -> Value {
+    let node = |name: &&str| {
+        let ranks: Vec<&Row> = rows.iter().filter(|row| row.expected == *name).collect();
+        json!({ "node": name, "ok": ranks.iter().all(|row| row.faults.is_empty()), "ranks": ranks })
+    };
+    json!({
+        "ok": faults.is_empty(), "job": job, "controller": controller, "ranks": rows.len(), "faults": faults,
+        "nodes": nodes.iter().map(node).collect::<Vec<_>>(), "reach": reached.map(reach_document),
+    })
 }
 
 /// What is said where the workers do not reach each other; nothing was launched then.
@@ -140,10 +150,7 @@ fn unreached(matrix: &Matrix, controller: Controller, port: u16, events: &Events
     if let Some(hint) = matrix.hint(port) {
         events.note(format!("hint: {hint}"));
     }
-    let document = json!({
-        "ok": false, "job": null, "controller": controller, "ranks": 0, "faults": faults, "nodes": [],
-        "reach": reach_document(matrix),
-    });
+    let document = document(None, controller, &faults, &[], &[], Some(matrix));
     Outcome { code: exit::FAILED, text, document, failed: Vec::new() }
 }
 

@@ -1,5 +1,7 @@
 //! Numbers for people.
 
+use std::time::Duration;
+
 /// Bytes in powers of 1024, with one decimal from KiB on: `512 B`, `1.5 MiB`.
 pub fn human(bytes: u64) -> String {
     let mut value = bytes as f64;
@@ -14,13 +16,29 @@ pub fn human(bytes: u64) -> String {
     if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
 
+/// A time in whole seconds, as short as it can be read at a glance: `9s`, `1m02s`, `2h03m`.
+pub fn span(time: Duration) -> String {
+    match time.as_secs() {
+        s @ ..60 => format!("{s}s"),
+        s @ ..3600 => format!("{}m{:02}s", s / 60, s % 60),
+        s => format!("{}h{:02}m", s / 3600, s % 3600 / 60),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::human;
+    use super::{human, span};
+    use std::time::Duration;
 
     #[test]
     fn sizes() {
         let sizes = [0, 1023, 1024, 1536, 5 << 20, 3 << 40].map(human);
         assert_eq!(sizes, ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "5.0 MiB", "3.0 TiB"]);
+    }
+
+    #[test]
+    fn times() {
+        let times = [0, 59, 60, 3599, 3600, 360_000].map(|s| span(Duration::from_secs(s)));
+        assert_eq!(times, ["0s", "59s", "1m00s", "59m59s", "1h00m", "100h00m"]);
     }
 }

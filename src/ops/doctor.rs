@@ -135,6 +135,7 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error
             Ok((docker, about))
         };
         let (facts, asked) = tokio::join!(facts(cluster, &member), asked);
+        events.idle(&member.node.name);
         (member, facts, asked)
     })
     .await;
@@ -152,7 +153,9 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error
     let closer = each(patients.iter().zip(scripts).collect(), async |(patient, script): (&Patient, Script)| {
         events.busy(patient.name(), "looking closer");
         let details = patient.member.link.script(&script, "look at the node more closely");
-        tokio::join!(details, inside(inventory, patient))
+        let looked = tokio::join!(details, inside(inventory, patient));
+        events.idle(patient.name());
+        looked
     })
     .await;
     for (patient, (details, inside)) in patients.iter_mut().zip(closer) {

@@ -160,12 +160,16 @@ pub fn all<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> Result<Vec
 /// When the operator's own machine is at fault (no ssh, no room for a control socket, no terminal).
 pub async fn connect(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
     let control = control(target, events)?;
+    told(target, events);
     let opened = each(target.nodes(), async |node| {
         events.busy(&node.name, "connecting");
         match Link::open(target.cluster(), &node, control.clone(), &target.sudo, events).await {
-            Ok(link) => Ok(Ok(Member { node, link })),
+            Ok(link) => {
+                events.idle(&node.name);
+                Ok(Ok(Member { node, link }))
+            }
             Err(Error::Unreachable(mut one) | Error::Nodes { failed: mut one, .. }) if one.len() == 1 => {
-                Ok(Err(one.remove(0)))
+                Ok(events.told(Err(one.remove(0))))
             }
             Err(error) => Err(error),
         }
@@ -179,12 +183,19 @@ pub async fn connect(target: &Target, events: &Events) -> Result<Vec<Result<Memb
 /// As there.
 pub async fn connect_as_login(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
     let control = control(target, events)?;
+    told(target, events);
     Ok(each(target.nodes(), async |node| {
         events.busy(&node.name, "connecting");
-        let link = Link::open_as_login(target.cluster(), &node, control.clone()).await?;
+        let link = events.told(Link::open_as_login(target.cluster(), &node, control.clone()).await)?;
+        events.idle(&node.name);
         Ok(Member { node, link: Arc::new(link) })
     })
     .await)
+}
+
+/// Says which nodes there are, before the first is busy.
+fn told(target: &Target, events: &Events) {
+    events.send(Event::Nodes(target.nodes().into_iter().map(|node| node.name).collect()));
 }
 
 fn control(target: &Target, events: &Events) -> Result<Option<Arc<Control>>, Error> {
@@ -242,7 +253,10 @@ pub async fn engine(cluster: &Cluster, member: &Member) -> Result<EngineSeen, No
 pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Result<Observed, NodeError> {
     events.busy(&member.node.name, "looking");
     let (facts, docker) = tokio::join!(facts(cluster, &member), engine(cluster, &member));
-    Ok(Observed { facts: facts?, docker: docker?, member })
+    let (facts, docker) = (events.told(facts)?, events.told(docker)?);
+    let seen = Observed { facts, docker, member };
+    events.idle(seen.name());
+    Ok(seen)
 }
 
 /// Seconds since the epoch by our clock.

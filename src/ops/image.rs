@@ -36,13 +36,14 @@ pub async fn provide(
         return Ok(Some(operation));
     }
     let engine = &seen.docker.engine;
-    engine.pull(&reference, events).await.map_err(|error| {
+    let pulled = engine.pull(&reference, events).await.map_err(|error| {
         error.hint(format!(
             "load it there: docker login and docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load; \
              pull = \"never\" in [cluster] asks no registry",
             cluster.image, seen.member.node.host
         ))
-    })?;
+    });
+    events.told(pulled)?;
     seen.docker.image_id = engine.image_id(&cluster.image).await?;
     Ok((seen.docker.image_id != before).then_some(operation))
 }

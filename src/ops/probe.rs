@@ -22,6 +22,7 @@ pub async fn all(target: &Target, images: &[&str], events: &Events) -> Result<Ve
             let member = member?;
             events.busy(&member.node.name, "looking");
             let said = member.link.script_as_login(&script, "look at the machine").await?;
+            events.done(&member.node.name, "looked at");
             Ok(Probe::parse(&String::from_utf8_lossy(&said)))
         };
         looked.await.inspect_err(|error: &NodeError| events.send(Event::Failed(error.clone())))

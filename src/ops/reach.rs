@@ -46,7 +46,9 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
     let tried = each(present.iter().zip(targets).collect(), async |((seen, _), targets): (&(&Observed, IpAddr), _)| {
         let to: Vec<(usize, IpAddr)> = targets.into_iter().map(|to: usize| (to, present[to].1)).collect();
         events.busy(seen.name(), "logging in to the others");
-        log_in(inventory, seen, &key, &to).await
+        let tried = log_in(inventory, seen, &key, &to).await;
+        events.idle(seen.name());
+        tried
     })
     .await;
     for ((seen, _), tried) in present.iter().zip(tried) {

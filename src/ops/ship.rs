@@ -2,13 +2,14 @@
 //! content hash that it has the same files.
 
 use crate::core::inventory::Cluster;
+use crate::core::pull::Rate;
 use crate::core::units::human;
 use crate::edge::link::Link;
 use crate::edge::tree::{STATE, Tree, parse_state};
 use crate::error::NodeError;
-use crate::event::Events;
+use crate::event::{Event, Events};
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Reads the list of files that were shipped last; nothing where there was none.
 const READ_LIST: &str = r#"cat -- "$1" 2>/dev/null || :"#;
@@ -90,11 +91,13 @@ pub async fn ship(
         events.busy(link.node(), format!("shipping {} files, {}", missing.len(), human(bytes)));
         let argv = ["tar", "--extract", "--file=-", "--same-permissions", "--no-same-owner", "--directory", &dir];
         let process = link.spawn_as_root(&argv, &tried).await?;
-        let mut told = 0;
+        let (mut told, mut rate, start) = (0, Rate::default(), Instant::now());
         let sent = process.feed(tree.tar(missing.clone()), |so_far| {
             if so_far - told > 4 << 20 {
                 told = so_far;
-                events.busy(link.node(), format!("shipping {} of {}", human(so_far), human(bytes)));
+                let (node, what) = (link.node().to_owned(), "shipping".to_owned());
+                let rate = rate.see(start.elapsed(), so_far);
+                events.send(Event::Transfer { node, what, done: so_far, total: bytes, rate });
             }
         });
         let output = sent.await.map_err(|e| failed(e.to_string()))?;

@@ -100,7 +100,8 @@ fn ring(inventory: &Inventory, seen: &[(&Node, &Facts)]) -> Option<Keyring> {
 async fn look(cluster: &Cluster, members: &[Member], events: &Events) -> Result<Vec<(Member, Facts)>, Error> {
     let seen = each(members.to_vec(), async |member| {
         events.busy(&member.node.name, "looking at its keys");
-        let facts = facts(cluster, &member).await?;
+        let facts = events.told(facts(cluster, &member).await)?;
+        events.idle(&member.node.name);
         Ok((member, facts))
     })
     .await;
@@ -139,7 +140,7 @@ async fn bring(
         let changes = desired.changes(&member.node, facts, new_host_key.as_ref());
         if !changes.is_empty() {
             events.busy(&member.node.name, "writing its keys");
-            write(cluster, member, facts, &changes).await?;
+            events.told(write(cluster, member, facts, &changes).await)?;
         }
         let what = if changes.is_empty() { "keys unchanged".to_owned() } else { changes.to_string() };
         events.done(&member.node.name, what);

@@ -70,6 +70,15 @@ pub async fn apply(
     operations: &[Operation],
     events: &Events,
 ) -> Result<(), NodeError> {
+    events.told(carry_out(inventory, seen, operations, events).await)
+}
+
+async fn carry_out(
+    inventory: &Inventory,
+    seen: &Observed,
+    operations: &[Operation],
+    events: &Events,
+) -> Result<(), NodeError> {
     let engine = &seen.docker.engine;
     let mut started = None;
     for operation in operations {

@@ -1,17 +1,23 @@
-//! What people and scripts see: events become bars on a terminal, plain lines elsewhere, or JSON lines.
+//! What people and scripts see: events become rows on a terminal, plain lines elsewhere, or JSON lines.
 //!
 //! Standard output carries results and what ranks write to theirs; everything else goes to standard error.
 
-mod bars;
+mod board;
+pub mod colours;
 pub mod findings;
 mod json;
 mod plain;
+mod rows;
 pub mod table;
 
+#[cfg(test)]
+pub(crate) use json::line;
+
 use crate::core::units::human;
-use crate::event::{Event, Receiver};
+use crate::event::{Event, Receiver, Taken};
 use console::style;
 use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 /// How to show.
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +35,15 @@ pub struct Options {
 /// Something that shows events.
 trait Renderer {
     /// Shows one.
-    fn show(&mut self, event: Event);
+    fn show(&mut self, event: Event, now: Instant);
+    /// So long it may wait for the next event; `None`: nothing of it moves.
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
+    /// Moves what moves, where it is time.
+    fn tick(&mut self, _now: Instant) {}
+    /// Clears what moves from the terminal, until the next tick.
+    fn hide(&mut self) {}
     /// Clears what is not meant to stay.
     fn finish(&mut self) {}
 }
@@ -38,19 +52,22 @@ trait Renderer {
 pub fn run(mut events: Receiver, options: Options) {
     let mut renderer: Box<dyn Renderer> = if options.json {
         Box::new(json::Json::new(options))
-    } else if io::stderr().is_terminal() && !options.quiet {
-        Box::new(bars::Bars::new(options))
+    } else if io::stderr().is_terminal() && !console::is_dumb() && !options.quiet {
+        Box::new(rows::Rows::new(rows::Screen::new(), options))
     } else {
         Box::new(plain::Plain::new(options))
     };
-    while let Some(event) = events.take() {
-        match event {
-            Event::Suspend(suspension) => {
-                renderer.finish();
+    loop {
+        match events.take(renderer.patience()) {
+            Taken::Event(Event::Suspend(suspension)) => {
+                renderer.hide();
                 suspension.wait();
             }
-            event => renderer.show(event),
+            Taken::Event(event) => renderer.show(event, Instant::now()),
+            Taken::Nothing => {}
+            Taken::Over => break,
         }
+        renderer.tick(Instant::now());
     }
     renderer.finish();
 }
@@ -66,9 +83,9 @@ pub fn err(text: &str) {
 }
 
 /// How far a transfer is, in words.
-fn transferred(what: &str, done: u64, total: u64, rate: u64) -> String {
+fn progress(done: u64, total: u64, rate: u64) -> String {
     let rate = if rate > 0 { format!(", {}/s", human(rate)) } else { String::new() };
-    format!("{what}: {} of {}{rate}", human(done), human(total))
+    format!("{} of {}{rate}", human(done), human(total))
 }
 
 /// An error as users see it.

@@ -124,7 +124,7 @@ fn strict_takes_no_unknown_key() {
     // one that is known, and one that is not
     desk.hvdctl(&["--on", "node1", "status"]).code(0);
     let done = desk.hvdctl(&["--strict", "keys", "push"]).code(4).complains(&["node2:"]);
-    assert!(!done.err.contains("node1:"), "{}", done.err);
+    assert!(!done.err.contains("error: node1:"), "{}", done.err);
     nothing_is_there();
 }
 

@@ -5,11 +5,14 @@
 
 mod desk;
 mod doctor;
+#[path = "../documented/mod.rs"]
+mod documented;
 mod down;
 mod endings;
 mod first_contact;
 mod init;
 mod jobs;
+mod json;
 #[cfg(feature = "lab-tensorflow")]
 mod keras;
 mod keys;

@@ -45,7 +45,9 @@ pub(super) async fn check(inventory: &Inventory, patients: &[Patient], events: &
         events.busy(patient.name(), "connecting to the others");
         let list: String = to.iter().map(|to| format!("{to} {}\n", placed[*to].1)).collect();
         let input = format!("{token}\n{address} {ports} {LIMIT} {WHOLE} {expected}\n{list}");
-        results(&run(inventory, patient, &input).await.unwrap_or_default())
+        let said = run(inventory, patient, &input).await.unwrap_or_default();
+        events.idle(patient.name());
+        results(&said)
     })
     .await;
     let mut matrix = Matrix::default();

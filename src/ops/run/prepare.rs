@@ -77,7 +77,7 @@ pub(super) async fn prepare(
         };
         let shipping = async {
             match &program.tree {
-                Some(tree) => ship(cluster, link, tree, &program.name, events).await.map(Some),
+                Some(tree) => events.told(ship(cluster, link, tree, &program.name, events).await).map(Some),
                 None => Ok(None),
             }
         };

@@ -1,0 +1,342 @@
+//! Every document of `--json`, made of given values by what makes it, is the one that docs/json.md shows.
+
+#[path = "../../tests/documented/mod.rs"]
+mod documented;
+
+use super::{about, doctor, down, init, jobs, keys, logs, status, stop, train, up, verify};
+use crate::core::doctor::{Finding, Fix, Severity};
+use crate::core::draft::{Entry, Found, Probe};
+use crate::core::hosts;
+use crate::core::inventory::{Controller, Inventory, KeyType};
+use crate::core::job::{Ended, State};
+use crate::core::plan::Operation;
+use crate::core::reach::{Absent, Matrix, Pair};
+use crate::core::records::Job;
+use crate::core::slots::{Placement, Share};
+use crate::core::spec::{Desired, GpuRequest};
+use crate::core::trust::{Changes, Described, Fault, Put, Report as Trust, Row as Trusted, Secret};
+use crate::core::verify::{Report, Row};
+use crate::error::{Error, NodeError};
+use crate::event::Event;
+use crate::ops::run::{Ran, Would};
+use crate::ops::trust::{Generated, Pushed, Rotated};
+use crate::render;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+fn refused(node: &str) -> NodeError {
+    NodeError::unreachable(
+        node,
+        "log in by ssh as ana@10.0.0.3",
+        "connect to host 10.0.0.3 port 22: Connection refused",
+    )
+    .hint("see whether `ssh ana@10.0.0.3` works")
+}
+
+fn full(node: &str) -> NodeError {
+    NodeError::failed(node, "write the keys to /opt/horovod/ssh", "No space left on device")
+}
+
+fn pair() -> Described {
+    let fingerprint = "SHA256:uNiVztksCsDhcc0u9e8BrTqzaHzmDtOJqZYW1WnWYzE".to_owned();
+    Described { key_type: KeyType::Ed25519, bits: 256, fingerprint }
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn desired() -> Desired {
+    let inventory = Inventory::local("node1", "horovod/horovod:latest");
+    Desired::worker(&inventory.cluster, &inventory.nodes[0], GpuRequest::None, "10.0.0.1".parse().unwrap())
+}
+
+fn login(from: &str, to: &str, reason: Option<&str>) -> Pair {
+    Pair { from: from.into(), to: to.into(), reason: reason.map(str::to_owned) }
+}
+
+fn keys_made(all: &mut Vec<(&'static str, Value)>) {
+    let generated = Generated { node: "node1".into(), pair: pair(), made: true };
+    all.push(("keys-generate", keys::generated(&generated).document));
+
+    let put = |name: &str| Put { name: name.into(), mode: "600", text: Secret::new(String::new().into()) };
+    let changes = Changes { puts: vec![put("authorized_keys"), put("known_hosts")], ..Changes::default() };
+    let pushed =
+        [Pushed { node: "node1".into(), changes: Changes::default() }, Pushed { node: "node2".into(), changes }];
+    all.push(("keys-push", keys::pushed(&pushed, vec![full("node3")]).document));
+
+    let rotated = |pair, switched, left: Option<&str>, failed| Rotated {
+        pair,
+        switched,
+        done: if switched { names(&["node1", "node2"]) } else { Vec::new() },
+        failed,
+        left: left.map(str::to_owned),
+    };
+    let outcome = keys::rotated(rotated(Some(pair()), true, None, Vec::new()), None, &[refused("node3")]);
+    all.push(("keys-rotate", outcome.document));
+    let outcome = keys::rotated(rotated(None, false, Some("x"), vec![full("node1")]), None, &[]);
+    all.push(("keys-rotate/unfinished", outcome.document));
+
+    let row = |node: &str, master: bool| Trusted {
+        node: node.into(),
+        master,
+        key: master.then(pair),
+        stray: Vec::new(),
+        fingerprint: Some(pair().fingerprint),
+        further: 0,
+        modes: Vec::new(),
+        agreed: Some(true),
+        pinned: true,
+        faults: Vec::new(),
+        remarks: Vec::new(),
+    };
+    let good = Trust { rows: vec![row("node1", true), row("node2", false)], rotation: None };
+    let logins = vec![login("node1", "node2", None), login("node2", "node1", None)];
+    let matrix = Matrix { absent: Vec::new(), pairs: logins };
+    all.push(("keys-status", keys::status_document(&good, &matrix, &[])));
+
+    let fault = |text: &str| Fault { text: text.into(), cure: "hvdctl keys push" };
+    let wrong = Trusted {
+        stray: names(&["id_rsa"]),
+        fingerprint: None,
+        further: 1,
+        modes: names(&["authorized_keys 644"]),
+        agreed: None,
+        pinned: false,
+        faults: vec![fault("node2: authorized_keys does not let the master's key in")],
+        remarks: names(&["node2: another cluster's key is in the same folder: blue"]),
+        ..row("node2", false)
+    };
+    let bad = Trust { rows: vec![wrong], rotation: Some(fault("a rotation is unfinished")) };
+    all.push(("keys-status/wrong", keys::status_document(&bad, &Matrix::default(), &[refused("node3")])));
+}
+
+fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
+    let remove = Operation::Remove { name: "hworker".into(), id: "0".into(), why: names(&["image"]) };
+    let done =
+        [("node1".to_owned(), Vec::new()), ("node2".to_owned(), vec![remove, Operation::Create(Box::new(desired()))])];
+    all.push(("up", up::outcome(false, &done, vec![full("node3")]).skipping(&[refused("node4")]).document));
+
+    let done = [("node1".to_owned(), names(&["hmaster", "hworker"])), ("node2".to_owned(), Vec::new())];
+    all.push(("down", down::outcome(true, &done, vec![full("node3")]).skipping(&[refused("node4")]).document));
+
+    let row = |node: &str, job: Option<&str>| status::Row {
+        node: node.into(),
+        ok: true,
+        reachable: true,
+        master: node == "node1",
+        engine: "27.1.0".into(),
+        worker: "up".into(),
+        image: "ab71e42e11ba".into(),
+        gpus: "4".into(),
+        slots: 4,
+        job: job.map(str::to_owned),
+    };
+    let none = || "–".to_owned();
+    let broken = status::Row { ok: false, engine: none(), worker: none(), image: none(), ..row("node3", None) };
+    let stopped = NodeError::failed("node3", "ask the Docker Engine", "Cannot connect to the Docker daemon")
+        .hint("systemctl start docker on the node");
+    let rows = [row("node1", Some("20261121-120304-k7qd")), row("node2", None), broken];
+    all.push(("status", status::document(&rows, &[stopped, refused("node4")])));
+}
+
+fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
+    let finding = |severity, check, nodes: &[&str], seen: &str, why: &str, cure: &str, fixes| Finding {
+        nodes: names(nodes),
+        why: why.into(),
+        cure: cure.into(),
+        fixes,
+        ..Finding::new(severity, check, nodes[0], seen)
+    };
+    let found = [
+        finding(
+            Severity::Error,
+            "clock",
+            &["node2"],
+            "the clock is 31 s behind the others",
+            "logs and certificates go by it",
+            "timedatectl set-ntp true on the node",
+            Vec::new(),
+        ),
+        finding(
+            Severity::Warning,
+            "left",
+            &["node1", "node2"],
+            "what is left of the run 20261121-120304-k7qd",
+            "it may hold GPUs",
+            "hvdctl doctor --fix",
+            vec![Fix::EndRun { node: "node1".into(), job: "20261121-120304-k7qd".into() }],
+        ),
+    ];
+    let done = [("node1".to_owned(), "removed hmaster".to_owned())];
+    let nodes = names(&["node1", "node2", "node3"]);
+    all.push(("doctor", doctor::document(false, &found, &done, &nodes, &names(&["node3"]))));
+}
+
+fn verify_made(all: &mut Vec<(&'static str, Value)>) {
+    let report = |rank: u32, gpus: Option<Vec<String>>| Report {
+        rank,
+        size: 2,
+        local_rank: 0,
+        sum: 3,
+        hostname: format!("gpu{}", rank + 1),
+        gpus,
+        framework: "torch 2.4.0".into(),
+        horovod: "0.28.1".into(),
+        python: "3.10.12".into(),
+    };
+    let row = |rank: u32, node: &str, report| Row {
+        rank,
+        expected: node.into(),
+        actual: Some(node.into()),
+        report: Some(report),
+        faults: Vec::new(),
+    };
+    let gpu = names(&["GPU 0: NVIDIA H200 (UUID: GPU-4f1e)"]);
+    let rows = [row(0, "node1", report(0, Some(gpu))), row(1, "node2", report(1, None))];
+    let nodes = ["node1", "node2"];
+    let logins = vec![login("node1", "node2", None), login("node2", "node1", None)];
+    let matrix = Matrix { absent: Vec::new(), pairs: logins };
+    let job = "20261121-120304-k7qd";
+    all.push(("verify", verify::document(Some(job), Controller::Gloo, &[], &nodes, &rows, Some(&matrix))));
+
+    let missing = Row { actual: None, report: None, faults: names(&["no report"]), ..rows[0].clone() };
+    let faults = names(&["rank 0: no report"]);
+    let document = verify::document(Some(job), Controller::Mpi, &faults, &nodes[..1], &[missing], None);
+    all.push(("verify/failed", document));
+
+    let matrix = Matrix {
+        absent: vec![Absent { node: "node3".into(), why: "its worker is not up: hvdctl up".into() }],
+        pairs: vec![login("node1", "node2", Some("Connection timed out")), login("node2", "node1", None)],
+    };
+    let document = verify::document(None, Controller::Gloo, &matrix.faults(), &[], &[], Some(&matrix));
+    all.push(("verify/unreached", document));
+}
+
+fn runs_made(all: &mut Vec<(&'static str, Value)>) {
+    let id = "20261121-120304-k7qd";
+    let line = |event: Event| render::line(&event).unwrap();
+    all.push(("train-job", line(Event::Job { id: id.into(), state: State::Running })));
+    all.push(("train-node", line(Event::Done { node: "node1".into(), what: "shipped 3 files, 12.0 KiB".into() })));
+    all.push(("train-node/failed", line(Event::Failed(full("node2")))));
+    let output = Event::Output { rank: 1, node: "node2".into(), stderr: false, line: b"epoch 1: loss 0.25".to_vec() };
+    all.push(("train-output", line(output)));
+    all.push(("train-launcher", line(Event::Launcher("[0]<stdout>: ...".into()))));
+
+    let share = |node: &str, first| Share { node: node.into(), ranks: 2, first };
+    let ran = |state, code, first_failure| Ran {
+        id: id.into(),
+        state,
+        placement: Placement { shares: vec![share("node1", 0), share("node2", 2)] },
+        code,
+        first_failure,
+        all_started: true,
+        silent: if code == 0 { Vec::new() } else { names(&["node2"]) },
+        fault: None,
+        launcher: Vec::new(),
+    };
+    all.push(("train-end", train::ended(0, &ran(State::Succeeded, 0, None)).document));
+    let first = Ended { rank: 3, node: "node2".into(), code: 137, time: 1_795_262_584.25, asked: false };
+    all.push(("train-end/failed", train::ended(137, &ran(State::Failed, 137, Some(first.clone()))).document));
+    all.push(("train-end/error", Error::Unreachable(vec![refused("node2")]).document(true, true)));
+    let would = Would {
+        placement: Placement { shares: vec![share("node1", 0), share("node2", 2)] },
+        addresses: ["node1", "node2"].map(|node| (node.to_owned(), "10.0.0.1".parse().unwrap())).into(),
+        launcher: names(&["horovodrun", "--gloo"]),
+    };
+    all.push(("train-end/dry", train::would_be(&names(&["python", "train.py"]), &would).document));
+    all.push(("train-end/logs", logs::ended().document));
+
+    let running = Job {
+        id: id.into(),
+        name: "digits".into(),
+        operator: "ana@desk".into(),
+        state: Some(State::Running),
+        ranks: 4,
+        placement: would.placement,
+        controller: Controller::Gloo,
+        command: names(&["python", "train.py"]),
+        started: 1_795_262_584.0,
+        ended: None,
+        code: None,
+        first_failure: None,
+        fault: None,
+    };
+    let lost = Job {
+        id: "20261121-110000-0f3b".into(),
+        state: Some(State::Lost),
+        started: 1_795_258_800.0,
+        ended: Some(1_795_260_000.0),
+        code: Some(137),
+        first_failure: Some(first),
+        fault: Some("hmaster was gone before the end of the run was written down".into()),
+        ..running.clone()
+    };
+    all.push(("jobs", jobs::document(&[&running, &lost], &[refused("node3")])));
+    all.push(("jobs-prune", jobs::pruned(&names(&["20261121-110000-0f3b"]), &names(&["node1"]), Vec::new()).document));
+    let stopped = |silent: &[&str]| stop::stopped(id, State::Stopped, names(silent)).document;
+    all.push(("stop", stopped(&[])));
+    all.push(("stop/silent", stopped(&["node2"])));
+}
+
+fn init_made(all: &mut Vec<(&'static str, Value)>) {
+    let hosts = hosts::read("ana@10.0.0.[1-2] ana@gpu1 10.0.0.3:2222 10.0.0.4", None).unwrap();
+    let seen = |text: &str| Found::Seen(Box::new(Probe::parse(text)));
+    let probe = "hostname gpu1\ncores 64\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 10.0.0.1/24\nroot sudo\n\
+                 gpu GPU 0: NVIDIA H200 (UUID: GPU-4f1e)\ndocker sudo 27.1.0\nimage horovod/horovod:latest\n";
+    let bare = "hostname gpu2\ncores 8\nroot no\ndocker none\n";
+    let found = [seen(probe), seen(bare), seen(probe), Found::Failed("x".into()), Found::NotLooked];
+    let names = ["10.0.0.1", "10.0.0.2", "gpu1", "10.0.0.3", "10.0.0.4"];
+    let entries = names.into_iter().zip(hosts).zip(found);
+    let entries: Vec<Entry> = entries.map(|((name, host), found)| Entry { name: name.into(), host, found }).collect();
+    all.push(("init", init::document(Path::new("inventory.toml"), &entries, &[refused("10.0.0.3")])));
+}
+
+fn made() -> BTreeMap<&'static str, Value> {
+    let mut all = Vec::new();
+    init_made(&mut all);
+    keys_made(&mut all);
+    nodes_made(&mut all);
+    doctor_made(&mut all);
+    verify_made(&mut all);
+    runs_made(&mut all);
+    all.push(("text", about::printed("#compdef hvdctl".into()).document));
+    all.push(("dir", about::written_to(Path::new("man1")).document));
+    all.push(("error", Error::usage("there is no inventory", "hvdctl init writes one").document(false, false)));
+    all.push(("error/unreachable", Error::Unreachable(vec![refused("node2")]).document(false, false)));
+    let made: BTreeMap<&str, Value> = all.iter().cloned().collect();
+    assert_eq!(made.len(), all.len(), "each has a name of its own");
+    made
+}
+
+#[test]
+fn every_document_is_the_one_that_is_shown() {
+    let shown: BTreeMap<String, Value> = documented::examples().into_iter().collect();
+    let made = made();
+    let wrong: Vec<String> = made
+        .iter()
+        .filter(|(name, value)| shown.get(**name) != Some(value))
+        .map(|(name, value)| format!("json {name}\n{value:#}"))
+        .collect();
+    assert!(wrong.is_empty(), "docs/json.md shows these otherwise, or not at all:\n{}", wrong.join("\n"));
+    let unknown: Vec<&String> = shown.keys().filter(|name| !made.contains_key(name.as_str())).collect();
+    assert!(unknown.is_empty(), "nothing makes these examples of docs/json.md: {unknown:?}");
+}
+
+#[test]
+fn a_document_that_differs_from_its_examples_is_found_out() {
+    let document = || made()["status"].clone();
+    assert_eq!(documented::faults("status", &document()), [""; 0]);
+    let with = |change: fn(&mut Value)| {
+        let mut document = document();
+        change(&mut document);
+        documented::faults("status", &document).join("\n")
+    };
+    assert!(with(|d| d["new"] = 1.into()).contains("no example has exactly the keys new, nodes, ok"));
+    assert!(with(|d| d["nodes"][0]["slots"] = "4".into()).contains("status.nodes[0].slots: no example has text"));
+    assert!(
+        with(|d| drop(d["nodes"][1].as_object_mut().unwrap().remove("job"))).contains("status.nodes[1]: no example")
+    );
+    assert!(with(|d| d["nodes"][0]["engine"] = Value::Null).contains("null"));
+}

@@ -1,0 +1,69 @@
+//! The documents of real commands have the keys and types that docs/json.md shows, no more and no less.
+
+use crate::documented::faults;
+use crate::state::Lab;
+use serde_json::Value;
+
+/// Runs it and holds what it writes against the examples.
+#[track_caller]
+fn shaped(lab: &Lab, name: &str, args: &[&str], code: i32) -> Value {
+    let done = lab.hvdctl(&[&["--json"], args].concat()).code(code);
+    assert_eq!(done.out.lines().count(), 1, "{args:?}: one document, one line:\n{}", done.out);
+    let document: Value = serde_json::from_str(&done.out).unwrap_or_else(|e| panic!("{args:?}: {e}\n{}", done.out));
+    assert_eq!(faults(name, &document), [""; 0], "{args:?}: {document:#}");
+    document
+}
+
+/// The names of a run's lines, each held against its examples.
+#[track_caller]
+fn events(out: &str) -> Vec<String> {
+    let mut seen = Vec::new();
+    for line in out.lines() {
+        let event: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}\n{line}"));
+        let name = format!("train-{}", event["event"].as_str().unwrap());
+        assert_eq!(faults(&name, &event), [""; 0], "{line}");
+        seen.push(name);
+    }
+    seen
+}
+
+#[test]
+fn documents_are_as_they_are_shown() {
+    let lab = Lab::quick();
+    shaped(&lab, "verify", &["verify"], 1);
+    shaped(&lab, "keys-status", &["keys", "status"], 1);
+    shaped(&lab, "keys-generate", &["keys", "generate"], 0);
+    shaped(&lab, "keys-push", &["keys", "push"], 0);
+    shaped(&lab, "up", &["up", "--dry-run"], 0);
+    shaped(&lab, "up", &["up"], 0);
+    shaped(&lab, "status", &["status"], 0);
+    shaped(&lab, "keys-status", &["keys", "status"], 0);
+    shaped(&lab, "doctor", &["doctor"], 0);
+    shaped(&lab, "verify", &["verify"], 0);
+    shaped(&lab, "verify", &["verify", "-np", "1"], 0);
+    shaped(&lab, "keys-rotate", &["keys", "rotate"], 0);
+
+    let done = lab.hvdctl(&["--json", "-vv", "run", "-np", "2", "--", "sh", "-c", "echo here; exit 7"]).code(7);
+    let seen = events(&done.out);
+    for name in ["train-job", "train-node", "train-output", "train-end"] {
+        assert!(seen.iter().any(|other| other == name), "no {name} in\n{}", done.out);
+    }
+    assert_eq!(seen.last().unwrap(), "train-end");
+
+    shaped(&lab, "train-end", &["run", "-np", "2", "--dry-run", "--", "true"], 0);
+    let done = lab.hvdctl(&["--json", "logs", "-n", "1"]).code(0);
+    assert_eq!(events(&done.out), ["train-output", "train-end"]);
+    shaped(&lab, "jobs", &["jobs"], 0);
+    shaped(&lab, "jobs-prune", &["-y", "jobs", "prune"], 0);
+
+    // with a node out of reach
+    lab.edit("host = \"node2\"", "host = \"node2\"\nssh_port = 1");
+    shaped(&lab, "error", &["up"], 4);
+    let done = lab.hvdctl(&["--json", "run", "-np", "1", "--", "true"]).code(125);
+    assert_eq!(events(&done.out), ["train-node", "train-end"]);
+    shaped(&lab, "status", &["status"], 3);
+    shaped(&lab, "keys-status", &["keys", "status"], 3);
+    shaped(&lab, "doctor", &["doctor"], 3);
+    shaped(&lab, "up", &["up", "--skip-offline"], 0);
+    shaped(&lab, "down", &["down", "--skip-offline"], 0);
+}
