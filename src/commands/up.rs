@@ -33,12 +33,13 @@ pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
     planned.retain(|(seen, _)| stopped.iter().all(|error| error.node != seen.name()));
     failed.extend(stopped);
 
-    let job = planned.iter().find_map(|(seen, _)| plan::running_job(&cluster.name, &seen.docker.containers));
-    if let Some(job) = job.filter(|_| !options.dry_run && planned.iter().any(|(_, operations)| replaces(operations))) {
-        return Err(Error::check(
-            format!("the run {job} is under way, and its workers would be replaced"),
-            "wait for its end, or end it with `hvdctl down`; `hvdctl up --dry-run` says what would be done",
-        ));
+    let endangered = workers::endangered(cluster, &mut planned, options.force);
+    if !endangered.is_empty() && !options.force {
+        let refusal = workers::under_way(&endangered);
+        if !options.dry_run {
+            return Err(refusal);
+        }
+        events.send(Event::Warning(refusal.to_string()));
     }
 
     let nodes: Vec<_> = planned.iter().map(|(seen, _)| (&seen.member.node, &seen.facts)).collect();
@@ -66,11 +67,16 @@ pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
         failed.extend(bad);
     }
 
+    if !options.dry_run {
+        let (good, bad) = split(&events, workers::end_runs(cluster, planned, &events).await);
+        planned = good;
+        failed.extend(bad);
+    }
     let results = each(planned, async |(seen, operations): (Observed, Vec<Operation>)| {
         if !options.dry_run {
             workers::apply(&target.inventory, &seen, &operations, &events).await?;
         }
-        events.done(seen.name(), words(&operations));
+        events.done(seen.name(), plan::words(&operations));
         Ok((seen.name().to_owned(), operations))
     })
     .await;
@@ -79,27 +85,15 @@ pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
     Ok(outcome(options.dry_run, &done, failed).skipping(&offline))
 }
 
-fn replaces(operations: &[Operation]) -> bool {
-    operations.iter().any(|o| matches!(o, Operation::Remove { .. }))
-}
-
 /// Whether a worker could not even start its sshd, or let nobody in.
 fn worker_lacks_keys(facts: &Facts) -> bool {
     [HOST_KEY, AUTHORIZED_KEYS].iter().any(|name| !facts.key_files.contains_key(*name))
 }
 
-fn words(operations: &[Operation]) -> String {
-    if operations.is_empty() {
-        return "unchanged".into();
-    }
-    operations.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
 fn outcome(dry_run: bool, done: &[(String, Vec<Operation>)], failed: Vec<NodeError>) -> Outcome {
-    let mut text = String::new();
+    let mut text = hostset::rows(done.iter().map(|(node, operations)| (node.clone(), plan::words(operations))));
     let mut nodes: Vec<Value> = Vec::new();
     for (node, operations) in done {
-        text.push_str(&format!("{node}: {}\n", words(operations)));
         let list: Vec<String> = operations.iter().map(ToString::to_string).collect();
         nodes.push(json!({ "node": node, "ok": true, "changed": !operations.is_empty(), "operations": list }));
     }

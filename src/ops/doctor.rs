@@ -6,6 +6,7 @@ use crate::core::doctor::{self, Details, Finding, Fix, Inside, Look, Severity};
 use crate::core::facts::Facts;
 use crate::core::inventory::Inventory;
 use crate::core::network;
+use crate::core::plan::State;
 use crate::core::reach::Matrix;
 use crate::core::spec::Role;
 use crate::core::trust::Keyring;
@@ -14,7 +15,7 @@ use crate::edge::link::Script;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Event, Events};
 use crate::ops::fleet::{EngineSeen, Member, Observed, Target, connect, each, engine, facts, split};
-use crate::ops::run::END;
+use crate::ops::run::end_ranks;
 use crate::ops::{reach, trust};
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ impl Patient {
         let cluster = &inventory.cluster;
         let containers = &self.docker.as_ref()?.containers;
         let ours = containers.iter().find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name));
-        ours.filter(|c| c.running && c.is(Role::Worker)).map(|c| c.id.as_str())
+        ours.filter(|c| c.state == State::Running && c.is(Role::Worker)).map(|c| c.id.as_str())
     }
 }
 
@@ -192,8 +193,6 @@ fn script(inventory: &Inventory, patient: &Patient, all: &[Patient]) -> Script {
         .with("worker_pid", &sshd.and_then(|sshd| sshd.pid).map(|pid| pid.to_string()).unwrap_or_default())
         .with("docker_root", patient.about.as_ref().map_or("", |about| &about.root_dir))
         .with("projects_dir", &cluster.projects_dir)
-        .with("jobs_dir", &cluster.jobs_dir)
-        .with("cluster", &cluster.name)
         .with("addresses", &addresses)
         .with("names", &names)
 }
@@ -260,11 +259,11 @@ pub async fn fix(
             Fix::EndRun { node, job } => {
                 let Some(patient) = patient(node) else { continue };
                 events.busy(node, format!("ending the run {job}"));
-                let grace = cluster.stop_grace.as_secs().to_string();
-                let script = Script::new(END).with("id", job).with("grace", &grace).with("follower", "");
-                let limit = cluster.stop_grace + Duration::from_secs(20);
-                let ended = patient.member.link.script_within(&script, "end what is left of the run", limit).await;
-                (node, format!("ended what was left of the run {job}"), ended.map(|_| ()))
+                (
+                    node,
+                    format!("ended what was left of the run {job}"),
+                    end_ranks(cluster, &patient.member, job, "").await,
+                )
             }
             Fix::PushKeys => continue,
         };

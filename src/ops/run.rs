@@ -18,8 +18,8 @@ use crate::event::{Event, Events};
 use crate::ops::fleet::{Observed, Target, now};
 use crate::ops::ship::project_dir;
 use follow::Follow;
-pub use prepare::END;
 use prepare::{end, env_files, prepare, same_workspaces, write_result};
+pub use prepare::{end_on, end_ranks};
 use seats::{check, seats};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -205,7 +205,7 @@ pub async fn run(
     let engine = &master.seen.docker.engine;
     let started = async {
         same_workspaces(cluster, &seats, desired.workspace.as_deref()).await?;
-        engine.create_and_start(&desired).await
+        engine.create_and_start(&desired).await.map(|_| ())
     };
     let ended = match started.await {
         Ok(()) => {

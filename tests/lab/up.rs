@@ -20,7 +20,7 @@ fn running_since(node: &str) -> (String, String) {
 fn a_worker_runs_on_every_node_as_the_contract_names_it() {
     let lab = Lab::empty();
     // without keys `up` pushes them first
-    lab.hvdctl(&["up"]).code(0).says(&["node1: start hworker", "node2: start hworker"]);
+    lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): start hworker\n"]);
     for node in NODES {
         assert_eq!(ours(node), "hworker running\n", "{node}");
         let worker = inspect(node, "hworker");
@@ -82,7 +82,7 @@ fn a_dry_run_changes_nothing() {
     lab.hvdctl(&["up"]).code(0);
     let before = NODES.map(running_since);
     lab.edit("[defaults]", "port = 12346\n[defaults]");
-    lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["remove hworker (port)", "2 of 2 nodes"]);
+    lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["node[1-2] (2): recreate hworker (port)\n", "2 of 2 nodes"]);
     assert_eq!(NODES.map(running_since), before);
 }
 
@@ -91,13 +91,13 @@ fn a_stopped_worker_is_started_and_a_changed_one_is_made_anew() {
     let lab = Lab::up();
     let ids = NODES.map(|node| id_of(node, "hworker"));
     on("node2", "docker stop -t 1 hworker");
-    lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: start hworker again"]);
+    lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: start hworker again (stopped)"]);
     assert_eq!(NODES.map(|node| id_of(node, "hworker")), ids, "the same containers");
     assert_eq!(banner("node2", 12345), "SSH-2.0-");
 
     let spec = inspect("node1", "hworker")["Config"]["Labels"]["hvdctl.spec"].clone();
     lab.edit("[defaults]", "port = 12346\n[defaults]");
-    lab.hvdctl(&["up"]).code(0).says(&["node1: remove hworker (port), start hworker"]);
+    lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): recreate hworker (port)"]);
     for (node, id) in NODES.iter().zip(&ids) {
         assert_eq!(ours(node), "hworker running\n");
         assert_ne!(id_of(node, "hworker"), *id, "{node}");

@@ -1,10 +1,10 @@
 //! Before a run: its folder, the project and the workers on all nodes; after it: nothing left of it on any.
 
-use super::{Cwd, Program, Seat};
+use super::{Cwd, Program, Seat, record};
 use crate::core::inventory::{Cluster, Inventory, Node};
-use crate::core::job::Record;
+use crate::core::job::{self, Record};
 use crate::core::launch::SUPERVISOR;
-use crate::core::plan::Workspace;
+use crate::core::plan::{State, Workspace};
 use crate::core::spec::{Desired, LABEL_WORKSPACE, Role, WORKSPACE};
 use crate::core::trust::Secret;
 use crate::core::units::human;
@@ -12,7 +12,7 @@ use crate::edge::env_file;
 use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
-use crate::ops::fleet::{Observed, Target, all, each};
+use crate::ops::fleet::{Member, Observed, Target, all, each};
 use crate::ops::ship::{Shipped, project_dir, ship};
 use crate::ops::workers;
 use base64::Engine as _;
@@ -23,8 +23,7 @@ use zeroize::Zeroizing;
 
 const START: &str = include_str!("../../edge/scripts/job_start.sh");
 const RESULT: &str = include_str!("../../edge/scripts/job_result.sh");
-/// Ends what is left of a run on a node. Wants: id, grace, follower.
-pub const END: &str = include_str!("../../edge/scripts/job_end.sh");
+const END: &str = include_str!("../../edge/scripts/job_end.sh");
 const RANK: &str = include_str!("../../edge/scripts/rank.py");
 const SSH: &str = include_str!("../../edge/scripts/ssh.sh");
 
@@ -129,7 +128,9 @@ pub(super) async fn same_workspaces(
     let Some(workspace) = workspace else { return Ok(()) };
     let looked = each(seats.iter().filter(|seat| !seat.launches).collect(), async |seat: &Seat| {
         let containers = seat.seen.docker.engine.containers().await?;
-        let worker = containers.iter().find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name) && c.running);
+        let worker = containers
+            .iter()
+            .find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name) && c.state == State::Running);
         if worker.and_then(|c| c.label(LABEL_WORKSPACE)) == Some(workspace) {
             return Ok(());
         }
@@ -225,6 +226,32 @@ fn operator() -> String {
     format!("{user}@{}", host.trim())
 }
 
+/// Ends what is left of a run on a node, its programs first and with the grace time, and the process that follows its log
+/// there.
+///
+/// # Errors
+/// When that cannot be done there.
+pub async fn end_ranks(cluster: &Cluster, member: &Member, id: &str, follower: &str) -> Result<(), NodeError> {
+    let script = Script::new(END)
+        .with("jobs_dir", &cluster.jobs_dir)
+        .with("id", id)
+        .with("grace", &cluster.stop_grace.as_secs().to_string())
+        .with("follower", follower);
+    let limit = cluster.stop_grace + Duration::from_secs(20);
+    member.link.script_within(&script, "end what is left of the run", limit).await.map(|_| ())
+}
+
+/// Ends somebody's run on a node as its own hvdctl would: the ranks with grace, the launcher, and a word of how it ended.
+///
+/// # Errors
+/// When that cannot be done there; what can be is done all the same.
+pub async fn end_on(cluster: &Cluster, id: &str, seen: &Observed) -> Result<(), NodeError> {
+    let ended = end_ranks(cluster, &seen.member, id, "").await;
+    let removed = remove_master_of(cluster, id, seen).await;
+    write_down(cluster, &seen.member, id, &record(job::State::Stopped, None)).await?;
+    ended.and(removed)
+}
+
 /// Ends what is left of the run on every node and removes its container. Failures are told and stop nothing; the seats
 /// that answered come back, and only they are worth a further step.
 pub(super) async fn end(
@@ -234,14 +261,9 @@ pub(super) async fn end(
     followers: &BTreeMap<String, String>,
     events: &Events,
 ) -> Vec<Seat> {
-    let limit = cluster.stop_grace + Duration::from_secs(20);
     let ended = each(seats.iter().collect(), async |seat: &Seat| {
-        let script = Script::new(END)
-            .with("jobs_dir", &cluster.jobs_dir)
-            .with("id", id)
-            .with("grace", &cluster.stop_grace.as_secs().to_string())
-            .with("follower", followers.get(seat.seen.name()).map_or("", String::as_str));
-        let cleaned = seat.seen.member.link.script_within(&script, "end what is left of the run", limit).await;
+        let follower = followers.get(seat.seen.name()).map_or("", String::as_str);
+        let cleaned = end_ranks(cluster, &seat.seen.member, id, follower).await;
         // only the container of this very run: its name may be another's by now
         let removed = if seat.launches { remove_master_of(cluster, id, &seat.seen).await } else { Ok(()) };
         cleaned.and(removed)
@@ -259,14 +281,17 @@ pub(super) async fn end(
 
 /// Writes down on every node how the run ended.
 pub(super) async fn write_result(cluster: &Cluster, id: &str, seats: &[Seat], result: &str, events: &Events) {
-    let written = each(seats.iter().collect(), async |seat: &Seat| {
-        let script = Script::new(RESULT).with("jobs_dir", &cluster.jobs_dir).with("id", id).with("result", result);
-        seat.seen.member.link.script(&script, "write down how the run ended").await
-    })
-    .await;
+    let written =
+        each(seats.iter().collect(), async |seat: &Seat| write_down(cluster, &seat.seen.member, id, result).await)
+            .await;
     for error in written.into_iter().filter_map(Result::err) {
         events.send(Event::Warning(error.to_string()));
     }
+}
+
+async fn write_down(cluster: &Cluster, member: &Member, id: &str, result: &str) -> Result<(), NodeError> {
+    let script = Script::new(RESULT).with("jobs_dir", &cluster.jobs_dir).with("id", id).with("result", result);
+    member.link.script(&script, "write down how the run ended").await.map(|_| ())
 }
 
 async fn remove_master_of(cluster: &Cluster, id: &str, seen: &Observed) -> Result<(), NodeError> {
