@@ -15,7 +15,7 @@ use crate::edge::link::Script;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Event, Events};
 use crate::ops::fleet::{EngineSeen, Member, Observed, Target, connect, each, engine, facts, split};
-use crate::ops::run::end_ranks;
+use crate::ops::run::end_on;
 use crate::ops::{reach, trust};
 use std::time::Duration;
 
@@ -259,11 +259,7 @@ pub async fn fix(
             Fix::EndRun { node, job } => {
                 let Some(patient) = patient(node) else { continue };
                 events.busy(node, format!("ending the run {job}"));
-                (
-                    node,
-                    format!("ended what was left of the run {job}"),
-                    end_ranks(cluster, &patient.member, job, "").await,
-                )
+                (node, format!("ended what was left of the run {job}"), end_on(cluster, &patient.member, job, "").await)
             }
             Fix::PushKeys => continue,
         };

@@ -3,8 +3,8 @@
 use crate::core::hostset;
 use crate::core::inventory::{Cluster, Inventory};
 use crate::core::network::{self, Endpoint};
-use crate::core::plan::{self, Operation, Part, Workspace};
-use crate::core::spec::Desired;
+use crate::core::plan::{self, Operation, Part, Seen, Workspace};
+use crate::core::spec::{Desired, Role};
 use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
@@ -99,7 +99,12 @@ pub async fn end_runs(cluster: &Cluster, planned: Vec<Planned>, events: &Events)
         for operation in &operations {
             if let Operation::EndRun { job } = operation {
                 events.busy(seen.name(), operation.to_string());
-                end_on(cluster, job, &seen).await?;
+                // the ranks first and with grace; the hvdctl that follows the run writes down the rest
+                end_on(cluster, &seen.member, job, "").await?;
+                let master = |c: &&Seen| c.belongs_to(&cluster.name) && c.is(Role::Master) && c.job() == Some(job);
+                for launcher in seen.docker.containers.iter().filter(master) {
+                    seen.docker.engine.remove(&launcher.id).await?;
+                }
             }
         }
         Ok((seen, operations))

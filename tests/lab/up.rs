@@ -1,11 +1,10 @@
 //! `up`: which containers run on the nodes afterwards, and how they were made.
 
-use crate::process::s;
 use crate::state::{Lab, NODES, gpu_uuids, id_of, inspect, node_sh, on, ours};
 use serde_json::{Value, json};
 
 /// What listens on a port of a node's address in the cluster, by the first bytes that it says.
-fn banner(node: &str, port: u16) -> String {
+pub fn banner(node: &str, port: u16) -> String {
     let read = "a=$(hostname -i | cut -d' ' -f1)
                 timeout 5 bash -c 'exec 3<>/dev/tcp/'$a/$1' && head -c 8 <&3' 2>/dev/null; :";
     node_sh(node, read, &[&port.to_string()]).ok()
@@ -125,23 +124,6 @@ fn only_the_selected_nodes_are_touched() {
     lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: start hworker"]);
     lab.hvdctl(&["--on", "!node1", "down"]).code(0);
     assert_eq!(NODES.map(ours), ["hworker running\n", ""]);
-}
-
-#[test]
-fn a_worker_is_not_replaced_under_a_run() {
-    let lab = Lab::up();
-    let mut run = lab.start(&["run", "-np", "2", "--", "sh", "-c", "echo ready; exec sleep 300"]);
-    run.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
-    let before = NODES.map(running_since);
-    lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
-    lab.edit("[defaults]", "shm_size = \"1g\"\n[defaults]");
-    let dry = lab.hvdctl(&["up", "--dry-run"]).code(0);
-    dry.says(&["node2: remove hworker (shm), start hworker"]);
-    lab.hvdctl(&["up"]).code(1).complains(&["under way", "its workers would be replaced", "hint:"]);
-    assert_eq!(NODES.map(running_since), before);
-    run.signal("INT");
-    run.end(s(60)).code(130);
-    lab.hvdctl(&["up"]).code(0).says(&["node1: remove hworker (shm), start hworker"]);
 }
 
 #[test]

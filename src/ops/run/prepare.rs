@@ -1,8 +1,8 @@
 //! Before a run: its folder, the project and the workers on all nodes; after it: nothing left of it on any.
 
-use super::{Cwd, Program, Seat, record};
+use super::{Cwd, Program, Seat};
 use crate::core::inventory::{Cluster, Inventory, Node};
-use crate::core::job::{self, Record};
+use crate::core::job::Record;
 use crate::core::launch::SUPERVISOR;
 use crate::core::plan::{State, Workspace};
 use crate::core::spec::{Desired, LABEL_WORKSPACE, Role, WORKSPACE};
@@ -231,7 +231,7 @@ fn operator() -> String {
 ///
 /// # Errors
 /// When that cannot be done there.
-pub async fn end_ranks(cluster: &Cluster, member: &Member, id: &str, follower: &str) -> Result<(), NodeError> {
+pub async fn end_on(cluster: &Cluster, member: &Member, id: &str, follower: &str) -> Result<(), NodeError> {
     let script = Script::new(END)
         .with("jobs_dir", &cluster.jobs_dir)
         .with("id", id)
@@ -239,17 +239,6 @@ pub async fn end_ranks(cluster: &Cluster, member: &Member, id: &str, follower: &
         .with("follower", follower);
     let limit = cluster.stop_grace + Duration::from_secs(20);
     member.link.script_within(&script, "end what is left of the run", limit).await.map(|_| ())
-}
-
-/// Ends somebody's run on a node as its own hvdctl would: the ranks with grace, the launcher, and a word of how it ended.
-///
-/// # Errors
-/// When that cannot be done there; what can be is done all the same.
-pub async fn end_on(cluster: &Cluster, id: &str, seen: &Observed) -> Result<(), NodeError> {
-    let ended = end_ranks(cluster, &seen.member, id, "").await;
-    let removed = remove_master_of(cluster, id, seen).await;
-    write_down(cluster, &seen.member, id, &record(job::State::Stopped, None)).await?;
-    ended.and(removed)
 }
 
 /// Ends what is left of the run on every node and removes its container. Failures are told and stop nothing; the seats
@@ -263,7 +252,7 @@ pub(super) async fn end(
 ) -> Vec<Seat> {
     let ended = each(seats.iter().collect(), async |seat: &Seat| {
         let follower = followers.get(seat.seen.name()).map_or("", String::as_str);
-        let cleaned = end_ranks(cluster, &seat.seen.member, id, follower).await;
+        let cleaned = end_on(cluster, &seat.seen.member, id, follower).await;
         // only the container of this very run: its name may be another's by now
         let removed = if seat.launches { remove_master_of(cluster, id, &seat.seen).await } else { Ok(()) };
         cleaned.and(removed)
@@ -281,17 +270,14 @@ pub(super) async fn end(
 
 /// Writes down on every node how the run ended.
 pub(super) async fn write_result(cluster: &Cluster, id: &str, seats: &[Seat], result: &str, events: &Events) {
-    let written =
-        each(seats.iter().collect(), async |seat: &Seat| write_down(cluster, &seat.seen.member, id, result).await)
-            .await;
+    let written = each(seats.iter().collect(), async |seat: &Seat| {
+        let script = Script::new(RESULT).with("jobs_dir", &cluster.jobs_dir).with("id", id).with("result", result);
+        seat.seen.member.link.script(&script, "write down how the run ended").await
+    })
+    .await;
     for error in written.into_iter().filter_map(Result::err) {
         events.send(Event::Warning(error.to_string()));
     }
-}
-
-async fn write_down(cluster: &Cluster, member: &Member, id: &str, result: &str) -> Result<(), NodeError> {
-    let script = Script::new(RESULT).with("jobs_dir", &cluster.jobs_dir).with("id", id).with("result", result);
-    member.link.script(&script, "write down how the run ended").await.map(|_| ())
 }
 
 async fn remove_master_of(cluster: &Cluster, id: &str, seen: &Observed) -> Result<(), NodeError> {
