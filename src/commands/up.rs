@@ -44,10 +44,24 @@ pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
 
     let nodes: Vec<_> = planned.iter().map(|(seen, _)| (&seen.member.node, &seen.facts)).collect();
     let pending = trust::pending(&target.inventory, &nodes);
-    let master = nodes.iter().any(|(node, _)| node.master);
+    let mut master = nodes.iter().any(|(node, _)| node.master);
     if !pending.is_empty() && options.dry_run {
         events.note(format!("keys would be pushed to {}", hostset::fold(&pending)));
-    } else if !pending.is_empty() && !master {
+    } else if !pending.is_empty() && master {
+        events.note(format!("keys are missing or differ on {}: pushing them first", hostset::fold(&pending)));
+        let members: Vec<Member> = planned.iter().map(|(seen, _)| seen.member.clone()).collect();
+        let bad = match trust::push(&target.inventory, &members, &events).await {
+            Ok(pushed) => split(&events, pushed).1,
+            Err(Error::Nodes { failed, .. }) => {
+                master = false;
+                failed
+            }
+            Err(error) => return Err(error),
+        };
+        planned.retain(|(seen, _)| bad.iter().all(|e| e.node != seen.name()));
+        failed.extend(bad);
+    }
+    if !pending.is_empty() && !options.dry_run && !master {
         // the pair comes from the master: without it only those go on that have their keys
         let has_keys = |seen: &Observed| !worker_lacks_keys(&seen.facts);
         for (seen, _) in planned.iter().filter(|(seen, _)| !has_keys(seen)) {
@@ -59,12 +73,6 @@ pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
             failed.push(error);
         }
         planned.retain(|(seen, _)| has_keys(seen));
-    } else if !pending.is_empty() {
-        events.note(format!("keys are missing or differ on {}: pushing them first", hostset::fold(&pending)));
-        let members: Vec<Member> = planned.iter().map(|(seen, _)| seen.member.clone()).collect();
-        let (_, bad) = split(&events, trust::push(&target.inventory, &members, &events).await?);
-        planned.retain(|(seen, _)| bad.iter().all(|e| e.node != seen.name()));
-        failed.extend(bad);
     }
 
     if !options.dry_run {

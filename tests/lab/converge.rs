@@ -80,7 +80,7 @@ fn a_node_that_hangs_in_the_middle_holds_up_no_other() {
     let lab = Lab::quick();
     others_are_done();
     lab.hvdctl(&["keys", "push"]).code(0);
-    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 6\ncommand_timeout_s = 20");
+    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 6\ncommand_timeout_s = 15");
     // nobody sees there that the worker listens, so that its start is under way until the node hangs
     on("node2", "printf '#!/bin/sh\\n' >/usr/local/bin/ss && chmod 755 /usr/local/bin/ss");
     let restore = undo("rm -f /usr/local/bin/ss");
@@ -92,7 +92,7 @@ fn a_node_that_hangs_in_the_middle_holds_up_no_other() {
     assert!(up.runs(), "it ended before the node hung: {}", up.err());
     assert!(comes("node1") && up.runs(), "node1 had to wait: {}", up.err());
     let done = up.end(s(120)).code(3).says(&["node1: start hworker\n"]);
-    done.complains(&["node2: could not ", "no answer within 20 s"]);
+    done.complains(&["node2: could not ", "no answer within 15 s"]);
     drop(resume);
     drop(restore);
     // it is as far as it came, and what is missing is done now

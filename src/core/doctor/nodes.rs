@@ -96,7 +96,7 @@ fn image(inventory: &Inventory, look: &Look<'_>, engine: &Engine<'_>) -> Option<
     }
     Some(
         Finding::error("image", look.name(), format!("the image {image} is not there"))
-            .why("hvdctl pulls no image, and no container can be started without it")
+            .why("no container can be started without it")
             .cure(format!("docker pull {image} on the node, or docker save {image} | ssh NODE sudo docker load")),
     )
 }
