@@ -350,6 +350,9 @@ pub struct Up {
     /// Leave nodes out that cannot be reached, instead of changing nothing
     #[arg(long)]
     pub skip_offline: bool,
+    /// Where a worker is to be replaced under a run, end that run in order first, instead of changing nothing
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// Options of `doctor`.

@@ -4,6 +4,7 @@ use hvdctl::cli::rewrite;
 use proptest::prelude::*;
 use std::ffi::OsString;
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -298,6 +299,26 @@ fn a_project_without_a_clear_entry() {
     invalid type: string "python train.py", expected a sequence
       hint: say it: hvdctl train PROJECT -np N -- python your_script.py
     "#);
+}
+
+#[test]
+fn an_sshd_that_says_nothing_is_given_up() {
+    // it accepts and then is silent, as a machine without memory does
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let inventory = REFUSES
+        .replace("connect_timeout_s = 5", "connect_timeout_s = 1")
+        .replace("name = \"a\"", &format!("name = \"a\"\nssh_port = {port}"));
+    let dir = folder(Some(&inventory));
+    let shown = hvdctl(dir.path(), &["up"]);
+    for words in
+        ["exit code: 4", "error: a: could not log in by ssh", "\nb: could not log in by ssh", "2 nodes unreachable"]
+    {
+        assert!(shown.contains(words), "no {words:?} in\n{shown}");
+    }
+    let shown = hvdctl(dir.path(), &["status"]);
+    let rows: Vec<&str> = shown.lines().filter(|line| line.ends_with("unreachable")).collect();
+    assert_eq!(rows, ["a     unreachable", "b     unreachable"], "{shown}");
 }
 
 #[test]

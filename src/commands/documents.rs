@@ -127,17 +127,19 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         reachable: true,
         master: node == "node1",
         engine: "27.1.0".into(),
-        worker: "up".into(),
+        worker: "up",
+        differs: Vec::new(),
         image: "ab71e42e11ba".into(),
         gpus: "4".into(),
         slots: 4,
         job: job.map(str::to_owned),
     };
     let none = || "–".to_owned();
-    let broken = status::Row { ok: false, engine: none(), worker: none(), image: none(), ..row("node3", None) };
+    let broken = status::Row { ok: false, engine: none(), worker: "–", image: none(), ..row("node3", None) };
+    let older = status::Row { worker: "differs", differs: names(&["image", "port"]), ..row("node2", None) };
     let stopped = NodeError::failed("node3", "ask the Docker Engine", "Cannot connect to the Docker daemon")
         .hint("systemctl start docker on the node");
-    let rows = [row("node1", Some("20261121-120304-k7qd")), row("node2", None), broken];
+    let rows = [row("node1", Some("20261121-120304-k7qd")), older, broken];
     all.push(("status", status::document(&rows, &[stopped, refused("node4")])));
 }
 

@@ -2,12 +2,12 @@
 
 use super::{Context, Outcome, Reached, connect_or_skip};
 use crate::cli::Down;
+use crate::core::hostset;
 use crate::core::plan::{self, Operation};
-use crate::edge::docker::Engine;
 use crate::edge::link::Script;
 use crate::edge::terminal::{self, Echo};
 use crate::error::{Error, NodeError};
-use crate::ops::fleet::{each, split};
+use crate::ops::fleet::{EngineSeen, each, engine, split};
 use serde_json::json;
 
 const PURGE: &str = include_str!("../edge/scripts/purge.sh");
@@ -31,10 +31,9 @@ pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
     let results = each(members, async |member| {
         let node = member.node.name.clone();
         events.busy(&node, "looking");
-        let engine = Engine::connect(&member.link).await?;
-        let operations = plan::down(&cluster.name, &engine.containers().await?);
+        let EngineSeen { engine, containers, .. } = engine(cluster, &member).await?;
         let mut removed = Vec::new();
-        for operation in operations {
+        for operation in plan::down(&cluster.name, &containers) {
             if let Operation::Remove { name, id, .. } = operation {
                 events.busy(&node, format!("removing {name}"));
                 engine.remove(&id).await?;
@@ -61,18 +60,17 @@ pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
 }
 
 pub(super) fn outcome(purged: bool, done: &[(String, Vec<String>)], failed: Vec<NodeError>) -> Outcome {
-    let mut text = String::new();
-    let mut nodes = Vec::new();
+    let (mut told, mut nodes) = (Vec::new(), Vec::new());
     for (node, removed) in done {
         let mut what =
             if removed.is_empty() { "nothing was up".to_owned() } else { format!("removed {}", removed.join(", ")) };
         if purged {
             what.push_str("; keys, projects and records removed");
         }
-        text.push_str(&format!("{node}: {what}\n"));
+        told.push((node.clone(), what));
         nodes.push(
             json!({ "node": node, "ok": true, "changed": !removed.is_empty(), "removed": removed, "purged": purged }),
         );
     }
-    Outcome::of_nodes(text, nodes, failed)
+    Outcome::of_nodes(hostset::rows(told), nodes, failed)
 }

@@ -5,7 +5,7 @@ use crate::core::inventory::Inventory;
 use crate::core::network;
 use crate::core::plan::{self, Workspace};
 use crate::error::{Error, Kind, NodeError, exit};
-use crate::ops::fleet::{EngineSeen, Member, Observed, connect, each, engine, facts, split};
+use crate::ops::fleet::{EngineSeen, Member, Observed, connect, each, look, split};
 use crate::ops::workers;
 use crate::render::table::table;
 use serde::Serialize;
@@ -19,7 +19,9 @@ pub(super) struct Row {
     pub(super) reachable: bool,
     pub(super) master: bool,
     pub(super) engine: String,
-    pub(super) worker: String,
+    pub(super) worker: &'static str,
+    /// In what it differs.
+    pub(super) differs: Vec<String>,
     pub(super) image: String,
     pub(super) gpus: String,
     pub(super) slots: u32,
@@ -33,8 +35,7 @@ pub async fn run(context: Context) -> Result<Outcome, Error> {
     let (members, mut failed) = split(&events, connect(&target, &events).await?);
     let unreachable = failed.iter().filter(|e| e.kind == Kind::Unreachable).count();
     let looked = each(members, async |member: Member| {
-        events.busy(&member.node.name, "looking");
-        let (facts, docker) = tokio::join!(facts(cluster, &member), engine(cluster, &member));
+        let (facts, docker) = look(cluster, &member, &events).await;
         let facts = facts?;
         let row = match docker {
             Ok(docker) => row(&target.inventory, &Observed { member, facts, docker }),
@@ -47,7 +48,8 @@ pub async fn run(context: Context) -> Result<Outcome, Error> {
                         reachable: true,
                         master: member.node.master,
                         engine: "–".into(),
-                        worker: "–".into(),
+                        worker: "–",
+                        differs: Vec::new(),
                         image: "–".into(),
                         gpus: facts.gpus.len().to_string(),
                         slots: network::slots(&member.node, &facts),
@@ -79,18 +81,9 @@ fn row(inventory: &Inventory, seen: &Observed) -> Row {
     let cluster = &inventory.cluster;
     let docker: &EngineSeen = &seen.docker;
     let job = plan::running_job(&cluster.name, &docker.containers).map(str::to_owned);
-    let there = docker.containers.iter().find(|c| c.name == cluster.worker);
-    let worker = match there {
-        None => "none".to_owned(),
-        Some(c) if !c.belongs_to(&cluster.name) => "foreign".to_owned(),
-        Some(c) if !c.running => "stopped".to_owned(),
-        Some(_) => match workers::desired(inventory, seen)
-            .and_then(|desired| workers::plan(cluster, seen, &desired, &Workspace::Any))
-        {
-            Ok(operations) if operations.is_empty() => "up".to_owned(),
-            _ => "differs".to_owned(),
-        },
-    };
+    let planned =
+        workers::desired(inventory, seen).and_then(|desired| workers::plan(cluster, seen, &desired, &Workspace::Any));
+    let (worker, differs) = plan::standing(cluster, &docker.containers, planned.as_deref().ok());
     let image = docker.image_id.as_deref().map_or("missing", |id| {
         let id = id.strip_prefix("sha256:").unwrap_or(id);
         id.get(..12).unwrap_or(id)
@@ -102,6 +95,7 @@ fn row(inventory: &Inventory, seen: &Observed) -> Row {
         master: seen.member.node.master,
         engine: docker.engine.version.clone(),
         worker,
+        differs,
         image: image.to_owned(),
         gpus: seen.facts.gpus.len().to_string(),
         slots: network::slots(&seen.member.node, &seen.facts),
@@ -116,7 +110,11 @@ fn text(rows: &[Row], failed: &[NodeError]) -> String {
             vec![
                 format!("{}{}", r.node, if r.master { " (master)" } else { "" }),
                 r.engine.clone(),
-                r.worker.clone(),
+                if r.differs.is_empty() {
+                    r.worker.to_owned()
+                } else {
+                    format!("{} ({})", r.worker, r.differs.join(", "))
+                },
                 r.image.clone(),
                 r.gpus.clone(),
                 r.slots.to_string(),

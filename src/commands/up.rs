@@ -33,20 +33,35 @@ pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
     planned.retain(|(seen, _)| stopped.iter().all(|error| error.node != seen.name()));
     failed.extend(stopped);
 
-    let job = planned.iter().find_map(|(seen, _)| plan::running_job(&cluster.name, &seen.docker.containers));
-    if let Some(job) = job.filter(|_| !options.dry_run && planned.iter().any(|(_, operations)| replaces(operations))) {
-        return Err(Error::check(
-            format!("the run {job} is under way, and its workers would be replaced"),
-            "wait for its end, or end it with `hvdctl down`; `hvdctl up --dry-run` says what would be done",
-        ));
+    let endangered = workers::endangered(cluster, &mut planned, options.force);
+    if !endangered.is_empty() && !options.force {
+        let refusal = workers::under_way(&endangered);
+        if !options.dry_run {
+            return Err(refusal);
+        }
+        events.send(Event::Warning(refusal.to_string()));
     }
 
     let nodes: Vec<_> = planned.iter().map(|(seen, _)| (&seen.member.node, &seen.facts)).collect();
     let pending = trust::pending(&target.inventory, &nodes);
-    let master = nodes.iter().any(|(node, _)| node.master);
+    let mut master = nodes.iter().any(|(node, _)| node.master);
     if !pending.is_empty() && options.dry_run {
         events.note(format!("keys would be pushed to {}", hostset::fold(&pending)));
-    } else if !pending.is_empty() && !master {
+    } else if !pending.is_empty() && master {
+        events.note(format!("keys are missing or differ on {}: pushing them first", hostset::fold(&pending)));
+        let members: Vec<Member> = planned.iter().map(|(seen, _)| seen.member.clone()).collect();
+        let bad = match trust::push(&target.inventory, &members, &events).await {
+            Ok(pushed) => split(&events, pushed).1,
+            Err(Error::Nodes { failed, .. }) => {
+                master = false;
+                failed
+            }
+            Err(error) => return Err(error),
+        };
+        planned.retain(|(seen, _)| bad.iter().all(|e| e.node != seen.name()));
+        failed.extend(bad);
+    }
+    if !pending.is_empty() && !options.dry_run && !master {
         // the pair comes from the master: without it only those go on that have their keys
         let has_keys = |seen: &Observed| !worker_lacks_keys(&seen.facts);
         for (seen, _) in planned.iter().filter(|(seen, _)| !has_keys(seen)) {
@@ -58,19 +73,18 @@ pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
             failed.push(error);
         }
         planned.retain(|(seen, _)| has_keys(seen));
-    } else if !pending.is_empty() {
-        events.note(format!("keys are missing or differ on {}: pushing them first", hostset::fold(&pending)));
-        let members: Vec<Member> = planned.iter().map(|(seen, _)| seen.member.clone()).collect();
-        let (_, bad) = split(&events, trust::push(&target.inventory, &members, &events).await?);
-        planned.retain(|(seen, _)| bad.iter().all(|e| e.node != seen.name()));
-        failed.extend(bad);
     }
 
+    if !options.dry_run {
+        let (good, bad) = split(&events, workers::end_runs(cluster, planned, &events).await);
+        planned = good;
+        failed.extend(bad);
+    }
     let results = each(planned, async |(seen, operations): (Observed, Vec<Operation>)| {
         if !options.dry_run {
             workers::apply(&target.inventory, &seen, &operations, &events).await?;
         }
-        events.done(seen.name(), words(&operations));
+        events.done(seen.name(), plan::words(&operations));
         Ok((seen.name().to_owned(), operations))
     })
     .await;
@@ -79,27 +93,15 @@ pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
     Ok(outcome(options.dry_run, &done, failed).skipping(&offline))
 }
 
-fn replaces(operations: &[Operation]) -> bool {
-    operations.iter().any(|o| matches!(o, Operation::Remove { .. }))
-}
-
 /// Whether a worker could not even start its sshd, or let nobody in.
 fn worker_lacks_keys(facts: &Facts) -> bool {
     [HOST_KEY, AUTHORIZED_KEYS].iter().any(|name| !facts.key_files.contains_key(*name))
 }
 
-fn words(operations: &[Operation]) -> String {
-    if operations.is_empty() {
-        return "unchanged".into();
-    }
-    operations.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
 pub(super) fn outcome(dry_run: bool, done: &[(String, Vec<Operation>)], failed: Vec<NodeError>) -> Outcome {
-    let mut text = String::new();
+    let mut text = hostset::rows(done.iter().map(|(node, operations)| (node.clone(), plan::words(operations))));
     let mut nodes: Vec<Value> = Vec::new();
     for (node, operations) in done {
-        text.push_str(&format!("{node}: {}\n", words(operations)));
         let list: Vec<String> = operations.iter().map(ToString::to_string).collect();
         nodes.push(json!({ "node": node, "ok": true, "changed": !operations.is_empty(), "operations": list }));
     }

@@ -12,7 +12,7 @@ mod tests;
 mod uniform;
 
 pub use before::before;
-pub use details::{Details, Disk, GpuUser, Rank, Route};
+pub use details::{Details, Disk, GpuUser, Route};
 pub use inside::Inside;
 pub use pairs::{logins, ports};
 

@@ -41,6 +41,19 @@ pub struct Listener {
     pub program: String,
 }
 
+/// A process of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Rank {
+    /// The run that its environment names.
+    pub job: String,
+    /// Its process id.
+    pub pid: u32,
+    /// The id of the container that it runs in.
+    pub container: Option<String>,
+    /// The cluster that the run belongs to, by the record that lies on the node.
+    pub cluster: Option<String>,
+}
+
 /// A span of seconds: what is known of a value that lies in it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Span {
@@ -73,6 +86,10 @@ pub struct Facts {
     pub listeners: Vec<Listener>,
     /// Whether `nvidia-smi` is installed.
     pub nvidia_smi: bool,
+    /// The processes of runs, other clusters' too.
+    pub ranks: Vec<Rank>,
+    /// The runs of this cluster that have a part here and whose end nobody has written down.
+    pub open_runs: Vec<String>,
     /// The key folder itself (mode and owner), if it is there.
     pub key_dir: Option<KeyFile>,
     /// Its files by name.
@@ -102,6 +119,8 @@ impl Facts {
                     }
                 }
                 "listener" => facts.listeners.extend(listener(value)),
+                "rank" => facts.ranks.extend(rank(value)),
+                "open" => facts.open_runs.push(value.to_owned()),
                 "addr" => facts.addresses.extend(address(value)),
                 "nvidia-smi" => facts.nvidia_smi = true,
                 "gpu" => facts.gpus.extend(gpu(value)),
@@ -173,6 +192,14 @@ fn listener(value: &str) -> Option<Listener> {
     })
 }
 
+/// `RUN PID CONTAINER CLUSTER`, `-` for what is not known.
+fn rank(value: &str) -> Option<Rank> {
+    let mut parts = value.splitn(4, ' ');
+    let (job, pid) = (parts.next()?.to_owned(), parts.next()?.parse().ok()?);
+    let mut known = || parts.next().filter(|part| *part != "-").map(str::to_owned);
+    Some(Rank { job, pid, container: known(), cluster: known() })
+}
+
 /// `NAME MODE OWNER`.
 fn file(value: &str) -> Option<(String, KeyFile)> {
     let mut parts = value.split(' ');
@@ -226,6 +253,15 @@ mod tests {
         );
         assert_eq!(facts.listeners[0].container.as_deref(), Some(id.as_str()));
         assert_eq!((facts.listeners[2].program.as_str(), facts.listeners[2].user.as_str()), ("my prog", "ana"));
+    }
+
+    #[test]
+    fn ranks_are_read() {
+        let facts = Facts::parse("rank run-1 7 abc lab\nrank run-2 8 - -\nrank run-3 x - -\nopen run-1\n");
+        let told: Vec<_> =
+            facts.ranks.iter().map(|r| (r.job.as_str(), r.pid, r.container.as_deref(), r.cluster.as_deref())).collect();
+        assert_eq!(told, [("run-1", 7, Some("abc"), Some("lab")), ("run-2", 8, None, None)]);
+        assert_eq!(facts.open_runs, ["run-1"]);
     }
 
     #[test]

@@ -213,6 +213,25 @@ pub fn fold(names: &[String]) -> String {
     plain.join(",")
 }
 
+/// A line for each text, in the order in which they first come, with the nodes that share it folded and counted:
+/// `node[01-16] (16): unchanged`.
+pub fn rows(told: impl IntoIterator<Item = (String, String)>) -> String {
+    let mut by_text: Vec<(String, Vec<String>)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for (node, text) in told {
+        let place = *places.entry(text.clone()).or_insert(by_text.len());
+        match by_text.get_mut(place) {
+            Some((_, nodes)) => nodes.push(node),
+            None => by_text.push((text, vec![node])),
+        }
+    }
+    let row = |(text, nodes): (String, Vec<String>)| match nodes.len() {
+        1 => format!("{}: {text}\n", nodes[0]),
+        count => format!("{} ({count}): {text}\n", fold(&nodes)),
+    };
+    by_text.into_iter().map(row).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -242,6 +261,24 @@ mod tests {
         for bad in ["gpu[01-", "gpu[a-b]", "gpu[3-1]", "head,!head", "", "gpu[0-4294967295]", "gpu[+1-2]"] {
             assert!(select(bad, &all, &none()).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn hundreds_of_rows_are_few() {
+        let row = |i: u32| {
+            let text = match i {
+                17 => "recreate hworker (image)",
+                3 | 190 => "unchanged",
+                _ => "start hworker",
+            };
+            (format!("gpu{i:03}"), text.to_owned())
+        };
+        assert_eq!(
+            rows((1..=200).map(row)),
+            "gpu[001-002,004-016,018-189,191-200] (197): start hworker\ngpu[003,190] (2): unchanged\n\
+             gpu017: recreate hworker (image)\n"
+        );
+        assert_eq!(rows([]), "");
     }
 
     #[test]

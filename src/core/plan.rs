@@ -1,13 +1,59 @@
 //! Observed against desired: the operations that make a node's worker what it should be.
 //!
-//! `up`, `up --dry-run`, `status`, `train` and `down` all read from here, so that a dry run cannot lie.
+//! `up`, `up --dry-run`, `status`, `doctor`, `train`, `verify` and `down` all read from here, so that a dry run cannot lie.
 
+mod runs;
+#[cfg(test)]
+mod tests;
+
+use crate::core::inventory::Cluster;
 use crate::core::spec::{
     Desired, LABEL_CLUSTER, LABEL_JOB, LABEL_ROLE, LABEL_SPEC, LABEL_SPEC_FULL, LABEL_WORKSPACE, Role,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
+
+pub use runs::{Part, endangered, with_ends};
+
+/// What a container is doing, in the engine's words (`docker ps -a --format '{{.State}}'`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Made and never started: its start failed, or whoever made it did not live to start it.
+    Created,
+    /// It runs.
+    Running,
+    /// Its processes are frozen.
+    Paused,
+    /// It ended, and the engine is about to start it again.
+    Restarting,
+    /// It ended.
+    Exited,
+    /// It is on its way out.
+    Removing,
+    /// It could not be removed as a whole.
+    Dead,
+}
+
+impl State {
+    /// Whether it has processes, or will have some without anybody's doing.
+    pub fn is_up(self) -> bool {
+        matches!(self, State::Running | State::Paused | State::Restarting)
+    }
+
+    /// Why it cannot become a running worker again; none where it can. hvdctl's containers have no restart policy, so one
+    /// that restarts was changed by somebody, and keeps ending.
+    fn broken(self) -> Option<&'static str> {
+        match self {
+            State::Created => Some("never started"),
+            State::Restarting => Some("restarting"),
+            State::Removing => Some("half removed"),
+            State::Dead => Some("dead"),
+            State::Running | State::Paused | State::Exited => None,
+        }
+    }
+}
 
 /// A container as an engine lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -18,8 +64,8 @@ pub struct Seen {
     pub id: String,
     /// The id of the image that it was made from.
     pub image_id: String,
-    /// Whether it runs.
-    pub running: bool,
+    /// What it is doing.
+    pub state: State,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
 }
@@ -65,6 +111,11 @@ pub enum Workspace {
 /// One step on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
+    /// End a run in order. It is done on all its nodes before anything else is done on any.
+    EndRun {
+        /// Its id.
+        job: String,
+    },
     /// Remove a container of ours.
     Remove {
         /// Its name, for people.
@@ -81,8 +132,13 @@ pub enum Operation {
     },
     /// Make the desired container and start it.
     Create(Box<Desired>),
-    /// Start one that is there.
+    /// Start one that has ended.
     Start {
+        /// Its name.
+        name: String,
+    },
+    /// Let one go on that was paused.
+    Unpause {
         /// Its name.
         name: String,
     },
@@ -91,15 +147,39 @@ pub enum Operation {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Operation::EndRun { job } => write!(f, "end the run {job}"),
             Operation::Remove { name, why, .. } => write!(f, "remove {name} ({})", why.join(", ")),
             Operation::Pull { image } => write!(f, "pull {image}"),
-            Operation::Create(desired) => match &desired.workspace {
-                Some(workspace) => write!(f, "start {} with {workspace}", desired.name),
-                None => write!(f, "start {}", desired.name),
-            },
-            Operation::Start { name } => write!(f, "start {name} again"),
+            Operation::Create(desired) => write!(f, "start {}{}", desired.name, with(desired)),
+            Operation::Start { name } => write!(f, "start {name} again (stopped)"),
+            Operation::Unpause { name } => write!(f, "unpause {name}"),
         }
     }
+}
+
+fn with(desired: &Desired) -> String {
+    desired.workspace.as_ref().map(|workspace| format!(" with {workspace}")).unwrap_or_default()
+}
+
+/// A node's operations for people: one that is removed and made again is recreated.
+pub fn words(operations: &[Operation]) -> String {
+    let made = |name: &str| {
+        operations.iter().find_map(|o| match o {
+            Operation::Create(desired) if desired.name == name => Some(desired),
+            _ => None,
+        })
+    };
+    let removed = |of: &str| operations.iter().any(|o| matches!(o, Operation::Remove { name, .. } if name == of));
+    let told = operations.iter().filter_map(|operation| match operation {
+        Operation::Remove { name, why, .. } => Some(made(name).map_or_else(
+            || operation.to_string(),
+            |desired| format!("recreate {name}{} ({})", with(desired), why.join(", ")),
+        )),
+        Operation::Create(desired) if removed(&desired.name) => None,
+        other => Some(other.to_string()),
+    });
+    let told: Vec<String> = told.collect();
+    if told.is_empty() { "unchanged".to_owned() } else { told.join(", ") }
 }
 
 /// A container that has the name we need and is not ours.
@@ -136,14 +216,20 @@ pub fn worker(
                     cluster: container.label(LABEL_CLUSTER).map(str::to_owned),
                 });
             }
-            let why = differences(desired, image_id, workspace, container);
-            if why.is_empty() {
-                there = true;
-                if !container.running {
-                    operations.push(Operation::Start { name: container.name.clone() });
+            let mut why = differences(desired, image_id, workspace, container);
+            why.extend(container.state.broken().map(str::to_owned));
+            let name = container.name.clone();
+            match container.state {
+                _ if !why.is_empty() => operations.push(remove(container, why)),
+                State::Running => there = true,
+                State::Paused => {
+                    there = true;
+                    operations.push(Operation::Unpause { name });
                 }
-            } else {
-                operations.push(remove(container, why));
+                _ => {
+                    there = true;
+                    operations.push(Operation::Start { name });
+                }
             }
         } else if ours && container.is(Role::Worker) {
             // the inventory gave the worker another name since
@@ -186,154 +272,32 @@ pub fn differences(desired: &Desired, image_id: &str, workspace: &Workspace, see
     why
 }
 
+/// How a node's worker stands, in a word of the contract (`docs/cli.md`), and in what it differs. What is planned there is
+/// missing where it could not have a worker at all.
+pub fn standing(cluster: &Cluster, seen: &[Seen], planned: Option<&[Operation]>) -> (&'static str, Vec<String>) {
+    let Some(worker) = seen.iter().find(|c| c.name == cluster.worker) else { return ("none", Vec::new()) };
+    if !worker.belongs_to(&cluster.name) {
+        return ("foreign", Vec::new());
+    }
+    let differs = planned.into_iter().flatten().find_map(|operation| match operation {
+        Operation::Remove { id, why, .. } if *id == worker.id => Some(why.clone()),
+        _ => None,
+    });
+    match (worker.state, differs) {
+        (State::Running, None) if planned.is_some_and(<[Operation]>::is_empty) => ("up", Vec::new()),
+        (State::Exited, None) => ("stopped", Vec::new()),
+        (State::Paused, None) => ("paused", Vec::new()),
+        (_, differs) => ("differs", differs.unwrap_or_default()),
+    }
+}
+
 /// The run whose launcher is up among these containers.
 pub fn running_job<'a>(cluster: &str, seen: &'a [Seen]) -> Option<&'a str> {
-    let master = seen.iter().find(|c| c.belongs_to(cluster) && c.is(Role::Master) && c.running)?;
+    let master = seen.iter().find(|c| c.belongs_to(cluster) && c.is(Role::Master) && c.state.is_up())?;
     Some(master.job().unwrap_or("unknown"))
 }
 
 /// The operations of `down`: everything that this cluster's label is on, and nothing else.
 pub fn down(cluster: &str, seen: &[Seen]) -> Vec<Operation> {
     seen.iter().filter(|c| c.belongs_to(cluster)).map(|c| remove(c, vec!["down".into()])).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::core::inventory::Inventory;
-    use crate::core::spec::GpuRequest;
-    use proptest::prelude::*;
-
-    /// What an engine would hold after the operations: the model that the properties check against.
-    fn apply(seen: &[Seen], operations: &[Operation], image_id: &str) -> Vec<Seen> {
-        let mut after = seen.to_vec();
-        for operation in operations {
-            match operation {
-                Operation::Pull { .. } => {}
-                Operation::Remove { id, .. } => after.retain(|c| c.id != *id),
-                Operation::Start { name } => {
-                    let container = after.iter_mut().find(|c| c.name == *name).expect("starts what is there");
-                    container.running = true;
-                }
-                Operation::Create(desired) => {
-                    assert!(after.iter().all(|c| c.name != desired.name), "name clash");
-                    after.push(Seen {
-                        name: desired.name.clone(),
-                        id: format!("new-{}", desired.name),
-                        image_id: image_id.into(),
-                        running: true,
-                        labels: desired.labels(),
-                    });
-                }
-            }
-        }
-        after
-    }
-
-    fn desired(port: u16, gpus: bool, workspace: Option<&str>) -> Desired {
-        let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "image");
-        let gpus = if gpus { GpuRequest::All } else { GpuRequest::None };
-        cluster.name = "lab".into();
-        cluster.port = port;
-        Desired {
-            workspace: workspace.map(str::to_owned),
-            ..Desired::worker(&cluster, &nodes[0], gpus, [10, 0, 0, 1].into())
-        }
-    }
-
-    fn seen(desired: &Desired, image_id: &str, running: bool) -> Seen {
-        Seen {
-            name: desired.name.clone(),
-            id: "1".into(),
-            image_id: image_id.into(),
-            running,
-            labels: desired.labels(),
-        }
-    }
-
-    fn words(operations: &[Operation]) -> Vec<String> {
-        operations.iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn table() {
-        let want = desired(12345, true, None);
-        let plan = |seen: &[Seen]| worker(&want, "img", &Workspace::Any, seen).map(|o| words(&o));
-        assert_eq!(plan(&[]).unwrap(), ["start hworker"]);
-        assert_eq!(plan(&[seen(&want, "img", true)]).unwrap(), Vec::<String>::new());
-        assert_eq!(plan(&[seen(&want, "img", false)]).unwrap(), ["start hworker again"]);
-        assert_eq!(plan(&[seen(&want, "old", true)]).unwrap(), ["remove hworker (image)", "start hworker"]);
-        let other = desired(22, false, None);
-        assert_eq!(plan(&[seen(&other, "img", true)]).unwrap(), ["remove hworker (gpus, port)", "start hworker"]);
-        let mut foreign = seen(&want, "img", true);
-        foreign.labels.clear();
-        let error = plan(std::slice::from_ref(&foreign)).unwrap_err().to_string();
-        assert_eq!(error, "a container named hworker is there already and was not made by hvdctl");
-        foreign.labels.insert(LABEL_CLUSTER.into(), "other".into());
-        let error = plan(&[foreign]).unwrap_err().to_string();
-        assert_eq!(error, "a container named hworker is there already and belongs to the cluster other");
-    }
-
-    #[test]
-    fn a_workspace_matters_only_to_a_run() {
-        let plain = desired(12345, true, None);
-        let with = desired(12345, true, Some("/opt/horovod/projects/a"));
-        let there = [seen(&with, "img", true)];
-        assert!(worker(&plain, "img", &Workspace::Any, &there).unwrap().is_empty());
-        assert!(worker(&with, "img", &Workspace::AsDesired, &there).unwrap().is_empty());
-        let other = desired(12345, true, Some("/opt/horovod/projects/b"));
-        let plan = worker(&other, "img", &Workspace::AsDesired, &there).unwrap();
-        assert_eq!(words(&plan), ["remove hworker (workspace)", "start hworker with /opt/horovod/projects/b"]);
-    }
-
-    fn any_seen() -> impl Strategy<Value = Seen> {
-        (
-            prop::sample::select(vec!["hworker", "hmaster", "old-worker", "postgres"]),
-            prop::option::of(prop::sample::select(vec!["lab", "other"])),
-            prop::sample::select(vec![Role::Worker, Role::Master]),
-            prop::sample::select(vec!["img", "old"]),
-            any::<bool>(),
-            (prop::sample::select(vec![22u16, 12345]), any::<bool>()),
-            prop::option::of(prop::sample::select(vec!["/a", "/b"])),
-        )
-            .prop_map(|(name, cluster, role, image, running, (port, gpus), workspace)| {
-                let mut labels = BTreeMap::new();
-                if let Some(cluster) = cluster {
-                    labels = desired(port, gpus, workspace).labels();
-                    labels.insert(LABEL_CLUSTER.into(), cluster.into());
-                    labels.insert(LABEL_ROLE.into(), role.as_str().into());
-                }
-                Seen { name: name.into(), id: String::new(), image_id: image.into(), running, labels }
-            })
-    }
-
-    proptest! {
-        #[test]
-        fn plan_after_apply_is_empty_and_others_stay(
-            containers in prop::collection::vec(any_seen(), 0..5),
-            exact in any::<bool>(),
-        ) {
-            // an engine never holds two containers of one name
-            let mut containers = containers;
-            containers.sort_by(|a, b| a.name.cmp(&b.name));
-            containers.dedup_by(|a, b| a.name == b.name);
-            for (i, c) in containers.iter_mut().enumerate() { c.id = i.to_string(); }
-
-            let want = desired(12345, true, Some("/a"));
-            let workspace = if exact { Workspace::AsDesired } else { Workspace::Any };
-            if let Ok(operations) = worker(&want, "img", &workspace, &containers) {
-                let after = apply(&containers, &operations, "img");
-                prop_assert!(worker(&want, "img", &workspace, &after).unwrap().is_empty());
-                prop_assert!(after.iter().any(|c| c.name == "hworker" && c.running));
-                for c in containers.iter().filter(|c| !c.belongs_to("lab") || c.is(Role::Master) && c.name != "hworker") {
-                    prop_assert!(after.contains(c), "{} was touched", c.name);
-                }
-                let none = apply(&after, &down("lab", &after), "img");
-                prop_assert!(none.iter().all(|c| !c.belongs_to("lab")));
-                prop_assert!(down("lab", &none).is_empty());
-            } else {
-                prop_assert!(containers.iter().any(|c| c.name == "hworker" && !c.belongs_to("lab")));
-            }
-        }
-    }
 }

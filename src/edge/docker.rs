@@ -1,7 +1,7 @@
 //! The only module that knows `bollard`: one node's Docker Engine over its link.
 
 use crate::core::inventory::Ulimit;
-use crate::core::plan::Seen;
+use crate::core::plan::{Seen, State};
 use crate::core::pull::{Progress, Rate};
 use crate::core::spec::{self, Desired, GpuRequest, Role};
 use crate::edge::link::{Link, Process};
@@ -9,7 +9,8 @@ use crate::error::NodeError;
 use crate::event::{Event, Events};
 use bollard::errors::Error as DockerError;
 use bollard::models::{
-    ContainerCreateBody, DeviceMapping, DeviceRequest, HostConfig, ImageInspect, Mount, MountType, ResourcesUlimits,
+    ContainerCreateBody, ContainerSummaryStateEnum as ListedState, DeviceMapping, DeviceRequest, HostConfig,
+    ImageInspect, Mount, MountType, ResourcesUlimits,
 };
 use bollard::query_parameters as query;
 use bollard::{BollardRequest, Docker};
@@ -167,7 +168,7 @@ impl Engine {
                     .unwrap_or_default(),
                 id: c.id.unwrap_or_default(),
                 image_id: c.image_id.unwrap_or_default(),
-                running: c.state.is_some_and(|s| s.to_string() == "running"),
+                state: state(c.state),
                 labels: c.labels.unwrap_or_default().into_iter().collect(),
             })
             .collect())
@@ -253,7 +254,7 @@ impl Engine {
         })
     }
 
-    /// Makes a container and starts it; one that cannot start is removed again.
+    /// Makes a container and starts it, and gives its id; one that cannot start is removed again.
     ///
     /// # Errors
     /// [`NodeError`] with the engine's words.
@@ -279,17 +280,31 @@ impl Engine {
         self.within(&format!("start {name}"), start).await
     }
 
-    /// Kills and removes a container; one that is gone is no error.
+    /// Lets a paused container go on.
+    ///
+    /// # Errors
+    /// [`NodeError`] with the engine's words.
+    pub async fn unpause(&self, name: &str) -> Result<(), NodeError> {
+        self.within(&format!("unpause {name}"), self.docker.unpause_container(name)).await
+    }
+
+    /// Kills and removes a container; one that is gone is no error. Its name is free afterwards, also where somebody else's
+    /// removal of it was under way.
     ///
     /// # Errors
     /// [`NodeError`] with the engine's words.
     pub async fn remove(&self, id: &str) -> Result<(), NodeError> {
         let options = query::RemoveContainerOptionsBuilder::new().force(true).v(true).build();
         let removed = async {
-            match self.docker.remove_container(id, Some(options)).await {
-                // 409: a removal is under way already
-                Err(DockerError::DockerResponseServerError { status_code: 404 | 409, .. }) | Ok(()) => Ok(()),
-                Err(e) => Err(e),
+            loop {
+                match self.docker.remove_container(id, Some(options.clone())).await {
+                    // a removal is under way already
+                    Err(DockerError::DockerResponseServerError { status_code: 409, .. }) => {
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                    Err(DockerError::DockerResponseServerError { status_code: 404, .. }) | Ok(()) => return Ok(()),
+                    Err(e) => return Err(e),
+                }
             }
         };
         self.within(&format!("remove {id}"), removed).await
@@ -357,6 +372,19 @@ impl Engine {
             Some(Err(e)) => Err(explain(&self.node, tried, &e)),
             None => Err(NodeError::failed(&self.node, tried, "the engine closed the connection")),
         }
+    }
+}
+
+/// One whose state the engine does not name has ended, as far as anybody can tell.
+fn state(listed: Option<ListedState>) -> State {
+    match listed {
+        Some(ListedState::CREATED) => State::Created,
+        Some(ListedState::RUNNING) => State::Running,
+        Some(ListedState::PAUSED) => State::Paused,
+        Some(ListedState::RESTARTING) => State::Restarting,
+        Some(ListedState::REMOVING) => State::Removing,
+        Some(ListedState::DEAD) => State::Dead,
+        Some(ListedState::EXITED | ListedState::STOPPING | ListedState::EMPTY) | None => State::Exited,
     }
 }
 
@@ -437,6 +465,8 @@ fn explain(node: &str, tried: &str, error: &DockerError) -> NodeError {
             "Docker has no NVIDIA runtime there: install nvidia-container-toolkit and restart Docker, or set `gpus = 0` \
              for this node",
         )
+    } else if said.contains("no space left on device") {
+        failed.hint("make room on that node: df -h, docker system df")
     } else if code == 404 && said.contains("No such image") {
         failed.hint("load the image on that node: docker save IMAGE | ssh NODE sudo docker load")
     } else {

@@ -6,6 +6,7 @@ use crate::core::doctor::{self, Details, Finding, Fix, Inside, Look, Severity};
 use crate::core::facts::Facts;
 use crate::core::inventory::Inventory;
 use crate::core::network;
+use crate::core::plan::State;
 use crate::core::reach::Matrix;
 use crate::core::spec::Role;
 use crate::core::trust::Keyring;
@@ -68,7 +69,7 @@ impl Patient {
         let cluster = &inventory.cluster;
         let containers = &self.docker.as_ref()?.containers;
         let ours = containers.iter().find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name));
-        ours.filter(|c| c.running && c.is(Role::Worker)).map(|c| c.id.as_str())
+        ours.filter(|c| c.state == State::Running && c.is(Role::Worker)).map(|c| c.id.as_str())
     }
 }
 
@@ -195,8 +196,6 @@ fn script(inventory: &Inventory, patient: &Patient, all: &[Patient]) -> Script {
         .with("worker_pid", &sshd.and_then(|sshd| sshd.pid).map(|pid| pid.to_string()).unwrap_or_default())
         .with("docker_root", patient.about.as_ref().map_or("", |about| &about.root_dir))
         .with("projects_dir", &cluster.projects_dir)
-        .with("jobs_dir", &cluster.jobs_dir)
-        .with("cluster", &cluster.name)
         .with("addresses", &addresses)
         .with("names", &names)
 }

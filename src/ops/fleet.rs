@@ -10,6 +10,7 @@ use crate::edge::ssh::Control;
 use crate::edge::sudo::Sudo;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Event, Events};
+use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use std::future::Future;
 use std::sync::Arc;
@@ -122,12 +123,17 @@ impl Observed {
 }
 
 /// Does the same on many nodes at once; the results come in the nodes' order, and every node is finished whatever
-/// becomes of the others.
+/// becomes of the others. One that hangs keeps its own place busy and no other's.
 pub async fn each<I, T, F>(items: Vec<I>, work: impl Fn(I) -> F) -> Vec<T>
 where
     F: Future<Output = T>,
 {
-    stream::iter(items).map(work).buffered(AT_ONCE).collect().await
+    let numbered = |(i, item)| work(item).map(move |result| (i, result));
+    // `buffered` would keep what is done waiting behind the first that is not, and begin nothing more
+    let mut results: Vec<(usize, T)> =
+        stream::iter(items).enumerate().map(numbered).buffer_unordered(AT_ONCE).collect().await;
+    results.sort_by_key(|(i, _)| *i);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Splits results, telling the failures.
@@ -228,7 +234,11 @@ pub async fn connect_all(target: &Target, events: &Events) -> Result<Vec<Member>
 /// # Errors
 /// When root cannot be had on it, or the time is over.
 pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeError> {
-    let script = Script::new(FACTS).with("ssh_dir", &cluster.ssh_dir).with("port", &cluster.port.to_string());
+    let script = Script::new(FACTS)
+        .with("ssh_dir", &cluster.ssh_dir)
+        .with("jobs_dir", &cluster.jobs_dir)
+        .with("cluster", &cluster.name)
+        .with("port", &cluster.port.to_string());
     let asked = now();
     let output = member.link.script(&script, "look at the node").await?;
     Ok(Facts::parse(&String::from_utf8_lossy(&output)).between(asked, now()))
@@ -246,13 +256,22 @@ pub async fn engine(cluster: &Cluster, member: &Member) -> Result<EngineSeen, No
     Ok(EngineSeen { engine, containers, image_id, image_content })
 }
 
-/// Looks at both at once.
+/// Looks at both at once: the one observation that `up`, `status`, `verify`, `doctor` and the runs are made of.
+pub async fn look(
+    cluster: &Cluster,
+    member: &Member,
+    events: &Events,
+) -> (Result<Facts, NodeError>, Result<EngineSeen, NodeError>) {
+    events.busy(&member.node.name, "looking");
+    tokio::join!(facts(cluster, member), engine(cluster, member))
+}
+
+/// Looks at a node that a command needs whole.
 ///
 /// # Errors
 /// The first of the two that failed.
 pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Result<Observed, NodeError> {
-    events.busy(&member.node.name, "looking");
-    let (facts, docker) = tokio::join!(facts(cluster, &member), engine(cluster, &member));
+    let (facts, docker) = look(cluster, &member, events).await;
     let (facts, docker) = (events.told(facts)?, events.told(docker)?);
     let seen = Observed { facts, docker, member };
     events.idle(seen.name());
@@ -262,4 +281,27 @@ pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Resu
 /// Seconds since the epoch by our clock.
 pub fn now() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map(|d| d.as_secs_f64()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::Notify;
+
+    #[tokio::test]
+    async fn one_that_hangs_holds_up_none_of_many() {
+        // the first ends only when the last has: with a queue behind it that would never be
+        let last = Notify::new();
+        let count = 3 * AT_ONCE;
+        let work = each((0..count).collect(), async |i| {
+            match i {
+                0 => last.notified().await,
+                i if i == count - 1 => last.notify_one(),
+                _ => {}
+            }
+            i
+        });
+        let results = tokio::time::timeout(std::time::Duration::from_secs(60), work).await.expect("it hangs");
+        assert_eq!(results, (0..count).collect::<Vec<_>>());
+    }
 }

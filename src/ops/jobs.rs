@@ -54,7 +54,7 @@ pub async fn list(target: &Target, events: &Events) -> Result<Runs, Error> {
 fn launchers<'a>(cluster: &'a Cluster, containers: &'a [Seen]) -> impl Iterator<Item = (&'a str, &'a str)> {
     containers
         .iter()
-        .filter(|c| c.belongs_to(&cluster.name) && c.is(Role::Master) && c.running)
+        .filter(|c| c.belongs_to(&cluster.name) && c.is(Role::Master) && c.state.is_up())
         .filter_map(|c| Some((c.job()?, c.id.as_str())))
 }
 

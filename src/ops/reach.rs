@@ -2,7 +2,7 @@
 //! the sshd of the others.
 
 use crate::core::inventory::Inventory;
-use crate::core::plan::Seen;
+use crate::core::plan::{Seen, State};
 use crate::core::reach::{Absent, Matrix, Pair, pairs, reason, results};
 use crate::core::spec::{CONTAINER_SSH, Desired, LABEL_SPEC_FULL};
 use crate::core::trust::{KNOWN_HOSTS, Keyring, Secret};
@@ -66,7 +66,7 @@ fn listening(inventory: &Inventory, seen: &Observed) -> Result<IpAddr, String> {
     let desired = workers::desired(inventory, seen).map_err(|error| error.said)?;
     let there = seen.docker.containers.iter().find(|c| c.name == desired.name && c.belongs_to(&desired.cluster));
     match there {
-        Some(worker) if worker.running => elsewhere(&desired, worker)
+        Some(worker) if worker.state == State::Running => elsewhere(&desired, worker)
             .map_or(Ok(workers::place(inventory, seen).map_err(|error| error.said)?.address), |parts| {
                 Err(format!("its worker is not as it should be ({parts}): hvdctl up"))
             }),

@@ -44,13 +44,18 @@ pub struct Pushed {
 /// and goes to the master only.
 ///
 /// # Errors
-/// When a node cannot be looked at nothing is changed; afterwards every node is finished and the failures are listed.
+/// When the master cannot be looked at nothing is changed; afterwards every node is finished and the failures are listed.
 pub async fn push(
     inventory: &Inventory,
     members: &[Member],
     events: &Events,
 ) -> Result<Vec<Result<Pushed, NodeError>>, Error> {
-    let seen = look(&inventory.cluster, members, events).await?;
+    let mut seen = look_at_each(&inventory.cluster, members, events).await;
+    if members.iter().zip(&seen).any(|(member, seen)| member.node.master && seen.is_err()) {
+        return all(events, seen).map(|_| Vec::new());
+    }
+    let failed: Vec<_> = seen.extract_if(.., |seen| seen.is_err()).filter_map(Result::err).collect();
+    let seen = all(events, seen)?;
     let (member, facts) = master(inventory, &seen)?;
     let ring = Keyring::read(&inventory.cluster, facts);
     if ring.next.is_some() {
@@ -71,7 +76,9 @@ pub async fn push(
         ));
     }
     tell(inventory, &seen, events);
-    bring(inventory, seen, keys, events).await
+    let mut pushed = bring(inventory, seen, keys, events).await?;
+    pushed.extend(failed.into_iter().map(Err));
+    Ok(pushed)
 }
 
 /// Warns of what a push does not change.
@@ -98,14 +105,21 @@ fn ring(inventory: &Inventory, seen: &[(&Node, &Facts)]) -> Option<Keyring> {
 
 /// Looks at all members, or fails before anything is changed.
 async fn look(cluster: &Cluster, members: &[Member], events: &Events) -> Result<Vec<(Member, Facts)>, Error> {
-    let seen = each(members.to_vec(), async |member| {
+    all(events, look_at_each(cluster, members, events).await)
+}
+
+async fn look_at_each(
+    cluster: &Cluster,
+    members: &[Member],
+    events: &Events,
+) -> Vec<Result<(Member, Facts), NodeError>> {
+    each(members.to_vec(), async |member| {
         events.busy(&member.node.name, "looking at its keys");
         let facts = events.told(facts(cluster, &member).await)?;
         events.idle(&member.node.name);
         Ok((member, facts))
     })
-    .await;
-    all(events, seen)
+    .await
 }
 
 fn master<'a>(inventory: &Inventory, seen: &'a [(Member, Facts)]) -> Result<&'a (Member, Facts), Error> {

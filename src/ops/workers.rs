@@ -1,13 +1,16 @@
 //! Applies a plan on one node and sees to it that the worker really listens.
 
+use crate::core::hostset;
 use crate::core::inventory::{Cluster, Inventory};
 use crate::core::network::{self, Endpoint};
-use crate::core::plan::{self, Operation, Workspace};
-use crate::core::spec::Desired;
+use crate::core::plan::{self, Operation, Part, Seen, Workspace};
+use crate::core::spec::{Desired, Role};
 use crate::edge::link::Script;
-use crate::error::NodeError;
+use crate::error::{Error, NodeError};
 use crate::event::Events;
-use crate::ops::fleet::Observed;
+use crate::ops::fleet::{Observed, each};
+use crate::ops::run::{KEEPERS_TIME, end_on};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -60,6 +63,80 @@ pub fn plan(
     Ok(operations)
 }
 
+/// A node with what is planned there.
+pub type Planned = (Observed, Vec<Operation>);
+
+/// The runs under way that would lose a worker, each with the nodes where. With `force` their ends become part of the plans.
+pub fn endangered(cluster: &Cluster, planned: &mut [Planned], force: bool) -> BTreeMap<String, Vec<String>> {
+    let found = plan::endangered(&cluster.name, &planned.iter().map(part).collect::<Vec<_>>());
+    if force {
+        for node in planned {
+            node.1 = plan::with_ends(&cluster.name, &part(node), found.keys());
+        }
+    }
+    found
+}
+
+fn part((seen, operations): &Planned) -> Part<'_> {
+    Part { node: seen.name(), facts: &seen.facts, containers: &seen.docker.containers, operations }
+}
+
+/// Why nothing is done while these runs are under way.
+pub fn under_way(runs: &BTreeMap<String, Vec<String>>) -> Error {
+    let told = runs.iter().map(|(run, nodes)| {
+        format!("the run {run} is under way, and its workers would be replaced on {}", hostset::fold(nodes))
+    });
+    Error::check(
+        told.collect::<Vec<_>>().join("\n"),
+        "wait for its end, or let `hvdctl up --force` end it in order first; `hvdctl up --dry-run` says what would be done",
+    )
+}
+
+/// Ends the runs that the plans end, on all their nodes at once, before anything else is done on any. A node where that
+/// fails is left as it is.
+pub async fn end_runs(cluster: &Cluster, planned: Vec<Planned>, events: &Events) -> Vec<Result<Planned, NodeError>> {
+    // their keepers first, who give the ranks their grace time and write down how the run ended
+    let asked = each(planned, async |(seen, operations): Planned| {
+        for (job, launcher) in ending(cluster, &seen, &operations) {
+            events.busy(seen.name(), format!("ending the run {job}"));
+            seen.docker.engine.terminate(launcher).await?;
+            let ended = seen.docker.engine.wait(launcher);
+            if let Ok(ended) = tokio::time::timeout(cluster.stop_grace + KEEPERS_TIME, ended).await {
+                ended?;
+            }
+        }
+        Ok((seen, operations))
+    })
+    .await;
+    each(asked, async |planned: Result<Planned, NodeError>| {
+        let (seen, operations) = planned?;
+        for operation in &operations {
+            if let Operation::EndRun { job } = operation {
+                events.busy(seen.name(), operation.to_string());
+                end_on(cluster, job, &seen.member).await?;
+            }
+        }
+        for (_, launcher) in ending(cluster, &seen, &operations) {
+            seen.docker.engine.remove(launcher).await?;
+        }
+        Ok((seen, operations))
+    })
+    .await
+}
+
+/// The runs that a plan ends whose launcher is on this node, and its container.
+fn ending<'a>(cluster: &'a Cluster, seen: &'a Observed, operations: &'a [Operation]) -> Vec<(&'a str, &'a str)> {
+    let jobs = operations.iter().filter_map(|operation| match operation {
+        Operation::EndRun { job } => Some(job.as_str()),
+        _ => None,
+    });
+    let launchers = |job: &'a str| {
+        let ours = move |c: &&Seen| c.belongs_to(&cluster.name) && c.is(Role::Master) && c.job() == Some(job);
+        seen.docker.containers.iter().filter(ours).map(move |c| (job, c.id.as_str()))
+    };
+    jobs.flat_map(launchers).collect()
+}
+
 /// Carries a plan out, and waits until sshd listens where a container was started.
 ///
 /// # Errors
@@ -80,31 +157,41 @@ async fn carry_out(
     events: &Events,
 ) -> Result<(), NodeError> {
     let engine = &seen.docker.engine;
-    let mut started = None;
     for operation in operations {
         events.busy(seen.name(), operation.to_string());
         match operation {
-            // its id had to be known before anything else could be planned
-            Operation::Pull { .. } => {}
+            // both are done before the rest of the plan is begun anywhere
+            Operation::Pull { .. } | Operation::EndRun { .. } => {}
             Operation::Remove { id, .. } => engine.remove(id).await?,
             Operation::Create(desired) => {
-                engine.create_and_start(desired).await?;
-                started = Some(desired.name.as_str());
+                let id = engine.create_and_start(desired).await?;
+                match listening(inventory, seen, &desired.name).await? {
+                    Ok(()) => {}
+                    Err(deaf) => {
+                        // a worker that serves nobody would pass for one that is as it should be
+                        engine.remove(&id).await?;
+                        return Err(deaf);
+                    }
+                }
             }
             Operation::Start { name } => {
                 engine.start(name).await?;
-                started = Some(name.as_str());
+                listening(inventory, seen, name).await??;
+            }
+            Operation::Unpause { name } => {
+                engine.unpause(name).await?;
+                listening(inventory, seen, name).await??;
             }
         }
     }
-    match started {
-        Some(name) => listening(inventory, seen, name).await,
-        None => Ok(()),
-    }
+    Ok(())
 }
 
-/// Waits until the worker's sshd listens.
-async fn listening(inventory: &Inventory, seen: &Observed, name: &str) -> Result<(), NodeError> {
+/// Waits until the worker's sshd listens; why it does not is the inner error.
+///
+/// # Errors
+/// When the engine does not say what became of the worker.
+async fn listening(inventory: &Inventory, seen: &Observed, name: &str) -> Result<Result<(), NodeError>, NodeError> {
     let cluster = &inventory.cluster;
     let listener = SocketAddr::new(place(inventory, seen)?.address, cluster.port).to_string();
     let link = &seen.member.link;
@@ -123,14 +210,17 @@ async fn listening(inventory: &Inventory, seen: &Observed, name: &str) -> Result
     };
     let answered = tokio::select! {
         answer = port => answer.is_ok(),
-        _ = ended => false,
+        ended = ended => {
+            ended?;
+            false
+        }
     };
     // another program on the port answers too; only a worker that still runs has it
     tokio::time::sleep(Duration::from_millis(50)).await;
     if answered && seen.docker.engine.running(name).await? == Some(true) {
-        return Ok(());
+        return Ok(Ok(()));
     }
-    let said = seen.docker.engine.last_lines(name, 5).await.unwrap_or_default();
+    let said = seen.docker.engine.last_lines(name, 10).await.unwrap_or_default();
     let said = if said.trim().is_empty() { format!("nothing listens after {} s", limit.as_secs()) } else { said };
     let hint = if said.contains("Address already in use") {
         format!(
@@ -140,7 +230,7 @@ async fn listening(inventory: &Inventory, seen: &Observed, name: &str) -> Result
     } else if said.contains("Cannot assign requested address") {
         "the address has gone from the node since it was looked at; try again, or set `address` or `interface`".into()
     } else {
-        format!("see `docker logs {name}` on the node")
+        "hvdctl doctor looks at what the worker needs".into()
     };
-    Err(NodeError::failed(seen.name(), &tried, said).hint(hint))
+    Ok(Err(NodeError::failed(seen.name(), &tried, said).hint(hint)))
 }

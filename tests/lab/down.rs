@@ -21,10 +21,10 @@ fn only_ours_is_removed() {
     );
 
     // keys and projects stay without --purge
-    lab.hvdctl(&["down"]).code(0).says(&["node1: removed hworker", "node2: removed hworker"]);
+    lab.hvdctl(&["down"]).code(0).says(&["node[1-2] (2): removed hworker\n"]);
     assert_eq!(ours("node2"), "");
     on("node1", "cd /opt/horovod && test -s ssh/id_ed25519 -a -s projects/p/train.py -a -e projects/p/written");
-    lab.hvdctl(&["down"]).code(0).says(&["node1: nothing was up", "node2: nothing was up"]);
+    lab.hvdctl(&["down"]).code(0).says(&["node[1-2] (2): nothing was up\n"]);
 
     lab.hvdctl(&["up"]).code(0);
     lab.hvdctl(&["down", "--purge", "-y"]).code(0);

@@ -62,7 +62,7 @@ fn mounts_devices_limits_and_environment_are_where_the_ranks_are() {
     lab.edit("memlock = 32768, ", "");
     lab.edit("/dev/zero:/dev/hvdctl-test:r", "/dev/zero:/dev/hvdctl-test");
     lab.edit(":/data:ro", ":/data");
-    lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["remove hworker (mounts, devices, ulimits)"]);
+    lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["recreate hworker (mounts, devices, ulimits)"]);
     lab.edit("/opt/horovod/test-data", "/opt/horovod/test-absent");
     lab.hvdctl(&["up"]).code(1).complains(&["start hworker", "/opt/horovod/test-absent"]);
     on("node1", "test ! -e /opt/horovod/test-absent");
@@ -122,7 +122,7 @@ fn groups_and_ranges_select_nodes() {
 fn an_image_that_no_registry_gives_is_told_with_the_way_round() {
     let lab = Lab::quick();
     lab.edit("hvdctl-lab/horovod:latest", "127.0.0.1:1/none/such");
-    lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["node1: pull 127.0.0.1:1/none/such, start hworker"]);
+    lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["node[1-2] (2): pull 127.0.0.1:1/none/such, start hworker"]);
     let hint = "docker save 127.0.0.1:1/none/such | ssh node1 sudo docker load";
     lab.hvdctl(&["up"]).code(1).complains(&[
         "node1: could not pull the image 127.0.0.1:1/none/such:latest: ",
@@ -162,7 +162,7 @@ fn an_image_that_a_node_lacks_comes_from_its_registry() {
     lab.edit(crate::state::IMAGE, IMAGE);
     let id = |node: &str| on(node, &format!("docker images --no-trunc -q {IMAGE}"));
     let dry = lab.hvdctl(&["up", "--dry-run"]).code(0);
-    dry.says(&[&format!("node1: pull {IMAGE}, start hworker"), "2 of 2 nodes would be changed"]);
+    dry.says(&[&format!("node[1-2] (2): pull {IMAGE}, start hworker"), "2 of 2 nodes would be changed"]);
     assert_eq!(NODES.map(id), ["", ""], "a dry run gets nothing");
 
     // nothing in this image could be started, but it is there then, and what came was told in bytes

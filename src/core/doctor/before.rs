@@ -55,7 +55,7 @@ fn port(inventory: &Inventory, look: &Look<'_>) -> Option<Finding> {
         let process = match listener.pid {
             Some(pid) => format!("{} (process {pid} of {})", listener.program, listener.user),
             // a worker of ours whose process cannot be seen is no stranger
-            None if containers.iter().any(|c| ours(c) && c.running) => return None,
+            None if containers.iter().any(|c| ours(c) && c.state.is_up()) => return None,
             None => "another program".to_owned(),
         };
         Some(match inside {

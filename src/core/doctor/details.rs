@@ -40,15 +40,6 @@ pub struct GpuUser {
     pub program: String,
 }
 
-/// A process of a run of this cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rank {
-    /// The run.
-    pub job: String,
-    /// The process.
-    pub pid: u32,
-}
-
 /// What only `doctor` asks of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Details {
@@ -74,8 +65,6 @@ pub struct Details {
     pub routes: BTreeMap<IpAddr, Route>,
     /// Who uses the GPUs.
     pub gpu_users: Vec<GpuUser>,
-    /// Processes of this cluster's runs.
-    pub ranks: Vec<Rank>,
 }
 
 impl Details {
@@ -100,10 +89,6 @@ impl Details {
                 }
                 "route" => details.routes.extend(route(value)),
                 "gpu-user" => details.gpu_users.extend(gpu_user(value)),
-                "rank" => {
-                    let rank = value.split_once(' ').and_then(|(job, pid)| Some((job, pid.parse().ok()?)));
-                    details.ranks.extend(rank.map(|(job, pid)| Rank { job: job.to_owned(), pid }));
-                }
                 _ => {}
             }
         }

@@ -96,7 +96,7 @@ fn image(inventory: &Inventory, look: &Look<'_>, engine: &Engine<'_>) -> Option<
     }
     Some(
         Finding::error("image", look.name(), format!("the image {image} is not there"))
-            .why("hvdctl pulls no image, and no container can be started without it")
+            .why("no container can be started without it")
             .cure(format!("docker pull {image} on the node, or docker save {image} | ssh NODE sudo docker load")),
     )
 }
@@ -121,14 +121,13 @@ fn containers(inventory: &Inventory, look: &Look<'_>, engine: &Engine<'_>) -> Ve
     let (Some(place), Some(image_id)) = (place(inventory, look), engine.image_id) else { return found };
     let desired = Desired::worker(cluster, look.node, network::gpu_request(look.node, look.facts), place.address);
     let Ok(operations) = plan::worker(&desired, image_id, &Workspace::Any, engine.containers) else { return found };
-    let would: Vec<String> = operations.iter().map(ToString::to_string).collect();
     let finding = match operations.as_slice() {
         [] => return found,
         [Operation::Create(_)] => Finding::note("worker", look.name(), "its worker is not up")
             .why("what is in the image and who can log in to whom was not looked at there"),
         _ => {
-            Finding::warning("worker", look.name(), format!("its worker is not as it should be: {}", would.join(", ")))
-                .why("it does not serve runs as the inventory has them by now")
+            let seen = format!("its worker is not as it should be: {}", plan::words(&operations));
+            Finding::warning("worker", look.name(), seen).why("it does not serve runs as the inventory has them by now")
         }
     };
     found.push(finding.cure("hvdctl up"));

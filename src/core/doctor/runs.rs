@@ -1,18 +1,19 @@
 //! What ended runs have left behind, and who else uses the GPUs.
 
 use super::{Finding, Fix, Look};
-use crate::core::facts::Gpu;
+use crate::core::facts::{Gpu, Rank};
 use crate::core::inventory::Inventory;
 use crate::core::spec::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn examine(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding> {
     let cluster = &inventory.cluster.name;
-    let launchers = |running: bool| {
+    let launchers = |up: bool| {
         looks.iter().flat_map(move |look| {
             let containers = look.engine.map_or(&[][..], |engine| engine.containers);
-            let wanted =
-                move |c: &&crate::core::plan::Seen| c.belongs_to(cluster) && c.is(Role::Master) && c.running == running;
+            let wanted = move |c: &&crate::core::plan::Seen| {
+                c.belongs_to(cluster) && c.is(Role::Master) && c.state.is_up() == up
+            };
             containers.iter().filter(wanted).map(move |c| (look, c))
         })
     };
@@ -37,9 +38,8 @@ pub(super) fn examine(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding>
     let launcher_seen = |look: &Look<'_>| look.node.master && look.engine.is_some();
     let all_known = looks.iter().any(launcher_seen);
     for look in looks {
-        let details = look.details.into_iter();
         let mut left: BTreeMap<&str, usize> = BTreeMap::new();
-        for rank in details.flat_map(|details| &details.ranks).filter(|rank| !under_way.contains(rank.job.as_str())) {
+        for rank in ranks(look, cluster).filter(|rank| !under_way.contains(rank.job.as_str())) {
             *left.entry(&rank.job).or_default() += 1;
         }
         for (job, processes) in left {
@@ -57,15 +57,20 @@ pub(super) fn examine(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding>
                     .cure("hvdctl doctor with the master among the nodes")
             });
         }
-        found.extend(strangers(look, &under_way));
+        found.extend(strangers(look, cluster, &under_way));
     }
     found
 }
 
+/// The processes of this cluster's runs.
+fn ranks<'a>(look: &'a Look<'_>, cluster: &'a str) -> impl Iterator<Item = &'a Rank> {
+    look.facts.ranks.iter().filter(move |rank| rank.cluster.as_deref() == Some(cluster))
+}
+
 /// Programs on the GPUs that are none of the cluster's runs.
-fn strangers(look: &Look<'_>, under_way: &BTreeSet<&str>) -> Option<Finding> {
+fn strangers(look: &Look<'_>, cluster: &str, under_way: &BTreeSet<&str>) -> Option<Finding> {
     let details = look.details?;
-    let left = |job: &str| details.ranks.iter().any(|rank| rank.job == job);
+    let left = |job: &str| ranks(look, cluster).any(|rank| rank.job == job);
     let others = details
         .gpu_users
         .iter()

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::core::inventory::Gpus;
+use crate::core::plan::State;
 use crate::core::reach::{Matrix, Pair};
 use crate::core::spec::{Desired, GpuRequest, LABEL_CLUSTER, LABEL_JOB, LABEL_ROLE};
 use std::collections::BTreeMap;
@@ -53,7 +54,7 @@ fn clinic(n: usize) -> Clinic {
             name: "hworker".into(),
             id: format!("w{i}"),
             image_id: "sha256:aaa".into(),
-            running: true,
+            state: State::Running,
             labels: desired.labels(),
         };
         Sick {
@@ -128,9 +129,9 @@ impl Clinic {
     }
 }
 
-fn container(name: &str, id: &str, running: bool, labels: &[(&str, &str)]) -> Seen {
+fn container(name: &str, id: &str, state: State, labels: &[(&str, &str)]) -> Seen {
     let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    Seen { name: name.into(), id: id.into(), image_id: "i".into(), running, labels }
+    Seen { name: name.into(), id: id.into(), image_id: "i".into(), state, labels }
 }
 
 #[test]
@@ -152,7 +153,7 @@ fn the_port() {
     listener("10.0.0.2:12345 - - - -").finds(&[]);
     let hidden = |c: &mut Clinic| {
         c.nodes[1].facts.listeners = Facts::parse("listener 0.0.0.0:12345 - - - -\n").listeners;
-        c.nodes[1].containers[0].running = false;
+        c.nodes[1].containers[0].state = State::Exited;
     };
     assert!(Clinic::with(2, hidden).found()[0].contains("is taken by another program"));
     // elsewhere it disturbs nobody
@@ -160,7 +161,7 @@ fn the_port() {
     listener("[::]:12345 4711 ana - python3").finds(&[]);
     let other = |c: &mut Clinic| {
         c.nodes[1].facts.listeners = Facts::parse("listener *:12345 9 root x1 sshd\n").listeners;
-        c.nodes[1].containers.push(container("their-worker", "x1", true, &[(LABEL_CLUSTER, "theirs")]));
+        c.nodes[1].containers.push(container("their-worker", "x1", State::Running, &[(LABEL_CLUSTER, "theirs")]));
     };
     Clinic::with(2, other)
         .finds(&["error port gpu02: port 12345 is taken by the container their-worker of the cluster theirs"]);
@@ -277,7 +278,7 @@ fn gpus() {
         found(&|n| n.node.gpus = Gpus::Count(2)),
         [
             "error gpus gpu02: the inventory promises 2, nvidia-smi lists 1",
-            "warning worker gpu02: its worker is not as it should be: remove hworker (gpus), start hworker"
+            "warning worker gpu02: its worker is not as it should be: recreate hworker (gpus)"
         ]
     );
     let none = |n: &mut Sick| (n.facts.nvidia_smi, n.facts.gpus) = (false, Vec::new());
@@ -285,7 +286,7 @@ fn gpus() {
         found(&none),
         [
             "warning gpus gpu02: the inventory promises 1, and there is no nvidia-smi",
-            "warning worker gpu02: its worker is not as it should be: remove hworker (gpus), start hworker"
+            "warning worker gpu02: its worker is not as it should be: recreate hworker (gpus)"
         ]
     );
     assert_eq!(
@@ -317,40 +318,38 @@ fn containers() {
         };
         Clinic::with(2, sick).found()
     };
-    let foreign = |n: &mut Sick| n.containers = vec![container("hworker", "f", true, &[])];
+    let foreign = |n: &mut Sick| n.containers = vec![container("hworker", "f", State::Running, &[])];
     let first = found(&foreign);
     assert_eq!(first, ["error container gpu02: a container named hworker is there already and was not made by hvdctl"]);
     // a launcher's name matters where runs are launched
-    assert_eq!(found(&|n| n.containers.push(container("hmaster", "f", true, &[]))), Vec::<String>::new());
-    let on_master = Clinic::with(2, |c| c.nodes[0].containers.push(container("hmaster", "f", false, &[])));
+    assert_eq!(found(&|n| n.containers.push(container("hmaster", "f", State::Running, &[]))), Vec::<String>::new());
+    let on_master = Clinic::with(2, |c| c.nodes[0].containers.push(container("hmaster", "f", State::Exited, &[])));
     assert!(on_master.found()[0].starts_with("error container gpu01: a container named hmaster"));
     assert_eq!(found(&|n| n.containers.clear()), ["note worker gpu02: its worker is not up"]);
     assert_eq!(
-        found(&|n| n.containers[0].running = false),
-        ["warning worker gpu02: its worker is not as it should be: start hworker again"]
+        found(&|n| n.containers[0].state = State::Exited),
+        ["warning worker gpu02: its worker is not as it should be: start hworker again (stopped)"]
     );
     let port = Clinic::with(2, |c| c.inventory.cluster.port = 12346).found();
-    assert_eq!(
-        port,
-        ["warning worker gpu[01-02]: its worker is not as it should be: remove hworker (port), start hworker"]
-    );
+    assert_eq!(port, ["warning worker gpu[01-02]: its worker is not as it should be: recreate hworker (port)"]);
 }
 
 #[test]
 fn what_runs_left_behind() {
     let labels = [(LABEL_CLUSTER, "local"), (LABEL_ROLE, "master"), (LABEL_JOB, "run-1")];
-    let ranks =
-        |c: &mut Clinic| c.nodes[1].details.ranks = Details::parse("rank run-1 7\nrank run-1 8\nrank run-1 x\n").ranks;
+    let facts =
+        Facts::parse("rank run-1 7 - local\nrank run-1 8 w2 local\nrank run-1 x - local\nrank run-2 9 - theirs\n");
+    let ranks = |c: &mut Clinic| c.nodes[1].facts.ranks = facts.ranks.clone();
     let stale = Clinic::with(2, ranks);
     stale.finds(&["error stale gpu02: 2 processes of the run run-1, whose launcher is not up"]);
     assert_eq!(stale.all()[0].fixes, [Fix::EndRun { node: "gpu02".into(), job: "run-1".into() }]);
     let mut under_way = Clinic::with(2, ranks);
-    under_way.nodes[0].containers.push(container("hmaster", "m", true, &labels));
+    under_way.nodes[0].containers.push(container("hmaster", "m", State::Running, &labels));
     under_way.finds(&["note run gpu01: the run run-1 is under way"]);
     // of another cluster
     let mut theirs = Clinic::with(2, ranks);
     let other = [(LABEL_CLUSTER, "theirs"), (LABEL_ROLE, "master"), (LABEL_JOB, "run-1")];
-    theirs.nodes[1].containers.push(container("m", "m", true, &other));
+    theirs.nodes[1].containers.push(container("m", "m", State::Running, &other));
     assert!(theirs.found()[0].starts_with("error stale"));
     // without the master nobody knows, and nothing is ended
     let mut unknown = Clinic::with(2, ranks);
@@ -358,12 +357,12 @@ fn what_runs_left_behind() {
     assert!(unknown.found()[0].starts_with("note stale gpu02"), "{:?}", unknown.found());
     assert!(unknown.all().iter().all(|finding| finding.fixes.is_empty()));
     let mut ended = clinic(2);
-    ended.nodes[0].containers.push(container("hmaster", "m", false, &labels));
+    ended.nodes[0].containers.push(container("hmaster", "m", State::Exited, &labels));
     ended.finds(&["warning stale gpu01: hmaster of the ended run run-1 is left"]);
     let fix = Fix::RemoveContainer { node: "gpu01".into(), name: "hmaster".into(), id: "m".into() };
     assert_eq!(ended.all()[0].fixes, [fix]);
     let mut foreign = clinic(2);
-    foreign.nodes[1].containers.push(container("other", "m", false, &other));
+    foreign.nodes[1].containers.push(container("other", "m", State::Exited, &other));
     foreign.finds(&[]);
     // its GPUs' users are its ranks
     let mut using = Clinic::with(2, ranks);

@@ -1,6 +1,6 @@
 # What only `doctor` asks of a node, a "KEY VALUE" line each; read by core/doctor/details.rs. Wants: worker_pid (sshd in the
-# worker, may be empty), docker_root (may be empty), projects_dir, jobs_dir, cluster, addresses and names of the other
-# nodes (a line each). Changes nothing.
+# worker, may be empty), docker_root (may be empty), projects_dir, addresses and names of the other nodes (a line
+# each). Changes nothing.
 say() { printf '%s\n' "$*"; }
 PATH=$PATH:/usr/sbin:/sbin
 
@@ -60,12 +60,4 @@ if command -v nvidia-smi >/dev/null 2>&1; then
       say gpu-user "$(stat -c %U "/proc/$pid" 2>/dev/null)" "${run:--}" "$program, $line"
     done
 fi
-
-grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | while read -r pid; do
-  run=$(job "$pid")
-  case $run in '' | *[!0-9A-Za-z-]*) continue ;; esac
-  # another cluster may have runs of its own here
-  grep -qsF "\"cluster\":\"$cluster\"" "$jobs_dir/$run/job.json" || continue
-  say rank "$run" "$pid"
-done
 exit 0

@@ -1,5 +1,5 @@
-# What one node is, a "KEY VALUE" line each, behind machine.sh; read by core/facts.rs. Wants: ssh_dir, port. Changes
-# nothing.
+# What one node is, a "KEY VALUE" line each, behind machine.sh; read by core/facts.rs. Wants: ssh_dir, jobs_dir, cluster,
+# port. Changes nothing.
 # who listens on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
 ss -Hltnp "sport = :$port" 2>/dev/null | while read -r _ _ _ local _ users; do
   pid=- user=- container=- program=-
@@ -13,6 +13,22 @@ ss -Hltnp "sport = :$port" 2>/dev/null | while read -r _ _ _ local _ users; do
     ;;
   esac
   say listener "$local" "$pid" "${user:--}" "${container:--}" "$program"
+done
+
+# processes of runs: RUN PID CONTAINER CLUSTER
+grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | while read -r pid; do
+  run=$(tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | sed -n 's/^HVDCTL_JOB=//p' | head -n 1)
+  case $run in '' | *[!0-9A-Za-z-]*) continue ;; esac
+  container=$(grep -oE '[0-9a-f]{64}' "/proc/$pid/cgroup" 2>/dev/null | tail -n 1)
+  owner=$(sed -n 's/.*"cluster":"\([^"]*\)".*/\1/p' "$jobs_dir/$run/job.json" 2>/dev/null)
+  say rank "$run" "$pid" "${container:--}" "${owner:--}"
+done
+# this cluster's runs that nobody has written down the end of
+for record in "$jobs_dir"/*/job.json; do
+  folder=${record%/job.json}
+  if [ ! -e "$folder/result.json" ] && grep -qsF "\"cluster\":\"$cluster\"" "$record"; then
+    say open "${folder##*/}"
+  fi
 done
 say clock "$(date +%s.%N)"
 [ -d "$ssh_dir" ] || exit 0

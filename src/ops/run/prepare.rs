@@ -4,7 +4,7 @@ use super::{Cwd, Program, Seat};
 use crate::core::inventory::{Cluster, Controller, Inventory, Node};
 use crate::core::job::{Ending, Record};
 use crate::core::launch::{KEEPER as KEEPER_FILE, SUPERVISOR};
-use crate::core::plan::Workspace;
+use crate::core::plan::{State, Workspace};
 use crate::core::slots::Placement;
 use crate::core::spec::{Desired, LABEL_WORKSPACE, Role, WORKSPACE};
 use crate::core::trust::Secret;
@@ -144,7 +144,9 @@ pub(super) async fn same_workspaces(
     let Some(workspace) = workspace else { return Ok(()) };
     let looked = each(seats.iter().filter(|seat| !seat.launches).collect(), async |seat: &Seat| {
         let containers = seat.seen.docker.engine.containers().await?;
-        let worker = containers.iter().find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name) && c.running);
+        let worker = containers
+            .iter()
+            .find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name) && c.state == State::Running);
         if worker.and_then(|c| c.label(LABEL_WORKSPACE)) == Some(workspace) {
             return Ok(());
         }

@@ -114,7 +114,7 @@ fn master_is_free(cluster: &Cluster, seen: &Observed) -> Result<(), NodeError> {
         )
         .hint("remove or rename it, or set cluster.master to another name"));
     }
-    if there.running {
+    if there.state.is_up() {
         let job = there.job().unwrap_or("unknown");
         return Err(NodeError::failed(seen.name(), &tried, format!("the run {job} is under way"))
             .hint("wait for its end, or end it with `hvdctl down`"));

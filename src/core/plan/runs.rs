@@ -1,0 +1,73 @@
+//! Runs that stand in the way of a plan: their ranks live in a worker that would be replaced.
+
+use super::{Operation, Seen};
+use crate::core::facts::Facts;
+use crate::core::spec::Role;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A node as far as it matters here.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    /// Its name.
+    pub node: &'a str,
+    /// What it says of ranks and runs.
+    pub facts: &'a Facts,
+    /// Its containers.
+    pub containers: &'a [Seen],
+    /// What is planned there.
+    pub operations: &'a [Operation],
+}
+
+impl Part<'_> {
+    /// The runs of this cluster whose launcher is up here; the ranks of this node run beside it, and not in the worker.
+    fn launches<'a>(&'a self, cluster: &'a str) -> impl Iterator<Item = &'a str> {
+        let up = move |c: &&Seen| c.belongs_to(cluster) && c.is(Role::Master) && c.state.is_up();
+        self.containers.iter().filter(up).filter_map(Seen::job)
+    }
+
+    /// The ids of the workers that are up and would be removed.
+    fn loses(&self) -> Vec<&str> {
+        let removed =
+            |c: &&Seen| self.operations.iter().any(|o| matches!(o, Operation::Remove { id, .. } if *id == c.id));
+        let workers = self.containers.iter().filter(|c| c.is(Role::Worker) && c.state.is_up());
+        workers.filter(removed).map(|c| c.id.as_str()).collect()
+    }
+
+    /// Whether a run has anything here: ranks, its record, or its launcher.
+    fn has(&self, cluster: &str, job: &str) -> bool {
+        self.facts.ranks.iter().any(|rank| rank.job == job)
+            || self.facts.open_runs.iter().any(|run| run == job)
+            || self.launches(cluster).any(|run| run == job)
+    }
+}
+
+/// The runs under way that would lose a worker, each with the nodes where. A rank that lives in it counts, and so does a
+/// run that is about to start its ranks there: its launcher is up, and its record lies on the node.
+pub fn endangered(cluster: &str, parts: &[Part<'_>]) -> BTreeMap<String, Vec<String>> {
+    let launched: BTreeSet<&str> = parts.iter().flat_map(|part| part.launches(cluster)).collect();
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for part in parts {
+        let workers = part.loses();
+        if workers.is_empty() {
+            continue;
+        }
+        let here: BTreeSet<&str> = part.launches(cluster).collect();
+        let in_them = part.facts.ranks.iter().filter(|rank| match &rank.container {
+            Some(container) => workers.contains(&container.as_str()),
+            None => !here.contains(rank.job.as_str()),
+        });
+        let about_to = part.facts.open_runs.iter().map(String::as_str).filter(|run| launched.contains(run));
+        let runs: BTreeSet<&str> =
+            in_them.map(|rank| rank.job.as_str()).chain(about_to.filter(|run| !here.contains(run))).collect();
+        for run in runs {
+            found.entry(run.to_owned()).or_default().push(part.node.to_owned());
+        }
+    }
+    found
+}
+
+/// A node's operations with the ends of these runs before them, as far as they have a part there.
+pub fn with_ends<'a>(cluster: &str, part: &Part<'_>, runs: impl IntoIterator<Item = &'a String>) -> Vec<Operation> {
+    let here = runs.into_iter().filter(|run| part.has(cluster, run));
+    here.map(|run| Operation::EndRun { job: run.clone() }).chain(part.operations.iter().cloned()).collect()
+}

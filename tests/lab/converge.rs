@@ -1,0 +1,244 @@
+//! Whatever state the workers are in, and whatever befalls a node meanwhile, `up` says what is wrong and leads there.
+
+use crate::process::{eventually, run, s};
+use crate::state::{IMAGE, Lab, NODES, Restore, container, id_of, no_run_is_left, node_sh, on, others_are_done, ours};
+use crate::up::banner;
+use std::process::Command;
+
+fn docker(args: &[&str]) {
+    let mut command = Command::new("docker");
+    command.args(args);
+    run(command, s(60)).code(0);
+}
+
+/// Puts things back on node2.
+fn undo(script: &str) -> Restore<impl FnMut() + '_> {
+    Restore(move || {
+        node_sh("node2", script, &[]).code(0);
+    })
+}
+
+#[test]
+fn every_state_of_a_worker_leads_back() {
+    let lab = Lab::up();
+    let first = id_of("node1", "hworker");
+    // one with the labels of the worker that is there, changed by `sed`
+    let like_it = |sed: &str, made: &str| {
+        let labels = "/opt/horovod/test-labels";
+        format!(
+            "docker inspect -f '{{{{range $k, $v := .Config.Labels}}}}{{{{$k}}}}={{{{$v}}}}{{{{\"\\n\"}}}}{{{{end}}}}' hworker |
+               grep . | sed '{sed}' >{labels} && docker rm -f hworker &&
+             docker {made} --name hworker --label-file {labels} {IMAGE} sleep 600"
+        )
+    };
+    let cases = [
+        ("killed", "docker kill hworker".to_owned(), "start hworker again (stopped)", true),
+        ("paused", "docker pause hworker".to_owned(), "unpause hworker", true),
+        ("removed", "docker rm -f hworker".to_owned(), "start hworker", false),
+        // as an hvdctl that was killed in the middle leaves it
+        ("never started", like_it("", "create"), "recreate hworker (never started)", false),
+        (
+            "older",
+            like_it("s/\"address\":\"[^\"]*\",//; s/^hvdctl.spec=.*/hvdctl.spec=0123456789ab/", "run -d"),
+            "recreate hworker (address)",
+            false,
+        ),
+    ];
+    for (state, make, told, same) in cases {
+        on("node2", &make);
+        let before = id_of_any("node2");
+        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", &format!("node2: {told}\n")]);
+        assert_eq!(ours("node2"), "hworker running\n", "{state}");
+        assert_eq!(id_of_any("node2") == before, same, "{state}: whether it is the same container");
+        assert_eq!(banner("node2", 12345), "SSH-2.0-", "{state}");
+        lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): unchanged\n", "nothing to do"]);
+    }
+    assert_eq!(id_of("node1", "hworker"), first, "node1 was never touched");
+}
+
+/// The id of the worker, or nothing.
+fn id_of_any(node: &str) -> String {
+    on(node, "docker ps -aq --no-trunc --filter name='^hworker$'")
+}
+
+#[test]
+fn a_worker_that_does_not_come_up_is_not_left_behind() {
+    let lab = Lab::quick();
+    lab.hvdctl(&["keys", "push"]).code(0);
+    // its public half is in order, so that only sshd itself finds out
+    on("node2", "echo broken >/opt/horovod/ssh/ssh_host_ed25519_key");
+    let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker\n"]);
+    done.complains(&["node2: could not reach sshd in hworker on port 12345", "no hostkeys available", "hint: "]);
+    assert_eq!(NODES.map(ours), ["hworker running\n", ""]);
+    on("node2", "rm /opt/horovod/ssh/ssh_host_ed25519_key*");
+    lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", "node2: start hworker\n"]);
+    assert_eq!(banner("node2", 12345), "SSH-2.0-");
+}
+
+#[test]
+fn a_node_that_hangs_in_the_middle_holds_up_no_other() {
+    let lab = Lab::quick();
+    others_are_done();
+    lab.hvdctl(&["keys", "push"]).code(0);
+    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 6\ncommand_timeout_s = 15");
+    // nobody sees there that the worker listens, so that its start is under way until the node hangs
+    on("node2", "printf '#!/bin/sh\\n' >/usr/local/bin/ss && chmod 755 /usr/local/bin/ss");
+    let restore = undo("rm -f /usr/local/bin/ss");
+    let mut up = lab.start(&["up"]);
+    let comes = |node: &'static str| eventually(s(60), || ours(node) == "hworker running\n");
+    assert!(comes("node2"), "{}", up.err());
+    docker(&["pause", &container("node2")]);
+    let resume = Restore(|| docker(&["unpause", &container("node2")]));
+    assert!(up.runs(), "it ended before the node hung: {}", up.err());
+    assert!(comes("node1") && up.runs(), "node1 had to wait: {}", up.err());
+    let done = up.end(s(120)).code(3).says(&["node1: start hworker\n"]);
+    done.complains(&["node2: could not ", "no answer within 15 s"]);
+    drop(resume);
+    drop(restore);
+    // it is as far as it came, and what is missing is done now
+    lab.hvdctl(&["up"]).code(0);
+    assert_eq!(NODES.map(ours), ["hworker running\n"; 2]);
+    assert_eq!(NODES.map(|node| banner(node, 12345)), ["SSH-2.0-"; 2]);
+    lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
+}
+
+#[test]
+fn an_engine_that_does_not_answer_holds_up_no_other_node() {
+    let lab = Lab::up();
+    others_are_done();
+    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 6\ncommand_timeout_s = 10");
+    on("node1", "docker stop -t 1 hworker");
+    on("node2", "kill -STOP $(cat /run/docker.pid)");
+    let restore =
+        undo("kill -CONT $(cat /run/docker.pid); for i in $(seq 100); do docker version >/dev/null && break; done");
+    let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker again (stopped)\n"]);
+    done.complains(&[
+        "node2: could not reach the Docker Engine: no answer within 10 s",
+        "hint: see `systemctl status docker`",
+    ]);
+    assert_eq!(ours("node1"), "hworker running\n");
+    let done = lab.hvdctl(&["status"]).code(3);
+    let row = |node: &str| done.out.lines().find(|line| line.starts_with(node)).unwrap_or_default();
+    assert!(row("node1").contains(" up ") && row("node2").contains(" – "), "{}", done.out);
+    drop(restore);
+    lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
+}
+
+#[test]
+fn a_node_that_is_off_or_drops_all_packets_is_left_out_on_request_only() {
+    let lab = Lab::up();
+    others_are_done();
+    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
+    on("node1", "docker stop -t 1 hworker");
+    let drop_all = "INPUT ! -i lo -j DROP";
+    type Step<'a> = Box<dyn Fn() + 'a>;
+    let drops: Step = Box::new(|| {
+        on("node2", &format!("iptables -w 10 -I {drop_all}"));
+    });
+    let drops_no_more: Step = Box::new(|| {
+        on("node2", &format!("iptables -w 10 -D {drop_all}"));
+    });
+    let off: Step = Box::new(|| docker(&["stop", &container("node2")]));
+    let on_again: Step = Box::new(|| {
+        docker(&["start", &container("node2")]);
+        let ready = "test -e /run/node-ready && docker version >/dev/null 2>&1";
+        assert!(eventually(s(60), || node_sh("node2", ready, &[]).code == 0), "node2 did not come back");
+    });
+    for (fault, make, undo) in [("drops", drops, drops_no_more), ("off", off, on_again)] {
+        make();
+        let restore = Restore(&*undo);
+        let done = lab.hvdctl(&["up"]).code(4);
+        done.complains(&["node2: could not log in by ssh as workshop@node2: ", "hint: ", "nothing was changed"]);
+        assert_eq!(ours("node1"), "hworker exited\n", "{fault}");
+        let done = lab.hvdctl(&["status"]).code(3);
+        let row = |node: &str| done.out.lines().find(|line| line.starts_with(node)).unwrap_or_default();
+        assert!(row("node1").contains(" stopped ") && row("node2").ends_with(" unreachable"), "{fault}\n{}", done.out);
+        let done = lab.hvdctl(&["up", "--skip-offline"]).code(0).says(&["node1: start hworker again (stopped)\n"]);
+        done.complains(&["warning: node2: could not log in"]);
+        assert_eq!(ours("node1"), "hworker running\n", "{fault}");
+        on("node1", "docker stop -t 1 hworker");
+        drop(restore);
+    }
+    // a machine that was switched off comes back with its worker stopped
+    lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): start hworker again (stopped)\n"]);
+}
+
+#[test]
+fn a_disk_that_is_full_is_named() {
+    let lab = Lab::quick();
+    others_are_done();
+    lab.hvdctl(&["keys", "push"]).code(0);
+    // a file system of its own without room, over the folder
+    let full = |folder: &str, options: &str| {
+        on("node2", &format!("mkdir -p {folder} && mount -t tmpfs -o {options} test {folder}"));
+    };
+    {
+        let folder = "/var/lib/docker/containers";
+        full(folder, "nr_inodes=1");
+        let off = format!("umount {folder}");
+        let _restore = undo(&off);
+        let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker\n"]);
+        done.complains(&[
+            "node2: could not start hworker: ",
+            "no space left on device",
+            "hint: make room on that node",
+        ]);
+    }
+    assert_eq!(NODES.map(ours), ["hworker running\n", ""]);
+    {
+        full("/opt/horovod/ssh", "nr_inodes=2");
+        let _restore = undo("umount /opt/horovod/ssh");
+        lab.hvdctl(&["up"]).code(3).complains(&["node2: could not ", "No space left on device"]);
+        assert_eq!(ours("node2"), "");
+    }
+    lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", "node2: start hworker\n"]);
+    full("/opt/horovod/projects", "size=1m");
+    let _restore = undo("umount /opt/horovod/projects");
+    let done = lab.hvdctl(&["doctor"]).code(1);
+    done.says(&["error node2: ", "1.0 MiB", "/opt/horovod/projects"]);
+}
+
+/// A rank that saves a checkpoint when it is told to end.
+const SAVES: &str = "trap 'echo saved; exit 143' TERM; echo ready; while :; do sleep 0.2; done";
+
+#[test]
+fn a_worker_is_not_replaced_under_a_run() {
+    let lab = Lab::up();
+    let ids = || NODES.map(|node| id_of(node, "hworker"));
+    let before = ids();
+    let mut run = lab.start(&["run", "-np", "2", "--", "sh", "-c", SAVES]);
+    run.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+    lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
+    lab.edit("[defaults]", "shm_size = \"1g\"\n[defaults]");
+    let dry = lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["node[1-2] (2): recreate hworker (shm)\n"]);
+    dry.complains(&["warning: the run ", "under way", "would be replaced on node2"]);
+    let refusal = ["under way, and its workers would be replaced on node2", "hint: ", "--force"];
+    lab.hvdctl(&["up"]).code(1).complains(&refusal);
+    // without its launcher's node in sight, too
+    lab.hvdctl(&["--on", "node2", "up"]).code(1).complains(&refusal);
+    assert_eq!(ids(), before);
+    assert!(run.runs(), "{}", run.err());
+
+    let dry = lab.hvdctl(&["up", "--force", "--dry-run"]).code(0);
+    dry.says(&["node[1-2] (2): end the run ", ", recreate hworker (shm)\n"]);
+    assert!(run.runs() && ids() == before, "{}", run.err());
+    lab.hvdctl(&["up", "--force"]).code(0).says(&["node[1-2] (2): end the run ", ", recreate hworker (shm)\n"]);
+    // in order: every rank had its time
+    let run = run.end(s(60)).says(&["[0 node1] saved", "[1 node2] saved"]);
+    assert_ne!(run.code, 0, "a run that was ended is no success");
+    no_run_is_left();
+    for (node, before) in NODES.iter().zip(before) {
+        assert_eq!(ours(node), "hworker running\n");
+        assert_ne!(id_of(node, "hworker"), before);
+        on(node, "test -e /opt/horovod/jobs/*/result.json");
+    }
+
+    // one that lives beside the launcher alone stands in nobody's way
+    let mut run = lab.start(&["run", "-np", "1", "--", "sh", "-c", SAVES]);
+    run.until(&["[0 node1] ready"], s(60));
+    lab.edit("shm_size = \"1g\"", "shm_size = \"2g\"");
+    lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): recreate hworker (shm)\n"]);
+    assert!(run.runs(), "{}", run.err());
+    run.signal("INT");
+    run.end(s(60)).code(130);
+}
