@@ -5,12 +5,13 @@ mod doctor;
 mod down;
 mod init;
 mod keys;
+mod lock;
 mod status;
 mod train;
 mod up;
 mod verify;
 
-use crate::cli::{Command, Global, Keys};
+use crate::cli::{Command, Global, Keys, Lock, Waiting};
 use crate::core::inventory::Inventory;
 use crate::core::reach::Matrix;
 use crate::edge::sudo::Sudo;
@@ -18,6 +19,7 @@ use crate::edge::{docker, link};
 use crate::error::{Error, Kind, NodeError, exit};
 use crate::event::{Event, Events};
 use crate::ops::fleet::{Member, Observed, Target, all, connect, connect_all, each, observe, split, unreached};
+use crate::ops::lease::Turn;
 use crate::ops::run::signalled;
 use crate::render::table::table;
 use serde_json::{Value, json};
@@ -177,12 +179,34 @@ pub async fn unless_signalled<T>(
     }
 }
 
-/// Reaches every node and looks at it, for commands that need all of them.
-async fn observe_all(context: &Context) -> Result<Vec<Observed>, Error> {
-    let Context { target, events, cancel, .. } = context;
-    unless_signalled(cancel, async {
+impl Context {
+    /// A turn of this command on its nodes, which has taken none of them yet.
+    fn turn(&self, purpose: &str, waiting: Waiting) -> Turn {
+        Turn::new(&self.target.cluster().name, purpose, waiting.into(), &self.events, &self.cancel)
+    }
+}
+
+/// Does the work of a command in its turn, and gives the nodes back however it ends. Where it was stopped, it says how far each
+/// node came.
+async fn in_turn(
+    turn: Turn,
+    nodes: Vec<String>,
+    work: impl AsyncFnOnce(&Turn) -> Result<Outcome, Error>,
+) -> Result<Outcome, Error> {
+    let result = work(&turn).await;
+    turn.give_back().await;
+    result.map_err(|error| turn.told(error, &nodes))
+}
+
+/// Reaches every node, takes it and looks at it, for runs, which need all of them.
+async fn take_and_observe(context: &Context, turn: &Turn) -> Result<Vec<Observed>, Error> {
+    let Context { target, events, .. } = context;
+    turn.unless_stopped(async {
         let members = connect_all(target, events).await?;
-        all(events, each(members, async |member| observe(target.cluster(), member, events).await).await)
+        let look = async || each(members.clone(), async |member| observe(target.cluster(), member, events).await).await;
+        let (unleased, looked) = turn.take_and_look(&members, look).await?;
+        let seen = all(events, looked)?;
+        if unleased.is_empty() { Ok(seen) } else { Err(Error::Nodes { failed: unleased, done: 0 }) }
     })
     .await
 }
@@ -211,7 +235,7 @@ pub async fn run(
 ) -> Result<Outcome, Error> {
     match command {
         Command::Init(options) => init::run(&options, global, events).await,
-        Command::Keys(Keys::Generate(pair)) => keys::generate(&pair, context.await?).await,
+        Command::Keys(Keys::Generate(options)) => keys::generate(&options, context.await?).await,
         Command::Keys(Keys::Push(options)) => keys::push(&options, context.await?).await,
         Command::Keys(Keys::Status) => keys::status(context.await?).await,
         Command::Keys(Keys::Rotate(options)) => keys::rotate(&options, context.await?).await,
@@ -222,6 +246,8 @@ pub async fn run(
         Command::Verify(options) => verify::run(&options, context.await?).await,
         Command::Train(options) => train::train(options, context.await?).await,
         Command::Run(options) => train::run(options, context.await?).await,
+        Command::Lock(Lock::Status) => lock::status(context.await?).await,
+        Command::Lock(Lock::Release) => lock::release(context.await?).await,
         Command::Completions(options) => Ok(about::completions(&options)),
         Command::Man(options) => about::man(&options),
         Command::Schema => Ok(about::schema()),

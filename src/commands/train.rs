@@ -1,12 +1,13 @@
 //! `hvdctl train` and `hvdctl run`.
 
-use super::{Context, Outcome, observe_all, unless_signalled};
+use super::{Context, Outcome, take_and_observe, unless_signalled};
 use crate::cli;
 use crate::core::job::State;
 use crate::core::project;
 use crate::edge::tree::Tree;
 use crate::error::{Error, exit};
 use crate::event::Event;
+use crate::ops::lease::Turn;
 use crate::ops::run::{Cwd, Options, Program, Ran, check_ranks, run as run_program, tail};
 use serde_json::json;
 use std::fs;
@@ -31,12 +32,14 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
         tree: Some(tree),
         files: Vec::new(),
     };
-    go(program, options.np, &options.launching, context).await
+    let turn = context.turn(&format!("hvdctl train {name}"), options.waiting);
+    go(program, options.np, &options.launching, turn, context).await
 }
 
 /// `run`.
 pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> {
     check_ranks(&context.target, Some(options.np))?;
+    let turn = context.turn(&format!("hvdctl run {}", options.command[0]), options.waiting);
     let name = Path::new(&options.command[0]).file_name().map(|n| n.to_string_lossy().into_owned());
     let program = Program {
         name: project::folder_name(&name.unwrap_or_default()),
@@ -45,11 +48,29 @@ pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> 
         tree: None,
         files: Vec::new(),
     };
-    go(program, options.np, &options.launching, context).await
+    go(program, options.np, &options.launching, turn, context).await
 }
 
-async fn go(program: Program, np: u32, launching: &cli::Launching, context: Context) -> Result<Outcome, Error> {
-    let nodes = observe_all(&context).await?;
+async fn go(
+    program: Program,
+    np: u32,
+    launching: &cli::Launching,
+    turn: Turn,
+    context: Context,
+) -> Result<Outcome, Error> {
+    let result = launch(program, np, launching, &turn, context).await;
+    turn.give_back().await;
+    result
+}
+
+async fn launch(
+    program: Program,
+    np: u32,
+    launching: &cli::Launching,
+    turn: &Turn,
+    context: Context,
+) -> Result<Outcome, Error> {
+    let nodes = take_and_observe(&context, turn).await?;
     let Context { target, events, cancel, verbose, .. } = context;
     let cluster = target.cluster();
     let how = Options {
@@ -59,7 +80,7 @@ async fn go(program: Program, np: u32, launching: &cli::Launching, context: Cont
         show_launcher: verbose > 1,
         limit: None,
     };
-    let ran = run_program(&target, nodes, &program, &how, &events, cancel, |_, _| {}).await?;
+    let ran = run_program(&target, nodes, &program, &how, turn, &events, cancel, |_, _| {}).await?;
     if ran.state != State::Succeeded {
         failed(&ran, &events)?;
     }

@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod first_login;
 pub mod fleet;
 pub mod image;
+pub mod lease;
 pub mod probe;
 pub mod reach;
 pub mod run;

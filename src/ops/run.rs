@@ -16,6 +16,7 @@ use crate::edge::tree::Tree;
 use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::ops::fleet::{Observed, Target, now};
+use crate::ops::lease::Turn;
 use crate::ops::ship::project_dir;
 use follow::Follow;
 pub use prepare::END;
@@ -140,7 +141,8 @@ struct Seat {
 }
 
 /// Runs a program on the observed nodes (the master first) and follows it to its end. Every line of output goes to
-/// `events`, every frame to `on_frame`. A signal in `cancel` ends the run in order.
+/// `events`, every frame to `on_frame`. A signal in `cancel` ends the run in order. The `turn` is given back as soon as the
+/// launcher is up, which shows by itself that the nodes are taken.
 ///
 /// # Errors
 /// When it could not be started, or the way to the master broke; a program that fails is no error but a [`Ran`].
@@ -149,6 +151,7 @@ pub async fn run(
     nodes: Vec<Observed>,
     program: &Program,
     options: &Options,
+    turn: &Turn,
     events: &Events,
     mut cancel: watch::Receiver<Option<u8>>,
     mut on_frame: impl FnMut(&str, &Frame),
@@ -164,7 +167,7 @@ pub async fn run(
     events.send(Event::Job { id: id.clone(), state: State::Starting });
     let prepared = tokio::select! {
         prepared = prepare(target, &id, program, &seats, &others, &secrets, events) => prepared,
-        signal = signalled(&mut cancel) => Err(Error::Signal(signal)),
+        error = turn.stops() => Err(error),
     };
     let following = match prepared {
         Ok(()) => Follow::start(cluster, &id, &seats, events, options).await,
@@ -209,6 +212,7 @@ pub async fn run(
     };
     let ended = match started.await {
         Ok(()) => {
+            turn.give_back().await;
             follow.launcher(engine, &cluster.master);
             let deadline = options.limit;
             tokio::select! {

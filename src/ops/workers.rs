@@ -70,9 +70,30 @@ pub async fn apply(
     operations: &[Operation],
     events: &Events,
 ) -> Result<(), NodeError> {
+    apply_while(inventory, seen, operations, events, || true, |_| {}).await.map(|_| ())
+}
+
+/// The same, and no further operation is begun where `goes_on` says so; false where one was left out. Each that is done is
+/// told to `did`.
+///
+/// # Errors
+/// As there.
+pub async fn apply_while(
+    inventory: &Inventory,
+    seen: &Observed,
+    operations: &[Operation],
+    events: &Events,
+    goes_on: impl Fn() -> bool,
+    did: impl Fn(&Operation),
+) -> Result<bool, NodeError> {
     let engine = &seen.docker.engine;
     let mut started = None;
+    let mut whole = true;
     for operation in operations {
+        if !goes_on() {
+            whole = false;
+            break;
+        }
         events.busy(seen.name(), operation.to_string());
         match operation {
             // its id had to be known before anything else could be planned
@@ -87,11 +108,12 @@ pub async fn apply(
                 started = Some(name.as_str());
             }
         }
+        did(operation);
     }
-    match started {
-        Some(name) => listening(inventory, seen, name).await,
-        None => Ok(()),
+    if let Some(name) = started {
+        listening(inventory, seen, name).await?;
     }
+    Ok(whole)
 }
 
 /// Waits until the worker's sshd listens.
