@@ -27,6 +27,9 @@ async fn push_in_turn(options: &Push, turn: &Turn, context: Context) -> Result<O
     let members = connect_and_take(&context, turn).await?;
     let results = trust::push(&context.target.inventory, &members, turn, &context.events).await?;
     let (pushed, failed) = split(&context.events, results);
+    pushed.iter().for_each(|node| turn.done(&node.node));
+    turn.failed(&failed);
+    turn.check()?;
     let mut text = String::new();
     let mut changed = 0;
     let mut nodes = Vec::new();
@@ -73,6 +76,8 @@ pub async fn generate(options: &Generate, context: Context) -> Result<Outcome, E
 async fn generate_in_turn(wanted: Option<Kind>, turn: &Turn, context: Context) -> Result<Outcome, Error> {
     let members = connect_and_take(&context, turn).await?;
     let done = trust::generate(&context.target.inventory, &members, wanted, turn, &context.events).await?;
+    turn.done(&done.node);
+    turn.check()?;
     let text = if done.made {
         format!("{}: made a key pair: {}\nthe other nodes learn of it by hvdctl keys push\n", done.node, done.pair)
     } else {
@@ -126,6 +131,11 @@ async fn rotate_in_turn(
         return Err(Error::Nodes { failed: unleased, done: 0 });
     }
     let done = trust::rotate(&target.inventory, &members, wanted, turn, &events).await?;
+    if done.left.is_none() {
+        done.done.iter().for_each(|node| turn.done(node));
+    }
+    turn.failed(&done.failed);
+    turn.check()?;
     let words = if done.switched { "has the new key and no other" } else { "lets in what it should" };
     let mut text = String::new();
     match &done.left {

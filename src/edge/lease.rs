@@ -310,6 +310,7 @@ mod tests {
         assert_eq!((holder_in(dir.path()), shell(dir.path(), RELEASE, "first")), (None, String::new()));
         holder.renew();
         assert_eq!((holder.line().as_str(), holder_in(dir.path())), ("released\n", None));
+        assert_eq!(holder.line(), "", "it ends by itself");
         holder.end();
     }
 

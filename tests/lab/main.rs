@@ -12,6 +12,7 @@ mod init;
 #[cfg(feature = "lab-tensorflow")]
 mod keras;
 mod keys;
+mod lease;
 mod local;
 mod logins;
 mod process;

@@ -11,6 +11,8 @@ main() {
   alone take || exit
   while read -r _; do alone renew || break; done
   alone give_back
+  # what still comes is no part of this script
+  exit
 }
 
 take() {
