@@ -71,7 +71,7 @@ async fn launch(
     context: Context,
 ) -> Result<Outcome, Error> {
     let nodes = take_and_observe(&context, turn).await?;
-    let Context { target, events, cancel, verbose, .. } = context;
+    let Context { target, events, verbose, .. } = context;
     let cluster = target.cluster();
     let how = Options {
         ranks: Some(np),
@@ -80,7 +80,7 @@ async fn launch(
         show_launcher: verbose > 1,
         limit: None,
     };
-    let ran = run_program(&target, nodes, &program, &how, turn, &events, cancel, |_, _| {}).await?;
+    let ran = run_program(&target, nodes, &program, &how, turn, &events, |_, _| {}).await?;
     if ran.state != State::Succeeded {
         failed(&ran, &events)?;
     }

@@ -30,7 +30,7 @@ pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
 
 async fn prove(options: &Verify, turn: &Turn, context: Context) -> Result<Outcome, Error> {
     let nodes = take_and_observe(&context, turn).await?;
-    let Context { target, events, cancel, verbose, .. } = context;
+    let Context { target, events, verbose, .. } = context;
     let cluster = target.cluster();
     let expected: Vec<Expected> = nodes
         .iter()
@@ -76,7 +76,7 @@ async fn prove(options: &Verify, turn: &Turn, context: Context) -> Result<Outcom
     };
     let mut reports: Vec<(String, Report)> = Vec::new();
     let mut complaints: Vec<String> = Vec::new();
-    let ran = run_program(&target, nodes, &program, &how, turn, &events, cancel, |node, frame| match &frame.kind {
+    let ran = run_program(&target, nodes, &program, &how, turn, &events, |node, frame| match &frame.kind {
         Kind::Stdout(line) => match serde_json::from_slice(line) {
             Ok(report) => reports.push((node.to_owned(), report)),
             Err(_) => complaints.push(format!("[{} {node}] {}", frame.rank, String::from_utf8_lossy(line))),

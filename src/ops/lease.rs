@@ -161,6 +161,11 @@ impl Turn {
         each(held, Held::give_back).await;
     }
 
+    /// What is set to a signal's number once one has come.
+    pub fn cancel(&self) -> watch::Receiver<Option<u8>> {
+        self.cancel.clone()
+    }
+
     /// # Errors
     /// Why no further step may be begun: [`Error::Signal`] or [`Error::Lost`].
     pub fn check(&self) -> Result<(), Error> {

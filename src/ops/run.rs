@@ -141,7 +141,7 @@ struct Seat {
 }
 
 /// Runs a program on the observed nodes (the master first) and follows it to its end. Every line of output goes to
-/// `events`, every frame to `on_frame`. A signal in `cancel` ends the run in order. The `turn` is given back as soon as the
+/// `events`, every frame to `on_frame`. A signal ends the run in order. The `turn` is given back as soon as the
 /// launcher is up, which shows by itself that the nodes are taken.
 ///
 /// # Errors
@@ -153,10 +153,10 @@ pub async fn run(
     options: &Options,
     turn: &Turn,
     events: &Events,
-    mut cancel: watch::Receiver<Option<u8>>,
     mut on_frame: impl FnMut(&str, &Frame),
 ) -> Result<Ran, Error> {
     let cluster = target.cluster();
+    let mut cancel = turn.cancel();
     let placement = placement_on(&nodes, options.ranks)?;
     let ranks = placement.ranks();
     let (seats, others) = seats(&target.inventory, &placement, nodes, options.controller)?;

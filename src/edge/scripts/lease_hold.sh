@@ -1,6 +1,9 @@
 # Behind lease.sh. Takes this node's lease and holds it until standard input ends; each line there renews it. Wants further:
 # id, holder, pid, purpose. Says "held CHANGED NOW" (when anybody last took or gave back a lease here, and the time), or "busy"
 # and the lease that is in the way. Ends by itself when the lease is no longer its own, and says so.
+# `alone` calls the functions
+# shellcheck disable=SC2317
+
 main() {
   folder writable || {
     echo "neither $run/hvdctl nor $run/user/${user:-0}/hvdctl can be written" >&2
@@ -11,8 +14,6 @@ main() {
   alone take || exit
   while read -r _; do alone renew || break; done
   alone give_back
-  # what still comes is no part of this script
-  exit
 }
 
 take() {
@@ -42,5 +43,5 @@ renew() {
 
 give_back() { ! is_of "$id" || rm -f "$file"; }
 
-# all of this is read before anything is done, so that no line that renews is taken for a part of it
-main
+# all of this is read before anything is done, and nothing that comes later: no line that renews is a part of it
+main; exit
