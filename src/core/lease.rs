@@ -88,7 +88,7 @@ impl fmt::Display for Lease {
 /// How long a node had been left alone when a lease was taken there, by the line that says so: `held CHANGED NOW`. Where
 /// that cannot be read, no time at all.
 pub fn idle(line: &str) -> Option<Duration> {
-    let mut times = line.trim_end().strip_prefix("held ")?.split(' ').map(|time| time.parse::<f64>().ok());
+    let mut times = line.trim_end_matches('\n').strip_prefix("held ")?.split(' ').map(|time| time.parse::<f64>().ok());
     let idle = match (times.next().flatten(), times.next().flatten()) {
         (Some(changed), Some(now)) => Duration::try_from_secs_f64(now - changed).unwrap_or_default(),
         _ => Duration::ZERO,
