@@ -1,6 +1,7 @@
 //! The command line: what may be typed, and nothing of what it does.
 
 use crate::core::inventory::{Controller, KeyType, variable_name};
+use crate::core::lease::Wait;
 use crate::core::slots;
 use crate::core::trust::Kind;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -26,7 +27,7 @@ Without an inventory (-i, $HVDCTL_INVENTORY, ./inventory.toml, ~/.config/hvdctl/
 down, status, doctor, jobs, attach, logs and stop work on this machine alone, with its own Docker. `hvdctl init` writes one.
 
 Exit codes: 0 done or nothing to do; 1 failed; 2 usage or inventory wrong, nothing touched; 3 some nodes failed; \
-4 nodes unreachable, nothing changed; 125 train and run: hvdctl itself failed; 130, 143 interrupted, terminated. \
+4 nodes unreachable, nothing changed; 5 another command holds the nodes; 125 train and run: hvdctl itself failed; 130, 143 interrupted, terminated. \
 Otherwise train and run end with the program's own code, that of the rank that failed first.";
 
 /// Options that every command takes.
@@ -109,6 +110,9 @@ pub enum Command {
     Logs(Logs),
     /// End a run: SIGTERM to its ranks, SIGKILL after the grace time; its records stay
     Stop(Stop),
+    /// Who is at work on the nodes
+    #[command(subcommand)]
+    Lock(Lock),
     /// Print what completes hvdctl's words in a shell
     Completions(Completions),
     /// Print the manual page, as in: hvdctl man | man -l -
@@ -269,7 +273,7 @@ pub struct Man {
 #[derive(Debug, Subcommand)]
 pub enum Keys {
     /// Make the pair on the master where it has none; touches no other node
-    Generate(NewPair),
+    Generate(Generate),
     /// Make the pair where the master has none, and bring every node's key folder to the state it should have
     Push(Push),
     /// Every node's keys: present, agreed with the master's, pinned, and who can log in to whom; changes nothing
@@ -284,6 +288,9 @@ pub struct Push {
     /// Where a node takes only a password for now, let ssh ask for it and install your public key first
     #[arg(long)]
     pub first_login: bool,
+    /// Whether to wait
+    #[command(flatten)]
+    pub waiting: Waiting,
 }
 
 /// What a new pair shall be.
@@ -330,6 +337,40 @@ fn bits(text: &str) -> Result<u32, String> {
     bits.ok_or_else(|| "an RSA key has 2048 to 8192 bits, a multiple of 8".to_owned())
 }
 
+/// What is done with the nodes' leases.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub enum Lock {
+    /// Every node's lease: who holds it, for what, and since when; changes nothing
+    Status,
+    /// Release the nodes, whoever holds them: a command that is still at work there stops after the step in hand
+    Release,
+}
+
+/// Of every command that changes nodes.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Waiting {
+    /// Wait while another command holds the nodes, at most so long, as in 10m [default: fail at once]
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, value_parser = humantime::parse_duration)]
+    wait: Option<Option<Duration>>,
+}
+
+impl From<Waiting> for Wait {
+    fn from(waiting: Waiting) -> Wait {
+        waiting.wait.map_or(Wait::No, Wait::Within)
+    }
+}
+
+/// Options of `keys generate`.
+#[derive(Debug, Args)]
+pub struct Generate {
+    /// What the pair shall be
+    #[command(flatten)]
+    pub pair: NewPair,
+    /// Whether to wait
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
 /// Options of `keys rotate`.
 #[derive(Debug, Args)]
 pub struct Rotate {
@@ -339,6 +380,9 @@ pub struct Rotate {
     /// Leave nodes out that cannot be reached, instead of changing nothing; they get the new key by `keys push`
     #[arg(long)]
     pub skip_offline: bool,
+    /// Whether to wait
+    #[command(flatten)]
+    pub waiting: Waiting,
 }
 
 /// Options of `up`.
@@ -353,6 +397,9 @@ pub struct Up {
     /// Where a worker is to be replaced under a run, end that run in order first, instead of changing nothing
     #[arg(long)]
     pub force: bool,
+    /// Whether to wait
+    #[command(flatten)]
+    pub waiting: Waiting,
 }
 
 /// Options of `doctor`.
@@ -361,6 +408,9 @@ pub struct Doctor {
     /// Carry out what is safe: remove containers and end processes of this cluster's ended runs, push keys
     #[arg(long)]
     pub fix: bool,
+    /// Whether to wait
+    #[command(flatten)]
+    pub waiting: Waiting,
 }
 
 const DOCTOR: &str = "\
@@ -378,6 +428,9 @@ pub struct Down {
     /// Leave nodes out that cannot be reached, instead of changing nothing
     #[arg(long)]
     pub skip_offline: bool,
+    /// Whether to wait
+    #[command(flatten)]
+    pub waiting: Waiting,
 }
 
 /// How ranks are launched.
@@ -479,6 +532,9 @@ pub struct Verify {
     /// Seconds until it is given up
     #[arg(long, value_name = "S", default_value_t = 120)]
     pub timeout: u64,
+    /// Whether to wait
+    #[command(flatten)]
+    pub waiting: Waiting,
 }
 
 /// Options of `train`.
@@ -496,6 +552,9 @@ pub struct Train {
     /// The program; without it hvdctl.toml's command, else train.py or main.py
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
+    /// Whether to wait
+    #[command(flatten)]
+    pub waiting: Waiting,
 }
 
 /// Options of `run`.
@@ -510,6 +569,9 @@ pub struct Run {
     /// The program
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
+    /// Whether to wait
+    #[command(flatten)]
+    pub waiting: Waiting,
 }
 
 impl Command {
@@ -523,9 +585,19 @@ impl Command {
         self.runs_a_program() || matches!(self, Command::Logs(_))
     }
 
-    /// Whether it answers the first signal by itself, in order; the second ends everything at once.
-    pub fn ends_itself(&self) -> bool {
+    /// Whether it is about a run, which goes on by itself where hvdctl leaves.
+    pub fn is_about_a_run(&self) -> bool {
         self.tells_output() || matches!(self, Command::Verify(_) | Command::Stop(_))
+    }
+
+    /// Whether it changes nodes, and so ends in order at the first signal, behind the step in hand.
+    pub fn ends_in_order(&self) -> bool {
+        match self {
+            Command::Up(_) | Command::Down(_) => true,
+            Command::Keys(keys) => !matches!(keys, Keys::Status),
+            Command::Doctor(doctor) => doctor.fix,
+            command => command.is_about_a_run(),
+        }
     }
 
     /// Whether it may work on this machine alone.
@@ -598,7 +670,7 @@ mod tests {
             else {
                 panic!("{line}")
             };
-            pair.kind(usual)
+            pair.pair.kind(usual)
         };
         let rsa = |bits| Ok(Some(Kind { key_type: KeyType::Rsa, bits }));
         assert_eq!(kind("", KeyType::Rsa), Ok(None));

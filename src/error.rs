@@ -1,6 +1,8 @@
 //! Errors as users see them: which node, what was tried, the remote's own words, the next step; and the exit codes.
 
+use crate::core::hostset;
 use crate::core::inventory::Faults;
+use crate::core::lease::{self, Lease};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
@@ -17,6 +19,8 @@ pub mod exit {
     pub const PARTLY: u8 = 3;
     /// Nodes unreachable; nothing was changed.
     pub const UNREACHABLE: u8 = 4;
+    /// Another command holds the lease of a node, or this one has lost it.
+    pub const LOCKED: u8 = 5;
     /// `train`, `run`: hvdctl itself failed before or around the program.
     pub const AROUND: u8 = 125;
 }
@@ -89,6 +93,40 @@ impl fmt::Display for NodeError {
 
 impl std::error::Error for NodeError {}
 
+/// Where a node stands when its command was stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Stand {
+    /// The node's name.
+    pub node: String,
+    /// Whether all is done that was to be done.
+    pub done: bool,
+    /// What was done, in its order.
+    pub did: Vec<String>,
+    /// What failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<NodeError>,
+}
+
+impl Stand {
+    /// Nothing was begun.
+    pub fn new(node: &str) -> Stand {
+        Stand { node: node.to_owned(), done: false, did: Vec::new(), error: None }
+    }
+
+    fn words(&self) -> String {
+        let did = self.did.join(", ");
+        match (&self.error, self.done, self.did.is_empty()) {
+            (Some(error), ..) => {
+                format!("could not {}: {}", error.tried, error.said.lines().next().unwrap_or_default())
+            }
+            (None, true, true) => "done, nothing to change".into(),
+            (None, true, false) => format!("done: {did}"),
+            (None, false, true) => "not begun".into(),
+            (None, false, false) => format!("begun: {did}; the rest is not"),
+        }
+    }
+}
+
 /// Why a command ended without doing all of its work.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -126,6 +164,20 @@ pub enum Error {
     /// A signal ended it; what was begun was cleaned up.
     #[error("{}", if *.0 == 2 { "interrupted" } else { "terminated" })]
     Signal(u8),
+    /// Other commands hold these nodes' leases.
+    #[error("{}", locked(.0))]
+    Locked(Vec<(String, Lease)>),
+    /// The lease of a node was lost under way.
+    #[error("{0}\n  hint: hvdctl lock status shows who is at work; the same command again goes on from here")]
+    Lost(NodeError),
+    /// It was stopped between two steps.
+    #[error("{by}{}", standing(.stands))]
+    Stopped {
+        /// By what: [`Error::Signal`] or [`Error::Lost`].
+        by: Box<Error>,
+        /// How far each node came.
+        stands: Vec<Stand>,
+    },
     /// The operator's own machine failed us.
     #[error("{0}")]
     Here(String),
@@ -133,6 +185,34 @@ pub enum Error {
 
 fn join(errors: &[NodeError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn locked(busy: &[(String, Lease)]) -> String {
+    let mut text = String::new();
+    for (nodes, lease) in lease::holders(busy) {
+        text.push_str(&format!("{} locked by {lease}\n", subject(&nodes)));
+    }
+    text.push_str(
+        "nothing was changed\n  hint: --wait waits for it; if nobody is at work there any more: hvdctl lock release",
+    );
+    text
+}
+
+fn subject(nodes: &[String]) -> String {
+    format!("{} {}", hostset::fold(nodes), if nodes.len() == 1 { "is" } else { "are" })
+}
+
+/// Nodes that stand alike in one line.
+fn standing(stands: &[Stand]) -> String {
+    let mut lines: Vec<(String, Vec<String>)> = Vec::new();
+    for stand in stands {
+        let words = stand.words();
+        match lines.iter_mut().find(|(other, _)| *other == words) {
+            Some((_, nodes)) => nodes.push(stand.node.clone()),
+            None => lines.push((words, vec![stand.node.clone()])),
+        }
+    }
+    lines.iter().map(|(words, nodes)| format!("\n  {}: {words}", hostset::fold(nodes))).collect()
 }
 
 fn count(n: usize) -> String {
@@ -156,8 +236,10 @@ impl Error {
         match self {
             Error::Usage { .. } | Error::Inventory(_) => exit::USAGE,
             Error::Signal(number) => 128 + number,
+            Error::Stopped { by, .. } => by.exit_code(around_a_program),
             _ if around_a_program => exit::AROUND,
             Error::Unreachable(_) => exit::UNREACHABLE,
+            Error::Locked(_) | Error::Lost(_) => exit::LOCKED,
             Error::Nodes { done: 1.., .. } => exit::PARTLY,
             Error::Nodes { .. } | Error::Check { .. } | Error::Here(_) => exit::FAILED,
         }
@@ -165,20 +247,28 @@ impl Error {
 
     /// The same for `--json`. `last_line`: it is the last of a run's lines, not the only one.
     pub fn document(&self, around_a_program: bool, last_line: bool) -> Value {
-        let nodes: Vec<Value> =
-            self.nodes().iter().map(|e| json!({ "node": e.node, "ok": false, "error": e })).collect();
         let code = self.exit_code(around_a_program);
-        let mut document = json!({ "ok": false, "code": code, "error": self.to_string(), "nodes": nodes });
+        let mut document = json!({ "ok": false, "code": code, "error": self.to_string(), "nodes": self.nodes() });
         if last_line {
             document["event"] = json!("end");
         }
         document
     }
 
-    fn nodes(&self) -> &[NodeError] {
+    fn nodes(&self) -> Vec<Value> {
+        let failed = |e: &NodeError| json!({ "node": e.node, "ok": false, "error": e });
         match self {
-            Error::Unreachable(nodes) | Error::Nodes { failed: nodes, .. } => nodes,
-            _ => &[],
+            Error::Unreachable(nodes) | Error::Nodes { failed: nodes, .. } => nodes.iter().map(failed).collect(),
+            Error::Lost(error) => vec![failed(error)],
+            Error::Locked(busy) => {
+                busy.iter().map(|(node, lease)| json!({ "node": node, "ok": false, "lease": lease })).collect()
+            }
+            Error::Stopped { stands, .. } => {
+                let mut nodes: Vec<Value> = stands.iter().map(|stand| json!(stand)).collect();
+                nodes.iter_mut().for_each(|node| node["ok"] = node["done"].clone());
+                nodes
+            }
+            _ => Vec::new(),
         }
     }
 }
@@ -206,6 +296,53 @@ mod tests {
         assert_eq!(Error::usage("a", "b").exit_code(true), 2);
         assert_eq!(Error::Signal(2).exit_code(true), 130);
         assert_eq!(Error::Signal(15).exit_code(false), 143);
+        assert_eq!(Error::Locked(Vec::new()).exit_code(false), 5);
+        assert_eq!(Error::Locked(Vec::new()).exit_code(true), 125);
+        let stopped = |by| Error::Stopped { by: Box::new(by), stands: Vec::new() };
+        assert_eq!(stopped(Error::Signal(2)).exit_code(false), 130);
+        assert_eq!(stopped(Error::Lost(node())).exit_code(false), 5);
+    }
+
+    #[test]
+    fn who_holds_the_nodes_is_told_once_with_the_next_step() {
+        let lease = Lease {
+            id: "1".into(),
+            holder: "ana@desk".into(),
+            pid: 7,
+            purpose: "hvdctl up".into(),
+            since: 1_763_735_527,
+            renewed: 1_763_735_598,
+            seen: 1_763_735_599,
+        };
+        let other = Lease { id: "2".into(), purpose: "hvdctl down".into(), ..lease.clone() };
+        let busy = [("node1", &lease), ("node2", &lease), ("node9", &other)];
+        let error = Error::Locked(busy.map(|(node, lease)| (node.to_owned(), lease.clone())).to_vec());
+        assert_eq!(
+            error.to_string(),
+            "node[1-2] are locked by ana@desk (process 7) with `hvdctl up` since 2025-11-21 14:32:07 UTC (1m 12s ago)\n\
+             node9 is locked by ana@desk (process 7) with `hvdctl down` since 2025-11-21 14:32:07 UTC (1m 12s ago)\n\
+             nothing was changed\n  hint: --wait waits for it; if nobody is at work there any more: hvdctl lock release"
+        );
+        assert_eq!(error.nodes()[2]["lease"]["purpose"], "hvdctl down");
+    }
+
+    #[test]
+    fn a_command_that_was_stopped_says_where_the_nodes_stand() {
+        let mut stands = ["n1", "n2", "n3", "n4", "n5"].map(Stand::new);
+        stands[0].done = true;
+        stands[1].did = vec!["remove hworker (port)".into()];
+        (stands[3].did, stands[3].done) = (vec!["start hworker".into()], true);
+        stands[4].error = Some(NodeError::failed("n5", "start hworker", "no space left\nat all"));
+        let mut all = stands.to_vec();
+        all.insert(3, Stand::new("n6"));
+        let error = Error::Stopped { by: Box::new(Error::Signal(2)), stands: all };
+        assert_eq!(
+            error.to_string(),
+            "interrupted\n  n1: done, nothing to change\n  n2: begun: remove hworker (port); the rest is not\n  \
+             n[3,6]: not begun\n  n4: done: start hworker\n  n5: could not start hworker: no space left"
+        );
+        let told: Vec<bool> = error.nodes().iter().map(|node| node["ok"] == true).collect();
+        assert_eq!(told, [true, false, false, false, true, false]);
     }
 
     #[test]

@@ -47,9 +47,9 @@ async fn work(cli: Cli) -> Result<Outcome, Error> {
     };
     let renderer = std::thread::spawn(move || render::run(receiver, options));
     let (cancel, cancelled) = watch::channel(None);
-    // a run ends in order on the first signal; everything else stops where it stands, and the same command again goes on
-    // from there
-    let ends_itself = command.ends_itself();
+    // what changes nodes ends in order at the first signal; everything else stops where it stands
+    let in_order = command.ends_in_order();
+    let is_run = command.is_about_a_run();
     let result = tokio::select! {
         result = async {
             let works_locally = command.works_locally();
@@ -64,9 +64,11 @@ async fn work(cli: Cli) -> Result<Outcome, Error> {
             };
             commands::run(command, &global, &events, context).await
         } => result,
-        number = signals(cancel, ends_itself) => {
-            if ends_itself {
+        number = signals(cancel, in_order, !is_run, &events) => {
+            if is_run {
                 events.note("left at once; what becomes of the run is its keeper's business: hvdctl jobs shows it");
+            } else if in_order {
+                events.note("left at once: a step may be half done; the same command again goes on from there");
             }
             Err(Error::Signal(number))
         }
@@ -77,9 +79,9 @@ async fn work(cli: Cli) -> Result<Outcome, Error> {
     result
 }
 
-/// Ends with the number of the signal that shall end everything at once: the first, or for a command that ends itself
-/// the second.
-async fn signals(cancel: watch::Sender<Option<u8>>, ends_itself: bool) -> u8 {
+/// Ends with the number of the signal that shall end everything at once: the first, or for a command that ends in order
+/// the second. `tell`: the first is answered here.
+async fn signals(cancel: watch::Sender<Option<u8>>, in_order: bool, tell: bool, events: &Events) -> u8 {
     let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) =
         (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()))
     else {
@@ -91,8 +93,11 @@ async fn signals(cancel: watch::Sender<Option<u8>>, ends_itself: bool) -> u8 {
             _ = terminate.recv() => 15,
             _ = hangup.recv() => 1,
         };
-        if !ends_itself || cancel.borrow().is_some() {
+        if !in_order || cancel.borrow().is_some() {
             return number;
+        }
+        if tell {
+            events.note("stopping after the step in hand (again Ctrl-C: leave now)");
         }
         cancel.send_replace(Some(number));
     }

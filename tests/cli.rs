@@ -83,6 +83,7 @@ fn help() {
         "stop",
         "train",
         "run",
+        "lock",
     ] {
         let args: Vec<&str> = words.split_whitespace().chain(["--help"]).collect();
         let name = format!("help {words}").trim_end().replace(' ', "_");

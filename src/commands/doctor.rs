@@ -1,26 +1,35 @@
 //! `hvdctl doctor`.
 
-use super::{Context, Outcome, unless_signalled};
+use super::{Context, Outcome, in_turn};
 use crate::cli::Doctor;
 use crate::core::doctor::{Finding, Severity};
+use crate::core::lease::Wait;
 use crate::error::{Error, exit};
 use crate::ops::doctor::{Examined, examine, fix};
+use crate::ops::lease::Turn;
 use crate::render::findings::findings;
 use serde_json::{Value, json};
 
 /// `doctor`.
 pub async fn run(options: &Doctor, context: Context) -> Result<Outcome, Error> {
-    let Context { target, events, cancel, .. } = context;
-    let work = async {
-        let examined = examine(&target, &events).await?;
-        if !options.fix || examined.findings.iter().all(|finding| finding.fixes.is_empty()) {
-            return Ok((examined, Vec::new(), Vec::new()));
-        }
-        let (done, failed) = fix(&target, &examined, &events).await?;
+    if !options.fix && Wait::from(options.waiting) != Wait::No {
+        return Err(Error::usage("--wait is for --fix: without it nothing is changed", "leave --wait out"));
+    }
+    let turn = context.turn("hvdctl doctor --fix", options.waiting);
+    let nodes = context.target.selected.clone();
+    in_turn(turn, nodes, async |turn| work(options, turn, context).await).await
+}
+
+async fn work(options: &Doctor, turn: &Turn, context: Context) -> Result<Outcome, Error> {
+    let Context { target, events, .. } = context;
+    let mut examined = turn.unless_stopped(examine(&target, &events)).await?;
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    if options.fix && examined.findings.iter().any(|finding| !finding.fixes.is_empty()) {
+        (done, failed) = fix(&target, &examined, turn, &events).await?;
+        turn.give_back().await;
         // what is left is seen and not reckoned
-        Ok((examine(&target, &events).await?, done, failed))
-    };
-    let (examined, done, failed) = unless_signalled(&cancel, work).await?;
+        examined = turn.unless_stopped(examine(&target, &events)).await?;
+    }
     let Examined { findings: found, unreachable, .. } = &examined;
 
     let mut text: String = done.iter().map(|(node, what)| format!("fixed {node}: {what}\n")).collect();

@@ -3,12 +3,13 @@
 #[path = "../../tests/documented/mod.rs"]
 mod documented;
 
-use super::{about, doctor, down, init, jobs, keys, logs, status, stop, train, up, verify};
+use super::{about, doctor, down, init, jobs, keys, lock, logs, status, stop, train, up, verify};
 use crate::core::doctor::{Finding, Fix, Severity};
 use crate::core::draft::{Entry, Found, Probe};
 use crate::core::hosts;
 use crate::core::inventory::{Controller, Inventory, KeyType};
 use crate::core::job::{Ended, State};
+use crate::core::lease::Lease;
 use crate::core::plan::Operation;
 use crate::core::reach::{Absent, Matrix, Pair};
 use crate::core::records::Job;
@@ -16,7 +17,7 @@ use crate::core::slots::{Placement, Share};
 use crate::core::spec::{Desired, GpuRequest};
 use crate::core::trust::{Changes, Described, Fault, Put, Report as Trust, Row as Trusted, Secret};
 use crate::core::verify::{Report, Row};
-use crate::error::{Error, NodeError};
+use crate::error::{Error, NodeError, Stand};
 use crate::event::Event;
 use crate::ops::run::{Ran, Would};
 use crate::ops::trust::{Generated, Pushed, Rotated};
@@ -282,6 +283,30 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("stop/silent", stopped(&["node2"])));
 }
 
+fn lock_made(all: &mut Vec<(&'static str, Value)>) {
+    let lease = Lease {
+        id: "b2c4-000000".into(),
+        holder: "ana@desk".into(),
+        pid: 4711,
+        purpose: "hvdctl up".into(),
+        since: 1_795_262_584,
+        renewed: 1_795_262_590,
+        seen: 1_795_262_591,
+    };
+    let nodes = [("node1".to_owned(), Some(lease.clone())), ("node2".to_owned(), None)];
+    all.push(("lock-status", lock::holding(&nodes, vec![refused("node3")]).document));
+    all.push(("lock-release", lock::freed(&nodes, vec![refused("node3")]).document));
+    all.push(("error/locked", Error::Locked(vec![("node1".into(), lease)]).document(false, false)));
+    let stand = |node: &str, done, did: &[&str], error| Stand { done, did: names(did), error, ..Stand::new(node) };
+    let stands = vec![
+        stand("node1", true, &["start hworker"], None),
+        stand("node2", false, &[], None),
+        stand("node3", false, &[], Some(full("node3"))),
+    ];
+    let stopped = Error::Stopped { by: Box::new(Error::Signal(2)), stands };
+    all.push(("error/stopped", stopped.document(false, false)));
+}
+
 fn init_made(all: &mut Vec<(&'static str, Value)>) {
     let hosts = hosts::read("ana@10.0.0.[1-2] ana@gpu1 10.0.0.3:2222 10.0.0.4", None).unwrap();
     let seen = |text: &str| Found::Seen(Box::new(Probe::parse(text)));
@@ -303,6 +328,7 @@ fn made() -> BTreeMap<&'static str, Value> {
     doctor_made(&mut all);
     verify_made(&mut all);
     runs_made(&mut all);
+    lock_made(&mut all);
     all.push(("text", about::printed("#compdef hvdctl".into()).document));
     all.push(("dir", about::written_to(Path::new("man1")).document));
     all.push(("error", Error::usage("there is no inventory", "hvdctl init writes one").document(false, false)));

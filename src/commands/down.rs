@@ -1,19 +1,26 @@
 //! `hvdctl down`.
 
-use super::{Context, Outcome, Reached, connect_or_skip};
+use super::{Context, Outcome, Reached, connect_or_skip, in_turn};
 use crate::cli::Down;
 use crate::core::hostset;
 use crate::core::plan::{self, Operation};
 use crate::edge::link::Script;
 use crate::edge::terminal::{self, Echo};
 use crate::error::{Error, NodeError};
-use crate::ops::fleet::{EngineSeen, each, engine, split};
+use crate::ops::fleet::{EngineSeen, Member, each, engine, split};
+use crate::ops::lease::Turn;
 use serde_json::json;
 
 const PURGE: &str = include_str!("../edge/scripts/purge.sh");
 
 /// `down`.
 pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
+    let turn = context.turn("hvdctl down", options.waiting);
+    let nodes = context.target.selected.clone();
+    in_turn(turn, nodes, async |turn| work(options, turn, context).await).await
+}
+
+async fn work(options: &Down, turn: &Turn, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, ask, .. } = context;
     let cluster = target.cluster();
     if options.purge && ask && terminal::present() {
@@ -22,23 +29,43 @@ pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
              every node?",
             cluster.name
         );
-        let answer = terminal::ask(&events, &format!("{what} [y/N] "), Echo::Shown).await?;
+        let question = format!("{what} [y/N] ");
+        let answer = turn.unless_stopped(terminal::ask(&events, &question, Echo::Shown)).await?;
         if !matches!(answer.trim(), "y" | "Y" | "yes") {
             return Err(Error::usage("nothing was removed", "answer y, or say -y"));
         }
     }
-    let Reached { members, offline, refused } = connect_or_skip(&target, &events, options.skip_offline).await?;
-    let results = each(members, async |member| {
+    let reached = turn.unless_stopped(connect_or_skip(&target, &events, options.skip_offline)).await?;
+    let Reached { members, offline, refused } = reached;
+    let look = async || {
+        let look = async |member: Member| {
+            events.busy(&member.node.name, "looking");
+            let EngineSeen { engine, containers, .. } = engine(cluster, &member).await?;
+            Ok((member, engine, containers))
+        };
+        each(members.clone(), look).await
+    };
+    let (unleased, looked) = turn.unless_stopped(turn.take_and_look(&members, look)).await?;
+    let results = each(looked, async |looked| {
+        let (member, engine, containers) = looked?;
         let node = member.node.name.clone();
-        events.busy(&node, "looking");
-        let EngineSeen { engine, containers, .. } = engine(cluster, &member).await?;
+        if let Some(error) = unleased.iter().find(|error| error.node == node) {
+            return Err(error.clone());
+        }
         let mut removed = Vec::new();
         for operation in plan::down(&cluster.name, &containers) {
+            if turn.check().is_err() {
+                return Ok((node, removed));
+            }
             if let Operation::Remove { name, id, .. } = operation {
                 events.busy(&node, format!("removing {name}"));
                 engine.remove(&id).await?;
+                turn.did(&node, format!("removed {name}"));
                 removed.push(name);
             }
+        }
+        if turn.check().is_err() {
+            return Ok((node, removed));
         }
         if options.purge {
             events.busy(&node, "removing keys, projects and records");
@@ -48,14 +75,18 @@ pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
                 .with("jobs_dir", &cluster.jobs_dir)
                 .with("cluster", &cluster.name);
             member.link.script(&script, "remove keys, projects and records").await?;
+            turn.did(&node, "removed keys, projects and records");
         }
         engine.remove_helpers(&cluster.name).await?;
+        turn.done(&node);
         events.done(&node, "down");
         Ok((node, removed))
     })
     .await;
     let (done, mut failed) = split(&events, results);
     failed.extend(refused);
+    turn.failed(&failed);
+    turn.check()?;
     Ok(outcome(options.purge, &done, failed).skipping(&offline))
 }
 

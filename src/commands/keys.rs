@@ -1,13 +1,14 @@
 //! `hvdctl keys`.
 
-use super::{Context, Outcome, Reached, connect_or_skip, reach_document, reach_table};
-use crate::cli::{NewPair, Push, Rotate};
+use super::{Context, Outcome, Reached, connect_or_skip, in_turn, reach_document, reach_table};
+use crate::cli::{Generate, NewPair, Push, Rotate};
 use crate::core::facts::Facts;
 use crate::core::inventory::{KeyType, Node};
 use crate::core::reach::Matrix;
 use crate::core::trust::{Described, Fault, Kind, Report, Row, report};
 use crate::error::{Error, Kind as Failure, NodeError, exit};
 use crate::ops::fleet::{Member, Observed, Target, connect, connect_all, each, engine, facts, split, unreached};
+use crate::ops::lease::Turn;
 use crate::ops::trust::{Generated, Pushed, Rotated};
 use crate::ops::{first_login, reach, trust};
 use crate::render::table::table;
@@ -15,12 +16,21 @@ use serde_json::{Value, json};
 
 /// `keys push`.
 pub async fn push(options: &Push, context: Context) -> Result<Outcome, Error> {
+    let turn = context.turn("hvdctl keys push", options.waiting);
+    let nodes = context.target.selected.clone();
+    in_turn(turn, nodes, async |turn| push_in_turn(options, turn, context).await).await
+}
+
+async fn push_in_turn(options: &Push, turn: &Turn, context: Context) -> Result<Outcome, Error> {
     if options.first_login {
-        first_login::install(&context.target, &context.events).await?;
+        turn.unless_stopped(first_login::install(&context.target, &context.events)).await?;
     }
-    let members = connect_all(&context.target, &context.events).await?;
-    let results = trust::push(&context.target.inventory, &members, &context.events).await?;
+    let members = connect_and_take(&context, turn).await?;
+    let results = trust::push(&context.target.inventory, &members, turn, &context.events).await?;
     let (done, failed) = split(&context.events, results);
+    done.iter().for_each(|node| turn.done(&node.node));
+    turn.failed(&failed);
+    turn.check()?;
     Ok(pushed(&done, failed))
 }
 
@@ -41,22 +51,39 @@ pub(super) fn pushed(done: &[Pushed], failed: Vec<NodeError>) -> Outcome {
     Outcome::of_nodes(text, nodes, failed)
 }
 
+/// Reaches all nodes and takes them, or changes nothing.
+async fn connect_and_take(context: &Context, turn: &Turn) -> Result<Vec<Member>, Error> {
+    turn.unless_stopped(async {
+        let members = connect_all(&context.target, &context.events).await?;
+        let unleased = turn.take(&members).await?;
+        if unleased.is_empty() { Ok(members) } else { Err(Error::Nodes { failed: unleased, done: 0 }) }
+    })
+    .await
+}
+
 fn kind(pair: &NewPair, usual: KeyType) -> Result<Option<Kind>, Error> {
     pair.kind(usual).map_err(|words| Error::usage(words, "leave --bits out, or say --type rsa"))
 }
 
 /// `keys generate`.
-pub async fn generate(pair: &NewPair, context: Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = context;
-    let wanted = kind(pair, target.cluster().key_type)?;
-    let master = target.inventory.master().name.clone();
-    if !target.selected.contains(&master) {
-        return Err(trust::without_master(&target.inventory));
+pub async fn generate(options: &Generate, context: Context) -> Result<Outcome, Error> {
+    let wanted = kind(&options.pair, context.target.cluster().key_type)?;
+    let master = context.target.inventory.master().name.clone();
+    if !context.target.selected.contains(&master) {
+        return Err(trust::without_master(&context.target.inventory));
     }
     // no other node has a part in it, and so none has to answer
-    let target = Target { selected: vec![master], ..target };
-    let members = connect_all(&target, &events).await?;
-    Ok(generated(&trust::generate(&target.inventory, &members, wanted, &events).await?))
+    let context = Context { target: Target { selected: vec![master.clone()], ..context.target }, ..context };
+    let turn = context.turn("hvdctl keys generate", options.waiting);
+    in_turn(turn, vec![master], async |turn| generate_in_turn(wanted, turn, context).await).await
+}
+
+async fn generate_in_turn(wanted: Option<Kind>, turn: &Turn, context: Context) -> Result<Outcome, Error> {
+    let members = connect_and_take(&context, turn).await?;
+    let done = trust::generate(&context.target.inventory, &members, wanted, turn, &context.events).await?;
+    turn.done(&done.node);
+    turn.check()?;
+    Ok(generated(&done))
 }
 
 pub(super) fn generated(done: &Generated) -> Outcome {
@@ -79,15 +106,28 @@ fn pair_document(pair: Option<&Described>) -> Value {
 
 /// `keys rotate`.
 pub async fn rotate(options: &Rotate, context: Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = context;
-    let wanted = kind(&options.pair, target.cluster().key_type)?;
+    let wanted = kind(&options.pair, context.target.cluster().key_type)?;
+    let target = &context.target;
     if target.selected.len() < target.inventory.nodes.len() {
         return Err(Error::usage(
             "keys rotate is about all nodes: one that is left out would not let the new key in",
             "leave --on out; --skip-offline leaves out what does not answer",
         ));
     }
-    let Reached { members, offline, refused } = connect_or_skip(&target, &events, options.skip_offline).await?;
+    let turn = context.turn("hvdctl keys rotate", options.waiting);
+    let nodes = context.target.selected.clone();
+    in_turn(turn, nodes, async |turn| rotate_in_turn(options, wanted, turn, context).await).await
+}
+
+async fn rotate_in_turn(
+    options: &Rotate,
+    wanted: Option<Kind>,
+    turn: &Turn,
+    context: Context,
+) -> Result<Outcome, Error> {
+    let Context { target, events, .. } = context;
+    let reached = turn.unless_stopped(connect_or_skip(&target, &events, options.skip_offline)).await?;
+    let Reached { members, offline, refused } = reached;
     if !refused.is_empty() {
         return Err(unreached(refused));
     }
@@ -95,7 +135,16 @@ pub async fn rotate(options: &Rotate, context: Context) -> Result<Outcome, Error
         // the pair lies there: without it there is nothing to do for the others
         return Err(Error::Unreachable(offline));
     }
-    let done = trust::rotate(&target.inventory, &members, wanted, &events).await?;
+    let unleased = turn.unless_stopped(turn.take(&members)).await?;
+    if !unleased.is_empty() {
+        return Err(Error::Nodes { failed: unleased, done: 0 });
+    }
+    let done = trust::rotate(&target.inventory, &members, wanted, turn, &events).await?;
+    if done.left.is_none() {
+        done.done.iter().for_each(|node| turn.done(node));
+    }
+    turn.failed(&done.failed);
+    turn.check()?;
     Ok(rotated(done, wanted, &offline))
 }
 

@@ -9,6 +9,7 @@ mod down;
 mod init;
 mod jobs;
 mod keys;
+mod lock;
 mod logs;
 mod status;
 mod stop;
@@ -16,7 +17,7 @@ mod train;
 mod up;
 mod verify;
 
-use crate::cli::{Command, Global, Jobs, JobsCommand, Keys};
+use crate::cli::{Command, Global, Jobs, JobsCommand, Keys, Lock, Waiting};
 use crate::core::inventory::Inventory;
 use crate::core::reach::Matrix;
 use crate::edge::sudo::Sudo;
@@ -24,6 +25,7 @@ use crate::edge::{docker, link};
 use crate::error::{Error, Kind, NodeError, exit};
 use crate::event::{Event, Events};
 use crate::ops::fleet::{Member, Observed, Target, all, connect, connect_all, each, observe, split, unreached};
+use crate::ops::lease::Turn;
 use crate::ops::run::signalled;
 use crate::render::table::table;
 use serde_json::{Value, json};
@@ -183,12 +185,44 @@ pub async fn unless_signalled<T>(
     }
 }
 
-/// Reaches every node and looks at it, for commands that need all of them.
+impl Context {
+    /// A turn of this command on its nodes, which has taken none of them yet.
+    fn turn(&self, purpose: &str, waiting: Waiting) -> Turn {
+        Turn::new(&self.target.cluster().name, purpose, waiting.into(), &self.events, &self.cancel)
+    }
+}
+
+/// Does the work of a command in its turn, and gives the nodes back however it ends. Where it was stopped, it says how far each
+/// node came.
+async fn in_turn(
+    turn: Turn,
+    nodes: Vec<String>,
+    work: impl AsyncFnOnce(&Turn) -> Result<Outcome, Error>,
+) -> Result<Outcome, Error> {
+    let result = work(&turn).await;
+    turn.give_back().await;
+    result.map_err(|error| turn.told(error, &nodes))
+}
+
+/// Reaches every node and looks at it, for what only says what a run would be.
 async fn observe_all(context: &Context) -> Result<Vec<Observed>, Error> {
     let Context { target, events, cancel, .. } = context;
     unless_signalled(cancel, async {
         let members = connect_all(target, events).await?;
         all(events, each(members, async |member| observe(target.cluster(), member, events).await).await)
+    })
+    .await
+}
+
+/// Reaches every node, takes it and looks at it, for runs, which need all of them.
+async fn take_and_observe(context: &Context, turn: &Turn) -> Result<Vec<Observed>, Error> {
+    let Context { target, events, .. } = context;
+    turn.unless_stopped(async {
+        let members = connect_all(target, events).await?;
+        let look = async || each(members.clone(), async |member| observe(target.cluster(), member, events).await).await;
+        let (unleased, looked) = turn.take_and_look(&members, look).await?;
+        let seen = all(events, looked)?;
+        if unleased.is_empty() { Ok(seen) } else { Err(Error::Nodes { failed: unleased, done: 0 }) }
     })
     .await
 }
@@ -217,7 +251,7 @@ pub async fn run(
 ) -> Result<Outcome, Error> {
     match command {
         Command::Init(options) => init::run(&options, global, events).await,
-        Command::Keys(Keys::Generate(pair)) => keys::generate(&pair, context.await?).await,
+        Command::Keys(Keys::Generate(options)) => keys::generate(&options, context.await?).await,
         Command::Keys(Keys::Push(options)) => keys::push(&options, context.await?).await,
         Command::Keys(Keys::Status) => keys::status(context.await?).await,
         Command::Keys(Keys::Rotate(options)) => keys::rotate(&options, context.await?).await,
@@ -235,6 +269,8 @@ pub async fn run(
         Command::Attach(options) => attach::run(&options, context.await?).await,
         Command::Logs(options) => logs::run(&options, context.await?).await,
         Command::Stop(options) => stop::run(&options, context.await?).await,
+        Command::Lock(Lock::Status) => lock::status(context.await?).await,
+        Command::Lock(Lock::Release) => lock::release(context.await?).await,
         Command::Completions(options) => Ok(about::completions(&options)),
         Command::Man(options) => about::man(&options),
         Command::Schema => Ok(about::schema()),

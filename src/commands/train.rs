@@ -1,6 +1,6 @@
 //! `hvdctl train` and `hvdctl run`.
 
-use super::{Context, Outcome, observe_all, unless_signalled};
+use super::{Context, Outcome, observe_all, take_and_observe, unless_signalled};
 use crate::cli;
 use crate::core::hostset;
 use crate::core::job::State;
@@ -11,6 +11,7 @@ use crate::edge::env_file;
 use crate::edge::tree::Tree;
 use crate::error::{Error, exit};
 use crate::event::{Event, Events};
+use crate::ops::lease::Turn;
 use crate::ops::run::{
     self, Cwd, OnSignal, Options, Program, Ran, Show, Until, Would, check_ranks, run as run_program, tail,
 };
@@ -38,12 +39,14 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
         tree: Some(tree),
         files: Vec::new(),
     };
-    go(program, options.np, &options.running, context).await
+    let turn = context.turn(&format!("hvdctl train {name}"), options.waiting);
+    go(program, options.np, &options.running, turn, context).await
 }
 
 /// `run`.
 pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> {
     check_ranks(&context.target, Some(options.np))?;
+    let turn = context.turn(&format!("hvdctl run {}", options.command[0]), options.waiting);
     let name = Path::new(&options.command[0]).file_name().map(|n| n.to_string_lossy().into_owned());
     let program = Program {
         name: project::folder_name(&name.unwrap_or_default()),
@@ -52,14 +55,26 @@ pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> 
         tree: None,
         files: Vec::new(),
     };
-    go(program, options.np, &options.running, context).await
+    go(program, options.np, &options.running, turn, context).await
 }
 
-async fn go(program: Program, np: u32, running: &cli::Running, context: Context) -> Result<Outcome, Error> {
+async fn go(program: Program, np: u32, running: &cli::Running, turn: Turn, context: Context) -> Result<Outcome, Error> {
+    let result = launch(program, np, running, &turn, context).await;
+    turn.give_back().await;
+    result
+}
+
+async fn launch(
+    program: Program,
+    np: u32,
+    running: &cli::Running,
+    turn: &Turn,
+    context: Context,
+) -> Result<Outcome, Error> {
     let mut env = running.env_file.as_deref().map(env_file::read).transpose()?.unwrap_or_default();
     env.extend(running.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value))));
-    let nodes = observe_all(&context).await?;
-    let Context { target, events, cancel, verbose, .. } = context;
+    let nodes = if running.dry_run { observe_all(&context).await? } else { take_and_observe(&context, turn).await? };
+    let Context { target, events, verbose, .. } = context;
     let cluster = target.cluster();
     let how = Options {
         ranks: Some(np),
@@ -74,7 +89,7 @@ async fn go(program: Program, np: u32, running: &cli::Running, context: Context)
         let would = run::would(&target, nodes, &how, &events)?;
         return Ok(would_be(&program.command, &would));
     }
-    let ran = run_program(&target, nodes, &program, &how, &events, cancel, |_, _| {}).await?;
+    let ran = run_program(&target, nodes, &program, &how, turn, &events, |_, _| {}).await?;
     if running.detach && ran.state == State::Running {
         events
             .note(format!("the run goes on by itself: hvdctl attach {0} follows it, hvdctl stop {0} ends it", ran.id));

@@ -1,6 +1,6 @@
 //! `hvdctl up`.
 
-use super::{Context, Outcome, Reached, connect_or_skip};
+use super::{Context, Outcome, Reached, connect_or_skip, in_turn};
 use crate::cli::Up;
 use crate::core::facts::Facts;
 use crate::core::hostset;
@@ -9,24 +9,44 @@ use crate::core::trust::{AUTHORIZED_KEYS, HOST_KEY};
 use crate::error::{Error, NodeError};
 use crate::event::Event;
 use crate::ops::fleet::{Member, Observed, each, observe, split};
+use crate::ops::lease::Turn;
 use crate::ops::{doctor, image, trust, workers};
 use serde_json::{Value, json};
 
 /// `up`.
 pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
+    let turn = context.turn("hvdctl up", options.waiting);
+    let nodes = context.target.selected.clone();
+    in_turn(turn, nodes, async |turn| work(options, turn, context).await).await
+}
+
+async fn work(options: &Up, turn: &Turn, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let cluster = target.cluster();
-    let Reached { members, offline, refused } = connect_or_skip(&target, &events, options.skip_offline).await?;
+    let reached = turn.unless_stopped(connect_or_skip(&target, &events, options.skip_offline)).await?;
+    let Reached { members, offline, refused } = reached;
 
-    let planned = each(members, async |member| {
-        let mut seen = observe(cluster, member, &events).await?;
+    let look = async || each(members.clone(), async |member| observe(cluster, member, &events).await).await;
+    let (unleased, looked) = match options.dry_run {
+        true => turn.unless_stopped(async { Ok((Vec::new(), look().await)) }).await?,
+        false => turn.unless_stopped(turn.take_and_look(&members, look)).await?,
+    };
+    let planned = each(looked, async |seen| {
+        let mut seen: Observed = seen?;
+        // what cannot be locked is not changed
+        if let Some(error) = unleased.iter().find(|error| error.node == seen.name()) {
+            return Err(error.clone());
+        }
         let pulled = image::provide(cluster, &mut seen, options.dry_run, &events).await?;
+        if let Some(pull) = pulled.as_ref().filter(|_| !options.dry_run) {
+            turn.did(seen.name(), pull.to_string());
+        }
         let desired = workers::desired(&target.inventory, &seen)?;
         let operations = workers::plan(cluster, &seen, &desired, &Workspace::Any)?;
         Ok((seen, pulled.into_iter().chain(operations).collect::<Vec<_>>()))
-    })
-    .await;
-    let (mut planned, mut failed) = split(&events, planned);
+    });
+    // a pull ends with us, and the rest of it changes nothing
+    let (mut planned, mut failed) = split(&events, turn.unless_stopped(async { Ok(planned.await) }).await?);
     failed.extend(refused);
     let looked: Vec<_> = planned.iter().map(|(seen, _)| (seen, true)).collect();
     let stopped = doctor::stops(&doctor::before(&target.inventory, &looked), &events);
@@ -50,7 +70,7 @@ pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
     } else if !pending.is_empty() && master {
         events.note(format!("keys are missing or differ on {}: pushing them first", hostset::fold(&pending)));
         let members: Vec<Member> = planned.iter().map(|(seen, _)| seen.member.clone()).collect();
-        let bad = match trust::push(&target.inventory, &members, &events).await {
+        let bad = match trust::push(&target.inventory, &members, turn, &events).await {
             Ok(pushed) => split(&events, pushed).1,
             Err(Error::Nodes { failed, .. }) => {
                 master = false;
@@ -82,14 +102,25 @@ pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
     }
     let results = each(planned, async |(seen, operations): (Observed, Vec<Operation>)| {
         if !options.dry_run {
-            workers::apply(&target.inventory, &seen, &operations, &events).await?;
+            let goes_on = || turn.check().is_ok();
+            let did = |operation: &Operation| match operation {
+                Operation::Pull { .. } => {}
+                operation => turn.did(seen.name(), operation.to_string()),
+            };
+            if !workers::apply_while(&target.inventory, &seen, &operations, &events, goes_on, did).await? {
+                return Ok(None);
+            }
+            turn.done(seen.name());
         }
         events.done(seen.name(), plan::words(&operations));
-        Ok((seen.name().to_owned(), operations))
+        Ok(Some((seen.name().to_owned(), operations)))
     })
     .await;
     let (done, bad) = split(&events, results);
     failed.extend(bad);
+    turn.failed(&failed);
+    turn.check()?;
+    let done: Vec<_> = done.into_iter().flatten().collect();
     Ok(outcome(options.dry_run, &done, failed).skipping(&offline))
 }
 

@@ -1,6 +1,6 @@
 //! `hvdctl verify`.
 
-use super::{Context, Outcome, observe_all, reach_document, reach_table, unless_signalled};
+use super::{Context, Outcome, reach_document, reach_table, take_and_observe};
 use crate::cli::Verify;
 use crate::core::frames::Kind;
 use crate::core::inventory::Controller;
@@ -11,6 +11,7 @@ use crate::core::spec::GpuRequest;
 use crate::core::verify::{Expected, Report, Row, compare};
 use crate::error::{Error, exit};
 use crate::event::Events;
+use crate::ops::lease::Turn;
 use crate::ops::run::{
     Cwd, OnSignal, Options, Program, Show, Until, check_ranks, run as run_program, tail, taking_part,
 };
@@ -25,8 +26,15 @@ const SCRIPT: &str = include_str!("../edge/scripts/verify.py");
 /// `verify`.
 pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
     check_ranks(&context.target, options.np)?;
-    let nodes = observe_all(&context).await?;
-    let Context { target, events, cancel, verbose, .. } = context;
+    let turn = context.turn("hvdctl verify", options.waiting);
+    let result = prove(options, &turn, context).await;
+    turn.give_back().await;
+    result
+}
+
+async fn prove(options: &Verify, turn: &Turn, context: Context) -> Result<Outcome, Error> {
+    let nodes = take_and_observe(&context, turn).await?;
+    let Context { target, events, verbose, .. } = context;
     let cluster = target.cluster();
     let expected: Vec<Expected> = nodes
         .iter()
@@ -49,7 +57,7 @@ pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
         }
         // Horovod only hangs where one worker cannot log in to another, and does not say which
         events.phase("logging in from worker to worker");
-        let matrix = unless_signalled(&cancel, reach::check(&target.inventory, &part, &events)).await?;
+        let matrix = turn.unless_stopped(reach::check(&target.inventory, &part, &events)).await?;
         if !matrix.is_good() {
             return Ok(unreached(&matrix, controller, cluster.port, &events));
         }
@@ -78,7 +86,7 @@ pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
     };
     let mut reports: Vec<(String, Report)> = Vec::new();
     let mut complaints: Vec<String> = Vec::new();
-    let ran = run_program(&target, nodes, &program, &how, &events, cancel, |node, frame| match &frame.kind {
+    let ran = run_program(&target, nodes, &program, &how, turn, &events, |node, frame| match &frame.kind {
         Kind::Stdout(line) => match serde_json::from_slice(line) {
             Ok(report) => reports.push((node.to_owned(), report)),
             Err(_) => complaints.push(format!("[{} {node}] {}", frame.rank, String::from_utf8_lossy(line))),

@@ -18,6 +18,8 @@ pub const LABEL_SPEC_FULL: &str = "hvdctl.spec.full";
 pub const LABEL_JOB: &str = "hvdctl.job";
 /// The folder on the node that is mounted at [`WORKSPACE`].
 pub const LABEL_WORKSPACE: &str = "hvdctl.workspace";
+/// The hvdctl that works as root in the container.
+pub const LABEL_PROCESS: &str = "hvdctl.process";
 
 /// Where a project is seen in the containers.
 pub const WORKSPACE: &str = "/workspace";

@@ -2,6 +2,9 @@
 
 use crate::core::access::Engine;
 use crate::core::trust::Secret;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::OnceLock;
 use zeroize::Zeroizing;
 
 /// The address by which ssh reached the node, which neither sudo nor a container would hand on. sudo's own words are wanted
@@ -20,10 +23,11 @@ line=; exec "$@"' sh "$@""#;
 const PASSWORD_ENDS: &str = "hvdctl: the password ends here\n";
 
 /// For a login that may use the engine: the program runs on the node's own file system, among its processes and on its
-/// network. Wants before it: image, cluster, DOCKER_HOST (may be empty).
-const IN_CONTAINER: &str = r#"image=$1 cluster=$2 host=$3; shift 3
+/// network. Wants before it: image, cluster, the word for this hvdctl, DOCKER_HOST (may be empty).
+const IN_CONTAINER: &str = r#"image=$1 cluster=$2 process=$3 host=$4; shift 4
 [ -z "$host" ] || export DOCKER_HOST="$host"
 exec docker run --rm -i --pull never --label "hvdctl.cluster=$cluster" --label hvdctl.role=helper \
+  --label "hvdctl.process=$process" \
   --pid host --network host --uts host --userns host --cap-add SYS_PTRACE --security-opt apparmor=unconfined \
   --security-opt seccomp=unconfined --security-opt label=disable --log-driver none -v /:/host --entrypoint chroot \
   "$image" /host env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "HVDCTL_ADDRESS=$a" "$@""#;
@@ -32,6 +36,12 @@ const DOCKER: &str = r#"[ -z "$1" ] || export DOCKER_HOST="$1"
 shift
 command -v docker >/dev/null 2>&1 || { echo "docker: command not found" >&2; exit 127; }
 exec docker "$@""#;
+
+/// The word that tells this hvdctl from every other: its helper containers carry it, and its leases begin with it.
+pub fn process() -> &'static str {
+    static WORD: OnceLock<String> = OnceLock::new();
+    WORD.get_or_init(|| format!("{:016x}", RandomState::new().hash_one(std::process::id())))
+}
 
 /// How root is had.
 #[derive(Debug)]
@@ -83,7 +93,7 @@ impl Access {
                     Engine::Direct(host) => host.clone(),
                     Engine::AsRoot => String::new(),
                 };
-                words.extend([image.clone(), cluster.clone(), host]);
+                words.extend([image.clone(), cluster.clone(), process().to_owned(), host]);
                 (words, None)
             }
         };

@@ -3,7 +3,8 @@
 use crate::core::inventory::Ulimit;
 use crate::core::plan::{Seen, State};
 use crate::core::pull::{Progress, Rate};
-use crate::core::spec::{self, Desired, GpuRequest, Role};
+use crate::core::spec::{self, Desired, GpuRequest, LABEL_PROCESS, Role};
+use crate::edge::access;
 use crate::edge::link::{Link, Process};
 use crate::error::NodeError;
 use crate::event::{Event, Events};
@@ -143,12 +144,15 @@ impl Engine {
         Ok(self.all_containers().await?.into_iter().filter(|c| !c.is_helper()).collect())
     }
 
-    /// Removes what is left of the containers in which an hvdctl worked as root, where one was killed.
+    /// Removes what is left of the containers in which an hvdctl worked as root, where one was killed. This one's own stay: it
+    /// holds the node's lease in one.
     ///
     /// # Errors
     /// [`NodeError`] with the engine's words.
     pub async fn remove_helpers(&self, cluster: &str) -> Result<(), NodeError> {
-        for helper in self.all_containers().await?.iter().filter(|c| c.is_helper() && c.belongs_to(cluster)) {
+        let own = |c: &Seen| c.label(LABEL_PROCESS) == Some(access::process());
+        for helper in self.all_containers().await?.iter().filter(|c| c.is_helper() && c.belongs_to(cluster) && !own(c))
+        {
             self.remove(&helper.id).await?;
         }
         Ok(())

@@ -93,6 +93,16 @@ enum Child {
     Local(tokio::process::Child),
 }
 
+/// What becomes of a program of this machine whose [`Process`] is dropped. On a node its streams are closed, and it is left to
+/// itself.
+#[derive(Debug, Clone, Copy)]
+enum AtDrop {
+    /// It is killed.
+    Kills,
+    /// The same as on a node.
+    Closes,
+}
+
 /// How a node is spoken to.
 #[derive(Debug)]
 enum Way {
@@ -229,8 +239,8 @@ impl Link {
     }
 
     /// Starts a program and writes what comes first to its standard input.
-    async fn start(&self, start: &Start) -> Result<Process, std::io::Error> {
-        let mut process = self.start_program(&start.argv).await?;
+    async fn start(&self, start: &Start, at_drop: AtDrop) -> Result<Process, std::io::Error> {
+        let mut process = self.start_program(&start.argv, at_drop).await?;
         if let Some(first) = &start.first {
             process.stdin.write_all(first.as_bytes()).await?;
             process.stdin.flush().await?;
@@ -239,7 +249,7 @@ impl Link {
     }
 
     /// Starts a program by its vector.
-    async fn start_program(&self, argv: &[String]) -> Result<Process, std::io::Error> {
+    async fn start_program(&self, argv: &[String], at_drop: AtDrop) -> Result<Process, std::io::Error> {
         let permit = Arc::clone(&self.sessions).acquire_owned().await.map_err(std::io::Error::other)?;
         match &self.way {
             Way::Ssh(session) => {
@@ -271,7 +281,7 @@ impl Link {
                     .stderr(Stdio::piped())
                     // a Ctrl-C at the terminal is for hvdctl, which ends its children in order
                     .process_group(0)
-                    .kill_on_drop(true)
+                    .kill_on_drop(matches!(at_drop, AtDrop::Kills))
                     .spawn()?;
                 let (Some(stdin), Some(stdout), Some(stderr)) =
                     (child.stdin.take(), child.stdout.take(), child.stderr.take())
@@ -295,7 +305,7 @@ impl Link {
     /// # Errors
     /// [`NodeError`] when the session is gone.
     pub async fn spawn_as_root(&self, argv: &[&str], tried: &str) -> Result<Process, NodeError> {
-        self.start(&self.access.as_root(argv)).await.map_err(|e| NodeError::failed(&self.node, tried, e))
+        self.start(&self.access.as_root(argv), AtDrop::Kills).await.map_err(|e| NodeError::failed(&self.node, tried, e))
     }
 
     /// Runs a program as root with these bytes on its standard input, within the node's limit.
@@ -324,7 +334,7 @@ impl Link {
 
     /// Runs a program with these bytes on its standard input, to its end.
     async fn run(&self, start: &Start, input: &[u8], tried: &str, limit: Duration) -> Result<Output, NodeError> {
-        let work = async { self.start(start).await?.finish(input).await };
+        let work = async { self.start(start, AtDrop::Kills).await?.finish(input).await };
         match timeout(limit, work).await {
             Ok(output) => output.map_err(|e| NodeError::failed(&self.node, tried, e)),
             Err(_) => Err(NodeError::failed(&self.node, tried, format!("no end within {} s", limit.as_secs()))
@@ -346,12 +356,17 @@ impl Link {
     /// As there.
     pub async fn script_within(&self, script: &Script, tried: &str, limit: Duration) -> Result<Vec<u8>, NodeError> {
         let output = self.run_as_root_within(&["sh", "-s"], script.whole().as_bytes(), tried, limit).await?;
-        if output.code == 0 {
-            return Ok(output.stdout);
+        if output.code == 0 { Ok(output.stdout) } else { Err(self.failed(&output, tried)) }
+    }
+
+    /// The error of a script that ended as it should not, or of the way to root.
+    pub(super) fn failed(&self, output: &Output, tried: &str) -> NodeError {
+        if let Err(error) = self.root_refused(output, tried) {
+            return error;
         }
         let said = output.complaint();
         let said = if said.trim().is_empty() { format!("exit code {}", output.code) } else { said };
-        Err(NodeError::failed(&self.node, tried, said))
+        NodeError::failed(&self.node, tried, said)
     }
 
     /// Runs a script as the login itself, without a way to root, and gives what it printed.
@@ -386,12 +401,24 @@ impl Link {
         })?
     }
 
+    /// Starts a script as root that goes on reading behind itself, and ends when that does: it is never killed from here.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(super) async fn converse(&self, script: &Script) -> Result<Process, std::io::Error> {
+        let mut process = self.start(&self.access.as_root(&["sh", "-s"]), AtDrop::Closes).await?;
+        // a way to root that fails reads nothing: its own words tell more than a broken pipe
+        let _ = process.stdin.write_all(script.whole().as_bytes()).await;
+        let _ = process.stdin.flush().await;
+        Ok(process)
+    }
+
     /// A connection to the node's Docker Engine over the streams of `docker system dial-stdio`.
     ///
     /// # Errors
     /// When the session is gone; what the program complains of comes on its standard error.
     pub async fn dial_docker(&self) -> Result<Process, std::io::Error> {
-        self.start(&self.access.docker(&["system", "dial-stdio"])).await
+        self.start(&self.access.docker(&["system", "dial-stdio"]), AtDrop::Kills).await
     }
 
     /// Runs `docker` on the node, as whoever may use the engine, with these bytes on its standard input.
@@ -496,6 +523,11 @@ impl Process {
         err?;
         let code = wait(self.child).await?;
         Ok(Output { code, stdout, stderr })
+    }
+
+    /// Ends its standard input. Over a session only the end of the stream itself does that, not its shutdown.
+    pub fn close_stdin(&mut self) {
+        self.stdin = Box::pin(tokio::io::sink());
     }
 
     /// Reads standard error to its end beside whatever else is done with the process, and gives at most 4 KiB of it.

@@ -429,9 +429,17 @@ pub fn is_refused(said: &str) -> bool {
 }
 
 impl Drop for Control {
-    /// An ssh that was given up while it connected goes on by itself, and would become a master that nobody knows.
+    /// An ssh that was given up while it connected goes on by itself, and would become a master that nobody knows. One that ends
+    /// may still write there, so the folder goes when it can.
     fn drop(&mut self) {
-        end_those_of(self.dir.path());
+        for _ in 0..50 {
+            end_those_of(self.dir.path());
+            let gone = fs::remove_dir_all(self.dir.path());
+            if gone.is_ok() || !self.dir.path().exists() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::edge::link::Script;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Event, Events};
 use crate::ops::fleet::{EngineSeen, Member, Observed, Target, connect, each, engine, facts, split};
+use crate::ops::lease::Turn;
 use crate::ops::run::end_on;
 use crate::ops::{reach, trust};
 use std::time::Duration;
@@ -242,17 +243,24 @@ async fn between(inventory: &Inventory, patients: &[Patient], events: &Events) -
 /// Carries out what is safe; says what was done on which node, and what could not be.
 ///
 /// # Errors
-/// When keys cannot be pushed at all.
+/// When the nodes are another's, the command has to stop, or keys cannot be pushed at all.
 pub async fn fix(
     target: &Target,
     examined: &Examined,
+    turn: &Turn,
     events: &Events,
 ) -> Result<(Vec<(String, String)>, Vec<NodeError>), Error> {
     let cluster = target.cluster();
+    let members: Vec<Member> = examined.patients.iter().map(|patient| patient.member.clone()).collect();
+    let unleased = turn.unless_stopped(turn.take(&members)).await?;
+    if !unleased.is_empty() {
+        return Err(Error::Nodes { failed: unleased, done: 0 });
+    }
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     let fixes: Vec<&Fix> = examined.findings.iter().flat_map(|finding| &finding.fixes).collect();
     let patient = |node: &str| examined.patients.iter().find(|patient| patient.name() == node);
     for fix in &fixes {
+        turn.check()?;
         let (node, what, cured) = match fix {
             Fix::RemoveContainer { node, name, id } => {
                 let Some(docker) = patient(node).and_then(|patient| patient.docker.as_ref()) else { continue };
@@ -268,13 +276,15 @@ pub async fn fix(
             Fix::PushKeys => continue,
         };
         match cured {
-            Ok(()) => done.push((node.clone(), what)),
+            Ok(()) => {
+                turn.did(node, &what);
+                done.push((node.clone(), what));
+            }
             Err(error) => failed.push(error),
         }
     }
     if fixes.contains(&&Fix::PushKeys) {
-        let members: Vec<Member> = examined.patients.iter().map(|patient| patient.member.clone()).collect();
-        let (pushed, bad) = split(events, trust::push(&target.inventory, &members, events).await?);
+        let (pushed, bad) = split(events, trust::push(&target.inventory, &members, turn, events).await?);
         let changed = pushed.into_iter().filter(|pushed| !pushed.changes.is_empty());
         done.extend(changed.map(|pushed| (pushed.node, pushed.changes.to_string())));
         failed.extend(bad);

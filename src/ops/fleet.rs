@@ -278,6 +278,13 @@ pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Resu
     Ok(seen)
 }
 
+/// Who works here, as they name themselves: `user@host`.
+pub fn operator() -> String {
+    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "unknown".into());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{user}@{}", host.trim())
+}
+
 /// Seconds since the epoch by our clock.
 pub fn now() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map(|d| d.as_secs_f64()).unwrap_or_default()

@@ -6,6 +6,7 @@ pub mod first_login;
 pub mod fleet;
 pub mod image;
 pub mod jobs;
+pub mod lease;
 pub mod probe;
 pub mod reach;
 pub mod run;

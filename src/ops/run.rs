@@ -20,6 +20,7 @@ use crate::edge::tree::Tree;
 use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::ops::fleet::{Member, Observed, Target, now};
+use crate::ops::lease::Turn;
 use crate::ops::ship::project_dir;
 use follow::Follow;
 pub use logs::{follow, history};
@@ -130,7 +131,8 @@ struct Seat {
 }
 
 /// Runs a program on the observed nodes (the master first) and follows it to its end. Every line of output goes to
-/// `events`, every frame to `on_frame`. A signal in `cancel` ends the run in order.
+/// `events`, every frame to `on_frame`. A signal ends the run in order. The `turn` is given back as soon as the
+/// launcher is up, which shows by itself that the nodes are taken.
 ///
 /// # Errors
 /// When it could not be started, or the way to the master broke; a program that fails is no error but a [`Ran`].
@@ -139,11 +141,12 @@ pub async fn run(
     nodes: Vec<Observed>,
     program: &Program,
     options: &Options,
+    turn: &Turn,
     events: &Events,
-    mut cancel: Receiver<Option<u8>>,
     mut on_frame: impl FnMut(&str, &Frame),
 ) -> Result<Ran, Error> {
     let cluster = target.cluster();
+    let mut cancel = turn.cancel();
     let placement = placement_on(&nodes, options.ranks, options.map_by)?;
     let (seats, others) = seats(&target.inventory, &placement, nodes, options.controller)?;
     let secrets = env_files(&seats)?;
@@ -188,10 +191,12 @@ pub async fn run(
     };
     let launched = tokio::select! {
         launched = launching => launched,
-        signal = signalled(&mut cancel) => Err(Error::Signal(signal)),
+        error = turn.stops() => Err(error),
     };
     match launched {
         Ok((follow, container)) => {
+            // from here on hmaster itself shows that a run is under way
+            turn.give_back().await;
             let engine = engine.clone();
             let watch =
                 Watch { cluster, id: &id, placement: placement.clone(), members, engine, container, follow, events };

@@ -21,6 +21,7 @@ use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::ops::fleet::{Member, all, each, facts};
+use crate::ops::lease::Turn;
 use base64::Engine as _;
 use zeroize::Zeroizing;
 
@@ -48,9 +49,11 @@ pub struct Pushed {
 pub async fn push(
     inventory: &Inventory,
     members: &[Member],
+    turn: &Turn,
     events: &Events,
 ) -> Result<Vec<Result<Pushed, NodeError>>, Error> {
-    let mut seen = look_at_each(&inventory.cluster, members, events).await;
+    let looking = async { Ok(look_at_each(&inventory.cluster, members, events).await) };
+    let mut seen = turn.unless_stopped(looking).await?;
     if members.iter().zip(&seen).any(|(member, seen)| member.node.master && seen.is_err()) {
         return all(events, seen).map(|_| Vec::new());
     }
@@ -63,7 +66,7 @@ pub async fn push(
     }
     let keys = match Keys::to_push(&ring) {
         Some(keys) => keys,
-        None => pair(&inventory.cluster, member, &ring, usual(&inventory.cluster), events).await?,
+        None => turn.unless_stopped(pair(&inventory.cluster, member, &ring, usual(&inventory.cluster), events)).await?,
     };
     if let Some(there) = keys.let_in.first().and_then(|key| describe(key))
         && there.key_type != inventory.cluster.key_type
@@ -76,7 +79,7 @@ pub async fn push(
         ));
     }
     tell(inventory, &seen, events);
-    let mut pushed = bring(inventory, seen, keys, events).await?;
+    let mut pushed = bring(inventory, seen, keys, turn, events).await?;
     pushed.extend(failed.into_iter().map(Err));
     Ok(pushed)
 }
@@ -135,10 +138,14 @@ pub fn without_master(inventory: &Inventory) -> Error {
 }
 
 /// Brings every node to these keys, with a host key where there is none.
+///
+/// # Errors
+/// As of [`Turn::check`], where a node was left out by that.
 async fn bring(
     inventory: &Inventory,
     seen: Vec<(Member, Facts)>,
     keys: Keys,
+    turn: &Turn,
     events: &Events,
 ) -> Result<Vec<Result<Pushed, NodeError>>, Error> {
     let cluster = &inventory.cluster;
@@ -150,17 +157,22 @@ async fn bring(
         seen.iter().zip(&hosts).map(|((member, facts), (public, _))| (&member.node, facts, public.as_str()));
     let desired = Desired::new(inventory, with_host, keys);
     let work = seen.iter().zip(&hosts).collect();
-    Ok(each(work, async |((member, facts), (_, new_host_key)): (&(Member, Facts), &(String, Option<KeyPair>))| {
-        let changes = desired.changes(&member.node, facts, new_host_key.as_ref());
+    let brought = each(work, async |((member, facts), (_, new)): (&(Member, Facts), &(String, Option<KeyPair>))| {
+        turn.check()?;
+        let node = &member.node.name;
+        let changes = desired.changes(&member.node, facts, new.as_ref());
         if !changes.is_empty() {
-            events.busy(&member.node.name, "writing its keys");
-            events.told(write(cluster, member, facts, &changes).await)?;
+            events.busy(node, "writing its keys");
+            if let Err(error) = events.told(write(cluster, member, facts, &changes).await) {
+                return Ok(Err(error));
+            }
+            turn.did(node, changes.to_string());
         }
         let what = if changes.is_empty() { "keys unchanged".to_owned() } else { changes.to_string() };
-        events.done(&member.node.name, what);
-        Ok(Pushed { node: member.node.name.clone(), changes })
-    })
-    .await)
+        events.done(node, what);
+        Ok(Ok(Pushed { node: node.clone(), changes }))
+    });
+    brought.await.into_iter().collect()
 }
 
 async fn write(cluster: &Cluster, member: &Member, facts: &Facts, changes: &Changes) -> Result<(), NodeError> {

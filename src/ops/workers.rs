@@ -147,7 +147,23 @@ pub async fn apply(
     operations: &[Operation],
     events: &Events,
 ) -> Result<(), NodeError> {
-    events.told(carry_out(inventory, seen, operations, events).await)
+    apply_while(inventory, seen, operations, events, || true, |_| {}).await.map(|_| ())
+}
+
+/// The same, and no further operation is begun where `goes_on` says so; false where one was left out. Each that is done is
+/// told to `did`.
+///
+/// # Errors
+/// As there.
+pub async fn apply_while(
+    inventory: &Inventory,
+    seen: &Observed,
+    operations: &[Operation],
+    events: &Events,
+    goes_on: impl Fn() -> bool,
+    did: impl Fn(&Operation),
+) -> Result<bool, NodeError> {
+    events.told(carry_out(inventory, seen, operations, events, goes_on, did).await)
 }
 
 async fn carry_out(
@@ -155,9 +171,16 @@ async fn carry_out(
     seen: &Observed,
     operations: &[Operation],
     events: &Events,
-) -> Result<(), NodeError> {
+    goes_on: impl Fn() -> bool,
+    did: impl Fn(&Operation),
+) -> Result<bool, NodeError> {
     let engine = &seen.docker.engine;
+    let mut whole = true;
     for operation in operations {
+        if !goes_on() {
+            whole = false;
+            break;
+        }
         events.busy(seen.name(), operation.to_string());
         match operation {
             // both are done before the rest of the plan is begun anywhere
@@ -183,8 +206,9 @@ async fn carry_out(
                 listening(inventory, seen, name).await??;
             }
         }
+        did(operation);
     }
-    Ok(())
+    Ok(whole)
 }
 
 /// Waits until the worker's sshd listens; why it does not is the inner error.

@@ -17,6 +17,7 @@ mod json;
 #[cfg(feature = "lab-tensorflow")]
 mod keras;
 mod keys;
+mod lease;
 mod local;
 mod logins;
 mod process;

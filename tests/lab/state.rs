@@ -115,6 +115,7 @@ impl Lab {
                 node,
                 "docker ps -aq --filter label=hvdctl-test | xargs -r docker rm -f
                  for p in $(grep -lz '^HVDCTL_TEST=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3); do kill -9 $p; done
+                 kill -CONT $(pidof dockerd) 2>/dev/null; rm -f /run/hvdctl/lab.lease
                  node-engine start; for i in $(seq 300); do docker version >/dev/null 2>&1 && break; sleep 0.1; done
                  rm -rf /opt/horovod/test-*",
                 &[],

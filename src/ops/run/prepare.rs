@@ -14,7 +14,7 @@ use crate::edge::env_file;
 use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
-use crate::ops::fleet::{Member, Observed, Target, all, each, now};
+use crate::ops::fleet::{Member, Observed, Target, all, each, now, operator};
 use crate::ops::ship::{Shipped, project_dir, ship};
 use crate::ops::workers;
 use base64::Engine as _;
@@ -245,12 +245,6 @@ pub(super) fn env_files(seats: &[Seat]) -> Result<EnvFiles, Error> {
         }
     }
     Ok(files)
-}
-
-fn operator() -> String {
-    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "unknown".into());
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{user}@{}", host.trim())
 }
 
 /// Ends what is left of the run on every node, its launcher's container too. Failures are told and stop nothing; the members

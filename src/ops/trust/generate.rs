@@ -6,6 +6,7 @@ use crate::core::trust::{Changes, Described, Files, Keyring, Keys, Kind, Put, Se
 use crate::error::Error;
 use crate::event::Events;
 use crate::ops::fleet::Member;
+use crate::ops::lease::Turn;
 
 /// What lies on the master now.
 #[derive(Debug)]
@@ -26,16 +27,17 @@ pub async fn generate(
     inventory: &Inventory,
     members: &[Member],
     wanted: Option<Kind>,
+    turn: &Turn,
     events: &Events,
 ) -> Result<Generated, Error> {
     let cluster = &inventory.cluster;
-    let seen = look(cluster, members, events).await?;
+    let seen = turn.unless_stopped(look(cluster, members, events)).await?;
     let (member, facts) = master(inventory, &seen)?;
     let node = member.node.name.clone();
     let ring = Keyring::read(cluster, facts);
     let keys = match (&ring.current, Keys::to_push(&ring)) {
         (Some(_), Some(keys)) => keys,
-        _ => pair(cluster, member, &ring, wanted.unwrap_or(usual(cluster)), events).await?,
+        _ => turn.unless_stopped(pair(cluster, member, &ring, wanted.unwrap_or(usual(cluster)), events)).await?,
     };
     let public = keys.let_in.first().map(String::as_str).unwrap_or_default();
     let there = describe(public).ok_or_else(|| {

@@ -11,6 +11,7 @@ use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::ops::fleet::{Member, split};
+use crate::ops::lease::Turn;
 
 pub(super) const STAGE: &str = concat!(
     include_str!("../../edge/scripts/put_file.sh"),
@@ -44,10 +45,11 @@ pub async fn rotate(
     inventory: &Inventory,
     members: &[Member],
     wanted: Option<Kind>,
+    turn: &Turn,
     events: &Events,
 ) -> Result<Rotated, Error> {
     let cluster = &inventory.cluster;
-    let seen = look(cluster, members, events).await?;
+    let seen = turn.unless_stopped(look(cluster, members, events)).await?;
     let (member, facts) = master(inventory, &seen)?;
     let ring = Keyring::read(cluster, facts);
     if let Some(owner) = ring.belongs_to_another(&cluster.name) {
@@ -69,9 +71,9 @@ pub async fn rotate(
                     hostset::fold(&stale)
                 ));
                 tell(inventory, &seen, events);
-                return finish(inventory, members, false, events).await;
+                return finish(inventory, members, false, turn, events).await;
             }
-            stage(cluster, member, facts, &ring, wanted.unwrap_or(usual(cluster)), events).await?
+            stage(cluster, member, facts, &ring, wanted.unwrap_or(usual(cluster)), turn, events).await?
         }
     };
     tell(inventory, &seen, events);
@@ -83,7 +85,7 @@ pub async fn rotate(
     // the master's folder has the staged files by now, which none of this looks at
     let link = member.link.clone();
     let name = member.node.name.clone();
-    let (pushed, failed) = split(events, bring(inventory, seen, keys, events).await?);
+    let (pushed, failed) = split(events, bring(inventory, seen, keys, turn, events).await?);
     if !failed.is_empty() {
         return Ok(Rotated {
             pair: ring.described(),
@@ -94,6 +96,7 @@ pub async fn rotate(
         });
     }
     events.note(format!("both keys are let in on {} nodes", pushed.len()));
+    turn.check()?;
 
     let script = Script::new(SWITCH)
         .with("ssh_dir", &cluster.ssh_dir)
@@ -107,13 +110,20 @@ pub async fn rotate(
         done: pushed.len() - 1,
     })?;
     events.note(format!("{name} launches with the new key: {}", told(&next.public)));
-    finish(inventory, members, !next.in_place, events).await
+    turn.did(&name, "launches with the new key");
+    finish(inventory, members, !next.in_place, turn, events).await
 }
 
 /// Lets in nothing but the master's key.
-async fn finish(inventory: &Inventory, members: &[Member], switched: bool, events: &Events) -> Result<Rotated, Error> {
+async fn finish(
+    inventory: &Inventory,
+    members: &[Member],
+    switched: bool,
+    turn: &Turn,
+    events: &Events,
+) -> Result<Rotated, Error> {
     let cluster = &inventory.cluster;
-    let seen = look(cluster, members, events).await?;
+    let seen = turn.unless_stopped(look(cluster, members, events)).await?;
     let ring = Keyring::read(cluster, &master(inventory, &seen)?.1);
     let Some(keys) = Keys::to_push(&ring).filter(|_| ring.next.is_none()) else {
         return Err(Error::check(
@@ -122,7 +132,7 @@ async fn finish(inventory: &Inventory, members: &[Member], switched: bool, event
         ));
     };
     let pair = ring.described();
-    let (pushed, failed) = split(events, bring(inventory, seen, keys, events).await?);
+    let (pushed, failed) = split(events, bring(inventory, seen, keys, turn, events).await?);
     let left = if failed.is_empty() {
         events.note(format!("the old key is let in nowhere on {} nodes", pushed.len()));
         None
@@ -139,6 +149,7 @@ async fn stage(
     facts: &Facts,
     ring: &Keyring,
     wanted: Kind,
+    turn: &Turn,
     events: &Events,
 ) -> Result<Next, Error> {
     let node = &member.node.name;
@@ -156,7 +167,7 @@ async fn stage(
             "move it away, or rotate to the other --type",
         ));
     }
-    let made = make(cluster, wanted, node, events).await?;
+    let made = turn.unless_stopped(make(cluster, wanted, node, events)).await?;
     let script = Script::new(STAGE)
         .with("ssh_dir", &cluster.ssh_dir)
         .with("name", name)
@@ -169,6 +180,7 @@ async fn stage(
     match KEY_NAMES.into_iter().find(|n| *n == there && ours) {
         Some(name) => {
             events.note(format!("{node} has a new pair, not yet in use: {}", told(public)));
+            turn.did(node, "has a new pair, not yet in use");
             let replaces = Some(current.name).filter(|old| *old != name);
             Ok(Next { name, public: public.to_owned(), in_place: false, replaces })
         }

@@ -1,0 +1,107 @@
+//! `hvdctl lock`.
+
+use super::{Context, Outcome, unless_signalled};
+use crate::core::hostset;
+use crate::core::lease::{Lease, holders};
+use crate::edge::lease;
+use crate::edge::terminal::{self, Echo};
+use crate::error::{Error, Kind, NodeError, exit};
+use crate::ops::fleet::{Member, connect, each, split};
+use crate::render::table::table;
+use serde_json::{Value, json};
+
+/// A node, and its lease where it has one that holds.
+type Seen = (Member, Option<Lease>);
+
+/// `lock status`.
+pub async fn status(context: Context) -> Result<Outcome, Error> {
+    let (seen, failed) = unless_signalled(&context.cancel, look(&context)).await?;
+    let seen: Vec<(String, Option<Lease>)> = seen.into_iter().map(|(m, lease)| (m.node.name.clone(), lease)).collect();
+    Ok(holding(&seen, failed))
+}
+
+pub(super) fn holding(seen: &[(String, Option<Lease>)], failed: Vec<NodeError>) -> Outcome {
+    let none = || "–".to_owned();
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for (node, lease) in seen {
+        rows.push(match lease {
+            Some(lease) => {
+                vec![node.clone(), lease.holder.clone(), lease.purpose.clone(), lease.pid.to_string(), lease.since()]
+            }
+            None => vec![node.clone(), "nobody".into(), none(), none(), none()],
+        });
+    }
+    rows.extend(failed.iter().map(|e| vec![e.node.clone(), word(e).to_owned()]));
+    let text = table(&["NODE", "HOLDER", "COMMAND", "PROCESS", "SINCE"], &rows);
+    let nodes = seen.iter().map(|(node, lease)| json!({ "node": node, "ok": true, "reachable": true, "lease": lease }));
+    outcome(text, nodes.collect(), failed)
+}
+
+/// `lock release`.
+pub async fn release(context: Context) -> Result<Outcome, Error> {
+    unless_signalled(&context.cancel, async {
+        let Context { target, events, ask, .. } = &context;
+        let (seen, mut failed) = look(&context).await?;
+        let held: Vec<(String, Lease)> =
+            seen.iter().filter_map(|(m, lease)| Some((m.node.name.clone(), lease.clone()?))).collect();
+        if !held.is_empty() && *ask && terminal::present() {
+            for (nodes, lease) in holders(&held) {
+                events.note(format!("{}: {lease}", hostset::fold(&nodes)));
+            }
+            let question = "release these nodes? A command that is still at work there stops after its step [y/N] ";
+            let answer = terminal::ask(events, question, Echo::Shown).await?;
+            if !matches!(answer.trim(), "y" | "Y" | "yes") {
+                return Err(Error::usage("nothing was released", "answer y, or say -y"));
+            }
+        }
+        let released = each(seen, async |(member, lease): Seen| {
+            let gone = match &lease {
+                // this very one: another command may have the node by now
+                Some(lease) => lease::release(&member.link, &target.cluster().name, lease).await?,
+                None => false,
+            };
+            Ok((member.node.name, lease.filter(|_| gone)))
+        });
+        let (released, bad) = split(events, released.await);
+        failed.extend(bad);
+        Ok(freed(&released, failed))
+    })
+    .await
+}
+
+pub(super) fn freed(released: &[(String, Option<Lease>)], failed: Vec<NodeError>) -> Outcome {
+    let gone: Vec<(String, Lease)> =
+        released.iter().filter_map(|(node, lease)| Some((node.clone(), lease.clone()?))).collect();
+    let mut text: String = holders(&gone)
+        .iter()
+        .map(|(nodes, lease)| format!("{}: released, it was that of {lease}\n", hostset::fold(nodes)))
+        .collect();
+    if gone.is_empty() && failed.is_empty() {
+        text.push_str("nothing to do: nobody holds these nodes\n");
+    }
+    let nodes = released.iter().map(|(node, lease)| json!({ "node": node, "ok": true, "released": lease }));
+    outcome(text, nodes.collect(), failed)
+}
+
+/// The leases of all nodes that answer, without those that have expired.
+async fn look(context: &Context) -> Result<(Vec<Seen>, Vec<NodeError>), Error> {
+    let Context { target, events, .. } = context;
+    let (members, mut failed) = split(events, connect(target, events).await?);
+    let seen = each(members, async |member: Member| {
+        let lease = lease::look(&member.link, &target.cluster().name).await?;
+        Ok((member, lease.filter(|lease| !lease.is_expired())))
+    });
+    let (seen, bad) = split(events, seen.await);
+    failed.extend(bad);
+    Ok((seen, failed))
+}
+
+fn word(error: &NodeError) -> &'static str {
+    if error.kind == Kind::Unreachable { "unreachable" } else { "failed" }
+}
+
+fn outcome(text: String, nodes: Vec<Value>, failed: Vec<NodeError>) -> Outcome {
+    let unreachable = !failed.is_empty() && nodes.is_empty() && failed.iter().all(|e| e.kind == Kind::Unreachable);
+    let outcome = Outcome::of_nodes(text, nodes, failed);
+    Outcome { code: if unreachable { exit::UNREACHABLE } else { outcome.code }, ..outcome }
+}

@@ -1,0 +1,160 @@
+//! The lease of a node: who is at work there, told by the node's own clock. Read from what `lease.sh` shows.
+
+use serde::Serialize;
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+/// How long a lease holds after it was renewed last.
+pub const EXPIRES: Duration = Duration::from_secs(30);
+/// How often a command renews its leases.
+pub const RENEWED: Duration = Duration::from_secs(2);
+
+/// Whether a command waits for another's leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// It fails at once.
+    No,
+    /// It waits; `None`: for as long as it takes.
+    Within(Option<Duration>),
+}
+
+/// A node's lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Lease {
+    /// What tells it from every other one.
+    pub id: String,
+    /// Who holds it, as `user@host`.
+    pub holder: String,
+    /// The process of that user's hvdctl there.
+    pub pid: u32,
+    /// What it is held for: the command.
+    pub purpose: String,
+    /// When it was taken, in seconds since the epoch.
+    pub since: u64,
+    /// When it was renewed last.
+    pub renewed: u64,
+    /// When it was looked at.
+    pub seen: u64,
+}
+
+impl Lease {
+    /// Parses "KEY VALUE" lines; `None` where one is missing.
+    pub fn parse(text: &str) -> Option<Lease> {
+        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+        // these words go to a terminal, and somebody else wrote them
+        let plain = |key| Some(value(key)?.chars().filter(|c| !c.is_control()).collect::<String>());
+        Some(Lease {
+            id: plain("id")?,
+            holder: plain("holder")?,
+            pid: value("pid")?.parse().ok()?,
+            purpose: plain("purpose")?,
+            since: value("since")?.parse().ok()?,
+            renewed: value("renewed")?.parse().ok()?,
+            seen: value("now")?.parse().ok()?,
+        })
+    }
+
+    /// How long ago it was taken.
+    pub fn age(&self) -> Duration {
+        Duration::from_secs(self.seen.saturating_sub(self.since))
+    }
+
+    /// How long ago it was renewed last.
+    pub fn silence(&self) -> Duration {
+        Duration::from_secs(self.seen.saturating_sub(self.renewed))
+    }
+
+    /// Whether it holds no more, by the same rule as in `lease.sh`: a clock that was set back does not make it last for
+    /// ever.
+    pub fn is_expired(&self) -> bool {
+        self.seen.abs_diff(self.renewed) > EXPIRES.as_secs()
+    }
+
+    /// When it was taken, in words.
+    pub fn since(&self) -> String {
+        // what no clock shows would not be written
+        let since = SystemTime::UNIX_EPOCH + Duration::from_secs(self.since.min(u64::from(u32::MAX)));
+        let time = humantime::format_rfc3339_seconds(since).to_string().replace('T', " ").replace('Z', " UTC");
+        format!("{time} ({} ago)", humantime::format_duration(self.age()))
+    }
+}
+
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (process {}) with `{}` since {}", self.holder, self.pid, self.purpose, self.since())
+    }
+}
+
+/// How long a node had been left alone when a lease was taken there, by the line that says so: `held CHANGED NOW`. Where
+/// that cannot be read, no time at all.
+pub fn idle(line: &str) -> Option<Duration> {
+    let mut times = line.trim_end_matches('\n').strip_prefix("held ")?.split(' ').map(|time| time.parse::<f64>().ok());
+    let idle = match (times.next().flatten(), times.next().flatten()) {
+        (Some(changed), Some(now)) => Duration::try_from_secs_f64(now - changed).unwrap_or_default(),
+        _ => Duration::ZERO,
+    };
+    Some(idle)
+}
+
+/// The nodes of each lease's holder, a command once.
+pub fn holders(busy: &[(String, Lease)]) -> Vec<(Vec<String>, &Lease)> {
+    let mut holders: Vec<(Vec<String>, &Lease)> = Vec::new();
+    for (node, lease) in busy {
+        match holders.iter_mut().find(|(_, other)| other.id == lease.id) {
+            Some((nodes, _)) => nodes.push(node.clone()),
+            None => holders.push((vec![node.clone()], lease)),
+        }
+    }
+    holders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "id 0a-1\nholder ana@desk\npid 4711\npurpose hvdctl train my project\nsince 1763735527\n\
+                        renewed 1763735598\nnow 1763735599\n";
+
+    #[test]
+    fn a_lease_is_read_and_told() {
+        let lease = Lease::parse(TEXT).unwrap();
+        assert_eq!((lease.age(), lease.silence()), (Duration::from_secs(72), Duration::from_secs(1)));
+        assert_eq!(
+            lease.to_string(),
+            "ana@desk (process 4711) with `hvdctl train my project` since 2025-11-21 14:32:07 UTC (1m 12s ago)"
+        );
+        for key in ["id", "holder", "pid", "purpose", "since", "renewed", "now"] {
+            let without: String =
+                TEXT.lines().filter(|l| !l.starts_with(&format!("{key} "))).map(|l| format!("{l}\n")).collect();
+            assert_eq!(Lease::parse(&without), None, "without {key}");
+        }
+        assert_eq!(Lease::parse(&TEXT.replace("4711", "x")), None);
+        let loud = Lease::parse(&TEXT.replace("my project", "\u{1b}[2Jx")).unwrap();
+        assert_eq!(loud.purpose, "hvdctl train [2Jx");
+        // whatever a file says, it is told
+        let far = Lease::parse(&TEXT.replace("since 1763735527", &format!("since {}", u64::MAX))).unwrap();
+        assert!(far.to_string().ends_with("(0s ago)"), "{far}");
+    }
+
+    #[test]
+    fn it_expires_by_the_nodes_own_clock() {
+        let seen = |now: u64| Lease { seen: now, ..Lease::parse(TEXT).unwrap() };
+        let renewed = seen(0).renewed;
+        for (now, expired) in [(0, false), (30, false), (31, true), (86400, true)] {
+            assert_eq!(seen(renewed + now).is_expired(), expired, "{now} s later");
+            assert_eq!(seen(renewed - now).is_expired(), expired, "the clock was set back by {now} s");
+        }
+        assert_eq!(seen(renewed - 5).silence(), Duration::ZERO);
+    }
+
+    #[test]
+    fn how_long_nobody_was_there() {
+        assert_eq!(idle("held 1763735527.250000000 1763735599.750000000\n"), Some(Duration::from_millis(72_500)));
+        // a clock that was set back, a stat without fractions, none at all: nothing is known
+        assert_eq!(idle("held 1763735599.5 1763735527.25"), Some(Duration::ZERO));
+        assert_eq!(idle("held 1763735527 1763735528"), Some(Duration::from_secs(1)));
+        assert_eq!(idle("held  1763735528.5"), Some(Duration::ZERO));
+        assert_eq!(idle("held "), Some(Duration::ZERO));
+        assert_eq!(idle("busy"), None);
+    }
+}

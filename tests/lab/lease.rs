@@ -1,0 +1,285 @@
+//! Whose turn it is: a lease on every node while a command changes it; and what an interrupted command leaves behind.
+
+use crate::process::{Running, eventually, kill, s};
+use crate::state::{Lab, NODES, Restore, no_session_is_left, node_sh, on, others_are_done, ours, sessions_of};
+use serde_json::Value;
+use std::thread::sleep;
+use std::time::Duration;
+
+const FILE: &str = "/run/hvdctl/lab.lease";
+
+/// The lease of a node, as it lies there.
+#[track_caller]
+fn lease(node: &str) -> String {
+    on(node, &format!("cat {FILE} 2>/dev/null; :"))
+}
+
+/// Somebody holds both nodes, who renewed it so many seconds ago.
+#[track_caller]
+fn somebody_holds(ago: i32) {
+    for node in NODES {
+        let write = "mkdir -p /run/hvdctl && printf 'id 0\nholder bob@laptop\npid 4711\npurpose hvdctl down\nsince %s\n' \
+                     $(($(date +%s) - 60)) >\"$1\" && touch -d \"-$2 seconds\" \"$1\"";
+        node_sh(node, write, &[FILE, &ago.to_string()]).code(0);
+    }
+}
+
+#[track_caller]
+fn nobody_holds() {
+    NODES.iter().for_each(|node| drop(on(node, &format!("rm -f {FILE}"))));
+}
+
+#[track_caller]
+fn is_given_back() {
+    eventually(s(20), || NODES.iter().all(|node| lease(node).is_empty()));
+    assert_eq!(NODES.map(lease), ["", ""]);
+}
+
+/// `up` under way for as long as this is kept: it holds both leases, and the engine of node2 does not answer it.
+struct Held<'a> {
+    up: Running,
+    _engine: Restore<Box<dyn FnMut() + 'a>>,
+}
+
+#[track_caller]
+fn up_is_held(lab: &Lab) -> Held<'_> {
+    others_are_done();
+    on("node2", "kill -STOP $(pidof dockerd)");
+    let engine = Restore(Box::new(|| drop(on("node2", "kill -CONT $(pidof dockerd)"))) as Box<dyn FnMut()>);
+    let up = lab.start(&["-v", "up"]);
+    assert!(eventually(s(60), || NODES.iter().all(|node| lease(node).contains("hvdctl up"))), "{}", up.err());
+    Held { up, _engine: engine }
+}
+
+#[test]
+fn another_command_is_refused_and_told_by_whom() {
+    let lab = Lab::quick();
+    lab.hvdctl(&["keys", "push"]).code(0);
+    // as if it were renewed a moment from now: each command has nearly a minute
+    let held = || somebody_holds(-25);
+    let words = ["node[1-2] are locked by bob@laptop (process 4711)", "`hvdctl down` since", "hvdctl lock release"];
+    let project = lab.project("p", &[("train.py", "")]);
+    let changing = [
+        (vec!["up"], 5),
+        (vec!["down", "--purge", "-y"], 5),
+        (vec!["keys", "push"], 5),
+        (vec!["keys", "rotate"], 5),
+        (vec!["verify"], 5),
+        (vec!["up", "--wait", "1s"], 5),
+        (vec!["run", "-np", "2", "--", "true"], 125),
+        (vec!["train", project.to_str().unwrap(), "-np", "2"], 125),
+    ];
+    let before = on("node1", "cd /opt/horovod && find . -type f | sort | xargs cat | sha256sum");
+    for (args, code) in changing {
+        held();
+        lab.hvdctl(&args).code(code).complains(&words);
+        assert_eq!(NODES.map(ours), ["", ""], "{args:?}");
+        assert!(NODES.iter().all(|node| lease(node).contains("bob@laptop")), "{args:?}");
+    }
+    assert_eq!(on("node1", "cd /opt/horovod && find . -type f | sort | xargs cat | sha256sum"), before);
+    // only the master has a part in it
+    held();
+    lab.hvdctl(&["keys", "generate"]).code(5).complains(&["node1 is locked by bob@laptop"]);
+    let document: Value = serde_json::from_str(&lab.hvdctl(&["up", "--json"]).code(5).out).unwrap();
+    assert_eq!((&document["code"], &document["nodes"][1]["lease"]["holder"]), (&5.into(), &"bob@laptop".into()));
+
+    // who only looks is not kept waiting
+    held();
+    lab.hvdctl(&["status"]).code(0);
+    lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["start hworker"]);
+    held();
+    lab.hvdctl(&["lock", "status"]).code(0).says(&["node1", "node2", "bob@laptop", "hvdctl down", "4711"]);
+    // one of the two nodes is enough to be in the way, and the other is left alone
+    on("node1", &format!("rm {FILE}"));
+    lab.hvdctl(&["up"]).code(5).complains(&["node2 is locked by bob@laptop"]);
+    assert_eq!((lease("node1").as_str(), ours("node1").as_str()), ("", ""));
+    lab.hvdctl(&["--on", "node1", "up"]).code(0);
+    nobody_holds();
+}
+
+#[test]
+fn who_waits_gets_its_turn() {
+    let lab = Lab::quick();
+    somebody_holds(-25);
+    let mut up = lab.start(&["up", "--wait"]);
+    assert!(
+        eventually(s(60), || up.err().contains("waiting for node[1-2]: bob@laptop (process 4711)")),
+        "{}",
+        up.err()
+    );
+    assert!(up.runs());
+    assert_eq!(NODES.map(ours), ["", ""]);
+    nobody_holds();
+    up.end(s(120)).code(0);
+    assert_eq!(NODES.map(ours), ["hworker running\n"; 2]);
+    is_given_back();
+
+    // nobody has renewed that one for too long
+    somebody_holds(40);
+    lab.hvdctl(&["lock", "status"]).code(0).says(&["nobody"]);
+    lab.hvdctl(&["down"]).code(0);
+    is_given_back();
+}
+
+#[test]
+fn of_two_at_once_one_does_the_work() {
+    let lab = Lab::quick();
+    for round in 0..2 {
+        let args: &[&str] = if round == 0 { &["up"] } else { &["up", "--wait", "2m"] };
+        let both = [lab.start(args), lab.start(args)];
+        let both = both.map(|up| up.end(s(200)));
+        for done in &both {
+            assert!(done.code == 0 || round == 0 && done.code == 5, "{}\n{}", done.code, done.err);
+        }
+        // one that came when the other was done has nothing to do
+        assert!(both.iter().any(|done| done.code == 0), "neither: {}\n{}", both[0].err, both[1].err);
+        let starts = both.iter().map(|done| done.out.matches("start hworker").count()).sum::<usize>();
+        assert_eq!(starts, 2, "{}{}", both[0].out, both[1].out);
+        assert_eq!(NODES.map(ours), ["hworker running\n"; 2]);
+        is_given_back();
+        lab.hvdctl(&["down"]).code(0);
+    }
+}
+
+#[test]
+fn a_killed_holder_is_in_nobodys_way() {
+    let lab = Lab::quick();
+    let held = up_is_held(&lab);
+    let pid = held.up.pid();
+    held.up.signal("KILL");
+    is_given_back();
+    drop(held);
+    lab.hvdctl(&["up"]).code(0);
+    // the next hvdctl ends what it left on this machine
+    no_session_is_left(pid);
+    assert_eq!(NODES.map(ours), ["hworker running\n"; 2]);
+}
+
+#[test]
+fn a_released_command_stops_and_says_so() {
+    let lab = Lab::quick();
+    lab.hvdctl(&["lock", "release", "-y"]).code(0).says(&["nothing to do"]);
+    let held = up_is_held(&lab);
+    let pid = held.up.pid();
+    let document: Value = serde_json::from_str(&lab.hvdctl(&["lock", "status", "--json"]).code(0).out).unwrap();
+    for node in document["nodes"].as_array().unwrap() {
+        assert_eq!((&node["lease"]["purpose"], &node["lease"]["pid"]), (&"hvdctl up".into(), &pid.into()), "{node}");
+    }
+    let done = lab.hvdctl(&["--on", "node2", "lock", "release", "-y"]).code(0);
+    done.says(&["node2: released, it was that of", &format!("(process {pid}) with `hvdctl up`")]);
+    let Held { up, _engine: engine } = held;
+    let done = up.end(s(30)).code(5);
+    done.complains(&["node2: could not keep its lease: somebody has released it", "node[1-2]: not begun"]);
+    drop(engine);
+    is_given_back();
+    assert_eq!(NODES.map(ours), ["", ""]);
+}
+
+#[test]
+fn the_step_in_hand_is_finished_and_a_second_signal_leaves_at_once() {
+    let lab = Lab::quick();
+    // who writes keys waits for whoever has the folder
+    let hold = "mkdir -p /opt/horovod/ssh && cd /opt/horovod/ssh && \
+                HVDCTL_TEST=1 setsid flock . sh -c 'echo $$ >/run/test-flock; exec sleep 100' >/dev/null 2>&1 &";
+    let is_held = || on("node2", "flock -n /opt/horovod/ssh true && echo free; :").is_empty();
+    let release = || drop(on("node2", "kill $(cat /run/test-flock); rm -f /run/test-flock; :"));
+    for again in [true, false] {
+        on("node2", hold);
+        let restore = Restore(release);
+        assert!(eventually(s(20), || on("node2", "ls /run").contains("test-flock") && is_held()));
+        let mut push = lab.start(&["-v", "keys", "push"]);
+        assert!(eventually(s(60), || push.err().contains("node2: writing its keys")), "{}", push.err());
+        assert!(eventually(s(30), || !on("node1", "ls /opt/horovod/ssh 2>/dev/null; :").is_empty()));
+        let pid = push.pid();
+        push.signal("INT");
+        assert!(eventually(s(20), || push.err().contains("stopping after the step in hand")), "{}", push.err());
+        assert!(push.runs(), "{}", push.err());
+        assert!(lease("node2").contains("keys push"), "it still is at work there");
+        if again {
+            push.signal("INT");
+            let done = push.end(s(15)).code(130);
+            done.complains(&["left at once"]);
+            drop(restore);
+        } else {
+            drop(restore);
+            push.end(s(60)).code(130).complains(&["interrupted", "node1: done: wrote", "node2: done: wrote"]);
+            on("node2", "test -s /opt/horovod/ssh/authorized_keys");
+        }
+        is_given_back();
+        no_session_is_left(pid);
+        lab.hvdctl(&["down", "--purge", "-y"]).code(0);
+    }
+}
+
+/// Starts hvdctl and signals it when it says this; whether that came before its end. Nothing of it is left then.
+#[track_caller]
+fn signalled_at(lab: &Lab, args: &[&str], words: &str, signal: &str) -> bool {
+    let mut running = lab.start(args);
+    while running.runs() && !running.err().contains(words) {
+        sleep(Duration::from_millis(1));
+    }
+    assert!(running.err().contains(words), "{args:?}: it never said {words:?}\n{}", running.err());
+    let (pid, place) = (running.pid(), format!("{args:?}, {signal} at {words:?}"));
+    running.signal(signal);
+    let done = running.end(s(60));
+    let code = match signal {
+        "INT" => 130,
+        "TERM" => 143,
+        "HUP" => 129,
+        _ => 137,
+    };
+    assert!(done.code == code || done.code == 0, "{place}: {}\n{}", done.code, done.err);
+    is_given_back();
+    if signal == "KILL" {
+        // ends what would go on connecting; the next hvdctl would do so, too
+        sessions_of(pid).iter().for_each(|_| kill_sessions(pid));
+        return done.code == code;
+    }
+    no_session_is_left(pid);
+    if done.code == code {
+        assert!(done.err.contains("node1") && done.err.contains("node2"), "{place}: where things stand\n{}", done.err);
+    }
+    for node in NODES {
+        assert!(!ours(node).contains("created"), "{place}: half-made on {node}: {}", ours(node));
+        assert_eq!(on(node, "find /opt/horovod -name '.*.hvdctl*' 2>/dev/null; :"), "", "{place}");
+    }
+    done.code == code
+}
+
+fn kill_sessions(pid: u32) {
+    let name = format!("hvdctl-ssh.{pid}.");
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        if String::from_utf8_lossy(&words).contains(&name) {
+            kill(&process.file_name().to_string_lossy(), "TERM");
+        }
+    }
+}
+
+#[test]
+fn interrupted_at_any_phase_nothing_is_left_and_the_next_one_finishes() {
+    let lab = Lab::quick();
+    let mut stopped = Vec::new();
+    let rounds = [
+        ("INT", "node2: connecting", "node1: looking"),
+        ("TERM", "node1: looking", "node2: removing hworker"),
+        ("KILL", "node2: looking", "node1: removing hworker"),
+        ("INT", "node1: writing its keys", "node2: removing hworker"),
+        ("KILL", "node2: writing its keys", "node1: removing keys"),
+        ("TERM", "node1: start hworker", "node1: removing keys"),
+        ("KILL", "node2: start hworker", "node2: connecting"),
+        ("HUP", "node2: start hworker", "node2: removing keys"),
+    ];
+    for (signal, up, down) in rounds {
+        stopped.push(signalled_at(&lab, &["-v", "up"], up, signal));
+        lab.hvdctl(&["up"]).code(0);
+        assert_eq!(NODES.map(ours), ["hworker running\n"; 2], "after {signal} at {up:?}");
+        stopped.push(signalled_at(&lab, &["-v", "down", "--purge", "-y"], down, signal));
+        lab.hvdctl(&["down", "--purge", "-y"]).code(0);
+        for node in NODES {
+            assert_eq!(ours(node), "", "{node} after {signal} at {down:?}");
+            on(node, "test ! -e /opt/horovod");
+        }
+    }
+    assert!(stopped.iter().filter(|stopped| **stopped).count() >= 8, "few were stopped under way: {stopped:?}");
+}
