@@ -7,6 +7,7 @@ use crate::core::project;
 use crate::edge::tree::Tree;
 use crate::error::{Error, exit};
 use crate::event::Event;
+use crate::ops::ship::Project;
 use crate::ops::run::{Cwd, Options, Program, Ran, check_ranks, run as run_program, tail};
 use serde_json::json;
 use std::fs;
@@ -24,11 +25,12 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
     })
     .await?;
     let name = root.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let shared = options.name_on_nodes.is_some();
     let program = Program {
-        name: project::folder_name(&name),
+        name: project::folder_name(&options.name_on_nodes.unwrap_or(name)),
         command,
         cwd: Cwd::Workspace,
-        tree: Some(tree),
+        project: Some(Project { origin: origin(&root), tree, shared }),
         files: Vec::new(),
     };
     go(program, options.np, &options.launching, context).await
@@ -42,7 +44,7 @@ pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> 
         name: project::folder_name(&name.unwrap_or_default()),
         command: options.command,
         cwd: Cwd::Root,
-        tree: None,
+        project: None,
         files: Vec::new(),
     };
     go(program, options.np, &options.launching, context).await
@@ -91,6 +93,12 @@ fn failed(ran: &Ran, events: &crate::event::Events) -> Result<(), Error> {
             ))
         }
     }
+}
+
+/// Where a project comes from, `HOST:FOLDER`.
+fn origin(root: &Path) -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}:{}", host.trim(), root.display())
 }
 
 fn folder(path: &Path) -> Result<PathBuf, Error> {

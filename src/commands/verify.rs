@@ -56,7 +56,7 @@ pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
         name: "verify".into(),
         command: vec!["python3".into(), "verify.py".into()],
         cwd: Cwd::Job,
-        tree: None,
+        project: None,
         files: vec![("verify.py", SCRIPT)],
     };
     let how = Options {

@@ -15,6 +15,7 @@ pub mod hostset;
 pub mod inventory;
 pub mod job;
 pub mod launch;
+pub mod manifest;
 pub mod network;
 pub mod plan;
 pub mod project;

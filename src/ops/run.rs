@@ -12,14 +12,13 @@ use crate::core::launch::Launch;
 use crate::core::network::{self, Endpoint};
 use crate::core::slots::{Placement, place};
 use crate::core::spec::Desired;
-use crate::edge::tree::Tree;
 use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::ops::fleet::{Observed, Target, now};
-use crate::ops::ship::project_dir;
+use crate::ops::ship::Project;
 use follow::Follow;
 pub use prepare::END;
-use prepare::{end, env_files, prepare, same_workspaces, write_result};
+use prepare::{end, env_files, gather_outputs, prepare, same_workspaces, write_result};
 use seats::{check, seats};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -37,7 +36,7 @@ pub struct Program {
     /// Where it starts.
     pub cwd: Cwd,
     /// A project that is shipped and mounted first.
-    pub tree: Option<Tree>,
+    pub project: Option<Project>,
     /// Further files for the run's folder: name and text.
     pub files: Vec<(&'static str, &'static str)>,
 }
@@ -167,11 +166,11 @@ pub async fn run(
         signal = signalled(&mut cancel) => Err(Error::Signal(signal)),
     };
     let following = match prepared {
-        Ok(()) => Follow::start(cluster, &id, &seats, events, options).await,
+        Ok(places) => Follow::start(cluster, &id, &seats, events, options).await.map(|follow| (follow, places)),
         Err(error) => Err(error),
     };
-    let mut follow = match following {
-        Ok(follow) => follow,
+    let (mut follow, workspaces) = match following {
+        Ok(following) => following,
         Err(error) => {
             let state = if matches!(error, Error::Signal(_)) { State::Stopped } else { State::Failed };
             let answered = end(cluster, &id, &seats, &BTreeMap::new(), events).await;
@@ -191,7 +190,7 @@ pub async fn run(
         job_dir: &job_dir,
     };
     let desired = Desired {
-        workspace: program.tree.as_ref().map(|_| project_dir(cluster, &program.name)),
+        workspace: workspaces.get(master.seen.name()).map(|place| place.folder.clone()),
         env: environment(&id, options.controller, &master.seen.member.node),
         ..Desired::master(
             cluster,
@@ -204,7 +203,7 @@ pub async fn run(
     events.phase(format!("starting {ranks} rank{}", if ranks == 1 { "" } else { "s" }));
     let engine = &master.seen.docker.engine;
     let started = async {
-        same_workspaces(cluster, &seats, desired.workspace.as_deref()).await?;
+        same_workspaces(cluster, &seats, &workspaces).await?;
         engine.create_and_start(&desired).await
     };
     let ended = match started.await {
@@ -236,6 +235,7 @@ pub async fn run(
         Err(_) => (State::Lost, None),
     };
     write_result(cluster, &id, &answered, &record(state, launcher_code), events).await;
+    gather_outputs(cluster, &program.name, &answered, &workspaces, events).await;
     events.send(Event::Job { id: id.clone(), state });
 
     match ended {
