@@ -81,8 +81,9 @@ impl Manifest {
 
     /// Which entries a node lacks or has otherwise; each with the folders that it is in.
     pub fn missing(&self, had: &Had) -> BTreeSet<String> {
-        let same =
-            |name: &str, head: &str| !had.unsure && !had.changed.contains(name) && had.records.get(name) == Some(&head.to_owned());
+        let same = |name: &str, head: &str| {
+            !had.unsure && !had.changed.contains(name) && had.records.get(name) == Some(&head.to_owned())
+        };
         let mut missing = BTreeSet::new();
         for (name, _) in self.0.iter().filter(|(name, entry)| !same(name, &entry.head())) {
             let folders = name.match_indices('/').map(|(at, _)| name[..at].to_owned());
@@ -107,14 +108,14 @@ impl Manifest {
     }
 
     /// The hash of what a node says of these entries where it has exactly them: `ship_put.sh` makes the same text of stat,
-    /// sha256sum and readlink.
+    /// a hash program and readlink.
     pub fn proof(&self, names: &BTreeSet<String>) -> String {
         let mut hasher = Sha256::new();
         let entries = || self.0.iter().filter(|(name, _)| names.contains(*name));
         entries().for_each(|(name, entry)| hasher.update(format!("{:x} ./{name}\0", entry.raw_mode())));
-        for (name, entry) in entries() {
+        for (_, entry) in entries() {
             if let Entry::File { hash, .. } = entry {
-                hasher.update(format!("{hash} *./{name}\0"));
+                hasher.update(hash);
             }
         }
         for (_, entry) in entries() {

@@ -233,7 +233,10 @@ mod tests {
 
         let Manifest(entries) = Tree::read(folder.path()).unwrap().manifest;
         let names: Vec<&str> = entries.keys().map(String::as_str).collect();
-        assert_eq!(names, [".gitignore", ".hvdctlignore", "a b.py", "deep", "deep/er", "deep/er/x", "empty", "out of it"]);
+        assert_eq!(
+            names,
+            [".gitignore", ".hvdctlignore", "a b.py", "deep", "deep/er", "deep/er/x", "empty", "out of it"]
+        );
         let hash = crate::core::manifest::sha256(b"a b.py");
         assert_eq!(entries["a b.py"], Entry::File { hash, mode: 0o750, size: 6 });
         assert_eq!(entries["out of it"], Entry::Link { target: "/etc/passwd".into() });

@@ -101,7 +101,9 @@ pub async fn look(
             Refusal::Origin(..) => error.hint(format!(
                 "give this one another name: --as NAME; or, if it is the same project, say so: --as {name}"
             )),
-            Refusal::Foreign => error.hint(format!("give the project another name: --as NAME; or take it: --as {name}")),
+            Refusal::Foreign => {
+                error.hint(format!("give the project another name: --as NAME; or take it: --as {name}"))
+            }
         }
     })
 }

@@ -64,9 +64,9 @@ pub(super) async fn prepare(
         };
         let shipping = async {
             match (&program.project, &place) {
-                (Some(project), Some(place)) => {
-                    ship(cluster, link, project, name, id, place, events).await.map(Some)
-                }
+                // nothing of this run is there, and that of another stays as it is
+                (Some(_), Some(place)) if place.own && seat.is_none() => Ok(None),
+                (Some(project), Some(place)) => ship(cluster, link, project, name, id, place, events).await.map(Some),
                 _ => Ok(None),
             }
         };

@@ -110,8 +110,19 @@ fn inode(path: &Path) -> u64 {
 #[test]
 fn odd_names_arrive_unchanged_and_only_changes_go_over_the_wire() {
     let bench = Bench::new();
-    let names =
-        ["a b.py", "-rf", "-", "$(touch x)", "new\nline", "q'uo\"te", "deep/er/ünï.txt", "-d/x", "back\\slash", "*", " "];
+    let names = [
+        "a b.py",
+        "-rf",
+        "-",
+        "$(touch x)",
+        "new\nline",
+        "q'uo\"te",
+        "deep/er/ünï.txt",
+        "-d/x",
+        "back\\slash",
+        "*",
+        " ",
+    ];
     for name in names {
         bench.write(name, name);
     }
@@ -304,9 +315,10 @@ fn lay_out(root: &Path, things: &[(String, u8)]) {
         // the first of two that cannot both be there wins
         let _ = match kind % 3 {
             0 => fs::create_dir_all(&path),
-            1 => path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
-                if path.symlink_metadata().is_ok() { Ok(()) } else { fs::write(&path, [*kind]) }
-            }),
+            1 => path
+                .parent()
+                .map_or(Ok(()), fs::create_dir_all)
+                .and_then(|()| if path.symlink_metadata().is_ok() { Ok(()) } else { fs::write(&path, [*kind]) }),
             _ => path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| symlink(kind.to_string(), &path)),
         };
     }
