@@ -51,6 +51,7 @@ async fn compare() {
         }
     }
     clean(&target).await;
+    on_all(&target, |node| assert!(ssh(&target, node, "sudo rmdir /opt/horovod/bench")));
 
     let nodes = target.nodes().len();
     println!("{FILES} files, {} MiB, to {nodes} nodes, connecting included; medians of {ROUNDS}:", BYTES >> 20);

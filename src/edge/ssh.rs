@@ -549,6 +549,7 @@ mod tests {
         let place = |words: &str| text.find(words).unwrap_or_else(|| panic!("no {words} in {text}"));
         assert!(place("Include \"/lab/ssh_config\"") < place("StrictHostKeyChecking accept-new"));
         assert!(place("Include /etc/ssh/ssh_config") < place("UserKnownHostsFile \"/state/100%%/known_hosts\""));
+        assert!(place("Include /etc/ssh/ssh_config") < place("Ciphers aes128-gcm@openssh.com,"));
         let strict = configuration(None, Path::new("/k"), true).unwrap();
         assert!(strict.find("StrictHostKeyChecking yes").unwrap() < strict.find("Include").unwrap());
         assert!(configuration(Some(Path::new("/a\"b")), Path::new("/k"), false).is_err());
