@@ -546,6 +546,9 @@ pub struct Train {
     /// The number of ranks, also written -np N
     #[arg(long = "np", value_name = "N")]
     pub np: u32,
+    /// The project's name on the nodes, whoever had it before; without it the folder's name
+    #[arg(long = "as", value_name = "NAME")]
+    pub name_on_nodes: Option<String>,
     /// How it is started and left
     #[command(flatten)]
     pub running: Running,

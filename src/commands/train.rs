@@ -15,6 +15,7 @@ use crate::ops::lease::Turn;
 use crate::ops::run::{
     self, Cwd, OnSignal, Options, Program, Ran, Show, Until, Would, check_ranks, run as run_program, tail,
 };
+use crate::ops::ship::Project;
 use crate::render::table::table;
 use serde_json::json;
 use std::fs;
@@ -32,14 +33,15 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
     })
     .await?;
     let name = root.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let shared = options.name_on_nodes.is_some();
+    let turn = context.turn(&format!("hvdctl train {name}"), options.waiting);
     let program = Program {
-        name: project::folder_name(&name),
+        name: project::folder_name(&options.name_on_nodes.unwrap_or(name)),
         command,
         cwd: Cwd::Workspace,
-        tree: Some(tree),
+        project: Some(Project { origin: origin(&root), tree, shared }),
         files: Vec::new(),
     };
-    let turn = context.turn(&format!("hvdctl train {name}"), options.waiting);
     go(program, options.np, &options.running, turn, context).await
 }
 
@@ -52,7 +54,7 @@ pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> 
         name: project::folder_name(&name.unwrap_or_default()),
         command: options.command,
         cwd: Cwd::Root,
-        tree: None,
+        project: None,
         files: Vec::new(),
     };
     go(program, options.np, &options.running, turn, context).await
@@ -176,6 +178,12 @@ fn failed(ran: &Ran, events: &Events) -> Result<(), Error> {
             ))
         }
     }
+}
+
+/// Where a project comes from, `HOST:FOLDER`.
+fn origin(root: &Path) -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}:{}", host.trim(), root.display())
 }
 
 fn folder(path: &Path) -> Result<PathBuf, Error> {

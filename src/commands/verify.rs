@@ -68,7 +68,7 @@ async fn prove(options: &Verify, turn: &Turn, context: Context) -> Result<Outcom
         name: "verify".into(),
         command: vec!["python3".into(), "verify.py".into()],
         cwd: Cwd::Job,
-        tree: None,
+        project: None,
         files: vec![("verify.py", SCRIPT)],
     };
     let how = Options {

@@ -17,6 +17,7 @@ pub mod job;
 pub mod launch;
 pub mod lease;
 pub mod logs;
+pub mod manifest;
 pub mod network;
 pub mod plan;
 pub mod project;

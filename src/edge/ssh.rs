@@ -30,6 +30,11 @@ const ON_THE_WAY: &str = "on the way there: ";
 /// these go over jump hosts at the same time.
 const OVER_JUMP_HOSTS: usize = 8;
 
+/// ssh's own ciphers in another order (ssh_config(5)): where processors have AES, GCM ships projects at twice the speed of
+/// ChaCha20. Like all that stands last, it holds where no configuration says otherwise.
+const CIPHERS: &str = "Ciphers aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,\
+                       aes192-ctr,aes256-ctr\n";
+
 /// This process's control sockets and its generated configuration. Its folder is removed on drop.
 #[derive(Debug)]
 pub struct Control {
@@ -362,6 +367,7 @@ fn configuration(named: Option<&Path>, known_hosts: &Path, strict: bool) -> Resu
         text.push_str(&format!(" {}", quoted(&path, "use")?.replace('%', "%%")));
     }
     text.push('\n');
+    text.push_str(CIPHERS);
     Ok(text)
 }
 
@@ -551,6 +557,7 @@ mod tests {
         let place = |words: &str| text.find(words).unwrap_or_else(|| panic!("no {words} in {text}"));
         assert!(place("Include \"/lab/ssh_config\"") < place("StrictHostKeyChecking accept-new"));
         assert!(place("Include /etc/ssh/ssh_config") < place("UserKnownHostsFile \"/state/100%%/known_hosts\""));
+        assert!(place("Include /etc/ssh/ssh_config") < place("Ciphers aes128-gcm@openssh.com,"));
         let strict = configuration(None, Path::new("/k"), true).unwrap();
         assert!(strict.find("StrictHostKeyChecking yes").unwrap() < strict.find("Include").unwrap());
         assert!(configuration(Some(Path::new("/a\"b")), Path::new("/k"), false).is_err());

@@ -16,16 +16,15 @@ use crate::core::slots::{MapBy, Placement, place};
 use crate::core::spec::Desired;
 use crate::core::trust::Secret;
 use crate::edge::docker::Engine;
-use crate::edge::tree::Tree;
 use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::ops::fleet::{Member, Observed, Target, now};
 use crate::ops::lease::Turn;
-use crate::ops::ship::project_dir;
+use crate::ops::ship::Project;
 use follow::Follow;
 pub use logs::{follow, history};
 pub use prepare::end_on;
-use prepare::{Plan, end, ending, env_files, prepare, same_workspaces};
+use prepare::{Plan, end, ending, env_files, gather_outputs, prepare, same_workspaces};
 use seats::{check, seats};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -44,7 +43,7 @@ pub struct Program {
     /// Where it starts.
     pub cwd: Cwd,
     /// A project that is shipped and mounted first.
-    pub tree: Option<Tree>,
+    pub project: Option<Project>,
     /// Further files for the run's folder: name and text.
     pub files: Vec<(&'static str, &'static str)>,
 }
@@ -170,7 +169,6 @@ pub async fn run(
     };
     let members: Vec<Member> = seats.iter().map(|seat| seat.seen.member.clone()).collect();
     let desired = Desired {
-        workspace: program.tree.as_ref().map(|_| project_dir(cluster, &program.name)),
         env: environment(&id, options.controller, &master.seen.member.node),
         ..Desired::master(
             cluster,
@@ -182,25 +180,29 @@ pub async fn run(
     };
     let engine = &master.seen.docker.engine;
     let launching = async {
-        prepare(&plan, &seats, &others, events).await?;
+        let workspaces = prepare(&plan, &seats, &others, events).await?;
         let follow = Follow::start(cluster, &id, (&members, vec![0; members.len()]), options.show, events).await?;
         let ranks = placement.ranks();
         events.phase(format!("starting {ranks} rank{}", if ranks == 1 { "" } else { "s" }));
-        same_workspaces(cluster, &seats, desired.workspace.as_deref()).await?;
-        Ok((follow, engine.create_and_start(&desired).await?))
+        same_workspaces(cluster, &seats, &workspaces).await?;
+        let workspace = workspaces.get(master.seen.name()).map(|place| place.folder.clone());
+        let container = engine.create_and_start(&Desired { workspace, ..desired }).await?;
+        Ok((follow, container, workspaces))
     };
     let launched = tokio::select! {
         launched = launching => launched,
         error = turn.stops() => Err(error),
     };
     match launched {
-        Ok((follow, container)) => {
+        Ok((follow, container, workspaces)) => {
             // from here on hmaster itself shows that a run is under way
             turn.give_back().await;
             let engine = engine.clone();
             let watch =
                 Watch { cluster, id: &id, placement: placement.clone(), members, engine, container, follow, events };
-            watch.run(options.until, &mut cancel, &mut on_frame).await
+            let ran = watch.run(options.until, &mut cancel, &mut on_frame).await;
+            gather_outputs(cluster, &program.name, &seats, &workspaces, events).await;
+            ran
         }
         Err(error) => {
             let answered = end(cluster, &id, &members, engine, events).await;

@@ -1,32 +1,49 @@
 //! Brings a project to a node: only what differs goes over the wire, what is gone goes there too, and the node proves by
-//! content hash that it has the same files.
+//! content hash that it has the same tree. A run that is under way keeps the tree it started with.
 
 use crate::core::inventory::Cluster;
+use crate::core::manifest::{Had, Manifest};
 use crate::core::pull::Rate;
 use crate::core::units::human;
 use crate::edge::link::Link;
-use crate::edge::tree::{STATE, Tree, parse_state};
+use crate::edge::tree::Tree;
 use crate::error::NodeError;
 use crate::event::{Event, Events};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Reads the list of files that were shipped last; nothing where there was none.
-const READ_LIST: &str = r#"cat -- "$1" 2>/dev/null || :"#;
-/// Writes it, by way of a temporary file.
-const WRITE_LIST: &str = r#"cat >"$1.new" && mv -f -- "$1.new" "$1""#;
-/// Removes what the project no longer has; folders come after their contents, and only empty ones go. What a run wrote is
-/// not on the list and stays. A folder that a run has replaced by a link leads out of the project, and is left alone.
-const REMOVE: &str = r#"r=$(pwd -P)
-for f; do
-  case $f in */*) d=/${f%/*} ;; *) d= ;; esac
-  [ "$(cd -P -- "$r$d" 2>/dev/null && pwd -P)" = "$r$d" ] || continue
-  rm -f -- "$f" 2>/dev/null || rmdir -- "$f" 2>/dev/null || :
-done"#;
-/// Runs its arguments in a project's folder.
-const IN_FOLDER: &str = r#"cd -- "$1" && shift && exec "$@""#;
-/// The slowest disk that hashing is given time for, in bytes per second.
+const LOOK: &str =
+    concat!(include_str!("../edge/scripts/ship_common.sh"), include_str!("../edge/scripts/ship_look.sh"));
+const PUT: &str = concat!(include_str!("../edge/scripts/ship_common.sh"), include_str!("../edge/scripts/ship_put.sh"));
+const GATHER: &str =
+    concat!(include_str!("../edge/scripts/ship_common.sh"), include_str!("../edge/scripts/ship_gather.sh"));
+
+/// The slowest disk that looking and hashing are given time for, in bytes per second.
 const SLOWEST: u64 = 20 << 20;
+
+/// A project that is to be shipped.
+#[derive(Debug, Clone)]
+pub struct Project {
+    /// Its files.
+    pub tree: Tree,
+    /// Where they are, `HOST:FOLDER`: another project of the same name is not shipped over this one.
+    pub origin: String,
+    /// Whether it takes the name whoever had it before.
+    pub shared: bool,
+}
+
+/// What a node has of a project, and where a run finds it there.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The folder that the run mounts.
+    pub folder: String,
+    /// Whether the project's folder was made just now.
+    pub new: bool,
+    /// Whether the run gets a folder of its own, because another one uses the project's with other files.
+    pub own: bool,
+    same: bool,
+    had: Had,
+}
 
 /// What went to one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,93 +61,182 @@ pub fn project_dir(cluster: &Cluster, name: &str) -> String {
     format!("{}/{name}", cluster.projects_dir)
 }
 
-/// Ships a tree to a node; the folder is there already.
+/// Looks at what a node has of a project, makes the folder and gathers what earlier runs wrote elsewhere.
 ///
 /// # Errors
-/// With the node's words (disk full, above all), or when it has other files than we have after all.
+/// With the node's words; when the name is another project's, or a folder's that hvdctl did not make.
+pub async fn look(
+    cluster: &Cluster,
+    link: &Link,
+    project: &Project,
+    name: &str,
+    id: &str,
+    events: &Events,
+) -> Result<Place, NodeError> {
+    events.busy(link.node(), "comparing the project");
+    let dir = project_dir(cluster, name);
+    let tried = format!("compare the project with {dir}");
+    let tree = project.tree.manifest.tree_hash();
+    let argv = [
+        "sh",
+        "-c",
+        LOOK,
+        "sh",
+        &cluster.projects_dir,
+        name,
+        &cluster.name,
+        &tree,
+        &project.origin,
+        if project.shared { "shared" } else { "" },
+    ];
+    let output = link.run_as_root_within(&argv, &[], &tried, limit(link, project)).await?;
+    if output.code != 0 {
+        return Err(explained(cluster, NodeError::failed(link.node(), &tried, output.complaint())));
+    }
+    let place = Place::read(&output.stdout, dir.clone(), id, |words| {
+        events.send(Event::Warning(format!("{}: what a run wrote stays apart from {dir}: {words}", link.node())));
+    });
+    place.map_err(|refusal| {
+        let error = NodeError::failed(link.node(), &tried, &refusal);
+        match refusal {
+            Refusal::Origin(..) => error.hint(format!(
+                "give this one another name: --as NAME; or, if it is the same project, say so: --as {name}"
+            )),
+            Refusal::Foreign => {
+                error.hint(format!("give the project another name: --as NAME; or take it: --as {name}"))
+            }
+        }
+    })
+}
+
+/// Why a project is not shipped to a folder.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum Refusal {
+    #[error("another project has this name there, which came from {0}")]
+    Origin(String),
+    #[error("the folder is there and was not made by hvdctl")]
+    Foreign,
+}
+
+impl Place {
+    /// Reads what `ship_look.sh` said of a folder.
+    fn read(said: &[u8], dir: String, id: &str, mut kept: impl FnMut(&str)) -> Result<Place, Refusal> {
+        let mut place = Place { folder: dir, new: false, own: false, same: false, had: Had::default() };
+        for record in said.split(|b| *b == 0) {
+            let record = String::from_utf8_lossy(record);
+            match record.split_once(' ').unwrap_or((&record, "")) {
+                ("same", _) => place.same = true,
+                ("new", _) => place.new = true,
+                ("busy", _) => place.own = true,
+                ("unsure", _) => place.had.unsure(),
+                ("had", record) => place.had.record(record),
+                ("changed", name) => place.had.changed(name),
+                ("kept", words) => kept(words),
+                ("origin", origin) => return Err(Refusal::Origin(origin.to_owned())),
+                ("foreign", _) => return Err(Refusal::Foreign),
+                _ => {}
+            }
+        }
+        if place.own {
+            place.folder = format!("{}+{id}", place.folder);
+        }
+        Ok(place)
+    }
+}
+
+/// Ships a tree to the place that [`look`] found.
+///
+/// # Errors
+/// With the node's words (disk full, above all), or when it has other files than we have after all. The tree that was
+/// there is whole then.
 pub async fn ship(
     cluster: &Cluster,
     link: &Link,
-    tree: &Tree,
+    project: &Project,
     name: &str,
+    id: &str,
+    place: &Place,
     events: &Events,
 ) -> Result<Shipped, NodeError> {
-    let dir = project_dir(cluster, name);
-    // neither name can have an `@`, so `purge` can tell whose it is
-    let list = format!("{}/.{name}@{}.shipped", cluster.projects_dir, cluster.name);
-    let tried = format!("ship the project to {dir}");
-    let failed = |said: String| NodeError::failed(link.node(), &tried, said);
-    // runs a program over NUL-separated names, as many at a time as a command line takes
-    let over = async |program: &'static str, names: &[u8]| {
-        let argv = ["sh", "-c", IN_FOLDER, "sh", &dir, "xargs", "-0", "-r", "sh", "-c", program, "sh"];
-        let limit = link.limit() + Duration::from_secs(tree.size_of_all() / SLOWEST);
-        let output = link.run_as_root_within(&argv, names, &tried, limit).await?;
-        if output.code == 0 { Ok(output.stdout) } else { Err(failed(output.complaint())) }
-    };
-    let names = tree.names();
-    let state = async || Ok(parse_state(&over(STATE, &names).await?));
+    let manifest = &project.tree.manifest;
+    if place.same {
+        return Ok(Shipped { sent: 0, bytes: 0, removed: 0 });
+    }
+    let missing = manifest.missing(&place.had);
+    let (sent, bytes) = manifest.size(&missing);
+    let removed = manifest.gone(&place.had);
+    let tried = format!("ship the project to {}", place.folder);
+    let failed = |said: String| explained(cluster, NodeError::failed(link.node(), &tried, said));
+    events.busy(link.node(), format!("shipping {sent} files, {}", human(bytes)));
 
-    events.busy(link.node(), "comparing the project");
-    let read = ["sh", "-c", READ_LIST, "sh", &list];
-    let old = link.run_as_root(&read, &[], &tried);
-    let (old, there) = tokio::join!(old, state());
-    let (old, there) = (old?.stdout, there?);
-    let new: BTreeSet<&[u8]> = tree.entries.keys().map(String::as_bytes).collect();
-    let mut gone: Vec<&[u8]> = old.split(|b| *b == 0).filter(|name| !name.is_empty() && !new.contains(name)).collect();
-    gone.reverse(); // what is in a folder before the folder
-    if !gone.is_empty() {
-        let mut list = gone.join(&0);
-        list.push(0);
-        over(REMOVE, &list).await?;
-    }
-
-    let whole = tree.is_on(&there);
-    let missing = if whole { Vec::new() } else { tree.missing(&there) };
-    let bytes = tree.size(&missing);
-    if !whole {
-        events.busy(link.node(), format!("shipping {} files, {}", missing.len(), human(bytes)));
-        let argv = ["tar", "--extract", "--file=-", "--same-permissions", "--no-same-owner", "--directory", &dir];
-        let process = link.spawn_as_root(&argv, &tried).await?;
-        let (mut told, mut rate, start) = (0, Rate::default(), Instant::now());
-        let sent = process.feed(tree.tar(missing.clone()), |so_far| {
-            if so_far - told > 4 << 20 {
-                told = so_far;
-                let (node, what) = (link.node().to_owned(), "shipping".to_owned());
-                let rate = rate.see(start.elapsed(), so_far);
-                events.send(Event::Transfer { node, what, done: so_far, total: bytes, rate });
-            }
-        });
-        let output = sent.await.map_err(|e| failed(e.to_string()))?;
-        if output.code != 0 {
-            let error = failed(output.complaint());
-            return Err(if error.said.contains("Cannot open: File exists") || error.said.contains("Cannot unlink") {
-                error.hint(format!(
-                    "a run wrote where the project now has something else: move it out of {dir} on the node"
-                ))
-            } else if error.said.contains("No space left") {
-                error.hint(format!(
-                    "make room below {} on the node, or set cluster.projects_dir to a larger disk",
-                    cluster.projects_dir
-                ))
-            } else {
-                error
-            });
+    let [id, tree, proof, whole] = put(manifest, &missing, if place.own { id } else { "" });
+    let argv = ["sh", "-c", PUT, "sh", &cluster.projects_dir, name, &cluster.name, &id, &tree, &proof, &whole];
+    let process = link.spawn_as_root(&argv, &tried).await?;
+    let (mut told, mut rate, start) = (0, Rate::default(), Instant::now());
+    let output = process.feed(project.tree.tar(missing), |so_far| {
+        if so_far - told > 4 << 20 {
+            told = so_far;
+            let (node, what) = (link.node().to_owned(), "shipping".to_owned());
+            let rate = rate.see(start.elapsed(), so_far);
+            events.send(Event::Transfer { node, what, done: so_far.min(bytes), total: bytes, rate });
         }
-        let there = state().await?;
-        if !tree.is_on(&there) {
-            let other = tree.missing(&there);
-            return Err(failed(format!(
-                "the node has another {} than this machine",
-                other.first().map_or("tree", String::as_str)
-            ))
-            .hint("a file was changed while it was shipped: try again"));
-        }
+    });
+    let output = output.await.map_err(|e| failed(e.to_string()))?;
+    if output.code != 0 {
+        return Err(failed(output.complaint()));
     }
-    if names != old {
-        let written = link.run_as_root(&["sh", "-c", WRITE_LIST, "sh", &list], &names, &tried).await?;
-        if written.code != 0 {
-            return Err(failed(written.complaint()));
-        }
+    // the node's own word for what it has now
+    let proven = String::from_utf8_lossy(&output.stdout);
+    if proven.split_whitespace().next() != Some(&tree) {
+        return Err(failed(format!("the node has the tree {}, and this machine {tree}", proven.trim())));
     }
-    Ok(Shipped { sent: missing.len(), bytes, removed: gone.len() })
+    Ok(Shipped { sent, bytes, removed })
 }
+
+/// What `ship_put.sh` is told: the run that gets a folder of its own, and the hashes of the tree, of what is sent, and of
+/// what has to be there in the end.
+fn put(manifest: &Manifest, missing: &BTreeSet<String>, id: &str) -> [String; 4] {
+    let all = || manifest.0.keys().cloned().collect();
+    let whole = if id.is_empty() { manifest.modes() } else { manifest.proof(&all()) };
+    [id.to_owned(), manifest.tree_hash(), manifest.proof(missing), whole]
+}
+
+/// Brings what a run wrote in a folder of its own into the project's, if it has ended.
+///
+/// # Errors
+/// When the node cannot be asked.
+pub async fn gather(cluster: &Cluster, link: &Link, name: &str, events: &Events) -> Result<(), NodeError> {
+    let tried = "bring what the run wrote into the project's folder";
+    let argv = ["sh", "-c", GATHER, "sh", &cluster.projects_dir, name, &cluster.name];
+    let output = link.run_as_root(&argv, &[], tried).await?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let kept = said.split('\0').filter_map(|record| record.strip_prefix("kept "));
+    kept.for_each(|words| events.send(Event::Warning(format!("{}: could not {tried}: {words}", link.node()))));
+    if output.code == 0 { Ok(()) } else { Err(NodeError::failed(link.node(), tried, output.complaint())) }
+}
+
+fn limit(link: &Link, project: &Project) -> Duration {
+    let (_, bytes) = project.tree.manifest.size(project.tree.manifest.0.keys());
+    link.limit() + Duration::from_secs(bytes / SLOWEST)
+}
+
+/// The error with what helps against it.
+fn explained(cluster: &Cluster, error: NodeError) -> NodeError {
+    let has = |words: &[&str]| words.iter().any(|words| error.said.contains(words));
+    let hint = if has(&["cannot overwrite", "cannot create hard link", "could not be put in their places"]) {
+        "a run wrote where the project now has something else: move it away on the node".to_owned()
+    } else if has(&["No space left", "Disk quota exceeded"]) {
+        format!(
+            "make room below {} on the node, or set cluster.projects_dir to a larger disk; the tree that was there is whole",
+            cluster.projects_dir
+        )
+    } else if has(&["is not what was read", "changed while it was shipped", "No such file"]) {
+        "a file was changed while it was shipped: try again".to_owned()
+    } else {
+        return error;
+    };
+    error.hint(hint)
+}
+
+#[cfg(test)]
+mod tests;

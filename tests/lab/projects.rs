@@ -1,7 +1,7 @@
 //! Shipping: the nodes have the project as it is here, byte for byte, and what a run wrote stays.
 
-use crate::process::{run, s};
-use crate::state::{Lab, NODES, node_sh, on};
+use crate::process::{eventually, run, s};
+use crate::state::{Lab, NODES, id_of, node_sh, on};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -187,16 +187,100 @@ fn a_full_disk_ends_the_shipping_with_its_own_words() {
     for i in 0..3000 {
         fs::write(project.join(format!("{i:04}")), vec![b'x'; 4096]).unwrap();
     }
-    let small = crate::state::Restore(|| drop(node_sh("node2", "umount /opt/horovod/projects/p", &[])));
-    on("node2", "mkdir -p /opt/horovod/projects/p && mount -t tmpfs -o size=2m none /opt/horovod/projects/p");
-    let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(125);
+    let small = crate::state::Restore(|| drop(node_sh("node2", "umount /opt/horovod/projects", &[])));
+    on("node2", "mkdir -p /opt/horovod/projects && mount -t tmpfs -o size=4m none /opt/horovod/projects");
+    let path = project.to_str().unwrap();
+    let small_ones = "0[0-9][0-9][0-9]";
+    fs::write(project.join(".hvdctlignore"), "[123][0-9][0-9][0-9]\n0[1-9][0-9][0-9]\n").unwrap();
+    lab.hvdctl(&["train", path, "-np", "2", "--", "true"]).code(0);
+    let before = on("node2", &format!("cd /opt/horovod/projects/p && stat -c '%i %n' {small_ones}"));
+    assert_eq!(before.lines().count(), 100);
+    fs::remove_file(project.join(".hvdctlignore")).unwrap();
+    let done = lab.hvdctl(&["train", path, "-np", "2"]).code(125);
     done.complains(&[
         "node2: could not ship the project to /opt/horovod/projects/p",
         "No space left on device",
         "hint: make room",
     ]);
     crate::state::no_run_is_left();
+    // the earlier tree is whole, and nothing of the new one is left to fill the disk
+    let after = on("node2", &format!("cd /opt/horovod/projects/p && stat -c '%i %n' {small_ones}"));
+    assert_eq!(after, before);
+    assert_eq!(on("node2", "ls -A /opt/horovod/projects/.p@lab"), "origin\nshipped\nstat\n");
     drop(small);
-    lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "true"]).code(0);
+    lab.hvdctl(&["train", path, "-np", "2", "--", "true"]).code(0);
     assert_eq!(on("node2", "ls /opt/horovod/projects/p | wc -l"), "3001\n");
+}
+
+#[test]
+fn a_run_keeps_its_tree_while_another_is_shipped_and_the_next_sees_what_both_wrote() {
+    let lab = Lab::up();
+    let waits = "import os, time
+open('checkpoint', 'w').write('of the first')
+print('waiting', flush=True)
+while not os.path.exists('/opt/horovod/jobs/go'): time.sleep(0.1)
+import lazy";
+    let project = lab.project("p", &[("train.py", waits), ("lazy.py", "print('lazy is old')"), ("gone.py", "")]);
+    let path = project.to_str().unwrap();
+    let mut first = lab.start(&["train", path, "-np", "2"]);
+    first.until(&["[0 node1] waiting", "[1 node2] waiting"], s(90));
+    let worker = id_of("node2", "hworker");
+
+    fs::write(project.join("lazy.py"), "print('lazy is new')").unwrap();
+    fs::remove_file(project.join("gone.py")).unwrap();
+    let reads = "import lazy, os; print(open('checkpoint').read()); open('second', 'w').close(); print(os.getcwd())";
+    let args = |on| ["--on", on, "train", path, "-np", "1", "--", "python3", "-c", reads];
+    // in its own hmaster, beside the first one's rank in hworker
+    let done = lab.hvdctl(&args("node2")).code(0);
+    assert_eq!(done.out, "[0 node2] lazy is new\n[0 node2] of the first\n[0 node2] /workspace\n");
+    let there = "cd /opt/horovod/projects && cat p/lazy.py && test -e p/gone.py && ls -d p*";
+    assert_eq!(on("node2", there), "print('lazy is old')p\n", "it is the first one's until that has ended");
+    // what the second wrote is in the project's folder already
+    on("node2", "test -e /opt/horovod/projects/p/second");
+
+    for node in NODES {
+        on(node, "touch /opt/horovod/jobs/go");
+    }
+    let done = first.end(s(90)).code(0);
+    for rank in ["[0 node1]", "[1 node2]"] {
+        assert!(done.out.contains(&format!("{rank} lazy is old")), "{}", done.out);
+    }
+    // the next one has the new files, all that was written, and the same worker
+    let done = lab.hvdctl(&["train", path, "-np", "2", "--", "python3", "-c", reads]).code(0);
+    for rank in ["[0 node1]", "[1 node2]"] {
+        done.out.lines().find(|line| *line == format!("{rank} lazy is new")).expect("the new files");
+        done.out.lines().find(|line| *line == format!("{rank} of the first")).expect("the checkpoint");
+    }
+    on("node2", "cd /opt/horovod/projects && test ! -e p/gone.py -a -e p/second");
+    assert_eq!(id_of("node2", "hworker"), worker);
+}
+
+#[test]
+fn a_large_file_arrives_and_another_project_of_the_name_does_not() {
+    let lab = Lab::up();
+    let project = lab.project("p", &[("train.py", "import os; print(os.path.getsize('large'))")]);
+    // a hole costs nothing here, and goes over the wire like anything else
+    fs::File::create(project.join("large")).unwrap().set_len(1 << 30).unwrap();
+    symlink("/etc/hostname", project.join("out of it")).unwrap();
+    let mut run = lab.start(&["--on", "node1", "train", project.to_str().unwrap(), "-np", "1"]);
+    let mut peak = 0;
+    eventually(s(240), || {
+        let status = fs::read_to_string(format!("/proc/{}/status", run.pid())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        peak = line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(peak);
+        !run.runs()
+    });
+    assert_eq!(run.end(s(60)).code(0).out, format!("[0 node1] {}\n", 1 << 30));
+    assert!((1..200 << 10).contains(&peak), "hvdctl took {peak} KiB of memory for it");
+    assert_eq!(on("node1", "readlink '/opt/horovod/projects/p/out of it'"), "/etc/hostname\n");
+    on("node1", "truncate -s 1G /tmp/large && cmp /tmp/large /opt/horovod/projects/p/large; rm /tmp/large");
+
+    let other = lab.project("elsewhere/p", &[("train.py", "print('other')")]);
+    let other = other.to_str().unwrap();
+    let done = lab.hvdctl(&["--on", "node1", "train", other, "-np", "1"]).code(125);
+    done.complains(&["another project has this name", project.to_str().unwrap(), "hint:", "--as NAME"]);
+    on("node1", "test -e /opt/horovod/projects/p/large");
+    let done = lab.hvdctl(&["--on", "node1", "train", other, "-np", "1", "--as", "q"]).code(0);
+    assert_eq!(done.out, "[0 node1] other\n");
+    on("node1", "cd /opt/horovod/projects && test -e p/large -a ! -e q/large -a -e q/train.py");
 }

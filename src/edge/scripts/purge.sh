@@ -1,6 +1,6 @@
 # Removes what `keys push`, `train` and `verify` left on this node. Wants: ssh_dir, projects_dir, jobs_dir, cluster.
 # Only what hvdctl wrote for this cluster goes: its own lines of authorized_keys and known_hosts, its key files, the
-# projects that it shipped (a list of their files lies beside each) and the records of its runs. Another cluster may use
+# projects that it shipped (what it knows of them lies beside each) and the records of its runs. Another cluster may use
 # the same folders. What cannot be removed is told, and everything else goes all the same.
 failed=0
 fail() {
@@ -44,11 +44,16 @@ if [ -d "$ssh_dir" ]; then
   for name in id_rsa id_ed25519; do [ -f "$ssh_dir/$name.next.pub" ] || rm -f "$ssh_dir/$name.next" || failed=1; done
   rmdir "$ssh_dir" 2>/dev/null || :
 fi
-for list in "$projects_dir"/.*"@$cluster.shipped"; do
-  [ -f "$list" ] || continue
-  name=${list##*/.}
-  # the list goes last: with it a second try knows what is left
-  if rm -rf "${projects_dir:?}/${name%"@$cluster.shipped"}"; then rm -f "$list" "$list.new"; else failed=1; fi
+for known in "$projects_dir"/.*"@$cluster"; do
+  [ -d "$known" ] || continue
+  name=${known##*/.}
+  name=$projects_dir/${name%"@$cluster"}
+  # the folders of runs that got one of their own
+  for list in "$known"/shipped+*; do
+    if rm -rf "${name:?}+${list##*+}"; then rm -f "$list"; else failed=1; fi
+  done
+  # what is known goes last: with it a second try knows what is left
+  if rm -rf "${name:?}"; then rm -rf "$known" || failed=1; else failed=1; fi
 done
 for record in "$jobs_dir"/*/job.json; do
   if grep -qF "\"cluster\":\"$cluster\"" "$record" 2>/dev/null; then rm -rf "${record%/job.json}" || failed=1; fi

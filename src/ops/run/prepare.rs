@@ -15,7 +15,7 @@ use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::ops::fleet::{Member, Observed, Target, all, each, now, operator};
-use crate::ops::ship::{Shipped, project_dir, ship};
+use crate::ops::ship::{Place, Shipped, gather, look, ship};
 use crate::ops::workers;
 use base64::Engine as _;
 use std::collections::BTreeMap;
@@ -34,6 +34,9 @@ const REAP: &str = include_str!("../../edge/scripts/reap.py");
 /// The variables of each `env_file`.
 pub(super) type EnvFiles = BTreeMap<PathBuf, BTreeMap<String, Secret>>;
 
+/// The places of the project by node.
+pub(super) type Workspaces = BTreeMap<String, Place>;
+
 /// The file in a run's folder with the ranks' environment; `job_end.sh` removes it.
 const ENVIRONMENT: &str = "env.json";
 
@@ -51,13 +54,14 @@ pub(super) struct Plan<'a> {
     pub(super) keeping: String,
 }
 
-/// Lays the run's folder, ships the project and brings the workers to it, on all nodes at once.
+/// Lays the run's folder, ships the project and brings the workers to it, on all nodes at once. Gives each node's folder of
+/// the project.
 pub(super) async fn prepare(
     plan: &Plan<'_>,
     seats: &[Seat],
     others: &[Observed],
     events: &Events,
-) -> Result<(), Error> {
+) -> Result<Workspaces, Error> {
     let Plan { target, id, program, .. } = *plan;
     let cluster = target.cluster();
     let nodes: Vec<(Observed, Option<&Seat>)> = seats
@@ -68,37 +72,52 @@ pub(super) async fn prepare(
     events.phase("preparing");
     let results = each(nodes, async |(seen, seat)| {
         let link = &seen.member.link;
-        let dir = program.tree.as_ref().map(|_| project_dir(cluster, &program.name));
-        let files = seat.map(|seat| job_files(plan, seat)).unwrap_or_default();
-        let new_project = if files.is_empty() && dir.is_none() {
-            false
-        } else {
-            lay(cluster, &seen, id, dir.as_deref(), &files).await?
+        let name = &program.name;
+        let place = match &program.project {
+            Some(project) => Some(events.told(look(cluster, link, project, name, id, events).await)?),
+            None => None,
         };
         let shipping = async {
-            match &program.tree {
-                Some(tree) => events.told(ship(cluster, link, tree, &program.name, events).await).map(Some),
-                None => Ok(None),
+            match (&program.project, &place) {
+                // nothing of this run is there, and that of another stays as it is
+                (Some(_), Some(place)) if place.own && seat.is_none() => Ok(None),
+                (Some(project), Some(place)) => {
+                    events.told(ship(cluster, link, project, name, id, place, events).await).map(Some)
+                }
+                _ => Ok(None),
+            }
+        };
+        let laying = async {
+            match seat {
+                Some(seat) => lay(cluster, &seen, id, &job_files(plan, seat)).await,
+                None => Ok(()),
             }
         };
         let worker = async {
             match seat {
-                Some(seat) if !seat.launches => {
-                    ensure_worker(&target.inventory, &seen, dir.clone(), new_project, events).await
-                }
+                Some(seat) if !seat.launches => ensure_worker(&target.inventory, &seen, place.as_ref(), events).await,
                 _ => Ok(()),
             }
         };
-        let (shipped, worker) = tokio::join!(shipping, worker);
+        let (shipped, worker) = if place.as_ref().is_some_and(|place| place.own) {
+            // the folder that the worker mounts is only made by the shipping
+            let (shipped, laid) = tokio::join!(shipping, laying);
+            laid?;
+            (shipped?, worker.await)
+        } else {
+            let (shipped, laid, worker) = tokio::join!(shipping, laying, worker);
+            laid?;
+            (shipped?, worker)
+        };
         worker?;
         if seat.is_some_and(|seat| seat.launches) {
             remove_ended_master(cluster, &seen).await?;
         }
-        events.done(seen.name(), told(shipped?.as_ref()));
-        Ok(())
+        events.done(seen.name(), told(shipped.as_ref()));
+        Ok(place.map(|place| (seen.name().to_owned(), place)))
     })
     .await;
-    all(events, results).map(|_| ())
+    Ok(all(events, results)?.into_iter().flatten().collect())
 }
 
 fn told(shipped: Option<&Shipped>) -> String {
@@ -119,16 +138,16 @@ fn files(n: usize) -> String {
 async fn ensure_worker(
     inventory: &Inventory,
     seen: &Observed,
-    workspace: Option<String>,
-    new_project: bool,
+    place: Option<&Place>,
     events: &Events,
 ) -> Result<(), NodeError> {
-    let which = match workspace {
+    let which = match place {
         // a mount holds on to a folder that was removed; only a new container sees the one made since
-        Some(_) if new_project => Workspace::Renewed,
+        Some(place) if place.new => Workspace::Renewed,
         Some(_) => Workspace::AsDesired,
         None => Workspace::Any,
     };
+    let workspace = place.map(|place| place.folder.clone());
     let desired = Desired { workspace, ..workers::desired(inventory, seen)? };
     let operations = workers::plan(&inventory.cluster, seen, &desired, &which)?;
     workers::apply(inventory, seen, &operations, events).await
@@ -139,15 +158,15 @@ async fn ensure_worker(
 pub(super) async fn same_workspaces(
     cluster: &Cluster,
     seats: &[Seat],
-    workspace: Option<&str>,
+    workspaces: &Workspaces,
 ) -> Result<(), NodeError> {
-    let Some(workspace) = workspace else { return Ok(()) };
     let looked = each(seats.iter().filter(|seat| !seat.launches).collect(), async |seat: &Seat| {
+        let Some(place) = workspaces.get(seat.seen.name()) else { return Ok(()) };
         let containers = seat.seen.docker.engine.containers().await?;
         let worker = containers
             .iter()
             .find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name) && c.state == State::Running);
-        if worker.and_then(|c| c.label(LABEL_WORKSPACE)) == Some(workspace) {
+        if worker.and_then(|c| c.label(LABEL_WORKSPACE)) == Some(place.folder.as_str()) {
             return Ok(());
         }
         let said = format!("{} is gone or has another project mounted by now", cluster.worker);
@@ -166,15 +185,11 @@ async fn remove_ended_master(cluster: &Cluster, seen: &Observed) -> Result<(), N
     }
 }
 
-/// Makes the run's folder, where there are files for it, and the project's. Says whether the latter is new.
-async fn lay(cluster: &Cluster, seen: &Observed, id: &str, dir: Option<&str>, files: &str) -> Result<bool, NodeError> {
-    let script = Script::new(START)
-        .with("jobs_dir", &cluster.jobs_dir)
-        .with("id", id)
-        .with("project_dir", dir.unwrap_or_default())
-        .with("files", files);
+/// Makes the run's folder.
+async fn lay(cluster: &Cluster, seen: &Observed, id: &str, files: &str) -> Result<(), NodeError> {
+    let script = Script::new(START).with("jobs_dir", &cluster.jobs_dir).with("id", id).with("files", files);
     let tried = format!("make the run's folder in {}", cluster.jobs_dir);
-    Ok(seen.member.link.script(&script, &tried).await?.starts_with(b"new"))
+    seen.member.link.script(&script, &tried).await.map(|_| ())
 }
 
 /// The files of a run's folder, as `job_start.sh` reads them.
@@ -300,6 +315,24 @@ pub(super) async fn ending(
         .with("result", &serde_json::to_string(instead).unwrap_or_default());
     let said = launches.link.script(&script, tried).await?;
     serde_json::from_slice(&said).map_err(|e| NodeError::failed(&launches.node.name, tried, e))
+}
+
+/// What a run wrote in a folder of its own goes to the project's; where that fails, the next `train` does it.
+pub(super) async fn gather_outputs(
+    cluster: &Cluster,
+    name: &str,
+    seats: &[Seat],
+    workspaces: &Workspaces,
+    events: &Events,
+) {
+    let own = |seat: &&Seat| workspaces.get(seat.seen.name()).is_some_and(|place| place.own);
+    let gathered = each(seats.iter().filter(own).collect(), async |seat: &Seat| {
+        gather(cluster, &seat.seen.member.link, name, events).await
+    })
+    .await;
+    for error in gathered.into_iter().filter_map(Result::err) {
+        events.send(Event::Warning(error.to_string()));
+    }
 }
 
 async fn remove_master_of(cluster: &Cluster, id: &str, engine: &Engine) -> Result<(), NodeError> {

@@ -1,0 +1,168 @@
+//! Shipping a project to the nodes of an inventory beside `tar | ssh tar` and `rsync -a` to all of them at once, in turns in
+//! one run. Prints medians and ratios. The inventory is `$HVDCTL_INVENTORY`; scripts/bench names the lab's.
+
+use hvdctl::core::inventory::{Inventory, Node};
+use hvdctl::edge::link::Script;
+use hvdctl::edge::tree::Tree;
+use hvdctl::event::Events;
+use hvdctl::ops::fleet::{Target, all, connect_all, each};
+use hvdctl::ops::ship::{Project, look, ship};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+const ROUNDS: usize = 5;
+const FILES: usize = 10_000;
+/// Bytes of all of them.
+const BYTES: usize = 200 << 20;
+
+fn main() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(compare());
+}
+
+#[expect(clippy::print_stdout, reason = "the figures are what this program is for")]
+async fn compare() {
+    let file = PathBuf::from(std::env::var_os("HVDCTL_INVENTORY").expect("$HVDCTL_INVENTORY"));
+    let mut inventory = Inventory::load(&file).expect("an inventory");
+    inventory.cluster.name = "bench".into();
+    inventory.cluster.projects_dir = "/opt/horovod/bench".into();
+    let target = Target::new(inventory, None, false).expect("nodes");
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let project = dir.path().join("p");
+    fill(&project);
+
+    let rsync = installed("rsync") && target.nodes().iter().all(|node| ssh(&target, node, "command -v rsync"));
+    let (mut first, mut unchanged, mut changed) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut tar, mut rsync_first, mut rsync_unchanged) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        clean(&target).await;
+        tar.push(timed(async || on_all(&target, |node| tar_to(&target, node, &project))).await);
+        clean(&target).await;
+        first.push(timed(async || hvdctl(&target, &project).await).await);
+        unchanged.push(timed(async || hvdctl(&target, &project).await).await);
+        fs::write(project.join("folder7/7.bin"), round.to_string()).expect("a change");
+        changed.push(timed(async || hvdctl(&target, &project).await).await);
+        if rsync {
+            clean(&target).await;
+            rsync_first.push(timed(async || on_all(&target, |node| rsync_to(&target, node, &project))).await);
+            rsync_unchanged.push(timed(async || on_all(&target, |node| rsync_to(&target, node, &project))).await);
+        }
+    }
+    clean(&target).await;
+    on_all(&target, |node| assert!(ssh(&target, node, "sudo rmdir /opt/horovod/bench")));
+
+    let nodes = target.nodes().len();
+    println!("{FILES} files, {} MiB, to {nodes} nodes, connecting included; medians of {ROUNDS}:", BYTES >> 20);
+    let row = |what: &str, ours: f64, name: &str, theirs: f64| {
+        println!("{what:<18} hvdctl {ours:6.2} s   {name:<9} {theirs:6.2} s   ratio {:.2}", ours / theirs);
+    };
+    let (first, unchanged) = (median(first), median(unchanged));
+    row("the first time", first, "tar | ssh", median(tar));
+    if rsync {
+        row("the first time", first, "rsync -a", median(rsync_first));
+        row("unchanged", unchanged, "rsync -a", median(rsync_unchanged));
+    } else {
+        println!("rsync is not installed here and on every node: left out (apt-get install rsync)");
+        println!("{:<18} hvdctl {unchanged:6.2} s", "unchanged");
+    }
+    println!("{:<18} hvdctl {:6.2} s", "one file changed", median(changed));
+}
+
+/// All that `train` does to ship: reads the project, connects, compares, sends, has it proven.
+async fn hvdctl(target: &Target, project: &Path) {
+    let (events, _receiver) = Events::channel();
+    let members = connect_all(target, &events).await.expect("the nodes");
+    let tree = Tree::read(project).expect("the project");
+    let project = Project { tree, origin: "bench".into(), shared: false };
+    let shipped = each(members, async |member| {
+        let place = look(target.cluster(), &member.link, &project, "p", "1", &events).await?;
+        ship(target.cluster(), &member.link, &project, "p", "1", &place, &events).await
+    });
+    all(&events, shipped.await).expect("shipped");
+}
+
+async fn clean(target: &Target) {
+    let (events, _receiver) = Events::channel();
+    let script = Script::new("rm -rf -- \"$dir\" && mkdir -p \"$dir\"").with("dir", &target.cluster().projects_dir);
+    let members = connect_all(target, &events).await.expect("the nodes");
+    let cleaned = each(members, async |member| member.link.script(&script, "clean").await);
+    all(&events, cleaned.await).expect("clean nodes");
+}
+
+/// Does it for every node at the same time.
+fn on_all(target: &Target, work: impl Fn(&Node) + Sync) {
+    let nodes = target.nodes();
+    std::thread::scope(|scope| nodes.iter().for_each(|node| drop(scope.spawn(|| work(node)))));
+}
+
+/// The words of an `ssh` to a node, as somebody would type them.
+fn ssh_words(target: &Target, node: &Node) -> (Vec<String>, String) {
+    let config = target.cluster().ssh_config.as_ref();
+    let words = config.map(|config| vec!["-F".to_owned(), config.display().to_string()]).unwrap_or_default();
+    let user = node.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+    (words, format!("{user}{}", node.host))
+}
+
+fn ssh(target: &Target, node: &Node, command: &str) -> bool {
+    let (words, host) = ssh_words(target, node);
+    let status =
+        Command::new("ssh").args(words).arg(host).arg(command).stdout(Stdio::null()).stdin(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+fn tar_to(target: &Target, node: &Node, project: &Path) {
+    let (words, host) = ssh_words(target, node);
+    let mut tar = Command::new("tar").args(["-cf", "-", "-C"]).arg(project).arg(".").stdout(Stdio::piped()).spawn();
+    let stream = tar.as_mut().expect("tar").stdout.take().expect("its output");
+    let remote = format!("sudo sh -c 'mkdir {0}/p && tar -xf - -C {0}/p'", target.cluster().projects_dir);
+    let status = Command::new("ssh").args(words).arg(host).arg(remote).stdin(stream).status();
+    assert!(status.expect("ssh").success());
+    assert!(tar.and_then(|mut tar| tar.wait()).expect("tar").success());
+}
+
+fn rsync_to(target: &Target, node: &Node, project: &Path) {
+    let (words, host) = ssh_words(target, node);
+    let to = format!("{host}:{}/", target.cluster().projects_dir);
+    let ssh = format!("ssh {}", words.join(" "));
+    let status =
+        Command::new("rsync").args(["-a", "--rsync-path", "sudo rsync", "-e", &ssh]).arg(project).arg(to).status();
+    assert!(status.expect("rsync").success());
+}
+
+fn installed(program: &str) -> bool {
+    Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+/// Files of different sizes in a hundred folders, with contents that do not compress.
+fn fill(project: &Path) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut left = BYTES;
+    for i in 0..FILES {
+        let folder = project.join(format!("folder{}", i % 100));
+        fs::create_dir_all(&folder).expect("a folder");
+        let size = if i + 1 == FILES { left } else { (i * 37 % 200) * BYTES / FILES / 100 };
+        left -= size.min(left);
+        let mut contents = Vec::with_capacity(size + 8);
+        while contents.len() < size {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            contents.extend_from_slice(&state.to_le_bytes());
+        }
+        contents.truncate(size);
+        fs::write(folder.join(format!("{i}.bin")), contents).expect("a file");
+    }
+}
+
+async fn timed(work: impl AsyncFnOnce()) -> f64 {
+    let start = Instant::now();
+    work().await;
+    start.elapsed().as_secs_f64()
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_unstable_by(f64::total_cmp);
+    times[times.len() / 2]
+}
