@@ -9,7 +9,7 @@ use hvdctl::event::Events;
 use hvdctl::render;
 use std::process::ExitCode;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 fn main() -> ExitCode {
@@ -47,6 +47,8 @@ async fn work(cli: Cli) -> Result<Outcome, Error> {
     };
     let renderer = std::thread::spawn(move || render::run(receiver, options));
     let (cancel, cancelled) = watch::channel(None);
+    // before anything is begun that a signal would leave half done
+    let signals = Signals::new();
     // what changes nodes ends in order at the first signal; everything else stops where it stands
     let in_order = command.ends_in_order();
     let is_run = command.is_about_a_run();
@@ -64,7 +66,7 @@ async fn work(cli: Cli) -> Result<Outcome, Error> {
             };
             commands::run(command, &global, &events, context).await
         } => result,
-        number = signals(cancel, in_order, !is_run, &events) => {
+        number = answer(signals, cancel, in_order, !is_run, &events) => {
             if is_run {
                 events.note("left at once; what becomes of the run is its keeper's business: hvdctl jobs shows it");
             } else if in_order {
@@ -79,20 +81,42 @@ async fn work(cli: Cli) -> Result<Outcome, Error> {
     result
 }
 
+/// The signals that ask for an end; from the moment that this is there they end nothing by themselves.
+struct Signals([Option<Signal>; 3]);
+
+impl Signals {
+    fn new() -> Signals {
+        Signals([SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(|kind| signal(kind).ok()))
+    }
+
+    /// The number of the next one.
+    async fn next(&mut self) -> u8 {
+        async fn comes(signal: &mut Option<Signal>) {
+            match signal {
+                Some(signal) => drop(signal.recv().await),
+                None => std::future::pending().await,
+            }
+        }
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            () = comes(interrupt) => 2,
+            () = comes(terminate) => 15,
+            () = comes(hangup) => 1,
+        }
+    }
+}
+
 /// Ends with the number of the signal that shall end everything at once: the first, or for a command that ends in order
 /// the second. `tell`: the first is answered here.
-async fn signals(cancel: watch::Sender<Option<u8>>, in_order: bool, tell: bool, events: &Events) -> u8 {
-    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()))
-    else {
-        return std::future::pending().await;
-    };
+async fn answer(
+    mut signals: Signals,
+    cancel: watch::Sender<Option<u8>>,
+    in_order: bool,
+    tell: bool,
+    events: &Events,
+) -> u8 {
     loop {
-        let number = tokio::select! {
-            _ = interrupt.recv() => 2,
-            _ = terminate.recv() => 15,
-            _ = hangup.recv() => 1,
-        };
+        let number = signals.next().await;
         if !in_order || cancel.borrow().is_some() {
             return number;
         }
