@@ -19,6 +19,7 @@ const RELEASE: &str = concat!(include_str!("scripts/lease.sh"), include_str!("sc
 const RUN: &str = "/run";
 /// `lease_hold.sh` ends with it where somebody else holds the lease.
 const BUSY: i32 = 3;
+const TAKE: &str = "take its lease";
 /// How long a node may take to give its lease back; it expires by itself soon after.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(5);
 
@@ -65,32 +66,32 @@ impl Held {
 ///
 /// # Errors
 /// When the node cannot say whose it is.
-pub async fn take(
-    link: &Arc<Link>,
-    claim: &Claim,
-    lost: &watch::Sender<Option<NodeError>>,
-) -> Result<Answer, NodeError> {
-    let tried = "take its lease";
-    let failed = |e: std::io::Error| NodeError::failed(link.node(), tried, e);
+pub async fn take(link: Arc<Link>, claim: Claim, lost: watch::Sender<Option<NodeError>>) -> Result<Answer, NodeError> {
+    let limit = link.limit();
+    let asked = timeout(limit, ask(&link, &claim, lost)).await;
+    asked.unwrap_or_else(|_| Err(not_taken(&link, format!("no answer within {} s", limit.as_secs()))))
+}
+
+async fn ask(link: &Link, claim: &Claim, lost: watch::Sender<Option<NodeError>>) -> Result<Answer, NodeError> {
     let script = script(HOLD, &claim.cluster)
         .with("id", &claim.id)
         .with("holder", &claim.holder)
         .with("pid", &std::process::id().to_string())
         .with("purpose", &claim.purpose);
-    let work = async {
-        let mut process = link.converse(&script).await.map_err(failed)?;
-        let line = first_line(&mut process).await.map_err(failed)?;
-        if let Some(idle) = idle(&line) {
-            let (close, closed) = oneshot::channel();
-            let keeper = tokio::spawn(keep(link.node().to_owned(), process, closed, lost.clone()));
-            return Ok(Answer::Held(Held { at: Instant::now(), idle, close, keeper }));
-        }
-        let output = process.finish(b"").await.map_err(failed)?;
-        let lease = Lease::parse(&String::from_utf8_lossy(&output.stdout)).filter(|_| output.code == BUSY);
-        lease.map(Answer::Busy).ok_or_else(|| link.failed(&output, tried))
-    };
-    let late = || failed(std::io::Error::other(format!("no answer within {} s", link.limit().as_secs())));
-    timeout(link.limit(), work).await.unwrap_or_else(|_| Err(late()))
+    let mut process = link.converse(&script).await.map_err(|e| not_taken(link, e))?;
+    let line = first_line(&mut process).await.map_err(|e| not_taken(link, e))?;
+    if let Some(idle) = idle(&line) {
+        let (close, closed) = oneshot::channel();
+        let keeper = tokio::spawn(keep(link.node().to_owned(), process, closed, lost));
+        return Ok(Answer::Held(Held { at: Instant::now(), idle, close, keeper }));
+    }
+    let output = process.finish(b"").await.map_err(|e| not_taken(link, e))?;
+    let lease = Lease::parse(&String::from_utf8_lossy(&output.stdout)).filter(|_| output.code == BUSY);
+    lease.map(Answer::Busy).ok_or_else(|| link.failed(&output, TAKE))
+}
+
+fn not_taken(link: &Link, why: impl std::fmt::Display) -> NodeError {
+    NodeError::failed(link.node(), TAKE, why)
 }
 
 /// The lease of a node, if there is one; it may have expired.
@@ -311,6 +312,25 @@ mod tests {
         holder.renew();
         assert_eq!((holder.line().as_str(), holder_in(dir.path())), ("released\n", None));
         assert_eq!(holder.line(), "", "it ends by itself");
+        holder.end();
+    }
+
+    #[test]
+    fn one_that_nobody_hears_of_is_given_back() {
+        let dir = tempfile::tempdir().unwrap();
+        for _ in 0..5 {
+            let Holder { mut child, stdin, stdout } = Holder::start(dir.path(), "gone");
+            drop((stdout, stdin));
+            child.wait().unwrap();
+            assert_eq!(holder_in(dir.path()), None);
+        }
+        // and somebody else's is not
+        let mut holder = Holder::start(dir.path(), "first");
+        holder.line();
+        let Holder { mut child, stdin, stdout } = Holder::start(dir.path(), "gone");
+        drop((stdout, stdin));
+        child.wait().unwrap();
+        assert_eq!(holder_in(dir.path()).unwrap().id, "first");
         holder.end();
     }
 

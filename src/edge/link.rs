@@ -470,13 +470,15 @@ impl Process {
     ///
     /// # Errors
     /// When a stream breaks, or the session does.
-    pub async fn finish(self, input: &[u8]) -> Result<Output, std::io::Error> {
-        self.exchange(async |stdin| {
+    pub async fn finish(mut self, input: &[u8]) -> Result<Output, std::io::Error> {
+        let mut stdin = self.take_stdin();
+        let write = async move {
             // a program that ends without reading all is no failure of ours: its exit code and words tell
             let _ = stdin.write_all(input).await;
+            let _ = stdin.shutdown().await;
             Ok(())
-        })
-        .await
+        };
+        self.exchange(write).await
     }
 
     /// Writes pieces to standard input as they come, then waits as [`Process::finish`] does. `sent` is told the bytes so
@@ -485,11 +487,12 @@ impl Process {
     /// # Errors
     /// As there, and the error of a piece.
     pub async fn feed(
-        self,
+        mut self,
         mut pieces: mpsc::Receiver<std::io::Result<Vec<u8>>>,
         mut sent: impl FnMut(u64),
     ) -> Result<Output, std::io::Error> {
-        self.exchange(async |stdin| {
+        let mut stdin = self.take_stdin();
+        let write = async move {
             let mut bytes = 0;
             while let Some(piece) = pieces.recv().await {
                 let piece = piece?;
@@ -499,23 +502,18 @@ impl Process {
                 bytes += piece.len() as u64;
                 sent(bytes);
             }
+            let _ = stdin.shutdown().await;
             Ok(())
-        })
-        .await
+        };
+        self.exchange(write).await
     }
 
-    /// Writes while it reads: a program that complains much while it is fed would wait for us as we for it.
+    /// Reads while it writes: a program that complains much while it is fed would wait for us as we for it.
     async fn exchange(
         mut self,
-        write: impl AsyncFnOnce(&mut Pin<Box<dyn AsyncWrite + Send>>) -> Result<(), std::io::Error>,
+        write: impl Future<Output = Result<(), std::io::Error>>,
     ) -> Result<Output, std::io::Error> {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let mut stdin = self.stdin;
-        let write = async move {
-            let written = write(&mut stdin).await;
-            let _ = stdin.shutdown().await;
-            written
-        };
         let (written, out, err) =
             tokio::join!(write, self.stdout.read_to_end(&mut stdout), self.stderr.read_to_end(&mut stderr));
         written?;
@@ -525,9 +523,13 @@ impl Process {
         Ok(Output { code, stdout, stderr })
     }
 
+    fn take_stdin(&mut self) -> Pin<Box<dyn AsyncWrite + Send>> {
+        std::mem::replace(&mut self.stdin, Box::pin(tokio::io::sink()))
+    }
+
     /// Ends its standard input. Over a session only the end of the stream itself does that, not its shutdown.
     pub fn close_stdin(&mut self) {
-        self.stdin = Box::pin(tokio::io::sink());
+        drop(self.take_stdin());
     }
 
     /// Reads standard error to its end beside whatever else is done with the process, and gives at most 4 KiB of it.

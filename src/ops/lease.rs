@@ -12,14 +12,17 @@ use crate::ops::run::signalled;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{RwLock, watch};
+use tokio::time::timeout;
 
 /// So long one of two commands that each got some of the same nodes waits for the other to give back.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// A lease that is older belongs to a command that has all of its nodes.
 const YOUNG: Duration = Duration::from_secs(5);
+/// How long somebody who stops waits for nodes that were asked for their leases; without a connection they give it back.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 /// How often somebody who waits is told for whom.
 const BETWEEN_TOLD: Duration = Duration::from_secs(30);
 /// What may be missing from a time that a node has for its folder: its clock's tick, and more.
@@ -33,7 +36,9 @@ pub struct Turn {
     events: Events,
     cancel: watch::Receiver<Option<u8>>,
     lost: watch::Sender<Option<NodeError>>,
-    held: Mutex<Vec<Held>>,
+    held: Arc<Mutex<Vec<Held>>>,
+    /// Read-locked for as long as a node is being asked for its lease.
+    asking: Arc<RwLock<()>>,
     stands: Mutex<BTreeMap<String, Stand>>,
 }
 
@@ -54,7 +59,8 @@ impl Turn {
             events: events.clone(),
             cancel: cancel.clone(),
             lost: watch::Sender::new(None),
-            held: Mutex::default(),
+            held: Arc::default(),
+            asking: Arc::default(),
             stands: Mutex::default(),
         }
     }
@@ -126,12 +132,9 @@ impl Turn {
         let mut missing = members.to_vec();
         let mut failed = Vec::new();
         loop {
-            let answers = each(missing, async |member: Member| match take(&member.link, &claim, &self.lost).await {
-                Ok(Answer::Held(held)) => {
-                    self.held().push(held);
-                    None
-                }
-                Ok(Answer::Busy(lease)) => Some(Ok((member, lease))),
+            let answers = each(missing, async |member: Member| match self.ask(&member, &claim).await {
+                Ok(None) => None,
+                Ok(Some(lease)) => Some(Ok((member, lease))),
                 Err(error) => Some(Err(error)),
             });
             let mut busy = Vec::new();
@@ -155,8 +158,29 @@ impl Turn {
         }
     }
 
+    /// Asks a node for its lease; gives the one that is in the way. Goes on where nobody waits for the answer any more, so
+    /// that a lease that came after that is given back with the others.
+    async fn ask(&self, member: &Member, claim: &Claim) -> Result<Option<Lease>, NodeError> {
+        let asking = self.asking.clone().read_owned().await;
+        let (held, lost) = (self.held.clone(), self.lost.clone());
+        let (link, claim) = (member.link.clone(), claim.clone());
+        let task = tokio::spawn(async move {
+            let answer = match take(link, claim, lost).await? {
+                Answer::Held(lease) => {
+                    held.lock().unwrap_or_else(PoisonError::into_inner).push(lease);
+                    None
+                }
+                Answer::Busy(lease) => Some(lease),
+            };
+            drop(asking);
+            Ok(answer)
+        });
+        task.await.unwrap_or_else(|e| Err(NodeError::failed(&member.node.name, "take its lease", e)))
+    }
+
     /// Gives all leases back; a second time does nothing.
     pub async fn give_back(&self) {
+        let _all_have_answered = timeout(ANSWERED_WITHIN, self.asking.write()).await;
         let held = std::mem::take(&mut *self.held());
         each(held, Held::give_back).await;
     }

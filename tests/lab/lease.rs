@@ -33,7 +33,9 @@ fn nobody_holds() {
 fn is_given_back() {
     // at once, or where the way to the node is gone by its own time-out
     eventually(s(45), || NODES.iter().all(|node| lease(node).is_empty()));
-    let seen = NODES.map(|node| on(node, "ps axo pid,ppid,etimes,wchan:20,args | grep -v ' ps axo'; ls -l --full-time /run/hvdctl"));
+    let seen = NODES.map(|node| {
+        on(node, "ps axo pid,ppid,etimes,wchan:20,args | grep -v ' ps axo'; ls -l --full-time /run/hvdctl")
+    });
     assert_eq!(NODES.map(lease), ["", ""], "{}", seen.join("\n---\n"));
 }
 

@@ -11,7 +11,12 @@ main() {
   }
   # whatever ends this, the lease is given back
   trap 'alone give_back; exit' HUP INT TERM
-  alone take || exit
+  # one that nobody was there to hear of (SIGPIPE ends the part that said so) is given back, too
+  alone take || {
+    code=$?
+    alone give_back
+    exit "$code"
+  }
   while read -r _; do alone renew || break; done
   alone give_back
 }
