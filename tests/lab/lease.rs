@@ -31,12 +31,17 @@ fn nobody_holds() {
 
 #[track_caller]
 fn is_given_back() {
+    is_given_back_after("");
+}
+
+#[track_caller]
+fn is_given_back_after(what: &str) {
     // at once, or where the way to the node is gone by its own time-out
     eventually(s(45), || NODES.iter().all(|node| lease(node).is_empty()));
     let seen = NODES.map(|node| {
         on(node, "ps axo pid,ppid,etimes,wchan:20,args | grep -v ' ps axo'; ls -l --full-time /run/hvdctl")
     });
-    assert_eq!(NODES.map(lease), ["", ""], "{}", seen.join("\n---\n"));
+    assert_eq!(NODES.map(lease), ["", ""], "{what}\n{}", seen.join("\n---\n"));
 }
 
 /// `up` under way for as long as this is kept: it holds both leases, and the engine of node2 does not answer it.
@@ -233,8 +238,7 @@ fn signalled_at(lab: &Lab, args: &[&str], words: &str, signal: &str) -> bool {
         _ => 137,
     };
     assert!(done.code == code || done.code == 0, "{place}: {}\n{}", done.code, done.err);
-    println!("{place}");
-    is_given_back();
+    is_given_back_after(&place);
     if signal == "KILL" {
         // ends what would go on connecting; the next hvdctl would do so, too
         sessions_of(pid).iter().for_each(|_| kill_sessions(pid));
