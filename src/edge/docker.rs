@@ -1,45 +1,32 @@
 //! The only module that knows `bollard`: one node's Docker Engine over its link.
 
-use crate::core::inventory::Ulimit;
+mod body;
+mod dial;
+
 use crate::core::plan::{Seen, State};
 use crate::core::pull::{Progress, Rate};
-use crate::core::spec::{self, Desired, GpuRequest, LABEL_PROCESS, Role};
+use crate::core::spec::{Desired, LABEL_PROCESS};
 use crate::edge::access;
-use crate::edge::link::{Link, Process};
+use crate::edge::link::Link;
 use crate::error::NodeError;
 use crate::event::{Event, Events};
+use body::body;
+use bollard::Docker;
 use bollard::errors::Error as DockerError;
-use bollard::models::{
-    ContainerCreateBody, ContainerSummaryStateEnum as ListedState, DeviceMapping, DeviceRequest, HostConfig,
-    ImageInspect, Mount, MountType, ResourcesUlimits,
-};
+use bollard::models::{ContainerSummaryStateEnum as ListedState, ImageInspect};
 use bollard::query_parameters as query;
-use bollard::{BollardRequest, Docker};
+use dial::Dial;
 use futures_util::StreamExt;
-use hyper::client::conn::http1;
-use hyper::{Request, Uri};
 use sha2::{Digest, Sha256};
 use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::io::ReadBuf;
 use tokio::time::timeout;
 
 /// An engine that pulls an image says something more often than this, also while it checks a large layer.
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// How often the progress of a pull is told.
 const BETWEEN_TOLD: Duration = Duration::from_millis(200);
-
-/// Names the body type that bollard's requests have, which it does not export.
-trait HasBody {
-    type Body;
-}
-impl<B> HasBody for Request<B> {
-    type Body = B;
-}
-type Sender = http1::SendRequest<<BollardRequest as HasBody>::Body>;
 
 /// An image as an engine has it.
 #[derive(Debug, Clone)]
@@ -92,8 +79,8 @@ impl Engine {
     /// # Errors
     /// [`NodeError`] with the words of `docker`, sudo or the engine.
     pub async fn connect(link: &Arc<Link>) -> Result<Engine, NodeError> {
-        let dial = Dial { link: Arc::clone(link), idle: Arc::default(), complaint: Arc::default() };
-        let complaint = Arc::clone(&dial.complaint);
+        let dial = Dial::new(link);
+        let complaint = dial.complaint();
         // bollard's own limit covers a whole request, long uploads and waits included; ours are set per call
         let day = 24 * 3600;
         let transport = move |request| Box::pin(dial.clone().request(request));
@@ -392,74 +379,6 @@ fn state(listed: Option<ListedState>) -> State {
     }
 }
 
-/// The words for Docker.
-fn body(desired: &Desired) -> ContainerCreateBody {
-    let spec = &desired.spec;
-    let binds = desired
-        .mounts()
-        .into_iter()
-        .map(|mount| format!("{}:{}{}", mount.source, mount.target, if mount.read_only { ":ro" } else { "" }));
-    ContainerCreateBody {
-        image: Some(spec.image.clone()),
-        cmd: Some(spec.command.clone()),
-        user: Some("0:0".into()),
-        working_dir: Some(desired.workspace.as_ref().map_or("/", |_| crate::core::spec::WORKSPACE).into()),
-        env: (!desired.env.is_empty()).then(|| desired.env.clone()),
-        labels: Some(desired.labels().into_iter().collect()),
-        host_config: Some(HostConfig {
-            network_mode: Some("host".into()),
-            binds: Some(binds.collect()),
-            mounts: some(spec.extra_mounts.iter().map(mount).collect()),
-            devices: some(spec.devices.iter().map(device).collect()),
-            ulimits: some(spec.ulimits.iter().map(ulimit).collect()),
-            shm_size: i64::try_from(spec.shm_size).ok(),
-            // a run's end leaves nothing behind, also where nobody is there to see it
-            auto_remove: Some(desired.role == Role::Master),
-            device_requests: gpus(&spec.gpus).map(|gpus| vec![gpus]),
-            ..HostConfig::default()
-        }),
-        ..ContainerCreateBody::default()
-    }
-}
-
-fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
-    (!list.is_empty()).then_some(list)
-}
-
-/// Not as a bind: for that Docker would make an empty folder where the node has none.
-fn mount(mount: &spec::Mount) -> Mount {
-    Mount {
-        typ: Some(MountType::BIND),
-        source: Some(mount.source.clone()),
-        target: Some(mount.target.clone()),
-        read_only: Some(mount.read_only),
-        ..Mount::default()
-    }
-}
-
-fn device(device: &spec::Device) -> DeviceMapping {
-    DeviceMapping {
-        path_on_host: Some(device.source.clone()),
-        path_in_container: Some(device.target.clone()),
-        cgroup_permissions: Some(device.permissions.clone()),
-    }
-}
-
-fn ulimit((name, limit): (&String, &Ulimit)) -> ResourcesUlimits {
-    ResourcesUlimits { name: Some(name.clone()), soft: Some(limit.soft), hard: Some(limit.hard) }
-}
-
-/// `--gpus all` is a request for -1 devices with the capability `gpu`.
-fn gpus(request: &GpuRequest) -> Option<DeviceRequest> {
-    let (count, device_ids) = match request {
-        GpuRequest::None => return None,
-        GpuRequest::All => (Some(-1), None),
-        GpuRequest::First(count) => (Some(i64::from(*count)), None),
-        GpuRequest::Devices(devices) => (None, Some(devices.clone())),
-    };
-    Some(DeviceRequest { count, device_ids, capabilities: Some(vec![vec!["gpu".into()]]), ..DeviceRequest::default() })
-}
-
 /// The engine's words, with the next step for those that we know.
 fn explain(node: &str, tried: &str, error: &DockerError) -> NodeError {
     let (code, said) = words(error);
@@ -506,129 +425,9 @@ fn hint_for_engine(error: NodeError) -> NodeError {
     error.hint(hint)
 }
 
-/// Gives bollard its connections: each is a `docker system dial-stdio` on the node, used again while it is free.
-#[derive(Clone)]
-struct Dial {
-    link: Arc<Link>,
-    idle: Arc<Mutex<Vec<Sender>>>,
-    complaint: Arc<Mutex<String>>,
-}
-
-impl Dial {
-    async fn request(self, request: BollardRequest) -> Result<hyper::Response<hyper::body::Incoming>, DockerError> {
-        let free = self.idle.lock().ok().and_then(|mut idle| {
-            idle.retain(|s| !s.is_closed());
-            // one whose answer is still being read (a log that is followed) is not ready
-            let at = idle.iter().position(Sender::is_ready)?;
-            Some(idle.swap_remove(at))
-        });
-        let mut sender = match free {
-            Some(sender) => sender,
-            None => self.dial().await?,
-        };
-        let response = sender.send_request(origin_form(request)?).await?;
-        if let Ok(mut idle) = self.idle.lock() {
-            idle.push(sender);
-        }
-        Ok(response)
-    }
-
-    async fn dial(&self) -> Result<Sender, DockerError> {
-        let mut process = self.link.dial_docker().await?;
-        let complaint = process.collect_stderr();
-        let (sender, connection) = http1::handshake(Stdio(process)).await?;
-        let sink = Arc::clone(&self.complaint);
-        tokio::spawn(async move {
-            // however it ended: a program that is not there closes the connection as politely as any
-            let _ = connection.with_upgrades().await;
-            let said = complaint.await.unwrap_or_default();
-            if let Ok(mut sink) = sink.lock()
-                && !said.is_empty()
-            {
-                *sink = said;
-            }
-        });
-        Ok(sender)
-    }
-}
-
-/// `http://docker/v1.41/x` → `/v1.41/x` with a Host field, as a server on a socket expects (RFC 9112, 3.2.1).
-fn origin_form(request: BollardRequest) -> Result<BollardRequest, DockerError> {
-    let (mut parts, body) = request.into_parts();
-    if let Some(path) = parts.uri.path_and_query() {
-        parts.uri = Uri::from(path.clone());
-    }
-    parts.headers.insert(hyper::header::HOST, hyper::header::HeaderValue::from_static("docker"));
-    Ok(BollardRequest::from_parts(parts, body))
-}
-
-/// A process's two streams as one connection for hyper.
-struct Stdio(Process);
-
-impl hyper::rt::Read for Stdio {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        mut buf: hyper::rt::ReadBufCursor<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        // without unsafe code the bytes go through a buffer of our own
-        let mut own = [0u8; 16 * 1024];
-        let room = buf.remaining().min(own.len());
-        let mut read = ReadBuf::new(&mut own[..room]);
-        match self.0.stdout.as_mut().poll_read(cx, &mut read) {
-            Poll::Ready(Ok(())) => {
-                buf.put_slice(read.filled());
-                Poll::Ready(Ok(()))
-            }
-            other => other,
-        }
-    }
-}
-
-impl hyper::rt::Write for Stdio {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        self.0.stdin.as_mut().poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        self.0.stdin.as_mut().poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        self.0.stdin.as_mut().poll_shutdown(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::inventory::Inventory;
-
-    #[test]
-    fn the_body_is_what_docker_run_sends() {
-        let Inventory { cluster, nodes, .. } = Inventory::local("here", "img");
-        let worker = |gpus| Desired::worker(&cluster, &nodes[0], gpus, [10, 0, 0, 1].into());
-        let desired = Desired { workspace: Some("/opt/horovod/projects/x".into()), ..worker(GpuRequest::All) };
-        let body = body(&desired);
-        let host = body.host_config.unwrap();
-        assert_eq!(host.network_mode.as_deref(), Some("host"));
-        assert_eq!(
-            host.binds.unwrap(),
-            [
-                "/opt/horovod/ssh:/root/.ssh:ro",
-                "/opt/horovod/jobs:/opt/horovod/jobs",
-                "/opt/horovod/projects/x:/workspace"
-            ]
-        );
-        let gpus = &host.device_requests.unwrap()[0];
-        assert_eq!((gpus.count, gpus.capabilities.clone()), (Some(-1), Some(vec![vec!["gpu".to_owned()]])));
-        assert!(super::body(&worker(GpuRequest::None)).host_config.unwrap().device_requests.is_none());
-        assert!(host.mounts.is_none() && host.devices.is_none() && host.ulimits.is_none());
-        let some = |request| super::gpus(&request).map(|gpus| (gpus.count, gpus.device_ids));
-        assert_eq!(some(GpuRequest::First(2)), Some((Some(2), None)));
-        let devices = vec!["0".to_owned(), "GPU-1".to_owned()];
-        assert_eq!(some(GpuRequest::Devices(devices.clone())), Some((None, Some(devices))));
-    }
 
     #[test]
     fn a_missing_toolkit_has_a_cure() {

@@ -1,0 +1,103 @@
+//! What may be typed about runs that are there.
+
+use clap::{Args, Subcommand};
+use regex::bytes::Regex;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Options of `jobs`.
+#[derive(Debug, Args)]
+pub struct Jobs {
+    /// Something else than listing them
+    #[command(subcommand)]
+    pub what: Option<JobsCommand>,
+    /// Only those that have not ended
+    #[arg(short, long)]
+    pub running: bool,
+}
+
+/// What is done with runs.
+#[derive(Debug, Subcommand)]
+pub enum JobsCommand {
+    /// Remove records and logs of ended runs from the nodes
+    Prune(Prune),
+}
+
+/// Options of `jobs prune`.
+#[derive(Debug, Args)]
+pub struct Prune {
+    /// Keep the newest N that have ended
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub keep: usize,
+    /// Only those that were started longer ago than that, as in 7d or "12h 30m"
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    pub older_than: Option<Duration>,
+}
+
+/// Options of `attach`.
+#[derive(Debug, Args)]
+pub struct Attach {
+    /// Its id, the beginning of it, or a name [default: the newest run]
+    pub job: Option<String>,
+}
+
+/// Options of `stop`.
+#[derive(Debug, Args)]
+pub struct Stop {
+    /// Its id, the beginning of it, or a name [default: the newest that is under way]
+    pub job: Option<String>,
+}
+
+/// Options of `logs`.
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// Its id, the beginning of it, or a name [default: the newest run]
+    pub job: Option<String>,
+    /// Go on until the run ends
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only these ranks: 0,3
+    #[arg(long, value_name = "RANK", value_delimiter = ',')]
+    pub rank: Vec<u32>,
+    /// Only lines written since then: 10m (ago), or a time as in 2026-11-21T10:15:00Z
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    pub since: Option<Since>,
+    /// Only lines that match this regular expression
+    #[arg(long, value_name = "REGEX")]
+    pub grep: Option<Regex>,
+    /// Only the last N lines of what is there by now
+    #[arg(short = 'n', long, value_name = "N")]
+    pub tail: Option<usize>,
+}
+
+/// A point in time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Since {
+    /// So long ago.
+    Ago(Duration),
+    /// Then, in seconds since the epoch.
+    At(f64),
+}
+
+fn since(text: &str) -> Result<Since, String> {
+    if let Ok(span) = humantime::parse_duration(text) {
+        return Ok(Since::Ago(span));
+    }
+    let at = humantime::parse_rfc3339_weak(text).ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    at.map(|at| Since::At(at.as_secs_f64()))
+        .ok_or_else(|| "say how long ago, as in 10m or 2h, or a time in UTC, as in 2026-11-21T10:15:00Z".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_span_or_a_point() {
+        assert_eq!(since("90m"), Ok(Since::Ago(Duration::from_secs(5400))));
+        assert_eq!(since("2023-11-14T22:13:20Z"), Ok(Since::At(1_700_000_000.0)));
+        assert_eq!(since("2023-11-14 22:13:20"), Ok(Since::At(1_700_000_000.0)));
+        for bad in ["", "yesterday", "10", "1969-12-31T23:59:59Z"] {
+            assert!(since(bad).is_err(), "{bad}");
+        }
+    }
+}

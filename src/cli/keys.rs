@@ -1,0 +1,130 @@
+//! What may be typed about the cluster's keys.
+
+use super::Waiting;
+use crate::core::inventory::KeyType;
+use crate::core::trust::Kind;
+use clap::{Args, Subcommand, ValueEnum};
+
+/// What is done with keys.
+#[derive(Debug, Subcommand)]
+pub enum Keys {
+    /// Make the pair on the master where it has none; touches no other node
+    Generate(Generate),
+    /// Make the pair where the master has none, and bring every node's key folder to the state it should have
+    Push(Push),
+    /// Every node's keys: present, agreed with the master's, pinned, and who can log in to whom; changes nothing
+    Status,
+    /// A new pair in the old one's place, on every node; finishes a rotation that was broken off
+    Rotate(Rotate),
+}
+
+/// Options of `keys push`.
+#[derive(Debug, Args)]
+pub struct Push {
+    /// Where a node takes only a password for now, let ssh ask for it and install your public key first
+    #[arg(long)]
+    pub first_login: bool,
+    /// Whether to wait
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// What a new pair shall be.
+#[derive(Debug, Args)]
+pub struct NewPair {
+    /// Its type [default: cluster.key_type]
+    #[arg(long = "type", value_name = "TYPE")]
+    pub key_type: Option<PairType>,
+    /// Its size, for RSA: 2048 to 8192, a multiple of 8 [default: 4096]
+    #[arg(long, value_name = "N", value_parser = bits)]
+    pub bits: Option<u32>,
+}
+
+/// Types of a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PairType {
+    /// As in Horovod's documentation
+    Rsa,
+    /// Short, and made at once
+    Ed25519,
+}
+
+impl NewPair {
+    /// What was asked for; `None` where nothing was. `usual`: the inventory's type.
+    ///
+    /// # Errors
+    /// In words: a size for what has only one.
+    pub fn kind(&self, usual: KeyType) -> Result<Option<Kind>, String> {
+        let key_type = match self.key_type {
+            Some(PairType::Rsa) => KeyType::Rsa,
+            Some(PairType::Ed25519) => KeyType::Ed25519,
+            None => usual,
+        };
+        match self.bits {
+            Some(_) if key_type == KeyType::Ed25519 => Err("--bits is for RSA: an Ed25519 key has one size".to_owned()),
+            None if self.key_type.is_none() => Ok(None),
+            bits => Ok(Some(Kind { key_type, bits })),
+        }
+    }
+}
+
+fn bits(text: &str) -> Result<u32, String> {
+    let bits = text.parse().ok().filter(|bits| (2048..=8192).contains(bits) && bits % 8 == 0);
+    bits.ok_or_else(|| "an RSA key has 2048 to 8192 bits, a multiple of 8".to_owned())
+}
+
+/// Options of `keys generate`.
+#[derive(Debug, Args)]
+pub struct Generate {
+    /// What the pair shall be
+    #[command(flatten)]
+    pub pair: NewPair,
+    /// Whether to wait
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// Options of `keys rotate`.
+#[derive(Debug, Args)]
+pub struct Rotate {
+    /// What the new pair shall be
+    #[command(flatten)]
+    pub pair: NewPair,
+    /// Leave nodes out that cannot be reached, instead of changing nothing; they get the new key by `keys push`
+    #[arg(long)]
+    pub skip_offline: bool,
+    /// Whether to wait
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split(' '))
+    }
+
+    #[test]
+    fn only_rsa_has_sizes() {
+        let kind = |line: &str, usual| {
+            let Command::Keys(Keys::Generate(pair)) = parse(&format!("hvdctl keys generate{line}")).unwrap().command
+            else {
+                panic!("{line}")
+            };
+            pair.pair.kind(usual)
+        };
+        let rsa = |bits| Ok(Some(Kind { key_type: KeyType::Rsa, bits }));
+        assert_eq!(kind("", KeyType::Rsa), Ok(None));
+        assert_eq!(kind(" --bits 2056", KeyType::Rsa), rsa(Some(2056)));
+        assert_eq!(kind(" --type rsa", KeyType::Ed25519), rsa(None));
+        assert!(kind(" --bits 4096", KeyType::Ed25519).is_err());
+        assert!(kind(" --type ed25519 --bits 2048", KeyType::Rsa).is_err_and(|e| e.contains("one size")));
+        for bits in ["2047", "2049", "8200", "0", "-8", "x", "99999999999"] {
+            assert!(parse(&format!("hvdctl keys rotate --bits {bits}")).is_err(), "{bits}");
+        }
+    }
+}

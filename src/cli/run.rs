@@ -1,0 +1,167 @@
+//! What may be typed to start a run.
+
+use super::Waiting;
+use crate::core::inventory::{Controller, variable_name};
+use crate::core::slots;
+use clap::{Args, ValueEnum, ValueHint};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How ranks are launched.
+#[derive(Debug, Args)]
+pub struct Launching {
+    /// Who starts and connects the ranks [default: cluster.controller]
+    #[arg(long, value_name = "CONTROLLER")]
+    pub launcher: Option<Launcher>,
+    /// The same as --launcher gloo
+    #[arg(long, conflicts_with_all = ["launcher", "mpi"])]
+    pub gloo: bool,
+    /// The same as --launcher mpi
+    #[arg(long, conflicts_with = "launcher")]
+    pub mpi: bool,
+}
+
+/// How a run is started and left.
+#[derive(Debug, Args)]
+pub struct Running {
+    /// How ranks are launched
+    #[command(flatten)]
+    pub launching: Launching,
+    /// Return as soon as every rank has started, and print the run's id; it goes on by itself
+    #[arg(short, long)]
+    pub detach: bool,
+    /// Set a variable for the ranks: NAME=VALUE, or NAME alone for its value here
+    #[arg(short, long = "env", value_name = "NAME[=VALUE]", value_parser = variable)]
+    pub env: Vec<(String, String)>,
+    /// Set the ranks' variables that this file names, NAME=VALUE a line
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub env_file: Option<PathBuf>,
+    /// Fill a node before the next one gets a rank, or give every node one in turn
+    #[arg(long, value_name = "BY", default_value = "slot")]
+    pub map_by: MapBy,
+    /// End the run when a rank keeps the others waiting in a collective operation for so long; 0s: never
+    #[arg(long, value_name = "SPAN", default_value = "30m", value_parser = humantime::parse_duration)]
+    pub stall_timeout: Duration,
+    /// Say who would run where and with what command, and start nothing
+    #[arg(long, conflicts_with = "detach")]
+    pub dry_run: bool,
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value.to_owned())));
+    variable_name(name)?;
+    match value.or_else(|| std::env::var(name).ok()) {
+        None => Err(format!("{name} is not set here, and no value was given")),
+        Some(value) => Ok((name.to_owned(), value)),
+    }
+}
+
+/// How ranks are spread over the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MapBy {
+    /// A node's slots are filled before the next node gets a rank
+    Slot,
+    /// Every node gets a rank before any gets another
+    Node,
+}
+
+impl From<MapBy> for slots::MapBy {
+    fn from(by: MapBy) -> slots::MapBy {
+        match by {
+            MapBy::Slot => slots::MapBy::Slot,
+            MapBy::Node => slots::MapBy::Node,
+        }
+    }
+}
+
+/// The launchers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Launcher {
+    /// horovodrun --gloo
+    Gloo,
+    /// horovodrun --mpi
+    Mpi,
+}
+
+impl Launching {
+    /// The controller that was asked for, else the cluster's.
+    pub fn controller(&self, default: Controller) -> Controller {
+        match (self.launcher, self.gloo, self.mpi) {
+            (Some(Launcher::Gloo), _, _) | (_, true, _) => Controller::Gloo,
+            (Some(Launcher::Mpi), _, _) | (_, _, true) => Controller::Mpi,
+            _ => default,
+        }
+    }
+}
+
+/// Options of `verify`.
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// The number of ranks, also written -np N [default: one on every slot]
+    #[arg(long = "np", value_name = "N")]
+    pub np: Option<u32>,
+    /// How ranks are launched
+    #[command(flatten)]
+    pub launching: Launching,
+    /// Seconds until it is given up
+    #[arg(long, value_name = "S", default_value_t = 120)]
+    pub timeout: u64,
+    /// Whether to wait
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// Options of `train`.
+#[derive(Debug, Args)]
+pub struct Train {
+    /// The project's folder; it is shipped to every node and seen at /workspace
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub project: PathBuf,
+    /// The number of ranks, also written -np N
+    #[arg(long = "np", value_name = "N")]
+    pub np: u32,
+    /// The project's name on the nodes, whoever had it before; without it the folder's name
+    #[arg(long = "as", value_name = "NAME")]
+    pub name_on_nodes: Option<String>,
+    /// How it is started and left
+    #[command(flatten)]
+    pub running: Running,
+    /// The program; without it hvdctl.toml's command, else train.py or main.py
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+    /// Whether to wait
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The number of ranks, also written -np N
+    #[arg(long = "np", value_name = "N")]
+    pub np: u32,
+    /// How it is started and left
+    #[command(flatten)]
+    pub running: Running,
+    /// The program
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+    /// Whether to wait
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_has_a_name_and_a_value_or_that_of_here() {
+        assert_eq!(variable("A=b=c"), Ok(("A".into(), "b=c".into())));
+        assert_eq!(variable("A="), Ok(("A".into(), String::new())));
+        assert_eq!(variable("PATH"), Ok(("PATH".into(), std::env::var("PATH").unwrap())));
+        for bad in ["", "=x", "1A=x", "A B=x", "HVDCTL_NO_SUCH_VARIABLE", "HOROVOD_RANK=1"] {
+            assert!(variable(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Connections to a node's Docker Engine: each is a `docker system dial-stdio` there.
+
+use crate::edge::link::{Link, Process};
+use bollard::BollardRequest;
+use bollard::errors::Error as DockerError;
+use hyper::client::conn::http1;
+use hyper::{Request, Uri};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use tokio::io::ReadBuf;
+
+/// Names the body type that bollard's requests have, which it does not export.
+trait HasBody {
+    type Body;
+}
+impl<B> HasBody for Request<B> {
+    type Body = B;
+}
+type Sender = http1::SendRequest<<BollardRequest as HasBody>::Body>;
+
+/// Gives bollard its connections: each is a `docker system dial-stdio` on the node, used again while it is free.
+#[derive(Clone)]
+pub(super) struct Dial {
+    link: Arc<Link>,
+    idle: Arc<Mutex<Vec<Sender>>>,
+    complaint: Arc<Mutex<String>>,
+}
+
+impl Dial {
+    pub(super) fn new(link: &Arc<Link>) -> Dial {
+        Dial { link: Arc::clone(link), idle: Arc::default(), complaint: Arc::default() }
+    }
+
+    /// Where the words of a program whose connection is gone will be.
+    pub(super) fn complaint(&self) -> Arc<Mutex<String>> {
+        Arc::clone(&self.complaint)
+    }
+
+    pub(super) async fn request(
+        self,
+        request: BollardRequest,
+    ) -> Result<hyper::Response<hyper::body::Incoming>, DockerError> {
+        let free = self.idle.lock().ok().and_then(|mut idle| {
+            idle.retain(|s| !s.is_closed());
+            // one whose answer is still being read (a log that is followed) is not ready
+            let at = idle.iter().position(Sender::is_ready)?;
+            Some(idle.swap_remove(at))
+        });
+        let mut sender = match free {
+            Some(sender) => sender,
+            None => self.dial().await?,
+        };
+        let response = sender.send_request(origin_form(request)?).await?;
+        if let Ok(mut idle) = self.idle.lock() {
+            idle.push(sender);
+        }
+        Ok(response)
+    }
+
+    async fn dial(&self) -> Result<Sender, DockerError> {
+        let mut process = self.link.dial_docker().await?;
+        let complaint = process.collect_stderr();
+        let (sender, connection) = http1::handshake(Stdio(process)).await?;
+        let sink = Arc::clone(&self.complaint);
+        tokio::spawn(async move {
+            // however it ended: a program that is not there closes the connection as politely as any
+            let _ = connection.with_upgrades().await;
+            let said = complaint.await.unwrap_or_default();
+            if let Ok(mut sink) = sink.lock()
+                && !said.is_empty()
+            {
+                *sink = said;
+            }
+        });
+        Ok(sender)
+    }
+}
+
+/// `http://docker/v1.41/x` → `/v1.41/x` with a Host field, as a server on a socket expects (RFC 9112, 3.2.1).
+fn origin_form(request: BollardRequest) -> Result<BollardRequest, DockerError> {
+    let (mut parts, body) = request.into_parts();
+    if let Some(path) = parts.uri.path_and_query() {
+        parts.uri = Uri::from(path.clone());
+    }
+    parts.headers.insert(hyper::header::HOST, hyper::header::HeaderValue::from_static("docker"));
+    Ok(BollardRequest::from_parts(parts, body))
+}
+
+/// A process's two streams as one connection for hyper.
+struct Stdio(Process);
+
+impl hyper::rt::Read for Stdio {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buf: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        // without unsafe code the bytes go through a buffer of our own
+        let mut own = [0u8; 16 * 1024];
+        let room = buf.remaining().min(own.len());
+        let mut read = ReadBuf::new(&mut own[..room]);
+        match self.0.stdout.as_mut().poll_read(cx, &mut read) {
+            Poll::Ready(Ok(())) => {
+                buf.put_slice(read.filled());
+                Poll::Ready(Ok(()))
+            }
+            other => other,
+        }
+    }
+}
+
+impl hyper::rt::Write for Stdio {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        self.0.stdin.as_mut().poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.0.stdin.as_mut().poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.0.stdin.as_mut().poll_shutdown(cx)
+    }
+}
