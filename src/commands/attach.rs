@@ -3,6 +3,7 @@
 use super::{Context, Outcome, train, unless_signalled};
 use crate::cli::Attach;
 use crate::core::logs::Filter;
+use crate::core::tails::Tails;
 use crate::error::Error;
 use crate::ops::jobs;
 use crate::ops::run::{OnSignal, Ran, Show, Until};
@@ -19,7 +20,8 @@ pub async fn run(options: &Attach, context: Context) -> Result<Outcome, Error> {
         let ran = jobs::attach(&target, &runs, job, (show, until), &events, cancel).await?;
         return train::outcome(ran, &events);
     }
-    jobs::logs(&target, &runs, job, (&Filter::default(), None, false), &events, cancel).await?;
+    let mut tails = Tails::default();
+    jobs::logs(&target, &runs, job, (&Filter::default(), None, false), &mut tails, &events, cancel).await?;
     let Some(state) = job.state.filter(|_| job.ended.is_some()) else {
         return Err(Error::check(
             format!("the run {} is lost: its launcher has gone, and nobody wrote down how it ended", job.id),
@@ -32,6 +34,9 @@ pub async fn run(options: &Attach, context: Context) -> Result<Outcome, Error> {
         placement: job.placement.clone(),
         code: job.code.unwrap_or(1),
         first_failure: job.first_failure.clone(),
+        last_lines: job.blame.as_ref().map(|blame| tails.of(blame.rank)).unwrap_or_default(),
+        just_shown: job.blame.as_ref().is_some_and(|blame| tails.are_last(blame.rank)),
+        blame: job.blame.clone(),
         all_started: true,
         silent: Vec::new(),
         fault: job.fault.clone(),

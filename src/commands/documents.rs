@@ -8,7 +8,7 @@ use crate::core::doctor::{Finding, Fix, Severity};
 use crate::core::draft::{Entry, Found, Probe};
 use crate::core::hosts;
 use crate::core::inventory::{Controller, Inventory, KeyType};
-use crate::core::job::{Ended, State};
+use crate::core::job::{Blame, Ended, How, State};
 use crate::core::lease::Lease;
 use crate::core::plan::Operation;
 use crate::core::reach::{Absent, Matrix, Pair};
@@ -228,11 +228,18 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("train-launcher", line(Event::Launcher("[0]<stdout>: ...".into()))));
 
     let share = |node: &str, first| Share { node: node.into(), ranks: 2, first };
-    let ran = |state, code, first_failure| Ran {
+    let ran = |state, code, first_failure: Option<Ended>| Ran {
         id: id.into(),
         state,
         placement: Placement { shares: vec![share("node1", 0), share("node2", 2)] },
         code,
+        blame: first_failure.as_ref().map(|first| Blame {
+            rank: first.rank,
+            node: first.node.clone(),
+            how: How::Ended { code: first.code, oom: first.oom },
+        }),
+        last_lines: first_failure.iter().map(|_| "loading the data".to_owned()).collect(),
+        just_shown: false,
         first_failure,
         all_started: true,
         silent: if code == 0 { Vec::new() } else { names(&["node2"]) },
@@ -240,7 +247,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         launcher: Vec::new(),
     };
     all.push(("train-end", train::ended(0, &ran(State::Succeeded, 0, None)).document));
-    let first = Ended { rank: 3, node: "node2".into(), code: 137, time: 1_795_262_584.25, asked: false };
+    let first = Ended { rank: 3, node: "node2".into(), code: 137, time: 1_795_262_584.25, asked: false, oom: true };
     all.push(("train-end/failed", train::ended(137, &ran(State::Failed, 137, Some(first.clone()))).document));
     all.push(("train-end/error", Error::Unreachable(vec![refused("node2")]).document(true, true)));
     let would = Would {
@@ -264,6 +271,8 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         ended: None,
         code: None,
         first_failure: None,
+        blame: None,
+        reason: None,
         fault: None,
     };
     let lost = Job {
@@ -273,6 +282,12 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         ended: Some(1_795_260_000.0),
         code: Some(137),
         first_failure: Some(first),
+        blame: Some(Blame {
+            rank: 1,
+            node: "node1".into(),
+            how: How::Hung { seconds: 1800, tensors: Some("allreduce.loss".into()) },
+        }),
+        reason: Some("rank 1 on node1 hung: the others waited 1800 s for it in allreduce.loss".into()),
         fault: Some("hmaster was gone before the end of the run was written down".into()),
         ..running.clone()
     };

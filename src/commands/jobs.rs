@@ -74,10 +74,11 @@ fn text(jobs: &[&Job]) -> String {
                 ago(now() - job.started),
                 lasted(job),
                 job.code.map_or_else(|| "–".into(), |code| code.to_string()),
+                job.reason.clone().unwrap_or_default(),
             ]
         })
         .collect();
-    table(&["JOB", "NAME", "WHO", "STATE", "RANKS", "NODES", "STARTED", "LASTED", "CODE"], &rows)
+    table(&["JOB", "NAME", "WHO", "STATE", "RANKS", "NODES", "STARTED", "LASTED", "CODE", "WHY"], &rows)
 }
 
 fn state(state: Option<State>) -> String {

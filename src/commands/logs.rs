@@ -3,6 +3,7 @@
 use super::{Context, Outcome, unless_signalled};
 use crate::cli::{Logs, Since};
 use crate::core::logs::Filter;
+use crate::core::tails::Tails;
 use crate::error::{Error, exit};
 use crate::ops::fleet::now;
 use crate::ops::jobs;
@@ -27,7 +28,8 @@ pub async fn run(options: &Logs, context: Context) -> Result<Outcome, Error> {
             format!("its ranks are 0 to {}", job.ranks.saturating_sub(1)),
         ));
     }
-    jobs::logs(&target, &runs, job, (&filter, options.tail, options.follow), &events, cancel).await?;
+    let wanted = (&filter, options.tail, options.follow);
+    jobs::logs(&target, &runs, job, wanted, &mut Tails::default(), &events, cancel).await?;
     Ok(ended())
 }
 

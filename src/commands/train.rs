@@ -3,7 +3,7 @@
 use super::{Context, Outcome, observe_all, take_and_observe, unless_signalled};
 use crate::cli;
 use crate::core::hostset;
-use crate::core::job::State;
+use crate::core::job::{Blame, State};
 use crate::core::project;
 use crate::core::quote;
 use crate::core::trust::Secret;
@@ -155,14 +155,9 @@ fn failed(ran: &Ran, events: &Events) -> Result<(), Error> {
             format!("{who} did not answer at the end of the run: ranks may be left there (hvdctl doctor --fix)");
         events.send(Event::Warning(words));
     }
-    match (&ran.first_failure, &ran.fault) {
-        (Some(e), _) => {
-            let how = match e.code {
-                code @ (126 | 127) => format!("ended with exit code {code} (could not be started)"),
-                code @ 129.. => format!("was killed by signal {}", code - 128),
-                code => format!("ended with exit code {code}"),
-            };
-            events.send(Event::Warning(format!("rank {} on {} {how}; the run {} has failed", e.rank, e.node, ran.id)));
+    match (&ran.blame, &ran.fault) {
+        (Some(blame), _) => {
+            events.send(Event::Warning(blamed(ran, blame)));
             Ok(())
         }
         (None, Some(fault)) => Err(Error::check(
@@ -178,6 +173,21 @@ fn failed(ran: &Ran, events: &Events) -> Result<(), Error> {
             ))
         }
     }
+}
+
+/// Who a run failed by, with the last lines of that rank, unless they have just been shown.
+fn blamed(ran: &Ran, blame: &Blame) -> String {
+    let mut words = format!("{blame}; the run {} has failed", ran.id);
+    if !ran.just_shown && !ran.last_lines.is_empty() {
+        let what = if ran.last_lines.len() == 1 { "line" } else { "lines" };
+        let bracket = format!("[{} {}]", blame.rank, blame.node);
+        words.push_str(&format!("\n  the last {what} of rank {}:", blame.rank));
+        words.extend(ran.last_lines.iter().map(|line| format!("\n    {bracket} {line}")));
+    }
+    if let Some(hint) = blame.hint() {
+        words.push_str(&format!("\n  hint: {hint}"));
+    }
+    words
 }
 
 /// Where a project comes from, `HOST:FOLDER`.

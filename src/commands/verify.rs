@@ -93,7 +93,7 @@ async fn prove(options: &Verify, turn: &Turn, context: Context) -> Result<Outcom
         },
         Kind::Stderr(line) => complaints.push(format!("[{} {node}] {}", frame.rank, String::from_utf8_lossy(line))),
         Kind::Broken(words) => complaints.push(format!("[{} {node}] {words}", frame.rank)),
-        Kind::Started | Kind::Exited { .. } | Kind::Launcher(_) => {}
+        Kind::Started | Kind::Exited { .. } | Kind::Hung { .. } | Kind::Launcher(_) => {}
     })
     .await?;
 
@@ -101,9 +101,8 @@ async fn prove(options: &Verify, turn: &Turn, context: Context) -> Result<Outcom
     let mut faults: Vec<String> =
         rows.iter().flat_map(|r| r.faults.iter().map(move |f| format!("rank {}: {f}", r.rank))).collect();
     if ran.code != 0 {
-        let who =
-            ran.first_failure.as_ref().map_or("the launcher".to_owned(), |e| format!("rank {} on {}", e.rank, e.node));
-        faults.insert(0, format!("{who} ended with {}", ran.code));
+        let launcher = || format!("the launcher ended with {}", ran.code);
+        faults.insert(0, ran.blame.as_ref().map_or_else(launcher, ToString::to_string));
     }
     let ok = faults.is_empty();
     let mut text = text(&rows);

@@ -20,6 +20,17 @@ pub enum Kind {
         code: i32,
         /// Whether it had been asked to: another rank had failed, or a signal came.
         asked: bool,
+        /// Whether the kernel killed a process of its container for want of memory meanwhile.
+        oom: bool,
+    },
+    /// A rank was said to hang: by Horovod, on the rank that coordinates, or by the rank's own supervisor.
+    Hung {
+        /// The rank that hung.
+        rank: u32,
+        /// For so many seconds.
+        seconds: u64,
+        /// The tensors that the others waited for, in Horovod's words; none where the supervisor saw that it was stopped.
+        tensors: Option<String>,
     },
     /// The supervisor could not start the program; the reason. A [`Kind::Exited`] follows.
     Broken(String),
@@ -80,8 +91,18 @@ fn parse(line: &[u8]) -> Option<Frame> {
         b"s" => Kind::Started,
         b"x" => {
             let text = std::str::from_utf8(text).ok()?;
-            let (code, asked) = text.strip_suffix(" asked").map_or((text, false), |code| (code, true));
-            Kind::Exited { code: code.parse().ok()?, asked }
+            let (code, marks) = text.split_once(' ').unwrap_or((text, ""));
+            let has = |mark| marks.split(' ').any(|word| word == mark);
+            Kind::Exited { code: code.parse().ok()?, asked: has("asked"), oom: has("oom") }
+        }
+        b"h" => {
+            let text = String::from_utf8_lossy(text);
+            let mut words = text.splitn(3, ' ');
+            Kind::Hung {
+                rank: words.next()?.parse().ok()?,
+                seconds: words.next()?.parse().ok()?,
+                tensors: words.next().filter(|tensors| !tensors.is_empty()).map(str::to_owned),
+            }
         }
         b"b" => Kind::Broken(String::from_utf8_lossy(text).into_owned()),
         _ => return None,
@@ -97,14 +118,17 @@ mod tests {
     #[test]
     fn frames_survive_any_cut() {
         let log =
-            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 asked\n2.1 0 b no such file\ngarbage\n3 0 o open";
+            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 oom\n2.1 0 b no such file\ngarbage\n3 0 o open";
         let whole = Parser::default().push(log);
-        assert_eq!(whole.len(), 7);
+        assert_eq!(whole.len(), 10);
         assert_eq!(whole[0].kind, Kind::Launcher(b"starting".to_vec()));
-        assert_eq!(whole[5].kind, Kind::Exited { code: 143, asked: true });
+        assert_eq!(whole[5].kind, Kind::Exited { code: 143, asked: true, oom: false });
         assert_eq!(whole[2].kind, Kind::Stdout(b" two  spaces ".to_vec()));
         assert_eq!(whole[3].kind, Kind::Stderr(vec![0xff, 0xfe]));
-        assert_eq!(whole[4], Frame { time: 2.0, rank: 1, kind: Kind::Exited { code: 7, asked: false } });
+        assert_eq!(whole[4], Frame { time: 2.0, rank: 1, kind: Kind::Exited { code: 7, asked: false, oom: false } });
+        assert_eq!(whole[6].kind, Kind::Hung { rank: 1, seconds: 5, tensors: Some("allreduce.a, b".into()) });
+        assert_eq!(whole[7].kind, Kind::Hung { rank: 1, seconds: 6, tensors: None });
+        assert_eq!(whole[8].kind, Kind::Exited { code: 137, asked: false, oom: true });
         for cut in 0..log.len() {
             let mut parser = Parser::default();
             let mut frames = parser.push(&log[..cut]);

@@ -5,6 +5,7 @@ use crate::core::inventory::{Controller, Ulimit};
 use crate::core::slots::Placement;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Where a run stands; the words are part of the command line's contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +53,9 @@ pub struct Record {
     pub interface: String,
     /// Seconds between SIGTERM and SIGKILL when the run is to end.
     pub grace: u64,
+    /// Seconds after which the supervisor ends a program that is stopped and silent; 0: never.
+    #[serde(default)]
+    pub stall: u64,
     /// The inventory's limits by name: a log-in by sshd may have changed those of the container.
     pub ulimits: BTreeMap<String, Ulimit>,
 }
@@ -71,6 +75,12 @@ pub struct Ending {
     pub exits: Vec<Ended>,
     /// Nodes that did not answer at the end.
     pub silent: Vec<String>,
+    /// What was heard of them in place of an answer.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub silence: BTreeMap<String, String>,
+    /// Ranks that were said to hang.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hung: Vec<Hung>,
     /// Why hvdctl wrote this in the keeper's place: it was never started, or did not live to do so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
@@ -79,21 +89,56 @@ pub struct Ending {
 impl Ending {
     /// The state of a run of `ranks` ranks that ended so.
     pub fn state(&self, ranks: u32) -> State {
-        let ended_well = self.exits.len() as u32 == ranks && first_failure(&self.exits).is_none();
+        let first_failure = self.first_failure(ranks);
+        let ended_well = self.exits.len() as u32 == ranks && first_failure.is_none();
         match self.launcher {
             _ if self.stopped => State::Stopped,
             _ if self.fault.is_some() && self.started == 0 => State::Failed,
             Some(0) if ended_well => State::Succeeded,
             // what a rank's own end says holds even where nobody saw the launcher's
-            _ if self.first_failure().is_some() => State::Failed,
+            _ if first_failure.is_some() => State::Failed,
             Some(0) | None => State::Lost,
             Some(_) => State::Failed,
         }
     }
 
-    /// The rank that failed first.
-    pub fn first_failure(&self) -> Option<&Ended> {
-        first_failure(&self.exits)
+    /// The rank that failed first: of those that failed by themselves, else, where it is known of all how they ended, of those
+    /// that were asked to. The milliseconds between a failure and the end that it brings on others are less than clocks agree
+    /// in, so that the supervisor's word for "asked" goes first and the time second.
+    pub fn first_failure(&self, ranks: u32) -> Option<&Ended> {
+        let all_known = self.exits.len() as u32 >= ranks;
+        let failed = self.exits.iter().filter(|e| e.code != 0 && (all_known || !e.asked));
+        failed.min_by(|a, b| a.asked.cmp(&b.asked).then(a.time.total_cmp(&b.time)))
+    }
+
+    /// The rank that the run failed by, and how; none where it did not fail, or no rank is to blame.
+    pub fn blame(&self, placement: &Placement) -> Option<Blame> {
+        let ranks = placement.ranks();
+        if !matches!(self.state(ranks), State::Failed | State::Lost) {
+            return None;
+        }
+        let node = |rank| placement.node_of(rank).map_or("", |(node, _)| node).to_owned();
+        // the others' failures are what a hung rank brought on them
+        if let Some(hung) = self.hung.iter().min_by(|a, b| a.time.total_cmp(&b.time)) {
+            let how = How::Hung { seconds: hung.seconds, tensors: hung.tensors.clone() };
+            return Some(Blame { rank: hung.rank, node: node(hung.rank), how });
+        }
+        if let Some(first) = self.first_failure(ranks) {
+            let how = How::Ended { code: first.code, oom: first.oom };
+            return Some(Blame { rank: first.rank, node: first.node.clone(), how });
+        }
+        let silent = |rank: &u32| self.silent.contains(&node(*rank));
+        let unseen = |rank: &u32| self.exits.iter().all(|e| e.rank != *rank);
+        let gone = (0..ranks).filter(unseen).find(|rank| self.started >= ranks || silent(rank));
+        gone.filter(|_| self.fault.is_none()).map(|rank| {
+            let node = node(rank);
+            Blame { rank, how: How::Gone { silence: self.silence.get(&node).cloned() }, node }
+        })
+    }
+
+    /// Why the run ended as it did, in words; none where there is nothing to tell.
+    pub fn reason(&self, placement: &Placement) -> Option<String> {
+        self.blame(placement).map(|blame| blame.to_string()).or_else(|| self.fault.clone())
     }
 
     /// The program's exit code: that of the rank that failed first, else the launcher's; 143 where the end was asked for, none
@@ -102,16 +147,109 @@ impl Ending {
         match self.state(ranks) {
             State::Succeeded => Some(0),
             State::Stopped => Some(143),
-            _ => self.first_failure().map(|e| i64::from(e.code)).or(self.launcher.filter(|code| *code != 0)),
+            _ => self.first_failure(ranks).map(|e| i64::from(e.code)).or(self.launcher.filter(|code| *code != 0)),
         }
     }
 }
 
-/// The rank that failed first: of those that failed by themselves, else of those that were asked to end. The
-/// milliseconds between a failure and the end that it brings on others are less than clocks agree in, so that the
-/// supervisor's word for "asked" goes first and the time second.
-fn first_failure(ended: &[Ended]) -> Option<&Ended> {
-    ended.iter().filter(|e| e.code != 0).min_by(|a, b| a.asked.cmp(&b.asked).then(a.time.total_cmp(&b.time)))
+/// Who a run failed by.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Blame {
+    /// The global rank.
+    pub rank: u32,
+    /// The node it ran on.
+    pub node: String,
+    /// How.
+    #[serde(flatten)]
+    pub how: How,
+}
+
+/// How a run failed by a rank.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "how", rename_all = "lowercase")]
+pub enum How {
+    /// Its program ended with something else than 0.
+    Ended {
+        /// Exit code, 128 + N for signal N.
+        code: i32,
+        /// Whether the kernel killed a process of its container for want of memory meanwhile.
+        oom: bool,
+    },
+    /// It kept the others waiting.
+    Hung {
+        /// For so many seconds.
+        seconds: u64,
+        /// The tensors that the others waited for, in Horovod's words; none where it was stopped.
+        tensors: Option<String>,
+    },
+    /// Nobody saw it end.
+    Gone {
+        /// What was heard of its node's worker in place of an answer.
+        silence: Option<String>,
+    },
+}
+
+impl fmt::Display for Blame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} on {} ", self.rank, self.node)?;
+        match &self.how {
+            How::Ended { code: 137, oom: true } => write!(f, "ran out of memory: the kernel killed it (signal 9)"),
+            How::Ended { code, oom: true } => {
+                write!(
+                    f,
+                    "ended with exit code {code} after the kernel had killed a process beside it for want of memory"
+                )
+            }
+            How::Ended { code: code @ (126 | 127), .. } => {
+                write!(f, "ended with exit code {code} (could not be started)")
+            }
+            How::Ended { code: code @ 129.., .. } => write!(f, "was killed by signal {}", code - 128),
+            How::Ended { code, .. } => write!(f, "ended with exit code {code}"),
+            How::Hung { seconds, tensors: Some(tensors) } => {
+                write!(f, "hung: the others waited {seconds} s for it in {tensors}")
+            }
+            How::Hung { seconds, tensors: None } => write!(f, "hung: it was stopped, and silent, for {seconds} s"),
+            How::Gone { silence: Some(words) } => {
+                write!(f, "is gone, and the worker there did not answer at the end: {words}")
+            }
+            How::Gone { silence: None } => write!(f, "is gone, and nobody saw how it ended"),
+        }
+    }
+}
+
+impl Blame {
+    /// What to do about it, where that is not for the program's own words to say.
+    pub fn hint(&self) -> Option<String> {
+        let node = &self.node;
+        Some(match &self.how {
+            How::Ended { oom: true, .. } => {
+                format!("a smaller batch, fewer data loaders or ranks on {node}; `docker stats` there shows the limit")
+            }
+            How::Hung { tensors: None, .. } => {
+                "SIGSTOP, a terminal or a debugger stopped it; --stall-timeout gives it more time".into()
+            }
+            How::Hung { .. } => {
+                "every rank must come to the same collective operations; --stall-timeout gives it more time".into()
+            }
+            How::Gone { .. } => {
+                format!("hvdctl status shows the worker; `docker events` and `dmesg` on {node} may say why")
+            }
+            How::Ended { .. } => return None,
+        })
+    }
+}
+
+/// A rank that was said to hang.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hung {
+    /// The global rank.
+    pub rank: u32,
+    /// For so many seconds.
+    pub seconds: u64,
+    /// The tensors that the others waited for; none where it was stopped.
+    pub tensors: Option<String>,
+    /// When that was said, as [`Ended::time`].
+    pub time: f64,
 }
 
 /// How one rank ended.
@@ -127,6 +265,9 @@ pub struct Ended {
     pub time: f64,
     /// Whether it had been asked to end.
     pub asked: bool,
+    /// Whether the kernel killed a process of its container for want of memory meanwhile.
+    #[serde(default)]
+    pub oom: bool,
 }
 
 /// Follows the frames of all nodes and knows how far the run is.
@@ -134,6 +275,7 @@ pub struct Ended {
 pub struct Progress {
     started: u32,
     ended: Vec<Ended>,
+    hung: Vec<Hung>,
 }
 
 impl Progress {
@@ -141,12 +283,19 @@ impl Progress {
     pub fn see(&mut self, node: &str, frame: &Frame, skew: f64) {
         match &frame.kind {
             Kind::Started => self.started += 1,
-            Kind::Exited { code, asked } => self.ended.push(Ended {
+            Kind::Exited { code, asked, oom } => self.ended.push(Ended {
                 rank: frame.rank,
                 node: node.into(),
                 code: *code,
                 time: frame.time - skew,
                 asked: *asked,
+                oom: *oom,
+            }),
+            Kind::Hung { rank, seconds, tensors } => self.hung.push(Hung {
+                rank: *rank,
+                seconds: *seconds,
+                tensors: tensors.clone(),
+                time: frame.time - skew,
             }),
             Kind::Stdout(_) | Kind::Stderr(_) | Kind::Broken(_) | Kind::Launcher(_) => {}
         }
@@ -155,6 +304,11 @@ impl Progress {
     /// How the ranks ended that have ended.
     pub fn ended(&self) -> &[Ended] {
         &self.ended
+    }
+
+    /// The ranks that were said to hang.
+    pub fn hung(&self) -> &[Hung] {
+        &self.hung
     }
 
     /// How many ranks have started their program.
@@ -174,20 +328,20 @@ mod tests {
     #[test]
     fn the_first_failure_is_found_across_skewed_clocks() {
         let mut progress = Progress::default();
-        let exited = |code, asked| Kind::Exited { code, asked };
+        let exited = |code, asked| Kind::Exited { code, asked, oom: false };
         // by the clocks this one came first, but it had been asked to
         progress.see("a", &frame(3, 99.0, exited(143, true)), 0.0);
         progress.see("a", &frame(0, 100.0, exited(1, false)), 0.0);
         // node b's clock is 60 s ahead: its rank failed at 99.5 of ours
         progress.see("b", &frame(1, 159.5, exited(7, false)), 60.0);
         let ending = Ending { exits: progress.ended().to_vec(), ..Ending::default() };
-        let first = ending.first_failure().unwrap();
+        let first = ending.first_failure(3).unwrap();
         assert_eq!((first.rank, first.code, first.node.as_str()), (1, 7, "b"));
     }
 
     #[test]
     fn states() {
-        let exit = |rank, code, asked| Ended { rank, node: "a".into(), code, time: 1.0, asked };
+        let exit = |rank, code, asked| Ended { rank, node: "a".into(), code, time: 1.0, asked, oom: false };
         let ending = |launcher, exits: &[Ended]| Ending { launcher, exits: exits.to_vec(), ..Ending::default() };
         let well = [exit(0, 0, false), exit(1, 0, false)];
         assert_eq!(ending(Some(0), &well).state(2), State::Succeeded);
@@ -207,6 +361,56 @@ mod tests {
         let text = r#"{"ended": 5.5, "launcher": 7, "stopped": false, "started": 1, "silent": ["b"],
             "exits": [{"time": 4.5, "rank": 0, "code": 7, "asked": false, "node": "a"}]}"#;
         let ending: Ending = serde_json::from_str(text).unwrap();
-        assert_eq!((ending.first_failure().unwrap().code, ending.silent.len(), ending.fault), (7, 1, None));
+        assert_eq!((ending.first_failure(2).unwrap().code, ending.silent.len(), ending.fault), (7, 1, None));
+    }
+
+    #[test]
+    fn who_is_to_blame() {
+        let placement = |text: &str| serde_json::from_str::<Placement>(text).unwrap();
+        let placement =
+            placement(r#"{"shares": [{"node": "a", "first": 0, "ranks": 1}, {"node": "b", "first": 1, "ranks": 1}]}"#);
+        let exit = |rank, code, asked, oom| Ended {
+            rank,
+            node: ["a", "b"][rank as usize].into(),
+            code,
+            time: 1.0,
+            asked,
+            oom,
+        };
+        let ending =
+            |exits: &[Ended]| Ending { launcher: Some(1), started: 2, exits: exits.to_vec(), ..Ending::default() };
+        let said = |ending: &Ending| ending.reason(&placement).unwrap_or_default();
+
+        let both = ending(&[exit(0, 143, true, false), exit(1, 7, false, false)]);
+        assert_eq!(said(&both), "rank 1 on b ended with exit code 7");
+        let killed = ending(&[exit(0, 143, true, false), exit(1, 137, false, true)]);
+        assert_eq!(said(&killed), "rank 1 on b ran out of memory: the kernel killed it (signal 9)");
+        assert!(killed.blame(&placement).unwrap().hint().unwrap().contains("docker stats"));
+        // the others fail by themselves once Horovod gives up, and yet it is not their doing
+        let hung = |tensors: Option<&str>| Hung { rank: 1, seconds: 5, tensors: tensors.map(str::to_owned), time: 1.0 };
+        let stalled = ending(&[exit(0, 1, false, false), exit(1, 143, true, false)]);
+        let waited = Ending { hung: vec![hung(Some("allreduce.a"))], ..stalled.clone() };
+        assert_eq!(said(&waited), "rank 1 on b hung: the others waited 5 s for it in allreduce.a");
+        assert_eq!(waited.code(2), Some(1), "the code is that of a rank that has one");
+        assert_eq!(
+            said(&Ending { hung: vec![hung(None)], ..stalled }),
+            "rank 1 on b hung: it was stopped, and silent, for 5 s"
+        );
+        // one that was told to end is not to blame while another's end was not seen
+        let gone = Ending {
+            silent: vec!["b".into()],
+            silence: BTreeMap::from([("b".into(), "Connection refused".into())]),
+            ..ending(&[exit(0, 143, true, false)])
+        };
+        assert_eq!(
+            said(&gone),
+            "rank 1 on b is gone, and the worker there did not answer at the end: Connection refused"
+        );
+        assert_eq!((gone.state(2), gone.code(2)), (State::Failed, Some(1)));
+        assert_eq!(said(&Ending { started: 1, ..ending(&[]) }), "", "it never began: no rank is to blame");
+        assert_eq!(said(&Ending { stopped: true, ..both.clone() }), "");
+        let lost =
+            Ending { launcher: None, fault: Some("hmaster was gone".into()), ..ending(&[exit(1, 143, true, false)]) };
+        assert_eq!((lost.state(2), said(&lost)), (State::Lost, "hmaster was gone".into()));
     }
 }

@@ -27,6 +27,7 @@ pub mod reach;
 pub mod records;
 pub mod slots;
 pub mod spec;
+pub mod tails;
 pub mod trust;
 pub mod units;
 pub mod verify;

@@ -2,7 +2,7 @@
 //! same.
 
 use crate::core::inventory::Controller;
-use crate::core::job::{Ended, Ending, Record, State};
+use crate::core::job::{Blame, Ended, Ending, Record, State};
 use crate::core::slots::Placement;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -59,6 +59,10 @@ pub struct Job {
     pub code: Option<i64>,
     /// The rank that failed first.
     pub first_failure: Option<Ended>,
+    /// Who it failed by, and how.
+    pub blame: Option<Blame>,
+    /// The same in words, or what else there is to tell of its end.
+    pub reason: Option<String>,
     /// Why nobody could write down how it ended.
     pub fault: Option<String>,
 }
@@ -118,14 +122,19 @@ fn job(id: &str, record: &Record, looks: &[Look], now: f64) -> Job {
     let ending = pieces().find_map(|piece| piece.ending.as_ref());
     let launcher = record.placement.shares.first().map_or("", |share| share.node.as_str());
     let is_up = looks.iter().any(|look| look.launchers.iter().any(|up| up == id));
+    let begun = pieces().map(|piece| piece.started).sum::<u32>();
     let state = match ending {
         Some(ending) => Some(ending.state(ranks)),
-        None if is_up && pieces().map(|piece| piece.started).sum::<u32>() >= ranks => Some(State::Running),
+        None if is_up && begun >= ranks => Some(State::Running),
         None if is_up => Some(State::Starting),
         None if !looks.iter().any(|look| look.node == launcher) => None,
+        // its launcher was there once
+        None if begun > 0 => Some(State::Lost),
         None if now - record.created < SETTING_OUT => Some(State::Starting),
         None => Some(State::Lost),
     };
+    let unwritten = (ending.is_none() && state == Some(State::Lost))
+        .then(|| format!("its launcher on {launcher} is gone, and nobody wrote down how it ended"));
     Job {
         id: id.to_owned(),
         name: record.name.clone(),
@@ -138,7 +147,9 @@ fn job(id: &str, record: &Record, looks: &[Look], now: f64) -> Job {
         started: record.created,
         ended: ending.map(|ending| ending.ended),
         code: ending.and_then(|ending| ending.code(ranks)),
-        first_failure: ending.and_then(Ending::first_failure).cloned(),
+        first_failure: ending.and_then(|ending| ending.first_failure(ranks)).cloned(),
+        blame: ending.and_then(|ending| ending.blame(&record.placement)),
+        reason: ending.and_then(|ending| ending.reason(&record.placement)).or(unwritten),
         fault: ending.and_then(|ending| ending.fault.clone()),
     }
 }
@@ -185,6 +196,7 @@ mod tests {
             ranks: 1,
             interface: "eth0".into(),
             grace: 10,
+            stall: 0,
             ulimits: BTreeMap::new(),
         }
     }
@@ -207,7 +219,13 @@ mod tests {
         let early = [look("a", &text, &["j1"]), look("b", &lines("j1", 1000.0, 0), &[])];
         assert_eq!(state(&early, 5000.0), Some(State::Starting));
         assert_eq!(state(&both(&["other"]), 5000.0), Some(State::Lost), "no launcher, no result");
-        assert_eq!(state(&both(&[]), 1010.0), Some(State::Starting), "it is being prepared");
+        let nothing_yet = [look("a", &lines("j1", 1000.0, 0), &[]), look("b", &lines("j1", 1000.0, 0), &[])];
+        assert_eq!(state(&nothing_yet, 1010.0), Some(State::Starting), "it is being prepared");
+        assert_eq!(state(&both(&[]), 1010.0), Some(State::Lost), "its ranks had begun");
+        assert_eq!(
+            jobs("lab", &both(&[]), 1010.0)[0].reason.as_deref(),
+            Some("its launcher on a is gone, and nobody wrote down how it ended")
+        );
         assert_eq!(state(&[look("b", &text, &[])], 5000.0), None, "the node that knows is away");
         assert!(jobs("other", &both(&[]), 0.0).is_empty(), "another cluster's in the same folder");
     }
@@ -222,6 +240,7 @@ mod tests {
         let job = &jobs[0];
         assert_eq!((job.state, job.code, job.ended, job.ranks), (Some(State::Failed), Some(7), Some(1060.5), 2));
         assert_eq!(job.first_failure.as_ref().unwrap().node, "b");
+        assert_eq!(job.reason.as_deref(), Some("rank 1 on b ended with exit code 7"));
         assert!(job.is_over() && job.launcher() == "a");
     }
 

@@ -6,6 +6,7 @@ use crate::core::logs::Filter;
 use crate::core::plan::Seen;
 use crate::core::records::{self, Job, Look};
 use crate::core::spec::Role;
+use crate::core::tails::Tails;
 use crate::edge::docker::Engine;
 use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
@@ -37,10 +38,11 @@ pub async fn list(target: &Target, events: &Events) -> Result<Runs, Error> {
     let looked = each(members, async |member| {
         events.busy(&member.node.name, "looking for runs");
         let script = Script::new(LIST).with("jobs_dir", &cluster.jobs_dir);
-        let containers = async { Engine::connect(&member.link).await?.containers().await };
-        let (said, containers) = tokio::join!(member.link.script(&script, "look for runs"), containers);
-        let launchers = launchers(cluster, &containers?).map(|(job, _)| job.to_owned()).collect();
-        let pieces = records::parse(&String::from_utf8_lossy(&said?));
+        // the containers first: a keeper writes its record before its container ends, so where that is gone the record is there
+        let containers = Engine::connect(&member.link).await?.containers().await?;
+        let launchers = launchers(cluster, &containers).map(|(job, _)| job.to_owned()).collect();
+        let said = member.link.script(&script, "look for runs").await?;
+        let pieces = records::parse(&String::from_utf8_lossy(&said));
         Ok((Look { node: member.node.name.clone(), pieces, launchers }, member))
     })
     .await;
@@ -119,7 +121,8 @@ pub async fn attach(
     run::watch(target.cluster(), job, members, launcher, (show, until), events, &mut cancel).await
 }
 
-/// Tells what a run's ranks have said; with `follow` also what they say until its end.
+/// Tells what a run's ranks have said; with `follow` also what they say until its end. `tails` takes note of what they had
+/// said by then.
 ///
 /// # Errors
 /// When one of its nodes does not answer; a signal.
@@ -128,12 +131,13 @@ pub async fn logs(
     runs: &Runs,
     job: &Job,
     (filter, tail, follow): (&Filter, Option<usize>, bool),
+    tails: &mut Tails,
     events: &Events,
     mut cancel: watch::Receiver<Option<u8>>,
 ) -> Result<(), Error> {
     let cluster = target.cluster();
     let members = runs.members_of(job)?;
-    let reading = run::history(cluster, &job.id, &members, (filter, tail), events);
+    let reading = run::history(cluster, &job.id, &members, (filter, tail), tails, events);
     let offsets = tokio::select! {
         offsets = reading => offsets?,
         signal = run::signalled(&mut cancel) => return Err(Error::Signal(signal)),

@@ -162,6 +162,7 @@ pub async fn run(
         id: &id,
         program,
         controller: options.controller,
+        stall_timeout: options.stall_timeout,
         placement: &placement,
         secrets: &secrets,
         env: &options.env,
@@ -198,8 +199,17 @@ pub async fn run(
             // from here on hmaster itself shows that a run is under way
             turn.give_back().await;
             let engine = engine.clone();
-            let watch =
-                Watch { cluster, id: &id, placement: placement.clone(), members, engine, container, follow, events };
+            let watch = Watch {
+                cluster,
+                id: &id,
+                placement: placement.clone(),
+                members,
+                engine,
+                container,
+                follow,
+                silent: Vec::new(),
+                events,
+            };
             let ran = watch.run(options.until, &mut cancel, &mut on_frame).await;
             gather_outputs(cluster, &program.name, &seats, &workspaces, events).await;
             ran
@@ -291,7 +301,8 @@ pub async fn watch(
         signal = signalled(cancel) => return Err(Error::Signal(signal)),
     };
     let placement = job.placement.clone();
-    let watch = Watch { cluster, id: &job.id, placement, members, engine, container, follow, events };
+    let watch =
+        Watch { cluster, id: &job.id, placement, members, engine, container, follow, silent: Vec::new(), events };
     watch.run(until, cancel, &mut |_, _| {}).await
 }
 

@@ -22,27 +22,33 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 asked = []  # the signals that came
 
 
-def reap_elsewhere(launch, worker, grace, ends):
+def reap_elsewhere(launch, worker, grace, ends, silent):
     """Ends what is left of the run on another node, over the sshd of its worker, as the launcher reaches it."""
     words = "python3 %s %d" % (shlex.quote(os.path.join(HERE, "reap.py")), grace)
     argv = [os.path.join(HERE, "ssh"), "-p", str(launch["port"]), "-o", "ConnectTimeout=5", worker["address"], words]
     # without the run's mark: this ssh is not to be ended with the rest of it
     env = {name: value for name, value in os.environ.items() if name != "HVDCTL_JOB"}
     try:
-        said = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=grace + 20)
+        said = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=grace + 20)
+        last = said.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        silent[worker["node"]] = "".join(last) or "no answer"
         answer = json.loads(said.stdout.decode())
         # its clock was read last of all, so only the way back counts
         answer["ahead"] = answer["now"] - time.time()
         ends[worker["node"]] = answer
-    except (OSError, subprocess.SubprocessError, ValueError, KeyError):
-        pass
+        silent.pop(worker["node"], None)
+    except subprocess.TimeoutExpired:
+        silent[worker["node"]] = "no answer within %d s" % (grace + 20)
+    except (OSError, ValueError, KeyError):
+        silent.setdefault(worker["node"], "no answer")
 
 
-def reap_everywhere(launch, ends):
+def reap_everywhere(launch, ends, silent):
     """The ranks of all nodes at once. A second signal takes the rest of the grace time away."""
 
     def start(grace):
-        threads = [threading.Thread(target=reap_elsewhere, args=(launch, worker, grace, ends), daemon=True)
+        threads = [threading.Thread(target=reap_elsewhere, args=(launch, worker, grace, ends, silent), daemon=True)
                    for worker in launch["workers"]]
         threads.append(threading.Thread(target=reap.ranks, args=(grace,), daemon=True))
         for thread in threads:
@@ -116,8 +122,8 @@ def main():
     stopped = code is None
 
     # the ranks first, while the launcher still stands: its end takes their connections away
-    ends = {}
-    reap_everywhere(launch, ends)
+    ends, silent = {}, {}
+    reap_everywhere(launch, ends, silent)
     limit = time.monotonic() + 2
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
@@ -134,15 +140,21 @@ def main():
     lines.end()
 
     ends[launch["node"]] = dict(reap.states(), ahead=0.0)
-    exits = [dict(end, node=node, time=end["time"] - seen["ahead"])
-             for node, seen in ends.items() for end in seen["exits"]]
+
+    def all_of(what):
+        """With the node that wrote it down, and the time by this node's clock."""
+        return [dict(one, node=node, time=one["time"] - seen["ahead"])
+                for node, seen in ends.items() for one in seen[what]]
+
     write("result.json", {
         "ended": time.time(),
         "launcher": None if stopped else code,
         "stopped": stopped,
         "started": sum(seen["started"] for seen in ends.values()),
-        "exits": exits,
+        "exits": all_of("exits"),
+        "hung": all_of("hung"),
         "silent": [worker["node"] for worker in launch["workers"] if worker["node"] not in ends],
+        "silence": {node: words for node, words in silent.items() if node not in ends},
     })
     return 143 if stopped else code
 

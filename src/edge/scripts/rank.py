@@ -7,6 +7,7 @@ Horovod under Gloo would leave it running."""
 import ctypes
 import json
 import os
+import re
 import resource
 import select
 import selectors
@@ -17,6 +18,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LONGEST = 1 << 16  # a line longer than this is cut into several frames, so that memory stays bounded
+STOPPED = 3  # seconds that a stopped program must have been so, where others give up waiting, to be the one they waited for
 
 
 def first(*names):
@@ -71,10 +73,10 @@ def updates(line):
 
 class Lines:
     """Turns a stream's bytes into whole lines; each state of a progress bar is one. What waits for its end for a second is
-    shown as it is."""
+    shown as it is. `see` is given each line as well."""
 
-    def __init__(self, kind):
-        self.kind, self.rest, self.since = kind, b"", 0.0
+    def __init__(self, kind, see=None):
+        self.kind, self.rest, self.since, self.see = kind, b"", 0.0, see
 
     def take(self, data):
         *whole, rest = (self.rest + data).split(b"\n")
@@ -88,6 +90,8 @@ class Lines:
             self.rest = self.rest[LONGEST:]
         if lines:
             frames(self.kind, lines)
+        for line in lines if self.see else []:
+            self.see(line)
 
     def idle(self):
         if self.rest and time.monotonic() - self.since > 1:
@@ -97,6 +101,59 @@ class Lines:
         if updates(self.rest):
             frames(self.kind, updates(self.rest))
         self.rest = b""
+
+
+class Stall:
+    """Horovod's own word for ranks that keep the others waiting (horovod/common/stall_inspector.cc), when it gives up. It stands
+    in the standard error of the rank that coordinates, rank 0."""
+
+    def __init__(self):
+        self.missing = []
+
+    def see(self, line):
+        if b"Missing ranks:" in line:
+            self.missing = []
+        marked = re.match(rb"(\d+)!: \[(.*)\]$", line)
+        if marked:
+            self.missing.append(marked.groups())
+        over = re.search(rb"stalled for longer than (\d+) seconds. Will shutdown", line)
+        for number, tensors in self.missing if over else []:
+            state(b"h", b"%s %s %s" % (number, over.group(1), tensors))
+
+
+def family(pid):
+    """A process and all that descend from it, as far as the kernel lists children."""
+    found = [pid]
+    for one in found:
+        try:
+            with open("/proc/%d/task/%d/children" % (one, one)) as file:
+                found += [int(word) for word in file.read().split()]
+        except OSError:
+            pass
+    return found
+
+
+def is_stopped(pid):
+    """Whether it was stopped by a signal; proc(5)."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] == b"T"
+    except OSError:
+        return False
+
+
+def killed_for_memory():
+    """How many processes the kernel has killed for want of memory: of this container (control groups version 2 and 1), else of
+    the machine."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"):
+        try:
+            with open(path) as file:
+                for line in file:
+                    if line.startswith("oom_kill "):
+                        return int(line.split()[1])
+        except (OSError, ValueError):
+            pass
+    return 0
 
 
 def limits(wanted):
@@ -127,6 +184,7 @@ def main():
         env.setdefault("GLOO_SOCKET_IFNAME", job["interface"])
     # the inventory's own words go before all that
     env.update(given)
+    killed = killed_for_memory()
     try:
         child = subprocess.Popen(
             job["command"], cwd=job["cwd"], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -141,13 +199,23 @@ def main():
     state(b"s", b"")
 
     deadline = None
+    heard = look = time.monotonic()  # when it last wrote something; when it is looked at next
+    stopped = None  # since when a process of it has been seen to be stopped
+    hung = None  # for how many seconds, where that is why it ends, or others did
+
+    def idle():
+        return 0 if stopped is None else time.monotonic() - max(stopped, heard)
 
     def end(_signal=None, _frame=None):
-        nonlocal deadline
+        nonlocal deadline, hung
         if deadline is None:
             deadline = time.monotonic() + job["grace"]
+            # others may have given up waiting for it before its own time was over
+            hung = idle() if hung is None and idle() >= STOPPED else hung
             # the program alone: what it started (data loaders, say) is its own to end, before or after a last checkpoint
             os.kill(child.pid, signal.SIGTERM)
+            # a stopped one hears nothing else
+            kill(signal.SIGCONT)
 
     def kill(number):
         try:
@@ -159,7 +227,7 @@ def main():
         signal.signal(number, end)
 
     selector = selectors.DefaultSelector()
-    streams = {child.stdout: Lines(b"o"), child.stderr: Lines(b"e")}
+    streams = {child.stdout: Lines(b"o"), child.stderr: Lines(b"e", Stall().see)}
     for stream in streams:
         os.set_blocking(stream.fileno(), False)
         selector.register(stream, selectors.EVENT_READ)
@@ -175,6 +243,7 @@ def main():
             except BlockingIOError:
                 continue
             if data:
+                heard = time.monotonic()
                 streams[key.fileobj].take(data)
             else:
                 streams[key.fileobj].end()
@@ -189,6 +258,14 @@ def main():
             end()
         for lines in streams.values():
             lines.idle()
+        if time.monotonic() >= look:
+            look = time.monotonic() + 1
+            frozen = any(map(is_stopped, family(child.pid)))
+            stopped = (stopped or time.monotonic()) if frozen else None
+            # Horovod waits for a stopped process without a word: its own check is only made between two rounds with all ranks
+            if deadline is None and 0 < job["stall"] <= idle():
+                hung = idle()
+                kill(signal.SIGKILL)
         if deadline is not None and time.monotonic() > deadline:
             kill(signal.SIGKILL)
 
@@ -208,7 +285,10 @@ def main():
     if lost:
         frames(b"e", [b"hvdctl: the disk was full, %d bytes of this rank's output are lost" % lost])
     # an end that was asked for (another rank failed, a signal) is no failure of this rank's own
-    state(b"x", b"%d%s" % (code, b" asked" if deadline is not None else b""))
+    asked = b" asked" if deadline is not None else b""
+    if hung is not None:
+        state(b"h", b"%d %d " % (RANK, hung))
+    state(b"x", b"%d%s%s" % (code, asked, b" oom" if killed_for_memory() > killed else b""))
     return code
 
 

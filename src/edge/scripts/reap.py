@@ -94,24 +94,28 @@ def rest():
 
 
 def states():
-    """How many ranks started on this node, and how they ended: `states` holds these frames of the log once more."""
-    started, exits = 0, []
+    """How many ranks started on this node, how they ended, and which ones were said to hang: `states` holds these frames of the
+    log once more."""
+    started, exits, hung = 0, [], []
     try:
         with open(os.path.join(HERE, "states"), errors="replace") as file:
             lines = file.read().splitlines()
     except OSError:
         lines = []
     for line in lines:
-        words = line.split(" ")
+        words = line.split(" ", 5)
         try:
             if words[2] == "s":
                 started += 1
             elif words[2] == "x":
                 exits.append({"time": float(words[0]), "rank": int(words[1]), "code": int(words[3]),
-                              "asked": words[4:] == ["asked"]})
+                              "asked": "asked" in words[4:], "oom": "oom" in words[4:]})
+            elif words[2] == "h":
+                hung.append({"time": float(words[0]), "rank": int(words[3]), "seconds": int(words[4]),
+                             "tensors": words[5] or None})
         except (IndexError, ValueError):
             pass  # cut off by a full disk
-    return {"started": started, "exits": exits}
+    return {"started": started, "exits": exits, "hung": hung}
 
 
 def main():

@@ -4,6 +4,7 @@ use super::Show;
 use crate::core::frames::{Frame, Kind, Parser};
 use crate::core::inventory::Cluster;
 use crate::core::job::Progress;
+use crate::core::tails::Tails;
 use crate::edge::link::{Process, Script};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
@@ -36,6 +37,7 @@ pub(super) struct Follow<'a> {
     offsets: Vec<u64>,
     pub(super) progress: Progress,
     pub(super) launcher: VecDeque<String>,
+    pub(super) tails: Tails,
     receiver: mpsc::Receiver<News>,
     /// Followers end when this changes.
     enough: watch::Sender<bool>,
@@ -80,6 +82,7 @@ impl<'a> Follow<'a> {
             offsets,
             progress: Progress::default(),
             launcher: VecDeque::new(),
+            tails: Tails::default(),
             receiver,
             enough,
             tasks,
@@ -109,6 +112,7 @@ impl<'a> Follow<'a> {
                 self.offsets[i] += bytes.len() as u64;
                 for frame in self.parsers[i].push(&bytes) {
                     self.progress.see(&self.names[i], &frame, self.skews[i]);
+                    self.tails.see(&frame);
                     on_frame(&self.names[i], &frame);
                     self.tell(i, frame);
                 }
@@ -125,7 +129,7 @@ impl<'a> Follow<'a> {
             Kind::Stdout(line) => self.events.send(Event::Output { rank, node, stderr: false, line }),
             Kind::Stderr(line) => self.events.send(Event::Output { rank, node, stderr: true, line }),
             Kind::Broken(words) => self.events.send(Event::Warning(format!("rank {rank} on {node}: {words}"))),
-            Kind::Started | Kind::Exited { .. } => {}
+            Kind::Started | Kind::Exited { .. } | Kind::Hung { .. } => {}
             Kind::Launcher(line) => {
                 let line = String::from_utf8_lossy(&line).trim_end().to_owned();
                 if self.show.launcher {
@@ -137,6 +141,11 @@ impl<'a> Follow<'a> {
                 }
             }
         }
+    }
+
+    /// Whether the ranks' lines are shown.
+    pub(super) fn shows_output(&self) -> bool {
+        self.show.output
     }
 
     /// The nodes whose ranks have said nothing yet, not even that they were started.

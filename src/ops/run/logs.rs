@@ -5,6 +5,7 @@ use super::{Show, signalled};
 use crate::core::frames::{Frame, Kind, Parser};
 use crate::core::inventory::Cluster;
 use crate::core::logs::{Filter, Merge};
+use crate::core::tails::Tails;
 use crate::edge::docker::Engine;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
@@ -16,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Tells what all nodes' logs hold by now, in the order of time, the last `tail` lines where that is given; and how many bytes of
-/// each that was. Only what the terminal has not taken yet is held in memory.
+/// each that was; `tails` takes note of all. Only what the terminal has not taken yet is held in memory.
 ///
 /// # Errors
 /// When a node does not answer.
@@ -25,6 +26,7 @@ pub async fn history(
     id: &str,
     members: &[Member],
     (filter, tail): (&Filter, Option<usize>),
+    tails: &mut Tails,
     events: &Events,
 ) -> Result<Vec<u64>, Error> {
     let mut tasks = JoinSet::new();
@@ -60,6 +62,7 @@ pub async fn history(
             }
         }
         let Some((i, frame)) = merge.take() else { break };
+        tails.see(&frame);
         match tail {
             Some(0) => {}
             Some(lines) => {

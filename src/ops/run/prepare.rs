@@ -46,6 +46,7 @@ pub(super) struct Plan<'a> {
     pub(super) id: &'a str,
     pub(super) program: &'a Program,
     pub(super) controller: Controller,
+    pub(super) stall_timeout: Duration,
     pub(super) placement: &'a Placement,
     pub(super) secrets: &'a EnvFiles,
     /// The operator's own words, which go before the inventory's.
@@ -213,6 +214,7 @@ fn job_files(plan: &Plan<'_>, seat: &Seat) -> Zeroizing<String> {
         ranks: seat.ranks,
         interface: seat.endpoint.interface.clone(),
         grace: cluster.stop_grace.as_secs(),
+        stall: plan.stall_timeout.as_secs(),
         ulimits: seat.seen.member.node.container.ulimits.clone(),
     };
     let record = serde_json::to_string(&record).unwrap_or_default();

@@ -7,7 +7,7 @@ use super::signalled;
 use crate::core::frames::Frame;
 use crate::core::hostset;
 use crate::core::inventory::Cluster;
-use crate::core::job::{Ended, Ending, State};
+use crate::core::job::{Blame, Ended, Ending, State};
 use crate::core::slots::Placement;
 use crate::edge::docker::Engine;
 use crate::error::{Error, NodeError};
@@ -59,6 +59,13 @@ pub struct Ran {
     pub code: i64,
     /// The rank that failed first.
     pub first_failure: Option<Ended>,
+    /// Who it failed by, and how.
+    pub blame: Option<Blame>,
+    /// The last lines of that rank.
+    pub last_lines: Vec<String>,
+    /// Whether these are the last that were shown, too.
+    #[serde(skip)]
+    pub just_shown: bool,
     /// Whether every rank has started its program.
     pub all_started: bool,
     /// Nodes that did not answer at the end, so that nobody knows what is left there.
@@ -85,6 +92,8 @@ pub(super) struct Watch<'a> {
     /// The launcher's container there.
     pub(super) container: String,
     pub(super) follow: Follow<'a>,
+    /// Nodes that did not answer when it was wound up.
+    pub(super) silent: Vec<String>,
     pub(super) events: &'a Events,
 }
 
@@ -215,9 +224,12 @@ impl Watch<'_> {
             stopped,
             started: self.follow.progress.started(),
             exits: self.follow.progress.ended().to_vec(),
+            hung: self.follow.progress.hung().to_vec(),
             silent: missing(&self.members, &answered),
             ..unwritten(self.cluster, code)
         };
+        // a node whose worker was gone did not answer the keeper, and yet it is in order now
+        self.silent = instead.silent.clone();
         let ending = ending(self.cluster, self.id, &self.members[0], &instead).await.map_err(|e| self.adrift(e))?;
         self.events.send(Event::Job { id: self.id.to_owned(), state: ending.state(self.placement.ranks()) });
         Ok(ending)
@@ -234,15 +246,22 @@ impl Watch<'_> {
         // what was seen of the ranks here is by one clock, and it is all there unless a node did not answer
         let seen = self.follow.progress.ended();
         let exits = if seen.len() >= ending.exits.len() { seen.to_vec() } else { ending.exits };
-        let ending = Ending { exits, ..ending };
+        let hung = if ending.hung.is_empty() { self.follow.progress.hung().to_vec() } else { ending.hung };
+        let ending = Ending { exits, hung, ..ending };
+        let blame = ending.blame(&self.placement);
+        let rank = blame.as_ref().map(|blame| blame.rank);
+        let tails = &self.follow.tails;
         Ran {
             id: self.id.to_owned(),
             state: ending.state(ranks),
             placement: self.placement.clone(),
             code: ending.code(ranks).unwrap_or(1),
-            first_failure: ending.first_failure().cloned(),
+            first_failure: ending.first_failure(ranks).cloned(),
+            last_lines: rank.map(|rank| tails.of(rank)).unwrap_or_default(),
+            just_shown: self.follow.shows_output() && rank.is_some_and(|rank| tails.are_last(rank)),
+            blame,
             all_started: ending.started.max(self.follow.progress.started()) >= ranks,
-            silent: ending.silent,
+            silent: self.silent.clone(),
             fault: ending.fault,
             launcher: self.follow.launcher.iter().cloned().collect(),
         }
@@ -255,6 +274,9 @@ impl Watch<'_> {
             placement: self.placement.clone(),
             code: 0,
             first_failure: None,
+            blame: None,
+            last_lines: Vec::new(),
+            just_shown: false,
             all_started: true,
             silent: Vec::new(),
             fault: None,
