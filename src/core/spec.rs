@@ -274,6 +274,11 @@ fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
         "-o",
         "UseDNS=no",
         "-o",
+        // a rank whose launcher the network has cut off is ended: its connection closes, and its supervisor sees that
+        "ClientAliveInterval=15",
+        "-o",
+        "ClientAliveCountMax=3",
+        "-o",
         family,
         "-o",
         // the host's other networks have no business with it

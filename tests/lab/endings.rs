@@ -1,7 +1,10 @@
 //! However a run ends, nothing of it is left: no rank, no launcher, no follower, no ssh master.
 
-use crate::process::{Running, eventually, kill, s};
-use crate::state::{Lab, NODES, no_run_is_left, no_session_is_left, node_sh, on, ours, rank_processes, sessions_of};
+use crate::process::{Running, eventually, kill, run, s};
+use crate::state::{
+    Lab, NODES, Restore, container, no_run_is_left, no_session_is_left, node_sh, on, others_are_done, ours,
+    rank_processes, sessions_of,
+};
 use std::fs;
 use std::thread;
 use std::time::Duration;
@@ -64,21 +67,6 @@ fn interrupted_at_any_moment() {
         lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "echo", "x"]).ok().lines().count(),
         2
     );
-}
-
-#[test]
-fn a_rank_that_is_killed() {
-    let lab = Lab::up();
-    for (controller, node) in [("--gloo", "node2"), ("--mpi", "node2"), ("--gloo", "node1")] {
-        let run = sleeping(&lab, controller, SLEEP);
-        let program = "for p in $(grep -lz '^HVDCTL_PROGRAM=1' /proc/[0-9]*/environ | cut -d/ -f3); do
-             [ \"$(cat /proc/$p/comm)\" != sleep -o ! -e /proc/$p/root/opt/horovod/jobs ] || { kill -9 $p; echo $p; }
-           done";
-        assert_eq!(on(node, program).lines().count(), 1, "one rank on {node}");
-        let done = run.end(s(60)).code(137);
-        done.complains(&[&format!("rank {} on {node} was killed by signal 9", if node == "node1" { 0 } else { 1 })]);
-        no_run_is_left();
-    }
 }
 
 #[test]
@@ -168,4 +156,79 @@ fn after_hvdctl_itself_was_killed_down_ends_the_run_and_its_session() {
         no_run_is_left();
         assert!(eventually(s(5), || sessions_of(pid).is_empty()), "{:?}", sessions_of(pid));
     }
+}
+
+/// The newest run as `jobs` has it.
+fn newest(lab: &Lab) -> serde_json::Value {
+    let document: serde_json::Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).ok()).unwrap();
+    document["jobs"][0].clone()
+}
+
+#[test]
+fn a_worker_that_dies_under_a_run() {
+    let lab = Lab::up();
+    for controller in ["--gloo", "--mpi"] {
+        let run = sleeping(&lab, controller, SLEEP);
+        on("node2", "docker kill hworker");
+        let done = run.end(s(90));
+        assert!(!matches!(done.code, 0 | 130 | 143), "{}: {}{}", done.code, done.out, done.err);
+        done.complains(&["rank 1 on node2 is gone, and the worker there did not answer at the end: ", "hint: "]);
+        no_run_is_left();
+        let job = newest(&lab);
+        assert_eq!((&job["state"], &job["blame"]["how"]), (&"failed".into(), &"gone".into()), "{job}");
+    }
+}
+
+#[test]
+fn a_node_that_is_restarted_under_a_run() {
+    let lab = Lab::up();
+    others_are_done();
+    let restart = |node: &str| {
+        let mut command = std::process::Command::new("docker");
+        command.args(["restart", "-t", "1", &container(node)]);
+        run(command, s(60)).code(0);
+        let ready = "test -e /run/node-ready && docker version >/dev/null 2>&1";
+        assert!(eventually(s(90), || node_sh(node, ready, &[]).code == 0), "{node} did not come back");
+    };
+    let first = sleeping(&lab, "--gloo", SLEEP);
+    restart("node2");
+    let done = first.end(s(120));
+    assert!(done.code != 0, "{}{}", done.out, done.err);
+    assert!(eventually(s(60), || newest(&lab)["ended"].is_string()), "{}", newest(&lab));
+    no_run_is_left();
+    let job = newest(&lab);
+    assert!(job["state"] == "failed" && job["reason"].as_str().unwrap().contains("rank 1 on node2 is gone"), "{job}");
+
+    // the launcher's own node: nobody is left to write anything down
+    let second = sleeping(&lab, "--gloo", SLEEP);
+    restart("node1");
+    let done = second.end(s(120));
+    assert!(done.code != 0, "{}{}", done.out, done.err);
+    assert!(eventually(s(90), || rank_processes("node2").is_empty()), "{}", rank_processes("node2"));
+    let job = newest(&lab);
+    assert!(job["state"] == "lost" && job["reason"].is_string(), "{job}");
+    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
+    no_run_is_left();
+}
+
+#[test]
+fn a_network_that_is_cut_under_a_run_that_nobody_watches() {
+    let lab = Lab::up();
+    others_are_done();
+    let id = lab.hvdctl(&["run", "-d", "-np", "2", "--", "sh", "-c", SLEEP]).ok();
+    let rule = "INPUT -s $(getent hosts node1 | cut -d' ' -f1) -j DROP";
+    on("node2", &format!("iptables -w 10 -I {rule}"));
+    let whole = Restore(|| {
+        on("node2", &format!("iptables -w 10 -D {rule}"));
+    });
+    // neither side waits for the other for ever
+    for node in NODES {
+        assert!(eventually(s(150), || rank_processes(node).is_empty()), "{node}: {}", rank_processes(node));
+    }
+    assert!(eventually(s(90), || newest(&lab)["ended"].is_string()), "{}", newest(&lab));
+    let job = newest(&lab);
+    assert_eq!((&job["id"], &job["state"]), (&id.trim().into(), &"failed".into()), "{job}");
+    assert!(job["reason"].as_str().unwrap().starts_with("rank 1 on node2 is gone"), "{job}");
+    drop(whole);
+    no_run_is_left();
 }

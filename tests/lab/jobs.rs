@@ -142,7 +142,7 @@ fn a_launcher_that_is_killed_while_nobody_watches_leaves_nothing() {
         let id = lab.hvdctl(&["run", "--detach", "-np", "2", controller, "--", "sh", "-c", WAITS]).ok();
         on("node1", "docker kill hmaster");
         no_run_is_left();
-        // too young for jobs to be sure; stop is told so, and looks
+        // nobody wrote down how it ended; stop sees to it that nothing is left
         lab.hvdctl(&["stop", id.trim()]).code(0);
         let job = &jobs(&lab)[0];
         assert_eq!(job["id"], id.trim());

@@ -20,6 +20,7 @@ mod keys;
 mod lease;
 mod local;
 mod logins;
+mod matrix;
 mod process;
 mod projects;
 mod reach;

@@ -80,26 +80,12 @@ fn what_the_operator_says_of_a_run_reaches_its_ranks() {
 }
 
 #[test]
-fn the_code_of_the_rank_that_fails_is_passed_on() {
+fn a_program_that_cannot_be_started_is_said_so() {
     let lab = Lab::up();
-    let fail = "
-import os, sys, time
-rank = os.environ.get('HOROVOD_RANK') or os.environ['OMPI_COMM_WORLD_RANK']
-if rank == sys.argv[1]: sys.exit(7)
-time.sleep(100)
-";
-    let project = lab.project("fail", &[("main.py", fail)]);
-    let project = project.to_str().unwrap();
-    for (controller, np, rank) in
-        [("--gloo", "-np=2", "1"), ("--mpi", "--np=2", "0"), ("--gloo", "--np=2", "0"), ("--mpi", "-np=2", "1")]
-    {
-        let done = lab.hvdctl(&["train", project, np, controller, "--", "python3", "main.py", rank]).code(7);
-        done.complains(&[&format!("rank {rank} on node{}", if rank == "0" { 1 } else { 2 }), "exit code 7"]);
-        no_run_is_left();
-    }
-    // a program that is not there, or is none, is said so; the codes are those of shells and `docker run`
+    let project = lab.project("fail", &[("main.py", "")]);
+    // the codes are those of shells and `docker run`
     for (program, code, words) in [("no-such-program", 127, "No such file"), ("./main.py", 126, "Permission denied")] {
-        let done = lab.hvdctl(&["train", project, "-np", "2", "--", program]).code(code);
+        let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", program]).code(code);
         done.complains(&[program, words]);
         no_run_is_left();
     }
@@ -204,31 +190,6 @@ fn every_run_sees_its_own_project() {
     assert_eq!(on("node2", "ls /opt/horovod/projects"), "one\ntwo\n");
     // `up` takes no worker away from the project that it has
     lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
-}
-
-#[test]
-fn the_output_is_bytes_and_nothing_of_it_is_lost() {
-    let lab = Lab::up();
-    // long lines, no newline at the end, bytes that are no UTF-8, and much at once right before the end
-    let program = r"
-import sys
-out = sys.stdout.buffer
-for i in range(20000): out.write(b'%d ' % i + b'x' * 20 + b'\n')
-out.write(b'y' * 300000 + b'\n')
-out.write(b'\xff\xfe end without newline'); out.flush()
-";
-    let mut command = lab.command(&["run", "-np", "2", "--", "python3", "-c", program]);
-    command.env("LC_ALL", "C");
-    let done = run(command, s(120)).code(0);
-    for (rank, node) in NODES.iter().enumerate() {
-        let prefix = format!("[{rank} {node}] ");
-        let mine: Vec<&str> = done.out.lines().filter_map(|l| l.strip_prefix(&prefix)).collect();
-        for (i, line) in mine.iter().take(20000).enumerate() {
-            assert_eq!(*line, format!("{i} xxxxxxxxxxxxxxxxxxxx"), "{node}");
-        }
-        assert_eq!(mine.iter().map(|l| l.matches('y').count()).sum::<usize>(), 300_000, "{node}");
-        assert!(mine.last().unwrap().ends_with(" end without newline"), "{node}");
-    }
 }
 
 #[test]

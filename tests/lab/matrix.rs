@@ -1,0 +1,157 @@
+//! Every way in which a rank ends, under both controllers, beside the launcher and on another node: the exit code, the words, and
+//! that nothing of the run is left. The template is the matrix of Horovod's own launcher tests (test/integration/test_static_run.py).
+
+use crate::process::s;
+use crate::state::{Lab, NODES, no_run_is_left, on, ours};
+use serde_json::Value;
+
+const CONTROLLERS: [&str; 2] = ["--gloo", "--mpi"];
+
+/// The rank that the case is about says 30 lines and goes its way; all others would wait for ever.
+fn program(way: &str) -> String {
+    format!(
+        "[ ${{HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}} = $CULPRIT ] || exec sleep 300
+         for i in $(seq 30); do echo line $i; done; {way}"
+    )
+}
+
+/// Where two ranks are, as arguments, and the rank and node that the case is about.
+const ONE_NODE: (&[&str], u32, &str) = (&["--map-by", "slot"], 0, "node1");
+const TWO_NODES: (&[&str], u32, &str) = (&["--map-by", "node"], 1, "node2");
+
+/// Room for two ranks on the first node.
+fn lab() -> Lab {
+    let lab = Lab::quick();
+    lab.edit("host = \"node1\"", "host = \"node1\"\nslots = 2");
+    lab.hvdctl(&["up"]).code(0);
+    lab
+}
+
+/// Runs it and looks at the nodes afterwards. Gives the last event.
+#[track_caller]
+fn ends(
+    lab: &Lab,
+    controller: &str,
+    place: (&[&str], u32, &str),
+    command: &[&str],
+    code: i32,
+    words: &[&str],
+) -> Value {
+    let culprit = format!("CULPRIT={}", place.1);
+    let args = ["--json", "run", "-np", "2", "--stall-timeout", "5s", "-e", &culprit, controller];
+    let done = lab.hvdctl(&[&args[..], place.0, &["--"], command].concat()).code(code);
+    done.complains(words);
+    no_run_is_left();
+    assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"], "{controller} {command:?}");
+    let id = on("node1", "ls -t /opt/horovod/jobs | head -n 1");
+    let record = on("node1", &format!("cat /opt/horovod/jobs/{}/result.json", id.trim()));
+    assert!(record.contains("\"stopped\": false"), "the keeper's own record: {record}");
+    let last = lab.hvdctl(&["--json", "attach", id.trim()]).code(code).out;
+    serde_json::from_str(last.lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn every_end_of_a_rank_under_both_controllers_on_one_node_and_on_two() {
+    let lab = lab();
+    let cases = [
+        ("exit 7", 7, "ended with exit code 7"),
+        ("kill -9 $$", 137, "was killed by signal 9"),
+        ("kill -STOP $$", 137, "hung: it was stopped"),
+    ];
+    for controller in CONTROLLERS {
+        for place in [ONE_NODE, TWO_NODES] {
+            let end = ends(&lab, controller, place, &["sh", "-c", "echo done"], 0, &[]);
+            assert_eq!((&end["run"]["state"], &end["run"]["blame"]), (&"succeeded".into(), &Value::Null), "{end}");
+            for (way, code, words) in cases {
+                let words = format!("rank {} on {} {words}", place.1, place.2);
+                let end = ends(&lab, controller, place, &["sh", "-c", &program(way)], code, &[&words]);
+                assert_eq!(end["run"]["blame"]["rank"], place.1, "{end}");
+                let wanted: Vec<String> = (11..=30).map(|i| format!("line {i}")).collect();
+                assert_eq!(end["run"]["last_lines"], Value::from(wanted), "{controller} {way}");
+                // the same for whoever asks later
+                let jobs: Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).ok()).unwrap();
+                let reason = jobs["jobs"][0]["reason"].as_str().unwrap_or_default();
+                assert!(reason.starts_with(&words), "{reason}");
+                assert_eq!(jobs["jobs"][0]["state"], "failed");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_runs_out_of_memory() {
+    let lab = lab();
+    on("node2", "docker update --memory 256m --memory-swap 256m hworker");
+    let eats = program("exec python3 -c 'all = [b\"x\" * (1 << 20) for i in range(2000)]'");
+    for controller in CONTROLLERS {
+        let words = ["rank 1 on node2 ran out of memory", "hint: "];
+        let end = ends(&lab, controller, TWO_NODES, &["sh", "-c", &eats], 137, &words);
+        assert_eq!(end["run"]["blame"]["oom"], true, "{end}");
+    }
+}
+
+#[test]
+fn a_rank_that_keeps_the_others_waiting_is_named() {
+    let lab = lab();
+    let program = "import os, time, torch, horovod.torch as hvd
+hvd.init()
+hvd.allreduce(torch.ones(1), name='first')
+if hvd.rank() == int(os.environ['CULPRIT']): time.sleep(300)
+hvd.allreduce(torch.ones(1), name='loss')";
+    for controller in CONTROLLERS {
+        let words = ["rank 1 on node2 hung: the others waited 5 s for it in ", "loss", "hint: "];
+        // the code is that of the rank that Horovod told
+        let end = ends(&lab, controller, TWO_NODES, &["python3", "-c", program], 1, &words);
+        assert_eq!(
+            (&end["run"]["blame"]["how"], &end["run"]["first_failure"]["rank"]),
+            (&"hung".into(), &0.into()),
+            "{end}"
+        );
+    }
+}
+
+#[test]
+fn many_lines_of_many_ranks_come_whole_while_the_reader_sleeps() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+    let lab = lab();
+    lab.edit("host = \"node2\"", "host = \"node2\"\nslots = 2");
+    // 50,000 lines of each, a progress bar, bytes that are no UTF-8, a line longer than any buffer, and no newline at the end
+    let program = "import os, sys
+out = sys.stdout.buffer
+for i in range(50000): out.write(b'%d ' % i + b'x' * 200 + b'\\n')
+for i in range(100): out.write(b'\\rbar %d' % i)
+out.write(b'\\n' + b'y' * 300000 + b'\\n\\xff\\xfe end without newline')
+out.flush()";
+    let mut command = lab.command(&["run", "-np", "4", "--", "python3", "-c", program]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    // all is written on the nodes before a line of it is read here: 40 MB must not wait in memory
+    let over = crate::process::eventually(s(120), || {
+        NODES.iter().all(|node| on(node, "cat /opt/horovod/jobs/*/states 2>/dev/null | grep -c ' x ' || :") == "2\n")
+    });
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let mut lines: Vec<Vec<Vec<u8>>> = vec![Vec::new(); 4];
+    for line in BufReader::new(child.stdout.take().unwrap()).split(b'\n') {
+        let line = line.unwrap();
+        let rank = usize::from(line[1] - b'0');
+        let node = NODES[rank / 2];
+        let text = line.strip_prefix(format!("[{rank} {node}] ").as_bytes());
+        lines[rank].push(text.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&line))).to_vec());
+    }
+    assert!(child.wait().unwrap().success() && over);
+    for of in &lines {
+        for (i, line) in of.iter().take(50_000).enumerate() {
+            assert_eq!(*line, format!("{i} {}", "x".repeat(200)).into_bytes());
+        }
+        for (i, line) in of[50_000..50_100].iter().enumerate() {
+            assert_eq!(*line, format!("bar {i}").into_bytes());
+        }
+        assert_eq!(of.iter().flatten().filter(|byte| **byte == b'y').count(), 300_000);
+        assert_eq!(of.last().unwrap(), b"\xff\xfe end without newline");
+    }
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: u64 = peak.split_whitespace().next().unwrap().parse().unwrap();
+    assert!(peak < 64 << 10, "{peak} KiB were held");
+    no_run_is_left();
+}
