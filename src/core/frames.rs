@@ -25,6 +25,8 @@ pub enum Kind {
     Broken(String),
     /// A line of the launcher, which has no rank.
     Launcher(Vec<u8>),
+    /// What the run's keeper has to say of it.
+    Note(String),
 }
 
 /// One frame.
@@ -83,6 +85,7 @@ fn parse(line: &[u8]) -> Option<Frame> {
             let (code, asked) = text.strip_suffix(" asked").map_or((text, false), |code| (code, true));
             Kind::Exited { code: code.parse().ok()?, asked }
         }
+        b"n" => Kind::Note(String::from_utf8_lossy(text).into_owned()),
         b"b" => Kind::Broken(String::from_utf8_lossy(text).into_owned()),
         _ => return None,
     };
