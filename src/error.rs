@@ -1,5 +1,6 @@
 //! Errors as users see them: which node, what was tried, the remote's own words, the next step; and the exit codes.
 
+use crate::core::holding::Held;
 use crate::core::hostset;
 use crate::core::inventory::Faults;
 use crate::core::lease::{self, Lease};
@@ -167,6 +168,9 @@ pub enum Error {
     /// Other commands hold these nodes' leases.
     #[error("{}", locked(.0))]
     Locked(Vec<(String, Lease)>),
+    /// Runs under way have what another one asks for.
+    #[error("{0}\nnothing was changed\n  hint: {hint}", hint = .0.hint())]
+    Held(Held),
     /// The lease of a node was lost under way.
     #[error("{0}\n  hint: hvdctl lock status shows who is at work; the same command again goes on from here")]
     Lost(NodeError),
@@ -239,7 +243,7 @@ impl Error {
             Error::Stopped { by, .. } => by.exit_code(around_a_program),
             _ if around_a_program => exit::AROUND,
             Error::Unreachable(_) => exit::UNREACHABLE,
-            Error::Locked(_) | Error::Lost(_) => exit::LOCKED,
+            Error::Locked(_) | Error::Held(_) | Error::Lost(_) => exit::LOCKED,
             Error::Nodes { done: 1.., .. } => exit::PARTLY,
             Error::Nodes { .. } | Error::Check { .. } | Error::Here(_) => exit::FAILED,
         }
@@ -262,6 +266,9 @@ impl Error {
             Error::Lost(error) => vec![failed(error)],
             Error::Locked(busy) => {
                 busy.iter().map(|(node, lease)| json!({ "node": node, "ok": false, "lease": lease })).collect()
+            }
+            Error::Held(held) => {
+                held.holds.iter().map(|(node, hold)| json!({ "node": node, "ok": false, "run": hold })).collect()
             }
             Error::Stopped { stands, .. } => {
                 let mut nodes: Vec<Value> = stands.iter().map(|stand| json!(stand)).collect();

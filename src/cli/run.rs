@@ -2,7 +2,7 @@
 
 use super::Waiting;
 use crate::core::inventory::{Controller, variable_name};
-use crate::core::slots;
+use crate::core::{project, slots};
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,12 +39,28 @@ pub struct Running {
     /// Fill a node before the next one gets a rank, or give every node one in turn
     #[arg(long, value_name = "BY", default_value = "slot")]
     pub map_by: MapBy,
+    /// Take so many GPUs (or slots, without GPUs) of each node, and leave the rest to others [default: whole nodes]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    pub gpus_per_node: Option<u32>,
+    /// Name the run, for jobs, logs, attach and stop [default: the project's or the program's name]
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub name: Option<String>,
+    /// After a failure start the same command again, up to N times, on the nodes that answer
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
+    pub restarts: u32,
     /// End the run when a rank keeps the others waiting in a collective operation for so long; 0s: never
     #[arg(long, value_name = "SPAN", default_value = "30m", value_parser = humantime::parse_duration)]
     pub stall_timeout: Duration,
     /// Say who would run where and with what command, and start nothing
     #[arg(long, conflicts_with = "detach")]
     pub dry_run: bool,
+}
+
+fn name(text: &str) -> Result<String, String> {
+    if project::folder_name(text) == text {
+        return Ok(text.to_owned());
+    }
+    Err("a name has 1 to 64 letters, digits, `.`, `_` and `-`, and begins with none of `.` and `-`".to_owned())
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -154,6 +170,14 @@ pub struct Run {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_runs_name_is_plain() {
+        assert_eq!(name("big-run_2.1"), Ok("big-run_2.1".into()));
+        for bad in ["", "a b", "-a", ".a", "a/b", "ä", &"a".repeat(65)] {
+            assert!(name(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn a_variable_has_a_name_and_a_value_or_that_of_here() {

@@ -6,9 +6,10 @@ mod documented;
 use super::{about, doctor, down, init, jobs, keys, lock, logs, status, stop, train, up, verify};
 use crate::core::doctor::{Finding, Fix, Severity};
 use crate::core::draft::{Entry, Found, Probe};
+use crate::core::holding::{Held, Hold, Part};
 use crate::core::hosts;
 use crate::core::inventory::{Controller, Inventory, KeyType};
-use crate::core::job::{Blame, Ended, How, State};
+use crate::core::job::{Blame, Ended, How, State, Try};
 use crate::core::lease::Lease;
 use crate::core::plan::Operation;
 use crate::core::reach::{Absent, Matrix, Pair};
@@ -227,7 +228,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("train-output", line(output)));
     all.push(("train-launcher", line(Event::Launcher("[0]<stdout>: ...".into()))));
 
-    let share = |node: &str, first| Share { node: node.into(), ranks: 2, first };
+    let share = |node: &str, first| Share { node: node.into(), ranks: 2, first, ..Share::default() };
     let ran = |state, code, first_failure: Option<Ended>| Ran {
         id: id.into(),
         state,
@@ -260,13 +261,23 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
 
     let running = Job {
         id: id.into(),
-        name: "digits".into(),
+        name: "big".into(),
+        project: Some("digits".into()),
         operator: "ana@desk".into(),
         state: Some(State::Running),
         ranks: 4,
         placement: would.placement,
         controller: Controller::Gloo,
         command: names(&["python", "train.py"]),
+        restarts: 3,
+        tries: vec![Try {
+            started: 1_795_262_500.0,
+            ended: 1_795_262_580.0,
+            ranks: 4,
+            launcher: Some(1),
+            exits: vec![first.clone()],
+            silent: names(&["node2"]),
+        }],
         started: 1_795_262_584.0,
         ended: None,
         code: None,
@@ -275,9 +286,17 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         reason: None,
         fault: None,
     };
+    let part = |node: &str, first: u32| {
+        let gpus = vec![format!("GPU-{first}a"), format!("GPU-{first}b")];
+        Share { shared: true, gpus, ..share(node, first) }
+    };
     let lost = Job {
         id: "20261121-110000-0f3b".into(),
+        name: "digits".into(),
         state: Some(State::Lost),
+        placement: Placement { shares: vec![part("node1", 0), part("node2", 2)] },
+        restarts: 0,
+        tries: Vec::new(),
         started: 1_795_258_800.0,
         ended: Some(1_795_260_000.0),
         code: Some(137),
@@ -312,6 +331,11 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("lock-status", lock::holding(&nodes, vec![refused("node3")]).document));
     all.push(("lock-release", lock::freed(&nodes, vec![refused("node3")]).document));
     all.push(("error/locked", Error::Locked(vec![("node1".into(), lease)]).document(false, false)));
+    let hold =
+        |part| Hold { job: "20261121-120304-k7qd".into(), name: "digits".into(), operator: "ana@desk".into(), part };
+    let part = Part { slots: 1, gpus: names(&["GPU-0a"]) };
+    let held = Held { holds: vec![("node1".into(), hold(None)), ("node2".into(), hold(Some(part)))], free: Vec::new() };
+    all.push(("error/held", Error::Held(held).document(false, false)));
     let stand = |node: &str, done, did: &[&str], error| Stand { done, did: names(did), error, ..Stand::new(node) };
     let stands = vec![
         stand("node1", true, &["start hworker"], None),

@@ -67,8 +67,9 @@ fn text(jobs: &[&Job]) -> String {
             vec![
                 job.id.clone(),
                 job.name.clone(),
+                job.project.clone().unwrap_or_else(|| "–".into()),
                 job.operator.clone(),
-                state(job.state),
+                state(job.state) + &tried(job),
                 job.ranks.to_string(),
                 hostset::fold(&job.nodes()),
                 ago(now() - job.started),
@@ -78,7 +79,8 @@ fn text(jobs: &[&Job]) -> String {
             ]
         })
         .collect();
-    table(&["JOB", "NAME", "WHO", "STATE", "RANKS", "NODES", "STARTED", "LASTED", "CODE", "WHY"], &rows)
+    let heads = ["JOB", "NAME", "PROJECT", "WHO", "STATE", "RANKS", "NODES", "STARTED", "LASTED", "CODE", "WHY"];
+    table(&heads, &rows)
 }
 
 fn state(state: Option<State>) -> String {
@@ -92,6 +94,15 @@ fn state(state: Option<State>) -> String {
         Some(State::Stopped) | None => styled,
     }
     .to_string()
+}
+
+/// Which try it is, or was, of one that failed before.
+fn tried(job: &Job) -> String {
+    match (job.tries.len(), job.is_over()) {
+        (0, _) => String::new(),
+        (failed, true) => format!(" (restarted {failed} time{})", if failed == 1 { "" } else { "s" }),
+        (failed, false) => format!(" (try {} of {})", failed + 1, job.restarts + 1),
+    }
 }
 
 /// A span of time with its two largest units.

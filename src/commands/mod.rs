@@ -26,18 +26,22 @@ use crate::error::{Error, Kind, NodeError, exit};
 use crate::event::{Event, Events};
 use crate::ops::fleet::{Member, Observed, Target, all, connect, connect_all, each, observe, split, unreached};
 use crate::ops::lease::Turn;
-use crate::ops::run::signalled;
+use crate::ops::run::{Wanted, is_free, signalled};
 use crate::render::table::table;
 use serde_json::{Value, json};
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// The image of the tutorial.
 pub const DEFAULT_IMAGE: &str = "horovod/horovod:latest";
 /// What `scripts/image/build` makes.
 pub const BUILT_IMAGE: &str = "hvdctl-lab/horovod:latest";
+
+/// How long it takes to look again whether another run has ended.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 
 /// What a command needs beside its own options.
 pub struct Context {
@@ -225,6 +229,36 @@ async fn take_and_observe(context: &Context, turn: &Turn) -> Result<Vec<Observed
         if unleased.is_empty() { Ok(seen) } else { Err(Error::Nodes { failed: unleased, done: 0 }) }
     })
     .await
+}
+
+/// The same for a run that wants this of them; where others have it, they are waited for as the turn says, without the nodes'
+/// leases. Nodes that a run may have to be launched on are among those that come back.
+async fn take_and_observe_free(context: &mut Context, wanted: Wanted, turn: &Turn) -> Result<Vec<Observed>, Error> {
+    let began = Instant::now();
+    let mut told = None;
+    loop {
+        let selected = context.target.selected.clone();
+        context.target = context.target.with_launcher();
+        let nodes = take_and_observe(context, turn).await;
+        context.target.selected = selected;
+        let nodes = nodes?;
+        let held = match turn.unless_stopped(is_free(&context.target, &nodes, wanted)).await {
+            Ok(()) => return Ok(nodes),
+            Err(Error::Held(held)) if turn.waits(began.elapsed()) => held,
+            Err(error) => return Err(error),
+        };
+        turn.give_back().await;
+        let words = held.to_string();
+        if told.as_ref() != Some(&words) {
+            context.events.note(format!("waiting for the end of it: {words}"));
+            told = Some(words);
+        }
+        unless_signalled(&context.cancel, async {
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+            Ok(())
+        })
+        .await?;
+    }
 }
 
 /// Who cannot log in to whom, in few rows.

@@ -80,7 +80,7 @@ pub async fn run(context: Context) -> Result<Outcome, Error> {
 fn row(inventory: &Inventory, seen: &Observed) -> Row {
     let cluster = &inventory.cluster;
     let docker: &EngineSeen = &seen.docker;
-    let job = plan::running_job(&cluster.name, &docker.containers).map(str::to_owned);
+    let job = plan::running_jobs(&cluster.name, &docker.containers);
     let planned =
         workers::desired(inventory, seen).and_then(|desired| workers::plan(cluster, seen, &desired, &Workspace::Any));
     let (worker, differs) = plan::standing(cluster, &docker.containers, planned.as_deref().ok());

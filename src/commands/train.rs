@@ -1,6 +1,6 @@
 //! `hvdctl train` and `hvdctl run`.
 
-use super::{Context, Outcome, observe_all, take_and_observe, unless_signalled};
+use super::{Context, Outcome, observe_all, take_and_observe_free, unless_signalled};
 use crate::cli;
 use crate::core::hostset;
 use crate::core::job::{Blame, State};
@@ -13,7 +13,7 @@ use crate::error::{Error, exit};
 use crate::event::{Event, Events};
 use crate::ops::lease::Turn;
 use crate::ops::run::{
-    self, Cwd, OnSignal, Options, Program, Ran, Show, Until, Would, check_ranks, run as run_program, tail,
+    self, Cwd, OnSignal, Options, Program, Ran, Show, Until, Wanted, Would, check_ranks, run as run_program, tail,
 };
 use crate::ops::ship::Project;
 use crate::render::table::table;
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 /// `train`.
 pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Error> {
-    check_ranks(&context.target, Some(options.np))?;
+    check_ranks(&context.target, Some(options.np), options.running.gpus_per_node)?;
     let root = folder(&options.project)?;
     let command = command(&root, &options.command)?;
     let (tree, root) = unless_signalled(&context.cancel, async {
@@ -36,6 +36,7 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
     let shared = options.name_on_nodes.is_some();
     let turn = context.turn(&format!("hvdctl train {name}"), options.waiting);
     let program = Program {
+        title: options.running.name.clone(),
         name: project::folder_name(&options.name_on_nodes.unwrap_or(name)),
         command,
         cwd: Cwd::Workspace,
@@ -47,10 +48,11 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
 
 /// `run`.
 pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> {
-    check_ranks(&context.target, Some(options.np))?;
+    check_ranks(&context.target, Some(options.np), options.running.gpus_per_node)?;
     let turn = context.turn(&format!("hvdctl run {}", options.command[0]), options.waiting);
     let name = Path::new(&options.command[0]).file_name().map(|n| n.to_string_lossy().into_owned());
     let program = Program {
+        title: options.running.name.clone(),
         name: project::folder_name(&name.unwrap_or_default()),
         command: options.command,
         cwd: Cwd::Root,
@@ -71,16 +73,22 @@ async fn launch(
     np: u32,
     running: &cli::Running,
     turn: &Turn,
-    context: Context,
+    mut context: Context,
 ) -> Result<Outcome, Error> {
     let mut env = running.env_file.as_deref().map(env_file::read).transpose()?.unwrap_or_default();
     env.extend(running.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value))));
-    let nodes = if running.dry_run { observe_all(&context).await? } else { take_and_observe(&context, turn).await? };
+    let wanted = Wanted { ranks: Some(np), map_by: running.map_by.into(), per_node: running.gpus_per_node };
+    let nodes = if running.dry_run {
+        context.target = context.target.with_launcher();
+        observe_all(&context).await?
+    } else {
+        take_and_observe_free(&mut context, wanted, turn).await?
+    };
     let Context { target, events, verbose, .. } = context;
     let cluster = target.cluster();
     let how = Options {
-        ranks: Some(np),
-        map_by: running.map_by.into(),
+        wanted,
+        restarts: running.restarts,
         controller: running.launching.controller(cluster.controller),
         stall_timeout: running.stall_timeout,
         env,
@@ -88,7 +96,7 @@ async fn launch(
         until: Until { limit: None, all_started: running.detach, on_signal: OnSignal::Stop },
     };
     if running.dry_run {
-        let would = run::would(&target, nodes, &how, &events)?;
+        let would = run::would(&target, nodes, &how, &events).await?;
         return Ok(would_be(&program.command, &would));
     }
     let ran = run_program(&target, nodes, &program, &how, turn, &events, |_, _| {}).await?;
@@ -107,8 +115,11 @@ pub(super) fn would_be(command: &[String], would: &Would) -> Outcome {
         .shares
         .iter()
         .map(|share| {
-            let last = share.first + share.ranks - 1;
-            let ranks = if share.ranks == 1 { share.first.to_string() } else { format!("{}-{last}", share.first) };
+            let ranks = match share.ranks {
+                0 => "–".to_owned(),
+                1 => share.first.to_string(),
+                ranks => format!("{}-{}", share.first, share.first + ranks - 1),
+            };
             vec![share.node.clone(), ranks, would.addresses[&share.node].to_string()]
         })
         .collect();

@@ -1,6 +1,6 @@
 //! `hvdctl verify`.
 
-use super::{Context, Outcome, reach_document, reach_table, take_and_observe};
+use super::{Context, Outcome, reach_document, reach_table, take_and_observe_free};
 use crate::cli::Verify;
 use crate::core::frames::Kind;
 use crate::core::inventory::Controller;
@@ -13,7 +13,7 @@ use crate::error::{Error, exit};
 use crate::event::Events;
 use crate::ops::lease::Turn;
 use crate::ops::run::{
-    Cwd, OnSignal, Options, Program, Show, Until, check_ranks, run as run_program, tail, taking_part,
+    Cwd, OnSignal, Options, Program, Show, Until, Wanted, check_ranks, run as run_program, tail, taking_part,
 };
 use crate::ops::{doctor, reach};
 use crate::render::table::table;
@@ -25,15 +25,16 @@ const SCRIPT: &str = include_str!("../edge/scripts/verify.py");
 
 /// `verify`.
 pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
-    check_ranks(&context.target, options.np)?;
+    check_ranks(&context.target, options.np, None)?;
     let turn = context.turn("hvdctl verify", options.waiting);
     let result = prove(options, &turn, context).await;
     turn.give_back().await;
     result
 }
 
-async fn prove(options: &Verify, turn: &Turn, context: Context) -> Result<Outcome, Error> {
-    let nodes = take_and_observe(&context, turn).await?;
+async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Outcome, Error> {
+    let wanted = Wanted { ranks: options.np, map_by: MapBy::Slot, per_node: None };
+    let nodes = take_and_observe_free(&mut context, wanted, turn).await?;
     let Context { target, events, verbose, .. } = context;
     let cluster = target.cluster();
     let expected: Vec<Expected> = nodes
@@ -47,7 +48,7 @@ async fn prove(options: &Verify, turn: &Turn, context: Context) -> Result<Outcom
         .collect();
 
     let controller = options.launching.controller(cluster.controller);
-    let part = taking_part(&target, &nodes, options.np, controller)?;
+    let part = taking_part(&target, &nodes, wanted, controller)?;
     let mut reached = None;
     if part.len() > 1 {
         let looked: Vec<_> = part.iter().enumerate().map(|(i, seen)| (seen, i > 0)).collect();
@@ -65,6 +66,7 @@ async fn prove(options: &Verify, turn: &Turn, context: Context) -> Result<Outcom
     }
 
     let program = Program {
+        title: None,
         name: "verify".into(),
         command: vec!["python3".into(), "verify.py".into()],
         cwd: Cwd::Job,
@@ -72,8 +74,8 @@ async fn prove(options: &Verify, turn: &Turn, context: Context) -> Result<Outcom
         files: vec![("verify.py", SCRIPT)],
     };
     let how = Options {
-        ranks: options.np,
-        map_by: MapBy::Slot,
+        wanted,
+        restarts: 0,
         controller,
         stall_timeout: Duration::ZERO,
         env: BTreeMap::new(),
@@ -93,7 +95,7 @@ async fn prove(options: &Verify, turn: &Turn, context: Context) -> Result<Outcom
         },
         Kind::Stderr(line) => complaints.push(format!("[{} {node}] {}", frame.rank, String::from_utf8_lossy(line))),
         Kind::Broken(words) => complaints.push(format!("[{} {node}] {words}", frame.rank)),
-        Kind::Started | Kind::Exited { .. } | Kind::Hung { .. } | Kind::Launcher(_) => {}
+        Kind::Started | Kind::Exited { .. } | Kind::Hung { .. } | Kind::Launcher(_) | Kind::Note(_) => {}
     })
     .await?;
 

@@ -1,7 +1,8 @@
 //! What `src/edge/scripts/facts.sh` says of a node, parsed.
 
+use crate::core::job::Record;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// A GPU as `nvidia-smi -L` lists it: `GPU 0: NVIDIA H200 (UUID: GPU-…)`.
@@ -90,6 +91,11 @@ pub struct Facts {
     pub ranks: Vec<Rank>,
     /// The runs of this cluster that have a part here and whose end nobody has written down.
     pub open_runs: Vec<String>,
+    /// Their records, as far as they can be read.
+    #[serde(skip)]
+    pub open_records: Vec<Record>,
+    /// The TCP ports that somebody listens on, at whatever address.
+    pub ports: BTreeSet<u16>,
     /// The key folder itself (mode and owner), if it is there.
     pub key_dir: Option<KeyFile>,
     /// Its files by name.
@@ -120,7 +126,12 @@ impl Facts {
                 }
                 "listener" => facts.listeners.extend(listener(value)),
                 "rank" => facts.ranks.extend(rank(value)),
-                "open" => facts.open_runs.push(value.to_owned()),
+                "open" => {
+                    let (run, record) = value.split_once(' ').unwrap_or((value, ""));
+                    facts.open_runs.push(run.to_owned());
+                    facts.open_records.extend(serde_json::from_str::<Record>(record).ok());
+                }
+                "ports" => facts.ports.extend(value.split(' ').filter_map(|port| port.parse::<u16>().ok())),
                 "addr" => facts.addresses.extend(address(value)),
                 "nvidia-smi" => facts.nvidia_smi = true,
                 "gpu" => facts.gpus.extend(gpu(value)),

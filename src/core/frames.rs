@@ -36,6 +36,8 @@ pub enum Kind {
     Broken(String),
     /// A line of the launcher, which has no rank.
     Launcher(Vec<u8>),
+    /// What the run's keeper has to say of it.
+    Note(String),
 }
 
 /// One frame.
@@ -104,6 +106,7 @@ fn parse(line: &[u8]) -> Option<Frame> {
                 tensors: words.next().filter(|tensors| !tensors.is_empty()).map(str::to_owned),
             }
         }
+        b"n" => Kind::Note(String::from_utf8_lossy(text).into_owned()),
         b"b" => Kind::Broken(String::from_utf8_lossy(text).into_owned()),
         _ => return None,
     };

@@ -33,8 +33,14 @@ pub struct Record {
     pub id: String,
     /// The cluster it belongs to.
     pub cluster: String,
-    /// The name of the project, or of the check.
+    /// The name that was given to it, else that of the project, the program or the check.
     pub name: String,
+    /// The project's name on the nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// How often it is started again after a failure.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub restarts: u32,
     /// Who started it, `user@host`.
     pub operator: String,
     /// When, in seconds since the epoch by the operator's clock.
@@ -60,6 +66,27 @@ pub struct Record {
     pub ulimits: BTreeMap<String, Ulimit>,
 }
 
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// A try of a run that failed, after which it was started again; `JOBS/ID/tries.json` on the node of the launcher has them all.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Try {
+    /// When it was begun, in seconds since the epoch.
+    pub started: f64,
+    /// When it ended.
+    pub ended: f64,
+    /// Its ranks: fewer than the first had where nodes had gone.
+    pub ranks: u32,
+    /// The launcher's exit code.
+    pub launcher: Option<i64>,
+    /// How its ranks ended.
+    pub exits: Vec<Ended>,
+    /// Nodes that did not answer at its end.
+    pub silent: Vec<String>,
+}
+
 /// What the run's keeper wrote down at its end, as `JOBS/ID/result.json` on the node of the launcher.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ending {
@@ -81,6 +108,9 @@ pub struct Ending {
     /// Ranks that were said to hang.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hung: Vec<Hung>,
+    /// The ranks of the last try, where nodes had gone since the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u32>,
     /// Why hvdctl wrote this in the keeper's place: it was never started, or did not live to do so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
@@ -89,6 +119,7 @@ pub struct Ending {
 impl Ending {
     /// The state of a run of `ranks` ranks that ended so.
     pub fn state(&self, ranks: u32) -> State {
+        let ranks = self.ranks.unwrap_or(ranks);
         let first_failure = self.first_failure(ranks);
         let ended_well = self.exits.len() as u32 == ranks && first_failure.is_none();
         match self.launcher {
@@ -117,7 +148,9 @@ impl Ending {
         if !matches!(self.state(ranks), State::Failed | State::Lost) {
             return None;
         }
-        let node = |rank| placement.node_of(rank).map_or("", |(node, _)| node).to_owned();
+        // a later try may have had fewer nodes
+        let ended_on = |rank| self.exits.iter().find(|e| e.rank == rank).map(|e| e.node.as_str());
+        let node = |rank| ended_on(rank).or(placement.node_of(rank).map(|(node, _)| node)).unwrap_or_default().to_owned();
         // the others' failures are what a hung rank brought on them
         if let Some(hung) = self.hung.iter().min_by(|a, b| a.time.total_cmp(&b.time)) {
             let how = How::Hung { seconds: hung.seconds, tensors: hung.tensors.clone() };
@@ -282,7 +315,12 @@ impl Progress {
     /// Takes a frame from `node`'s log; `skew` is how many seconds that node's clock is ahead of the operator's.
     pub fn see(&mut self, node: &str, frame: &Frame, skew: f64) {
         match &frame.kind {
-            Kind::Started => self.started += 1,
+            Kind::Started => {
+                // a rank that was started again
+                self.ended.retain(|ended| ended.rank != frame.rank);
+                self.hung.retain(|hung| hung.rank != frame.rank);
+                self.started += 1;
+            }
             Kind::Exited { code, asked, oom } => self.ended.push(Ended {
                 rank: frame.rank,
                 node: node.into(),
@@ -297,7 +335,7 @@ impl Progress {
                 tensors: tensors.clone(),
                 time: frame.time - skew,
             }),
-            Kind::Stdout(_) | Kind::Stderr(_) | Kind::Broken(_) | Kind::Launcher(_) => {}
+            Kind::Stdout(_) | Kind::Stderr(_) | Kind::Broken(_) | Kind::Launcher(_) | Kind::Note(_) => {}
         }
     }
 

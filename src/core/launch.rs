@@ -86,8 +86,16 @@ pub struct Keeping<'a> {
     pub launcher: Vec<String>,
     /// The node of the launcher.
     pub node: &'a str,
+    /// Its address in the cluster.
+    pub address: IpAddr,
+    /// Its ranks; none where it only launches.
+    pub ranks: u32,
     /// The others.
-    pub workers: Vec<Worker<'a>>,
+    pub workers: Vec<Worker>,
+    /// How often the run is started again after a failure.
+    pub restarts: u32,
+    /// Whether the workers are this run's alone, and end with it.
+    pub own_workers: bool,
     /// Port of their sshd.
     pub port: u16,
     /// Seconds between SIGTERM and SIGKILL.
@@ -96,11 +104,13 @@ pub struct Keeping<'a> {
 
 /// A node that the keeper reaches over the sshd of its worker.
 #[derive(Debug, Clone, Serialize)]
-pub struct Worker<'a> {
+pub struct Worker {
     /// Its name.
-    pub node: &'a str,
+    pub node: String,
     /// Its address in the cluster.
     pub address: IpAddr,
+    /// Its ranks.
+    pub ranks: u32,
 }
 
 #[cfg(test)]

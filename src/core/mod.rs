@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod draft;
 pub mod facts;
 pub mod frames;
+pub mod holding;
 pub mod hostkey;
 pub mod hosts;
 pub mod hostset;

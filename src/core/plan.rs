@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use runs::{Part, endangered, with_ends};
+pub use runs::{Part, endangered, left_over, with_ends};
 
 /// What a container is doing, in the engine's words (`docker ps -a --format '{{.State}}'`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -231,7 +231,7 @@ pub fn worker(
                     operations.push(Operation::Start { name });
                 }
             }
-        } else if ours && container.is(Role::Worker) {
+        } else if ours && container.is(Role::Worker) && desired.job.is_none() && container.job().is_none() {
             // the inventory gave the worker another name since
             operations.push(remove(container, vec!["renamed".into()]));
         }
@@ -291,10 +291,11 @@ pub fn standing(cluster: &Cluster, seen: &[Seen], planned: Option<&[Operation]>)
     }
 }
 
-/// The run whose launcher is up among these containers.
-pub fn running_job<'a>(cluster: &str, seen: &'a [Seen]) -> Option<&'a str> {
-    let master = seen.iter().find(|c| c.belongs_to(cluster) && c.is(Role::Master) && c.state.is_up())?;
-    Some(master.job().unwrap_or("unknown"))
+/// The runs whose launcher is up among these containers, separated by commas.
+pub fn running_jobs(cluster: &str, seen: &[Seen]) -> Option<String> {
+    let masters = seen.iter().filter(|c| c.belongs_to(cluster) && c.is(Role::Master) && c.state.is_up());
+    let jobs: Vec<&str> = masters.map(|c| c.job().unwrap_or("unknown")).collect();
+    (!jobs.is_empty()).then(|| jobs.join(", "))
 }
 
 /// The operations of `down`: everything that this cluster's label is on, and nothing else.

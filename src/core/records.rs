@@ -2,7 +2,7 @@
 //! same.
 
 use crate::core::inventory::Controller;
-use crate::core::job::{Blame, Ended, Ending, Record, State};
+use crate::core::job::{Blame, Ended, Ending, Record, State, Try};
 use crate::core::slots::Placement;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -17,7 +17,9 @@ pub struct Piece {
     pub record: Option<Record>,
     /// How it ended; on the node of the launcher.
     pub ending: Option<Ending>,
-    /// Ranks that have started on this node.
+    /// Its tries that failed; on the same one.
+    pub tries: Vec<Try>,
+    /// Ranks that have started on this node, in the last of them.
     pub started: u32,
 }
 
@@ -37,8 +39,10 @@ pub struct Look {
 pub struct Job {
     /// Its id.
     pub id: String,
-    /// The project's name, or that of the program.
+    /// Its own name, else the project's or that of the program.
     pub name: String,
+    /// The project's name on the nodes; none of a program that is in the image.
+    pub project: Option<String>,
     /// Who started it, `user@host`.
     pub operator: String,
     /// Where it stands; none where the node that knows was not seen.
@@ -51,6 +55,10 @@ pub struct Job {
     pub controller: Controller,
     /// The program.
     pub command: Vec<String>,
+    /// How often it is started again after a failure.
+    pub restarts: u32,
+    /// The tries that failed, after which it was.
+    pub tries: Vec<Try>,
     /// When it was started, in seconds since the epoch.
     pub started: f64,
     /// When it ended.
@@ -96,6 +104,7 @@ pub fn parse(text: &str) -> BTreeMap<String, Piece> {
         match file {
             "job.json" => piece.record = serde_json::from_str(value).ok(),
             "result.json" => piece.ending = serde_json::from_str(value).ok(),
+            "tries.json" => piece.tries = serde_json::from_str(value).unwrap_or_default(),
             "states" => piece.started = value.trim().parse().unwrap_or_default(),
             _ => {}
         }
@@ -122,10 +131,13 @@ fn job(id: &str, record: &Record, looks: &[Look], now: f64) -> Job {
     let ending = pieces().find_map(|piece| piece.ending.as_ref());
     let launcher = record.placement.shares.first().map_or("", |share| share.node.as_str());
     let is_up = looks.iter().any(|look| look.launchers.iter().any(|up| up == id));
+    let tries = pieces().map(|piece| &piece.tries).find(|tries| !tries.is_empty()).cloned().unwrap_or_default();
     let begun = pieces().map(|piece| piece.started).sum::<u32>();
+    // started again, it may have lost nodes
+    let needed = if tries.is_empty() { ranks } else { 1 };
     let state = match ending {
         Some(ending) => Some(ending.state(ranks)),
-        None if is_up && begun >= ranks => Some(State::Running),
+        None if is_up && begun >= needed => Some(State::Running),
         None if is_up => Some(State::Starting),
         None if !looks.iter().any(|look| look.node == launcher) => None,
         // its launcher was there once
@@ -144,6 +156,9 @@ fn job(id: &str, record: &Record, looks: &[Look], now: f64) -> Job {
         placement: record.placement.clone(),
         controller: record.controller,
         command: record.command.clone(),
+        project: record.project.clone(),
+        restarts: record.restarts,
+        tries,
         started: record.created,
         ended: ending.map(|ending| ending.ended),
         code: ending.and_then(|ending| ending.code(ranks)),
@@ -162,7 +177,8 @@ pub fn find<'a>(jobs: &'a [Job], word: Option<&str>) -> Result<&'a Job, String> 
     let Some(word) = word else {
         return jobs.first().ok_or_else(|| "there was no run yet".to_owned());
     };
-    if let Some(job) = jobs.iter().find(|job| job.id == word || job.name == word) {
+    let named = || jobs.iter().find(|job| job.name == word);
+    if let Some(job) = jobs.iter().find(|job| job.id == word).or_else(named) {
         return Ok(job);
     }
     let fitting: Vec<&Job> = jobs.iter().filter(|job| job.id.starts_with(word)).collect();
@@ -182,11 +198,13 @@ mod tests {
     use crate::core::slots::Share;
 
     fn record(id: &str, created: f64) -> Record {
-        let share = |node: &str, first| Share { node: node.into(), ranks: 1, first };
+        let share = |node: &str, first| Share { node: node.into(), ranks: 1, first, ..Share::default() };
         Record {
             id: id.into(),
             cluster: "lab".into(),
             name: "digits".into(),
+            project: Some("digits".into()),
+            restarts: 0,
             operator: "ana@desk".into(),
             created,
             controller: Controller::Gloo,

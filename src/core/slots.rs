@@ -6,20 +6,26 @@
 use serde::{Deserialize, Serialize};
 
 /// The share of one node in a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// Name of the node in the inventory.
     pub node: String,
-    /// Ranks that run there; at least 1.
+    /// Ranks that run there; 0 only on the first node, which launches then and does no more.
     pub ranks: u32,
     /// The lowest of these ranks; they are consecutive.
     pub first: u32,
+    /// Whether the run has as many slots there as ranks, and leaves the rest to others; else the node is its alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
+    /// The UUIDs of the GPUs that a shared node gives it, one for each rank in turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<String>,
 }
 
 /// The nodes of a run in rank order; the sum of the shares is exactly the number of ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// Nodes with at least one rank, the master first.
+    /// Its nodes, that of the launcher first.
     pub shares: Vec<Share>,
 }
 
@@ -75,7 +81,7 @@ pub fn place(slots: &[(String, u32)], ranks: u32, map_by: MapBy) -> Result<Place
     let mut first = 0;
     let mut shares = Vec::new();
     for ((node, _), ranks) in slots.iter().zip(given).filter(|(_, ranks)| *ranks > 0) {
-        shares.push(Share { node: node.clone(), ranks, first });
+        shares.push(Share { node: node.clone(), ranks, first, ..Share::default() });
         first += ranks;
     }
     Ok(Placement { shares })
@@ -85,6 +91,13 @@ impl Placement {
     /// The number of ranks.
     pub fn ranks(&self) -> u32 {
         self.shares.iter().map(|s| s.ranks).sum()
+    }
+
+    /// The same with the launcher on this node, which runs none of the ranks.
+    #[must_use]
+    pub fn launched_on(mut self, node: &str) -> Placement {
+        self.shares.insert(0, Share { node: node.to_owned(), ..Share::default() });
+        self
     }
 
     /// The node that `rank` is expected on, and its local rank there.

@@ -187,6 +187,12 @@ impl Desired {
         }
     }
 
+    /// The same for one run alone, whose end is its end too.
+    #[must_use]
+    pub fn of_run(self, job: &str) -> Desired {
+        Desired { job: Some(job.to_owned()), ..self }
+    }
+
     /// The launcher's container: the same image, GPUs, mounts and shared memory as the workers, because the ranks of
     /// the master node run in it and not in its `hworker`.
     pub fn master(cluster: &Cluster, node: &Node, gpus: GpuRequest, command: Vec<String>, job: &str) -> Desired {

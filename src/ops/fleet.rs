@@ -51,6 +51,17 @@ impl Target {
         Ok(Target { inventory, selected, local, strict: false, sudo: Arc::default() })
     }
 
+    /// The same with the master, where a run on several nodes may need it as its launcher: only there is the private key.
+    #[must_use]
+    pub fn with_launcher(&self) -> Target {
+        let mut with = self.clone();
+        let master = &self.inventory.master().name;
+        if self.selected.len() > 1 && !self.selected.contains(master) {
+            with.selected.push(master.clone());
+        }
+        with
+    }
+
     /// The selected nodes; the master first, because rank 0 is there.
     pub fn nodes(&self) -> Vec<Node> {
         let mut nodes: Vec<Node> =

@@ -178,6 +178,14 @@ impl Turn {
         task.await.unwrap_or_else(|e| Err(NodeError::failed(&member.node.name, "take its lease", e)))
     }
 
+    /// Whether somebody else's end may still be waited for after so long.
+    pub fn waits(&self, so_long: Duration) -> bool {
+        match self.wait {
+            Wait::No => false,
+            Wait::Within(limit) => limit.is_none_or(|limit| so_long < limit),
+        }
+    }
+
     /// Gives all leases back; a second time does nothing.
     pub async fn give_back(&self) {
         let _all_have_answered = timeout(ANSWERED_WITHIN, self.asking.write()).await;

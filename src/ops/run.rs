@@ -1,6 +1,7 @@
 //! One run, from the placement of its ranks to the last line of their output. `train`, `run` and `verify` are all this.
 
 mod follow;
+mod holders;
 mod logs;
 mod prepare;
 mod seats;
@@ -13,7 +14,7 @@ use crate::core::launch::{Keeping, Launch, Worker};
 use crate::core::network::{self, Endpoint};
 use crate::core::records::Job;
 use crate::core::slots::{MapBy, Placement, place};
-use crate::core::spec::Desired;
+use crate::core::spec::{Desired, GpuRequest};
 use crate::core::trust::Secret;
 use crate::edge::docker::Engine;
 use crate::error::Error;
@@ -22,6 +23,8 @@ use crate::ops::fleet::{Member, Observed, Target, now};
 use crate::ops::lease::Turn;
 use crate::ops::ship::Project;
 use follow::Follow;
+pub use holders::Wanted;
+use holders::{Holds, holds, placed};
 pub use logs::{follow, history};
 pub use prepare::end_on;
 use prepare::{Plan, end, ending, env_files, gather_outputs, prepare, same_workspaces};
@@ -36,6 +39,8 @@ pub use watch::{KEEPERS_TIME, OnSignal, Ran, Show, Until, wind_up};
 /// What every rank runs.
 #[derive(Debug, Clone)]
 pub struct Program {
+    /// The run's name, where it has one of its own.
+    pub title: Option<String>,
     /// The project's name, or the check's.
     pub name: String,
     /// The program and its arguments, byte for byte.
@@ -62,12 +67,12 @@ pub enum Cwd {
 /// How it is run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The number of ranks; `None`: one on every slot.
-    pub ranks: Option<u32>,
-    /// How they are spread over the nodes.
-    pub map_by: MapBy,
+    /// What it asks of the nodes.
+    pub wanted: Wanted,
     /// Gloo or MPI.
     pub controller: Controller,
+    /// How often it is started again after a failure.
+    pub restarts: u32,
     /// How long a rank may keep the others waiting; zero: for ever.
     pub stall_timeout: Duration,
     /// Environment of the ranks that goes before the inventory's.
@@ -82,9 +87,10 @@ pub struct Options {
 ///
 /// # Errors
 /// More ranks than slots, when all slots stand in the inventory.
-pub fn check_ranks(target: &Target, ranks: Option<u32>) -> Result<(), Error> {
+pub fn check_ranks(target: &Target, ranks: Option<u32>, per_node: Option<u32>) -> Result<(), Error> {
+    let at_most = per_node.unwrap_or(u32::MAX);
     let known: Option<Vec<(String, u32)>> =
-        target.nodes().iter().map(|n| network::known_slots(n).map(|s| (n.name.clone(), s))).collect();
+        target.nodes().iter().map(|n| network::known_slots(n).map(|s| (n.name.clone(), s.min(at_most)))).collect();
     match (ranks, known) {
         (Some(0), _) => Err(Error::usage("-np 0: a run has at least one rank", "say -np with a number from 1 on")),
         (Some(ranks), Some(slots)) => placement(&slots, ranks, MapBy::Slot).map(|_| ()),
@@ -98,25 +104,50 @@ fn placement(slots: &[(String, u32)], ranks: u32, map_by: MapBy) -> Result<Place
     })
 }
 
-/// The nodes that a run with this many ranks would have, each with a place that the others can reach.
+/// Whether the nodes have what is asked of them, and nobody has it before.
+///
+/// # Errors
+/// As of [`run`] before anything is done: too many ranks, [`Error::Held`].
+pub async fn is_free(target: &Target, nodes: &[Observed], wanted: Wanted) -> Result<(), Error> {
+    placed(target, nodes, wanted, &holds(target, nodes).await?).map(|_| ())
+}
+
+/// The nodes that a run would have, each with a place that the others can reach.
 ///
 /// # Errors
 /// As of [`run`] before anything is done: too many ranks, a node without a place.
 pub fn taking_part(
     target: &Target,
     nodes: &[Observed],
-    ranks: Option<u32>,
+    wanted: Wanted,
     controller: Controller,
 ) -> Result<Vec<Observed>, Error> {
-    let placement = placement_on(nodes, ranks, MapBy::Slot)?;
-    let (seats, _) = seats(&target.inventory, &placement, nodes.to_vec(), controller)?;
+    let placement = placed(target, nodes, wanted, &Holds::new())?;
+    let (seats, _) = seats(target, &placement, nodes.to_vec(), controller)?;
     Ok(seats.into_iter().map(|seat| seat.seen).collect())
 }
 
-fn placement_on(nodes: &[Observed], ranks: Option<u32>, map_by: MapBy) -> Result<Placement, Error> {
-    let slots: Vec<(String, u32)> =
-        nodes.iter().map(|n| (n.name().to_owned(), network::slots(&n.member.node, &n.facts))).collect();
-    placement(&slots, ranks.unwrap_or_else(|| slots.iter().map(|(_, n)| n).sum()), map_by)
+/// The target of a run that may share its nodes with others: a name of its own for its `hmaster` where another's is up, and workers
+/// and a port of its own where others have ranks beside its own.
+fn beside(target: &Target, id: &str, seats: &[Seat], holds: &Holds) -> Result<Target, Error> {
+    let mut own = target.clone();
+    let cluster = &mut own.inventory.cluster;
+    let masters = seats[0].seen.docker.containers.iter();
+    if masters.clone().any(|c| c.name == cluster.master && c.belongs_to(&cluster.name) && c.state.is_up()) {
+        cluster.master = format!("{}-{id}", cluster.master);
+    }
+    let workers = || seats.iter().filter(|seat| !seat.launches);
+    if workers().any(|seat| holds.contains_key(seat.seen.name())) {
+        cluster.worker = format!("{}-{id}", cluster.worker);
+        let free = |port: &u16| workers().all(|seat| !seat.seen.facts.ports.contains(port));
+        cluster.port = (cluster.port..=u16::MAX).skip(1).find(free).ok_or_else(|| {
+            Error::check(
+                format!("no port above {} is free on all nodes of the run", cluster.port),
+                "set cluster.port to a lower one",
+            )
+        })?;
+    }
+    Ok(own)
 }
 
 /// One node's part in a run.
@@ -127,6 +158,8 @@ struct Seat {
     ranks: u32,
     /// Whether the launcher runs here, and so these ranks in `hmaster`; on the others they run in `hworker`.
     launches: bool,
+    /// The GPUs that the ranks are to see; empty: all.
+    gpus: Vec<String>,
 }
 
 /// Runs a program on the observed nodes (the master first) and follows it to its end. Every line of output goes to
@@ -144,14 +177,17 @@ pub async fn run(
     events: &Events,
     mut on_frame: impl FnMut(&str, &Frame),
 ) -> Result<Ran, Error> {
-    let cluster = target.cluster();
     let mut cancel = turn.cancel();
-    let placement = placement_on(&nodes, options.ranks, options.map_by)?;
-    let (seats, others) = seats(&target.inventory, &placement, nodes, options.controller)?;
+    let holds = holds(target, &nodes).await?;
+    let placement = placed(target, &nodes, options.wanted, &holds)?;
+    let (seats, others) = seats(target, &placement, nodes, options.controller)?;
     let secrets = env_files(&seats)?;
     check(target, &seats, events)?;
 
     let id = new_id();
+    let all = target.cluster();
+    let target = &beside(target, &id, &seats, &holds)?;
+    let cluster = target.cluster();
     events.send(Event::Job { id: id.clone(), state: State::Starting });
     let job_dir = format!("{}/{id}", cluster.jobs_dir);
     let hosts = hosts(&seats);
@@ -166,7 +202,9 @@ pub async fn run(
         placement: &placement,
         secrets: &secrets,
         env: &options.env,
-        keeping: keeping(cluster, &launch, &seats),
+        restarts: options.restarts,
+        own_port: (cluster.port != all.port).then_some(all.port),
+        keeping: keeping(cluster, &launch, &seats, options.restarts, cluster.worker != all.worker),
     };
     let members: Vec<Member> = seats.iter().map(|seat| seat.seen.member.clone()).collect();
     let desired = Desired {
@@ -174,7 +212,10 @@ pub async fn run(
         ..Desired::master(
             cluster,
             &master.seen.member.node,
-            network::gpu_request(&master.seen.member.node, &master.seen.facts),
+            match master.ranks {
+                0 => GpuRequest::None,
+                _ => network::gpu_request(&master.seen.member.node, &master.seen.facts),
+            },
             launch.container_command(),
             &id,
         )
@@ -246,12 +287,14 @@ pub struct Would {
 ///
 /// # Errors
 /// As there.
-pub fn would(target: &Target, nodes: Vec<Observed>, options: &Options, events: &Events) -> Result<Would, Error> {
-    let cluster = target.cluster();
-    let placement = placement_on(&nodes, options.ranks, options.map_by)?;
-    let (seats, _) = seats(&target.inventory, &placement, nodes, options.controller)?;
+pub async fn would(target: &Target, nodes: Vec<Observed>, options: &Options, events: &Events) -> Result<Would, Error> {
+    let holds = holds(target, &nodes).await?;
+    let placement = placed(target, &nodes, options.wanted, &holds)?;
+    let (seats, _) = seats(target, &placement, nodes, options.controller)?;
     env_files(&seats)?;
     check(target, &seats, events)?;
+    let target = beside(target, "ID", &seats, &holds)?;
+    let cluster = target.cluster();
     let addresses = seats.iter().map(|seat| (seat.seen.name().to_owned(), seat.endpoint.address)).collect();
     let job_dir = format!("{}/ID", cluster.jobs_dir);
     let launcher = launch(cluster, &seats, &hosts(&seats), options, &job_dir).horovodrun();
@@ -259,7 +302,7 @@ pub fn would(target: &Target, nodes: Vec<Observed>, options: &Options, events: &
 }
 
 fn hosts(seats: &[Seat]) -> Vec<(IpAddr, u32)> {
-    seats.iter().map(|seat| (seat.endpoint.address, seat.ranks)).collect()
+    seats.iter().filter(|seat| seat.ranks > 0).map(|seat| (seat.endpoint.address, seat.ranks)).collect()
 }
 
 fn launch<'a>(
@@ -307,12 +350,18 @@ pub async fn watch(
 }
 
 /// What the run's keeper has to know.
-fn keeping(cluster: &Cluster, launch: &Launch<'_>, seats: &[Seat]) -> String {
+fn keeping(cluster: &Cluster, launch: &Launch<'_>, seats: &[Seat], restarts: u32, own_workers: bool) -> String {
     let workers = seats.iter().filter(|seat| !seat.launches);
+    let worker =
+        |seat: &Seat| Worker { node: seat.seen.name().to_owned(), address: seat.endpoint.address, ranks: seat.ranks };
     let keeping = Keeping {
         launcher: launch.horovodrun(),
         node: seats[0].seen.name(),
-        workers: workers.map(|seat| Worker { node: seat.seen.name(), address: seat.endpoint.address }).collect(),
+        address: seats[0].endpoint.address,
+        ranks: seats[0].ranks,
+        workers: workers.map(worker).collect(),
+        restarts,
+        own_workers,
         port: cluster.port,
         grace: cluster.stop_grace.as_secs(),
     };

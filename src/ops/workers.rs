@@ -56,10 +56,11 @@ pub fn plan(
             .hint("run nvidia-smi on the node, or set `gpus` to what it has"));
     }
     let image_id = seen.image_id(cluster)?;
-    let operations = plan::worker(desired, image_id, workspace, &seen.docker.containers).map_err(|foreign| {
+    let mut operations = plan::left_over(&cluster.name, &seen.docker.containers, &seen.facts);
+    operations.extend(plan::worker(desired, image_id, workspace, &seen.docker.containers).map_err(|foreign| {
         let hint = format!("remove or rename it, or set cluster.worker to another name than {}", foreign.name);
         NodeError::failed(name, &format!("start {}", desired.name), foreign).hint(hint)
-    })?;
+    })?);
     Ok(operations)
 }
 

@@ -3,6 +3,7 @@
 use super::{Finding, Fix, Look};
 use crate::core::facts::{Gpu, Rank};
 use crate::core::inventory::Inventory;
+use crate::core::plan::{self, Operation};
 use crate::core::spec::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +34,19 @@ pub(super) fn examine(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding>
                 .cure("hvdctl doctor --fix removes it, and so does the next run")
                 .fix(fix),
         );
+    }
+    for look in looks {
+        let containers = look.engine.map_or(&[][..], |engine| engine.containers);
+        for operation in plan::left_over(cluster, containers, look.facts) {
+            let Operation::Remove { name, id, .. } = operation else { continue };
+            let fix = Fix::RemoveContainer { node: look.name().into(), name: name.clone(), id };
+            found.push(
+                Finding::warning("stale", look.name(), format!("{name}, the worker of a run that has ended, is left"))
+                    .why("neither the run's keeper nor an hvdctl lived to remove it")
+                    .cure("hvdctl doctor --fix removes it, and so do up and the next run")
+                    .fix(fix),
+            );
+        }
     }
     // whether a run is over is known where its launcher would be
     let launcher_seen = |look: &Look<'_>| look.node.master && look.engine.is_some();

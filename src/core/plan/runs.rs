@@ -66,6 +66,16 @@ pub fn endangered(cluster: &str, parts: &[Part<'_>]) -> BTreeMap<String, Vec<Str
     found
 }
 
+/// The removal of workers of single runs that have ended: whoever should have removed them did not live to do it.
+pub fn left_over(cluster: &str, containers: &[Seen], facts: &Facts) -> Vec<Operation> {
+    let goes_on =
+        |job: &str| facts.open_runs.iter().any(|run| run == job) || facts.ranks.iter().any(|rank| rank.job == job);
+    let workers = containers.iter().filter(|c| c.belongs_to(cluster) && c.is(Role::Worker));
+    let left = workers.filter(|c| c.job().is_some_and(|job| !goes_on(job)));
+    left.map(|c| Operation::Remove { name: c.name.clone(), id: c.id.clone(), why: vec!["its run has ended".into()] })
+        .collect()
+}
+
 /// A node's operations with the ends of these runs before them, as far as they have a part there.
 pub fn with_ends<'a>(cluster: &str, part: &Part<'_>, runs: impl IntoIterator<Item = &'a String>) -> Vec<Operation> {
     let here = runs.into_iter().filter(|run| part.has(cluster, run));

@@ -1,7 +1,7 @@
 //! A container as Docker is asked for it.
 
 use crate::core::inventory::Ulimit;
-use crate::core::spec::{self, Desired, GpuRequest, Role};
+use crate::core::spec::{self, Desired, GpuRequest};
 use bollard::models::{
     ContainerCreateBody, DeviceMapping, DeviceRequest, HostConfig, Mount, MountType, ResourcesUlimits,
 };
@@ -28,7 +28,7 @@ pub(super) fn body(desired: &Desired) -> ContainerCreateBody {
             ulimits: some(spec.ulimits.iter().map(ulimit).collect()),
             shm_size: i64::try_from(spec.shm_size).ok(),
             // a run's end leaves nothing behind, also where nobody is there to see it
-            auto_remove: Some(desired.role == Role::Master),
+            auto_remove: Some(desired.job.is_some()),
             device_requests: gpus(&spec.gpus).map(|gpus| vec![gpus]),
             ..HostConfig::default()
         }),

@@ -15,6 +15,9 @@ ss -Hltnp "sport = :$port" 2>/dev/null | while read -r _ _ _ local _ users; do
   say listener "$local" "$pid" "${user:--}" "${container:--}" "$program"
 done
 
+# the ports that are taken: PORT…
+say ports "$(ss -Hltn 2>/dev/null | sed -n 's/^\([^ ]* *\)\{3\}[^ ]*:\([0-9]*\) .*/\2/p' | sort -nu | tr '\n' ' ')"
+
 # processes of runs: RUN PID CONTAINER CLUSTER
 grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | while read -r pid; do
   run=$(tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | sed -n 's/^HVDCTL_JOB=//p' | head -n 1)
@@ -23,11 +26,11 @@ grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | while r
   owner=$(sed -n 's/.*"cluster":"\([^"]*\)".*/\1/p' "$jobs_dir/$run/job.json" 2>/dev/null)
   say rank "$run" "$pid" "${container:--}" "${owner:--}"
 done
-# this cluster's runs that nobody has written down the end of
+# this cluster's runs that have not ended here: what ends a run on a node removes env.json. RUN RECORD
 for record in "$jobs_dir"/*/job.json; do
   folder=${record%/job.json}
-  if [ ! -e "$folder/result.json" ] && grep -qsF "\"cluster\":\"$cluster\"" "$record"; then
-    say open "${folder##*/}"
+  if [ -e "$folder/env.json" ] && [ ! -e "$folder/result.json" ] && grep -qsF "\"cluster\":\"$cluster\"" "$record"; then
+    say open "${folder##*/} $(head -n 1 "$record")"
   fi
 done
 say clock "$(date +%s.%N)"

@@ -2,8 +2,11 @@
 and when the launcher has ended, or somebody asks for the end (SIGTERM; a second one: no grace), it ends what is left of the run on
 every node and writes down how it went. So a run needs nobody's terminal, and no operator's machine, to come to its end.
 
-Wants launch.json beside it: `launcher` (argument vector), `node` (this one's name), `workers` (`{"node", "address"}` of the others),
-`port` (of their sshd) and `grace` (seconds between SIGTERM and SIGKILL)."""
+A run that failed is started again where that was asked for, on the nodes that answer; tries.json has the tries that failed.
+
+Wants launch.json beside it: `launcher` (argument vector), `node`, `address` and `ranks` of this one, `workers` (the same of the
+others), `port` (of their sshd), `grace` (seconds between SIGTERM and SIGKILL), `restarts` (how often at most) and `own_workers`
+(whether they end with the run)."""
 import json
 import os
 import selectors
@@ -19,18 +22,24 @@ import rank  # noqa: E402
 import reap  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+LONGEST_PAUSE = 300  # seconds between two tries; the first pause is 2 s, and each is twice the one before
 asked = []  # the signals that came
 
 
-def reap_elsewhere(launch, worker, grace, ends, silent):
-    """Ends what is left of the run on another node, over the sshd of its worker, as the launcher reaches it."""
-    words = "python3 %s %d" % (shlex.quote(os.path.join(HERE, "reap.py")), grace)
+def ssh(launch, worker, words, seconds):
+    """What becomes of a shell's words in a worker, over its sshd, as the launcher reaches it."""
     argv = [os.path.join(HERE, "ssh"), "-p", str(launch["port"]), "-o", "ConnectTimeout=5", worker["address"], words]
     # without the run's mark: this ssh is not to be ended with the rest of it
     env = {name: value for name, value in os.environ.items() if name != "HVDCTL_JOB"}
+    return subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          timeout=seconds)
+
+
+def reap_elsewhere(launch, worker, grace, ends, silent, again):
+    """Ends what is left of the run on another node. `silent` has what was heard in place of an answer."""
+    words = "python3 %s %d%s" % (shlex.quote(os.path.join(HERE, "reap.py")), grace, " again" if again else "")
     try:
-        said = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              timeout=grace + 20)
+        said = ssh(launch, worker, words, grace + 20)
         last = said.stderr.decode(errors="replace").strip().splitlines()[-1:]
         silent[worker["node"]] = "".join(last) or "no answer"
         answer = json.loads(said.stdout.decode())
@@ -44,11 +53,20 @@ def reap_elsewhere(launch, worker, grace, ends, silent):
         silent.setdefault(worker["node"], "no answer")
 
 
-def reap_everywhere(launch, ends, silent):
+def of_each(workers, work):
+    """Does it for all workers at once."""
+    threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def reap_everywhere(launch, ends, silent, again):
     """The ranks of all nodes at once. A second signal takes the rest of the grace time away."""
 
     def start(grace):
-        threads = [threading.Thread(target=reap_elsewhere, args=(launch, worker, grace, ends, silent), daemon=True)
+        threads = [threading.Thread(target=reap_elsewhere, args=(launch, worker, grace, ends, silent, again), daemon=True)
                    for worker in launch["workers"]]
         threads.append(threading.Thread(target=reap.ranks, args=(grace,), daemon=True))
         for thread in threads:
@@ -72,16 +90,16 @@ def write(name, value):
     os.rename(path + ".new", path)
 
 
-def main():
-    with open(os.path.join(HERE, "launch.json")) as file:
-        launch = json.load(file)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, _frame: asked.append(number))
+def attempt(launch, used, number):
+    """Starts the launcher on these nodes, and ends what is left when it has ended. Gives its exit code (none where the end was
+    asked for), how many ranks started, how they ended, and which nodes did not answer then; and whether there is to be another
+    try."""
     # the ssh of the run's folder comes before any other
-    env = dict(os.environ, PATH=HERE + os.pathsep + os.environ.get("PATH", os.defpath))
+    env = dict(os.environ, PATH=HERE + os.pathsep + os.environ.get("PATH", os.defpath),
+               HVDCTL_RESTART=str(number))
     lines, selector, code, child = rank.Lines(b"l"), selectors.DefaultSelector(), None, None
     try:
-        child = subprocess.Popen(launch["launcher"], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        child = subprocess.Popen(launcher(launch, used), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT, start_new_session=True, bufsize=0)
         os.set_blocking(child.stdout.fileno(), False)
         selector.register(child.stdout, selectors.EVENT_READ)
@@ -119,11 +137,11 @@ def main():
         code = ended()
         if not selector.get_map():
             time.sleep(0.05)
-    stopped = code is None
+    stopped, again = code is None, code != 0 and not asked and number < launch["restarts"]
 
     # the ranks first, while the launcher still stands: its end takes their connections away
     ends, silent = {}, {}
-    reap_everywhere(launch, ends, silent)
+    reap_everywhere(launch, ends, silent, again)
     limit = time.monotonic() + 2
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
@@ -140,23 +158,112 @@ def main():
     lines.end()
 
     ends[launch["node"]] = dict(reap.states(), ahead=0.0)
+    reap.forget(again)
+    took_part = [dict(ends[place["node"]], node=place["node"]) for place in used if place["node"] in ends]
 
     def all_of(what):
         """With the node that wrote it down, and the time by this node's clock."""
-        return [dict(one, node=node, time=one["time"] - seen["ahead"])
-                for node, seen in ends.items() for one in seen[what]]
+        return [dict(one, node=seen["node"], time=one["time"] - seen["ahead"]) for seen in took_part for one in seen[what]]
 
-    write("result.json", {
-        "ended": time.time(),
+    result = {
         "launcher": None if stopped else code,
-        "stopped": stopped,
-        "started": sum(seen["started"] for seen in ends.values()),
+        "started": sum(seen["started"] for seen in took_part),
         "exits": all_of("exits"),
         "hung": all_of("hung"),
         "silent": [worker["node"] for worker in launch["workers"] if worker["node"] not in ends],
         "silence": {node: words for node, words in silent.items() if node not in ends},
-    })
-    return 143 if stopped else code
+    }
+    return result, again
+
+
+def launcher(launch, used):
+    """The launcher's vector for these nodes."""
+    argv = list(launch["launcher"])
+    argv[argv.index("-np") + 1] = str(ranks(used))
+    argv[argv.index("-H") + 1] = ",".join("%s:%d" % (place["address"], place["ranks"]) for place in used)
+    return argv
+
+
+def ranks(used):
+    return sum(place["ranks"] for place in used)
+
+
+def note(words):
+    rank.frames(b"n", [words.encode(errors="replace")])
+
+
+def failure(result):
+    """Who failed first (core/job.rs has the same order)."""
+    for hung in sorted(result["hung"], key=lambda hung: hung["time"])[:1]:
+        return "rank %d hung" % hung["rank"]
+    failed = [end for end in result["exits"] if end["code"] != 0]
+    if not failed:
+        return "the launcher ended with %s" % result["launcher"]
+    first = min(failed, key=lambda end: (end["asked"], end["time"]))
+    return "rank %d on %s ended with %d" % (first["rank"], first["node"], first["code"])
+
+
+def healthy(launch, places):
+    """Those of the nodes that answer, with nothing of the try before on them; all where that leaves none."""
+    seen = {launch["node"]: None}
+    of_each(launch["workers"], lambda worker: reap_elsewhere(launch, worker, 0, seen, {}, True))
+    left = [place for place in places if place["node"] in seen]
+    return left or places
+
+
+def main():
+    with open(os.path.join(HERE, "launch.json")) as file:
+        launch = json.load(file)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: asked.append(number))
+    here = {name: launch[name] for name in ("node", "address", "ranks")}
+    places = [place for place in [here] + launch["workers"] if place["ranks"]]
+    tries, used = [], places
+    while True:
+        started = time.time()
+        result, again = attempt(launch, used, len(tries))
+        stopped = result["launcher"] is None
+        if not again:
+            break
+        tries.append(dict(result, started=started, ended=time.time(), ranks=ranks(used)))
+        try:
+            write("tries.json", tries)
+        except OSError:
+            pass  # a full disk is no reason to give up
+        pause = min(2 ** len(tries), LONGEST_PAUSE)
+        note("%s; try %d of %d begins in %d s" % (failure(result), len(tries) + 1, launch["restarts"] + 1, pause))
+        limit = time.monotonic() + pause
+        while time.monotonic() < limit and not asked:
+            time.sleep(0.05)
+        if asked:
+            # between two tries: how the last one ended is known, and what was kept for the next is to go
+            stopped = True
+            reap_everywhere(launch, {}, {}, False)
+            reap.forget(False)
+            break
+        used = healthy(launch, places)
+        gone = [place["node"] for place in places if place not in used]
+        if gone:
+            note("%s did not answer: %d ranks on the other nodes" % (", ".join(gone), ranks(used)))
+
+    if launch["own_workers"]:
+        of_each(launch["workers"], lambda worker: end_worker(launch, worker))
+    write("result.json", dict(
+        result,
+        ended=time.time(),
+        launcher=None if stopped else result["launcher"],
+        stopped=stopped,
+        ranks=ranks(used),
+    ))
+    return 143 if stopped else result["launcher"]
+
+
+def end_worker(launch, worker):
+    """Its main process ends, and with it the container, which removes itself."""
+    try:
+        ssh(launch, worker, "kill 1", 20)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        pass
 
 
 if __name__ == "__main__":

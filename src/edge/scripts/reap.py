@@ -1,5 +1,5 @@
 """Ends what is left of a run in this container, and prints as JSON how its ranks on this node ended. Wants the grace time in
-seconds. It is called by the run's keeper, in hmaster and over the workers' sshd.
+seconds, and `again` where the run is to be started again. It is called by the run's keeper, in hmaster and over the workers' sshd.
 
 A process belongs to the run when its environment says HVDCTL_JOB=ID: other runs' are never touched. A rank's supervisor (rank.py)
 passes SIGTERM on to its program, waits the grace time for it (a last checkpoint), and writes down how it ended."""
@@ -86,9 +86,12 @@ def rest():
     send(signal.SIGTERM, mine())
     if not gone(2, mine):
         send(signal.SIGKILL, mine())
+
+
+def forget(again):
+    """Removes what the next try is not to find, or what none needs any more: nobody starts then, and env.json may be secret."""
     try:
-        # nobody starts any more, and what it holds may be secret
-        os.unlink(os.path.join(HERE, "env.json"))
+        os.unlink(os.path.join(HERE, "states" if again else "env.json"))
     except FileNotFoundError:
         pass
 
@@ -121,7 +124,9 @@ def states():
 def main():
     ranks(int(sys.argv[1]))
     rest()
-    print(json.dumps(dict(states(), now=time.time())))
+    seen = states()
+    forget(sys.argv[2:] == ["again"])
+    print(json.dumps(dict(seen, now=time.time())))
 
 
 if __name__ == "__main__":

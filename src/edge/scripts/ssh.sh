@@ -1,8 +1,11 @@
 #!/bin/sh
 # The ssh that the launcher finds first in PATH. Horovod says StrictHostKeyChecking=no; ssh takes the first value that
 # it is given, so what stands here holds: only the workers' pinned host keys are accepted, and nothing is asked.
+# the run's own file holds the same keys for the port of its own workers
+known=${0%/*}/known_hosts
+[ -f "$known" ] || known=/root/.ssh/known_hosts
 for ssh in /usr/bin/ssh /usr/local/bin/ssh /bin/ssh; do
-  [ ! -x "$ssh" ] || exec "$ssh" -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/root/.ssh/known_hosts \
+  [ ! -x "$ssh" ] || exec "$ssh" -o StrictHostKeyChecking=yes -o UserKnownHostsFile="$known" \
     -o GlobalKnownHostsFile=/dev/null -o UpdateHostKeys=no -o BatchMode=yes -o ServerAliveInterval=15 "$@"
 done
 echo "hvdctl: there is no ssh in this image" >&2

@@ -1,7 +1,7 @@
 //! Before a run: its folder, the project and the workers on all nodes; after it: nothing left of it on any.
 
 use super::{Cwd, Program, Seat};
-use crate::core::inventory::{Cluster, Controller, Inventory, Node};
+use crate::core::inventory::{Cluster, Controller};
 use crate::core::job::{Ending, Record};
 use crate::core::launch::{KEEPER as KEEPER_FILE, SUPERVISOR};
 use crate::core::plan::{State, Workspace};
@@ -51,6 +51,10 @@ pub(super) struct Plan<'a> {
     pub(super) secrets: &'a EnvFiles,
     /// The operator's own words, which go before the inventory's.
     pub(super) env: &'a BTreeMap<String, Secret>,
+    /// How often it is started again after a failure.
+    pub(super) restarts: u32,
+    /// The port for which the workers' host keys are known, where the run has another.
+    pub(super) own_port: Option<u16>,
     /// For the keeper, which is on the launcher's node only.
     pub(super) keeping: String,
 }
@@ -96,7 +100,7 @@ pub(super) async fn prepare(
         };
         let worker = async {
             match seat {
-                Some(seat) if !seat.launches => ensure_worker(&target.inventory, &seen, place.as_ref(), events).await,
+                Some(seat) if !seat.launches => ensure_worker(plan, &seen, place.as_ref(), events).await,
                 _ => Ok(()),
             }
         };
@@ -137,11 +141,12 @@ fn files(n: usize) -> String {
 }
 
 async fn ensure_worker(
-    inventory: &Inventory,
+    run: &Plan<'_>,
     seen: &Observed,
     place: Option<&Place>,
     events: &Events,
 ) -> Result<(), NodeError> {
+    let inventory = &run.target.inventory;
     let which = match place {
         // a mount holds on to a folder that was removed; only a new container sees the one made since
         Some(place) if place.new => Workspace::Renewed,
@@ -150,6 +155,7 @@ async fn ensure_worker(
     };
     let workspace = place.map(|place| place.folder.clone());
     let desired = Desired { workspace, ..workers::desired(inventory, seen)? };
+    let desired = if run.own_port.is_some() { desired.of_run(run.id) } else { desired };
     let operations = workers::plan(&inventory.cluster, seen, &desired, &which)?;
     workers::apply(inventory, seen, &operations, events).await
 }
@@ -200,7 +206,9 @@ fn job_files(plan: &Plan<'_>, seat: &Seat) -> Zeroizing<String> {
     let record = Record {
         id: id.to_owned(),
         cluster: cluster.name.clone(),
-        name: program.name.clone(),
+        name: program.title.clone().unwrap_or_else(|| program.name.clone()),
+        project: program.project.as_ref().map(|_| program.name.clone()),
+        restarts: plan.restarts,
         operator: operator(),
         created: now(),
         controller: plan.controller,
@@ -218,7 +226,8 @@ fn job_files(plan: &Plan<'_>, seat: &Seat) -> Zeroizing<String> {
         ulimits: seat.seen.member.node.container.ulimits.clone(),
     };
     let record = serde_json::to_string(&record).unwrap_or_default();
-    let environment = environment(&seat.seen.member.node, plan.secrets, plan.env);
+    let environment = environment(seat, plan.secrets, plan.env);
+    let known_hosts = plan.own_port.map(|port| known_hosts(seat, port, cluster.port));
     let mut files = vec![
         ("600", "job.json", record.as_str()),
         ("600", ENVIRONMENT, environment.as_str()),
@@ -228,6 +237,7 @@ fn job_files(plan: &Plan<'_>, seat: &Seat) -> Zeroizing<String> {
     ];
     if seat.launches {
         files.extend([("600", "launch.json", plan.keeping.as_str()), ("644", KEEPER_FILE, KEEPER)]);
+        files.extend(known_hosts.as_deref().map(|text| ("644", "known_hosts", text)));
     }
     files.extend(program.files.iter().map(|(name, text)| ("644", *name, *text)));
     let mut lines = Zeroizing::new(String::new());
@@ -240,13 +250,23 @@ fn job_files(plan: &Plan<'_>, seat: &Seat) -> Zeroizing<String> {
     lines
 }
 
-/// The ranks' environment on a node as JSON: the operator's own words, over what the inventory says, over what its file says.
-fn environment(node: &Node, secrets: &EnvFiles, own: &BTreeMap<String, Secret>) -> Zeroizing<String> {
+/// The workers' pinned host keys for the port of this run's own ones; `ssh.sh` finds them there.
+fn known_hosts(seat: &Seat, from: u16, to: u16) -> String {
+    let pinned = seat.seen.facts.key_files.get("known_hosts").map_or("", |file| file.text.as_str());
+    pinned.replace(&format!("]:{from}"), &format!("]:{to}"))
+}
+
+/// The ranks' environment on a node as JSON: the operator's own words, over the GPUs that are the run's, over what the inventory
+/// says, over what its file says.
+fn environment(seat: &Seat, secrets: &EnvFiles, own: &BTreeMap<String, Secret>) -> Zeroizing<String> {
+    let node = &seat.seen.member.node;
+    let gpus = seat.gpus.join(",");
+    let gpus = (!gpus.is_empty()).then_some(("CUDA_VISIBLE_DEVICES", gpus.as_str()));
     let file = node.container.env_file.as_ref().and_then(|path| secrets.get(path));
     let secret = file.into_iter().flatten().map(|(name, value)| (name.as_str(), value.expose()));
     let plain = node.container.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let own = own.iter().map(|(name, value)| (name.as_str(), value.expose()));
-    let all: BTreeMap<&str, &str> = secret.chain(plain).chain(own).collect();
+    let all: BTreeMap<&str, &str> = secret.chain(plain).chain(gpus).chain(own).collect();
     Zeroizing::new(serde_json::to_string(&all).unwrap_or_default())
 }
 
@@ -264,8 +284,8 @@ pub(super) fn env_files(seats: &[Seat]) -> Result<EnvFiles, Error> {
     Ok(files)
 }
 
-/// Ends what is left of the run on every node, its launcher's container too. Failures are told and stop nothing; the members
-/// that answered come back, and only they are worth a further step.
+/// Ends what is left of the run on every node, its containers too. Failures are told and stop nothing; the members that answered
+/// come back, and only they are worth a further step.
 pub(super) async fn end(
     cluster: &Cluster,
     id: &str,
@@ -276,8 +296,11 @@ pub(super) async fn end(
     let ended = each((0..members.len()).collect(), async |i: usize| {
         let cleaned = end_on(cluster, id, &members[i]).await;
         // the launcher is on the first
-        let removed = if i == 0 { remove_master_of(cluster, id, launches).await } else { Ok(()) };
-        cleaned.and(removed)
+        let removed = async {
+            let engine = if i == 0 { launches.clone() } else { Engine::connect(&members[i].link).await? };
+            remove_containers_of(cluster, id, &engine).await
+        };
+        cleaned.and(removed.await)
     })
     .await;
     let mut answered = Vec::new();
@@ -337,9 +360,9 @@ pub(super) async fn gather_outputs(
     }
 }
 
-async fn remove_master_of(cluster: &Cluster, id: &str, engine: &Engine) -> Result<(), NodeError> {
+async fn remove_containers_of(cluster: &Cluster, id: &str, engine: &Engine) -> Result<(), NodeError> {
     for container in engine.containers().await? {
-        if container.belongs_to(&cluster.name) && container.is(Role::Master) && container.job() == Some(id) {
+        if container.belongs_to(&cluster.name) && container.job() == Some(id) {
             engine.remove(&container.id).await?;
         }
     }

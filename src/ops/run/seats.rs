@@ -2,9 +2,9 @@
 
 use super::Seat;
 use crate::core::hostset;
-use crate::core::inventory::{Cluster, Controller, Inventory};
+use crate::core::inventory::{Cluster, Controller};
 use crate::core::network;
-use crate::core::plan::Workspace;
+use crate::core::plan::{Seen, Workspace};
 use crate::core::slots::Placement;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
@@ -14,17 +14,19 @@ use std::net::IpAddr;
 
 /// Splits the nodes into those with ranks, each with its place on the network, and the others.
 pub(super) fn seats(
-    inventory: &Inventory,
+    target: &Target,
     placement: &Placement,
     nodes: Vec<Observed>,
     controller: Controller,
 ) -> Result<(Vec<Seat>, Vec<Observed>), Error> {
+    let inventory = &target.inventory;
     let alone = placement.shares.len() == 1;
     let (mut seats, mut others) = (Vec::new(), Vec::new());
     let mut failed = Vec::new();
     for seen in nodes {
         let Some(share) = placement.shares.iter().find(|s| s.node == seen.name()) else {
-            others.push(seen);
+            // the master may have been asked for the case that it has to launch
+            others.extend(Some(seen).filter(|seen| target.selected.iter().any(|selected| selected == seen.name())));
             continue;
         };
         let place = if alone { Ok(network::alone()) } else { workers::place(inventory, &seen) };
@@ -33,7 +35,13 @@ pub(super) fn seats(
             IpAddr::V4(_) => Ok(e),
         });
         match place {
-            Ok(endpoint) => seats.push(Seat { seen, endpoint, ranks: share.ranks, launches: share.first == 0 }),
+            Ok(endpoint) => seats.push(Seat {
+                seen,
+                endpoint,
+                ranks: share.ranks,
+                launches: placement.shares[0].node == share.node,
+                gpus: share.gpus.clone(),
+            }),
             Err(error) => failed.push(error),
         }
     }
@@ -71,10 +79,10 @@ pub(super) fn check(target: &Target, seats: &[Seat], events: &Events) -> Result<
         let seen = &seat.seen;
         // the launcher's ranks run in hmaster, so its worker does not matter
         let fault = if seat.launches {
-            master_is_free(cluster, seen).and_then(|()| match network::missing_gpus(&seen.member.node, &seen.facts) {
-                Some(words) => Err(NodeError::failed(seen.name(), "find the promised GPUs", words)
+            master_is_ours(cluster, seen).and_then(|()| match network::missing_gpus(&seen.member.node, &seen.facts) {
+                Some(words) if seat.ranks > 0 => Err(NodeError::failed(seen.name(), "find the promised GPUs", words)
                     .hint("run nvidia-smi on the node, or set `gpus` to what it has")),
-                None => seen.image_id(cluster).map(|_| ()),
+                _ => seen.image_id(cluster).map(|_| ()),
             })
         } else {
             workers::desired(&target.inventory, seen)
@@ -103,21 +111,15 @@ pub(super) fn check(target: &Target, seats: &[Seat], events: &Events) -> Result<
     Ok(())
 }
 
-fn master_is_free(cluster: &Cluster, seen: &Observed) -> Result<(), NodeError> {
-    let Some(there) = seen.docker.containers.iter().find(|c| c.name == cluster.master) else { return Ok(()) };
-    let tried = format!("start {}", cluster.master);
-    if !there.belongs_to(&cluster.name) {
-        return Err(NodeError::failed(
+fn master_is_ours(cluster: &Cluster, seen: &Observed) -> Result<(), NodeError> {
+    let foreign = |c: &&Seen| c.name == cluster.master && !c.belongs_to(&cluster.name);
+    match seen.docker.containers.iter().find(foreign) {
+        None => Ok(()),
+        Some(_) => Err(NodeError::failed(
             seen.name(),
-            &tried,
+            &format!("start {}", cluster.master),
             "a container of that name is there that is not this cluster's",
         )
-        .hint("remove or rename it, or set cluster.master to another name"));
+        .hint("remove or rename it, or set cluster.master to another name")),
     }
-    if there.state.is_up() {
-        let job = there.job().unwrap_or("unknown");
-        return Err(NodeError::failed(seen.name(), &tried, format!("the run {job} is under way"))
-            .hint("wait for its end, or end it with `hvdctl down`"));
-    }
-    Ok(())
 }

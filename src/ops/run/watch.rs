@@ -243,9 +243,14 @@ impl Watch<'_> {
 
     fn ran(&self, ending: Ending) -> Ran {
         let ranks = self.placement.ranks();
-        // what was seen of the ranks here is by one clock, and it is all there unless a node did not answer
+        // what was seen of the ranks here is by one clock, and it is all there unless a node did not answer; of a run that was
+        // started again on fewer nodes it is more than that
         let seen = self.follow.progress.ended();
-        let exits = if seen.len() >= ending.exits.len() { seen.to_vec() } else { ending.exits };
+        let exits = if seen.len() >= ending.exits.len() && ending.ranks.is_none_or(|last| last == ranks) {
+            seen.to_vec()
+        } else {
+            ending.exits
+        };
         let hung = if ending.hung.is_empty() { self.follow.progress.hung().to_vec() } else { ending.hung };
         let ending = Ending { exits, hung, ..ending };
         let blame = ending.blame(&self.placement);

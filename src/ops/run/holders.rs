@@ -1,0 +1,146 @@
+//! What the runs under way have of the nodes that another run asks for.
+
+use crate::core::holding::{self, Held, Hold, Part};
+use crate::core::inventory::Cluster;
+use crate::core::network;
+use crate::core::plan::Seen;
+use crate::core::slots::{MapBy, Placement, place};
+use crate::core::spec::{GpuRequest, Role};
+use crate::edge::docker::Engine;
+use crate::error::Error;
+use crate::event::Events;
+use crate::ops::fleet::{Observed, Target, connect, each};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What runs under way have, by node.
+pub(super) type Holds = BTreeMap<String, Vec<Hold>>;
+
+/// What a run asks of the nodes.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// The number of ranks; `None`: one on every slot.
+    pub ranks: Option<u32>,
+    /// How they are spread over the nodes.
+    pub map_by: MapBy,
+    /// So many GPUs (or slots, where there are no GPUs) of each node; `None`: whole nodes.
+    pub per_node: Option<u32>,
+}
+
+/// The runs whose launcher is up among these containers.
+fn launched<'a>(cluster: &'a Cluster, containers: &'a [Seen]) -> impl Iterator<Item = String> + 'a {
+    let up = |c: &&Seen| c.belongs_to(&cluster.name) && c.is(Role::Master) && c.state.is_up();
+    containers.iter().filter(up).filter_map(|c| c.job().map(str::to_owned))
+}
+
+/// What the runs under way have of these nodes. A record alone does not say that its run goes on: its launcher is up, or ranks of it
+/// are there. Where that launcher would be on another node, that one is asked; one that does not answer has no say.
+///
+/// # Errors
+/// When the operator's own machine is at fault.
+pub(super) async fn holds(target: &Target, nodes: &[Observed]) -> Result<Holds, Error> {
+    let cluster = target.cluster();
+    let mut under_way: BTreeSet<String> =
+        nodes.iter().flat_map(|seen| launched(cluster, &seen.docker.containers)).collect();
+    under_way.extend(nodes.iter().flat_map(|seen| seen.facts.ranks.iter().map(|rank| rank.job.clone())));
+    let records = || nodes.iter().flat_map(|seen| seen.facts.open_records.iter());
+    let elsewhere: BTreeSet<&str> = records()
+        .filter(|record| !under_way.contains(&record.id))
+        .filter_map(|record| record.placement.shares.first().map(|share| share.node.as_str()))
+        .filter(|launcher| nodes.iter().all(|seen| seen.name() != *launcher))
+        .collect();
+    if !elsewhere.is_empty() {
+        let selected = elsewhere.into_iter().map(str::to_owned).collect();
+        // they are no nodes of this command, and so nothing is told of them
+        let (quiet, _) = Events::channel();
+        let members = connect(&Target { selected, ..target.clone() }, &quiet).await?;
+        let asked = each(members.into_iter().flatten().collect(), async |member| {
+            let containers = Engine::connect(&member.link).await?.containers().await?;
+            Ok::<Vec<String>, crate::error::NodeError>(launched(cluster, &containers).collect())
+        })
+        .await;
+        under_way.extend(asked.into_iter().flatten().flatten());
+    }
+    let of = |seen: &Observed| {
+        let records = seen.facts.open_records.iter().filter(|record| under_way.contains(&record.id));
+        (seen.name().to_owned(), records.filter_map(|record| holding::hold(record, seen.name())).collect::<Vec<_>>())
+    };
+    Ok(nodes.iter().map(of).filter(|(_, holds)| !holds.is_empty()).collect())
+}
+
+/// Places the ranks of a run on the selected nodes: on whole ones in their order, or on what others leave of each. Where the master
+/// launches the run and has none of its ranks, it comes first all the same.
+///
+/// # Errors
+/// Too many ranks, GPUs that are not there, and [`Error::Held`] where others are in the way.
+pub(super) fn placed(target: &Target, nodes: &[Observed], wanted: Wanted, holds: &Holds) -> Result<Placement, Error> {
+    let selected: Vec<&Observed> = nodes.iter().filter(|n| target.selected.iter().any(|s| s == n.name())).collect();
+    let slots = |seen: &Observed| network::slots(&seen.member.node, &seen.facts);
+    let left = |seen: &Observed, holds: &[Hold], asked| {
+        holding::left(slots(seen), &network::chosen_gpus(&seen.member.node, &seen.facts), holds, asked)
+    };
+    let of = |seen: &Observed| holds.get(seen.name()).map_or(&[][..], Vec::as_slice);
+    let all: Vec<(String, u32)> = selected
+        .iter()
+        .map(|seen| match wanted.per_node {
+            None => Ok((seen.name().to_owned(), slots(seen))),
+            Some(asked) => enough(seen, asked).map(|()| (seen.name().to_owned(), left(seen, &[], asked).slots)),
+        })
+        .collect::<Result<_, Error>>()?;
+    let ranks = wanted.ranks.unwrap_or_else(|| all.iter().map(|(_, n)| n).sum());
+    let mut placement = super::placement(&all, ranks, wanted.map_by)?;
+    let held = |concerned: &dyn Fn(&str) -> bool| {
+        let concerned = selected.iter().filter(|seen| concerned(seen.name()));
+        Error::Held(Held {
+            holds: concerned
+                .flat_map(|seen| of(seen).iter().map(|hold| (seen.name().to_owned(), hold.clone())))
+                .collect(),
+            free: selected.iter().filter(|seen| of(seen).is_empty()).map(|seen| seen.name().to_owned()).collect(),
+        })
+    };
+    match wanted.per_node {
+        None => {
+            let used = |node: &str| placement.shares.iter().any(|share| share.node == node);
+            if placement.shares.iter().any(|share| holds.contains_key(&share.node)) {
+                return Err(held(&used));
+            }
+        }
+        Some(asked) => {
+            let parts: BTreeMap<&str, Part> =
+                selected.iter().map(|seen| (seen.name(), left(seen, of(seen), asked))).collect();
+            let free: Vec<(String, u32)> =
+                selected.iter().map(|seen| (seen.name().to_owned(), parts[seen.name()].slots)).collect();
+            placement = place(&free, ranks, wanted.map_by).map_err(|_| held(&|_| true))?;
+            for share in &mut placement.shares {
+                let part = parts.get(share.node.as_str()).cloned().unwrap_or_default();
+                holding::share_out(share, part);
+            }
+        }
+    }
+    let master = nodes.iter().find(|seen| seen.member.node.master).map(Observed::name);
+    Ok(match master {
+        Some(master) if placement.shares.len() > 1 && placement.shares[0].node != master => {
+            placement.launched_on(master)
+        }
+        _ => placement,
+    })
+}
+
+/// Whether a node has as many GPUs or slots as a run asks for of each.
+fn enough(seen: &Observed, asked: u32) -> Result<(), Error> {
+    let (node, facts) = (&seen.member.node, &seen.facts);
+    let gpus = network::chosen_gpus(node, facts);
+    let refuse = |words: String| {
+        let hint = "lower --gpus-per-node, choose other nodes with --on, or see `gpus` and `slots` of this [[node]]";
+        Err(Error::usage(format!("{}: --gpus-per-node {asked}: {words}", seen.name()), hint))
+    };
+    if gpus.is_empty() && network::gpu_request(node, facts) != GpuRequest::None {
+        return refuse("its GPUs cannot be told apart, because nvidia-smi lists none".into());
+    }
+    let slots = network::slots(node, facts);
+    let plural = |n: u32| if n == 1 { "" } else { "s" };
+    match u32::try_from(gpus.len()) {
+        Ok(there @ 1..) if there < asked => refuse(format!("it has {there} GPU{}", plural(there))),
+        _ if slots < asked => refuse(format!("it has {slots} slot{}", plural(slots))),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,193 @@
+//! Several runs at once, on nodes of their own or on parts of the same, and runs that are started again.
+
+use crate::process::{Running, eventually, s};
+use crate::state::{Lab, NODES, no_run_is_left, node_sh, on, ours, rank_processes};
+use serde_json::Value;
+
+/// Says where it is and waits for a file of its own name, in a folder that all containers of a node see.
+const WAITS: &str = "echo ready; while [ ! -e /opt/horovod/jobs/go-$0 ]; do sleep 0.1; done; echo gone";
+
+fn go(name: &str) {
+    for node in NODES {
+        on(node, &format!("mkdir -p /opt/horovod/jobs && touch /opt/horovod/jobs/go-{name}"));
+    }
+}
+
+/// The environments of the programs of a run on a node that have this variable.
+fn variable(node: &str, job: &str, name: &str) -> Vec<String> {
+    let script = "for p in $(grep -lzxF \"HVDCTL_JOB=$1\" /proc/[0-9]*/environ 2>/dev/null); do
+          grep -qzxF HVDCTL_PROGRAM=1 \"$p\" && tr '\\0' '\\n' <\"$p\" | sed -n \"s/^$2=//p\"
+        done | sort -u; :";
+    node_sh(node, script, &[job, name]).ok().lines().map(str::to_owned).collect()
+}
+
+fn job(lab: &Lab, name: &str) -> Value {
+    let document: Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).ok()).unwrap();
+    let jobs = document["jobs"].as_array().unwrap();
+    jobs.iter().find(|job| job["name"] == name).unwrap_or_else(|| panic!("no {name} in {document:#}")).clone()
+}
+
+#[test]
+fn runs_on_nodes_of_their_own_do_not_meet_and_one_of_the_same_waits() {
+    let lab = Lab::up();
+    let start = |on: &str, name: &str, more: &[&str]| {
+        let words = ["--on", on, "run", "-np", "1", "--name", name];
+        lab.start(&[&words[..], more, &["--", "sh", "-c", WAITS, name]].concat())
+    };
+    let mut a = start("node1", "a", &[]);
+    a.until(&["[0 node1] ready"], s(60));
+    let mut b = start("node2", "b", &[]);
+    b.until(&["[0 node2] ready"], s(60));
+    assert_eq!(NODES.map(|node| ours(node).contains("hmaster running")), [true, true]);
+    let (id_a, id_b) = (job(&lab, "a")["id"].clone(), job(&lab, "b")["id"].clone());
+    assert!(job(&lab, "a")["project"].is_null());
+
+    // refused with the name of who has it, before anything is changed
+    let before = NODES.map(|node| on(node, "ls /opt/horovod/jobs; docker ps -aq"));
+    let refused = lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125);
+    refused.complains(&[
+        "node1: the run",
+        id_a.as_str().unwrap(),
+        "(a)",
+        "node2: the run",
+        id_b.as_str().unwrap(),
+        "--wait",
+    ]);
+    lab.hvdctl(&["verify"]).code(5).complains(&["nothing was changed"]);
+    // also by somebody who sees but the one node
+    lab.hvdctl(&["--on", "node2", "run", "-np", "1", "--", "true"]).code(125).complains(&[id_b.as_str().unwrap()]);
+    let there = NODES.map(|node| on(node, "ls /opt/horovod/jobs; docker ps -aq"));
+    assert_eq!(there, before);
+
+    // by their names; the other one stays
+    let mut waits = start("node1", "c", &["--wait"]);
+    assert!(eventually(s(30), || waits.err().contains("waiting")), "{}", waits.err());
+    lab.hvdctl(&["stop", "a"]).code(0);
+    a.end(s(60)).code(143);
+    waits.until(&["[0 node1] ready"], s(60));
+    assert!(b.runs() && !rank_processes("node2").is_empty());
+    for name in ["b", "c"] {
+        go(name);
+    }
+    b.end(s(60)).code(0).says(&["[0 node2] gone"]);
+    waits.end(s(60)).code(0).says(&["[0 node1] gone"]);
+    no_run_is_left();
+    lab.hvdctl(&["logs", "c"]).code(0).says(&["[0 node1] gone"]);
+}
+
+#[test]
+fn runs_share_the_slots_of_the_same_nodes() {
+    let lab = Lab::quick();
+    lab.edit("gpus = 1", "gpus = 0\nslots = 2");
+    lab.hvdctl(&["up"]).code(0);
+    let says = "import os, time
+print('this is', open('mine').read(), flush=True)
+while not os.path.exists('/opt/horovod/jobs/go-' + open('mine').read()): time.sleep(0.1)";
+    let start = |name: &str, controller: &str| -> Running {
+        let project = lab.project(name, &[("train.py", says), ("mine", name)]);
+        lab.start(&[
+            "train",
+            project.to_str().unwrap(),
+            "-np",
+            "2",
+            "--gpus-per-node",
+            "1",
+            "--map-by",
+            "node",
+            controller,
+        ])
+    };
+    let mut first = start("first", "--gloo");
+    first.until(&["[0 node1] this is first", "[1 node2] this is first"], s(60));
+    // a project of its own in a worker of its own, beside the other one's
+    let mut second = start("second", "--mpi");
+    second.until(&["[0 node1] this is second", "[1 node2] this is second"], s(90));
+    let id = job(&lab, "second")["id"].as_str().unwrap().to_owned();
+    assert_eq!(ours("node1"), format!("hmaster running\nhmaster-{id} running\nhworker running\n"));
+    assert_eq!(ours("node2"), format!("hworker running\nhworker-{id} running\n"));
+
+    let words = ["--gpus-per-node", "1", "--", "true"];
+    let full = lab.hvdctl(&[&["run", "-np", "1"], &words[..]].concat()).code(125);
+    full.complains(&["(first)", "(second)", "1 slot", "hvdctl stop"]);
+    lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(125).complains(&["(first)", "(second)"]);
+    lab.hvdctl(&["run", "-np", "1", "--gpus-per-node", "3", "--", "true"]).code(2).complains(&["it has 2 slots"]);
+    lab.hvdctl(&["up"]).code(0);
+
+    // the end of one takes nothing from the other; its workers go with it, though nobody watches
+    go("second");
+    second.end(s(60)).code(0);
+    assert!(eventually(s(20), || NODES.iter().all(|node| !ours(node).contains(&id))), "{:?}", NODES.map(ours));
+    assert!(first.runs());
+    let mut third = start("third", "--gloo");
+    third.until(&["[1 node2] this is third"], s(90));
+    let id = job(&lab, "third")["id"].as_str().unwrap().to_owned();
+    third.signal("INT");
+    third.end(s(60)).code(130);
+    assert!(eventually(s(20), || NODES.iter().all(|node| !ours(node).contains(&id))), "{:?}", NODES.map(ours));
+    go("first");
+    first.end(s(60)).code(0);
+    no_run_is_left();
+    assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
+}
+
+#[test]
+fn a_gpu_is_one_runs_alone_and_its_ranks_see_no_other() {
+    let lab = Lab::up();
+    let one = ["--on", "node1", "run", "-np", "1", "--gpus-per-node"];
+    lab.hvdctl(&[&one[..], &["2", "--", "true"]].concat()).code(2).complains(&["--gpus-per-node 2", "it has 1 GPU"]);
+    let mut a = lab.start(&[&one[..], &["1", "--name", "a", "--", "sh", "-c", WAITS, "a"]].concat());
+    a.until(&["[0 node1] ready"], s(60));
+    let uuid = crate::state::gpu_uuids("node1").remove(0);
+    let job = job(&lab, "a");
+    assert_eq!(job["placement"]["shares"][0]["gpus"][0], uuid.as_str(), "{job}");
+    assert_eq!(variable("node1", job["id"].as_str().unwrap(), "CUDA_VISIBLE_DEVICES"), [uuid.clone()]);
+    lab.hvdctl(&[&one[..], &["1", "--", "true"]].concat()).code(125).complains(&[&uuid, "(a)"]);
+    go("a");
+    a.end(s(60)).code(0);
+    no_run_is_left();
+}
+
+#[test]
+fn a_run_that_fails_is_started_again_and_goes_on_from_its_checkpoint() {
+    let lab = Lab::up();
+    let fails_once = "import os, sys
+rank = os.environ.get('HOROVOD_RANK') or os.environ['OMPI_COMM_WORLD_RANK']
+print('try', os.environ['HVDCTL_RESTART'], flush=True)
+if rank == '1' and not os.path.exists('checkpoint'):
+    open('checkpoint', 'w').write('half')
+    sys.exit(7)
+if rank == '1': print('goes on from', open('checkpoint').read())";
+    for controller in ["--gloo", "--mpi"] {
+        let name = format!("again{controller}");
+        let project = lab.project(&name, &[("train.py", fails_once)]);
+        let project = project.to_str().unwrap();
+        let done = lab.hvdctl(&["train", project, "-np", "2", controller, "--restarts", "3", "--name", &name]).code(0);
+        done.says(&["[1 node2] try 0", "[1 node2] try 1", "[1 node2] goes on from half"]);
+        done.complains(&["rank 1 on node2 ended with 7", "try 2 of 4"]);
+        no_run_is_left();
+        let job = job(&lab, &name);
+        assert_eq!(
+            (&job["state"], &job["code"], &job["restarts"]),
+            (&"succeeded".into(), &0.into(), &3.into()),
+            "{job}"
+        );
+        assert_eq!(job["tries"].as_array().unwrap().len(), 1, "{job}");
+        let exits = job["tries"][0]["exits"].as_array().unwrap();
+        assert!(exits.iter().any(|exit| exit["rank"] == 1 && exit["code"] == 7), "{job}");
+        let id = job["id"].as_str().unwrap();
+        for node in NODES {
+            on(node, &format!("test ! -e /opt/horovod/jobs/{id}/env.json"));
+        }
+    }
+    // one that never succeeds ends with its code; one that is stopped meanwhile is not started again
+    let done = lab.hvdctl(&["run", "-np", "2", "--restarts", "1", "--", "sh", "-c", "echo one; exit 9"]).code(9);
+    assert_eq!(done.out.lines().filter(|line| *line == "[0 node1] one").count(), 2, "{}", done.out);
+    no_run_is_left();
+    let mut stopped = lab.start(&["run", "-np", "2", "--restarts", "1000", "--", "sh", "-c", "exit 9"]);
+    assert!(eventually(s(60), || stopped.err().contains("try 3 of 1001")), "{}", stopped.err());
+    assert!(stopped.runs());
+    stopped.signal("INT");
+    stopped.end(s(60)).code(130);
+    no_run_is_left();
+    lab.hvdctl(&["jobs"]).code(0).says(&["stopped (restarted"]);
+}
