@@ -268,11 +268,13 @@ mod tests {
 
     #[test]
     fn ranks_are_read() {
-        let facts = Facts::parse("rank run-1 7 abc lab\nrank run-2 8 - -\nrank run-3 x - -\nopen run-1\n");
+        let facts = Facts::parse("rank run-1 7 abc lab\nrank run-2 8 - -\nrank run-3 x - -\nopen run-1\nopen run-2 {\"id\"\nports 22 x 12345 \n");
         let told: Vec<_> =
             facts.ranks.iter().map(|r| (r.job.as_str(), r.pid, r.container.as_deref(), r.cluster.as_deref())).collect();
         assert_eq!(told, [("run-1", 7, Some("abc"), Some("lab")), ("run-2", 8, None, None)]);
-        assert_eq!(facts.open_runs, ["run-1"]);
+        // of a record that a full disk cut off the run is known all the same
+        assert_eq!((facts.open_runs, facts.open_records.len()), (vec!["run-1".to_owned(), "run-2".to_owned()], 0));
+        assert_eq!(facts.ports.into_iter().collect::<Vec<_>>(), [22, 12345]);
     }
 
     #[test]

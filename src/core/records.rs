@@ -263,6 +263,19 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_was_started_again_has_its_tries_and_may_have_lost_ranks() {
+        let tries = r#"[{"started": 1000.0, "ended": 1060.5, "ranks": 2, "launcher": 1, "silent": ["b"],
+            "exits": [{"rank": 1, "node": "b", "code": 7, "time": 1060.0, "asked": false}]}]"#;
+        let text = format!("{}./j1/tries.json:{}\n", lines("j1", 1000.0, 1), tries.replace('\n', ""));
+        let under_way = &jobs("lab", &[look("a", &text, &["j1"])], 5000.0)[0];
+        assert_eq!((under_way.state, under_way.tries[0].exits[0].code), (Some(State::Running), 7));
+        let ending = r#"{"ended": 1090.5, "launcher": 0, "stopped": false, "started": 1, "silent": ["b"], "ranks": 1,
+            "exits": [{"rank": 0, "node": "a", "code": 0, "time": 1090.0, "asked": false}]}"#;
+        let text = format!("{text}./j1/result.json:{}\n", ending.replace('\n', ""));
+        assert_eq!(jobs("lab", &[look("a", &text, &[])], 5000.0)[0].state, Some(State::Succeeded), "with one rank");
+    }
+
+    #[test]
     fn a_record_that_was_cut_off_hides_no_other() {
         let text = format!("./j1/job.json:{{\"id\": \"j1\n{}", lines("j2", 1000.0, 0));
         let jobs = jobs("lab", &[look("a", &text, &[])], 5000.0);

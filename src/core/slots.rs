@@ -132,6 +132,13 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_only_launches_comes_first_and_has_no_rank() {
+        let placement = place(&slots(&[1, 1]), 2, MapBy::Slot).unwrap().launched_on("master");
+        assert_eq!((placement.shares[0].node.as_str(), placement.shares[0].ranks, placement.ranks()), ("master", 0, 2));
+        assert_eq!((placement.node_of(0), placement.node_of(1)), (Some(("n0", 0)), Some(("n1", 0))));
+    }
+
+    #[test]
     fn too_many_ranks_name_both_numbers() {
         let error = place(&slots(&[1, 2]), 4, MapBy::Slot).unwrap_err().to_string();
         assert_eq!(error, "4 ranks were asked for, the cluster has 3 slots (n0: 1, n1: 2)");

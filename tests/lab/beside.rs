@@ -162,8 +162,8 @@ if rank == '1': print('goes on from', open('checkpoint').read())";
         let project = lab.project(&name, &[("train.py", fails_once)]);
         let project = project.to_str().unwrap();
         let done = lab.hvdctl(&["train", project, "-np", "2", controller, "--restarts", "3", "--name", &name]).code(0);
-        done.says(&["[1 node2] try 0", "[1 node2] try 1", "[1 node2] goes on from half"]);
-        done.complains(&["rank 1 on node2 ended with 7", "try 2 of 4"]);
+        done.says(&["[1 node2] try 0", "[1 node2] try 1", "[1 node2] goes on from half"])
+            .complains(&["rank 1 on node2 ended with 7", "try 2 of 4"]);
         no_run_is_left();
         let job = job(&lab, &name);
         assert_eq!(

@@ -77,6 +77,14 @@ fn table() {
     let mut renamed = seen(&want, "img", State::Running);
     renamed.name = "before".into();
     assert_eq!(plan(&[renamed]).unwrap(), "remove before (renamed), start hworker");
+    // that of a single run is no worker of the node's, and goes only when its run has ended
+    let own = Desired { name: "hworker-j1".into(), ..want.clone() }.of_run("j1");
+    let both = [seen(&want, "img", State::Running), seen(&own, "img", State::Running)];
+    assert_eq!(plan(&both).unwrap(), "unchanged");
+    assert_eq!(words(&worker(&own, "img", &Workspace::Any, &both[..1]).unwrap()), "start hworker-j1");
+    let under_way = Facts { open_runs: vec!["j1".into()], ..Facts::default() };
+    assert_eq!(left_over("lab", &both, &under_way), []);
+    assert_eq!(words(&left_over("lab", &both, &Facts::default())), "remove hworker-j1 (its run has ended)");
     let mut older = seen(&want, "img", State::Running);
     older.labels.insert(LABEL_SPEC.into(), "000000000000".into());
     older.labels.insert(LABEL_SPEC_FULL.into(), "{\"version\":0}".into());

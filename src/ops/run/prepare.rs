@@ -295,12 +295,16 @@ pub(super) async fn end(
 ) -> Vec<Member> {
     let ended = each((0..members.len()).collect(), async |i: usize| {
         let cleaned = end_on(cluster, id, &members[i]).await;
-        // the launcher is on the first
-        let removed = async {
-            let engine = if i == 0 { launches.clone() } else { Engine::connect(&members[i].link).await? };
-            remove_containers_of(cluster, id, &engine).await
-        };
-        cleaned.and(removed.await)
+        if i == 0 {
+            // the launcher is on the first
+            return cleaned.and(remove_containers_of(cluster, id, launches).await);
+        }
+        // no rank is left in a worker, and so its engine's silence is no more than a remark
+        let removed = async { remove_containers_of(cluster, id, &Engine::connect(&members[i].link).await?).await };
+        if let Err(error) = removed.await {
+            events.send(Event::Warning(error.to_string()));
+        }
+        cleaned
     })
     .await;
     let mut answered = Vec::new();
