@@ -260,6 +260,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         placement: would.placement,
         controller: Controller::Gloo,
         command: names(&["python", "train.py"]),
+        has_project: true,
         started: 1_795_262_584.0,
         ended: None,
         code: None,

@@ -4,6 +4,7 @@
 use crate::core::inventory::Controller;
 use crate::core::job::{Ended, Ending, Record, State};
 use crate::core::slots::Placement;
+use crate::core::spec::WORKSPACE;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -51,6 +52,9 @@ pub struct Job {
     pub controller: Controller,
     /// The program.
     pub command: Vec<String>,
+    /// Whether it runs in a project's folder, which has the run's name.
+    #[serde(skip)]
+    pub has_project: bool,
     /// When it was started, in seconds since the epoch.
     pub started: f64,
     /// When it ended.
@@ -135,6 +139,7 @@ fn job(id: &str, record: &Record, looks: &[Look], now: f64) -> Job {
         placement: record.placement.clone(),
         controller: record.controller,
         command: record.command.clone(),
+        has_project: record.cwd == WORKSPACE,
         started: record.created,
         ended: ending.map(|ending| ending.ended),
         code: ending.and_then(|ending| ending.code(ranks)),
