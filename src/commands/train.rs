@@ -101,7 +101,11 @@ async fn launch(
         let would = run::would(&target, nodes, &how, &events)?;
         return Ok(would_be(&program.command, &would));
     }
-    let ran = run_program(&target, nodes, &program, &how, turn, &events, |_, _| {}).await?;
+    let ran = run_program(&target, nodes, &program, &how, turn, &events, |_, _| {}).await.inspect_err(|error| {
+        if fetch.is_some() && matches!(error, Error::Signal(_)) {
+            events.note("what it wrote is where it wrote it: hvdctl fetch brings it");
+        }
+    })?;
     if running.detach && ran.state == State::Running {
         events
             .note(format!("the run goes on by itself: hvdctl attach {0} follows it, hvdctl stop {0} ends it", ran.id));

@@ -3,6 +3,7 @@
 //! `cargo test --features lab --test lab -- --test-threads=1`. Every test brings the state that it needs, and looks at
 //! the nodes themselves (processes, containers, files) rather than at what hvdctl says of them.
 
+mod back;
 mod converge;
 mod desk;
 mod doctor;
@@ -24,6 +25,7 @@ mod process;
 mod projects;
 mod reach;
 mod rotate;
+mod shell;
 mod spec;
 mod state;
 mod status;
