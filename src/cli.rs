@@ -3,6 +3,7 @@
 mod jobs;
 mod keys;
 mod run;
+mod tools;
 
 use crate::core::lease::Wait;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -12,6 +13,7 @@ pub use run::{Launcher, Launching, MapBy, Run, Running, Train, Verify};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
+pub use tools::{Exec, Fetch, Format, Hosts, Shell};
 
 /// Trains one model on many GPU machines over plain SSH and Docker, with Horovod.
 #[derive(Debug, Parser)]
@@ -27,10 +29,10 @@ pub struct Cli {
 
 const AFTER: &str = "\
 Without an inventory (-i, $HVDCTL_INVENTORY, ./inventory.toml, ~/.config/hvdctl/inventory.toml) train, run, verify, up, \
-down, status, doctor, jobs, attach, logs and stop work on this machine alone, with its own Docker. `hvdctl init` writes one.
+down, status, doctor, jobs, attach, logs, stop, fetch, exec, shell and hosts work on this machine alone, with its own Docker. `hvdctl init` writes one.
 
 Exit codes: 0 done or nothing to do; 1 failed; 2 usage or inventory wrong, nothing touched; 3 some nodes failed; \
-4 nodes unreachable, nothing changed; 5 another command holds the nodes; 125 train and run: hvdctl itself failed; 130, 143 interrupted, terminated. \
+4 nodes unreachable, nothing changed; 5 another command holds the nodes; 125 train, run, exec and shell: hvdctl itself failed; 130, 143 interrupted, terminated. \
 Otherwise train and run end with the program's own code, that of the rank that failed first.";
 
 /// Options that every command takes.
@@ -113,6 +115,14 @@ pub enum Command {
     Logs(Logs),
     /// End a run: SIGTERM to its ranks, SIGKILL after the grace time; its records stay
     Stop(Stop),
+    /// Bring back what a run wrote: outputs and checkpoints
+    Fetch(Fetch),
+    /// Run a command on every node, or inside each worker; equal output is folded
+    Exec(Exec),
+    /// An interactive shell in hmaster, or in a node's worker
+    Shell(Shell),
+    /// The cluster as other tools want it
+    Hosts(Hosts),
     /// Who is at work on the nodes
     #[command(subcommand)]
     Lock(Lock),
@@ -263,12 +273,12 @@ pub struct Down {
 impl Command {
     /// Whether it passes a program's exit code on.
     pub fn runs_a_program(&self) -> bool {
-        matches!(self, Command::Train(_) | Command::Run(_) | Command::Attach(_))
+        matches!(self, Command::Train(_) | Command::Run(_) | Command::Attach(_) | Command::Exec(_) | Command::Shell(_))
     }
 
     /// Whether it tells ranks' lines as they come: with `--json` a line per event, and no node's failure is told twice.
     pub fn tells_output(&self) -> bool {
-        self.runs_a_program() || matches!(self, Command::Logs(_))
+        matches!(self, Command::Train(_) | Command::Run(_) | Command::Attach(_) | Command::Logs(_))
     }
 
     /// Whether it is about a run, which goes on by itself where hvdctl leaves.

@@ -81,6 +81,10 @@ fn help() {
         "attach",
         "logs",
         "stop",
+        "fetch",
+        "exec",
+        "shell",
+        "hosts",
         "train",
         "run",
         "lock",
@@ -89,6 +93,42 @@ fn help() {
         let name = format!("help {words}").trim_end().replace(' ', "_");
         insta::assert_snapshot!(name, hvdctl(dir.path(), &args));
     }
+}
+
+#[test]
+fn other_tools_words_need_no_node() {
+    let dir = folder(Some(REFUSES));
+    insta::assert_snapshot!(hvdctl(dir.path(), &["hosts"]), @r"
+    exit code: 0
+    --- stdout
+    127.0.0.1:1,127.0.0.2:1
+    --- stderr
+    ");
+    insta::assert_snapshot!(hvdctl(dir.path(), &["--on", "b", "hosts", "--format", "mpi"]), @r"
+    exit code: 0
+    --- stdout
+    127.0.0.2 slots=1
+    --- stderr
+    ");
+    let config = dir.path().join("ssh_config");
+    let shown = hvdctl(dir.path(), &["hosts", "--format", "ssh"]);
+    let text = shown.split("--- stdout\n").nth(1).unwrap().split("--- stderr").next().unwrap();
+    fs::write(&config, text).unwrap();
+    let mut ssh = Command::new("ssh");
+    ssh.arg("-G").arg("-F").arg(&config).arg("b");
+    let resolved = show(ssh);
+    for line in ["hostname 127.0.0.2\n", "user nobody\n", "port 1\n"] {
+        assert!(resolved.contains(line), "no {line} in {resolved}");
+    }
+    // a shell reads it
+    let shown = hvdctl(dir.path(), &["hosts", "--format", "env"]);
+    let text = shown.split("--- stdout\n").nth(1).unwrap().split("--- stderr").next().unwrap();
+    let mut sh = Command::new("sh");
+    sh.args(["-c", &format!("{text}\necho \"$HVDCTL_NODES $HVDCTL_SLOTS\"")]);
+    assert!(show(sh).contains("\na b 2\n"), "{shown}");
+    // without a terminal there is no shell, and nothing is asked
+    assert_eq!(code(dir.path(), &["shell"]), 2);
+    assert_eq!(code(dir.path(), &["exec", "--", "true"]), 125);
 }
 
 #[test]

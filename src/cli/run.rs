@@ -139,6 +139,9 @@ pub struct Train {
     /// The project's name on the nodes, whoever had it before; without it the folder's name
     #[arg(long = "as", value_name = "NAME")]
     pub name_on_nodes: Option<String>,
+    /// At the end bring what the run wrote into this folder, also when it failed
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["detach", "dry_run"])]
+    pub fetch: Option<PathBuf>,
     /// How it is started and left
     #[command(flatten)]
     pub running: Running,

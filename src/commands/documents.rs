@@ -3,11 +3,14 @@
 #[path = "../../tests/documented/mod.rs"]
 mod documented;
 
-use super::{about, doctor, down, init, jobs, keys, lock, logs, status, stop, train, up, verify};
+use super::{
+    about, doctor, down, exec, fetch, hosts, init, jobs, keys, lock, logs, shell, status, stop, train, up, verify,
+};
+use crate::cli::Format;
 use crate::core::doctor::{Finding, Fix, Severity};
 use crate::core::draft::{Entry, Found, Probe};
+use crate::core::fetch::{Item, Output};
 use crate::core::holding::{Held, Hold, Part};
-use crate::core::hosts;
 use crate::core::inventory::{Controller, Inventory, KeyType};
 use crate::core::job::{Blame, Ended, How, State, Try};
 use crate::core::lease::Lease;
@@ -20,6 +23,8 @@ use crate::core::trust::{Changes, Described, Fault, Put, Report as Trust, Row as
 use crate::core::verify::{Report, Row};
 use crate::error::{Error, NodeError, Stand};
 use crate::event::Event;
+use crate::ops::exec::Told;
+use crate::ops::fetch::Fetched;
 use crate::ops::run::{Ran, Would};
 use crate::ops::trust::{Generated, Pushed, Rotated};
 use crate::render;
@@ -346,8 +351,43 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("error/stopped", stopped.document(false, false)));
 }
 
+fn tools_made(all: &mut Vec<(&'static str, Value)>) {
+    let told = |node: &str, code, stdout: &str| Told {
+        node: node.into(),
+        code,
+        stdout: stdout.into(),
+        stderr: Vec::new(),
+        left_out: 0,
+        late: code == 124,
+    };
+    let all_told = [told("node1", 0, "GPU 0: NVIDIA H200\n"), told("node2", 124, "")];
+    all.push(("exec", exec::outcome("nvidia-smi -L", &all_told, vec![refused("node3")]).document));
+    all.push(("shell", shell::ended(7).document));
+
+    let item =
+        |path: &str, node: &str, output| Item { path: path.into(), node: node.into(), name: path.into(), output };
+    let hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824".to_owned();
+    let file = Output::File { hash, mode: 0o644, size: 5, time: 1_795_262_584.0 };
+    let fetched = Fetched {
+        job: "20261121-120304-k7qd".into(),
+        folder: "digits-20261121-120304-k7qd".into(),
+        items: vec![
+            (item("best.pt", "node1", file), true),
+            (item("latest", "node1", Output::Link("best.pt".into())), false),
+        ],
+        failed: vec![full("node2")],
+    };
+    all.push(("fetch", fetch::outcome(fetched).document));
+
+    let Inventory { cluster, nodes, .. } = Inventory::local("node1", "horovod/horovod:latest");
+    let mut node = nodes[0].clone();
+    (node.host, node.address) = ("gpu1".into(), Some("10.0.0.1".parse().unwrap()));
+    all.push(("hosts", hosts::outcome(&cluster, Format::Horovod, &[(node.clone(), Some(4))]).document));
+    all.push(("hosts/ssh", hosts::outcome(&cluster, Format::Ssh, &[(node, None)]).document));
+}
+
 fn init_made(all: &mut Vec<(&'static str, Value)>) {
-    let hosts = hosts::read("ana@10.0.0.[1-2] ana@gpu1 10.0.0.3:2222 10.0.0.4", None).unwrap();
+    let hosts = crate::core::hosts::read("ana@10.0.0.[1-2] ana@gpu1 10.0.0.3:2222 10.0.0.4", None).unwrap();
     let seen = |text: &str| Found::Seen(Box::new(Probe::parse(text)));
     let probe = "hostname gpu1\ncores 64\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 10.0.0.1/24\nroot sudo\n\
                  gpu GPU 0: NVIDIA H200 (UUID: GPU-4f1e)\ndocker sudo 27.1.0\nimage horovod/horovod:latest\n";
@@ -368,6 +408,7 @@ fn made() -> BTreeMap<&'static str, Value> {
     verify_made(&mut all);
     runs_made(&mut all);
     lock_made(&mut all);
+    tools_made(&mut all);
     all.push(("text", about::printed("#compdef hvdctl".into()).document));
     all.push(("dir", about::written_to(Path::new("man1")).document));
     all.push(("error", Error::usage("there is no inventory", "hvdctl init writes one").document(false, false)));

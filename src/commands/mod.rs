@@ -6,11 +6,15 @@ mod doctor;
 #[cfg(test)]
 mod documents;
 mod down;
+mod exec;
+mod fetch;
+mod hosts;
 mod init;
 mod jobs;
 mod keys;
 mod lock;
 mod logs;
+mod shell;
 mod status;
 mod stop;
 mod train;
@@ -303,6 +307,10 @@ pub async fn run(
         Command::Attach(options) => attach::run(&options, context.await?).await,
         Command::Logs(options) => logs::run(&options, context.await?).await,
         Command::Stop(options) => stop::run(&options, context.await?).await,
+        Command::Fetch(options) => fetch::run(&options, context.await?).await,
+        Command::Exec(options) => exec::run(&options, context.await?).await,
+        Command::Shell(options) => shell::run(&options, context).await,
+        Command::Hosts(options) => hosts::run(&options, context.await?).await,
         Command::Lock(Lock::Status) => lock::status(context.await?).await,
         Command::Lock(Lock::Release) => lock::release(context.await?).await,
         Command::Completions(options) => Ok(about::completions(&options)),

@@ -11,6 +11,8 @@ use crate::edge::env_file;
 use crate::edge::tree::Tree;
 use crate::error::{Error, exit};
 use crate::event::{Event, Events};
+use crate::ops::fetch;
+use crate::ops::fleet::Target;
 use crate::ops::lease::Turn;
 use crate::ops::run::{
     self, Cwd, OnSignal, Options, Program, Ran, Show, Until, Wanted, Would, check_ranks, run as run_program, tail,
@@ -43,7 +45,7 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
         project: Some(Project { origin: origin(&root), tree, shared }),
         files: Vec::new(),
     };
-    go(program, options.np, &options.running, turn, context).await
+    go(program, options.np, &options.running, options.fetch.as_deref(), turn, context).await
 }
 
 /// `run`.
@@ -59,11 +61,18 @@ pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> 
         project: None,
         files: Vec::new(),
     };
-    go(program, options.np, &options.running, turn, context).await
+    go(program, options.np, &options.running, None, turn, context).await
 }
 
-async fn go(program: Program, np: u32, running: &cli::Running, turn: Turn, context: Context) -> Result<Outcome, Error> {
-    let result = launch(program, np, running, &turn, context).await;
+async fn go(
+    program: Program,
+    np: u32,
+    running: &cli::Running,
+    fetch: Option<&Path>,
+    turn: Turn,
+    context: Context,
+) -> Result<Outcome, Error> {
+    let result = launch(program, np, running, fetch, &turn, context).await;
     turn.give_back().await;
     result
 }
@@ -72,6 +81,7 @@ async fn launch(
     program: Program,
     np: u32,
     running: &cli::Running,
+    fetch: Option<&Path>,
     turn: &Turn,
     mut context: Context,
 ) -> Result<Outcome, Error> {
@@ -99,13 +109,47 @@ async fn launch(
         let would = run::would(&target, nodes, &how, &events).await?;
         return Ok(would_be(&program.command, &would));
     }
-    let ran = run_program(&target, nodes, &program, &how, turn, &events, |_, _| {}).await?;
+    let ran = run_program(&target, nodes, &program, &how, turn, &events, |_, _| {}).await.inspect_err(|error| {
+        if fetch.is_some() && matches!(error, Error::Signal(_)) {
+            events.note("what it wrote is where it wrote it: hvdctl fetch brings it");
+        }
+    })?;
     if running.detach && ran.state == State::Running {
         events
             .note(format!("the run goes on by itself: hvdctl attach {0} follows it, hvdctl stop {0} ends it", ran.id));
         return Ok(Outcome { text: format!("{}\n", ran.id), ..ended(exit::OK, &ran) });
     }
-    outcome(ran, &events)
+    let fetched = match fetch {
+        Some(folder) => bring(&target, &ran.id, folder, &events).await,
+        None => true,
+    };
+    let mut outcome = outcome(ran, &events)?;
+    if !fetched && outcome.code == exit::OK {
+        outcome.code = exit::AROUND;
+        outcome.document["ok"] = json!(false);
+        outcome.document["code"] = json!(exit::AROUND);
+    }
+    Ok(outcome)
+}
+
+/// Fetches what the run wrote, and says whether all of it came. How the run ended is told all the same.
+async fn bring(target: &Target, id: &str, folder: &Path, events: &Events) -> bool {
+    match fetch::after(target, id, folder, events).await {
+        Ok(fetched) => {
+            let new = fetched.items.iter().filter(|(_, new)| *new).count();
+            let old = fetched.items.len() - new;
+            events.note(format!("{}: {new} fetched, {old} unchanged", folder.display()));
+            for error in &fetched.failed {
+                events.send(Event::Warning(error.to_string()));
+            }
+            fetched.failed.is_empty()
+        }
+        Err(error) => {
+            let again = format!("hvdctl fetch {id} -o {}", quote::readable(&folder.display().to_string()));
+            events.send(Event::Warning(format!("could not fetch what the run wrote: {error}\n  again: {again}")));
+            false
+        }
+    }
 }
 
 /// What a run would be, for people and scripts.

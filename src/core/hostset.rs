@@ -216,20 +216,42 @@ pub fn fold(names: &[String]) -> String {
 /// A line for each text, in the order in which they first come, with the nodes that share it folded and counted:
 /// `node[01-16] (16): unchanged`.
 pub fn rows(told: impl IntoIterator<Item = (String, String)>) -> String {
+    let told = told.into_iter().map(|(node, text)| (text, node));
+    alike(told).iter().map(|(text, nodes)| format!("{}: {text}\n", counted(nodes))).collect()
+}
+
+/// The same for texts of whole lines: one that has several stands below its nodes, moved in. Who said nothing is not told.
+pub fn blocks(told: impl IntoIterator<Item = (String, String)>) -> String {
+    let told = told.into_iter().filter(|(_, text)| !text.is_empty()).map(|(node, text)| (text, node));
+    let block = |(text, nodes): &(String, Vec<String>)| match text.trim_end_matches('\n') {
+        line if !line.contains('\n') => format!("{}: {line}\n", counted(nodes)),
+        lines => {
+            let lines: String = lines.split('\n').map(|line| format!("  {line}\n")).collect();
+            format!("{}:\n{lines}", counted(nodes))
+        }
+    };
+    alike(told).iter().map(block).collect()
+}
+
+/// The names that share a text, in the order in which the texts first come.
+pub fn alike(told: impl IntoIterator<Item = (String, String)>) -> Vec<(String, Vec<String>)> {
     let mut by_text: Vec<(String, Vec<String>)> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
-    for (node, text) in told {
+    for (text, node) in told {
         let place = *places.entry(text.clone()).or_insert(by_text.len());
         match by_text.get_mut(place) {
             Some((_, nodes)) => nodes.push(node),
             None => by_text.push((text, vec![node])),
         }
     }
-    let row = |(text, nodes): (String, Vec<String>)| match nodes.len() {
-        1 => format!("{}: {text}\n", nodes[0]),
-        count => format!("{} ({count}): {text}\n", fold(&nodes)),
-    };
-    by_text.into_iter().map(row).collect()
+    by_text
+}
+
+fn counted(nodes: &[String]) -> String {
+    match nodes.len() {
+        1 => nodes[0].clone(),
+        count => format!("{} ({count})", fold(nodes)),
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 /// Whose container it is; only containers with this label are ever touched.
 pub const LABEL_CLUSTER: &str = "hvdctl.cluster";
-/// `worker`, `master` or `helper`.
+/// `worker`, `master`, `shell` or `helper`.
 pub const LABEL_ROLE: &str = "hvdctl.role";
 /// Hash of the desired state that it was made from.
 pub const LABEL_SPEC: &str = "hvdctl.spec";
@@ -34,6 +34,8 @@ pub enum Role {
     Worker,
     /// `hmaster`: the launcher, and the ranks of the master node.
     Master,
+    /// An `hmaster` without a run, where somebody has a shell.
+    Shell,
     /// Where hvdctl works as root for a moment, on nodes without sudo.
     Helper,
 }
@@ -44,6 +46,7 @@ impl Role {
         match self {
             Role::Worker => "worker",
             Role::Master => "master",
+            Role::Shell => "shell",
             Role::Helper => "helper",
         }
     }
@@ -204,6 +207,16 @@ impl Desired {
             workspace: None,
             job: Some(job.to_owned()),
             env: Vec::new(),
+        }
+    }
+
+    /// The same for a shell and without a run; `word` tells it from others.
+    pub fn shell(cluster: &Cluster, node: &Node, gpus: GpuRequest, command: Vec<String>, word: &str) -> Desired {
+        Desired {
+            name: format!("{}-shell-{word}", cluster.master),
+            role: Role::Shell,
+            job: None,
+            ..Desired::master(cluster, node, gpus, command, "")
         }
     }
 

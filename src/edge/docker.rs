@@ -2,6 +2,7 @@
 
 mod body;
 mod dial;
+mod inside;
 
 use crate::core::plan::{Seen, State};
 use crate::core::pull::{Progress, Rate};
@@ -17,6 +18,7 @@ use bollard::models::{ContainerSummaryStateEnum as ListedState, ImageInspect};
 use bollard::query_parameters as query;
 use dial::Dial;
 use futures_util::StreamExt;
+pub use inside::Inside;
 use sha2::{Digest, Sha256};
 use std::future::Future;
 use std::sync::Arc;
@@ -67,6 +69,7 @@ pub struct About {
 #[derive(Clone)]
 pub struct Engine {
     docker: Docker,
+    dial: Dial,
     node: String,
     limit: Duration,
     /// The engine's version, e.g. `20.10.24`.
@@ -83,7 +86,8 @@ impl Engine {
         let complaint = dial.complaint();
         // bollard's own limit covers a whole request, long uploads and waits included; ours are set per call
         let day = 24 * 3600;
-        let transport = move |request| Box::pin(dial.clone().request(request));
+        let dialler = dial.clone();
+        let transport = move |request| Box::pin(dialler.clone().request(request));
         let docker =
             Docker::connect_with_custom_transport(transport, Some("http://docker"), day, bollard::API_DEFAULT_VERSION);
         let node = link.node().to_owned();
@@ -95,7 +99,7 @@ impl Engine {
         };
         let answer: Result<Result<_, DockerError>, _> = timeout(link.limit(), answer).await;
         match answer {
-            Ok(Ok((docker, version))) => Ok(Engine { docker, node, limit: link.limit(), version }),
+            Ok(Ok((docker, version))) => Ok(Engine { docker, dial, node, limit: link.limit(), version }),
             Ok(Err(error)) => {
                 // what the other end complained of says more than hyper's broken pipe; it comes when the program has ended
                 let mut said = String::new();

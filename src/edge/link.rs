@@ -3,6 +3,8 @@
 //! Every argument is quoted by the `openssh` crate or passed as a vector; scripts, and everything that they are told,
 //! go over standard input.
 
+mod held;
+
 use crate::core::access::{self, Engine};
 use crate::core::inventory::{Cluster, Node};
 use crate::core::quote;
@@ -12,6 +14,7 @@ use crate::edge::ssh::Control;
 use crate::edge::sudo::{PASSWORD_FILE, Sudo};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
+pub use held::Who;
 use openssh::Session;
 use std::pin::Pin;
 use std::process::Stdio;

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::event::Events;
 use rustix::fs::{Mode, OFlags};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
@@ -65,9 +65,7 @@ async fn read_line(mut tty: &File) -> std::io::Result<Zeroizing<String>> {
             Ok(0) => break,
             Ok(n) if typed.len() + n <= LONGEST => typed.extend_from_slice(&piece[..n]),
             Ok(_) => return Err(std::io::Error::other(format!("the answer is longer than {LONGEST} bytes"))),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            Err(e) if is_later(&e) => tokio::time::sleep(Duration::from_millis(20)).await,
             Err(e) => return Err(e),
         }
     }
@@ -118,4 +116,68 @@ impl Drop for Quiet {
     fn drop(&mut self) {
         let _ = tcsetattr(&self.tty, OptionalActions::Flush, &self.before);
     }
+}
+
+/// A terminal that hands every key on as it is typed and shows what it is given as it is, until this is dropped.
+pub struct Raw {
+    tty: File,
+    before: Termios,
+}
+
+impl Raw {
+    /// Makes the terminal so.
+    ///
+    /// # Errors
+    /// Where there is none, or it cannot be set.
+    pub fn new() -> std::io::Result<Raw> {
+        let tty = open()?;
+        let before = tcgetattr(&tty)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(&tty, OptionalActions::Drain, &raw)?;
+        Ok(Raw { tty, before })
+    }
+
+    /// Rows and columns.
+    pub fn size(&self) -> (u16, u16) {
+        tcgetwinsize(&self.tty).map_or((24, 80), |size| (size.ws_row, size.ws_col))
+    }
+
+    /// Waits for keys; 0 when the terminal is gone.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn read(&self, into: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            match (&self.tty).read(into) {
+                Err(e) if is_later(&e) => tokio::time::sleep(Duration::from_millis(10)).await,
+                other => return other,
+            }
+        }
+    }
+
+    /// Shows all of it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub async fn write(&self, mut text: &[u8]) -> std::io::Result<()> {
+        while !text.is_empty() {
+            match (&self.tty).write(text) {
+                Ok(n) => text = &text[n..],
+                Err(e) if is_later(&e) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        let _ = tcsetattr(&self.tty, OptionalActions::Now, &self.before);
+    }
+}
+
+fn is_later(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

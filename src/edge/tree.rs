@@ -183,7 +183,8 @@ fn hash_all(root: &Path, names: Vec<String>) -> Vec<(String, io::Result<(String,
     })
 }
 
-fn hash(path: &Path) -> io::Result<(String, u64)> {
+/// SHA-256 in hex and bytes of a file.
+pub(super) fn hash(path: &Path) -> io::Result<(String, u64)> {
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 128 * 1024];

@@ -80,7 +80,7 @@ impl Runs {
     ///
     /// # Errors
     /// When that one did not answer.
-    fn members_of(&self, job: &Job) -> Result<Vec<Member>, Error> {
+    pub fn members_of(&self, job: &Job) -> Result<Vec<Member>, Error> {
         let members: Vec<Member> = job
             .nodes()
             .iter()
@@ -102,6 +102,26 @@ impl Runs {
             }
         }
     }
+}
+
+/// The newest run whose launcher is up, with that one's node, engine and container.
+///
+/// # Errors
+/// When a node that has one does not answer any more.
+pub async fn under_way<'a>(
+    cluster: &Cluster,
+    runs: &'a Runs,
+) -> Result<Option<(&'a Job, Member, Engine, String)>, NodeError> {
+    for job in runs.jobs.iter().filter(|job| !job.is_over()) {
+        let Some(member) = runs.members.iter().find(|member| member.node.name == job.launcher()) else { continue };
+        let engine = Engine::connect(&member.link).await?;
+        let containers = engine.containers().await?;
+        if let Some((_, container)) = launchers(cluster, &containers).find(|(id, _)| *id == job.id) {
+            let container = container.to_owned();
+            return Ok(Some((job, member.clone(), engine, container)));
+        }
+    }
+    Ok(None)
 }
 
 /// Watches a run that is under way from its first line on.

@@ -2,6 +2,8 @@
 //! happens as events; it never prints.
 
 pub mod doctor;
+pub mod exec;
+pub mod fetch;
 pub mod first_login;
 pub mod fleet;
 pub mod image;
@@ -10,6 +12,7 @@ pub mod lease;
 pub mod probe;
 pub mod reach;
 pub mod run;
+pub mod shell;
 pub mod ship;
 pub mod trust;
 pub mod workers;

@@ -3,6 +3,7 @@
 //! `cargo test --features lab --test lab -- --test-threads=1`. Every test brings the state that it needs, and looks at
 //! the nodes themselves (processes, containers, files) rather than at what hvdctl says of them.
 
+mod back;
 mod beside;
 mod converge;
 mod desk;
@@ -26,6 +27,7 @@ mod process;
 mod projects;
 mod reach;
 mod rotate;
+mod shell;
 mod spec;
 mod state;
 mod status;

@@ -19,6 +19,9 @@ pub(super) fn body(desired: &Desired) -> ContainerCreateBody {
         user: Some("0:0".into()),
         working_dir: Some(desired.workspace.as_ref().map_or("/", |_| crate::core::spec::WORKSPACE).into()),
         env: (!desired.env.is_empty()).then(|| desired.env.clone()),
+        // whoever has the shell holds its main process, and that ends when it is let go of
+        open_stdin: Some(desired.role == Role::Shell),
+        stdin_once: Some(desired.role == Role::Shell),
         labels: Some(desired.labels().into_iter().collect()),
         host_config: Some(HostConfig {
             network_mode: Some("host".into()),
@@ -28,7 +31,7 @@ pub(super) fn body(desired: &Desired) -> ContainerCreateBody {
             ulimits: some(spec.ulimits.iter().map(ulimit).collect()),
             shm_size: i64::try_from(spec.shm_size).ok(),
             // a run's end leaves nothing behind, also where nobody is there to see it
-            auto_remove: Some(desired.job.is_some()),
+            auto_remove: Some(desired.job.is_some() || desired.role == Role::Shell),
             device_requests: gpus(&spec.gpus).map(|gpus| vec![gpus]),
             ..HostConfig::default()
         }),

@@ -4,7 +4,7 @@ use crate::edge::link::{Link, Process};
 use bollard::BollardRequest;
 use bollard::errors::Error as DockerError;
 use hyper::client::conn::http1;
-use hyper::{Request, Uri};
+use hyper::{Request, StatusCode, Uri, header};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -58,6 +58,29 @@ impl Dial {
         Ok(response)
     }
 
+    /// A connection of its own that becomes the two streams of what was asked for, and what has come of them already.
+    pub(super) async fn upgrade(&self, path: String, body: String) -> Result<(Process, Vec<u8>), DockerError> {
+        let mut process = self.link.dial_docker().await?;
+        // somebody has to read it
+        drop(process.collect_stderr());
+        let (mut sender, connection) = http1::handshake(Stdio(process)).await?;
+        tokio::spawn(connection.with_upgrades());
+        let request = Request::post(path)
+            .header(header::HOST, "docker")
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::CONNECTION, "Upgrade")
+            .header(header::UPGRADE, "tcp")
+            .body(body)?;
+        let response = sender.send_request(request).await?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let message = format!("the engine gave no terminal: {}", response.status());
+            return Err(DockerError::DockerResponseServerError { status_code: response.status().as_u16(), message });
+        }
+        let streams = hyper::upgrade::on(response).await?.downcast::<Stdio>();
+        let streams = streams.map_err(|_| std::io::Error::other("the connection is another's"))?;
+        Ok((streams.io.0, streams.read_buf.to_vec()))
+    }
+
     async fn dial(&self) -> Result<Sender, DockerError> {
         let mut process = self.link.dial_docker().await?;
         let complaint = process.collect_stderr();
@@ -83,7 +106,7 @@ fn origin_form(request: BollardRequest) -> Result<BollardRequest, DockerError> {
     if let Some(path) = parts.uri.path_and_query() {
         parts.uri = Uri::from(path.clone());
     }
-    parts.headers.insert(hyper::header::HOST, hyper::header::HeaderValue::from_static("docker"));
+    parts.headers.insert(header::HOST, header::HeaderValue::from_static("docker"));
     Ok(BollardRequest::from_parts(parts, body))
 }
 

@@ -1,0 +1,59 @@
+//! `hvdctl fetch`.
+
+use super::{Context, Outcome, unless_signalled};
+use crate::cli;
+use crate::core::fetch::Output;
+use crate::core::units::human;
+use crate::error::{Error, exit};
+use crate::ops::fetch::{Fetched, default_folder, fetch};
+use crate::ops::jobs;
+use serde_json::{Value, json};
+
+/// `fetch`.
+pub async fn run(options: &cli::Fetch, context: Context) -> Result<Outcome, Error> {
+    let Context { target, events, cancel, .. } = context;
+    let fetched = unless_signalled(&cancel, async {
+        let runs = jobs::list(&target, &events).await?;
+        let job = runs.find(options.job.as_deref())?;
+        let folder = options.output.clone().unwrap_or_else(|| default_folder(job));
+        fetch(&target, &runs, job, &folder, options.force, &events).await
+    });
+    Ok(outcome(fetched.await?))
+}
+
+pub(super) fn outcome(fetched: Fetched) -> Outcome {
+    let Fetched { job, folder, items, failed } = fetched;
+    let folder = folder.display().to_string();
+    let code = match (failed.is_empty(), items.is_empty()) {
+        (true, _) => exit::OK,
+        (false, true) => exit::FAILED,
+        (false, false) => exit::PARTLY,
+    };
+    let files: Vec<Value> = items
+        .iter()
+        .map(|(item, new)| {
+            let (bytes, sha256) = match &item.output {
+                Output::File { size, hash, .. } => (Some(size), Some(hash)),
+                Output::Link(_) => (None, None),
+            };
+            json!({ "path": item.path, "node": item.node, "changed": new, "bytes": bytes, "sha256": sha256 })
+        })
+        .collect();
+    let mut text = String::new();
+    for (item, _) in items.iter().filter(|(_, new)| *new) {
+        let what = match &item.output {
+            Output::File { size, .. } => human(*size),
+            Output::Link(target) => format!("-> {target}"),
+        };
+        text.push_str(&format!("{}: {} ({what})\n", item.node, item.path));
+    }
+    let new = items.iter().filter(|(_, new)| *new).count();
+    text.push_str(&match (items.len(), new) {
+        (0, _) if code == exit::OK => format!("the run {job} wrote nothing\n"),
+        (all, 0) => format!("{folder}: unchanged ({all} of the run {job})\n"),
+        (all, new) => format!("{folder}: {new} fetched, {} unchanged\n", all - new),
+    });
+    let nodes: Vec<Value> = failed.iter().map(|e| json!({ "node": e.node, "ok": false, "error": e })).collect();
+    let document = json!({ "ok": failed.is_empty(), "job": job, "folder": folder, "files": files, "nodes": nodes });
+    Outcome { code, text, document, failed }
+}

@@ -1,0 +1,275 @@
+//! The folder on the operator's machine that a run's outputs are fetched into: what is there, what has come so far, and what is
+//! put in its place.
+
+use crate::core::fetch::{Item, KEEP, Output};
+use crate::core::manifest::sha256;
+use crate::edge::tree::hash;
+use crate::error::Error;
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// The list of what was fetched, `HASH NAME` each and ended by NUL.
+const DONE: &str = "fetched";
+
+/// A folder that is fetched into.
+#[derive(Debug)]
+pub struct Folder {
+    root: PathBuf,
+    fetched: Mutex<BTreeSet<(String, String)>>,
+}
+
+/// What is at an item's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum There {
+    /// Nothing.
+    Nothing,
+    /// The item itself.
+    Same,
+    /// What an earlier fetch put there, as it left it.
+    Earlier,
+    /// Something else.
+    Other,
+}
+
+fn failed(what: &str, path: &Path, e: impl Display) -> Error {
+    Error::Here(format!("could not {what} {}: {e}", path.display()))
+}
+
+impl Folder {
+    /// Makes the folder where it is missing, and reads what was fetched into it.
+    ///
+    /// # Errors
+    /// When it cannot be made or read.
+    pub fn open(root: &Path) -> Result<Folder, Error> {
+        let keep = root.join(KEEP);
+        fs::create_dir_all(&keep).map_err(|e| failed("make", &keep, e))?;
+        let list = keep.join(DONE);
+        let text = match fs::read(&list) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(e) => return Err(failed("read", &list, e)),
+        };
+        let text = String::from_utf8_lossy(&text);
+        let records = text.split('\0').filter_map(|record| record.split_once(' '));
+        let fetched = records.map(|(hash, name)| (hash.to_owned(), name.to_owned())).collect();
+        Ok(Folder { root: root.to_owned(), fetched: Mutex::new(fetched) })
+    }
+
+    /// What is at an item's place; a folder is in the way as anything else is.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn there(&self, item: &Item) -> Result<There, Error> {
+        let path = self.root.join(&item.path);
+        if self.way(item).is_err() {
+            return Ok(There::Other);
+        }
+        let meta = match fs::symlink_metadata(&path) {
+            Ok(meta) => meta,
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(There::Nothing);
+            }
+            Err(e) => return Err(failed("look at", &path, e)),
+        };
+        let (is_link, now) = if meta.is_symlink() {
+            (true, link_hash(&fs::read_link(&path).map_err(|e| failed("read", &path, e))?.to_string_lossy()))
+        } else if meta.is_file() {
+            (false, hash(&path).map_err(|e| failed("read", &path, e))?.0)
+        } else {
+            return Ok(There::Other);
+        };
+        let same = is_link == matches!(item.output, Output::Link(_)) && now == word(&item.output);
+        Ok(match same {
+            true => There::Same,
+            false if self.list().contains(&(now, item.path.clone())) => There::Earlier,
+            false => There::Other,
+        })
+    }
+
+    /// The folders on the way to an item: none is a link, which would lead elsewhere, nor a file.
+    fn way(&self, item: &Item) -> Result<(), PathBuf> {
+        for (at, _) in item.path.match_indices('/') {
+            let folder = self.root.join(&item.path[..at]);
+            if fs::symlink_metadata(&folder).is_ok_and(|meta| !meta.is_dir()) {
+                return Err(folder);
+            }
+        }
+        Ok(())
+    }
+
+    fn list(&self) -> MutexGuard<'_, BTreeSet<(String, String)>> {
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn part_path(&self, node: &str, hash: &str) -> PathBuf {
+        self.root.join(KEEP).join(node).join(hash)
+    }
+
+    /// What has come so far of a node's file with these contents, to be written behind it; and how many bytes that is.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn part(&self, node: &str, hash: &str, size: u64) -> Result<(File, u64), Error> {
+        let path = self.part_path(node, hash);
+        let open = || -> io::Result<(File, u64)> {
+            fs::create_dir_all(path.parent().unwrap_or(&path))?;
+            let file = OpenOptions::new().append(true).create(true).open(&path)?;
+            let so_far = file.metadata()?.len();
+            if so_far <= size {
+                return Ok((file, so_far));
+            }
+            file.set_len(0)?;
+            Ok((file, 0))
+        };
+        open().map_err(|e| failed("write", &path, e))
+    }
+
+    /// Proves a file that has come whole, and puts it in its place.
+    ///
+    /// # Errors
+    /// In words for the node: it is not what the node said; on this machine's own account: it could not be put there.
+    pub fn place(&self, item: &Item) -> Result<Result<(), String>, Error> {
+        let path = self.root.join(&item.path);
+        if let Err(link) = self.way(item) {
+            return Err(failed("write", &path, format!("{} is no folder", link.display())));
+        }
+        let folder = path.parent().unwrap_or(&self.root);
+        fs::create_dir_all(folder).map_err(|e| failed("make", folder, e))?;
+        let here = |e: io::Error| failed("write", &path, e);
+        match &item.output {
+            Output::Link(target) => {
+                let part = self.part_path(&item.node, &link_hash(target));
+                let _ = fs::remove_file(&part);
+                fs::create_dir_all(part.parent().unwrap_or(&part)).map_err(here)?;
+                symlink(target, &part).and_then(|()| fs::rename(&part, &path)).map_err(here)?;
+            }
+            Output::File { hash: wanted, mode, time, .. } => {
+                let part = self.part_path(&item.node, wanted);
+                let (now, _) = hash(&part).map_err(here)?;
+                if now != *wanted {
+                    fs::remove_file(&part).map_err(here)?;
+                    return Ok(Err("it was changed while it was fetched".into()));
+                }
+                let put = || -> io::Result<()> {
+                    let file = File::options().append(true).open(&part)?;
+                    file.set_modified(UNIX_EPOCH + Duration::from_secs_f64(time.max(0.0)))?;
+                    // owners differ, and so would what these bits mean
+                    file.set_permissions(Permissions::from_mode(mode & 0o777 | 0o600))?;
+                    file.sync_all()?;
+                    fs::rename(&part, &path)
+                };
+                put().map_err(here)?;
+            }
+        }
+        self.note(item).map(Ok)
+    }
+
+    /// Writes down that an item is fetched, so that the next fetch may put a newer one there.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn note(&self, item: &Item) -> Result<(), Error> {
+        let record = (word(&item.output), item.path.clone());
+        let mut fetched = self.list();
+        if !fetched.contains(&record) {
+            let list = self.root.join(KEEP).join(DONE);
+            let line = format!("{} {}\0", record.0, record.1);
+            let file = OpenOptions::new().append(true).create(true).open(&list);
+            file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|e| failed("write", &list, e))?;
+            fetched.insert(record);
+        }
+        Ok(())
+    }
+
+    /// Removes what has come of files that nobody wants any more, once all that was wanted is there.
+    pub fn tidy(&self, nodes: &[String]) {
+        for node in nodes {
+            let _ = fs::remove_dir_all(self.root.join(KEEP).join(node));
+        }
+    }
+}
+
+/// What an item is known by in the list.
+fn word(output: &Output) -> String {
+    match output {
+        Output::File { hash, .. } => hash.clone(),
+        Output::Link(target) => link_hash(target),
+    }
+}
+
+/// Not that of a file with the same text.
+fn link_hash(target: &str) -> String {
+    sha256(format!("link {target}").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(path: &str, text: &str) -> Item {
+        let hash = sha256(text.as_bytes());
+        let output = Output::File { hash, mode: 0o640, size: text.len() as u64, time: 1_700_000_000.5 };
+        Item { path: path.into(), node: "n1".into(), name: path.into(), output }
+    }
+
+    fn bring(folder: &Folder, item: &Item, text: &str) -> Result<(), String> {
+        let Output::File { hash, size, .. } = &item.output else { return folder.place(item).unwrap() };
+        let (mut part, so_far) = folder.part("n1", hash, *size).unwrap();
+        part.write_all(&text.as_bytes()[so_far as usize..]).unwrap();
+        folder.place(item).unwrap()
+    }
+
+    #[test]
+    fn what_comes_in_parts_is_proven_and_put_in_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let wanted = item("deep/a b", "contents");
+        let Output::File { hash, .. } = &wanted.output else { panic!() };
+        folder.part("n1", hash, 8).unwrap().0.write_all(b"cont").unwrap();
+        assert_eq!(folder.there(&wanted).unwrap(), There::Nothing, "nothing half-written has the name");
+        let folder = Folder::open(dir.path()).unwrap();
+        assert_eq!(folder.part("n1", hash, 8).unwrap().1, 4, "it goes on where it was");
+        bring(&folder, &wanted, "contents").unwrap();
+        let there = dir.path().join("deep/a b");
+        assert_eq!(fs::read_to_string(&there).unwrap(), "contents");
+        let meta = fs::metadata(&there).unwrap();
+        assert_eq!(meta.permissions().mode() & 0o777, 0o640);
+        assert_eq!(meta.modified().unwrap(), UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
+
+        let lie = bring(&folder, &item("x", "right"), "wrong").unwrap_err();
+        assert!(lie.contains("changed") && !dir.path().join("x").exists(), "{lie}");
+        bring(&folder, &item("x", "right"), "right").unwrap();
+    }
+
+    #[test]
+    fn only_what_was_fetched_is_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let first = item("a", "first");
+        bring(&folder, &first, "first").unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        assert_eq!(folder.there(&first).unwrap(), There::Same);
+        assert_eq!(folder.there(&item("a", "second")).unwrap(), There::Earlier);
+        fs::write(dir.path().join("a"), "mine").unwrap();
+        assert_eq!(folder.there(&item("a", "second")).unwrap(), There::Other);
+        fs::create_dir(dir.path().join("d")).unwrap();
+        assert_eq!(folder.there(&item("d", "x")).unwrap(), There::Other);
+
+        // no link leads out of the folder
+        let link = Item { output: Output::Link("/".into()), ..item("l", "") };
+        bring(&folder, &link, "").unwrap();
+        assert_eq!(folder.there(&link).unwrap(), There::Same);
+        assert_eq!(fs::read_link(dir.path().join("l")).unwrap(), Path::new("/"));
+        let through = item("l/tmp-of-nobody", "x");
+        assert_eq!(folder.there(&through).unwrap(), There::Other);
+        let Output::File { hash, size, .. } = &through.output else { panic!() };
+        folder.part("n1", hash, *size).unwrap().0.write_all(b"x").unwrap();
+        assert!(folder.place(&through).is_err());
+    }
+}

@@ -1,0 +1,155 @@
+//! Commands on every node, and what runs wrote: the nodes say what ran there, and what they have is what comes back.
+
+use crate::process::{eventually, s};
+use crate::state::{Lab, NODES, no_session_is_left, node_sh, on};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// How many processes of a node have these words as their command line.
+#[track_caller]
+fn count(node: &str, words: &str) -> usize {
+    // the brackets keep the search from finding itself
+    let pattern = format!("^[{}]{}$", &words[..1], &words[1..]);
+    node_sh(node, "pgrep -fc -- \"$1\"; :", &[&pattern]).ok().trim().parse().unwrap()
+}
+
+#[track_caller]
+fn everywhere(words: &str, number: usize) {
+    assert!(eventually(s(30), || NODES.iter().all(|node| count(node, words) == number)), "{words}: not {number} each");
+}
+
+#[test]
+fn a_command_runs_on_every_node_and_ends_with_hvdctl() {
+    let lab = Lab::up();
+    let odd = "a  b'\"$(touch /tmp/hit)`touch /tmp/hit`\\n*;&| ü";
+    let done = lab.hvdctl(&["exec", "--", "printf", "%s|", odd, ""]).ok();
+    assert_eq!(done, format!("node[1-2] (2): {odd}||\n"));
+    assert_eq!(lab.hvdctl(&["exec", "-c", "--", "printf", "%s|", odd, ""]).ok(), done);
+    assert_eq!(lab.hvdctl(&["exec", "--", "id", "-un"]).ok(), "node[1-2] (2): workshop\n");
+    assert_eq!(lab.hvdctl(&["exec", "--root", "--", "id", "-un"]).ok(), "node[1-2] (2): root\n");
+    for node in NODES {
+        assert_eq!(node_sh(node, "ls /tmp/hit", &[]).out, "", "{node}: a shell has read an argument");
+        let seen = lab.hvdctl(&["exec", "-c", "--on", node, "--", "sha256sum", "/root/.ssh/known_hosts"]).ok();
+        let there = on(node, "sha256sum /opt/horovod/ssh/known_hosts");
+        assert_eq!(seen.split_whitespace().nth(1), there.split_whitespace().next(), "{node}: not in its worker");
+    }
+    // only the master has the private key
+    let script = "ls /opt/horovod/ssh; [ ! -f /opt/horovod/ssh/id_ed25519 ] || exit 9";
+    let done = lab.hvdctl(&["exec", "--root", "--", "sh", "-c", script]).code(9);
+    done.says(&["node1:\n  ", "node2:\n  "]).complains(&["node1: could not run sh -c", "exit code 9"]);
+    lab.hvdctl(&["exec", "--", "no-such-program"]).code(127).says(&["node[1-2] (2): ", "no-such-program"]);
+    let done = lab.hvdctl(&["exec", "--on", "node1", "--", "head", "-c", "3000000", "/dev/zero"]).code(0);
+    assert!(done.out.len() < 1_100_000 && done.out.contains("were left out"), "{} bytes", done.out.len());
+
+    for (place, signal, code) in [("-c", "INT", 130), ("-c", "KILL", 137), ("--root", "KILL", 137), ("-q", "TERM", 143)]
+    {
+        let running = lab.start(&["exec", place, "--", "sh", "-c", "sleep 54321 & exec sleep 54321"]);
+        everywhere("sleep 54321", 2);
+        running.signal(signal);
+        let done = running.end(s(60)).code(code);
+        everywhere("sleep 54321", 0);
+        if signal != "KILL" {
+            no_session_is_left(done.pid);
+        }
+    }
+    let deaf = "trap '' TERM; exec sleep 54321";
+    lab.hvdctl(&["exec", "--timeout", "1s", "--", "sh", "-c", deaf])
+        .code(124)
+        .complains(&["took too long", "--timeout"]);
+    everywhere("sleep 54321", 0);
+
+    lab.edit("host = \"node2\"", "host = \"node2\"\nssh_port = 1");
+    lab.hvdctl(&["exec", "--", "id", "-un"])
+        .code(125)
+        .says(&["node1: workshop\n"])
+        .complains(&["node2: could not log in"]);
+}
+
+const WRITES: &str = r#"
+import os, sys
+rank = int(os.environ.get('HOROVOD_RANK') or os.environ['OMPI_COMM_WORLD_RANK'])
+os.makedirs('out put', exist_ok=True)
+open('same', 'w').write('the same')
+open('out put/log', 'w').write('of rank %d' % rank)
+open('own-%d' % rank, 'w').write('x')
+open('data', 'a').write('written by a run')
+if rank == 0:
+    open('best.pt', 'wb').write(bytes(range(256)) * 40000)
+    os.chmod('best.pt', 0o640)
+    os.path.lexists('latest') or os.symlink('best.pt', 'latest')
+sys.exit(3)
+"#;
+
+/// Everything in a folder but what fetching keeps there: names with hashes, or links with targets.
+fn list(folder: &Path) -> String {
+    let script = "cd \"$1\" && find . -name .hvdctl-fetch -prune -o -type l -printf '%P -> %l\\n' -o -type f -print |
+        sort | while IFS= read -r f; do [ -f \"$f\" ] && [ ! -h \"$f\" ] && sha256sum \"$f\" || echo \"$f\"; done";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script, "sh"]).arg(folder);
+    crate::process::run(command, s(20)).ok()
+}
+
+#[test]
+fn what_a_run_wrote_comes_back_also_when_it_failed() {
+    let lab = Lab::up();
+    let project = lab.project("writes", &[("train.py", WRITES), ("data", "shipped "), ("untouched", "x")]);
+    let results = lab.path().join("results");
+    let to = results.to_str().unwrap();
+    lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--fetch", to]).code(3);
+    let sum = |node: &str, name: &str| {
+        let path = format!("/opt/horovod/projects/writes/{name}");
+        node_sh(node, "sha256sum <\"$1\"", &[&path]).ok().split(' ').next().unwrap().to_owned()
+    };
+    let mut expected: Vec<String> = [
+        ("node1", "best.pt", "./best.pt"),
+        ("node1", "data", "./data"),
+        ("node1", "out put/log", "./out put/log"),
+        ("node2", "out put/log", "./node2/out put/log"),
+        ("node1", "own-0", "./own-0"),
+        ("node2", "own-1", "./own-1"),
+        ("node1", "same", "./same"),
+    ]
+    .map(|(node, name, path)| format!("{}  {path}", sum(node, name)))
+    .to_vec();
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    expected.push("latest -> best.pt".into());
+    expected.sort();
+    assert_eq!(sorted(&list(&results)), expected);
+    assert_eq!(fs::metadata(results.join("best.pt")).unwrap().permissions().mode() & 0o777, 0o640);
+
+    // what is there is not brought again; what is somebody's is not written over
+    lab.hvdctl(&["fetch", "-o", to]).code(0).says(&["unchanged"]);
+    fs::write(results.join("same"), "mine").unwrap();
+    lab.hvdctl(&["fetch", "-o", to]).code(1).complains(&["results/same", "--force"]);
+    assert_eq!(fs::read_to_string(results.join("same")).unwrap(), "mine");
+    lab.hvdctl(&["fetch", "-o", to, "--force"]).code(0);
+    assert_eq!(sorted(&list(&results)), expected);
+
+    // it goes on behind what had come: with other bytes there it is not what the node has, and nothing gets the name
+    let hash = sum("node1", "best.pt");
+    let parts = lab.path().join("again/.hvdctl-fetch/node1");
+    fs::create_dir_all(&parts).unwrap();
+    fs::write(parts.join(&hash), vec![7; 5_000_000]).unwrap();
+    let again = lab.path().join("again");
+    lab.hvdctl(&["fetch", "-o", again.to_str().unwrap()]).code(3).complains(&["fetch best.pt", "changed"]);
+    assert!(!again.join("best.pt").exists());
+    let whole = fs::read(results.join("best.pt")).unwrap();
+    fs::create_dir_all(&parts).unwrap();
+    fs::write(parts.join(&hash), &whole[..5_000_000]).unwrap();
+    lab.hvdctl(&["fetch", "writes", "-o", again.to_str().unwrap()]).code(0);
+    assert_eq!(sorted(&list(&again)), expected);
+    assert!(!parts.exists(), "nothing is kept that nobody wants");
+
+    // a later run's checkpoint goes over the one that was fetched
+    on("node1", "echo newer >/opt/horovod/projects/writes/best.pt");
+    lab.hvdctl(&["fetch", "-o", to]).code(0);
+    assert_eq!(fs::read_to_string(results.join("best.pt")).unwrap(), "newer\n");
+
+    lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(0);
+    lab.hvdctl(&["fetch"]).code(1).complains(&["has no project"]);
+}
