@@ -1,7 +1,9 @@
 //! `doctor`: each fault that makes runs fail or hang is made on a node, told with its cure, and undone.
 
 use crate::process::{Done, eventually, run, s};
-use crate::state::{IMAGE, Lab, NODES, Restore, container, id_of, node_sh, on, others_are_done, ours, rank_processes};
+use crate::state::{
+    IMAGE, Lab, NODES, Restore, container, gpu_uuids, id_of, node_sh, on, others_are_done, ours, rank_processes,
+};
 use serde_json::Value;
 use std::process::Command;
 
@@ -117,6 +119,7 @@ fn a_port_that_another_program_has() {
     lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node2: could not take part", "python3"]);
     lab.hvdctl(&["verify"]).code(1).complains(&["node2: could not take part", "python3"]);
     assert_eq!(on("node1", "ls /opt/horovod/jobs 2>/dev/null; :"), "", "a run was begun");
+    assert_eq!(server().trim(), pid, "the other program still has its port");
     drop(restore);
     lab.hvdctl(&["up"]).code(0);
     is_well(&lab);
@@ -155,6 +158,53 @@ fn a_firewall_on_the_workers_port_or_on_all_others() {
         let done = finds(&lab, "node1: cannot reach node2 on random high ports: no answer within 3 s", "from 1024 on");
         assert!(done.out.contains("a firewall lets port 12345 through and not the rest"), "{}", done.out);
     }
+    is_well(&lab);
+}
+
+/// What each line of the closer look tells, made on node2 all at once.
+#[test]
+fn what_only_a_closer_look_shows() {
+    let lab = Lab::up();
+    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
+    let (master, gpu) = (address("node1"), gpu_uuids("node2").remove(0));
+    let start = "HVDCTL_TEST=1 setsid setpriv --reuid nobody sleep 300 >/dev/null 2>&1 & echo $!";
+    let pid = on("node2", start).trim().to_owned();
+    assert!(eventually(s(10), || on("node2", &format!("cat /proc/{pid}/comm")) == "sleep\n"));
+    let make = "set -e
+        ip link set eth0 mtu 1400
+        ip link add hvdctl-test0 type veth peer name hvdctl-test1
+        ip link set hvdctl-test0 up
+        ip link set hvdctl-test1 up
+        ip route add \"$1/32\" dev hvdctl-test0
+        echo 1 >/proc/sys/net/ipv4/conf/eth0/rp_filter
+        cp /etc/hosts /opt/horovod/test-hosts
+        sed \"s/^$1 /10.9.9.9 /\" /opt/horovod/test-hosts >/etc/hosts
+        cat >/usr/local/bin/nvidia-smi <<END
+#!/bin/sh
+case \\$* in *compute-apps*) echo '$2, 31000 MiB, $3' ;; *) exec /usr/bin/nvidia-smi \"\\$@\" ;; esac
+END
+        chmod 755 /usr/local/bin/nvidia-smi";
+    let restore = undo(
+        "ip link set eth0 mtu 1500; ip link del hvdctl-test0; echo 0 >/proc/sys/net/ipv4/conf/eth0/rp_filter
+         rm -f /usr/local/bin/nvidia-smi; [ ! -e /opt/horovod/test-hosts ] || cat /opt/horovod/test-hosts >/etc/hosts",
+    );
+    node_sh("node2", make, &[&master, &pid, &gpu]).code(0);
+    let done = lab.hvdctl(&["doctor"]).code(1);
+    let mut warnings = told(&done, "warning");
+    warnings.sort();
+    let expected = [
+        "node2: its interface has another MTU than the others': node1 1500 · node2 1400".to_owned(),
+        format!("node2: others use its GPUs: sleep (process {pid} of nobody) on GPU 0 with 31000 MiB"),
+        format!(
+            "node2: packets to node1 ({master}) leave by hvdctl-test0 and not by eth0, which drops what comes from there \
+             (rp_filter)"
+        ),
+        "node2: takes node1 (node1) for 10.9.9.9".to_owned(),
+    ];
+    assert_eq!(warnings, expected, "{}", done.out);
+    // and so it is
+    assert!(told(&done, "error").iter().any(|e| e.starts_with("node1: cannot reach node2 on random")), "{}", done.out);
+    drop(restore);
     is_well(&lab);
 }
 
@@ -203,6 +253,10 @@ fn gpus_and_memory_that_are_promised_and_absent() {
     lab.edit("host = \"node2\"", "host = \"node2\"\ngpus = 2");
     finds(&lab, "node2: the inventory promises 2, nvidia-smi lists 1", "set `gpus` to what it has");
     lab.edit("\ngpus = 2", "\nslots = 4");
+    lab.hvdctl(&["up"]).code(0);
+    on("node2", "docker exec hworker sh -c 'printf \"#!/bin/sh\\nexit 255\\n\" >$(command -v nvidia-smi)'");
+    finds(&lab, "node2: its worker was given 1 and sees 0", "hvdctl --on NODE down");
+    lab.hvdctl(&["--on", "node2", "down"]).code(0);
     lab.edit("[defaults]", "shm_size = \"64m\"\n[defaults]");
     finds(&lab, "node2: /dev/shm of its containers has 64.0 MiB for 4 ranks", "cluster.shm_size");
 }

@@ -18,7 +18,10 @@ open("seen-by-" + rank, "w").write(socket.gethostname())
 #[test]
 fn every_rank_runs_in_its_place_with_the_project_there() {
     let lab = Lab::up();
-    let project = lab.project("who", &[("train.py", WHO), ("data.txt", "data with  spaces")]);
+    // each of them takes an interface in a way of its own
+    let nets = ["HOROVOD_GLOO_IFACE", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include"];
+    let program = format!("{WHO}\nprint('net', rank, *(os.environ.get(name) for name in {nets:?}))");
+    let project = lab.project("who", &[("train.py", &program), ("data.txt", "data with  spaces")]);
     let project = project.to_str().unwrap();
     for controller in ["gloo", "mpi"] {
         let done = lab.hvdctl(&["train", project, "-np", "2", "--launcher", controller]).code(0);
@@ -27,6 +30,9 @@ fn every_rank_runs_in_its_place_with_the_project_there() {
         for (rank, node) in NODES.iter().enumerate() {
             let out = format!("[{rank} {node}] out {rank} {node} /workspace data with  spaces");
             let err = format!("[{rank} {node}] err {rank} {node}");
+            let mpi = if controller == "mpi" { "eth0" } else { "None" };
+            let net = format!("[{rank} {node}] net {rank} eth0 eth0 eth0 {mpi}");
+            assert!(done.out.lines().any(|l| l == net), "{controller}: no {net:?} in\n{}", done.out);
             assert_eq!(done.out.lines().filter(|l| *l == out).count(), 1, "{controller}: {out:?} in\n{}", done.out);
             assert_eq!(done.err.lines().filter(|l| *l == err).count(), 1, "{controller}: {err:?} in\n{}", done.err);
         }

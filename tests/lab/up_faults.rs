@@ -101,25 +101,6 @@ fn with_a_node_out_of_reach_nothing_is_changed() {
     assert_eq!(ours("node2"), "");
 }
 
-#[test]
-fn a_port_that_is_taken_is_named() {
-    let lab = Lab::quick();
-    on("node2", "HVDCTL_TEST=1 setsid python3 -m http.server 12345 >/dev/null 2>&1 &");
-    let server = || on("node2", "ss -Hltnp 'sport = :12345' | grep -o 'pid=[0-9]*' | head -n 1 | cut -d= -f2");
-    assert!(eventually(s(10), || !server().is_empty()));
-    let pid = server().trim().to_owned();
-    let restore = Restore(|| {
-        node_sh("node2", "kill \"$1\"", &[&pid]).code(0);
-    });
-    lab.hvdctl(&["up"]).code(3).complains(&["node2: ", "12345", "cluster.port"]);
-    assert_eq!(ours("node1"), "hworker running\n");
-    assert!(!ours("node2").contains("running"), "{}", ours("node2"));
-    assert_eq!(server().trim(), pid, "the other program still has its port");
-    drop(restore);
-    lab.hvdctl(&["up"]).code(0);
-    assert_eq!(ours("node2"), "hworker running\n");
-}
-
 /// A fault on node2 that is made, seen by `up`, and undone.
 fn fault(lab: &Lab, make: &str, undo: &str, code: i32, words: &[&str]) {
     let restore = Restore(|| {

@@ -1,6 +1,6 @@
 //! What `src/edge/scripts/doctor.sh` says of a node, parsed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// Room on a file system.
@@ -57,6 +57,8 @@ pub struct Details {
     pub memlock: Option<u64>,
     /// Largest packet of each interface.
     pub mtu: BTreeMap<String, u32>,
+    /// Interfaces that drop packets from an address to which packets would leave by another one (`rp_filter` 1).
+    pub strict: BTreeSet<String>,
     /// Room.
     pub disks: Vec<Disk>,
     /// What names resolve to there; none: to nothing.
@@ -81,6 +83,7 @@ impl Details {
                 "infiniband" => details.infiniband = true,
                 "memlock" => details.memlock = if value == "unlimited" { Some(u64::MAX) } else { value.parse().ok() },
                 "mtu" => details.mtu.extend(mtu(value)),
+                "strict" => drop(details.strict.insert(value.to_owned())),
                 "disk" => details.disks.extend(disk(value)),
                 "name" => {
                     if let Some((name, address)) = value.split_once(' ') {

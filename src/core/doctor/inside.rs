@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 /// Versions in a worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inside {
-    /// `python`, `torch`, `horovod`, `build`, `cuda`, `nccl`, … and their versions; what is not there is not in it.
+    /// `python`, `torch`, `horovod`, `build`, `cuda`, `nccl`, … and their versions; what is not there is not in it. `gpus`: how many
+    /// `nvidia-smi` lists.
     pub values: BTreeMap<String, String>,
 }
 

@@ -6,6 +6,7 @@ use super::{Details, Engine, Finding, Fix, Look};
 use crate::core::inventory::{Gpus, Inventory, Node};
 use crate::core::network;
 use crate::core::plan::{self, Operation, Workspace};
+use crate::core::pull;
 use crate::core::spec::{Desired, GpuRequest};
 use crate::core::trust;
 use crate::core::units::human;
@@ -58,23 +59,23 @@ fn gpus(look: &Look<'_>) -> Option<Finding> {
         let why = "ranks would have no GPU of their own";
         return Some(Finding::error("gpus", look.name(), words).why(why).cure(cure));
     }
-    match look.node.gpus {
-        Gpus::Count(promised @ 1..) if !look.facts.nvidia_smi => Some(
-            Finding::warning(
-                "gpus",
-                look.name(),
-                format!("the inventory promises {promised}, and there is no nvidia-smi"),
-            )
-            .why("without the NVIDIA driver no container sees a GPU")
-            .cure("install the NVIDIA driver on the node, or set `gpus = 0`"),
-        ),
-        Gpus::Count(promised @ 1..) if look.facts.gpus.len() > promised as usize => Some(Finding::note(
-            "gpus",
-            look.name(),
-            format!("nvidia-smi lists {}, the inventory has {promised}", look.facts.gpus.len()),
-        )),
-        _ => None,
+    let promised = match &look.node.gpus {
+        Gpus::Auto | Gpus::Count(0) => return None,
+        Gpus::Count(count) => count.to_string(),
+        Gpus::All => "\"all\"".to_owned(),
+        Gpus::List(list) => list.join(", "),
+    };
+    if !look.facts.nvidia_smi {
+        let seen = format!("the inventory promises {promised}, and there is no nvidia-smi");
+        return Some(
+            Finding::warning("gpus", look.name(), seen)
+                .why("without the NVIDIA driver no container sees a GPU")
+                .cure("install the NVIDIA driver on the node, or set `gpus = 0`"),
+        );
     }
+    let there = look.facts.gpus.len();
+    let more = matches!(look.node.gpus, Gpus::Count(count) if there > count as usize);
+    more.then(|| Finding::note("gpus", look.name(), format!("nvidia-smi lists {there}, the inventory has {promised}")))
 }
 
 fn toolkit(look: &Look<'_>, engine: &Engine<'_>) -> Option<Finding> {
@@ -90,14 +91,21 @@ fn toolkit(look: &Look<'_>, engine: &Engine<'_>) -> Option<Finding> {
 }
 
 fn image(inventory: &Inventory, look: &Look<'_>, engine: &Engine<'_>) -> Option<Finding> {
-    let image = &inventory.cluster.image;
+    let cluster = &inventory.cluster;
+    let image = &cluster.image;
     if engine.image_id.is_some() {
         return None;
     }
+    let from_registry = pull::is_wanted(cluster.pull, false) && pull::reference(image).is_some();
+    let by_hand = format!("docker pull {image} on the node, or docker save {image} | ssh NODE sudo docker load");
     Some(
         Finding::error("image", look.name(), format!("the image {image} is not there"))
             .why("no container can be started without it")
-            .cure(format!("docker pull {image} on the node, or docker save {image} | ssh NODE sudo docker load")),
+            .cure(if from_registry {
+                format!("hvdctl up, which gets it from its registry; else {by_hand}")
+            } else {
+                by_hand
+            }),
     )
 }
 
@@ -122,7 +130,10 @@ fn containers(inventory: &Inventory, look: &Look<'_>, engine: &Engine<'_>) -> Ve
     let desired = Desired::worker(cluster, look.node, network::gpu_request(look.node, look.facts), place.address);
     let Ok(operations) = plan::worker(&desired, image_id, &Workspace::Any, engine.containers) else { return found };
     let finding = match operations.as_slice() {
-        [] => return found,
+        [] => {
+            found.extend(lost_gpus(look));
+            return found;
+        }
         [Operation::Create(_)] => Finding::note("worker", look.name(), "its worker is not up")
             .why("what is in the image and who can log in to whom was not looked at there"),
         _ => {
@@ -132,6 +143,17 @@ fn containers(inventory: &Inventory, look: &Look<'_>, engine: &Engine<'_>) -> Ve
     };
     found.push(finding.cure("hvdctl up"));
     found
+}
+
+/// GPUs that a worker was given when it was started, and has no more.
+fn lost_gpus(look: &Look<'_>) -> Option<Finding> {
+    let seen: usize = look.inside?.values.get("gpus")?.parse().ok()?;
+    let given = network::chosen_gpus(look.node, look.facts).len();
+    (seen < given).then(|| {
+        Finding::error("gpus", look.name(), format!("its worker was given {given} and sees {seen}"))
+            .why("systemctl daemon-reload and a driver that is loaded anew take the GPUs from containers that run")
+            .cure("hvdctl --on NODE down, then hvdctl up")
+    })
 }
 
 fn shm(inventory: &Inventory, look: &Look<'_>) -> Option<Finding> {
@@ -161,7 +183,7 @@ fn memlock(look: &Look<'_>, details: &Details) -> Option<Finding> {
     Some(
         Finding::warning("memlock", look.name(), format!("its worker may lock {} of memory", human(limit)))
             .why("InfiniBand registers memory by locking it, and falls back or fails where it may not")
-            .cure("default-ulimits memlock -1 in /etc/docker/daemon.json, restart Docker, then hvdctl up"),
+            .cure("ulimits = { memlock = -1 } in [defaults] or this [[node]], then hvdctl up"),
     )
 }
 
@@ -289,11 +311,18 @@ fn route(inventory: &Inventory, look: &Look<'_>, details: &Details, other: &Look
             "another network on the node has the same addresses, or both have one: ranks wait for answers for ever";
         return Some(Finding::error("route", look.name(), seen).why(why).cure(cure));
     }
-    (*interface != own.interface).then(|| {
-        let seen = format!("packets to {} ({target}) leave by {interface} and not by {}", other.name(), own.interface);
-        Finding::warning("route", look.name(), seen)
-            .why("ranks bind to the one and are answered by the other: slow, or dropped by rp_filter, which looks like a hang")
-            .cure(cure)
+    let own = &own.interface;
+    (interface != own).then(|| {
+        let seen = format!("packets to {} ({target}) leave by {interface} and not by {own}", other.name());
+        if details.strict.contains(own) {
+            Finding::warning("route", look.name(), format!("{seen}, which drops what comes from there (rp_filter)"))
+                .why("the kernel takes such packets for forged: ranks wait for answers for ever")
+                .cure(format!("{cure}; or sudo sysctl net.ipv4.conf.{{all,{own}}}.rp_filter=2"))
+        } else {
+            Finding::warning("route", look.name(), seen)
+                .why("ranks bind to the one and are answered by the other: slow, and firewalls may not know the answer")
+                .cure(cure)
+        }
     })
 }
 

@@ -1,7 +1,7 @@
 //! Every rule with what it fires on, and what it lets pass.
 
 use super::*;
-use crate::core::inventory::Gpus;
+use crate::core::inventory::{Gpus, Pull};
 use crate::core::plan::State;
 use crate::core::reach::{Matrix, Pair};
 use crate::core::spec::{Desired, GpuRequest, LABEL_CLUSTER, LABEL_JOB, LABEL_ROLE};
@@ -251,7 +251,21 @@ fn images() {
         Clinic::with(2, masters).found()[0]
             .starts_with("error image gpu02: img is another image: gpu01 ccc · gpu02 aaa")
     );
-    Clinic::with(2, |c| c.nodes[1].image = None).finds(&["error image gpu02: the image img is not there"]);
+    let missing = |image: &str, policy: Pull| {
+        let clinic = Clinic::with(2, |c| {
+            (c.inventory.cluster.image, c.inventory.cluster.pull) = (image.to_owned(), policy);
+            c.nodes[1].image = None;
+        });
+        let all = clinic.all();
+        assert_eq!((all[0].severity, all[0].nodes.as_slice()), (Severity::Error, &["gpu02".to_owned()][..]));
+        assert_eq!(all[0].seen, format!("the image {image} is not there"));
+        all[0].cure.clone()
+    };
+    // `up` is the cure where it may get the image, and where a registry could have it
+    assert!(missing("img", Pull::Missing).starts_with("hvdctl up, which gets it from its registry; else docker pull"));
+    assert!(missing("img", Pull::Never).starts_with("docker pull img on the node"));
+    let id = format!("sha256:{}", "a".repeat(64));
+    assert!(missing(&id, Pull::Missing).starts_with("docker pull sha256:aaa"));
 }
 
 #[test]
@@ -289,6 +303,20 @@ fn gpus() {
             "warning worker gpu02: its worker is not as it should be: recreate hworker (gpus)"
         ]
     );
+    for (gpus, word) in [(Gpus::All, "\"all\""), (Gpus::List(vec!["0".into(), "GPU-2".into()]), "0, GPU-2")] {
+        let promised = |n: &mut Sick| {
+            none(n);
+            n.node.gpus = gpus.clone();
+        };
+        let words = format!("warning gpus gpu02: the inventory promises {word}, and there is no nvidia-smi");
+        assert_eq!(found(&promised)[0], words);
+    }
+    let auto = |n: &mut Sick| {
+        none(n);
+        (n.node.gpus, n.containers) = (Gpus::Auto, Vec::new());
+        n.facts.listeners.clear();
+    };
+    assert_eq!(found(&auto), ["note worker gpu02: its worker is not up"]);
     assert_eq!(
         found(&|n| n.details.toolkit = false),
         ["error toolkit gpu02: Docker has no NVIDIA runtime, and the node has GPUs or should"]
@@ -298,6 +326,16 @@ fn gpus() {
         n.runtimes.push("nvidia".into());
     };
     assert_eq!(found(&registered), Vec::<String>::new());
+    let inside =
+        |n: &mut Sick, count: &str| drop(n.inside.as_mut().unwrap().values.insert("gpus".into(), count.into()));
+    assert_eq!(found(&|n| inside(n, "0")), ["error gpus gpu02: its worker was given 1 and sees 0"]);
+    assert_eq!(found(&|n| inside(n, "1")), Vec::<String>::new());
+    // one that is to be made anew gets what it lacks by that
+    let older = |n: &mut Sick| {
+        inside(n, "0");
+        n.containers[0].image_id = "old".into();
+    };
+    assert_eq!(found(&older), ["warning worker gpu02: its worker is not as it should be: recreate hworker (image)"]);
     let strangers = |n: &mut Sick| {
         let said = "gpu-user ana - my job, 4711, 31000 MiB, GPU-2\ngpu-user bob - x, 12, [N/A], GPU-9\ngpu-user junk\n";
         n.details.gpu_users = Details::parse(said).gpu_users;
@@ -425,6 +463,7 @@ fn the_network_between() {
             node.routes.extend(details.routes);
             node.names.extend(details.names);
             node.mtu.extend(details.mtu);
+            node.strict.extend(details.strict);
         })
         .found()
     };
@@ -440,6 +479,12 @@ fn the_network_between() {
         found("route 10.0.0.1 wlan0 192.168.0.2\n"),
         ["warning route gpu02: packets to gpu01 (10.0.0.1) leave by wlan0 and not by eth0"]
     );
+    assert_eq!(
+        found("route 10.0.0.1 wlan0 192.168.0.2\nstrict eth0\n"),
+        ["warning route gpu02: packets to gpu01 (10.0.0.1) leave by wlan0 and not by eth0, which drops what comes \
+             from there (rp_filter)"]
+    );
+    assert_eq!(found("strict eth0\nstrict wlan0\n"), Vec::<String>::new());
     assert_eq!(
         found("name gpu01 10.0.0.3\nname gpu03 -\n"),
         [

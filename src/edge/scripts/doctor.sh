@@ -13,7 +13,11 @@ if [ -n "$worker_pid" ]; then
   say memlock "$(sed -n 's/^Max locked memory  *\([^ ]*\).*/\1/p' "/proc/$worker_pid/limits" 2>/dev/null)"
 fi
 for interface in /sys/class/net/*; do
-  read -r mtu 2>/dev/null <"$interface/mtu" && say mtu "${interface##*/}" "$mtu"
+  name=${interface##*/}
+  read -r mtu 2>/dev/null <"$interface/mtu" && say mtu "$name" "$mtu"
+  # the kernel goes by the larger of the two (ip-sysctl.rst, rp_filter)
+  filter=$(cd /proc/sys/net/ipv4/conf && cat all/rp_filter "$name/rp_filter" 2>/dev/null | sort -n | tail -n 1)
+  [ "$filter" != 1 ] || say strict "$name"
 done
 
 room() { # WHAT FOLDER: of the next folder above that is there

@@ -99,6 +99,15 @@ def build():
         return None
 
 
+def gpus():
+    """How many a program here has; none where there is no nvidia-smi to tell."""
+    try:
+        said = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20).stdout
+        return str(sum(line.startswith(b"GPU ") for line in said.splitlines()))
+    except Exception:
+        return None
+
+
 say("python", platform.python_version())
 say("torch", torch_version("__version__") or installed("torch"))
 say("tensorflow", installed("tensorflow", "tensorflow-cpu", "tensorflow-gpu"))
@@ -106,4 +115,5 @@ say("mxnet", installed("mxnet", "mxnet-cu112"))
 say("horovod", installed("horovod"))
 say("cuda", cuda())
 say("nccl", nccl())
+say("gpus", gpus())
 say("build", build())
