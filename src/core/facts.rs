@@ -268,7 +268,9 @@ mod tests {
 
     #[test]
     fn ranks_are_read() {
-        let facts = Facts::parse("rank run-1 7 abc lab\nrank run-2 8 - -\nrank run-3 x - -\nopen run-1\nopen run-2 {\"id\"\nports 22 x 12345 \n");
+        let facts = Facts::parse(
+            "rank run-1 7 abc lab\nrank run-2 8 - -\nrank run-3 x - -\nopen run-1\nopen run-2 {\"id\"\nports 22 x 12345 \n",
+        );
         let told: Vec<_> =
             facts.ranks.iter().map(|r| (r.job.as_str(), r.pid, r.container.as_deref(), r.cluster.as_deref())).collect();
         assert_eq!(told, [("run-1", 7, Some("abc"), Some("lab")), ("run-2", 8, None, None)]);

@@ -150,7 +150,8 @@ impl Ending {
         }
         // a later try may have had fewer nodes
         let ended_on = |rank| self.exits.iter().find(|e| e.rank == rank).map(|e| e.node.as_str());
-        let node = |rank| ended_on(rank).or(placement.node_of(rank).map(|(node, _)| node)).unwrap_or_default().to_owned();
+        let node =
+            |rank| ended_on(rank).or(placement.node_of(rank).map(|(node, _)| node)).unwrap_or_default().to_owned();
         // the others' failures are what a hung rank brought on them
         if let Some(hung) = self.hung.iter().min_by(|a, b| a.time.total_cmp(&b.time)) {
             let how = How::Hung { seconds: hung.seconds, tensors: hung.tensors.clone() };

@@ -140,7 +140,7 @@ fn a_gpu_is_one_runs_alone_and_its_ranks_see_no_other() {
     let uuid = crate::state::gpu_uuids("node1").remove(0);
     let job = job(&lab, "a");
     assert_eq!(job["placement"]["shares"][0]["gpus"][0], uuid.as_str(), "{job}");
-    assert_eq!(variable("node1", job["id"].as_str().unwrap(), "CUDA_VISIBLE_DEVICES"), [uuid.clone()]);
+    assert_eq!(variable("node1", job["id"].as_str().unwrap(), "CUDA_VISIBLE_DEVICES"), std::slice::from_ref(&uuid));
     lab.hvdctl(&[&one[..], &["1", "--", "true"]].concat()).code(125).complains(&[&uuid, "(a)"]);
     go("a");
     a.end(s(60)).code(0);

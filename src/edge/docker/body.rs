@@ -1,7 +1,7 @@
 //! A container as Docker is asked for it.
 
 use crate::core::inventory::Ulimit;
-use crate::core::spec::{self, Desired, GpuRequest};
+use crate::core::spec::{self, Desired, GpuRequest, Role};
 use bollard::models::{
     ContainerCreateBody, DeviceMapping, DeviceRequest, HostConfig, Mount, MountType, ResourcesUlimits,
 };
