@@ -80,7 +80,7 @@ pub struct Hosts {
 }
 
 const HOSTS: &str = "\
-horovodrun -H \"$(hvdctl hosts)\" …
+horovodrun -H \"$(hvdctl hosts)\" -np 2 python train.py
 hvdctl hosts --format mpi > hostfile
 hvdctl hosts --format ssh > ssh_config && ssh -F ssh_config node2
 eval \"$(hvdctl hosts --format env)\"
@@ -96,6 +96,6 @@ pub enum Format {
     Mpi,
     /// For ssh -F: a Host for each node
     Ssh,
-    /// For a shell: export HVDCTL_HOSTS=… and others
+    /// For a shell: export HVDCTL_HOSTS=..., and others
     Env,
 }

@@ -67,8 +67,9 @@ fn a_command_runs_on_every_node_and_ends_with_hvdctl() {
 }
 
 const WRITES: &str = r#"
-import os, sys
-rank = int(os.environ.get('HOROVOD_RANK') or os.environ['OMPI_COMM_WORLD_RANK'])
+import os, sys, torch, horovod.torch as hvd
+hvd.init()
+rank = hvd.rank()
 os.makedirs('out put', exist_ok=True)
 open('same', 'w').write('the same')
 open('out put/log', 'w').write('of rank %d' % rank)
@@ -78,6 +79,8 @@ if rank == 0:
     open('best.pt', 'wb').write(bytes(range(256)) * 40000)
     os.chmod('best.pt', 0o640)
     os.path.lexists('latest') or os.symlink('best.pt', 'latest')
+# none fails before the other has written
+hvd.allreduce(torch.zeros(1))
 sys.exit(3)
 "#;
 
