@@ -48,7 +48,8 @@ pub struct Running {
     /// After a failure start the same command again, up to N times, on the nodes that answer
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub restarts: u32,
-    /// End the run when a rank keeps the others waiting in a collective operation for so long; 0s: never
+    /// End the run when a rank keeps the others waiting in a collective operation for so long (Horovod sees it with MPI only), or
+    /// is stopped and silent; 0s: never
     #[arg(long, value_name = "SPAN", default_value = "30m", value_parser = humantime::parse_duration)]
     pub stall_timeout: Duration,
     /// Say who would run where and with what command, and start nothing

@@ -98,16 +98,15 @@ hvd.init()
 hvd.allreduce(torch.ones(1), name='first')
 if hvd.rank() == int(os.environ['CULPRIT']): time.sleep(300)
 hvd.allreduce(torch.ones(1), name='loss')";
-    for controller in CONTROLLERS {
-        let words = ["rank 1 on node2 hung: the others waited 5 s for it in ", "loss", "hint: "];
-        // the code is that of the rank that Horovod told
-        let end = ends(&lab, controller, TWO_NODES, &["python3", "-c", program], 1, &words);
-        assert_eq!(
-            (&end["run"]["blame"]["how"], &end["run"]["first_failure"]["rank"]),
-            (&"hung".into(), &0.into()),
-            "{end}"
-        );
-    }
+    // with Gloo, Horovod 0.28 never says which ranks are missing
+    let words = ["rank 1 on node2 hung: the others waited 5 s for it in ", "loss", "hint: "];
+    // the code is that of the rank that Horovod told
+    let end = ends(&lab, "--mpi", TWO_NODES, &["python3", "-c", program], 1, &words);
+    assert_eq!(
+        (&end["run"]["blame"]["how"], &end["run"]["first_failure"]["rank"]),
+        (&"hung".into(), &0.into()),
+        "{end}"
+    );
 }
 
 #[test]
