@@ -18,6 +18,8 @@ const SMALLEST_SHM: u64 = 64 << 20;
 const SHM_OF_A_RANK: u64 = 128 << 20;
 /// Free space below which the next write may fail.
 const DISK_FULL: u64 = 128 << 20;
+/// The first Docker Engine with `--gpus` (its release notes, 19.03; API 1.40).
+const ENGINE_WITH_GPUS: (u32, u32) = (19, 3);
 /// Free space below which it is worth a word.
 const DISK_LOW: u64 = 1 << 30;
 /// Free space that loading an image takes at least.
@@ -28,6 +30,7 @@ pub(super) fn examine(inventory: &Inventory, look: &Look<'_>) -> Vec<Finding> {
     found.extend(no_place(inventory, look));
     found.extend(gpus(look));
     if let Some(engine) = look.engine {
+        found.extend(old_engine(look, &engine));
         found.extend(toolkit(look, &engine));
         found.extend(image(inventory, look, &engine));
         found.extend(containers(inventory, look, &engine));
@@ -76,6 +79,20 @@ fn gpus(look: &Look<'_>) -> Option<Finding> {
     let there = look.facts.gpus.len();
     let more = matches!(look.node.gpus, Gpus::Count(count) if there > count as usize);
     more.then(|| Finding::note("gpus", look.name(), format!("nvidia-smi lists {there}, the inventory has {promised}")))
+}
+
+/// An engine older than the request for GPUs: it ignores what it does not know, and the container sees none.
+fn old_engine(look: &Look<'_>, engine: &Engine<'_>) -> Option<Finding> {
+    let mut numbers = engine.version.split('.').map(|number| number.parse::<u32>().ok());
+    let version = (numbers.next()??, numbers.next()??);
+    if version >= ENGINE_WITH_GPUS || network::gpu_request(look.node, look.facts) == GpuRequest::None {
+        return None;
+    }
+    Some(
+        Finding::error("engine", look.name(), format!("Docker Engine {} knows no --gpus", engine.version))
+            .why("its containers would see no GPU")
+            .cure("install Docker Engine 19.03 or later on the node"),
+    )
 }
 
 fn toolkit(look: &Look<'_>, engine: &Engine<'_>) -> Option<Finding> {
