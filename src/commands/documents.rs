@@ -315,7 +315,19 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         fault: Some("hmaster was gone before the end of the run was written down".into()),
         ..running.clone()
     };
-    all.push(("jobs", jobs::document(&[&running, &lost], &[refused("node3")])));
+    let failed = Job {
+        id: "20261121-100000-9c1d".into(),
+        name: "python".into(),
+        project: None,
+        state: Some(State::Failed),
+        code: Some(7),
+        first_failure: None,
+        blame: Some(Blame { rank: 3, node: "node2".into(), how: How::Ended { code: 7, oom: false } }),
+        reason: Some("rank 3 on node2 ended with exit code 7".into()),
+        fault: None,
+        ..lost.clone()
+    };
+    all.push(("jobs", jobs::document(&[&running, &lost, &failed], &[refused("node3")])));
     all.push(("jobs-prune", jobs::pruned(&names(&["20261121-110000-0f3b"]), &names(&["node1"]), Vec::new()).document));
     let stopped = |silent: &[&str]| stop::stopped(id, State::Stopped, names(silent)).document;
     all.push(("stop", stopped(&[])));

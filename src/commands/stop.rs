@@ -16,7 +16,12 @@ pub async fn run(options: &Stop, context: Context) -> Result<Outcome, Error> {
         let job = match (&options.job, runs.jobs.iter().find(|job| !job.is_over())) {
             // without a word the newest that is under way; one that has ended needs no end
             (None, Some(job)) => job,
-            (word, _) => runs.find(word.as_deref())?,
+            // of several of a name one that is under way
+            (Some(word), _) => match runs.jobs.iter().find(|job| !job.is_over() && job.name == *word) {
+                Some(job) => job,
+                None => runs.find(Some(word))?,
+            },
+            (None, None) => runs.find(None)?,
         };
         if job.is_over() && job.ended.is_some() {
             let text = format!("the run {} has ended already\n", job.id);

@@ -29,14 +29,12 @@ pub fn hostfile(hosts: &[Host<'_>]) -> String {
     hosts.iter().map(|host| format!("{} slots={}\n", host.reached_by(), host.slots)).collect()
 }
 
-/// An ssh configuration with a `Host` for each node; what the cluster's own configuration says goes before it.
+/// An ssh configuration with a `Host` for each node. Behind that come the cluster's own configuration and the user's, which `ssh -F`
+/// leaves out: ssh takes the first value that it finds (ssh_config(5)), and the inventory goes before them.
 pub fn ssh(cluster: &Cluster, hosts: &[Host<'_>]) -> String {
     // ssh_config(5): words with a blank stand in double quotes
     let word = |text: &str| if text.contains(' ') { format!("\"{text}\"") } else { text.to_owned() };
     let mut text = String::new();
-    if let Some(file) = &cluster.ssh_config {
-        text.push_str(&format!("Include {}\n", word(&file.display().to_string())));
-    }
     for Host { node, .. } in hosts {
         text.push_str(&format!("Host {}\n", node.name));
         let mut option = |name: &str, value: Option<String>| {
@@ -50,6 +48,11 @@ pub fn ssh(cluster: &Cluster, hosts: &[Host<'_>]) -> String {
         option("IdentityFile", node.identity.as_ref().map(|file| file.display().to_string()));
         option("ProxyJump", node.jump.clone());
     }
+    text.push_str("Match all\n");
+    if let Some(file) = &cluster.ssh_config {
+        text.push_str(&format!("  Include {}\n", word(&file.display().to_string())));
+    }
+    text.push_str("  Include ~/.ssh/config\n");
     text
 }
 
@@ -97,8 +100,9 @@ mod tests {
         cluster.ssh_config = Some("/lab/ssh_config".into());
         assert_eq!(
             ssh(&cluster, &hosts),
-            "Include /lab/ssh_config\nHost node1\nHost node2\n  HostName 10.0.0.2\n  User ana\n  Port 2222\n  \
-             IdentityFile \"/my keys/id\"\n  ProxyJump gate\n"
+            "Host node1\nHost node2\n  HostName 10.0.0.2\n  User ana\n  Port 2222\n  \
+             IdentityFile \"/my keys/id\"\n  ProxyJump gate\n\
+             Match all\n  Include /lab/ssh_config\n  Include ~/.ssh/config\n"
         );
     }
 }

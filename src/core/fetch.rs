@@ -44,6 +44,8 @@ pub struct Found {
     pub outputs: BTreeMap<String, Output>,
     /// Names that cannot be brought here, for people.
     pub odd: Vec<String>,
+    /// What the node said of files that it could not read.
+    pub unread: Vec<String>,
     /// Kind and hash of what was shipped.
     shipped: BTreeMap<String, (String, String)>,
 }
@@ -113,7 +115,11 @@ impl Found {
         let mut hashes: BTreeMap<String, String> = BTreeMap::new();
         for record in said.split(|b| *b == 0) {
             let record = String::from_utf8_lossy(record);
-            if let Some((hash, name)) = record.split_once(' ') {
+            // it becomes the name of a file here
+            if let Some((hash, name)) = record.split_once(' ')
+                && hash.len() == 64
+                && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+            {
                 hashes.insert(name.to_owned(), hash.to_owned());
             }
         }
@@ -198,6 +204,14 @@ mod tests {
 
     fn file(hash: &str) -> Output {
         Output::File { hash: hash.into(), mode: 0o644, size: 1, time: 1.0 }
+    }
+
+    #[test]
+    fn a_hash_is_nothing_but_a_hash() {
+        let mut found = Found::read(b"folder p\0file 644 1 1.0 a\0file 644 1 1.0 b\0file 644 1 1.0 c\0");
+        let hash = sha256(b"a");
+        found.hashed(format!("{hash} a\0/home/me/.bashrc b\0../../x c\0").as_bytes());
+        assert_eq!(found.outputs.keys().collect::<Vec<_>>(), ["a"]);
     }
 
     fn found(outputs: &[(&str, Output)]) -> Found {

@@ -144,7 +144,7 @@ impl Ending {
 
     /// The rank that the run failed by, and how; none where it did not fail, or no rank is to blame.
     pub fn blame(&self, placement: &Placement) -> Option<Blame> {
-        let ranks = placement.ranks();
+        let ranks = self.ranks.unwrap_or(placement.ranks());
         if !matches!(self.state(ranks), State::Failed | State::Lost) {
             return None;
         }
@@ -178,6 +178,7 @@ impl Ending {
     /// The program's exit code: that of the rank that failed first, else the launcher's; 143 where the end was asked for, none
     /// where nobody knows.
     pub fn code(&self, ranks: u32) -> Option<i64> {
+        let ranks = self.ranks.unwrap_or(ranks);
         match self.state(ranks) {
             State::Succeeded => Some(0),
             State::Stopped => Some(143),

@@ -1,6 +1,7 @@
 //! The only module that reads a project's files: what belongs to it (`ignore`), with which contents, and as a tar
 //! stream.
 
+use crate::core::fetch::KEEP;
 use crate::core::manifest::{Entry, Manifest, hex};
 use crate::error::Error;
 use ignore::WalkBuilder;
@@ -31,7 +32,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads a project. `.git` never belongs to it; `.gitignore` and `.hvdctlignore` hold.
+    /// Reads a project. `.git` and folders that outputs were fetched into never belong to it; `.gitignore` and `.hvdctlignore` hold.
     ///
     /// # Errors
     /// When a file cannot be read, or a name is not UTF-8.
@@ -52,7 +53,12 @@ impl Tree {
             .git_exclude(false)
             .require_git(false)
             .add_custom_ignore_filename(".hvdctlignore")
-            .filter_entry(|entry| entry.file_name() != ".git")
+            // what was fetched into the project is no part of it
+            .filter_entry(|entry| {
+                entry.file_name() != ".git"
+                    && entry.file_name() != KEEP
+                    && (entry.depth() == 0 || !entry.path().join(KEEP).is_dir())
+            })
             .build();
         for found in walk {
             let found = found.map_err(|e| Error::Here(format!("could not read the project: {e}")))?;
@@ -221,10 +227,12 @@ mod tests {
     fn what_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        for name in ["deep/er", ".git", "cache", "empty"] {
+        for name in ["deep/er", ".git", "cache", "empty", ".hvdctl-fetch", "results/.hvdctl-fetch"] {
             fs::create_dir_all(at(name)).unwrap();
         }
-        for name in ["a b.py", "deep/er/x", ".git/config", ".gitignore", ".hvdctlignore", "skipped.bin", "cache/x"] {
+        for name in
+            ["a b.py", "deep/er/x", ".git/config", ".gitignore", ".hvdctlignore", "skipped.bin", "cache/x", "results/x"]
+        {
             fs::write(at(name), name).unwrap();
         }
         fs::write(at(".gitignore"), "cache/\n").unwrap();

@@ -102,6 +102,7 @@ pub async fn fetch(
         ));
     }
     for (node, found) in &found {
+        failed.extend(found.unread.iter().map(|words| NodeError::failed(node, "read what the run wrote", words)));
         failed.extend(found.odd.iter().map(|name| {
             NodeError::failed(node, &format!("fetch {name:?}"), "its name is not UTF-8, or leads out of the folder")
         }));
@@ -186,6 +187,14 @@ async fn look(cluster: &Cluster, member: &Member, project: &str, id: &str) -> Re
         let limit = link.limit() + Duration::from_secs(bytes / SLOWEST);
         let argv = ["sh", "-c", HASH, "sh", &folder];
         let said = link.run_as_root_within(&argv, names.as_bytes(), tried, limit).await?;
+        if said.code != 0 {
+            return Err(NodeError::failed(node, tried, said.complaint()));
+        }
+        // what is gone by now is nobody's loss; what cannot be read is
+        let words = String::from_utf8_lossy(&said.stderr);
+        found
+            .unread
+            .extend(words.lines().filter(|line| !line.ends_with("No such file or directory")).map(str::to_owned));
         found.hashed(&said.stdout);
     }
     Ok(found)

@@ -180,7 +180,8 @@ if rank == '1': print('goes on from', open('checkpoint').read())";
         }
     }
     // one that never succeeds ends with its code; one that is stopped meanwhile is not started again
-    let done = lab.hvdctl(&["run", "-np", "2", "--restarts", "1", "--", "sh", "-c", "echo one; exit 9"]).code(9);
+    let once = "if [ \"${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}\" = 0 ]; then echo one; exit 9; fi; exec sleep 300";
+    let done = lab.hvdctl(&["run", "-np", "2", "--restarts", "1", "--", "sh", "-c", once]).code(9);
     assert_eq!(done.out.lines().filter(|line| *line == "[0 node1] one").count(), 2, "{}", done.out);
     no_run_is_left();
     let mut stopped = lab.start(&["run", "-np", "2", "--restarts", "1000", "--", "sh", "-c", "exit 9"]);

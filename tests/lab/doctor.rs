@@ -176,7 +176,10 @@ fn what_only_a_closer_look_shows() {
         ip link set hvdctl-test0 up
         ip link set hvdctl-test1 up
         ip route add \"$1/32\" dev hvdctl-test0
-        echo 1 >/proc/sys/net/ipv4/conf/eth0/rp_filter
+        cd /proc/sys/net/ipv4/conf
+        grep . all/rp_filter eth0/rp_filter >/opt/horovod/test-rp
+        echo 0 >all/rp_filter
+        echo 1 >eth0/rp_filter
         cp /etc/hosts /opt/horovod/test-hosts
         sed \"s/^$1 /10.9.9.9 /\" /opt/horovod/test-hosts >/etc/hosts
         cat >/usr/local/bin/nvidia-smi <<END
@@ -185,7 +188,8 @@ case \\$* in *compute-apps*) echo '$2, 31000 MiB, $3' ;; *) exec /usr/bin/nvidia
 END
         chmod 755 /usr/local/bin/nvidia-smi";
     let restore = undo(
-        "ip link set eth0 mtu 1500; ip link del hvdctl-test0; echo 0 >/proc/sys/net/ipv4/conf/eth0/rp_filter
+        "ip link set eth0 mtu 1500; ip link del hvdctl-test0
+         while IFS=: read -r file value; do echo \"$value\" >/proc/sys/net/ipv4/conf/$file; done </opt/horovod/test-rp
          rm -f /usr/local/bin/nvidia-smi; [ ! -e /opt/horovod/test-hosts ] || cat /opt/horovod/test-hosts >/etc/hosts",
     );
     node_sh("node2", make, &[&master, &pid, &gpu]).code(0);
@@ -203,7 +207,7 @@ END
     ];
     assert_eq!(warnings, expected, "{}", done.out);
     // and so it is
-    assert!(told(&done, "error").iter().any(|e| e.starts_with("node1: cannot reach node2 on random")), "{}", done.out);
+    assert!(told(&done, "error").iter().any(|e| e.contains("on random high ports")), "{}", done.out);
     drop(restore);
     is_well(&lab);
 }

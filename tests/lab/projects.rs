@@ -214,7 +214,9 @@ fn a_full_disk_ends_the_shipping_with_its_own_words() {
 
 #[test]
 fn a_run_keeps_its_tree_while_another_is_shipped_and_the_next_sees_what_both_wrote() {
-    let lab = Lab::up();
+    let lab = Lab::quick();
+    lab.edit("gpus = 1", "gpus = 0\nslots = 2");
+    lab.hvdctl(&["up"]).code(0);
     let waits = "import os, time
 open('checkpoint', 'w').write('of the first')
 print('waiting', flush=True)
@@ -222,14 +224,14 @@ while not os.path.exists('/opt/horovod/jobs/go'): time.sleep(0.1)
 import lazy";
     let project = lab.project("p", &[("train.py", waits), ("lazy.py", "print('lazy is old')"), ("gone.py", "")]);
     let path = project.to_str().unwrap();
-    let mut first = lab.start(&["train", path, "-np", "2"]);
+    let mut first = lab.start(&["train", path, "-np", "2", "--gpus-per-node", "1", "--map-by", "node"]);
     first.until(&["[0 node1] waiting", "[1 node2] waiting"], s(90));
     let worker = id_of("node2", "hworker");
 
     fs::write(project.join("lazy.py"), "print('lazy is new')").unwrap();
     fs::remove_file(project.join("gone.py")).unwrap();
     let reads = "import lazy, os; print(open('checkpoint').read()); open('second', 'w').close(); print(os.getcwd())";
-    let args = |on| ["--on", on, "train", path, "-np", "1", "--", "python3", "-c", reads];
+    let args = |on| ["--on", on, "train", path, "-np", "1", "--gpus-per-node", "1", "--", "python3", "-c", reads];
     // in its own hmaster, beside the first one's rank in hworker
     let done = lab.hvdctl(&args("node2")).code(0);
     assert_eq!(done.out, "[0 node2] lazy is new\n[0 node2] of the first\n[0 node2] /workspace\n");
@@ -246,7 +248,7 @@ import lazy";
         assert!(done.out.contains(&format!("{rank} lazy is old")), "{}", done.out);
     }
     // the next one has the new files, all that was written, and the same worker
-    let done = lab.hvdctl(&["train", path, "-np", "2", "--", "python3", "-c", reads]).code(0);
+    let done = lab.hvdctl(&["train", path, "-np", "2", "--map-by", "node", "--", "python3", "-c", reads]).code(0);
     for rank in ["[0 node1]", "[1 node2]"] {
         done.out.lines().find(|line| *line == format!("{rank} lazy is new")).expect("the new files");
         done.out.lines().find(|line| *line == format!("{rank} of the first")).expect("the checkpoint");

@@ -1,6 +1,6 @@
 //! A program in a container, on a terminal.
 
-use super::{Engine, explain};
+use super::Engine;
 use crate::core::spec::Desired;
 use crate::edge::link::Process;
 use crate::error::NodeError;
@@ -62,10 +62,7 @@ impl Engine {
     /// [`NodeError`] with the engine's words.
     pub async fn resize(&self, id: &str, (rows, columns): (u16, u16)) -> Result<(), NodeError> {
         let size = ResizeExecOptions { height: rows, width: columns };
-        let resized = async {
-            self.docker.resize_exec(id, size).await.map_err(|e| explain(&self.node, "resize the terminal", &e))
-        };
-        resized.await
+        self.within("resize the terminal", self.docker.resize_exec(id, size)).await
     }
 
     /// The exit code of such a program, whose output has come to its end.

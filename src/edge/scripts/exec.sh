@@ -20,5 +20,6 @@ watch=$!
 exec 3<&-
 wait "$command"
 code=$?
-kill "$watch" 2>/dev/null
+# what it left in its session goes with standard input
+kill -0 "-$command" 2>/dev/null || kill "$watch" 2>/dev/null
 exit "$code"

@@ -1,4 +1,8 @@
 # Hashes files. Arguments: the folder; standard input: names, each ended by NUL. Prints "HASH NAME", ended by NUL, of those that
-# can be read.
+# can be read; standard error names the others.
+LC_ALL=C
+export LC_ALL
 cd "$1" || exit 1
-sed -z 's|^|./|' | xargs -0 -r sha256sum -bz 2>/dev/null | sed -z 's|^\([0-9a-f]*\) \*\./|\1 |'
+sed -z 's|^|./|' | xargs -0 -r sha256sum -bz | sed -z 's|^\([0-9a-f]*\) \*\./|\1 |'
+# a folder that was taken away meanwhile had no outputs to miss
+[ -d "$1" ]

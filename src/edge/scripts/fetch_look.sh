@@ -13,5 +13,5 @@ if [ -f "$list" ]; then
   fi
 fi
 # what Python compiles beside the program is nobody's output
-cd "$work" && find . -mindepth 1 -name __pycache__ -type d -prune -o \
+cd "$work" && find . -ignore_readdir_race -mindepth 1 -name __pycache__ -type d -prune -o \
   -type f -printf 'file %m %s %T@ %P\0' -o -type l -printf 'link %P\0to %l\0'

@@ -15,6 +15,13 @@ leaders() {
     [ "$((group))" != "$p" ] || echo "$p"
   done
 }
+# the ranks' supervisors pass SIGTERM on, and write down that the end was asked for
+supervisors() {
+  for p in $(mine); do
+    grep -qzxF -e HVDCTL_PROGRAM=1 "/proc/$p/environ" 2>/dev/null ||
+      if tr '\0' '\n' 2>/dev/null <"/proc/$p/cmdline" | sed -n 2p | grep -qxF -e "$jobs_dir/$id/rank.py"; then echo "$p"; fi
+  done
+}
 signal() { # SIGNAL PID…
   s=$1
   shift
@@ -29,8 +36,10 @@ gone_within() { # SECONDS COMMAND: waits until the command lists nothing
 }
 
 found=$(leaders)
+asked=$(supervisors)
+# where a supervisor was killed, nobody passes the signal on
 # shellcheck disable=SC2086
-signal TERM $found
+signal TERM ${asked:-$found}
 # an ended program's supervisor writes down how it ended, and goes by itself
 # shellcheck disable=SC2046
 gone_within "$grace" programs || signal KILL $(programs)

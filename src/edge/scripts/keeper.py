@@ -159,6 +159,7 @@ def attempt(launch, used, number):
 
     ends[launch["node"]] = dict(reap.states(), ahead=0.0)
     reap.forget(again)
+    names = [place["node"] for place in used if place["node"] != launch["node"]]
     took_part = [dict(ends[place["node"]], node=place["node"]) for place in used if place["node"] in ends]
 
     def all_of(what):
@@ -170,8 +171,8 @@ def attempt(launch, used, number):
         "started": sum(seen["started"] for seen in took_part),
         "exits": all_of("exits"),
         "hung": all_of("hung"),
-        "silent": [worker["node"] for worker in launch["workers"] if worker["node"] not in ends],
-        "silence": {node: words for node, words in silent.items() if node not in ends},
+        "silent": [node for node in names if node not in ends],
+        "silence": {node: words for node, words in dict(silent).items() if node in names and node not in ends},
     }
     return result, again
 

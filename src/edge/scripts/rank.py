@@ -213,7 +213,8 @@ def main():
             # others may have given up waiting for it before its own time was over
             hung = idle() if hung is None and idle() >= STOPPED else hung
             # the program alone: what it started (data loaders, say) is its own to end, before or after a last checkpoint
-            os.kill(child.pid, signal.SIGTERM)
+            if child.returncode is None:
+                os.kill(child.pid, signal.SIGTERM)
             # a stopped one hears nothing else
             kill(signal.SIGCONT)
 
@@ -251,6 +252,8 @@ def main():
                 open_streams.discard(key.fileobj)
         code = child.poll()
         if code is not None:
+            # an end that was asked for (another rank failed, a signal) is no failure of this rank's own
+            asked = b" asked" if deadline is not None else b""
             break
         if not open_streams:
             time.sleep(0.05)
@@ -273,7 +276,8 @@ def main():
     kill(signal.SIGKILL)
     for stream in open_streams:
         try:
-            while True:
+            # more than a pipe holds; somebody who got away and still writes is not waited for
+            for _ in range(64):
                 data = os.read(stream.fileno(), 1 << 16)
                 if not data:
                     break
@@ -284,8 +288,6 @@ def main():
     code = code if code >= 0 else 128 - code
     if lost:
         frames(b"e", [b"hvdctl: the disk was full, %d bytes of this rank's output are lost" % lost])
-    # an end that was asked for (another rank failed, a signal) is no failure of this rank's own
-    asked = b" asked" if deadline is not None else b""
     if hung is not None:
         state(b"h", b"%d %d " % (RANK, hung))
     state(b"x", b"%d%s%s" % (code, asked, b" oom" if killed_for_memory() > killed else b""))

@@ -246,13 +246,15 @@ impl Watch<'_> {
         // what was seen of the ranks here is by one clock, and it is all there unless a node did not answer; of a run that was
         // started again on fewer nodes it is more than that
         let seen = self.follow.progress.ended();
-        let exits = if seen.len() >= ending.exits.len() && ending.ranks.is_none_or(|last| last == ranks) {
-            seen.to_vec()
-        } else {
-            ending.exits
-        };
-        let hung = if ending.hung.is_empty() { self.follow.progress.hung().to_vec() } else { ending.hung };
-        let ending = Ending { exits, hung, ..ending };
+        let all_seen = seen.len() >= ending.exits.len() && ending.ranks.is_none_or(|last| last == ranks);
+        // more than the record has would be an earlier try's, were all of the last one's nodes heard
+        let exits =
+            if all_seen && (seen.len() == ending.exits.len() || !ending.silent.is_empty() || ending.fault.is_some()) {
+                seen.to_vec()
+            } else {
+                ending.exits
+            };
+        let ending = Ending { exits, ..ending };
         let blame = ending.blame(&self.placement);
         let rank = blame.as_ref().map(|blame| blame.rank);
         let tails = &self.follow.tails;
