@@ -22,6 +22,7 @@ use crate::render::table::table;
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tokio::sync::watch::Receiver;
 
 /// `train`.
 pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Error> {
@@ -120,7 +121,7 @@ async fn launch(
         return Ok(Outcome { text: format!("{}\n", ran.id), ..ended(exit::OK, &ran) });
     }
     let fetched = match fetch {
-        Some(folder) => bring(&target, &ran.id, folder, &events).await,
+        Some(folder) => bring(&target, &ran.id, folder, &turn.cancel(), &events).await,
         None => true,
     };
     let mut outcome = outcome(ran, &events)?;
@@ -132,9 +133,10 @@ async fn launch(
     Ok(outcome)
 }
 
-/// Fetches what the run wrote, and says whether all of it came. How the run ended is told all the same.
-async fn bring(target: &Target, id: &str, folder: &Path, events: &Events) -> bool {
-    match fetch::after(target, id, folder, events).await {
+/// Fetches what the run wrote, and says whether all of it came. How the run ended is told all the same, also where a signal
+/// ends the fetching.
+async fn bring(target: &Target, id: &str, folder: &Path, cancel: &Receiver<Option<u8>>, events: &Events) -> bool {
+    match unless_signalled(cancel, fetch::after(target, id, folder, events)).await {
         Ok(fetched) => {
             let new = fetched.items.iter().filter(|(_, new)| *new).count();
             let old = fetched.items.len() - new;

@@ -164,52 +164,44 @@ pub async fn apply_while(
     goes_on: impl Fn() -> bool,
     did: impl Fn(&Operation),
 ) -> Result<bool, NodeError> {
-    events.told(carry_out(inventory, seen, operations, events, goes_on, did).await)
-}
-
-async fn carry_out(
-    inventory: &Inventory,
-    seen: &Observed,
-    operations: &[Operation],
-    events: &Events,
-    goes_on: impl Fn() -> bool,
-    did: impl Fn(&Operation),
-) -> Result<bool, NodeError> {
-    let engine = &seen.docker.engine;
-    let mut whole = true;
-    for operation in operations {
-        if !goes_on() {
-            whole = false;
-            break;
-        }
-        events.busy(seen.name(), operation.to_string());
-        match operation {
-            // both are done before the rest of the plan is begun anywhere
-            Operation::Pull { .. } | Operation::EndRun { .. } => {}
-            Operation::Remove { id, .. } => engine.remove(id).await?,
-            Operation::Create(desired) => {
-                let id = engine.create_and_start(desired).await?;
-                match listening(inventory, seen, &desired.name).await? {
-                    Ok(()) => {}
-                    Err(deaf) => {
-                        // a worker that serves nobody would pass for one that is as it should be
-                        engine.remove(&id).await?;
-                        return Err(deaf);
+    let carried_out = async {
+        let engine = &seen.docker.engine;
+        let mut whole = true;
+        for operation in operations {
+            if !goes_on() {
+                whole = false;
+                break;
+            }
+            events.busy(seen.name(), operation.to_string());
+            match operation {
+                // both are done before the rest of the plan is begun anywhere
+                Operation::Pull { .. } | Operation::EndRun { .. } => {}
+                Operation::Remove { id, .. } => engine.remove(id).await?,
+                Operation::Create(desired) => {
+                    let id = engine.create_and_start(desired).await?;
+                    match listening(inventory, seen, &desired.name).await? {
+                        Ok(()) => {}
+                        Err(deaf) => {
+                            // a worker that serves nobody would pass for one that is as it should be
+                            engine.remove(&id).await?;
+                            return Err(deaf);
+                        }
                     }
                 }
+                Operation::Start { name } => {
+                    engine.start(name).await?;
+                    listening(inventory, seen, name).await??;
+                }
+                Operation::Unpause { name } => {
+                    engine.unpause(name).await?;
+                    listening(inventory, seen, name).await??;
+                }
             }
-            Operation::Start { name } => {
-                engine.start(name).await?;
-                listening(inventory, seen, name).await??;
-            }
-            Operation::Unpause { name } => {
-                engine.unpause(name).await?;
-                listening(inventory, seen, name).await??;
-            }
+            did(operation);
         }
-        did(operation);
-    }
-    Ok(whole)
+        Ok(whole)
+    };
+    events.told(carried_out.await)
 }
 
 /// Waits until the worker's sshd listens; why it does not is the inner error.
