@@ -49,5 +49,5 @@ signal TERM $(mine)
 # shellcheck disable=SC2046
 gone_within 2 mine || signal KILL $(mine)
 # nobody starts any more, and what it holds may be secret
-rm -f -- "$jobs_dir/$id/env.json"
+rm -f -- "$jobs_dir/$id/env.json" "$jobs_dir/$id/timeline"
 echo "$found" | grep -c . || :

@@ -16,6 +16,8 @@ import subprocess
 import sys
 import time
 
+import collectives
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 LONGEST = 1 << 16  # a line longer than this is cut into several frames, so that memory stays bounded
 STOPPED = 3  # seconds that a stopped program must have been so, where others give up waiting, to be the one they waited for
@@ -171,6 +173,38 @@ def own_group():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, prctl(2)
 
 
+def watch(job, env):
+    """Sees to it that it is noticed who keeps the others waiting; on rank 0, which Horovod's ranks tell, and where Horovod itself
+    does not notice. All ranks have to write a timeline or none; somebody's own one goes before ours."""
+    if job["controller"] != "gloo" or job["stall"] == 0 or "HOROVOD_TIMELINE" in env:
+        return None
+    env.update(collectives.environment(os.devnull))
+    if RANK != 0:
+        return None
+    watched = collectives.Collectives(os.path.join(HERE, "timeline"), first("HOROVOD_SIZE"))
+    try:
+        if watched.make():
+            env.update(collectives.environment(watched.path))
+            return watched
+        watched.close()
+    except OSError:
+        pass  # a full disk, say
+    return None
+
+
+def stalled(waited, limit):
+    """The ranks that others have waited for so many seconds, each with the tensors."""
+    try:
+        stalls = waited.look()
+    except OSError:
+        return {}
+    over = {}
+    for seconds, name, missing in stalls:
+        for rank in missing if seconds >= limit else []:
+            over.setdefault(rank, []).append(name)
+    return over
+
+
 def main():
     with open(os.path.join(HERE, "job.json")) as file:
         job = json.load(file)
@@ -184,6 +218,7 @@ def main():
         env.setdefault("GLOO_SOCKET_IFNAME", job["interface"])
     # the inventory's own words go before all that
     env.update(given)
+    waited = watch(job, env)
     killed = killed_for_memory()
     try:
         child = subprocess.Popen(
@@ -192,6 +227,8 @@ def main():
         )
     except (OSError, subprocess.SubprocessError) as error:
         frames(b"b", [str(error).encode(errors="replace").replace(b"\n", b" ")])
+        if waited:
+            waited.close()
         # what shells and `docker run` say: 127 is not found, 126 is found and cannot be run
         code = 127 if isinstance(error, FileNotFoundError) else 126
         state(b"x", b"%d" % code)
@@ -202,6 +239,7 @@ def main():
     heard = look = time.monotonic()  # when it last wrote something; when it is looked at next
     stopped = None  # since when a process of it has been seen to be stopped
     hung = None  # for how many seconds, where that is why it ends, or others did
+    gave_up = False  # whether it was ended because it waited for others for too long
 
     def idle():
         return 0 if stopped is None else time.monotonic() - max(stopped, heard)
@@ -253,7 +291,7 @@ def main():
         code = child.poll()
         if code is not None:
             # an end that was asked for (another rank failed, a signal) is no failure of this rank's own
-            asked = b" asked" if deadline is not None else b""
+            asked = b" asked" if deadline is not None and not gave_up else b""
             break
         if not open_streams:
             time.sleep(0.05)
@@ -269,6 +307,12 @@ def main():
             if deadline is None and 0 < job["stall"] <= idle():
                 hung = idle()
                 kill(signal.SIGKILL)
+            over = stalled(waited, job["stall"]) if waited and deadline is None else {}
+            for rank, names in sorted(over.items()):
+                state(b"h", b"%d %d %s" % (rank, job["stall"], b", ".join(names[:5])))
+            if over:
+                gave_up = True
+                end()
         if deadline is not None and time.monotonic() > deadline:
             kill(signal.SIGKILL)
 
@@ -286,6 +330,8 @@ def main():
             pass
         streams[stream].end()
     code = code if code >= 0 else 128 - code
+    if waited:
+        waited.close()
     if lost:
         frames(b"e", [b"hvdctl: the disk was full, %d bytes of this rank's output are lost" % lost])
     if hung is not None:

@@ -90,10 +90,11 @@ def rest():
 
 def forget(again):
     """Removes what the next try is not to find, or what none needs any more: nobody starts then, and env.json may be secret."""
-    try:
-        os.unlink(os.path.join(HERE, "states" if again else "env.json"))
-    except FileNotFoundError:
-        pass
+    for name in ["timeline", "states" if again else "env.json"]:
+        try:
+            os.unlink(os.path.join(HERE, name))
+        except FileNotFoundError:
+            pass
 
 
 def states():

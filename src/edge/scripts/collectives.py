@@ -1,0 +1,100 @@
+"""Who keeps the others waiting in a collective operation, by Horovod's own timeline (docs/timeline.rst of Horovod), which rank 0
+writes: under Gloo, Horovod's check for stalled ranks never names one (StallInspector::CheckForStalledTensors is given the
+controller's global_ranks_, and Gloo leaves them empty; seen with 0.28.1).
+
+The file is read behind the writer and given back to the disk at once. With HOROVOD_TIMELINE_MARK_CYCLES something is written in
+every cycle: without that the last records of a stall would stay in the writer's buffer, and nobody could tell a stall from a
+timeline that has ended."""
+import ctypes
+import os
+import re
+import time
+
+WINDOW = 1 << 20  # bytes of records that are kept for the case that nothing more happens
+FRESH = 10  # seconds after which a timeline without a new record says nothing any more
+PUNCH_HOLE = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, fallocate(2)
+
+# the first character of a record may have been read as the bracket that stood there before
+CYCLE = re.compile(rb'[{\]]?"ph": "i", "name": "CYCLE_START"[^}]*\}[,\]]?')
+TENSOR = re.compile(rb'"pid": (\d+), "args": \{"name": "((?:[^"\\]|\\.)*)"')
+RECORD = re.compile(rb'"ph": "([BEX])",(?: "name": "([^"]*)",)? "ts": \d+, "pid": (\d+)')
+END = b'"ph": "E"'
+
+
+def environment(path):
+    """What makes Horovod write the timeline there, for rank 0. It has to be set for all ranks alike."""
+    return {"HOROVOD_TIMELINE": path, "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
+
+
+class Collectives:
+    """Reads the timeline in `path`, which need not be there yet; `size` is the number of ranks."""
+
+    def __init__(self, path, size):
+        self.path, self.size = path, size
+        self.file, self.read, self.window, self.tensors = None, 0, b"", {}
+        # when something was written last, when an operation ended last, since when which tensor is waited for
+        self.fresh = self.ended = time.monotonic()
+        self.waiting = {}
+
+    def make(self):
+        """Makes the file; false where the disk would not take its bytes back, so that it would only grow."""
+        self.file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(self.file, b"\n" * 8192)
+            return self.forget(8192)
+        except OSError:
+            return False
+        finally:
+            os.ftruncate(self.file, 0)
+
+    def forget(self, end):
+        """Gives the bytes before `end` back to the disk."""
+        fallocate = ctypes.CDLL(None).fallocate
+        fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong]
+        return fallocate(self.file, PUNCH_HOLE, 0, end) == 0
+
+    def look(self):
+        """Takes in what is new. Gives, of each tensor that some ranks wait for others in, for how many seconds, its name and the
+        missing ranks."""
+        now = time.monotonic()
+        while True:
+            data = os.pread(self.file, WINDOW, self.read)
+            if not data:
+                break
+            self.read += len(data)
+            self.window = (self.window + data)[-2 * WINDOW:]
+            self.fresh = now
+            for pid, name in TENSOR.findall(data) if b'"process_name"' in data else []:
+                self.tensors[pid] = name
+            if END in data:
+                self.ended, self.waiting = now, {}
+        self.forget(self.read)
+        self.window = CYCLE.sub(b"", self.window)[-WINDOW:]
+        if now - self.fresh > FRESH or now - self.ended < 1:
+            return []
+        found, since = [], {}
+        for pid, ready in negotiations(self.window).items():
+            since[pid] = self.waiting.get(pid, now)
+            missing = sorted(set(range(self.size)) - ready)
+            if ready and missing:
+                found.append((now - since[pid], self.tensors.get(pid, b"?"), missing))
+        self.waiting = since
+        return found
+
+    def close(self):
+        if self.file is not None:
+            os.close(self.file)
+            os.unlink(self.path)
+
+
+def negotiations(records):
+    """The ranks that are ready by the tensor's number, where not all are."""
+    ready = {}
+    for phase, name, pid in RECORD.findall(records):
+        if phase == b"B" and name.startswith(b"NEGOTIATE_"):
+            ready[pid] = set()
+        elif phase == b"X" and pid in ready and name.isdigit():
+            ready[pid].add(int(name))
+        elif phase == b"E":
+            ready.pop(pid, None)
+    return ready
