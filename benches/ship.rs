@@ -14,6 +14,8 @@ use std::time::Instant;
 
 const ROUNDS: usize = 5;
 const FILES: usize = 10_000;
+/// Where they go on the nodes.
+const PLACE: &str = "/opt/horovod/bench";
 /// Bytes of all of them.
 const BYTES: usize = 200 << 20;
 
@@ -27,8 +29,12 @@ async fn compare() {
     let file = PathBuf::from(std::env::var_os("HVDCTL_INVENTORY").expect("$HVDCTL_INVENTORY"));
     let mut inventory = Inventory::load(&file).expect("an inventory");
     inventory.cluster.name = "bench".into();
-    inventory.cluster.projects_dir = "/opt/horovod/bench".into();
-    let target = Target::new(inventory, None, false).expect("nodes");
+    let in_folder = |folder: &str| {
+        let mut inventory = inventory.clone();
+        inventory.cluster.projects_dir = format!("{PLACE}/{folder}");
+        Target::new(inventory, None, false).expect("nodes")
+    };
+    let target = in_folder("");
     let dir = tempfile::tempdir().expect("a temporary folder");
     let project = dir.path().join("p");
     fill(&project);
@@ -36,22 +42,24 @@ async fn compare() {
     let rsync = installed("rsync") && target.nodes().iter().all(|node| ssh(&target, node, "command -v rsync"));
     let (mut first, mut unchanged, mut changed) = (Vec::new(), Vec::new(), Vec::new());
     let (mut tar, mut rsync_first, mut rsync_unchanged) = (Vec::new(), Vec::new(), Vec::new());
+    clean(&target).await;
     for round in 0..ROUNDS {
-        clean(&target).await;
+        // nothing is removed in between: ext4 keeps off inodes that were freed in the last minutes, and searches long for others
+        let target = in_folder(&format!("tar{round}"));
         tar.push(timed(async || on_all(&target, |node| tar_to(&target, node, &project))).await);
-        clean(&target).await;
+        let target = in_folder(&format!("hvdctl{round}"));
         first.push(timed(async || hvdctl(&target, &project).await).await);
         unchanged.push(timed(async || hvdctl(&target, &project).await).await);
         fs::write(project.join("folder7/7.bin"), round.to_string()).expect("a change");
         changed.push(timed(async || hvdctl(&target, &project).await).await);
         if rsync {
-            clean(&target).await;
+            let target = in_folder(&format!("rsync{round}"));
             rsync_first.push(timed(async || on_all(&target, |node| rsync_to(&target, node, &project))).await);
             rsync_unchanged.push(timed(async || on_all(&target, |node| rsync_to(&target, node, &project))).await);
         }
     }
     clean(&target).await;
-    on_all(&target, |node| assert!(ssh(&target, node, "sudo rmdir /opt/horovod/bench")));
+    on_all(&target, |node| assert!(ssh(&target, node, &format!("sudo rmdir {PLACE}"))));
 
     let nodes = target.nodes().len();
     println!("{FILES} files, {} MiB, to {nodes} nodes, connecting included; medians of {ROUNDS}:", BYTES >> 20);
@@ -77,7 +85,7 @@ async fn hvdctl(target: &Target, project: &Path) {
     let tree = Tree::read(project).expect("the project");
     let project = Project { tree, origin: "bench".into(), shared: false };
     let shipped = each(members, async |member| {
-        let place = look(target.cluster(), &member.link, &project, "p", "1", &events).await?;
+        let place = look(target.cluster(), &member.link, &project, "p", ("1", &[]), &events).await?;
         ship(target.cluster(), &member.link, &project, "p", "1", &place, &events).await
     });
     all(&events, shipped.await).expect("shipped");
@@ -85,7 +93,7 @@ async fn hvdctl(target: &Target, project: &Path) {
 
 async fn clean(target: &Target) {
     let (events, _receiver) = Events::channel();
-    let script = Script::new("rm -rf -- \"$dir\" && mkdir -p \"$dir\"").with("dir", &target.cluster().projects_dir);
+    let script = Script::new("rm -rf -- \"$dir\" && mkdir -p \"$dir\"").with("dir", PLACE);
     let members = connect_all(target, &events).await.expect("the nodes");
     let cleaned = each(members, async |member| member.link.script(&script, "clean").await);
     all(&events, cleaned.await).expect("clean nodes");
@@ -116,7 +124,7 @@ fn tar_to(target: &Target, node: &Node, project: &Path) {
     let (words, host) = ssh_words(target, node);
     let mut tar = Command::new("tar").args(["-cf", "-", "-C"]).arg(project).arg(".").stdout(Stdio::piped()).spawn();
     let stream = tar.as_mut().expect("tar").stdout.take().expect("its output");
-    let remote = format!("sudo sh -c 'mkdir {0}/p && tar -xf - -C {0}/p'", target.cluster().projects_dir);
+    let remote = format!("sudo sh -c 'mkdir -p {0}/p && tar -xf - -C {0}/p'", target.cluster().projects_dir);
     let status = Command::new("ssh").args(words).arg(host).arg(remote).stdin(stream).status();
     assert!(status.expect("ssh").success());
     assert!(tar.and_then(|mut tar| tar.wait()).expect("tar").success());
@@ -126,8 +134,11 @@ fn rsync_to(target: &Target, node: &Node, project: &Path) {
     let (words, host) = ssh_words(target, node);
     let to = format!("{host}:{}/", target.cluster().projects_dir);
     let ssh = format!("ssh {}", words.join(" "));
-    let status =
-        Command::new("rsync").args(["-a", "--rsync-path", "sudo rsync", "-e", &ssh]).arg(project).arg(to).status();
+    let status = Command::new("rsync")
+        .args(["-a", "--mkpath", "--rsync-path", "sudo rsync", "-e", &ssh])
+        .arg(project)
+        .arg(to)
+        .status();
     assert!(status.expect("rsync").success());
 }
 

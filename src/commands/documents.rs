@@ -348,8 +348,13 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("lock-status", lock::holding(&nodes, vec![refused("node3")]).document));
     all.push(("lock-release", lock::freed(&nodes, vec![refused("node3")]).document));
     all.push(("error/locked", Error::Locked(vec![("node1".into(), lease)]).document(false, false)));
-    let hold =
-        |part| Hold { job: "20261121-120304-k7qd".into(), name: "digits".into(), operator: "ana@desk".into(), part };
+    let hold = |part| Hold {
+        job: "20261121-120304-k7qd".into(),
+        name: "digits".into(),
+        project: None,
+        operator: "ana@desk".into(),
+        part,
+    };
     let part = Part { slots: 1, gpus: names(&["GPU-0a"]) };
     let held = Held { holds: vec![("node1".into(), hold(None)), ("node2".into(), hold(Some(part)))], free: Vec::new() };
     all.push(("error/held", Error::Held(held).document(false, false)));

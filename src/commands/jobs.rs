@@ -13,6 +13,9 @@ use crate::render::table::table;
 use serde_json::{Value, json};
 use std::time::{Duration, UNIX_EPOCH};
 
+/// Seconds.
+const A_DAY: f64 = 86_400.0;
+
 /// `jobs`.
 pub async fn list(options: &Jobs, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
@@ -30,7 +33,8 @@ pub async fn list(options: &Jobs, context: Context) -> Result<Outcome, Error> {
 pub async fn prune(options: &Prune, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, ask, .. } = context;
     let runs = jobs::list(&target, &events).await?;
-    let over = runs.jobs.iter().filter(|job| job.is_over());
+    // one that is taken for lost may be a run whose project takes long to ship
+    let over = runs.jobs.iter().filter(|job| job.ended.is_some() || job.is_over() && now() - job.started > A_DAY);
     let old = |job: &Job| options.older_than.is_none_or(|age| job.started < now() - age.as_secs_f64());
     let ids: Vec<String> = over.skip(options.keep).filter(|job| old(job)).map(|job| job.id.clone()).collect();
     if !ids.is_empty() && ask && terminal::present() {

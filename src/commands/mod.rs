@@ -30,7 +30,7 @@ use crate::error::{Error, Kind, NodeError, exit};
 use crate::event::{Event, Events};
 use crate::ops::fleet::{Member, Observed, Target, all, connect, connect_all, each, observe, split, unreached};
 use crate::ops::lease::Turn;
-use crate::ops::run::{Wanted, is_free, signalled};
+use crate::ops::run::{Wanted, is_free, settle, signalled};
 use crate::render::table::table;
 use serde_json::{Value, json};
 use std::future::Future;
@@ -212,56 +212,97 @@ async fn in_turn(
     result.map_err(|error| turn.told(error, &nodes))
 }
 
-/// Reaches every node and looks at it, for what only says what a run would be.
-async fn observe_all(context: &Context) -> Result<Vec<Observed>, Error> {
-    let Context { target, events, cancel, .. } = context;
-    unless_signalled(cancel, async {
-        let members = connect_all(target, events).await?;
-        all(events, each(members, async |member| observe(target.cluster(), member, events).await).await)
-    })
-    .await
+/// Looks at every one of them, for runs, which need all.
+async fn observe_all(target: &Target, members: Vec<Member>, events: &Events) -> Result<Vec<Observed>, Error> {
+    let looked = each(members, async |member| observe(target.cluster(), member, events).await).await;
+    let mut seen = all(events, looked)?;
+    settle(target, &mut seen.iter_mut().collect::<Vec<_>>()).await?;
+    Ok(seen)
 }
 
-/// Reaches every node, takes it and looks at it, for runs, which need all of them.
+/// Reaches every node and looks at it, without a claim to anything.
+async fn reach_and_observe(context: &Context, events: &Events) -> Result<Vec<Observed>, Error> {
+    let target = &context.target;
+    let observed = async { observe_all(target, connect_all(target, events).await?, events).await };
+    unless_signalled(&context.cancel, observed).await
+}
+
+/// Reaches every node, takes it and looks at it.
 async fn take_and_observe(context: &Context, turn: &Turn) -> Result<Vec<Observed>, Error> {
     let Context { target, events, .. } = context;
     turn.unless_stopped(async {
         let members = connect_all(target, events).await?;
-        let look = async || each(members.clone(), async |member| observe(target.cluster(), member, events).await).await;
-        let (unleased, looked) = turn.take_and_look(&members, look).await?;
-        let seen = all(events, looked)?;
-        if unleased.is_empty() { Ok(seen) } else { Err(Error::Nodes { failed: unleased, done: 0 }) }
+        let look = async || observe_all(target, members.clone(), events).await;
+        let (unleased, seen) = turn.take_and_look(&members, look).await?;
+        if unleased.is_empty() { seen } else { Err(Error::Nodes { failed: unleased, done: 0 }) }
     })
     .await
 }
 
-/// The same for a run that wants this of them; where others have it, they are waited for as the turn says, without the nodes'
-/// leases. Nodes that a run may have to be launched on are among those that come back.
+/// The same for a run that wants this of them; where others have it, they are waited for as the turn says. Nodes that a run may
+/// have to be launched on are among those that come back.
 async fn take_and_observe_free(context: &mut Context, wanted: Wanted, turn: &Turn) -> Result<Vec<Observed>, Error> {
-    let began = Instant::now();
-    let mut told = None;
-    loop {
-        let selected = context.target.selected.clone();
-        context.target = context.target.with_launcher();
-        let nodes = take_and_observe(context, turn).await;
-        context.target.selected = selected;
-        let nodes = nodes?;
-        let held = match turn.unless_stopped(is_free(&context.target, &nodes, wanted)).await {
-            Ok(()) => return Ok(nodes),
-            Err(Error::Held(held)) if turn.waits(began.elapsed()) => held,
-            Err(error) => return Err(error),
-        };
-        turn.give_back().await;
-        let words = held.to_string();
-        if told.as_ref() != Some(&words) {
-            context.events.note(format!("waiting for the end of it: {words}"));
-            told = Some(words);
+    let asked = context.target.clone();
+    context.target = asked.with_launcher();
+    let free = |nodes: Vec<Observed>| is_free(&asked, &nodes, wanted).map(|()| nodes);
+    let mut waiting = Waited { began: Instant::now(), told: None };
+    let taken = loop {
+        match take_and_observe(context, turn).await.and_then(free) {
+            Err(error @ Error::Held(_)) => {
+                turn.give_back().await;
+                if let Err(error) = waiting.until_free(context, turn, error, free).await {
+                    break Err(error);
+                }
+            }
+            result => break result,
         }
-        unless_signalled(&context.cancel, async {
-            tokio::time::sleep(BETWEEN_LOOKS).await;
-            Ok(())
-        })
-        .await?;
+    };
+    context.target.selected = asked.selected;
+    taken
+}
+
+/// How long others have been waited for, and what was told of them last.
+struct Waited {
+    began: Instant,
+    told: Option<String>,
+}
+
+impl Waited {
+    /// Waits until nobody has what a run wants, or its time is over. It holds no leases: they would be in the way of what it waits
+    /// for.
+    async fn until_free(
+        &mut self,
+        context: &Context,
+        turn: &Turn,
+        mut error: Error,
+        free: impl Fn(Vec<Observed>) -> Result<Vec<Observed>, Error>,
+    ) -> Result<(), Error> {
+        // of many looks the steps and failures are not worth telling
+        let (quiet, _) = Events::channel();
+        loop {
+            if !turn.waits(self.began.elapsed()) {
+                return Err(error);
+            }
+            let words = error.to_string();
+            if self.told.as_ref() != Some(&words) {
+                context.events.note(match &error {
+                    Error::Held(held) => format!("waiting for the end of it: {held}"),
+                    _ => format!("still waiting, although the last look failed: {words}"),
+                });
+                self.told = Some(words);
+            }
+            unless_signalled(&context.cancel, async {
+                tokio::time::sleep(BETWEEN_LOOKS).await;
+                Ok(())
+            })
+            .await?;
+            error = match reach_and_observe(context, &quiet).await.and_then(&free) {
+                Ok(_) => return Ok(()),
+                // a node that does not answer at one of them is no reason to give up
+                Err(error @ (Error::Held(_) | Error::Nodes { .. } | Error::Unreachable(_))) => error,
+                Err(error) => return Err(error),
+            };
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `hvdctl train` and `hvdctl run`.
 
-use super::{Context, Outcome, observe_all, take_and_observe_free, unless_signalled};
+use super::{Context, Outcome, reach_and_observe, take_and_observe_free, unless_signalled};
 use crate::cli;
 use crate::core::hostset;
 use crate::core::job::{Blame, State};
@@ -91,7 +91,7 @@ async fn launch(
     let wanted = Wanted { ranks: Some(np), map_by: running.map_by.into(), per_node: running.gpus_per_node };
     let nodes = if running.dry_run {
         context.target = context.target.with_launcher();
-        observe_all(&context).await?
+        reach_and_observe(&context, &context.events).await?
     } else {
         take_and_observe_free(&mut context, wanted, turn).await?
     };
@@ -107,7 +107,7 @@ async fn launch(
         until: Until { limit: None, all_started: running.detach, on_signal: OnSignal::Stop },
     };
     if running.dry_run {
-        let would = run::would(&target, nodes, &how, &events).await?;
+        let would = run::would(&target, nodes, &how, &events)?;
         return Ok(would_be(&program.command, &would));
     }
     let ran = run_program(&target, nodes, &program, &how, turn, &events, |_, _| {}).await.inspect_err(|error| {

@@ -10,6 +10,7 @@ use crate::error::{Error, NodeError};
 use crate::event::Event;
 use crate::ops::fleet::{Member, Observed, each, observe, split};
 use crate::ops::lease::Turn;
+use crate::ops::run::settle;
 use crate::ops::{doctor, image, trust, workers};
 use serde_json::{Value, json};
 
@@ -27,10 +28,12 @@ async fn work(options: &Up, turn: &Turn, context: Context) -> Result<Outcome, Er
     let Reached { members, offline, refused } = reached;
 
     let look = async || each(members.clone(), async |member| observe(cluster, member, &events).await).await;
-    let (unleased, looked) = match options.dry_run {
+    let (unleased, mut looked) = match options.dry_run {
         true => turn.unless_stopped(async { Ok((Vec::new(), look().await)) }).await?,
         false => turn.unless_stopped(turn.take_and_look(&members, look)).await?,
     };
+    let mut seen: Vec<&mut Observed> = looked.iter_mut().filter_map(|seen| seen.as_mut().ok()).collect();
+    turn.unless_stopped(settle(&target, &mut seen)).await?;
     let planned = each(looked, async |seen| {
         let mut seen: Observed = seen?;
         // what cannot be locked is not changed

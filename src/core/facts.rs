@@ -1,6 +1,6 @@
 //! What `src/edge/scripts/facts.sh` says of a node, parsed.
 
-use crate::core::job::Record;
+use crate::core::job::{Record, SETTING_OUT};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -103,6 +103,14 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Whether a run was begun so short a time ago that its launcher may not be up yet; of one whose record cannot be read nobody
+    /// knows.
+    pub fn may_be_setting_out(&self, run: &str) -> bool {
+        let record = self.open_records.iter().find(|record| record.id == run);
+        let begun = record.zip(self.clock).map(|(record, clock)| clock.high - record.created);
+        begun.is_none_or(|age| age < SETTING_OUT)
+    }
+
     /// Parses the script's lines: `KEY VALUE`. Unknown keys are passed over, so that an older program can read a
     /// newer script's output.
     pub fn parse(text: &str) -> Facts {

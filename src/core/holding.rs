@@ -17,6 +17,9 @@ pub struct Hold {
     pub job: String,
     /// Its name.
     pub name: String,
+    /// Its project, if it has one.
+    #[serde(skip)]
+    pub project: Option<String>,
     /// Who started it, `user@host`.
     pub operator: String,
     /// The GPUs and slots; none: the whole node.
@@ -38,6 +41,7 @@ pub fn hold(record: &Record, node: &str) -> Option<Hold> {
     Some(Hold {
         job: record.id.clone(),
         name: record.name.clone(),
+        project: record.project.clone(),
         operator: record.operator.clone(),
         part: share.shared.then(|| Part { slots: share.ranks, gpus: share.gpus.clone() }),
     })
@@ -96,7 +100,7 @@ impl fmt::Display for Held {
             }
         }
         let lines = told.iter().map(|(hold, nodes)| {
-            let Hold { job, name, operator, part } = hold;
+            let Hold { job, name, operator, part, .. } = hold;
             let it = if nodes.len() == 1 { "it" } else { "each" };
             let what = match part {
                 None => format!("has {it} for itself"),
@@ -121,7 +125,7 @@ mod tests {
     }
 
     fn held(job: &str, part: Option<Part>) -> Hold {
-        Hold { job: job.into(), name: "digits".into(), operator: "ana@desk".into(), part }
+        Hold { job: job.into(), name: "digits".into(), project: None, operator: "ana@desk".into(), part }
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub enum State {
     Lost,
 }
 
+/// A run that was begun this many seconds ago and has no launcher yet is taken to be on its way.
+pub const SETTING_OUT: f64 = 120.0;
+
 /// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the run (mode 600),
 /// so that neither the program's words nor its environment pass through a launcher or a shell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

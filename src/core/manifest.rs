@@ -28,13 +28,23 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// Type and mode as `stat --format %f` says them (stat(2)).
-    fn raw_mode(&self) -> u32 {
+    /// Type and permission bits as `find -printf '%y %m'` says them (find(1)).
+    fn kind(&self) -> (char, u32) {
         match self {
-            Entry::File { mode, .. } => 0o100_000 | mode,
-            Entry::Folder { mode } => 0o040_000 | mode,
+            Entry::File { mode, .. } => ('f', *mode),
+            Entry::Folder { mode } => ('d', *mode),
             // Linux has no other mode for links
-            Entry::Link { .. } => 0o120_777,
+            Entry::Link { .. } => ('l', 0o777),
+        }
+    }
+
+    /// Both in one number as `stat --format %f` says them (stat(2)).
+    fn raw_mode(&self) -> u32 {
+        let (kind, mode) = self.kind();
+        mode | match kind {
+            'f' => 0o100_000,
+            'd' => 0o040_000,
+            _ => 0o120_000,
         }
     }
 
@@ -107,30 +117,45 @@ impl Manifest {
         })
     }
 
-    /// The hash of what a node says of these entries where it has exactly them: `ship_put.sh` makes the same text of stat,
-    /// a hash program and readlink.
-    pub fn proof(&self, names: &BTreeSet<String>) -> String {
-        let mut hasher = Sha256::new();
+    /// The hash of what a node says of these entries where exactly they have arrived; `ship_put.sh` makes the same text of
+    /// `find`, a hash program and readlink.
+    pub fn arrived(&self, names: &BTreeSet<String>) -> String {
         let entries = || self.0.iter().filter(|(name, _)| names.contains(*name));
-        entries().for_each(|(name, entry)| hasher.update(format!("{:x} ./{name}\0", entry.raw_mode())));
-        for (_, entry) in entries() {
-            if let Entry::File { hash, .. } = entry {
-                hasher.update(hash);
-            }
+        let mut hasher = Sha256::new();
+        for (name, entry) in entries() {
+            let (kind, mode) = entry.kind();
+            hasher.update(format!("{kind} {mode:o} ./{name}\0"));
         }
-        for (_, entry) in entries() {
-            if let Entry::Link { target } = entry {
-                hasher.update(format!("{target}\0"));
-            }
-        }
+        contents(entries().map(|(_, entry)| entry), &mut hasher);
         hex(&hasher.finalize())
     }
 
-    /// The hash of what stat says of all names, types and modes.
-    pub fn modes(&self) -> String {
+    /// The same where all is in its place: of `stat`, with the folders first; and, if they are to be looked at as well, the contents.
+    pub fn placed(&self, contents_too: bool) -> String {
         let mut hasher = Sha256::new();
-        self.0.iter().for_each(|(name, entry)| hasher.update(format!("{:x} ./{name}\0", entry.raw_mode())));
+        for folders in [true, false] {
+            for (name, entry) in self.0.iter().filter(|(_, entry)| matches!(entry, Entry::Folder { .. }) == folders) {
+                hasher.update(format!("{:x} ./{name}\0", entry.raw_mode()));
+            }
+        }
+        if contents_too {
+            contents(self.0.values(), &mut hasher);
+        }
         hex(&hasher.finalize())
+    }
+}
+
+/// The hashes of the files one behind the other, then the links' targets.
+fn contents<'a>(entries: impl Iterator<Item = &'a Entry> + Clone, hasher: &mut Sha256) {
+    for entry in entries.clone() {
+        if let Entry::File { hash, .. } = entry {
+            hasher.update(hash);
+        }
+    }
+    for entry in entries {
+        if let Entry::Link { target } = entry {
+            hasher.update(format!("{target}\0"));
+        }
     }
 }
 
@@ -229,7 +254,8 @@ mod tests {
             let same = a.0.len() == b.0.len()
                 && a.0.iter().zip(&b.0).all(|((n, e), (m, f))| n == m && e.head() == f.head());
             prop_assert_eq!(a.tree_hash() == b.tree_hash(), same);
-            prop_assert_eq!(a.proof(&all(&a)) == b.proof(&all(&b)), same);
+            prop_assert_eq!(a.arrived(&all(&a)) == b.arrived(&all(&b)), same);
+            prop_assert_eq!(a.placed(true) == b.placed(true), same);
         }
 
         #[test]

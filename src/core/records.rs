@@ -2,13 +2,10 @@
 //! same.
 
 use crate::core::inventory::Controller;
-use crate::core::job::{Blame, Ended, Ending, Record, State, Try};
+use crate::core::job::{Blame, Ended, Ending, Record, SETTING_OUT, State, Try};
 use crate::core::slots::Placement;
 use serde::Serialize;
 use std::collections::BTreeMap;
-
-/// A run that was begun this many seconds ago and has no launcher yet is taken to be on its way.
-const SETTING_OUT: f64 = 120.0;
 
 /// What one node knows of one run.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -23,8 +23,8 @@ use crate::ops::fleet::{Member, Observed, Target, now};
 use crate::ops::lease::Turn;
 use crate::ops::ship::Project;
 use follow::Follow;
-pub use holders::Wanted;
 use holders::{Holds, holds, placed};
+pub use holders::{Wanted, settle};
 pub use logs::{follow, history};
 pub use prepare::end_on;
 use prepare::{Plan, end, ending, env_files, gather_outputs, prepare, same_workspaces};
@@ -108,8 +108,8 @@ fn placement(slots: &[(String, u32)], ranks: u32, map_by: MapBy) -> Result<Place
 ///
 /// # Errors
 /// As of [`run`] before anything is done: too many ranks, [`Error::Held`].
-pub async fn is_free(target: &Target, nodes: &[Observed], wanted: Wanted) -> Result<(), Error> {
-    placed(target, nodes, wanted, &holds(target, nodes).await?).map(|_| ())
+pub fn is_free(target: &Target, nodes: &[Observed], wanted: Wanted) -> Result<(), Error> {
+    placed(target, nodes, wanted, &holds(nodes)).map(|_| ())
 }
 
 /// The nodes that a run would have, each with a place that the others can reach.
@@ -162,7 +162,7 @@ struct Seat {
     gpus: Vec<String>,
 }
 
-/// Runs a program on the observed nodes (the master first) and follows it to its end. Every line of output goes to
+/// Runs a program on the observed and settled nodes (the master first) and follows it to its end. Every line of output goes to
 /// `events`, every frame to `on_frame`. A signal ends the run in order. The `turn` is given back as soon as the
 /// launcher is up, which shows by itself that the nodes are taken.
 ///
@@ -178,7 +178,7 @@ pub async fn run(
     mut on_frame: impl FnMut(&str, &Frame),
 ) -> Result<Ran, Error> {
     let mut cancel = turn.cancel();
-    let holds = holds(target, &nodes).await?;
+    let holds = holds(&nodes);
     let placement = placed(target, &nodes, options.wanted, &holds)?;
     let (seats, others) = seats(target, &placement, nodes, options.controller)?;
     let secrets = env_files(&seats)?;
@@ -205,6 +205,7 @@ pub async fn run(
         restarts: options.restarts,
         own_port: (cluster.port != all.port).then_some(all.port),
         keeping: keeping(cluster, &launch, &seats, options.restarts, cluster.worker != all.worker),
+        holds: &holds,
     };
     let members: Vec<Member> = seats.iter().map(|seat| seat.seen.member.clone()).collect();
     let desired = Desired {
@@ -252,7 +253,7 @@ pub async fn run(
                 events,
             };
             let ran = watch.run(options.until, &mut cancel, &mut on_frame).await;
-            gather_outputs(cluster, &program.name, &seats, &workspaces, events).await;
+            gather_outputs(cluster, (&id, &program.name), &seats, &workspaces, events).await;
             ran
         }
         Err(error) => {
@@ -287,8 +288,8 @@ pub struct Would {
 ///
 /// # Errors
 /// As there.
-pub async fn would(target: &Target, nodes: Vec<Observed>, options: &Options, events: &Events) -> Result<Would, Error> {
-    let holds = holds(target, &nodes).await?;
+pub fn would(target: &Target, nodes: Vec<Observed>, options: &Options, events: &Events) -> Result<Would, Error> {
+    let holds = holds(&nodes);
     let placement = placed(target, &nodes, options.wanted, &holds)?;
     let (seats, _) = seats(target, &placement, nodes, options.controller)?;
     env_files(&seats)?;

@@ -61,7 +61,8 @@ pub fn project_dir(cluster: &Cluster, name: &str) -> String {
     format!("{}/{name}", cluster.projects_dir)
 }
 
-/// Looks at what a node has of a project, makes the folder and gathers what earlier runs wrote elsewhere.
+/// Looks at what a node has of a project, makes the folder and gathers what earlier runs wrote elsewhere; those among `under_way`
+/// are left alone.
 ///
 /// # Errors
 /// With the node's words; when the name is another project's, or a folder's that hvdctl did not make.
@@ -70,13 +71,14 @@ pub async fn look(
     link: &Link,
     project: &Project,
     name: &str,
-    id: &str,
+    (id, under_way): (&str, &[&str]),
     events: &Events,
 ) -> Result<Place, NodeError> {
     events.busy(link.node(), "comparing the project");
     let dir = project_dir(cluster, name);
     let tried = format!("compare the project with {dir}");
     let tree = project.tree.manifest.tree_hash();
+    let runs = under_way.join(" ");
     let argv = [
         "sh",
         "-c",
@@ -88,6 +90,7 @@ pub async fn look(
         &tree,
         &project.origin,
         if project.shared { "shared" } else { "" },
+        &runs,
     ];
     let output = link.run_as_root_within(&argv, &[], &tried, limit(link, project)).await?;
     if output.code != 0 {
@@ -196,18 +199,16 @@ pub async fn ship(
 /// What `ship_put.sh` is told: the run that gets a folder of its own, and the hashes of the tree, of what is sent, and of
 /// what has to be there in the end.
 fn put(manifest: &Manifest, missing: &BTreeSet<String>, id: &str) -> [String; 4] {
-    let all = || manifest.0.keys().cloned().collect();
-    let whole = if id.is_empty() { manifest.modes() } else { manifest.proof(&all()) };
-    [id.to_owned(), manifest.tree_hash(), manifest.proof(missing), whole]
+    [id.to_owned(), manifest.tree_hash(), manifest.arrived(missing), manifest.placed(!id.is_empty())]
 }
 
 /// Brings what a run wrote in a folder of its own into the project's, if it has ended.
 ///
 /// # Errors
 /// When the node cannot be asked.
-pub async fn gather(cluster: &Cluster, link: &Link, name: &str, events: &Events) -> Result<(), NodeError> {
+pub async fn gather(cluster: &Cluster, link: &Link, name: &str, id: &str, events: &Events) -> Result<(), NodeError> {
     let tried = "bring what the run wrote into the project's folder";
-    let argv = ["sh", "-c", GATHER, "sh", &cluster.projects_dir, name, &cluster.name];
+    let argv = ["sh", "-c", GATHER, "sh", &cluster.projects_dir, name, &cluster.name, id];
     let output = link.run_as_root(&argv, &[], tried).await?;
     let said = String::from_utf8_lossy(&output.stdout);
     let kept = said.split('\0').filter_map(|record| record.strip_prefix("kept "));

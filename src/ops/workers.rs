@@ -56,7 +56,9 @@ pub fn plan(
             .hint("run nvidia-smi on the node, or set `gpus` to what it has"));
     }
     let image_id = seen.image_id(cluster)?;
-    let mut operations = plan::left_over(&cluster.name, &seen.docker.containers, &seen.facts);
+    let facts = &seen.facts;
+    let is_open = |run: &str| facts.open_runs.iter().any(|open| open == run);
+    let mut operations = plan::left_over(&cluster.name, &seen.docker.containers, &facts.ranks, is_open);
     operations.extend(plan::worker(desired, image_id, workspace, &seen.docker.containers).map_err(|foreign| {
         let hint = format!("remove or rename it, or set cluster.worker to another name than {}", foreign.name);
         NodeError::failed(name, &format!("start {}", desired.name), foreign).hint(hint)

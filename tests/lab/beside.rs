@@ -124,6 +124,20 @@ while not os.path.exists('/opt/horovod/jobs/go-' + open('mine').read()): time.sl
     third.signal("INT");
     third.end(s(60)).code(130);
     assert!(eventually(s(20), || NODES.iter().all(|node| !ours(node).contains(&id))), "{:?}", NODES.map(ours));
+
+    // where neither keeper nor hvdctl lives to remove its workers, the next up does, and takes them for nobody's slots
+    let mut fourth = start("fourth", "--gloo");
+    fourth.until(&["[1 node2] this is fourth"], s(90));
+    let id = job(&lab, "fourth")["id"].as_str().unwrap().to_owned();
+    fourth.signal("KILL");
+    fourth.end(s(30));
+    on("node1", &format!("docker kill hmaster-{id}"));
+    assert!(eventually(s(60), || variable("node2", &id, "HVDCTL_JOB").is_empty()), "{}", rank_processes("node2"));
+    assert_eq!(ours("node2"), format!("hworker running\nhworker-{id} running\n"));
+    lab.hvdctl(&["up"]).code(0).says(&["its run has ended"]);
+    assert_eq!(ours("node2"), "hworker running\n");
+    lab.hvdctl(&["run", "-np", "2", "--gpus-per-node", "1", "--map-by", "node", "--", "true"]).code(0);
+    assert!(first.runs());
     go("first");
     first.end(s(60)).code(0);
     no_run_is_left();

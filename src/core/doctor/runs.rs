@@ -35,9 +35,16 @@ pub(super) fn examine(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding>
                 .fix(fix),
         );
     }
+    // whether a run is over is known where its launcher would be
+    let launcher_seen = |look: &Look<'_>| look.node.master && look.engine.is_some();
+    let all_known = looks.iter().any(launcher_seen);
     for look in looks {
         let containers = look.engine.map_or(&[][..], |engine| engine.containers);
-        for operation in plan::left_over(cluster, containers, look.facts) {
+        let is_open = |run: &str| {
+            let begun = look.facts.open_runs.iter().any(|open| open == run);
+            begun && (!all_known || under_way.contains(run) || look.facts.may_be_setting_out(run))
+        };
+        for operation in plan::left_over(cluster, containers, &look.facts.ranks, is_open) {
             let Operation::Remove { name, id, .. } = operation else { continue };
             let fix = Fix::RemoveContainer { node: look.name().into(), name: name.clone(), id };
             found.push(
@@ -48,9 +55,6 @@ pub(super) fn examine(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding>
             );
         }
     }
-    // whether a run is over is known where its launcher would be
-    let launcher_seen = |look: &Look<'_>| look.node.master && look.engine.is_some();
-    let all_known = looks.iter().any(launcher_seen);
     for look in looks {
         let mut left: BTreeMap<&str, usize> = BTreeMap::new();
         for rank in ranks(look, cluster).filter(|rank| !under_way.contains(rank.job.as_str())) {

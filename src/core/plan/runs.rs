@@ -1,7 +1,7 @@
 //! Runs that stand in the way of a plan: their ranks live in a worker that would be replaced.
 
 use super::{Operation, Seen};
-use crate::core::facts::Facts;
+use crate::core::facts::{Facts, Rank};
 use crate::core::spec::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,12 +25,12 @@ impl Part<'_> {
         self.containers.iter().filter(up).filter_map(Seen::job)
     }
 
-    /// The ids of the workers that are up and would be removed.
-    fn loses(&self) -> Vec<&str> {
+    /// The workers that are up and would be removed.
+    fn loses(&self) -> Vec<&Seen> {
         let removed =
             |c: &&Seen| self.operations.iter().any(|o| matches!(o, Operation::Remove { id, .. } if *id == c.id));
         let workers = self.containers.iter().filter(|c| c.is(Role::Worker) && c.state.is_up());
-        workers.filter(removed).map(|c| c.id.as_str()).collect()
+        workers.filter(removed).collect()
     }
 
     /// Whether a run has anything here: ranks, its record, or its launcher.
@@ -53,10 +53,13 @@ pub fn endangered(cluster: &str, parts: &[Part<'_>]) -> BTreeMap<String, Vec<Str
         }
         let here: BTreeSet<&str> = part.launches(cluster).collect();
         let in_them = part.facts.ranks.iter().filter(|rank| match &rank.container {
-            Some(container) => workers.contains(&container.as_str()),
+            Some(container) => workers.iter().any(|worker| worker.id == *container),
             None => !here.contains(rank.job.as_str()),
         });
-        let about_to = part.facts.open_runs.iter().map(String::as_str).filter(|run| launched.contains(run));
+        // a worker of a single run is nobody else's
+        let concerned = |run: &&str| workers.iter().any(|worker| worker.job().is_none_or(|job| job == *run));
+        let open = part.facts.open_runs.iter().map(String::as_str);
+        let about_to = open.filter(|run| launched.contains(run)).filter(concerned);
         let runs: BTreeSet<&str> =
             in_them.map(|rank| rank.job.as_str()).chain(about_to.filter(|run| !here.contains(run))).collect();
         for run in runs {
@@ -66,10 +69,10 @@ pub fn endangered(cluster: &str, parts: &[Part<'_>]) -> BTreeMap<String, Vec<Str
     found
 }
 
-/// The removal of workers of single runs that have ended: whoever should have removed them did not live to do it.
-pub fn left_over(cluster: &str, containers: &[Seen], facts: &Facts) -> Vec<Operation> {
-    let goes_on =
-        |job: &str| facts.open_runs.iter().any(|run| run == job) || facts.ranks.iter().any(|rank| rank.job == job);
+/// The removal of workers of single runs that have ended: whoever should have removed them did not live to do it. Where ranks are
+/// left, their end comes first.
+pub fn left_over(cluster: &str, containers: &[Seen], ranks: &[Rank], is_open: impl Fn(&str) -> bool) -> Vec<Operation> {
+    let goes_on = |job: &str| is_open(job) || ranks.iter().any(|rank| rank.job == job);
     let workers = containers.iter().filter(|c| c.belongs_to(cluster) && c.is(Role::Worker));
     let left = workers.filter(|c| c.job().is_some_and(|job| !goes_on(job)));
     left.map(|c| Operation::Remove { name: c.name.clone(), id: c.id.clone(), why: vec!["its run has ended".into()] })

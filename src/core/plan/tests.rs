@@ -1,5 +1,5 @@
 use super::*;
-use crate::core::facts::Facts;
+use crate::core::facts::{Facts, Rank};
 use crate::core::inventory::Inventory;
 use crate::core::spec::GpuRequest;
 use proptest::prelude::*;
@@ -82,9 +82,10 @@ fn table() {
     let both = [seen(&want, "img", State::Running), seen(&own, "img", State::Running)];
     assert_eq!(plan(&both).unwrap(), "unchanged");
     assert_eq!(words(&worker(&own, "img", &Workspace::Any, &both[..1]).unwrap()), "start hworker-j1");
-    let under_way = Facts { open_runs: vec!["j1".into()], ..Facts::default() };
-    assert_eq!(left_over("lab", &both, &under_way), []);
-    assert_eq!(words(&left_over("lab", &both, &Facts::default())), "remove hworker-j1 (its run has ended)");
+    assert_eq!(left_over("lab", &both, &[], |run| run == "j1"), []);
+    let rank = Rank { job: "j1".into(), pid: 7, container: None, cluster: None };
+    assert_eq!(left_over("lab", &both, &[rank], |_| false), []);
+    assert_eq!(words(&left_over("lab", &both, &[], |_| false)), "remove hworker-j1 (its run has ended)");
     let mut older = seen(&want, "img", State::Running);
     older.labels.insert(LABEL_SPEC.into(), "000000000000".into());
     older.labels.insert(LABEL_SPEC_FULL.into(), "{\"version\":0}".into());

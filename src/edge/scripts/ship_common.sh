@@ -13,18 +13,18 @@ mkdir -p "$projects" && cd "$projects" || exit 1
 say() { printf '%s\0' "$*"; }
 
 # the names of a manifest's records; `-` would be standard input to many a program
-names() { cut -z -d' ' -f4- | sed -z 's|^|./|'; }
+names() { sed -z 's|^[^ ]* [^ ]* [^ ]* |./|'; }
 
-# what stat has to say of what a manifest names: whoever writes a file changes its ctime. A folder's times change with what
-# runs put there
+# what stat has to say of what a manifest names, folders first: whoever writes a file changes its ctime. A folder's times change
+# with what runs put there
 stats() { # MANIFEST FOLDER
   {
     grep -az '^d ' "$1" | names | (cd "$2" && xargs -0 -r stat --printf='%f - - - - %n\0')
     grep -azv '^d ' "$1" | names | (cd "$2" && xargs -0 -r stat --printf='%f %i %s %.9Y %.9Z %n\0')
-  } 2>/dev/null | sort -z
+  } 2>/dev/null
 }
 
-# whether a run has this folder as its workspace
+# whether processes of a run have this folder as their workspace
 busy() { # FOLDER
   here=$(stat -Lc '%d:%i' "$1")
   grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | sed 's|/environ$|/root/workspace|' |
@@ -44,13 +44,14 @@ remove() { # FOLDER
 }
 
 # brings what the runs of other folders wrote into the project's, once they have ended; of two files of a name the newer
-# one stays, as if there had been one folder all the time
-gather() {
+# one stays, as if there had been one folder all the time. A run that is under way may have no process just now: between two
+# tries, or before its first
+gather() { # TEST: whether the run of an id has ended
   for list in "$known"/shipped+*; do
     [ -f "$list" ] || continue
     side=$name+${list##*+}
     if [ -d "$side" ]; then
-      ! busy "$side" || continue
+      if ! "$1" "${list##*+}" || busy "$side"; then continue; fi
       cat "$list" "$known/shipped" 2>/dev/null | cut -z -d' ' -f4- | sort -zru | remove "$side"
       chmod --reference="$name" "$side"
       if said=$(cp -aluf "$side/." "$name/" 2>&1); then

@@ -1,6 +1,18 @@
-# Behind ship_common.sh, with three more arguments: tree (its hash), origin, shared (not empty: whoever shipped it before).
-# Says what the node has of a project, in records ended by NUL (ops/ship.rs reads them), and makes its folder.
-tree=$4 origin=$5 shared=$6
+# Behind ship_common.sh, with four more arguments: tree (its hash), origin, shared (not empty: whoever shipped it before), runs
+# (the ids of those of this project that are under way). Says what the node has of a project, in records ended by NUL
+# (ops/ship.rs reads them), and makes its folder.
+tree=$4 origin=$5 shared=$6 runs=$7
+
+has_ended() {
+  case " $runs " in *" $1 "*) return 1 ;; esac
+}
+# whether one of them has the project's own folder
+in_use() {
+  for run in $runs; do
+    [ -d "$name+$run" ] || return 0
+  done
+  busy "$name"
+}
 
 recorded=
 for other in ".$name@"*; do
@@ -23,16 +35,16 @@ if [ ! -d "$name" ]; then
   mkdir "$name" || exit 1
   say new
 fi
-gather
+gather has_ended
 
 if [ ! -f "$known/shipped" ] || [ ! -f "$known/stat" ]; then
   say unsure
-elif [ "$(sha256sum <"$known/shipped")" = "$tree  -" ] && stats "$known/shipped" "$name" | cmp -s - "$known/stat"; then
+elif [ "$(sha256sum <"$known/shipped")" = "$tree  -" ] && stats "$known/shipped" "$name" | sort -z | cmp -s - "$known/stat"; then
   say same
   exit 0
 fi
-! busy "$name" || say busy
+! in_use || say busy
 [ -f "$known/shipped" ] || exit 0
 sed -z 's/^/had /' "$known/shipped"
 [ -f "$known/stat" ] || exit 0
-stats "$known/shipped" "$name" | comm -z -23 "$known/stat" - | cut -z -d' ' -f6- | sed -z 's|^\./|changed |'
+stats "$known/shipped" "$name" | sort -z | comm -z -23 "$known/stat" - | cut -z -d' ' -f6- | sed -z 's|^\./|changed |'

@@ -3,7 +3,7 @@
 # is proven beside the project and only then put into it, by renaming: whatever goes wrong before leaves the earlier tree
 # whole.
 id=$4 tree=$5 proof=$6 whole=$7
-stage=$known/stage
+stage=$(pwd)/$known/stage
 
 fail() {
   [ -z "$1" ] || echo "$1" >&2
@@ -13,9 +13,6 @@ fail() {
 is() { # HASH: whether standard input has it
   [ "$(sha256sum)" = "$1  -" ]
 }
-listed() { # TEST…: what find has here, by name
-  find . -mindepth 1 "$@" -print0 | sort -z
-}
 # the hashes of files one behind the other; openssl uses what the processor has for it, where it is installed
 sums() { # openssl | coreutils
   case $1 in
@@ -23,27 +20,29 @@ sums() { # openssl | coreutils
   *) xargs -0 -r sha256sum -bz | cut -z -c1-64 | tr -d '\0' ;;
   esac
 }
+# what has arrived, by name: kinds, modes and names, the hashes of the files, where the links lead
 staged() { # PROGRAM
-  listed | xargs -0 -r stat --printf='%f %n\0'
-  listed -type f | sums "$1"
-  listed -type l | xargs -0 -r readlink -z
+  cat "$stage/list"
+  (cd "$stage/t" && grep -az '^f ' "$stage/list" | cut -z -d' ' -f3- | sums "$1")
+  (cd "$stage/t" && grep -az '^l ' "$stage/list" | cut -z -d' ' -f3- | xargs -0 -r readlink -z)
 }
-# the same of all that the new manifest names; of a copy that a run could write to, the contents too
-placed() { # MANIFEST
-  names <"$1" | xargs -0 -r stat --printf='%f %n\0'
+# what is in its place of all that the new manifest names: types and modes; of a copy that a run could write to, the contents
+placed() {
+  cut -z -d' ' -f1,6- "$stage/stat"
   [ -n "$id" ] || return 0
-  grep -az '^f ' "$1" | names | sums coreutils
-  grep -az '^l ' "$1" | names | xargs -0 -r readlink -z
+  (cd "$work" && grep -az '^f ' "$stage/m" | names | sums coreutils)
+  (cd "$work" && grep -az '^l ' "$stage/m" | names | xargs -0 -r readlink -z)
 }
 # kinds and names of a manifest
 kinds() { sed -z 's/^\(.\) [^ ]* [^ ]* /\1 /' "$1" | sort -z; }
 
 main() {
   if ! { rm -rf "$stage" && mkdir -p "$stage/t"; }; then fail ""; fi
-  tar --extract --file=- --same-permissions --no-same-owner --directory="$stage" || fail ""
+  # from a pipe in large pieces
+  tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" || fail ""
   is "$tree" <"$stage/m" || fail "the list of the files did not arrive as it was sent"
-  (cd "$stage/t" && staged openssl) | is "$proof" || (cd "$stage/t" && staged coreutils) | is "$proof" ||
-    fail "what arrived is not what was read"
+  (cd "$stage/t" && find . -mindepth 1 -printf '%y %m %p\0') | sort -z -t' ' -k3 >"$stage/list"
+  staged openssl | is "$proof" || staged coreutils | is "$proof" || fail "what arrived is not what was read"
 
   work=$name
   if [ -n "$id" ]; then
@@ -64,16 +63,16 @@ main() {
   (cd "$stage/t" && find . -mindepth 1 -maxdepth 1 -exec mv -n -t "$at" -- {} + 2>/dev/null)
   chmod --reference="$work" "$stage/t"
   cp -alf "$stage/t/." "$work/" || fail ""
-  new=$(pwd)/$stage/m
-  (cd "$work" && placed "$new") | is "$whole" || fail "the files could not be put in their places"
+  # a file's ctime changes with the names that it has
+  rm -rf "$stage/t"
+  stats "$stage/m" "$work" >"$stage/stat"
+  placed | is "$whole" || fail "the files could not be put in their places"
 
   if [ -n "$id" ]; then
     { mv "$stage/m" "$known/shipped+$id" && mv "$work" "$name+$id"; } || fail ""
     sha256sum <"$known/shipped+$id"
   else
-    # a file's ctime changes with the names that it has
-    rm -rf "$stage/t"
-    stats "$stage/m" "$work" >"$stage/stat" || fail ""
+    sort -z -o "$stage/stat" "$stage/stat" || fail ""
     { mv -f "$stage/m" "$known/shipped" && mv -f "$stage/stat" "$known/stat"; } || fail ""
     sha256sum <"$known/shipped"
   fi

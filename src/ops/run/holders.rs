@@ -1,13 +1,15 @@
 //! What the runs under way have of the nodes that another run asks for.
 
+use crate::core::facts::Facts;
 use crate::core::holding::{self, Held, Hold, Part};
 use crate::core::inventory::Cluster;
+use crate::core::job::Record;
 use crate::core::network;
 use crate::core::plan::Seen;
 use crate::core::slots::{MapBy, Placement, place};
 use crate::core::spec::{GpuRequest, Role};
 use crate::edge::docker::Engine;
-use crate::error::Error;
+use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::ops::fleet::{Observed, Target, connect, each};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,39 +34,59 @@ fn launched<'a>(cluster: &'a Cluster, containers: &'a [Seen]) -> impl Iterator<I
     containers.iter().filter(up).filter_map(|c| c.job().map(str::to_owned))
 }
 
-/// What the runs under way have of these nodes. A record alone does not say that its run goes on: its launcher is up, or ranks of it
-/// are there. Where that launcher would be on another node, that one is asked; one that does not answer has no say.
+/// Strikes the open runs that have ended from what these nodes said, although nobody wrote it down there: a record alone does not
+/// say that its run goes on. Its launcher is up, or ranks of it are there. Where the launcher would be on another node, that one
+/// is asked. With the nodes' leases taken no run can be on its way to that.
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub(super) async fn holds(target: &Target, nodes: &[Observed]) -> Result<Holds, Error> {
+pub async fn settle(target: &Target, nodes: &mut [&mut Observed]) -> Result<(), Error> {
     let cluster = target.cluster();
     let mut under_way: BTreeSet<String> =
         nodes.iter().flat_map(|seen| launched(cluster, &seen.docker.containers)).collect();
     under_way.extend(nodes.iter().flat_map(|seen| seen.facts.ranks.iter().map(|rank| rank.job.clone())));
     let records = || nodes.iter().flat_map(|seen| seen.facts.open_records.iter());
-    let elsewhere: BTreeSet<&str> = records()
+    let launcher = |record: &Record| record.placement.shares.first().map(|share| share.node.clone());
+    let mut silent: BTreeSet<String> = records()
         .filter(|record| !under_way.contains(&record.id))
-        .filter_map(|record| record.placement.shares.first().map(|share| share.node.as_str()))
-        .filter(|launcher| nodes.iter().all(|seen| seen.name() != *launcher))
+        .filter_map(launcher)
+        .filter(|launcher| nodes.iter().all(|seen| seen.name() != launcher))
         .collect();
-    if !elsewhere.is_empty() {
-        let selected = elsewhere.into_iter().map(str::to_owned).collect();
+    if !silent.is_empty() {
+        let selected = silent.iter().cloned().collect();
         // they are no nodes of this command, and so nothing is told of them
         let (quiet, _) = Events::channel();
         let members = connect(&Target { selected, ..target.clone() }, &quiet).await?;
         let asked = each(members.into_iter().flatten().collect(), async |member| {
             let containers = Engine::connect(&member.link).await?.containers().await?;
-            Ok::<Vec<String>, crate::error::NodeError>(launched(cluster, &containers).collect())
+            Ok::<_, NodeError>((member.node.name.clone(), launched(cluster, &containers).collect::<Vec<_>>()))
         })
         .await;
-        under_way.extend(asked.into_iter().flatten().flatten());
+        for (node, runs) in asked.into_iter().flatten() {
+            silent.remove(&node);
+            under_way.extend(runs);
+        }
     }
+    for seen in nodes {
+        let Facts { open_runs, open_records, .. } = &mut seen.facts;
+        // a node that does not answer has no say in what is free, but nothing of its runs is removed
+        let unsure = |run: &String| {
+            let record = open_records.iter().find(|record| record.id == *run);
+            record.and_then(launcher).is_none_or(|launcher| silent.contains(&launcher))
+        };
+        open_runs.retain(|run| under_way.contains(run) || unsure(run));
+        open_records.retain(|record| under_way.contains(&record.id));
+    }
+    Ok(())
+}
+
+/// What the runs under way have of these nodes, which have been settled.
+pub(super) fn holds(nodes: &[Observed]) -> Holds {
     let of = |seen: &Observed| {
-        let records = seen.facts.open_records.iter().filter(|record| under_way.contains(&record.id));
-        (seen.name().to_owned(), records.filter_map(|record| holding::hold(record, seen.name())).collect::<Vec<_>>())
+        let held = seen.facts.open_records.iter().filter_map(|record| holding::hold(record, seen.name()));
+        (seen.name().to_owned(), held.collect::<Vec<_>>())
     };
-    Ok(nodes.iter().map(of).filter(|(_, holds)| !holds.is_empty()).collect())
+    nodes.iter().map(of).filter(|(_, holds)| !holds.is_empty()).collect()
 }
 
 /// Places the ranks of a run on the selected nodes: on whole ones in their order, or on what others leave of each. Where the master

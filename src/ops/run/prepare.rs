@@ -1,6 +1,6 @@
 //! Before a run: its folder, the project and the workers on all nodes; after it: nothing left of it on any.
 
-use super::{Cwd, Program, Seat};
+use super::{Cwd, Holds, Program, Seat};
 use crate::core::inventory::{Cluster, Controller};
 use crate::core::job::{Ending, Record};
 use crate::core::launch::{KEEPER as KEEPER_FILE, SUPERVISOR};
@@ -27,6 +27,7 @@ const START: &str = include_str!("../../edge/scripts/job_start.sh");
 const RESULT: &str = include_str!("../../edge/scripts/job_result.sh");
 const END: &str = include_str!("../../edge/scripts/job_end.sh");
 const RANK: &str = include_str!("../../edge/scripts/rank.py");
+const COLLECTIVES: &str = include_str!("../../edge/scripts/collectives.py");
 const SSH: &str = include_str!("../../edge/scripts/ssh.sh");
 const KEEPER: &str = include_str!("../../edge/scripts/keeper.py");
 const REAP: &str = include_str!("../../edge/scripts/reap.py");
@@ -57,6 +58,17 @@ pub(super) struct Plan<'a> {
     pub(super) own_port: Option<u16>,
     /// For the keeper, which is on the launcher's node only.
     pub(super) keeping: String,
+    /// What other runs have of the nodes.
+    pub(super) holds: &'a Holds,
+}
+
+impl Plan<'_> {
+    /// The other runs of the same project that are under way on a node.
+    fn beside(&self, node: &str) -> Vec<&str> {
+        let holds = self.holds.get(node).into_iter().flatten();
+        let same = holds.filter(|hold| hold.project.as_ref() == Some(&self.program.name));
+        same.map(|hold| hold.job.as_str()).collect()
+    }
 }
 
 /// Lays the run's folder, ships the project and brings the workers to it, on all nodes at once. Gives each node's folder of
@@ -79,7 +91,9 @@ pub(super) async fn prepare(
         let link = &seen.member.link;
         let name = &program.name;
         let place = match &program.project {
-            Some(project) => Some(events.told(look(cluster, link, project, name, id, events).await)?),
+            Some(project) => {
+                Some(events.told(look(cluster, link, project, name, (id, &plan.beside(seen.name())), events).await)?)
+            }
             None => None,
         };
         let shipping = async {
@@ -232,6 +246,7 @@ fn job_files(plan: &Plan<'_>, seat: &Seat) -> Zeroizing<String> {
         ("600", "job.json", record.as_str()),
         ("600", ENVIRONMENT, environment.as_str()),
         ("644", SUPERVISOR, RANK),
+        ("644", "collectives.py", COLLECTIVES),
         ("644", "reap.py", REAP),
         ("755", "ssh", SSH),
     ];
@@ -349,14 +364,14 @@ pub(super) async fn ending(
 /// What a run wrote in a folder of its own goes to the project's; where that fails, the next `train` does it.
 pub(super) async fn gather_outputs(
     cluster: &Cluster,
-    name: &str,
+    (id, name): (&str, &str),
     seats: &[Seat],
     workspaces: &Workspaces,
     events: &Events,
 ) {
     let own = |seat: &&Seat| workspaces.get(seat.seen.name()).is_some_and(|place| place.own);
     let gathered = each(seats.iter().filter(own).collect(), async |seat: &Seat| {
-        gather(cluster, &seat.seen.member.link, name, events).await
+        gather(cluster, &seat.seen.member.link, name, id, events).await
     })
     .await;
     for error in gathered.into_iter().filter_map(Result::err) {

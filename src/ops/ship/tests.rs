@@ -56,7 +56,11 @@ impl Bench {
     }
 
     fn look_from(&self, tree: &Tree, origin: &str, shared: &str) -> Result<Place, Refusal> {
-        let said = self.script(LOOK, &[&tree.manifest.tree_hash(), origin, shared], b"");
+        self.look_beside(tree, origin, shared, "")
+    }
+
+    fn look_beside(&self, tree: &Tree, origin: &str, shared: &str, runs: &str) -> Result<Place, Refusal> {
+        let said = self.script(LOOK, &[&tree.manifest.tree_hash(), origin, shared, runs], b"");
         assert!(said.status.success(), "{said:?}");
         Place::read(&said.stdout, "p".into(), "j1", |words| panic!("{words}"))
     }
@@ -272,7 +276,18 @@ fn a_run_of_its_own_folder_gives_back_what_it_wrote() {
     fs::write(side.join("checkpoint"), "of the second").unwrap();
     fs::write(side.join("deep/best"), "second").unwrap();
     fs::write(side.join("train.py"), "scribbled over").unwrap();
-    let gathered = bench.script(GATHER, &[], b"");
+    // a run that has no process just now is no ended one: neither for another's end nor for the next look
+    let other = bench.script(GATHER, &["j2"], b"");
+    assert!(other.status.success() && side.exists(), "{other:?}");
+    let beside = |tree: &Tree, runs: &str| bench.look_beside(tree, "desk:/p", "", runs).unwrap();
+    bench.write("data3", "newest");
+    let place = beside(&bench.tree(), "j1");
+    assert!(side.exists() && !place.own, "it has its own folder, and nobody the project's");
+    let place = beside(&bench.tree(), "j0 j1");
+    assert!(place.own && place.folder.ends_with("p+j1"), "the first may have it: {place:?}");
+    fs::remove_file(bench.here("data3")).unwrap();
+
+    let gathered = bench.script(GATHER, &["j1"], b"");
     assert!(gathered.status.success() && gathered.stdout.is_empty(), "{gathered:?}");
     assert!(!side.exists());
     assert_eq!(read(bench.there("checkpoint")), "of the second");
