@@ -372,3 +372,6 @@ async fn remove_containers_of(cluster: &Cluster, id: &str, engine: &Engine) -> R
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
