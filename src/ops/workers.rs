@@ -57,6 +57,7 @@ pub fn plan(
     }
     let image_id = seen.image_id(cluster)?;
     let mut operations = plan::left_over(&cluster.name, &seen.docker.containers, &seen.facts);
+    operations.extend(plan::left_shells(&cluster.name, &seen.docker.containers, seen.facts.clock));
     operations.extend(plan::worker(desired, image_id, workspace, &seen.docker.containers).map_err(|foreign| {
         let hint = format!("remove or rename it, or set cluster.worker to another name than {}", foreign.name);
         NodeError::failed(name, &format!("start {}", desired.name), foreign).hint(hint)

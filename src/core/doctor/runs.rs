@@ -48,6 +48,19 @@ pub(super) fn examine(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding>
             );
         }
     }
+    for look in looks {
+        let containers = look.engine.map_or(&[][..], |engine| engine.containers);
+        for operation in plan::left_shells(cluster, containers, look.facts.clock) {
+            let Operation::Remove { name, id, .. } = operation else { continue };
+            let fix = Fix::RemoveContainer { node: look.name().into(), name: name.clone(), id };
+            found.push(
+                Finding::warning("stale", look.name(), format!("{name}, the container of a shell, was never started"))
+                    .why("the hvdctl that made it did not live to start it")
+                    .cure("hvdctl doctor --fix removes it, and so do up, shell and the next run")
+                    .fix(fix),
+            );
+        }
+    }
     // whether a run is over is known where its launcher would be
     let launcher_seen = |look: &Look<'_>| look.node.master && look.engine.is_some();
     let all_known = looks.iter().any(launcher_seen);
