@@ -222,6 +222,8 @@ fn lock(root: &Path) -> Result<File, Error> {
             file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(here)?;
             Ok(file)
         }
+        // some file systems of other machines know no locks
+        Err(Errno::NOLCK | Errno::OPNOTSUPP) => Ok(file),
         Err(Errno::WOULDBLOCK) => {
             // it may not have written that yet
             let holder = io::read_to_string(&file).unwrap_or_default();
