@@ -340,6 +340,15 @@ mod tests {
     }
 
     #[test]
+    fn a_short_time_to_stall_is_not_for_ever() {
+        for (typed, seconds) in [("0s", 0), ("1ms", 1), ("300ms", 1), ("1s", 1), ("1500ms", 2), ("30m", 1800)] {
+            let line = format!("hvdctl run -np 2 --stall-timeout {typed} -- true");
+            let Command::Run(run) = parse(&line).unwrap().command else { panic!("{line}") };
+            assert_eq!(run.running.stall_timeout, Duration::from_secs(seconds), "{typed}");
+        }
+    }
+
+    #[test]
     fn what_follows_the_dashes_is_the_programs() {
         let Command::Train(train) = parse("hvdctl train p -np 2 -- python -np=3 -v --json -- x").unwrap().command
         else {

@@ -50,7 +50,7 @@ pub struct Running {
     pub restarts: u32,
     /// End the run when a rank keeps the others waiting in a collective operation for so long (Horovod sees it with MPI only), or
     /// is stopped and silent; 0s: never
-    #[arg(long, value_name = "SPAN", default_value = "30m", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "SPAN", default_value = "30m", value_parser = whole_seconds)]
     pub stall_timeout: Duration,
     /// Say who would run where and with what command, and start nothing
     #[arg(long, conflicts_with = "detach")]
@@ -62,6 +62,12 @@ fn name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err("a name has 1 to 64 letters, digits, `.`, `_` and `-`, and begins with none of `.` and `-`".to_owned())
+}
+
+/// Rounded up: Horovod and the ranks' supervisors count in seconds, and 0 would be never.
+fn whole_seconds(text: &str) -> Result<Duration, humantime::DurationError> {
+    let span = humantime::parse_duration(text)?;
+    Ok(Duration::from_secs(span.as_secs() + u64::from(span.subsec_nanos() > 0)))
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {

@@ -6,6 +6,7 @@ mod runs;
 #[cfg(test)]
 mod tests;
 
+use crate::core::facts::Span;
 use crate::core::inventory::Cluster;
 use crate::core::spec::{
     Desired, LABEL_CLUSTER, LABEL_JOB, LABEL_ROLE, LABEL_SPEC, LABEL_SPEC_FULL, LABEL_WORKSPACE, Role,
@@ -15,6 +16,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use runs::{Part, endangered, left_over, with_ends};
+
+/// A shell that was made so many seconds ago and does not run will not be started any more.
+const ABOUT_TO_START: f64 = 120.0;
 
 /// What a container is doing, in the engine's words (`docker ps -a --format '{{.State}}'`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -68,6 +72,8 @@ pub struct Seen {
     pub state: State,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
+    /// When it was made, in whole seconds since the epoch by its node's clock; none where the engine does not say.
+    pub created: Option<i64>,
 }
 
 impl Seen {
@@ -284,7 +290,8 @@ pub fn standing(cluster: &Cluster, seen: &[Seen], planned: Option<&[Operation]>)
         _ => None,
     });
     match (worker.state, differs) {
-        (State::Running, None) if planned.is_some_and(<[Operation]>::is_empty) => ("up", Vec::new()),
+        // what is planned may be about others
+        (State::Running, None) if planned.is_some() => ("up", Vec::new()),
         (State::Exited, None) => ("stopped", Vec::new()),
         (State::Paused, None) => ("paused", Vec::new()),
         (_, differs) => ("differs", differs.unwrap_or_default()),
@@ -296,6 +303,15 @@ pub fn running_jobs(cluster: &str, seen: &[Seen]) -> Option<String> {
     let masters = seen.iter().filter(|c| c.belongs_to(cluster) && c.is(Role::Master) && c.state.is_up());
     let jobs: Vec<&str> = masters.map(|c| c.job().unwrap_or("unknown")).collect();
     (!jobs.is_empty()).then(|| jobs.join(", "))
+}
+
+/// The removal of shells' containers that were made and never started: whoever made one did not live to start it, and one that has
+/// run removes itself. Those of the last minutes stay, because somebody may be about to start them; `clock` is that of the node.
+pub fn left_shells(cluster: &str, seen: &[Seen], clock: Option<Span>) -> Vec<Operation> {
+    let Some(clock) = clock else { return Vec::new() };
+    let left = seen.iter().filter(|c| c.belongs_to(cluster) && c.is(Role::Shell) && c.state == State::Created);
+    let old = left.filter(|c| c.created.is_some_and(|created| clock.low - created as f64 > ABOUT_TO_START));
+    old.map(|c| remove(c, vec!["never started".into()])).collect()
 }
 
 /// The operations of `down`: everything that this cluster's label is on, and nothing else.

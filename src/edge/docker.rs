@@ -165,6 +165,7 @@ impl Engine {
                 image_id: c.image_id.unwrap_or_default(),
                 state: state(c.state),
                 labels: c.labels.unwrap_or_default().into_iter().collect(),
+                created: c.created,
             })
             .collect())
     }

@@ -5,7 +5,9 @@ use crate::core::fetch::{Item, KEEP, Output};
 use crate::core::manifest::sha256;
 use crate::edge::tree::hash;
 use crate::error::Error;
-use std::collections::BTreeSet;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -14,14 +16,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// The list of what was fetched, `HASH NAME` each and ended by NUL.
+/// The list of what was fetched, `HASH NAME` each and ended by NUL. Of a name that is there twice the last counts.
 const DONE: &str = "fetched";
+/// Locked for as long as somebody fetches into the folder; it says who.
+const LOCK: &str = "lock";
 
-/// A folder that is fetched into.
+/// A folder that is fetched into, by nobody else meanwhile.
 #[derive(Debug)]
 pub struct Folder {
     root: PathBuf,
-    fetched: Mutex<BTreeSet<(String, String)>>,
+    /// What was fetched: the hash by its name here.
+    fetched: Mutex<BTreeMap<String, String>>,
+    _lock: File,
 }
 
 /// What is at an item's place.
@@ -45,10 +51,11 @@ impl Folder {
     /// Makes the folder where it is missing, and reads what was fetched into it.
     ///
     /// # Errors
-    /// When it cannot be made or read.
+    /// When it cannot be made or read, or somebody else fetches into it.
     pub fn open(root: &Path) -> Result<Folder, Error> {
         let keep = root.join(KEEP);
         fs::create_dir_all(&keep).map_err(|e| failed("make", &keep, e))?;
+        let lock = lock(root)?;
         let list = keep.join(DONE);
         let text = match fs::read(&list) {
             Ok(text) => text,
@@ -56,9 +63,17 @@ impl Folder {
             Err(e) => return Err(failed("read", &list, e)),
         };
         let text = String::from_utf8_lossy(&text);
-        let records = text.split('\0').filter_map(|record| record.split_once(' '));
-        let fetched = records.map(|(hash, name)| (hash.to_owned(), name.to_owned())).collect();
-        Ok(Folder { root: root.to_owned(), fetched: Mutex::new(fetched) })
+        // one that was cut off has no end
+        let whole = text.rfind('\0').map_or("", |end| &text[..end]);
+        let records = whole.split('\0').filter_map(|record| record.split_once(' '));
+        let fetched: BTreeMap<String, String> =
+            records.map(|(hash, name)| (name.to_owned(), hash.to_owned())).collect();
+        let now: String = fetched.iter().map(|(name, hash)| record(name, hash)).collect();
+        if now.len() != text.len() {
+            let new = keep.join("fetched.new");
+            fs::write(&new, now).and_then(|()| fs::rename(&new, &list)).map_err(|e| failed("write", &list, e))?;
+        }
+        Ok(Folder { root: root.to_owned(), fetched: Mutex::new(fetched), _lock: lock })
     }
 
     /// What is at an item's place; a folder is in the way as anything else is.
@@ -87,7 +102,7 @@ impl Folder {
         let same = is_link == matches!(item.output, Output::Link(_)) && now == word(&item.output);
         Ok(match same {
             true => There::Same,
-            false if self.list().contains(&(now, item.path.clone())) => There::Earlier,
+            false if self.list().get(&item.path) == Some(&now) => There::Earlier,
             false => There::Other,
         })
     }
@@ -103,7 +118,7 @@ impl Folder {
         Ok(())
     }
 
-    fn list(&self) -> MutexGuard<'_, BTreeSet<(String, String)>> {
+    fn list(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -175,14 +190,14 @@ impl Folder {
     /// # Errors
     /// When it cannot be written.
     pub fn note(&self, item: &Item) -> Result<(), Error> {
-        let record = (word(&item.output), item.path.clone());
+        let hash = word(&item.output);
         let mut fetched = self.list();
-        if !fetched.contains(&record) {
+        if fetched.get(&item.path) != Some(&hash) {
             let list = self.root.join(KEEP).join(DONE);
-            let line = format!("{} {}\0", record.0, record.1);
+            let line = record(&item.path, &hash);
             let file = OpenOptions::new().append(true).create(true).open(&list);
             file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|e| failed("write", &list, e))?;
-            fetched.insert(record);
+            fetched.insert(item.path.clone(), hash);
         }
         Ok(())
     }
@@ -193,6 +208,39 @@ impl Folder {
             let _ = fs::remove_dir_all(self.root.join(KEEP).join(node));
         }
     }
+}
+
+/// Takes the folder for this process, until the file is closed.
+fn lock(root: &Path) -> Result<File, Error> {
+    let path = root.join(KEEP).join(LOCK);
+    let here = |e: io::Error| failed("lock", &path, e);
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(here)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {
+            let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+            let holder = format!("process {} on {}", std::process::id(), host.trim());
+            file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(here)?;
+            Ok(file)
+        }
+        // some file systems of other machines know no locks
+        Err(Errno::NOLCK | Errno::OPNOTSUPP) => Ok(file),
+        Err(Errno::WOULDBLOCK) => {
+            // it may not have written that yet
+            let holder = io::read_to_string(&file).unwrap_or_default();
+            let holder =
+                if holder.is_empty() { "another hvdctl".to_owned() } else { format!("another hvdctl ({holder})") };
+            Err(Error::check(
+                format!("{holder} is fetching into {}; nothing was fetched", root.display()),
+                "try again when it is done, or take another folder: -o DIR",
+            ))
+        }
+        Err(e) => Err(here(e.into())),
+    }
+}
+
+/// What stands in the list of an item.
+fn record(name: &str, hash: &str) -> String {
+    format!("{hash} {name}\0")
 }
 
 /// What an item is known by in the list.
@@ -233,6 +281,7 @@ mod tests {
         let Output::File { hash, .. } = &wanted.output else { panic!() };
         folder.part("n1", hash, 8).unwrap().0.write_all(b"cont").unwrap();
         assert_eq!(folder.there(&wanted).unwrap(), There::Nothing, "nothing half-written has the name");
+        drop(folder);
         let folder = Folder::open(dir.path()).unwrap();
         assert_eq!(folder.part("n1", hash, 8).unwrap().1, 4, "it goes on where it was");
         bring(&folder, &wanted, "contents").unwrap();
@@ -253,6 +302,7 @@ mod tests {
         let folder = Folder::open(dir.path()).unwrap();
         let first = item("a", "first");
         bring(&folder, &first, "first").unwrap();
+        drop(folder);
         let folder = Folder::open(dir.path()).unwrap();
         assert_eq!(folder.there(&first).unwrap(), There::Same);
         assert_eq!(folder.there(&item("a", "second")).unwrap(), There::Earlier);
@@ -271,5 +321,40 @@ mod tests {
         let Output::File { hash, size, .. } = &through.output else { panic!() };
         folder.part("n1", hash, *size).unwrap().0.write_all(b"x").unwrap();
         assert!(folder.place(&through).is_err());
+    }
+
+    #[test]
+    fn of_each_file_the_last_one_that_was_fetched_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let list = || fs::read_to_string(dir.path().join(KEEP).join(DONE)).unwrap();
+        for i in 0..5 {
+            let folder = Folder::open(dir.path()).unwrap();
+            for text in [format!("old {i}"), format!("new {i}")] {
+                bring(&folder, &item("a", &text), &text).unwrap();
+            }
+            bring(&folder, &item("b", "b"), "b").unwrap();
+            assert!(list().matches('\0').count() <= 4, "{}", list());
+        }
+        // one that was cut off is none, and spoils none
+        fs::write(dir.path().join(KEEP).join(DONE), list() + &"0".repeat(64) + " b").unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let known = [record("a", &sha256(b"new 4")), record("b", &sha256(b"b"))];
+        assert_eq!(list(), known.concat());
+        assert_eq!(folder.there(&item("b", "next")).unwrap(), There::Earlier);
+        assert_eq!(folder.there(&item("a", "next")).unwrap(), There::Earlier);
+        // somebody put an old one back
+        fs::write(dir.path().join("a"), "old 4").unwrap();
+        assert_eq!(folder.there(&item("a", "next")).unwrap(), There::Other);
+    }
+
+    #[test]
+    fn one_at_a_time_fetches_into_a_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let error = Folder::open(dir.path()).unwrap_err().to_string();
+        let process = format!("process {} on ", std::process::id());
+        assert!([&process, &dir.path().display().to_string(), "-o DIR"].iter().all(|w| error.contains(*w)), "{error}");
+        drop(folder);
+        Folder::open(dir.path()).unwrap();
     }
 }

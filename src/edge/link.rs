@@ -337,7 +337,15 @@ impl Link {
 
     /// Runs a program with these bytes on its standard input, to its end.
     async fn run(&self, start: &Start, input: &[u8], tried: &str, limit: Duration) -> Result<Output, NodeError> {
-        let work = async { self.start(start, AtDrop::Kills).await?.finish(input).await };
+        self.within(async { self.start(start, AtDrop::Kills).await?.finish(input).await }, tried, limit).await
+    }
+
+    async fn within(
+        &self,
+        work: impl Future<Output = std::io::Result<Output>>,
+        tried: &str,
+        limit: Duration,
+    ) -> Result<Output, NodeError> {
         match timeout(limit, work).await {
             Ok(output) => output.map_err(|e| NodeError::failed(&self.node, tried, e)),
             Err(_) => Err(NodeError::failed(&self.node, tried, format!("no end within {} s", limit.as_secs()))
@@ -360,6 +368,15 @@ impl Link {
     pub async fn script_within(&self, script: &Script, tried: &str, limit: Duration) -> Result<Vec<u8>, NodeError> {
         let output = self.run_as_root_within(&["sh", "-s"], script.whole().as_bytes(), tried, limit).await?;
         if output.code == 0 { Ok(output.stdout) } else { Err(self.failed(&output, tried)) }
+    }
+
+    /// Sees how a script of [`Link::follow`] ended that has said all.
+    ///
+    /// # Errors
+    /// As of [`Link::script`].
+    pub async fn ended(&self, process: Process, tried: &str) -> Result<(), NodeError> {
+        let output = self.within(process.finish(&[]), tried, self.limit).await?;
+        if output.code == 0 { Ok(()) } else { Err(self.failed(&output, tried)) }
     }
 
     /// The error of a script that ended as it should not, or of the way to root.

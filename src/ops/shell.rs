@@ -3,6 +3,7 @@
 
 use crate::core::export::{self, Host};
 use crate::core::network;
+use crate::core::plan;
 use crate::core::spec::Desired;
 use crate::edge::access;
 use crate::edge::docker::Engine;
@@ -137,6 +138,8 @@ async fn fresh(target: &Target, master: &Observed, nodes: &[Observed], events: &
         ..Desired::shell(cluster, node, network::gpu_request(node, &master.facts), command, &access::process()[..4])
     };
     let engine = master.docker.engine.clone();
+    let left = plan::left_shells(&cluster.name, &master.docker.containers, master.facts.clock);
+    workers::apply(&target.inventory, master, &left, events).await?;
     let container = engine.create(&desired).await?;
     let started = async {
         let argv = ["start", "--attach", "--interactive", &container];

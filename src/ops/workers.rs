@@ -59,6 +59,7 @@ pub fn plan(
     let facts = &seen.facts;
     let is_open = |run: &str| facts.open_runs.iter().any(|open| open == run);
     let mut operations = plan::left_over(&cluster.name, &seen.docker.containers, &facts.ranks, is_open);
+    operations.extend(plan::left_shells(&cluster.name, &seen.docker.containers, facts.clock));
     operations.extend(plan::worker(desired, image_id, workspace, &seen.docker.containers).map_err(|foreign| {
         let hint = format!("remove or rename it, or set cluster.worker to another name than {}", foreign.name);
         NodeError::failed(name, &format!("start {}", desired.name), foreign).hint(hint)

@@ -131,7 +131,13 @@ out.flush()";
     let over = crate::process::eventually(s(120), || {
         NODES.iter().all(|node| on(node, "cat /opt/horovod/jobs/*/states 2>/dev/null | grep -c ' x ' || :") == "2\n")
     });
-    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    // nor when the run has ended, and what the followers had not brought by then is read
+    let followers = "pgrep -fc '^tail -c [+]1 -f'; :";
+    let over =
+        over && crate::process::eventually(s(120), || NODES.iter().all(|node| on(node, followers).trim() == "0"));
+    let status = format!("/proc/{}/status", child.id());
+    let status = || std::fs::read_to_string(&status).unwrap();
+    let mut peak = status();
     let mut lines: Vec<Vec<Vec<u8>>> = vec![Vec::new(); 4];
     for line in BufReader::new(child.stdout.take().unwrap()).split(b'\n') {
         let line = line.unwrap();
@@ -139,6 +145,9 @@ out.flush()";
         let node = NODES[rank / 2];
         let text = line.strip_prefix(format!("[{rank} {node}] ").as_bytes());
         lines[rank].push(text.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&line))).to_vec());
+        if lines[rank].len() == 50_000 {
+            peak = status();
+        }
     }
     assert!(child.wait().unwrap().success() && over);
     for of in &lines {
@@ -151,7 +160,7 @@ out.flush()";
         assert_eq!(of.iter().flatten().filter(|byte| **byte == b'y').count(), 300_000);
         assert_eq!(of.last().unwrap(), b"\xff\xfe end without newline");
     }
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak = peak.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak: u64 = peak.split_whitespace().next().unwrap().parse().unwrap();
     assert!(peak < 64 << 10, "{peak} KiB were held");
     no_run_is_left();

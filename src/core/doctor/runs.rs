@@ -56,6 +56,19 @@ pub(super) fn examine(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding>
         }
     }
     for look in looks {
+        let containers = look.engine.map_or(&[][..], |engine| engine.containers);
+        for operation in plan::left_shells(cluster, containers, look.facts.clock) {
+            let Operation::Remove { name, id, .. } = operation else { continue };
+            let fix = Fix::RemoveContainer { node: look.name().into(), name: name.clone(), id };
+            found.push(
+                Finding::warning("stale", look.name(), format!("{name}, the container of a shell, was never started"))
+                    .why("the hvdctl that made it did not live to start it")
+                    .cure("hvdctl doctor --fix removes it, and so do up, shell and the next run")
+                    .fix(fix),
+            );
+        }
+    }
+    for look in looks {
         let mut left: BTreeMap<&str, usize> = BTreeMap::new();
         for rank in ranks(look, cluster).filter(|rank| !under_way.contains(rank.job.as_str())) {
             *left.entry(&rank.job).or_default() += 1;

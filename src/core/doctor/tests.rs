@@ -56,6 +56,7 @@ fn clinic(n: usize) -> Clinic {
             image_id: "sha256:aaa".into(),
             state: State::Running,
             labels: desired.labels(),
+            created: None,
         };
         Sick {
             node: inventory.nodes[i - 1].clone(),
@@ -131,7 +132,7 @@ impl Clinic {
 
 fn container(name: &str, id: &str, state: State, labels: &[(&str, &str)]) -> Seen {
     let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    Seen { name: name.into(), id: id.into(), image_id: "i".into(), state, labels }
+    Seen { name: name.into(), id: id.into(), image_id: "i".into(), state, labels, created: None }
 }
 
 #[test]
@@ -415,6 +416,16 @@ fn what_runs_left_behind() {
     ended.finds(&["warning stale gpu01: hmaster of the ended run run-1 is left"]);
     let fix = Fix::RemoveContainer { node: "gpu01".into(), name: "hmaster".into(), id: "m".into() };
     assert_eq!(ended.all()[0].fixes, [fix]);
+    // the nodes' clocks show 1000
+    let mut shell = clinic(2);
+    let of_shell =
+        container("hmaster-shell-1", "s", State::Created, &[(LABEL_CLUSTER, "local"), (LABEL_ROLE, "shell")]);
+    shell.nodes[0].containers.push(Seen { created: Some(990), ..of_shell.clone() });
+    shell.finds(&[]);
+    shell.nodes[0].containers.push(Seen { created: Some(700), id: "old".into(), ..of_shell });
+    shell.finds(&["warning stale gpu01: hmaster-shell-1, the container of a shell, was never started"]);
+    let name = "hmaster-shell-1".to_owned();
+    assert_eq!(shell.all()[0].fixes, [Fix::RemoveContainer { node: "gpu01".into(), name, id: "old".into() }]);
     let mut foreign = clinic(2);
     foreign.nodes[1].containers.push(container("other", "m", State::Exited, &other));
     foreign.finds(&[]);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::core::facts::{Facts, Rank};
+use crate::core::facts::{Facts, Rank, Span};
 use crate::core::inventory::Inventory;
 use crate::core::spec::GpuRequest;
 use proptest::prelude::*;
@@ -37,6 +37,7 @@ fn apply(seen: &[Seen], operations: &[Operation], image_id: &str, cut: Option<us
                     image_id: image_id.into(),
                     state: State::Created,
                     labels: desired.labels(),
+                    created: None,
                 });
                 if step() {
                     of(&mut after, &desired.name, &[State::Created]);
@@ -59,7 +60,31 @@ fn desired(port: u16, gpus: bool, workspace: Option<&str>) -> Desired {
 }
 
 fn seen(desired: &Desired, image_id: &str, state: State) -> Seen {
-    Seen { name: desired.name.clone(), id: "1".into(), image_id: image_id.into(), state, labels: desired.labels() }
+    let (name, labels) = (desired.name.clone(), desired.labels());
+    Seen { name, id: "1".into(), image_id: image_id.into(), state, labels, created: None }
+}
+
+#[test]
+fn a_shell_that_nobody_will_start_goes() {
+    let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "image");
+    cluster.name = "lab".into();
+    let shell = Desired::shell(&cluster, &nodes[0], GpuRequest::None, Vec::new(), "ab12");
+    let left = |state, created, cluster: &str, clock| {
+        let there = [Seen { created, ..seen(&shell, "img", state) }, seen(&desired(1, false, None), "img", state)];
+        words(&left_shells(cluster, &there, clock))
+    };
+    let clock = Some(Span { low: 1000.5, high: 1001.0 });
+    assert_eq!(left(State::Created, Some(800), "lab", clock), "remove hmaster-shell-ab12 (never started)");
+    let stays = |state, created, cluster, clock| assert_eq!(left(state, created, cluster, clock), "unchanged");
+    // somebody may be about to start it
+    stays(State::Created, Some(900), "lab", clock);
+    stays(State::Created, Some(2000), "lab", clock);
+    // one that runs is somebody's, and one that has ended goes by itself
+    stays(State::Running, Some(1), "lab", clock);
+    stays(State::Exited, Some(1), "lab", clock);
+    stays(State::Created, Some(1), "other", clock);
+    stays(State::Created, None, "lab", clock);
+    stays(State::Created, Some(1), "lab", None);
 }
 
 #[test]
@@ -120,6 +145,10 @@ fn every_state_has_its_way_back() {
         assert_eq!(words(&operations), told);
         assert_eq!(standing(&cluster, &there, Some(&operations)).0, word, "{state:?}");
     }
+    // what is left of others beside it is none of its own differences
+    let beside =
+        [Operation::Remove { name: "hworker-j1".into(), id: "2".into(), why: vec!["its run has ended".into()] }];
+    assert_eq!(standing(&cluster, &[seen(&want, "img", State::Running)], Some(&beside)), ("up", vec![]));
     assert_eq!(standing(&cluster, &[], None), ("none", vec![]));
     // without an image or a place nothing is planned
     assert_eq!(standing(&cluster, &[seen(&want, "img", State::Running)], None), ("differs", vec![]));
@@ -225,7 +254,7 @@ fn any_seen() -> impl Strategy<Value = Seen> {
                     labels.insert(LABEL_SPEC.into(), "an older one".into());
                 }
             }
-            Seen { name: name.into(), id: String::new(), image_id: image.into(), state, labels }
+            Seen { name: name.into(), id: String::new(), image_id: image.into(), state, labels, created: None }
         })
 }
 

@@ -26,31 +26,49 @@ LONGEST_PAUSE = 300  # seconds between two tries; the first pause is 2 s, and ea
 asked = []  # the signals that came
 
 
-def ssh(launch, worker, words, seconds):
-    """What becomes of a shell's words in a worker, over its sshd, as the launcher reaches it."""
+def ssh(launch, worker, words, stdin, others):
+    """Starts a shell's words in a worker, over its sshd, as the launcher reaches it."""
     argv = [os.path.join(HERE, "ssh"), "-p", str(launch["port"]), "-o", "ConnectTimeout=5", worker["address"], words]
     # without the run's mark: this ssh is not to be ended with the rest of it
     env = {name: value for name, value in os.environ.items() if name != "HVDCTL_JOB"}
-    return subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          timeout=seconds)
+    return subprocess.Popen(argv, env=env, stdin=stdin, stdout=others, stderr=others, bufsize=0)
+
+
+def ahead(child):
+    """By how many seconds the clock of another reap.py is ahead of this one. What the shortest round took is all that this can be
+    wrong by, however busy the nodes are: ranks that fail one because of the other do so within fractions of a second."""
+    rounds = []
+    for _ in range(5):
+        asked = time.time()
+        child.stdin.write(b"\n")
+        said = float(child.stdout.readline())
+        answered = time.time()
+        rounds.append((answered - asked, said - (asked + answered) / 2))
+    return min(rounds)[1]
 
 
 def reap_elsewhere(launch, worker, grace, ends, silent, again):
     """Ends what is left of the run on another node. `silent` has what was heard in place of an answer."""
     words = "python3 %s %d%s" % (shlex.quote(os.path.join(HERE, "reap.py")), grace, " again" if again else "")
+    node = worker["node"]
+    silent[node] = "no answer"
     try:
-        said = ssh(launch, worker, words, grace + 20)
-        last = said.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        silent[worker["node"]] = "".join(last) or "no answer"
-        answer = json.loads(said.stdout.decode())
-        # its clock was read last of all, so only the way back counts
-        answer["ahead"] = answer["now"] - time.time()
-        ends[worker["node"]] = answer
-        silent.pop(worker["node"], None)
-    except subprocess.TimeoutExpired:
-        silent[worker["node"]] = "no answer within %d s" % (grace + 20)
-    except (OSError, ValueError, KeyError):
-        silent.setdefault(worker["node"], "no answer")
+        child = ssh(launch, worker, words, subprocess.PIPE, subprocess.PIPE)
+    except OSError:
+        return
+    late = threading.Timer(grace + 20, child.kill)
+    late.start()
+    with child:
+        try:
+            answer = json.loads(child.stdout.readline().decode())
+            ends[node] = dict(answer, ahead=ahead(child))
+            silent.pop(node, None)
+        except (OSError, ValueError):
+            last = child.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
+            silent[node] = "".join(last) or "no answer"
+    late.cancel()
+    if node in silent and child.returncode == -signal.SIGKILL:
+        silent[node] = "no answer within %d s" % (grace + 20)
 
 
 def of_each(workers, work):
@@ -262,8 +280,8 @@ def main():
 def end_worker(launch, worker):
     """Its main process ends, and with it the container, which removes itself."""
     try:
-        ssh(launch, worker, "kill 1", 20)
-    except (OSError, subprocess.SubprocessError, ValueError):
+        ssh(launch, worker, "kill 1", subprocess.DEVNULL, subprocess.DEVNULL).wait(20)
+    except (OSError, subprocess.SubprocessError):
         pass
 
 

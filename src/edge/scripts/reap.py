@@ -2,7 +2,9 @@
 seconds, and `again` where the run is to be started again. It is called by the run's keeper, in hmaster and over the workers' sshd.
 
 A process belongs to the run when its environment says HVDCTL_JOB=ID: other runs' are never touched. A rank's supervisor (rank.py)
-passes SIGTERM on to its program, waits the grace time for it (a last checkpoint), and writes down how it ended."""
+passes SIGTERM on to its program, waits the grace time for it (a last checkpoint), and writes down how it ended.
+
+The JSON is one line. To each line that then comes it says what its clock shows, and ends with its standard input."""
 import json
 import os
 import signal
@@ -127,7 +129,10 @@ def main():
     rest()
     seen = states()
     forget(sys.argv[2:] == ["again"])
-    print(json.dumps(dict(seen, now=time.time())))
+    print(json.dumps(seen), flush=True)
+    signal.alarm(20)  # a keeper whose machine has gone does not end anything any more
+    for _ in sys.stdin:
+        print(time.time(), flush=True)
 
 
 if __name__ == "__main__":

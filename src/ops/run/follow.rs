@@ -11,7 +11,7 @@ use crate::event::{Event, Events};
 use crate::ops::fleet::{Member, all, each, now};
 use std::collections::VecDeque;
 use std::time::Duration;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{mpsc, watch};
 
 const FOLLOW: &str = include_str!("../../edge/scripts/job_follow.sh");
@@ -19,6 +19,11 @@ pub(super) const READ: &str = include_str!("../../edge/scripts/job_read.sh");
 
 /// The launcher's last lines that are kept for an error.
 const LAUNCHER_LINES: usize = 20;
+
+/// The bytes that are read of a log at once, and how many such pieces may wait: when the terminal cannot keep up, the nodes' logs
+/// wait on their disks.
+const PIECE: usize = 64 * 1024;
+const WAITING: usize = 64;
 
 /// What comes from the nodes while a run lasts.
 enum News {
@@ -64,8 +69,7 @@ impl<'a> Follow<'a> {
         })
         .await;
         let started = all(events, started)?;
-        // bounded, as is what waits to be shown: when the terminal cannot keep up, the nodes' logs wait on their disks
-        let (sender, receiver) = mpsc::channel(64);
+        let (sender, receiver) = mpsc::channel(WAITING);
         let (enough, wanted) = watch::channel(false);
         let mut tasks = tokio::task::JoinSet::new();
         let mut skews = Vec::new();
@@ -176,24 +180,56 @@ impl<'a> Follow<'a> {
         while self.tasks.join_next().await.is_some() {}
         while let Ok(news) = self.receiver.try_recv() {
             self.take(news, on_frame);
+            self.events.room().await;
         }
         let work = members
             .iter()
             .filter_map(|member| {
                 let i = self.names.iter().position(|name| *name == member.node.name)?;
-                Some((i, member, self.offsets[i]))
+                Some((i, member, log_script(READ, cluster, id, self.offsets[i])))
             })
             .collect();
-        let rests = each(work, async |(i, member, offset): (usize, &Member, u64)| {
-            let script = log_script(READ, cluster, id, offset);
-            (i, member.link.script(&script, "read the end of the run's log").await)
-        })
-        .await;
-        for (i, rest) in rests {
-            match rest {
-                Ok(bytes) => self.take(News::Bytes(i, bytes), on_frame),
-                Err(error) => self.events.send(Event::Warning(error.to_string())),
+        let (sender, mut receiver) = mpsc::channel(WAITING);
+        let reading = async move {
+            each(work, async |(i, member, script): (usize, &Member, Script)| rest(i, member, &script, &sender).await)
+                .await
+        };
+        let taking = async {
+            while let Some(news) = receiver.recv().await {
+                self.take(news, on_frame);
+                self.events.room().await;
             }
+        };
+        let (ends, ()) = tokio::join!(reading, taking);
+        for error in ends.into_iter().filter_map(Result::err) {
+            self.events.send(Event::Warning(error.to_string()));
+        }
+    }
+}
+
+/// Hands on what a script says of a node's log.
+async fn rest(i: usize, member: &Member, script: &Script, sender: &mpsc::Sender<News>) -> Result<(), NodeError> {
+    let tried = "read the end of the run's log";
+    let mut process = member.link.follow(script, tried).await?;
+    let all = pieces(&mut process.stdout, member.link.limit(), async |piece| {
+        let _ = sender.send(News::Bytes(i, piece)).await;
+    });
+    all.await.map_err(|e| NodeError::failed(&member.node.name, tried, e))?;
+    member.link.ended(process, tried).await
+}
+
+/// Hands on what comes to its end, piece by piece: each within the limit, and none before the one before it was taken.
+async fn pieces(
+    from: &mut (impl AsyncRead + Unpin),
+    limit: Duration,
+    mut take: impl AsyncFnMut(Vec<u8>),
+) -> std::io::Result<()> {
+    let mut buffer = vec![0; PIECE];
+    loop {
+        let late = |_| std::io::Error::other(format!("nothing came for {} s", limit.as_secs()));
+        match tokio::time::timeout(limit, from.read(&mut buffer)).await.map_err(late)?? {
+            0 => return Ok(()),
+            n => take(buffer[..n].to_vec()).await,
         }
     }
 }
@@ -204,7 +240,7 @@ pub(super) fn log_script(source: &'static str, cluster: &Cluster, id: &str, offs
 
 /// Hands a follower's bytes on until it ends or nobody wants more of them.
 async fn forward(i: usize, mut process: Process, sender: mpsc::Sender<News>, mut wanted: watch::Receiver<bool>) {
-    let mut buffer = vec![0; 64 * 1024];
+    let mut buffer = vec![0; PIECE];
     let mut enough = false;
     loop {
         let told = async { wanted.wait_for(|enough| *enough).await.is_ok() };
@@ -240,4 +276,49 @@ async fn hello(process: &mut Process) -> std::io::Result<f64> {
     }
     let time = String::from_utf8_lossy(&line).parse::<f64>();
     time.map(|time| time - now()).map_err(|_| std::io::Error::other("the follower did not start"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::io::AsyncWriteExt;
+
+    #[tokio::test]
+    async fn the_rest_of_a_log_waits_where_it_is_until_it_can_be_shown() {
+        const LOG: usize = 32 << 20;
+        let (mut node, mut here) = tokio::io::duplex(PIECE);
+        let read = AtomicUsize::new(0);
+        let says = async {
+            for _ in 0..LOG / PIECE {
+                node.write_all(&[b'x'; PIECE]).await.unwrap();
+                read.fetch_add(PIECE, Ordering::Relaxed);
+            }
+            drop(node);
+        };
+        let (sender, mut receiver) = mpsc::channel(WAITING);
+        let reads = async move {
+            let take = async |piece: Vec<u8>| sender.send(piece).await.unwrap();
+            pieces(&mut here, Duration::from_secs(600), take).await.unwrap();
+        };
+        let shows = async {
+            let mut shown = 0;
+            while let Some(piece) = receiver.recv().await {
+                shown += piece.len();
+                // all that can be on its way: in the stream, in the reader's hand, and waiting
+                assert!(read.load(Ordering::Relaxed) <= shown + (WAITING + 2) * PIECE, "{shown}");
+                tokio::task::yield_now().await;
+            }
+            shown
+        };
+        let ((), (), shown) = tokio::join!(says, reads, shows);
+        assert_eq!(shown, LOG);
+    }
+
+    #[tokio::test]
+    async fn a_log_that_stays_out_is_not_waited_for_for_ever() {
+        let (_node, mut here) = tokio::io::duplex(PIECE);
+        let error = pieces(&mut here, Duration::from_millis(20), async |_| {}).await.unwrap_err();
+        assert!(error.to_string().contains("nothing came"), "{error}");
+    }
 }

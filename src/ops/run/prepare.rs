@@ -4,7 +4,7 @@ use super::{Cwd, Holds, Program, Seat};
 use crate::core::inventory::{Cluster, Controller};
 use crate::core::job::{Ending, Record};
 use crate::core::launch::{KEEPER as KEEPER_FILE, SUPERVISOR};
-use crate::core::plan::{State, Workspace};
+use crate::core::plan::{self, State, Workspace};
 use crate::core::slots::Placement;
 use crate::core::spec::{Desired, LABEL_WORKSPACE, Role, WORKSPACE};
 use crate::core::trust::Secret;
@@ -131,6 +131,8 @@ pub(super) async fn prepare(
         worker?;
         if seat.is_some_and(|seat| seat.launches) {
             remove_ended_master(cluster, &seen).await?;
+            let left = plan::left_shells(&cluster.name, &seen.docker.containers, seen.facts.clock);
+            workers::apply(&target.inventory, &seen, &left, events).await?;
         }
         events.done(seen.name(), told(shipped.as_ref()));
         Ok(place.map(|place| (seen.name().to_owned(), place)))
@@ -387,3 +389,6 @@ async fn remove_containers_of(cluster: &Cluster, id: &str, engine: &Engine) -> R
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
