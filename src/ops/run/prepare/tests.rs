@@ -29,8 +29,14 @@ fn the_rank_that_failed_first_is_to_blame_though_its_node_is_slow_to_say_good_by
         "restarts": 0, "own_workers": false, "port": 22, "grace": 1,
     });
     let keeping = keeping.to_string();
-    let files =
-        [(KEEPER_FILE, KEEPER), (SUPERVISOR, RANK), ("reap.py", REAP), ("ssh", &ssh), ("launch.json", &keeping)];
+    let files = [
+        (KEEPER_FILE, KEEPER),
+        (SUPERVISOR, RANK),
+        ("collectives.py", COLLECTIVES),
+        ("reap.py", REAP),
+        ("ssh", &ssh),
+        ("launch.json", &keeping),
+    ];
     for (name, text) in files {
         fs::write(here.join(name), text).unwrap();
     }
