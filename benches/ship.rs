@@ -81,8 +81,10 @@ async fn compare() {
 /// All that `train` does to ship: reads the project, connects, compares, sends, has it proven.
 async fn hvdctl(target: &Target, project: &Path) {
     let (events, _receiver) = Events::channel();
-    let members = connect_all(target, &events).await.expect("the nodes");
-    let tree = Tree::read(project).expect("the project");
+    let root = project.to_owned();
+    let reading = tokio::task::spawn_blocking(move || Tree::read(&root));
+    let (members, tree) = tokio::join!(connect_all(target, &events), reading);
+    let (members, tree) = (members.expect("the nodes"), tree.expect("a thread").expect("the project"));
     let project = Project { tree, origin: "bench".into(), shared: false };
     let shipped = each(members, async |member| {
         let place = look(target.cluster(), &member.link, &project, "p", ("1", &[]), &events).await?;

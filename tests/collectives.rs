@@ -82,9 +82,14 @@ print(seen.look())
 for _ in range(30):
     begin(2); end(2); begin(2, 'ALLREDUCE'); end(2)
     assert cycles(1) == []
-print(cycles(3))",
+print(cycles(3))
+# hvd.shutdown and hvd.init: Horovod begins its file anew
+out.truncate(0); out.seek(0)
+tensor(1, 'allreduce.new'); begin(1); ready(1, 1)
+print(cycles(5))",
     );
-    let wanted = "[(8.0, b'allreduce.loss', [1, 2])]\n[]\n[(2.0, b'allreduce.loss', [1, 2])]\n";
+    let wanted = "[(8.0, b'allreduce.loss', [1, 2])]\n[]\n[(2.0, b'allreduce.loss', [1, 2])]\n\
+                  [(4.0, b'allreduce.new', [0, 2])]\n";
     assert_eq!(said, wanted);
 }
 

@@ -21,6 +21,7 @@ use crate::ops::ship::Project;
 use crate::render::table::table;
 use serde_json::json;
 use std::fs;
+use std::future::Future;
 use std::path::{Path, PathBuf};
 use tokio::sync::watch::Receiver;
 
@@ -29,22 +30,24 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
     check_ranks(&context.target, Some(options.np), options.running.gpus_per_node)?;
     let root = folder(&options.project)?;
     let command = command(&root, &options.command)?;
-    let (tree, root) = unless_signalled(&context.cancel, async {
-        tokio::task::spawn_blocking(move || Tree::read(&root).map(|tree| (tree, root)))
-            .await
-            .map_err(|e| Error::Here(format!("could not read the project: {e}")))?
-    })
-    .await?;
     let name = root.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let shared = options.name_on_nodes.is_some();
     let turn = context.turn(&format!("hvdctl train {name}"), options.waiting);
-    let program = Program {
-        title: options.running.name.clone(),
-        name: project::folder_name(&options.name_on_nodes.unwrap_or(name)),
-        command,
-        cwd: Cwd::Workspace,
-        project: Some(Project { origin: origin(&root), tree, shared }),
-        files: Vec::new(),
+    let (title, cancel) = (options.running.name.clone(), context.cancel.clone());
+    let program = async move {
+        let origin = origin(&root);
+        let reading = tokio::task::spawn_blocking(move || Tree::read(&root));
+        let tree = unless_signalled(&cancel, async {
+            reading.await.map_err(|e| Error::Here(format!("could not read the project: {e}")))?
+        });
+        Ok(Program {
+            title,
+            name: project::folder_name(&options.name_on_nodes.unwrap_or(name)),
+            command,
+            cwd: Cwd::Workspace,
+            project: Some(Project { origin, tree: tree.await?, shared }),
+            files: Vec::new(),
+        })
     };
     go(program, options.np, &options.running, options.fetch.as_deref(), turn, context).await
 }
@@ -62,11 +65,11 @@ pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> 
         project: None,
         files: Vec::new(),
     };
-    go(program, options.np, &options.running, None, turn, context).await
+    go(async { Ok(program) }, options.np, &options.running, None, turn, context).await
 }
 
 async fn go(
-    program: Program,
+    program: impl Future<Output = Result<Program, Error>>,
     np: u32,
     running: &cli::Running,
     fetch: Option<&Path>,
@@ -79,7 +82,7 @@ async fn go(
 }
 
 async fn launch(
-    program: Program,
+    program: impl Future<Output = Result<Program, Error>>,
     np: u32,
     running: &cli::Running,
     fetch: Option<&Path>,
@@ -89,12 +92,16 @@ async fn launch(
     let mut env = running.env_file.as_deref().map(env_file::read).transpose()?.unwrap_or_default();
     env.extend(running.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value))));
     let wanted = Wanted { ranks: Some(np), map_by: running.map_by.into(), per_node: running.gpus_per_node };
-    let nodes = if running.dry_run {
-        context.target = context.target.with_launcher();
-        reach_and_observe(&context, &context.events).await?
-    } else {
-        take_and_observe_free(&mut context, wanted, turn).await?
+    let nodes = async {
+        if running.dry_run {
+            context.target = context.target.with_launcher();
+            reach_and_observe(&context, &context.events).await
+        } else {
+            take_and_observe_free(&mut context, wanted, turn).await
+        }
     };
+    // a large project is read while the nodes are looked at; the first failure ends both
+    let (program, nodes) = tokio::try_join!(program, nodes)?;
     let Context { target, events, verbose, .. } = context;
     let cluster = target.cluster();
     let how = Options {

@@ -57,6 +57,9 @@ class Collectives:
         """Takes in what is new. Gives, of each tensor that some ranks wait for others in, for how many seconds, its name and the
         missing ranks."""
         now = time.monotonic()
+        if os.fstat(self.file).st_size < self.read:
+            # hvd.init once more, which begins the file anew
+            self.read, self.window, self.tensors, self.waiting = 0, b"", {}, {}
         while True:
             data = os.pread(self.file, WINDOW, self.read)
             if not data:
