@@ -216,20 +216,22 @@ fn a_node_that_is_restarted_under_a_run() {
 fn a_network_that_is_cut_under_a_run_that_nobody_watches() {
     let lab = Lab::up();
     others_are_done();
-    let id = lab.hvdctl(&["run", "-d", "-np", "2", "--", "sh", "-c", SLEEP]).ok();
-    let rule = "INPUT -s $(getent hosts node1 | cut -d' ' -f1) -j DROP";
-    on("node2", &format!("iptables -w 10 -I {rule}"));
-    let whole = Restore(|| {
-        on("node2", &format!("iptables -w 10 -D {rule}"));
-    });
-    // neither side waits for the other for ever
-    for node in NODES {
-        assert!(eventually(s(150), || rank_processes(node).is_empty()), "{node}: {}", rank_processes(node));
+    for controller in ["--gloo", "--mpi"] {
+        let id = lab.hvdctl(&["run", "-d", "-np", "2", controller, "--", "sh", "-c", SLEEP]).ok();
+        let rule = "INPUT -s $(getent hosts node1 | cut -d' ' -f1) -j DROP";
+        on("node2", &format!("iptables -w 10 -I {rule}"));
+        let whole = Restore(|| {
+            on("node2", &format!("iptables -w 10 -D {rule}"));
+        });
+        // neither side waits for the other for ever
+        for node in NODES {
+            assert!(eventually(s(150), || rank_processes(node).is_empty()), "{node}: {}", rank_processes(node));
+        }
+        assert!(eventually(s(90), || newest(&lab)["ended"].is_string()), "{}", newest(&lab));
+        let job = newest(&lab);
+        assert_eq!((&job["id"], &job["state"]), (&id.trim().into(), &"failed".into()), "{job}");
+        assert!(job["reason"].as_str().unwrap().starts_with("rank 1 on node2 is gone"), "{job}");
+        drop(whole);
+        no_run_is_left();
     }
-    assert!(eventually(s(90), || newest(&lab)["ended"].is_string()), "{}", newest(&lab));
-    let job = newest(&lab);
-    assert_eq!((&job["id"], &job["state"]), (&id.trim().into(), &"failed".into()), "{job}");
-    assert!(job["reason"].as_str().unwrap().starts_with("rank 1 on node2 is gone"), "{job}");
-    drop(whole);
-    no_run_is_left();
 }
