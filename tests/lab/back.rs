@@ -1,10 +1,13 @@
 //! Commands on every node, and what runs wrote: the nodes say what ran there, and what they have is what comes back.
 
 use crate::process::{eventually, s};
-use crate::state::{Lab, NODES, no_session_is_left, node_sh, on};
+use crate::state::{Lab, NODES, no_run_is_left, no_session_is_left, node_sh, on};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// How many processes of a node have these words as their command line.
 #[track_caller]
@@ -92,7 +95,7 @@ sys.exit(3)
 fn list(folder: &Path) -> String {
     let script = "cd \"$1\" && find . -name .hvdctl-fetch -prune -o -type l -printf '%P -> %l\\n' -o -type f -print |
         sort | while IFS= read -r f; do [ -f \"$f\" ] && [ ! -h \"$f\" ] && sha256sum \"$f\" || echo \"$f\"; done";
-    let mut command = std::process::Command::new("sh");
+    let mut command = Command::new("sh");
     command.args(["-c", script, "sh"]).arg(folder);
     crate::process::run(command, s(20)).ok()
 }
@@ -159,4 +162,49 @@ fn what_a_run_wrote_comes_back_also_when_it_failed() {
 
     lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(0);
     lab.hvdctl(&["fetch"]).code(1).complains(&["has no project"]);
+}
+
+#[test]
+fn what_ctrl_c_cuts_off_behind_a_run_is_brought_by_the_command_that_it_names() {
+    const SIZE: u64 = 1 << 29;
+    let lab = Lab::up();
+    // a hole costs the node nothing, and is on its way for a while like anything else
+    let writes = format!("import os; os.truncate(os.open('large', os.O_CREAT | os.O_RDWR), {SIZE})");
+    let project = lab.project("large", &[("train.py", &writes)]);
+    let results = lab.path().join("the results");
+    let to = results.to_str().unwrap();
+    let mut run = lab.start(&["--on", "node1", "train", project.to_str().unwrap(), "-np", "1", "--fetch", to]);
+    let parts = results.join(".hvdctl-fetch/node1");
+    let so_far = || {
+        let part = fs::read_dir(&parts).ok().and_then(|mut files| files.next()?.ok());
+        part.map_or(0, |part| part.metadata().map_or(0, |metadata| metadata.len()))
+    };
+    let limit = Instant::now() + s(120);
+    while so_far() == 0 && run.runs() && Instant::now() < limit {
+        sleep(Duration::from_millis(5));
+    }
+    run.signal("INT");
+    // the run itself went well
+    let done = run.end(s(60)).code(125).complains(&["could not fetch what the run wrote", "again: hvdctl fetch "]);
+    let part = so_far();
+    assert!((1..SIZE).contains(&part) && !results.join("large").exists(), "{part} bytes: {}", done.err);
+    no_session_is_left(done.pid);
+    no_run_is_left();
+    let serving = || node_sh("node1", "pgrep -af '[p]rojects/large'; :", &[]).out;
+    assert!(eventually(s(30), || serving().is_empty()), "{}", serving());
+
+    let again = done.err.lines().find_map(|line| line.trim().strip_prefix("again: hvdctl ")).unwrap();
+    let mut typed = Command::new("sh");
+    typed.args(["-c", &format!("exec \"$0\" {again}"), env!("CARGO_BIN_EXE_hvdctl")]).current_dir(lab.path());
+    crate::process::run(typed, s(120)).code(0).says(&["1 fetched"]);
+    let there = node_sh("node1", "sha256sum <\"$1\"", &["/opt/horovod/projects/large/large"]).ok();
+    let here = crate::process::run(sha256sum(&results.join("large")), s(60)).ok();
+    assert_eq!(here.split(' ').next(), there.split(' ').next());
+    assert!(!parts.exists(), "nothing is kept that nobody wants");
+}
+
+fn sha256sum(file: &Path) -> Command {
+    let mut command = Command::new("sha256sum");
+    command.arg(file);
+    command
 }

@@ -1,7 +1,8 @@
 //! Several runs at once, on nodes of their own or on parts of the same, and runs that are started again.
 
+use crate::lease::is_given_back;
 use crate::process::{Running, eventually, s};
-use crate::state::{Lab, NODES, no_run_is_left, node_sh, on, ours, rank_processes};
+use crate::state::{Lab, NODES, no_run_is_left, no_session_is_left, node_sh, on, ours, rank_processes};
 use serde_json::Value;
 
 /// Says where it is and waits for a file of its own name, in a folder that all containers of a node see.
@@ -73,6 +74,63 @@ fn runs_on_nodes_of_their_own_do_not_meet_and_one_of_the_same_waits() {
     waits.end(s(60)).code(0).says(&["[0 node1] gone"]);
     no_run_is_left();
     lab.hvdctl(&["logs", "c"]).code(0).says(&["[0 node1] gone"]);
+}
+
+/// Asserts that nothing of ten runs is left but their records, which say this of them, in any order.
+#[track_caller]
+fn ten_records_are_left(lab: &Lab, mut wanted: Vec<(&str, u64)>) {
+    no_run_is_left();
+    is_given_back();
+    assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
+    let document: Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).ok()).unwrap();
+    let of = |job: &Value| (job["state"].as_str().unwrap().to_owned(), job["code"].as_u64().unwrap());
+    let mut there: Vec<(String, u64)> = document["jobs"].as_array().unwrap().iter().map(of).collect();
+    there.sort_unstable();
+    wanted.sort_unstable();
+    assert_eq!(there, wanted.into_iter().map(|(state, code)| (state.to_owned(), code)).collect::<Vec<_>>());
+}
+
+#[test]
+fn ten_runs_in_a_row_leave_nothing_but_their_records() {
+    let lab = Lab::up();
+    let mut wanted = Vec::new();
+    for i in 0..10 {
+        // three of them fail, of both controllers
+        let (state, code) = if i % 3 == 2 { ("failed", 7) } else { ("succeeded", 0) };
+        let controller = ["--gloo", "--mpi"][i % 2];
+        let program = ["sh", "-c", "echo here; exit $0", &code.to_string()];
+        let done = lab.hvdctl(&[&["run", "-np", "2", controller, "--"], &program[..]].concat()).code(code);
+        // where one failed first the other may have been ended before it said anything
+        assert!(code != 0 || done.out.lines().count() == 2, "{}", done.out);
+        no_session_is_left(done.pid);
+        wanted.push((state, code as u64));
+    }
+    ten_records_are_left(&lab, wanted);
+}
+
+#[test]
+fn ten_runs_at_once_have_the_nodes_one_after_the_other() {
+    let lab = Lab::up();
+    // each wants all there is; when its ranks were there they say themselves
+    let program = "date +%s.%N; sleep 0.3; date +%s.%N";
+    let start = |i: usize| {
+        let controller = ["--gloo", "--mpi"][i % 2];
+        lab.start(&["run", "-np", "2", controller, "--wait", "600s", "--", "sh", "-c", program])
+    };
+    let all: Vec<Running> = (0..10).map(start).collect();
+    let mut times: Vec<(f64, f64)> = Vec::new();
+    for run in all {
+        let done = run.end(s(400)).code(0);
+        let time = |line: &str| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
+        let mut said: Vec<f64> = done.out.lines().map(time).collect();
+        said.sort_by(f64::total_cmp);
+        assert_eq!(said.len(), 4, "two of each rank: {}", done.out);
+        times.push((said[0], said[3]));
+        no_session_is_left(done.pid);
+    }
+    times.sort_by(|a, b| a.0.total_cmp(&b.0));
+    assert!(times.windows(2).all(|two| two[0].1 < two[1].0), "two of them at the same time: {times:?}");
+    ten_records_are_left(&lab, vec![("succeeded", 0); 10]);
 }
 
 #[test]

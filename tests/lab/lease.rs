@@ -29,8 +29,9 @@ fn nobody_holds() {
     NODES.iter().for_each(|node| drop(on(node, &format!("rm -f {FILE}"))));
 }
 
+/// Asserts that nobody has a lease of a node any more.
 #[track_caller]
-fn is_given_back() {
+pub fn is_given_back() {
     is_given_back_after("");
 }
 

@@ -18,6 +18,7 @@ fn mounts_devices_limits_and_environment_are_where_the_ranks_are() {
          env = { PLAIN = \"two words $HOME\", BOTH = \"table\" }",
     );
     lab.edit("host = \"node2\"", "host = \"node2\"\nenv = { PLAIN = \"another\" }");
+    lab.edit("[defaults]", "shm_size = \"96m\"\n[defaults]");
     lab.hvdctl(&["up"]).code(0);
     for node in NODES {
         let worker = inspect(node, "hworker");
@@ -38,7 +39,9 @@ fn mounts_devices_limits_and_environment_are_where_the_ranks_are() {
     lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
 
     // in a rank it is all the same, on the master in hmaster and elsewhere in hworker
-    let script = "cat /data/file; ulimit -l; ulimit -n; echo \"$PLAIN|$BOTH|$TOKEN\"; sleep 3";
+    let script = "cat /data/file; touch /data/x 2>/dev/null || echo read-only; head -c 3 /dev/hvdctl-test | od -An -tx1
+        nvidia-smi -L; echo $(df --output=size,target /dev/shm | tail -n 1)
+        ulimit -l; ulimit -n; echo \"$PLAIN|$BOTH|$TOKEN\"; sleep 3";
     let run = lab.start(&["run", "-np", "2", "--", "sh", "-c", script]);
     let looked = "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f; echo; done 2>/dev/null | grep -v grep | grep -c s3cr3t-w0rd;
          docker ps -aq | xargs docker inspect | grep -c s3cr3t-w0rd;
@@ -50,9 +53,20 @@ fn mounts_devices_limits_and_environment_are_where_the_ranks_are() {
     let done = run.end(crate::process::s(60)).code(0);
     for (rank, plain) in [("0 node1", "two words $HOME"), ("1 node2", "another")] {
         let node = &rank[2..];
-        for line in [&format!("data of {node}"), "32", "1234", &format!("{plain}|table|s3cr3t-w0rd = 'x'")] {
-            assert!(done.out.contains(&format!("[{rank}] {line}\n")), "no {line:?} of {rank} in\n{}", done.out);
-        }
+        let gpus = on(node, "nvidia-smi -L");
+        let lines = [
+            &format!("data of {node}"),
+            "read-only",
+            " 00 00 00",
+            gpus.trim_end(),
+            &format!("{} /dev/shm", 96 << 10),
+            "32",
+            "1234",
+            &format!("{plain}|table|s3cr3t-w0rd = 'x'"),
+        ];
+        let prefix = format!("[{rank}] ");
+        let said: Vec<&str> = done.out.lines().filter_map(|line| line.strip_prefix(&prefix)).collect();
+        assert_eq!(said, lines, "{rank}");
         assert_eq!(on(node, "ls /opt/horovod/jobs/*/env.json 2>/dev/null; :"), "", "it is gone with the run");
     }
 

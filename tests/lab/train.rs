@@ -229,20 +229,44 @@ fn json_is_a_line_per_event_and_ends_with_the_code() {
     assert_eq!((&end["event"], &end["ok"], &end["code"]), (&"end".into(), &false.into(), &2.into()));
 }
 
+/// What rank 0 says of each epoch, but for the time that it took.
+fn epochs(out: &str) -> Vec<&str> {
+    out.lines()
+        .filter(|line| line.starts_with("[0 node1] epoch "))
+        .map(|line| line.rsplit_once(", ").unwrap().0)
+        .collect()
+}
+
 #[test]
-fn the_digits_are_learnt() {
+fn the_digits_are_learnt_also_when_a_rank_is_killed_on_the_way() {
     let lab = Lab::up();
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/digits");
     let before = std::fs::read_dir(&example).unwrap().count();
-    let done = lab.hvdctl(&["train", example.to_str().unwrap(), "-np", "2", "--gloo"]).code(0);
+    let example = example.to_str().unwrap();
+    let done = lab.hvdctl(&["train", example, "-np", "2", "--gloo"]).code(0);
+    let done = done.says(&["[0 node1] rank 0 of 2 on node1", "[1 node2] rank 1 of 2 on node2"]);
     let last =
         done.out.lines().rfind(|l| l.starts_with("[0 node1] test accuracy ")).unwrap_or_else(|| panic!("{}", done.out));
     let accuracy: f64 = last.split_whitespace().nth(4).unwrap().parse().unwrap();
     assert!(accuracy >= 0.95, "{last}");
-    done.says(&["[0 node1] rank 0 of 2 on node1", "[1 node2] rank 1 of 2 on node2"]);
     on("node1", "test -s /opt/horovod/projects/digits/checkpoint.pt");
     on("node2", "test ! -e /opt/horovod/projects/digits/checkpoint.pt");
-    assert_eq!(std::fs::read_dir(&example).unwrap().count(), before, "nothing is written to the project here");
+    assert_eq!(std::fs::read_dir(example).unwrap().count(), before, "nothing is written to the project here");
+
+    // again from the beginning, in a folder of its own; as soon as there is a checkpoint its rank is killed
+    let run = lab.start(&["train", example, "--as", "killed", "-np", "2", "--gloo", "--restarts", "1"]);
+    let kill = "until [ -e /opt/horovod/projects/killed/checkpoint.pt ]; do sleep 0.05; done
+                kill -9 $(grep -lzxF HVDCTL_PROGRAM=1 /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3)";
+    on("node1", kill);
+    let again = run.end(s(200)).code(0).complains(&["rank 0 on node1 ended with 137", "try 2 of 2"]);
+    let (_, resumed) = again.out.split_once("[0 node1] resumed from checkpoint.pt after epoch ").expect("a checkpoint");
+    let at: usize = resumed.lines().next().unwrap().parse().unwrap();
+    assert!((1..15).contains(&at), "{}", again.out);
+    // with the same seed and number of ranks it comes to the same, bit for bit, from the first epoch to the last
+    let whole = epochs(&done.out);
+    assert_eq!((whole.len(), epochs(resumed)), (15, whole[at..].to_vec()));
+    assert!(again.out.lines().any(|line| line == last), "{}", again.out);
+    no_run_is_left();
 }
 
 #[test]
