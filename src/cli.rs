@@ -344,7 +344,7 @@ mod tests {
         for (typed, seconds) in [("0s", 0), ("1ms", 1), ("300ms", 1), ("1s", 1), ("1500ms", 2), ("30m", 1800)] {
             let line = format!("hvdctl run -np 2 --stall-timeout {typed} -- true");
             let Command::Run(run) = parse(&line).unwrap().command else { panic!("{line}") };
-            assert_eq!(run.running.stall_timeout, Duration::from_secs(seconds), "{typed}");
+            assert_eq!(run.running.stall_timeout, Some(Duration::from_secs(seconds)), "{typed}");
         }
     }
 

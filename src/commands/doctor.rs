@@ -5,7 +5,7 @@ use crate::cli::Doctor;
 use crate::core::doctor::{Finding, Severity};
 use crate::core::lease::Wait;
 use crate::error::{Error, exit};
-use crate::ops::doctor::{Examined, examine, fix};
+use crate::ops::doctor::{Examined, claim, examine, fix};
 use crate::ops::lease::Turn;
 use crate::render::findings::findings;
 use serde_json::{Value, json};
@@ -25,6 +25,9 @@ async fn work(options: &Doctor, turn: &Turn, context: Context) -> Result<Outcome
     let mut examined = turn.unless_stopped(examine(&target, &events)).await?;
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     if options.fix && examined.findings.iter().any(|finding| !finding.fixes.is_empty()) {
+        claim(&examined, turn).await?;
+        // what was seen before that may be over
+        examined = turn.unless_stopped(examine(&target, &events)).await?;
         (done, failed) = fix(&target, &examined, turn, &events).await?;
         turn.give_back().await;
         // what is left is seen and not reckoned

@@ -216,7 +216,7 @@ async fn in_turn(
 async fn observe_all(target: &Target, members: Vec<Member>, events: &Events) -> Result<Vec<Observed>, Error> {
     let looked = each(members, async |member| observe(target.cluster(), member, events).await).await;
     let mut seen = all(events, looked)?;
-    settle(target, &mut seen.iter_mut().collect::<Vec<_>>()).await?;
+    settle(target, &mut seen.iter_mut().collect::<Vec<_>>(), events).await?;
     Ok(seen)
 }
 

@@ -33,7 +33,7 @@ async fn work(options: &Up, turn: &Turn, context: Context) -> Result<Outcome, Er
         false => turn.unless_stopped(turn.take_and_look(&members, look)).await?,
     };
     let mut seen: Vec<&mut Observed> = looked.iter_mut().filter_map(|seen| seen.as_mut().ok()).collect();
-    turn.unless_stopped(settle(&target, &mut seen)).await?;
+    turn.unless_stopped(settle(&target, &mut seen, &events)).await?;
     let planned = each(looked, async |seen| {
         let mut seen: Observed = seen?;
         // what cannot be locked is not changed

@@ -78,6 +78,7 @@ async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Ou
         restarts: 0,
         controller,
         stall_timeout: Duration::ZERO,
+        watch_closely: false,
         env: BTreeMap::new(),
         show: Show { output: verbose > 0, launcher: verbose > 1 },
         until: Until {

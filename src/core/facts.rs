@@ -94,6 +94,9 @@ pub struct Facts {
     /// Their records, as far as they can be read.
     #[serde(skip)]
     pub open_records: Vec<Record>,
+    /// Those that are known to go on, by their launchers or their ranks on whichever node.
+    #[serde(skip)]
+    pub under_way: Vec<String>,
     /// The TCP ports that somebody listens on, at whatever address.
     pub ports: BTreeSet<u16>,
     /// The key folder itself (mode and owner), if it is there.

@@ -212,6 +212,7 @@ mod tests {
             interface: "eth0".into(),
             grace: 10,
             stall: 0,
+            timeline: false,
             ulimits: BTreeMap::new(),
         }
     }

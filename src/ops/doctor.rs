@@ -240,10 +240,20 @@ async fn between(inventory: &Inventory, patients: &[Patient], events: &Events) -
     Ok(found)
 }
 
-/// Carries out what is safe; says what was done on which node, and what could not be.
+/// Takes the nodes that answered.
 ///
 /// # Errors
-/// When the nodes are another's, the command has to stop, or keys cannot be pushed at all.
+/// When they are another's, or one cannot be taken.
+pub async fn claim(examined: &Examined, turn: &Turn) -> Result<(), Error> {
+    let members: Vec<Member> = examined.patients.iter().map(|patient| patient.member.clone()).collect();
+    let unleased = turn.unless_stopped(turn.take(&members)).await?;
+    if unleased.is_empty() { Ok(()) } else { Err(Error::Nodes { failed: unleased, done: 0 }) }
+}
+
+/// Carries out what is safe on nodes that were claimed; says what was done on which node, and what could not be.
+///
+/// # Errors
+/// When the command has to stop, or keys cannot be pushed at all.
 pub async fn fix(
     target: &Target,
     examined: &Examined,
@@ -252,10 +262,6 @@ pub async fn fix(
 ) -> Result<(Vec<(String, String)>, Vec<NodeError>), Error> {
     let cluster = target.cluster();
     let members: Vec<Member> = examined.patients.iter().map(|patient| patient.member.clone()).collect();
-    let unleased = turn.unless_stopped(turn.take(&members)).await?;
-    if !unleased.is_empty() {
-        return Err(Error::Nodes { failed: unleased, done: 0 });
-    }
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     let fixes: Vec<&Fix> = examined.findings.iter().flat_map(|finding| &finding.fixes).collect();
     let patient = |node: &str| examined.patients.iter().find(|patient| patient.name() == node);

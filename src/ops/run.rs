@@ -36,6 +36,9 @@ use tokio::sync::watch::Receiver;
 use watch::Watch;
 pub use watch::{KEEPERS_TIME, OnSignal, Ran, Show, Until, wind_up};
 
+/// With so many cores for each rank of a node, one of all is not missed.
+const CORES_TO_SPARE_ONE: u32 = 4;
+
 /// What every rank runs.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -75,6 +78,8 @@ pub struct Options {
     pub restarts: u32,
     /// How long a rank may keep the others waiting; zero: for ever.
     pub stall_timeout: Duration,
+    /// Whether to find out who does even where that takes a core of the node of rank 0.
+    pub watch_closely: bool,
     /// Environment of the ranks that goes before the inventory's.
     pub env: BTreeMap<String, Secret>,
     /// What is shown of it.
@@ -203,6 +208,7 @@ pub async fn run(
         secrets: &secrets,
         env: &options.env,
         restarts: options.restarts,
+        timeline: timeline(&seats, options),
         own_port: (cluster.port != all.port).then_some(all.port),
         keeping: keeping(cluster, &launch, &seats, options.restarts, cluster.worker != all.worker),
         holds: &holds,
@@ -253,7 +259,10 @@ pub async fn run(
                 events,
             };
             let ran = watch.run(options.until, &mut cancel, &mut on_frame).await;
-            gather_outputs(cluster, (&id, &program.name), &seats, &workspaces, events).await;
+            // one that goes on, in its next try perhaps, keeps its folder
+            if ran.as_ref().is_ok_and(|ran| ran.state != State::Running) {
+                gather_outputs(cluster, (&id, &program.name), &seats, &workspaces, events).await;
+            }
             ran
         }
         Err(error) => {
@@ -300,6 +309,15 @@ pub fn would(target: &Target, nodes: Vec<Observed>, options: &Options, events: &
     let job_dir = format!("{}/ID", cluster.jobs_dir);
     let launcher = launch(cluster, &seats, &hosts(&seats), options, &job_dir).horovodrun();
     Ok(Would { placement, addresses, launcher })
+}
+
+/// Whether Horovod is to write its timeline for the supervisor of rank 0: with Gloo nobody else notices a missing rank. The thread
+/// that writes it takes a whole core and never sleeps (horovod/common/timeline.cc, 0.28.1).
+fn timeline(seats: &[Seat], options: &Options) -> bool {
+    let has_spare = |seat: &Seat| seat.seen.facts.cores >= CORES_TO_SPARE_ONE * seat.ranks;
+    options.controller == Controller::Gloo
+        && !options.stall_timeout.is_zero()
+        && (options.watch_closely || seats.iter().find(|seat| seat.ranks > 0).is_some_and(has_spare))
 }
 
 fn hosts(seats: &[Seat]) -> Vec<(IpAddr, u32)> {
@@ -376,6 +394,8 @@ fn environment(id: &str, controller: Controller, master: &Node) -> Vec<String> {
         // Docker denies the system call by which ranks of one container copy from each other; Open MPI 4 falls back, with
         // a line of complaint for each message
         env.push("OMPI_MCA_btl_vader_single_copy_mechanism=none".into());
+        // else its daemons leave the sessions of sshd, and when the network is cut nothing tells them and the ranks
+        env.push("OMPI_MCA_orte_leave_session_attached=1".into());
         // all else of the inventory's environment goes to the ranks by their supervisors; these mpirun itself reads
         let own = |name: &str| ["OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_"].iter().any(|start| name.starts_with(start));
         let set = master.container.env.iter().filter(|(name, _)| own(name));

@@ -59,7 +59,8 @@ pub fn endangered(cluster: &str, parts: &[Part<'_>]) -> BTreeMap<String, Vec<Str
         // a worker of a single run is nobody else's
         let concerned = |run: &&str| workers.iter().any(|worker| worker.job().is_none_or(|job| job == *run));
         let open = part.facts.open_runs.iter().map(String::as_str);
-        let about_to = open.filter(|run| launched.contains(run)).filter(concerned);
+        let goes_on = |run: &&str| launched.contains(run) || part.facts.under_way.iter().any(|known| known == run);
+        let about_to = open.filter(goes_on).filter(concerned);
         let runs: BTreeSet<&str> =
             in_them.map(|rank| rank.job.as_str()).chain(about_to.filter(|run| !here.contains(run))).collect();
         for run in runs {

@@ -212,6 +212,13 @@ fn a_run_is_in_the_way_where_it_would_lose_its_worker() {
     assert_eq!(endangered_by("open run-1\n", "open run-1\n", up), on_b(&["a", "b"]));
     assert_eq!(endangered_by("", "rank run-1 7 w2 -\n", None), on_b(&["b"]));
     assert_eq!(endangered_by("", "rank run-1 7 - -\n", None), on_b(&["b"]));
+    // its launcher was seen though its node is not among these
+    let elsewhere = Facts { under_way: vec!["run-1".into()], ..Facts::parse("open run-1\n") };
+    let (old, new) = (seen(&desired(22, true, None), "img", State::Running), desired(12345, true, None));
+    let containers = [Seen { id: "w2".into(), ..old }];
+    let operations = worker(&new, "img", &Workspace::Any, &containers).unwrap();
+    let part = Part { node: "b", facts: &elsewhere, containers: &containers, operations: &operations };
+    assert_eq!(endangered("lab", &[part]).keys().collect::<Vec<_>>(), ["run-1"]);
     // on the master alone; over, and never written down; in another container
     assert_eq!(endangered_by(master, "", up), []);
     assert_eq!(endangered_by("open run-1\n", "open run-1\n", Some(State::Exited)), []);

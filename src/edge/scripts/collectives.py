@@ -5,12 +5,15 @@ controller's global_ranks_, and Gloo leaves them empty; seen with 0.28.1).
 The file is read behind the writer and given back to the disk at once. With HOROVOD_TIMELINE_MARK_CYCLES something is written in
 every cycle: without that the last records of a stall would stay in the writer's buffer, and nobody could tell a stall from a
 timeline that has ended."""
+import contextlib
 import ctypes
 import os
 import re
 import time
 
 WINDOW = 1 << 20  # bytes of records that are kept for the case that nothing more happens
+SEAM = 400  # no record is longer, but for names of tensors
+NAMES = 100000  # tensors whose names are kept; PyTorch numbers those that have none without end
 FRESH = 10  # seconds after which a timeline without a new record says nothing any more
 PUNCH_HOLE = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, fallocate(2)
 
@@ -33,7 +36,7 @@ class Collectives:
         self.path, self.size = path, size
         self.file, self.read, self.window, self.tensors = None, 0, b"", {}
         # when something was written last, when an operation ended last, since when which tensor is waited for
-        self.fresh = self.ended = time.monotonic()
+        self.fresh = self.ended = self.looked = time.monotonic()
         self.waiting = {}
 
     def make(self):
@@ -56,23 +59,30 @@ class Collectives:
     def look(self):
         """Takes in what is new. Gives, of each tensor that some ranks wait for others in, for how many seconds, its name and the
         missing ranks."""
-        now = time.monotonic()
-        if os.fstat(self.file).st_size < self.read:
-            # hvd.init once more, which begins the file anew
+        last, self.looked = self.looked, time.monotonic()
+        now = self.looked
+        if self.read and os.pread(self.file, 1, 0) != b"\0":
+            # what was read was given back: hvd.init once more has begun the file anew
             self.read, self.window, self.tensors, self.waiting = 0, b"", {}, {}
         while True:
             data = os.pread(self.file, WINDOW, self.read)
             if not data:
                 break
             self.read += len(data)
-            self.window = (self.window + data)[-2 * WINDOW:]
             self.fresh = now
-            for pid, name in TENSOR.findall(data) if b'"process_name"' in data else []:
+            # records may be split between two reads
+            seam = self.window[-SEAM:] + data
+            for pid, name in TENSOR.findall(seam) if b'"process_name"' in seam else []:
                 self.tensors[pid] = name
-            if END in data:
+            while len(self.tensors) > NAMES:
+                del self.tensors[next(iter(self.tensors))]
+            if END in self.window[1 - len(END):] + data:
                 self.ended, self.waiting = now, {}
+            self.window = CYCLE.sub(b"", self.window + data)[-WINDOW:]
         self.forget(self.read)
-        self.window = CYCLE.sub(b"", self.window)[-WINDOW:]
+        if now - last > FRESH:
+            # nobody looked, and perhaps all of it stood still
+            self.waiting = {}
         if now - self.fresh > FRESH or now - self.ended < 1:
             return []
         found, since = [], {}
@@ -85,7 +95,7 @@ class Collectives:
         return found
 
     def close(self):
-        if self.file is not None:
+        with contextlib.suppress(OSError):
             os.close(self.file)
             os.unlink(self.path)
 

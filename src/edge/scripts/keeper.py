@@ -60,10 +60,13 @@ def reap_elsewhere(launch, worker, grace, ends, silent, again):
     late.start()
     with child:
         try:
-            answer = json.loads(child.stdout.readline().decode())
-            ends[node] = dict(answer, ahead=ahead(child))
+            ends[node] = dict(json.loads(child.stdout.readline().decode()), ahead=0.0)
             silent.pop(node, None)
-        except (OSError, ValueError):
+            ends[node]["ahead"] = ahead(child)
+        except (OSError, ValueError, TypeError):
+            if node in ends:
+                # it said all; that the connection broke when the clocks were compared takes nothing away
+                return late.cancel()
             last = child.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
             silent[node] = "".join(last) or "no answer"
     late.cancel()

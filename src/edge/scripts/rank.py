@@ -135,6 +135,18 @@ def family(pid):
     return found
 
 
+def lineage():
+    """The process that started this one, the one that started that, and so on."""
+    found = [os.getpid()]
+    while found[-1] > 1:
+        try:
+            with open("/proc/%d/stat" % found[-1], "rb") as file:
+                found.append(int(file.read().rpartition(b") ")[2].split()[1]))
+        except OSError:
+            break
+    return found
+
+
 def is_stopped(pid):
     """Whether it was stopped by a signal; proc(5)."""
     try:
@@ -174,9 +186,9 @@ def own_group():
 
 
 def watch(job, env):
-    """Sees to it that it is noticed who keeps the others waiting; on rank 0, which Horovod's ranks tell, and where Horovod itself
-    does not notice. All ranks have to write a timeline or none; somebody's own one goes before ours."""
-    if job["controller"] != "gloo" or job["stall"] == 0 or "HOROVOD_TIMELINE" in env:
+    """Sees to it that it is noticed who keeps the others waiting, on rank 0, which all ranks tell. All have to write a timeline or
+    none; somebody's own one goes before ours."""
+    if not job["timeline"] or "HOROVOD_TIMELINE" in env:
         return None
     env.update(collectives.environment(os.devnull))
     if RANK != 0:
@@ -270,7 +282,9 @@ def main():
     for stream in streams:
         os.set_blocking(stream.fileno(), False)
         selector.register(stream, selectors.EVENT_READ)
-    # a peer that closed its end of our standard output shows as an error on it: the launcher has gone
+    # a peer that closed its end of our standard output shows as an error on it: the launcher has gone. Where a daemon of MPI stands
+    # in between, that one is left without the session of sshd that started it
+    parents = lineage()
     launcher = select.poll()
     launcher.register(1, 0)
 
@@ -295,7 +309,7 @@ def main():
             break
         if not open_streams:
             time.sleep(0.05)
-        if launcher.poll(0):
+        if launcher.poll(0) or time.monotonic() >= look and lineage() != parents:
             end()
         for lines in streams.values():
             lines.idle()
@@ -308,7 +322,8 @@ def main():
                 hung = idle()
                 kill(signal.SIGKILL)
             over = stalled(waited, job["stall"]) if waited and deadline is None else {}
-            for rank, names in sorted(over.items()):
+            # first who is missing in most: others may be late in one because they wait for it in another
+            for rank, names in sorted(over.items(), key=lambda late: (-len(late[1]), late[0])):
                 state(b"h", b"%d %d %s" % (rank, job["stall"], b", ".join(names[:5])))
             if over:
                 gave_up = True
@@ -330,6 +345,9 @@ def main():
             pass
         streams[stream].end()
     code = code if code >= 0 else 128 - code
+    if gave_up and code == 0:
+        # a checkpoint and a good end: to the launcher it is none, the others still wait
+        code = 128 + signal.SIGTERM
     if waited:
         waited.close()
     if lost:

@@ -10,9 +10,10 @@ use crate::core::slots::{MapBy, Placement, place};
 use crate::core::spec::{GpuRequest, Role};
 use crate::edge::docker::Engine;
 use crate::error::{Error, NodeError};
-use crate::event::Events;
+use crate::event::{Event, Events, Taken};
 use crate::ops::fleet::{Observed, Target, connect, each};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// What runs under way have, by node.
 pub(super) type Holds = BTreeMap<String, Vec<Hold>>;
@@ -40,7 +41,7 @@ fn launched<'a>(cluster: &'a Cluster, containers: &'a [Seen]) -> impl Iterator<I
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn settle(target: &Target, nodes: &mut [&mut Observed]) -> Result<(), Error> {
+pub async fn settle(target: &Target, nodes: &mut [&mut Observed], events: &Events) -> Result<(), Error> {
     let cluster = target.cluster();
     let mut under_way: BTreeSet<String> =
         nodes.iter().flat_map(|seen| launched(cluster, &seen.docker.containers)).collect();
@@ -54,21 +55,26 @@ pub async fn settle(target: &Target, nodes: &mut [&mut Observed]) -> Result<(), 
         .collect();
     if !silent.is_empty() {
         let selected = silent.iter().cloned().collect();
-        // they are no nodes of this command, and so nothing is told of them
-        let (quiet, _) = Events::channel();
+        // they are no nodes of this command, and so nothing is told of them but whom ssh met for the first time
+        let (quiet, mut told) = Events::channel();
         let members = connect(&Target { selected, ..target.clone() }, &quiet).await?;
         let asked = each(members.into_iter().flatten().collect(), async |member| {
             let containers = Engine::connect(&member.link).await?.containers().await?;
             Ok::<_, NodeError>((member.node.name.clone(), launched(cluster, &containers).collect::<Vec<_>>()))
         })
         .await;
+        while let Taken::Event(event) = told.take(Some(Duration::ZERO)) {
+            if matches!(event, Event::Warning(_)) {
+                events.send(event);
+            }
+        }
         for (node, runs) in asked.into_iter().flatten() {
             silent.remove(&node);
             under_way.extend(runs);
         }
     }
     for seen in nodes {
-        let Facts { open_runs, open_records, .. } = &mut seen.facts;
+        let Facts { open_runs, open_records, under_way: known, .. } = &mut seen.facts;
         // a node that does not answer has no say in what is free, but nothing of its runs is removed
         let unsure = |run: &String| {
             let record = open_records.iter().find(|record| record.id == *run);
@@ -76,6 +82,7 @@ pub async fn settle(target: &Target, nodes: &mut [&mut Observed]) -> Result<(), 
         };
         open_runs.retain(|run| under_way.contains(run) || unsure(run));
         open_records.retain(|record| under_way.contains(&record.id));
+        *known = open_runs.iter().filter(|run| under_way.contains(*run)).cloned().collect();
     }
     Ok(())
 }

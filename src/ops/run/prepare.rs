@@ -54,6 +54,8 @@ pub(super) struct Plan<'a> {
     pub(super) env: &'a BTreeMap<String, Secret>,
     /// How often it is started again after a failure.
     pub(super) restarts: u32,
+    /// Whether Horovod writes its timeline, see [`Record::timeline`].
+    pub(super) timeline: bool,
     /// The port for which the workers' host keys are known, where the run has another.
     pub(super) own_port: Option<u16>,
     /// For the keeper, which is on the launcher's node only.
@@ -239,6 +241,7 @@ fn job_files(plan: &Plan<'_>, seat: &Seat) -> Zeroizing<String> {
         interface: seat.endpoint.interface.clone(),
         grace: cluster.stop_grace.as_secs(),
         stall: plan.stall_timeout.as_secs(),
+        timeline: plan.timeline,
         ulimits: seat.seen.member.node.container.ulimits.clone(),
     };
     let record = serde_json::to_string(&record).unwrap_or_default();
