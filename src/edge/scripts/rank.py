@@ -16,7 +16,8 @@ import subprocess
 import sys
 import time
 
-import collectives
+sys.dont_write_bytecode = True  # the folder keeps what was laid there, and no more
+import collectives  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LONGEST = 1 << 16  # a line longer than this is cut into several frames, so that memory stays bounded
