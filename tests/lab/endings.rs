@@ -213,25 +213,39 @@ fn a_node_that_is_restarted_under_a_run() {
 }
 
 #[test]
-fn a_network_that_is_cut_under_a_run_that_nobody_watches() {
-    let lab = Lab::up();
+fn a_network_that_is_cut_under_runs_that_nobody_watches() {
+    let lab = Lab::quick();
     others_are_done();
-    for controller in ["--gloo", "--mpi"] {
-        let id = lab.hvdctl(&["run", "-d", "-np", "2", controller, "--", "sh", "-c", SLEEP]).ok();
-        let rule = "INPUT -s $(getent hosts node1 | cut -d' ' -f1) -j DROP";
-        on("node2", &format!("iptables -w 10 -I {rule}"));
-        let whole = Restore(|| {
-            on("node2", &format!("iptables -w 10 -D {rule}"));
-        });
-        // neither side waits for the other for ever
-        for node in NODES {
-            assert!(eventually(s(150), || rank_processes(node).is_empty()), "{node}: {}", rank_processes(node));
-        }
-        assert!(eventually(s(90), || newest(&lab)["ended"].is_string()), "{}", newest(&lab));
-        let job = newest(&lab);
-        assert_eq!((&job["id"], &job["state"]), (&id.trim().into(), &"failed".into()), "{job}");
-        assert!(job["reason"].as_str().unwrap().starts_with("rank 1 on node2 is gone"), "{job}");
-        drop(whole);
-        no_run_is_left();
+    lab.edit("gpus = 1", "gpus = 0\nslots = 2");
+    lab.hvdctl(&["up"]).code(0);
+    // one of each controller, beside each other
+    let ids = ["--gloo", "--mpi"].map(|controller| {
+        let half = ["--gpus-per-node", "1", "--map-by", "node", controller, "--", "sh", "-c", SLEEP];
+        lab.hvdctl(&[&["run", "-d", "-np", "2"][..], &half].concat()).ok().trim().to_owned()
+    });
+    let rule = "INPUT -s $(getent hosts node1 | cut -d' ' -f1) -j DROP";
+    on("node2", &format!("iptables -w 10 -I {rule}"));
+    let whole = Restore(|| {
+        on("node2", &format!("iptables -w 10 -D {rule}"));
+    });
+    // neither side waits for the other for ever
+    for node in NODES {
+        assert!(eventually(s(150), || rank_processes(node).is_empty()), "{node}: {}", rank_processes(node));
     }
+    for id in ids {
+        let job = || -> serde_json::Value {
+            let document: serde_json::Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).ok()).unwrap();
+            let jobs = document["jobs"].as_array().unwrap();
+            jobs.iter().find(|job| job["id"] == id.as_str()).unwrap_or_else(|| panic!("{document}")).clone()
+        };
+        assert!(eventually(s(90), || job()["ended"].is_string()), "{}", job());
+        let job = job();
+        assert_eq!(job["state"], "failed", "{job}");
+        assert!(job["reason"].as_str().unwrap().starts_with("rank 1 on node2 is gone"), "{job}");
+    }
+    drop(whole);
+    // the worker of the second could not be told to end
+    lab.hvdctl(&["up"]).code(0);
+    no_run_is_left();
+    assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
 }

@@ -314,13 +314,13 @@ pub(super) async fn end(
     events: &Events,
 ) -> Vec<Member> {
     let ended = each((0..members.len()).collect(), async |i: usize| {
-        let cleaned = end_on(cluster, id, &members[i]).await;
         if i == 0 {
             // the launcher is on the first
-            return cleaned.and(remove_containers_of(cluster, id, launches).await);
+            return end_on(cluster, id, &members[i]).await.and(remove_containers_of(cluster, id, launches).await);
         }
+        let (cleaned, engine) = tokio::join!(end_on(cluster, id, &members[i]), Engine::connect(&members[i].link));
         // no rank is left in a worker, and so its engine's silence is no more than a remark
-        let removed = async { remove_containers_of(cluster, id, &Engine::connect(&members[i].link).await?).await };
+        let removed = async { remove_containers_of(cluster, id, &engine?).await };
         if let Err(error) = removed.await {
             events.send(Event::Warning(error.to_string()));
         }
