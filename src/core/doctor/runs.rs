@@ -44,26 +44,22 @@ pub(super) fn examine(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding>
             let begun = look.facts.open_runs.iter().any(|open| open == run);
             begun && (!all_known || under_way.contains(run) || look.facts.may_be_setting_out(run))
         };
-        for operation in plan::left_over(cluster, containers, &look.facts.ranks, is_open) {
+        let workers = plan::left_over(cluster, containers, &look.facts.ranks, is_open);
+        let shells = plan::left_shells(cluster, containers, look.facts.clock);
+        let of_run = (
+            "the worker of a run that has ended, is left",
+            "neither the run's keeper nor an hvdctl lived to remove it",
+        );
+        let of_shell =
+            ("the container of a shell, was never started", "the hvdctl that made it did not live to start it");
+        let left = workers.into_iter().map(|o| (o, of_run)).chain(shells.into_iter().map(|o| (o, of_shell)));
+        for (operation, (what, why)) in left {
             let Operation::Remove { name, id, .. } = operation else { continue };
             let fix = Fix::RemoveContainer { node: look.name().into(), name: name.clone(), id };
             found.push(
-                Finding::warning("stale", look.name(), format!("{name}, the worker of a run that has ended, is left"))
-                    .why("neither the run's keeper nor an hvdctl lived to remove it")
+                Finding::warning("stale", look.name(), format!("{name}, {what}"))
+                    .why(why)
                     .cure("hvdctl doctor --fix removes it, and so do up and the next run")
-                    .fix(fix),
-            );
-        }
-    }
-    for look in looks {
-        let containers = look.engine.map_or(&[][..], |engine| engine.containers);
-        for operation in plan::left_shells(cluster, containers, look.facts.clock) {
-            let Operation::Remove { name, id, .. } = operation else { continue };
-            let fix = Fix::RemoveContainer { node: look.name().into(), name: name.clone(), id };
-            found.push(
-                Finding::warning("stale", look.name(), format!("{name}, the container of a shell, was never started"))
-                    .why("the hvdctl that made it did not live to start it")
-                    .cure("hvdctl doctor --fix removes it, and so do up, shell and the next run")
                     .fix(fix),
             );
         }

@@ -137,14 +137,14 @@ def family(pid):
 
 
 def lineage():
-    """The process that started this one, the one that started that, and so on."""
+    """The process that started this one, the one that started that, and so on; none where it cannot be read."""
     found = [os.getpid()]
     while found[-1] > 1:
         try:
             with open("/proc/%d/stat" % found[-1], "rb") as file:
                 found.append(int(file.read().rpartition(b") ")[2].split()[1]))
         except OSError:
-            break
+            return None
     return found
 
 
@@ -310,7 +310,7 @@ def main():
             break
         if not open_streams:
             time.sleep(0.05)
-        if launcher.poll(0) or time.monotonic() >= look and lineage() != parents:
+        if launcher.poll(0) or parents and time.monotonic() >= look and lineage() not in (parents, None):
             end()
         for lines in streams.values():
             lines.idle()
