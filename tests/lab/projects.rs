@@ -286,3 +286,35 @@ fn a_large_file_arrives_and_another_project_of_the_name_does_not() {
     assert_eq!(done.out, "[0 node1] other\n");
     on("node1", "cd /opt/horovod/projects && test -e p/large -a ! -e q/large -a -e q/train.py");
 }
+
+#[test]
+fn of_ten_thousand_files_only_what_changed_goes_over_the_wire() {
+    let lab = Lab::up();
+    let count = "import os; print(sum(len(files) for _, _, files in os.walk('.')))";
+    let project = lab.project("many", &[("train.py", count)]);
+    for i in 0..10_000 {
+        let folder = project.join(format!("folder {}", i % 100));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(i.to_string()), vec![b'x'; i % 500]).unwrap();
+    }
+    let train = || lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
+    let first = train();
+    first.says(&["[0 node1] 10001\n", "[1 node2] 10001\n"]).complains(&["node1: shipped 10001 files"]);
+    let inodes = || NODES.map(|node| on(node, "cd /opt/horovod/projects/many && stat -c '%n %i %Z' */* | sort"));
+    let before = inodes();
+    train().complains(&["node1: project unchanged", "node2: project unchanged"]);
+    assert_eq!(inodes(), before);
+
+    fs::remove_file(project.join("folder 7/107")).unwrap();
+    fs::rename(project.join("folder 8/108"), project.join("folder 9/108")).unwrap();
+    fs::write(project.join("folder 10/110"), "changed").unwrap();
+    let done = train().says(&["[0 node1] 10000\n", "[1 node2] 10000\n"]);
+    done.complains(&["node1: shipped 2 files", "node2: shipped 2 files", "removed 2 files"]);
+    let wanted: Vec<&str> = ["folder 10/110 ", "folder 7/107 ", "folder 8/108 "].into();
+    for (node, (before, after)) in NODES.iter().zip(before.iter().zip(inodes().iter())) {
+        let kept: Vec<&str> = before.lines().filter(|line| !after.lines().any(|other| other == *line)).collect();
+        assert_eq!(kept.len(), wanted.len(), "{node}: {kept:?}");
+        assert!(kept.iter().zip(&wanted).all(|(line, name)| line.starts_with(name)), "{node}: {kept:?}");
+        assert_eq!(on(node, "cat '/opt/horovod/projects/many/folder 10/110'"), "changed");
+    }
+}
