@@ -64,11 +64,10 @@ def reap_elsewhere(launch, worker, grace, ends, silent, again):
             silent.pop(node, None)
             ends[node]["ahead"] = ahead(child)
         except (OSError, ValueError, TypeError):
-            if node in ends:
-                # it said all; that the connection broke when the clocks were compared takes nothing away
-                return late.cancel()
-            last = child.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
-            silent[node] = "".join(last) or "no answer"
+            # that the connection broke when the clocks were compared takes nothing away from what it said
+            if node not in ends:
+                last = child.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
+                silent[node] = "".join(last) or "no answer"
     late.cancel()
     if node in silent and child.returncode == -signal.SIGKILL:
         silent[node] = "no answer within %d s" % (grace + 20)
