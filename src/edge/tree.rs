@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use tokio::sync::mpsc;
@@ -18,6 +19,9 @@ use tokio::sync::mpsc;
 /// Where the entries stand in the tar stream, and where the manifest does; `ship_put.sh` knows both.
 const FILES: &str = "t";
 const MANIFEST: &str = "m";
+
+/// Bytes of a file or of a tar stream that are read and handed on at once.
+const PIECE: usize = 256 * 1024;
 
 /// Why a file that was read cannot be sent.
 const CHANGED: &str = "it was changed while it was shipped";
@@ -28,7 +32,9 @@ pub struct Tree {
     /// Its folder.
     pub root: PathBuf,
     /// What it consists of.
-    pub manifest: Manifest,
+    pub manifest: Arc<Manifest>,
+    /// [`Manifest::tree_hash`] of that, which each of many nodes is asked for.
+    pub hash: String,
 }
 
 impl Tree {
@@ -105,7 +111,8 @@ impl Tree {
                 (*hash, *size) = (read_hash, read_size);
             }
         }
-        Ok(Tree { root: root.to_owned(), manifest })
+        let hash = manifest.tree_hash();
+        Ok(Tree { root: root.to_owned(), manifest: Arc::new(manifest), hash })
     }
 
     /// The manifest and these entries as a tar stream, in pieces; it is made on a thread of its own, at the speed of the
@@ -114,7 +121,7 @@ impl Tree {
         let (sender, receiver) = mpsc::channel(16);
         let tree = self.clone();
         thread::spawn(move || {
-            let mut out = io::BufWriter::with_capacity(256 * 1024, Pieces(sender.clone()));
+            let mut out = Pieces { sender: sender.clone(), piece: Vec::with_capacity(PIECE) };
             let written = tree.write_tar(&names, &mut out).and_then(|()| out.flush());
             if let Err(e) = written {
                 let _ = sender.blocking_send(Err(e));
@@ -176,9 +183,9 @@ fn seconds(meta: &fs::Metadata) -> u64 {
 fn hash_all(root: &Path, names: Vec<String>) -> Vec<(String, io::Result<(String, u64)>)> {
     let next = AtomicUsize::new(0);
     let work = || {
-        let mut read = Vec::new();
+        let (mut read, mut buffer) = (Vec::new(), vec![0; PIECE]);
         while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
-            read.push((name.clone(), hash(&root.join(name))));
+            read.push((name.clone(), hash_through(&mut buffer, &root.join(name))));
         }
         read
     };
@@ -191,12 +198,16 @@ fn hash_all(root: &Path, names: Vec<String>) -> Vec<(String, io::Result<(String,
 
 /// SHA-256 in hex and bytes of a file.
 pub(super) fn hash(path: &Path) -> io::Result<(String, u64)> {
+    hash_through(&mut vec![0; PIECE], path)
+}
+
+/// The same with a buffer that serves for many files: to get one takes longer than to hash a small file.
+fn hash_through(buffer: &mut [u8], path: &Path) -> io::Result<(String, u64)> {
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 128 * 1024];
     let mut size = 0;
     loop {
-        let n = file.read(&mut buffer)?;
+        let n = file.read(buffer)?;
         if n == 0 {
             return Ok((hex(&hasher.finalize()), size));
         }
@@ -205,17 +216,25 @@ pub(super) fn hash(path: &Path) -> io::Result<(String, u64)> {
     }
 }
 
-/// Sends what is written as pieces.
-struct Pieces(mpsc::Sender<io::Result<Vec<u8>>>);
+/// Sends what is written in pieces of [`PIECE`] bytes.
+struct Pieces {
+    sender: mpsc::Sender<io::Result<Vec<u8>>>,
+    piece: Vec<u8>,
+}
 
 impl Write for Pieces {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        self.0.blocking_send(Ok(data.to_vec())).map_err(|_| io::ErrorKind::BrokenPipe)?;
-        Ok(data.len())
+        let taken = data.len().min(PIECE - self.piece.len());
+        self.piece.extend_from_slice(&data[..taken]);
+        if self.piece.len() == PIECE {
+            self.flush()?;
+        }
+        Ok(taken)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE));
+        self.sender.blocking_send(Ok(piece)).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
 
@@ -240,7 +259,7 @@ mod tests {
         fs::set_permissions(at("a b.py"), fs::Permissions::from_mode(0o750)).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", at("out of it")).unwrap();
 
-        let Manifest(entries) = Tree::read(folder.path()).unwrap().manifest;
+        let Manifest(entries) = &*Tree::read(folder.path()).unwrap().manifest;
         let names: Vec<&str> = entries.keys().map(String::as_str).collect();
         assert_eq!(
             names,

@@ -2,7 +2,7 @@
 //! content hash that it has the same tree. A run that is under way keeps the tree it started with.
 
 use crate::core::inventory::Cluster;
-use crate::core::manifest::{Had, Manifest};
+use crate::core::manifest::Had;
 use crate::core::pull::Rate;
 use crate::core::units::human;
 use crate::edge::link::Link;
@@ -77,7 +77,6 @@ pub async fn look(
     events.busy(link.node(), "comparing the project");
     let dir = project_dir(cluster, name);
     let tried = format!("compare the project with {dir}");
-    let tree = project.tree.manifest.tree_hash();
     let runs = under_way.join(" ");
     let argv = [
         "sh",
@@ -87,7 +86,7 @@ pub async fn look(
         &cluster.projects_dir,
         name,
         &cluster.name,
-        &tree,
+        &project.tree.hash,
         &project.origin,
         if project.shared { "shared" } else { "" },
         &runs,
@@ -172,7 +171,7 @@ pub async fn ship(
     let failed = |said: String| explained(cluster, NodeError::failed(link.node(), &tried, said));
     events.busy(link.node(), format!("shipping {sent} files, {}", human(bytes)));
 
-    let [id, tree, proof, whole] = put(manifest, &missing, if place.own { id } else { "" });
+    let [id, tree, proof, whole] = put(&project.tree, &missing, if place.own { id } else { "" });
     let argv = ["sh", "-c", PUT, "sh", &cluster.projects_dir, name, &cluster.name, &id, &tree, &proof, &whole];
     let process = link.spawn_as_root(&argv, &tried).await?;
     let (mut told, mut rate, start) = (0, Rate::default(), Instant::now());
@@ -198,8 +197,9 @@ pub async fn ship(
 
 /// What `ship_put.sh` is told: the run that gets a folder of its own, and the hashes of the tree, of what is sent, and of
 /// what has to be there in the end.
-fn put(manifest: &Manifest, missing: &BTreeSet<String>, id: &str) -> [String; 4] {
-    [id.to_owned(), manifest.tree_hash(), manifest.arrived(missing), manifest.placed(!id.is_empty())]
+fn put(tree: &Tree, missing: &BTreeSet<String>, id: &str) -> [String; 4] {
+    let Tree { manifest, hash, .. } = tree;
+    [id.to_owned(), hash.clone(), manifest.arrived(missing), manifest.placed(!id.is_empty())]
 }
 
 /// Brings what a run wrote in a folder of its own into the project's, if it has ended.

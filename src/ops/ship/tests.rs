@@ -60,7 +60,7 @@ impl Bench {
     }
 
     fn look_beside(&self, tree: &Tree, origin: &str, shared: &str, runs: &str) -> Result<Place, Refusal> {
-        let said = self.script(LOOK, &[&tree.manifest.tree_hash(), origin, shared, runs], b"");
+        let said = self.script(LOOK, &[&tree.hash, origin, shared, runs], b"");
         assert!(said.status.success(), "{said:?}");
         Place::read(&said.stdout, "p".into(), "j1", |words| panic!("{words}"))
     }
@@ -76,7 +76,7 @@ impl Bench {
     }
 
     fn put(&self, tree: &Tree, missing: &BTreeSet<String>, id: &str, stream: &[u8]) -> Output {
-        let words = put(&tree.manifest, missing, id);
+        let words = put(tree, missing, id);
         self.script(PUT, &words.each_ref().map(String::as_str), stream)
     }
 
@@ -90,7 +90,7 @@ impl Bench {
         let missing = tree.manifest.missing(&place.had);
         let done = self.put(&tree, &missing, "", &Self::stream(&tree, &missing));
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        assert_eq!(String::from_utf8_lossy(&done.stdout).trim_end(), format!("{}  -", tree.manifest.tree_hash()));
+        assert_eq!(String::from_utf8_lossy(&done.stdout).trim_end(), format!("{}  -", tree.hash));
         assert!(self.look(&tree).same, "proven and unchanged");
         assert!(!self.dir.path().join("there/.p@lab/stage").exists());
         missing.into_iter().collect()
