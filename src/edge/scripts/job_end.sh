@@ -35,6 +35,15 @@ gone_within() { # SECONDS COMMAND: waits until the command lists nothing
   done
 }
 
+forget() { # nobody starts any more, and what it holds may be secret
+  rm -f -- "$jobs_dir/$id/env.json" "$jobs_dir/$id/timeline"
+}
+
+if [ -z "$(mine)" ]; then
+  forget
+  echo 0
+  exit
+fi
 found=$(leaders)
 asked=$(supervisors)
 # where a supervisor was killed, nobody passes the signal on
@@ -48,6 +57,5 @@ gone_within "$grace" programs || signal KILL $(programs)
 signal TERM $(mine)
 # shellcheck disable=SC2046
 gone_within 2 mine || signal KILL $(mine)
-# nobody starts any more, and what it holds may be secret
-rm -f -- "$jobs_dir/$id/env.json" "$jobs_dir/$id/timeline"
+forget
 echo "$found" | grep -c . || :

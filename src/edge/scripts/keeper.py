@@ -9,8 +9,10 @@ others), `port` (of their sshd), `grace` (seconds between SIGTERM and SIGKILL), 
 (whether they end with the run)."""
 import json
 import os
+import select
 import selectors
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,16 +24,37 @@ import rank  # noqa: E402
 import reap  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # where ssh.sh looks for connections that stand; /run is root's alone
 LONGEST_PAUSE = 300  # seconds between two tries; the first pause is 2 s, and each is twice the one before
 asked = []  # the signals that came
+standing = {}  # the connections to the other nodes
 
 
-def ssh(launch, worker, words, stdin, others):
+def ssh(launch, worker, options, words, stdin, others):
     """Starts a shell's words in a worker, over its sshd, as the launcher reaches it."""
-    argv = [os.path.join(HERE, "ssh"), "-p", str(launch["port"]), "-o", "ConnectTimeout=5", worker["address"], words]
+    argv = [os.path.join(HERE, "ssh"), "-p", str(launch["port"]), "-o", "ConnectTimeout=5"] + options + [worker["address"]] + words
     # without the run's mark: this ssh is not to be ended with the rest of it
     env = {name: value for name, value in os.environ.items() if name != "HVDCTL_JOB"}
     return subprocess.Popen(argv, env=env, stdin=stdin, stdout=others, stderr=others, bufsize=0)
+
+
+def connect(launch):
+    """Opens a connection to each worker that has none. What is started there then goes over it, ranks and what ends them, while
+    each would log in by itself without; where a connection does not come about, that is what they do."""
+    try:
+        os.makedirs(SOCKETS, 0o700, exist_ok=True)
+        for worker in launch["workers"]:
+            if worker["node"] not in standing or standing[worker["node"]].poll() is not None:
+                alone = ["-N", "-o", "ControlMaster=auto"]
+                standing[worker["node"]] = ssh(launch, worker, alone, [], subprocess.DEVNULL, subprocess.DEVNULL)
+    except OSError:
+        pass
+
+
+def disconnect():
+    for child in standing.values():
+        child.kill()
+    shutil.rmtree(SOCKETS, ignore_errors=True)
 
 
 def ahead(child):
@@ -47,19 +70,31 @@ def ahead(child):
     return min(rounds)[1]
 
 
+def reaper(launch, worker, grace, again):
+    """Starts a reap.py on another node. A connection that stands may lead to a machine that has gone, and nobody knows it yet:
+    where nothing comes over it, another one is opened."""
+    words = ["python3 %s %d%s" % (shlex.quote(os.path.join(HERE, "reap.py")), grace, " again" if again else "")]
+    child = ssh(launch, worker, [], words, subprocess.PIPE, subprocess.PIPE)
+    if not select.select([child.stdout], [], [], 5)[0]:
+        child.kill()
+        child.communicate()
+        child = ssh(launch, worker, ["-S", "none"], words, subprocess.PIPE, subprocess.PIPE)
+    return child
+
+
 def reap_elsewhere(launch, worker, grace, ends, silent, again):
     """Ends what is left of the run on another node. `silent` has what was heard in place of an answer."""
-    words = "python3 %s %d%s" % (shlex.quote(os.path.join(HERE, "reap.py")), grace, " again" if again else "")
     node = worker["node"]
     silent[node] = "no answer"
     try:
-        child = ssh(launch, worker, words, subprocess.PIPE, subprocess.PIPE)
+        child = reaper(launch, worker, grace, again)
     except OSError:
         return
     late = threading.Timer(grace + 20, child.kill)
     late.start()
     with child:
         try:
+            child.stdout.readline()
             ends[node] = dict(json.loads(child.stdout.readline().decode()), ahead=0.0)
             silent.pop(node, None)
             ends[node]["ahead"] = ahead(child)
@@ -94,10 +129,11 @@ def reap_everywhere(launch, ends, silent, again):
         return threads
 
     threads, hurried = start(launch["grace"]), len(asked) > 1
-    while any(thread.is_alive() for thread in threads):
-        if len(asked) > 1 and not hurried:
+    while threads:
+        threads[0].join(0.05)
+        threads = [thread for thread in threads if thread.is_alive()]
+        if len(asked) > 1 and threads and not hurried:
             threads, hurried = start(0), True
-        time.sleep(0.05)
 
 
 def write(name, value):
@@ -118,6 +154,7 @@ def attempt(launch, used, number):
     env = dict(os.environ, PATH=HERE + os.pathsep + os.environ.get("PATH", os.defpath),
                HVDCTL_RESTART=str(number))
     lines, selector, code, child = rank.Lines(b"l"), selectors.DefaultSelector(), None, None
+    connect(launch)
     try:
         child = subprocess.Popen(launcher(launch, used), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT, start_new_session=True, bufsize=0)
@@ -155,8 +192,8 @@ def attempt(launch, used, number):
     while code is None and not asked:
         listen(0.2)
         code = ended()
-        if not selector.get_map():
-            time.sleep(0.05)
+        if code is None and not selector.get_map():
+            time.sleep(0.01)
     stopped, again = code is None, code != 0 and not asked and number < launch["restarts"]
 
     # the ranks first, while the launcher still stands: its end takes their connections away
@@ -276,13 +313,14 @@ def main():
         stopped=stopped,
         ranks=ranks(used),
     ))
+    disconnect()
     return 143 if stopped else result["launcher"]
 
 
 def end_worker(launch, worker):
     """Its main process ends, and with it the container, which removes itself."""
     try:
-        ssh(launch, worker, "kill 1", subprocess.DEVNULL, subprocess.DEVNULL).wait(20)
+        ssh(launch, worker, [], ["kill 1"], subprocess.DEVNULL, subprocess.DEVNULL).wait(20)
     except (OSError, subprocess.SubprocessError):
         pass
 

@@ -4,7 +4,8 @@ seconds, and `again` where the run is to be started again. It is called by the r
 A process belongs to the run when its environment says HVDCTL_JOB=ID: other runs' are never touched. A rank's supervisor (rank.py)
 passes SIGTERM on to its program, waits the grace time for it (a last checkpoint), and writes down how it ended.
 
-The JSON is one line. To each line that then comes it says what its clock shows, and ends with its standard input."""
+An empty line comes first, to say that it is there; the JSON is one line. To each line that then comes it says what its clock
+shows, and ends with its standard input."""
 import json
 import os
 import signal
@@ -125,6 +126,7 @@ def states():
 
 
 def main():
+    print(flush=True)
     ranks(int(sys.argv[1]))
     rest()
     seen = states()
