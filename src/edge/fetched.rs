@@ -122,8 +122,13 @@ impl Folder {
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Where a node's unfinished files are; apart from the files of [`KEEP`] itself, whatever a node is called.
+    fn parts(&self, node: &str) -> PathBuf {
+        self.root.join(KEEP).join("parts").join(node)
+    }
+
     fn part_path(&self, node: &str, hash: &str) -> PathBuf {
-        self.root.join(KEEP).join(node).join(hash)
+        self.parts(node).join(hash)
     }
 
     /// What has come so far of a node's file with these contents, to be written behind it; and how many bytes that is.
@@ -205,7 +210,7 @@ impl Folder {
     /// Removes what has come of files that nobody wants any more, once all that was wanted is there.
     pub fn tidy(&self, nodes: &[String]) {
         for node in nodes {
-            let _ = fs::remove_dir_all(self.root.join(KEEP).join(node));
+            let _ = fs::remove_dir_all(self.parts(node));
         }
     }
 }

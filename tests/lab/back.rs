@@ -142,7 +142,7 @@ fn what_a_run_wrote_comes_back_also_when_it_failed() {
 
     // it goes on behind what had come: with other bytes there it is not what the node has, and nothing gets the name
     let hash = sum("node1", "best.pt");
-    let parts = lab.path().join("again/.hvdctl-fetch/node1");
+    let parts = lab.path().join("again/.hvdctl-fetch/parts/node1");
     fs::create_dir_all(&parts).unwrap();
     fs::write(parts.join(&hash), vec![7; 5_000_000]).unwrap();
     let again = lab.path().join("again");
@@ -174,7 +174,7 @@ fn what_ctrl_c_cuts_off_behind_a_run_is_brought_by_the_command_that_it_names() {
     let results = lab.path().join("the results");
     let to = results.to_str().unwrap();
     let mut run = lab.start(&["--on", "node1", "train", project.to_str().unwrap(), "-np", "1", "--fetch", to]);
-    let parts = results.join(".hvdctl-fetch/node1");
+    let parts = results.join(".hvdctl-fetch/parts/node1");
     let so_far = || {
         let part = fs::read_dir(&parts).ok().and_then(|mut files| files.next()?.ok());
         part.map_or(0, |part| part.metadata().map_or(0, |metadata| metadata.len()))

@@ -164,4 +164,18 @@ out.flush()";
     let peak: u64 = peak.split_whitespace().next().unwrap().parse().unwrap();
     assert!(peak < 64 << 10, "{peak} KiB were held");
     no_run_is_left();
+
+    // a log that breaks off in the middle is no log that has ended
+    let mut command = lab.command(&["logs"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let reader = "pgrep -f '^tail -c [+]1 /'; :";
+    assert!(crate::process::eventually(s(60), || NODES.iter().all(|node| !on(node, reader).is_empty())));
+    on("node2", &format!("kill -9 {}", on("node2", reader).trim()));
+    let done = child.wait_with_output().unwrap();
+    let complaint = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(1), "{complaint}");
+    assert!(complaint.contains("node2: could not read the run's log"), "{complaint}");
+    let text = String::from_utf8_lossy(&done.stdout);
+    assert!(text.lines().filter(|line| line.starts_with("[0 node1]")).count() > 50_000, "what could be read is told");
 }

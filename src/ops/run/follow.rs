@@ -22,7 +22,7 @@ const LAUNCHER_LINES: usize = 20;
 
 /// The bytes that are read of a log at once, and how many such pieces may wait: when the terminal cannot keep up, the nodes' logs
 /// wait on their disks.
-const PIECE: usize = 64 * 1024;
+pub(super) const PIECE: usize = 64 * 1024;
 const WAITING: usize = 64;
 
 /// What comes from the nodes while a run lasts.
@@ -226,12 +226,21 @@ async fn pieces(
 ) -> std::io::Result<()> {
     let mut buffer = vec![0; PIECE];
     loop {
-        let late = |_| std::io::Error::other(format!("nothing came for {} s", limit.as_secs()));
-        match tokio::time::timeout(limit, from.read(&mut buffer)).await.map_err(late)?? {
+        match piece(from, &mut buffer, limit).await? {
             0 => return Ok(()),
             n => take(buffer[..n].to_vec()).await,
         }
     }
+}
+
+/// Reads what has come, within the limit; nothing is the end.
+pub(super) async fn piece(
+    from: &mut (impl AsyncRead + Unpin),
+    buffer: &mut [u8],
+    limit: Duration,
+) -> std::io::Result<usize> {
+    let late = |_| std::io::Error::other(format!("nothing came for {} s", limit.as_secs()));
+    tokio::time::timeout(limit, from.read(buffer)).await.map_err(late)?
 }
 
 pub(super) fn log_script(source: &'static str, cluster: &Cluster, id: &str, offset: u64) -> Script {

@@ -1,6 +1,6 @@
 //! What the ranks of a run have said, and say.
 
-use super::follow::{Follow, READ, log_script};
+use super::follow::{Follow, PIECE, READ, log_script, piece};
 use super::{Show, signalled};
 use crate::core::frames::{Frame, Kind, Parser};
 use crate::core::inventory::Cluster;
@@ -11,7 +11,6 @@ use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::ops::fleet::Member;
 use std::collections::VecDeque;
-use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -40,16 +39,22 @@ pub async fn history(
         tasks.spawn(async move {
             let tried = "read the run's log";
             let mut process = member.link.follow(&script, tried).await?;
-            let (mut parser, mut buffer, mut bytes) = (Parser::default(), vec![0; 64 * 1024], 0);
+            let (mut parser, mut buffer, mut bytes) = (Parser::default(), vec![0; PIECE], 0);
             loop {
-                let read = process.stdout.read(&mut buffer).await;
+                let read = piece(&mut process.stdout, &mut buffer, member.link.limit()).await;
                 let read = read.map_err(|e| NodeError::failed(&member.node.name, tried, e))?;
+                if read == 0 {
+                    break;
+                }
                 bytes += read as u64;
                 let frames: Vec<Frame> = parser.push(&buffer[..read]).into_iter().filter(|f| filter.takes(f)).collect();
-                if read == 0 || !frames.is_empty() && sender.send(frames).await.is_err() {
-                    return Ok::<_, NodeError>((i, bytes - parser.waiting() as u64));
+                if !frames.is_empty() && sender.send(frames).await.is_err() {
+                    break;
                 }
             }
+            // a connection that broke looks like the end of the log, but for the exit code
+            member.link.ended(process, tried).await?;
+            Ok::<_, NodeError>((i, bytes - parser.waiting() as u64))
         });
     }
     let mut merge = Merge::of(members.len());
