@@ -291,9 +291,6 @@ fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
         // many ranks' launches arrive at once; sshd's default drops connections from the tenth on
         "MaxStartups=200:30:400",
         "-o",
-        // and a run's ranks go over one connection
-        "MaxSessions=1000",
-        "-o",
         "UseDNS=no",
         "-o",
         // a rank whose launcher the network has cut off is ended: its connection closes, and its supervisor sees that

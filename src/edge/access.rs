@@ -74,6 +74,8 @@ pub struct Start {
     pub argv: Vec<String>,
     /// The password and the line that ends it.
     pub first: Option<Zeroizing<String>>,
+    /// Whether much goes there.
+    pub much: bool,
 }
 
 impl Access {
@@ -98,7 +100,7 @@ impl Access {
             }
         };
         words.extend(argv.iter().map(|word| (*word).to_owned()));
-        Start { argv: words, first }
+        Start { argv: words, first, much: false }
     }
 
     /// `docker` with arguments, as whoever may use the engine.
@@ -106,7 +108,7 @@ impl Access {
         match &self.engine {
             Engine::Direct(host) => {
                 let words = ["sh", "-c", DOCKER, "sh", host].into_iter().chain(args.iter().copied());
-                Start { argv: words.map(str::to_owned).collect(), first: None }
+                Start { argv: words.map(str::to_owned).collect(), first: None, much: false }
             }
             Engine::AsRoot => {
                 let words: Vec<&str> = ["docker"].into_iter().chain(args.iter().copied()).collect();

@@ -29,6 +29,10 @@ use zeroize::Zeroizing;
 /// sshd takes 10 sessions on one connection (`MaxSessions`, sshd_config(5)); two are left for others.
 const SESSIONS: usize = 8;
 
+/// Bytes that a pipe to a program takes which much is fed to. 64 KiB is what it has else; four times as many have ssh wait less.
+#[cfg(target_os = "linux")]
+const WIDE: usize = 256 * 1024;
+
 const ACCESS: &str = include_str!("scripts/access.sh");
 
 /// A script with the variables that it wants. They may be secrets: they are not printed, and wiped after use.
@@ -207,7 +211,9 @@ impl Link {
         // without -k a login that sudo remembers would pass with any password
         let argv = ["env", "LC_ALL=C", "sudo", "-k", "-S", "-p", "", "true"].map(str::to_owned).to_vec();
         let line = Zeroizing::new(format!("{}\n", password.expose()));
-        let output = self.run(&Start { argv, first: None }, line.as_bytes(), "get root by sudo", self.limit).await?;
+        let output = self
+            .run(&Start { argv, first: None, much: false }, line.as_bytes(), "get root by sudo", self.limit)
+            .await?;
         if output.code == 0 {
             return Ok(Ok(()));
         }
@@ -243,7 +249,7 @@ impl Link {
 
     /// Starts a program and writes what comes first to its standard input.
     async fn start(&self, start: &Start, at_drop: AtDrop) -> Result<Process, std::io::Error> {
-        let mut process = self.start_program(&start.argv, at_drop).await?;
+        let mut process = self.start_program(start, at_drop).await?;
         if let Some(first) = &start.first {
             process.stdin.write_all(first.as_bytes()).await?;
             process.stdin.flush().await?;
@@ -252,7 +258,8 @@ impl Link {
     }
 
     /// Starts a program by its vector.
-    async fn start_program(&self, argv: &[String], at_drop: AtDrop) -> Result<Process, std::io::Error> {
+    async fn start_program(&self, start: &Start, at_drop: AtDrop) -> Result<Process, std::io::Error> {
+        let argv = &start.argv;
         let permit = Arc::clone(&self.sessions).acquire_owned().await.map_err(std::io::Error::other)?;
         match &self.way {
             Way::Ssh(session) => {
@@ -267,6 +274,11 @@ impl Link {
                 else {
                     return Err(std::io::Error::other("ssh gave no streams"));
                 };
+                #[cfg(target_os = "linux")]
+                if start.much {
+                    // where this is refused it only takes a little longer
+                    let _ = rustix::pipe::fcntl_setpipe_size(&stdin, WIDE);
+                }
                 Ok(Process {
                     stdin: Box::pin(stdin),
                     stdout: Box::pin(stdout),
@@ -309,6 +321,15 @@ impl Link {
     /// [`NodeError`] when the session is gone.
     pub async fn spawn_as_root(&self, argv: &[&str], tried: &str) -> Result<Process, NodeError> {
         self.start(&self.access.as_root(argv), AtDrop::Kills).await.map_err(|e| NodeError::failed(&self.node, tried, e))
+    }
+
+    /// The same for a program that much is to be fed to.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn spawn_fed_as_root(&self, argv: &[&str], tried: &str) -> Result<Process, NodeError> {
+        let start = Start { much: true, ..self.access.as_root(argv) };
+        self.start(&start, AtDrop::Kills).await.map_err(|e| NodeError::failed(&self.node, tried, e))
     }
 
     /// Runs a program as root with these bytes on its standard input, within the node's limit.
@@ -394,7 +415,7 @@ impl Link {
     /// # Errors
     /// When it cannot be started, the time is over, or it ends with another code than 0.
     pub async fn script_as_login(&self, script: &Script, tried: &str) -> Result<Vec<u8>, NodeError> {
-        let shell = Start { argv: vec!["sh".into(), "-s".into()], first: None };
+        let shell = Start { argv: vec!["sh".into(), "-s".into()], first: None, much: false };
         let output = self.run(&shell, script.whole().as_bytes(), tried, self.limit).await?;
         match output.code {
             0 => Ok(output.stdout),
@@ -508,7 +529,7 @@ impl Process {
     /// As there, and the error of a piece.
     pub async fn feed(
         mut self,
-        mut pieces: mpsc::Receiver<std::io::Result<Vec<u8>>>,
+        mut pieces: mpsc::Receiver<std::io::Result<Arc<Vec<u8>>>>,
         mut sent: impl FnMut(u64),
     ) -> Result<Output, std::io::Error> {
         let mut stdin = self.take_stdin();

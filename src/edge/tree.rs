@@ -1,6 +1,8 @@
 //! The only module that reads a project's files: what belongs to it (`ignore`), with which contents, and as a tar
 //! stream.
 
+mod tee;
+
 use crate::core::fetch::KEEP;
 use crate::core::manifest::{Entry, Manifest, hex};
 use crate::error::Error;
@@ -14,14 +16,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use tee::{Piece, Streams};
 use tokio::sync::mpsc;
 
 /// Where the entries stand in the tar stream, and where the manifest does; `ship_put.sh` knows both.
 const FILES: &str = "t";
 const MANIFEST: &str = "m";
 
-/// Bytes of a file or of a tar stream that are read and handed on at once.
-const PIECE: usize = 256 * 1024;
+/// Bytes of a file that are read at once.
+const BUFFER: usize = 256 * 1024;
 
 /// Why a file that was read cannot be sent.
 const CHANGED: &str = "it was changed while it was shipped";
@@ -35,6 +38,7 @@ pub struct Tree {
     pub manifest: Arc<Manifest>,
     /// [`Manifest::tree_hash`] of that, which each of many nodes is asked for.
     pub hash: String,
+    streams: Arc<Streams<BTreeSet<String>>>,
 }
 
 impl Tree {
@@ -112,22 +116,13 @@ impl Tree {
             }
         }
         let hash = manifest.tree_hash();
-        Ok(Tree { root: root.to_owned(), manifest: Arc::new(manifest), hash })
+        Ok(Tree { root: root.to_owned(), manifest: Arc::new(manifest), hash, streams: Arc::default() })
     }
 
-    /// The manifest and these entries as a tar stream, in pieces; it is made on a thread of its own, at the speed of the
-    /// receiver.
-    pub fn tar(&self, names: BTreeSet<String>) -> mpsc::Receiver<io::Result<Vec<u8>>> {
-        let (sender, receiver) = mpsc::channel(16);
-        let tree = self.clone();
-        thread::spawn(move || {
-            let mut out = Pieces { sender: sender.clone(), piece: Vec::with_capacity(PIECE) };
-            let written = tree.write_tar(&names, &mut out).and_then(|()| out.flush());
-            if let Err(e) = written {
-                let _ = sender.blocking_send(Err(e));
-            }
-        });
-        receiver
+    /// The manifest and these entries as a tar stream; whoever wants the same at the same time has it from the same reading.
+    pub fn tar(&self, names: BTreeSet<String>) -> mpsc::Receiver<Piece> {
+        let (tree, wanted) = (self.clone(), names.clone());
+        self.streams.read(names, move |out| tree.write_tar(&wanted, out))
     }
 
     fn write_tar(&self, names: &BTreeSet<String>, out: &mut dyn Write) -> io::Result<()> {
@@ -183,7 +178,7 @@ fn seconds(meta: &fs::Metadata) -> u64 {
 fn hash_all(root: &Path, names: Vec<String>) -> Vec<(String, io::Result<(String, u64)>)> {
     let next = AtomicUsize::new(0);
     let work = || {
-        let (mut read, mut buffer) = (Vec::new(), vec![0; PIECE]);
+        let (mut read, mut buffer) = (Vec::new(), vec![0; BUFFER]);
         while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
             read.push((name.clone(), hash_through(&mut buffer, &root.join(name))));
         }
@@ -198,7 +193,7 @@ fn hash_all(root: &Path, names: Vec<String>) -> Vec<(String, io::Result<(String,
 
 /// SHA-256 in hex and bytes of a file.
 pub(super) fn hash(path: &Path) -> io::Result<(String, u64)> {
-    hash_through(&mut vec![0; PIECE], path)
+    hash_through(&mut vec![0; BUFFER], path)
 }
 
 /// The same with a buffer that serves for many files: to get one takes longer than to hash a small file.
@@ -213,28 +208,6 @@ fn hash_through(buffer: &mut [u8], path: &Path) -> io::Result<(String, u64)> {
         }
         hasher.update(&buffer[..n]);
         size += n as u64;
-    }
-}
-
-/// Sends what is written in pieces of [`PIECE`] bytes.
-struct Pieces {
-    sender: mpsc::Sender<io::Result<Vec<u8>>>,
-    piece: Vec<u8>,
-}
-
-impl Write for Pieces {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let taken = data.len().min(PIECE - self.piece.len());
-        self.piece.extend_from_slice(&data[..taken]);
-        if self.piece.len() == PIECE {
-            self.flush()?;
-        }
-        Ok(taken)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE));
-        self.sender.blocking_send(Ok(piece)).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
 

@@ -173,7 +173,7 @@ pub async fn ship(
 
     let [id, tree, proof, whole] = put(&project.tree, &missing, if place.own { id } else { "" });
     let argv = ["sh", "-c", PUT, "sh", &cluster.projects_dir, name, &cluster.name, &id, &tree, &proof, &whole];
-    let process = link.spawn_as_root(&argv, &tried).await?;
+    let process = link.spawn_fed_as_root(&argv, &tried).await?;
     let (mut told, mut rate, start) = (0, Rate::default(), Instant::now());
     let output = process.feed(project.tree.tar(missing), |so_far| {
         if so_far - told > 4 << 20 {

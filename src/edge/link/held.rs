@@ -40,7 +40,9 @@ impl Link {
     /// [`NodeError`] when the session is gone.
     pub async fn hold(&self, who: Who, argv: &[&str], tried: &str) -> Result<Process, NodeError> {
         let start = match who {
-            Who::Login => Start { argv: argv.iter().map(|word| (*word).to_owned()).collect(), first: None },
+            Who::Login => {
+                Start { argv: argv.iter().map(|word| (*word).to_owned()).collect(), first: None, much: false }
+            }
             Who::Root => self.access.as_root(argv),
             Who::Docker => self.access.docker(argv),
         };

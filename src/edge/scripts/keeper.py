@@ -24,7 +24,8 @@ import rank  # noqa: E402
 import reap  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # where ssh.sh looks for connections that stand; /run is root's alone
+SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # ssh.sh looks there as well; /run is root's alone
+STANDING = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
 LONGEST_PAUSE = 300  # seconds between two tries; the first pause is 2 s, and each is twice the one before
 asked = []  # the signals that came
 standing = {}  # the connections to the other nodes
@@ -39,21 +40,28 @@ def ssh(launch, worker, options, words, stdin, others):
 
 
 def connect(launch):
-    """Opens a connection to each worker that has none. What is started there then goes over it, ranks and what ends them, while
-    each would log in by itself without; where a connection does not come about, that is what they do."""
+    """Opens a connection to each worker that has none: the launcher's question whether it answers goes over it, and at the end what
+    ends the ranks. Where it does not come about, each logs in by itself."""
     try:
         os.makedirs(SOCKETS, 0o700, exist_ok=True)
         for worker in launch["workers"]:
             if worker["node"] not in standing or standing[worker["node"]].poll() is not None:
-                alone = ["-N", "-o", "ControlMaster=auto"]
+                alone = STANDING + ["-N", "-o", "ControlMaster=auto", "-o", "ControlPersist=no"]
                 standing[worker["node"]] = ssh(launch, worker, alone, [], subprocess.DEVNULL, subprocess.DEVNULL)
     except OSError:
         pass
 
 
+def hang_up(node):
+    """Ends the connection to a node; ssh takes its socket away then."""
+    child = standing.pop(node, None)
+    if child and child.poll() is None:
+        child.terminate()
+
+
 def disconnect():
-    for child in standing.values():
-        child.kill()
+    for node in list(standing):
+        hang_up(node)
     shutil.rmtree(SOCKETS, ignore_errors=True)
 
 
@@ -74,11 +82,15 @@ def reaper(launch, worker, grace, again):
     """Starts a reap.py on another node. A connection that stands may lead to a machine that has gone, and nobody knows it yet:
     where nothing comes over it, another one is opened."""
     words = ["python3 %s %d%s" % (shlex.quote(os.path.join(HERE, "reap.py")), grace, " again" if again else "")]
-    child = ssh(launch, worker, [], words, subprocess.PIPE, subprocess.PIPE)
-    if not select.select([child.stdout], [], [], 5)[0]:
+    child = ssh(launch, worker, STANDING, words, subprocess.PIPE, subprocess.PIPE)
+    heard = select.poll()
+    heard.register(child.stdout, select.POLLIN)
+    if not heard.poll(5000):
         child.kill()
-        child.communicate()
-        child = ssh(launch, worker, ["-S", "none"], words, subprocess.PIPE, subprocess.PIPE)
+        with child:
+            pass  # not read to their ends: the connection that stands may hold the pipes open
+        hang_up(worker["node"])
+        child = ssh(launch, worker, [], words, subprocess.PIPE, subprocess.PIPE)
     return child
 
 
@@ -90,7 +102,8 @@ def reap_elsewhere(launch, worker, grace, ends, silent, again):
         child = reaper(launch, worker, grace, again)
     except OSError:
         return
-    late = threading.Timer(grace + 20, child.kill)
+    limit = grace + 15
+    late = threading.Timer(limit, child.kill)
     late.start()
     with child:
         try:
@@ -100,12 +113,12 @@ def reap_elsewhere(launch, worker, grace, ends, silent, again):
             ends[node]["ahead"] = ahead(child)
         except (OSError, ValueError, TypeError):
             # that the connection broke when the clocks were compared takes nothing away from what it said
-            if node not in ends:
+            if node not in ends and child.wait() != -signal.SIGKILL:
                 last = child.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
                 silent[node] = "".join(last) or "no answer"
     late.cancel()
     if node in silent and child.returncode == -signal.SIGKILL:
-        silent[node] = "no answer within %d s" % (grace + 20)
+        silent[node] = "no answer within %d s" % limit
 
 
 def of_each(workers, work):
@@ -320,7 +333,7 @@ def main():
 def end_worker(launch, worker):
     """Its main process ends, and with it the container, which removes itself."""
     try:
-        ssh(launch, worker, [], ["kill 1"], subprocess.DEVNULL, subprocess.DEVNULL).wait(20)
+        ssh(launch, worker, STANDING, ["kill 1"], subprocess.DEVNULL, subprocess.DEVNULL).wait(20)
     except (OSError, subprocess.SubprocessError):
         pass
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # The ssh that the launcher finds first in PATH. Horovod says StrictHostKeyChecking=no; ssh takes the first value that
 # it is given, so what stands here holds: only the workers' pinned host keys are accepted, and nothing is asked.
-# the run's own file holds the same keys for the port of its own workers
 here=${0%/*}
+# the run's own file holds the same keys for the port of its own workers
 known=$here/known_hosts
 [ -f "$known" ] || known=/root/.ssh/known_hosts
 for ssh in /usr/bin/ssh /usr/local/bin/ssh /bin/ssh; do
@@ -16,7 +16,11 @@ fi
 # that does not know the word stays with its own
 kex=-oKexAlgorithms=^curve25519-sha256
 "$ssh" "$kex" -G localhost >/dev/null 2>&1 || kex=-oBatchMode=yes
-# the keeper's connections; where there is none, ssh makes its own
-exec "$ssh" "$kex" -o ControlPath="/run/hvdctl-${here##*/}/%h" -o StrictHostKeyChecking=yes \
-  -o UserKnownHostsFile="$known" -o GlobalKnownHostsFile=/dev/null -o UpdateHostKeys=no -o BatchMode=yes \
-  -o ServerAliveInterval=15 "$@"
+# the launcher's question whether a node answers goes over the keeper's connection. What starts ranks has one of its own: the
+# launcher kills it when a rank has failed, and waits until its streams are closed, which another's connection would hold open
+path=none
+case "$*" in
+*' true') path=/run/hvdctl-${here##*/}/%r@%h:%p ;;
+esac
+exec "$ssh" "$kex" -o StrictHostKeyChecking=yes -o UserKnownHostsFile="$known" -o GlobalKnownHostsFile=/dev/null \
+  -o UpdateHostKeys=no -o BatchMode=yes -o ServerAliveInterval=15 -o ControlPath="$path" "$@"

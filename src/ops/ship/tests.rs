@@ -70,7 +70,7 @@ impl Bench {
         let mut pieces = tree.tar(missing.clone());
         let mut stream = Vec::new();
         while let Some(piece) = pieces.blocking_recv() {
-            stream.extend(piece.unwrap());
+            stream.extend_from_slice(&piece.unwrap());
         }
         stream
     }
@@ -98,7 +98,7 @@ impl Bench {
 
     /// What is in the node's folder, as the project here is read.
     fn arrived(&self) -> Tree {
-        Tree { root: PathBuf::new(), ..Tree::read(&self.there("")).unwrap() }
+        Tree::read(&self.there("")).unwrap()
     }
 
     #[track_caller]

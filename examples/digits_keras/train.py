@@ -1,0 +1,178 @@
+"""Handwritten digits, trained by several processes at once with Horovod and Keras (TensorFlow 2).
+
+The data are the 1,797 real 8 x 8 images of the UCI digits that scikit-learn brings along: nothing is downloaded.
+Every process (rank) runs this same file. The numbered comments are what makes an ordinary program a Horovod one.
+"""
+import argparse
+import io
+import os
+import socket
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import: TensorFlow's start-up notes, once per rank
+
+import h5py
+import horovod.tensorflow.keras as hvd
+import numpy as np
+import tensorflow as tf
+from horovod.tensorflow import broadcast_object
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from tensorflow.keras import layers
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="Train a digit classifier with Horovod and Keras.")
+    parser.add_argument("--epochs", type=int, default=15, help="epochs in all, resumed ones included")
+    parser.add_argument("--batch-size", type=int, default=16, help="images per step and rank")
+    parser.add_argument("--lr", type=float, default=0.001, help="learning rate of one rank")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--checkpoint", default="checkpoint.h5", metavar="PATH", help="written after every epoch")
+    parser.add_argument("--fresh", action="store_true", help="start anew even if there is a checkpoint")
+    parser.add_argument("--target-accuracy", type=float, metavar="A", help="exit 1 if the final accuracy is below")
+    return parser.parse_args()
+
+
+def digits():
+    images, labels = load_digits(return_X_y=True)
+    images = (images / 16).astype("float32").reshape(-1, 8, 8, 1)
+    # Split by a seed of its own, not --seed: a resumed run must never train on its test images.
+    return train_test_split(images, labels, test_size=0.2, random_state=0, stratify=labels)
+
+
+class Share(tf.keras.utils.Sequence):
+    """One rank's batches. Every epoch has an order of its own, the same on all ranks, of which each takes its part."""
+
+    def __init__(self, images, labels, batch_size, seed, epoch):
+        self.images, self.labels, self.batch_size, self.seed, self.epoch = images, labels, batch_size, seed, epoch
+        self.deal()
+
+    def deal(self):
+        order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self.images))
+        # Filled up to equal parts: a rank with one step less would leave the others waiting for its gradients.
+        order = np.resize(order, -(-len(order) // hvd.size()) * hvd.size())
+        self.mine = order[hvd.rank()::hvd.size()]
+
+    def __len__(self):
+        return -(-len(self.mine) // self.batch_size)
+
+    def __getitem__(self, step):
+        chosen = self.mine[step * self.batch_size:(step + 1) * self.batch_size]
+        return self.images[chosen], self.labels[chosen]
+
+    def on_epoch_end(self):
+        self.epoch += 1
+        self.deal()
+
+
+def network():
+    return tf.keras.Sequential([
+        layers.Conv2D(32, 3, padding="same", activation="relu", input_shape=(8, 8, 1)), layers.MaxPooling2D(),
+        layers.Conv2D(64, 3, padding="same", activation="relu"), layers.MaxPooling2D(),
+        layers.Flatten(), layers.Dense(64, activation="relu"), layers.Dense(10),
+    ])
+
+
+def save(path, epoch, model):
+    """Written beside its place and then renamed: whenever the program dies, PATH is one whole checkpoint."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with h5py.File(path + ".tmp", "w") as file:
+        model.save(file, save_format="h5")  # the weights and the optimizer's state
+        file.attrs["epoch"] = epoch
+    os.replace(path + ".tmp", path)
+
+
+def evaluate(model, images, labels):
+    # Every rank tests each size-th image, and the counts are added up: exact even if they do not divide evenly.
+    mine = slice(hvd.rank(), None, hvd.size())
+    correct = (model.predict_on_batch(images[mine]).argmax(1) == labels[mine]).sum()
+    return int(hvd.allreduce(correct, name="correct", op=hvd.Sum)) / len(labels)
+
+
+class Report(tf.keras.callbacks.Callback):
+    """What there is to do after each epoch: test, tell, write the checkpoint."""
+
+    def __init__(self, images, labels, args):
+        super().__init__()
+        self.images, self.labels, self.args = images, labels, args
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.started = time.monotonic()
+
+    def on_epoch_end(self, epoch, logs=None):
+        accuracy = evaluate(self.model, self.images, self.labels)  # on all ranks: it contains an allreduce
+        # 8. Only rank 0 speaks and writes; otherwise N ranks would write the same file at the same time.
+        if hvd.rank() == 0:
+            done, loss, seconds = epoch + 1, logs["loss"], time.monotonic() - self.started
+            of = self.args.epochs
+            print(f"epoch {done}/{of}: loss {loss:.4f}, accuracy {accuracy:.4f}, {seconds:.1f} s", flush=True)
+            save(self.args.checkpoint, done, self.model)
+
+
+def main():
+    args = arguments()
+
+    tf.get_logger().setLevel("ERROR")  # otherwise each rank warns of Horovod's broadcast, which slows the first step
+
+    # 1. Start Horovod: from here on each process knows its rank and how many there are.
+    hvd.init()
+    first = hvd.rank() == 0
+
+    # 2. One GPU per rank: the n-th rank of a machine takes that machine's n-th GPU, and only the memory it needs.
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
+        tf.config.experimental.set_memory_growth(gpus[hvd.local_rank()], True)
+    # The ranks of a machine share its cores, and a network this small gains nothing from a second one.
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    device = f"gpu:{hvd.local_rank()}" if gpus else "cpu"
+    print(f"rank {hvd.rank()} of {hvd.size()} on {socket.gethostname()}, device {device}", flush=True)
+
+    tf.keras.utils.set_random_seed(args.seed)
+    train_images, test_images, train_labels, test_labels = digits()
+    lr = args.lr * hvd.size()
+
+    # 3. Only rank 0 reads the checkpoint (other machines need not have the file) and hands it to all.
+    saved = None
+    if first and not args.fresh and os.path.exists(args.checkpoint):
+        with open(args.checkpoint, "rb") as file:
+            saved = file.read()
+    saved = broadcast_object(saved, root_rank=0, name="checkpoint")
+
+    if saved:
+        with h5py.File(io.BytesIO(saved), "r") as file:
+            model = hvd.load_model(file)  # Keras's own load_model would forget Horovod's part of the optimizer
+            done = int(file.attrs["epoch"])
+        model.optimizer.learning_rate = lr  # the number of ranks may have changed since
+        if first:
+            print(f"resumed from {args.checkpoint} after epoch {done}", flush=True)
+    else:
+        # 4. N ranks take N batches per step, so the step may be N times as long.
+        optimizer = tf.keras.optimizers.Adam(learning_rate=lr)
+        # 5. This optimizer averages the gradients over all ranks before it applies them.
+        optimizer = hvd.DistributedOptimizer(optimizer)
+        model = network()
+        model.compile(optimizer, tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        done = 0
+
+    callbacks = [
+        # 6. All ranks go on from what rank 0 has after its first step.
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        # 7. A rank knows only its own part of the data: the loss is averaged over all of them before anything is shown.
+        hvd.callbacks.MetricAverageCallback(),
+        Report(test_images, test_labels, args),
+    ]
+    share = Share(train_images, train_labels, args.batch_size, args.seed, epoch=done)
+    model.fit(share, initial_epoch=done, epochs=args.epochs, shuffle=False, callbacks=callbacks, verbose=0)
+
+    accuracy = evaluate(model, test_images, test_labels)
+    if first:
+        print(f"test accuracy {accuracy:.4f} after {max(done, args.epochs)} epochs", flush=True)
+        if args.target_accuracy is not None and accuracy < args.target_accuracy:
+            sys.exit(f"accuracy {accuracy:.4f} is below the target of {args.target_accuracy}")
+
+
+if __name__ == "__main__":
+    main()
