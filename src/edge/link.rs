@@ -18,12 +18,12 @@ pub use held::Who;
 use openssh::Session;
 use std::pin::Pin;
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
 
 /// sshd takes 10 sessions on one connection (`MaxSessions`, sshd_config(5)); two are left for others.
@@ -522,31 +522,55 @@ impl Process {
         self.exchange(write).await
     }
 
-    /// Writes pieces to standard input as they come, then waits as [`Process::finish`] does. `sent` is told the bytes so
-    /// far.
+    /// Writes pieces to standard input as they come, then waits as [`Process::finish`] does. `limits` are the longest that it may take
+    /// to take a piece, and to end after the last. `sent` is told the bytes so far.
     ///
     /// # Errors
-    /// As there, and the error of a piece.
+    /// As there, the error of a piece, and where a limit is over.
     pub async fn feed(
         mut self,
         mut pieces: mpsc::Receiver<std::io::Result<Arc<Vec<u8>>>>,
+        limits: (Duration, Duration),
         mut sent: impl FnMut(u64),
     ) -> Result<Output, std::io::Error> {
         let mut stdin = self.take_stdin();
-        let write = async move {
+        // until when it has to do something
+        let deadline = Mutex::new(None);
+        let expect = |within: Option<Duration>| {
+            *deadline.lock().unwrap_or_else(PoisonError::into_inner) =
+                within.map(|limit| (Instant::now() + limit, limit));
+        };
+        let write = async {
             let mut bytes = 0;
             while let Some(piece) = pieces.recv().await {
                 let piece = piece?;
+                expect(Some(limits.0));
                 if stdin.write_all(&piece).await.is_err() {
                     break;
                 }
+                // others who are fed the same may be slower
+                expect(None);
                 bytes += piece.len() as u64;
                 sent(bytes);
             }
             let _ = stdin.shutdown().await;
+            drop(stdin);
+            expect(Some(limits.1));
             Ok(())
         };
-        self.exchange(write).await
+        let late = async {
+            loop {
+                tokio::time::sleep(limits.0.min(Duration::from_secs(1))).await;
+                let deadline = *deadline.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some((_, limit)) = deadline.filter(|(at, _)| *at < Instant::now()) {
+                    return std::io::Error::other(format!("nothing went on for {} s", limit.as_secs()));
+                }
+            }
+        };
+        tokio::select! {
+            output = self.exchange(write) => output,
+            error = late => Err(error),
+        }
     }
 
     /// Reads while it writes: a program that complains much while it is fed would wait for us as we for it.
@@ -600,3 +624,6 @@ async fn wait(child: Child) -> Result<i32, std::io::Error> {
         Child::Local(mut child) => Ok(child.wait().await?.code().unwrap_or(255)),
     }
 }
+
+#[cfg(test)]
+mod tests;

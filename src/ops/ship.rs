@@ -21,6 +21,9 @@ const GATHER: &str =
 /// The slowest disk that looking and hashing are given time for, in bytes per second.
 const SLOWEST: u64 = 20 << 20;
 
+/// The longest that it may take to copy a project's folder for a run of its own, with all that runs have written there.
+const COPYING: Duration = Duration::from_secs(3600);
+
 /// A project that is to be shipped.
 #[derive(Debug, Clone)]
 pub struct Project {
@@ -173,9 +176,11 @@ pub async fn ship(
 
     let [id, tree, proof, whole] = put(&project.tree, &missing, if place.own { id } else { "" });
     let argv = ["sh", "-c", PUT, "sh", &cluster.projects_dir, name, &cluster.name, &id, &tree, &proof, &whole];
+    let proving = limit(link, project);
+    let limits = (link.limit(), if place.own { proving + COPYING } else { proving });
     let process = link.spawn_fed_as_root(&argv, &tried).await?;
     let (mut told, mut rate, start) = (0, Rate::default(), Instant::now());
-    let output = process.feed(project.tree.tar(missing), |so_far| {
+    let output = process.feed(project.tree.tar(missing), limits, |so_far| {
         if so_far - told > 4 << 20 {
             told = so_far;
             let (node, what) = (link.node().to_owned(), "shipping".to_owned());

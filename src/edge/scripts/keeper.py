@@ -119,6 +119,7 @@ def reap_elsewhere(launch, worker, grace, ends, silent, again):
     late.cancel()
     if node in silent and child.returncode == -signal.SIGKILL:
         silent[node] = "no answer within %d s" % limit
+        hang_up(node)
 
 
 def of_each(workers, work):

@@ -9,8 +9,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 const PIECE: usize = 256 * 1024;
 /// How many pieces wait for each reader: by so much one may be behind another.
 const WAITING: usize = 16;
-/// How many are kept for readers who join: with the one that has no room yet, all of them until one was taken.
-const KEPT: usize = WAITING + 1;
+/// How many are kept for readers who join. Nodes that are looked at together are some tens of milliseconds apart.
+const KEPT: usize = 64;
 
 /// A part of a stream, or why it broke off.
 pub type Piece = io::Result<Arc<Vec<u8>>>;
@@ -89,6 +89,10 @@ impl Stream {
                 kept
             });
             state.readers.retain(|reader| !reader.is_closed());
+            if state.readers.is_empty() {
+                // it breaks off now, and nobody is to join
+                state.kept = None;
+            }
             state.readers.clone()
         };
         if readers.is_empty() {
@@ -142,10 +146,11 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// More than is ever kept.
-    const LONG: usize = 3 * WAITING * PIECE + 7;
+    const LONG: usize = 3 * KEPT * PIECE + 7;
 
     fn long(out: &mut dyn Write) -> io::Result<()> {
-        (0..LONG).step_by(1000).try_for_each(|at| out.write_all(&vec![(at / 1000) as u8; 1000.min(LONG - at)]))
+        const STEP: usize = 10_000;
+        (0..LONG).step_by(STEP).try_for_each(|at| out.write_all(&vec![(at / STEP) as u8; STEP.min(LONG - at)]))
     }
 
     fn all(mut receiver: Receiver<Piece>) -> io::Result<Vec<u8>> {
@@ -186,7 +191,7 @@ mod tests {
         let streams = Streams::default();
         let mut first = streams.read((), long);
         let mut taken = Vec::new();
-        for _ in 0..2 * WAITING {
+        for _ in 0..2 * KEPT {
             taken.extend_from_slice(&first.blocking_recv().unwrap().unwrap());
         }
         let late = streams.read((), long);
