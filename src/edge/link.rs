@@ -33,6 +33,9 @@ const SESSIONS: usize = 8;
 #[cfg(target_os = "linux")]
 const WIDE: usize = 256 * 1024;
 
+/// What is said of a program that did nothing for too long while it was fed.
+pub const STUCK: &str = "nothing went on for";
+
 const ACCESS: &str = include_str!("scripts/access.sh");
 
 /// A script with the variables that it wants. They may be secrets: they are not printed, and wiped after use.
@@ -563,7 +566,7 @@ impl Process {
                 tokio::time::sleep(limits.0.min(Duration::from_secs(1))).await;
                 let deadline = *deadline.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some((_, limit)) = deadline.filter(|(at, _)| *at < Instant::now()) {
-                    return std::io::Error::other(format!("nothing went on for {} s", limit.as_secs()));
+                    return std::io::Error::other(format!("{STUCK} {} s", limit.as_secs()));
                 }
             }
         };

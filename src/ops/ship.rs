@@ -5,7 +5,7 @@ use crate::core::inventory::Cluster;
 use crate::core::manifest::Had;
 use crate::core::pull::Rate;
 use crate::core::units::human;
-use crate::edge::link::Link;
+use crate::edge::link::{Link, STUCK};
 use crate::edge::tree::Tree;
 use crate::error::NodeError;
 use crate::event::{Event, Events};
@@ -238,6 +238,8 @@ fn explained(cluster: &Cluster, error: NodeError) -> NodeError {
         )
     } else if has(&["is not what was read", "changed while it was shipped", "No such file"]) {
         "a file was changed while it was shipped: try again".to_owned()
+    } else if has(&[STUCK]) {
+        "look at the node's disk and at the way there; cluster.command_timeout_s gives it more time".to_owned()
     } else {
         return error;
     };
