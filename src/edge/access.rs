@@ -69,6 +69,7 @@ pub struct Access {
 }
 
 /// A program to be started: its vector, and what goes to its standard input before everything else.
+#[derive(Default)]
 pub struct Start {
     /// The program and its arguments.
     pub argv: Vec<String>,
@@ -108,7 +109,7 @@ impl Access {
         match &self.engine {
             Engine::Direct(host) => {
                 let words = ["sh", "-c", DOCKER, "sh", host].into_iter().chain(args.iter().copied());
-                Start { argv: words.map(str::to_owned).collect(), first: None, much: false }
+                Start { argv: words.map(str::to_owned).collect(), ..Start::default() }
             }
             Engine::AsRoot => {
                 let words: Vec<&str> = ["docker"].into_iter().chain(args.iter().copied()).collect();

@@ -29,7 +29,8 @@ use zeroize::Zeroizing;
 /// sshd takes 10 sessions on one connection (`MaxSessions`, sshd_config(5)); two are left for others.
 const SESSIONS: usize = 8;
 
-/// Bytes that a pipe to a program takes which much is fed to. 64 KiB is what it has else; four times as many have ssh wait less.
+/// Bytes that a pipe to a program takes which much is fed to. 64 KiB is what it has else; four times as many have ssh wait
+/// less.
 #[cfg(target_os = "linux")]
 const WIDE: usize = 256 * 1024;
 
@@ -214,9 +215,8 @@ impl Link {
         // without -k a login that sudo remembers would pass with any password
         let argv = ["env", "LC_ALL=C", "sudo", "-k", "-S", "-p", "", "true"].map(str::to_owned).to_vec();
         let line = Zeroizing::new(format!("{}\n", password.expose()));
-        let output = self
-            .run(&Start { argv, first: None, much: false }, line.as_bytes(), "get root by sudo", self.limit)
-            .await?;
+        let output =
+            self.run(&Start { argv, ..Start::default() }, line.as_bytes(), "get root by sudo", self.limit).await?;
         if output.code == 0 {
             return Ok(Ok(()));
         }
@@ -418,7 +418,7 @@ impl Link {
     /// # Errors
     /// When it cannot be started, the time is over, or it ends with another code than 0.
     pub async fn script_as_login(&self, script: &Script, tried: &str) -> Result<Vec<u8>, NodeError> {
-        let shell = Start { argv: vec!["sh".into(), "-s".into()], first: None, much: false };
+        let shell = Start { argv: vec!["sh".into(), "-s".into()], ..Start::default() };
         let output = self.run(&shell, script.whole().as_bytes(), tried, self.limit).await?;
         match output.code {
             0 => Ok(output.stdout),
@@ -525,8 +525,8 @@ impl Process {
         self.exchange(write).await
     }
 
-    /// Writes pieces to standard input as they come, then waits as [`Process::finish`] does. `limits` are the longest that it may take
-    /// to take a piece, and to end after the last. `sent` is told the bytes so far.
+    /// Writes pieces to standard input as they come, then waits as [`Process::finish`] does. `limits` are the longest that it
+    /// may take to take a piece, and to end after the last. `sent` is told the bytes so far.
     ///
     /// # Errors
     /// As there, the error of a piece, and where a limit is over.
@@ -546,7 +546,7 @@ impl Process {
         let write = async {
             let mut bytes = 0;
             while let Some(piece) = pieces.recv().await {
-                let piece = piece?;
+                let piece = piece.inspect_err(|_| expect(Some(limits.1)))?;
                 expect(Some(limits.0));
                 if stdin.write_all(&piece).await.is_err() {
                     break;

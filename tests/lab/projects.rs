@@ -218,13 +218,13 @@ fn a_node_that_takes_nothing_of_the_project_is_given_up_and_holds_no_other_up() 
     let project = lab.project("p", &[("train.py", "")]);
     // more than connection and pipes take, and more than one node may be ahead of another
     fs::write(project.join("data"), vec![b'x'; 32 << 20]).unwrap();
-    lab.edit("[cluster]", "[cluster]\ncommand_timeout_s = 6");
+    lab.edit("[cluster]", "[cluster]\ncommand_timeout_s = 10");
     on("node2", "printf '#!/bin/sh\\nexec sleep 97\\n' >/usr/local/bin/tar && chmod 755 /usr/local/bin/tar");
     let stuck = crate::state::Restore(|| {
         on("node2", "rm -f /usr/local/bin/tar; kill $(pgrep -f '^sleep 97'); :");
     });
     let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(125);
-    done.complains(&["node2: could not ship the project", "nothing went on for 6 s", "hint: look at the node's disk"]);
+    done.complains(&["node2: could not ship the project", "nothing went on for 10 s", "hint: look at the node's disk"]);
     assert_eq!(on("node1", "ls -A /opt/horovod/projects/.p@lab"), "origin\nshipped\nstat\n");
     crate::state::no_run_is_left();
     drop(stuck);

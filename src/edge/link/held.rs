@@ -40,9 +40,7 @@ impl Link {
     /// [`NodeError`] when the session is gone.
     pub async fn hold(&self, who: Who, argv: &[&str], tried: &str) -> Result<Process, NodeError> {
         let start = match who {
-            Who::Login => {
-                Start { argv: argv.iter().map(|word| (*word).to_owned()).collect(), first: None, much: false }
-            }
+            Who::Login => Start { argv: argv.iter().map(|word| (*word).to_owned()).collect(), ..Start::default() },
             Who::Root => self.access.as_root(argv),
             Who::Docker => self.access.docker(argv),
         };

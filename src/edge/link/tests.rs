@@ -13,7 +13,7 @@ async fn feed(script: &str, limits: (u64, u64)) -> Result<Output, std::io::Error
         control: None,
     };
     let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
-    let process = link.start(&Start { argv, first: None, much: true }, AtDrop::Kills).await?;
+    let process = link.start(&Start { argv, much: true, ..Start::default() }, AtDrop::Kills).await?;
     let (sender, pieces) = mpsc::channel(4);
     for _ in 0..4 {
         sender.send(Ok(Arc::new(vec![0; 256 << 10]))).await.unwrap();
