@@ -4,6 +4,7 @@
 //! go over standard input.
 
 mod held;
+mod process;
 
 use crate::core::access::{self, Engine};
 use crate::core::inventory::{Cluster, Node};
@@ -16,14 +17,14 @@ use crate::error::{Error, NodeError};
 use crate::event::Events;
 pub use held::Who;
 use openssh::Session;
-use std::pin::Pin;
+use process::Child;
+pub use process::{Output, Process, STUCK};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 /// sshd takes 10 sessions on one connection (`MaxSessions`, sshd_config(5)); two are left for others.
@@ -33,9 +34,6 @@ const SESSIONS: usize = 8;
 /// less.
 #[cfg(target_os = "linux")]
 const WIDE: usize = 256 * 1024;
-
-/// What is said of a program that did nothing for too long while it was fed.
-pub const STUCK: &str = "nothing went on for";
 
 const ACCESS: &str = include_str!("scripts/access.sh");
 
@@ -65,43 +63,6 @@ impl Script {
     pub fn whole(&self) -> Zeroizing<String> {
         quote::joined(&[self.text.as_str(), self.source])
     }
-}
-
-/// What a program said and how it ended.
-#[derive(Debug, Clone)]
-pub struct Output {
-    /// Its exit code; 127 where there was no such program.
-    pub code: i32,
-    /// Standard output.
-    pub stdout: Vec<u8>,
-    /// Standard error.
-    pub stderr: Vec<u8>,
-}
-
-impl Output {
-    /// Standard error as text.
-    pub fn complaint(&self) -> String {
-        String::from_utf8_lossy(&self.stderr).into_owned()
-    }
-}
-
-/// A program that is running on a node. Dropping it closes its streams.
-pub struct Process {
-    /// Its standard input.
-    pub stdin: Pin<Box<dyn AsyncWrite + Send>>,
-    /// Its standard output.
-    pub stdout: Pin<Box<dyn AsyncRead + Send>>,
-    /// Its standard error.
-    pub stderr: Pin<Box<dyn AsyncRead + Send>>,
-    child: Child,
-    _permit: OwnedSemaphorePermit,
-    // dropped last: the sessions end their ssh masters over sockets in this folder
-    _control: Option<Arc<Control>>,
-}
-
-enum Child {
-    Ssh(openssh::Child<Arc<Session>>),
-    Local(tokio::process::Child),
 }
 
 /// What becomes of a program of this machine whose [`Process`] is dropped. On a node its streams are closed, and it is left to
@@ -506,125 +467,6 @@ impl Link {
             ])
             .map_or(Ok(()), |line| Err(self.no_root("the login", line))),
         }
-    }
-}
-
-impl Process {
-    /// Writes the input, reads both outputs to their ends and waits.
-    ///
-    /// # Errors
-    /// When a stream breaks, or the session does.
-    pub async fn finish(mut self, input: &[u8]) -> Result<Output, std::io::Error> {
-        let mut stdin = self.take_stdin();
-        let write = async move {
-            // a program that ends without reading all is no failure of ours: its exit code and words tell
-            let _ = stdin.write_all(input).await;
-            let _ = stdin.shutdown().await;
-            Ok(())
-        };
-        self.exchange(write).await
-    }
-
-    /// Writes pieces to standard input as they come, then waits as [`Process::finish`] does. `limits` are the longest that it
-    /// may take to take a piece, and to end after the last. `sent` is told the bytes so far.
-    ///
-    /// # Errors
-    /// As there, the error of a piece, and where a limit is over.
-    pub async fn feed(
-        mut self,
-        mut pieces: mpsc::Receiver<std::io::Result<Arc<Vec<u8>>>>,
-        limits: (Duration, Duration),
-        mut sent: impl FnMut(u64),
-    ) -> Result<Output, std::io::Error> {
-        let mut stdin = self.take_stdin();
-        // until when it has to do something
-        let deadline = Mutex::new(None);
-        let expect = |within: Option<Duration>| {
-            *deadline.lock().unwrap_or_else(PoisonError::into_inner) =
-                within.map(|limit| (Instant::now() + limit, limit));
-        };
-        let write = async {
-            let mut bytes = 0;
-            while let Some(piece) = pieces.recv().await {
-                let piece = piece.inspect_err(|_| expect(Some(limits.1)))?;
-                expect(Some(limits.0));
-                if stdin.write_all(&piece).await.is_err() {
-                    break;
-                }
-                // others who are fed the same may be slower
-                expect(None);
-                bytes += piece.len() as u64;
-                sent(bytes);
-            }
-            let _ = stdin.shutdown().await;
-            drop(stdin);
-            expect(Some(limits.1));
-            Ok(())
-        };
-        let late = async {
-            loop {
-                tokio::time::sleep(limits.0.min(Duration::from_secs(1))).await;
-                let deadline = *deadline.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some((_, limit)) = deadline.filter(|(at, _)| *at < Instant::now()) {
-                    return std::io::Error::other(format!("{STUCK} {} s", limit.as_secs()));
-                }
-            }
-        };
-        tokio::select! {
-            output = self.exchange(write) => output,
-            error = late => Err(error),
-        }
-    }
-
-    /// Reads while it writes: a program that complains much while it is fed would wait for us as we for it.
-    async fn exchange(
-        mut self,
-        write: impl Future<Output = Result<(), std::io::Error>>,
-    ) -> Result<Output, std::io::Error> {
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let (written, out, err) =
-            tokio::join!(write, self.stdout.read_to_end(&mut stdout), self.stderr.read_to_end(&mut stderr));
-        written?;
-        out?;
-        err?;
-        let code = wait(self.child).await?;
-        Ok(Output { code, stdout, stderr })
-    }
-
-    fn take_stdin(&mut self) -> Pin<Box<dyn AsyncWrite + Send>> {
-        std::mem::replace(&mut self.stdin, Box::pin(tokio::io::sink()))
-    }
-
-    /// Ends its standard input. Over a session only the end of the stream itself does that, not its shutdown.
-    pub fn close_stdin(&mut self) {
-        drop(self.take_stdin());
-    }
-
-    /// Reads standard error to its end beside whatever else is done with the process, and gives at most 4 KiB of it.
-    pub fn collect_stderr(&mut self) -> JoinHandle<String> {
-        let mut stderr = std::mem::replace(&mut self.stderr, Box::pin(tokio::io::empty()));
-        tokio::spawn(async move {
-            let mut text = Vec::new();
-            let mut buffer = [0; 1024];
-            while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
-                if text.len() < 4096 {
-                    text.extend_from_slice(&buffer[..n]);
-                }
-            }
-            String::from_utf8_lossy(&text).into_owned()
-        })
-    }
-}
-
-async fn wait(child: Child) -> Result<i32, std::io::Error> {
-    match child {
-        Child::Ssh(child) => match child.wait().await {
-            Ok(status) => Ok(status.code().unwrap_or(255)),
-            // the crate takes 127 for an error of its own; it is the shell's "not found"
-            Err(openssh::Error::Remote(e)) if e.kind() == std::io::ErrorKind::NotFound => Ok(127),
-            Err(e) => Err(std::io::Error::other(e)),
-        },
-        Child::Local(mut child) => Ok(child.wait().await?.code().unwrap_or(255)),
     }
 }
 

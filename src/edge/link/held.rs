@@ -1,6 +1,7 @@
 //! Programs that live as long as their standard input is open: never killed from here, and never left behind.
 
-use super::{AtDrop, Link, Output, Process, wait};
+use super::process::wait;
+use super::{AtDrop, Link, Output, Process};
 use crate::edge::access::Start;
 use crate::error::NodeError;
 use std::io;

@@ -1,6 +1,7 @@
 //! Programs of this machine, fed as those of a node are.
 
 use super::*;
+use tokio::sync::mpsc;
 
 /// `feed` with 1 MiB in four pieces, which is more than a pipe takes.
 async fn feed(script: &str, limits: (u64, u64)) -> Result<Output, std::io::Error> {
