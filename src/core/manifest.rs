@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Entry {
     /// A regular file.
     File {
-        /// SHA-256 in hex.
-        hash: String,
+        /// SHA-256 of its contents.
+        hash: [u8; 32],
         /// Permission bits.
         mode: u32,
         /// Bytes.
@@ -51,7 +51,7 @@ impl Entry {
     /// What stands before the name in a record: kind, mode, and the hash of a file's contents or a link's target.
     fn head(&self) -> String {
         match self {
-            Entry::File { hash, mode, .. } => format!("f {mode:o} {hash}"),
+            Entry::File { hash, mode, .. } => format!("f {mode:o} {}", hex(hash)),
             Entry::Folder { mode } => format!("d {mode:o} -"),
             Entry::Link { target } => format!("l - {}", sha256(target.as_bytes())),
         }
@@ -91,11 +91,12 @@ impl Manifest {
 
     /// Which entries a node lacks or has otherwise; each with the folders that it is in.
     pub fn missing(&self, had: &Had) -> BTreeSet<String> {
-        let same = |name: &str, head: &str| {
-            !had.unsure && !had.changed.contains(name) && had.records.get(name) == Some(&head.to_owned())
+        let same = |name: &str, entry: &Entry| {
+            let record = had.records.get(name).filter(|_| !had.unsure && !had.changed.contains(name));
+            record.is_some_and(|record| *record == entry.head())
         };
         let mut missing = BTreeSet::new();
-        for (name, _) in self.0.iter().filter(|(name, entry)| !same(name, &entry.head())) {
+        for (name, _) in self.0.iter().filter(|(name, entry)| !same(name, entry)) {
             let folders = name.match_indices('/').map(|(at, _)| name[..at].to_owned());
             missing.extend(folders.filter(|folder| self.0.contains_key(folder)));
             missing.insert(name.clone());
@@ -118,16 +119,18 @@ impl Manifest {
     }
 
     /// The hash of what a node says of these entries where exactly they have arrived; `ship_put.sh` makes the same text of
-    /// `find`, a hash program and readlink.
-    pub fn arrived(&self, names: &BTreeSet<String>) -> String {
+    /// `find`, a hash program and readlink. The first is with the files' hashes in binary, the second with hex.
+    pub fn arrived(&self, names: &BTreeSet<String>) -> [String; 2] {
         let entries = || self.0.iter().filter(|(name, _)| names.contains(*name));
         let mut hasher = Sha256::new();
         for (name, entry) in entries() {
             let (kind, mode) = entry.kind();
             hasher.update(format!("{kind} {mode:o} ./{name}\0"));
         }
-        contents(entries().map(|(_, entry)| entry), &mut hasher);
-        hex(&hasher.finalize())
+        let mut in_hex = hasher.clone();
+        contents(entries().map(|(_, entry)| entry), &mut hasher, |hasher, hash| hasher.update(hash));
+        contents(entries().map(|(_, entry)| entry), &mut in_hex, |hasher, hash| hasher.update(hex(hash)));
+        [hasher, in_hex].map(|hasher| hex(&hasher.finalize()))
     }
 
     /// The same where all is in its place: of `stat`, with the folders first; and, if they are to be looked at as well, the contents.
@@ -139,17 +142,21 @@ impl Manifest {
             }
         }
         if contents_too {
-            contents(self.0.values(), &mut hasher);
+            contents(self.0.values(), &mut hasher, |hasher, hash| hasher.update(hex(hash)));
         }
         hex(&hasher.finalize())
     }
 }
 
 /// The hashes of the files one behind the other, then the links' targets.
-fn contents<'a>(entries: impl Iterator<Item = &'a Entry> + Clone, hasher: &mut Sha256) {
+fn contents<'a>(
+    entries: impl Iterator<Item = &'a Entry> + Clone,
+    hasher: &mut Sha256,
+    add: impl Fn(&mut Sha256, &[u8; 32]),
+) {
     for entry in entries.clone() {
         if let Entry::File { hash, .. } = entry {
-            hasher.update(hash);
+            add(hasher, hash);
         }
     }
     for entry in entries {
@@ -186,7 +193,8 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// Bytes in hex.
 pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().flat_map(|b| [b >> 4, b & 15]).map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
 #[cfg(test)]
@@ -196,7 +204,11 @@ mod tests {
 
     fn entry() -> impl Strategy<Value = Entry> {
         prop_oneof![
-            (0u32..0o1000, 0u64..9).prop_map(|(mode, size)| Entry::File { hash: sha256(&[size as u8]), mode, size }),
+            (0u32..0o1000, 0u64..9).prop_map(|(mode, size)| Entry::File {
+                hash: Sha256::digest([size as u8]).into(),
+                mode,
+                size
+            }),
             "[a-c /\n]{1,3}".prop_map(|target| Entry::Link { target }),
             (0u32..0o1000).prop_map(|mode| Entry::Folder { mode }),
         ]

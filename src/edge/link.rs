@@ -247,6 +247,7 @@ impl Link {
                     stdin: Box::pin(stdin),
                     stdout: Box::pin(stdout),
                     stderr: Box::pin(stderr),
+                    complaint: Vec::new(),
                     child: Child::Ssh(child),
                     _permit: permit,
                     _control: self.control.clone(),
@@ -271,6 +272,7 @@ impl Link {
                     stdin: Box::pin(stdin),
                     stdout: Box::pin(stdout),
                     stderr: Box::pin(stderr),
+                    complaint: Vec::new(),
                     child: Child::Local(child),
                     _permit: permit,
                     _control: self.control.clone(),
@@ -287,13 +289,30 @@ impl Link {
         self.start(&self.access.as_root(argv), AtDrop::Kills).await.map_err(|e| NodeError::failed(&self.node, tried, e))
     }
 
-    /// The same for a program that much is to be fed to.
+    /// Starts a program as root that says something first and then, behind a mark, waits to be fed much: it is given with what
+    /// it said. One that ends with 0 before has said all, and waits for nothing.
     ///
     /// # Errors
-    /// As there.
-    pub async fn spawn_fed_as_root(&self, argv: &[&str], tried: &str) -> Result<Process, NodeError> {
+    /// As [`Link::script_within`].
+    pub async fn ask_as_root(
+        &self,
+        argv: &[&str],
+        mark: &[u8],
+        tried: &str,
+        limit: Duration,
+    ) -> Result<(Vec<u8>, Option<Process>), NodeError> {
         let start = Start { much: true, ..self.access.as_root(argv) };
-        self.start(&start, AtDrop::Kills).await.map_err(|e| NodeError::failed(&self.node, tried, e))
+        let asked = async {
+            let mut process = self.start(&start, AtDrop::Kills).await?;
+            let (said, waits) = process.hear_until(mark).await?;
+            let process = if waits { Ok(process) } else { Err(process.finish(&[]).await?) };
+            Ok((said, process))
+        };
+        match self.within(asked, tried, limit).await? {
+            (said, Ok(process)) => Ok((said, Some(process))),
+            (said, Err(output)) if output.code == 0 => Ok((said, None)),
+            (_, Err(output)) => Err(self.failed(&output, tried)),
+        }
     }
 
     /// Runs a program as root with these bytes on its standard input, within the node's limit.
@@ -325,14 +344,14 @@ impl Link {
         self.within(async { self.start(start, AtDrop::Kills).await?.finish(input).await }, tried, limit).await
     }
 
-    async fn within(
+    async fn within<T>(
         &self,
-        work: impl Future<Output = std::io::Result<Output>>,
+        work: impl Future<Output = std::io::Result<T>>,
         tried: &str,
         limit: Duration,
-    ) -> Result<Output, NodeError> {
+    ) -> Result<T, NodeError> {
         match timeout(limit, work).await {
-            Ok(output) => output.map_err(|e| NodeError::failed(&self.node, tried, e)),
+            Ok(done) => done.map_err(|e| NodeError::failed(&self.node, tried, e)),
             Err(_) => Err(NodeError::failed(&self.node, tried, format!("no end within {} s", limit.as_secs()))
                 .hint("if the node is only slow, raise cluster.command_timeout_s")),
         }

@@ -102,7 +102,7 @@ impl Tree {
                 Entry::Folder { mode }
             } else if meta.is_file() {
                 files.push(name.to_owned());
-                Entry::File { hash: String::new(), mode, size: 0 }
+                Entry::File { hash: [0; 32], mode, size: 0 }
             } else {
                 continue; // sockets, pipes and devices are no part of a program
             };
@@ -174,8 +174,11 @@ fn seconds(meta: &fs::Metadata) -> u64 {
     modified.map(|d| d.as_secs()).unwrap_or_default()
 }
 
+/// SHA-256 and bytes of a file.
+type Hashed = ([u8; 32], u64);
+
 /// Reads files on as many threads as this machine has processors.
-fn hash_all(root: &Path, names: Vec<String>) -> Vec<(String, io::Result<(String, u64)>)> {
+fn hash_all(root: &Path, names: Vec<String>) -> Vec<(String, io::Result<Hashed>)> {
     let next = AtomicUsize::new(0);
     let work = || {
         let (mut read, mut buffer) = (Vec::new(), vec![0; BUFFER]);
@@ -193,18 +196,18 @@ fn hash_all(root: &Path, names: Vec<String>) -> Vec<(String, io::Result<(String,
 
 /// SHA-256 in hex and bytes of a file.
 pub(super) fn hash(path: &Path) -> io::Result<(String, u64)> {
-    hash_through(&mut vec![0; BUFFER], path)
+    hash_through(&mut vec![0; BUFFER], path).map(|(hash, size)| (hex(&hash), size))
 }
 
-/// The same with a buffer that serves for many files: to get one takes longer than to hash a small file.
-fn hash_through(buffer: &mut [u8], path: &Path) -> io::Result<(String, u64)> {
+/// Hashes by a buffer that serves for many files: to get one takes longer than to hash a small file.
+fn hash_through(buffer: &mut [u8], path: &Path) -> io::Result<Hashed> {
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
     let mut size = 0;
     loop {
         let n = file.read(buffer)?;
         if n == 0 {
-            return Ok((hex(&hasher.finalize()), size));
+            return Ok((hasher.finalize().into(), size));
         }
         hasher.update(&buffer[..n]);
         size += n as u64;
@@ -238,7 +241,7 @@ mod tests {
             names,
             [".gitignore", ".hvdctlignore", "a b.py", "deep", "deep/er", "deep/er/x", "empty", "out of it"]
         );
-        let hash = crate::core::manifest::sha256(b"a b.py");
+        let hash = Sha256::digest(b"a b.py").into();
         assert_eq!(entries["a b.py"], Entry::File { hash, mode: 0o750, size: 6 });
         assert_eq!(entries["out of it"], Entry::Link { target: "/etc/passwd".into() });
     }

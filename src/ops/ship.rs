@@ -2,19 +2,23 @@
 //! content hash that it has the same tree. A run that is under way keeps the tree it started with.
 
 use crate::core::inventory::Cluster;
-use crate::core::manifest::Had;
+use crate::core::manifest::{Had, Manifest};
 use crate::core::pull::Rate;
 use crate::core::units::human;
-use crate::edge::link::{Link, STUCK};
+use crate::edge::link::{Link, Process, STUCK};
 use crate::edge::tree::Tree;
 use crate::error::NodeError;
 use crate::event::{Event, Events};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-const LOOK: &str =
-    concat!(include_str!("../edge/scripts/ship_common.sh"), include_str!("../edge/scripts/ship_look.sh"));
-const PUT: &str = concat!(include_str!("../edge/scripts/ship_common.sh"), include_str!("../edge/scripts/ship_put.sh"));
+const SHIP: &str = concat!(
+    include_str!("../edge/scripts/ship_common.sh"),
+    include_str!("../edge/scripts/ship_look.sh"),
+    include_str!("../edge/scripts/ship_put.sh")
+);
+/// The record with which the script waits for what the node lacks. None holds a NUL, so this stands nowhere else.
+const WAITS: &[u8] = b"\0waits\0";
 const GATHER: &str =
     concat!(include_str!("../edge/scripts/ship_common.sh"), include_str!("../edge/scripts/ship_gather.sh"));
 
@@ -35,8 +39,8 @@ pub struct Project {
     pub shared: bool,
 }
 
-/// What a node has of a project, and where a run finds it there.
-#[derive(Debug, Clone)]
+/// Where a run finds a project on a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
     /// The folder that the run mounts.
     pub folder: String,
@@ -44,8 +48,15 @@ pub struct Place {
     pub new: bool,
     /// Whether the run gets a folder of its own, because another one uses the project's with other files.
     pub own: bool,
-    same: bool,
+}
+
+/// A node that was looked at.
+pub struct Looked {
+    /// Where the run will find the project.
+    pub place: Place,
     had: Had,
+    /// What waits there for the files; where nothing is to be shipped, nothing does.
+    waits: Option<Process>,
 }
 
 /// What went to one node.
@@ -65,7 +76,7 @@ pub fn project_dir(cluster: &Cluster, name: &str) -> String {
 }
 
 /// Looks at what a node has of a project, makes the folder and gathers what earlier runs wrote elsewhere; those among `under_way`
-/// are left alone.
+/// are left alone. What it gives waits on the node until it is shipped to or dropped.
 ///
 /// # Errors
 /// With the node's words; when the name is another project's, or a folder's that hvdctl did not make.
@@ -76,7 +87,7 @@ pub async fn look(
     name: &str,
     (id, under_way): (&str, &[&str]),
     events: &Events,
-) -> Result<Place, NodeError> {
+) -> Result<Looked, NodeError> {
     events.busy(link.node(), "comparing the project");
     let dir = project_dir(cluster, name);
     let tried = format!("compare the project with {dir}");
@@ -84,7 +95,7 @@ pub async fn look(
     let argv = [
         "sh",
         "-c",
-        LOOK,
+        SHIP,
         "sh",
         &cluster.projects_dir,
         name,
@@ -93,15 +104,14 @@ pub async fn look(
         &project.origin,
         if project.shared { "shared" } else { "" },
         &runs,
+        id,
     ];
-    let output = link.run_as_root_within(&argv, &[], &tried, limit(link, project)).await?;
-    if output.code != 0 {
-        return Err(explained(cluster, NodeError::failed(link.node(), &tried, output.complaint())));
-    }
-    let place = Place::read(&output.stdout, dir.clone(), id, |words| {
+    let asked = link.ask_as_root(&argv, WAITS, &tried, limit(link, project)).await;
+    let (said, waits) = asked.map_err(|e| explained(cluster, e))?;
+    let looked = read(&said, dir.clone(), id, |words| {
         events.send(Event::Warning(format!("{}: what a run wrote stays apart from {dir}: {words}", link.node())));
     });
-    place.map_err(|refusal| {
+    let (place, had) = looked.map_err(|refusal| {
         let error = NodeError::failed(link.node(), &tried, &refusal);
         match refusal {
             Refusal::Origin(..) => error.hint(format!(
@@ -111,7 +121,8 @@ pub async fn look(
                 error.hint(format!("give the project another name: --as NAME; or take it: --as {name}"))
             }
         }
-    })
+    })?;
+    Ok(Looked { place, had, waits })
 }
 
 /// Why a project is not shipped to a folder.
@@ -123,33 +134,30 @@ enum Refusal {
     Foreign,
 }
 
-impl Place {
-    /// Reads what `ship_look.sh` said of a folder.
-    fn read(said: &[u8], dir: String, id: &str, mut kept: impl FnMut(&str)) -> Result<Place, Refusal> {
-        let mut place = Place { folder: dir, new: false, own: false, same: false, had: Had::default() };
-        for record in said.split(|b| *b == 0) {
-            let record = String::from_utf8_lossy(record);
-            match record.split_once(' ').unwrap_or((&record, "")) {
-                ("same", _) => place.same = true,
-                ("new", _) => place.new = true,
-                ("busy", _) => place.own = true,
-                ("unsure", _) => place.had.unsure(),
-                ("had", record) => place.had.record(record),
-                ("changed", name) => place.had.changed(name),
-                ("kept", words) => kept(words),
-                ("origin", origin) => return Err(Refusal::Origin(origin.to_owned())),
-                ("foreign", _) => return Err(Refusal::Foreign),
-                _ => {}
-            }
+/// Reads what `ship_look.sh` said of a folder.
+fn read(said: &[u8], folder: String, id: &str, mut kept: impl FnMut(&str)) -> Result<(Place, Had), Refusal> {
+    let (mut place, mut had) = (Place { folder, ..Place::default() }, Had::default());
+    for record in said.split(|b| *b == 0) {
+        let record = String::from_utf8_lossy(record);
+        match record.split_once(' ').unwrap_or((&record, "")) {
+            ("new", _) => place.new = true,
+            ("busy", _) => place.own = true,
+            ("unsure", _) => had.unsure(),
+            ("had", record) => had.record(record),
+            ("changed", name) => had.changed(name),
+            ("kept", words) => kept(words),
+            ("origin", origin) => return Err(Refusal::Origin(origin.to_owned())),
+            ("foreign", _) => return Err(Refusal::Foreign),
+            _ => {}
         }
-        if place.own {
-            place.folder = format!("{}+{id}", place.folder);
-        }
-        Ok(place)
     }
+    if place.own {
+        place.folder = format!("{}+{id}", place.folder);
+    }
+    Ok((place, had))
 }
 
-/// Ships a tree to the place that [`look`] found.
+/// Ships a tree to a node that [`look`] looked at.
 ///
 /// # Errors
 /// With the node's words (disk full, above all), or when it has other files than we have after all. The tree that was
@@ -158,29 +166,26 @@ pub async fn ship(
     cluster: &Cluster,
     link: &Link,
     project: &Project,
-    name: &str,
-    id: &str,
-    place: &Place,
+    looked: Looked,
     events: &Events,
 ) -> Result<Shipped, NodeError> {
-    let manifest = &project.tree.manifest;
-    if place.same {
+    let Looked { place, had, waits } = looked;
+    let Some(process) = waits else {
         return Ok(Shipped { sent: 0, bytes: 0, removed: 0 });
-    }
-    let missing = manifest.missing(&place.had);
+    };
+    let Tree { manifest, hash, .. } = &project.tree;
+    let missing = manifest.missing(&had);
     let (sent, bytes) = manifest.size(&missing);
-    let removed = manifest.gone(&place.had);
+    let removed = manifest.gone(&had);
     let tried = format!("ship the project to {}", place.folder);
     let failed = |said: String| explained(cluster, NodeError::failed(link.node(), &tried, said));
     events.busy(link.node(), format!("shipping {sent} files, {}", human(bytes)));
 
-    let [id, tree, proof, whole] = put(&project.tree, &missing, if place.own { id } else { "" });
-    let argv = ["sh", "-c", PUT, "sh", &cluster.projects_dir, name, &cluster.name, &id, &tree, &proof, &whole];
+    let head = hashes(manifest, &missing, place.own);
     let proving = limit(link, project);
     let limits = (link.limit(), if place.own { proving + COPYING } else { proving });
-    let process = link.spawn_fed_as_root(&argv, &tried).await?;
     let (mut told, mut rate, start) = (0, Rate::default(), Instant::now());
-    let output = process.feed(project.tree.tar(missing), limits, |so_far| {
+    let output = process.feed(head.as_bytes(), project.tree.tar(missing), limits, |so_far| {
         if so_far - told > 4 << 20 {
             told = so_far;
             let (node, what) = (link.node().to_owned(), "shipping".to_owned());
@@ -194,17 +199,17 @@ pub async fn ship(
     }
     // the node's own word for what it has now
     let proven = String::from_utf8_lossy(&output.stdout);
-    if proven.split_whitespace().next() != Some(&tree) {
-        return Err(failed(format!("the node has the tree {}, and this machine {tree}", proven.trim())));
+    if proven.split_whitespace().next() != Some(hash) {
+        return Err(failed(format!("the node has the tree {}, and this machine {hash}", proven.trim())));
     }
     Ok(Shipped { sent, bytes, removed })
 }
 
-/// What `ship_put.sh` is told: the run that gets a folder of its own, and the hashes of the tree, of what is sent, and of
-/// what has to be there in the end.
-fn put(tree: &Tree, missing: &BTreeSet<String>, id: &str) -> [String; 4] {
-    let Tree { manifest, hash, .. } = tree;
-    [id.to_owned(), hash.clone(), manifest.arrived(missing), manifest.placed(!id.is_empty())]
+/// The line that `ship_put.sh` reads before the files: the hashes of what is sent, twice, and of what has to be there in the
+/// end.
+fn hashes(manifest: &Manifest, missing: &BTreeSet<String>, own: bool) -> String {
+    let [binary, hex] = manifest.arrived(missing);
+    format!("{binary} {hex} {}\n", manifest.placed(own))
 }
 
 /// Brings what a run wrote in a folder of its own into the project's, if it has ended.

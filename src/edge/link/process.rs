@@ -39,6 +39,8 @@ pub struct Process {
     pub stdout: Pin<Box<dyn AsyncRead + Send>>,
     /// Its standard error.
     pub stderr: Pin<Box<dyn AsyncRead + Send>>,
+    /// What was read of standard error so far.
+    pub(super) complaint: Vec<u8>,
     pub(super) child: Child,
     pub(super) _permit: OwnedSemaphorePermit,
     // dropped last: the sessions end their ssh masters over sockets in this folder
@@ -66,13 +68,37 @@ impl Process {
         self.exchange(write).await
     }
 
-    /// Writes pieces to standard input as they come, then waits as [`Process::finish`] does. `limits` are the longest that it
-    /// may take to take a piece, and to end after the last. `sent` is told the bytes so far.
+    /// Reads standard output up to a mark, which nothing follows before the program is told more; or else to its end. Gives what
+    /// was before the mark, and whether there was one.
+    ///
+    /// # Errors
+    /// When a stream breaks.
+    pub(super) async fn hear_until(&mut self, mark: &[u8]) -> Result<(Vec<u8>, bool), std::io::Error> {
+        let (mut said, mut complains) = (Vec::new(), true);
+        loop {
+            tokio::select! {
+                read = self.stdout.read_buf(&mut said) => match read? {
+                    0 => return Ok((said, false)),
+                    _ if said.ends_with(mark) => {
+                        said.truncate(said.len() - mark.len());
+                        return Ok((said, true));
+                    }
+                    _ => {}
+                },
+                // who complains much would wait for us
+                read = self.stderr.read_buf(&mut self.complaint), if complains => complains = read? > 0,
+            }
+        }
+    }
+
+    /// Writes a head and then pieces to standard input as they come, and waits as [`Process::finish`] does. `limits` are the
+    /// longest that it may take to take a piece, and to end after the last. `sent` is told the pieces' bytes so far.
     ///
     /// # Errors
     /// As there, the error of a piece, and where a limit is over.
     pub async fn feed(
         mut self,
+        head: &[u8],
         mut pieces: mpsc::Receiver<std::io::Result<Arc<Vec<u8>>>>,
         limits: (Duration, Duration),
         mut sent: impl FnMut(u64),
@@ -85,6 +111,8 @@ impl Process {
                 within.map(|limit| (Instant::now() + limit, limit));
         };
         let write = async {
+            // a pipe has room for it; and where nobody reads any more, the pieces find out
+            let _ = stdin.write_all(head).await;
             let mut bytes = 0;
             while let Some(piece) = pieces.recv().await {
                 let piece = piece.inspect_err(|_| expect(Some(limits.1)))?;
@@ -122,7 +150,7 @@ impl Process {
         mut self,
         write: impl Future<Output = Result<(), std::io::Error>>,
     ) -> Result<Output, std::io::Error> {
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let (mut stdout, mut stderr) = (Vec::new(), std::mem::take(&mut self.complaint));
         let (written, out, err) =
             tokio::join!(write, self.stdout.read_to_end(&mut stdout), self.stderr.read_to_end(&mut stderr));
         written?;

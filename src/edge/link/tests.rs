@@ -20,7 +20,7 @@ async fn feed(script: &str, limits: (u64, u64)) -> Result<Output, std::io::Error
         sender.send(Ok(Arc::new(vec![0; 256 << 10]))).await.unwrap();
     }
     drop(sender);
-    process.feed(pieces, (Duration::from_secs(limits.0), Duration::from_secs(limits.1)), |_| {}).await
+    process.feed(b"", pieces, (Duration::from_secs(limits.0), Duration::from_secs(limits.1)), |_| {}).await
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
-# Behind ship_common.sh, with four more arguments: tree (its hash), origin, shared (not empty: whoever shipped it before), runs
-# (the ids of those of this project that are under way). Says what the node has of a project, in records ended by NUL
-# (ops/ship.rs reads them), and makes its folder.
-tree=$4 origin=$5 shared=$6 runs=$7
+# Between ship_common.sh and ship_put.sh, with five more arguments: tree (its hash), origin, shared (not empty: whoever shipped
+# it before), runs (the ids of those of this project that are under way), id (of the run that it is for). Says what the node has
+# of a project, in records ended by NUL (ops/ship.rs reads them), and makes its folder. Where nothing is to be shipped it ends.
+tree=$4 origin=$5 shared=$6 runs=$7 id=$8
 
 has_ended() {
   case " $runs " in *" $1 "*) return 1 ;; esac
@@ -40,11 +40,13 @@ gather has_ended
 if [ ! -f "$known/shipped" ] || [ ! -f "$known/stat" ]; then
   say unsure
 elif [ "$(sha256sum <"$known/shipped")" = "$tree  -" ] && stats "$known/shipped" "$name" | sort -z | cmp -s - "$known/stat"; then
-  say same
   exit 0
 fi
-! in_use || say busy
-[ -f "$known/shipped" ] || exit 0
-sed -z 's/^/had /' "$known/shipped"
-[ -f "$known/stat" ] || exit 0
-stats "$known/shipped" "$name" | sort -z | comm -z -23 "$known/stat" - | cut -z -d' ' -f6- | sed -z 's|^\./|changed |'
+# the run gets a folder of its own where another one is in this one
+if in_use; then say busy; else id=; fi
+if [ -f "$known/shipped" ]; then
+  sed -z 's/^/had /' "$known/shipped"
+  if [ -f "$known/stat" ]; then
+    stats "$known/shipped" "$name" | sort -z | comm -z -23 "$known/stat" - | cut -z -d' ' -f6- | sed -z 's|^\./|changed |'
+  fi
+fi

@@ -1,8 +1,9 @@
-# Behind ship_common.sh, with four more arguments: id (of the run that gets a folder of its own, or empty), tree, proof, whole
-# (hashes, see core/manifest.rs). Standard input is a tar stream: the new manifest `m`, and below `t` what this node lacks. It
-# is proven beside the project and only then put into it, by renaming: whatever goes wrong before leaves the earlier tree
-# whole.
-id=$4 tree=$5 proof=$6 whole=$7
+# Behind ship_look.sh. When all is said it waits; standard input has a line with three hashes (see core/manifest.rs) and then a tar
+# stream: the new manifest `m`, and below `t` what this node lacks. It is proven beside the project and only then put into it, by
+# renaming: whatever goes wrong before leaves the earlier tree whole. Its beginning is no news here: where nothing comes,
+# nothing is done.
+printf '\0waits\0'
+read -r binary hex whole || exit 0
 stage=$(pwd)/$known/stage
 
 fail() {
@@ -13,10 +14,10 @@ fail() {
 is() { # HASH: whether standard input has it
   [ "$(sha256sum)" = "$1  -" ]
 }
-# the hashes of files one behind the other; openssl uses what the processor has for it, where it is installed
+# the hashes of files one behind the other: in binary by openssl, which uses what the processor has for it, where it is installed
 sums() { # openssl | coreutils
   case $1 in
-  openssl) xargs -0 -r openssl dgst -sha256 -binary 2>/dev/null | od -An -v -tx1 | tr -d ' \n' ;;
+  openssl) xargs -0 -r openssl dgst -sha256 -binary 2>/dev/null ;;
   *) xargs -0 -r sha256sum -bz | cut -z -c1-64 | tr -d '\0' ;;
   esac
 }
@@ -42,7 +43,7 @@ main() {
   tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" || fail ""
   is "$tree" <"$stage/m" || fail "the list of the files did not arrive as it was sent"
   (cd "$stage/t" && find . -mindepth 1 -printf '%y %m %p\0') | sort -z -t' ' -k3 >"$stage/list"
-  staged openssl | is "$proof" || staged coreutils | is "$proof" || fail "what arrived is not what was read"
+  staged openssl | is "$binary" || staged coreutils | is "$hex" || fail "what arrived is not what was read"
 
   work=$name
   if [ -n "$id" ]; then

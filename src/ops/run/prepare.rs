@@ -92,20 +92,20 @@ pub(super) async fn prepare(
     let results = each(nodes, async |(seen, seat)| {
         let link = &seen.member.link;
         let name = &program.name;
-        let place = match &program.project {
+        let looked = match &program.project {
             Some(project) => {
-                Some(events.told(look(cluster, link, project, name, (id, &plan.beside(seen.name())), events).await)?)
+                let looked = look(cluster, link, project, name, (id, &plan.beside(seen.name())), events).await;
+                Some((project, events.told(looked)?))
             }
             None => None,
         };
+        let place = looked.as_ref().map(|(_, looked)| looked.place.clone());
         let shipping = async {
-            match (&program.project, &place) {
+            match looked {
                 // nothing of this run is there, and that of another stays as it is
-                (Some(_), Some(place)) if place.own && seat.is_none() => Ok(None),
-                (Some(project), Some(place)) => {
-                    events.told(ship(cluster, link, project, name, id, place, events).await).map(Some)
-                }
-                _ => Ok(None),
+                Some((_, looked)) if looked.place.own && seat.is_none() => Ok(None),
+                Some((project, looked)) => events.told(ship(cluster, link, project, looked, events).await).map(Some),
+                None => Ok(None),
             }
         };
         let laying = async {

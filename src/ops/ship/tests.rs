@@ -9,6 +9,14 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+/// What a look found; nothing waits any more.
+#[derive(Debug)]
+struct Seen {
+    place: Place,
+    had: Had,
+    same: bool,
+}
+
 /// A project here and a node's folder of projects.
 struct Bench {
     dir: tempfile::TempDir,
@@ -51,18 +59,21 @@ impl Bench {
         output
     }
 
-    fn look(&self, tree: &Tree) -> Place {
-        self.look_from(tree, "desk:/p", "").unwrap()
+    /// What the script says and does for a run `j1`, beside those that are under way, when it is told this.
+    fn shipping(&self, tree: &Tree, (origin, shared, runs): (&str, &str, &str), input: &[u8]) -> Output {
+        self.script(SHIP, &[&tree.hash, origin, shared, runs, "j1"], input)
     }
 
-    fn look_from(&self, tree: &Tree, origin: &str, shared: &str) -> Result<Place, Refusal> {
-        self.look_beside(tree, origin, shared, "")
+    fn look(&self, tree: &Tree) -> Seen {
+        self.look_as(tree, ("desk:/p", "", "")).unwrap()
     }
 
-    fn look_beside(&self, tree: &Tree, origin: &str, shared: &str, runs: &str) -> Result<Place, Refusal> {
-        let said = self.script(LOOK, &[&tree.hash, origin, shared, runs], b"");
-        assert!(said.status.success(), "{said:?}");
-        Place::read(&said.stdout, "p".into(), "j1", |words| panic!("{words}"))
+    fn look_as(&self, tree: &Tree, words: (&str, &str, &str)) -> Result<Seen, Refusal> {
+        let said = self.shipping(tree, words, b"");
+        assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
+        let text = said.stdout.strip_suffix(WAITS);
+        let (place, had) = read(text.unwrap_or(&said.stdout), "p".into(), "j1", |words| panic!("{words}"))?;
+        Ok(Seen { place, had, same: text.is_none() })
     }
 
     /// The stream that brings a tree to a place.
@@ -75,22 +86,28 @@ impl Bench {
         stream
     }
 
-    fn put(&self, tree: &Tree, missing: &BTreeSet<String>, id: &str, stream: &[u8]) -> Output {
-        let words = put(tree, missing, id);
-        self.script(PUT, &words.each_ref().map(String::as_str), stream)
+    fn put(&self, tree: &Tree, missing: &BTreeSet<String>, stream: &[u8]) -> Output {
+        self.put_beside("", tree, missing, stream)
+    }
+
+    fn put_beside(&self, runs: &str, tree: &Tree, missing: &BTreeSet<String>, stream: &[u8]) -> Output {
+        let mut input = hashes(&tree.manifest, missing, !runs.is_empty()).into_bytes();
+        input.extend_from_slice(stream);
+        self.shipping(tree, ("desk:/p", "", runs), &input)
     }
 
     /// Ships, and gives the names that went over the wire.
     fn ship(&self) -> Vec<String> {
         let tree = self.tree();
-        let place = self.look(&tree);
-        if place.same {
+        let seen = self.look(&tree);
+        if seen.same {
             return Vec::new();
         }
-        let missing = tree.manifest.missing(&place.had);
-        let done = self.put(&tree, &missing, "", &Self::stream(&tree, &missing));
+        let missing = tree.manifest.missing(&seen.had);
+        let done = self.put(&tree, &missing, &Self::stream(&tree, &missing));
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        assert_eq!(String::from_utf8_lossy(&done.stdout).trim_end(), format!("{}  -", tree.hash));
+        let proven = format!("{}  -\n", tree.hash);
+        assert_eq!(done.stdout.rsplit(|b| *b == 0).next(), Some(proven.as_bytes()));
         assert!(self.look(&tree).same, "proven and unchanged");
         assert!(!self.dir.path().join("there/.p@lab/stage").exists());
         missing.into_iter().collect()
@@ -209,7 +226,7 @@ fn a_stream_that_breaks_off_or_lies_leaves_the_earlier_tree_whole() {
     let stream = Bench::stream(&tree, &missing);
     // the last records are padding
     for end in (0..stream.len() - 2048).step_by(512).chain([1, 700, stream.len() / 2 + 1]) {
-        let done = bench.put(&tree, &missing, "", &stream[..end]);
+        let done = bench.put(&tree, &missing, &stream[..end]);
         assert!(!done.status.success(), "after {end} of {} bytes", stream.len());
     }
     let lying: Vec<u8> = stream.windows(5).position(|w| w == b"new 3").map_or(vec![], |at| {
@@ -217,7 +234,7 @@ fn a_stream_that_breaks_off_or_lies_leaves_the_earlier_tree_whole() {
         other[at] = b'N';
         other
     });
-    let done = bench.put(&tree, &missing, "", &lying);
+    let done = bench.put(&tree, &missing, &lying);
     assert!(String::from_utf8_lossy(&done.stderr).contains("what arrived is not what was read"), "{done:?}");
     assert_eq!(bench.arrived().manifest, before);
     assert!(bench.look(&had).same, "and still proven");
@@ -236,7 +253,7 @@ fn where_a_run_wrote_what_the_project_now_has_the_end_is_clear_and_nothing_of_it
     bench.write("out", "a file");
     let tree = bench.tree();
     let missing = tree.manifest.missing(&bench.look(&tree).had);
-    let done = bench.put(&tree, &missing, "", &Bench::stream(&tree, &missing));
+    let done = bench.put(&tree, &missing, &Bench::stream(&tree, &missing));
     assert!(!done.status.success() && String::from_utf8_lossy(&done.stderr).contains("cannot overwrite"), "{done:?}");
     assert_eq!(fs::read_to_string(bench.there("out/checkpoint")).unwrap(), "mine");
     fs::remove_dir_all(bench.there("out")).unwrap();
@@ -259,7 +276,7 @@ fn a_run_of_its_own_folder_gives_back_what_it_wrote() {
     fs::remove_file(bench.here("data")).unwrap();
     let tree = bench.tree();
     let missing = tree.manifest.missing(&bench.look(&tree).had);
-    let done = bench.put(&tree, &missing, "j1", &Bench::stream(&tree, &missing));
+    let done = bench.put_beside("j0", &tree, &missing, &Bench::stream(&tree, &missing));
     assert!(done.status.success(), "{done:?}");
 
     let side = bench.dir.path().join("there/p+j1");
@@ -279,7 +296,7 @@ fn a_run_of_its_own_folder_gives_back_what_it_wrote() {
     // a run that has no process just now is no ended one: neither for another's end nor for the next look
     let other = bench.script(GATHER, &["j2"], b"");
     assert!(other.status.success() && side.exists(), "{other:?}");
-    let beside = |tree: &Tree, runs: &str| bench.look_beside(tree, "desk:/p", "", runs).unwrap();
+    let beside = |tree: &Tree, runs: &str| bench.look_as(tree, ("desk:/p", "", runs)).unwrap().place;
     bench.write("data3", "newest");
     let place = beside(&bench.tree(), "j1");
     assert!(side.exists() && !place.own, "it has its own folder, and nobody the project's");
@@ -307,16 +324,16 @@ fn another_project_of_the_name_and_a_folder_of_somebodys_are_left_alone() {
     fs::create_dir_all(bench.there("")).unwrap();
     let tree = bench.tree();
     fs::write(bench.there("theirs"), "").unwrap();
-    assert_eq!(bench.look_from(&tree, "desk:/p", "").unwrap_err(), Refusal::Foreign);
+    assert_eq!(bench.look_as(&tree, ("desk:/p", "", "")).unwrap_err(), Refusal::Foreign);
     fs::remove_file(bench.there("theirs")).unwrap();
     bench.ship();
-    let other = bench.look_from(&tree, "desk:/q", "");
+    let other = bench.look_as(&tree, ("desk:/q", "", ""));
     assert_eq!(other.unwrap_err(), Refusal::Origin("desk:/p".into()));
-    assert!(bench.look_from(&tree, "desk:/p", "").unwrap().same);
+    assert!(bench.look_as(&tree, ("desk:/p", "", "")).unwrap().same);
     // said to be the same, it is from then on
-    assert!(bench.look_from(&tree, "desk:/q", "shared").unwrap().same);
-    assert!(bench.look_from(&tree, "desk:/q", "").unwrap().same);
-    assert_eq!(bench.look_from(&tree, "desk:/p", "").unwrap_err(), Refusal::Origin("desk:/q".into()));
+    assert!(bench.look_as(&tree, ("desk:/q", "shared", "")).unwrap().same);
+    assert!(bench.look_as(&tree, ("desk:/q", "", "")).unwrap().same);
+    assert_eq!(bench.look_as(&tree, ("desk:/p", "", "")).unwrap_err(), Refusal::Origin("desk:/q".into()));
 }
 
 /// A file, a folder or a link, by a name that may be in a folder.
