@@ -192,7 +192,10 @@ mod tests {
                 .with("holder", "ana o'neil@desk")
                 .with("pid", "7")
                 .with("purpose", "hvdctl run $(x)");
-            let mut child = Command::new("sh").arg("-s").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            // a shell cannot trap what it was started to ignore, as everything under nohup is
+            let mut command = Command::new("env");
+            command.args(["--default-signal=HUP,TERM", "sh", "-s"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
             let mut stdin = child.stdin.take().unwrap();
             stdin.write_all(script.whole().as_bytes()).unwrap();
             let stdout = BufReader::new(child.stdout.take().unwrap());

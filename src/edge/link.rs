@@ -1,7 +1,7 @@
 //! Programs on a node, over its ssh session or, for this machine, as a child process: the same words either way.
 //!
 //! Every argument is quoted by the `openssh` crate or passed as a vector; scripts, and everything that they are told,
-//! go over standard input.
+//! go over standard input, but for those whose standard input is a project's.
 
 mod held;
 mod process;
@@ -34,6 +34,9 @@ const SESSIONS: usize = 8;
 /// less.
 #[cfg(target_os = "linux")]
 const WIDE: usize = 256 * 1024;
+
+/// What helps where a limit is over.
+const SLOW: &str = "if the node is only slow, raise cluster.command_timeout_s";
 
 const ACCESS: &str = include_str!("scripts/access.sh");
 
@@ -301,18 +304,27 @@ impl Link {
         tried: &str,
         limit: Duration,
     ) -> Result<(Vec<u8>, Option<Process>), NodeError> {
-        let start = Start { much: true, ..self.access.as_root(argv) };
-        let asked = async {
-            let mut process = self.start(&start, AtDrop::Kills).await?;
-            let (said, waits) = process.hear_until(mark).await?;
-            let process = if waits { Ok(process) } else { Err(process.finish(&[]).await?) };
-            Ok((said, process))
-        };
-        match self.within(asked, tried, limit).await? {
-            (said, Ok(process)) => Ok((said, Some(process))),
-            (said, Err(output)) if output.code == 0 => Ok((said, None)),
-            (_, Err(output)) => Err(self.failed(&output, tried)),
+        self.ask(&Start { much: true, ..self.access.as_root(argv) }, mark, tried, limit).await
+    }
+
+    async fn ask(
+        &self,
+        start: &Start,
+        mark: &[u8],
+        tried: &str,
+        limit: Duration,
+    ) -> Result<(Vec<u8>, Option<Process>), NodeError> {
+        let mut process = self.within(self.start(start, AtDrop::Kills), tried, limit).await?;
+        let (said, waits) = process.hear_until(mark, limit).await.map_err(|e| {
+            let late = e.kind() == std::io::ErrorKind::TimedOut;
+            let error = NodeError::failed(&self.node, tried, e);
+            if late { error.hint(SLOW) } else { error }
+        })?;
+        if waits {
+            return Ok((said, Some(process)));
         }
+        let output = self.within(process.finish(&[]), tried, limit).await?;
+        if output.code == 0 { Ok((said, None)) } else { Err(self.failed(&output, tried)) }
     }
 
     /// Runs a program as root with these bytes on its standard input, within the node's limit.
@@ -352,8 +364,9 @@ impl Link {
     ) -> Result<T, NodeError> {
         match timeout(limit, work).await {
             Ok(done) => done.map_err(|e| NodeError::failed(&self.node, tried, e)),
-            Err(_) => Err(NodeError::failed(&self.node, tried, format!("no end within {} s", limit.as_secs()))
-                .hint("if the node is only slow, raise cluster.command_timeout_s")),
+            Err(_) => {
+                Err(NodeError::failed(&self.node, tried, format!("no end within {} s", limit.as_secs())).hint(SLOW))
+            }
         }
     }
 

@@ -111,7 +111,7 @@ pub async fn look(
     let looked = read(&said, dir.clone(), id, |words| {
         events.send(Event::Warning(format!("{}: what a run wrote stays apart from {dir}: {words}", link.node())));
     });
-    let (place, had) = looked.map_err(|refusal| {
+    let Seen { place, had, same } = looked.map_err(|refusal| {
         let error = NodeError::failed(link.node(), &tried, &refusal);
         match refusal {
             Refusal::Origin(..) => error.hint(format!(
@@ -122,6 +122,9 @@ pub async fn look(
             }
         }
     })?;
+    if waits.is_none() && !same {
+        return Err(NodeError::failed(link.node(), &tried, "it ended without a word of what it has"));
+    }
     Ok(Looked { place, had, waits })
 }
 
@@ -134,12 +137,22 @@ enum Refusal {
     Foreign,
 }
 
-/// Reads what `ship_look.sh` said of a folder.
-fn read(said: &[u8], folder: String, id: &str, mut kept: impl FnMut(&str)) -> Result<(Place, Had), Refusal> {
-    let (mut place, mut had) = (Place { folder, ..Place::default() }, Had::default());
+/// What `ship_look.sh` says of a folder.
+#[derive(Debug)]
+struct Seen {
+    place: Place,
+    had: Had,
+    /// Whether it has this very tree.
+    same: bool,
+}
+
+/// Reads it.
+fn read(said: &[u8], folder: String, id: &str, mut kept: impl FnMut(&str)) -> Result<Seen, Refusal> {
+    let (mut place, mut had, mut same) = (Place { folder, ..Place::default() }, Had::default(), false);
     for record in said.split(|b| *b == 0) {
         let record = String::from_utf8_lossy(record);
         match record.split_once(' ').unwrap_or((&record, "")) {
+            ("same", _) => same = true,
             ("new", _) => place.new = true,
             ("busy", _) => place.own = true,
             ("unsure", _) => had.unsure(),
@@ -154,7 +167,7 @@ fn read(said: &[u8], folder: String, id: &str, mut kept: impl FnMut(&str)) -> Re
     if place.own {
         place.folder = format!("{}+{id}", place.folder);
     }
-    Ok((place, had))
+    Ok(Seen { place, had, same })
 }
 
 /// Ships a tree to a node that [`look`] looked at.

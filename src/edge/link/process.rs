@@ -13,6 +13,9 @@ use tokio::time::Instant;
 /// What is said of a program that did nothing for too long while it was fed.
 pub const STUCK: &str = "nothing went on for";
 
+/// sudo's word that the password was not taken (in the C locale): it would read another one, and wait for it.
+const REFUSED: &[u8] = b"try again";
+
 /// What a program said and how it ended.
 #[derive(Debug, Clone)]
 pub struct Output {
@@ -72,21 +75,37 @@ impl Process {
     /// was before the mark, and whether there was one.
     ///
     /// # Errors
-    /// When a stream breaks.
-    pub(super) async fn hear_until(&mut self, mark: &[u8]) -> Result<(Vec<u8>, bool), std::io::Error> {
+    /// When a stream breaks; `TimedOut` when the time is over, with the last words on standard error.
+    pub(super) async fn hear_until(&mut self, mark: &[u8], limit: Duration) -> Result<(Vec<u8>, bool), std::io::Error> {
         let (mut said, mut complains) = (Vec::new(), true);
+        let late = tokio::time::sleep(limit);
+        tokio::pin!(late);
         loop {
             tokio::select! {
                 read = self.stdout.read_buf(&mut said) => match read? {
                     0 => return Ok((said, false)),
                     _ if said.ends_with(mark) => {
                         said.truncate(said.len() - mark.len());
+                        // what comes now is about something else
+                        self.complaint.clear();
                         return Ok((said, true));
                     }
                     _ => {}
                 },
                 // who complains much would wait for us
-                read = self.stderr.read_buf(&mut self.complaint), if complains => complains = read? > 0,
+                read = self.stderr.read_buf(&mut self.complaint), if complains => {
+                    complains = read? > 0;
+                    if said.is_empty() && self.complaint.windows(REFUSED.len()).any(|words| words == REFUSED) {
+                        self.close_stdin();
+                    }
+                }
+                () = &mut late => {
+                    let complaint = String::from_utf8_lossy(&self.complaint);
+                    let last = complaint.lines().rfind(|line| !line.trim().is_empty());
+                    let last = last.map(|line| format!("; its last words: {line}")).unwrap_or_default();
+                    let late = format!("no end within {} s{last}", limit.as_secs());
+                    return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, late));
+                }
             }
         }
     }

@@ -3,16 +3,20 @@
 use super::*;
 use tokio::sync::mpsc;
 
-/// `feed` with 1 MiB in four pieces, which is more than a pipe takes.
-async fn feed(script: &str, limits: (u64, u64)) -> Result<Output, std::io::Error> {
-    let link = Link {
+fn here() -> Link {
+    Link {
         node: "here".into(),
         way: Way::Local,
         access: Access { root: Root::AtOnce, engine: Engine::Direct(String::new()) },
         sessions: Arc::new(Semaphore::new(SESSIONS)),
         limit: Duration::from_secs(60),
         control: None,
-    };
+    }
+}
+
+/// `feed` with 1 MiB in four pieces, which is more than a pipe takes.
+async fn feed(script: &str, limits: (u64, u64)) -> Result<Output, std::io::Error> {
+    let link = here();
     let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
     let process = link.start(&Start { argv, much: true, ..Start::default() }, AtDrop::Kills).await?;
     let (sender, pieces) = mpsc::channel(4);
@@ -31,4 +35,41 @@ async fn a_program_that_takes_nothing_or_does_not_end_is_not_waited_for_for_ever
     assert_eq!(error.to_string(), "nothing went on for 1 s");
     let error = feed("cat >/dev/null; exec sleep 60", (20, 1)).await.unwrap_err();
     assert_eq!(error.to_string(), "nothing went on for 1 s");
+}
+
+async fn ask(script: &str, limit: u64) -> Result<(Vec<u8>, Option<Process>), NodeError> {
+    let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
+    let start = Start { argv, much: true, ..Start::default() };
+    here().ask(&start, b"\0waits\0", "ask", Duration::from_secs(limit)).await
+}
+
+#[tokio::test]
+async fn a_program_says_something_and_then_takes_what_it_is_fed() {
+    // the mark in two pieces, and before it more complaints than a pipe takes
+    let script = "head -c 300000 /dev/zero >&2; printf 'a\\0b\\0wai'; sleep 0.3; printf 'ts\\0'
+        read -r line; echo \"$line\"; wc -c; echo words >&2";
+    let (said, process) = ask(script, 30).await.unwrap();
+    assert_eq!(said, b"a\0b");
+    let (sender, pieces) = mpsc::channel(1);
+    sender.send(Ok(Arc::new(vec![b'x'; 1000]))).await.unwrap();
+    drop(sender);
+    let limit = Duration::from_secs(30);
+    let fed = process.unwrap().feed(b"head\n", pieces, (limit, limit), |_| {}).await.unwrap();
+    assert_eq!((fed.code, &fed.stdout[..], &fed.stderr[..]), (0, &b"head\n1000\n"[..], &b"words\n"[..]));
+
+    let (said, process) = ask("printf 'all\\0'", 30).await.unwrap();
+    assert!(said == b"all\0" && process.is_none());
+}
+
+#[tokio::test]
+async fn a_program_that_fails_or_hangs_before_it_takes_anything_is_told_by_its_own_words() {
+    let refused = |result: Result<(Vec<u8>, Option<Process>), NodeError>| result.err().unwrap().to_string();
+    let said = refused(ask("printf 'a\\0'; echo 'no such disk' >&2; exit 3", 30).await);
+    assert!(said.contains("no such disk"), "{said}");
+    let said = refused(ask("echo 'on the way' >&2; exec sleep 60", 1).await);
+    assert!(said.contains("no end within 1 s; its last words: on the way"), "{said}");
+    assert!(said.contains("command_timeout_s"), "{said}");
+    // as sudo does with a password that it does not take: it reads on, for another one
+    let said = refused(ask("echo 'Sorry, try again.' >&2; cat; echo 'a password is required' >&2; exit 1", 30).await);
+    assert!(said.contains("a password is required") && said.contains("hvdctl needs root"), "{said}");
 }

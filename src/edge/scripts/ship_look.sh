@@ -1,6 +1,7 @@
 # Between ship_common.sh and ship_put.sh, with five more arguments: tree (its hash), origin, shared (not empty: whoever shipped
 # it before), runs (the ids of those of this project that are under way), id (of the run that it is for). Says what the node has
-# of a project, in records ended by NUL (ops/ship.rs reads them), and makes its folder. Where nothing is to be shipped it ends.
+# of a project, in records ended by NUL (ops/ship.rs reads them), and makes its folder. Where nothing is to be shipped it
+# says so and ends.
 tree=$4 origin=$5 shared=$6 runs=$7 id=$8
 
 has_ended() {
@@ -40,6 +41,7 @@ gather has_ended
 if [ ! -f "$known/shipped" ] || [ ! -f "$known/stat" ]; then
   say unsure
 elif [ "$(sha256sum <"$known/shipped")" = "$tree  -" ] && stats "$known/shipped" "$name" | sort -z | cmp -s - "$known/stat"; then
+  say same
   exit 0
 fi
 # the run gets a folder of its own where another one is in this one

@@ -1,7 +1,6 @@
 # Behind ship_look.sh. When all is said it waits; standard input has a line with three hashes (see core/manifest.rs) and then a tar
 # stream: the new manifest `m`, and below `t` what this node lacks. It is proven beside the project and only then put into it, by
-# renaming: whatever goes wrong before leaves the earlier tree whole. Its beginning is no news here: where nothing comes,
-# nothing is done.
+# renaming: whatever goes wrong before leaves the earlier tree whole. Where nothing comes, nothing more is done.
 printf '\0waits\0'
 read -r binary hex whole || exit 0
 stage=$(pwd)/$known/stage

@@ -9,14 +9,6 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// What a look found; nothing waits any more.
-#[derive(Debug)]
-struct Seen {
-    place: Place,
-    had: Had,
-    same: bool,
-}
-
 /// A project here and a node's folder of projects.
 struct Bench {
     dir: tempfile::TempDir,
@@ -48,6 +40,9 @@ impl Bench {
 
     fn script(&self, script: &str, args: &[&str], input: &[u8]) -> Output {
         let mut command = Command::new("sh");
+        // what a test has put there goes before what is installed
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", self.dir.path().join("bin").display()));
         command.args(["-c", script, "sh"]).arg(self.dir.path().join("there")).args(["p", "lab"]).args(args);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -72,8 +67,9 @@ impl Bench {
         let said = self.shipping(tree, words, b"");
         assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
         let text = said.stdout.strip_suffix(WAITS);
-        let (place, had) = read(text.unwrap_or(&said.stdout), "p".into(), "j1", |words| panic!("{words}"))?;
-        Ok(Seen { place, had, same: text.is_none() })
+        let seen = read(text.unwrap_or(&said.stdout), "p".into(), "j1", |words| panic!("{words}"))?;
+        assert_eq!(seen.same, text.is_none(), "it waits where it lacks something");
+        Ok(seen)
     }
 
     /// The stream that brings a tree to a place.
@@ -241,6 +237,38 @@ fn a_stream_that_breaks_off_or_lies_leaves_the_earlier_tree_whole() {
     assert!(!bench.dir.path().join("there/.p@lab/stage").exists(), "nothing is left on a full disk");
     bench.ship();
     bench.same();
+}
+
+#[test]
+fn what_arrived_is_proven_with_openssl_and_without() {
+    let bench = Bench::new();
+    bench.write("train.py", "");
+    bench.write("a b", "text");
+    let tree = bench.tree();
+    let missing: BTreeSet<String> = tree.manifest.0.keys().cloned().collect();
+    let right = hashes(&tree.manifest, &missing, false);
+    let wrong = |at: usize| {
+        let mut words: Vec<&str> = right.split_whitespace().collect();
+        words[at] = "0";
+        words.join(" ") + "\n"
+    };
+    let ship = |hashes: &str| {
+        let _ = fs::remove_dir_all(bench.dir.path().join("there"));
+        let input = [hashes.as_bytes(), &Bench::stream(&tree, &missing)].concat();
+        bench.shipping(&tree, ("desk:/p", "", ""), &input).status.success()
+    };
+    let installed = Command::new("openssl").arg("version").output().is_ok_and(|output| output.status.success());
+    assert!(ship(&right));
+    assert_eq!(ship(&wrong(1)), installed, "openssl's is enough");
+    assert!(ship(&wrong(0)), "and so is that of coreutils");
+
+    fs::create_dir(bench.dir.path().join("bin")).unwrap();
+    let openssl = bench.dir.path().join("bin/openssl");
+    fs::write(&openssl, "#!/bin/sh\nexit 127\n").unwrap();
+    fs::set_permissions(openssl, Permissions::from_mode(0o755)).unwrap();
+    assert!(ship(&right));
+    assert!(!ship(&wrong(1)) && !bench.there("a b").exists());
+    assert!(!ship(&wrong(2)), "nor with another end than is expected");
 }
 
 #[test]
