@@ -291,7 +291,8 @@ def main():
 
     open_streams = set(streams)
     while True:
-        for key, _ in selector.select(0.2):
+        # a program that has closed its streams is about to end, and others note soon after that it is gone
+        for key, _ in selector.select(0.2 if open_streams else 0.02):
             try:
                 data = os.read(key.fd, 1 << 16)
             except BlockingIOError:
@@ -308,8 +309,6 @@ def main():
             # an end that was asked for (another rank failed, a signal) is no failure of this rank's own
             asked = b" asked" if deadline is not None and not gave_up else b""
             break
-        if not open_streams:
-            time.sleep(0.05)
         if launcher.poll(0) or parents and time.monotonic() >= look and lineage() not in (parents, None):
             end()
         for lines in streams.values():
