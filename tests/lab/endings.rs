@@ -70,6 +70,29 @@ fn interrupted_at_any_moment() {
 }
 
 #[test]
+fn who_failed_first_is_told_though_others_fail_for_it_at_once() {
+    let lab = Lab::up();
+    // what the killed rank has started still holds its streams; the other one sees the connection break
+    let program = "import os, signal, socket, subprocess, sys, time
+if os.environ['HOROVOD_RANK'] == '0':
+    subprocess.Popen(['sleep', '300'])
+    peer = socket.create_server(('', 39217)).accept()
+    os.kill(os.getpid(), signal.SIGKILL)
+while True:
+    try: peer = socket.create_connection((os.environ['FIRST'], 39217)); break
+    except OSError: time.sleep(0.05)
+peer.recv(1)
+time.sleep(0.05)
+sys.exit(1)";
+    let first = "FIRST=172.28.100.11";
+    for _ in 0..5 {
+        let run = lab.start(&["run", "-np", "2", "--gloo", "-e", first, "--", "python3", "-c", program]);
+        run.end(s(60)).code(137).complains(&["rank 0 on node1 was killed by signal 9"]);
+    }
+    no_run_is_left();
+}
+
+#[test]
 fn a_supervisor_or_the_launcher_that_is_killed() {
     let lab = Lab::up();
     for controller in ["--gloo", "--mpi"] {

@@ -58,12 +58,14 @@ def frames(kind, lines, tries=1):
     torn = b""
 
 
-def state(kind, text):
-    """A frame that says how far the rank is. It goes into `states` too, a short file beside the log."""
+def state(kind, text, at=None):
+    """A frame that says how far the rank is. It goes into `states` too, a short file beside the log, with the time when that was
+    so: who failed first is told by it, however long the last output or a full disk keeps the frame back."""
+    at = at or time.time()
     frames(kind, [text], tries=30 if kind == b"x" else 1)
     try:
         file = os.open(os.path.join(HERE, "states"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        os.write(file, b"%.6f %d %s %s\n" % (time.time(), RANK, kind, text))
+        os.write(file, b"%.6f %d %s %s\n" % (at, RANK, kind, text))
         os.close(file)
     except OSError:
         pass
@@ -277,8 +279,15 @@ def main():
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, end)
+    # the end of the program wakes the wait below: what it started may hold its streams open, and others note soon that it is gone
+    woken, wakes = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wakes, False)
+    signal.signal(signal.SIGCHLD, lambda _signal, _frame: None)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
 
     selector = selectors.DefaultSelector()
+    selector.register(woken, selectors.EVENT_READ)
     streams = {child.stdout: Lines(b"o"), child.stderr: Lines(b"e", Stall().see)}
     for stream in streams:
         os.set_blocking(stream.fileno(), False)
@@ -291,11 +300,12 @@ def main():
 
     open_streams = set(streams)
     while True:
-        # a program that has closed its streams is about to end, and others note soon after that it is gone
-        for key, _ in selector.select(0.2 if open_streams else 0.02):
+        for key, _ in selector.select(0.2):
             try:
                 data = os.read(key.fd, 1 << 16)
             except BlockingIOError:
+                continue
+            if key.fd == woken:
                 continue
             if data:
                 heard = time.monotonic()
@@ -306,6 +316,7 @@ def main():
                 open_streams.discard(key.fileobj)
         code = child.poll()
         if code is not None:
+            ended = time.time()
             # an end that was asked for (another rank failed, a signal) is no failure of this rank's own
             asked = b" asked" if deadline is not None and not gave_up else b""
             break
@@ -354,7 +365,7 @@ def main():
         frames(b"e", [b"hvdctl: the disk was full, %d bytes of this rank's output are lost" % lost])
     if hung is not None:
         state(b"h", b"%d %d " % (RANK, hung))
-    state(b"x", b"%d%s%s" % (code, asked, b" oom" if killed_for_memory() > killed else b""))
+    state(b"x", b"%d%s%s" % (code, asked, b" oom" if killed_for_memory() > killed else b""), ended)
     return code
 
 
