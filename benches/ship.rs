@@ -46,16 +46,17 @@ async fn compare() {
     for round in 0..ROUNDS {
         // nothing is removed in between: ext4 keeps off inodes that were freed in the last minutes, and searches long for others
         let target = in_folder(&format!("tar{round}"));
-        tar.push(timed(async || on_all(&target, |node| tar_to(&target, node, &project))).await);
+        tar.push(timed(&target, async || on_all(&target, |node| tar_to(&target, node, &project))).await);
         let target = in_folder(&format!("hvdctl{round}"));
-        first.push(timed(async || hvdctl(&target, &project).await).await);
-        unchanged.push(timed(async || hvdctl(&target, &project).await).await);
+        first.push(timed(&target, async || hvdctl(&target, &project).await).await);
+        unchanged.push(timed(&target, async || hvdctl(&target, &project).await).await);
         fs::write(project.join("folder7/7.bin"), round.to_string()).expect("a change");
-        changed.push(timed(async || hvdctl(&target, &project).await).await);
+        changed.push(timed(&target, async || hvdctl(&target, &project).await).await);
         if rsync {
             let target = in_folder(&format!("rsync{round}"));
-            rsync_first.push(timed(async || on_all(&target, |node| rsync_to(&target, node, &project))).await);
-            rsync_unchanged.push(timed(async || on_all(&target, |node| rsync_to(&target, node, &project))).await);
+            rsync_first.push(timed(&target, async || on_all(&target, |node| rsync_to(&target, node, &project))).await);
+            rsync_unchanged
+                .push(timed(&target, async || on_all(&target, |node| rsync_to(&target, node, &project))).await);
         }
     }
     clean(&target).await;
@@ -169,15 +170,21 @@ fn fill(project: &Path) {
     }
 }
 
-/// Bytes that are taken and given back before each measurement: more than one writes.
-const WARM: usize = 1 << 30;
-
-async fn timed(work: impl AsyncFnOnce()) -> f64 {
-    // a virtual machine gives free memory back to its host: who takes it again first pays for that, by chance
-    std::hint::black_box(vec![1_u8; WARM]);
+/// How long it takes, with nothing left to be written from the round before, and with warm memory: a virtual machine gives free
+/// memory back to its host, and who takes it again first pays for that, by chance.
+async fn timed(target: &Target, work: impl AsyncFnOnce()) -> f64 {
+    on_all(target, |node| assert!(ssh(target, node, "sync")));
+    std::hint::black_box(vec![1_u8; available() / 4]);
     let start = Instant::now();
     work().await;
     start.elapsed().as_secs_f64()
+}
+
+/// Bytes of memory that programs can have here; proc(5).
+fn available() -> usize {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    line.and_then(|words| words.split_whitespace().next()?.parse::<usize>().ok()).unwrap_or_default() << 10
 }
 
 fn median(mut times: Vec<f64>) -> f64 {

@@ -28,23 +28,13 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// Type and permission bits as `find -printf '%y %m'` says them (find(1)).
-    fn kind(&self) -> (char, u32) {
-        match self {
-            Entry::File { mode, .. } => ('f', *mode),
-            Entry::Folder { mode } => ('d', *mode),
-            // Linux has no other mode for links
-            Entry::Link { .. } => ('l', 0o777),
-        }
-    }
-
-    /// Both in one number as `stat --format %f` says them (stat(2)).
+    /// Type and permission bits in one number as `stat --format %f` says them (stat(2)).
     fn raw_mode(&self) -> u32 {
-        let (kind, mode) = self.kind();
-        mode | match kind {
-            'f' => 0o100_000,
-            'd' => 0o040_000,
-            _ => 0o120_000,
+        match self {
+            Entry::File { mode, .. } => 0o100_000 | mode,
+            Entry::Folder { mode } => 0o040_000 | mode,
+            // Linux has no other mode for links
+            Entry::Link { .. } => 0o120_777,
         }
     }
 
@@ -118,29 +108,40 @@ impl Manifest {
         })
     }
 
-    /// The hash of what a node says of these entries where exactly they have arrived; `ship_put.sh` makes the same text of
-    /// `find`, a hash program and readlink. The first is with the files' hashes in binary, the second with hex.
-    pub fn arrived(&self, names: &BTreeSet<String>) -> [String; 2] {
-        let entries: Vec<_> = self.0.iter().filter(|(name, _)| names.contains(*name)).collect();
-        let mut hasher = Sha256::new();
-        for (name, entry) in &entries {
-            let (kind, mode) = entry.kind();
-            hasher.update(format!("{kind} {mode:o} ./{name}\0"));
+    /// The names of the files among these entries and those of the links, `./NAME` and ended by NUL each, in order.
+    pub fn names(&self, among: &BTreeSet<String>) -> [Vec<u8>; 2] {
+        let [mut files, mut links] = [Vec::new(), Vec::new()];
+        for (name, entry) in self.among(among) {
+            let names = match entry {
+                Entry::File { .. } => &mut files,
+                Entry::Link { .. } => &mut links,
+                Entry::Folder { .. } => continue,
+            };
+            names.extend_from_slice(format!("./{name}\0").as_bytes());
         }
-        let mut in_hex = hasher.clone();
-        let entries = entries.into_iter().map(|(_, entry)| entry);
-        contents(entries.clone(), &mut hasher, |hasher, hash| hasher.update(hash));
-        contents(entries, &mut in_hex, |hasher, hash| hasher.update(hex(hash)));
-        [hasher, in_hex].map(|hasher| hex(&hasher.finalize()))
+        [files, links]
     }
 
-    /// The same where all is in its place: of `stat`, with the folders first; and, if they are to be looked at as well, the contents.
+    /// The hash of what a node reads in these files and links where they have arrived: of the hashes that a program makes of the
+    /// files of [`Manifest::names`], and of what readlink says. The first is with the files' hashes in binary, the second with hex.
+    pub fn arrived(&self, names: &BTreeSet<String>) -> [String; 2] {
+        let entries = self.among(names).map(|(_, entry)| entry);
+        let (mut binary, mut in_hex) = (Sha256::new(), Sha256::new());
+        contents(entries.clone(), &mut binary, |hasher, hash| hasher.update(hash));
+        contents(entries, &mut in_hex, |hasher, hash| hasher.update(hex(hash)));
+        [binary, in_hex].map(|hasher| hex(&hasher.finalize()))
+    }
+
+    fn among(&self, names: &BTreeSet<String>) -> impl Iterator<Item = (&String, &Entry)> + Clone {
+        self.0.iter().filter(|(name, _)| names.contains(*name))
+    }
+
+    /// The hash of what stat says where all is in its place, types and modes; and, if they are to be looked at as well, of the
+    /// contents.
     pub fn placed(&self, contents_too: bool) -> String {
         let mut hasher = Sha256::new();
-        for folders in [true, false] {
-            for (name, entry) in self.0.iter().filter(|(_, entry)| matches!(entry, Entry::Folder { .. }) == folders) {
-                hasher.update(format!("{:x} ./{name}\0", entry.raw_mode()));
-            }
+        for (name, entry) in &self.0 {
+            hasher.update(format!("{:x} ./{name}\0", entry.raw_mode()));
         }
         if contents_too {
             contents(self.0.values(), &mut hasher, |hasher, hash| hasher.update(hex(hash)));
@@ -232,6 +233,19 @@ mod tests {
         had
     }
 
+    /// Hashes and targets alone: by the number of the files it is known which is which.
+    fn contents_of(tree: &Manifest) -> (Vec<[u8; 32]>, Vec<String>) {
+        let mut all = (Vec::new(), Vec::new());
+        for entry in tree.0.values() {
+            match entry {
+                Entry::File { hash, .. } => all.0.push(*hash),
+                Entry::Link { target } => all.1.push(target.clone()),
+                Entry::Folder { .. } => {}
+            }
+        }
+        all
+    }
+
     proptest! {
         #[test]
         fn what_is_missing_makes_the_tree(old in tree(), new in tree(), touched in any::<prop::sample::Index>()) {
@@ -267,8 +281,9 @@ mod tests {
             let same = a.0.len() == b.0.len()
                 && a.0.iter().zip(&b.0).all(|((n, e), (m, f))| n == m && e.head() == f.head());
             prop_assert_eq!(a.tree_hash() == b.tree_hash(), same);
+            let same_contents = contents_of(&a) == contents_of(&b);
             for (a, b) in a.arrived(&all(&a)).iter().zip(&b.arrived(&all(&b))) {
-                prop_assert_eq!(a == b, same);
+                prop_assert_eq!(a == b, same_contents);
             }
             prop_assert_eq!(a.placed(true) == b.placed(true), same);
         }

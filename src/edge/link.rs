@@ -19,6 +19,7 @@ pub use held::Who;
 use openssh::Session;
 use process::Child;
 pub use process::{Output, Process, STUCK};
+use std::os::fd::AsFd;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,10 +31,20 @@ use zeroize::Zeroizing;
 /// sshd takes 10 sessions on one connection (`MaxSessions`, sshd_config(5)); two are left for others.
 const SESSIONS: usize = 8;
 
-/// Bytes that a pipe to a program takes which much is fed to. 64 KiB is what it has else; four times as many have ssh wait
-/// less.
+/// Bytes that a pipe to a program takes which much is fed to, in place of 64 KiB: the most that everybody may ask for (pipe(7)).
 #[cfg(target_os = "linux")]
-const WIDE: usize = 256 * 1024;
+const WIDE: usize = 1 << 20;
+
+/// Whether a pipe takes that much from now on.
+#[cfg(target_os = "linux")]
+fn widened(pipe: &impl AsFd) -> bool {
+    rustix::pipe::fcntl_setpipe_size(pipe, WIDE).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn widened(_pipe: &impl AsFd) -> bool {
+    false
+}
 
 /// What helps where a limit is over.
 const SLOW: &str = "if the node is only slow, raise cluster.command_timeout_s";
@@ -241,12 +252,8 @@ impl Link {
                 else {
                     return Err(std::io::Error::other("ssh gave no streams"));
                 };
-                #[cfg(target_os = "linux")]
-                if start.much {
-                    // where this is refused it only takes a little longer
-                    let _ = rustix::pipe::fcntl_setpipe_size(&stdin, WIDE);
-                }
                 Ok(Process {
+                    wide: start.much && widened(&stdin),
                     stdin: Box::pin(stdin),
                     stdout: Box::pin(stdout),
                     stderr: Box::pin(stderr),
@@ -272,6 +279,7 @@ impl Link {
                     return Err(std::io::Error::other("the child has no streams"));
                 };
                 Ok(Process {
+                    wide: start.much && widened(&stdin),
                     stdin: Box::pin(stdin),
                     stdout: Box::pin(stdout),
                     stderr: Box::pin(stderr),

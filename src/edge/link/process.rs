@@ -13,6 +13,9 @@ use tokio::time::Instant;
 /// What is said of a program that did nothing for too long while it was fed.
 pub const STUCK: &str = "nothing went on for";
 
+/// How long a wide pipe that was full is left to ssh: in this time it takes a good part of what is there.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// sudo's word that the password was not taken (in the C locale): it would read another one, and wait for it.
 const REFUSED: &[u8] = b"try again";
 
@@ -38,6 +41,8 @@ impl Output {
 pub struct Process {
     /// Its standard input.
     pub stdin: Pin<Box<dyn AsyncWrite + Send>>,
+    /// Whether the pipe to it takes a lot.
+    pub(super) wide: bool,
     /// Its standard output.
     pub stdout: Pin<Box<dyn AsyncRead + Send>>,
     /// Its standard error.
@@ -122,7 +127,7 @@ impl Process {
         limits: (Duration, Duration),
         mut sent: impl FnMut(u64),
     ) -> Result<Output, std::io::Error> {
-        let mut stdin = self.take_stdin();
+        let (mut stdin, wide) = (self.take_stdin(), self.wide);
         // until when it has to do something
         let deadline = Mutex::new(None);
         let expect = |within: Option<Duration>| {
@@ -136,7 +141,7 @@ impl Process {
             while let Some(piece) = pieces.recv().await {
                 let piece = piece.inspect_err(|_| expect(Some(limits.1)))?;
                 expect(Some(limits.0));
-                if stdin.write_all(&piece).await.is_err() {
+                if write_piece(&mut stdin, &piece, wide).await.is_err() {
                     break;
                 }
                 // others who are fed the same may be slower
@@ -202,6 +207,21 @@ impl Process {
             String::from_utf8_lossy(&text).into_owned()
         })
     }
+}
+
+/// Writes all of it. Whoever waits for room in a pipe is woken for each packet that ssh takes out of it, and one thread after the
+/// other runs for 32 KiB; so a wide one is left alone for a moment when it is full.
+async fn write_piece(stdin: &mut (impl AsyncWrite + Unpin), mut piece: &[u8], wide: bool) -> std::io::Result<()> {
+    while !piece.is_empty() {
+        match stdin.write(piece).await? {
+            0 => return Err(std::io::ErrorKind::WriteZero.into()),
+            n => piece = &piece[n..],
+        }
+        if wide && !piece.is_empty() {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+    Ok(())
 }
 
 pub(super) async fn wait(child: Child) -> Result<i32, std::io::Error> {

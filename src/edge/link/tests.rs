@@ -14,13 +14,13 @@ fn here() -> Link {
     }
 }
 
-/// `feed` with 1 MiB in four pieces, which is more than a pipe takes.
+/// `feed` with 2 MiB in eight pieces, which is more than a pipe takes.
 async fn feed(script: &str, limits: (u64, u64)) -> Result<Output, std::io::Error> {
     let link = here();
     let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
     let process = link.start(&Start { argv, much: true, ..Start::default() }, AtDrop::Kills).await?;
-    let (sender, pieces) = mpsc::channel(4);
-    for _ in 0..4 {
+    let (sender, pieces) = mpsc::channel(8);
+    for _ in 0..8 {
         sender.send(Ok(Arc::new(vec![0; 256 << 10]))).await.unwrap();
     }
     drop(sender);
@@ -30,7 +30,7 @@ async fn feed(script: &str, limits: (u64, u64)) -> Result<Output, std::io::Error
 #[tokio::test]
 async fn a_program_that_takes_nothing_or_does_not_end_is_not_waited_for_for_ever() {
     let fed = feed("wc -c; sleep 2", (1, 30)).await.unwrap();
-    assert_eq!((fed.code, String::from_utf8_lossy(&fed.stdout).trim()), (0, "1048576"));
+    assert_eq!((fed.code, String::from_utf8_lossy(&fed.stdout).trim()), (0, "2097152"));
     let error = feed("exec sleep 60", (1, 60)).await.unwrap_err();
     assert_eq!(error.to_string(), "nothing went on for 1 s");
     let error = feed("cat >/dev/null; exec sleep 60", (20, 1)).await.unwrap_err();

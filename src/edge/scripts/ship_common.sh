@@ -15,13 +15,11 @@ say() { printf '%s\0' "$*"; }
 # the names of a manifest's records; `-` would be standard input to many a program
 names() { sed -z 's|^[^ ]* [^ ]* [^ ]* |./|'; }
 
-# what stat has to say of what a manifest names, folders first: whoever writes a file changes its ctime. A folder's times change
-# with what runs put there
+# what stat has to say of what a manifest names: whoever writes a file changes its ctime. Of a folder (its mode begins with a 4)
+# only the mode, the rest changes with what runs put there
 stats() { # MANIFEST FOLDER
-  {
-    grep -az '^d ' "$1" | names | (cd "$2" && xargs -0 -r stat --printf='%f - - - - %n\0')
-    grep -azv '^d ' "$1" | names | (cd "$2" && xargs -0 -r stat --printf='%f %i %s %.9Y %.9Z %n\0')
-  } 2>/dev/null
+  names <"$1" | (cd "$2" && xargs -0 -r stat --printf='%f %i %s %.9Y %.9Z %n\0' 2>/dev/null) |
+    sed -z 's|^\(4...\) [^ ]* [^ ]* [^ ]* [^ ]* |\1 - - - - |'
 }
 
 # whether processes of a run have this folder as their workspace

@@ -1,6 +1,7 @@
 # Behind ship_look.sh. When all is said it waits; standard input has a line with three hashes (see core/manifest.rs) and then a tar
-# stream: the new manifest `m`, and below `t` what this node lacks. It is proven beside the project and only then put into it, by
-# renaming: whatever goes wrong before leaves the earlier tree whole. Where nothing comes, nothing more is done.
+# stream: the new manifest `m`, below `t` what this node lacks, and the names of the files and links in that, `f` and `l`. It is
+# proven beside the project and only then put into it, by renaming: whatever goes wrong before leaves the earlier tree whole.
+# Where nothing comes, nothing more is done.
 printf '\0waits\0'
 read -r binary hex whole || exit 0
 stage=$(pwd)/$known/stage
@@ -20,11 +21,9 @@ sums() { # openssl | coreutils
   *) xargs -0 -r sha256sum -bz | cut -z -c1-64 | tr -d '\0' ;;
   esac
 }
-# what has arrived, by name: kinds, modes and names, the hashes of the files, where the links lead
+# what has arrived: the hashes of the files, where the links lead
 staged() { # PROGRAM
-  cat "$stage/list"
-  (cd "$stage/t" && grep -az '^f ' "$stage/list" | cut -z -d' ' -f3- | sums "$1")
-  (cd "$stage/t" && grep -az '^l ' "$stage/list" | cut -z -d' ' -f3- | xargs -0 -r readlink -z)
+  (cd "$stage/t" && sums "$1" <"$stage/f" && xargs -0 -r readlink -z <"$stage/l")
 }
 # what is in its place of all that the new manifest names: types and modes; of a copy that a run could write to, the contents
 placed() {
@@ -41,7 +40,6 @@ main() {
   # from a pipe in large pieces
   tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" || fail ""
   is "$tree" <"$stage/m" || fail "the list of the files did not arrive as it was sent"
-  (cd "$stage/t" && find . -mindepth 1 -printf '%y %m %p\0') | sort -z -t' ' -k3 >"$stage/list"
   staged openssl | is "$binary" || staged coreutils | is "$hex" || fail "what arrived is not what was read"
 
   work=$name

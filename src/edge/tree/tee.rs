@@ -1,5 +1,6 @@
 //! One stream for all who want the same: what many nodes lack is read once.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -28,11 +29,7 @@ impl<K> Default for Streams<K> {
 impl<K: PartialEq> Streams<K> {
     /// A reader of the stream of a key: of one that has just begun, else of a new one, which `write` makes on a thread of its own, at
     /// the speed of the slowest reader. It breaks off when there is none left.
-    pub fn read(
-        &self,
-        key: K,
-        write: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
-    ) -> Receiver<Piece> {
+    pub fn read(&self, key: K, write: impl FnOnce(&mut Out<'_>) -> io::Result<()> + Send + 'static) -> Receiver<Piece> {
         let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         streams.retain(|(_, stream)| stream.strong_count() > 0);
         let same = streams.iter().filter(|(of, _)| *of == key).filter_map(|(_, stream)| stream.upgrade());
@@ -120,16 +117,35 @@ impl Stream {
 }
 
 /// Makes pieces of what is written.
-struct Out<'a> {
+pub struct Out<'a> {
     stream: &'a Stream,
     piece: Vec<u8>,
 }
 
+impl Out<'_> {
+    /// Reads so many bytes of a file right into the stream; how many there were. Of a file that has more than that, one or the other
+    /// byte more may be read.
+    pub fn read_from(&mut self, file: &File, size: u64) -> io::Result<u64> {
+        let mut read = 0;
+        while read < size {
+            match rustix::io::retry_on_intr(|| rustix::io::read(file, rustix::buffer::spare_capacity(&mut self.piece)))?
+            {
+                0 => break,
+                n => read += n as u64,
+            }
+            if self.piece.len() == self.piece.capacity() {
+                self.flush()?;
+            }
+        }
+        Ok(read)
+    }
+}
+
 impl Write for Out<'_> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let taken = data.len().min(PIECE - self.piece.len());
+        let taken = data.len().min(self.piece.capacity() - self.piece.len());
         self.piece.extend_from_slice(&data[..taken]);
-        if self.piece.len() == PIECE {
+        if self.piece.len() == self.piece.capacity() {
             self.flush()?;
         }
         Ok(taken)
@@ -189,12 +205,12 @@ mod tests {
     #[test]
     fn who_comes_late_misses_nothing() {
         let streams = Streams::default();
-        let mut first = streams.read((), long);
+        let mut first = streams.read((), |out| long(out));
         let mut taken = Vec::new();
         for _ in 0..2 * KEPT {
             taken.extend_from_slice(&first.blocking_recv().unwrap().unwrap());
         }
-        let late = streams.read((), long);
+        let late = streams.read((), |out| long(out));
         let late = thread::spawn(move || all(late).unwrap());
         taken.extend(all(first).unwrap());
         assert!(late.join().unwrap() == taken && taken.len() == LONG);
@@ -203,12 +219,12 @@ mod tests {
     #[test]
     fn who_goes_holds_nobody_up_and_a_failure_is_everybodys() {
         let streams = Streams::default();
-        let (gone, stays) = (streams.read(0, long), streams.read(0, long));
+        let (gone, stays) = (streams.read(0, |out| long(out)), streams.read(0, |out| long(out)));
         let reading = thread::spawn(move || all(stays).unwrap().len());
         drop(gone);
         assert_eq!(reading.join().unwrap(), LONG);
 
-        let fails = |out: &mut dyn Write| long(out).and(Err(io::Error::other("gone")));
+        let fails = |out: &mut Out<'_>| long(out).and(Err(io::Error::other("gone")));
         let readers = [streams.read(1, fails), streams.read(1, fails)].map(|reader| thread::spawn(move || all(reader)));
         for reader in readers {
             assert_eq!(reader.join().unwrap().unwrap_err().to_string(), "gone");
