@@ -170,21 +170,17 @@ fn fill(project: &Path) {
     }
 }
 
+/// Bytes of memory that are taken and given back before each measurement: some times as many as it writes to two nodes.
+const WARM: usize = 8 * BYTES;
+
 /// How long it takes, with nothing left to be written from the round before, and with warm memory: a virtual machine gives free
 /// memory back to its host, and who takes it again first pays for that, by chance.
 async fn timed(target: &Target, work: impl AsyncFnOnce()) -> f64 {
     on_all(target, |node| assert!(ssh(target, node, "sync")));
-    std::hint::black_box(vec![1_u8; available() / 4]);
+    std::hint::black_box(vec![1_u8; WARM]);
     let start = Instant::now();
     work().await;
     start.elapsed().as_secs_f64()
-}
-
-/// Bytes of memory that programs can have here; proc(5).
-fn available() -> usize {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    line.and_then(|words| words.split_whitespace().next()?.parse::<usize>().ok()).unwrap_or_default() << 10
 }
 
 fn median(mut times: Vec<f64>) -> f64 {

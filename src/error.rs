@@ -36,6 +36,9 @@ pub enum Kind {
     Failed,
 }
 
+/// As many lines of a remote's words are shown: half of them from the beginning and half from the end. `--json` has all.
+const SAID: usize = 12;
+
 /// One node's failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NodeError {
@@ -78,12 +81,15 @@ impl NodeError {
 impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: could not {}", self.node, self.tried)?;
-        let mut lines = self.said.lines();
-        if let Some(first) = lines.next() {
-            write!(f, ": {first}")?;
+        let mut lines: Vec<&str> = self.said.lines().collect();
+        // tar has a word for each file that a full disk does not take
+        let left_out = lines.len().saturating_sub(SAID);
+        let between = format!("… {left_out} more lines …");
+        if left_out > 0 {
+            lines.splice(SAID / 2..SAID / 2 + left_out, [between.as_str()]);
         }
-        for line in lines {
-            write!(f, "\n    {line}")?;
+        if !lines.is_empty() {
+            write!(f, ": {}", lines.join("\n    "))?;
         }
         if let Some(hint) = &self.hint {
             write!(f, "\n  hint: {hint}")?;
@@ -308,6 +314,22 @@ mod tests {
         let stopped = |by| Error::Stopped { by: Box::new(by), stands: Vec::new() };
         assert_eq!(stopped(Error::Signal(2)).exit_code(false), 130);
         assert_eq!(stopped(Error::Lost(node())).exit_code(false), 5);
+    }
+
+    #[test]
+    fn of_many_words_the_first_and_the_last_are_shown() {
+        let shown = |lines: usize| {
+            let said: Vec<String> = (1..=lines).map(|n| n.to_string()).collect();
+            NodeError::failed("n", "x", said.join("\n")).to_string()
+        };
+        assert_eq!(shown(0), "n: could not x");
+        assert_eq!(shown(2), "n: could not x: 1\n    2");
+        assert_eq!(shown(12).lines().count(), 12);
+        let many = shown(1000);
+        assert!(
+            many.ends_with("\n    6\n    … 988 more lines …\n    995\n    996\n    997\n    998\n    999\n    1000"),
+            "{many}"
+        );
     }
 
     #[test]

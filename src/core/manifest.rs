@@ -109,15 +109,15 @@ impl Manifest {
     }
 
     /// The names of the files among these entries and those of the links, `./NAME` and ended by NUL each, in order.
-    pub fn names(&self, among: &BTreeSet<String>) -> [Vec<u8>; 2] {
+    pub fn names(&self, names: &BTreeSet<String>) -> [Vec<u8>; 2] {
         let [mut files, mut links] = [Vec::new(), Vec::new()];
-        for (name, entry) in self.among(among) {
-            let names = match entry {
+        for (name, entry) in self.those(names) {
+            let list = match entry {
                 Entry::File { .. } => &mut files,
                 Entry::Link { .. } => &mut links,
                 Entry::Folder { .. } => continue,
             };
-            names.extend_from_slice(format!("./{name}\0").as_bytes());
+            list.extend_from_slice(format!("./{name}\0").as_bytes());
         }
         [files, links]
     }
@@ -125,14 +125,14 @@ impl Manifest {
     /// The hash of what a node reads in these files and links where they have arrived: of the hashes that a program makes of the
     /// files of [`Manifest::names`], and of what readlink says. The first is with the files' hashes in binary, the second with hex.
     pub fn arrived(&self, names: &BTreeSet<String>) -> [String; 2] {
-        let entries = self.among(names).map(|(_, entry)| entry);
+        let entries = self.those(names).map(|(_, entry)| entry);
         let (mut binary, mut in_hex) = (Sha256::new(), Sha256::new());
         contents(entries.clone(), &mut binary, |hasher, hash| hasher.update(hash));
         contents(entries, &mut in_hex, |hasher, hash| hasher.update(hex(hash)));
         [binary, in_hex].map(|hasher| hex(&hasher.finalize()))
     }
 
-    fn among(&self, names: &BTreeSet<String>) -> impl Iterator<Item = (&String, &Entry)> + Clone {
+    fn those(&self, names: &BTreeSet<String>) -> impl Iterator<Item = (&String, &Entry)> + Clone {
         self.0.iter().filter(|(name, _)| names.contains(*name))
     }
 
@@ -281,6 +281,15 @@ mod tests {
             let same = a.0.len() == b.0.len()
                 && a.0.iter().zip(&b.0).all(|((n, e), (m, f))| n == m && e.head() == f.head());
             prop_assert_eq!(a.tree_hash() == b.tree_hash(), same);
+            let listed: Vec<u8> = a.names(&all(&a)).concat();
+            let listed: Vec<_> = listed.split(|b| *b == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect();
+            let of = |file: bool| a.0.iter().filter(move |(_, entry)| match entry {
+                Entry::File { .. } => file,
+                Entry::Link { .. } => !file,
+                Entry::Folder { .. } => false,
+            });
+            let wanted: Vec<_> = of(true).chain(of(false)).map(|(name, _)| format!("./{name}").into_bytes()).collect();
+            prop_assert_eq!(listed, wanted);
             let same_contents = contents_of(&a) == contents_of(&b);
             for (a, b) in a.arrived(&all(&a)).iter().zip(&b.arrived(&all(&b))) {
                 prop_assert_eq!(a == b, same_contents);

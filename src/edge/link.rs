@@ -31,9 +31,11 @@ use zeroize::Zeroizing;
 /// sshd takes 10 sessions on one connection (`MaxSessions`, sshd_config(5)); two are left for others.
 const SESSIONS: usize = 8;
 
-/// Bytes that a pipe to a program takes which much is fed to, in place of 64 KiB: the most that everybody may ask for (pipe(7)).
+/// Bytes that a pipe to a program takes which much is fed to, in place of 64 KiB. All of a user's pipes together have 64 MiB before
+/// they become narrow (`pipe-user-pages-soft`, pipe(7)), and as many nodes as [`crate::ops::fleet`] asks at once shall leave
+/// half of that to others.
 #[cfg(target_os = "linux")]
-const WIDE: usize = 1 << 20;
+const WIDE: usize = 512 << 10;
 
 /// Whether a pipe takes that much from now on.
 #[cfg(target_os = "linux")]

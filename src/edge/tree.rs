@@ -29,8 +29,11 @@ const LINKS: &str = "l";
 /// Bytes of a file that are read at once.
 const BUFFER: usize = 256 * 1024;
 
-/// What a file is filled up to in a tar stream.
-const BLOCK: usize = 512;
+/// What stands behind a file in a tar stream: zeros up to the next block.
+fn padding(size: u64) -> &'static [u8] {
+    const BLOCK: usize = 512;
+    &[0; BLOCK][..(BLOCK - size as usize % BLOCK) % BLOCK]
+}
 
 /// Why a file that was read cannot be sent.
 const CHANGED: &str = "it was changed while it was shipped";
@@ -73,7 +76,7 @@ impl Tree {
             .filter_entry(|entry| {
                 entry.file_name() != ".git"
                     && entry.file_name() != KEEP
-                    && (entry.depth() == 0 || !is_dir(entry) || !entry.path().join(KEEP).is_dir())
+                    && (entry.depth() == 0 || is_file(entry) || !entry.path().join(KEEP).is_dir())
             })
             .build();
         for found in walk {
@@ -157,14 +160,13 @@ impl Tree {
                     let meta = file.metadata().map_err(with_path)?;
                     let mut head = header(tar::EntryType::Regular, *mode, *size);
                     head.set_mtime(seconds(&meta));
-                    // with a copy of its own for each 8 KiB the crate's way takes longer
-                    tar.append_data(&mut head, packed, io::empty())?;
-                    let out = tar.get_mut();
-                    let read = out.read_from(&file, *size).map_err(with_path)?;
+                    // the crate has 8 KiB at once, and copies them
+                    tar.append_data(&mut head, packed, io::empty()).map_err(with_path)?;
+                    let read = tar.get_mut().read_from(&file, *size).map_err(with_path)?;
                     if meta.len() != *size || read != *size {
                         return Err(with_path(io::Error::other(CHANGED)));
                     }
-                    out.write_all(&[0; BLOCK][..size.next_multiple_of(BLOCK as u64).abs_diff(*size) as usize])?;
+                    tar.get_mut().write_all(padding(*size))?;
                 }
                 Entry::Folder { mode } => {
                     let mut head = header(tar::EntryType::Directory, *mode, 0);
@@ -180,8 +182,8 @@ impl Tree {
     }
 }
 
-fn is_dir(entry: &ignore::DirEntry) -> bool {
-    entry.file_type().is_some_and(|kind| kind.is_dir())
+fn is_file(entry: &ignore::DirEntry) -> bool {
+    entry.file_type().is_some_and(|kind| kind.is_file())
 }
 
 fn seconds(meta: &fs::Metadata) -> u64 {
@@ -249,6 +251,8 @@ mod tests {
         fs::write(at(".hvdctlignore"), "*.bin\n").unwrap();
         fs::set_permissions(at("a b.py"), fs::Permissions::from_mode(0o750)).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", at("out of it")).unwrap();
+        // outputs on a larger disk
+        std::os::unix::fs::symlink("results", at("results elsewhere")).unwrap();
 
         let Manifest(entries) = &*Tree::read(folder.path()).unwrap().manifest;
         let names: Vec<&str> = entries.keys().map(String::as_str).collect();

@@ -247,8 +247,13 @@ fn limit(link: &Link, project: &Project) -> Duration {
 /// The error with what helps against it.
 fn explained(cluster: &Cluster, error: NodeError) -> NodeError {
     let has = |words: &[&str]| words.iter().any(|words| error.said.contains(words));
-    let hint = if has(&["cannot overwrite", "cannot create hard link", "could not be put in their places"]) {
+    let hint = if has(&["cannot overwrite", "cannot create hard link"]) {
         "a run wrote where the project now has something else: move it away on the node".to_owned()
+    } else if has(&["in its place with its type and mode"]) {
+        format!(
+            "a run or somebody else may have changed it meanwhile: try again; a file system that keeps no modes cannot hold {}",
+            cluster.projects_dir
+        )
     } else if has(&["No space left", "Disk quota exceeded"]) {
         format!(
             "make room below {} on the node, or set cluster.projects_dir to a larger disk; the tree that was there is whole",

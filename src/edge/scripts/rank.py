@@ -39,11 +39,11 @@ lost = 0  # bytes that a full disk did not take
 torn = b""  # ends a line that a full disk cut off
 
 
-def frames(kind, lines, tries=1):
+def frames(kind, lines, tries=1, at=None):
     """Appends frames in one write: with O_APPEND the writes of several ranks do not mix. A full disk loses output, not
     the training."""
     global lost, torn
-    head = b"%.6f %d %s " % (time.time(), RANK, kind)
+    head = b"%.6f %d %s " % (at or time.time(), RANK, kind)
     data = torn + b"".join(head + line + b"\n" for line in lines)
     while data:
         try:
@@ -62,7 +62,7 @@ def state(kind, text, at=None):
     """A frame that says how far the rank is. It goes into `states` too, a short file beside the log, with the time when that was
     so: who failed first is told by it, however long the last output or a full disk keeps the frame back."""
     at = at or time.time()
-    frames(kind, [text], tries=30 if kind == b"x" else 1)
+    frames(kind, [text], tries=30 if kind == b"x" else 1, at=at)
     try:
         file = os.open(os.path.join(HERE, "states"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.write(file, b"%.6f %d %s %s\n" % (at, RANK, kind, text))
@@ -235,6 +235,12 @@ def main():
     env.update(given)
     waited = watch(job, env)
     killed = killed_for_memory()
+    # the end of the program wakes the wait below: what it started may hold its streams open, and others note soon that it is gone
+    woken, wakes = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wakes, False)
+    signal.signal(signal.SIGCHLD, lambda _signal, _frame: None)
+    signal.set_wakeup_fd(wakes)
     try:
         child = subprocess.Popen(
             job["command"], cwd=job["cwd"], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -279,12 +285,6 @@ def main():
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, end)
-    # the end of the program wakes the wait below: what it started may hold its streams open, and others note soon that it is gone
-    woken, wakes = os.pipe()
-    os.set_blocking(woken, False)
-    os.set_blocking(wakes, False)
-    signal.signal(signal.SIGCHLD, lambda _signal, _frame: None)
-    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
 
     selector = selectors.DefaultSelector()
     selector.register(woken, selectors.EVENT_READ)

@@ -1,7 +1,7 @@
 # Behind ship_look.sh. When all is said it waits; standard input has a line with three hashes (see core/manifest.rs) and then a tar
-# stream: the new manifest `m`, below `t` what this node lacks, and the names of the files and links in that, `f` and `l`. It is
-# proven beside the project and only then put into it, by renaming: whatever goes wrong before leaves the earlier tree whole.
-# Where nothing comes, nothing more is done.
+# stream: the new manifest `m`, below `t` what this node lacks, and the names of the files and links in that, `f` and `l`. Its
+# contents are proven beside the project and only then put into it, by renaming: whatever goes wrong before leaves the earlier
+# tree whole. What types and modes are like is looked at in its place. Where nothing comes, nothing more is done.
 printf '\0waits\0'
 read -r binary hex whole || exit 0
 stage=$(pwd)/$known/stage
@@ -64,7 +64,7 @@ main() {
   # a file's ctime changes with the names that it has
   rm -rf "$stage/t"
   stats "$stage/m" "$work" >"$stage/stat"
-  placed | is "$whole" || fail "the files could not be put in their places"
+  placed | is "$whole" || fail "not all is in its place with its type and mode"
 
   if [ -n "$id" ]; then
     { mv "$stage/m" "$known/shipped+$id" && mv "$work" "$name+$id"; } || fail ""

@@ -123,16 +123,17 @@ pub struct Out<'a> {
 }
 
 impl Out<'_> {
-    /// Reads so many bytes of a file right into the stream; how many there were. Of a file that has more than that, one or the other
-    /// byte more may be read.
+    /// Reads so many bytes of a file right into the stream; how many there were. Of a file that has more, no more get there.
     pub fn read_from(&mut self, file: &File, size: u64) -> io::Result<u64> {
         let mut read = 0;
         while read < size {
-            match rustix::io::retry_on_intr(|| rustix::io::read(file, rustix::buffer::spare_capacity(&mut self.piece)))?
-            {
+            let some = || rustix::io::read(file, rustix::buffer::spare_capacity(&mut self.piece));
+            match rustix::io::retry_on_intr(some)? {
                 0 => break,
                 n => read += n as u64,
             }
+            let beyond = read.saturating_sub(size);
+            self.piece.truncate(self.piece.len() - beyond as usize);
             if self.piece.len() == self.piece.capacity() {
                 self.flush()?;
             }
@@ -200,6 +201,25 @@ mod tests {
         // what is over is written again
         assert!(all(read("a")).unwrap() == wanted);
         assert_eq!(written.load(Ordering::SeqCst), 3);
+    }
+
+    #[test]
+    fn of_a_file_that_has_grown_no_more_is_sent_than_was_said() {
+        use std::io::{Seek, SeekFrom};
+        let mut file = tempfile::tempfile().unwrap();
+        let contents: Vec<u8> = (0..3 * PIECE).map(|at| (at / 1000) as u8).collect();
+        file.write_all(&contents).unwrap();
+        for size in [0, 1, PIECE - 5, PIECE, PIECE + 1, 3 * PIECE - 1, 3 * PIECE] {
+            let mut file = file.try_clone().unwrap();
+            file.seek(SeekFrom::Start(0)).unwrap();
+            let stream = Streams::default().read((), move |out| {
+                out.write_all(b"head")?;
+                let read = out.read_from(&file, size as u64)?;
+                assert!(read >= size as u64);
+                out.write_all(b"tail")
+            });
+            assert!(all(stream).unwrap() == [b"head", &contents[..size], b"tail"].concat(), "{size}");
+        }
     }
 
     #[test]
