@@ -76,13 +76,13 @@ fn who_failed_first_is_told_though_others_fail_for_it_at_once() {
     let program = "import os, signal, socket, subprocess, sys, time
 if os.environ['HOROVOD_RANK'] == '0':
     subprocess.Popen(['sleep', '300'])
-    peer = socket.create_server(('', 39217)).accept()
+    peer = socket.create_server(('', 21217)).accept()
     os.kill(os.getpid(), signal.SIGKILL)
 while True:
-    try: peer = socket.create_connection((os.environ['FIRST'], 39217)); break
+    try: peer = socket.create_connection((os.environ['FIRST'], 21217)); break
     except OSError: time.sleep(0.05)
 peer.recv(1)
-time.sleep(0.05)
+time.sleep(0.1)
 sys.exit(1)";
     let first = "FIRST=172.28.100.11";
     for _ in 0..5 {
