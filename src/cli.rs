@@ -105,7 +105,7 @@ pub enum Command {
     Train(Train),
     /// Run a program that is already in the image
     Run(Run),
-    /// The runs: id, name, who, state, ranks, nodes, started, lasted, exit code
+    /// The runs: id, name, project, who, state, ranks, nodes, started, lasted, exit code
     #[command(args_conflicts_with_subcommands = true)]
     Jobs(Jobs),
     /// Follow a run from its first line, and end with its exit code
@@ -323,6 +323,29 @@ mod tests {
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(rewrite(line.split(' ').map(OsString::from)))
+    }
+
+    #[test]
+    fn the_page_has_every_command_and_option() {
+        fn all(command: &clap::Command, path: &str, page: &str, synopsis: &str) {
+            let has = |argument: &&clap::Arg| {
+                let long = argument.get_long().is_some_and(|long| page.contains(&format!("--{long}")));
+                let short = argument.get_short().is_some_and(|short| page.contains(&format!("`-{short}")));
+                long || short || argument.is_positional()
+            };
+            let missing: Vec<_> = command.get_arguments().filter(|argument| !has(argument)).collect();
+            assert!(missing.is_empty(), "options of {path:?}: {missing:?}");
+            for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+                let path = format!("{path}{} ", inner.get_name());
+                let has_own =
+                    inner.has_subcommands() || synopsis.lines().any(|line| format!("{line} ").starts_with(&path));
+                assert!(has_own, "{path}is not in the synopsis");
+                all(inner, &path, page, synopsis);
+            }
+        }
+        let page = include_str!("../docs/cli.md");
+        let synopsis = page.split("```").nth(1).unwrap();
+        all(&Cli::command(), "", page, synopsis);
     }
 
     #[test]

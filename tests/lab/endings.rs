@@ -133,11 +133,34 @@ fn ranks_that_ignore_the_request_are_killed_after_their_time() {
 }
 
 #[test]
+fn after_a_failure_the_others_have_not_the_time_that_a_request_leaves() {
+    let lab = Lab::quick();
+    lab.edit("[defaults]", "stop_grace_s = 120\n[defaults]");
+    lab.hvdctl(&["up"]).code(0);
+    for controller in ["--gloo", "--mpi"] {
+        let program = "trap '' TERM INT HUP; echo ready
+            [ \"${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}\" = 0 ] || { sleep 2; exit 7; }
+            while :; do sleep 1; done";
+        let run = sleeping(&lab, controller, program);
+        run.end(s(60)).code(7).complains(&["rank 1 on node2 ended with exit code 7"]);
+        no_run_is_left();
+    }
+}
+
+#[test]
 fn the_last_words_of_a_stopped_program_are_shown() {
     let lab = Lab::up();
     let polite = "trap 'sleep 1; echo saved; exit 0' TERM; echo ready; sleep 300 & wait";
-    for controller in ["--gloo", "--mpi"] {
-        let run = sleeping(&lab, controller, polite);
+    // the shell goes at the signal, and only then the training hears of it
+    let inside = "python3 -c \"import signal, sys, time
+def save(*_): time.sleep(1); print('saved', flush=True); sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print('ready', flush=True)
+time.sleep(300)\"; true";
+    for (controller, program) in
+        ["--gloo", "--mpi"].into_iter().flat_map(|controller| [(controller, polite), (controller, inside)])
+    {
+        let run = sleeping(&lab, controller, program);
         run.signal("INT");
         let done = run.end(s(60)).code(130);
         done.says(&["[0 node1] saved", "[1 node2] saved"]);

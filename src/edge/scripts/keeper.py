@@ -5,8 +5,8 @@ every node and writes down how it went. So a run needs nobody's terminal, and no
 A run that failed is started again where that was asked for, on the nodes that answer; tries.json has the tries that failed.
 
 Wants launch.json beside it: `launcher` (argument vector), `node`, `address` and `ranks` of this one, `workers` (the same of the
-others), `port` (of their sshd), `grace` (seconds between SIGTERM and SIGKILL), `restarts` (how often at most) and `own_workers`
-(whether they end with the run)."""
+others), `port` (of their sshd), `grace` (seconds between SIGTERM and SIGKILL where the end is asked for), `restarts` (how often at
+most) and `own_workers` (whether they end with the run)."""
 import json
 import os
 import select
@@ -26,6 +26,7 @@ import reap  # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # ssh.sh looks there as well; /run is root's alone
 STANDING = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
+AFTER_FAILURE = 3  # seconds that the other ranks have when one has failed: 5 s later none is left
 LONGEST_PAUSE = 300  # seconds between two tries; the first pause is 2 s, and each is twice the one before
 asked = []  # the signals that came
 standing = {}  # the connections to the other nodes
@@ -133,6 +134,7 @@ def of_each(workers, work):
 
 def reap_everywhere(launch, ends, silent, again):
     """The ranks of all nodes at once. A second signal takes the rest of the grace time away."""
+    patience = launch["grace"] if asked else min(launch["grace"], AFTER_FAILURE)
 
     def start(grace):
         threads = [threading.Thread(target=reap_elsewhere, args=(launch, worker, grace, ends, silent, again), daemon=True)
@@ -142,7 +144,7 @@ def reap_everywhere(launch, ends, silent, again):
             thread.start()
         return threads
 
-    threads, hurried = start(launch["grace"]), len(asked) > 1
+    threads, hurried = start(patience), len(asked) > 1
     while threads:
         threads[0].join(0.05)
         threads = [thread for thread in threads if thread.is_alive()]

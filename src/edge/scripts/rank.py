@@ -159,6 +159,19 @@ def is_stopped(pid):
         return False
 
 
+def is_alive(group):
+    """Whether a process group has a process that has not ended; proc(5)."""
+    for name in os.listdir("/proc"):
+        try:
+            with open("/proc/%d/stat" % int(name), "rb") as file:
+                state, _, of = file.read().rpartition(b") ")[2].split()[:3]
+        except (OSError, ValueError):
+            continue
+        if int(of) == group and state not in (b"Z", b"X"):
+            return True
+    return False
+
+
 def killed_for_memory():
     """How many processes the kernel has killed for want of memory: of this container (control groups version 2 and 1), else of
     the machine."""
@@ -256,7 +269,7 @@ def main():
         return code
     state(b"s", b"")
 
-    deadline = None
+    deadline = code = None
     heard = look = time.monotonic()  # when it last wrote something; when it is looked at next
     stopped = None  # since when a process of it has been seen to be stopped
     hung = None  # for how many seconds, where that is why it ends, or others did
@@ -300,7 +313,7 @@ def main():
 
     open_streams = set(streams)
     while True:
-        for key, _ in selector.select(0.2):
+        for key, _ in selector.select(0.2 if code is None else 0.05):
             try:
                 data = os.read(key.fd, 1 << 16)
             except BlockingIOError:
@@ -314,11 +327,16 @@ def main():
                 streams[key.fileobj].end()
                 selector.unregister(key.fileobj)
                 open_streams.discard(key.fileobj)
-        code = child.poll()
-        if code is not None:
-            ended = time.time()
-            # an end that was asked for (another rank failed, a signal) is no failure of this rank's own
-            asked = b" asked" if deadline is not None and not gave_up else b""
+        if code is None:
+            code = child.poll()
+            if code is not None:
+                ended = time.time()
+                # an end that was asked for (another rank failed, a signal) is no failure of this rank's own
+                asked = b" asked" if deadline is not None and not gave_up else b""
+                if deadline is not None:
+                    # a shell around the training goes at once: now the training is asked itself, and has the rest of the time
+                    kill(signal.SIGTERM)
+        if code is not None and (deadline is None or not is_alive(child.pid)):
             break
         if launcher.poll(0) or parents and time.monotonic() >= look and lineage() not in (parents, None):
             end()
