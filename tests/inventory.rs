@@ -56,7 +56,7 @@ fn the_smallest_has_the_documented_defaults() {
         ssh_config: None,
         connect_timeout: Duration::from_secs(10),
         command_timeout: Duration::from_secs(60),
-        start_timeout: Duration::from_secs(30),
+        start_timeout: Duration::from_secs(120),
         stop_grace: Duration::from_secs(10),
     };
     let node = Node {

@@ -229,6 +229,10 @@ fn failed(ran: &Ran, events: &Events) -> Result<(), Error> {
             events.send(Event::Warning(blamed(ran, blame)));
             Ok(())
         }
+        (None, Some(fault)) if ran.state == State::Failed => Err(Error::check(
+            format!("the run {} has failed: {fault}{}", ran.id, tail(&ran.launcher)),
+            "hvdctl verify shows whether the cluster itself works; cluster.start_timeout_s gives ranks more time to start",
+        )),
         (None, Some(fault)) => Err(Error::check(
             format!("the run {} is lost: {fault}{}", ran.id, tail(&ran.launcher)),
             "nothing of it is left on the nodes that answered; `dmesg` and `docker events` there may say why",

@@ -297,7 +297,7 @@ impl Default for Cluster {
             ssh_config: None,
             connect_timeout: Duration::from_secs(10),
             command_timeout: Duration::from_secs(60),
-            start_timeout: Duration::from_secs(30),
+            start_timeout: Duration::from_secs(120),
             stop_grace: Duration::from_secs(10),
         }
     }

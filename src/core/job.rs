@@ -117,7 +117,8 @@ pub struct Ending {
     /// The ranks of the last try, where nodes had gone since the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
-    /// Why hvdctl wrote this in the keeper's place: it was never started, or did not live to do so.
+    /// What else than a rank ended it: not all of them started in time; or why hvdctl wrote this in the keeper's place, which was
+    /// never started, or did not live to do so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }
@@ -396,6 +397,12 @@ mod tests {
         assert_eq!(ending(None, &well).state(2), State::Lost, "nobody saw the launcher end");
         assert_eq!(ending(None, &[exit(0, 7, false)]).state(2), State::Failed);
         assert_eq!(ending(Some(0), &[exit(0, 7, false), exit(1, 0, false)]).state(2), State::Failed);
+        let late = Ending {
+            fault: Some("not all ranks had started".into()),
+            started: 1,
+            ..ending(Some(1), &[exit(0, 143, true)])
+        };
+        assert_eq!((late.state(2), late.first_failure(2)), (State::Failed, None));
         let fault = Some("hmaster was killed".to_owned());
         assert_eq!(Ending { fault: fault.clone(), ..ending(None, &[]) }.state(2), State::Failed, "it never began");
         assert_eq!(Ending { fault, started: 2, ..ending(None, &[]) }.state(2), State::Lost);

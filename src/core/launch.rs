@@ -100,6 +100,8 @@ pub struct Keeping<'a> {
     pub port: u16,
     /// Seconds between SIGTERM and SIGKILL.
     pub grace: u64,
+    /// Seconds for all ranks to start.
+    pub start_timeout: u64,
 }
 
 /// A node that the keeper reaches over the sshd of its worker.

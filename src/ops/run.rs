@@ -383,6 +383,7 @@ fn keeping(cluster: &Cluster, launch: &Launch<'_>, seats: &[Seat], restarts: u32
         own_workers,
         port: cluster.port,
         grace: cluster.stop_grace.as_secs(),
+        start_timeout: cluster.start_timeout.as_secs(),
     };
     serde_json::to_string(&keeping).unwrap_or_default()
 }

@@ -108,8 +108,11 @@ fn a_supervisor_or_the_launcher_that_is_killed() {
         on("node1", "docker kill hmaster");
         let done = run.end(s(60));
         assert!(done.code != 0, "{controller}\n{}{}", done.out, done.err);
+        let done = done.complains(&["is lost: hmaster"]);
         no_run_is_left();
         no_session_is_left(done.pid);
+        let job = newest(&lab);
+        assert!(job["state"] == "lost" && job["reason"].as_str().unwrap().contains("hmaster"), "{job}");
     }
 }
 
@@ -148,6 +151,39 @@ fn after_a_failure_the_others_have_not_the_time_that_a_request_leaves() {
 }
 
 #[test]
+fn a_rank_that_never_starts_ends_the_run_and_its_node_is_named() {
+    let lab = Lab::quick();
+    lab.edit("[defaults]", "start_timeout_s = 15\n[defaults]");
+    lab.hvdctl(&["up"]).code(0);
+    // Python comes up everywhere but where a supervisor is to run on node2
+    let _restore = Restore(|| drop(on("node2", "docker rm -f hworker")));
+    on(
+        "node2",
+        r##"docker exec -i hworker sh -e <<'END'
+p=$(command -v python3)
+mv "$p" "$p.real"
+cat >"$p" <<EOF
+#!/bin/sh
+case \$1 in */rank.py) exec sleep 600 ;; esac
+exec $p.real "\$@"
+EOF
+chmod 755 "$p"
+END"##,
+    );
+    for controller in ["--gloo", "--mpi"] {
+        let run = lab.start(&["run", "-np", "2", controller, "--", "sleep", "300"]);
+        let done = run.end(s(100)).code(125);
+        done.complains(&["not all ranks had started within 15 s: 0 of 1 on node2", "start_timeout_s"]);
+        no_run_is_left();
+        for node in NODES {
+            assert_eq!(node_sh(node, "pgrep -ax sleep | grep -E ' (300|600)$'", &[]).out, "", "{node}");
+        }
+        let jobs = lab.hvdctl(&["jobs"]).ok();
+        assert!(jobs.contains("failed") && jobs.contains("0 of 1 on node2"), "{jobs}");
+    }
+}
+
+#[test]
 fn the_last_words_of_a_stopped_program_are_shown() {
     let lab = Lab::up();
     let polite = "trap 'sleep 1; echo saved; exit 0' TERM; echo ready; sleep 300 & wait";
@@ -169,7 +205,7 @@ time.sleep(300)\"; true";
 }
 
 #[test]
-fn a_second_signal_leaves_at_once_and_the_next_command_finds_its_way() {
+fn a_second_signal_leaves_at_once_and_the_nodes_do_the_rest() {
     let lab = Lab::quick();
     lab.edit("[defaults]", "stop_grace_s = 30\n[defaults]");
     lab.hvdctl(&["up"]).code(0);
@@ -179,6 +215,10 @@ fn a_second_signal_leaves_at_once_and_the_next_command_finds_its_way() {
     run.signal("INT");
     let done = run.end(s(10)).code(130);
     no_session_is_left(done.pid);
+    // the rest is done on the nodes, and their workers stay
+    assert!(eventually(s(60), || newest(&lab)["state"] == "stopped"), "{}", newest(&lab));
+    no_run_is_left();
+    assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
     lab.hvdctl(&["down"]).code(0);
     no_run_is_left();
     assert_eq!(NODES.map(ours), ["", ""]);
@@ -244,6 +284,7 @@ fn a_node_that_is_restarted_under_a_run() {
     no_run_is_left();
     let job = newest(&lab);
     assert!(job["state"] == "failed" && job["reason"].as_str().unwrap().contains("rank 1 on node2 is gone"), "{job}");
+    lab.hvdctl(&["logs"]).code(0).says(&["[0 node1] ready", "[1 node2] ready"]);
 
     // the launcher's own node: nobody is left to write anything down
     let second = sleeping(&lab, "--gloo", SLEEP);
@@ -254,6 +295,7 @@ fn a_node_that_is_restarted_under_a_run() {
     let job = newest(&lab);
     // where the engine was shut down in order and left the keeper a moment, that was a request
     assert!(job["state"] == "lost" && job["reason"].is_string() || job["state"] == "stopped", "{job}");
+    lab.hvdctl(&["logs"]).code(0).says(&["[0 node1] ready", "[1 node2] ready"]);
     lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
     no_run_is_left();
 }

@@ -288,6 +288,17 @@ fn without_keys_or_with_another_run_under_way_it_says_what_to_do() {
 }
 
 #[test]
+fn each_rank_has_a_colour_of_its_own_where_colours_are_wanted() {
+    let lab = Lab::up();
+    let lines = |when: &str| lab.hvdctl(&["--color", when, "run", "-np", "2", "--", "echo", "text"]).ok();
+    let seen = lines("always");
+    for bracket in ["\u{1b}[38;5;33m[0 node1]\u{1b}[0m text\n", "\u{1b}[38;5;166m[1 node2]\u{1b}[0m text\n"] {
+        assert!(seen.contains(bracket), "{seen:?}");
+    }
+    assert!(!lines("never").contains('\u{1b}'));
+}
+
+#[test]
 fn a_progress_bar_is_seen_while_it_moves() {
     let lab = Lab::up();
     let bar = "import time

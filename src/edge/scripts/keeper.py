@@ -5,8 +5,8 @@ every node and writes down how it went. So a run needs nobody's terminal, and no
 A run that failed is started again where that was asked for, on the nodes that answer; tries.json has the tries that failed.
 
 Wants launch.json beside it: `launcher` (argument vector), `node`, `address` and `ranks` of this one, `workers` (the same of the
-others), `port` (of their sshd), `grace` (seconds between SIGTERM and SIGKILL where the end is asked for), `restarts` (how often at
-most) and `own_workers` (whether they end with the run)."""
+others), `port` (of their sshd), `grace` (seconds between SIGTERM and SIGKILL where the end is asked for), `start_timeout`
+(seconds for all ranks to start), `restarts` (how often at most) and `own_workers` (whether they end with the run)."""
 import json
 import os
 import select
@@ -79,10 +79,10 @@ def ahead(child):
     return min(rounds)[1]
 
 
-def reaper(launch, worker, grace, again):
+def reaper(launch, worker, *wants):
     """Starts a reap.py on another node. A connection that stands may lead to a machine that has gone, and nobody knows it yet:
     where nothing comes over it, another one is opened."""
-    words = ["python3 %s %d%s" % (shlex.quote(os.path.join(HERE, "reap.py")), grace, " again" if again else "")]
+    words = [" ".join(["python3", shlex.quote(os.path.join(HERE, "reap.py")), *wants])]
     child = ssh(launch, worker, STANDING, words, subprocess.PIPE, subprocess.PIPE)
     heard = select.poll()
     heard.register(child.stdout, select.POLLIN)
@@ -100,7 +100,7 @@ def reap_elsewhere(launch, worker, grace, ends, silent, again):
     node = worker["node"]
     silent[node] = "no answer"
     try:
-        child = reaper(launch, worker, grace, again)
+        child = reaper(launch, worker, str(grace), *["again"] * again)
     except OSError:
         return
     limit = grace + 15
@@ -121,6 +121,32 @@ def reap_elsewhere(launch, worker, grace, ends, silent, again):
     if node in silent and child.returncode == -signal.SIGKILL:
         silent[node] = "no answer within %d s" % limit
         hang_up(node)
+
+
+def look_for_starts(launch, worker, started):
+    """How many ranks have started on another node, where it answers."""
+    try:
+        child = reaper(launch, worker, "started")
+    except OSError:
+        return
+    late = threading.Timer(15, child.kill)
+    late.start()
+    with child:
+        try:
+            child.stdout.readline()
+            started[worker["node"]] = int(child.stdout.readline())
+        except (OSError, ValueError):
+            pass
+    late.cancel()
+
+
+def not_started(launch, used):
+    """The nodes on which not all ranks have started, in words; empty where all have. One that does not answer may have all."""
+    started = {launch["node"]: reap.started()}
+    of_each([place for place in used if place["node"] != launch["node"]],
+            lambda worker: look_for_starts(launch, worker, started))
+    late = [(place["node"], started.get(place["node"], place["ranks"]), place["ranks"]) for place in used]
+    return ", ".join("%d of %d on %s" % (there, of, node) for node, there, of in late if there < of)
 
 
 def of_each(workers, work):
@@ -205,12 +231,20 @@ def attempt(launch, used, number):
             if pid == child.pid:
                 return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
-    while code is None and not asked:
+    # a launcher that waits for ranks that never come would do so for ever
+    late, limit, fault = [], time.monotonic() + launch["start_timeout"], None
+    looking = threading.Thread(target=lambda: late.append(not_started(launch, used)), daemon=True)
+    while code is None and not asked and not fault:
         listen(0.2)
         code = ended()
         if code is None and not selector.get_map():
             time.sleep(0.01)
-    stopped, again = code is None, code != 0 and not asked and number < launch["restarts"]
+        if limit is not None and time.monotonic() > limit:
+            limit = None
+            looking.start()
+        if code is None and late and late[0]:
+            fault = "not all ranks had started within %d s: %s" % (launch["start_timeout"], late[0])
+    stopped, again = code is None and not fault, code != 0 and not asked and number < launch["restarts"]
 
     # the ranks first, while the launcher still stands: its end takes their connections away
     ends, silent = {}, {}
@@ -240,13 +274,15 @@ def attempt(launch, used, number):
         return [dict(one, node=seen["node"], time=one["time"] - seen["ahead"]) for seen in took_part for one in seen[what]]
 
     result = {
-        "launcher": None if stopped else code,
+        "launcher": None if stopped else code or 1 if fault else code,
         "started": sum(seen["started"] for seen in took_part),
         "exits": all_of("exits"),
         "hung": all_of("hung"),
         "silent": [node for node in names if node not in ends],
         "silence": {node: words for node, words in dict(silent).items() if node in names and node not in ends},
     }
+    if fault:
+        result["fault"] = fault
     return result, again
 
 
@@ -268,6 +304,8 @@ def note(words):
 
 def failure(result):
     """Who failed first (core/job.rs has the same order)."""
+    if "fault" in result:
+        return result["fault"]
     for hung in sorted(result["hung"], key=lambda hung: hung["time"])[:1]:
         return "rank %d hung" % hung["rank"]
     failed = [end for end in result["exits"] if end["code"] != 0]

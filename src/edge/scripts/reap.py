@@ -4,6 +4,8 @@ seconds, and `again` where the run is to be started again. It is called by the r
 A process belongs to the run when its environment says HVDCTL_JOB=ID: other runs' are never touched. A rank's supervisor (rank.py)
 passes SIGTERM on to its program, waits the grace time for it (a last checkpoint), and writes down how it ended.
 
+With `started` in place of all that it ends nothing, and prints how many ranks have started.
+
 An empty line comes first, to say that it is there; the JSON is one line. To each line that then comes it says what its clock
 shows, and ends with its standard input."""
 import json
@@ -125,8 +127,23 @@ def states():
     return {"started": started, "exits": exits, "hung": hung}
 
 
+def started():
+    """How many ranks of this node have started their program. A full disk may have kept that out of `states`: then those count
+    that run. They lead process groups."""
+    running = 0
+    for pid in programs():
+        try:
+            running += os.getpgid(pid) == pid
+        except ProcessLookupError:
+            pass
+    return max(running, states()["started"])
+
+
 def main():
     print(flush=True)
+    if sys.argv[1] == "started":
+        print(started(), flush=True)
+        return
     ranks(int(sys.argv[1]))
     rest()
     seen = states()
