@@ -13,9 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// An ssh that gets no answer until there is a file `go`, and is refused then.
+/// An ssh that gets no answer until there is a file `go`, and is refused then; or until the test is over.
 const SSH: &str = "#!/bin/sh\n\
-                   until [ -e \"$HOME/go\" ]; do sleep 0.05; done\n\
+                   until [ -e \"$HOME/go\" ] || [ ! -d \"$HOME\" ]; do sleep 0.05; done\n\
                    echo 'ssh: connect to host x port 22: Connection refused' >&2\n\
                    exit 255\n";
 
