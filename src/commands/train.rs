@@ -231,7 +231,7 @@ fn failed(ran: &Ran, events: &Events) -> Result<(), Error> {
         }
         (None, Some(fault)) if ran.state == State::Failed => Err(Error::check(
             format!("the run {} has failed: {fault}{}", ran.id, tail(&ran.launcher)),
-            "hvdctl verify shows whether the cluster itself works; cluster.start_timeout_s gives ranks more time to start",
+            "hvdctl verify shows whether the cluster itself works; where it is only slow, raise cluster.start_timeout_s",
         )),
         (None, Some(fault)) => Err(Error::check(
             format!("the run {} is lost: {fault}{}", ran.id, tail(&ran.launcher)),

@@ -144,7 +144,8 @@ impl Ending {
     /// that were asked to. The milliseconds between a failure and the end that it brings on others are less than clocks agree
     /// in, so that the supervisor's word for "asked" goes first and the time second.
     pub fn first_failure(&self, ranks: u32) -> Option<&Ended> {
-        let all_known = self.exits.len() as u32 >= ranks;
+        // where the keeper had another reason it asked them all
+        let all_known = self.exits.len() as u32 >= ranks && (self.fault.is_none() || self.launcher.is_none());
         let failed = self.exits.iter().filter(|e| e.code != 0 && (all_known || !e.asked));
         failed.min_by(|a, b| a.asked.cmp(&b.asked).then(a.time.total_cmp(&b.time)))
     }
@@ -397,12 +398,16 @@ mod tests {
         assert_eq!(ending(None, &well).state(2), State::Lost, "nobody saw the launcher end");
         assert_eq!(ending(None, &[exit(0, 7, false)]).state(2), State::Failed);
         assert_eq!(ending(Some(0), &[exit(0, 7, false), exit(1, 0, false)]).state(2), State::Failed);
-        let late = Ending {
-            fault: Some("not all ranks had started".into()),
-            started: 1,
-            ..ending(Some(1), &[exit(0, 143, true)])
-        };
-        assert_eq!((late.state(2), late.first_failure(2)), (State::Failed, None));
+        let fault = Some("not all ranks had started".to_owned());
+        let ends = [exit(0, 143, true), exit(1, 143, true)];
+        for seen in [1, 2] {
+            let late = Ending { fault: fault.clone(), started: seen, ..ending(Some(1), &ends[..seen as usize]) };
+            assert_eq!(
+                (late.state(2), late.first_failure(2)),
+                (State::Failed, None),
+                "also of one that started in the end"
+            );
+        }
         let fault = Some("hmaster was killed".to_owned());
         assert_eq!(Ending { fault: fault.clone(), ..ending(None, &[]) }.state(2), State::Failed, "it never began");
         assert_eq!(Ending { fault, started: 2, ..ending(None, &[]) }.state(2), State::Lost);

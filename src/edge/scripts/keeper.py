@@ -27,6 +27,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # ssh.sh looks there as well; /run is root's alone
 STANDING = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
 AFTER_FAILURE = 3  # seconds that the other ranks have when one has failed: 5 s later none is left
+SILENCES = 3  # how often a node does not answer when it is asked for its ranks' starts before it counts as having none
 LONGEST_PAUSE = 300  # seconds between two tries; the first pause is 2 s, and each is twice the one before
 asked = []  # the signals that came
 standing = {}  # the connections to the other nodes
@@ -123,32 +124,6 @@ def reap_elsewhere(launch, worker, grace, ends, silent, again):
         hang_up(node)
 
 
-def look_for_starts(launch, worker, started):
-    """How many ranks have started on another node, where it answers."""
-    try:
-        child = reaper(launch, worker, "started")
-    except OSError:
-        return
-    late = threading.Timer(15, child.kill)
-    late.start()
-    with child:
-        try:
-            child.stdout.readline()
-            started[worker["node"]] = int(child.stdout.readline())
-        except (OSError, ValueError):
-            pass
-    late.cancel()
-
-
-def not_started(launch, used):
-    """The nodes on which not all ranks have started, in words; empty where all have. One that does not answer may have all."""
-    started = {launch["node"]: reap.started()}
-    of_each([place for place in used if place["node"] != launch["node"]],
-            lambda worker: look_for_starts(launch, worker, started))
-    late = [(place["node"], started.get(place["node"], place["ranks"]), place["ranks"]) for place in used]
-    return ", ".join("%d of %d on %s" % (there, of, node) for node, there, of in late if there < of)
-
-
 def of_each(workers, work):
     """Does it for all workers at once."""
     threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in workers]
@@ -186,6 +161,64 @@ def write(name, value):
         file.flush()
         os.fsync(file.fileno())
     os.rename(path + ".new", path)
+
+
+class Starts:
+    """Whether all ranks start in time: their nodes are asked when it is over, and those that do not answer are asked again."""
+
+    def __init__(self, launch, used):
+        self.launch, self.places = launch, list(used)
+        self.next = time.monotonic() + launch["start_timeout"]
+        self.looking, self.silences, self.words = None, {}, ""
+
+    def missing(self):
+        """Where ranks are missing, in words; empty as long as nothing is known to be. It does not wait."""
+        if self.places and time.monotonic() > self.next and not (self.looking and self.looking.is_alive()):
+            self.next = time.monotonic() + self.launch["start_timeout"]
+            self.looking = threading.Thread(target=self.look, daemon=True)
+            self.looking.start()
+        return self.words
+
+    def look(self):
+        # the slowest answer may take long: who was late when it was asked is asked once more
+        for pause in (0, 1):
+            time.sleep(pause)
+            started = {}
+            of_each(self.places, lambda place: self.ask(place, started))
+            self.places = [place for place in self.places if started.get(place["node"], 0) < place["ranks"]]
+            if not self.places:
+                return
+        words = []
+        for place in self.places:
+            node = place["node"]
+            if node in started:
+                words.append("%d of %d on %s" % (started[node], place["ranks"], node))
+            else:
+                self.silences[node] = self.silences.get(node, 0) + 1
+                words += ["no answer from %s" % node] * (self.silences[node] == SILENCES)
+        self.words = ", ".join(words)
+
+    def ask(self, place, started):
+        """How many ranks have started on a node, where it answers. With a log-in of its own: the connection that stands is for the
+        end."""
+        if place["node"] == self.launch["node"]:
+            started[place["node"]] = reap.started()
+            return
+        words = ["python3 %s started" % shlex.quote(os.path.join(HERE, "reap.py"))]
+        try:
+            child = ssh(self.launch, place, [], words, subprocess.DEVNULL, subprocess.PIPE)
+        except OSError:
+            return
+        late = threading.Timer(15, child.kill)
+        late.daemon = True
+        late.start()
+        with child:
+            try:
+                child.stdout.readline()
+                started[place["node"]] = int(child.stdout.readline())
+            except (OSError, ValueError):
+                pass
+        late.cancel()
 
 
 def attempt(launch, used, number):
@@ -232,18 +265,14 @@ def attempt(launch, used, number):
                 return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
     # a launcher that waits for ranks that never come would do so for ever
-    late, limit, fault = [], time.monotonic() + launch["start_timeout"], None
-    looking = threading.Thread(target=lambda: late.append(not_started(launch, used)), daemon=True)
+    starts, fault = Starts(launch, used), None
     while code is None and not asked and not fault:
         listen(0.2)
         code = ended()
         if code is None and not selector.get_map():
             time.sleep(0.01)
-        if limit is not None and time.monotonic() > limit:
-            limit = None
-            looking.start()
-        if code is None and late and late[0]:
-            fault = "not all ranks had started within %d s: %s" % (launch["start_timeout"], late[0])
+        if code is None and starts.missing():
+            fault = "not all ranks had started within %d s: %s" % (launch["start_timeout"], starts.words)
     stopped, again = code is None and not fault, code != 0 and not asked and number < launch["restarts"]
 
     # the ranks first, while the launcher still stands: its end takes their connections away
@@ -304,11 +333,11 @@ def note(words):
 
 def failure(result):
     """Who failed first (core/job.rs has the same order)."""
-    if "fault" in result:
-        return result["fault"]
     for hung in sorted(result["hung"], key=lambda hung: hung["time"])[:1]:
         return "rank %d hung" % hung["rank"]
-    failed = [end for end in result["exits"] if end["code"] != 0]
+    failed = [end for end in result["exits"] if end["code"] != 0 and not ("fault" in result and end["asked"])]
+    if "fault" in result and not failed:
+        return result["fault"]
     if not failed:
         return "the launcher ended with %s" % result["launcher"]
     first = min(failed, key=lambda end: (end["asked"], end["time"]))
@@ -350,6 +379,7 @@ def main():
         if asked:
             # between two tries: how the last one ended is known, and what was kept for the next is to go
             stopped = True
+            result.pop("fault", None)
             reap_everywhere(launch, {}, {}, False)
             reap.forget(False)
             break

@@ -336,7 +336,7 @@ def main():
                 if deadline is not None:
                     # a shell around the training goes at once: now the training is asked itself, and has the rest of the time
                     kill(signal.SIGTERM)
-        if code is not None and (deadline is None or not is_alive(child.pid)):
+        if code is not None and (deadline is None or time.monotonic() > deadline or not is_alive(child.pid)):
             break
         if launcher.poll(0) or parents and time.monotonic() >= look and lineage() not in (parents, None):
             end()

@@ -247,13 +247,10 @@ impl Watch<'_> {
         // started again on fewer nodes it is more than that
         let seen = self.follow.progress.ended();
         let all_seen = seen.len() >= ending.exits.len() && ending.ranks.is_none_or(|last| last == ranks);
-        // more than the record has would be an earlier try's, were all of the last one's nodes heard
+        // more than the record has would be an earlier try's, were all of the last one's nodes heard by a keeper
+        let unheard = !ending.silent.is_empty() || ending.fault.is_some() && ending.launcher.is_none();
         let exits =
-            if all_seen && (seen.len() == ending.exits.len() || !ending.silent.is_empty() || ending.fault.is_some()) {
-                seen.to_vec()
-            } else {
-                ending.exits
-            };
+            if all_seen && (seen.len() == ending.exits.len() || unheard) { seen.to_vec() } else { ending.exits };
         let ending = Ending { exits, ..ending };
         let blame = ending.blame(&self.placement);
         let rank = blame.as_ref().map(|blame| blame.rank);
