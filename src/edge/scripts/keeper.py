@@ -303,7 +303,7 @@ def attempt(launch, used, number):
         return [dict(one, node=seen["node"], time=one["time"] - seen["ahead"]) for seen in took_part for one in seen[what]]
 
     result = {
-        "launcher": None if stopped else code or 1 if fault else code,
+        "launcher": None if stopped else 1 if fault else code,
         "started": sum(seen["started"] for seen in took_part),
         "exits": all_of("exits"),
         "hung": all_of("hung"),

@@ -9,13 +9,13 @@ use std::process::Command;
 /// The clock of the other node is so many seconds ahead.
 const AHEAD: f64 = 3600.0;
 
-/// Runs a keeper in a folder, whose launcher fails at once and whose way to the other node is this `ssh`.
-fn kept(here: &Path, ssh: &str) -> Ending {
+/// Runs a keeper in a folder, with this launcher (of `sh -c`), and this `ssh` as the way to the other node.
+fn kept(here: &Path, launcher: &str, ssh: &str) -> Ending {
     let keeping = serde_json::json!({
-        "launcher": ["sh", "-c", "exit 1", "-np", "", "-H", ""],
+        "launcher": ["sh", "-c", launcher, "-np", "", "-H", ""],
         "node": "a", "address": "10.0.0.1", "ranks": 1,
         "workers": [{ "node": "b", "address": "10.0.0.2", "ranks": 1 }],
-        "restarts": 0, "own_workers": false, "port": 22, "grace": 1,
+        "restarts": 0, "own_workers": false, "port": 22, "grace": 1, "start_timeout": 1,
     });
     let keeping = keeping.to_string();
     let files = [
@@ -31,9 +31,10 @@ fn kept(here: &Path, ssh: &str) -> Ending {
     }
     fs::set_permissions(here.join("ssh"), Permissions::from_mode(0o755)).unwrap();
     let kept = Command::new("timeout").args(["30", "python3"]).arg(here.join(KEEPER_FILE)).output().unwrap();
-    assert_eq!(kept.status.code(), Some(1), "{kept:?}");
-    let text = fs::read_to_string(here.join("result.json")).unwrap();
-    serde_json::from_str(&text).unwrap()
+    let text = fs::read_to_string(here.join("result.json")).unwrap_or_else(|e| panic!("{e}: {kept:?}"));
+    let ending: Ending = serde_json::from_str(&text).unwrap();
+    assert_eq!(kept.status.code().map(i64::from), ending.launcher, "{kept:?}");
+    ending
 }
 
 #[test]
@@ -52,7 +53,8 @@ fn the_rank_that_failed_first_is_to_blame_though_its_node_is_slow_to_say_good_by
     fs::write(there.join("reap.py"), REAP).unwrap();
     fs::write(there.join("other.py"), other_clock).unwrap();
 
-    let ending = kept(here, &format!("#!/bin/sh\npython3 {} 1\nexec sleep 3\n", there.join("other.py").display()));
+    let ending =
+        kept(here, "exit 1", &format!("#!/bin/sh\npython3 {} 1\nexec sleep 3\n", there.join("other.py").display()));
     assert_eq!((ending.started, ending.exits.len(), ending.silent.len()), (2, 2, 0), "{ending:?}");
     let first = ending.first_failure(2).unwrap();
     assert_eq!((first.rank, first.node.as_str(), first.code), (1, "b", 7), "{ending:?}");
@@ -69,6 +71,15 @@ fn a_connection_that_leads_nowhere_is_given_up_for_another() {
         "#!/bin/sh\ncase \"$*\" in *' -S /run/'*) sleep 40 & wait ;; esac\nexec python3 {} 1\n",
         there.join("reap.py").display()
     );
-    let ending = kept(here, &ssh);
+    let ending = kept(here, "exit 1", &ssh);
     assert_eq!((ending.started, ending.exits.len(), ending.silent.len()), (1, 1, 0), "{ending:?}");
+}
+
+#[test]
+fn a_node_that_never_says_whether_its_ranks_started_ends_the_run() {
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("states"), "1.0 0 s \n").unwrap();
+    let ending = kept(here.path(), "exec sleep 60", "#!/bin/sh\nexit 255\n");
+    assert_eq!(ending.fault.as_deref(), Some("not all ranks had started within 1 s: no answer from b"));
+    assert_eq!((ending.state(2), ending.launcher), (crate::core::job::State::Failed, Some(1)), "{ending:?}");
 }
