@@ -26,7 +26,7 @@ import reap  # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # ssh.sh looks there as well; /run is root's alone
 STANDING = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
-AFTER_FAILURE = 3  # seconds that the other ranks have when one has failed: 5 s later none is left
+AFTER_FAILURE = 3  # seconds that the other ranks have when one has failed: all are to be gone within 5
 SILENCES = 3  # how often a node does not answer when it is asked for its ranks' starts before it counts as having none
 LONGEST_PAUSE = 300  # seconds between two tries; the first pause is 2 s, and each is twice the one before
 asked = []  # the signals that came
