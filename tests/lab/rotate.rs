@@ -284,7 +284,9 @@ fn a_push_that_looked_before_a_rotation_does_not_bring_the_old_key_back() {
         // which of the two stops it is a matter of moments: the lost lease, or that the files are not those that it saw
         let done = push.end(s(60));
         let stopped = done.code == 5 && done.err.contains("somebody has released it")
-            || done.code == 1 && done.err.contains("node[1-2]: could not write") && done.err.contains("again");
+            || done.code == 1
+                && done.err.contains("could not write the keys")
+                && done.err.contains("run the same command again");
         assert!(stopped, "{}\n{}", done.code, done.err);
         assert_eq!(NODES.map(fingerprint), after);
         assert_ne!(one_key_everywhere(&lab, "id_ed25519"), old);
