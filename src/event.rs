@@ -63,6 +63,8 @@ pub enum Event {
         /// The line without its newline.
         line: Vec<u8>,
     },
+    /// A run is started again: why, when, and on which nodes.
+    Restart(String),
     /// A line of the launcher itself.
     Launcher(String),
     /// Somebody else needs the terminal; see [`Events::suspend`].

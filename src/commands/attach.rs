@@ -37,7 +37,7 @@ pub async fn run(options: &Attach, context: Context) -> Result<Outcome, Error> {
         last_lines: job.blame.as_ref().map(|blame| tails.of(blame.rank)).unwrap_or_default(),
         just_shown: job.blame.as_ref().is_some_and(|blame| tails.are_last(blame.rank)),
         blame: job.blame.clone(),
-        all_started: true,
+        all_started: job.all_started,
         silent: Vec::new(),
         fault: job.fault.clone(),
         launcher: Vec::new(),

@@ -231,6 +231,10 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("train-node/failed", line(Event::Failed(full("node2")))));
     let output = Event::Output { rank: 1, node: "node2".into(), stderr: false, line: b"epoch 1: loss 0.25".to_vec() };
     all.push(("train-output", line(output)));
+    all.push((
+        "train-restart",
+        line(Event::Restart("rank 3 on node2 ended with 137; try 2 of 4 begins in 2 s".into())),
+    ));
     all.push(("train-launcher", line(Event::Launcher("[0]<stdout>: ...".into()))));
 
     let share = |node: &str, first| Share { node: node.into(), ranks: 2, first, ..Share::default() };
@@ -252,7 +256,9 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         fault: None,
         launcher: Vec::new(),
     };
-    all.push(("train-end", train::ended(0, &ran(State::Succeeded, 0, None)).document));
+    let well = train::ended(0, &ran(State::Succeeded, 0, None));
+    all.push(("train-end", well.document.clone()));
+    all.push(("train-end/fetched", train::with_fetched(well, Some(fetched())).document));
     let first = Ended { rank: 3, node: "node2".into(), code: 137, time: 1_795_262_584.25, asked: false, oom: true };
     all.push(("train-end/failed", train::ended(137, &ran(State::Failed, 137, Some(first.clone()))).document));
     all.push(("train-end/error", Error::Unreachable(vec![refused("node2")]).document(true, true)));
@@ -282,7 +288,9 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
             launcher: Some(1),
             exits: vec![first.clone()],
             silent: names(&["node2"]),
+            fault: None,
         }],
+        all_started: false,
         started: 1_795_262_584.0,
         ended: None,
         code: None,
@@ -368,6 +376,19 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("error/stopped", stopped.document(false, false)));
 }
 
+/// One file, and nothing went wrong.
+fn fetched() -> Fetched {
+    let hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824".to_owned();
+    let output = Output::File { hash, mode: 0o644, size: 5, time: 1_795_262_584.0 };
+    let item = Item { path: "best.pt".into(), node: "node1".into(), name: "best.pt".into(), output };
+    Fetched {
+        job: "20261121-120304-k7qd".into(),
+        folder: "digits-20261121-120304-k7qd".into(),
+        items: vec![(item, true)],
+        failed: Vec::new(),
+    }
+}
+
 fn tools_made(all: &mut Vec<(&'static str, Value)>) {
     let told = |node: &str, code, stdout: &str| Told {
         node: node.into(),
@@ -381,19 +402,15 @@ fn tools_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("exec", exec::outcome("nvidia-smi -L", &all_told, vec![refused("node3")]).document));
     all.push(("shell", shell::ended(7).document));
 
-    let item =
-        |path: &str, node: &str, output| Item { path: path.into(), node: node.into(), name: path.into(), output };
-    let hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824".to_owned();
-    let file = Output::File { hash, mode: 0o644, size: 5, time: 1_795_262_584.0 };
-    let fetched = Fetched {
-        job: "20261121-120304-k7qd".into(),
-        folder: "digits-20261121-120304-k7qd".into(),
-        items: vec![
-            (item("best.pt", "node1", file), true),
-            (item("latest", "node1", Output::Link("best.pt".into())), false),
-        ],
-        failed: vec![full("node2")],
+    let mut fetched = fetched();
+    let item = Item {
+        path: "latest".into(),
+        node: "node1".into(),
+        name: "latest".into(),
+        output: Output::Link("best.pt".into()),
     };
+    fetched.items.push((item, false));
+    fetched.failed.push(full("node2"));
     all.push(("fetch", fetch::outcome(fetched).document));
 
     let Inventory { cluster, nodes, .. } = Inventory::local("node1", "horovod/horovod:latest");

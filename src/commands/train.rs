@@ -11,7 +11,7 @@ use crate::edge::env_file;
 use crate::edge::tree::Tree;
 use crate::error::{Error, exit};
 use crate::event::{Event, Events};
-use crate::ops::fetch;
+use crate::ops::fetch::{self, Fetched};
 use crate::ops::fleet::Target;
 use crate::ops::lease::Turn;
 use crate::ops::run::{
@@ -113,7 +113,6 @@ async fn launch(
         restarts: running.restarts,
         controller: running.launching.controller(cluster.controller),
         stall_timeout: running.stall_timeout.unwrap_or(STALL_TIMEOUT),
-        watch_closely: running.stall_timeout.is_some(),
         env,
         show: Show { output: !running.detach, launcher: verbose > 1 },
         until: Until { limit: None, all_started: running.detach, on_signal: OnSignal::Stop },
@@ -132,22 +131,31 @@ async fn launch(
             .note(format!("the run goes on by itself: hvdctl attach {0} follows it, hvdctl stop {0} ends it", ran.id));
         return Ok(Outcome { text: format!("{}\n", ran.id), ..ended(exit::OK, &ran) });
     }
-    let fetched = match fetch {
-        Some(folder) => bring(&target, &ran.id, folder, &turn.cancel(), &events).await,
-        None => true,
-    };
-    let mut outcome = outcome(ran, &events)?;
-    if !fetched && outcome.code == exit::OK {
+    let Some(folder) = fetch else { return outcome(ran, &events) };
+    let fetched = bring(&target, &ran.id, folder, &turn.cancel(), &events).await;
+    Ok(with_fetched(outcome(ran, &events)?, fetched))
+}
+
+/// How a run ended, and what came of what it wrote; a run that went well is not done as long as something is missing here.
+pub(super) fn with_fetched(mut outcome: Outcome, fetched: Option<Fetched>) -> Outcome {
+    let all = fetched.as_ref().is_some_and(|fetched| fetched.failed.is_empty());
+    if !all && outcome.code == exit::OK {
         outcome.code = exit::AROUND;
         outcome.document["ok"] = json!(false);
         outcome.document["code"] = json!(exit::AROUND);
     }
-    Ok(outcome)
+    outcome.document["fetched"] = json!(fetched.map(|fetched| super::fetch::outcome(fetched).document));
+    outcome
 }
 
-/// Fetches what the run wrote, and says whether all of it came. How the run ended is told all the same, also where a signal
-/// ends the fetching.
-async fn bring(target: &Target, id: &str, folder: &Path, cancel: &Receiver<Option<u8>>, events: &Events) -> bool {
+/// Fetches what the run wrote. How the run ended is told all the same, also where a signal ends the fetching.
+async fn bring(
+    target: &Target,
+    id: &str,
+    folder: &Path,
+    cancel: &Receiver<Option<u8>>,
+    events: &Events,
+) -> Option<Fetched> {
     match unless_signalled(cancel, fetch::after(target, id, folder, events)).await {
         Ok(fetched) => {
             let new = fetched.items.iter().filter(|(_, new)| *new).count();
@@ -156,12 +164,12 @@ async fn bring(target: &Target, id: &str, folder: &Path, cancel: &Receiver<Optio
             for error in &fetched.failed {
                 events.send(Event::Warning(error.to_string()));
             }
-            fetched.failed.is_empty()
+            Some(fetched)
         }
         Err(error) => {
             let again = format!("hvdctl fetch {id} -o {}", quote::readable(&folder.display().to_string()));
             events.send(Event::Warning(format!("could not fetch what the run wrote: {error}\n  again: {again}")));
-            false
+            None
         }
     }
 }
@@ -231,7 +239,11 @@ fn failed(ran: &Ran, events: &Events) -> Result<(), Error> {
         }
         (None, Some(fault)) if ran.state == State::Failed => Err(Error::check(
             format!("the run {} has failed: {fault}{}", ran.id, tail(&ran.launcher)),
-            "hvdctl verify shows whether the cluster itself works; where it is only slow, raise cluster.start_timeout_s",
+            if ran.all_started {
+                "`docker events` and the system's log on that node say who ended it"
+            } else {
+                "hvdctl verify shows whether the cluster itself works; where it is only slow, raise cluster.start_timeout_s"
+            },
         )),
         (None, Some(fault)) => Err(Error::check(
             format!("the run {} is lost: {fault}{}", ran.id, tail(&ran.launcher)),

@@ -36,8 +36,8 @@ pub enum Kind {
     Broken(String),
     /// A line of the launcher, which has no rank.
     Launcher(Vec<u8>),
-    /// What the run's keeper has to say of it.
-    Note(String),
+    /// What the run's keeper says of starting it again: why, when, and on which nodes.
+    Restart(String),
 }
 
 /// One frame.
@@ -106,7 +106,7 @@ fn parse(line: &[u8]) -> Option<Frame> {
                 tensors: words.next().filter(|tensors| !tensors.is_empty()).map(str::to_owned),
             }
         }
-        b"n" => Kind::Note(String::from_utf8_lossy(text).into_owned()),
+        b"r" => Kind::Restart(String::from_utf8_lossy(text).into_owned()),
         b"b" => Kind::Broken(String::from_utf8_lossy(text).into_owned()),
         _ => return None,
     };
@@ -121,9 +121,10 @@ mod tests {
     #[test]
     fn frames_survive_any_cut() {
         let log =
-            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 oom\n2.1 0 b no such file\ngarbage\n3 0 o open";
+            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 oom\n2.1 0 b no such file\n2.2 0 r try 2\ngarbage\n3 0 o open";
         let whole = Parser::default().push(log);
-        assert_eq!(whole.len(), 10);
+        assert_eq!(whole.len(), 11);
+        assert_eq!(whole[10].kind, Kind::Restart("try 2".into()));
         assert_eq!(whole[0].kind, Kind::Launcher(b"starting".to_vec()));
         assert_eq!(whole[5].kind, Kind::Exited { code: 143, asked: true, oom: false });
         assert_eq!(whole[2].kind, Kind::Stdout(b" two  spaces ".to_vec()));

@@ -91,6 +91,9 @@ pub struct Try {
     pub exits: Vec<Ended>,
     /// Nodes that did not answer at its end.
     pub silent: Vec<String>,
+    /// What else than a rank ended it, as [`Ending::fault`].
+    #[serde(default)]
+    pub fault: Option<String>,
 }
 
 /// What the run's keeper wrote down at its end, as `JOBS/ID/result.json` on the node of the launcher.
@@ -117,7 +120,7 @@ pub struct Ending {
     /// The ranks of the last try, where nodes had gone since the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
-    /// What else than a rank ended it: not all of them started in time; or why hvdctl wrote this in the keeper's place, which was
+    /// What else than a rank ended it: not all of them started in time, the engine was shut down; or why hvdctl wrote this in the keeper's place, which was
     /// never started, or did not live to do so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
@@ -345,7 +348,7 @@ impl Progress {
                 tensors: tensors.clone(),
                 time: frame.time - skew,
             }),
-            Kind::Stdout(_) | Kind::Stderr(_) | Kind::Broken(_) | Kind::Launcher(_) | Kind::Note(_) => {}
+            Kind::Stdout(_) | Kind::Stderr(_) | Kind::Broken(_) | Kind::Launcher(_) | Kind::Restart(_) => {}
         }
     }
 

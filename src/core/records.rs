@@ -56,6 +56,9 @@ pub struct Job {
     pub restarts: u32,
     /// The tries that failed, after which it was.
     pub tries: Vec<Try>,
+    /// Whether all its ranks had started when it ended.
+    #[serde(skip)]
+    pub all_started: bool,
     /// When it was started, in seconds since the epoch.
     pub started: f64,
     /// When it ended.
@@ -156,6 +159,7 @@ fn job(id: &str, record: &Record, looks: &[Look], now: f64) -> Job {
         project: record.project.clone(),
         restarts: record.restarts,
         tries,
+        all_started: ending.is_some_and(|ending| ending.started >= ending.ranks.unwrap_or(ranks)),
         started: record.created,
         ended: ending.map(|ending| ending.ended),
         code: ending.and_then(|ending| ending.code(ranks)),

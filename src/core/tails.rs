@@ -19,7 +19,15 @@ pub struct Tails {
 impl Tails {
     /// Takes note of a frame.
     pub fn see(&mut self, frame: &Frame) {
-        let (Kind::Stdout(line) | Kind::Stderr(line)) = &frame.kind else { return };
+        let line = match &frame.kind {
+            Kind::Stdout(line) | Kind::Stderr(line) => line,
+            // a rank that was started again: what it said before is not how it ended
+            Kind::Started => {
+                self.ranks.remove(&frame.rank);
+                return;
+            }
+            _ => return,
+        };
         let lines = self.ranks.entry(frame.rank).or_default();
         if lines.len() == LINES {
             lines.pop_front();
@@ -57,6 +65,8 @@ mod tests {
         }
         assert_eq!((tails.of(1).len(), tails.of(1)[0].as_str(), tails.of(1)[19].as_str()), (20, "step 11", "step 49"));
         assert!(!tails.are_last(0) && !tails.are_last(1) && tails.of(2).is_empty());
+        tails.see(&Frame { time: 1.0, rank: 1, kind: Kind::Started });
+        assert!(tails.of(1).is_empty() && tails.of(0).len() == 20);
         tails.see(&line(2, &[b'x'; 9000]));
         tails.see(&line(2, b"\xff"));
         assert!(tails.are_last(2), "what a rank said in a row at the end");

@@ -144,7 +144,8 @@ pub async fn fetch(
         let from = format!("{}/{}", cluster.projects_dir, folders[node.as_str()]);
         let result = bring(&member, &from, &items, &keep, events).await;
         if result.1.is_empty() {
-            events.done(&node, format!("fetched {} files", result.0.len()));
+            let files = result.0.len();
+            events.done(&node, format!("fetched {files} file{}", if files == 1 { "" } else { "s" }));
         }
         result
     })

@@ -49,7 +49,22 @@ pub async fn list(target: &Target, events: &Events) -> Result<Runs, Error> {
     let (looked, bad) = split(events, looked);
     failed.extend(bad);
     let (looks, members): (Vec<Look>, Vec<Member>) = looked.into_iter().unzip();
-    Ok(Runs { jobs: records::jobs(&cluster.name, &looks, now()), members, failed })
+    let mut jobs = records::jobs(&cluster.name, &looks, now());
+    for job in jobs.iter_mut().filter(|job| job.state.is_none()) {
+        job.reason = Some(unseen(job.launcher(), &failed));
+    }
+    Ok(Runs { jobs, members, failed })
+}
+
+/// Why nobody knows how a run stands.
+fn unseen(launcher: &str, failed: &[NodeError]) -> String {
+    match failed.iter().find(|error| error.node == launcher) {
+        Some(error) => {
+            let said = error.said.lines().next().unwrap_or_default();
+            format!("its launcher's node {launcher} does not answer: {said}")
+        }
+        None => format!("its launcher's node {launcher} was not asked: --on, or an inventory without it"),
+    }
 }
 
 /// The runs whose launcher is up among these containers, and its id.

@@ -36,9 +36,6 @@ use tokio::sync::watch::Receiver;
 use watch::Watch;
 pub use watch::{KEEPERS_TIME, OnSignal, Ran, Show, Until, wind_up};
 
-/// With so many cores for each rank of a node, one of all is not missed.
-const CORES_TO_SPARE_ONE: u32 = 4;
-
 /// What every rank runs.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -78,8 +75,6 @@ pub struct Options {
     pub restarts: u32,
     /// How long a rank may keep the others waiting; zero: for ever.
     pub stall_timeout: Duration,
-    /// Whether to find out who does even where that takes a core of the node of rank 0.
-    pub watch_closely: bool,
     /// Environment of the ranks that goes before the inventory's.
     pub env: BTreeMap<String, Secret>,
     /// What is shown of it.
@@ -208,7 +203,7 @@ pub async fn run(
         secrets: &secrets,
         env: &options.env,
         restarts: options.restarts,
-        timeline: timeline(&seats, options),
+        timeline: timeline(placement.ranks(), options),
         own_port: (cluster.port != all.port).then_some(all.port),
         keeping: keeping(cluster, &launch, &seats, options.restarts, cluster.worker != all.worker),
         holds: &holds,
@@ -311,13 +306,9 @@ pub fn would(target: &Target, nodes: Vec<Observed>, options: &Options, events: &
     Ok(Would { placement, addresses, launcher })
 }
 
-/// Whether Horovod is to write its timeline for the supervisor of rank 0: with Gloo nobody else notices a missing rank. The thread
-/// that writes it takes a whole core and never sleeps (horovod/common/timeline.cc, 0.28.1).
-fn timeline(seats: &[Seat], options: &Options) -> bool {
-    let has_spare = |seat: &Seat| seat.seen.facts.cores >= CORES_TO_SPARE_ONE * seat.ranks;
-    options.controller == Controller::Gloo
-        && !options.stall_timeout.is_zero()
-        && (options.watch_closely || seats.iter().find(|seat| seat.ranks > 0).is_some_and(has_spare))
+/// Whether Horovod is to write its timeline for the supervisor of rank 0: with Gloo nobody else notices a missing rank.
+fn timeline(ranks: u32, options: &Options) -> bool {
+    options.controller == Controller::Gloo && !options.stall_timeout.is_zero() && ranks > 1
 }
 
 fn hosts(seats: &[Seat]) -> Vec<(IpAddr, u32)> {

@@ -28,6 +28,7 @@ pub fn line(event: &Event) -> Option<Value> {
         Event::Job { id, state } => json!({ "event": "job", "id": id, "state": state }),
         Event::Done { node, what } => json!({ "event": "node", "node": node, "done": what }),
         Event::Failed(error) => json!({ "event": "node", "node": error.node, "error": error }),
+        Event::Restart(text) => json!({ "event": "restart", "text": text }),
         Event::Launcher(line) => json!({ "event": "launcher", "line": line }),
         _ => return None,
     })

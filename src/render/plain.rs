@@ -26,7 +26,7 @@ impl Plain {
     fn words(&mut self, event: &Event, now: Instant) -> Option<String> {
         let talk = !self.options.quiet;
         match event {
-            Event::Warning(text) => Some(format!("warning: {text}")),
+            Event::Warning(text) | Event::Restart(text) => Some(format!("warning: {text}")),
             Event::Launcher(line) => Some(format!("[launcher] {line}")),
             _ if !talk => None,
             Event::Note(text) => Some(text.clone()),

@@ -150,7 +150,7 @@ impl<T: Terminal> Renderer for Rows<T> {
         self.board.see(&event, now);
         match event {
             Event::Note(text) => self.line(&text, now),
-            Event::Warning(text) => {
+            Event::Warning(text) | Event::Restart(text) => {
                 self.line(&format!("{} {text}", style("warning:").yellow().bold().for_stderr()), now)
             }
             Event::Launcher(line) => self.line(&format!("{} {line}", style("[launcher]").dim().for_stderr()), now),

@@ -2,7 +2,7 @@
 
 use crate::lease::is_given_back;
 use crate::process::{Running, eventually, s};
-use crate::state::{Lab, NODES, no_run_is_left, no_session_is_left, node_sh, on, ours, rank_processes};
+use crate::state::{Lab, NODES, Restore, no_run_is_left, no_session_is_left, node_sh, on, ours, rank_processes};
 use serde_json::Value;
 
 /// Says where it is and waits for a file of its own name, in a folder that all containers of a node see.
@@ -217,6 +217,58 @@ fn a_gpu_is_one_runs_alone_and_its_ranks_see_no_other() {
     go("a");
     a.end(s(60)).code(0);
     no_run_is_left();
+
+    // a second GPU, and a run on each of them at the same time
+    let file = "/etc/hvdctl-lab/gpus";
+    let install = "nvidia-container-runtime-hook install /usr/bin/nvidia-smi all";
+    let _one = Restore(|| drop(node_sh("node1", &format!("sed -i 2,9d {file}; {install}"), &[])));
+    let other = "GPU-00000000-408c-da96-7a9b-000000000002";
+    on("node1", &format!("echo '1 {other}' >>{file} && {install}"));
+    lab.edit("host = \"node1\"", "host = \"node1\"\ngpus = 2");
+    lab.hvdctl(&["up"]).code(0);
+    let mut runs = ["b", "c"].map(|name| {
+        let mut run = lab.start(&[&one[..], &["1", "--name", name, "--", "sh", "-c", WAITS, name]].concat());
+        run.until(&["[0 node1] ready"], s(60));
+        run
+    });
+    let ids = ["b", "c"].map(|name| self::job(&lab, name)["id"].as_str().unwrap().to_owned());
+    let mut seen = ids.map(|id| variable("node1", &id, "CUDA_VISIBLE_DEVICES").concat());
+    assert_eq!(seen[0], uuid);
+    seen.sort();
+    let mut both = [uuid, other.to_owned()];
+    both.sort();
+    assert_eq!(seen, both);
+    lab.hvdctl(&[&one[..], &["1", "--", "true"]].concat()).code(125).complains(&["(b)", "(c)"]);
+    assert!(runs.iter_mut().all(Running::runs));
+    for (run, name) in runs.into_iter().zip(["b", "c"]) {
+        go(name);
+        run.end(s(60)).code(0);
+    }
+    no_run_is_left();
+}
+
+#[test]
+fn a_run_goes_on_without_a_node_that_has_gone() {
+    let lab = Lab::up();
+    let program = "echo try $HVDCTL_RESTART; [ $HVDCTL_RESTART = 0 ] || exit 0; exec sleep 300";
+    for controller in ["--gloo", "--mpi"] {
+        let name = format!("without{controller}");
+        let words = ["run", "-np", "2", controller, "--restarts", "2", "--name", &name, "--", "sh", "-c", program];
+        let mut run = lab.start(&words);
+        run.until(&["[0 node1] try 0", "[1 node2] try 0"], s(60));
+        on("node2", "docker kill hworker");
+        let done = run.end(s(120)).code(0).says(&["[0 node1] try 1"]);
+        assert!(!done.out.contains("[1 node2] try 1"), "{}", done.out);
+        done.complains(&[
+            "node2 did not answer at the end; try 2 of 3 begins in 2 s",
+            "node2 did not answer: 1 rank on the other nodes",
+        ]);
+        no_run_is_left();
+        let job = job(&lab, &name);
+        assert_eq!((&job["state"], job["tries"].as_array().unwrap().len()), (&"succeeded".into(), 1), "{job}");
+        assert_eq!(job["tries"][0]["silent"][0], "node2", "{job}");
+        lab.hvdctl(&["up"]).code(0);
+    }
 }
 
 #[test]

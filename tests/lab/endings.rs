@@ -98,7 +98,7 @@ fn a_supervisor_or_the_launcher_that_is_killed() {
     for controller in ["--gloo", "--mpi"] {
         let run = sleeping(&lab, controller, SLEEP);
         // the supervisor of node2's rank: nobody is left who could write down how the program ended
-        on("node2", "kill -9 $(pgrep -f '^python3 /opt/horovod/jobs/.*/rank.py$')");
+        on("node2", "kill -9 $(pgrep -x hvdctl-rank)");
         let done = run.end(s(60));
         assert!(done.code != 0, "{controller}\n{}{}", done.out, done.err);
         no_run_is_left();
@@ -113,6 +113,61 @@ fn a_supervisor_or_the_launcher_that_is_killed() {
         no_session_is_left(done.pid);
         let job = newest(&lab);
         assert!(job["state"] == "lost" && job["reason"].as_str().unwrap().contains("hmaster"), "{job}");
+    }
+}
+
+#[test]
+fn a_launcher_that_the_engine_stops_was_not_asked_by_anybody() {
+    let lab = Lab::up();
+    for controller in ["--gloo", "--mpi"] {
+        let run = sleeping(&lab, controller, SLEEP);
+        on("node1", "docker stop hmaster");
+        run.end(s(60)).code(125).complains(&["its launcher's container was stopped", "docker stop", "hint: "]);
+        no_run_is_left();
+        let job = newest(&lab);
+        assert!(job["state"] == "failed" && job["reason"].as_str().unwrap().contains("docker stop"), "{job}");
+    }
+}
+
+#[test]
+fn a_disk_that_ranks_fill_takes_away_output_and_no_more() {
+    let lab = Lab::quick();
+    others_are_done();
+    lab.hvdctl(&["keys", "push"]).code(0);
+    for node in NODES {
+        on(node, "mkdir -p /opt/horovod/jobs && mount -t tmpfs -o size=2m test /opt/horovod/jobs");
+    }
+    let _small = Restore(|| {
+        for node in NODES {
+            node_sh(node, "for p in $(grep -lz '^HVDCTL_TEST=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3); do kill -9 $p; done
+                docker rm -f hworker; umount -l /opt/horovod/jobs", &[]);
+        }
+    });
+    lab.hvdctl(&["up"]).code(0);
+    // what becomes free, somebody else takes
+    let greedy = "cd /opt/horovod/jobs; while :; do [ -e full ] && cat /dev/zero >>taken 2>/dev/null; sleep 0.01; done";
+    for node in NODES {
+        on(node, &format!("HVDCTL_TEST=1 setsid sh -c '{greedy}' >/dev/null 2>&1 </dev/null &"));
+    }
+    for (controller, code) in [("--gloo", 0), ("--mpi", 7)] {
+        let program = format!(
+            "touch /opt/horovod/jobs/full; head -c 3000000 /dev/zero | tr '\\0' x | fold -w 100
+             [ \"${{HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}}\" = 0 ] || exit {code}; [ {code} = 0 ] || sleep 300"
+        );
+        let done = lab.hvdctl(&["run", "-np", "2", controller, "--", "sh", "-c", &program]).code(code);
+        for node in NODES {
+            let left = || on(node, "df --output=avail /opt/horovod/jobs | tail -n1");
+            assert!(eventually(s(10), || left().trim() == "0"), "{node} has {}", left());
+            on(node, "cd /opt/horovod/jobs && rm full && sleep 0.1 && rm -f taken");
+        }
+        if code != 0 {
+            done.complains(&["rank 1 on node2 ended with exit code 7"]);
+        }
+        no_run_is_left();
+        let job = newest(&lab);
+        let state = if code == 0 { "succeeded" } else { "failed" };
+        assert!(job["state"] == state && job["code"] == code, "{controller} {job}");
+        lab.hvdctl(&["jobs", "prune", "-y"]).code(0);
     }
 }
 
@@ -185,20 +240,38 @@ END"##,
 
 #[test]
 fn the_last_words_of_a_stopped_program_are_shown() {
-    let lab = Lab::up();
+    let lab = Lab::quick();
+    lab.edit("[defaults]", "stop_grace_s = 40\n[defaults]");
+    lab.hvdctl(&["up"]).code(0);
     let polite = "trap 'sleep 1; echo saved; exit 0' TERM; echo ready; sleep 300 & wait";
+    // whoever ends first, and with what, takes nothing away from the others
+    let late = "trap '[ ${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK} = 0 ] || { echo saved; exit 143; }
+        sleep 8; echo saved; exit 0' TERM; echo ready; sleep 300 & wait";
+    // nor where MPI connects them
+    let connected = "exec python3 -c \"import os, signal, sys, time, horovod.torch as hvd
+hvd.init()
+def save(*_):
+    if hvd.rank() == 0: time.sleep(8)
+    print('saved', flush=True)
+    os._exit(0 if hvd.rank() == 0 else 143)
+signal.signal(signal.SIGTERM, save)
+print('ready', flush=True)
+while True: time.sleep(1)\"";
     // the shell goes at the signal, and only then the training hears of it
     let inside = "python3 -c \"import signal, sys, time
 def save(*_): time.sleep(1); print('saved', flush=True); sys.exit(0)
 signal.signal(signal.SIGTERM, save)
 print('ready', flush=True)
 time.sleep(300)\"; true";
-    for (controller, program) in [("--gloo", polite), ("--mpi", polite), ("--gloo", inside)] {
+    let both = ["--gloo", "--mpi"].into_iter().flat_map(|controller| [(controller, polite), (controller, inside)]);
+    for (controller, program) in both.chain([("--gloo", late), ("--mpi", connected)]) {
         let run = sleeping(&lab, controller, program);
         run.signal("INT");
         let done = run.end(s(60)).code(130);
         done.says(&["[0 node1] saved", "[1 node2] saved"]);
         no_run_is_left();
+        let end = newest(&lab);
+        assert!(end["state"] == "stopped" && end["code"] == 143, "{end}");
     }
 }
 
@@ -274,28 +347,36 @@ fn a_node_that_is_restarted_under_a_run() {
         let ready = "test -e /run/node-ready && docker version >/dev/null 2>&1";
         assert!(eventually(s(90), || node_sh(node, ready, &[]).code == 0), "{node} did not come back");
     };
-    let first = sleeping(&lab, "--gloo", SLEEP);
-    restart("node2");
-    let done = first.end(s(120));
-    assert!(done.code != 0, "{}{}", done.out, done.err);
-    assert!(eventually(s(60), || newest(&lab)["ended"].is_string()), "{}", newest(&lab));
-    no_run_is_left();
-    let job = newest(&lab);
-    assert!(job["state"] == "failed" && job["reason"].as_str().unwrap().contains("rank 1 on node2 is gone"), "{job}");
-    lab.hvdctl(&["logs"]).code(0).says(&["[0 node1] ready", "[1 node2] ready"]);
+    for controller in ["--gloo", "--mpi"] {
+        lab.hvdctl(&["up"]).code(0);
+        let first = sleeping(&lab, controller, SLEEP);
+        restart("node2");
+        let done = first.end(s(120));
+        assert!(done.code != 0, "{}{}", done.out, done.err);
+        assert!(eventually(s(60), || newest(&lab)["ended"].is_string()), "{}", newest(&lab));
+        no_run_is_left();
+        let job = newest(&lab);
+        assert!(
+            job["state"] == "failed" && job["reason"].as_str().unwrap().contains("rank 1 on node2 is gone"),
+            "{job}"
+        );
+        lab.hvdctl(&["logs"]).code(0).says(&["[0 node1] ready", "[1 node2] ready"]);
+    }
 
     // the launcher's own node: nobody is left to write anything down
-    let second = sleeping(&lab, "--gloo", SLEEP);
-    restart("node1");
-    let done = second.end(s(120));
-    assert!(done.code != 0, "{}{}", done.out, done.err);
-    assert!(eventually(s(90), || rank_processes("node2").is_empty()), "{}", rank_processes("node2"));
-    let job = newest(&lab);
-    // where the engine was shut down in order and left the keeper a moment, that was a request
-    assert!(job["state"] == "lost" && job["reason"].is_string() || job["state"] == "stopped", "{job}");
-    lab.hvdctl(&["logs"]).code(0).says(&["[0 node1] ready", "[1 node2] ready"]);
-    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
-    no_run_is_left();
+    for controller in ["--gloo", "--mpi"] {
+        let second = sleeping(&lab, controller, SLEEP);
+        restart("node1");
+        let done = second.end(s(120));
+        assert!(done.code != 0, "{}{}", done.out, done.err);
+        assert!(eventually(s(90), || rank_processes("node2").is_empty()), "{}", rank_processes("node2"));
+        let job = newest(&lab);
+        // where the engine was shut down in order and left the keeper a moment, it says so
+        assert!(matches!(job["state"].as_str(), Some("lost" | "failed")) && job["reason"].is_string(), "{job}");
+        lab.hvdctl(&["logs"]).code(0).says(&["[0 node1] ready", "[1 node2] ready"]);
+        lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
+        no_run_is_left();
+    }
 }
 
 #[test]

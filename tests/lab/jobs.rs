@@ -1,7 +1,10 @@
 //! Runs that live on their own: nobody's terminal, and no operator's machine, is needed for their end.
 
 use crate::process::{Running, eventually, kill, s};
-use crate::state::{Lab, NODES, no_run_is_left, no_session_is_left, on, ours, rank_processes, sessions_of};
+use crate::state::{
+    Lab, NODES, Restore, no_run_is_left, no_session_is_left, node_sh, on, others_are_done, ours, rank_processes,
+    sessions_of,
+};
 use serde_json::Value;
 
 /// Ranks that wait for a file, and end as the test says then.
@@ -86,7 +89,17 @@ fn a_detached_run_ends_by_itself_and_tells_how_afterwards() {
 #[test]
 fn a_run_outlives_its_hvdctl_and_another_operator_takes_over() {
     let lab = Lab::up();
-    let mut first = lab.start(&["run", "-np", "2", "--", "sh", "-c", WAITS]);
+    for controller in ["--gloo", "--mpi"] {
+        outlives(&lab, controller);
+        for node in NODES {
+            on(node, "rm /opt/horovod/jobs/go");
+        }
+    }
+}
+
+#[track_caller]
+fn outlives(lab: &Lab, controller: &str) {
+    let mut first = lab.start(&["run", "-np", "2", controller, "--", "sh", "-c", WAITS]);
     first.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
     crash(first);
     assert!(ours("node1").contains("hmaster running"));
@@ -110,7 +123,40 @@ fn a_run_outlives_its_hvdctl_and_another_operator_takes_over() {
     }
     attached.end(s(60)).code(0).says(&["[0 node1] going", "[1 node2] going"]);
     no_run_is_left();
-    assert_eq!(jobs(&lab)[0]["state"], "succeeded");
+    assert_eq!(jobs(lab)[0]["state"], "succeeded");
+}
+
+#[test]
+fn an_operator_whose_own_network_is_cut_finds_the_run_again() {
+    let lab = Lab::up();
+    others_are_done();
+    let mut first = lab.start(&["run", "-np", "2", "--", "sh", "-c", WAITS]);
+    first.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+    // this machine is the first of the lab's network
+    let rule = "INPUT -s 172.28.100.1 -j DROP";
+    let cut = || NODES.map(|node| drop(on(node, &format!("iptables -w 10 -I {rule}"))));
+    let whole =
+        Restore(|| NODES.iter().for_each(|node| drop(node_sh(node, &format!("iptables -w 10 -D {rule}"), &[]))));
+    cut();
+    let done = first.end(s(120)).code(125).complains(&["goes on by itself", "hvdctl attach"]);
+    no_session_is_left(done.pid);
+    let unseen = lab.hvdctl(&["jobs"]);
+    assert_eq!(unseen.code, 4, "{}{}", unseen.out, unseen.err);
+    drop(whole);
+    let mut attached = lab.start(&["attach"]);
+    attached.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+    for node in NODES {
+        go(node, 0);
+    }
+    attached.end(s(60)).code(0).says(&["[0 node1] going", "[1 node2] going"]);
+    no_run_is_left();
+
+    // what is known of a run while its launcher's node is away
+    lab.edit("host = \"node1\"", "host = \"node1\"\nssh_port = 1");
+    let away: Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).code(3).out).unwrap();
+    let job = &away["jobs"][0];
+    assert!(job["state"].is_null(), "{job}");
+    assert!(job["reason"].as_str().unwrap().starts_with("its launcher's node node1 does not answer: "), "{job}");
 }
 
 #[test]

@@ -50,6 +50,28 @@ fn documents_are_as_they_are_shown() {
     }
     assert_eq!(seen.last().unwrap(), "train-end");
 
+    let project = lab.project("p", &[("train.py", "open('out', 'w').write('x')")]);
+    let (project, folder) = (project.to_str().unwrap(), lab.path().join("brought"));
+    let words = ["--json", "train", project, "-np", "1", "--fetch", folder.to_str().unwrap()];
+    let done = lab.hvdctl(&words).code(0);
+    events(&done.out);
+    let end: Value = serde_json::from_str(done.out.lines().last().unwrap()).unwrap();
+    assert_eq!(end["fetched"]["files"][0]["path"], "out", "{end}");
+    let again = [
+        "--json",
+        "run",
+        "-np",
+        "1",
+        "--restarts",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        "echo try; exit $((7 - 7 * HVDCTL_RESTART))",
+    ];
+    let done = lab.hvdctl(&again).code(0);
+    assert!(events(&done.out).iter().any(|name| name == "train-restart"), "{}", done.out);
+
     shaped(&lab, "train-end", &["run", "-np", "2", "--dry-run", "--", "true"], 0);
     let done = lab.hvdctl(&["--json", "logs", "-n", "1"]).code(0);
     assert_eq!(events(&done.out), ["train-output", "train-end"]);

@@ -40,6 +40,22 @@ fn everything_works(desk: &Desk) {
     }
     unchanged("after train");
 
+    let lasts = ["run", "-d", "-np", "2", "--", "sh", "-c", "echo here; exec sleep 300"];
+    let id = desk.hvdctl(&lasts).ok().trim().to_owned();
+    desk.hvdctl(&["jobs", "--running"]).code(0).says(&[&id]);
+    desk.hvdctl(&["logs", &id]).code(0).says(&["[0 node1] here", "[1 node2] here"]);
+    desk.hvdctl(&["stop", &id]).code(0);
+    desk.hvdctl(&["attach", &id]).code(143).says(&["[1 node2] here"]);
+    no_run_is_left();
+    let writes = ["train", project.to_str().unwrap(), "-np", "2", "--", "sh", "-c", "hostname >of-$(hostname)"];
+    desk.hvdctl(&writes).code(0);
+    let folder = desk.lab.path().join("brought");
+    desk.hvdctl(&["fetch", "-o", folder.to_str().unwrap()]).code(0);
+    for node in NODES {
+        assert_eq!(std::fs::read_to_string(folder.join(format!("of-{node}"))).unwrap(), format!("{node}\n"));
+    }
+    unchanged("after fetch");
+
     desk.hvdctl(&["down", "--purge", "-y"]).code(0);
     nothing_is_there();
     unchanged("after down");

@@ -1,9 +1,11 @@
 //! Every way in which a rank ends, under both controllers, beside the launcher and on another node: the exit code, the words, and
 //! that nothing of the run is left. The template is the matrix of Horovod's own launcher tests (test/integration/test_static_run.py).
 
-use crate::process::s;
-use crate::state::{Lab, NODES, no_run_is_left, on, ours};
+use crate::process::{eventually, s};
+use crate::state::{IMAGE, Lab, NODES, no_run_is_left, on, ours};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 const CONTROLLERS: [&str; 2] = ["--gloo", "--mpi"];
 
@@ -58,6 +60,12 @@ fn every_end_of_a_rank_under_both_controllers_on_one_node_and_on_two() {
         ("kill -9 $$", 137, "was killed by signal 9"),
         ("kill -STOP $$", 137, "hung: it was stopped"),
     ];
+    // what is not of the run: a program of somebody's, and somebody's container of the same image
+    let others = NODES.map(|node| {
+        on(node, "HVDCTL_TEST=1 setsid sleep 9000 >/dev/null 2>&1 </dev/null &");
+        on(node, &format!("docker run -d --network host --label hvdctl-test {IMAGE} sleep 9000"));
+        on(node, "sleep 1; pgrep -fx 'sleep 9000' | sort")
+    });
     for controller in CONTROLLERS {
         for place in [ONE_NODE, TWO_NODES] {
             let end = ends(&lab, controller, place, &["sh", "-c", "echo done"], 0, &[]);
@@ -76,6 +84,8 @@ fn every_end_of_a_rank_under_both_controllers_on_one_node_and_on_two() {
             }
         }
     }
+    assert_eq!(NODES.map(|node| on(node, "pgrep -fx 'sleep 9000' | sort")), others, "others were touched");
+    assert!(others.iter().all(|pids| pids.lines().count() == 2), "{others:?}");
 }
 
 #[test]
@@ -87,6 +97,16 @@ fn a_rank_that_runs_out_of_memory() {
         let words = ["rank 1 on node2 ran out of memory", "hint: "];
         let end = ends(&lab, controller, TWO_NODES, &["sh", "-c", &eats], 137, &words);
         assert_eq!(end["run"]["blame"]["oom"], true, "{end}");
+        // in the launcher's own container
+        let waits =
+            program("while [ ! -e /opt/horovod/jobs/go ]; do sleep 0.1; done; exec python3 -c 'b\"x\" * (1 << 30)'");
+        let args = ["run", "-np", "2", "-e", "CULPRIT=0", controller, "--map-by", "slot", "--", "sh", "-c", &waits];
+        let mut run = lab.start(&args);
+        run.until(&["[0 node1] line 30"], s(60));
+        on("node1", "docker update --memory 256m --memory-swap 256m hmaster && touch /opt/horovod/jobs/go");
+        run.end(s(60)).code(137).complains(&["rank 0 on node1 ran out of memory", "hint: "]);
+        no_run_is_left();
+        on("node1", "rm /opt/horovod/jobs/go");
     }
 }
 
@@ -113,10 +133,30 @@ hvd.allreduce(torch.ones(1), name='loss')";
 
 #[test]
 fn many_lines_of_many_ranks_come_whole_while_the_reader_sleeps() {
-    use std::io::{BufRead, BufReader};
-    use std::process::Stdio;
     let lab = lab();
     lab.edit("host = \"node2\"", "host = \"node2\"\nslots = 2");
+    for controller in CONTROLLERS {
+        lab.hvdctl(&["jobs", "prune", "-y"]).code(0);
+        many_lines(&lab, controller);
+    }
+
+    // a log that breaks off in the middle is no log that has ended
+    let mut command = lab.command(&["logs"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let reader = "pgrep -f '^tail -c [+]1 /'; :";
+    assert!(eventually(s(60), || NODES.iter().all(|node| !on(node, reader).is_empty())));
+    on("node2", &format!("kill -9 {}", on("node2", reader).trim()));
+    let done = child.wait_with_output().unwrap();
+    let complaint = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(1), "{complaint}");
+    assert!(complaint.contains("node2: could not read the run's log"), "{complaint}");
+    let text = String::from_utf8_lossy(&done.stdout);
+    assert!(text.lines().filter(|line| line.starts_with("[0 node1]")).count() > 50_000, "what could be read is told");
+}
+
+#[track_caller]
+fn many_lines(lab: &Lab, controller: &str) {
     // 50,000 lines of each, a progress bar, bytes that are no UTF-8, a line longer than any buffer, and no newline at the end
     let program = "import os, sys
 out = sys.stdout.buffer
@@ -124,17 +164,16 @@ for i in range(50000): out.write(b'%d ' % i + b'x' * 200 + b'\\n')
 for i in range(100): out.write(b'\\rbar %d' % i)
 out.write(b'\\n' + b'y' * 300000 + b'\\n\\xff\\xfe end without newline')
 out.flush()";
-    let mut command = lab.command(&["run", "-np", "4", "--", "python3", "-c", program]);
+    let mut command = lab.command(&["run", "-np", "4", controller, "--", "python3", "-c", program]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     // all is written on the nodes before a line of it is read here: 40 MB must not wait in memory
-    let over = crate::process::eventually(s(120), || {
+    let over = eventually(s(120), || {
         NODES.iter().all(|node| on(node, "cat /opt/horovod/jobs/*/states 2>/dev/null | grep -c ' x ' || :") == "2\n")
     });
     // nor when the run has ended, and what the followers had not brought by then is read
     let followers = "pgrep -fc '^tail -c [+]1 -f'; :";
-    let over =
-        over && crate::process::eventually(s(120), || NODES.iter().all(|node| on(node, followers).trim() == "0"));
+    let over = over && eventually(s(120), || NODES.iter().all(|node| on(node, followers).trim() == "0"));
     let status = format!("/proc/{}/status", child.id());
     let status = || std::fs::read_to_string(&status).unwrap();
     let mut peak = status();
@@ -164,18 +203,4 @@ out.flush()";
     let peak: u64 = peak.split_whitespace().next().unwrap().parse().unwrap();
     assert!(peak < 64 << 10, "{peak} KiB were held");
     no_run_is_left();
-
-    // a log that breaks off in the middle is no log that has ended
-    let mut command = lab.command(&["logs"]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
-    let reader = "pgrep -f '^tail -c [+]1 /'; :";
-    assert!(crate::process::eventually(s(60), || NODES.iter().all(|node| !on(node, reader).is_empty())));
-    on("node2", &format!("kill -9 {}", on("node2", reader).trim()));
-    let done = child.wait_with_output().unwrap();
-    let complaint = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(done.status.code(), Some(1), "{complaint}");
-    assert!(complaint.contains("node2: could not read the run's log"), "{complaint}");
-    let text = String::from_utf8_lossy(&done.stdout);
-    assert!(text.lines().filter(|line| line.starts_with("[0 node1]")).count() > 50_000, "what could be read is told");
 }

@@ -213,6 +213,31 @@ fn a_full_disk_ends_the_shipping_with_its_own_words() {
 }
 
 #[test]
+fn a_connection_that_breaks_in_the_middle_leaves_the_earlier_tree_whole() {
+    let lab = Lab::up();
+    let project = lab.project("p", &[("train.py", "print('old')")]);
+    let path = project.to_str().unwrap();
+    lab.hvdctl(&["train", path, "-np", "2"]).code(0).says(&["[0 node1] old", "[1 node2] old"]);
+    fs::write(project.join("train.py"), "print('new')").unwrap();
+    fs::File::create(project.join("data")).unwrap().set_len(512 << 20).unwrap();
+    let run = lab.start(&["train", path, "-np", "2"]);
+    // the servers of the operator's sessions go while the file comes
+    on(
+        "node2",
+        "cd /opt/horovod/projects/.p@lab
+         for i in $(seq 1000); do [ -z \"$(find . -name data -size +1M)\" ] || { came=1; break; }; sleep 0.02; done
+         [ -n \"$came\" ] || exit 1
+         kill -9 $(pgrep -f '^sshd: workshop') || :",
+    );
+    run.end(s(120)).code(125).complains(&["node2: ", "hint: "]);
+    crate::state::no_run_is_left();
+    let there = "cd /opt/horovod/projects/p && cat train.py && ls";
+    assert_eq!(on("node2", there), "print('old')train.py\n");
+    assert!(eventually(s(30), || on("node2", "ls -A /opt/horovod/projects/.p@lab") == "origin\nshipped\nstat\n"));
+    lab.hvdctl(&["train", path, "-np", "2"]).code(0).says(&["[0 node1] new", "[1 node2] new"]);
+}
+
+#[test]
 fn a_node_that_takes_nothing_of_the_project_is_given_up_and_holds_no_other_up() {
     let lab = Lab::up();
     let project = lab.project("p", &[("train.py", "")]);

@@ -1,7 +1,7 @@
 //! `hvdctl shell` on a terminal: what is typed goes inside, and the terminal is as it was afterwards.
 
 use crate::process::{eventually, s};
-use crate::state::{Lab, NODES, on, ours};
+use crate::state::{Lab, NODES, no_run_is_left, on, ours};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
@@ -125,12 +125,27 @@ fn a_shell_is_on_a_real_terminal_and_leaves_nothing() {
                   sh -c 'echo rank-$HOROVOD_RANK-of-$((1+1))'; echo over-$((1+1))\n";
     shell.until(launch, "over-2");
     assert!(["rank-0-of-2", "rank-1-of-2"].iter().all(|rank| shell.text().contains(rank)), "{}", shell.text());
+    let by_mpi = launch.replace("--gloo", "--mpi").replace("HOROVOD_RANK-of", "OMPI_COMM_WORLD_RANK-by-mpi");
+    shell.until(&by_mpi.replace("over-", "mpi-over-"), "mpi-over-2");
+    assert!(["rank-0-by-mpi", "rank-1-by-mpi"].iter().all(|rank| shell.text().contains(rank)), "{}", shell.text());
     let slave = shell.slave.try_clone().unwrap();
     shell.keys("exit 7\n");
     shell.end(7);
     let after = tcgetattr(&slave).unwrap();
     assert_eq!((after.local_modes, after.input_modes), (before.local_modes, before.input_modes));
     assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
+
+    // in the hmaster of a run that is under way, which goes on
+    let mut run = lab.start(&["run", "-np", "2", "--", "sh", "-c", "echo ready; exec sleep 300"]);
+    run.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+    let shell = Typed::start(&lab, &["shell"]);
+    shell.until("echo of-$(tr '\\0' ' ' </proc/1/cmdline | grep -c keeper.py)\n", "of-1");
+    shell.keys("exit 0\n");
+    shell.end(0);
+    assert!(run.runs(), "{}", run.err());
+    run.signal("INT");
+    run.end(s(60)).code(130);
+    no_run_is_left();
 
     // in a worker; whatever ends hvdctl, nothing stays there
     for signal in ["TERM", "KILL"] {

@@ -117,6 +117,10 @@ impl Lab {
                  for p in $(grep -lz '^HVDCTL_TEST=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3); do kill -9 $p; done
                  kill -CONT $(pidof dockerd) 2>/dev/null; rm -f /run/hvdctl/lab.lease
                  node-engine start; for i in $(seq 300); do docker version >/dev/null 2>&1 && break; sleep 0.1; done
+                 iptables -w 10 -S INPUT | grep -E '^-A INPUT -s [0-9./]+ -j DROP$' | while read -r _ rule; do
+                   iptables -w 10 -D $rule
+                 done
+                 awk '$2 ~ \"^/opt/horovod/\" { print $2 }' /proc/mounts | xargs -r -n 1 umount -l
                  rm -rf /opt/horovod/test-*",
                 &[],
             )
@@ -195,6 +199,9 @@ pub fn rank_processes(node: &str) -> String {
         r#"for p in $(grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3); do
              [ ! -e "/proc/$p/root/opt/horovod/jobs" ] || echo "$p $(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null)"
            done | grep -v '^[0-9]* $'
+           for p in $(pgrep -x 'orted|mpirun|horovodrun'); do
+             [ ! -e "/proc/$p/root/opt/horovod/jobs" ] || echo "$p $(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null)"
+           done | grep -v '^[0-9]* $'
            pgrep -af 'tail -c .*/opt/horovod/jobs/[0-9]' | grep -v 'pgrep\|sh -c'
            :"#,
     )
@@ -218,9 +225,10 @@ pub fn gpu_uuids(node: &str) -> Vec<String> {
 pub fn no_run_is_left() {
     for node in NODES {
         // a container that is being removed and a process that was just killed need a moment
-        eventually(s(5), || rank_processes(node).is_empty() && !ours(node).contains("hmaster"));
+        let containers = || ours(node).lines().any(|name| name.starts_with("hmaster") || name.starts_with("hworker-"));
+        eventually(s(5), || rank_processes(node).is_empty() && !containers());
         assert_eq!(rank_processes(node), "", "processes of the run are left on {node}");
-        assert!(!ours(node).contains("hmaster"), "hmaster is left on {node}");
+        assert!(!containers(), "containers of the run are left on {node}: {}", ours(node));
     }
 }
 

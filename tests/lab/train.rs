@@ -2,6 +2,7 @@
 
 use crate::process::{run, s};
 use crate::state::{Lab, NODES, no_run_is_left, no_session_is_left, node_sh, on, ours};
+use crate::watch::{Eyes, has};
 use serde_json::Value;
 use std::path::Path;
 
@@ -67,18 +68,24 @@ fn what_the_operator_says_of_a_run_reaches_its_ranks() {
         assert_eq!(on(node, "ls /opt/horovod/jobs 2>/dev/null; :"), "", "{node}");
     }
 
+    let eyes = NODES.map(Eyes::on_arguments);
     let run = |words: &[&str]| {
-        let given = ["run", "-np", "2", "--env-file", file, "-e", "D=a b", "-e", "C=own"];
+        let given = ["run", "-np", "2", "--env-file", file, "-e", "D=d of it", "-e", "C=own"];
         lab.hvdctl(&[&given[..], words, &program].concat()).code(0).out
     };
     let both = run(&[]);
     let mut lines: Vec<&str> = both.lines().collect();
     lines.sort_unstable();
-    assert_eq!(lines, ["[0 node1] inventory/file/own/a b", "[1 node1] inventory/file/own/a b"]);
+    assert_eq!(lines, ["[0 node1] inventory/file/own/d of it", "[1 node1] inventory/file/own/d of it"]);
     let both = run(&["--map-by", "node", "--mpi"]);
     let mut lines: Vec<&str> = both.lines().collect();
     lines.sort_unstable();
-    assert_eq!(lines, ["[0 node1] inventory/file/own/a b", "[1 node2] /file/own/a b"]);
+    assert_eq!(lines, ["[0 node1] inventory/file/own/d of it", "[1 node2] /file/own/d of it"]);
+    // on no command line of a node, though the launcher's were seen
+    for (node, eyes) in NODES.iter().zip(eyes) {
+        let seen = eyes.close();
+        assert!(has(&seen, "rank.py") && !has(&seen, "from the file") && !has(&seen, "d of it"), "{node}");
+    }
     // and stays nowhere
     for node in NODES {
         assert_eq!(node_sh(node, "grep -rlF 'from the file' /opt/horovod", &[]).out, "", "{node}");
@@ -254,19 +261,23 @@ fn the_digits_are_learnt_also_when_a_rank_is_killed_on_the_way() {
     assert_eq!(std::fs::read_dir(example).unwrap().count(), before, "nothing is written to the project here");
 
     // again from the beginning, in a folder of its own; as soon as there is a checkpoint its rank is killed
-    let run = lab.start(&["train", example, "--as", "killed", "-np", "2", "--gloo", "--restarts", "1"]);
-    let kill = "until [ -e /opt/horovod/projects/killed/checkpoint.pt ]; do sleep 0.05; done
+    for controller in ["--gloo", "--mpi"] {
+        let name = format!("killed{controller}");
+        let run = lab.start(&["train", example, "--as", &name, "-np", "2", controller, "--restarts", "1"]);
+        let kill = "for i in $(seq 1000); do [ ! -e /opt/horovod/projects/$1/checkpoint.pt ] || break; sleep 0.05; done
                 kill -9 $(grep -lzxF HVDCTL_PROGRAM=1 /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3)";
-    on("node1", kill);
-    let again = run.end(s(200)).code(0).complains(&["rank 0 on node1 ended with 137", "try 2 of 2"]);
-    let (_, resumed) = again.out.split_once("[0 node1] resumed from checkpoint.pt after epoch ").expect("a checkpoint");
-    let at: usize = resumed.lines().next().unwrap().parse().unwrap();
-    assert!((1..15).contains(&at), "{}", again.out);
-    // with the same seed and number of ranks it comes to the same, bit for bit, from the first epoch to the last
-    let whole = epochs(&done.out);
-    assert_eq!((whole.len(), epochs(resumed)), (15, whole[at..].to_vec()));
-    assert!(again.out.lines().any(|line| line == last), "{}", again.out);
-    no_run_is_left();
+        node_sh("node1", kill, &[&name]).code(0);
+        let again = run.end(s(200)).code(0).complains(&["rank 0 on node1 ended with 137", "try 2 of 2"]);
+        let (_, resumed) =
+            again.out.split_once("[0 node1] resumed from checkpoint.pt after epoch ").expect("a checkpoint");
+        let at: usize = resumed.lines().next().unwrap().parse().unwrap();
+        assert!((1..15).contains(&at), "{}", again.out);
+        // with the same seed and number of ranks it comes to the same, bit for bit, from the first epoch to the last
+        let whole = epochs(&done.out);
+        assert_eq!((whole.len(), epochs(resumed)), (15, whole[at..].to_vec()));
+        assert!(again.out.lines().any(|line| line == last), "{}", again.out);
+        no_run_is_left();
+    }
 }
 
 #[test]

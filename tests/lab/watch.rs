@@ -18,8 +18,9 @@ def files():
     for root in sys.argv[1:]:
         for folder, _, names in os.walk(root):
             yield from (os.path.join(folder, name) for name in names)
+kinds = ["cmdline"] if sys.argv[1:] == ["arguments"] else ["cmdline", "environ"]
 while not done.is_set():
-    for name in [*glob.glob("/proc/[0-9]*/cmdline"), *glob.glob("/proc/[0-9]*/environ"), *files()]:
+    for name in [*(one for kind in kinds for one in glob.glob("/proc/[0-9]*/" + kind)), *files()]:
         try:
             if not name.startswith("/proc") and (not os.path.isfile(name) or os.path.getsize(name) > 200000): continue
             with open(name, "rb") as file: seen.add(file.read())
@@ -52,6 +53,12 @@ impl Eyes {
         BufReader::with_capacity(1, child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "watching\n");
         Eyes { child }
+    }
+
+    /// Opens them on a node for the arguments of processes alone.
+    #[track_caller]
+    pub fn on_arguments(node: &str) -> Eyes {
+        Eyes::open(Some(node), &["arguments"])
     }
 
     /// Closes them, and gives all that they have seen.

@@ -22,6 +22,10 @@ pub(super) fn body(desired: &Desired) -> ContainerCreateBody {
         // whoever has the shell holds its main process, and that ends when it is let go of
         open_stdin: Some(desired.role == Role::Shell),
         stdin_once: Some(desired.role == Role::Shell),
+        // hvdctl asks a run for its end by SIGTERM, and its keeper tells that from an engine that is shut down
+        stop_signal: (desired.role == Role::Master).then(|| "SIGUSR1".into()),
+        // seconds; more than the keeper takes when a node has gone
+        stop_timeout: (desired.role == Role::Master).then_some(30),
         labels: Some(desired.labels().into_iter().collect()),
         host_config: Some(HostConfig {
             network_mode: Some("host".into()),

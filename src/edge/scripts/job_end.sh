@@ -18,8 +18,8 @@ leaders() {
 # the ranks' supervisors pass SIGTERM on, and write down that the end was asked for
 supervisors() {
   for p in $(mine); do
-    grep -qzxF -e HVDCTL_PROGRAM=1 "/proc/$p/environ" 2>/dev/null ||
-      if tr '\0' '\n' 2>/dev/null <"/proc/$p/cmdline" | sed -n 2p | grep -qxF -e "$jobs_dir/$id/rank.py"; then echo "$p"; fi
+    # the name that rank.py takes; the process that the launcher started has the same command line
+    [ "$(cat "/proc/$p/comm" 2>/dev/null)" != hvdctl-rank ] || echo "$p"
   done
 }
 signal() { # SIGNAL PID…

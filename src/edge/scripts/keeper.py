@@ -2,11 +2,15 @@
 and when the launcher has ended, or somebody asks for the end (SIGTERM; a second one: no grace), it ends what is left of the run on
 every node and writes down how it went. So a run needs nobody's terminal, and no operator's machine, to come to its end.
 
+Where the engine stops hmaster (SIGUSR1: `docker stop`, the end of the engine or of the machine) nobody asked hvdctl for the end, and
+the run has failed.
+
 A run that failed is started again where that was asked for, on the nodes that answer; tries.json has the tries that failed.
 
 Wants launch.json beside it: `launcher` (argument vector), `node`, `address` and `ranks` of this one, `workers` (the same of the
 others), `port` (of their sshd), `grace` (seconds between SIGTERM and SIGKILL where the end is asked for), `start_timeout`
 (seconds for all ranks to start), `restarts` (how often at most) and `own_workers` (whether they end with the run)."""
+import functools
 import json
 import os
 import select
@@ -26,7 +30,8 @@ import reap  # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # ssh.sh looks there as well; /run is root's alone
 STANDING = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
-AFTER_FAILURE = 3  # seconds that the other ranks have when one has failed: all are to be gone within 5
+BY_ENGINE = signal.SIGUSR1  # what the engine stops this container with (edge/docker/body.rs)
+AFTER_FAILURE = 2  # seconds that the other ranks have when one has failed: all are to be gone within 5
 SILENCES = 3  # how often a node does not answer when it is asked for its ranks' starts before it counts as having none
 LONGEST_PAUSE = 300  # seconds between two tries; the first pause is 2 s, and each is twice the one before
 asked = []  # the signals that came
@@ -96,13 +101,15 @@ def reaper(launch, worker, *wants):
     return child
 
 
-def reap_elsewhere(launch, worker, grace, ends, silent, again):
-    """Ends what is left of the run on another node. `silent` has what was heard in place of an answer."""
+def reap_elsewhere(launch, worker, grace, ends, silent, again, ended, everywhere):
+    """Ends the run's ranks on another node, and what else is left of it there once they have ended `everywhere`. `silent` has
+    what was heard in place of an answer."""
     node = worker["node"]
     silent[node] = "no answer"
     try:
         child = reaper(launch, worker, str(grace), *["again"] * again)
     except OSError:
+        ended.set()
         return
     limit = grace + 15
     late = threading.Timer(limit, child.kill)
@@ -118,6 +125,11 @@ def reap_elsewhere(launch, worker, grace, ends, silent, again):
             if node not in ends and child.wait() != -signal.SIGKILL:
                 last = child.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
                 silent[node] = "".join(last) or "no answer"
+        late.cancel()
+        ended.set()
+        everywhere.wait()
+        late = threading.Timer(15, child.kill)
+        late.start()
     late.cancel()
     if node in silent and child.returncode == -signal.SIGKILL:
         silent[node] = "no answer within %d s" % limit
@@ -134,32 +146,56 @@ def of_each(workers, work):
 
 
 def reap_everywhere(launch, ends, silent, again):
-    """The ranks of all nodes at once. A second signal takes the rest of the grace time away."""
-    patience = launch["grace"] if asked else min(launch["grace"], AFTER_FAILURE)
+    """The ranks of all nodes at once. A second signal takes the rest of the grace time away; an engine does not wait for long."""
+    patience = launch["grace"] if asked and not by_engine() else min(launch["grace"], AFTER_FAILURE)
+
+    def here(grace, ended):
+        reap.ranks(grace)
+        ended.set()
 
     def start(grace):
-        threads = [threading.Thread(target=reap_elsewhere, args=(launch, worker, grace, ends, silent, again), daemon=True)
-                   for worker in launch["workers"]]
-        threads.append(threading.Thread(target=reap.ranks, args=(grace,), daemon=True))
+        everywhere = threading.Event()
+        elsewhere = functools.partial(reap_elsewhere, launch, grace=grace, ends=ends, silent=silent, again=again,
+                                      everywhere=everywhere)
+        work = [functools.partial(elsewhere, worker) for worker in launch["workers"]] + [functools.partial(here, grace)]
+        nodes = [threading.Event() for _ in work]
+        threads = [threading.Thread(target=one, kwargs={"ended": ended}, daemon=True) for one, ended in zip(work, nodes)]
         for thread in threads:
             thread.start()
-        return threads
+        return everywhere, nodes, threads
 
-    threads, hurried = start(patience), len(asked) > 1
-    while threads:
-        threads[0].join(0.05)
-        threads = [thread for thread in threads if thread.is_alive()]
-        if len(asked) > 1 and threads and not hurried:
-            threads, hurried = start(0), True
+    hurried = len(asked) > 1
+    everywhere, nodes, threads = start(0 if hurried else patience)
+    # a thread that failed is waited for no longer
+    while not all(ended.wait(0.05) or not thread.is_alive() for ended, thread in zip(nodes, threads)):
+        if len(asked) > 1 and not hurried:
+            hurried = True
+            everywhere.set()
+            everywhere, nodes, threads = start(0)
+    everywhere.set()
+    for thread in threads:
+        thread.join()
+
+
+def by_engine():
+    """Why the run ends where it is the engine that wants it; else nothing."""
+    if asked[:1] == [BY_ENGINE]:
+        return "its launcher's container was stopped: by `docker stop`, or by the end of the engine or the machine"
+    return None
+
+
+def new(name):
+    return open(os.open(os.path.join(HERE, name + ".new"), os.O_WRONLY | os.O_CREAT, 0o600), "wb")
 
 
 def write(name, value):
     """A whole file or none, also when the power goes."""
-    path = os.path.join(HERE, name)
-    with open(path + ".new", "w") as file:
-        json.dump(value, file)
+    with new(name) as file:
+        file.write(json.dumps(value).encode())
+        file.truncate()
         file.flush()
         os.fsync(file.fileno())
+    path = os.path.join(HERE, name)
     os.rename(path + ".new", path)
 
 
@@ -273,6 +309,8 @@ def attempt(launch, used, number):
             time.sleep(0.01)
         if code is None and starts.missing():
             fault = "not all ranks had started within %d s: %s" % (launch["start_timeout"], starts.words)
+    if code is None and not fault:
+        fault = by_engine()
     stopped, again = code is None and not fault, code != 0 and not asked and number < launch["restarts"]
 
     # the ranks first, while the launcher still stands: its end takes their connections away
@@ -319,6 +357,9 @@ def launcher(launch, used):
     """The launcher's vector for these nodes."""
     argv = list(launch["launcher"])
     argv[argv.index("-np") + 1] = str(ranks(used))
+    if [place["node"] for place in used] == [launch["node"]]:
+        # all others have gone: horovodrun takes no other interface for ranks of its own node (driver_service.py)
+        argv[argv.index("--network-interfaces") + 1] = "lo"
     argv[argv.index("-H") + 1] = ",".join("%s:%d" % (place["address"], place["ranks"]) for place in used)
     return argv
 
@@ -328,16 +369,19 @@ def ranks(used):
 
 
 def note(words):
-    rank.frames(b"n", [words.encode(errors="replace")])
+    rank.frames(b"r", [words.encode(errors="replace")])
 
 
 def failure(result):
     """Who failed first (core/job.rs has the same order)."""
     for hung in sorted(result["hung"], key=lambda hung: hung["time"])[:1]:
         return "rank %d hung" % hung["rank"]
-    failed = [end for end in result["exits"] if end["code"] != 0 and not ("fault" in result and end["asked"])]
-    if "fault" in result and not failed:
-        return result["fault"]
+    failed = [end for end in result["exits"] if end["code"] != 0]
+    if all(end["asked"] for end in failed):
+        if "fault" in result:
+            return result["fault"]
+        if result["silent"]:
+            return "%s did not answer at the end" % ", ".join(result["silent"])
     if not failed:
         return "the launcher ended with %s" % result["launcher"]
     first = min(failed, key=lambda end: (end["asked"], end["time"]))
@@ -347,7 +391,9 @@ def failure(result):
 def healthy(launch, places):
     """Those of the nodes that answer, with nothing of the try before on them; all where that leaves none."""
     seen = {launch["node"]: None}
-    of_each(launch["workers"], lambda worker: reap_elsewhere(launch, worker, 0, seen, {}, True))
+    now = threading.Event()
+    now.set()
+    of_each(launch["workers"], lambda worker: reap_elsewhere(launch, worker, 0, seen, {}, True, threading.Event(), now))
     left = [place for place in places if place["node"] in seen]
     return left or places
 
@@ -355,8 +401,13 @@ def healthy(launch, places):
 def main():
     with open(os.path.join(HERE, "launch.json")) as file:
         launch = json.load(file)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, BY_ENGINE):
         signal.signal(number, lambda number, _frame: asked.append(number))
+    try:
+        with new("result.json") as result:
+            rank.reserve(result.fileno())
+    except OSError:
+        pass
     here = {name: launch[name] for name in ("node", "address", "ranks")}
     places = [place for place in [here] + launch["workers"] if place["ranks"]]
     tries, used = [], places
@@ -378,15 +429,19 @@ def main():
             time.sleep(0.05)
         if asked:
             # between two tries: how the last one ended is known, and what was kept for the next is to go
-            stopped = True
             result.pop("fault", None)
+            stopped = not by_engine()
+            if not stopped:
+                # not the last try ended the run; how that went is in tries.json
+                result.update(fault=by_engine(), exits=[], hung=[], silent=[], silence={})
             reap_everywhere(launch, {}, {}, False)
             reap.forget(False)
             break
         used = healthy(launch, places)
         gone = [place["node"] for place in places if place not in used]
         if gone:
-            note("%s did not answer: %d ranks on the other nodes" % (", ".join(gone), ranks(used)))
+            left = "1 rank" if ranks(used) == 1 else "%d ranks" % ranks(used)
+            note("%s did not answer: %s on the other nodes" % (", ".join(gone), left))
 
     if launch["own_workers"]:
         of_each(launch["workers"], lambda worker: end_worker(launch, worker))

@@ -3,7 +3,9 @@ ends into this node's log, a frame a line (core/frames.rs reads them). The launc
 word of the user's command passes through a shell, and the output does not pass through the launcher.
 
 When the launcher goes away (a rank failed elsewhere, it was killed, the connection broke), the program is ended:
-Horovod under Gloo would leave it running."""
+Horovod under Gloo would leave it running. How much time it has then is not for the launcher to say: what that started, and may
+kill, is a mere front of the supervisor."""
+import contextlib
 import ctypes
 import json
 import os
@@ -15,12 +17,16 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 
 sys.dont_write_bytecode = True  # the folder keeps what was laid there, and no more
 import collectives  # noqa: E402
+import reap  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LONGEST = 1 << 16  # a line longer than this is cut into several frames, so that memory stays bounded
+ROOM = 1 << 16  # bytes for what a full disk must not keep from being written down
+REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # for the end
 STOPPED = 3  # seconds that a stopped program must have been so, where others give up waiting, to be the one they waited for
 
 
@@ -58,17 +64,26 @@ def frames(kind, lines, tries=1, at=None):
     torn = b""
 
 
+def reserve(file):
+    """Has the disk keep room for a file that does not grow by it; what is written there later fits, however full the disk is."""
+    collectives.fallocate(file, collectives.KEEP_SIZE, ROOM)
+
+
+def open_states():
+    return os.open(os.path.join(HERE, "states"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
 def state(kind, text, at=None):
     """A frame that says how far the rank is. It goes into `states` too, a short file beside the log, with the time when that was
     so: who failed first is told by it, however long the last output or a full disk keeps the frame back."""
     at = at or time.time()
-    frames(kind, [text], tries=30 if kind == b"x" else 1, at=at)
     try:
-        file = os.open(os.path.join(HERE, "states"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        file = open_states()
         os.write(file, b"%.6f %d %s %s\n" % (at, RANK, kind, text))
         os.close(file)
     except OSError:
         pass
+    frames(kind, [text], tries=3 if kind == b"x" else 1, at=at)
 
 
 def updates(line):
@@ -138,9 +153,9 @@ def family(pid):
     return found
 
 
-def lineage():
-    """The process that started this one, the one that started that, and so on; none where it cannot be read."""
-    found = [os.getpid()]
+def lineage(pid):
+    """The process, the one that started it, the one that started that, and so on; none where it cannot be read."""
+    found = [pid]
     while found[-1] > 1:
         try:
             with open("/proc/%d/stat" % found[-1], "rb") as file:
@@ -159,15 +174,15 @@ def is_stopped(pid):
         return False
 
 
-def is_alive(group):
-    """Whether a process group has a process that has not ended; proc(5)."""
-    for name in os.listdir("/proc"):
+def is_alive(chosen):
+    """Whether there is a process that has not ended and is chosen, given its parent's number and its process group's; proc(5)."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open("/proc/%d/stat" % int(name), "rb") as file:
-                state, _, of = file.read().rpartition(b") ")[2].split()[:3]
+            with open("/proc/%s/stat" % pid, "rb") as file:
+                state, parent, group = file.read().rpartition(b") ")[2].split()[:3]
         except (OSError, ValueError):
             continue
-        if int(of) == group and state not in (b"Z", b"X"):
+        if chosen(int(parent), int(group)) and state not in (b"Z", b"X"):
             return True
     return False
 
@@ -198,6 +213,7 @@ def limits(wanted):
 def own_group():
     """In the child: a process group of its own, and an end together with the supervisor whatever happens to it."""
     os.setpgid(0, 0)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, prctl(2)
 
 
@@ -220,12 +236,14 @@ def watch(job, env):
     return None
 
 
-def stalled(waited, limit):
-    """The ranks that others have waited for so many seconds, each with the tensors."""
+def stalled(waited, limit, processes):
+    """The ranks that others have waited for so many seconds, each with the tensors; the processes are those of this rank."""
     try:
         stalls = waited.look()
     except OSError:
         return {}
+    with contextlib.suppress(OSError):
+        waited.quieten(processes)
     over = {}
     for seconds, name, missing in stalls:
         for rank in missing if seconds >= limit else []:
@@ -233,7 +251,76 @@ def stalled(waited, limit):
     return over
 
 
+def behind_a_front():
+    """Goes on in a process that the launcher does not know of, while the one that it started waits for the end. When one rank has
+    ended otherwise than with 0, mpirun kills the others' process groups (odls_base_sigkill_timeout, 1 s) and horovodrun's
+    safe_shell_exec.py all that descends from its shells (5 s), be it in the middle of a checkpoint. Gives the front's process id, a
+    file that is at its end when the front has gone, and a file that takes the exit code and for how many seconds the front is to
+    keep it to itself."""
+    front = os.getpid()
+    answers, answer = os.pipe()
+    gone, stands = os.pipe()
+    between = os.fork()
+    if between == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.close(answers)
+            os.close(stands)
+            # who is asked for the end before it can answer is so a moment later
+            signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
+            # by this the reaper knows it from the front
+            ctypes.CDLL(None).prctl(15, reap.SUPERVISOR)  # PR_SET_NAME, prctl(2)
+            return front, gone, answer
+        os._exit(0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.close(answer)
+    os.waitpid(between, 0)
+    code, _, hold = os.read(answers, 64).partition(b" ")
+    if int(hold or 0):
+        launcher = select.poll()
+        launcher.register(1, 0)
+        launcher.poll(int(hold) * 1000)
+    # without a word it was killed
+    os._exit(int(code) if code else 128 + signal.SIGKILL)
+
+
+def let_go():
+    """Holds the launcher's streams no longer."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    os.close(nowhere)
+
+
 def main():
+    front, gone, answer = behind_a_front()
+    code, hold, orphan = 1, 0, None
+    try:
+        code, hold, orphan = supervise(front, gone)
+    except Exception:
+        traceback.print_exc()
+    with contextlib.suppress(OSError):
+        os.write(answer, b"%d %d" % (code, hold))
+    if orphan:
+        end_orphan(orphan)
+
+
+def end_orphan(daemon):
+    """MPI's daemon whose session has gone, because the network was cut, would wait for orders until TCP gives up. Whoever is its
+    last rank ends it."""
+    for _ in range(40):
+        time.sleep(0.05)
+        if reap.name(daemon) != b"orted":
+            return
+        if not is_alive(lambda parent, _group: parent == daemon):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(daemon, signal.SIGKILL)
+
+
+def supervise(front, gone):
+    """The program from its start to its end. Gives its exit code, and for how long the launcher is not to hear of it: where the
+    reaper asks for the end, it does so of all ranks, and each has its time for a last checkpoint. A launcher that sees one of them
+    end would take MPI's daemons away from the others. And the daemon here, where it has lost its session."""
     with open(os.path.join(HERE, "job.json")) as file:
         job = json.load(file)
     limits(job["ulimits"])
@@ -246,6 +333,12 @@ def main():
         env.setdefault("GLOO_SOCKET_IFNAME", job["interface"])
     # the inventory's own words go before all that
     env.update(given)
+    try:
+        states = open_states()
+        reserve(states)
+        os.close(states)
+    except OSError:
+        pass
     waited = watch(job, env)
     killed = killed_for_memory()
     # the end of the program wakes the wait below: what it started may hold its streams open, and others note soon that it is gone
@@ -266,29 +359,37 @@ def main():
         # what shells and `docker run` say: 127 is not found, 126 is found and cannot be run
         code = 127 if isinstance(error, FileNotFoundError) else 126
         state(b"x", b"%d" % code)
-        return code
+        return code, 0, None
     state(b"s", b"")
 
     deadline = code = None
     heard = look = time.monotonic()  # when it last wrote something; when it is looked at next
     stopped = None  # since when a process of it has been seen to be stopped
     hung = None  # for how many seconds, where that is why it ends, or others did
+    hold = 0  # seconds, see above
+    orphan = None  # MPI's daemon, where nobody is left that it could hear of
     gave_up = False  # whether it was ended because it waited for others for too long
 
     def idle():
         return 0 if stopped is None else time.monotonic() - max(stopped, heard)
 
-    def end(_signal=None, _frame=None):
-        nonlocal deadline, hung
+    def end(signalled=None, _frame=None):
+        nonlocal deadline, hung, hold
+        if signalled == reap.ASKED:
+            hold = job["grace"] + 20
         if deadline is None:
             deadline = time.monotonic() + job["grace"]
             # others may have given up waiting for it before its own time was over
             hung = idle() if hung is None and idle() >= STOPPED else hung
             # the program alone: what it started (data loaders, say) is its own to end, before or after a last checkpoint
             if child.returncode is None:
-                os.kill(child.pid, signal.SIGTERM)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.pid, signal.SIGTERM)
             # a stopped one hears nothing else
             kill(signal.SIGCONT)
+
+    def in_its_group(_parent, group):
+        return group == child.pid
 
     def kill(number):
         try:
@@ -296,8 +397,9 @@ def main():
         except ProcessLookupError:
             pass
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in REQUESTS:
         signal.signal(number, end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)
 
     selector = selectors.DefaultSelector()
     selector.register(woken, selectors.EVENT_READ)
@@ -305,11 +407,12 @@ def main():
     for stream in streams:
         os.set_blocking(stream.fileno(), False)
         selector.register(stream, selectors.EVENT_READ)
-    # a peer that closed its end of our standard output shows as an error on it: the launcher has gone. Where a daemon of MPI stands
-    # in between, that one is left without the session of sshd that started it
-    parents = lineage()
+    # a peer that closed its end of our standard output shows as an error on it, and that of the front as an end: the launcher has
+    # gone. Where a daemon of MPI stands in between, that one is left without the session of sshd that started it
+    parents = lineage(front)
     launcher = select.poll()
     launcher.register(1, 0)
+    launcher.register(gone, 0)
 
     open_streams = set(streams)
     while True:
@@ -336,10 +439,18 @@ def main():
                 if deadline is not None:
                     # a shell around the training goes at once: now the training is asked itself, and has the rest of the time
                     kill(signal.SIGTERM)
-        if code is not None and (deadline is None or time.monotonic() > deadline or not is_alive(child.pid)):
+        if code is not None and (deadline is None or time.monotonic() > deadline or not is_alive(in_its_group)):
             break
-        if launcher.poll(0) or parents and time.monotonic() >= look and lineage() not in (parents, None):
+        if launcher.poll(0):
+            # it would wait for the other ends of its streams
+            launcher = select.poll()
+            let_go()
             end()
+        elif parents and time.monotonic() >= look:
+            now = lineage(front)
+            if now not in (parents, None):
+                orphan = now[1] if reap.name(now[1]) == b"orted" else None
+                end()
         for lines in streams.values():
             lines.idle()
         if time.monotonic() >= look:
@@ -350,7 +461,7 @@ def main():
             if deadline is None and 0 < job["stall"] <= idle():
                 hung = idle()
                 kill(signal.SIGKILL)
-            over = stalled(waited, job["stall"]) if waited and deadline is None else {}
+            over = stalled(waited, job["stall"], family(child.pid)) if waited and deadline is None else {}
             # first who is missing in most: others may be late in one because they wait for it in another
             for rank, names in sorted(over.items(), key=lambda late: (-len(late[1]), late[0])):
                 state(b"h", b"%d %d %s" % (rank, job["stall"], b", ".join(names[:5])))
@@ -384,8 +495,8 @@ def main():
     if hung is not None:
         state(b"h", b"%d %d " % (RANK, hung))
     state(b"x", b"%d%s%s" % (code, asked, b" oom" if killed_for_memory() > killed else b""), ended)
-    return code
+    return code, 0 if orphan else hold, orphan
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

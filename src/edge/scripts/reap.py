@@ -6,8 +6,9 @@ passes SIGTERM on to its program, waits the grace time for it (a last checkpoint
 
 With `started` in place of all that it ends nothing, and prints how many ranks have started.
 
-An empty line comes first, to say that it is there; the JSON is one line. To each line that then comes it says what its clock
-shows, and ends with its standard input."""
+An empty line comes first, to say that it is there; the JSON is one line, and comes when the ranks have ended. To each line that
+then comes it says what its clock shows. With the end of its standard input it ends what else is left of the run: the fronts of the
+ranks go only when the ranks of all nodes have ended, and with them MPI's daemons, which no rank outlives."""
 import json
 import os
 import signal
@@ -16,6 +17,8 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 JOB = os.path.basename(HERE)
+SUPERVISOR = b"hvdctl-rank"  # the name of a rank's supervisor; the process that the launcher started has the same command line
+ASKED = signal.SIGUSR1  # asks a supervisor for the end together with all others, so that its launcher need not hear of it
 SPARED = {1, os.getpid()}  # the keeper itself, where this runs in it
 
 
@@ -27,23 +30,22 @@ def environment(pid):
         return []
 
 
-def command(pid):
+def name(pid):
     try:
-        with open("/proc/%d/cmdline" % pid, "rb") as file:
-            return file.read().split(b"\0")
+        with open("/proc/%d/comm" % pid, "rb") as file:
+            return file.read().strip()
     except OSError:
-        return []
+        return b""
 
 
 def mine():
     """The run's processes and whether each is a program of a rank, or started by one."""
     mark = b"HVDCTL_JOB=" + JOB.encode()
     found = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) not in SPARED:
-            given = environment(int(name))
-            if mark in given:
-                found[int(name)] = b"HVDCTL_PROGRAM=1" in given
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        given = environment(pid) if pid not in SPARED else []
+        if mark in given:
+            found[pid] = b"HVDCTL_PROGRAM=1" in given
     return found
 
 
@@ -52,8 +54,7 @@ def programs():
 
 
 def supervisors():
-    path = os.path.join(HERE, "rank.py").encode()
-    return [pid for pid, program in mine().items() if not program and path in command(pid)[:2]]
+    return [pid for pid, program in mine().items() if not program and name(pid) == SUPERVISOR]
 
 
 def send(number, pids):
@@ -77,7 +78,7 @@ def gone(seconds, left):
 def ranks(grace):
     """Programs and their supervisors."""
     # where a supervisor was killed, nobody passes the signal on
-    send(signal.SIGTERM, supervisors() if grace > 0 else [])
+    send(ASKED, supervisors() if grace > 0 else [])
     if grace > 0 and not supervisors():
         send(signal.SIGTERM, programs())
     if not gone(grace, programs):
@@ -95,9 +96,9 @@ def rest():
 
 def forget(again):
     """Removes what the next try is not to find, or what none needs any more: nobody starts then, and env.json may be secret."""
-    for name in ["timeline", "states" if again else "env.json"]:
+    for file in ["timeline", "states" if again else "env.json"]:
         try:
-            os.unlink(os.path.join(HERE, name))
+            os.unlink(os.path.join(HERE, file))
         except FileNotFoundError:
             pass
 
@@ -139,19 +140,30 @@ def started():
     return max(running, states()["started"])
 
 
+def late(_signal, _frame):
+    raise TimeoutError
+
+
 def main():
     print(flush=True)
     if sys.argv[1] == "started":
         print(started(), flush=True)
         return
-    ranks(int(sys.argv[1]))
-    rest()
+    grace = int(sys.argv[1])
+    ranks(grace)
     seen = states()
     forget(sys.argv[2:] == ["again"])
-    print(json.dumps(seen), flush=True)
-    signal.alarm(20)  # a keeper whose machine has gone does not end anything any more
-    for _ in sys.stdin:
-        print(time.time(), flush=True)
+    # a keeper whose machine has gone does not end anything any more, and one that was killed does not hear
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(grace + 40)
+    try:
+        print(json.dumps(seen), flush=True)
+        for _ in sys.stdin:
+            print(time.time(), flush=True)
+    except OSError:
+        pass
+    signal.alarm(0)
+    rest()
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ impl<'a> Follow<'a> {
             Kind::Stdout(line) => self.events.send(Event::Output { rank, node, stderr: false, line }),
             Kind::Stderr(line) => self.events.send(Event::Output { rank, node, stderr: true, line }),
             Kind::Broken(words) => self.events.send(Event::Warning(format!("rank {rank} on {node}: {words}"))),
-            Kind::Note(words) => self.events.send(Event::Warning(words)),
+            Kind::Restart(words) => self.events.send(Event::Restart(words)),
             Kind::Started | Kind::Exited { .. } | Kind::Hung { .. } => {}
             Kind::Launcher(line) => {
                 let line = String::from_utf8_lossy(&line).trim_end().to_owned();

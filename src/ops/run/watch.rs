@@ -251,6 +251,7 @@ impl Watch<'_> {
         let unheard = !ending.silent.is_empty() || ending.fault.is_some() && ending.launcher.is_none();
         let exits =
             if all_seen && (seen.len() == ending.exits.len() || unheard) { seen.to_vec() } else { ending.exits };
+        let (by_keeper, last) = (ending.launcher.is_some(), ending.ranks.unwrap_or(ranks));
         let ending = Ending { exits, ..ending };
         let blame = ending.blame(&self.placement);
         let rank = blame.as_ref().map(|blame| blame.rank);
@@ -264,7 +265,8 @@ impl Watch<'_> {
             last_lines: rank.map(|rank| tails.of(rank)).unwrap_or_default(),
             just_shown: self.follow.shows_output() && rank.is_some_and(|rank| tails.are_last(rank)),
             blame,
-            all_started: ending.started.max(self.follow.progress.started()) >= ranks,
+            // what was seen here may be of several tries
+            all_started: if by_keeper { ending.started >= last } else { self.follow.progress.started() >= ranks },
             silent: self.silent.clone(),
             fault: ending.fault,
             launcher: self.follow.launcher.iter().cloned().collect(),

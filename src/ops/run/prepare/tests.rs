@@ -2,9 +2,11 @@
 
 use super::*;
 use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The clock of the other node is so many seconds ahead.
 const AHEAD: f64 = 3600.0;
@@ -12,7 +14,7 @@ const AHEAD: f64 = 3600.0;
 /// Runs a keeper in a folder, with this launcher (of `sh -c`), and this `ssh` as the way to the other node.
 fn kept(here: &Path, launcher: &str, ssh: &str) -> Ending {
     let keeping = serde_json::json!({
-        "launcher": ["sh", "-c", launcher, "-np", "", "-H", ""],
+        "launcher": ["sh", "-c", launcher, "-np", "", "-H", "", "--network-interfaces", ""],
         "node": "a", "address": "10.0.0.1", "ranks": 1,
         "workers": [{ "node": "b", "address": "10.0.0.2", "ranks": 1 }],
         "restarts": 0, "own_workers": false, "port": 22, "grace": 1, "start_timeout": 1,
@@ -82,4 +84,22 @@ fn a_node_that_never_says_whether_its_ranks_started_ends_the_run() {
     let ending = kept(here.path(), "exec sleep 60", "#!/bin/sh\nexit 255\n");
     assert_eq!(ending.fault.as_deref(), Some("not all ranks had started within 1 s: no answer from b"));
     assert_eq!((ending.state(2), ending.launcher), (crate::core::job::State::Failed, Some(1)), "{ending:?}");
+}
+
+#[test]
+fn a_reaper_whose_keeper_has_gone_finishes_its_work() {
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("reap.py"), REAP).unwrap();
+    fs::write(here.path().join("env.json"), "{}").unwrap();
+    let mut left = Command::new("sleep").arg("60").env("HVDCTL_JOB", here.path().file_name().unwrap()).spawn().unwrap();
+    let mut reaper = Command::new("python3");
+    reaper.arg(here.path().join("reap.py")).arg("1").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut reaper = reaper.spawn().unwrap();
+    let mut said = String::new();
+    let mut stdout = BufReader::new(reaper.stdout.take().unwrap());
+    stdout.read_line(&mut said).unwrap();
+    drop((stdout, reaper.stdin.take()));
+    reaper.wait().unwrap();
+    assert!(!here.path().join("env.json").exists());
+    assert_eq!(left.wait().unwrap().signal(), Some(15));
 }
