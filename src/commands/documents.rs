@@ -378,7 +378,7 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
 
 /// One file, and nothing went wrong.
 fn fetched() -> Fetched {
-    let hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824".to_owned();
+    let hash = "324dcf027dd4a30a932c441f365a25e86b173defa4b8e58948253471b81b72cf".to_owned();
     let output = Output::File { hash, mode: 0o644, size: 5, time: 1_795_262_584.0 };
     let item = Item { path: "best.pt".into(), node: "node1".into(), name: "best.pt".into(), output };
     Fetched {

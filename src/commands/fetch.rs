@@ -32,11 +32,11 @@ pub(super) fn outcome(fetched: Fetched) -> Outcome {
     let files: Vec<Value> = items
         .iter()
         .map(|(item, new)| {
-            let (bytes, sha256) = match &item.output {
+            let (bytes, blake2b) = match &item.output {
                 Output::File { size, hash, .. } => (Some(size), Some(hash)),
                 Output::Link(_) => (None, None),
             };
-            json!({ "path": item.path, "node": item.node, "changed": new, "bytes": bytes, "sha256": sha256 })
+            json!({ "path": item.path, "node": item.node, "changed": new, "bytes": bytes, "blake2b": blake2b })
         })
         .collect();
     let mut text = String::new();

@@ -1,6 +1,6 @@
 //! What runs wrote, as their nodes tell of it, and where it goes on the operator's machine.
 
-use crate::core::manifest::sha256;
+use crate::core::hash::in_hex;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The folder in the target where fetching keeps what it has so far, and what it fetched.
@@ -11,7 +11,7 @@ pub const KEEP: &str = ".hvdctl-fetch";
 pub enum Output {
     /// A file.
     File {
-        /// SHA-256 in hex; empty before it was asked for.
+        /// Its hash in hex; empty before it was asked for.
         hash: String,
         /// Permission bits.
         mode: u32,
@@ -133,7 +133,7 @@ impl Found {
                     }
                     None => return false,
                 },
-                Output::Link(target) => ("l", sha256(target.as_bytes())),
+                Output::Link(target) => ("l", in_hex(target.as_bytes())),
             };
             !shipped.get(name).is_some_and(|(was, hash)| was == kind && *hash == now)
         });
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_hash_is_nothing_but_a_hash() {
         let mut found = Found::read(b"folder p\0file 644 1 1.0 a\0file 644 1 1.0 b\0file 644 1 1.0 c\0");
-        let hash = sha256(b"a");
+        let hash = in_hex(b"a");
         found.hashed(format!("{hash} a\0/home/me/.bashrc b\0../../x c\0").as_bytes());
         assert_eq!(found.outputs.keys().collect::<Vec<_>>(), ["a"]);
     }
@@ -220,8 +220,8 @@ mod tests {
 
     #[test]
     fn what_a_node_says_is_read() {
-        let train = sha256(b"train");
-        let link = sha256(b"a");
+        let train = in_hex(b"train");
+        let link = in_hex(b"a");
         let said = format!(
             "folder p\0had f 644 {train} train.py\0had f 644 x data\0had l - {link} old\0had d 755 - d\0same data\0\
              file 644 5 1.25 train.py\0file 644 9 1.5 data\0file 755 7 2.5 d/a b\nc\0link old\0to a\0link new\0to ../x\0\
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(found.folder.as_deref(), Some("p"));
         assert_eq!(found.files().collect::<Vec<_>>(), [("d/a b\nc", 7), ("train.py", 5)]);
         assert_eq!(found.odd, ["\u{fffd}", "../out", ".hvdctl-fetch/x"]);
-        let hash = sha256(b"c");
+        let hash = in_hex(b"c");
         found.hashed(format!("{hash} d/a b\nc\0{train} train.py\0").as_bytes());
         let output = Output::File { hash, mode: 0o755, size: 7, time: 2.5 };
         let outputs =

@@ -1,6 +1,6 @@
 //! What a project consists of, as text that both ends can hash: how operator and nodes agree that they have the same tree.
 
-use sha2::{Digest, Sha256};
+use crate::core::hash::{Hash, Hasher, hex, in_hex};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One thing in a project.
@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Entry {
     /// A regular file.
     File {
-        /// SHA-256 of its contents.
-        hash: [u8; 32],
+        /// The hash of its contents.
+        hash: Hash,
         /// Permission bits.
         mode: u32,
         /// Bytes.
@@ -43,7 +43,7 @@ impl Entry {
         match self {
             Entry::File { hash, mode, .. } => format!("f {mode:o} {}", hex(hash)),
             Entry::Folder { mode } => format!("d {mode:o} -"),
-            Entry::Link { target } => format!("l - {}", sha256(target.as_bytes())),
+            Entry::Link { target } => format!("l - {}", in_hex(target.as_bytes())),
         }
     }
 }
@@ -76,7 +76,7 @@ impl Manifest {
 
     /// The hash of the whole tree: that of [`Manifest::text`].
     pub fn tree_hash(&self) -> String {
-        sha256(&self.text())
+        in_hex(&self.text())
     }
 
     /// Which entries a node lacks or has otherwise; each with the folders that it is in.
@@ -122,14 +122,12 @@ impl Manifest {
         [files, links]
     }
 
-    /// The hash of what a node reads in these files and links where they have arrived: of the hashes that a program makes of the
-    /// files of [`Manifest::names`], and of what readlink says. The first is with the files' hashes in binary, the second with hex.
-    pub fn arrived(&self, names: &BTreeSet<String>) -> [String; 2] {
-        let entries = self.those(names).map(|(_, entry)| entry);
-        let (mut binary, mut in_hex) = (Sha256::new(), Sha256::new());
-        contents(entries.clone(), &mut binary, |hasher, hash| hasher.update(hash));
-        contents(entries, &mut in_hex, |hasher, hash| hasher.update(hex(hash)));
-        [binary, in_hex].map(|hasher| hex(&hasher.finalize()))
+    /// The hash of what a node reads in these files and links where they have arrived: of the hashes in hex of the files of
+    /// [`Manifest::names`], and of what readlink says.
+    pub fn arrived(&self, names: &BTreeSet<String>) -> String {
+        let mut hasher = Hasher::default();
+        contents(self.those(names).map(|(_, entry)| entry), &mut hasher);
+        hex(&hasher.finish())
     }
 
     fn those(&self, names: &BTreeSet<String>) -> impl Iterator<Item = (&String, &Entry)> + Clone {
@@ -139,26 +137,22 @@ impl Manifest {
     /// The hash of what stat says where all is in its place, types and modes; and, if they are to be looked at as well, of the
     /// contents.
     pub fn placed(&self, contents_too: bool) -> String {
-        let mut hasher = Sha256::new();
+        let mut hasher = Hasher::default();
         for (name, entry) in &self.0 {
             hasher.update(format!("{:x} ./{name}\0", entry.raw_mode()));
         }
         if contents_too {
-            contents(self.0.values(), &mut hasher, |hasher, hash| hasher.update(hex(hash)));
+            contents(self.0.values(), &mut hasher);
         }
-        hex(&hasher.finalize())
+        hex(&hasher.finish())
     }
 }
 
 /// The hashes of the files one behind the other, then the links' targets.
-fn contents<'a>(
-    entries: impl Iterator<Item = &'a Entry> + Clone,
-    hasher: &mut Sha256,
-    add: impl Fn(&mut Sha256, &[u8; 32]),
-) {
+fn contents<'a>(entries: impl Iterator<Item = &'a Entry> + Clone, hasher: &mut Hasher) {
     for entry in entries.clone() {
         if let Entry::File { hash, .. } = entry {
-            add(hasher, hash);
+            hasher.update(hex(hash));
         }
     }
     for entry in entries {
@@ -188,29 +182,15 @@ impl Had {
     }
 }
 
-/// SHA-256 in hex.
-pub fn sha256(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-/// Bytes in hex.
-pub fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes.iter().flat_map(|b| [b >> 4, b & 15]).map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::hash::hash;
     use proptest::prelude::*;
 
     fn entry() -> impl Strategy<Value = Entry> {
         prop_oneof![
-            (0u32..0o1000, 0u64..9).prop_map(|(mode, size)| Entry::File {
-                hash: Sha256::digest([size as u8]).into(),
-                mode,
-                size
-            }),
+            (0u32..0o1000, 0u64..9).prop_map(|(mode, size)| Entry::File { hash: hash(&[size as u8]), mode, size }),
             "[a-c /\n]{1,3}".prop_map(|target| Entry::Link { target }),
             (0u32..0o1000).prop_map(|mode| Entry::Folder { mode }),
         ]
@@ -291,9 +271,7 @@ mod tests {
             let wanted: Vec<_> = of(true).chain(of(false)).map(|(name, _)| format!("./{name}").into_bytes()).collect();
             prop_assert_eq!(listed, wanted);
             let same_contents = contents_of(&a) == contents_of(&b);
-            for (a, b) in a.arrived(&all(&a)).iter().zip(&b.arrived(&all(&b))) {
-                prop_assert_eq!(a == b, same_contents);
-            }
+            prop_assert_eq!(a.arrived(&all(&a)) == b.arrived(&all(&b)), same_contents);
             prop_assert_eq!(a.placed(true) == b.placed(true), same);
         }
 

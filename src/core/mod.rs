@@ -11,6 +11,7 @@ pub mod export;
 pub mod facts;
 pub mod fetch;
 pub mod frames;
+pub mod hash;
 pub mod holding;
 pub mod hostkey;
 pub mod hosts;

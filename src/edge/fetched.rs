@@ -2,7 +2,7 @@
 //! put in its place.
 
 use crate::core::fetch::{Item, KEEP, Output};
-use crate::core::manifest::sha256;
+use crate::core::hash::in_hex;
 use crate::edge::tree::hash;
 use crate::error::Error;
 use rustix::fs::{FlockOperation, flock};
@@ -258,7 +258,7 @@ fn word(output: &Output) -> String {
 
 /// Not that of a file with the same text.
 fn link_hash(target: &str) -> String {
-    sha256(format!("link {target}").as_bytes())
+    in_hex(format!("link {target}").as_bytes())
 }
 
 #[cfg(test)]
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     fn item(path: &str, text: &str) -> Item {
-        let hash = sha256(text.as_bytes());
+        let hash = in_hex(text.as_bytes());
         let output = Output::File { hash, mode: 0o640, size: text.len() as u64, time: 1_700_000_000.5 };
         Item { path: path.into(), node: "n1".into(), name: path.into(), output }
     }
@@ -343,7 +343,7 @@ mod tests {
         // one that was cut off is none, and spoils none
         fs::write(dir.path().join(KEEP).join(DONE), list() + &"0".repeat(64) + " b").unwrap();
         let folder = Folder::open(dir.path()).unwrap();
-        let known = [record("a", &sha256(b"new 4")), record("b", &sha256(b"b"))];
+        let known = [record("a", &in_hex(b"new 4")), record("b", &in_hex(b"b"))];
         assert_eq!(list(), known.concat());
         assert_eq!(folder.there(&item("b", "next")).unwrap(), There::Earlier);
         assert_eq!(folder.there(&item("a", "next")).unwrap(), There::Earlier);

@@ -4,10 +4,10 @@
 mod tee;
 
 use crate::core::fetch::KEEP;
-use crate::core::manifest::{Entry, Manifest, hex};
+use crate::core::hash::{Hash, Hasher, hex};
+use crate::core::manifest::{Entry, Manifest};
 use crate::error::Error;
 use ignore::WalkBuilder;
-use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -191,8 +191,8 @@ fn seconds(meta: &fs::Metadata) -> u64 {
     modified.map(|d| d.as_secs()).unwrap_or_default()
 }
 
-/// SHA-256 and bytes of a file.
-type Hashed = ([u8; 32], u64);
+/// Hash and bytes of a file.
+type Hashed = (Hash, u64);
 
 /// Reads files on as many threads as this machine has processors.
 fn hash_all(root: &Path, names: Vec<String>) -> Vec<(String, io::Result<Hashed>)> {
@@ -211,7 +211,7 @@ fn hash_all(root: &Path, names: Vec<String>) -> Vec<(String, io::Result<Hashed>)
     })
 }
 
-/// SHA-256 in hex and bytes of a file.
+/// Hash in hex and bytes of a file.
 pub(super) fn hash(path: &Path) -> io::Result<(String, u64)> {
     hash_through(&mut vec![0; BUFFER], path).map(|(hash, size)| (hex(&hash), size))
 }
@@ -219,12 +219,12 @@ pub(super) fn hash(path: &Path) -> io::Result<(String, u64)> {
 /// Hashes by a buffer that serves for many files: to get one takes longer than to hash a small file.
 fn hash_through(buffer: &mut [u8], path: &Path) -> io::Result<Hashed> {
     let mut file = File::open(path)?;
-    let mut hasher = Sha256::new();
+    let mut hasher = Hasher::default();
     let mut size = 0;
     loop {
         let n = file.read(buffer)?;
         if n == 0 {
-            return Ok((hasher.finalize().into(), size));
+            return Ok((hasher.finish(), size));
         }
         hasher.update(&buffer[..n]);
         size += n as u64;
@@ -260,7 +260,7 @@ mod tests {
             names,
             [".gitignore", ".hvdctlignore", "a b.py", "deep", "deep/er", "deep/er/x", "empty", "out of it"]
         );
-        let hash = Sha256::digest(b"a b.py").into();
+        let hash = crate::core::hash::hash(b"a b.py");
         assert_eq!(entries["a b.py"], Entry::File { hash, mode: 0o750, size: 6 });
         assert_eq!(entries["out of it"], Entry::Link { target: "/etc/passwd".into() });
     }

@@ -218,11 +218,9 @@ pub async fn ship(
     Ok(Shipped { sent, bytes, removed })
 }
 
-/// The line that `ship_put.sh` reads before the files: the hashes of what is sent, twice, and of what has to be there in the
-/// end.
+/// The line that `ship_put.sh` reads before the files: the hashes of what is sent, and of what has to be there in the end.
 fn hashes(manifest: &Manifest, missing: &BTreeSet<String>, own: bool) -> String {
-    let [binary, hex] = manifest.arrived(missing);
-    format!("{binary} {hex} {}\n", manifest.placed(own))
+    format!("{} {}\n", manifest.arrived(missing), manifest.placed(own))
 }
 
 /// Brings what a run wrote in a folder of its own into the project's, if it has ended.

@@ -3,6 +3,6 @@
 LC_ALL=C
 export LC_ALL
 cd "$1" || exit 1
-sed -z 's|^|./|' | xargs -0 -r sha256sum -bz | sed -z 's|^\([0-9a-f]*\) \*\./|\1 |'
+sed -z 's|^|./|' | xargs -0 -r b2sum -l 256 -bz | sed -z 's|^\([0-9a-f]*\) \*\./|\1 |'
 # a folder that was taken away meanwhile had no outputs to miss
 [ -d "$1" ]

@@ -40,7 +40,7 @@ gather has_ended
 
 if [ ! -f "$known/shipped" ] || [ ! -f "$known/stat" ]; then
   say unsure
-elif [ "$(sha256sum <"$known/shipped")" = "$tree  -" ] && stats "$known/shipped" "$name" | sort -z | cmp -s - "$known/stat"; then
+elif [ "$(b2sum -l 256 <"$known/shipped")" = "$tree  -" ] && stats "$known/shipped" "$name" | sort -z | cmp -s - "$known/stat"; then
   say same
   exit 0
 fi

@@ -1,9 +1,9 @@
-# Behind ship_look.sh. When all is said it waits; standard input has a line with three hashes (see core/manifest.rs) and then a tar
+# Behind ship_look.sh. When all is said it waits; standard input has a line with two hashes (see core/manifest.rs) and then a tar
 # stream: the new manifest `m`, below `t` what this node lacks, and the names of the files and links in that, `f` and `l`. Its
 # contents are proven beside the project and only then put into it, by renaming: whatever goes wrong before leaves the earlier
 # tree whole. What types and modes are like is looked at in its place. Where nothing comes, nothing more is done.
 printf '\0waits\0'
-read -r binary hex whole || exit 0
+read -r arrived whole || exit 0
 stage=$(pwd)/$known/stage
 
 fail() {
@@ -12,24 +12,21 @@ fail() {
   exit 1
 }
 is() { # HASH: whether standard input has it
-  [ "$(sha256sum)" = "$1  -" ]
+  [ "$(b2sum -l 256)" = "$1  -" ]
 }
-# the hashes of files one behind the other: in binary by openssl, which uses what the processor has for it, where it is installed
-sums() { # openssl | coreutils
-  case $1 in
-  openssl) xargs -0 -r openssl dgst -sha256 -binary 2>/dev/null ;;
-  *) xargs -0 -r sha256sum -bz | cut -z -c1-64 | tr -d '\0' ;;
-  esac
+# the hashes of files one behind the other
+sums() {
+  xargs -0 -r b2sum -l 256 -bz | cut -z -c1-64 | tr -d '\0'
 }
 # what has arrived: the hashes of the files, where the links lead
-staged() { # PROGRAM
-  (cd "$stage/t" && sums "$1" <"$stage/f" && xargs -0 -r readlink -z <"$stage/l")
+staged() {
+  (cd "$stage/t" && sums <"$stage/f" && xargs -0 -r readlink -z <"$stage/l")
 }
 # what is in its place of all that the new manifest names: types and modes; of a copy that a run could write to, the contents
 placed() {
   cut -z -d' ' -f1,6- "$stage/stat"
   [ -n "$id" ] || return 0
-  (cd "$work" && grep -az '^f ' "$stage/m" | names | sums coreutils)
+  (cd "$work" && grep -az '^f ' "$stage/m" | names | sums)
   (cd "$work" && grep -az '^l ' "$stage/m" | names | xargs -0 -r readlink -z)
 }
 # kinds and names of a manifest
@@ -40,7 +37,7 @@ main() {
   # from a pipe in large pieces
   tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" || fail ""
   is "$tree" <"$stage/m" || fail "the list of the files did not arrive as it was sent"
-  staged openssl | is "$binary" || staged coreutils | is "$hex" || fail "what arrived is not what was read"
+  staged | is "$arrived" || fail "what arrived is not what was read"
 
   work=$name
   if [ -n "$id" ]; then
@@ -68,11 +65,11 @@ main() {
 
   if [ -n "$id" ]; then
     { mv "$stage/m" "$known/shipped+$id" && mv "$work" "$name+$id"; } || fail ""
-    sha256sum <"$known/shipped+$id"
+    b2sum -l 256 <"$known/shipped+$id"
   else
     sort -z -o "$stage/stat" "$stage/stat" || fail ""
     { mv -f "$stage/m" "$known/shipped" && mv -f "$stage/stat" "$known/stat"; } || fail ""
-    sha256sum <"$known/shipped"
+    b2sum -l 256 <"$known/shipped"
   fi
   rm -rf "$stage"
 }

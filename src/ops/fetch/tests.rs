@@ -1,7 +1,7 @@
 //! The scripts as the nodes run them, on folders of this machine.
 
 use super::*;
-use crate::core::manifest::sha256;
+use crate::core::hash::in_hex;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
@@ -34,7 +34,7 @@ fn found(root: &str) -> Found {
 
 fn shipped(known: &std::path::Path, list: &str, files: &[(&str, &str)]) {
     fs::create_dir_all(known).unwrap();
-    let text: String = files.iter().map(|(name, text)| format!("f 644 {} {name}\0", sha256(text.as_bytes()))).collect();
+    let text: String = files.iter().map(|(name, text)| format!("f 644 {} {name}\0", in_hex(text.as_bytes()))).collect();
     fs::write(known.join(list), text).unwrap();
 }
 
@@ -56,7 +56,7 @@ fn what_is_new_or_changed_is_found_under_any_name() {
     assert_eq!(outputs.keys().collect::<Vec<_>>(), ["-n ew\nline'", "data", "deep/latest"]);
     assert_eq!(outputs["deep/latest"], Output::Link("data".into()));
     let Output::File { hash, mode, size, .. } = &outputs["data"] else { panic!() };
-    assert_eq!((hash.as_str(), mode & 0o700, *size), (sha256(b"scribbled").as_str(), 0o600, 9));
+    assert_eq!((hash.as_str(), mode & 0o700, *size), (in_hex(b"scribbled").as_str(), 0o600, 9));
 
     // a folder of the run's own goes before the project's
     fs::create_dir(dir.path().join("p+j1")).unwrap();

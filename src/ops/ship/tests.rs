@@ -240,7 +240,7 @@ fn a_stream_that_breaks_off_or_lies_leaves_the_earlier_tree_whole() {
 }
 
 #[test]
-fn what_arrived_is_proven_with_openssl_and_without() {
+fn what_arrived_and_what_is_in_its_place_has_to_be_what_was_read() {
     let bench = Bench::new();
     bench.write("train.py", "");
     bench.write("a b", "text");
@@ -257,18 +257,9 @@ fn what_arrived_is_proven_with_openssl_and_without() {
         let input = [hashes.as_bytes(), &Bench::stream(&tree, &missing)].concat();
         bench.shipping(&tree, ("desk:/p", "", ""), &input).status.success()
     };
-    let installed = Command::new("openssl").arg("version").output().is_ok_and(|output| output.status.success());
     assert!(ship(&right));
-    assert_eq!(ship(&wrong(1)), installed, "openssl's is enough");
-    assert!(ship(&wrong(0)), "and so is that of coreutils");
-
-    fs::create_dir(bench.dir.path().join("bin")).unwrap();
-    let openssl = bench.dir.path().join("bin/openssl");
-    fs::write(&openssl, "#!/bin/sh\nexit 127\n").unwrap();
-    fs::set_permissions(openssl, Permissions::from_mode(0o755)).unwrap();
-    assert!(ship(&right));
-    assert!(!ship(&wrong(1)) && !bench.there("a b").exists());
-    assert!(!ship(&wrong(2)), "nor with another end than is expected");
+    assert!(!ship(&wrong(0)) && !bench.there("a b").exists());
+    assert!(!ship(&wrong(1)), "nor with another end than is expected");
 }
 
 #[test]
