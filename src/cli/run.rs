@@ -48,8 +48,8 @@ pub struct Running {
     /// After a failure start the same command again, up to N times, on the nodes that answer
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub restarts: u32,
-    /// End the run when a rank keeps the others waiting in a collective operation for so long, or is stopped and silent; 0s: never
-    /// [default: 30m, with Gloo only where rank 0's node has cores to spare]
+    /// End the run when a rank keeps the others waiting in a collective operation for so long, or is stopped and silent, or does
+    /// nothing at all for 1.5 times that and 30 s; 0s: never [default: 30m]
     #[arg(long, value_name = "SPAN", value_parser = whole_seconds)]
     pub stall_timeout: Option<Duration>,
     /// Say who would run where and with what command, and start nothing

@@ -317,7 +317,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         blame: Some(Blame {
             rank: 1,
             node: "node1".into(),
-            how: How::Hung { seconds: 1800, tensors: Some("allreduce.loss".into()) },
+            how: How::Hung { seconds: 1800, tensors: Some("allreduce.loss".into()), idle: false },
         }),
         reason: Some("rank 1 on node1 hung: the others waited 1800 s for it in allreduce.loss".into()),
         fault: Some("hmaster was gone before the end of the run was written down".into()),

@@ -29,8 +29,10 @@ pub enum Kind {
         rank: u32,
         /// For so many seconds.
         seconds: u64,
-        /// The tensors that the others waited for, in Horovod's words; none where the supervisor saw that it was stopped.
+        /// The tensors that the others waited for, in Horovod's words; none where the supervisor saw it by itself.
         tensors: Option<String>,
+        /// Whether it did nothing; else, where nobody waited in a collective operation, it was stopped.
+        idle: bool,
     },
     /// The supervisor could not start the program; the reason. A [`Kind::Exited`] follows.
     Broken(String),
@@ -104,7 +106,12 @@ fn parse(line: &[u8]) -> Option<Frame> {
                 rank: words.next()?.parse().ok()?,
                 seconds: words.next()?.parse().ok()?,
                 tensors: words.next().filter(|tensors| !tensors.is_empty()).map(str::to_owned),
+                idle: false,
             }
+        }
+        b"i" => {
+            let seconds = std::str::from_utf8(text).ok()?.parse().ok()?;
+            Kind::Hung { rank, seconds, tensors: None, idle: true }
         }
         b"r" => Kind::Restart(String::from_utf8_lossy(text).into_owned()),
         b"b" => Kind::Broken(String::from_utf8_lossy(text).into_owned()),
@@ -121,17 +128,21 @@ mod tests {
     #[test]
     fn frames_survive_any_cut() {
         let log =
-            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 oom\n2.1 0 b no such file\n2.2 0 r try 2\ngarbage\n3 0 o open";
+            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 oom\n2.1 0 b no such file\n2.2 0 r try 2\n2.3 1 i 75\ngarbage\n3 0 o open";
         let whole = Parser::default().push(log);
-        assert_eq!(whole.len(), 11);
+        assert_eq!(whole.len(), 12);
         assert_eq!(whole[10].kind, Kind::Restart("try 2".into()));
         assert_eq!(whole[0].kind, Kind::Launcher(b"starting".to_vec()));
         assert_eq!(whole[5].kind, Kind::Exited { code: 143, asked: true, oom: false });
         assert_eq!(whole[2].kind, Kind::Stdout(b" two  spaces ".to_vec()));
         assert_eq!(whole[3].kind, Kind::Stderr(vec![0xff, 0xfe]));
         assert_eq!(whole[4], Frame { time: 2.0, rank: 1, kind: Kind::Exited { code: 7, asked: false, oom: false } });
-        assert_eq!(whole[6].kind, Kind::Hung { rank: 1, seconds: 5, tensors: Some("allreduce.a, b".into()) });
-        assert_eq!(whole[7].kind, Kind::Hung { rank: 1, seconds: 6, tensors: None });
+        assert_eq!(
+            whole[6].kind,
+            Kind::Hung { rank: 1, seconds: 5, tensors: Some("allreduce.a, b".into()), idle: false }
+        );
+        assert_eq!(whole[7].kind, Kind::Hung { rank: 1, seconds: 6, tensors: None, idle: false });
+        assert_eq!(whole[11].kind, Kind::Hung { rank: 1, seconds: 75, tensors: None, idle: true });
         assert_eq!(whole[8].kind, Kind::Exited { code: 137, asked: false, oom: true });
         for cut in 0..log.len() {
             let mut parser = Parser::default();

@@ -165,7 +165,7 @@ impl Ending {
             |rank| ended_on(rank).or(placement.node_of(rank).map(|(node, _)| node)).unwrap_or_default().to_owned();
         // the others' failures are what a hung rank brought on them
         if let Some(hung) = self.hung.iter().min_by(|a, b| a.time.total_cmp(&b.time)) {
-            let how = How::Hung { seconds: hung.seconds, tensors: hung.tensors.clone() };
+            let how = How::Hung { seconds: hung.seconds, tensors: hung.tensors.clone(), idle: hung.idle };
             return Some(Blame { rank: hung.rank, node: node(hung.rank), how });
         }
         if let Some(first) = self.first_failure(ranks) {
@@ -221,12 +221,14 @@ pub enum How {
         /// Whether the kernel killed a process of its container for want of memory meanwhile.
         oom: bool,
     },
-    /// It kept the others waiting.
+    /// It kept the others waiting, or did nothing.
     Hung {
         /// For so many seconds.
         seconds: u64,
-        /// The tensors that the others waited for, in Horovod's words; none where it was stopped.
+        /// The tensors that the others waited for, in Horovod's words.
         tensors: Option<String>,
+        /// Whether it did nothing; where there are no tensors either, it was stopped.
+        idle: bool,
     },
     /// Nobody saw it end.
     Gone {
@@ -251,10 +253,13 @@ impl fmt::Display for Blame {
             }
             How::Ended { code: code @ 129.., .. } => write!(f, "was killed by signal {}", code - 128),
             How::Ended { code, .. } => write!(f, "ended with exit code {code}"),
-            How::Hung { seconds, tensors: Some(tensors) } => {
+            How::Hung { seconds, idle: true, .. } => {
+                write!(f, "hung: it wrote nothing and used no processor for {seconds} s")
+            }
+            How::Hung { seconds, tensors: Some(tensors), .. } => {
                 write!(f, "hung: the others waited {seconds} s for it in {tensors}")
             }
-            How::Hung { seconds, tensors: None } => write!(f, "hung: it was stopped, and silent, for {seconds} s"),
+            How::Hung { seconds, tensors: None, .. } => write!(f, "hung: it was stopped, and silent, for {seconds} s"),
             How::Gone { silence: Some(words) } => {
                 write!(f, "is gone, and the worker there did not answer at the end: {words}")
             }
@@ -270,6 +275,9 @@ impl Blame {
         Some(match &self.how {
             How::Ended { oom: true, .. } => {
                 format!("a smaller batch, fewer data loaders or ranks on {node}; `docker stats` there shows the limit")
+            }
+            How::Hung { idle: true, .. } => {
+                "a deadlock, or a file system that does not answer; where it is meant to wait, --stall-timeout gives it more time".into()
             }
             How::Hung { tensors: None, .. } => {
                 "SIGSTOP, a terminal or a debugger stopped it; --stall-timeout gives it more time".into()
@@ -292,8 +300,12 @@ pub struct Hung {
     pub rank: u32,
     /// For so many seconds.
     pub seconds: u64,
-    /// The tensors that the others waited for; none where it was stopped.
+    /// As in [`How::Hung`].
+    #[serde(default)]
     pub tensors: Option<String>,
+    /// As in [`How::Hung`].
+    #[serde(default)]
+    pub idle: bool,
     /// When that was said, as [`Ended::time`].
     pub time: f64,
 }
@@ -342,10 +354,11 @@ impl Progress {
                 asked: *asked,
                 oom: *oom,
             }),
-            Kind::Hung { rank, seconds, tensors } => self.hung.push(Hung {
+            Kind::Hung { rank, seconds, tensors, idle } => self.hung.push(Hung {
                 rank: *rank,
                 seconds: *seconds,
                 tensors: tensors.clone(),
+                idle: *idle,
                 time: frame.time - skew,
             }),
             Kind::Stdout(_) | Kind::Stderr(_) | Kind::Broken(_) | Kind::Launcher(_) | Kind::Restart(_) => {}
@@ -448,14 +461,24 @@ mod tests {
         assert_eq!(said(&killed), "rank 1 on b ran out of memory: the kernel killed it (signal 9)");
         assert!(killed.blame(&placement).unwrap().hint().unwrap().contains("docker stats"));
         // the others fail by themselves once Horovod gives up, and yet it is not their doing
-        let hung = |tensors: Option<&str>| Hung { rank: 1, seconds: 5, tensors: tensors.map(str::to_owned), time: 1.0 };
+        let hung = |tensors: Option<&str>, idle| Hung {
+            rank: 1,
+            seconds: 5,
+            tensors: tensors.map(str::to_owned),
+            idle,
+            time: 1.0,
+        };
         let stalled = ending(&[exit(0, 1, false, false), exit(1, 143, true, false)]);
-        let waited = Ending { hung: vec![hung(Some("allreduce.a"))], ..stalled.clone() };
+        let waited = Ending { hung: vec![hung(Some("allreduce.a"), false)], ..stalled.clone() };
         assert_eq!(said(&waited), "rank 1 on b hung: the others waited 5 s for it in allreduce.a");
         assert_eq!(waited.code(2), Some(1), "the code is that of a rank that has one");
         assert_eq!(
-            said(&Ending { hung: vec![hung(None)], ..stalled }),
+            said(&Ending { hung: vec![hung(None, false)], ..stalled.clone() }),
             "rank 1 on b hung: it was stopped, and silent, for 5 s"
+        );
+        assert_eq!(
+            said(&Ending { hung: vec![hung(None, true)], ..stalled }),
+            "rank 1 on b hung: it wrote nothing and used no processor for 5 s"
         );
         // one that was told to end is not to blame while another's end was not seen
         let gone = Ending {

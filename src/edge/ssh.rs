@@ -35,8 +35,8 @@ const OVER_JUMP_HOSTS: usize = 8;
 const CIPHERS: &str = "Ciphers aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,\
                        aes192-ctr,aes256-ctr\n";
 
-/// Where [`quick_exchange`] asks for it: ssh's own key exchanges with X25519 before the others (ssh_config(5)).
-const QUICK_EXCHANGE: &str = "KexAlgorithms ^curve25519-sha256\n";
+/// Key exchanges that take little of this machine's time; the first is safe from quantum computers as well.
+const QUICK_EXCHANGES: [&str; 2] = ["mlkem768x25519-sha256", "curve25519-sha256"];
 
 /// This process's control sockets and its generated configuration. Its folder is removed on drop.
 #[derive(Debug)]
@@ -69,6 +69,8 @@ struct Resolved {
     known_hosts: Option<PathBuf>,
     identities: Vec<PathBuf>,
     agent: Option<PathBuf>,
+    /// The key exchange that goes before those of its own.
+    exchange: Option<&'static str>,
     /// What the host is called in known-hosts files.
     name: String,
 }
@@ -98,10 +100,13 @@ impl Control {
             .map_err(|e| here(&e))?;
         let config = dir.path().join("config");
         let own_known_hosts = own_known_hosts()?;
-        let exchanges = std::process::Command::new("ssh").args(["-Q", "kex"]).output().map_err(|e| here(&e))?;
-        let quick = quick_exchange(&String::from_utf8_lossy(&exchanges.stdout));
-        let text = configuration(cluster.ssh_config.as_deref(), &own_known_hosts, strict, quick)?;
+        let text = configuration(cluster.ssh_config.as_deref(), &own_known_hosts, strict)?;
         fs::write(&config, text).map_err(|e| here(&e))?;
+        for exchange in QUICK_EXCHANGES {
+            // behind all else, so that it holds where no configuration says otherwise
+            let text = format!("Include {}\nHost *\nKexAlgorithms ^{exchange}\n", config.display());
+            fs::write(dir.path().join(exchange), text).map_err(|e| here(&e))?;
+        }
         Ok(Control {
             dir,
             config,
@@ -131,7 +136,7 @@ impl Control {
         let mut builder = SessionBuilder::default();
         builder
             .control_directory(self.dir.path())
-            .config_file(&self.config)
+            .config_file(resolved.exchange.map_or(self.config.clone(), |exchange| self.dir.path().join(exchange)))
             .known_hosts_check(if resolved.strict { KnownHosts::Strict } else { KnownHosts::Add })
             .connect_timeout(limit)
             .server_alive_interval(Duration::from_secs(15));
@@ -249,6 +254,7 @@ impl Control {
                 .pop()
                 .filter(|agent| agent != "none" && agent != "SSH_AUTH_SOCK")
                 .map(expand),
+            exchange: values("kexalgorithms").pop().and_then(|order| quick_exchange(&order)),
             name: match (values("hostkeyalias").pop(), values("hostname").pop(), values("port").pop()) {
                 (Some(alias), _, _) => alias,
                 (None, name, port) => {
@@ -345,12 +351,7 @@ fn explain_changed(node: &Node, tried: &str, changed: &Changed) -> NodeError {
 
 /// The generated configuration. ssh takes the first value that it finds, so what stands first is ours, and what stands
 /// last holds where the user's files say nothing.
-fn configuration(
-    named: Option<&Path>,
-    known_hosts: &Path,
-    strict: bool,
-    quick_exchange: bool,
-) -> Result<String, Error> {
+fn configuration(named: Option<&Path>, known_hosts: &Path, strict: bool) -> Result<String, Error> {
     let quoted = |path: &Path, what: &str| -> Result<String, Error> {
         let path = std::path::absolute(path).map_err(|e| Error::Here(format!("{}: {e}", path.display())))?;
         let text = path.to_str().filter(|p| !p.contains(['"', '\n', '$']));
@@ -378,18 +379,15 @@ fn configuration(
     }
     text.push('\n');
     text.push_str(CIPHERS);
-    if quick_exchange {
-        text.push_str(QUICK_EXCHANGE);
-    }
     Ok(text)
 }
 
-/// Whether a log-in takes a multiple of its time by the key exchange that this ssh begins with, by what `ssh -Q kex` lists. OpenSSH
-/// 9.0 to 9.8 begin with sntrup761, which costs this machine 0.15 s of a processor for each node. From 9.9 on there is ML-KEM, which
-/// is quick and keeps what was recorded from a quantum computer as well, and nothing is changed.
-fn quick_exchange(known: &str) -> bool {
-    let knows = |name: &str| known.lines().any(|line| line.starts_with(name));
-    knows("sntrup761x25519") && !knows("mlkem768x25519")
+/// What an ssh is to begin with that would begin with sntrup761, as OpenSSH 9.0 to 9.9 do: that costs this machine 0.15 s of a
+/// processor for each node. `order` is its `KexAlgorithms` as `ssh -G` says it.
+fn quick_exchange(order: &str) -> Option<&'static str> {
+    let names: Vec<&str> = order.split(',').collect();
+    let slow = names.first().is_some_and(|name| name.starts_with("sntrup761"));
+    QUICK_EXCHANGES.into_iter().find(|quick| slow && names.contains(quick))
 }
 
 /// hvdctl's own known-hosts file, `$XDG_STATE_HOME/hvdctl/known_hosts`; it is made where it is missing.
@@ -572,24 +570,25 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_key_exchange_is_put_off_where_there_is_no_other_against_quantum_computers() {
-        let (older, slow) = ("ecdh-sha2-nistp256\ncurve25519-sha256\n", "sntrup761x25519-sha512@openssh.com\n");
-        assert!(!quick_exchange(older) && quick_exchange(&format!("{older}{slow}")));
-        assert!(!quick_exchange(&format!("{older}{slow}mlkem768x25519-sha256\n")));
+    fn a_slow_key_exchange_does_not_come_first() {
+        let (slow, older) = ("sntrup761x25519-sha512@openssh.com", "curve25519-sha256,ecdh-sha2-nistp256");
+        assert_eq!(quick_exchange(older), None);
+        assert_eq!(quick_exchange(&format!("{slow},{older}")), Some("curve25519-sha256"));
+        assert_eq!(quick_exchange(&format!("{slow},mlkem768x25519-sha256,{older}")), Some("mlkem768x25519-sha256"));
+        assert_eq!(quick_exchange(&format!("mlkem768x25519-sha256,{slow},{older}")), None);
+        assert_eq!(quick_exchange(slow), None, "where the user wants no other");
     }
 
     #[test]
     fn the_configuration_lets_the_users_own_hold() {
-        let text = configuration(Some(Path::new("/lab/ssh_config")), Path::new("/state/100%/known_hosts"), false, true)
-            .unwrap();
+        let text =
+            configuration(Some(Path::new("/lab/ssh_config")), Path::new("/state/100%/known_hosts"), false).unwrap();
         let place = |words: &str| text.find(words).unwrap_or_else(|| panic!("no {words} in {text}"));
         assert!(place("Include \"/lab/ssh_config\"") < place("StrictHostKeyChecking accept-new"));
         assert!(place("Include /etc/ssh/ssh_config") < place("UserKnownHostsFile \"/state/100%%/known_hosts\""));
         assert!(place("Include /etc/ssh/ssh_config") < place("Ciphers aes128-gcm@openssh.com,"));
-        assert!(place("Include /etc/ssh/ssh_config") < place("KexAlgorithms ^curve25519-sha256"));
-        let strict = configuration(None, Path::new("/k"), true, false).unwrap();
-        assert!(!strict.contains("KexAlgorithms"));
+        let strict = configuration(None, Path::new("/k"), true).unwrap();
         assert!(strict.find("StrictHostKeyChecking yes").unwrap() < strict.find("Include").unwrap());
-        assert!(configuration(Some(Path::new("/a\"b")), Path::new("/k"), false, false).is_err());
+        assert!(configuration(Some(Path::new("/a\"b")), Path::new("/k"), false).is_err());
     }
 }

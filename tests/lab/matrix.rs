@@ -132,6 +132,33 @@ hvd.allreduce(torch.ones(1), name='loss')";
 }
 
 #[test]
+fn a_rank_that_does_nothing_is_named_though_nobody_waits_for_it_in_an_operation() {
+    let lab = lab();
+    lab.edit("host = \"node2\"", "host = \"node2\"\nslots = 2");
+    // one that hangs before it comes to the others, who wait in MPI_Init; and all of them at once, after the last operation
+    let program = "import os, threading
+rank = os.environ.get('HOROVOD_RANK') or os.environ['OMPI_COMM_WORLD_RANK']
+if 'EARLY' in os.environ and rank == '1': threading.Event().wait()
+import torch, horovod.torch as hvd
+hvd.init()
+hvd.allreduce(torch.ones(1), name='first')
+print('computing', flush=True)
+for _ in range(40 * 10**6): pass
+threading.Event().wait()";
+    let of = |on: &str, controller: &str, early: &[&str]| {
+        let args = ["run", "-np", "2", "--on", on, "--stall-timeout", "5s", controller];
+        lab.start(&[&args[..], early, &["--", "python3", "-c", program]].concat())
+    };
+    let runs = [of("node1", "--gloo", &[]), of("node2", "--mpi", &["-e", "EARLY=1"])];
+    let ends = ["rank 0 on node1 hung: ", "rank 1 on node2 hung: "];
+    for (run, who) in runs.into_iter().zip(ends) {
+        let done = run.end(s(180)).code(143);
+        done.complains(&[who, "it wrote nothing and used no processor for 3", "--stall-timeout gives it more time"]);
+    }
+    no_run_is_left();
+}
+
+#[test]
 fn many_lines_of_many_ranks_come_whole_while_the_reader_sleeps() {
     let lab = lab();
     lab.edit("host = \"node2\"", "host = \"node2\"\nslots = 2");

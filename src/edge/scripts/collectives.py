@@ -46,7 +46,7 @@ class Collectives:
         # when something was written last, when an operation ended last, since when which tensor is waited for
         self.fresh = self.ended = self.looked = time.monotonic()
         self.waiting = {}
-        self.suspect = self.quiet = None  # the thread that seems to write it; that it has been made to give way
+        self.suspect = self.writer = None  # the thread that seems to write it; the one that does, and has been made to give way
 
     def make(self):
         """Makes the file; false where the disk would not take its bytes back, so that it would only grow."""
@@ -71,7 +71,7 @@ class Collectives:
         if self.read and os.pread(self.file, 1, 0) != b"\0":
             # what was read was given back: hvd.init once more has begun the file anew
             self.read, self.window, self.tensors, self.waiting = 0, b"", {}, {}
-            self.suspect = self.quiet = None
+            self.suspect = self.writer = None
         while True:
             data = os.pread(self.file, WINDOW, self.read)
             if not data:
@@ -106,7 +106,7 @@ class Collectives:
         """Has the thread that writes the timeline run only where nobody else wants to: it never sleeps (TimelineWriter::WriterLoop,
         horovod/common/timeline.cc), and would take a core from the training. It is known by having written as many bytes as are in
         the file, twice in a row."""
-        if self.quiet:
+        if self.writer:
             return
         least = os.fstat(self.file).st_size
         written = {task: count for process in processes for task, count in written_by_tasks(process)}
@@ -114,8 +114,14 @@ class Collectives:
         found = [task for task, count in written.items() if max(least * 0.9, WINDOW / 8) < count < most]
         if len(found) == 1 and found[0] == self.suspect:
             os.setpriority(os.PRIO_PROCESS, self.suspect, 19)
-            self.quiet = True
+            self.writer = self.suspect
         self.suspect = found[0] if len(found) == 1 else None
+
+    def last(self):
+        """The thread that writes, and when an operation ended last, as long as it goes on; else nothing."""
+        if self.writer and time.monotonic() - self.fresh <= FRESH:
+            return self.writer, self.ended
+        return None, None
 
     def close(self):
         with contextlib.suppress(OSError):

@@ -20,6 +20,7 @@ import time
 import traceback
 
 sys.dont_write_bytecode = True  # the folder keeps what was laid there, and no more
+import activity  # noqa: E402
 import collectives  # noqa: E402
 import reap  # noqa: E402
 
@@ -38,6 +39,7 @@ def first(*names):
 
 
 RANK = first("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+SIZE = first("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 LOG = os.open(os.path.join(HERE, "log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
@@ -141,18 +143,6 @@ class Stall:
             state(b"h", b"%s %s %s" % (number, over.group(1), tensors))
 
 
-def family(pid):
-    """A process and all that descend from it, as far as the kernel lists children."""
-    found = [pid]
-    for one in found:
-        try:
-            with open("/proc/%d/task/%d/children" % (one, one)) as file:
-                found += [int(word) for word in file.read().split()]
-        except OSError:
-            pass
-    return found
-
-
 def lineage(pid):
     """The process, the one that started it, the one that started that, and so on; none where it cannot be read."""
     found = [pid]
@@ -225,7 +215,7 @@ def watch(job, env):
     env.update(collectives.environment(os.devnull))
     if RANK != 0:
         return None
-    watched = collectives.Collectives(os.path.join(HERE, "timeline"), first("HOROVOD_SIZE"))
+    watched = collectives.Collectives(os.path.join(HERE, "timeline"), SIZE)
     try:
         if watched.make():
             env.update(collectives.environment(watched.path))
@@ -397,6 +387,10 @@ def supervise(front, gone):
         except ProcessLookupError:
             pass
 
+    # the limit of those that wait in a collective operation goes first: they may do nothing either
+    patience = job["stall"] * 1.5 + 30 if job["stall"] and SIZE > 1 else None
+    done = activity.Activity(patience) if patience else None
+
     for number in REQUESTS:
         signal.signal(number, end)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)
@@ -455,16 +449,23 @@ def supervise(front, gone):
             lines.idle()
         if time.monotonic() >= look:
             look = time.monotonic() + 1
-            frozen = any(map(is_stopped, family(child.pid)))
+            processes = activity.family(child.pid)
+            frozen = any(map(is_stopped, processes))
             stopped = (stopped or time.monotonic()) if frozen else None
             # Horovod waits for a stopped process without a word: its own check is only made between two rounds with all ranks
             if deadline is None and 0 < job["stall"] <= idle():
                 hung = idle()
                 kill(signal.SIGKILL)
-            over = stalled(waited, job["stall"], family(child.pid)) if waited and deadline is None else {}
+            over = stalled(waited, job["stall"], processes) if waited and deadline is None else {}
             # first who is missing in most: others may be late in one because they wait for it in another
             for rank, names in sorted(over.items(), key=lambda late: (-len(late[1]), late[0])):
                 state(b"h", b"%d %d %s" % (rank, job["stall"], b", ".join(names[:5])))
+            if done and deadline is None and not over:
+                done.look(processes, *waited.last() if waited else ())
+                still = time.monotonic() - max(done.since, heard)
+                if still > patience:
+                    over[RANK] = []
+                    state(b"i", b"%d" % still)
             if over:
                 gave_up = True
                 end()

@@ -123,6 +123,8 @@ def states():
             elif words[2] == "h":
                 hung.append({"time": float(words[0]), "rank": int(words[3]), "seconds": int(words[4]),
                              "tensors": words[5] or None})
+            elif words[2] == "i":
+                hung.append({"time": float(words[0]), "rank": int(words[1]), "seconds": int(words[3]), "idle": True})
         except (IndexError, ValueError):
             pass  # cut off by a full disk
     return {"started": started, "exits": exits, "hung": hung}

@@ -27,6 +27,7 @@ const START: &str = include_str!("../../edge/scripts/job_start.sh");
 const RESULT: &str = include_str!("../../edge/scripts/job_result.sh");
 const END: &str = include_str!("../../edge/scripts/job_end.sh");
 const RANK: &str = include_str!("../../edge/scripts/rank.py");
+const ACTIVITY: &str = include_str!("../../edge/scripts/activity.py");
 const COLLECTIVES: &str = include_str!("../../edge/scripts/collectives.py");
 const SSH: &str = include_str!("../../edge/scripts/ssh.sh");
 const KEEPER: &str = include_str!("../../edge/scripts/keeper.py");
@@ -251,6 +252,7 @@ fn job_files(plan: &Plan<'_>, seat: &Seat) -> Zeroizing<String> {
         ("600", "job.json", record.as_str()),
         ("600", ENVIRONMENT, environment.as_str()),
         ("644", SUPERVISOR, RANK),
+        ("644", "activity.py", ACTIVITY),
         ("644", "collectives.py", COLLECTIVES),
         ("644", "reap.py", REAP),
         ("755", "ssh", SSH),

@@ -23,6 +23,7 @@ fn kept(here: &Path, launcher: &str, ssh: &str) -> Ending {
     let files = [
         (KEEPER_FILE, KEEPER),
         (SUPERVISOR, RANK),
+        ("activity.py", ACTIVITY),
         ("collectives.py", COLLECTIVES),
         ("reap.py", REAP),
         ("ssh", ssh),

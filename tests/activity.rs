@@ -1,0 +1,70 @@
+//! `activity.py` as a rank's supervisor uses it, over what the kernel might say of its processes.
+
+use std::process::Command;
+
+/// Runs a script that has an `Activity` for a limit of 100 s, `used`, the ticks of each thread, and `passes`, which lets time go by and
+/// says for how long nothing has been done.
+#[track_caller]
+fn python(script: &str) -> String {
+    let head = format!(
+        "import sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, {:?})
+import activity
+clock, used = [1000.0], {{7: 0, 8: 0, 9: 0}}
+activity.TICK = 100
+activity.time.monotonic = lambda: clock[0]
+def fields(path):
+    words = path.split('/')
+    ticks = used[int(words[4])] if words[3] == 'task' else sum(used.values()) if words[2] == '7' else used[int(words[2])]
+    return [b'S'] + [b'0'] * 10 + [b'%d' % ticks, b'0', b'0', b'0']
+activity.fields = fields
+seen = activity.Activity(100)
+def passes(seconds, processes=[7], writer=None, ended=None, **each):
+    for _ in range(seconds):
+        clock[0] += 1
+        for thread, ticks in each.items():
+            used[int(thread[1:])] += ticks
+        seen.look(processes, writer, ended)
+    return round(clock[0] - seen.since)
+",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/src/edge/scripts"),
+    );
+    let done = Command::new("python3").args(["-c", &(head + script)]).output().expect("python3");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap()
+}
+
+#[test]
+fn who_uses_no_processor_does_nothing() {
+    let said = python(
+        "passes(5, t7=100)
+print(passes(60))
+# whichever thread it is, and however little
+print(passes(1, t8=1), passes(10))
+# a loop of a shell that starts a program again and again
+print(passes(1, processes=[7, 9]), passes(1), passes(1))
+print(passes(40))",
+    );
+    assert_eq!(said, "60\n0 10\n0 0 1\n41\n");
+}
+
+#[test]
+fn horovods_own_threads_are_not_the_ranks_work() {
+    let said = python(
+        "passes(5, t7=100)
+# 8 negotiates, 9 writes the timeline and has all that is left of a core
+horovod = dict(writer=9, t8=36, t9=95)
+print(passes(5, t8=36, t9=95))
+passes(1, ended=clock[0], **horovod)
+last = clock[0]
+print(passes(50, ended=last, **horovod))
+# an operation has ended, or the program's own thread did something, or others than Horovod's compute
+print(passes(1, ended=clock[0], **horovod), passes(9, ended=clock[0], **horovod))
+print(passes(1, ended=last, t7=1, **horovod), passes(9, ended=last, **horovod))
+print(passes(1, ended=last, writer=9, t8=136, t9=1))
+# and one whose timeline ended counts whole
+print(passes(20, ended=last, **horovod), passes(5, t8=36, t9=95))",
+    );
+    assert_eq!(said, "0\n50\n1 9\n0 9\n0\n20 0\n");
+}
