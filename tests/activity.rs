@@ -16,16 +16,19 @@ activity.TICK = 100
 activity.time.monotonic = lambda: clock[0]
 def fields(path):
     words = path.split('/')
+    if int(words[2]) not in used: raise FileNotFoundError
     ticks = used[int(words[4])] if words[3] == 'task' else sum(used.values()) if words[2] == '7' else used[int(words[2])]
     return [b'S'] + [b'0'] * 10 + [b'%d' % ticks, b'0', b'0', b'0']
 activity.fields = fields
+processes = [7]
+activity.whole_family = lambda pid: list(processes)
 seen = activity.Activity(100)
-def passes(seconds, processes=[7], writer=None, ended=None, **each):
+def passes(seconds, writer=None, ended=None, **each):
     for _ in range(seconds):
         clock[0] += 1
         for thread, ticks in each.items():
             used[int(thread[1:])] += ticks
-        seen.look(processes, writer, ended)
+        seen.look(7, writer, ended)
     return round(clock[0] - seen.since)
 ",
         concat!(env!("CARGO_MANIFEST_DIR"), "/src/edge/scripts"),
@@ -43,10 +46,20 @@ print(passes(60))
 # whichever thread it is, and however little
 print(passes(1, t8=1), passes(10))
 # a loop of a shell that starts a program again and again
-print(passes(1, processes=[7, 9]), passes(1), passes(1))
-print(passes(40))",
+processes.append(9)
+print(passes(1))
+processes.pop()
+print(passes(1), passes(1), passes(40))
+# one that ended while it was looked at
+used.pop(9), processes.append(9)
+print(passes(1))
+processes.pop(), used.update({9: 0})
+print(passes(1), passes(40))
+# it was frozen together with this: nobody knows what it would have done
+clock[0] += 3000
+print(passes(1), passes(40))",
     );
-    assert_eq!(said, "60\n0 10\n0 0 1\n41\n");
+    assert_eq!(said, "60\n0 10\n0\n0 1 41\n0\n0 40\n0 40\n");
 }
 
 #[test]

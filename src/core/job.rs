@@ -198,6 +198,9 @@ impl Ending {
     }
 }
 
+/// What stands in the place of tensors where the others waited for a rank in Gloo's rendezvous; `rank.py` says so.
+const INIT: &str = "hvd.init";
+
 /// Who a run failed by.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Blame {
@@ -254,7 +257,7 @@ impl fmt::Display for Blame {
             How::Ended { code: code @ 129.., .. } => write!(f, "was killed by signal {}", code - 128),
             How::Ended { code, .. } => write!(f, "ended with exit code {code}"),
             How::Hung { seconds, idle: true, .. } => {
-                write!(f, "hung: it wrote nothing and used no processor for {seconds} s")
+                write!(f, "hung: it wrote nothing and did nothing for {seconds} s")
             }
             How::Hung { seconds, tensors: Some(tensors), .. } => {
                 write!(f, "hung: the others waited {seconds} s for it in {tensors}")
@@ -281,6 +284,9 @@ impl Blame {
             }
             How::Hung { tensors: None, .. } => {
                 "SIGSTOP, a terminal or a debugger stopped it; --stall-timeout gives it more time".into()
+            }
+            How::Hung { tensors: Some(place), .. } if place == INIT => {
+                "every rank must come to hvd.init; -e HOROVOD_GLOO_TIMEOUT_SECONDS=600 gives it more time".into()
             }
             How::Hung { .. } => {
                 "every rank must come to the same collective operations; --stall-timeout gives it more time".into()
@@ -472,13 +478,15 @@ mod tests {
         let waited = Ending { hung: vec![hung(Some("allreduce.a"), false)], ..stalled.clone() };
         assert_eq!(said(&waited), "rank 1 on b hung: the others waited 5 s for it in allreduce.a");
         assert_eq!(waited.code(2), Some(1), "the code is that of a rank that has one");
+        let absent = Ending { hung: vec![hung(Some(INIT), false)], ..stalled.clone() };
+        assert!(absent.blame(&placement).unwrap().hint().unwrap().contains("HOROVOD_GLOO_TIMEOUT_SECONDS"));
         assert_eq!(
             said(&Ending { hung: vec![hung(None, false)], ..stalled.clone() }),
             "rank 1 on b hung: it was stopped, and silent, for 5 s"
         );
         assert_eq!(
             said(&Ending { hung: vec![hung(None, true)], ..stalled }),
-            "rank 1 on b hung: it wrote nothing and used no processor for 5 s"
+            "rank 1 on b hung: it wrote nothing and did nothing for 5 s"
         );
         // one that was told to end is not to blame while another's end was not seen
         let gone = Ending {

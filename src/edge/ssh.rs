@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error as _;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -101,12 +102,7 @@ impl Control {
         let config = dir.path().join("config");
         let own_known_hosts = own_known_hosts()?;
         let text = configuration(cluster.ssh_config.as_deref(), &own_known_hosts, strict)?;
-        fs::write(&config, text).map_err(|e| here(&e))?;
-        for exchange in QUICK_EXCHANGES {
-            // behind all else, so that it holds where no configuration says otherwise
-            let text = format!("Include {}\nHost *\nKexAlgorithms ^{exchange}\n", config.display());
-            fs::write(dir.path().join(exchange), text).map_err(|e| here(&e))?;
-        }
+        write_all(&config, &text).map_err(|e| here(&e))?;
         Ok(Control {
             dir,
             config,
@@ -382,6 +378,20 @@ fn configuration(named: Option<&Path>, known_hosts: &Path, strict: bool) -> Resu
     Ok(text)
 }
 
+/// Writes the configuration, and beside it one for each key exchange of [`QUICK_EXCHANGES`], by its name.
+fn write_all(config: &Path, text: &str) -> std::io::Result<()> {
+    // ssh includes no file that others than its owner may write, as a umask of 002 would have it
+    let write = |file: &Path, text: &str| {
+        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?.write_all(text.as_bytes())
+    };
+    write(config, text)?;
+    QUICK_EXCHANGES.iter().try_for_each(|exchange| {
+        // behind all else, so that it holds where no configuration says otherwise
+        let text = format!("Include {}\nHost *\nKexAlgorithms ^{exchange}\n", config.display());
+        write(&config.with_file_name(exchange), &text)
+    })
+}
+
 /// What an ssh is to begin with that would begin with sntrup761, as OpenSSH 9.0 to 9.9 do: that costs this machine 0.15 s of a
 /// processor for each node. `order` is its `KexAlgorithms` as `ssh -G` says it.
 fn quick_exchange(order: &str) -> Option<&'static str> {
@@ -567,6 +577,21 @@ mod tests {
         for words in [old.as_str(), "now: ED25519 SHA256:new", "ssh-keygen -R '[gpu1]:2222' -f "] {
             assert!(error.contains(words), "no {words} in {error}");
         }
+    }
+
+    #[test]
+    fn ssh_includes_what_is_written_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("config");
+        write_all(&config, "Host a\nKexAlgorithms ecdh-sha2-nistp256\nHost *\nUser ana\n").unwrap();
+        for (host, first) in [("a", "ecdh-sha2-nistp256"), ("b", QUICK_EXCHANGES[1])] {
+            let file = dir.path().join(QUICK_EXCHANGES[1]);
+            let output = std::process::Command::new("ssh").arg("-GF").arg(file).arg(host).output().unwrap();
+            let said = String::from_utf8(output.stdout).unwrap();
+            assert!(said.contains(&format!("\nkexalgorithms {first}")), "{said}");
+        }
+        // with others' right to write it ssh ends with `Bad owner or permissions`
+        assert_eq!(fs::metadata(&config).unwrap().mode() & 0o777, 0o600);
     }
 
     #[test]

@@ -153,8 +153,13 @@ threading.Event().wait()";
     let ends = ["rank 0 on node1 hung: ", "rank 1 on node2 hung: "];
     for (run, who) in runs.into_iter().zip(ends) {
         let done = run.end(s(180)).code(143);
-        done.complains(&[who, "it wrote nothing and used no processor for 3", "--stall-timeout gives it more time"]);
+        done.complains(&[who, "it wrote nothing and did nothing for 3", "--stall-timeout gives it more time"]);
     }
+    no_run_is_left();
+
+    // with Gloo those that came give up, and say for whom they waited
+    let done = of("node1", "--gloo", &["-e", "EARLY=1", "-e", "HOROVOD_GLOO_TIMEOUT_SECONDS=5"]).end(s(60)).code(134);
+    done.complains(&["rank 1 on node1 hung: the others waited 5 s for it in hvd.init"]);
     no_run_is_left();
 }
 

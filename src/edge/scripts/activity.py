@@ -7,6 +7,7 @@ import time
 TICK = os.sysconf("SC_CLK_TCK")  # in a second
 LEAST = 0.001  # of a core: who sleeps, or is stuck in the kernel, stays below; who waits in MPI_Init takes 0.08
 HOROVOD = 0.6  # of a core: more than Horovod's own threads take while there is nothing to do; under Gloo that was up to 0.36
+SLEPT = 10  # seconds by which a look may be late; after more this process stood still itself, and what others did is not known
 
 
 def fields(path):
@@ -15,26 +16,36 @@ def fields(path):
         return file.read().rpartition(b") ")[2].split()
 
 
+def children(process, thread):
+    """What a thread has started and waits for; none where the kernel does not list that (CONFIG_PROC_CHILDREN)."""
+    with contextlib.suppress(OSError), open("/proc/%d/task/%s/children" % (process, thread)) as file:
+        return [int(word) for word in file.read().split()]
+    return []
+
+
 def family(pid):
-    """A process and all that descend from it, whichever of its threads started them."""
+    """A process and all that descend from it by the processes' first threads."""
     found = [pid]
     for one in found:
-        folder = "/proc/%d/task" % one
-        with contextlib.suppress(OSError):
-            for task in os.listdir(folder):
-                with contextlib.suppress(OSError), open(os.path.join(folder, task, "children")) as file:
-                    found += [int(word) for word in file.read().split()]
+        found += children(one, one)
+    return found
+
+
+def whole_family(pid):
+    """The same by all their threads, of which there may be hundreds."""
+    found = [pid]
+    for one in found:
+        for thread in os.listdir("/proc/%d/task" % one):
+            found += children(one, thread)
     return found
 
 
 def ticks(processes, thread):
-    """Of the processes' first threads, of all that they and what they started have used, and of one thread. What ends meanwhile is
-    left out: that is seen by the processes."""
+    """What the processes' first threads have used, what all of them and what they started has, and what one thread has."""
     first = everything = alone = 0
     for process in processes:
-        with contextlib.suppress(OSError):
-            first += sum(map(int, fields("/proc/%d/task/%d/stat" % (process, process))[11:13]))
-            everything += sum(map(int, fields("/proc/%d/stat" % process)[11:15]))
+        first += sum(map(int, fields("/proc/%d/task/%d/stat" % (process, process))[11:13]))
+        everything += sum(map(int, fields("/proc/%d/stat" % process)[11:15]))
         if thread:
             with contextlib.suppress(OSError):
                 alone += sum(map(int, fields("/proc/%d/task/%d/stat" % (process, thread))[11:13]))
@@ -50,17 +61,20 @@ class Activity:
         self.since = self.looked = time.monotonic()
         self.seen = None
 
-    def look(self, processes, writer=None, ended=None):
-        """Takes in what these processes of a rank have done. Where it is known when the last of Horovod's operations ended, and
+    def look(self, pid, writer=None, ended=None):
+        """Takes in what a process and its descendants have done. Where it is known when the last of Horovod's operations ended, and
         which thread writes that down, Horovod's own threads, which never rest, do not count."""
         now = time.monotonic()
-        passed = (now - self.looked) * TICK
-        if passed < self.every * TICK:
+        if now - self.looked < self.every:
             return
-        seen = processes, writer, ticks(processes, writer)
-        before, self.seen, self.looked = self.seen, seen, now
+        late, passed = now - self.looked > self.every + SLEPT, (now - self.looked) * TICK
+        before, self.seen, self.looked = self.seen, None, now
+        # one that has ended just now cannot be read
+        with contextlib.suppress(OSError):
+            processes = whole_family(pid)
+            self.seen = seen = processes, writer, ticks(processes, writer)
         # whoever starts and ends processes does something
-        if before and before[:2] == seen[:2]:
+        if before and self.seen and before[:2] == seen[:2] and not late:
             first, everything, alone = (new - old for new, old in zip(seen[2], before[2]))
             if everything <= passed * LEAST:
                 return

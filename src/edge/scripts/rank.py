@@ -28,6 +28,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 LONGEST = 1 << 16  # a line longer than this is cut into several frames, so that memory stays bounded
 ROOM = 1 << 16  # bytes for what a full disk must not keep from being written down
 REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # for the end
+UNKILLABLE = 5  # seconds after which a killed program counts as ended though the kernel has not let it go
 STOPPED = 3  # seconds that a stopped program must have been so, where others give up waiting, to be the one they waited for
 
 
@@ -126,13 +127,17 @@ class Lines:
 
 
 class Stall:
-    """Horovod's own word for ranks that keep the others waiting (horovod/common/stall_inspector.cc), when it gives up. It stands
-    in the standard error of the rank that coordinates, rank 0."""
+    """Horovod's own word for ranks that keep the others waiting, when it gives up: in the standard error of the rank that
+    coordinates, rank 0 (horovod/common/stall_inspector.cc), or of those that wait for the others to begin."""
 
     def __init__(self):
         self.missing = []
 
     def see(self, line):
+        late = re.search(rb"Wait timeout after (\d+) seconds for key\(s\): (\d+)\.", line)
+        if late:
+            # Gloo's rendezvous, where each rank has a key (horovod/common/gloo/http_store.cc); whoever waited there aborts now
+            state(b"h", b"%s %s hvd.init" % (late.group(2), late.group(1)))
         if b"Missing ranks:" in line:
             self.missing = []
         marked = re.match(rb"(\d+)!: \[(.*)\]$", line)
@@ -389,7 +394,7 @@ def supervise(front, gone):
 
     # the limit of those that wait in a collective operation goes first: they may do nothing either
     patience = job["stall"] * 1.5 + 30 if job["stall"] and SIZE > 1 else None
-    done = activity.Activity(patience) if patience else None
+    done = activity.Activity(patience) if patience and os.path.exists("/proc/self/task/%d/children" % os.getpid()) else None
 
     for number in REQUESTS:
         signal.signal(number, end)
@@ -461,7 +466,7 @@ def supervise(front, gone):
             for rank, names in sorted(over.items(), key=lambda late: (-len(late[1]), late[0])):
                 state(b"h", b"%d %d %s" % (rank, job["stall"], b", ".join(names[:5])))
             if done and deadline is None and not over:
-                done.look(processes, *waited.last() if waited else ())
+                done.look(child.pid, *waited.last() if waited else ())
                 still = time.monotonic() - max(done.since, heard)
                 if still > patience:
                     over[RANK] = []
@@ -471,6 +476,10 @@ def supervise(front, gone):
                 end()
         if deadline is not None and time.monotonic() > deadline:
             kill(signal.SIGKILL)
+            if code is None and time.monotonic() > deadline + UNKILLABLE:
+                # stuck in the kernel, in a file system that does not answer, say: the others are not to wait for it
+                code, ended, asked = -signal.SIGKILL, time.time(), b"" if gave_up else b" asked"
+                break
 
     # what the program started must not outlive it; what it said last must not be lost
     kill(signal.SIGKILL)
