@@ -81,3 +81,25 @@ print(passes(20, ended=last, **horovod), passes(5, t8=36, t9=95))",
     );
     assert_eq!(said, "0\n50\n1 9\n0 9\n0\n20 0\n");
 }
+
+#[test]
+fn with_gloo_only_rank_0_is_looked_at_and_others_may_wait_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/src/edge/scripts");
+    for file in ["rank.py", "reap.py", "activity.py", "collectives.py"] {
+        std::fs::copy(format!("{scripts}/{file}"), dir.path().join(file)).unwrap();
+    }
+    let allowed = |rank: &str, size: &str, controller: &str, stall: &str| {
+        let job = format!("import rank; print(rank.still_for({{'stall': {stall}, 'controller': '{controller}'}}))");
+        let mut command = Command::new("python3");
+        command.current_dir(&dir).args(["-c", &job]).env("HOROVOD_RANK", rank).env("HOROVOD_SIZE", size);
+        let done = command.output().expect("python3");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    };
+    assert_eq!(allowed("0", "2", "gloo", "1800"), "2730.0\n");
+    assert_eq!(allowed("1", "2", "gloo", "1800"), "None\n");
+    assert_eq!(allowed("1", "2", "mpi", "1800"), "2730.0\n");
+    assert_eq!(allowed("0", "1", "mpi", "1800"), "None\n", "nobody waits for it");
+    assert_eq!(allowed("0", "2", "mpi", "0"), "None\n", "as long as it likes");
+}

@@ -246,6 +246,16 @@ def stalled(waited, limit, processes):
     return over
 
 
+def still_for(job):
+    """For how many seconds this rank may do nothing; nothing where that is not looked at. The limit of those that wait in a
+    collective operation goes first: they may do nothing either. With Gloo the others do not wait for ever for one that does not
+    come to hvd.init, and so it is only looked whether all hang: ranks that wait while rank 0 prepares the data are in order."""
+    judged = RANK == 0 or job["controller"] == "mpi"
+    if job["stall"] and SIZE > 1 and judged and os.path.exists("/proc/self/task/%d/children" % os.getpid()):
+        return job["stall"] * 1.5 + 30
+    return None
+
+
 def behind_a_front():
     """Goes on in a process that the launcher does not know of, while the one that it started waits for the end. When one rank has
     ended otherwise than with 0, mpirun kills the others' process groups (odls_base_sigkill_timeout, 1 s) and horovodrun's
@@ -392,9 +402,8 @@ def supervise(front, gone):
         except ProcessLookupError:
             pass
 
-    # the limit of those that wait in a collective operation goes first: they may do nothing either
-    patience = job["stall"] * 1.5 + 30 if job["stall"] and SIZE > 1 else None
-    done = activity.Activity(patience) if patience and os.path.exists("/proc/self/task/%d/children" % os.getpid()) else None
+    patience = still_for(job)
+    done = activity.Activity(patience) if patience else None
 
     for number in REQUESTS:
         signal.signal(number, end)
