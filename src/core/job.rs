@@ -120,8 +120,8 @@ pub struct Ending {
     /// The ranks of the last try, where nodes had gone since the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
-    /// What else than a rank ended it: not all of them started in time, the engine was shut down; or why hvdctl wrote this in the keeper's place, which was
-    /// never started, or did not live to do so.
+    /// What else than a rank ended it: not all of them started in time, the engine was shut down; or why hvdctl wrote this in the
+    /// keeper's place, which was never started, or did not live to do so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }
@@ -280,7 +280,9 @@ impl Blame {
                 format!("a smaller batch, fewer data loaders or ranks on {node}; `docker stats` there shows the limit")
             }
             How::Hung { idle: true, .. } => {
-                "a deadlock, or a file system that does not answer; where it is meant to wait, --stall-timeout gives it more time".into()
+                "a deadlock, or a file system that does not answer; where it is meant to wait, --stall-timeout gives it \
+                 more time"
+                    .into()
             }
             How::Hung { tensors: None, .. } => {
                 "SIGSTOP, a terminal or a debugger stopped it; --stall-timeout gives it more time".into()
