@@ -1,7 +1,7 @@
-//! What files are known by: BLAKE2b with 32 bytes (RFC 7693), which `b2sum -l 256` of the nodes' coreutils (8.26, 2016) makes as
-//! well. In software it takes a fifth of the time of SHA-256, for which not every processor has instructions of its own.
+//! What files are known by: BLAKE2b with 32 bytes (RFC 7693), which `b2sum -l 256` of the nodes' coreutils makes as well
+//! (its `-z` is of 8.30, 2018, as their NEWS have it). In software it takes a fifth of the time of SHA-256, for which not every processor has instructions of its own.
 
-use blake2b_simd::{Params, State};
+use blake2b_simd::{Params, State, many};
 
 /// The hash of some bytes.
 pub type Hash = [u8; SIZE];
@@ -40,6 +40,13 @@ pub fn hash(bytes: &[u8]) -> Hash {
     hasher.finish()
 }
 
+/// The hashes of several things, made side by side: with AVX2 that takes half the time of one after the other.
+pub fn hash_each(things: &[&[u8]]) -> Vec<Hash> {
+    let mut hashers = vec![Hasher::default(); things.len()];
+    many::update_many(hashers.iter_mut().map(|hasher| &mut hasher.0).zip(things));
+    hashers.iter().map(Hasher::finish).collect()
+}
+
 /// The hash of bytes in hex, as `b2sum` prints it.
 pub fn in_hex(bytes: &[u8]) -> String {
     hex(&hash(bytes))
@@ -70,5 +77,7 @@ mod tests {
         hasher.update("hel");
         hasher.update("lo");
         assert_eq!(hasher.finish(), hash(b"hello"));
+        let things = [&b""[..], b"hello", &[7; 100_000], &[8; 129], b"", b"x", b"y"];
+        assert_eq!(hash_each(&things), things.map(hash));
     }
 }

@@ -244,15 +244,20 @@ fn limit(link: &Link, project: &Project) -> Duration {
 
 /// The error with what helps against it.
 fn explained(cluster: &Cluster, error: NodeError) -> NodeError {
+    /// What `ship_put.sh` says once files are in their places.
+    const MISPLACED: &str = "in its place with its type and mode";
     let has = |words: &[&str]| words.iter().any(|words| error.said.contains(words));
+    let full = has(&["No space left", "Disk quota exceeded"]);
     let hint = if has(&["cannot overwrite", "cannot create hard link"]) {
         "a run wrote where the project now has something else: move it away on the node".to_owned()
-    } else if has(&["in its place with its type and mode"]) {
+    } else if full && has(&[MISPLACED]) {
+        format!("make room below {} on the node and try again: the project is not all there", cluster.projects_dir)
+    } else if has(&[MISPLACED]) {
         format!(
             "a run or somebody else may have changed it meanwhile: try again; a file system that keeps no modes cannot hold {}",
             cluster.projects_dir
         )
-    } else if has(&["No space left", "Disk quota exceeded"]) {
+    } else if full {
         format!(
             "make room below {} on the node, or set cluster.projects_dir to a larger disk; the tree that was there is whole",
             cluster.projects_dir

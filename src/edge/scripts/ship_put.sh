@@ -14,30 +14,63 @@ fail() {
 is() { # HASH: whether standard input has it
   [ "$(b2sum -l 256)" = "$1  -" ]
 }
-# the hashes of files one behind the other
-sums() {
-  xargs -0 -r b2sum -l 256 -bz | cut -z -c1-64 | tr -d '\0'
+# the hashes of files one behind the other, made by several processors: each has a part of the list
+sums() { # LIST
+  at_once=$(nproc)
+  [ "$at_once" -le 8 ] || at_once=8
+  rm -f "$1".* && split -t '\0' -n "l/$at_once" "$1" "$1." || return
+  for part in "$1".*; do
+    xargs -0 -r b2sum -l 256 -bz <"$part" | cut -z -c1-64 | tr -d '\0' >"$part.sums" &
+  done
+  wait
+  cat "$1".*.sums
+}
+# Hashes what has come whole while more is coming: way and disk leave time for it. Of each file tar says when it begins with it,
+# in the order of `f`. When standard input ends, nothing more comes
+follow() {
+  had=0
+  while
+    timeout 0.3 cat
+    [ $? -eq 124 ]
+  do
+    # not the three lists, and not the one that is coming
+    has=$(($(grep -c '^-' "$stage/v") - 4))
+    [ "$has" -gt "$had" ] || continue
+    tail -z -n "+$((had + 1))" "$stage/f" | head -z -n "$((has - had))" >"$stage/n"
+    (cd "$stage/t" && sums "$stage/n") >>"$stage/sums"
+    had=$has
+  done
+  [ -e "$stage/all" ] || return
+  tail -z -n "+$((had + 1))" "$stage/f" >"$stage/n"
+  (cd "$stage/t" && sums "$stage/n") >>"$stage/sums"
 }
 # what has arrived: the hashes of the files, where the links lead
 staged() {
-  (cd "$stage/t" && sums <"$stage/f" && xargs -0 -r readlink -z <"$stage/l")
+  cat "$stage/sums"
+  (cd "$stage/t" && xargs -0 -r readlink -z <"$stage/l")
 }
 # what is in its place of all that the new manifest names: types and modes; of a copy that a run could write to, the contents
 placed() {
   cut -z -d' ' -f1,6- "$stage/stat"
   [ -n "$id" ] || return 0
-  (cd "$work" && grep -az '^f ' "$stage/m" | names | sums)
+  grep -az '^f ' "$stage/m" | names >"$stage/n"
+  (cd "$work" && sums "$stage/n")
   (cd "$work" && grep -az '^l ' "$stage/m" | names | xargs -0 -r readlink -z)
 }
 # kinds and names of a manifest
 kinds() { sed -z 's/^\(.\) [^ ]* [^ ]* /\1 /' "$1" | sort -z; }
 
 main() {
-  if ! { rm -rf "$stage" && mkdir -p "$stage/t"; }; then fail ""; fi
+  if ! { rm -rf "$stage" && mkdir -p "$stage/t" && : >"$stage/v"; }; then fail ""; fi
   # from a pipe in large pieces
-  tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" || fail ""
+  {
+    tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" \
+      -vv --numeric-owner --quoting-style=escape >"$stage/v" && : >"$stage/all"
+  } | follow || fail ""
   is "$tree" <"$stage/m" || fail "the list of the files did not arrive as it was sent"
   staged | is "$arrived" || fail "what arrived is not what was read"
+  # on a disk that is nearly full, they leave room for what is still written
+  rm -f "$stage"/[fnsv]*
 
   work=$name
   if [ -n "$id" ]; then
