@@ -12,13 +12,15 @@ use std::process::{Command, Output, Stdio};
 /// A project here and a node's folder of projects.
 struct Bench {
     dir: tempfile::TempDir,
+    /// Passes before each piece of what is sent to a script.
+    pause: Duration,
 }
 
 impl Bench {
     fn new() -> Bench {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("here")).unwrap();
-        Bench { dir }
+        Bench { dir, pause: Duration::ZERO }
     }
 
     fn here(&self, name: &str) -> PathBuf {
@@ -47,8 +49,13 @@ impl Bench {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        let input = input.to_vec();
-        let feeder = std::thread::spawn(move || stdin.write_all(&input));
+        let (input, pause) = (input.to_vec(), self.pause);
+        let feeder = std::thread::spawn(move || {
+            input.chunks(256 * 1024).try_for_each(|piece| {
+                std::thread::sleep(pause);
+                stdin.write_all(piece)
+            })
+        });
         let output = child.wait_with_output().unwrap();
         let _ = feeder.join();
         output
@@ -390,4 +397,42 @@ proptest! {
             prop_assert_eq!(links(&bench.arrived()), links(&bench.tree()));
         }
     }
+}
+
+#[test]
+fn what_comes_slowly_is_proven_while_it_comes() {
+    let mut bench = Bench::new();
+    for i in 0..40 {
+        bench.write(&format!("folder{}/{i}\n-rw", i % 3), &format!("{i}").repeat(60_000));
+    }
+    symlink("0", bench.here("-link")).unwrap();
+    // one that notes when it is called before all has come
+    let bin = bench.dir.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let stage = bench.dir.path().join("there/.p@lab/stage");
+    let b2sum = which::which("b2sum").unwrap();
+    let text = format!(
+        "#!/bin/sh\n[ -e '{0}/all' ] || [ ! -e '{0}/n' ] || echo >>'{1}/early'\nexec {2} \"$@\"\n",
+        stage.display(),
+        bin.display(),
+        b2sum.display()
+    );
+    fs::write(bin.join("b2sum"), text).unwrap();
+    fs::set_permissions(bin.join("b2sum"), Permissions::from_mode(0o755)).unwrap();
+
+    bench.pause = Duration::from_millis(80);
+    let tree = bench.tree();
+    let missing = tree.manifest.missing(&bench.look(&tree).had);
+    let stream = Bench::stream(&tree, &missing);
+    let mut broken = stream.clone();
+    let place = broken.windows(600).position(|bytes| bytes == [b'7'; 600]).unwrap();
+    let _ = std::mem::replace(&mut broken[place + 100], b'x');
+    let refused = bench.put(&tree, &missing, &broken);
+    assert!(!refused.status.success());
+    assert_eq!(String::from_utf8_lossy(&refused.stderr), "what arrived is not what was read\n");
+    assert!(!stage.exists() && fs::read_dir(bench.there("")).unwrap().next().is_none());
+    assert!(fs::read_to_string(bin.join("early")).unwrap().lines().count() > 1, "it is hashed in the end");
+
+    bench.ship();
+    bench.same();
 }
