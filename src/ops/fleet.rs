@@ -291,7 +291,13 @@ pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Resu
 
 /// Who works here, as they name themselves: `user@host`.
 pub fn operator() -> String {
-    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "unknown".into());
+    let named = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
+    // no login has set one for cron, in a container, or where a service starts us
+    let by_id = || {
+        let output = std::process::Command::new("id").arg("-un").stderr(std::process::Stdio::null()).output().ok()?;
+        String::from_utf8(output.stdout).ok().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty())
+    };
+    let user = named("USER").or_else(|| named("LOGNAME")).or_else(by_id).unwrap_or_else(|| "unknown".into());
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{user}@{}", host.trim())
 }
