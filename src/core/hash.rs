@@ -1,5 +1,6 @@
-//! What files are known by: BLAKE2b with 32 bytes (RFC 7693), which `b2sum -l 256` of the nodes' coreutils makes as well
-//! (its `-z` is of 8.30, 2018, as their NEWS have it). In software it takes a fifth of the time of SHA-256, for which not every processor has instructions of its own.
+//! What files are known by: BLAKE2b with 32 bytes (RFC 7693), which `b2sum -l 256` of the nodes' coreutils makes as well (its
+//! `-z` is of 8.30, 2018, as their NEWS have it). In software it takes a fifth of the time of SHA-256, for which not every
+//! processor has instructions of its own.
 
 use blake2b_simd::{Params, State, many};
 

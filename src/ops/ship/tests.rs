@@ -426,7 +426,7 @@ fn what_comes_slowly_is_proven_while_it_comes() {
     let stream = Bench::stream(&tree, &missing);
     let mut broken = stream.clone();
     let place = broken.windows(600).position(|bytes| bytes == [b'7'; 600]).unwrap();
-    let _ = std::mem::replace(&mut broken[place + 100], b'x');
+    broken[place + 100] = b'x';
     let refused = bench.put(&tree, &missing, &broken);
     assert!(!refused.status.success());
     assert_eq!(String::from_utf8_lossy(&refused.stderr), "what arrived is not what was read\n");
@@ -435,4 +435,18 @@ fn what_comes_slowly_is_proven_while_it_comes() {
 
     bench.ship();
     bench.same();
+}
+
+#[test]
+fn a_full_disk_is_told_for_what_it_is_at_every_step() {
+    let text = "[cluster]\nname = \"lab\"\nimage = \"x\"\n[[node]]\nhost = \"a\"\n";
+    let inventory = crate::core::inventory::Inventory::parse(text, Path::new("i.toml")).unwrap();
+    let hint = |said: &str| explained(&inventory.cluster, NodeError::failed("a", "ship", said)).hint.unwrap();
+    let full = "tar: t/x: Cannot write: No space left on device";
+    let misplaced = "not all is in its place with its type and mode";
+    assert!(hint(full).contains("make room") && hint(full).contains("the tree that was there is whole"));
+    assert!(hint(misplaced).contains("keeps no modes"));
+    // by then files are in their places, so nothing is said of an earlier tree
+    let late = hint(&format!("stat: write error: No space left on device\n{misplaced}"));
+    assert!(late.contains("make room") && !late.contains("whole") && !late.contains("modes"), "{late}");
 }
