@@ -226,7 +226,10 @@ pub fn on(data: &[u8]) {
             assert!(chosen.iter().all(|name| rest.any(|other| other == name)), "{chosen:?} of {all:?}");
             assert_eq!(hostset::select(&hostset::fold(&chosen), &all, &hostset::Groups::new()), Ok(chosen), "folded");
         }
-        Err(bad) => assert!(bad.to_string().starts_with("--on ")),
+        Err(bad) => {
+            let told = bad.to_string();
+            assert!(told.starts_with("--on ") && !told.contains(char::is_control), "{told:?}");
+        }
     }
     if !all.is_empty() {
         assert_eq!(hostset::select(&hostset::fold(&all), &all, &hostset::Groups::new()).as_ref(), Ok(&all), "folded");

@@ -8,7 +8,7 @@ pub const NONE_LEFT: &str = "no node is left";
 
 /// A selection that names no node, or cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("--on {term}: {reason}")]
+#[error("--on {}: {reason}", told(.term))]
 pub struct BadSelection {
     /// The part that is wrong.
     pub term: String,
@@ -41,8 +41,8 @@ pub fn select(expression: &str, all: &[String], groups: &Groups) -> Result<Vec<S
             };
             for name in members {
                 let position = positions.get(name.as_str());
-                let position =
-                    position.ok_or_else(|| bad(part, &format!("no node is named {name} (nodes: {})", fold(all))))?;
+                let position = position
+                    .ok_or_else(|| bad(part, &format!("no node is named {} (nodes: {})", told(name), fold(all))))?;
                 chosen[*position] = !takes;
             }
         }
@@ -68,10 +68,17 @@ pub fn groups_in(expression: &str) -> impl Iterator<Item = String> {
 
 fn no_group(name: &str, groups: &Groups) -> String {
     let there: Vec<String> = groups.keys().map(|group| format!("@{group}")).collect();
+    let name = told(name);
     match &there[..] {
         [] => format!("there is no group {name}: the inventory has no [groups]"),
         there => format!("there is no group {name} (groups: {})", there.join(", ")),
     }
+}
+
+/// What somebody wrote, as it may stand in a message: in quotes with escapes where it could disturb a terminal.
+fn told(text: &str) -> String {
+    let escaped = text.escape_debug().to_string();
+    if escaped == text { text.to_owned() } else { format!("{text:?}") }
 }
 
 /// Splits at commas that are not in brackets.
@@ -280,6 +287,12 @@ mod tests {
             select("gpu1", &all, &none()).unwrap_err().to_string(),
             "--on gpu1: no node is named gpu1 (nodes: gpu[01-03,10],head)"
         );
+        for written in ["gpu01\0", "\u{1b}[31m", "@\u{1b}]0;x\u{7}", "\u{202e}gpu", "gpu[\u{1b}]", "gpu[1-2]\r"] {
+            let bad = select(written, &all, &none()).unwrap_err();
+            for text in [bad.to_string(), bad.reason] {
+                assert!(!text.contains(|c: char| c.is_control() || c == '\u{202e}'), "{text:?}");
+            }
+        }
         for bad in ["gpu[01-", "gpu[a-b]", "gpu[3-1]", "head,!head", "", "gpu[0-4294967295]", "gpu[+1-2]"] {
             assert!(select(bad, &all, &none()).is_err(), "{bad}");
         }

@@ -148,6 +148,12 @@ proptest! {
     }
 
     #[test]
+    fn what_a_group_names_is_told_without_harm(group in "[@!]{0,2}(a|n[1-4]|n\\[1-4\\])?(\\p{Cc}|\\p{Cf}|\\PC){0,3}") {
+        let group = toml::Value::String(group);
+        judge(&format!("cluster.name = 'lab'\n[[node]]\nhost = 'n[1-4]'\n[groups]\na = {group}\n"))?;
+    }
+
+    #[test]
     fn any_range_is_as_many_nodes(from in 0u32..300, count in 1u32..50, width in 1usize..4) {
         let range = format!("[{from:0width$}-{:0width$}]", from + count - 1);
         let text = format!("cluster.name = 'lab'\n[[node]]\nhost = 'n{range}.x'\nname = 'm{range}'\n");

@@ -170,6 +170,10 @@ fn groups_of_nodes() {
         ("a = ['n1', 2]", format!("6:12: groups.a: {EXPECTED} the integer 2")),
         ("a = 'n5'", format!("6:5: groups.a: {EXPECTED} \"n5\"; no node is named n5 (nodes: n[1-4])")),
         (
+            r#"a = "n[1-2]\u0000,!n2""#,
+            format!(r#"6:5: groups.a: {EXPECTED} "n[1-2]\0,!n2"; no node is named "n1\0" (nodes: n[1-4])"#),
+        ),
+        (
             "a = ['n1', '@c']\nb = 'n2'",
             format!("6:12: groups.a: {EXPECTED} \"@c\"; there is no group c (groups: @a, @b)"),
         ),
