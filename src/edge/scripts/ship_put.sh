@@ -14,17 +14,17 @@ fail() {
 is() { # HASH: whether standard input has it
   [ "$(b2sum -l 256)" = "$1  -" ]
 }
-# the hashes of files one behind the other, made by several processors: each has a part of the list
+# b2sum's lines for files, made by several processors: each has a part of the list
 sums() { # LIST
-  at_once=$(nproc)
-  [ "$at_once" -le 8 ] || at_once=8
-  rm -f "$1".* && split -t '\0' -n "l/$at_once" "$1" "$1." || return
-  for part in "$1".*; do
-    xargs -0 -r b2sum -l 256 -bz <"$part" | cut -z -c1-64 | tr -d '\0' >"$part.sums" &
+  split -t '\0' -n "l/$at_once" "$1" "$1." || return
+  for part in "$1".??; do
+    xargs -0 -r b2sum -l 256 -bz <"$part" >"$part.sums" &
   done
   wait
-  cat "$1".*.sums
+  cat "$1".??.sums
 }
+# the hashes in such lines, one behind the other
+digits() { cut -z -c1-64 | tr -d '\0'; }
 # Hashes what has come whole while more is coming: way and disk leave time for it. Of each file tar says when it begins with it,
 # in the order of `f`. When standard input ends, nothing more comes
 follow() {
@@ -36,7 +36,7 @@ follow() {
     # not the three lists, and not the one that is coming
     has=$(($(grep -c '^-' "$stage/v") - 4))
     [ "$has" -gt "$had" ] || continue
-    tail -z -n "+$((had + 1))" "$stage/f" | head -z -n "$((has - had))" >"$stage/n"
+    sed -nz "$((had + 1)),${has}p;${has}q" "$stage/f" >"$stage/n"
     (cd "$stage/t" && sums "$stage/n") >>"$stage/sums"
     had=$has
   done
@@ -46,7 +46,7 @@ follow() {
 }
 # what has arrived: the hashes of the files, where the links lead
 staged() {
-  cat "$stage/sums"
+  digits <"$stage/sums"
   (cd "$stage/t" && xargs -0 -r readlink -z <"$stage/l")
 }
 # what is in its place of all that the new manifest names: types and modes; of a copy that a run could write to, the contents
@@ -54,13 +54,15 @@ placed() {
   cut -z -d' ' -f1,6- "$stage/stat"
   [ -n "$id" ] || return 0
   grep -az '^f ' "$stage/m" | names >"$stage/n"
-  (cd "$work" && sums "$stage/n")
+  (cd "$work" && sums "$stage/n") | digits
   (cd "$work" && grep -az '^l ' "$stage/m" | names | xargs -0 -r readlink -z)
 }
 # kinds and names of a manifest
 kinds() { sed -z 's/^\(.\) [^ ]* [^ ]* /\1 /' "$1" | sort -z; }
 
 main() {
+  at_once=$(nproc)
+  [ "$at_once" -le 8 ] || at_once=8
   if ! { rm -rf "$stage" && mkdir -p "$stage/t" && : >"$stage/v"; }; then fail ""; fi
   # from a pipe in large pieces
   {
