@@ -53,6 +53,8 @@ pub struct Rank {
     pub container: Option<String>,
     /// The cluster that the run belongs to, by the record that lies on the node.
     pub cluster: Option<String>,
+    /// Whether it was killed and waits in the kernel, so that it is still there.
+    pub killed: bool,
 }
 
 /// A span of seconds: what is known of a value that lies in it.
@@ -216,10 +218,10 @@ fn listener(value: &str) -> Option<Listener> {
 
 /// `RUN PID CONTAINER CLUSTER`, `-` for what is not known.
 fn rank(value: &str) -> Option<Rank> {
-    let mut parts = value.splitn(4, ' ');
+    let mut parts = value.split(' ');
     let (job, pid) = (parts.next()?.to_owned(), parts.next()?.parse().ok()?);
     let mut known = || parts.next().filter(|part| *part != "-").map(str::to_owned);
-    Some(Rank { job, pid, container: known(), cluster: known() })
+    Some(Rank { job, pid, container: known(), cluster: known(), killed: known().is_some() })
 }
 
 /// `NAME MODE OWNER`.
@@ -280,11 +282,14 @@ mod tests {
     #[test]
     fn ranks_are_read() {
         let facts = Facts::parse(
-            "rank run-1 7 abc lab\nrank run-2 8 - -\nrank run-3 x - -\nopen run-1\nopen run-2 {\"id\"\nports 22 x 12345 \n",
+            "rank run-1 7 abc lab -\nrank run-2 8 - - killed\nrank run-3 x - -\nopen run-1\nopen run-2 {\"id\"\nports 22 x 12345 \n",
         );
-        let told: Vec<_> =
-            facts.ranks.iter().map(|r| (r.job.as_str(), r.pid, r.container.as_deref(), r.cluster.as_deref())).collect();
-        assert_eq!(told, [("run-1", 7, Some("abc"), Some("lab")), ("run-2", 8, None, None)]);
+        let told: Vec<_> = facts
+            .ranks
+            .iter()
+            .map(|r| (r.job.as_str(), r.pid, r.container.as_deref(), r.cluster.as_deref(), r.killed))
+            .collect();
+        assert_eq!(told, [("run-1", 7, Some("abc"), Some("lab"), false), ("run-2", 8, None, None, true)]);
         // of a record that a full disk cut off the run is known all the same
         assert_eq!((facts.open_runs, facts.open_records.len()), (vec!["run-1".to_owned(), "run-2".to_owned()], 0));
         assert_eq!(facts.ports.into_iter().collect::<Vec<_>>(), [22, 12345]);

@@ -19,7 +19,11 @@ use std::time::SystemTime;
 /// At most this many nodes are worked on at the same time: enough for hundreds, without a fork storm here.
 const AT_ONCE: usize = 64;
 
-const FACTS: &str = concat!(include_str!("../edge/scripts/machine.sh"), include_str!("../edge/scripts/facts.sh"));
+const FACTS: &str = concat!(
+    include_str!("../edge/scripts/machine.sh"),
+    include_str!("../edge/scripts/killed.sh"),
+    include_str!("../edge/scripts/facts.sh")
+);
 
 /// Which nodes a command is about.
 #[derive(Debug, Clone)]

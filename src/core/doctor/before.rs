@@ -3,6 +3,7 @@
 
 use super::uniform::Groups;
 use super::{Finding, Look, Severity};
+use crate::core::facts::Rank;
 use crate::core::inventory::Inventory;
 use crate::core::network::{self, Endpoint};
 use crate::core::plan::Seen;
@@ -18,6 +19,7 @@ const CLOCK_FAILS: f64 = 10.0;
 /// The fast part.
 pub fn before(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding> {
     let mut found: Vec<Finding> = looks.iter().filter_map(|look| port(inventory, look)).collect();
+    found.extend(looks.iter().filter_map(|look| unending(inventory, look)));
     if looks.len() > 1 {
         found.extend(clocks(looks));
         found.extend(host_names(looks));
@@ -75,6 +77,20 @@ fn port(inventory: &Inventory, look: &Look<'_>) -> Option<Finding> {
                 cluster.port
             )),
     )
+}
+
+/// What ended runs left behind and nothing ends. A program of a run that goes on may have been killed a moment ago.
+fn unending(inventory: &Inventory, look: &Look<'_>) -> Option<Finding> {
+    let ours = |rank: &&Rank| rank.cluster.as_ref() == Some(&inventory.cluster.name);
+    let left = look.facts.ranks.iter().filter(|rank| rank.killed && !look.facts.open_runs.contains(&rank.job));
+    let left: Vec<String> =
+        left.filter(ours).map(|rank| format!("process {} of the run {}", rank.pid, rank.job)).collect();
+    let seen = format!("killed and still there: {}", left.join(", "));
+    (!left.is_empty()).then(|| {
+        Finding::warning("killed", look.name(), seen)
+            .why("it waits in the kernel for a disk, a file system of the network or a driver, and may hold memory of a GPU")
+            .cure("see to what it waits for (ps -o pid,stat,wchan:30,args -p PID on the node), or restart the node")
+    })
 }
 
 /// Clocks against the middle one of all. Of an even number none is in the middle, and ours joins them: with two nodes it

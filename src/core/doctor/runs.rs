@@ -66,7 +66,8 @@ pub(super) fn examine(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding>
     }
     for look in looks {
         let mut left: BTreeMap<&str, usize> = BTreeMap::new();
-        for rank in ranks(look, cluster).filter(|rank| !under_way.contains(rank.job.as_str())) {
+        // what was killed and is still there is told as such
+        for rank in ranks(look, cluster).filter(|rank| !rank.killed && !under_way.contains(rank.job.as_str())) {
             *left.entry(&rank.job).or_default() += 1;
         }
         for (job, processes) in left {

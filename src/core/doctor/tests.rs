@@ -401,6 +401,13 @@ fn what_runs_left_behind() {
     let mut under_way = Clinic::with(2, ranks);
     under_way.nodes[0].containers.push(container("hmaster", "m", State::Running, &labels));
     under_way.finds(&["note run gpu01: the run run-1 is under way"]);
+    // what nothing ends is nothing to fix; of a run that is not over it may go the next moment
+    let killed = Facts::parse("rank run-1 7 - local killed\nrank run-2 8 - theirs killed\n").ranks;
+    let mut stuck = Clinic::with(2, |c: &mut Clinic| c.nodes[1].facts.ranks = killed.clone());
+    stuck.finds(&["warning killed gpu02: killed and still there: process 7 of the run run-1"]);
+    assert!(stuck.all().iter().all(|finding| finding.fixes.is_empty()));
+    stuck.nodes[1].facts.open_runs = vec!["run-1".into()];
+    stuck.finds(&[]);
     // of another cluster
     let mut theirs = Clinic::with(2, ranks);
     let other = [(LABEL_CLUSTER, "theirs"), (LABEL_ROLE, "master"), (LABEL_JOB, "run-1")];

@@ -108,7 +108,7 @@ fn table() {
     assert_eq!(plan(&both).unwrap(), "unchanged");
     assert_eq!(words(&worker(&own, "img", &Workspace::Any, &both[..1]).unwrap()), "start hworker-j1");
     assert_eq!(left_over("lab", &both, &[], |run| run == "j1"), []);
-    let rank = Rank { job: "j1".into(), pid: 7, container: None, cluster: None };
+    let rank = Rank { job: "j1".into(), pid: 7, container: None, cluster: None, killed: false };
     assert_eq!(left_over("lab", &both, &[rank], |_| false), []);
     assert_eq!(words(&left_over("lab", &both, &[], |_| false)), "remove hworker-j1 (its run has ended)");
     let mut older = seen(&want, "img", State::Running);

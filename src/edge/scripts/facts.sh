@@ -1,4 +1,4 @@
-# What one node is, a "KEY VALUE" line each, behind machine.sh; read by core/facts.rs. Wants: ssh_dir, jobs_dir, cluster,
+# What one node is, a "KEY VALUE" line each, behind machine.sh and killed.sh; read by core/facts.rs. Wants: ssh_dir, jobs_dir, cluster,
 # port. Changes nothing.
 # who listens on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
 ss -Hltnp "sport = :$port" 2>/dev/null | while read -r _ _ _ local _ users; do
@@ -18,13 +18,14 @@ done
 # the ports that are taken: PORT…
 say ports "$(ss -Hltn 2>/dev/null | sed -n 's/^\([^ ]* *\)\{3\}[^ ]*:\([0-9]*\) .*/\2/p' | sort -nu | tr '\n' ' ')"
 
-# processes of runs: RUN PID CONTAINER CLUSTER
+# processes of runs: RUN PID CONTAINER CLUSTER, and whether they were killed
 grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | while read -r pid; do
   run=$(tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | sed -n 's/^HVDCTL_JOB=//p' | head -n 1)
   case $run in '' | *[!0-9A-Za-z-]*) continue ;; esac
   container=$(grep -oE '[0-9a-f]{64}' "/proc/$pid/cgroup" 2>/dev/null | tail -n 1)
   owner=$(sed -n 's/.*"cluster":"\([^"]*\)".*/\1/p' "$jobs_dir/$run/job.json" 2>/dev/null)
-  say rank "$run" "$pid" "${container:--}" "${owner:--}"
+  if killed "$pid"; then killed=killed; else killed=-; fi
+  say rank "$run" "$pid" "${container:--}" "${owner:--}" "$killed"
 done
 # this cluster's runs that have not ended here: what ends a run on a node removes env.json. RUN RECORD
 for record in "$jobs_dir"/*/job.json; do

@@ -1,5 +1,5 @@
-# Ends what is left of a run on this node, and says how many programs that were: for what the run's keeper could not end, because
-# it was killed itself or did not reach the node. Wants: id, grace (seconds), jobs_dir. A process belongs to the run when its
+# Behind killed.sh. Ends what is left of a run on this node: what the run's keeper could not end, because it was killed itself or did not reach the
+# node. Says what is still there in the end, a line each: PID, where it waits in the kernel, and its words. Wants: id, grace (seconds), jobs_dir. A process belongs to the run when its
 # environment says HVDCTL_JOB=ID: other runs and other people's processes are never touched. The programs come first and get the
 # grace time (a last checkpoint); only then the supervisors and the launcher.
 mine() { grep -lzxF -e "HVDCTL_JOB=$id" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }
@@ -22,6 +22,10 @@ supervisors() {
     [ "$(cat "/proc/$p/comm" 2>/dev/null)" != hvdctl-rank ] || echo "$p"
   done
 }
+# no grace time helps a program that was killed and is still there
+alive() {
+  for p in $(programs); do killed "$p" || echo "$p"; done
+}
 signal() { # SIGNAL PID…
   s=$1
   shift
@@ -41,7 +45,6 @@ forget() { # nobody starts any more, and what it holds may be secret
 
 if [ -z "$(mine)" ]; then
   forget
-  echo 0
   exit
 fi
 found=$(leaders)
@@ -51,11 +54,15 @@ asked=$(supervisors)
 signal TERM ${asked:-$found}
 # an ended program's supervisor writes down how it ended, and goes by itself
 # shellcheck disable=SC2046
-gone_within "$grace" programs || signal KILL $(programs)
+gone_within "$grace" alive || signal KILL $(programs)
 [ -z "$found" ] || sleep 0.3
 # shellcheck disable=SC2046
 signal TERM $(mine)
 # shellcheck disable=SC2046
 gone_within 2 mine || signal KILL $(mine)
 forget
-echo "$found" | grep -c . || :
+# the memory of a large program is not given back in a moment
+gone_within 5 mine || for p in $(mine); do
+  words=$(tr '\0\n' '  ' <"/proc/$p/cmdline" 2>/dev/null | head -c 200)
+  printf '%s %s %s\n' "$p" "$(cat "/proc/$p/wchan" 2>/dev/null)" "$words"
+done

@@ -25,7 +25,7 @@ use zeroize::Zeroizing;
 
 const START: &str = include_str!("../../edge/scripts/job_start.sh");
 const RESULT: &str = include_str!("../../edge/scripts/job_result.sh");
-const END: &str = include_str!("../../edge/scripts/job_end.sh");
+const END: &str = concat!(include_str!("../../edge/scripts/killed.sh"), include_str!("../../edge/scripts/job_end.sh"));
 const RANK: &str = include_str!("../../edge/scripts/rank.py");
 const ACTIVITY: &str = include_str!("../../edge/scripts/activity.py");
 const COLLECTIVES: &str = include_str!("../../edge/scripts/collectives.py");
@@ -315,12 +315,18 @@ pub(super) async fn end(
     launches: &Engine,
     events: &Events,
 ) -> Vec<Member> {
+    // a node with a program that nothing ends has answered all the same
+    let clean = async |member: &Member| {
+        let stuck = end_all_on(cluster, id, member).await?;
+        stuck.into_iter().for_each(|stuck| events.send(Event::Warning(stuck.to_string())));
+        Ok(())
+    };
     let ended = each((0..members.len()).collect(), async |i: usize| {
         if i == 0 {
             // the launcher is on the first
-            return end_on(cluster, id, &members[i]).await.and(remove_containers_of(cluster, id, launches).await);
+            return clean(&members[i]).await.and(remove_containers_of(cluster, id, launches).await);
         }
-        let (cleaned, engine) = tokio::join!(end_on(cluster, id, &members[i]), Engine::connect(&members[i].link));
+        let (cleaned, engine) = tokio::join!(clean(&members[i]), Engine::connect(&members[i].link));
         // no rank is left in a worker, and so its engine's silence is no more than a remark
         let removed = async { remove_containers_of(cluster, id, &engine?).await };
         if let Err(error) = removed.await {
@@ -342,14 +348,39 @@ pub(super) async fn end(
 /// Ends what is left of a run on one node.
 ///
 /// # Errors
-/// When the node does not answer, or gives no root.
+/// When the node does not answer, gives no root, or has programs that SIGKILL does not end.
 pub async fn end_on(cluster: &Cluster, id: &str, member: &Member) -> Result<(), NodeError> {
+    end_all_on(cluster, id, member).await?.map_or(Ok(()), Err)
+}
+
+/// The same; programs that SIGKILL does not end are told apart from a node that does not do what it is told.
+async fn end_all_on(cluster: &Cluster, id: &str, member: &Member) -> Result<Option<NodeError>, NodeError> {
+    const TRIED: &str = "end what is left of the run";
     let script = Script::new(END)
         .with("jobs_dir", &cluster.jobs_dir)
         .with("id", id)
         .with("grace", &cluster.stop_grace.as_secs().to_string());
     let limit = cluster.stop_grace + Duration::from_secs(20);
-    member.link.script_within(&script, "end what is left of the run", limit).await.map(|_| ())
+    let said = member.link.script_within(&script, TRIED, limit).await?;
+    Ok(stuck(&String::from_utf8_lossy(&said)).map(|stuck| {
+        NodeError::failed(&member.node.name, TRIED, stuck).hint(
+            "it waits in the kernel for a disk, a file system of the network or a driver, and holds its memory and GPUs until that \
+             answers; else only a restart of the node ends it",
+        )
+    }))
+}
+
+/// What `job_end.sh` says of programs that it could not end, in words; none where it says nothing.
+fn stuck(said: &str) -> Option<String> {
+    let program = |line: &str| {
+        let line: String = line.chars().filter(|c| !c.is_control()).collect();
+        let (pid, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        let (place, words) = rest.split_once(' ').unwrap_or((rest, ""));
+        let waits = if matches!(place, "" | "0") { String::new() } else { format!(", in {place}") };
+        format!("process {pid} ({}) was killed and is still there{waits}", words.trim())
+    };
+    let programs: Vec<String> = said.lines().map(program).collect();
+    (!programs.is_empty()).then(|| programs.join("\n"))
 }
 
 /// How the run ended by its keeper's record; where there is none, the given one becomes it.

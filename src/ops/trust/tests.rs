@@ -9,7 +9,11 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-const FACTS: &str = concat!(include_str!("../../edge/scripts/machine.sh"), include_str!("../../edge/scripts/facts.sh"));
+const FACTS: &str = concat!(
+    include_str!("../../edge/scripts/machine.sh"),
+    include_str!("../../edge/scripts/killed.sh"),
+    include_str!("../../edge/scripts/facts.sh")
+);
 const OLD: &str = "ssh-ed25519 OLD hvdctl:lab";
 const NEW: &str = "ssh-rsa NEW hvdctl:lab";
 

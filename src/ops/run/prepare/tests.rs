@@ -104,3 +104,38 @@ fn a_reaper_whose_keeper_has_gone_finishes_its_work() {
     assert!(!here.path().join("env.json").exists());
     assert_eq!(left.wait().unwrap().signal(), Some(15));
 }
+
+#[test]
+fn what_no_signal_ends_is_told_with_its_place_and_words() {
+    let jobs = tempfile::tempdir().unwrap();
+    let folder = jobs.path().join("run-1");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("env.json"), "{}").unwrap();
+    // the first process of a PID namespace takes no SIGKILL from inside of it (pid_namespaces(7)), and this one is of the run
+    let outside = "env -u HVDCTL_JOB -u HVDCTL_PROGRAM sh -c \"$1\"; true";
+    let mut inside = Command::new("unshare");
+    inside.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+    if !rustix::process::geteuid().is_root() {
+        inside.args(["--user", "--map-root-user"]);
+    }
+    let wants = format!("id=run-1 grace=0 jobs_dir={}\n", jobs.path().display());
+    let ended = inside
+        .args(["sh", "-c", outside, "a program", &(wants + END)])
+        .envs([("HVDCTL_JOB", "run-1"), ("HVDCTL_PROGRAM", "1")])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(ended.stdout).unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(said.starts_with("1 ") && said.lines().count() == 1, "{said:?}");
+    let words = stuck(&said).unwrap();
+    assert!(words.starts_with("process 1 (sh -c env -u"), "{words}");
+    assert!(words.contains(") was killed and is still there"), "{words}");
+    assert!(!folder.join("env.json").exists());
+
+    assert_eq!(stuck(""), None);
+    assert_eq!(
+        stuck("7 nfs_wait python \u{1b}[1mt.py \n8 0 \n9\n").unwrap(),
+        "process 7 (python [1mt.py) was killed and is still there, in nfs_wait\n\
+         process 8 () was killed and is still there\nprocess 9 () was killed and is still there"
+    );
+}
