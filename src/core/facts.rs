@@ -116,6 +116,11 @@ impl Facts {
         begun.is_none_or(|age| age < SETTING_OUT)
     }
 
+    /// What ended runs left behind and nothing ends. A program of a run that goes on may have been killed a moment ago.
+    pub fn unending(&self) -> impl Iterator<Item = &Rank> {
+        self.ranks.iter().filter(|rank| rank.killed && !self.open_runs.contains(&rank.job))
+    }
+
     /// Parses the script's lines: `KEY VALUE`. Unknown keys are passed over, so that an older program can read a
     /// newer script's output.
     pub fn parse(text: &str) -> Facts {

@@ -276,7 +276,7 @@ pub async fn fix(
             Fix::EndRun { node, job } => {
                 let Some(patient) = patient(node) else { continue };
                 events.busy(node, format!("ending the run {job}"));
-                let ended = end_on(cluster, job, &patient.member).await;
+                let ended = end_on(cluster, job, &patient.member).await.and_then(|stuck| stuck.map_or(Ok(()), Err));
                 (node, format!("ended what was left of the run {job}"), ended)
             }
             Fix::PushKeys => continue,

@@ -9,7 +9,7 @@ use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::ops::fleet::{Observed, each};
-use crate::ops::run::{KEEPERS_TIME, end_on};
+use crate::ops::run::{KEEPERS_TIME, clean};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -117,7 +117,7 @@ pub async fn end_runs(cluster: &Cluster, planned: Vec<Planned>, events: &Events)
         for operation in &operations {
             if let Operation::EndRun { job } = operation {
                 events.busy(seen.name(), operation.to_string());
-                end_on(cluster, job, &seen.member).await?;
+                clean(cluster, job, &seen.member, events).await?;
             }
         }
         for (_, launcher) in ending(cluster, &seen, &operations) {

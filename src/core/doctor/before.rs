@@ -79,12 +79,15 @@ fn port(inventory: &Inventory, look: &Look<'_>) -> Option<Finding> {
     )
 }
 
-/// What ended runs left behind and nothing ends. A program of a run that goes on may have been killed a moment ago.
+/// Programs that wait in the kernel and hold what the next run needs.
 fn unending(inventory: &Inventory, look: &Look<'_>) -> Option<Finding> {
     let ours = |rank: &&Rank| rank.cluster.as_ref() == Some(&inventory.cluster.name);
-    let left = look.facts.ranks.iter().filter(|rank| rank.killed && !look.facts.open_runs.contains(&rank.job));
-    let left: Vec<String> =
-        left.filter(ours).map(|rank| format!("process {} of the run {}", rank.pid, rank.job)).collect();
+    let left: Vec<String> = look
+        .facts
+        .unending()
+        .filter(ours)
+        .map(|rank| format!("process {} of the run {}", rank.pid, rank.job))
+        .collect();
     let seen = format!("killed and still there: {}", left.join(", "));
     (!left.is_empty()).then(|| {
         Finding::warning("killed", look.name(), seen)

@@ -66,8 +66,10 @@ pub(super) fn examine(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding>
     }
     for look in looks {
         let mut left: BTreeMap<&str, usize> = BTreeMap::new();
-        // what was killed and is still there is told as such
-        for rank in ranks(look, cluster).filter(|rank| !rank.killed && !under_way.contains(rank.job.as_str())) {
+        // what nothing ends is told as such
+        let unending: Vec<&Rank> = look.facts.unending().collect();
+        let can_end = |rank: &&Rank| !unending.contains(rank) && !under_way.contains(rank.job.as_str());
+        for rank in ranks(look, cluster).filter(can_end) {
             *left.entry(&rank.job).or_default() += 1;
         }
         for (job, processes) in left {

@@ -407,7 +407,9 @@ fn what_runs_left_behind() {
     stuck.finds(&["warning killed gpu02: killed and still there: process 7 of the run run-1"]);
     assert!(stuck.all().iter().all(|finding| finding.fixes.is_empty()));
     stuck.nodes[1].facts.open_runs = vec!["run-1".into()];
-    stuck.finds(&[]);
+    stuck.finds(&["error stale gpu02: 1 process of the run run-1, whose launcher is not up"]);
+    stuck.nodes[0].containers.push(container("hmaster", "m", State::Running, &labels));
+    stuck.finds(&["note run gpu01: the run run-1 is under way"]);
     // of another cluster
     let mut theirs = Clinic::with(2, ranks);
     let other = [(LABEL_CLUSTER, "theirs"), (LABEL_ROLE, "master"), (LABEL_JOB, "run-1")];

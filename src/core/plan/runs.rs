@@ -52,7 +52,7 @@ pub fn endangered(cluster: &str, parts: &[Part<'_>]) -> BTreeMap<String, Vec<Str
             continue;
         }
         let here: BTreeSet<&str> = part.launches(cluster).collect();
-        let in_them = part.facts.ranks.iter().filter(|rank| match &rank.container {
+        let in_them = part.facts.ranks.iter().filter(|rank| !rank.killed).filter(|rank| match &rank.container {
             Some(container) => workers.iter().any(|worker| worker.id == *container),
             None => !here.contains(rank.job.as_str()),
         });

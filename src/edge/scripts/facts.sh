@@ -1,5 +1,5 @@
-# What one node is, a "KEY VALUE" line each, behind machine.sh and killed.sh; read by core/facts.rs. Wants: ssh_dir, jobs_dir, cluster,
-# port. Changes nothing.
+# What one node is, a "KEY VALUE" line each, behind machine.sh and killed.sh; read by core/facts.rs. Wants: ssh_dir, jobs_dir,
+# cluster, port. Changes nothing.
 # who listens on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
 ss -Hltnp "sport = :$port" 2>/dev/null | while read -r _ _ _ local _ users; do
   pid=- user=- container=- program=-

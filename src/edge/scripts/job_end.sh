@@ -1,7 +1,8 @@
-# Behind killed.sh. Ends what is left of a run on this node: what the run's keeper could not end, because it was killed itself or did not reach the
-# node. Says what is still there in the end, a line each: PID, where it waits in the kernel, and its words. Wants: id, grace (seconds), jobs_dir. A process belongs to the run when its
-# environment says HVDCTL_JOB=ID: other runs and other people's processes are never touched. The programs come first and get the
-# grace time (a last checkpoint); only then the supervisors and the launcher.
+# Behind killed.sh. Ends what is left of a run on this node: what the run's keeper could not end, because it was killed itself or did
+# not reach the node. Says what is still there in the end, a line each: PID, where it waits in the kernel, and its words. Wants: id,
+# grace (seconds), jobs_dir. A process belongs to the run when its environment says HVDCTL_JOB=ID: other runs and other people's
+# processes are never touched. The programs come first and get the grace time (a last checkpoint); only then the supervisors and the
+# launcher.
 mine() { grep -lzxF -e "HVDCTL_JOB=$id" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }
 # the shells and greps of this very script have no such environment, so the lists end up empty
 programs() {
@@ -25,6 +26,12 @@ supervisors() {
 # no grace time helps a program that was killed and is still there
 alive() {
   for p in $(programs); do killed "$p" || echo "$p"; done
+}
+# what is there although it has just been killed: a program may have started another one meanwhile
+killed_all() {
+  # shellcheck disable=SC2046
+  signal KILL $(mine)
+  mine
 }
 signal() { # SIGNAL PID…
   s=$1
@@ -58,11 +65,9 @@ gone_within "$grace" alive || signal KILL $(programs)
 [ -z "$found" ] || sleep 0.3
 # shellcheck disable=SC2046
 signal TERM $(mine)
-# shellcheck disable=SC2046
-gone_within 2 mine || signal KILL $(mine)
+gone_within 2 mine
 forget
-# the memory of a large program is not given back in a moment
-gone_within 5 mine || for p in $(mine); do
+gone_within 5 killed_all || for p in $(mine); do
   words=$(tr '\0\n' '  ' <"/proc/$p/cmdline" 2>/dev/null | head -c 200)
-  printf '%s %s %s\n' "$p" "$(cat "/proc/$p/wchan" 2>/dev/null)" "$words"
+  [ -z "$words" ] || printf '%s %s %s\n' "$p" "$(cat "/proc/$p/wchan" 2>/dev/null)" "$words"
 done

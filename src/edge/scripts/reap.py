@@ -53,6 +53,20 @@ def programs():
     return [pid for pid, program in mine().items() if program]
 
 
+def alive():
+    """The programs that nobody has killed. The others wait in the kernel, and no grace time helps them (killed.sh)."""
+    return [pid for pid in programs() if not killed(pid)]
+
+
+def killed(pid):
+    try:
+        with open("/proc/%d/status" % pid) as file:
+            pending = next(line for line in file if line.startswith("SigPnd:"))
+    except (OSError, StopIteration):
+        return False
+    return bool(int(pending.split()[1], 16) & 1 << signal.SIGKILL - 1)
+
+
 def supervisors():
     return [pid for pid, program in mine().items() if not program and name(pid) == SUPERVISOR]
 
@@ -81,7 +95,7 @@ def ranks(grace):
     send(ASKED, supervisors() if grace > 0 else [])
     if grace > 0 and not supervisors():
         send(signal.SIGTERM, programs())
-    if not gone(grace, programs):
+    if not gone(grace, alive):
         send(signal.SIGKILL, programs())
     # a supervisor whose program has ended has a last line to write
     gone(3, supervisors)

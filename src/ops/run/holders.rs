@@ -45,7 +45,9 @@ pub async fn settle(target: &Target, nodes: &mut [&mut Observed], events: &Event
     let cluster = target.cluster();
     let mut under_way: BTreeSet<String> =
         nodes.iter().flat_map(|seen| launched(cluster, &seen.docker.containers)).collect();
-    under_way.extend(nodes.iter().flat_map(|seen| seen.facts.ranks.iter().map(|rank| rank.job.clone())));
+    under_way.extend(
+        nodes.iter().flat_map(|seen| seen.facts.ranks.iter().filter(|rank| !rank.killed).map(|rank| rank.job.clone())),
+    );
     let records = || nodes.iter().flat_map(|seen| seen.facts.open_records.iter());
     let launcher = |record: &Record| record.placement.shares.first().map(|share| share.node.clone());
     let mut silent: BTreeSet<String> = records()

@@ -315,12 +315,7 @@ pub(super) async fn end(
     launches: &Engine,
     events: &Events,
 ) -> Vec<Member> {
-    // a node with a program that nothing ends has answered all the same
-    let clean = async |member: &Member| {
-        let stuck = end_all_on(cluster, id, member).await?;
-        stuck.into_iter().for_each(|stuck| events.send(Event::Warning(stuck.to_string())));
-        Ok(())
-    };
+    let clean = async |member: &Member| clean(cluster, id, member, events).await;
     let ended = each((0..members.len()).collect(), async |i: usize| {
         if i == 0 {
             // the launcher is on the first
@@ -345,16 +340,21 @@ pub(super) async fn end(
     answered
 }
 
-/// Ends what is left of a run on one node.
+/// As [`end_on`]; what not even SIGKILL ends is told, and stops nothing.
 ///
 /// # Errors
-/// When the node does not answer, gives no root, or has programs that SIGKILL does not end.
-pub async fn end_on(cluster: &Cluster, id: &str, member: &Member) -> Result<(), NodeError> {
-    end_all_on(cluster, id, member).await?.map_or(Ok(()), Err)
+/// As there.
+pub async fn clean(cluster: &Cluster, id: &str, member: &Member, events: &Events) -> Result<(), NodeError> {
+    let stuck = end_on(cluster, id, member).await?;
+    stuck.into_iter().for_each(|stuck| events.send(Event::Warning(stuck.to_string())));
+    Ok(())
 }
 
-/// The same; programs that SIGKILL does not end are told apart from a node that does not do what it is told.
-async fn end_all_on(cluster: &Cluster, id: &str, member: &Member) -> Result<Option<NodeError>, NodeError> {
+/// Ends what is left of a run on one node. Gives what to say where not even SIGKILL ends a program.
+///
+/// # Errors
+/// When the node does not answer, or gives no root.
+pub async fn end_on(cluster: &Cluster, id: &str, member: &Member) -> Result<Option<NodeError>, NodeError> {
     const TRIED: &str = "end what is left of the run";
     let script = Script::new(END)
         .with("jobs_dir", &cluster.jobs_dir)

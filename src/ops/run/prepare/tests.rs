@@ -106,6 +106,31 @@ fn a_reaper_whose_keeper_has_gone_finishes_its_work() {
 }
 
 #[test]
+fn who_was_killed_is_known_by_the_signals_that_are_pending() {
+    let folder = tempfile::tempdir().unwrap();
+    let status = folder.path().join("status");
+    let killed = || {
+        let words =
+            format!("{}\nkilled ..{}", include_str!("../../../edge/scripts/killed.sh"), folder.path().display());
+        Command::new("sh").args(["-c", &words]).status().unwrap().success()
+    };
+    assert!(!killed());
+    for (pending, expected) in [
+        ("100", true),
+        ("4300", true),
+        ("200", false),
+        ("8000000000000000", false),
+        ("80000000000bff", true),
+        ("", false),
+    ] {
+        let others = "Name:\tpython\nShdPnd:\t0000000000000100\nSigBlk:\t0000000000000100\n";
+        fs::write(&status, format!("{others}SigPnd:\t{pending:0>16}\n")).unwrap();
+        assert_eq!(killed(), expected, "{pending}");
+    }
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "who reads the tests' output is to know that one could not be made")]
 fn what_no_signal_ends_is_told_with_its_place_and_words() {
     let jobs = tempfile::tempdir().unwrap();
     let folder = jobs.path().join("run-1");
@@ -113,11 +138,17 @@ fn what_no_signal_ends_is_told_with_its_place_and_words() {
     fs::write(folder.join("env.json"), "{}").unwrap();
     // the first process of a PID namespace takes no SIGKILL from inside of it (pid_namespaces(7)), and this one is of the run
     let outside = "env -u HVDCTL_JOB -u HVDCTL_PROGRAM sh -c \"$1\"; true";
-    let mut inside = Command::new("unshare");
-    inside.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
-    if !rustix::process::geteuid().is_root() {
-        inside.args(["--user", "--map-root-user"]);
+    let unshare = || {
+        let mut unshare = Command::new("unshare");
+        let own = if rustix::process::geteuid().is_root() { &[][..] } else { &["--user", "--map-root-user"] };
+        unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child"]).args(own);
+        unshare
+    };
+    if !unshare().arg("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        eprintln!("left out: this user may not make a PID namespace");
+        return;
     }
+    let mut inside = unshare();
     let wants = format!("id=run-1 grace=0 jobs_dir={}\n", jobs.path().display());
     let ended = inside
         .args(["sh", "-c", outside, "a program", &(wants + END)])
