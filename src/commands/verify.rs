@@ -95,7 +95,8 @@ async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Ou
         },
         Kind::Stderr(line) => complaints.push(format!("[{} {node}] {}", frame.rank, String::from_utf8_lossy(line))),
         Kind::Broken(words) => complaints.push(format!("[{} {node}] {words}", frame.rank)),
-        Kind::Started | Kind::Exited { .. } | Kind::Hung { .. } | Kind::Launcher(_) | Kind::Restart(_) => {}
+        Kind::Started | Kind::Exited { .. } | Kind::Hung { .. } | Kind::Launcher(_) | Kind::Restart(_) | Kind::Over => {
+        }
     })
     .await?;
 

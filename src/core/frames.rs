@@ -40,6 +40,8 @@ pub enum Kind {
     Launcher(Vec<u8>),
     /// What the run's keeper says of starting it again: why, when, and on which nodes.
     Restart(String),
+    /// The run's keeper has written down how the run ended, and goes.
+    Over,
 }
 
 /// One frame.
@@ -114,6 +116,7 @@ fn parse(line: &[u8]) -> Option<Frame> {
             Kind::Hung { rank, seconds, tensors: None, idle: true }
         }
         b"r" => Kind::Restart(String::from_utf8_lossy(text).into_owned()),
+        b"d" => Kind::Over,
         b"b" => Kind::Broken(String::from_utf8_lossy(text).into_owned()),
         _ => return None,
     };
@@ -128,9 +131,10 @@ mod tests {
     #[test]
     fn frames_survive_any_cut() {
         let log =
-            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 oom\n2.1 0 b no such file\n2.2 0 r try 2\n2.3 1 i 75\ngarbage\n3 0 o open";
+            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 oom\n2.1 0 b no such file\n2.2 0 r try 2\n2.3 1 i 75\n2.4 0 d \ngarbage\n3 0 o open";
         let whole = Parser::default().push(log);
-        assert_eq!(whole.len(), 12);
+        assert_eq!(whole.len(), 13);
+        assert_eq!(whole[12].kind, Kind::Over);
         assert_eq!(whole[10].kind, Kind::Restart("try 2".into()));
         assert_eq!(whole[0].kind, Kind::Launcher(b"starting".to_vec()));
         assert_eq!(whole[5].kind, Kind::Exited { code: 143, asked: true, oom: false });

@@ -369,7 +369,8 @@ impl Progress {
                 idle: *idle,
                 time: frame.time - skew,
             }),
-            Kind::Stdout(_) | Kind::Stderr(_) | Kind::Broken(_) | Kind::Launcher(_) | Kind::Restart(_) => {}
+            Kind::Stdout(_) | Kind::Stderr(_) | Kind::Broken(_) | Kind::Launcher(_) | Kind::Restart(_) | Kind::Over => {
+            }
         }
     }
 

@@ -228,3 +228,23 @@ fn logs_are_read_by_rank_by_time_and_by_word() {
     assert_eq!(result(id.trim())["launcher"], 0);
     no_run_is_left();
 }
+
+#[test]
+fn a_launcher_that_stays_when_its_run_is_over_is_not_waited_for() {
+    let lab = Lab::up();
+    let id = lab.hvdctl(&["run", "-d", "-np", "2", "--", "sh", "-c", WAITS]).code(0).out.trim().to_owned();
+    let [mut attached, mut logs] = [["attach", &id].as_slice(), &["logs", "-f", &id]].map(|words| lab.start(words));
+    attached.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+    logs.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+    // as where a rank waits in the kernel: the keeper has done all it had to, and its container does not end
+    let over = r#"
+        kill -STOP "$(docker inspect -f '{{.State.Pid}}' hmaster)"
+        exits='[{"rank": 1, "node": "node2", "code": 7, "time": 1, "asked": false}]'
+        echo '{"ended": 2, "launcher": 1, "stopped": false, "started": 2, "exits": '"$exits"', "silent": []}' >result.json
+        echo '2.0 0 d ' >>log"#;
+    on("node1", &format!("cd /opt/horovod/jobs/{id}{over}"));
+    attached.end(s(90)).code(7).complains(&["rank 1 on node2 ended with exit code 7"]);
+    no_run_is_left();
+    logs.end(s(60)).code(0);
+    assert_eq!(jobs(&lab)[0]["state"], "failed");
+}

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 const FOLLOW: &str = include_str!("../../edge/scripts/job_follow.sh");
 pub(super) const READ: &str = include_str!("../../edge/scripts/job_read.sh");
@@ -24,6 +25,9 @@ const LAUNCHER_LINES: usize = 20;
 /// wait on their disks.
 pub(super) const PIECE: usize = 64 * 1024;
 const WAITING: usize = 64;
+
+/// How long a container may take to end when its main process has nothing more to do.
+const LAST_MOMENTS: Duration = Duration::from_secs(15);
 
 /// What comes from the nodes while a run lasts.
 enum News {
@@ -43,6 +47,8 @@ pub(super) struct Follow<'a> {
     pub(super) progress: Progress,
     pub(super) launcher: VecDeque<String>,
     pub(super) tails: Tails,
+    /// Since when the keeper has nothing more to do.
+    over: Option<Instant>,
     receiver: mpsc::Receiver<News>,
     /// Followers end when this changes.
     enough: watch::Sender<bool>,
@@ -87,6 +93,7 @@ impl<'a> Follow<'a> {
             progress: Progress::default(),
             launcher: VecDeque::new(),
             tails: Tails::default(),
+            over: None,
             receiver,
             enough,
             tasks,
@@ -134,6 +141,7 @@ impl<'a> Follow<'a> {
             Kind::Stderr(line) => self.events.send(Event::Output { rank, node, stderr: true, line }),
             Kind::Broken(words) => self.events.send(Event::Warning(format!("rank {rank} on {node}: {words}"))),
             Kind::Restart(words) => self.events.send(Event::Restart(words)),
+            Kind::Over => self.over = Some(Instant::now()),
             Kind::Started | Kind::Exited { .. } | Kind::Hung { .. } => {}
             Kind::Launcher(line) => {
                 let line = String::from_utf8_lossy(&line).trim_end().to_owned();
@@ -144,6 +152,18 @@ impl<'a> Follow<'a> {
                 if self.launcher.len() > LAUNCHER_LINES {
                     self.launcher.pop_front();
                 }
+            }
+        }
+    }
+
+    /// Waits until the launcher's container should have ended: some time after its keeper has. A rank that waits in the kernel keeps
+    /// it from that.
+    pub(super) fn overdue(&self) -> impl Future<Output = ()> + use<> {
+        let over = self.over;
+        async move {
+            match over {
+                Some(over) => tokio::time::sleep_until(over + LAST_MOMENTS).await,
+                None => std::future::pending().await,
             }
         }
     }

@@ -119,6 +119,7 @@ pub async fn follow(
     loop {
         tokio::select! {
             code = &mut ended => { code?; break }
+            () = follow.overdue() => break,
             number = &mut signal => return Err(Error::Signal(number)),
             () = follow.next(&mut on_frame) => {}
         }

@@ -170,6 +170,7 @@ impl Watch<'_> {
         loop {
             tokio::select! {
                 code = &mut ended => return code.map(Next::Ended),
+                () = self.follow.overdue() => return Ok(Next::Ended(None)),
                 number = &mut signal => return Ok(Next::Signal(number)),
                 () = &mut late => return Ok(Next::TimeOut),
                 () = self.follow.next(on_frame) => {}

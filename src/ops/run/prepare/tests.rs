@@ -85,6 +85,9 @@ fn a_node_that_never_says_whether_its_ranks_started_ends_the_run() {
     let ending = kept(here.path(), "exec sleep 60", "#!/bin/sh\nexit 255\n");
     assert_eq!(ending.fault.as_deref(), Some("not all ranks had started within 1 s: no answer from b"));
     assert_eq!((ending.state(2), ending.launcher), (crate::core::job::State::Failed, Some(1)), "{ending:?}");
+    let log = fs::read(here.path().join("log")).unwrap();
+    let last = crate::core::frames::Parser::default().push(&log).pop().unwrap();
+    assert_eq!(last.kind, crate::core::frames::Kind::Over, "{last:?}");
 }
 
 #[test]
