@@ -53,6 +53,10 @@ impl Entry {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Manifest(pub BTreeMap<String, Entry>);
 
+/// Some of a manifest's entries: of each, in their order, whether it is one of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part(Vec<bool>);
+
 /// What a node had when it was shipped to last, and what has become of that.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Had {
@@ -80,18 +84,31 @@ impl Manifest {
     }
 
     /// Which entries a node lacks or has otherwise; each with the folders that it is in.
-    pub fn missing(&self, had: &Had) -> BTreeSet<String> {
+    pub fn missing(&self, had: &Had) -> Part {
         let same = |name: &str, entry: &Entry| {
             let record = had.records.get(name).filter(|_| !had.unsure && !had.changed.contains(name));
             record.is_some_and(|record| *record == entry.head())
         };
-        let mut missing = BTreeSet::new();
-        for (name, _) in self.0.iter().filter(|(name, entry)| !same(name, entry)) {
-            let folders = name.match_indices('/').map(|(at, _)| name[..at].to_owned());
-            missing.extend(folders.filter(|folder| self.0.contains_key(folder)));
-            missing.insert(name.clone());
+        let mut missing = Part(self.0.iter().map(|(name, entry)| !same(name, entry)).collect());
+        let mut folders = BTreeSet::new();
+        for (name, _) in self.those(&missing) {
+            let mut inside = name.as_str();
+            while let Some((folder, _)) = inside.rsplit_once('/') {
+                if !folders.insert(folder) {
+                    break; // then those that it is in are known too
+                }
+                inside = folder;
+            }
+        }
+        for (name, is_missing) in self.0.keys().zip(&mut missing.0).filter(|(_, is_missing)| !**is_missing) {
+            *is_missing = folders.contains(name.as_str());
         }
         missing
+    }
+
+    /// The entries of a part, in order.
+    pub fn those(&self, part: &Part) -> impl Iterator<Item = (&String, &Entry)> + Clone {
+        self.0.iter().zip(&part.0).filter_map(|(entry, is_one)| is_one.then_some(entry))
     }
 
     /// How many entries a node has that are no part of the project any more.
@@ -99,39 +116,32 @@ impl Manifest {
         had.records.keys().filter(|name| !self.0.contains_key(*name)).count()
     }
 
-    /// Files and links among these names, and the files' bytes.
-    pub fn size<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> (usize, u64) {
-        names.into_iter().fold((0, 0), |(count, bytes), name| match self.0.get(name) {
-            Some(Entry::File { size, .. }) => (count + 1, bytes + size),
-            Some(Entry::Link { .. }) => (count + 1, bytes),
-            _ => (count, bytes),
+    /// Files and links of a part, and the files' bytes.
+    pub fn size(&self, part: &Part) -> (usize, u64) {
+        self.those(part).fold((0, 0), |(count, bytes), (_, entry)| match entry {
+            Entry::File { size, .. } => (count + 1, bytes + size),
+            Entry::Link { .. } => (count + 1, bytes),
+            Entry::Folder { .. } => (count, bytes),
         })
     }
 
-    /// The names of the files among these entries and those of the links, `./NAME` and ended by NUL each, in order.
-    pub fn names(&self, names: &BTreeSet<String>) -> [Vec<u8>; 2] {
-        let [mut files, mut links] = [Vec::new(), Vec::new()];
-        for (name, entry) in self.those(names) {
-            let list = match entry {
-                Entry::File { .. } => &mut files,
-                Entry::Link { .. } => &mut links,
-                Entry::Folder { .. } => continue,
-            };
-            list.extend_from_slice(format!("./{name}\0").as_bytes());
-        }
-        [files, links]
+    /// The bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.0.values().map(|entry| if let Entry::File { size, .. } = entry { *size } else { 0 }).sum()
     }
 
-    /// The hash of what a node reads in these files and links where they have arrived: of the hashes in hex of the files of
-    /// [`Manifest::names`], and of what readlink says.
-    pub fn arrived(&self, names: &BTreeSet<String>) -> String {
+    /// The names of the links of a part, `./NAME` and ended by NUL each, in order.
+    pub fn links(&self, part: &Part) -> Vec<u8> {
+        let links = self.those(part).filter(|(_, entry)| matches!(entry, Entry::Link { .. }));
+        links.flat_map(|(name, _)| format!("./{name}\0").into_bytes()).collect()
+    }
+
+    /// The hash of what a node reads in the files and links of a part where they have arrived: of the hashes in hex of the files, in the
+    /// order of their names, and of what readlink says.
+    pub fn arrived(&self, part: &Part) -> String {
         let mut hasher = Hasher::default();
-        contents(self.those(names).map(|(_, entry)| entry), &mut hasher);
+        contents(self.those(part).map(|(_, entry)| entry), &mut hasher);
         hex(&hasher.finish())
-    }
-
-    fn those(&self, names: &BTreeSet<String>) -> impl Iterator<Item = (&String, &Entry)> + Clone {
-        self.0.iter().filter(|(name, _)| names.contains(*name))
     }
 
     /// The hash of what stat says where all is in its place, types and modes; and, if they are to be looked at as well, of the
@@ -230,46 +240,40 @@ mod tests {
         #[test]
         fn what_is_missing_makes_the_tree(old in tree(), new in tree(), touched in any::<prop::sample::Index>()) {
             let had = had(&old);
-            let missing = new.missing(&had);
+            let missing: BTreeMap<_, _> = new.those(&new.missing(&had)).collect();
             // a node that replaces what is missing and removes what is gone has the new tree
             let mut after = old.clone();
             after.0.retain(|name, _| new.0.contains_key(name));
-            for name in &missing { after.0.insert(name.clone(), new.0[name].clone()); }
+            after.0.extend(missing.iter().map(|(name, entry)| ((*name).clone(), (*entry).clone())));
             prop_assert_eq!(after.tree_hash(), new.tree_hash());
             prop_assert_eq!(new.gone(&had), old.0.keys().filter(|n| !new.0.contains_key(*n)).count());
             // nothing else is sent, but the folders that it is in
-            for name in &missing {
-                let inside = missing.iter().any(|other| other.starts_with(&format!("{name}/")));
+            for name in missing.into_keys() {
+                let inside = new.those(&new.missing(&had)).any(|(other, _)| other.starts_with(&format!("{name}/")));
                 prop_assert!(inside || old.0.get(name).map(Entry::head) != Some(new.0[name].head()));
             }
-            prop_assert!(old.missing(&had).is_empty());
+            prop_assert!(old.those(&old.missing(&had)).next().is_none());
 
             if !old.0.is_empty() {
                 let name = old.0.keys().nth(touched.index(old.0.len())).unwrap();
                 let mut changed = had.clone();
                 changed.changed(name);
-                prop_assert!(old.missing(&changed).contains(name));
+                prop_assert!(old.those(&old.missing(&changed)).any(|(missing, _)| missing == name));
             }
             let mut unsure = had;
             unsure.unsure();
-            prop_assert_eq!(new.missing(&unsure).len(), new.0.len());
+            prop_assert_eq!(new.those(&new.missing(&unsure)).count(), new.0.len());
         }
 
         #[test]
         fn hashes_tell_trees_apart(a in tree(), b in tree()) {
-            let all = |tree: &Manifest| tree.0.keys().cloned().collect();
+            let all = |tree: &Manifest| tree.missing(&Had::default());
             let same = a.0.len() == b.0.len()
                 && a.0.iter().zip(&b.0).all(|((n, e), (m, f))| n == m && e.head() == f.head());
             prop_assert_eq!(a.tree_hash() == b.tree_hash(), same);
-            let listed: Vec<u8> = a.names(&all(&a)).concat();
-            let listed: Vec<_> = listed.split(|b| *b == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect();
-            let of = |file: bool| a.0.iter().filter(move |(_, entry)| match entry {
-                Entry::File { .. } => file,
-                Entry::Link { .. } => !file,
-                Entry::Folder { .. } => false,
-            });
-            let wanted: Vec<_> = of(true).chain(of(false)).map(|(name, _)| format!("./{name}").into_bytes()).collect();
-            prop_assert_eq!(listed, wanted);
+            let listed = String::from_utf8(a.links(&all(&a))).unwrap();
+            let links = a.0.iter().filter(|(_, entry)| matches!(entry, Entry::Link { .. }));
+            prop_assert_eq!(listed, links.map(|(name, _)| format!("./{name}\0")).collect::<String>());
             let same_contents = contents_of(&a) == contents_of(&b);
             prop_assert_eq!(a.arrived(&all(&a)) == b.arrived(&all(&b)), same_contents);
             prop_assert_eq!(a.placed(true) == b.placed(true), same);

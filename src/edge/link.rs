@@ -5,6 +5,7 @@
 
 mod held;
 mod process;
+mod window;
 
 use crate::core::access::{self, Engine};
 use crate::core::inventory::{Cluster, Node};
@@ -26,6 +27,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+pub use window::Taking;
 use zeroize::Zeroizing;
 
 /// sshd takes 10 sessions on one connection (`MaxSessions`, sshd_config(5)); two are left for others.

@@ -5,10 +5,9 @@ mod tee;
 
 use crate::core::fetch::KEEP;
 use crate::core::hash::{Hash, Hasher, hash_each, hex};
-use crate::core::manifest::{Entry, Manifest};
+use crate::core::manifest::{Entry, Manifest, Part};
 use crate::error::Error;
 use ignore::WalkBuilder;
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::ops::Range;
@@ -20,12 +19,15 @@ use std::thread;
 use tee::{Out, Piece, Streams};
 use tokio::sync::mpsc;
 
-/// Where the entries stand in the tar stream, where the manifest does, and the names of the files and of the links that come;
-/// `ship_put.sh` knows them.
+/// Where the entries stand in the tar stream, where the manifest does, and the names of the links that come; the names of files
+/// stand behind them, in `f1`, `f2` and so on. `ship_put.sh` knows them.
 const ENTRIES: &str = "t";
 const MANIFEST: &str = "m";
-const FILES: &str = "f";
 const LINKS: &str = "l";
+const FILES: &str = "f";
+
+/// After so many bytes of files, or so many files, their names follow.
+const LISTED: (u64, usize) = (8 << 20, 1000);
 
 /// Bytes of a file that are read at once.
 const BUFFER: usize = 256 * 1024;
@@ -54,7 +56,7 @@ pub struct Tree {
     pub manifest: Arc<Manifest>,
     /// [`Manifest::tree_hash`] of that, which each of many nodes is asked for.
     pub hash: String,
-    streams: Arc<Streams<BTreeSet<String>>>,
+    streams: Arc<Streams<Part>>,
 }
 
 impl Tree {
@@ -136,12 +138,12 @@ impl Tree {
     }
 
     /// The manifest and these entries as a tar stream; whoever wants the same at the same time has it from the same reading.
-    pub fn tar(&self, names: BTreeSet<String>) -> mpsc::Receiver<Piece> {
-        let (tree, wanted) = (self.clone(), names.clone());
-        self.streams.read(names, move |out| tree.write_tar(&wanted, out))
+    pub fn tar(&self, part: Part) -> mpsc::Receiver<Piece> {
+        let (tree, wanted) = (self.clone(), part.clone());
+        self.streams.read(part, move |out| tree.write_tar(&wanted, out))
     }
 
-    fn write_tar(&self, names: &BTreeSet<String>, out: &mut Out<'_>) -> io::Result<()> {
+    fn write_tar(&self, part: &Part, out: &mut Out<'_>) -> io::Result<()> {
         let mut tar = tar::Builder::new(out);
         let header = |kind, mode, size| {
             let mut header = tar::Header::new_gnu();
@@ -152,16 +154,22 @@ impl Tree {
             header.set_size(size);
             header
         };
-        let [files, links] = self.manifest.names(names);
-        for (name, text) in [(MANIFEST, self.manifest.text()), (FILES, files), (LINKS, links)] {
+        let list = |tar: &mut tar::Builder<_>, name: &str, text: &[u8]| {
             let mut head = header(tar::EntryType::Regular, 0o600, text.len() as u64);
-            tar.append_data(&mut head, name, text.as_slice())?;
-        }
-        for name in names {
+            tar.append_data(&mut head, name, text)
+        };
+        list(&mut tar, MANIFEST, &self.manifest.text())?;
+        list(&mut tar, LINKS, &self.manifest.links(part))?;
+        let (mut files, mut lists) = (Files::default(), 1..);
+        let mut end_list = |tar: &mut tar::Builder<_>, files: &mut Files| {
+            let number = lists.next().unwrap_or_default();
+            list(tar, &format!("{FILES}{number}"), &std::mem::take(files).names)
+        };
+        for (name, entry) in self.manifest.those(part) {
             let path = self.root.join(name);
             let with_path = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
             let packed = format!("{ENTRIES}/{name}");
-            match &self.manifest.0[name] {
+            match entry {
                 Entry::File { mode, size, .. } => {
                     let file = File::open(&path).map_err(with_path)?;
                     let meta = file.metadata().map_err(with_path)?;
@@ -174,6 +182,10 @@ impl Tree {
                         return Err(with_path(io::Error::other(CHANGED)));
                     }
                     tar.get_mut().write_all(padding(*size))?;
+                    files.push(name, *size);
+                    if files.is_long() {
+                        end_list(&mut tar, &mut files)?;
+                    }
                 }
                 Entry::Folder { mode } => {
                     let mut head = header(tar::EntryType::Directory, *mode, 0);
@@ -185,7 +197,29 @@ impl Tree {
                 }
             }
         }
+        end_list(&mut tar, &mut files)?;
         tar.finish()
+    }
+}
+
+/// Files that went into a stream since the last list of them.
+#[derive(Debug, Default)]
+struct Files {
+    /// `./NAME` and a NUL each.
+    names: Vec<u8>,
+    count: usize,
+    bytes: u64,
+}
+
+impl Files {
+    fn push(&mut self, name: &str, bytes: u64) {
+        self.names.extend_from_slice(format!("./{name}\0").as_bytes());
+        self.count += 1;
+        self.bytes += bytes;
+    }
+
+    fn is_long(&self) -> bool {
+        self.bytes >= LISTED.0 || self.count >= LISTED.1
     }
 }
 
@@ -264,6 +298,7 @@ fn hash_through(buffer: &mut Vec<u8>, path: &Path) -> io::Result<Hashed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::manifest::Had;
 
     #[test]
     fn what_is_read() {
@@ -323,7 +358,7 @@ mod tests {
         let file = folder.path().join("data");
         fs::write(&file, [7; 100_000]).unwrap();
         let tree = Tree::read(folder.path()).unwrap();
-        let all: BTreeSet<String> = tree.manifest.0.keys().cloned().collect();
+        let all = tree.manifest.missing(&Had::default());
         let end = |tree: &Tree| {
             let mut pieces = tree.tar(all.clone());
             while let Some(piece) = pieces.blocking_recv() {

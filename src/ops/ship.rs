@@ -2,14 +2,13 @@
 //! content hash that it has the same tree. A run that is under way keeps the tree it started with.
 
 use crate::core::inventory::Cluster;
-use crate::core::manifest::{Had, Manifest};
+use crate::core::manifest::{Had, Manifest, Part};
 use crate::core::pull::Rate;
 use crate::core::units::human;
-use crate::edge::link::{Link, Process, STUCK};
+use crate::edge::link::{Link, Process, STUCK, Taking};
 use crate::edge::tree::Tree;
 use crate::error::NodeError;
 use crate::event::{Event, Events};
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 const SHIP: &str = concat!(
@@ -19,6 +18,8 @@ const SHIP: &str = concat!(
 );
 /// The record with which the script waits for what the node lacks. None holds a NUL, so this stands nowhere else.
 const WAITS: &[u8] = b"\0waits\0";
+/// What tar says there for each record (`--blocking-factor`, `--checkpoint`) that it has read.
+const TAKING: Taking = Taking { line: "tar: taken\n", part: 512 * 512 };
 const GATHER: &str =
     concat!(include_str!("../edge/scripts/ship_common.sh"), include_str!("../edge/scripts/ship_gather.sh"));
 
@@ -198,7 +199,7 @@ pub async fn ship(
     let proving = limit(link, project);
     let limits = (link.limit(), if place.own { proving + COPYING } else { proving });
     let (mut told, mut rate, start) = (0, Rate::default(), Instant::now());
-    let output = process.feed(head.as_bytes(), project.tree.tar(missing), limits, |so_far| {
+    let output = process.feed(head.as_bytes(), project.tree.tar(missing), limits, Some(TAKING), |so_far| {
         if so_far - told > 4 << 20 {
             told = so_far;
             let (node, what) = (link.node().to_owned(), "shipping".to_owned());
@@ -219,7 +220,7 @@ pub async fn ship(
 }
 
 /// The line that `ship_put.sh` reads before the files: the hashes of what is sent, and of what has to be there in the end.
-fn hashes(manifest: &Manifest, missing: &BTreeSet<String>, own: bool) -> String {
+fn hashes(manifest: &Manifest, missing: &Part, own: bool) -> String {
     format!("{} {}\n", manifest.arrived(missing), manifest.placed(own))
 }
 
@@ -238,8 +239,7 @@ pub async fn gather(cluster: &Cluster, link: &Link, name: &str, id: &str, events
 }
 
 fn limit(link: &Link, project: &Project) -> Duration {
-    let (_, bytes) = project.tree.manifest.size(project.tree.manifest.0.keys());
-    link.limit() + Duration::from_secs(bytes / SLOWEST)
+    link.limit() + Duration::from_secs(project.tree.manifest.bytes() / SLOWEST)
 }
 
 /// The error with what helps against it.

@@ -1,5 +1,6 @@
 //! A program under way on a node: its streams, fed and read side by side, to its end.
 
+use super::window::{Taking, Window};
 use crate::edge::ssh::Control;
 use openssh::Session;
 use std::pin::Pin;
@@ -73,7 +74,7 @@ impl Process {
             let _ = stdin.shutdown().await;
             Ok(())
         };
-        self.exchange(write).await
+        self.exchange(write, &Window::new(None)).await
     }
 
     /// Reads standard output up to a mark, which nothing follows before the program is told more; or else to its end. Gives what
@@ -116,7 +117,8 @@ impl Process {
     }
 
     /// Writes a head and then pieces to standard input as they come, and waits as [`Process::finish`] does. `limits` are the
-    /// longest that it may take to take a piece, and to end after the last. `sent` is told the pieces' bytes so far.
+    /// longest that it may take to take a piece, and to end after the last. Where the program says what it takes, it gets no more
+    /// than it can. `sent` is told the pieces' bytes so far.
     ///
     /// # Errors
     /// As there, the error of a piece, and where a limit is over.
@@ -125,6 +127,7 @@ impl Process {
         head: &[u8],
         mut pieces: mpsc::Receiver<std::io::Result<Arc<Vec<u8>>>>,
         limits: (Duration, Duration),
+        taking: Option<Taking>,
         mut sent: impl FnMut(u64),
     ) -> Result<Output, std::io::Error> {
         let (mut stdin, wide) = (self.take_stdin(), self.wide);
@@ -134,6 +137,7 @@ impl Process {
             *deadline.lock().unwrap_or_else(PoisonError::into_inner) =
                 within.map(|limit| (Instant::now() + limit, limit));
         };
+        let window = Window::new(taking);
         let write = async {
             // a pipe has room for it; and where nobody reads any more, the pieces find out
             let _ = stdin.write_all(head).await;
@@ -141,12 +145,14 @@ impl Process {
             while let Some(piece) = pieces.recv().await {
                 let piece = piece.inspect_err(|_| expect(Some(limits.1)))?;
                 expect(Some(limits.0));
+                bytes += piece.len() as u64;
+                window.room(bytes).await;
                 if write_piece(&mut stdin, &piece, wide).await.is_err() {
                     break;
                 }
                 // others who are fed the same may be slower
                 expect(None);
-                bytes += piece.len() as u64;
+                window.wrote(bytes);
                 sent(bytes);
             }
             let _ = stdin.shutdown().await;
@@ -164,7 +170,7 @@ impl Process {
             }
         };
         tokio::select! {
-            output = self.exchange(write) => output,
+            output = self.exchange(write, &window) => output,
             error = late => Err(error),
         }
     }
@@ -173,10 +179,11 @@ impl Process {
     async fn exchange(
         mut self,
         write: impl Future<Output = Result<(), std::io::Error>>,
+        window: &Window,
     ) -> Result<Output, std::io::Error> {
         let (mut stdout, mut stderr) = (Vec::new(), std::mem::take(&mut self.complaint));
         let (written, out, err) =
-            tokio::join!(write, self.stdout.read_to_end(&mut stdout), self.stderr.read_to_end(&mut stderr));
+            tokio::join!(write, self.stdout.read_to_end(&mut stdout), window.listen(&mut self.stderr, &mut stderr));
         written?;
         out?;
         err?;

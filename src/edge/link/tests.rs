@@ -24,7 +24,7 @@ async fn feed(script: &str, limits: (u64, u64)) -> Result<Output, std::io::Error
         sender.send(Ok(Arc::new(vec![0; 256 << 10]))).await.unwrap();
     }
     drop(sender);
-    process.feed(b"", pieces, (Duration::from_secs(limits.0), Duration::from_secs(limits.1)), |_| {}).await
+    process.feed(b"", pieces, (Duration::from_secs(limits.0), Duration::from_secs(limits.1)), None, |_| {}).await
 }
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn a_program_says_something_and_then_takes_what_it_is_fed() {
     sender.send(Ok(Arc::new(vec![b'x'; 1000]))).await.unwrap();
     drop(sender);
     let limit = Duration::from_secs(30);
-    let fed = process.unwrap().feed(b"head\n", pieces, (limit, limit), |_| {}).await.unwrap();
+    let fed = process.unwrap().feed(b"head\n", pieces, (limit, limit), None, |_| {}).await.unwrap();
     assert_eq!((fed.code, &fed.stdout[..], &fed.stderr[..]), (0, &b"head\n1000\n"[..], &b"words\n"[..]));
 
     let (said, process) = ask("printf 'all\\0'", 30).await.unwrap();

@@ -32,8 +32,10 @@ mkdir -p "$known" || exit 1
 if [ "$(cat "$known/origin" 2>/dev/null)" != "$origin" ]; then
   printf '%s\n' "$origin" >"$known/origin.new" && mv -f "$known/origin.new" "$known/origin" || exit 1
 fi
+made=
 if [ ! -d "$name" ]; then
   mkdir "$name" || exit 1
+  made=yes
   say new
 fi
 gather has_ended
@@ -45,7 +47,7 @@ elif [ "$(b2sum -l 256 <"$known/shipped")" = "$tree  -" ] && stats "$known/shipp
   exit 0
 fi
 # the run gets a folder of its own where another one is in this one
-if in_use; then say busy; else id=; fi
+if [ -z "$made" ] && in_use; then say busy; else id=; fi
 if [ -f "$known/shipped" ]; then
   sed -z 's/^/had /' "$known/shipped"
   if [ -f "$known/stat" ]; then

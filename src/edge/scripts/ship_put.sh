@@ -1,6 +1,6 @@
 # Behind ship_look.sh. When all is said it waits; standard input has a line with two hashes (see core/manifest.rs) and then a tar
-# stream: the new manifest `m`, below `t` what this node lacks, and the names of the files and links in that, `f` and `l`. Its
-# contents are proven beside the project and only then put into it, by renaming: whatever goes wrong before leaves the earlier
+# stream: the new manifest `m`, the names of the links in it `l`, below `t` what this node lacks, and in between `f1`, `f2`, …, the
+# names of the files that came before each. Its contents are proven beside the project and only then put into it, by renaming: whatever goes wrong before leaves the earlier
 # tree whole. What types and modes are like is looked at in its place. Where nothing comes, nothing more is done.
 printf '\0waits\0'
 read -r arrived whole || exit 0
@@ -25,24 +25,27 @@ sums() { # LIST
 }
 # the hashes in such lines, one behind the other
 digits() { cut -z -c1-64 | tr -d '\0'; }
-# Hashes what has come whole while more is coming: way and disk leave time for it. Of each file tar says when it begins with it,
-# in the order of `f`. When standard input ends, nothing more comes
+# hashes the files of the lists that are whole: those with another one behind them, or all
+listed() { # 1 or 0: how many more there must be
+  more=$1
+  set --
+  while [ -e "$stage/f$((next + more))" ]; do
+    set -- "$@" "$stage/f$next"
+    next=$((next + 1))
+  done
+  [ $# -eq 0 ] || { cat "$@" >"$stage/n" && (cd "$stage/t" && sums "$stage/n") >>"$stage/sums"; }
+}
+# Hashes what has come whole while more is coming: way and disk leave time for it. When standard input ends, nothing more comes
 follow() {
-  had=0
+  next=1
   while
     timeout 0.3 cat
     [ $? -eq 124 ]
   do
-    # not the three lists, and not the one that is coming
-    has=$(($(grep -c '^-' "$stage/v") - 4))
-    [ "$has" -gt "$had" ] || continue
-    sed -nz "$((had + 1)),${has}p;${has}q" "$stage/f" >"$stage/n"
-    (cd "$stage/t" && sums "$stage/n") >>"$stage/sums"
-    had=$has
+    # a list is whole when the next one is there
+    listed 1 || return
   done
-  [ -e "$stage/all" ] || return
-  tail -z -n "+$((had + 1))" "$stage/f" >"$stage/n"
-  (cd "$stage/t" && sums "$stage/n") >>"$stage/sums"
+  [ -e "$stage/all" ] && listed 0
 }
 # what has arrived: the hashes of the files, where the links lead
 staged() {
@@ -63,16 +66,16 @@ kinds() { sed -z 's/^\(.\) [^ ]* [^ ]* /\1 /' "$1" | sort -z; }
 main() {
   at_once=$(nproc)
   [ "$at_once" -le 8 ] || at_once=8
-  if ! { rm -rf "$stage" && mkdir -p "$stage/t" && : >"$stage/v"; }; then fail ""; fi
+  if ! { rm -rf "$stage" && mkdir -p "$stage/t" && : >"$stage/sums"; }; then fail ""; fi
   # from a pipe in large pieces
   {
     tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" \
-      -vv --numeric-owner --quoting-style=escape >"$stage/v" && : >"$stage/all"
+      --checkpoint=1 --checkpoint-action=echo=taken && : >"$stage/all"
   } | follow || fail ""
   is "$tree" <"$stage/m" || fail "the list of the files did not arrive as it was sent"
   staged | is "$arrived" || fail "what arrived is not what was read"
   # on a disk that is nearly full, they leave room for what is still written
-  rm -f "$stage"/[fnsv]*
+  rm -f "$stage"/[fns]*
 
   work=$name
   if [ -n "$id" ]; then
