@@ -136,8 +136,8 @@ impl Manifest {
         links.flat_map(|(name, _)| format!("./{name}\0").into_bytes()).collect()
     }
 
-    /// The hash of what a node reads in the files and links of a part where they have arrived: of the hashes in hex of the files, in the
-    /// order of their names, and of what readlink says.
+    /// The hash of what a node reads in the files and links of a part where they have arrived: of the hashes in hex of the
+    /// files, in the order of their names, and of what readlink says.
     pub fn arrived(&self, part: &Part) -> String {
         let mut hasher = Hasher::default();
         contents(self.those(part).map(|(_, entry)| entry), &mut hasher);

@@ -183,7 +183,7 @@ impl Process {
     ) -> Result<Output, std::io::Error> {
         let (mut stdout, mut stderr) = (Vec::new(), std::mem::take(&mut self.complaint));
         let (written, out, err) =
-            tokio::join!(write, self.stdout.read_to_end(&mut stdout), window.listen(&mut self.stderr, &mut stderr));
+            tokio::join!(write, window.listen(&mut self.stdout, &mut stdout), self.stderr.read_to_end(&mut stderr));
         written?;
         out?;
         err?;

@@ -37,6 +37,25 @@ async fn a_program_that_takes_nothing_or_does_not_end_is_not_waited_for_for_ever
     assert_eq!(error.to_string(), "nothing went on for 1 s");
 }
 
+#[tokio::test]
+async fn a_program_that_says_what_it_takes_is_sent_no_more_than_that() {
+    const PART: usize = 100_000;
+    // on a way that seems long, and then it takes no more
+    let script = "printf .; for i in 1 2; do head -c 100000 >/dev/null; sleep 0.1; printf .; done; exec sleep 60";
+    let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
+    let process = here().start(&Start { argv, much: true, ..Start::default() }, AtDrop::Kills).await.unwrap();
+    let (sender, pieces) = mpsc::channel(8);
+    for _ in 0..8 {
+        sender.send(Ok(Arc::new(vec![0; PART]))).await.unwrap();
+    }
+    let limit = Duration::from_secs(2);
+    let mut sent = 0;
+    let taking = Some(Taking { mark: b'.', part: PART as u64 });
+    let error = process.feed(b"", pieces, (limit, limit), taking, |bytes| sent = bytes).await.unwrap_err();
+    assert_eq!(error.to_string(), "nothing went on for 2 s");
+    assert_eq!(sent, 3 * PART as u64, "the pipe has room for more");
+}
+
 async fn ask(script: &str, limit: u64) -> Result<(Vec<u8>, Option<Process>), NodeError> {
     let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
     let start = Start { argv, much: true, ..Start::default() };

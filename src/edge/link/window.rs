@@ -4,7 +4,6 @@
 //! that is allotted, copied and wiped anew for each packet by which it grows: on a busy machine a fifth of what sshd costs.
 //! So a program that says what it has taken is only sent a part of that at once, where the way to it is short.
 
-use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -17,49 +16,70 @@ const MOST: u64 = 1 << 20;
 /// The longest way there and back on which [`MOST`] is no brake: 100 MiB/s.
 const NEAR: Duration = Duration::from_millis(10);
 
-/// After so many parts the quickest of them tells how long the way is; the others had to wait for each other.
-const ENOUGH: u64 = 32;
+/// How many parts are sent one by one, at most, to find out how long the way is. One of them is not delayed by others.
+const ONE_BY_ONE: u32 = 4;
 
-/// A program that says nothing for so long may have no words for it: it is sent all there is.
+/// A program that has said nothing after so long may have no word for it: it is sent all there is.
 const SILENT: Duration = Duration::from_secs(1);
 
 /// How a program says what it takes of what it is fed.
 #[derive(Debug, Clone, Copy)]
 pub struct Taking {
-    /// A line of its standard error, with its end, for each part.
-    pub line: &'static str,
+    /// A byte of its standard output, which is there for nothing else: once before it takes anything, then for each part.
+    pub mark: u8,
     /// Bytes of a part.
     pub part: u64,
 }
 
+/// How long the way is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// After so many parts that took longer than [`NEAR`].
+    Unknown(u32),
+    Near,
+    Far,
+}
+
 /// What is known on this side of what is under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    /// How many bytes had been written in all, and when.
-    written: VecDeque<(u64, Instant)>,
-    /// Bytes that were taken.
-    taken: u64,
-    /// The shortest time between writing bytes and hearing that they were taken.
-    soonest: Option<Duration>,
-    /// Whether ssh's own window is the only one.
-    wide: bool,
+    way: Way,
+    /// Marks that were heard.
+    marks: u64,
+    /// How many bytes had been written in all, last of all, and when.
+    written: (u64, Instant),
 }
 
 impl State {
-    /// Whether so many bytes in all may be written.
-    fn has_room(&self, bytes: u64) -> bool {
-        self.wide || bytes <= self.taken + MOST
+    fn new(way: Way) -> State {
+        State { way, marks: 0, written: (0, Instant::now()) }
     }
 
-    fn takes(&mut self, part: u64, now: Instant) {
-        self.taken += part;
-        while let Some((_, at)) = self.written.front().filter(|(bytes, _)| *bytes <= self.taken) {
-            let time = now - *at;
-            self.written.pop_front();
-            self.soonest = Some(self.soonest.map_or(time, |soonest| soonest.min(time)));
+    fn taken(&self, part: u64) -> u64 {
+        self.marks.saturating_sub(1) * part
+    }
+
+    /// Whether so many bytes in all may be written.
+    fn has_room(&self, bytes: u64, part: u64) -> bool {
+        match self.way {
+            Way::Unknown(_) => bytes <= self.taken(part) + part,
+            Way::Near => bytes <= self.taken(part) + MOST,
+            Way::Far => true,
         }
-        if self.taken >= ENOUGH * part && self.soonest.is_some_and(|soonest| soonest > NEAR) {
-            self.wide = true;
+    }
+
+    fn hears(&mut self, part: u64, now: Instant) {
+        self.marks += 1;
+        let (bytes, at) = self.written;
+        if let Way::Unknown(tried) = self.way
+            && bytes > 0
+            && bytes <= self.taken(part)
+        {
+            self.way = match tried + 1 {
+                _ if now - at <= NEAR => Way::Near,
+                ONE_BY_ONE => Way::Far,
+                tried => Way::Unknown(tried),
+            };
         }
     }
 }
@@ -75,32 +95,33 @@ pub(super) struct Window {
 impl Window {
     /// For a program that says what it takes, or does not.
     pub(super) fn new(taking: Option<Taking>) -> Window {
-        let state = State { wide: taking.is_none(), ..State::default() };
-        Window { taking, state: Mutex::new(state), more: Notify::new() }
+        let way = if taking.is_some() { Way::Unknown(0) } else { Way::Far };
+        Window { taking, state: Mutex::new(State::new(way)), more: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until so many bytes in all may be written.
+    /// Waits until so many bytes in all may be written; as long as it takes, once the program has said something.
     pub(super) async fn room(&self, bytes: u64) {
-        while !self.state().has_room(bytes) {
-            if timeout(SILENT, self.more.notified()).await.is_err() {
-                self.state().wide = true;
+        let Some(Taking { part, .. }) = self.taking else { return };
+        let has_room = || self.state().has_room(bytes, part);
+        while !has_room() {
+            let heard = timeout(SILENT, self.more.notified()).await.is_ok();
+            let mut state = self.state();
+            if !heard && state.marks == 0 {
+                state.way = Way::Far;
             }
         }
     }
 
     /// So many bytes in all were written just now.
     pub(super) fn wrote(&self, bytes: u64) {
-        let mut state = self.state();
-        if !state.wide {
-            state.written.push_back((bytes, Instant::now()));
-        }
+        self.state().written = (bytes, Instant::now());
     }
 
-    /// Reads the program's standard error to its end, and puts behind `rest` what is not about this.
+    /// Reads the program's standard output to its end, and puts behind `rest` what is not about this.
     ///
     /// # Errors
     /// When the stream breaks.
@@ -109,23 +130,23 @@ impl Window {
         stream: &mut (impl AsyncRead + Unpin),
         rest: &mut Vec<u8>,
     ) -> std::io::Result<()> {
-        // where the line begins that has not ended yet
-        let mut start = rest.len();
-        while stream.read_buf(rest).await? > 0 {
-            let Some(taking) = self.taking else { continue };
-            while let Some(length) = rest[start..].iter().position(|b| *b == b'\n') {
-                let end = start + length + 1;
-                if &rest[start..end] == taking.line.as_bytes() {
-                    rest.drain(start..end);
-                    self.state().takes(taking.part, Instant::now());
-                    self.more.notify_one();
-                } else {
-                    start = end;
-                }
+        loop {
+            let start = rest.len();
+            if stream.read_buf(rest).await? == 0 {
+                break;
+            }
+            let Some(Taking { mark, part }) = self.taking else { continue };
+            let marks = rest[start..].iter().filter(|byte| **byte == mark).count();
+            if marks > 0 {
+                let words: Vec<u8> = rest.drain(start..).filter(|byte| *byte != mark).collect();
+                rest.extend(words);
+                let mut state = self.state();
+                (0..marks).for_each(|_| state.hears(part, Instant::now()));
+                self.more.notify_one();
             }
         }
         // whoever waits finds out by writing
-        self.state().wide = true;
+        self.state().way = Way::Far;
         self.more.notify_one();
         Ok(())
     }
@@ -137,64 +158,72 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     const PART: u64 = 256 << 10;
-    const TAKING: Taking = Taking { line: "tar: taken\n", part: PART };
+    const TAKING: Taking = Taking { mark: b'.', part: PART };
+    const FAR: Duration = Duration::from_millis(11);
 
-    /// What is known after so many parts, each of which took so long.
-    fn after(parts: u64, way: Duration) -> State {
-        let (mut state, start) = (State::default(), Instant::now());
-        for part in 1..=parts {
-            state.written.push_back((part * PART, start));
-            state.takes(PART, start + way);
+    /// What is known after parts that took so long each, behind the mark at the start.
+    fn after(ways: &[Duration]) -> State {
+        let start = Instant::now();
+        let mut state = State::new(Way::Unknown(0));
+        state.hears(PART, start);
+        for (way, part) in ways.iter().zip(1..) {
+            assert!(state.has_room(part * PART, PART));
+            state.written = (part * PART, start);
+            state.hears(PART, start + *way);
         }
         state
     }
 
     #[test]
     fn a_short_way_has_a_narrow_window_and_a_long_one_has_none() {
-        for parts in [0, 1, ENOUGH, 10 * ENOUGH] {
-            let state = after(parts, NEAR);
-            assert!(state.has_room(parts * PART + MOST) && !state.has_room(parts * PART + MOST + 1), "{parts}");
+        // one part after the other until it is known
+        for ways in [&[][..], &[FAR], &[FAR; 3]] {
+            let (state, sent) = (after(ways), ways.len() as u64 * PART);
+            assert!(state.has_room(sent + PART, PART) && !state.has_room(sent + PART + 1, PART), "{ways:?}");
         }
-        let far = NEAR + Duration::from_millis(1);
-        assert!(!after(ENOUGH - 1, far).has_room(1 << 40) && after(ENOUGH, far).has_room(1 << 40));
+        assert!(after(&[FAR; 4]).has_room(1 << 40, PART));
         // the quickest tells how long the way is
-        let mut state = after(1, NEAR);
-        let now = Instant::now();
-        (2..10 * ENOUGH).for_each(|part| state.written.push_back((part * PART, now)));
-        (2..10 * ENOUGH).for_each(|_| state.takes(PART, now + 10 * far));
-        assert!(!state.has_room(1 << 40));
+        for ways in [&[NEAR][..], &[FAR, NEAR], &[FAR, FAR, FAR, NEAR], &[NEAR, FAR, FAR, FAR, FAR, FAR]] {
+            let (state, sent) = (after(ways), ways.len() as u64 * PART);
+            assert!(state.has_room(sent + MOST, PART) && !state.has_room(sent + MOST + 1, PART), "{ways:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_writes_waits_for_what_is_taken_but_not_for_a_program_that_says_nothing_or_is_gone() {
         let window = Window::new(Some(TAKING));
         let (mut node, mut here) = tokio::io::duplex(64);
-        let mut rest = b"before\n".to_vec();
+        let mut rest = b"before ".to_vec();
         let program = async {
-            // a part in two pieces, between words of others
-            node.write_all(b"tar: t/x: Cannot open\ntar: ta").await.unwrap();
-            tokio::task::yield_now().await;
-            node.write_all(b"ken\ntar: taken\nlast words").await.unwrap();
-            tokio::time::sleep(SILENT / 2).await;
+            node.write_all(b".").await.unwrap();
+            tokio::time::sleep(NEAR).await;
+            node.write_all(b"words.").await.unwrap();
+            // a program that is at work for long is waited for
+            tokio::time::sleep(5 * SILENT).await;
+            node.write_all(b".. and words").await.unwrap();
+            tokio::time::sleep(SILENT).await;
             drop(node);
         };
         let writer = async {
+            window.room(PART).await;
+            window.wrote(PART);
+            window.room(PART + 1).await;
+            assert_eq!(window.state().way, Way::Near);
             let start = Instant::now();
-            window.room(MOST + 2 * PART).await;
-            assert!(start.elapsed() < SILENT / 2, "they were taken");
-            window.room(MOST + 2 * PART + 1).await;
-            assert!(start.elapsed() >= SILENT / 2 && start.elapsed() < SILENT, "the end is heard");
+            window.room(3 * PART + MOST).await;
+            assert_eq!(start.elapsed().as_secs(), 5, "until they are taken");
+            window.room(3 * PART + MOST + 1).await;
+            assert_eq!(start.elapsed().as_secs(), 6, "until the end is heard");
         };
         let (heard, (), ()) = tokio::join!(window.listen(&mut here, &mut rest), program, writer);
         heard.unwrap();
-        assert_eq!(rest, b"before\ntar: t/x: Cannot open\nlast words");
+        assert_eq!(rest, b"before words and words");
 
         let (silent, start) = (Window::new(Some(TAKING)), Instant::now());
-        silent.room(MOST + 1).await;
-        assert!(start.elapsed() >= SILENT);
-        let start = Instant::now();
+        silent.room(PART + 1).await;
+        assert_eq!(start.elapsed().as_secs(), SILENT.as_secs());
         silent.room(1 << 40).await;
-        assert!(start.elapsed() < SILENT, "that is waited for once");
+        assert_eq!(start.elapsed().as_secs(), SILENT.as_secs(), "that is waited for once");
         Window::new(None).room(1 << 40).await;
     }
 }

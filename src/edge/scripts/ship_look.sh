@@ -12,7 +12,7 @@ in_use() {
   for run in $runs; do
     [ -d "$name+$run" ] || return 0
   done
-  busy "$name"
+  [ -z "$made" ] && busy "$name"
 }
 
 recorded=
@@ -47,7 +47,7 @@ elif [ "$(b2sum -l 256 <"$known/shipped")" = "$tree  -" ] && stats "$known/shipp
   exit 0
 fi
 # the run gets a folder of its own where another one is in this one
-if [ -z "$made" ] && in_use; then say busy; else id=; fi
+if in_use; then say busy; else id=; fi
 if [ -f "$known/shipped" ]; then
   sed -z 's/^/had /' "$known/shipped"
   if [ -f "$known/stat" ]; then

@@ -1,7 +1,8 @@
-# Behind ship_look.sh. When all is said it waits; standard input has a line with two hashes (see core/manifest.rs) and then a tar
-# stream: the new manifest `m`, the names of the links in it `l`, below `t` what this node lacks, and in between `f1`, `f2`, …, the
-# names of the files that came before each. Its contents are proven beside the project and only then put into it, by renaming: whatever goes wrong before leaves the earlier
-# tree whole. What types and modes are like is looked at in its place. Where nothing comes, nothing more is done.
+# Behind ship_look.sh. When all is said it waits; standard input has a line with two hashes (see core/manifest.rs) and then a
+# tar stream: the new manifest `m`, the names of the links in it `l`, below `t` what this node lacks, and in between `f1`, `f2`
+# and so on, the names of the files since the one before. Its contents are proven beside the project and only then put into it,
+# by renaming: whatever goes wrong before leaves the earlier tree whole. What types and modes are like is looked at in its
+# place. Where nothing comes, nothing more is done.
 printf '\0waits\0'
 read -r arrived whole || exit 0
 stage=$(pwd)/$known/stage
@@ -27,13 +28,12 @@ sums() { # LIST
 digits() { cut -z -c1-64 | tr -d '\0'; }
 # hashes the files of the lists that are whole: those with another one behind them, or all
 listed() { # 1 or 0: how many more there must be
-  more=$1
-  set --
-  while [ -e "$stage/f$((next + more))" ]; do
-    set -- "$@" "$stage/f$next"
+  : >"$stage/n"
+  while [ -e "$stage/f$((next + $1))" ]; do
+    cat "$stage/f$next" >>"$stage/n" && rm "$stage/f$next" || return
     next=$((next + 1))
   done
-  [ $# -eq 0 ] || { cat "$@" >"$stage/n" && (cd "$stage/t" && sums "$stage/n") >>"$stage/sums"; }
+  [ ! -s "$stage/n" ] || (cd "$stage/t" && sums "$stage/n") >>"$stage/sums"
 }
 # Hashes what has come whole while more is coming: way and disk leave time for it. When standard input ends, nothing more comes
 follow() {
@@ -67,15 +67,17 @@ main() {
   at_once=$(nproc)
   [ "$at_once" -le 8 ] || at_once=8
   if ! { rm -rf "$stage" && mkdir -p "$stage/t" && : >"$stage/sums"; }; then fail ""; fi
-  # from a pipe in large pieces
+  # from a pipe in large pieces; for each of them a dot goes to who sends them, on our standard output
   {
-    tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" \
-      --checkpoint=1 --checkpoint-action=echo=taken && : >"$stage/all"
-  } | follow || fail ""
+    {
+      tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" \
+        --checkpoint=1 --checkpoint-action=dot >&3 && : >"$stage/all"
+    } | follow
+  } 3>&1 || fail ""
   is "$tree" <"$stage/m" || fail "the list of the files did not arrive as it was sent"
   staged | is "$arrived" || fail "what arrived is not what was read"
   # on a disk that is nearly full, they leave room for what is still written
-  rm -f "$stage"/[fns]*
+  rm -f "$stage"/[ns]*
 
   work=$name
   if [ -n "$id" ]; then
