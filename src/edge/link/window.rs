@@ -20,7 +20,7 @@ const NEAR: Duration = Duration::from_millis(10);
 const ONE_BY_ONE: u32 = 4;
 
 /// A program that has said nothing after so long may have no word for it: it is sent all there is.
-const SILENT: Duration = Duration::from_secs(1);
+const SILENT: Duration = Duration::from_secs(5);
 
 /// How a program says what it takes of what it is fed.
 #[derive(Debug, Clone, Copy)]
@@ -196,7 +196,7 @@ mod tests {
         let mut rest = b"before ".to_vec();
         let program = async {
             node.write_all(b".").await.unwrap();
-            tokio::time::sleep(NEAR).await;
+            tokio::time::sleep(NEAR / 2).await;
             node.write_all(b"words.").await.unwrap();
             // a program that is at work for long is waited for
             tokio::time::sleep(5 * SILENT).await;
@@ -211,9 +211,9 @@ mod tests {
             assert_eq!(window.state().way, Way::Near);
             let start = Instant::now();
             window.room(3 * PART + MOST).await;
-            assert_eq!(start.elapsed().as_secs(), 5, "until they are taken");
+            assert_eq!(start.elapsed().as_secs(), 5 * SILENT.as_secs(), "until they are taken");
             window.room(3 * PART + MOST + 1).await;
-            assert_eq!(start.elapsed().as_secs(), 6, "until the end is heard");
+            assert_eq!(start.elapsed().as_secs(), 6 * SILENT.as_secs(), "until the end is heard");
         };
         let (heard, (), ()) = tokio::join!(window.listen(&mut here, &mut rest), program, writer);
         heard.unwrap();
