@@ -18,8 +18,8 @@ const SHIP: &str = concat!(
 );
 /// The record with which the script waits for what the node lacks. None holds a NUL, so this stands nowhere else.
 const WAITS: &[u8] = b"\0waits\0";
-/// What tar says there before it reads the first record and then for each that it has taken (`--checkpoint`), of
-/// `--blocking-factor` blocks.
+/// What the script's tar writes before it reads the first record and then for each that it has taken (`--checkpoint`, tar's
+/// manual); a record has `--blocking-factor` blocks.
 const TAKING: Taking = Taking { mark: b'.', part: 512 * 512 };
 const GATHER: &str =
     concat!(include_str!("../edge/scripts/ship_common.sh"), include_str!("../edge/scripts/ship_gather.sh"));
