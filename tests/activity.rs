@@ -5,7 +5,8 @@ use std::process::Command;
 /// Runs a script that has an `Activity` for a limit of 100 s, `used`, the ticks of each thread, and `passes`, which lets time go by and
 /// says for how long nothing has been done.
 #[track_caller]
-fn python(script: &str) -> String {
+fn python(mpi: bool, script: &str) -> String {
+    let mpi = if mpi { "True" } else { "False" };
     let head = format!(
         "import sys
 sys.dont_write_bytecode = True
@@ -20,9 +21,10 @@ def fields(path):
     ticks = used[int(words[4])] if words[3] == 'task' else sum(used.values()) if words[2] == '7' else used[int(words[2])]
     return [b'S'] + [b'0'] * 10 + [b'%d' % ticks, b'0', b'0', b'0']
 activity.fields = fields
+activity.os.listdir = lambda path: list(used) if path == '/proc/7/task' else []
 processes = [7]
 activity.whole_family = lambda pid: list(processes)
-seen = activity.Activity(100)
+seen = activity.Activity(100, {mpi})
 def passes(seconds, writer=None, ended=None, **each):
     for _ in range(seconds):
         clock[0] += 1
@@ -41,6 +43,7 @@ def passes(seconds, writer=None, ended=None, **each):
 #[test]
 fn who_uses_no_processor_does_nothing() {
     let said = python(
+        false,
         "passes(5, t7=100)
 print(passes(60))
 # whichever thread it is, and however little
@@ -65,6 +68,7 @@ print(passes(1), passes(40))",
 #[test]
 fn horovods_own_threads_are_not_the_ranks_work() {
     let said = python(
+        false,
         "passes(5, t7=100)
 # 8 negotiates, 9 writes the timeline and has all that is left of a core
 horovod = dict(writer=9, t8=36, t9=95)
@@ -80,6 +84,26 @@ print(passes(1, ended=last, writer=9, t8=136, t9=1))
 print(passes(20, ended=last, **horovod), passes(5, t8=36, t9=95))",
     );
     assert_eq!(said, "0\n50\n1 9\n0 9\n0\n20 0\n");
+}
+
+#[test]
+fn with_mpi_horovod_has_one_thread_that_never_rests() {
+    let said = python(
+        true,
+        "passes(5, t7=100)
+# 8 is Horovod's, 9 writes the timeline
+horovod = dict(writer=9, t8=100, t9=95)
+passes(1, ended=clock[0], **horovod)
+last = clock[0]
+print(passes(50, ended=last, **horovod))
+# the program's own thread did something; another one does, though little and where Horovod has not much of a core; one more process
+print(passes(1, ended=last, t7=1, **horovod), passes(9, ended=last, **horovod))
+used[6] = 0
+print(passes(2, ended=last, t6=3, **horovod), passes(2, ended=last, writer=9, t6=100, t8=3, t9=90), passes(9, ended=last, **horovod))
+processes.append(9)
+print(passes(2, ended=last, **horovod))",
+    );
+    assert_eq!(said, "50\n0 9\n0 0 9\n0\n");
 }
 
 #[test]

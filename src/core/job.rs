@@ -65,7 +65,8 @@ pub struct Record {
     /// Seconds after which the supervisor ends a program that is stopped and silent; 0: never.
     #[serde(default)]
     pub stall: u64,
-    /// Whether all ranks have Horovod write its timeline, by which the supervisor of rank 0 sees who is missing.
+    /// Whether all ranks have Horovod write its timeline, by which the supervisor of rank 0 sees who is missing, and that nothing goes
+    /// on.
     #[serde(default)]
     pub timeline: bool,
     /// The inventory's limits by name: a log-in by sshd may have changed those of the container.

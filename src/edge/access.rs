@@ -11,9 +11,11 @@ use zeroize::Zeroizing;
 /// in one language.
 const ADDRESS: &str = "LC_ALL=C; export LC_ALL; a=${SSH_CONNECTION:-}; a=${a% *}; a=${a##* }\n";
 
-/// For a login that is root, or whom sudo asks nothing.
-const AT_ONCE: &str = r#"if [ "$(id -u)" = 0 ]; then exec env "HVDCTL_ADDRESS=$a" "$@"; fi
-exec sudo -n env "HVDCTL_ADDRESS=$a" "$@""#;
+/// For a login that is root.
+const AS_LOGIN: &str = r#"HVDCTL_ADDRESS=$a; export HVDCTL_ADDRESS; exec "$@""#;
+
+/// For a login whom sudo asks nothing.
+const BY_SUDO: &str = r#"exec sudo -n env "HVDCTL_ADDRESS=$a" "$@""#;
 
 /// For sudo with a password, which comes first on standard input and has a line behind it that ends it: should sudo not
 /// read it after all (`-k` has it ask although it may remember the login), it must not reach the program.
@@ -46,8 +48,10 @@ pub fn process() -> &'static str {
 /// How root is had.
 #[derive(Debug)]
 pub enum Root {
-    /// The login is root, or sudo asks nothing.
-    AtOnce,
+    /// The login is root.
+    Login,
+    /// By sudo, which asks nothing.
+    Sudo,
     /// By sudo with this password.
     Password(Secret),
     /// In a container of this image on the node's own engine.
@@ -86,7 +90,8 @@ impl Access {
             ["sh", "-c", &format!("{ADDRESS}{script}"), "sh"].into_iter().map(str::to_owned).collect()
         };
         let (mut words, first) = match &self.root {
-            Root::AtOnce => (shell(AT_ONCE), None),
+            Root::Login => (shell(AS_LOGIN), None),
+            Root::Sudo => (shell(BY_SUDO), None),
             Root::Password(password) => {
                 (shell(WITH_PASSWORD), Some(Zeroizing::new(format!("{}\n{PASSWORD_ENDS}", password.expose()))))
             }

@@ -30,6 +30,9 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// How often the progress of a pull is told.
 const BETWEEN_TOLD: Duration = Duration::from_millis(200);
 
+/// What is tried first of all.
+const REACH: &str = "reach the Docker Engine";
+
 /// An image as an engine has it.
 #[derive(Debug, Clone)]
 pub struct Image {
@@ -77,53 +80,44 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Reaches the engine and agrees on a version of the protocol.
+    /// Reaches the engine.
     ///
     /// # Errors
     /// [`NodeError`] with the words of `docker`, sudo or the engine.
     pub async fn connect(link: &Arc<Link>) -> Result<Engine, NodeError> {
         let dial = Dial::new(link);
-        let complaint = dial.complaint();
-        // bollard's own limit covers a whole request, long uploads and waits included; ours are set per call
-        let day = 24 * 3600;
         let dialler = dial.clone();
         let transport = move |request| Box::pin(dialler.clone().request(request));
-        let docker =
-            Docker::connect_with_custom_transport(transport, Some("http://docker"), day, bollard::API_DEFAULT_VERSION);
         let node = link.node().to_owned();
-        let tried = "reach the Docker Engine";
-        let answer = async {
-            let docker = docker?.negotiate_version().await?;
-            let version = docker.version().await?.version.unwrap_or_default();
-            Ok((docker, version))
-        };
-        let answer: Result<Result<_, DockerError>, _> = timeout(link.limit(), answer).await;
-        match answer {
-            Ok(Ok((docker, version))) => Ok(Engine { docker, dial, node, limit: link.limit(), version }),
-            Ok(Err(error)) => {
-                // what the other end complained of says more than hyper's broken pipe; it comes when the program has ended
-                let mut said = String::new();
-                for _ in 0..20 {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    said = complaint.lock().map(|text| text.trim().to_owned()).unwrap_or_default();
-                    if !said.is_empty() {
-                        break;
-                    }
-                }
-                let said = if said.is_empty() { error.to_string() } else { said };
-                Err(hint_for_engine(NodeError::failed(&node, tried, said)))
-            }
-            Err(_) => Err(NodeError::failed(&node, tried, format!("no answer within {} s", link.limit().as_secs()))
-                .hint("see `systemctl status docker` on the node")),
-        }
+        // bollard's own limit covers a whole request, long uploads and waits included; ours are set per call
+        let day = 24 * 3600;
+        let ours = bollard::API_DEFAULT_VERSION;
+        let docker = Docker::connect_with_custom_transport(transport, Some("http://docker"), day, ours)
+            .map_err(|e| NodeError::failed(&node, REACH, e))?;
+        let mut engine = Engine { docker, dial, node, limit: link.limit(), version: String::new() };
+        // over a transport of one's own bollard names no version of the protocol (`url.join` in its uri.rs), and each engine speaks
+        // its latest: nothing is to be agreed on, for which the engine would start two programs
+        let said = engine.within(REACH, engine.docker.version()).await?;
+        engine.version = said.version.unwrap_or_default();
+        Ok(engine)
     }
 
     async fn within<T>(&self, tried: &str, work: impl Future<Output = Result<T, DockerError>>) -> Result<T, NodeError> {
         match timeout(self.limit, work).await {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(explain(&self.node, tried, &error)),
-            Err(_) => Err(NodeError::failed(&self.node, tried, format!("no answer within {} s", self.limit.as_secs()))
-                .hint("if the node is only slow, raise cluster.command_timeout_s")),
+            Ok(Err(error @ DockerError::DockerResponseServerError { .. })) => Err(explain(&self.node, tried, &error)),
+            Ok(Err(error)) => Err(match self.dial.complaint().await {
+                Some(said) => hint_for_engine(NodeError::failed(&self.node, tried, said)),
+                None => explain(&self.node, tried, &error),
+            }),
+            Err(_) => {
+                let late = format!("no answer within {} s", self.limit.as_secs());
+                Err(NodeError::failed(&self.node, tried, late).hint(if tried == REACH {
+                    "see `systemctl status docker` on the node"
+                } else {
+                    "if the node is only slow, raise cluster.command_timeout_s"
+                }))
+            }
         }
     }
 
@@ -292,11 +286,13 @@ impl Engine {
     pub async fn remove(&self, id: &str) -> Result<(), NodeError> {
         let options = query::RemoveContainerOptionsBuilder::new().force(true).v(true).build();
         let removed = async {
+            let mut pause = Duration::from_millis(10);
             loop {
                 match self.docker.remove_container(id, Some(options.clone())).await {
                     // a removal is under way already
                     Err(DockerError::DockerResponseServerError { status_code: 409, .. }) => {
-                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        tokio::time::sleep(pause).await;
+                        pause = (2 * pause).min(Duration::from_millis(200));
                     }
                     Err(DockerError::DockerResponseServerError { status_code: 404, .. }) | Ok(()) => return Ok(()),
                     Err(e) => return Err(e),

@@ -148,7 +148,7 @@ impl Link {
         Ok(Link {
             node: node.name.clone(),
             way,
-            access: Access { root: Root::AtOnce, engine: Engine::Direct(String::new()) },
+            access: Access { root: Root::Login, engine: Engine::Direct(String::new()) },
             sessions: Arc::new(Semaphore::new(SESSIONS)),
             limit: cluster.command_timeout,
             control,
@@ -163,7 +163,8 @@ impl Link {
         let seen = access::Access::parse(&String::from_utf8_lossy(&said));
         let way = seen.root(sudo.is_given());
         let root = match &way {
-            access::Root::Login | access::Root::Sudo => Root::AtOnce,
+            access::Root::Login => Root::Login,
+            access::Root::Sudo => Root::Sudo,
             access::Root::Engine => Root::Container { image: cluster.image.clone(), cluster: cluster.name.clone() },
             access::Root::Password => {
                 let password = sudo.password(&self.node, events).await;

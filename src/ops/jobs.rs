@@ -209,7 +209,7 @@ pub async fn stop(target: &Target, runs: &Runs, job: &Job, events: &Events) -> R
     if let Ok(ended) = tokio::time::timeout(limit, engine.wait(&container)).await {
         ended?;
     }
-    run::wind_up(cluster, &job.id, &members, &engine, events).await.map_err(Into::into)
+    run::wind_up(cluster, &job.id, &members, engine, events).await.map_err(Into::into)
 }
 
 /// Removes the records and logs of these runs from every node that answered.

@@ -222,7 +222,7 @@ pub async fn run(
             &id,
         )
     };
-    let engine = &master.seen.docker.engine;
+    let engines: Vec<Engine> = seats.iter().map(|seat| seat.seen.docker.engine.clone()).collect();
     let launching = async {
         let workspaces = prepare(&plan, &seats, &others, events).await?;
         let follow = Follow::start(cluster, &id, (&members, vec![0; members.len()]), options.show, events).await?;
@@ -230,7 +230,7 @@ pub async fn run(
         events.phase(format!("starting {ranks} rank{}", if ranks == 1 { "" } else { "s" }));
         same_workspaces(cluster, &seats, &workspaces).await?;
         let workspace = workspaces.get(master.seen.name()).map(|place| place.folder.clone());
-        let container = engine.create_and_start(&Desired { workspace, ..desired }).await?;
+        let container = engines[0].create_and_start(&Desired { workspace, ..desired }).await?;
         Ok((follow, container, workspaces))
     };
     let launched = tokio::select! {
@@ -241,13 +241,12 @@ pub async fn run(
         Ok((follow, container, workspaces)) => {
             // from here on hmaster itself shows that a run is under way
             turn.give_back().await;
-            let engine = engine.clone();
             let watch = Watch {
                 cluster,
                 id: &id,
                 placement: placement.clone(),
                 members,
-                engine,
+                engines,
                 container,
                 follow,
                 silent: Vec::new(),
@@ -261,7 +260,7 @@ pub async fn run(
             ran
         }
         Err(error) => {
-            let answered = end(cluster, &id, &members, engine, events).await;
+            let answered = end(cluster, &id, &members, &engines, events).await;
             let never = Ending {
                 ended: now(),
                 stopped: matches!(error, Error::Signal(_)),
@@ -306,9 +305,10 @@ pub fn would(target: &Target, nodes: Vec<Observed>, options: &Options, events: &
     Ok(Would { placement, addresses, launcher })
 }
 
-/// Whether Horovod is to write its timeline for the supervisor of rank 0: with Gloo nobody else notices a missing rank.
+/// Whether Horovod is to write its timeline for the supervisor of rank 0: nobody else notices that no operation ends any more, and with
+/// Gloo not even which rank the others wait for.
 fn timeline(ranks: u32, options: &Options) -> bool {
-    options.controller == Controller::Gloo && !options.stall_timeout.is_zero() && ranks > 1
+    !options.stall_timeout.is_zero() && ranks > 1
 }
 
 fn hosts(seats: &[Seat]) -> Vec<(IpAddr, u32)> {
@@ -354,8 +354,17 @@ pub async fn watch(
         signal = signalled(cancel) => return Err(Error::Signal(signal)),
     };
     let placement = job.placement.clone();
-    let watch =
-        Watch { cluster, id: &job.id, placement, members, engine, container, follow, silent: Vec::new(), events };
+    let watch = Watch {
+        cluster,
+        id: &job.id,
+        placement,
+        members,
+        engines: vec![engine],
+        container,
+        follow,
+        silent: Vec::new(),
+        events,
+    };
     watch.run(until, cancel, &mut |_, _| {}).await
 }
 

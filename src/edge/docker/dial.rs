@@ -8,6 +8,7 @@ use hyper::{Request, StatusCode, Uri, header};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::ReadBuf;
 
 /// Names the body type that bollard's requests have, which it does not export.
@@ -18,6 +19,10 @@ impl<B> HasBody for Request<B> {
     type Body = B;
 }
 type Sender = http1::SendRequest<<BollardRequest as HasBody>::Body>;
+
+/// Milliseconds for which a connection is waited for. Who has read an answer to its end often asks the next before the
+/// connection's own task has seen that end; and another connection would cost the node two programs.
+const MOMENTS: u32 = 4;
 
 /// Gives bollard its connections: each is a `docker system dial-stdio` on the node, used again while it is free.
 #[derive(Clone)]
@@ -32,22 +37,23 @@ impl Dial {
         Dial { link: Arc::clone(link), idle: Arc::default(), complaint: Arc::default() }
     }
 
-    /// Where the words of a program whose connection is gone will be.
-    pub(super) fn complaint(&self) -> Arc<Mutex<String>> {
-        Arc::clone(&self.complaint)
+    /// What a program complained of whose connection is gone: it says more than a broken pipe. It comes when the program has ended.
+    pub(super) async fn complaint(&self) -> Option<String> {
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let said = self.complaint.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default();
+            if !said.trim().is_empty() {
+                return Some(said.trim().to_owned());
+            }
+        }
+        None
     }
 
     pub(super) async fn request(
         self,
         request: BollardRequest,
     ) -> Result<hyper::Response<hyper::body::Incoming>, DockerError> {
-        let free = self.idle.lock().ok().and_then(|mut idle| {
-            idle.retain(|s| !s.is_closed());
-            // one whose answer is still being read (a log that is followed) is not ready
-            let at = idle.iter().position(Sender::is_ready)?;
-            Some(idle.swap_remove(at))
-        });
-        let mut sender = match free {
+        let mut sender = match self.free().await {
             Some(sender) => sender,
             None => self.dial().await?,
         };
@@ -56,6 +62,24 @@ impl Dial {
             idle.push(sender);
         }
         Ok(response)
+    }
+
+    /// A connection that is there and has nothing to do. One whose answer is still being read (a log that is followed) is not ready.
+    async fn free(&self) -> Option<Sender> {
+        for _ in 0..MOMENTS {
+            {
+                let mut idle = self.idle.lock().ok()?;
+                idle.retain(|s| !s.is_closed());
+                if let Some(at) = idle.iter().position(Sender::is_ready) {
+                    return Some(idle.swap_remove(at));
+                }
+                if idle.is_empty() {
+                    return None;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        None
     }
 
     /// A connection of its own that becomes the two streams of what was asked for, and what has come of them already.

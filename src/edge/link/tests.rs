@@ -7,7 +7,7 @@ fn here() -> Link {
     Link {
         node: "here".into(),
         way: Way::Local,
-        access: Access { root: Root::AtOnce, engine: Engine::Direct(String::new()) },
+        access: Access { root: Root::Login, engine: Engine::Direct(String::new()) },
         sessions: Arc::new(Semaphore::new(SESSIONS)),
         limit: Duration::from_secs(60),
         control: None,

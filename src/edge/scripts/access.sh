@@ -4,8 +4,9 @@ LC_ALL=C
 export LC_ALL
 say() { printf '%s\n' "$*"; }
 
+uid=$(id -u)
 say user "$(id -un)"
-if [ "$(id -u)" = 0 ]; then
+if [ "$uid" = 0 ]; then
   say sudo root
 elif ! command -v sudo >/dev/null 2>&1; then
   say sudo no sudo is not installed
@@ -33,5 +34,5 @@ elif [ -S /var/run/docker.sock ]; then
   say engine closed
 fi
 # where an engine without root listens (docs.docker.com, "Rootless mode")
-own=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}/docker.sock
+own=${XDG_RUNTIME_DIR:-/run/user/$uid}/docker.sock
 [ ! -S "$own" ] || [ ! -w "$own" ] || say own "unix://$own"

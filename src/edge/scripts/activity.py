@@ -7,6 +7,7 @@ import time
 TICK = os.sysconf("SC_CLK_TCK")  # in a second
 LEAST = 0.001  # of a core: who sleeps, or is stuck in the kernel, stays below; who waits in MPI_Init takes 0.08
 HOROVOD = 0.6  # of a core: more than Horovod's own threads take while there is nothing to do; under Gloo that was up to 0.36
+BESIDE = 0.02  # of a core, under MPI: there only one of them does anything, up to a whole core, and what else is done is the program's
 SLEPT = 10  # seconds by which a look may be late; after more this process stood still itself, and what others did is not known
 
 
@@ -40,22 +41,30 @@ def whole_family(pid):
     return found
 
 
-def ticks(processes, thread):
-    """What the processes' first threads have used, what all of them and what they started has, and what one thread has."""
-    first = everything = alone = 0
-    for process in processes:
-        first += sum(map(int, fields("/proc/%d/task/%d/stat" % (process, process))[11:13]))
-        everything += sum(map(int, fields("/proc/%d/stat" % process)[11:15]))
-        if thread:
-            with contextlib.suppress(OSError):
-                alone += sum(map(int, fields("/proc/%d/task/%d/stat" % (process, thread))[11:13]))
-    return first, everything, alone
+def of_thread(process, thread):
+    return sum(map(int, fields("/proc/%d/task/%d/stat" % (process, thread))[11:13]))
+
+
+def ticks(processes):
+    """What the processes' first threads have used, and what all of them and what they started has."""
+    first = sum(of_thread(process, process) for process in processes)
+    return first, sum(sum(map(int, fields("/proc/%d/stat" % process)[11:15])) for process in processes)
+
+
+def beside(processes, writer):
+    """What the threads have used that are in one process with the writer of the timeline, but for the first; it is among them."""
+    for process in processes if writer else []:
+        threads = list(map(int, os.listdir("/proc/%d/task" % process)))
+        if writer in threads:
+            return {thread: of_thread(process, thread) for thread in threads if thread != process}
+    return {}
 
 
 class Activity:
-    """Since when nothing is done; `limit` is the time in seconds that is of interest."""
+    """Since when nothing is done; `limit` is the time in seconds that is of interest, `mpi` whether the ranks are MPI's."""
 
-    def __init__(self, limit):
+    def __init__(self, limit, mpi):
+        self.mpi = mpi
         self.every = min(max(limit / 100, 1), 60)
         # since when nothing is done; when it was looked at last, and what was seen then
         self.since = self.looked = time.monotonic()
@@ -72,13 +81,21 @@ class Activity:
         # one that has ended just now cannot be read
         with contextlib.suppress(OSError):
             processes = whole_family(pid)
-            self.seen = seen = processes, writer, ticks(processes, writer)
+            self.seen = seen = processes, writer, ticks(processes), beside(processes, writer)
         # whoever starts and ends processes does something
         if before and self.seen and before[:2] == seen[:2] and not late:
-            first, everything, alone = (new - old for new, old in zip(seen[2], before[2]))
+            first, everything = (new - old for new, old in zip(seen[2], before[2]))
             if everything <= passed * LEAST:
                 return
-            if writer and first <= passed * LEAST and everything - alone <= passed * HOROVOD:
+            if writer and first <= passed * LEAST and self.only_horovod(everything, before[3], seen[3], writer, passed):
                 self.since = max(self.since, ended)
                 return
         self.since = now
+
+    def only_horovod(self, everything, before, threads, writer, passed):
+        """Whether what was used in the time that passed is no more than Horovod's own threads take."""
+        used = {thread: count - before.get(thread, 0) for thread, count in threads.items()}
+        rest = everything - used.pop(writer, 0)
+        if self.mpi:
+            return rest - max(used.values(), default=0) <= passed * BESIDE
+        return rest <= passed * HOROVOD

@@ -1,6 +1,6 @@
-"""Who keeps the others waiting in a collective operation, by Horovod's own timeline (docs/timeline.rst of Horovod), which rank 0
-writes: under Gloo, Horovod's check for stalled ranks never names one (StallInspector::CheckForStalledTensors is given the
-controller's global_ranks_, and Gloo leaves them empty; seen with 0.28.1).
+"""Who keeps the others waiting in a collective operation, and when one ended last, by Horovod's own timeline (docs/timeline.rst of
+Horovod), which rank 0 writes. Under Gloo, Horovod's check for stalled ranks never names one (StallInspector::CheckForStalledTensors
+is given the controller's global_ranks_, and Gloo leaves them empty; seen with 0.28.1).
 
 The file is read behind the writer and given back to the disk at once. With HOROVOD_TIMELINE_MARK_CYCLES something is written in
 every cycle: without that the last records of a stall would stay in the writer's buffer, and nobody could tell a stall from a

@@ -1,4 +1,4 @@
-# Lays a run's folder. Wants: jobs_dir, id, files ("MODE NAME BASE64" a line).
+# Lays a run's folder. Wants: jobs_dir, id, files (a tar archive, in base64; its last file is called log).
 set -eu
 umask 022
 mkdir -p "${jobs_dir%/*}"
@@ -6,8 +6,6 @@ mkdir -p "${jobs_dir%/*}"
 umask 077
 mkdir -p "$jobs_dir/$id"
 cd "$jobs_dir/$id"
-printf '%s' "$files" | while read -r mode name text; do
-  printf '%s' "$text" | base64 -d >"$name"
-  chmod "$mode" "$name"
-done
-: >>log
+printf '%s' "$files" | base64 -d | tar -xpmf - --no-same-owner
+# a pipe ends as its last program does, and tar takes nothing for an archive without files
+[ -e log ]

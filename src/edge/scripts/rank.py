@@ -213,8 +213,8 @@ def own_group():
 
 
 def watch(job, env):
-    """Sees to it that it is noticed who keeps the others waiting, on rank 0, which all ranks tell. All have to write a timeline or
-    none; somebody's own one goes before ours."""
+    """Sees to it that Horovod's operations are followed, on rank 0, which all ranks tell. All have to write a timeline or none;
+    somebody's own one goes before ours."""
     if not job["timeline"] or "HOROVOD_TIMELINE" in env:
         return None
     env.update(collectives.environment(os.devnull))
@@ -231,8 +231,9 @@ def watch(job, env):
     return None
 
 
-def stalled(waited, limit, processes):
-    """The ranks that others have waited for so many seconds, each with the tensors; the processes are those of this rank."""
+def stalled(waited, job, processes):
+    """The ranks that others have waited for as long as they may, each with the tensors; the processes are those of this rank. With
+    MPI Horovod's own check tells that, and ends them."""
     try:
         stalls = waited.look()
     except OSError:
@@ -240,8 +241,8 @@ def stalled(waited, limit, processes):
     with contextlib.suppress(OSError):
         waited.quieten(processes)
     over = {}
-    for seconds, name, missing in stalls:
-        for rank in missing if seconds >= limit else []:
+    for seconds, name, missing in stalls if job["controller"] == "gloo" else []:
+        for rank in missing if seconds >= job["stall"] else []:
             over.setdefault(rank, []).append(name)
     return over
 
@@ -403,7 +404,7 @@ def supervise(front, gone):
             pass
 
     patience = still_for(job)
-    done = activity.Activity(patience) if patience else None
+    done = activity.Activity(patience, job["controller"] == "mpi") if patience else None
 
     for number in REQUESTS:
         signal.signal(number, end)
@@ -470,7 +471,7 @@ def supervise(front, gone):
             if deadline is None and 0 < job["stall"] <= idle():
                 hung = idle()
                 kill(signal.SIGKILL)
-            over = stalled(waited, job["stall"], processes) if waited and deadline is None else {}
+            over = stalled(waited, job, processes) if waited and deadline is None else {}
             # first who is missing in most: others may be late in one because they wait for it in another
             for rank, names in sorted(over.items(), key=lambda late: (-len(late[1]), late[0])):
                 state(b"h", b"%d %d %s" % (rank, job["stall"], b", ".join(names[:5])))

@@ -121,16 +121,16 @@ pub(super) async fn prepare(
                 _ => Ok(()),
             }
         };
-        let (shipped, worker) = if place.as_ref().is_some_and(|place| place.own) {
+        // what is wrong with the node shows best where there is most to do
+        let (shipped, laid, worker) = if place.as_ref().is_some_and(|place| place.own) {
             // the folder that the worker mounts is only made by the shipping
             let (shipped, laid) = tokio::join!(shipping, laying);
-            laid?;
-            (shipped?, worker.await)
+            (shipped?, laid, worker.await)
         } else {
             let (shipped, laid, worker) = tokio::join!(shipping, laying, worker);
-            laid?;
-            (shipped?, worker)
+            (shipped?, laid, worker)
         };
+        laid?;
         worker?;
         if seat.is_some_and(|seat| seat.launches) {
             remove_ended_master(cluster, &seen).await?;
@@ -249,27 +249,47 @@ fn job_files(plan: &Plan<'_>, seat: &Seat) -> Zeroizing<String> {
     let environment = environment(seat, plan.secrets, plan.env);
     let known_hosts = plan.own_port.map(|port| known_hosts(seat, port, cluster.port));
     let mut files = vec![
-        ("600", "job.json", record.as_str()),
-        ("600", ENVIRONMENT, environment.as_str()),
-        ("644", SUPERVISOR, RANK),
-        ("644", "activity.py", ACTIVITY),
-        ("644", "collectives.py", COLLECTIVES),
-        ("644", "reap.py", REAP),
-        ("755", "ssh", SSH),
+        (0o600, "job.json", record.as_str()),
+        (0o600, ENVIRONMENT, environment.as_str()),
+        (0o644, SUPERVISOR, RANK),
+        (0o644, "activity.py", ACTIVITY),
+        (0o644, "collectives.py", COLLECTIVES),
+        (0o644, "reap.py", REAP),
+        (0o755, "ssh", SSH),
     ];
     if seat.launches {
-        files.extend([("600", "launch.json", plan.keeping.as_str()), ("644", KEEPER_FILE, KEEPER)]);
-        files.extend(known_hosts.as_deref().map(|text| ("644", "known_hosts", text)));
+        files.extend([(0o600, "launch.json", plan.keeping.as_str()), (0o644, KEEPER_FILE, KEEPER)]);
+        files.extend(known_hosts.as_deref().map(|text| (0o644, "known_hosts", text)));
     }
-    files.extend(program.files.iter().map(|(name, text)| ("644", *name, *text)));
-    let mut lines = Zeroizing::new(String::new());
+    files.extend(program.files.iter().map(|(name, text)| (0o644, *name, *text)));
+    // the ranks' log, whose mode keeps it from others; where it is there, all of the others are
+    files.push((0o600, "log", ""));
+    archive(&files)
+}
+
+/// Files by mode, name (shorter than 100 bytes) and text as a tar archive in base64. They may be secrets: the archive is made at its
+/// full size at once, as one that grows leaves its old bytes in memory.
+fn archive(files: &[(u32, &str, &str)]) -> Zeroizing<String> {
+    const BLOCK: usize = 512;
+    let size: usize = files.iter().map(|(_, _, text)| BLOCK + text.len().next_multiple_of(BLOCK)).sum();
+    let mut whole = Zeroizing::new(Vec::with_capacity(size + 2 * BLOCK));
+    let archive: &mut Vec<u8> = &mut whole;
     for (mode, name, text) in files {
-        let text = Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(text));
-        for part in [mode, " ", name, " ", &text, "\n"] {
-            lines.push_str(part);
-        }
+        let mut header = tar::Header::new_gnu();
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_mode(*mode);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_size(text.len() as u64);
+        header.set_cksum();
+        archive.extend_from_slice(header.as_bytes());
+        archive.extend_from_slice(text.as_bytes());
+        archive.resize(archive.len().next_multiple_of(BLOCK), 0);
     }
-    lines
+    archive.resize(archive.len() + 2 * BLOCK, 0);
+    Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(&*whole))
 }
 
 /// The workers' pinned host keys for the port of this run's own ones; `ssh.sh` finds them there.
@@ -307,24 +327,31 @@ pub(super) fn env_files(seats: &[Seat]) -> Result<EnvFiles, Error> {
 }
 
 /// Ends what is left of the run on every node, its containers too. Failures are told and stop nothing; the members that answered
-/// come back, and only they are worth a further step.
+/// come back, and only they are worth a further step. `engines` has those of the first of them, as many as are known: at least that
+/// of the launcher.
 pub(super) async fn end(
     cluster: &Cluster,
     id: &str,
     members: &[Member],
-    launches: &Engine,
+    engines: &[Engine],
     events: &Events,
 ) -> Vec<Member> {
     let clean = async |member: &Member| clean(cluster, id, member, events).await;
     let ended = each((0..members.len()).collect(), async |i: usize| {
+        let engine = async {
+            match engines.get(i) {
+                Some(engine) => Ok(engine.clone()),
+                None => Engine::connect(&members[i].link).await,
+            }
+        };
+        let (cleaned, engine) = tokio::join!(clean(&members[i]), engine);
+        let removed = async { remove_containers_of(cluster, id, &engine?).await }.await;
         if i == 0 {
             // the launcher is on the first
-            return clean(&members[i]).await.and(remove_containers_of(cluster, id, launches).await);
+            return cleaned.and(removed);
         }
-        let (cleaned, engine) = tokio::join!(clean(&members[i]), Engine::connect(&members[i].link));
         // no rank is left in a worker, and so its engine's silence is no more than a remark
-        let removed = async { remove_containers_of(cluster, id, &engine?).await };
-        if let Err(error) = removed.await {
+        if let Err(error) = removed {
             events.send(Event::Warning(error.to_string()));
         }
         cleaned

@@ -87,8 +87,8 @@ pub(super) struct Watch<'a> {
     pub(super) placement: Placement,
     /// Its nodes, that of the launcher first.
     pub(super) members: Vec<Member>,
-    /// The engine of that one.
-    pub(super) engine: Engine,
+    /// The engines of the first of them, as many as are known: at least the launcher's.
+    pub(super) engines: Vec<Engine>,
     /// The launcher's container there.
     pub(super) container: String,
     pub(super) follow: Follow<'a>,
@@ -161,7 +161,7 @@ impl Watch<'_> {
         cancel: &mut watch::Receiver<Option<u8>>,
         on_frame: &mut impl FnMut(&str, &Frame),
     ) -> Result<Next, NodeError> {
-        let engine = self.engine.clone();
+        let engine = self.engines[0].clone();
         let container = self.container.clone();
         let mut ended = std::pin::pin!(engine.wait(&container));
         let mut late = std::pin::pin!(sleep_if(until.limit));
@@ -188,9 +188,9 @@ impl Watch<'_> {
     /// Asks the keeper for the end and waits for it.
     async fn stop(&mut self, on_frame: &mut impl FnMut(&str, &Frame)) {
         let asked = async {
-            self.engine.terminate(&self.container).await?;
+            let engine = self.engines[0].clone();
+            engine.terminate(&self.container).await?;
             let limit = self.cluster.stop_grace + KEEPERS_TIME;
-            let engine = self.engine.clone();
             let container = self.container.clone();
             let ended = async {
                 let mut ended = std::pin::pin!(engine.wait(&container));
@@ -219,7 +219,7 @@ impl Watch<'_> {
         stopped: bool,
         on_frame: &mut impl FnMut(&str, &Frame),
     ) -> Result<Ending, Error> {
-        let answered = end(self.cluster, self.id, &self.members, &self.engine, self.events).await;
+        let answered = end(self.cluster, self.id, &self.members, &self.engines, self.events).await;
         self.follow.drain(self.cluster, self.id, &answered, on_frame).await;
         let instead = Ending {
             stopped,
@@ -308,7 +308,7 @@ fn missing(members: &[Member], answered: &[Member]) -> Vec<String> {
     names.filter(|name| answered.iter().all(|member| member.node.name != **name)).cloned().collect()
 }
 
-/// Ends what is left of a run that nobody watches, and says how it went.
+/// Ends what is left of a run that nobody watches, and says how it went. The engine is that of the launcher's node, the first.
 ///
 /// # Errors
 /// When the node of the launcher, the first, does not answer.
@@ -316,10 +316,10 @@ pub async fn wind_up(
     cluster: &Cluster,
     id: &str,
     members: &[Member],
-    engine: &Engine,
+    launches: Engine,
     events: &Events,
 ) -> Result<Ending, NodeError> {
-    let answered = end(cluster, id, members, engine, events).await;
+    let answered = end(cluster, id, members, &[launches], events).await;
     let instead = Ending { stopped: true, silent: missing(members, &answered), ..unwritten(cluster, None) };
     ending(cluster, id, &members[0], &instead).await
 }

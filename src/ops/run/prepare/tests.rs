@@ -173,3 +173,37 @@ fn what_no_signal_ends_is_told_with_its_place_and_words() {
          process 8 () was killed and is still there\nprocess 9 () was killed and is still there"
     );
 }
+
+#[test]
+fn the_files_of_a_run_are_laid_byte_for_byte_with_their_modes() {
+    let jobs = tempfile::tempdir().unwrap();
+    let lay = |id: &str, files: &str| {
+        let script = Script::new(START).with("jobs_dir", &jobs.path().display().to_string()).with("id", id);
+        let mut shell = Command::new("sh").arg("-s").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let text = script.with("files", files).whole();
+        std::io::Write::write_all(&mut shell.stdin.take().unwrap(), text.as_bytes()).unwrap();
+        shell.wait_with_output().unwrap()
+    };
+    let long = "x".repeat(1025);
+    let files = [
+        (0o600, "env.json", "{\"A\": \"it's $HOME\"}"),
+        (0o755, "ssh", long.as_str()),
+        (0o644, "empty", ""),
+        (0o600, "log", ""),
+    ];
+    let ended = lay("run-1", &archive(&files));
+    assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
+    let folder = jobs.path().join("run-1");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for (wanted, name, text) in files {
+        assert_eq!(fs::read_to_string(folder.join(name)).unwrap(), text);
+        assert_eq!(mode(&folder.join(name)), wanted, "{name}");
+    }
+    // the ranks' output is nobody else's business
+    assert_eq!(mode(&folder), 0o700);
+
+    // whatever became of base64 there, what did not come whole is not taken for it
+    for (id, cut) in [("run-2", archive(&files[..3]).as_str()), ("run-3", ""), ("run-4", "!")] {
+        assert!(!lay(id, cut).status.success(), "{id}");
+    }
+}
