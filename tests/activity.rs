@@ -99,11 +99,17 @@ print(passes(50, ended=last, **horovod))
 # the program's own thread did something; another one does, though little and where Horovod has not much of a core; one more process
 print(passes(1, ended=last, t7=1, **horovod), passes(9, ended=last, **horovod))
 used[6] = 0
-print(passes(2, ended=last, t6=3, **horovod), passes(2, ended=last, writer=9, t6=100, t8=3, t9=90), passes(9, ended=last, **horovod))
+print(passes(2, ended=last, t6=2, **horovod), passes(2, ended=last, writer=9, t6=100, t8=2, t9=90), passes(9, ended=last, **horovod))
+# a thread that has ended since, which only the process has counted
+used[5] = 0
+print(passes(1, ended=last, **horovod), passes(1, ended=last, t5=1, **horovod))
+old = activity.by_thread
+activity.by_thread = lambda processes: {thread: count for thread, count in old(processes).items() if thread != 5}
+print(passes(1, ended=last, **horovod), passes(1, ended=last, t5=40, **horovod), passes(9, ended=last, **horovod))
 processes.append(9)
 print(passes(2, ended=last, **horovod))",
     );
-    assert_eq!(said, "50\n0 9\n0 0 9\n0\n");
+    assert_eq!(said, "50\n0 9\n0 0 9\n10 11\n12 0 9\n0\n");
 }
 
 #[test]

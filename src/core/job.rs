@@ -166,8 +166,15 @@ impl Ending {
             |rank| ended_on(rank).or(placement.node_of(rank).map(|(node, _)| node)).unwrap_or_default().to_owned();
         // the others' failures are what a hung rank brought on them
         if let Some(hung) = self.hung.iter().min_by(|a, b| a.time.total_cmp(&b.time)) {
-            let how = How::Hung { seconds: hung.seconds, tensors: hung.tensors.clone(), idle: hung.idle };
-            return Some(Blame { rank: hung.rank, node: node(hung.rank), how });
+            let node = node(hung.rank);
+            let left = |e: &Ended| e.rank == hung.rank && e.code == 0 && !e.asked && e.time < hung.time;
+            // they may have waited for one that had gone
+            let how = match &hung.tensors {
+                Some(_) if self.exits.iter().any(left) => How::Ended { code: 0, oom: false },
+                Some(_) if self.silent.contains(&node) => How::Gone { silence: self.silence.get(&node).cloned() },
+                tensors => How::Hung { seconds: hung.seconds, tensors: tensors.clone(), idle: hung.idle },
+            };
+            return Some(Blame { rank: hung.rank, node, how });
         }
         if let Some(first) = self.first_failure(ranks) {
             let how = How::Ended { code: first.code, oom: first.oom };
@@ -218,7 +225,7 @@ pub struct Blame {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "how", rename_all = "lowercase")]
 pub enum How {
-    /// Its program ended with something else than 0.
+    /// Its program ended with something else than 0, or too early.
     Ended {
         /// Exit code, 128 + N for signal N.
         code: i32,
@@ -245,6 +252,7 @@ impl fmt::Display for Blame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {} on {} ", self.rank, self.node)?;
         match &self.how {
+            How::Ended { code: 0, .. } => write!(f, "ended with exit code 0 while the others waited for it"),
             How::Ended { code: 137, oom: true } => write!(f, "ran out of memory: the kernel killed it (signal 9)"),
             How::Ended { code, oom: true } => {
                 write!(
@@ -277,6 +285,9 @@ impl Blame {
     pub fn hint(&self) -> Option<String> {
         let node = &self.node;
         Some(match &self.how {
+            How::Ended { code: 0, .. } => {
+                "every rank must come to hvd.init, and to the same collective operations as all others".into()
+            }
             How::Ended { oom: true, .. } => {
                 format!("a smaller batch, fewer data loaders or ranks on {node}; `docker stats` there shows the limit")
             }
@@ -492,6 +503,21 @@ mod tests {
             said(&Ending { hung: vec![hung(None, true)], ..stalled }),
             "rank 1 on b hung: it wrote nothing and did nothing for 5 s"
         );
+        // who waits does not see that the other has ended, or that its node is gone
+        let late = Hung { time: 2.0, ..hung(Some(INIT), false) };
+        let left =
+            Ending { hung: vec![late.clone()], ..ending(&[exit(0, 134, false, false), exit(1, 0, false, false)]) };
+        assert_eq!(said(&left), "rank 1 on b ended with exit code 0 while the others waited for it");
+        assert!(left.blame(&placement).unwrap().hint().unwrap().contains("must come to hvd.init"));
+        assert_eq!(left.code(2), Some(134));
+        let early = Ending { hung: vec![hung(Some(INIT), false)], ..left };
+        assert_eq!(
+            said(&early),
+            "rank 1 on b hung: the others waited 5 s for it in hvd.init",
+            "it came to its end later"
+        );
+        let cut = Ending { hung: vec![late], silent: vec!["b".into()], ..ending(&[exit(0, 134, false, false)]) };
+        assert_eq!(said(&cut), "rank 1 on b is gone, and nobody saw how it ended");
         // one that was told to end is not to blame while another's end was not seen
         let gone = Ending {
             silent: vec!["b".into()],

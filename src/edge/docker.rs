@@ -95,8 +95,8 @@ impl Engine {
         let docker = Docker::connect_with_custom_transport(transport, Some("http://docker"), day, ours)
             .map_err(|e| NodeError::failed(&node, REACH, e))?;
         let mut engine = Engine { docker, dial, node, limit: link.limit(), version: String::new() };
-        // over a transport of one's own bollard names no version of the protocol (`url.join` in its uri.rs), and each engine speaks
-        // its latest: nothing is to be agreed on, for which the engine would start two programs
+        // bollard names no version of the protocol (`url.join` in its uri.rs takes it away again), and each engine speaks its latest:
+        // nothing is to be agreed on, for which the engine would start two programs
         let said = engine.within(REACH, engine.docker.version()).await?;
         engine.version = said.version.unwrap_or_default();
         Ok(engine)
@@ -105,11 +105,15 @@ impl Engine {
     async fn within<T>(&self, tried: &str, work: impl Future<Output = Result<T, DockerError>>) -> Result<T, NodeError> {
         match timeout(self.limit, work).await {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error @ DockerError::DockerResponseServerError { .. })) => Err(explain(&self.node, tried, &error)),
-            Ok(Err(error)) => Err(match self.dial.complaint().await {
-                Some(said) => hint_for_engine(NodeError::failed(&self.node, tried, said)),
-                None => explain(&self.node, tried, &error),
-            }),
+            Ok(Err(error)) => {
+                // a connection that broke: what the program at its other end complained of says more
+                let broke = matches!(error, DockerError::HyperResponseError { .. } | DockerError::IOError { .. });
+                let said = if broke { self.dial.complaint().await } else { None };
+                Err(match said {
+                    Some(said) => hint_for_engine(NodeError::failed(&self.node, tried, said)),
+                    None => explain(&self.node, tried, &error),
+                })
+            }
             Err(_) => {
                 let late = format!("no answer within {} s", self.limit.as_secs());
                 Err(NodeError::failed(&self.node, tried, late).hint(if tried == REACH {

@@ -13,8 +13,9 @@ use crate::event::{Event, Events};
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use std::future::Future;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 /// At most this many nodes are worked on at the same time: enough for hundreds, without a fork storm here.
 const AT_ONCE: usize = 64;
@@ -297,13 +298,28 @@ pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Resu
 pub fn operator() -> String {
     let named = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
     // no login has set one for cron, in a container, or where a service starts us
-    let by_id = || {
-        let output = std::process::Command::new("id").arg("-un").stderr(std::process::Stdio::null()).output().ok()?;
-        String::from_utf8(output.stdout).ok().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty())
-    };
+    let by_id = || said_within(Command::new("id").arg("-un"), Duration::from_secs(2)).filter(|name| !name.is_empty());
     let user = named("USER").or_else(|| named("LOGNAME")).or_else(by_id).unwrap_or_else(|| "unknown".into());
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{user}@{}", host.trim())
+}
+
+/// What a program of this machine that needs no input says in a word; nothing where it takes longer (`id` may ask a directory service
+/// that does not answer).
+fn said_within(command: &mut Command, limit: Duration) -> Option<String> {
+    let silent = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = silent.spawn().ok()?;
+    let end = Instant::now() + limit;
+    while child.try_wait().ok()?.is_none() {
+        if Instant::now() > end {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().ok()?;
+    String::from_utf8(output.stdout).ok().map(|said| said.trim().to_owned())
 }
 
 /// Seconds since the epoch by our clock.
@@ -315,6 +331,14 @@ pub fn now() -> f64 {
 mod tests {
     use super::*;
     use tokio::sync::Notify;
+
+    #[test]
+    fn a_program_that_does_not_answer_is_not_waited_for() {
+        let limit = Duration::from_secs(20);
+        assert_eq!(said_within(Command::new("echo").arg("ada"), limit).as_deref(), Some("ada"));
+        assert_eq!(said_within(Command::new("sleep").arg("1000"), Duration::from_millis(50)), None);
+        assert_eq!(said_within(&mut Command::new("no-such-program"), limit), None);
+    }
 
     #[tokio::test]
     async fn one_that_hangs_holds_up_none_of_many() {

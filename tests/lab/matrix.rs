@@ -161,6 +161,11 @@ threading.Event().wait()";
     let all = of("node2", "--mpi", &[]);
     let done = of("node1", "--gloo", &["-e", "EARLY=1", "-e", "HOROVOD_GLOO_TIMEOUT_SECONDS=5"]).end(s(60)).code(134);
     done.complains(&["rank 1 on node1 hung: the others waited 5 s for it in hvd.init"]);
+    let leaves = "import os, sys, horovod.torch as hvd
+sys.exit() if os.environ['HOROVOD_RANK'] == '1' else hvd.init()";
+    let early = ["run", "-np", "2", "--on", "node1", "--gloo", "-e", "HOROVOD_GLOO_TIMEOUT_SECONDS=5"];
+    let done = lab.hvdctl(&[&early[..], &["--", "python3", "-c", leaves]].concat()).code(134);
+    done.complains(&["rank 1 on node1 ended with exit code 0 while the others waited for it", "hint: "]);
     let done = all.end(s(180)).code(143);
     done.complains(&["rank 0 on node2 hung: ", "it wrote nothing and did nothing for 3"]);
     no_run_is_left();

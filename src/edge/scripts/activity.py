@@ -7,7 +7,8 @@ import time
 TICK = os.sysconf("SC_CLK_TCK")  # in a second
 LEAST = 0.001  # of a core: who sleeps, or is stuck in the kernel, stays below; who waits in MPI_Init takes 0.08
 HOROVOD = 0.6  # of a core: more than Horovod's own threads take while there is nothing to do; under Gloo that was up to 0.36
-BESIDE = 0.02  # of a core, under MPI: there only one of them does anything, up to a whole core, and what else is done is the program's
+SHORT = 0.02  # of a core, under MPI: more than that is a program's work, also where the thread or process that did it has ended since
+ROUNDED = 6  # ticks by which a process and its threads may differ
 SLEPT = 10  # seconds by which a look may be late; after more this process stood still itself, and what others did is not known
 
 
@@ -51,13 +52,10 @@ def ticks(processes):
     return first, sum(sum(map(int, fields("/proc/%d/stat" % process)[11:15])) for process in processes)
 
 
-def beside(processes, writer):
-    """What the threads have used that are in one process with the writer of the timeline, but for the first; it is among them."""
-    for process in processes if writer else []:
-        threads = list(map(int, os.listdir("/proc/%d/task" % process)))
-        if writer in threads:
-            return {thread: of_thread(process, thread) for thread in threads if thread != process}
-    return {}
+def by_thread(processes):
+    """What each thread has used that is not the first of its process."""
+    threads = ((process, int(thread)) for process in processes for thread in os.listdir("/proc/%d/task" % process))
+    return {thread: of_thread(process, thread) for process, thread in threads if thread != process}
 
 
 class Activity:
@@ -81,7 +79,7 @@ class Activity:
         # one that has ended just now cannot be read
         with contextlib.suppress(OSError):
             processes = whole_family(pid)
-            self.seen = seen = processes, writer, ticks(processes), beside(processes, writer)
+            self.seen = seen = processes, writer, ticks(processes), by_thread(processes)
         # whoever starts and ends processes does something
         if before and self.seen and before[:2] == seen[:2] and not late:
             first, everything = (new - old for new, old in zip(seen[2], before[2]))
@@ -93,9 +91,11 @@ class Activity:
         self.since = now
 
     def only_horovod(self, everything, before, threads, writer, passed):
-        """Whether what was used in the time that passed is no more than Horovod's own threads take."""
+        """Whether what was used in the time that passed is no more than Horovod's own threads take. With MPI one of them waits for
+        the other ranks all the time, and no other does anything: were the busiest one the program's, Horovod's would show."""
         used = {thread: count - before.get(thread, 0) for thread, count in threads.items()}
         rest = everything - used.pop(writer, 0)
-        if self.mpi:
-            return rest - max(used.values(), default=0) <= passed * BESIDE
-        return rest <= passed * HOROVOD
+        if not self.mpi:
+            return rest <= passed * HOROVOD
+        busiest = max(used.values(), default=0)
+        return sum(used.values()) - busiest <= passed * LEAST + 1 and rest - busiest <= passed * SHORT + ROUNDED

@@ -405,6 +405,8 @@ def supervise(front, gone):
 
     patience = still_for(job)
     done = activity.Activity(patience, job["controller"] == "mpi") if patience else None
+    # whether Horovod's threads can be known: where it rests for long with MPI, it does as little as anybody
+    told_apart = waited and not (job["controller"] == "mpi" and env.keys() & {"HOROVOD_CYCLE_TIME", "HOROVOD_AUTOTUNE"})
 
     for number in REQUESTS:
         signal.signal(number, end)
@@ -476,7 +478,7 @@ def supervise(front, gone):
             for rank, names in sorted(over.items(), key=lambda late: (-len(late[1]), late[0])):
                 state(b"h", b"%d %d %s" % (rank, job["stall"], b", ".join(names[:5])))
             if done and deadline is None and not over:
-                done.look(child.pid, *waited.last() if waited else ())
+                done.look(child.pid, *waited.last() if told_apart else ())
                 still = time.monotonic() - max(done.since, heard)
                 if still > patience:
                     over[RANK] = []

@@ -121,16 +121,19 @@ pub(super) async fn prepare(
                 _ => Ok(()),
             }
         };
-        // what is wrong with the node shows best where there is most to do
-        let (shipped, laid, worker) = if place.as_ref().is_some_and(|place| place.own) {
+        // what is wrong with the node shows best where there is most to do: the shipping's words go first
+        let (shipped, worker) = if place.as_ref().is_some_and(|place| place.own) {
             // the folder that the worker mounts is only made by the shipping
             let (shipped, laid) = tokio::join!(shipping, laying);
-            (shipped?, laid, worker.await)
+            let shipped = shipped?;
+            laid?;
+            (shipped, worker.await)
         } else {
             let (shipped, laid, worker) = tokio::join!(shipping, laying, worker);
-            (shipped?, laid, worker)
+            let shipped = shipped?;
+            laid?;
+            (shipped, worker)
         };
-        laid?;
         worker?;
         if seat.is_some_and(|seat| seat.launches) {
             remove_ended_master(cluster, &seen).await?;
