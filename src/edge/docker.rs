@@ -105,15 +105,7 @@ impl Engine {
     async fn within<T>(&self, tried: &str, work: impl Future<Output = Result<T, DockerError>>) -> Result<T, NodeError> {
         match timeout(self.limit, work).await {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => {
-                // a connection that broke: what the program at its other end complained of says more
-                let broke = matches!(error, DockerError::HyperResponseError { .. } | DockerError::IOError { .. });
-                let said = if broke { self.dial.complaint().await } else { None };
-                Err(match said {
-                    Some(said) => hint_for_engine(NodeError::failed(&self.node, tried, said)),
-                    None => explain(&self.node, tried, &error),
-                })
-            }
+            Ok(Err(error)) => Err(explain(&self.node, tried, &error)),
             Err(_) => {
                 let late = format!("no answer within {} s", self.limit.as_secs());
                 Err(NodeError::failed(&self.node, tried, late).hint(if tried == REACH {
@@ -296,7 +288,7 @@ impl Engine {
                     // a removal is under way already
                     Err(DockerError::DockerResponseServerError { status_code: 409, .. }) => {
                         tokio::time::sleep(pause).await;
-                        pause = (2 * pause).min(Duration::from_millis(200));
+                        pause = (2 * pause).min(Duration::from_millis(100));
                     }
                     Err(DockerError::DockerResponseServerError { status_code: 404, .. }) | Ok(()) => return Ok(()),
                     Err(e) => return Err(e),

@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use std::future::Future;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 /// At most this many nodes are worked on at the same time: enough for hundreds, without a fork storm here.
@@ -296,6 +296,11 @@ pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Resu
 
 /// Who works here, as they name themselves: `user@host`.
 pub fn operator() -> String {
+    static NAMED: OnceLock<String> = OnceLock::new();
+    NAMED.get_or_init(name_operator).clone()
+}
+
+fn name_operator() -> String {
     let named = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
     // no login has set one for cron, in a container, or where a service starts us
     let by_id = || said_within(Command::new("id").arg("-un"), Duration::from_secs(2)).filter(|name| !name.is_empty());

@@ -263,7 +263,10 @@ def save(*_): time.sleep(1); print('saved', flush=True); sys.exit(0)
 signal.signal(signal.SIGTERM, save)
 print('ready', flush=True)
 time.sleep(300)\"; true";
-    let both = ["--gloo", "--mpi"].into_iter().flat_map(|controller| [(controller, polite), (controller, inside)]);
+    // or where it has a trap, for which it waits until the training has ended
+    let trapped = format!("trap 'echo cleaned' TERM; {inside}");
+    let programs = [polite, inside, trapped.as_str()];
+    let both = ["--gloo", "--mpi"].into_iter().flat_map(|controller| programs.map(|program| (controller, program)));
     for (controller, program) in both.chain([("--gloo", late), ("--mpi", connected)]) {
         let run = sleeping(&lab, controller, program);
         run.signal("INT");
@@ -272,6 +275,27 @@ time.sleep(300)\"; true";
         no_run_is_left();
         let end = newest(&lab);
         assert!(end["state"] == "stopped" && end["code"] == 143, "{end}");
+    }
+}
+
+#[test]
+fn what_a_program_leaves_behind_goes_though_it_lost_its_environment() {
+    let lab = Lab::up();
+    let leaves = "env -i setsid sleep 9711 & (env -i setsid sh -c 'sleep 9712; true' &)
+        setsid sleep 9713 & sleep 5; echo left";
+    for controller in ["--gloo", "--mpi"] {
+        let run = lab.start(&["run", "-np", "2", controller, "--", "sh", "-c", leaves]);
+        let all = "pgrep -cfx 'sleep 971[123]' || :";
+        assert!(eventually(s(60), || NODES.iter().all(|node| on(node, all) == "3\n")), "{controller}");
+        run.end(s(60)).code(0).says(&["[0 node1] left", "[1 node2] left"]);
+        no_run_is_left();
+        for node in NODES {
+            assert_eq!(
+                node_sh(node, "pgrep -af 'sleep 971[123]' | grep -v 'sh -c'", &[]).out,
+                "",
+                "{node} {controller}"
+            );
+        }
     }
 }
 

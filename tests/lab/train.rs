@@ -64,6 +64,9 @@ fn what_the_operator_says_of_a_run_reaches_its_ranks() {
     let words = ["run", "-np", "2", "--dry-run", "--map-by", "node", "--stall-timeout", "90s"];
     let dry = lab.hvdctl(&[&words[..], &program].concat()).code(0);
     dry.says(&["each rank: sh -c 'echo $A/$B/$C/$D'", "-H 172.28.100.11:1,172.28.100.12:1", "-seconds 90 "]);
+    // without a word of it, half an hour of silence ends a run
+    let dry = lab.hvdctl(&[&["run", "-np", "2", "--mpi", "--dry-run"][..], &program].concat()).code(0);
+    dry.says(&["horovodrun --mpi -np 2", "--stall-check-shutdown-time-seconds 1800 "]);
     for node in NODES {
         assert_eq!(on(node, "ls /opt/horovod/jobs 2>/dev/null; :"), "", "{node}");
     }

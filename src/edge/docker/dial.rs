@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::ReadBuf;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 /// Names the body type that bollard's requests have, which it does not export.
 trait HasBody {
@@ -28,49 +30,57 @@ const MOMENTS: u32 = 4;
 #[derive(Clone)]
 pub(super) struct Dial {
     link: Arc<Link>,
-    idle: Arc<Mutex<Vec<Sender>>>,
-    complaint: Arc<Mutex<String>>,
+    idle: Arc<Mutex<Vec<Connection>>>,
+}
+
+/// One connection.
+struct Connection {
+    sender: Sender,
+    /// What its program complained of, once it has ended.
+    said: oneshot::Receiver<String>,
+}
+
+impl Connection {
+    /// Why it broke: what the program at its other end complained of says more than hyper does, and comes a moment later.
+    async fn broken(self, error: hyper::Error) -> DockerError {
+        match timeout(Duration::from_secs(1), self.said).await {
+            Ok(Ok(said)) if !said.trim().is_empty() => std::io::Error::other(said.trim().to_owned()).into(),
+            _ => error.into(),
+        }
+    }
 }
 
 impl Dial {
     pub(super) fn new(link: &Arc<Link>) -> Dial {
-        Dial { link: Arc::clone(link), idle: Arc::default(), complaint: Arc::default() }
-    }
-
-    /// What a program complained of whose connection is gone: it says more than a broken pipe. It comes when the program has ended.
-    pub(super) async fn complaint(&self) -> Option<String> {
-        for _ in 0..20 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            let said = self.complaint.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default();
-            if !said.trim().is_empty() {
-                return Some(said.trim().to_owned());
-            }
-        }
-        None
+        Dial { link: Arc::clone(link), idle: Arc::default() }
     }
 
     pub(super) async fn request(
         self,
         request: BollardRequest,
     ) -> Result<hyper::Response<hyper::body::Incoming>, DockerError> {
-        let mut sender = match self.free().await {
-            Some(sender) => sender,
+        let mut connection = match self.free().await {
+            Some(connection) => connection,
             None => self.dial().await?,
         };
-        let response = sender.send_request(origin_form(request)?).await?;
-        if let Ok(mut idle) = self.idle.lock() {
-            idle.push(sender);
+        match connection.sender.send_request(origin_form(request)?).await {
+            Ok(response) => {
+                if let Ok(mut idle) = self.idle.lock() {
+                    idle.push(connection);
+                }
+                Ok(response)
+            }
+            Err(error) => Err(connection.broken(error).await),
         }
-        Ok(response)
     }
 
     /// A connection that is there and has nothing to do. One whose answer is still being read (a log that is followed) is not ready.
-    async fn free(&self) -> Option<Sender> {
+    async fn free(&self) -> Option<Connection> {
         for _ in 0..MOMENTS {
             {
                 let mut idle = self.idle.lock().ok()?;
-                idle.retain(|s| !s.is_closed());
-                if let Some(at) = idle.iter().position(Sender::is_ready) {
+                idle.retain(|connection| !connection.sender.is_closed());
+                if let Some(at) = idle.iter().position(|connection| connection.sender.is_ready()) {
                     return Some(idle.swap_remove(at));
                 }
                 if idle.is_empty() {
@@ -105,22 +115,17 @@ impl Dial {
         Ok((streams.io.0, streams.read_buf.to_vec()))
     }
 
-    async fn dial(&self) -> Result<Sender, DockerError> {
+    async fn dial(&self) -> Result<Connection, DockerError> {
         let mut process = self.link.dial_docker().await?;
         let complaint = process.collect_stderr();
         let (sender, connection) = http1::handshake(Stdio(process)).await?;
-        let sink = Arc::clone(&self.complaint);
+        let (tell, said) = oneshot::channel();
         tokio::spawn(async move {
             // however it ended: a program that is not there closes the connection as politely as any
             let _ = connection.with_upgrades().await;
-            let said = complaint.await.unwrap_or_default();
-            if let Ok(mut sink) = sink.lock()
-                && !said.is_empty()
-            {
-                *sink = said;
-            }
+            let _ = tell.send(complaint.await.unwrap_or_default());
         });
-        Ok(sender)
+        Ok(Connection { sender, said })
     }
 }
 

@@ -375,6 +375,11 @@ def note(words):
 def failure(result):
     """Who failed first (core/job.rs has the same order)."""
     for hung in sorted(result["hung"], key=lambda hung: hung["time"])[:1]:
+        ends = [end for end in result["exits"] if end["rank"] == hung["rank"]]
+        if hung.get("tensors") and any(end["code"] == 0 and not end["asked"] and end["time"] < hung["time"] for end in ends):
+            return "rank %d ended with 0 while the others waited for it" % hung["rank"]
+        if hung.get("tensors") and not ends and result["silent"]:
+            return "%s did not answer at the end" % ", ".join(result["silent"])
         return "rank %d hung" % hung["rank"]
     failed = [end for end in result["exits"] if end["code"] != 0]
     if all(end["asked"] for end in failed):

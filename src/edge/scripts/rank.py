@@ -29,6 +29,8 @@ LONGEST = 1 << 16  # a line longer than this is cut into several frames, so that
 ROOM = 1 << 16  # bytes for what a full disk must not keep from being written down
 REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # for the end
 UNKILLABLE = 5  # seconds after which a killed program counts as ended though the kernel has not let it go
+TRAPPED = 1  # second after which a shell that was asked for the end has a trap for that, and waits for its program first
+SHELLS = {b"sh", b"bash", b"dash", b"ash", b"ksh", b"mksh", b"zsh", b"busybox"}
 STOPPED = 3  # seconds that a stopped program must have been so, where others give up waiting, to be the one they waited for
 
 
@@ -160,13 +162,13 @@ def lineage(pid):
     return found
 
 
-def is_stopped(pid):
-    """Whether it was stopped by a signal; proc(5)."""
+def condition(pid):
+    """A process's state, a letter (proc(5)): T where it was stopped by a signal, Z where it has ended, X where it is gone."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as file:
-            return file.read().rpartition(b") ")[2][:1] == b"T"
+            return file.read().rpartition(b") ")[2][:1]
     except OSError:
-        return False
+        return b"X"
 
 
 def is_alive(chosen):
@@ -212,6 +214,45 @@ def own_group():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, prctl(2)
 
 
+def bury_all_but(child):
+    """Takes note of the ends of those that became ours because they had lost their parent; the program's own is waited for."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None or ended.si_pid == child:
+                return
+            os.waitpid(ended.si_pid, 0)
+
+
+def end_unmarked():
+    """Ends what the program has left behind without the run's mark (`env -i`): nobody would know later whose it is."""
+    for _ in range(50):
+        found = []
+        with contextlib.suppress(OSError):
+            found = activity.whole_family(os.getpid())[1:]
+        left = [pid for pid in found if condition(pid) not in (b"Z", b"X") and reap.MARK not in reap.environment(pid)]
+        if not left:
+            return
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def in_front_of(leader):
+    """What a shell waits for before it looks at its trap: a shell that has a trap tells its programs in the background itself, and
+    those ignore SIGINT from their start on (POSIX, Shell Command Language, 2.11)."""
+    found = activity.children(leader, leader) if reap.name(leader) in SHELLS else []
+    return [pid for pid in found if not ignores(pid, signal.SIGINT)]
+
+
+def ignores(pid, number):
+    with contextlib.suppress(OSError, StopIteration), open("/proc/%d/status" % pid) as file:
+        ignored = next(line for line in file if line.startswith("SigIgn:"))
+        return bool(int(ignored.split()[1], 16) & 1 << number - 1)
+    return True
+
+
 def watch(job, env):
     """Sees to it that Horovod's operations are followed, on rank 0, which all ranks tell. All have to write a timeline or none;
     somebody's own one goes before ours."""
@@ -232,19 +273,19 @@ def watch(job, env):
 
 
 def stalled(waited, job, processes):
-    """The ranks that others have waited for as long as they may, each with the tensors; the processes are those of this rank. With
-    MPI Horovod's own check tells that, and ends them."""
+    """The ranks that others have waited for as long as they may, each with the tensors; and whether any is waited for. The processes
+    are those of this rank. With MPI Horovod's own check tells the former, and ends them."""
     try:
         stalls = waited.look()
     except OSError:
-        return {}
+        return {}, False
     with contextlib.suppress(OSError):
         waited.quieten(processes)
     over = {}
     for seconds, name, missing in stalls if job["controller"] == "gloo" else []:
         for rank in missing if seconds >= job["stall"] else []:
             over.setdefault(rank, []).append(name)
-    return over
+    return over, bool(stalls)
 
 
 def still_for(job):
@@ -274,8 +315,9 @@ def behind_a_front():
             os.close(stands)
             # who is asked for the end before it can answer is so a moment later
             signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
-            # by this the reaper knows it from the front
+            # by this the reaper knows it from the front; and what loses its parent becomes its child
             ctypes.CDLL(None).prctl(15, reap.SUPERVISOR)  # PR_SET_NAME, prctl(2)
+            ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
             return front, gone, answer
         os._exit(0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -375,6 +417,7 @@ def supervise(front, gone):
     hold = 0  # seconds, see above
     orphan = None  # MPI's daemon, where nobody is left that it could hear of
     gave_up = False  # whether it was ended because it waited for others for too long
+    passed_on = False  # whether a shell that has not ended when it was asked has had its program asked, too
 
     def idle():
         return 0 if stopped is None else time.monotonic() - max(stopped, heard)
@@ -466,17 +509,21 @@ def supervise(front, gone):
             lines.idle()
         if time.monotonic() >= look:
             look = time.monotonic() + 1
+            bury_all_but(child.pid)
             processes = activity.family(child.pid)
-            frozen = any(map(is_stopped, processes))
+            frozen = any(condition(pid) == b"T" for pid in processes)
             stopped = (stopped or time.monotonic()) if frozen else None
             # Horovod waits for a stopped process without a word: its own check is only made between two rounds with all ranks
             if deadline is None and 0 < job["stall"] <= idle():
                 hung = idle()
                 kill(signal.SIGKILL)
-            over = stalled(waited, job, processes) if waited and deadline is None else {}
+            over, waits = stalled(waited, job, processes) if waited and deadline is None else ({}, False)
             # first who is missing in most: others may be late in one because they wait for it in another
             for rank, names in sorted(over.items(), key=lambda late: (-len(late[1]), late[0])):
                 state(b"h", b"%d %d %s" % (rank, job["stall"], b", ".join(names[:5])))
+            if done and waits:
+                # it does nothing because another one does not come
+                done.since = time.monotonic()
             if done and deadline is None and not over:
                 done.look(child.pid, *waited.last() if told_apart else ())
                 still = time.monotonic() - max(done.since, heard)
@@ -486,6 +533,11 @@ def supervise(front, gone):
             if over:
                 gave_up = True
                 end()
+        if deadline is not None and not passed_on and time.monotonic() > deadline - job["grace"] + TRAPPED:
+            passed_on = True
+            for pid in in_front_of(child.pid) if code is None else []:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
         if deadline is not None and time.monotonic() > deadline:
             kill(signal.SIGKILL)
             if code is None and time.monotonic() > deadline + UNKILLABLE:
@@ -495,6 +547,7 @@ def supervise(front, gone):
 
     # what the program started must not outlive it; what it said last must not be lost
     kill(signal.SIGKILL)
+    end_unmarked()
     for stream in open_streams:
         try:
             # more than a pipe holds; somebody who got away and still writes is not waited for

@@ -17,6 +17,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 JOB = os.path.basename(HERE)
+MARK = b"HVDCTL_JOB=" + JOB.encode()  # in the environment of all that is the run's
 SUPERVISOR = b"hvdctl-rank"  # the name of a rank's supervisor; the process that the launcher started has the same command line
 ASKED = signal.SIGUSR1  # asks a supervisor for the end together with all others, so that its launcher need not hear of it
 SPARED = {1, os.getpid()}  # the keeper itself, where this runs in it
@@ -40,11 +41,10 @@ def name(pid):
 
 def mine():
     """The run's processes and whether each is a program of a rank, or started by one."""
-    mark = b"HVDCTL_JOB=" + JOB.encode()
     found = {}
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         given = environment(pid) if pid not in SPARED else []
-        if mark in given:
+        if MARK in given:
             found[pid] = b"HVDCTL_PROGRAM=1" in given
     return found
 

@@ -238,7 +238,8 @@ impl Watch<'_> {
 
     /// The way to the node of the launcher is broken, which is no harm to the run.
     fn adrift(&self, error: NodeError) -> Error {
-        let hint = format!("the run {0} goes on by itself: hvdctl attach {0}, hvdctl jobs", self.id);
+        let hint =
+            format!("the run {0} goes on by itself, unless that node is down: hvdctl attach {0}, hvdctl jobs", self.id);
         if error.hint.is_none() { error.hint(hint).into() } else { error.into() }
     }
 
@@ -250,10 +251,15 @@ impl Watch<'_> {
         let all_seen = seen.len() >= ending.exits.len() && ending.ranks.is_none_or(|last| last == ranks);
         // more than the record has would be an earlier try's, were all of the last one's nodes heard by a keeper
         let unheard = !ending.silent.is_empty() || ending.fault.is_some() && ending.launcher.is_none();
-        let exits =
-            if all_seen && (seen.len() == ending.exits.len() || unheard) { seen.to_vec() } else { ending.exits };
         let (by_keeper, last) = (ending.launcher.is_some(), ending.ranks.unwrap_or(ranks));
-        let ending = Ending { exits, ..ending };
+        let ending = if all_seen && (seen.len() == ending.exits.len() || unheard) {
+            // who hung is said by the same clock; what a full disk kept from the logs is in the record
+            let hung = self.follow.progress.hung();
+            let hung = if hung.len() >= ending.hung.len() { hung.to_vec() } else { ending.hung };
+            Ending { exits: seen.to_vec(), hung, ..ending }
+        } else {
+            ending
+        };
         let blame = ending.blame(&self.placement);
         let rank = blame.as_ref().map(|blame| blame.rank);
         let tails = &self.follow.tails;
