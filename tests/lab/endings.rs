@@ -243,10 +243,10 @@ fn the_last_words_of_a_stopped_program_are_shown() {
     let lab = Lab::quick();
     lab.edit("[defaults]", "stop_grace_s = 40\n[defaults]");
     lab.hvdctl(&["up"]).code(0);
-    let polite = "trap 'sleep 1; echo saved; exit 0' TERM; echo ready; sleep 300 & wait";
+    let polite = "trap 'sleep 3 && echo saved; exit 0' TERM; echo ready; sleep 300 & wait";
     // whoever ends first, and with what, takes nothing away from the others
     let late = "trap '[ ${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK} = 0 ] || { echo saved; exit 143; }
-        sleep 8; echo saved; exit 0' TERM; echo ready; sleep 300 & wait";
+        sleep 8 && echo saved; exit 0' TERM; echo ready; sleep 300 & wait";
     // nor where MPI connects them
     let connected = "exec python3 -c \"import os, signal, sys, time, horovod.torch as hvd
 hvd.init()
@@ -282,13 +282,15 @@ time.sleep(300)\"; true";
 fn what_a_program_leaves_behind_goes_though_it_lost_its_environment() {
     let lab = Lab::up();
     let leaves = "env -i setsid sleep 9711 & (env -i setsid sh -c 'sleep 9712; true' &)
-        setsid sleep 9713 & sleep 5; echo left";
+        setsid sleep 9713 & while [ ! -e /opt/horovod/jobs/go ]; do sleep 0.1; done; echo left";
     for controller in ["--gloo", "--mpi"] {
         let run = lab.start(&["run", "-np", "2", controller, "--", "sh", "-c", leaves]);
         let all = "pgrep -cfx 'sleep 971[123]' || :";
         assert!(eventually(s(60), || NODES.iter().all(|node| on(node, all) == "3\n")), "{controller}");
+        NODES.map(|node| on(node, "touch /opt/horovod/jobs/go"));
         run.end(s(60)).code(0).says(&["[0 node1] left", "[1 node2] left"]);
         no_run_is_left();
+        NODES.map(|node| on(node, "rm /opt/horovod/jobs/go"));
         for node in NODES {
             assert_eq!(
                 node_sh(node, "pgrep -af 'sleep 971[123]' | grep -v 'sh -c'", &[]).out,

@@ -372,14 +372,15 @@ def note(words):
     rank.frames(b"r", [words.encode(errors="replace")])
 
 
-def failure(result):
-    """Who failed first (core/job.rs has the same order)."""
+def failure(result, used):
+    """Who failed first (core/job.rs has the same order); `used` are the nodes, the ranks of each in a row."""
     for hung in sorted(result["hung"], key=lambda hung: hung["time"])[:1]:
         ends = [end for end in result["exits"] if end["rank"] == hung["rank"]]
         if hung.get("tensors") and any(end["code"] == 0 and not end["asked"] and end["time"] < hung["time"] for end in ends):
             return "rank %d ended with 0 while the others waited for it" % hung["rank"]
-        if hung.get("tensors") and not ends and result["silent"]:
-            return "%s did not answer at the end" % ", ".join(result["silent"])
+        places = [place["node"] for place in used for _ in range(place["ranks"])]
+        if hung.get("tensors") and places[hung["rank"]:][:1] in [[node] for node in result["silent"]]:
+            return "%s did not answer at the end" % places[hung["rank"]]
         return "rank %d hung" % hung["rank"]
     failed = [end for end in result["exits"] if end["code"] != 0]
     if all(end["asked"] for end in failed):
@@ -428,7 +429,7 @@ def main():
         except OSError:
             pass  # a full disk is no reason to give up
         pause = min(2 ** len(tries), LONGEST_PAUSE)
-        note("%s; try %d of %d begins in %d s" % (failure(result), len(tries) + 1, launch["restarts"] + 1, pause))
+        note("%s; try %d of %d begins in %d s" % (failure(result, used), len(tries) + 1, launch["restarts"] + 1, pause))
         limit = time.monotonic() + pause
         while time.monotonic() < limit and not asked:
             time.sleep(0.05)

@@ -30,7 +30,8 @@ ROOM = 1 << 16  # bytes for what a full disk must not keep from being written do
 REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # for the end
 UNKILLABLE = 5  # seconds after which a killed program counts as ended though the kernel has not let it go
 TRAPPED = 1  # second after which a shell that was asked for the end has a trap for that, and waits for its program first
-SHELLS = {b"sh", b"bash", b"dash", b"ash", b"ksh", b"mksh", b"zsh", b"busybox"}
+SHELLS = {"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "busybox"}
+ENDED = (b"Z", b"X")  # states; proc(5)
 STOPPED = 3  # seconds that a stopped program must have been so, where others give up waiting, to be the one they waited for
 
 
@@ -171,17 +172,22 @@ def condition(pid):
         return b"X"
 
 
-def is_alive(chosen):
-    """Whether there is a process that has not ended and is chosen, given its parent's number and its process group's; proc(5)."""
+def all_processes():
+    """Every process's state, parent and process group; proc(5)."""
+    found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open("/proc/%s/stat" % pid, "rb") as file:
                 state, parent, group = file.read().rpartition(b") ")[2].split()[:3]
         except (OSError, ValueError):
             continue
-        if chosen(int(parent), int(group)) and state not in (b"Z", b"X"):
-            return True
-    return False
+        found[int(pid)] = state, int(parent), int(group)
+    return found
+
+
+def is_alive(chosen):
+    """Whether there is a process that has not ended and is chosen, given its parent's number and its process group's."""
+    return any(chosen(parent, group) for state, parent, group in all_processes().values() if state not in ENDED)
 
 
 def killed_for_memory():
@@ -224,26 +230,46 @@ def bury_all_but(child):
             os.waitpid(ended.si_pid, 0)
 
 
-def end_unmarked():
-    """Ends what the program has left behind without the run's mark (`env -i`): nobody would know later whose it is."""
-    for _ in range(50):
-        found = []
-        with contextlib.suppress(OSError):
-            found = activity.whole_family(os.getpid())[1:]
-        left = [pid for pid in found if condition(pid) not in (b"Z", b"X") and reap.MARK not in reap.environment(pid)]
-        if not left:
-            return
+def end_unmarked(group):
+    """Ends what the program has left behind without the run's mark (`env -i`): nobody would know later whose it is. Its process
+    group has just been killed; what one of those has started becomes ours only when it is gone."""
+    limit, quiet = time.monotonic() + 2, 0
+    while quiet < 2 and time.monotonic() < limit:
+        processes = all_processes()
+        mine = [os.getpid()]
+        for one in mine:
+            mine += [pid for pid, (_state, parent, _group) in processes.items() if parent == one]
+        left = [pid for pid in mine[1:] if processes[pid][0] not in ENDED
+                and (processes[pid][2] == group or reap.MARK not in reap.environment(pid))]
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)
+        quiet = 0 if left else quiet + 1
+        time.sleep(0.005)
 
 
 def in_front_of(leader):
-    """What a shell waits for before it looks at its trap: a shell that has a trap tells its programs in the background itself, and
-    those ignore SIGINT from their start on (POSIX, Shell Command Language, 2.11)."""
-    found = activity.children(leader, leader) if reap.name(leader) in SHELLS else []
-    return [pid for pid in found if not ignores(pid, signal.SIGINT)]
+    """What a shell waits for before it looks at a trap, each with the time of its start. Its programs in the background it tells
+    itself; those ignore SIGINT from their start on (POSIX, Shell Command Language, 2.11). One that reads from a pipe is not asked:
+    what writes there may still have something to say."""
+    found = []
+    with contextlib.suppress(OSError):
+        if os.path.basename(os.readlink("/proc/%d/exe" % leader)) in SHELLS:
+            found = [pid for pid, (_state, parent, _group) in all_processes().items() if parent == leader]
+    return [(pid, begun(pid)) for pid in found if not ignores(pid, signal.SIGINT) and not reads_a_pipe(pid)]
+
+
+def begun(pid):
+    """When a process was started; nothing where it is gone."""
+    with contextlib.suppress(OSError):
+        return activity.fields("/proc/%d/stat" % pid)[19]
+    return None
+
+
+def reads_a_pipe(pid):
+    with contextlib.suppress(OSError):
+        return os.readlink("/proc/%d/fd/0" % pid).startswith("pipe:")
+    return False
 
 
 def ignores(pid, number):
@@ -417,13 +443,13 @@ def supervise(front, gone):
     hold = 0  # seconds, see above
     orphan = None  # MPI's daemon, where nobody is left that it could hear of
     gave_up = False  # whether it was ended because it waited for others for too long
-    passed_on = False  # whether a shell that has not ended when it was asked has had its program asked, too
+    front_of_shell = []  # what a shell waited for when it was asked: asked as well where it keeps the shell from its end
 
     def idle():
         return 0 if stopped is None else time.monotonic() - max(stopped, heard)
 
     def end(signalled=None, _frame=None):
-        nonlocal deadline, hung, hold
+        nonlocal deadline, hung, hold, front_of_shell
         if signalled == reap.ASKED:
             hold = job["grace"] + 20
         if deadline is None:
@@ -432,6 +458,7 @@ def supervise(front, gone):
             hung = idle() if hung is None and idle() >= STOPPED else hung
             # the program alone: what it started (data loaders, say) is its own to end, before or after a last checkpoint
             if child.returncode is None:
+                front_of_shell = in_front_of(child.pid)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child.pid, signal.SIGTERM)
             # a stopped one hears nothing else
@@ -533,11 +560,12 @@ def supervise(front, gone):
             if over:
                 gave_up = True
                 end()
-        if deadline is not None and not passed_on and time.monotonic() > deadline - job["grace"] + TRAPPED:
-            passed_on = True
-            for pid in in_front_of(child.pid) if code is None else []:
+        if front_of_shell and time.monotonic() > deadline - job["grace"] + TRAPPED:
+            for pid, start in front_of_shell if code is None else []:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
+                    if begun(pid) == start:
+                        os.kill(pid, signal.SIGTERM)
+            front_of_shell = []
         if deadline is not None and time.monotonic() > deadline:
             kill(signal.SIGKILL)
             if code is None and time.monotonic() > deadline + UNKILLABLE:
@@ -547,7 +575,7 @@ def supervise(front, gone):
 
     # what the program started must not outlive it; what it said last must not be lost
     kill(signal.SIGKILL)
-    end_unmarked()
+    end_unmarked(child.pid)
     for stream in open_streams:
         try:
             # more than a pipe holds; somebody who got away and still writes is not waited for

@@ -7,7 +7,7 @@ use super::signalled;
 use crate::core::frames::Frame;
 use crate::core::hostset;
 use crate::core::inventory::Cluster;
-use crate::core::job::{Blame, Ended, Ending, State};
+use crate::core::job::{Blame, Ended, Ending, Hung, State};
 use crate::core::slots::Placement;
 use crate::edge::docker::Engine;
 use crate::error::{Error, NodeError};
@@ -253,9 +253,12 @@ impl Watch<'_> {
         let unheard = !ending.silent.is_empty() || ending.fault.is_some() && ending.launcher.is_none();
         let (by_keeper, last) = (ending.launcher.is_some(), ending.ranks.unwrap_or(ranks));
         let ending = if all_seen && (seen.len() == ending.exits.len() || unheard) {
-            // who hung is said by the same clock; what a full disk kept from the logs is in the record
-            let hung = self.follow.progress.hung();
-            let hung = if hung.len() >= ending.hung.len() { hung.to_vec() } else { ending.hung };
+            // when somebody was said to hang has to be by the same clock
+            let same =
+                |a: &Hung, b: &Hung| (a.rank, a.seconds, &a.tensors, a.idle) == (b.rank, b.seconds, &b.tensors, b.idle);
+            let told = self.follow.progress.hung();
+            let hung = |one: Hung| told.iter().rfind(|told| same(told, &one)).cloned().unwrap_or(one);
+            let hung = ending.hung.into_iter().map(hung).collect();
             Ending { exits: seen.to_vec(), hung, ..ending }
         } else {
             ending
