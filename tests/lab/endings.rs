@@ -287,11 +287,13 @@ fn what_a_program_leaves_behind_goes_though_it_lost_its_environment() {
         let run = lab.start(&["run", "-np", "2", controller, "--", "sh", "-c", leaves]);
         let all = "pgrep -cfx 'sleep 971[123]' || :";
         assert!(eventually(s(60), || NODES.iter().all(|node| on(node, all) == "3\n")), "{controller}");
-        NODES.map(|node| on(node, "touch /opt/horovod/jobs/go"));
+        for node in NODES {
+            on(node, "touch /opt/horovod/jobs/go");
+        }
         run.end(s(60)).code(0).says(&["[0 node1] left", "[1 node2] left"]);
         no_run_is_left();
-        NODES.map(|node| on(node, "rm /opt/horovod/jobs/go"));
         for node in NODES {
+            on(node, "rm /opt/horovod/jobs/go");
             assert_eq!(
                 node_sh(node, "pgrep -af 'sleep 971[123]' | grep -v 'sh -c'", &[]).out,
                 "",
