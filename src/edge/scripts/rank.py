@@ -30,7 +30,7 @@ ROOM = 1 << 16  # bytes for what a full disk must not keep from being written do
 REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # for the end
 UNKILLABLE = 5  # seconds after which a killed program counts as ended though the kernel has not let it go
 TRAPPED = 1  # second after which a shell that was asked for the end has a trap for that, and waits for its program first
-SHELLS = {"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "busybox"}
+SHELLS = {"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", "busybox"}
 ENDED = (b"Z", b"X")  # states; proc(5)
 STOPPED = 3  # seconds that a stopped program must have been so, where others give up waiting, to be the one they waited for
 
@@ -233,7 +233,7 @@ def bury_all_but(child):
 def end_unmarked(group):
     """Ends what the program has left behind without the run's mark (`env -i`): nobody would know later whose it is. Its process
     group has just been killed; what one of those has started becomes ours only when it is gone."""
-    limit, quiet = time.monotonic() + 2, 0
+    limit, quiet = time.monotonic() + 1, 0
     while quiet < 2 and time.monotonic() < limit:
         processes = all_processes()
         mine = [os.getpid()]
@@ -248,15 +248,20 @@ def end_unmarked(group):
         time.sleep(0.005)
 
 
-def in_front_of(leader):
-    """What a shell waits for before it looks at a trap, each with the time of its start. Its programs in the background it tells
-    itself; those ignore SIGINT from their start on (POSIX, Shell Command Language, 2.11). One that reads from a pipe is not asked:
-    what writes there may still have something to say."""
-    found = []
+def of_shell(leader):
+    """What a shell has started itself; nothing of another program's."""
     with contextlib.suppress(OSError):
         if os.path.basename(os.readlink("/proc/%d/exe" % leader)) in SHELLS:
-            found = [pid for pid, (_state, parent, _group) in all_processes().items() if parent == leader]
-    return [(pid, begun(pid)) for pid in found if not ignores(pid, signal.SIGINT) and not reads_a_pipe(pid)]
+            return activity.children(leader, leader)
+    return []
+
+
+def in_front_of(leader, behind):
+    """What a shell waits for before it looks at a trap, each with the time of its start. Its programs in the background it tells
+    itself; those ignore SIGINT from their start on (POSIX, Shell Command Language, 2.11), and `behind` are those that once did.
+    One that reads from a pipe is not asked: what writes there may still have something to say."""
+    found = [pid for pid in of_shell(leader) if pid not in behind and not ignores(pid, signal.SIGINT)]
+    return [(pid, begun(pid)) for pid in found if not reads_a_pipe(pid)]
 
 
 def begun(pid):
@@ -273,8 +278,9 @@ def reads_a_pipe(pid):
 
 
 def ignores(pid, number):
-    with contextlib.suppress(OSError, StopIteration), open("/proc/%d/status" % pid) as file:
-        ignored = next(line for line in file if line.startswith("SigIgn:"))
+    # as bytes: the name in it may be anything
+    with contextlib.suppress(OSError, StopIteration), open("/proc/%d/status" % pid, "rb") as file:
+        ignored = next(line for line in file if line.startswith(b"SigIgn:"))
         return bool(int(ignored.split()[1], 16) & 1 << number - 1)
     return True
 
@@ -443,6 +449,7 @@ def supervise(front, gone):
     hold = 0  # seconds, see above
     orphan = None  # MPI's daemon, where nobody is left that it could hear of
     gave_up = False  # whether it was ended because it waited for others for too long
+    behind = set()  # what a shell has in the background
     front_of_shell = []  # what a shell waited for when it was asked: asked as well where it keeps the shell from its end
 
     def idle():
@@ -458,7 +465,7 @@ def supervise(front, gone):
             hung = idle() if hung is None and idle() >= STOPPED else hung
             # the program alone: what it started (data loaders, say) is its own to end, before or after a last checkpoint
             if child.returncode is None:
-                front_of_shell = in_front_of(child.pid)
+                front_of_shell = in_front_of(child.pid, behind)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child.pid, signal.SIGTERM)
             # a stopped one hears nothing else
@@ -517,7 +524,10 @@ def supervise(front, gone):
                 ended = time.time()
                 # an end that was asked for (another rank failed, a signal) is no failure of this rank's own
                 asked = b" asked" if deadline is not None and not gave_up else b""
-                if deadline is not None:
+                if deadline is not None and code == -signal.SIGKILL:
+                    # somebody did not leave it all of its time: its group has no more
+                    deadline = time.monotonic()
+                elif deadline is not None:
                     # a shell around the training goes at once: now the training is asked itself, and has the rest of the time
                     kill(signal.SIGTERM)
         if code is not None and (deadline is None or time.monotonic() > deadline or not is_alive(in_its_group)):
@@ -537,6 +547,7 @@ def supervise(front, gone):
         if time.monotonic() >= look:
             look = time.monotonic() + 1
             bury_all_but(child.pid)
+            behind.update(pid for pid in of_shell(child.pid) if ignores(pid, signal.SIGINT))
             processes = activity.family(child.pid)
             frozen = any(condition(pid) == b"T" for pid in processes)
             stopped = (stopped or time.monotonic()) if frozen else None
@@ -560,7 +571,7 @@ def supervise(front, gone):
             if over:
                 gave_up = True
                 end()
-        if front_of_shell and time.monotonic() > deadline - job["grace"] + TRAPPED:
+        if front_of_shell and time.monotonic() > deadline - job["grace"] + min(TRAPPED, job["grace"] / 2):
             for pid, start in front_of_shell if code is None else []:
                 with contextlib.suppress(ProcessLookupError):
                     if begun(pid) == start:

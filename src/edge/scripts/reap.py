@@ -60,8 +60,8 @@ def alive():
 
 def killed(pid):
     try:
-        with open("/proc/%d/status" % pid) as file:
-            pending = next(line for line in file if line.startswith("SigPnd:"))
+        with open("/proc/%d/status" % pid, "rb") as file:
+            pending = next(line for line in file if line.startswith(b"SigPnd:"))
     except (OSError, StopIteration):
         return False
     return bool(int(pending.split()[1], 16) & 1 << signal.SIGKILL - 1)

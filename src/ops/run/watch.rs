@@ -257,8 +257,10 @@ impl Watch<'_> {
             let same =
                 |a: &Hung, b: &Hung| (a.rank, a.seconds, &a.tensors, a.idle) == (b.rank, b.seconds, &b.tensors, b.idle);
             let told = self.follow.progress.hung();
-            let hung = |one: Hung| told.iter().rfind(|told| same(told, &one)).cloned().unwrap_or(one);
-            let hung = ending.hung.into_iter().map(hung).collect();
+            let first = |one: &Hung| {
+                told.iter().filter(|told| same(told, one)).min_by(|a, b| a.time.total_cmp(&b.time)).cloned()
+            };
+            let hung = ending.hung.into_iter().map(|one| first(&one).unwrap_or(one)).collect();
             Ending { exits: seen.to_vec(), hung, ..ending }
         } else {
             ending
