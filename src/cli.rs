@@ -319,6 +319,7 @@ pub fn rewrite(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::word::Word;
     use clap::CommandFactory;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
@@ -377,6 +378,6 @@ mod tests {
         else {
             panic!()
         };
-        assert_eq!(train.command, ["python", "-np=3", "-v", "--json", "--", "x"]);
+        assert_eq!(train.command, ["python", "-np=3", "-v", "--json", "--", "x"].map(Word::from));
     }
 }

@@ -2,7 +2,9 @@
 
 use super::Waiting;
 use crate::core::inventory::{Controller, variable_name};
+use crate::core::word::Word;
 use crate::core::{project, slots};
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -153,8 +155,8 @@ pub struct Train {
     #[command(flatten)]
     pub running: Running,
     /// The program; without it hvdctl.toml's command, else train.py or main.py
-    #[arg(last = true, value_name = "COMMAND")]
-    pub command: Vec<String>,
+    #[arg(last = true, value_name = "COMMAND", value_parser = OsStringValueParser::new().map(Word::from))]
+    pub command: Vec<Word>,
     /// Whether to wait
     #[command(flatten)]
     pub waiting: Waiting,
@@ -170,8 +172,8 @@ pub struct Run {
     #[command(flatten)]
     pub running: Running,
     /// The program
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub command: Vec<String>,
+    #[arg(last = true, required = true, value_name = "COMMAND", value_parser = OsStringValueParser::new().map(Word::from))]
+    pub command: Vec<Word>,
     /// Whether to wait
     #[command(flatten)]
     pub waiting: Waiting,

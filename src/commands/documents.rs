@@ -21,6 +21,7 @@ use crate::core::slots::{Placement, Share};
 use crate::core::spec::{Desired, GpuRequest};
 use crate::core::trust::{Changes, Described, Fault, Put, Report as Trust, Row as Trusted, Secret};
 use crate::core::verify::{Report, Row};
+use crate::core::word::Word;
 use crate::error::{Error, NodeError, Stand};
 use crate::event::Event;
 use crate::ops::exec::Told;
@@ -267,7 +268,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         addresses: ["node1", "node2"].map(|node| (node.to_owned(), "10.0.0.1".parse().unwrap())).into(),
         launcher: names(&["horovodrun", "--gloo"]),
     };
-    all.push(("train-end/dry", train::would_be(&names(&["python", "train.py"]), &would).document));
+    all.push(("train-end/dry", train::would_be(&["python", "train.py"].map(Word::from), &would).document));
     all.push(("train-end/logs", logs::ended().document));
 
     let running = Job {
@@ -279,7 +280,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         ranks: 4,
         placement: would.placement,
         controller: Controller::Gloo,
-        command: names(&["python", "train.py"]),
+        command: ["python", "train.py"].map(Word::from).into(),
         restarts: 3,
         tries: vec![Try {
             started: 1_795_262_500.0,

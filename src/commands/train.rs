@@ -7,6 +7,7 @@ use crate::core::job::{Blame, State};
 use crate::core::project;
 use crate::core::quote;
 use crate::core::trust::Secret;
+use crate::core::word::Word;
 use crate::edge::env_file;
 use crate::edge::tree::Tree;
 use crate::error::{Error, exit};
@@ -59,8 +60,9 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
 /// `run`.
 pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> {
     check_ranks(&context.target, Some(options.np), options.running.gpus_per_node)?;
-    let turn = context.turn(&format!("hvdctl run {}", options.command[0]), options.waiting);
-    let name = Path::new(&options.command[0]).file_name().map(|n| n.to_string_lossy().into_owned());
+    let called = options.command[0].to_string();
+    let turn = context.turn(&format!("hvdctl run {called}"), options.waiting);
+    let name = Path::new(&called).file_name().map(|n| n.to_string_lossy().into_owned());
     let program = Program {
         title: options.running.name.clone(),
         name: project::folder_name(&name.unwrap_or_default()),
@@ -175,7 +177,7 @@ async fn bring(
 }
 
 /// What a run would be, for people and scripts.
-pub(super) fn would_be(command: &[String], would: &Would) -> Outcome {
+pub(super) fn would_be(command: &[Word], would: &Would) -> Outcome {
     let rows: Vec<Vec<String>> = would
         .placement
         .shares
@@ -200,8 +202,8 @@ pub(super) fn would_be(command: &[String], would: &Would) -> Outcome {
 }
 
 /// A vector as one would type it.
-fn shell_line(words: &[String]) -> String {
-    words.iter().map(|word| quote::readable(word)).collect::<Vec<_>>().join(" ")
+fn shell_line(words: &[impl ToString]) -> String {
+    words.iter().map(|word| quote::readable(&word.to_string())).collect::<Vec<_>>().join(" ")
 }
 
 /// How a run ended that was seen to its end, for `train`, `run` and `attach`.
@@ -294,7 +296,7 @@ fn folder(path: &Path) -> Result<PathBuf, Error> {
     Ok(root)
 }
 
-fn command(root: &Path, given: &[String]) -> Result<Vec<String>, Error> {
+fn command(root: &Path, given: &[Word]) -> Result<Vec<Word>, Error> {
     let own = root.join("hvdctl.toml");
     let file = match fs::read_to_string(&own) {
         Ok(text) => Some(text),

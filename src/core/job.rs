@@ -3,6 +3,7 @@
 use crate::core::frames::{Frame, Kind};
 use crate::core::inventory::{Controller, Ulimit};
 use crate::core::slots::Placement;
+use crate::core::word::Word;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -53,7 +54,7 @@ pub struct Record {
     /// Which rank runs where; the launcher runs on the first node.
     pub placement: Placement,
     /// The program and its arguments, byte for byte.
-    pub command: Vec<String>,
+    pub command: Vec<Word>,
     /// The folder it starts in, as seen in the container.
     pub cwd: String,
     /// The number of ranks.

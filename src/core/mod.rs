@@ -35,3 +35,4 @@ pub mod tails;
 pub mod trust;
 pub mod units;
 pub mod verify;
+pub mod word;

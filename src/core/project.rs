@@ -1,5 +1,6 @@
 //! What a project says about itself: its name on the nodes and the command that trains it.
 
+use crate::core::word::Word;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -28,7 +29,7 @@ pub enum NoEntry {
 ///
 /// # Errors
 /// [`NoEntry`] when there is not exactly one answer.
-pub fn command(given: &[String], file: Option<&str>, has_train: bool, has_main: bool) -> Result<Vec<String>, NoEntry> {
+pub fn command(given: &[Word], file: Option<&str>, has_train: bool, has_main: bool) -> Result<Vec<Word>, NoEntry> {
     if !given.is_empty() {
         return Ok(given.to_vec());
     }
@@ -37,7 +38,7 @@ pub fn command(given: &[String], file: Option<&str>, has_train: bool, has_main: 
         if file.command.is_empty() || file.command.iter().any(|word| word.contains('\0')) {
             return Err(NoEntry::File("command must name a program, e.g. command = [\"python\", \"train.py\"]".into()));
         }
-        return Ok(file.command);
+        return Ok(file.command.into_iter().map(Word::Text).collect());
     }
     match (has_train, has_main) {
         (true, false) => Ok(vec!["python".into(), "train.py".into()]),
@@ -67,7 +68,7 @@ mod tests {
 
     #[test]
     fn entries() {
-        let ok = |c: &[&str]| Ok(c.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>());
+        let ok = |c: &[&str]| Ok(c.iter().map(|s| Word::from(*s)).collect::<Vec<_>>());
         assert_eq!(command(&["x".into()], Some("junk"), true, true), ok(&["x"]));
         assert_eq!(command(&[], Some("command = ['python', 'a b.py']"), true, true), ok(&["python", "a b.py"]));
         assert_eq!(command(&[], None, true, false), ok(&["python", "train.py"]));

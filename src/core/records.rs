@@ -4,6 +4,7 @@
 use crate::core::inventory::Controller;
 use crate::core::job::{Blame, Ended, Ending, Record, SETTING_OUT, State, Try};
 use crate::core::slots::Placement;
+use crate::core::word::Word;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -51,7 +52,7 @@ pub struct Job {
     /// Who connects the ranks.
     pub controller: Controller,
     /// The program.
-    pub command: Vec<String>,
+    pub command: Vec<Word>,
     /// How often it is started again after a failure.
     pub restarts: u32,
     /// The tries that failed, after which it was.

@@ -190,10 +190,13 @@ impl Desired {
         }
     }
 
-    /// The same for one run alone, whose end is its end too.
+    /// The same for one run alone, whose end is its end too: where nobody is left to tell it, it notices.
     #[must_use]
-    pub fn of_run(self, job: &str) -> Desired {
-        Desired { job: Some(job.to_owned()), ..self }
+    pub fn of_run(mut self, job: &str, restarts: u32) -> Desired {
+        self.job = Some(job.to_owned());
+        let start = self.spec.command.iter_mut().find(|word| *word == START);
+        start.expect("a worker's command begins so").insert_str(0, &until_abandoned(restarts));
+        self
     }
 
     /// The launcher's container: the same image, GPUs, mounts and shared memory as the workers, because the ranks of
@@ -260,6 +263,35 @@ fn mount(source: &str, target: &str, read_only: bool) -> Mount {
     Mount { source: source.into(), target: target.into(), read_only }
 }
 
+/// How a worker's sshd becomes its main process.
+const START: &str = "mkdir -p /run/sshd && exec \"$0\" \"$@\"";
+
+/// A loop beside the sshd of a run's own worker, which ends that when nothing else has been in the container for long. The keeper
+/// of the run and the ranks are connected to it; a rank that was cut off stays until its grace time is over. With restarts nobody
+/// may be there between two tries (`keeper.py` waits 5 minutes at most), and before the first log-in the project is shipped,
+/// to the slowest node as well.
+fn until_abandoned(restarts: u32) -> String {
+    let seconds = if restarts == 0 { 60 } else { 600 };
+    format!(
+        r#"(
+    read -r own _ </proc/self/stat
+    left=86400
+    while [ "$left" -gt 0 ]; do
+        sleep 5
+        left=$((left - 5))
+        for process in /proc/[0-9]*; do
+            case "${{process#/proc/}}" in
+            1 | "$own") ;;
+            *) left={seconds} && break ;;
+            esac
+        done
+    done
+    kill 1
+) &
+"#
+    )
+}
+
 /// The worker's main process. sshd wants its full path and its privilege separation folder; the host key is the
 /// cluster's own, so that a worker keeps its identity when it is made anew.
 fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
@@ -271,7 +303,7 @@ fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
     [
         "sh",
         "-c",
-        "mkdir -p /run/sshd && exec \"$0\" \"$@\"",
+        START,
         "/usr/sbin/sshd",
         "-D",
         "-e",

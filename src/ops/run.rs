@@ -16,6 +16,7 @@ use crate::core::records::Job;
 use crate::core::slots::{MapBy, Placement, place};
 use crate::core::spec::{Desired, GpuRequest};
 use crate::core::trust::Secret;
+use crate::core::word::Word;
 use crate::edge::docker::Engine;
 use crate::error::Error;
 use crate::event::{Event, Events};
@@ -44,7 +45,7 @@ pub struct Program {
     /// The project's name, or the check's.
     pub name: String,
     /// The program and its arguments, byte for byte.
-    pub command: Vec<String>,
+    pub command: Vec<Word>,
     /// Where it starts.
     pub cwd: Cwd,
     /// A project that is shipped and mounted first.

@@ -134,6 +134,35 @@ fn ten_runs_at_once_have_the_nodes_one_after_the_other() {
 }
 
 #[test]
+fn ten_runs_are_under_way_at_the_same_time() {
+    let lab = Lab::quick();
+    lab.edit("gpus = 1", "gpus = 0\nslots = 10");
+    lab.hvdctl(&["up"]).code(0);
+    let mut all: Vec<Running> = (0..10)
+        .map(|i| {
+            let own = ["run", "-np", "2", "--gpus-per-node", "1", "--map-by", "node", "--wait", "300s"];
+            let program = [["--gloo", "--mpi"][i % 2], "--", "sh", "-c", WAITS, "all"];
+            lab.start(&[&own[..], &program[..]].concat())
+        })
+        .collect();
+    for run in &mut all {
+        run.until(&["[0 node1] ready", "[1 node2] ready"], s(240));
+    }
+    assert!(all.iter_mut().all(Running::runs));
+    for node in NODES {
+        let names = ours(node);
+        let of = |start: &str| names.lines().filter(|name| name.starts_with(start)).count();
+        assert_eq!((of("hmaster"), of("hworker")), if node == "node1" { (10, 1) } else { (0, 10) }, "{names}");
+    }
+    go("all");
+    for run in all {
+        let pid = run.end(s(120)).code(0).says(&["[0 node1] gone", "[1 node2] gone"]).pid;
+        no_session_is_left(pid);
+    }
+    ten_records_are_left(&lab, vec![("succeeded", 0); 10]);
+}
+
+#[test]
 fn runs_share_the_slots_of_the_same_nodes() {
     let lab = Lab::quick();
     lab.edit("gpus = 1", "gpus = 0\nslots = 2");
@@ -309,10 +338,14 @@ if rank == '1': print('goes on from', open('checkpoint').read())";
     assert_eq!(done.out.lines().filter(|line| *line == "[0 node1] one").count(), 2, "{}", done.out);
     no_run_is_left();
     let mut stopped = lab.start(&["run", "-np", "2", "--restarts", "1000", "--", "sh", "-c", "exit 9"]);
-    assert!(eventually(s(60), || stopped.err().contains("try 3 of 1001")), "{}", stopped.err());
+    assert!(eventually(s(60), || stopped.err().contains("try 3 of 1001 begins in 4 s")), "{}", stopped.err());
+    assert!(stopped.err().contains("try 2 of 1001 begins in 2 s"), "{}", stopped.err());
     assert!(stopped.runs());
     stopped.signal("INT");
     stopped.end(s(60)).code(130);
     no_run_is_left();
     lab.hvdctl(&["jobs"]).code(0).says(&["stopped (restarted"]);
+    let tries = job(&lab, "sh")["tries"].clone();
+    let pause = tries[1]["started"].as_f64().unwrap() - tries[0]["ended"].as_f64().unwrap();
+    assert!(pause >= 2.0, "{tries}");
 }

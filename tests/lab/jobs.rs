@@ -104,8 +104,11 @@ fn outlives(lab: &Lab, controller: &str) {
     crash(first);
     assert!(ours("node1").contains("hmaster running"));
 
-    // the terminal goes away, Ctrl-C at an attach: neither ends it
-    let mut attached = lab.start(&["attach"]);
+    // another's machine has nothing of the first one's; Ctrl-C at an attach does not end the run
+    let home = tempfile::tempdir().unwrap();
+    let mut theirs = lab.command(&["attach"]);
+    theirs.env("HOME", home.path()).env_remove("XDG_STATE_HOME");
+    let mut attached = Running::start(theirs, &[]);
     attached.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
     attached.signal("INT");
     let done = attached.end(s(30)).code(130).complains(&["goes on", "hvdctl stop"]);
@@ -178,6 +181,15 @@ fn a_run_is_stopped_from_elsewhere_and_goes_on_without_its_terminal() {
         let job = &jobs(&lab)[0];
         assert_eq!((job["state"].as_str(), job["code"].as_i64()), (Some("stopped"), Some(143)), "{job}");
         assert_eq!(result(job["id"].as_str().unwrap())["stopped"], true);
+        let table = lab.hvdctl(&["jobs"]).ok();
+        let lines: Vec<Vec<&str>> =
+            table.lines().map(|line| line.split("  ").filter(|w| !w.is_empty()).collect()).collect();
+        let heads = ["JOB", "NAME", "PROJECT", "WHO", "STATE", "RANKS", "NODES", "STARTED", "LASTED", "CODE", "WHY"];
+        assert!(lines[0].iter().map(|head| head.trim()).eq(heads), "{table}");
+        let row: Vec<&str> = lines[1].iter().map(|word| word.trim()).collect();
+        let (id, who) = (job["id"].as_str().unwrap(), job["operator"].as_str().unwrap());
+        assert_eq!(row[..7], [id, "sh", "–", who, "stopped", "2", "node[1-2]"], "{table}");
+        assert!(row[7].ends_with("s ago") && row[8].ends_with('s') && row[9] == "143", "{table}");
     }
 }
 
@@ -214,6 +226,10 @@ fn logs_are_read_by_rank_by_time_and_by_word() {
     assert_eq!(one, "[1 node2] step 1 of 1\n[1 node2] step 2 of 1\n[1 node2] step 3 of 1\n");
     assert_eq!(lab.hvdctl(&["logs", "--rank", "0", "--grep", "step", "-n", "1"]).ok(), "[0 node1] step 500 of 0\n");
     assert_eq!(lab.hvdctl(&["logs", "--since", "2099-01-01T00:00:00Z"]).ok(), "");
+    assert_eq!(lab.hvdctl(&["logs", "--since", "1h"]).ok(), all);
+    let late = lab.hvdctl(&["run", "-np", "1", "--", "sh", "-c", "echo early; sleep 2; date -u +%FT%TZ"]).ok();
+    let time = late.lines().last().unwrap().rsplit(' ').next().unwrap();
+    assert_eq!(lab.hvdctl(&["logs", "--since", time]).ok(), format!("[0 node1] {time}\n"));
     lab.hvdctl(&["logs", "--rank", "2"]).code(2).complains(&["has no rank 2"]);
     lab.hvdctl(&["logs", "nosuch"]).code(1).complains(&["there is no run nosuch", "hvdctl jobs"]);
 

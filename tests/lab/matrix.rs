@@ -207,10 +207,15 @@ out.flush()";
     let mut command = lab.command(&["run", "-np", "4", controller, "--", "python3", "-c", program]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    // all is written on the nodes before a line of it is read here: 40 MB must not wait in memory
+    // all is written on the nodes before a line of it is read here: 40 MB must not wait in memory, nor on the nodes
+    let mut supervisors = 0;
     let over = eventually(s(120), || {
+        let look = "for p in $(pgrep -x hvdctl-rank); do sed -n 's/^VmHWM:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/$p/status; done; :";
+        let seen = NODES.map(|node| on(node, look)).join("");
+        supervisors = seen.lines().map(|kib| kib.parse().unwrap()).max().unwrap_or(0).max(supervisors);
         NODES.iter().all(|node| on(node, "cat /opt/horovod/jobs/*/states 2>/dev/null | grep -c ' x ' || :") == "2\n")
     });
+    assert!((1..64 << 10).contains(&supervisors), "a supervisor held {supervisors} KiB");
     // nor when the run has ended, and what the followers had not brought by then is read
     let followers = "pgrep -fc '^tail -c [+]1 -f'; :";
     let over = over && eventually(s(120), || NODES.iter().all(|node| on(node, followers).trim() == "0"));

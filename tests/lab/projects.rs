@@ -3,6 +3,7 @@
 use crate::process::{eventually, run, s};
 use crate::state::{Lab, NODES, id_of, node_sh, on};
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -306,21 +307,27 @@ import lazy";
 fn a_large_file_arrives_and_another_project_of_the_name_does_not() {
     let lab = Lab::up();
     let project = lab.project("p", &[("train.py", "import os; print(os.path.getsize('large'))")]);
-    // a hole costs nothing here, and goes over the wire like anything else
-    fs::File::create(project.join("large")).unwrap().set_len(1 << 30).unwrap();
+    // no zeros: neither a hole nor a compression makes it less
+    let random = fs::File::open("/dev/urandom").unwrap();
+    std::io::copy(&mut random.take(1 << 30), &mut fs::File::create(project.join("large")).unwrap()).unwrap();
     symlink("/etc/hostname", project.join("out of it")).unwrap();
-    let mut run = lab.start(&["--on", "node1", "train", project.to_str().unwrap(), "-np", "1"]);
+    let mut train = lab.start(&["train", project.to_str().unwrap(), "-np", "2"]);
     let mut peak = 0;
     eventually(s(240), || {
-        let status = fs::read_to_string(format!("/proc/{}/status", run.pid())).unwrap_or_default();
+        let status = fs::read_to_string(format!("/proc/{}/status", train.pid())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         peak = line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(peak);
-        !run.runs()
+        !train.runs()
     });
-    assert_eq!(run.end(s(60)).code(0).out, format!("[0 node1] {}\n", 1 << 30));
+    train.end(s(60)).code(0).says(&["[0 node1] 1073741824\n", "[1 node2] 1073741824\n"]);
     assert!((1..200 << 10).contains(&peak), "hvdctl took {peak} KiB of memory for it");
     assert_eq!(on("node1", "readlink '/opt/horovod/projects/p/out of it'"), "/etc/hostname\n");
-    on("node1", "truncate -s 1G /tmp/large && cmp /tmp/large /opt/horovod/projects/p/large; rm /tmp/large");
+    let mut sum = Command::new("sha256sum");
+    sum.arg(project.join("large"));
+    let sum = run(sum, s(60)).ok()[..64].to_owned();
+    for node in NODES {
+        assert_eq!(on(node, "sha256sum </opt/horovod/projects/p/large")[..64], sum, "{node}");
+    }
 
     let other = lab.project("elsewhere/p", &[("train.py", "print('other')")]);
     let other = other.to_str().unwrap();

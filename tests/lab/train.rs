@@ -4,6 +4,8 @@ use crate::process::{run, s};
 use crate::state::{Lab, NODES, no_run_is_left, no_session_is_left, node_sh, on, ours};
 use crate::watch::{Eyes, has};
 use serde_json::Value;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 /// Says which rank is where on both streams, reads a shipped file and writes one beside it.
@@ -131,7 +133,9 @@ fn more_ranks_than_slots_ship_nothing() {
 fn arguments_arrive_byte_for_byte() {
     let lab = Lab::up();
     let project = lab.project("words", &[("train.py", "")]);
-    let program = "import json, sys; print(json.dumps(sys.argv[1:]))";
+    // Python has a byte that is no UTF-8 as a lone surrogate
+    let program =
+        "import json, os, sys; print(json.dumps([os.fsencode(word).decode('latin-1') for word in sys.argv[1:]]))";
     let words = [
         "a b",
         "$HOME",
@@ -156,13 +160,17 @@ fn arguments_arrive_byte_for_byte() {
         "#",
     ];
     for controller in ["--gloo", "--mpi"] {
-        let mut args = vec!["train", project.to_str().unwrap(), "-np", "2", controller, "--", "python3", "-c", program];
-        args.extend(words);
-        let done = lab.hvdctl(&args).code(0);
+        let args = ["train", project.to_str().unwrap(), "-np", "2", controller, "--", "python3", "-c", program];
+        let mut train = lab.command(&args);
+        train.args(words).arg(OsStr::from_bytes(b"no \xff UTF-8"));
+        let done = run(train, s(120)).code(0);
         for (rank, node) in NODES.iter().enumerate() {
             let prefix = format!("[{rank} {node}] ");
             let line = done.out.lines().find_map(|l| l.strip_prefix(&prefix)).unwrap_or_else(|| panic!("{}", done.out));
-            assert_eq!(serde_json::from_str::<Vec<String>>(line).unwrap(), words, "{controller}, {node}");
+            let bytes = |word: String| word.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect::<Vec<u8>>();
+            let came: Vec<Vec<u8>> = serde_json::from_str::<Vec<_>>(line).unwrap().into_iter().map(bytes).collect();
+            let sent = words.iter().map(|word| word.as_bytes()).chain([&b"no \xff UTF-8"[..]]);
+            assert!(came.iter().map(Vec::as_slice).eq(sent), "{controller}, {node}: {line}");
         }
     }
 }

@@ -427,9 +427,11 @@ def supervise(front, gone):
     os.set_blocking(wakes, False)
     signal.signal(signal.SIGCHLD, lambda _signal, _frame: None)
     signal.set_wakeup_fd(wakes)
+    # core/word.rs
+    argv = [word if isinstance(word, str) else bytes(word) for word in job["command"]]
     try:
         child = subprocess.Popen(
-            job["command"], cwd=job["cwd"], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            argv, cwd=job["cwd"], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, preexec_fn=own_group, bufsize=0,
         )
     except (OSError, subprocess.SubprocessError) as error:

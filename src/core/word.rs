@@ -1,0 +1,53 @@
+//! A word of the program that a run starts.
+
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::OsStringExt as _;
+
+/// Any bytes but NUL, as the kernel takes them (execve(2)): in JSON a string, and a list of bytes where they are no UTF-8.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Word {
+    /// What nearly all of them are.
+    Text(String),
+    /// The name of a file from another system, for example.
+    Bytes(Vec<u8>),
+}
+
+impl From<OsString> for Word {
+    fn from(word: OsString) -> Word {
+        String::from_utf8(word.into_vec()).map_or_else(|e| Word::Bytes(e.into_bytes()), Word::Text)
+    }
+}
+
+impl From<&str> for Word {
+    fn from(word: &str) -> Word {
+        Word::Text(word.to_owned())
+    }
+}
+
+/// For people: bytes that are no UTF-8 are replaced by U+FFFD.
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Word::Text(text) => f.write_str(text),
+            Word::Bytes(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_keeps_every_byte() {
+        let words: Vec<Word> = [&b"a b"[..], b"", b"\xff\n", "\u{fffd}".as_bytes()]
+            .map(|bytes| OsString::from_vec(bytes.to_vec()).into())
+            .into();
+        let json = serde_json::to_string(&words).unwrap();
+        assert_eq!(json, "[\"a b\",\"\",[255,10],\"\u{fffd}\"]");
+        assert_eq!(serde_json::from_str::<Vec<Word>>(&json).unwrap(), words);
+    }
+}
