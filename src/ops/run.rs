@@ -398,6 +398,8 @@ fn environment(id: &str, controller: Controller, master: &Node) -> Vec<String> {
         env.push("OMPI_MCA_btl_vader_single_copy_mechanism=none".into());
         // else its daemons leave the sessions of sshd, and when the network is cut nothing tells them and the ranks
         env.push("OMPI_MCA_orte_leave_session_attached=1".into());
+        // it waits so long twice before it kills those of a failed run, which are mere fronts of the ranks (rank.py)
+        env.push("OMPI_MCA_odls_base_sigkill_timeout=0".into());
         // all else of the inventory's environment goes to the ranks by their supervisors; these mpirun itself reads
         let own = |name: &str| ["OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_"].iter().any(|start| name.starts_with(start));
         let set = master.container.env.iter().filter(|(name, _)| own(name));

@@ -313,7 +313,7 @@ fn what_a_program_leaves_behind_goes_though_it_lost_its_environment() {
 #[test]
 fn a_second_signal_leaves_at_once_and_the_nodes_do_the_rest() {
     let lab = Lab::quick();
-    lab.edit("[defaults]", "stop_grace_s = 30\n[defaults]");
+    lab.edit("[defaults]", "stop_grace_s = 20\n[defaults]");
     lab.hvdctl(&["up"]).code(0);
     for controller in ["--gloo", "--mpi"] {
         let run = sleeping(&lab, controller, "trap '' TERM; echo ready; while :; do sleep 1; done");
@@ -322,8 +322,9 @@ fn a_second_signal_leaves_at_once_and_the_nodes_do_the_rest() {
         run.signal("INT");
         let done = run.end(s(10)).code(130);
         no_session_is_left(done.pid);
-        // the rest is done on the nodes, and their workers stay
-        assert!(eventually(s(25), || newest(&lab)["state"] == "stopped"), "{}", newest(&lab));
+        // the rest is done on the nodes when the ranks have had their time, and their workers stay
+        assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()), "it waited for them");
+        assert!(eventually(s(60), || newest(&lab)["state"] == "stopped"), "{}", newest(&lab));
         no_run_is_left();
         assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
     }

@@ -332,7 +332,7 @@ def still_for(job):
 
 def behind_a_front():
     """Goes on in a process that the launcher does not know of, while the one that it started waits for the end. When one rank has
-    ended otherwise than with 0, mpirun kills the others' process groups (odls_base_sigkill_timeout, 1 s) and horovodrun's
+    ended otherwise than with 0, mpirun kills the others' process groups (odls_base_sigkill_timeout) and horovodrun's
     safe_shell_exec.py all that descends from its shells (5 s), be it in the middle of a checkpoint. Gives the front's process id, a
     file that is at its end when the front has gone, and a file that takes the exit code and for how many seconds the front is to
     keep it to itself."""
