@@ -1,6 +1,7 @@
 //! The containers that hvdctl wants on a node, as values.
 
 use crate::core::inventory::{Cluster, KeyType, Node, Ulimit};
+use crate::core::quote;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -192,10 +193,11 @@ impl Desired {
 
     /// The same for one run alone, whose end is its end too: where nobody is left to tell it, it notices.
     #[must_use]
-    pub fn of_run(mut self, job: &str, restarts: u32) -> Desired {
+    pub fn of_run(mut self, cluster: &Cluster, job: &str, restarts: u32) -> Desired {
         self.job = Some(job.to_owned());
         let start = self.spec.command.iter_mut().find(|word| *word == START);
-        start.expect("a worker's command begins so").insert_str(0, &until_abandoned(restarts));
+        let states = format!("{}/{job}/states", cluster.jobs_dir);
+        start.expect("a worker's command begins so").insert_str(0, &until_abandoned(&states, restarts));
         self
     }
 
@@ -266,27 +268,34 @@ fn mount(source: &str, target: &str, read_only: bool) -> Mount {
 /// How a worker's sshd becomes its main process.
 const START: &str = "mkdir -p /run/sshd && exec \"$0\" \"$@\"";
 
-/// A loop beside the sshd of a run's own worker, which ends that when nothing else has been in the container for long. The keeper
-/// of the run and the ranks are connected to it; a rank that was cut off stays until its grace time is over. With restarts nobody
-/// may be there between two tries (`keeper.py` waits 5 minutes at most), and before the first log-in the project is shipped,
-/// to the slowest node as well.
-fn until_abandoned(restarts: u32) -> String {
-    let seconds = if restarts == 0 { 60 } else { 600 };
+/// A loop beside the sshd of a run's own worker, which ends that when nothing else has been in the container for long. The run's
+/// keeper and its ranks are connected to it, and a rank that was cut off stays until its grace time is over. Before its first rank
+/// writes down that it is there (`states`), the project may be on its way to another node; and where the run is to be started
+/// again, a node that was cut off may come back for it.
+fn until_abandoned(states: &str, restarts: u32) -> String {
+    const DAY: u32 = 86_400;
+    let seconds = if restarts == 0 { 60 } else { DAY };
+    let states = quote::readable(states);
+    // `$$` becomes sshd. The first process is another one where the image or the engine has an init
     format!(
         r#"(
     read -r own _ </proc/self/stat
-    left=86400
+    left={DAY}
     while [ "$left" -gt 0 ]; do
         sleep 5
         left=$((left - 5))
         for process in /proc/[0-9]*; do
             case "${{process#/proc/}}" in
-            1 | "$own") ;;
-            *) left={seconds} && break ;;
+            1 | "$$" | "$own") ;;
+            *)
+                left={DAY}
+                [ ! -e {states} ] || left={seconds}
+                break
+                ;;
             esac
         done
     done
-    kill 1
+    kill "$$"
 ) &
 "#
     )
@@ -388,6 +397,20 @@ mod tests {
         assert_eq!(v4.spec.differences(&without.to_string()), ["address"], "a worker that listens on all addresses");
         let master = Desired::master(&cluster, &nodes[0], GpuRequest::All, vec!["true".into()], "job");
         assert_eq!((master.spec.address, master.name.as_str()), (None, "hmaster"));
+    }
+
+    #[test]
+    fn a_runs_own_worker_ends_itself_and_soon_where_the_run_is_not_started_again() {
+        let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "some/image:1");
+        cluster.jobs_dir = "/my jobs".into();
+        let worker = Desired::worker(&cluster, &nodes[0], GpuRequest::All, IpAddr::from([10, 0, 0, 1]));
+        for (restarts, seconds) in [(0, 60), (1, 86_400)] {
+            let own = worker.clone().of_run(&cluster, "j1", restarts);
+            assert_eq!(own.spec.command[..2], worker.spec.command[..2]);
+            assert_eq!(own.spec.command[3..], worker.spec.command[3..]);
+            let text = own.spec.command[2].strip_suffix(worker.spec.command[2].as_str()).unwrap();
+            assert!(text.contains(&format!("[ ! -e '/my jobs/j1/states' ] || left={seconds}\n")), "{text}");
+        }
     }
 
     #[test]

@@ -381,27 +381,25 @@ fn a_node_that_is_restarted_or_loses_its_power_under_a_run() {
     let power = |words: &[&str], node: &str| {
         let mut command = std::process::Command::new("docker");
         command.args(words).arg(container(node));
-        run(command, s(60)).code(0);
+        run(command, s(60))
     };
     let comes_back = |node: &str| {
         let ready = "test -e /run/node-ready && docker version >/dev/null 2>&1";
         assert!(eventually(s(90), || node_sh(node, ready, &[]).code == 0), "{node} did not come back");
     };
     let restart = |node: &str| {
-        power(&["restart", "-t", "1"], node);
+        power(&["restart", "-t", "1"], node).code(0);
         comes_back(node);
     };
     // it is back only when the run has ended and the other node is free of it
     let lose_power = |node: &str, other: &str, run: Running| {
-        power(&["kill"], node);
-        let on_again = Restore(|| {
-            power(&["start"], node);
-            comes_back(node);
-        });
+        power(&["kill"], node).code(0);
+        let on_again = Restore(|| drop(power(&["start"], node)));
         let done = run.end(s(120));
         let left = || rank_processes(other) + &ours(other);
         assert!(eventually(s(60), || left() == "hworker running\n"), "{}", left());
         drop(on_again);
+        comes_back(node);
         done
     };
     for controller in ["--gloo", "--mpi"] {

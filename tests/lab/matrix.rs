@@ -198,12 +198,13 @@ fn many_lines_of_many_ranks_come_whole_while_the_reader_sleeps() {
 #[track_caller]
 fn many_lines(lab: &Lab, controller: &str) {
     // 50,000 lines of each, a progress bar, bytes that are no UTF-8, a line longer than any buffer, and no newline at the end
-    let program = "import os, sys
+    let program = "import os, sys, time
 out = sys.stdout.buffer
 for i in range(50000): out.write(b'%d ' % i + b'x' * 200 + b'\\n')
 for i in range(100): out.write(b'\\rbar %d' % i)
 out.write(b'\\n' + b'y' * 300000 + b'\\n\\xff\\xfe end without newline')
-out.flush()";
+out.flush()
+time.sleep(4)";
     let mut command = lab.command(&["run", "-np", "4", controller, "--", "python3", "-c", program]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
@@ -215,7 +216,8 @@ out.flush()";
         supervisors = seen.lines().map(|kib| kib.parse().unwrap()).max().unwrap_or(0).max(supervisors);
         NODES.iter().all(|node| on(node, "cat /opt/horovod/jobs/*/states 2>/dev/null | grep -c ' x ' || :") == "2\n")
     });
-    assert!((1..64 << 10).contains(&supervisors), "a supervisor held {supervisors} KiB");
+    // 15 MiB of it are Python's own
+    assert!((1..26 << 10).contains(&supervisors), "a supervisor held {supervisors} KiB of its rank's 10 MB");
     // nor when the run has ended, and what the followers had not brought by then is read
     let followers = "pgrep -fc '^tail -c [+]1 -f'; :";
     let over = over && eventually(s(120), || NODES.iter().all(|node| on(node, followers).trim() == "0"));

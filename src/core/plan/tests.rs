@@ -103,7 +103,11 @@ fn table() {
     renamed.name = "before".into();
     assert_eq!(plan(&[renamed]).unwrap(), "remove before (renamed), start hworker");
     // that of a single run is no worker of the node's, and goes only when its run has ended
-    let own = Desired { name: "hworker-j1".into(), ..want.clone() }.of_run("j1", 0);
+    let own = Desired { name: "hworker-j1".into(), ..want.clone() }.of_run(
+        &Inventory::local("here", "image").cluster,
+        "j1",
+        0,
+    );
     let both = [seen(&want, "img", State::Running), seen(&own, "img", State::Running)];
     assert_eq!(plan(&both).unwrap(), "unchanged");
     assert_eq!(words(&worker(&own, "img", &Workspace::Any, &both[..1]).unwrap()), "start hworker-j1");

@@ -33,6 +33,7 @@ STANDING = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
 BY_ENGINE = signal.SIGUSR1  # what the engine stops this container with (edge/docker/body.rs)
 AFTER_FAILURE = 2  # seconds that the other ranks have when one has failed: all are to be gone within 5
 SILENCES = 3  # how often a node does not answer when it is asked for its ranks' starts before it counts as having none
+AGAIN = 20  # seconds after which a connection that is not there is tried again
 LONGEST_PAUSE = 300  # seconds between two tries; the first pause is 2 s, and each is twice the one before
 asked = []  # the signals that came
 standing = {}  # the connections to the other nodes
@@ -48,7 +49,8 @@ def ssh(launch, worker, options, words, stdin, others):
 
 def connect(launch):
     """Opens a connection to each worker that has none: the launcher's question whether it answers goes over it, and at the end what
-    ends the ranks. Where it does not come about, each logs in by itself."""
+    ends the ranks. Where it does not come about, each logs in by itself. A worker of the run's own is not abandoned while it stands
+    (core/spec.rs)."""
     try:
         os.makedirs(SOCKETS, 0o700, exist_ok=True)
         for worker in launch["workers"]:
@@ -301,9 +303,12 @@ def attempt(launch, used, number):
                 return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
     # a launcher that waits for ranks that never come would do so for ever
-    starts, fault = Starts(launch, used), None
+    starts, fault, connected = Starts(launch, used), None, time.monotonic()
     while code is None and not asked and not fault:
         listen(0.2)
+        if time.monotonic() > connected + AGAIN:
+            connect(launch)
+            connected = time.monotonic()
         code = ended()
         if code is None and not selector.get_map():
             time.sleep(0.01)

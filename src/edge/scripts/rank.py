@@ -401,10 +401,10 @@ def supervise(front, gone):
     """The program from its start to its end. Gives its exit code, and for how long the launcher is not to hear of it: where the
     reaper asks for the end, it does so of all ranks, and each has its time for a last checkpoint. A launcher that sees one of them
     end would take MPI's daemons away from the others. And the daemon here, where it has lost its session."""
-    with open(os.path.join(HERE, "job.json")) as file:
+    with open(os.path.join(HERE, "job.json"), "rb") as file:
         job = json.load(file)
     limits(job["ulimits"])
-    with open(os.path.join(HERE, "env.json")) as file:
+    with open(os.path.join(HERE, "env.json"), "rb") as file:
         given = json.load(file)
     env = dict(os.environ, HVDCTL_PROGRAM="1", PYTHONUNBUFFERED="1")
     if job["interface"]:

@@ -177,7 +177,8 @@ async fn ensure_worker(
     };
     let workspace = place.map(|place| place.folder.clone());
     let desired = Desired { workspace, ..workers::desired(inventory, seen)? };
-    let desired = if run.own_port.is_some() { desired.of_run(run.id, run.restarts) } else { desired };
+    let desired =
+        if run.own_port.is_some() { desired.of_run(&inventory.cluster, run.id, run.restarts) } else { desired };
     let operations = workers::plan(&inventory.cluster, seen, &desired, &which)?;
     workers::apply(inventory, seen, &operations, events).await
 }
