@@ -361,6 +361,7 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
         job: "20261121-120304-k7qd".into(),
         name: "digits".into(),
         project: None,
+        port: None,
         operator: "ana@desk".into(),
         part,
     };

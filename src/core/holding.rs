@@ -20,6 +20,9 @@ pub struct Hold {
     /// Its project, if it has one.
     #[serde(skip)]
     pub project: Option<String>,
+    /// The port of its workers; none in records of hvdctl before that was written down.
+    #[serde(skip)]
+    pub port: Option<u16>,
     /// Who started it, `user@host`.
     pub operator: String,
     /// The GPUs and slots; none: the whole node.
@@ -42,6 +45,7 @@ pub fn hold(record: &Record, node: &str) -> Option<Hold> {
         job: record.id.clone(),
         name: record.name.clone(),
         project: record.project.clone(),
+        port: record.port,
         operator: record.operator.clone(),
         part: share.shared.then(|| Part { slots: share.ranks, gpus: share.gpus.clone() }),
     })
@@ -125,7 +129,7 @@ mod tests {
     }
 
     fn held(job: &str, part: Option<Part>) -> Hold {
-        Hold { job: job.into(), name: "digits".into(), project: None, operator: "ana@desk".into(), part }
+        Hold { job: job.into(), name: "digits".into(), project: None, port: None, operator: "ana@desk".into(), part }
     }
 
     #[test]

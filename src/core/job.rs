@@ -59,6 +59,9 @@ pub struct Record {
     pub cwd: String,
     /// The number of ranks.
     pub ranks: u32,
+    /// The port of its workers' sshd.
+    #[serde(default)]
+    pub port: Option<u16>,
     /// This node's interface on the cluster network; the supervisor pins Gloo and NCCL to it.
     pub interface: String,
     /// Seconds between SIGTERM and SIGKILL when the run is to end.

@@ -214,6 +214,7 @@ mod tests {
             command: vec!["python".into(), "a:b.py".into()],
             cwd: "/workspace".into(),
             ranks: 1,
+            port: None,
             interface: "eth0".into(),
             grace: 10,
             stall: 0,

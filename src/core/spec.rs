@@ -280,18 +280,15 @@ fn until_abandoned(states: &str, restarts: u32) -> String {
     format!(
         r#"(
     read -r own _ </proc/self/stat
-    left={DAY}
-    while [ "$left" -gt 0 ]; do
+    idle=0 limit={DAY}
+    while [ "$idle" -lt "$limit" ]; do
         sleep 5
-        left=$((left - 5))
+        idle=$((idle + 5)) limit={DAY}
+        [ ! -e {states} ] || limit={seconds}
         for process in /proc/[0-9]*; do
             case "${{process#/proc/}}" in
             1 | "$$" | "$own") ;;
-            *)
-                left={DAY}
-                [ ! -e {states} ] || left={seconds}
-                break
-                ;;
+            *) idle=0 && break ;;
             esac
         done
     done
@@ -409,7 +406,7 @@ mod tests {
             assert_eq!(own.spec.command[..2], worker.spec.command[..2]);
             assert_eq!(own.spec.command[3..], worker.spec.command[3..]);
             let text = own.spec.command[2].strip_suffix(worker.spec.command[2].as_str()).unwrap();
-            assert!(text.contains(&format!("[ ! -e '/my jobs/j1/states' ] || left={seconds}\n")), "{text}");
+            assert!(text.contains(&format!("[ ! -e '/my jobs/j1/states' ] || limit={seconds}\n")), "{text}");
         }
     }
 

@@ -140,7 +140,10 @@ fn beside(target: &Target, id: &str, seats: &[Seat], holds: &Holds) -> Result<Ta
     let workers = || seats.iter().filter(|seat| !seat.launches);
     if workers().any(|seat| holds.contains_key(seat.seen.name())) {
         cluster.worker = format!("{}-{id}", cluster.worker);
-        let free = |port: &u16| workers().all(|seat| !seat.seen.facts.ports.contains(port));
+        // a port whose worker has just gone is still that of its run, whose keeper tries it again
+        let held = |node: &str, port| holds.get(node).into_iter().flatten().any(|hold| hold.port == Some(port));
+        let free =
+            |port: &u16| workers().all(|seat| !seat.seen.facts.ports.contains(port) && !held(seat.seen.name(), *port));
         cluster.port = (cluster.port..=u16::MAX).skip(1).find(free).ok_or_else(|| {
             Error::check(
                 format!("no port above {} is free on all nodes of the run", cluster.port),
@@ -398,8 +401,6 @@ fn environment(id: &str, controller: Controller, master: &Node) -> Vec<String> {
         env.push("OMPI_MCA_btl_vader_single_copy_mechanism=none".into());
         // else its daemons leave the sessions of sshd, and when the network is cut nothing tells them and the ranks
         env.push("OMPI_MCA_orte_leave_session_attached=1".into());
-        // it waits so long twice before it kills those of a failed run, which are mere fronts of the ranks (rank.py)
-        env.push("OMPI_MCA_odls_base_sigkill_timeout=0".into());
         // all else of the inventory's environment goes to the ranks by their supervisors; these mpirun itself reads
         let own = |name: &str| ["OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_"].iter().any(|start| name.starts_with(start));
         let set = master.container.env.iter().filter(|(name, _)| own(name));

@@ -137,6 +137,7 @@ fn ten_runs_at_once_have_the_nodes_one_after_the_other() {
 fn ten_runs_are_under_way_at_the_same_time() {
     let lab = Lab::quick();
     lab.edit("gpus = 1", "gpus = 0\nslots = 10");
+    lab.edit("[defaults]", "start_timeout_s = 300\n[defaults]");
     lab.hvdctl(&["up"]).code(0);
     let mut all: Vec<Running> = (0..10)
         .map(|i| {

@@ -213,6 +213,30 @@ fn after_a_failure_the_others_have_not_the_time_that_a_request_leaves() {
 }
 
 #[test]
+fn the_others_have_their_time_though_their_launcher_knows_of_the_failure() {
+    let lab = Lab::up();
+    // MPI's daemons go with the launcher, and what they connect aborts a second later
+    let program = "import os, signal, sys, time, horovod.torch as hvd
+def save(*_):
+    time.sleep(1.4)
+    print('saved', flush=True)
+    os._exit(0)
+signal.signal(signal.SIGTERM, save)
+hvd.init()
+if hvd.rank() == int(sys.argv[1]):
+    time.sleep(1)
+    os._exit(7)
+while True: time.sleep(0.1)";
+    for controller in ["--gloo", "--mpi"] {
+        for (fails, saves) in [("0", "[1 node2]"), ("1", "[0 node1]")] {
+            let words = ["run", "-np", "2", controller, "--", "python3", "-c", program, fails];
+            lab.hvdctl(&words).code(7).says(&[&format!("{saves} saved")]);
+            no_run_is_left();
+        }
+    }
+}
+
+#[test]
 fn a_rank_that_never_starts_ends_the_run_and_its_node_is_named() {
     let lab = Lab::quick();
     lab.edit("[defaults]", "start_timeout_s = 30\n[defaults]");

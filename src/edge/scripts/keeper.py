@@ -13,6 +13,7 @@ others), `port` (of their sshd), `grace` (seconds between SIGTERM and SIGKILL wh
 import functools
 import json
 import os
+import re
 import select
 import selectors
 import shlex
@@ -31,7 +32,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # ssh.sh looks there as well; /run is root's alone
 STANDING = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
 BY_ENGINE = signal.SIGUSR1  # what the engine stops this container with (edge/docker/body.rs)
-AFTER_FAILURE = 2  # seconds that the other ranks have when one has failed: all are to be gone within 5
 SILENCES = 3  # how often a node does not answer when it is asked for its ranks' starts before it counts as having none
 AGAIN = 20  # seconds after which a connection that is not there is tried again
 LONGEST_PAUSE = 300  # seconds between two tries; the first pause is 2 s, and each is twice the one before
@@ -149,7 +149,7 @@ def of_each(workers, work):
 
 def reap_everywhere(launch, ends, silent, again):
     """The ranks of all nodes at once. A second signal takes the rest of the grace time away; an engine does not wait for long."""
-    patience = launch["grace"] if asked and not by_engine() else min(launch["grace"], AFTER_FAILURE)
+    patience = launch["grace"] if asked and not by_engine() else min(launch["grace"], reap.AFTER_FAILURE)
 
     def here(grace, ended):
         reap.ranks(grace)
@@ -266,7 +266,14 @@ def attempt(launch, used, number):
     # the ssh of the run's folder comes before any other
     env = dict(os.environ, PATH=HERE + os.pathsep + os.environ.get("PATH", os.defpath),
                HVDCTL_RESTART=str(number))
-    lines, selector, code, child = rank.Lines(b"l"), selectors.DefaultSelector(), None, None
+    failed = []  # the exit codes of ranks that failed, as soon as they have
+
+    def see(line):
+        told = re.search(reap.FAILED + rb"(\d+)", line)
+        failed.extend([int(told.group(1))] if told else [])
+        return told
+
+    lines, selector, code, child = rank.Lines(b"l", see), selectors.DefaultSelector(), None, None
     connect(launch)
     try:
         child = subprocess.Popen(launcher(launch, used), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -304,7 +311,7 @@ def attempt(launch, used, number):
 
     # a launcher that waits for ranks that never come would do so for ever
     starts, fault, connected = Starts(launch, used), None, time.monotonic()
-    while code is None and not asked and not fault:
+    while code is None and not asked and not fault and not failed:
         listen(0.2)
         if time.monotonic() > connected + AGAIN:
             connect(launch)
@@ -316,7 +323,8 @@ def attempt(launch, used, number):
             fault = "not all ranks had started within %d s: %s" % (launch["start_timeout"], starts.words)
     if code is None and not fault:
         fault = by_engine()
-    stopped, again = code is None and not fault, code != 0 and not asked and number < launch["restarts"]
+    stopped = code is None and not fault and (asked or not failed)
+    again = code != 0 and not asked and number < launch["restarts"]
 
     # the ranks first, while the launcher still stands: its end takes their connections away
     ends, silent = {}, {}
@@ -346,7 +354,7 @@ def attempt(launch, used, number):
         return [dict(one, node=seen["node"], time=one["time"] - seen["ahead"]) for seen in took_part for one in seen[what]]
 
     result = {
-        "launcher": None if stopped else 1 if fault else code,
+        "launcher": None if stopped else 1 if fault else failed[0] if failed else code,
         "started": sum(seen["started"] for seen in took_part),
         "exits": all_of("exits"),
         "hung": all_of("hung"),

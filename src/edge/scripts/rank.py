@@ -99,7 +99,7 @@ def updates(line):
 
 class Lines:
     """Turns a stream's bytes into whole lines; each state of a progress bar is one. What waits for its end for a second is
-    shown as it is. `see` is given each line as well."""
+    shown as it is. `see` is given each line, and takes those for itself for which it is true."""
 
     def __init__(self, kind, see=None):
         self.kind, self.rest, self.since, self.see = kind, b"", 0.0, see
@@ -114,10 +114,10 @@ class Lines:
         while len(self.rest) > LONGEST:
             lines.append(self.rest[:LONGEST])
             self.rest = self.rest[LONGEST:]
+        if self.see:
+            lines = [line for line in lines if not self.see(line)]
         if lines:
             frames(self.kind, lines)
-        for line in lines if self.see else []:
-            self.see(line)
 
     def idle(self):
         if self.rest and time.monotonic() - self.since > 1:
@@ -356,12 +356,18 @@ def behind_a_front():
     os.close(answer)
     os.waitpid(between, 0)
     code, _, hold = os.read(answers, 64).partition(b" ")
-    if int(hold or 0):
-        launcher = select.poll()
-        launcher.register(1, 0)
-        launcher.poll(int(hold) * 1000)
     # without a word it was killed
-    os._exit(int(code) if code else 128 + signal.SIGKILL)
+    code, hold = int(code) if code else 128 + signal.SIGKILL, int(hold or 0)
+    if code and not hold:
+        # the keeper hears of it first, and asks the ranks of all nodes at once: the launchers take their time, and then the others'
+        with contextlib.suppress(OSError):
+            os.set_blocking(1, False)
+            os.write(1, b"%s%d\n" % (reap.FAILED, code))
+        hold = reap.AFTER_FAILURE
+    launcher = select.poll()
+    launcher.register(1, 0)
+    launcher.poll(hold * 1000)
+    os._exit(code)
 
 
 def let_go():

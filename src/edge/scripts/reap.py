@@ -20,6 +20,8 @@ JOB = os.path.basename(HERE)
 MARK = b"HVDCTL_JOB=" + JOB.encode()  # in the environment of all that is the run's
 SUPERVISOR = b"hvdctl-rank"  # the name of a rank's supervisor; the process that the launcher started has the same command line
 ASKED = signal.SIGUSR1  # asks a supervisor for the end together with all others, so that its launcher need not hear of it
+FAILED = b"hvdctl: a rank has failed with "  # and its exit code: a front's word to the keeper, on the launcher's own output
+AFTER_FAILURE = 2  # seconds that the other ranks have when one has failed: all are to be gone within 5
 SPARED = {1, os.getpid()}  # the keeper itself, where this runs in it
 
 

@@ -243,6 +243,7 @@ fn job_files(plan: &Plan<'_>, seat: &Seat) -> Zeroizing<String> {
             Cwd::Root => "/".into(),
         },
         ranks: seat.ranks,
+        port: Some(cluster.port),
         interface: seat.endpoint.interface.clone(),
         grace: cluster.stop_grace.as_secs(),
         stall: plan.stall_timeout.as_secs(),
