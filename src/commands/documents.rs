@@ -286,7 +286,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
             started: 1_795_262_500.0,
             ended: 1_795_262_580.0,
             ranks: 4,
-            launcher: Some(1),
+            launcher: Some(137),
             exits: vec![first.clone()],
             silent: names(&["node2"]),
             fault: None,

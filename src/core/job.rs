@@ -90,7 +90,7 @@ pub struct Try {
     pub ended: f64,
     /// Its ranks: fewer than the first had where nodes had gone.
     pub ranks: u32,
-    /// The launcher's exit code.
+    /// The exit code of the launcher, or of the rank whose failure ended it.
     pub launcher: Option<i64>,
     /// How its ranks ended.
     pub exits: Vec<Ended>,
@@ -106,7 +106,7 @@ pub struct Try {
 pub struct Ending {
     /// When, in seconds since the epoch by that node's clock.
     pub ended: f64,
-    /// The launcher's exit code; none where the end was asked for.
+    /// The exit code of the launcher, or of the rank whose failure ended it; none where the end was asked for.
     pub launcher: Option<i64>,
     /// Whether the end was asked for.
     pub stopped: bool,

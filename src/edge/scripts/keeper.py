@@ -1,6 +1,6 @@
 """The keeper of a run: the main process of hmaster. It starts the launcher, writes what that says into this node's log,
-and when the launcher has ended, or somebody asks for the end (SIGTERM; a second one: no grace), it ends what is left of the run on
-every node and writes down how it went. So a run needs nobody's terminal, and no operator's machine, to come to its end.
+and when that has ended, a rank has failed, or somebody asks for the end (SIGTERM; a second one: no grace), it ends what is left of
+the run on every node and writes down how it went. So a run needs nobody's terminal, and no operator's machine, to come to its end.
 
 Where the engine stops hmaster (SIGUSR1: `docker stop`, the end of the engine or of the machine) nobody asked hvdctl for the end, and
 the run has failed.
@@ -260,9 +260,9 @@ class Starts:
 
 
 def attempt(launch, used, number):
-    """Starts the launcher on these nodes, and ends what is left when it has ended. Gives its exit code (none where the end was
-    asked for), how many ranks started, how they ended, and which nodes did not answer then; and whether there is to be another
-    try."""
+    """Starts the launcher on these nodes, and ends what is left when it has ended, or a rank has failed. Gives its exit code, or that
+    rank's (none where the end was asked for), how many ranks started, how they ended, and which nodes did not answer then; and
+    whether there is to be another try."""
     # the ssh of the run's folder comes before any other
     env = dict(os.environ, PATH=HERE + os.pathsep + os.environ.get("PATH", os.defpath),
                HVDCTL_RESTART=str(number))
@@ -402,7 +402,7 @@ def failure(result, used):
         if result["silent"]:
             return "%s did not answer at the end" % ", ".join(result["silent"])
     if not failed:
-        return "the launcher ended with %s" % result["launcher"]
+        return "the launcher, or a rank that nobody saw end, ended with %s" % result["launcher"]
     first = min(failed, key=lambda end: (end["asked"], end["time"]))
     return "rank %d on %s ended with %d" % (first["rank"], first["node"], first["code"])
 

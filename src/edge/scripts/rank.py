@@ -29,6 +29,7 @@ LONGEST = 1 << 16  # a line longer than this is cut into several frames, so that
 ROOM = 1 << 16  # bytes for what a full disk must not keep from being written down
 REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # for the end
 UNKILLABLE = 5  # seconds after which a killed program counts as ended though the kernel has not let it go
+UNHEARD = reap.AFTER_FAILURE + 6  # seconds after which the launcher hears of a failure: the keeper may have to log in anew first
 TRAPPED = 1  # second after which a shell that was asked for the end has a trap for that, and waits for its program first
 SHELLS = {"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", "busybox"}
 ENDED = (b"Z", b"X")  # states; proc(5)
@@ -114,6 +115,9 @@ class Lines:
         while len(self.rest) > LONGEST:
             lines.append(self.rest[:LONGEST])
             self.rest = self.rest[LONGEST:]
+        self.show(lines)
+
+    def show(self, lines):
         if self.see:
             lines = [line for line in lines if not self.see(line)]
         if lines:
@@ -124,8 +128,7 @@ class Lines:
             self.end()
 
     def end(self):
-        if updates(self.rest):
-            frames(self.kind, updates(self.rest))
+        self.show(updates(self.rest))
         self.rest = b""
 
 
@@ -363,7 +366,7 @@ def behind_a_front():
         with contextlib.suppress(OSError):
             os.set_blocking(1, False)
             os.write(1, b"%s%d\n" % (reap.FAILED, code))
-        hold = reap.AFTER_FAILURE
+        hold = UNHEARD
     launcher = select.poll()
     launcher.register(1, 0)
     launcher.poll(hold * 1000)
@@ -386,7 +389,8 @@ def main():
     except Exception:
         traceback.print_exc()
     with contextlib.suppress(OSError):
-        os.write(answer, b"%d %d" % (code, hold))
+        # nobody hears the front of an orphan, whose daemon is ended when no rank is left of it
+        os.write(answer, b"0 0" if orphan else b"%d %d" % (code, hold))
     if orphan:
         end_orphan(orphan)
 
@@ -457,6 +461,7 @@ def supervise(front, gone):
     hold = 0  # seconds, see above
     orphan = None  # MPI's daemon, where nobody is left that it could hear of
     gave_up = False  # whether it was ended because it waited for others for too long
+    by_itself = False  # whether it had ended when it was asked to, and nobody had looked yet
     behind = set()  # what a shell has in the background
     front_of_shell = []  # what a shell waited for when it was asked: asked as well where it keeps the shell from its end
 
@@ -464,7 +469,7 @@ def supervise(front, gone):
         return 0 if stopped is None else time.monotonic() - max(stopped, heard)
 
     def end(signalled=None, _frame=None):
-        nonlocal deadline, hung, hold, front_of_shell
+        nonlocal deadline, hung, hold, front_of_shell, by_itself
         if signalled == reap.ASKED:
             hold = job["grace"] + 20
         if deadline is None:
@@ -473,6 +478,7 @@ def supervise(front, gone):
             hung = idle() if hung is None and idle() >= STOPPED else hung
             # the program alone: what it started (data loaders, say) is its own to end, before or after a last checkpoint
             if child.returncode is None:
+                by_itself = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
                 front_of_shell = in_front_of(child.pid, behind)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child.pid, signal.SIGTERM)
@@ -531,7 +537,7 @@ def supervise(front, gone):
             if code is not None:
                 ended = time.time()
                 # an end that was asked for (another rank failed, a signal) is no failure of this rank's own
-                asked = b" asked" if deadline is not None and not gave_up else b""
+                asked = b" asked" if deadline is not None and not gave_up and not by_itself else b""
                 if deadline is not None and code == -signal.SIGKILL:
                     # somebody did not leave it all of its time: its group has no more
                     deadline = time.monotonic()
