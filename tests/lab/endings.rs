@@ -215,10 +215,10 @@ fn after_a_failure_the_others_have_not_the_time_that_a_request_leaves() {
 #[test]
 fn the_others_have_their_time_though_their_launcher_knows_of_the_failure() {
     let lab = Lab::up();
-    // MPI's daemons go with the launcher, and what they connect aborts a second later
+    // MPI's daemons go with the launcher, and what they connect aborts 1.05 s later
     let program = "import os, signal, sys, time, horovod.torch as hvd
 def save(*_):
-    time.sleep(1.4)
+    time.sleep(1.2)
     print('saved', flush=True)
     os._exit(0)
 signal.signal(signal.SIGTERM, save)

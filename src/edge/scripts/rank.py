@@ -437,7 +437,7 @@ def supervise(front, gone):
     os.set_blocking(wakes, False)
     signal.signal(signal.SIGCHLD, lambda _signal, _frame: None)
     signal.set_wakeup_fd(wakes)
-    # core/word.rs
+    # what is no UTF-8 is a list of bytes (core/word.rs)
     argv = [word if isinstance(word, str) else bytes(word) for word in job["command"]]
     try:
         child = subprocess.Popen(
