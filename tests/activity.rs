@@ -119,8 +119,9 @@ fn with_gloo_only_rank_0_is_looked_at_and_others_may_wait_for_it() {
     for file in ["rank.py", "reap.py", "activity.py", "collectives.py"] {
         std::fs::copy(format!("{scripts}/{file}"), dir.path().join(file)).unwrap();
     }
+    // a stall time may be followed by the margin; without it the record is an older hvdctl's
     let allowed = |rank: &str, size: &str, controller: &str, stall: &str| {
-        let job = format!("import rank; print(rank.still_for({{'stall': {stall}, 'controller': '{controller}'}}))");
+        let job = format!("import rank; print(rank.still_for({{'controller': '{controller}', 'stall': {stall}}}))");
         let mut command = Command::new("python3");
         command.current_dir(&dir).args(["-c", &job]).env("HOROVOD_RANK", rank).env("HOROVOD_SIZE", size);
         let done = command.output().expect("python3");
@@ -130,6 +131,8 @@ fn with_gloo_only_rank_0_is_looked_at_and_others_may_wait_for_it() {
     assert_eq!(allowed("0", "2", "gloo", "1800"), "2730.0\n");
     assert_eq!(allowed("1", "2", "gloo", "1800"), "None\n");
     assert_eq!(allowed("1", "2", "mpi", "1800"), "2730.0\n");
+    assert_eq!(allowed("1", "2", "mpi", "1800, 'idle_margin': 30"), "2730.0\n");
+    assert_eq!(allowed("1", "2", "mpi", "5, 'idle_margin': 3"), "10.5\n");
     assert_eq!(allowed("0", "1", "mpi", "1800"), "None\n", "nobody waits for it");
     assert_eq!(allowed("0", "2", "mpi", "0"), "None\n", "as long as it likes");
 }

@@ -58,6 +58,11 @@ fn the_smallest_has_the_documented_defaults() {
         command_timeout: Duration::from_secs(60),
         start_timeout: Duration::from_secs(120),
         stop_grace: Duration::from_secs(10),
+        stall_timeout: Duration::from_secs(1800),
+        idle_margin: Duration::from_secs(30),
+        restart_pause: Duration::from_secs(2),
+        worker_idle: Duration::from_secs(60),
+        keep_alive: Duration::from_secs(15),
     };
     let node = Node {
         name: "a".into(),
@@ -97,6 +102,11 @@ connect_timeout_s = 600
 command_timeout_s = 1
 start_timeout_s = 1_000
 stop_grace_s = 0
+stall_timeout_s = 604800
+idle_margin_s = 0
+restart_pause_s = 300
+worker_idle_s = 5
+keep_alive_s = 1
 [defaults]
 user = "workshop"
 ssh_port = 2222
@@ -152,6 +162,11 @@ master = true
         command_timeout: Duration::from_secs(1),
         start_timeout: Duration::from_secs(1000),
         stop_grace: Duration::ZERO,
+        stall_timeout: Duration::from_secs(604_800),
+        idle_margin: Duration::ZERO,
+        restart_pause: Duration::from_secs(300),
+        worker_idle: Duration::from_secs(5),
+        keep_alive: Duration::from_secs(1),
     };
     let mount =
         |source: &str, target: &str, read_only| Mount { source: source.into(), target: target.into(), read_only };

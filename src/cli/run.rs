@@ -51,7 +51,8 @@ pub struct Running {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub restarts: u32,
     /// End the run when a rank keeps the others waiting in a collective operation for so long, or is stopped and silent, or does
-    /// nothing at all for 1.5 times that and 30 s; 0s: never (see docs/cli.md) [default: 30m]
+    /// nothing at all for 1.5 times that and cluster.idle_margin_s; 0s: never (see docs/cli.md) [default:
+    /// cluster.stall_timeout_s, 30m]
     #[arg(long, value_name = "SPAN", value_parser = whole_seconds)]
     pub stall_timeout: Option<Duration>,
     /// Say who would run where and with what command, and start nothing

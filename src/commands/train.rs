@@ -24,11 +24,7 @@ use serde_json::json;
 use std::fs;
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tokio::sync::watch::Receiver;
-
-/// Long, because rank 0 alone may evaluate or save for many minutes while the others wait.
-const STALL_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// `train`.
 pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Error> {
@@ -114,7 +110,7 @@ async fn launch(
         wanted,
         restarts: running.restarts,
         controller: running.launching.controller(cluster.controller),
-        stall_timeout: running.stall_timeout.unwrap_or(STALL_TIMEOUT),
+        stall_timeout: running.stall_timeout.unwrap_or(cluster.stall_timeout),
         env,
         show: Show { output: !running.detach, launcher: verbose > 1 },
         until: Until { limit: None, all_started: running.detach, on_signal: OnSignal::Stop },

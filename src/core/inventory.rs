@@ -103,6 +103,21 @@ pub struct Cluster {
     /// How long ranks have between SIGTERM and SIGKILL.
     #[serde(rename = "stop_grace_s", serialize_with = "seconds")]
     pub stop_grace: Duration,
+    /// How long a rank may keep the others waiting, unless a job says otherwise; zero: forever.
+    #[serde(rename = "stall_timeout_s", serialize_with = "seconds")]
+    pub stall_timeout: Duration,
+    /// How long a rank may do nothing at all beyond 1.5 times the stall time-out.
+    #[serde(rename = "idle_margin_s", serialize_with = "seconds")]
+    pub idle_margin: Duration,
+    /// The pause before the first restart of a job; each further pause is twice the one before.
+    #[serde(rename = "restart_pause_s", serialize_with = "seconds")]
+    pub restart_pause: Duration,
+    /// How long a job's own worker stays when nothing runs in it.
+    #[serde(rename = "worker_idle_s", serialize_with = "seconds")]
+    pub worker_idle: Duration,
+    /// The time between two keep-alive probes of an SSH connection. After three unanswered probes it counts as lost.
+    #[serde(rename = "keep_alive_s", serialize_with = "seconds")]
+    pub keep_alive: Duration,
 }
 
 /// One machine; a `[[node]]` of the file, over `[defaults]`.
@@ -299,6 +314,12 @@ impl Default for Cluster {
             command_timeout: Duration::from_secs(60),
             start_timeout: Duration::from_secs(120),
             stop_grace: Duration::from_secs(10),
+            // long, because rank 0 alone may evaluate or save for many minutes while the others wait
+            stall_timeout: Duration::from_secs(30 * 60),
+            idle_margin: Duration::from_secs(30),
+            restart_pause: Duration::from_secs(2),
+            worker_idle: Duration::from_secs(60),
+            keep_alive: Duration::from_secs(15),
         }
     }
 }

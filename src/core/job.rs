@@ -69,12 +69,20 @@ pub struct Record {
     /// Seconds after which the supervisor ends a program that is stopped and silent; 0: never.
     #[serde(default)]
     pub stall: u64,
+    /// Seconds that a rank may do nothing at all beyond 1.5 times that.
+    #[serde(default = "idle_margin")]
+    pub idle_margin: u64,
     /// Whether all ranks have Horovod write its timeline, by which the supervisor of rank 0 sees who is missing, and that nothing goes
     /// on.
     #[serde(default)]
     pub timeline: bool,
     /// The inventory's limits by name: a log-in by sshd may have changed those of the container.
     pub ulimits: BTreeMap<String, Ulimit>,
+}
+
+/// What held before records said it.
+fn idle_margin() -> u64 {
+    30
 }
 
 fn is_zero(number: &u32) -> bool {

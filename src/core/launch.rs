@@ -102,6 +102,10 @@ pub struct Keeping<'a> {
     pub grace: u64,
     /// Seconds for all ranks to start.
     pub start_timeout: u64,
+    /// Seconds before the first restart.
+    pub restart_pause: u64,
+    /// Seconds between keep-alive probes of the connections to the workers.
+    pub keep_alive: u64,
 }
 
 /// A node that the keeper reaches over the sshd of its worker.

@@ -218,9 +218,21 @@ mod tests {
             interface: "eth0".into(),
             grace: 10,
             stall: 0,
+            idle_margin: 30,
             timeline: false,
             ulimits: BTreeMap::new(),
         }
+    }
+
+    #[test]
+    fn the_record_of_an_older_hvdctl_is_read() {
+        let now = record("j1", 1.0);
+        let mut older = serde_json::to_value(&now).unwrap();
+        for field in ["idle_margin", "stall", "timeline", "port"] {
+            older.as_object_mut().unwrap().remove(field).unwrap();
+        }
+        assert_eq!(serde_json::from_value::<Record>(older).unwrap(), now);
+        assert_eq!(now.idle_margin, crate::core::inventory::Cluster::default().idle_margin.as_secs());
     }
 
     fn look(node: &str, text: &str, launchers: &[&str]) -> Look {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// Whose container it is; only containers with this label are ever touched.
 pub const LABEL_CLUSTER: &str = "hvdctl.cluster";
@@ -26,6 +27,9 @@ pub const LABEL_PROCESS: &str = "hvdctl.process";
 pub const WORKSPACE: &str = "/workspace";
 /// Where the containers see the cluster's keys.
 pub const CONTAINER_SSH: &str = "/root/.ssh";
+
+/// How long a job's own worker waits for its first rank, or for a restart.
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// A role's word in its label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,15 +163,18 @@ impl Spec {
         serde_json::to_string(self).expect("a spec of strings and numbers is always JSON")
     }
 
-    /// The names of the parts in which `old` (a [`LABEL_SPEC_FULL`]) differs; `spec` when it cannot be read.
+    /// The names of the parts in which `old` (a [`LABEL_SPEC_FULL`]) differs; `spec` when it cannot be read. Another `keep_alive`
+    /// is named by itself and not as `command`, of which it is a part.
     pub fn differences(&self, old: &str) -> Vec<String> {
         let Ok(old) = serde_json::from_str::<Spec>(old) else { return vec!["spec".into()] };
+        let same_place = (self.port, self.address) == (old.port, old.address);
         let pairs = [
             ("image", self.image != old.image),
-            ("command", self.command != old.command && (self.port, self.address) == (old.port, old.address)),
+            ("command", command(&self.command).1 != command(&old.command).1 && same_place),
             ("gpus", self.gpus != old.gpus),
             ("port", self.port != old.port),
             ("address", self.address != old.address),
+            ("keep_alive", command(&self.command).0 != command(&old.command).0),
             ("mounts", (&self.mounts, &self.extra_mounts) != (&old.mounts, &old.extra_mounts)),
             ("devices", self.devices != old.devices),
             ("ulimits", self.ulimits != old.ulimits),
@@ -197,7 +204,8 @@ impl Desired {
         self.job = Some(job.to_owned());
         let start = self.spec.command.iter_mut().find(|word| *word == START);
         let states = format!("{}/{job}/states", cluster.jobs_dir);
-        start.expect("a worker's command begins so").insert_str(0, &until_abandoned(&states, restarts));
+        let idle = if restarts == 0 { cluster.worker_idle } else { DAY };
+        start.expect("a worker's command begins so").insert_str(0, &until_idle(&states, idle));
         self
     }
 
@@ -265,6 +273,16 @@ fn mount(source: &str, target: &str, read_only: bool) -> Mount {
     Mount { source: source.into(), target: target.into(), read_only }
 }
 
+/// sshd's option for the time between keep-alive probes, without the seconds.
+const KEEP_ALIVE: &str = "ClientAliveInterval=";
+
+/// Splits the value of [`KEEP_ALIVE`] off a command. A command without it (an `hmaster`, an older worker) stays whole.
+fn command(command: &[String]) -> (Option<&str>, Vec<&str>) {
+    let seconds = command.iter().find_map(|argument| argument.strip_prefix(KEEP_ALIVE));
+    let rest = command.iter().map(|argument| if argument.starts_with(KEEP_ALIVE) { KEEP_ALIVE } else { argument });
+    (seconds, rest.collect())
+}
+
 /// How a worker's sshd becomes its main process.
 const START: &str = "mkdir -p /run/sshd && exec \"$0\" \"$@\"";
 
@@ -272,18 +290,17 @@ const START: &str = "mkdir -p /run/sshd && exec \"$0\" \"$@\"";
 /// keeper and its ranks are connected to it, and a rank that was cut off stays until its grace time is over. Before its first rank
 /// writes down that it is there (`states`), the project may be on its way to another node; and where the run is to be started
 /// again, a node that was cut off may come back for it.
-fn until_abandoned(states: &str, restarts: u32) -> String {
-    const DAY: u32 = 86_400;
-    let seconds = if restarts == 0 { 60 } else { DAY };
+fn until_idle(states: &str, idle: Duration) -> String {
+    let (seconds, day) = (idle.as_secs(), DAY.as_secs());
     let states = quote::readable(states);
     // `$$` becomes sshd. The first process is another one where the image or the engine has an init
     format!(
         r#"(
     read -r own _ </proc/self/stat
-    idle=0 limit={DAY}
+    idle=0 limit={day}
     while [ "$idle" -lt "$limit" ]; do
         sleep 5
-        idle=$((idle + 5)) limit={DAY}
+        idle=$((idle + 5)) limit={day}
         [ ! -e {states} ] || limit={seconds}
         for process in /proc/[0-9]*; do
             case "${{process#/proc/}}" in
@@ -306,6 +323,7 @@ fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
     let family = if address.is_ipv4() { "AddressFamily=inet" } else { "AddressFamily=inet6" };
     let port = cluster.port.to_string();
     let host_key = format!("{CONTAINER_SSH}/{}", crate::core::trust::HOST_KEY);
+    let keep_alive = format!("{KEEP_ALIVE}{}", cluster.keep_alive.as_secs());
     [
         "sh",
         "-c",
@@ -332,7 +350,7 @@ fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
         "UseDNS=no",
         "-o",
         // a rank whose launcher the network has cut off is ended: its connection closes, and its supervisor sees that
-        "ClientAliveInterval=15",
+        &keep_alive,
         "-o",
         "ClientAliveCountMax=3",
         "-o",
@@ -401,13 +419,42 @@ mod tests {
         let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "some/image:1");
         cluster.jobs_dir = "/my jobs".into();
         let worker = Desired::worker(&cluster, &nodes[0], GpuRequest::All, IpAddr::from([10, 0, 0, 1]));
-        for (restarts, seconds) in [(0, 60), (1, 86_400)] {
+        for (idle, restarts, seconds) in [(60, 0, 60), (60, 1, 86_400), (10, 0, 10)] {
+            assert!(idle == 10 || cluster.worker_idle.as_secs() == idle, "the default");
+            cluster.worker_idle = Duration::from_secs(idle);
             let own = worker.clone().of_run(&cluster, "j1", restarts);
             assert_eq!(own.spec.command[..2], worker.spec.command[..2]);
             assert_eq!(own.spec.command[3..], worker.spec.command[3..]);
             let text = own.spec.command[2].strip_suffix(worker.spec.command[2].as_str()).unwrap();
             assert!(text.contains(&format!("[ ! -e '/my jobs/j1/states' ] || limit={seconds}\n")), "{text}");
         }
+    }
+
+    #[test]
+    fn another_keep_alive_is_another_worker_and_the_default_changes_none() {
+        let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "some/image:1");
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let made = |cluster: &Cluster| Desired::worker(cluster, &nodes[0], GpuRequest::None, address).spec;
+        let base = made(&cluster);
+        let at = |at: usize| base.command[at].as_str();
+        let probes = base.command.iter().position(|word| word == "ClientAliveInterval=15").unwrap();
+        assert_eq!((at(probes - 1), at(probes + 1), at(probes + 2)), ("-o", "-o", "ClientAliveCountMax=3"));
+        // what hvdctl made before there was the setting; `up` would recreate every worker if this changed
+        assert_eq!(base.hash(), "c4e31672f00b");
+        // what concerns a job alone is no part of the cluster's worker
+        cluster.worker_idle = Duration::from_secs(5);
+        cluster.restart_pause = Duration::ZERO;
+        assert_eq!(made(&cluster), base);
+
+        cluster.keep_alive = Duration::from_secs(2);
+        assert_ne!(made(&cluster).hash(), base.hash());
+        assert_eq!(made(&cluster).differences(&base.json()), ["keep_alive"]);
+        assert_eq!(base.differences(&made(&cluster).json()), ["keep_alive"]);
+        cluster.port = 2222;
+        assert_eq!(made(&cluster).differences(&base.json()), ["port", "keep_alive"]);
+        let mut other = base.clone();
+        other.command.push("-q".into());
+        assert_eq!(other.differences(&base.json()), ["command"]);
     }
 
     #[test]

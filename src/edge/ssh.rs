@@ -42,6 +42,8 @@ pub struct Control {
     named_config: Option<PathBuf>,
     /// hvdctl's own known-hosts file.
     own_known_hosts: String,
+    /// The time between two keep-alive probes of a session.
+    keep_alive: Duration,
     jumping: Semaphore,
     known: Mutex<Known>,
     events: Events,
@@ -102,6 +104,7 @@ impl Control {
             config,
             named_config: cluster.ssh_config.clone(),
             own_known_hosts: own_known_hosts.display().to_string(),
+            keep_alive: cluster.keep_alive,
             jumping: Semaphore::new(OVER_JUMP_HOSTS),
             known: Mutex::default(),
             events: events.clone(),
@@ -129,7 +132,7 @@ impl Control {
             .config_file(resolved.exchange.map_or(self.config.clone(), |exchange| self.dir.path().join(exchange)))
             .known_hosts_check(if resolved.strict { KnownHosts::Strict } else { KnownHosts::Add })
             .connect_timeout(limit)
-            .server_alive_interval(Duration::from_secs(15));
+            .server_alive_interval(self.keep_alive);
         if let Some(user) = &node.user {
             builder.user(user.clone());
         }
@@ -457,6 +460,7 @@ mod tests {
             config: PathBuf::new(),
             named_config: named.map(Path::to_owned),
             own_known_hosts: String::new(),
+            keep_alive: Cluster::default().keep_alive,
             jumping: Semaphore::new(1),
             known: Mutex::default(),
             events: Events::channel().0,

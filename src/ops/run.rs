@@ -388,6 +388,8 @@ fn keeping(cluster: &Cluster, launch: &Launch<'_>, seats: &[Seat], restarts: u32
         port: cluster.port,
         grace: cluster.stop_grace.as_secs(),
         start_timeout: cluster.start_timeout.as_secs(),
+        restart_pause: cluster.restart_pause.as_secs(),
+        keep_alive: cluster.keep_alive.as_secs(),
     };
     serde_json::to_string(&keeping).unwrap_or_default()
 }

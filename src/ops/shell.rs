@@ -134,7 +134,11 @@ async fn fresh(target: &Target, master: &Observed, nodes: &[Observed], events: &
     let command = ["sh", "-c", MASTER, "sh", &hostfile, SSH].map(str::to_owned).to_vec();
     let node = &master.member.node;
     let desired = Desired {
-        env: vec!["PYTHONUNBUFFERED=1".into(), "OMPI_MCA_btl_vader_single_copy_mechanism=none".into()],
+        env: vec![
+            "PYTHONUNBUFFERED=1".into(),
+            "OMPI_MCA_btl_vader_single_copy_mechanism=none".into(),
+            format!("HVDCTL_KEEP_ALIVE={}", cluster.keep_alive.as_secs()),
+        ],
         ..Desired::shell(cluster, node, network::gpu_request(node, &master.facts), command, &access::process()[..4])
     };
     let engine = master.docker.engine.clone();

@@ -33,6 +33,11 @@ pub const CLUSTER_FIELDS: &[&str] = &[
     "command_timeout_s",
     "start_timeout_s",
     "stop_grace_s",
+    "stall_timeout_s",
+    "idle_margin_s",
+    "restart_pause_s",
+    "worker_idle_s",
+    "keep_alive_s",
 ];
 
 /// The fields of `[defaults]`: those of a node that many nodes may share.
@@ -199,6 +204,11 @@ fn cluster(section: &Section<'_, '_>, paths: Paths<'_>, report: &mut Report<'_>)
     seconds("command_timeout_s", 1, 86_400, &mut cluster.command_timeout);
     seconds("start_timeout_s", 1, 86_400, &mut cluster.start_timeout);
     seconds("stop_grace_s", 0, 3600, &mut cluster.stop_grace);
+    seconds("stall_timeout_s", 0, 604_800, &mut cluster.stall_timeout);
+    seconds("idle_margin_s", 0, 86_400, &mut cluster.idle_margin);
+    seconds("restart_pause_s", 0, 300, &mut cluster.restart_pause);
+    seconds("worker_idle_s", 5, 86_400, &mut cluster.worker_idle);
+    seconds("keep_alive_s", 1, 600, &mut cluster.keep_alive);
 
     distinct_containers(&cluster, section, report);
     separate_folders(&cluster, section, report);

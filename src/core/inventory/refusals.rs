@@ -99,6 +99,20 @@ cluster.start_timeout_s: 1 to 86400 whole seconds
   "30s" -> the string "30s"
 cluster.stop_grace_s: 0 to 3600 whole seconds
   -1 -> -1
+cluster.stall_timeout_s: 0 to 604800 whole seconds
+  "30m" -> the string "30m"
+  604801 -> 604801
+cluster.idle_margin_s: 0 to 86400 whole seconds
+  86401 -> 86401
+cluster.restart_pause_s: 0 to 300 whole seconds
+  0.5 -> the float 0.5
+  301 -> 301
+cluster.worker_idle_s: 5 to 86400 whole seconds
+  4 -> 4
+  86401 -> 86401
+cluster.keep_alive_s: 1 to 600 whole seconds
+  0 -> 0
+  601 -> 601
 node.host: what ssh is given: an alias, a name or an address
   "" -> ""
   "-oProxyCommand=id" -> "-oProxyCommand=id"

@@ -9,7 +9,8 @@ A run that failed is started again where that was asked for, on the nodes that a
 
 Wants launch.json beside it: `launcher` (argument vector), `node`, `address` and `ranks` of this one, `workers` (the same of the
 others), `port` (of their sshd), `grace` (seconds between SIGTERM and SIGKILL where the end is asked for), `start_timeout`
-(seconds for all ranks to start), `restarts` (how often at most) and `own_workers` (whether they end with the run)."""
+(seconds for all ranks to start), `restarts` (how often at most), `restart_pause` (seconds before the first one), `keep_alive`
+(seconds between keep-alive probes of connections) and `own_workers` (whether they end with the run)."""
 import functools
 import json
 import os
@@ -33,8 +34,8 @@ SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # ssh.sh looks there as well;
 STANDING = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
 BY_ENGINE = signal.SIGUSR1  # what the engine stops this container with (edge/docker/body.rs)
 SILENCES = 3  # how often a node does not answer when it is asked for its ranks' starts before it counts as having none
-AGAIN = 20  # seconds after which a connection that is not there is tried again
-LONGEST_PAUSE = 300  # seconds between two tries; the first pause is 2 s, and each is twice the one before
+AGAIN = 5  # seconds, beside the time between keep-alive probes, after which a connection that is not there is tried again
+LONGEST_PAUSE = 300  # seconds between two tries; the first pause is `restart_pause`, and each is twice the one before
 asked = []  # the signals that came
 standing = {}  # the connections to the other nodes
 
@@ -313,7 +314,7 @@ def attempt(launch, used, number):
     starts, fault, connected = Starts(launch, used), None, time.monotonic()
     while code is None and not asked and not fault and not failed:
         listen(0.2)
-        if time.monotonic() > connected + AGAIN:
+        if time.monotonic() > connected + launch.get("keep_alive", 15) + AGAIN:
             connect(launch)
             connected = time.monotonic()
         code = ended()
@@ -420,6 +421,7 @@ def healthy(launch, places):
 def main():
     with open(os.path.join(HERE, "launch.json")) as file:
         launch = json.load(file)
+    os.environ["HVDCTL_KEEP_ALIVE"] = str(launch.get("keep_alive", 15))  # ssh.sh reads it
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, BY_ENGINE):
         signal.signal(number, lambda number, _frame: asked.append(number))
     try:
@@ -441,7 +443,7 @@ def main():
             write("tries.json", tries)
         except OSError:
             pass  # a full disk is no reason to give up
-        pause = min(2 ** len(tries), LONGEST_PAUSE)
+        pause = min(launch.get("restart_pause", 2) * 2 ** (len(tries) - 1), LONGEST_PAUSE)
         note("%s; try %d of %d begins in %d s" % (failure(result, used), len(tries) + 1, launch["restarts"] + 1, pause))
         limit = time.monotonic() + pause
         while time.monotonic() < limit and not asked:

@@ -329,7 +329,7 @@ def still_for(job):
     come to hvd.init, and so it is only looked whether all hang: ranks that wait while rank 0 prepares the data are in order."""
     judged = RANK == 0 or job["controller"] == "mpi"
     if job["stall"] and SIZE > 1 and judged and os.path.exists("/proc/self/task/%d/children" % os.getpid()):
-        return job["stall"] * 1.5 + 30
+        return job["stall"] * 1.5 + job.get("idle_margin", 30)
     return None
 
 

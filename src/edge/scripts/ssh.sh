@@ -16,6 +16,8 @@ fi
 # that does not know the word stays with its own
 kex=-oKexAlgorithms=^curve25519-sha256
 "$ssh" "$kex" -G localhost >/dev/null 2>&1 || kex=-oBatchMode=yes
+# HVDCTL_KEEP_ALIVE: seconds between keep-alive probes
+#
 # the launcher's question whether a node answers goes over the keeper's connection. What starts ranks has one of its own: the
 # launcher kills it when a rank has failed, and waits until its streams are closed, which another's connection would hold open
 path=none
@@ -23,4 +25,4 @@ case "$*" in
 *' true') path=/run/hvdctl-${here##*/}/%r@%h:%p ;;
 esac
 exec "$ssh" "$kex" -o StrictHostKeyChecking=yes -o UserKnownHostsFile="$known" -o GlobalKnownHostsFile=/dev/null \
-  -o UpdateHostKeys=no -o BatchMode=yes -o ServerAliveInterval=15 -o ControlPath="$path" "$@"
+  -o UpdateHostKeys=no -o BatchMode=yes -o ServerAliveInterval="${HVDCTL_KEEP_ALIVE:-15}" -o ControlPath="$path" "$@"

@@ -247,6 +247,7 @@ fn job_files(plan: &Plan<'_>, seat: &Seat) -> Zeroizing<String> {
         interface: seat.endpoint.interface.clone(),
         grace: cluster.stop_grace.as_secs(),
         stall: plan.stall_timeout.as_secs(),
+        idle_margin: cluster.idle_margin.as_secs(),
         timeline: plan.timeline,
         ulimits: seat.seen.member.node.container.ulimits.clone(),
     };

@@ -13,12 +13,20 @@ const AHEAD: f64 = 3600.0;
 
 /// Runs a keeper in a folder, with this launcher (of `sh -c`), and this `ssh` as the way to the other node.
 fn kept(here: &Path, launcher: &str, ssh: &str) -> Ending {
-    let keeping = serde_json::json!({
+    kept_with(here, launcher, ssh, &[])
+}
+
+/// The same with these fields of `launch.json`. Without them it is that of an older hvdctl.
+fn kept_with(here: &Path, launcher: &str, ssh: &str, fields: &[(&str, u64)]) -> Ending {
+    let mut keeping = serde_json::json!({
         "launcher": ["sh", "-c", launcher, "-np", "", "-H", "", "--network-interfaces", ""],
         "node": "a", "address": "10.0.0.1", "ranks": 1,
         "workers": [{ "node": "b", "address": "10.0.0.2", "ranks": 1 }],
         "restarts": 0, "own_workers": false, "port": 22, "grace": 1, "start_timeout": 1,
     });
+    for (name, value) in fields {
+        keeping[name] = (*value).into();
+    }
     let keeping = keeping.to_string();
     let files = [
         (KEEPER_FILE, KEEPER),
@@ -88,6 +96,52 @@ fn a_node_that_never_says_whether_its_ranks_started_ends_the_run() {
     let log = fs::read(here.path().join("log")).unwrap();
     let last = crate::core::frames::Parser::default().push(&log).pop().unwrap();
     assert_eq!(last.kind, crate::core::frames::Kind::Over, "{last:?}");
+}
+
+#[test]
+fn the_pause_before_a_restart_doubles_and_is_as_it_was_set() {
+    for (fields, pauses) in [
+        (&[("restarts", 1)][..], &["2"][..]),
+        (&[("restarts", 2), ("restart_pause", 1)], &["1", "2"]),
+        (&[("restarts", 3), ("restart_pause", 0)], &["0", "0", "0"]),
+    ] {
+        let here = tempfile::tempdir().unwrap();
+        let started = std::time::Instant::now();
+        kept_with(here.path(), "exit 7", "#!/bin/sh\nexit 255\n", fields);
+        let waited: u64 = pauses.iter().map(|pause| pause.parse::<u64>().unwrap()).sum();
+        assert!(started.elapsed() >= Duration::from_secs(waited), "{fields:?}");
+        let log = fs::read_to_string(here.path().join("log")).unwrap();
+        let told = log.split(" begins in ").skip(1).map(|rest| rest.split_once(" s\n").unwrap().0);
+        assert!(told.eq(pauses.iter().copied()), "{fields:?}: {log}");
+    }
+}
+
+#[test]
+fn every_ssh_of_a_job_probes_as_often_as_was_set() {
+    for (fields, seconds) in [(&[][..], "15"), (&[("keep_alive", 3)], "3")] {
+        let here = tempfile::tempdir().unwrap();
+        // the launcher's, and the keeper's own
+        let said = |file: &str| format!("echo \"$HVDCTL_KEEP_ALIVE\" >\"{}/{file}\"", here.path().display());
+        let ssh = format!("#!/bin/sh\n{}\nexit 255\n", said("of-keeper"));
+        kept_with(here.path(), &said("of-launcher"), &ssh, fields);
+        for file in ["of-keeper", "of-launcher"] {
+            assert_eq!(fs::read_to_string(here.path().join(file)).unwrap().trim(), seconds, "{file}");
+        }
+    }
+    // ssh.sh itself: it asks the first ssh that it finds, which prints what it would do
+    if !Path::new("/usr/bin/ssh").exists() {
+        return;
+    }
+    let here = tempfile::tempdir().unwrap();
+    let ssh = here.path().join("ssh");
+    fs::write(&ssh, SSH).unwrap();
+    for (set, interval) in [(None, "15"), (Some("3"), "3")] {
+        let mut asked = Command::new("sh");
+        asked.arg(&ssh).args(["-F", "/dev/null", "-G", "a"]).env_remove("HVDCTL_KEEP_ALIVE");
+        asked.envs(set.map(|seconds| ("HVDCTL_KEEP_ALIVE", seconds)));
+        let said = String::from_utf8(asked.output().unwrap().stdout).unwrap();
+        assert!(said.lines().any(|line| line == format!("serveraliveinterval {interval}")), "{said}");
+    }
 }
 
 #[test]
