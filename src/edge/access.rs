@@ -9,35 +9,24 @@ use zeroize::Zeroizing;
 
 /// The address by which ssh reached the node, which neither sudo nor a container would hand on. sudo's own words are wanted
 /// in one language.
-const ADDRESS: &str = "LC_ALL=C; export LC_ALL; a=${SSH_CONNECTION:-}; a=${a% *}; a=${a##* }\n";
+const ADDRESS: &str = include_str!("scripts/root_address.sh");
 
 /// For a login that is root.
-const AS_LOGIN: &str = r#"HVDCTL_ADDRESS=$a; export HVDCTL_ADDRESS; exec "$@""#;
+const AS_LOGIN: &str = include_str!("scripts/root_login.sh");
 
 /// For a login whom sudo asks nothing.
-const BY_SUDO: &str = r#"exec sudo -n env "HVDCTL_ADDRESS=$a" "$@""#;
+const BY_SUDO: &str = include_str!("scripts/root_sudo.sh");
 
 /// For sudo with a password, which comes first on standard input and has a line behind it that ends it: should sudo not
 /// read it after all (`-k` has it ask although it may remember the login), it must not reach the program.
-const WITH_PASSWORD: &str = r#"exec sudo -k -S -p '' env "HVDCTL_ADDRESS=$a" sh -c '
-while IFS= read -r line && [ "$line" != "hvdctl: the password ends here" ]; do :; done
-line=; exec "$@"' sh "$@""#;
+const WITH_PASSWORD: &str = include_str!("scripts/root_password.sh");
 const PASSWORD_ENDS: &str = "hvdctl: the password ends here\n";
 
 /// For a login that may use the engine: the program runs on the node's own file system, among its processes and on its
 /// network. Wants before it: image, cluster, the word for this hvdctl, DOCKER_HOST (may be empty).
-const IN_CONTAINER: &str = r#"image=$1 cluster=$2 process=$3 host=$4; shift 4
-[ -z "$host" ] || export DOCKER_HOST="$host"
-exec docker run --rm -i --pull never --label "hvdctl.cluster=$cluster" --label hvdctl.role=helper \
-  --label "hvdctl.process=$process" \
-  --pid host --network host --uts host --userns host --cap-add SYS_PTRACE --security-opt apparmor=unconfined \
-  --security-opt seccomp=unconfined --security-opt label=disable --log-driver none -v /:/host --entrypoint chroot \
-  "$image" /host env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "HVDCTL_ADDRESS=$a" "$@""#;
+const IN_CONTAINER: &str = include_str!("scripts/root_container.sh");
 
-const DOCKER: &str = r#"[ -z "$1" ] || export DOCKER_HOST="$1"
-shift
-command -v docker >/dev/null 2>&1 || { echo "docker: command not found" >&2; exit 127; }
-exec docker "$@""#;
+const DOCKER: &str = include_str!("scripts/docker.sh");
 
 /// The word that tells this hvdctl from every other: its helper containers carry it, and its leases begin with it.
 pub fn process() -> &'static str {

@@ -47,6 +47,7 @@ elif [ "$(b2sum -l 256 <"$known/shipped")" = "$tree  -" ] && stats "$known/shipp
   exit 0
 fi
 # the run gets a folder of its own where another one is in this one
+# shellcheck disable=SC2034 # ship_put.sh uses it
 if in_use; then say busy; else id=; fi
 if [ -f "$known/shipped" ]; then
   sed -z 's/^/had /' "$known/shipped"

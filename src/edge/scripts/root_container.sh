@@ -1,0 +1,7 @@
+image=$1 cluster=$2 process=$3 host=$4; shift 4
+[ -z "$host" ] || export DOCKER_HOST="$host"
+exec docker run --rm -i --pull never --label "hvdctl.cluster=$cluster" --label hvdctl.role=helper \
+  --label "hvdctl.process=$process" \
+  --pid host --network host --uts host --userns host --cap-add SYS_PTRACE --security-opt apparmor=unconfined \
+  --security-opt seccomp=unconfined --security-opt label=disable --log-driver none -v /:/host --entrypoint chroot \
+  "$image" /host env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "HVDCTL_ADDRESS=$a" "$@"

@@ -1,0 +1,1 @@
+HVDCTL_ADDRESS=$a; export HVDCTL_ADDRESS; exec "$@"

@@ -1,0 +1,1 @@
+exec sudo -n env "HVDCTL_ADDRESS=$a" "$@"
