@@ -304,6 +304,18 @@ fn bash_completes_words() {
 }
 
 #[test]
+fn shellcheck_finds_nothing_in_the_bash_completions() {
+    let dir = folder();
+    let script = completions(dir.path(), "bash");
+    // clap_complete splits the words that it offers on purpose
+    let done = Command::new("shellcheck").args(["--norc", "-e", "SC2207", "-s", "bash"]).arg(script).output();
+    let done = done.unwrap_or_else(|error| {
+        panic!("shellcheck: {error}\nhint: scripts/lint shell installs it; by hand: apt-get install shellcheck")
+    });
+    assert!(done.status.success(), "{}", shown(&done));
+}
+
+#[test]
 fn fish_completes_words() {
     let dir = folder();
     let script = completions(dir.path(), "fish");

@@ -79,6 +79,15 @@ mod tests {
     use crate::core::inventory::Inventory;
 
     #[test]
+    fn shellcheck_finds_nothing_in_the_environment() {
+        let Inventory { nodes, .. } = Inventory::local("node1", "i");
+        for name in crate::core::quote::HOSTILE {
+            let node = Node { name: name.into(), host: name.into(), ..nodes[0].clone() };
+            crate::core::quote::shellcheck(&env(&[Host { node: &node, slots: 1 }, Host { node: &nodes[0], slots: 4 }]));
+        }
+    }
+
+    #[test]
     fn each_tool_reads_its_own() {
         let Inventory { mut cluster, nodes, .. } = Inventory::local("node1", "i");
         let mut second = Node { name: "node2".into(), host: "10.0.0.2".into(), master: false, ..nodes[0].clone() };

@@ -47,6 +47,35 @@ fn single(s: &str) -> Option<String> {
     Some(word)
 }
 
+/// Runs shellcheck on a script for `sh` as hvdctl made it from values.
+///
+/// # Panics
+/// If it finds anything, and if it is missing.
+#[cfg(test)]
+#[track_caller]
+pub fn shellcheck(script: &str) {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+    let started = Command::new("shellcheck")
+        // dollars and backslashes in a quoted value are the value's own
+        .args(["--norc", "-e", "SC1003,SC2016", "-s", "sh", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = started.unwrap_or_else(|error| {
+        panic!("shellcheck: {error}\nhint: scripts/lint shell installs it; by hand: apt-get install shellcheck")
+    });
+    child.stdin.take().expect("a pipe").write_all(script.as_bytes()).expect("shellcheck reads its input");
+    let output = child.wait_with_output().expect("shellcheck ends");
+    let found = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{found}\n{script}");
+}
+
+/// Values that break out of quotes that are not right.
+#[cfg(test)]
+pub const HOSTILE: [&str; 6] = ["it's", "\"; id; \"", "$(id) `id` ${IFS}", "a\nb\\", "-rf *", "größe ~ # &"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +91,20 @@ mod tests {
         assert_eq!(assign("_a1", "").as_deref(), Some("_a1=''\n"));
         assert_eq!(assign("a", "x'; rm -rf / #").as_deref(), Some("a='x'\\''; rm -rf / #'\n"));
         assert_eq!(assign("a", "\0"), None);
+    }
+
+    #[test]
+    fn shellcheck_finds_nothing_in_assignments() {
+        for value in HOSTILE {
+            let line = assign("value", value).unwrap();
+            shellcheck(&format!("{}printf '%s' \"$value\" {}\n", line.as_str(), readable(value)));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "SC2086")]
+    fn shellcheck_finds_what_is_wrong() {
+        shellcheck("echo $1\n");
     }
 
     #[test]

@@ -431,6 +431,19 @@ mod tests {
     }
 
     #[test]
+    fn shellcheck_finds_nothing_in_the_workers_commands() {
+        let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "some/image:1");
+        for jobs_dir in quote::HOSTILE.into_iter().chain(["/opt/horovod/jobs"]) {
+            cluster.jobs_dir = jobs_dir.into();
+            let worker = Desired::worker(&cluster, &nodes[0], GpuRequest::All, IpAddr::from([10, 0, 0, 1]));
+            quote::shellcheck(&worker.spec.command[2]);
+            for restarts in [0, 1] {
+                quote::shellcheck(&worker.clone().of_run(&cluster, "j1", restarts).spec.command[2]);
+            }
+        }
+    }
+
+    #[test]
     fn another_keep_alive_is_another_worker_and_the_default_changes_none() {
         let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "some/image:1");
         let address = IpAddr::from([10, 0, 0, 1]);

@@ -131,6 +131,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn shellcheck_finds_nothing_in_the_ways_to_root() {
+        use crate::core::quote::shellcheck;
+        let container = || Root::Container { image: "i".into(), cluster: "c".into() };
+        for root in [Root::Login, Root::Sudo, with_password().root, container()] {
+            let engine = Engine::Direct("unix:///run/user/1000/docker.sock".into());
+            let access = Access { root, engine };
+            shellcheck(&access.as_root(&["true"]).argv[2]);
+            shellcheck(&access.docker(&["version"]).argv[2]);
+        }
+    }
+
     /// Whether sudo reads the password or not, the program sees its own input only.
     #[test]
     fn the_program_never_reads_the_password() {
