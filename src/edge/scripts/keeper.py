@@ -34,7 +34,7 @@ SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # ssh.sh looks there as well;
 STANDING = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
 BY_ENGINE = signal.SIGUSR1  # what the engine stops this container with (edge/docker/body.rs)
 SILENCES = 3  # how often a node does not answer when it is asked for its ranks' starts before it counts as having none
-AGAIN = 5  # seconds, beside the time between keep-alive probes, after which a connection that is not there is tried again
+AGAIN = 20  # seconds after which a connection that is not there is tried again; 5 s beyond `keep_alive`, where that is less
 LONGEST_PAUSE = 300  # seconds between two tries; the first pause is `restart_pause`, and each is twice the one before
 asked = []  # the signals that came
 standing = {}  # the connections to the other nodes
@@ -314,7 +314,7 @@ def attempt(launch, used, number):
     starts, fault, connected = Starts(launch, used), None, time.monotonic()
     while code is None and not asked and not fault and not failed:
         listen(0.2)
-        if time.monotonic() > connected + launch.get("keep_alive", 15) + AGAIN:
+        if time.monotonic() > connected + min(launch.get("keep_alive", 15) + 5, AGAIN):
             connect(launch)
             connected = time.monotonic()
         code = ended()
