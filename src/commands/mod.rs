@@ -15,6 +15,7 @@ mod keys;
 mod lock;
 mod logs;
 mod shell;
+mod signal;
 mod status;
 mod stop;
 mod train;
@@ -33,6 +34,7 @@ use crate::ops::lease::Turn;
 use crate::ops::run::{Wanted, is_free, settle, signalled};
 use crate::render::table::table;
 use serde_json::{Value, json};
+pub use signal::run_until_signalled;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -94,6 +96,36 @@ impl Outcome {
             nodes.extend(offline.iter().map(|e| json!({ "node": e.node, "ok": false, "skipped": true, "error": e })));
         }
         self
+    }
+}
+
+/// The end of a command as it is shown.
+#[derive(Debug)]
+pub struct Shown {
+    /// The exit code.
+    pub code: u8,
+    /// For standard output.
+    pub out: String,
+    /// Errors for standard error, each without the word `error:`.
+    pub errors: Vec<String>,
+}
+
+/// Formats the end of a command. `json`: as one document on standard output. `program` and `lines`: whether the command passes a
+/// program's exit code on, and whether it shows ranks' lines as they come.
+pub fn shown(result: Result<Outcome, Error>, json: bool, program: bool, lines: bool) -> Shown {
+    match result {
+        Ok(Outcome { code, document, .. }) if json => Shown { code, out: format!("{document}\n"), errors: Vec::new() },
+        Ok(Outcome { code, text, failed, .. }) => {
+            Shown { code, out: text, errors: failed.iter().map(ToString::to_string).collect() }
+        }
+        Err(error) => {
+            let code = error.exit_code(program);
+            if json {
+                Shown { code, out: format!("{}\n", error.document(program, lines)), errors: Vec::new() }
+            } else {
+                Shown { code, out: String::new(), errors: vec![error.to_string()] }
+            }
+        }
     }
 }
 
