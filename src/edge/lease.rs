@@ -5,11 +5,11 @@ use crate::core::lease::{EXPIRES, Lease, RENEWED, idle};
 use crate::edge::link::{Link, Process, Script};
 use crate::error::NodeError;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 const HOLD: &str = concat!(include_str!("scripts/lease.sh"), include_str!("scripts/lease_hold.sh"));
 const LOOK: &str = concat!(include_str!("scripts/lease.sh"), include_str!("scripts/lease_look.sh"));

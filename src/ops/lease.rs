@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{RwLock, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// So long one of two commands that each got some of the same nodes waits for the other to give back.
 const PATIENCE: Duration = Duration::from_secs(3);
