@@ -18,6 +18,8 @@ mod shell;
 mod signal;
 mod status;
 mod stop;
+#[cfg(test)]
+mod tests;
 mod train;
 mod up;
 mod verify;
@@ -177,7 +179,7 @@ async fn local_image(global: &Global, name: &str, sudo: &Sudo, events: &Events) 
         return Ok(image);
     }
     let inventory = Inventory::local(name, DEFAULT_IMAGE);
-    let link = link::Link::open(&inventory.cluster, &inventory.nodes[0], None, sudo, events).await?;
+    let link = link::Link::open(&inventory.cluster, &inventory.nodes[0], link::Transport::Local, sudo, events).await?;
     let engine = docker::Engine::connect(&Arc::clone(&link)).await?;
     for image in [DEFAULT_IMAGE, BUILT_IMAGE] {
         if engine.image_id(image).await?.is_some() {

@@ -5,6 +5,8 @@
 
 mod held;
 mod process;
+#[cfg(test)]
+pub(crate) mod scripted;
 mod window;
 
 use crate::core::access::{self, Engine};
@@ -93,11 +95,25 @@ enum AtDrop {
     Closes,
 }
 
+/// How the nodes of a command are reached.
+#[derive(Debug, Clone)]
+pub enum Transport {
+    /// Over an SSH session for each.
+    Ssh(Arc<Control>),
+    /// As child processes: the node is this machine.
+    Local,
+    /// Nodes that a test has made up.
+    #[cfg(test)]
+    Scripted(scripted::Nodes),
+}
+
 /// How a node is spoken to.
 #[derive(Debug)]
 enum Way {
     Ssh(Arc<Session>),
     Local,
+    #[cfg(test)]
+    Scripted(scripted::Node),
 }
 
 /// One node, reachable.
@@ -113,18 +129,18 @@ pub struct Link {
 }
 
 impl Link {
-    /// Opens the link to a node and finds out how root is had there; without `control` it is this machine.
+    /// Opens the link to a node and finds out how root is had there.
     ///
     /// # Errors
     /// When ssh fails, or root cannot be had; when the operator's terminal fails.
     pub async fn open(
         cluster: &Cluster,
         node: &Node,
-        control: Option<Arc<Control>>,
+        transport: Transport,
         sudo: &Sudo,
         events: &Events,
     ) -> Result<Arc<Link>, Error> {
-        let mut link = Link::open_as_login(cluster, node, control).await?;
+        let mut link = Link::open_as_login(cluster, node, transport).await?;
         link.access = link.find_access(cluster, sudo, events).await?;
         Ok(Arc::new(link))
     }
@@ -133,17 +149,15 @@ impl Link {
     ///
     /// # Errors
     /// When ssh fails.
-    pub async fn open_as_login(
-        cluster: &Cluster,
-        node: &Node,
-        control: Option<Arc<Control>>,
-    ) -> Result<Link, NodeError> {
-        let way = match &control {
-            Some(control) => {
+    pub async fn open_as_login(cluster: &Cluster, node: &Node, transport: Transport) -> Result<Link, NodeError> {
+        let (way, control) = match transport {
+            Transport::Ssh(control) => {
                 let session = control.connect(node, cluster.connect_timeout).await?;
-                Way::Ssh(session)
+                (Way::Ssh(session), Some(control))
             }
-            None => Way::Local,
+            Transport::Local => (Way::Local, None),
+            #[cfg(test)]
+            Transport::Scripted(nodes) => (Way::Scripted(nodes.connect(&node.name).await?), None),
         };
         Ok(Link {
             node: node.name.clone(),
@@ -292,6 +306,20 @@ impl Link {
                     child: Child::Local(child),
                     _permit: permit,
                     _control: self.control.clone(),
+                })
+            }
+            #[cfg(test)]
+            Way::Scripted(node) => {
+                let scripted::Streams { stdin, stdout, stderr, code } = node.start(argv);
+                Ok(Process {
+                    wide: false,
+                    stdin: Box::pin(stdin),
+                    stdout: Box::pin(stdout),
+                    stderr: Box::pin(stderr),
+                    complaint: Vec::new(),
+                    child: Child::Scripted(code),
+                    _permit: permit,
+                    _control: None,
                 })
             }
         }

@@ -5,7 +5,9 @@ use crate::core::hostset;
 use crate::core::inventory::{Cluster, Inventory, Node, Pull};
 use crate::core::plan::Seen;
 use crate::edge::docker::Engine;
-use crate::edge::link::{Link, Script};
+#[cfg(test)]
+use crate::edge::link::scripted;
+use crate::edge::link::{Link, Script, Transport};
 use crate::edge::ssh::Control;
 use crate::edge::sudo::Sudo;
 use crate::error::{Error, Kind, NodeError};
@@ -39,6 +41,9 @@ pub struct Target {
     pub strict: bool,
     /// The password for sudo.
     pub sudo: Arc<Sudo>,
+    /// The nodes that a test has made up, in place of all others.
+    #[cfg(test)]
+    pub scripted: Option<scripted::Nodes>,
 }
 
 impl Target {
@@ -53,7 +58,15 @@ impl Target {
                 .map_err(|e| Error::usage(e.to_string(), "names as in the inventory, node[01-16], @group, a,b, !c"))?,
             None => all,
         };
-        Ok(Target { inventory, selected, local, strict: false, sudo: Arc::default() })
+        Ok(Target {
+            inventory,
+            selected,
+            local,
+            strict: false,
+            sudo: Arc::default(),
+            #[cfg(test)]
+            scripted: None,
+        })
     }
 
     /// The same with the master, where a run on several nodes may need it as its launcher: only there is the private key.
@@ -181,11 +194,11 @@ pub fn all<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> Result<Vec
 /// # Errors
 /// When the operator's own machine is at fault (no ssh, no room for a control socket, no terminal).
 pub async fn connect(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
-    let control = control(target, events)?;
+    let transport = transport(target, events)?;
     told(target, events);
     let opened = each(target.nodes(), async |node| {
         events.busy(&node.name, "connecting");
-        match Link::open(target.cluster(), &node, control.clone(), &target.sudo, events).await {
+        match Link::open(target.cluster(), &node, transport.clone(), &target.sudo, events).await {
             Ok(link) => {
                 events.idle(&node.name);
                 Ok(Ok(Member { node, link }))
@@ -204,11 +217,11 @@ pub async fn connect(target: &Target, events: &Events) -> Result<Vec<Result<Memb
 /// # Errors
 /// As there.
 pub async fn connect_as_login(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
-    let control = control(target, events)?;
+    let transport = transport(target, events)?;
     told(target, events);
     Ok(each(target.nodes(), async |node| {
         events.busy(&node.name, "connecting");
-        let link = events.told(Link::open_as_login(target.cluster(), &node, control.clone()).await)?;
+        let link = events.told(Link::open_as_login(target.cluster(), &node, transport.clone()).await)?;
         events.idle(&node.name);
         Ok(Member { node, link: Arc::new(link) })
     })
@@ -220,11 +233,16 @@ fn told(target: &Target, events: &Events) {
     events.send(Event::Nodes(target.nodes().into_iter().map(|node| node.name).collect()));
 }
 
-fn control(target: &Target, events: &Events) -> Result<Option<Arc<Control>>, Error> {
-    if target.local {
-        return Ok(None);
+/// Prepares the way to the nodes.
+fn transport(target: &Target, events: &Events) -> Result<Transport, Error> {
+    #[cfg(test)]
+    if let Some(nodes) = &target.scripted {
+        return Ok(Transport::Scripted(nodes.clone()));
     }
-    Control::new(target.cluster(), target.strict, events).map(|control| Some(Arc::new(control)))
+    if target.local {
+        return Ok(Transport::Local);
+    }
+    Control::new(target.cluster(), target.strict, events).map(|control| Transport::Ssh(Arc::new(control)))
 }
 
 /// Why nothing is begun: nodes that cannot be reached, or give no root.

@@ -59,6 +59,8 @@ pub struct Process {
 pub(super) enum Child {
     Ssh(openssh::Child<Arc<Session>>),
     Local(tokio::process::Child),
+    #[cfg(test)]
+    Scripted(tokio::sync::oneshot::Receiver<i32>),
 }
 
 impl Process {
@@ -240,5 +242,7 @@ pub(super) async fn wait(child: Child) -> Result<i32, std::io::Error> {
             Err(e) => Err(std::io::Error::other(e)),
         },
         Child::Local(mut child) => Ok(child.wait().await?.code().unwrap_or(255)),
+        #[cfg(test)]
+        Child::Scripted(code) => Ok(code.await.unwrap_or(255)),
     }
 }

@@ -1,0 +1,139 @@
+//! Whole commands over scripted nodes, from the command line to exit code, output and what is left on the nodes.
+
+mod faults;
+mod leases;
+mod signals;
+mod steps;
+
+use super::{Context, Shown, run_until_signalled, shown};
+use crate::cli::{Cli, rewrite};
+use crate::core::inventory::Inventory;
+use crate::edge::link::scripted::Nodes;
+use crate::event::{Event, Events, Taken};
+use crate::ops::fleet::Target;
+use clap::Parser;
+use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::time::{sleep, timeout};
+
+/// Both nodes, the master first.
+const NODES: [&str; 2] = ["node1", "node2"];
+
+const INVENTORY: &str = "[cluster]\nname = \"lab\"\nimage = \"test/horovod:1\"\nkey_type = \"ed25519\"\n\
+                         command_timeout_s = 30\n\n[[node]]\nhost = \"node1\"\n\n[[node]]\nhost = \"node2\"\n";
+
+/// How a command ended.
+#[derive(Debug)]
+struct Done {
+    /// What was asked, for messages.
+    line: String,
+    code: u8,
+    /// Standard output.
+    out: String,
+    /// Notes and warnings, and behind them the errors, on standard error.
+    err: String,
+}
+
+impl Done {
+    /// Asserts the exit code.
+    #[track_caller]
+    fn code(&self, code: u8) -> &Done {
+        assert_eq!(self.code, code, "{self}");
+        self
+    }
+
+    /// Asserts that these texts are on standard output.
+    #[track_caller]
+    fn says(&self, texts: &[&str]) -> &Done {
+        texts.iter().for_each(|text| assert!(self.out.contains(text), "{text:?} is not in\n{self}"));
+        self
+    }
+
+    /// Asserts that these texts are on standard error.
+    #[track_caller]
+    fn complains(&self, texts: &[&str]) -> &Done {
+        texts.iter().for_each(|text| assert!(self.err.contains(text), "{text:?} is not in\n{self}"));
+        self
+    }
+}
+
+impl Done {
+    /// Standard output as the one document of `--json`.
+    #[track_caller]
+    fn document(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self}"))
+    }
+}
+
+impl std::fmt::Display for Done {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}\n-- out\n{}\n-- err\n{}", self.line, self.code, self.out, self.err)
+    }
+}
+
+/// Runs hvdctl to its end.
+async fn hvdctl(nodes: &Nodes, line: &str) -> Done {
+    let (_nobody, signals) = mpsc::unbounded_channel();
+    hvdctl_with(nodes, line, signals).await
+}
+
+/// The same with the signals that it gets.
+async fn hvdctl_with(nodes: &Nodes, line: &str, mut signals: UnboundedReceiver<u8>) -> Done {
+    let words = std::iter::once("hvdctl").chain(line.split(' ')).map(Into::into);
+    let Cli { global, command } = Cli::try_parse_from(rewrite(words)).unwrap();
+    let (json, program, lines) = (global.json, command.runs_a_program(), command.tells_output());
+    let (events, mut receiver) = Events::channel();
+    let inventory = Inventory::parse(INVENTORY, Path::new("inventory.toml")).unwrap();
+    let target = Target::new(inventory, global.on.as_deref(), false).unwrap();
+    let target = Target { scripted: Some(nodes.clone()), ..target };
+    let sender = events.clone();
+    let context = async |cancel| Ok(Context { target, events: sender, cancel, verbose: 0, ask: false });
+    let next_signal = async || match signals.recv().await {
+        Some(number) => number,
+        None => std::future::pending().await,
+    };
+    // a test's thread has a small stack
+    let work = Box::pin(run_until_signalled(command, &global, &events, next_signal, context));
+    let result = timeout(Duration::from_secs(24 * 3600), work).await.unwrap_or_else(|_| panic!("{line} never ends"));
+    // what it left is closed by then, as at the end of a process
+    sleep(Duration::from_secs(1)).await;
+    nodes.assert_all_expected();
+    drop(events);
+    let mut err = String::new();
+    while let Taken::Event(event) = receiver.take(Some(Duration::ZERO)) {
+        match event {
+            Event::Note(text) => err.push_str(&format!("{text}\n")),
+            Event::Warning(text) => err.push_str(&format!("warning: {text}\n")),
+            _ => {}
+        }
+    }
+    let Shown { code, out, errors } = shown(result, json, program, lines);
+    errors.iter().for_each(|error| err.push_str(&format!("error: {error}\n")));
+    Done { line: line.to_owned(), code, out, err }
+}
+
+/// Asserts that no lease is held any more.
+#[track_caller]
+fn assert_given_back(nodes: &Nodes, when: &str) {
+    for node in NODES {
+        assert_eq!(nodes.state(node).lease, None, "the lease of {node} is still held {when}");
+    }
+}
+
+/// Asserts that both workers run, and nothing else.
+#[track_caller]
+fn assert_up(nodes: &Nodes, when: &str) {
+    for node in NODES {
+        assert_eq!(nodes.state(node).ps(), ["hworker running"], "{node} {when}");
+    }
+    assert_given_back(nodes, when);
+}
+
+/// Two nodes that are up.
+async fn two_up() -> Nodes {
+    let nodes = Nodes::new(&NODES);
+    hvdctl(&nodes, "up").await.code(0);
+    nodes
+}

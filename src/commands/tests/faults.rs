@@ -1,0 +1,193 @@
+//! Commands where something fails on one node: that node is named with cause and hint, and the other is done.
+
+use super::*;
+use crate::edge::link::scripted::{CONNECT, DIAL, Fault, State};
+
+/// `up` with a fault in a call of node2: its exit code, and texts of its standard error.
+struct Case {
+    call: &'static str,
+    fault: Fault,
+    code: u8,
+    complains: &'static [&'static str],
+}
+
+/// The hint of a time-out.
+const SLOW: &str = "hint: if the node is only slow, raise cluster.command_timeout_s";
+
+fn fails(words: &str) -> Fault {
+    Fault::Fails(words.to_owned())
+}
+
+fn cases() -> Vec<Case> {
+    let case = |call, fault, code, complains| Case { call, fault, code, complains };
+    vec![
+        case(
+            CONNECT,
+            fails("Connection refused"),
+            4,
+            &["node2: could not log in by ssh as root@node2: Connection refused", "nothing was changed"],
+        ),
+        case("access.sh", Fault::Silent, 3, &["node2: could not see how root is had: no end within 30 s", "hint: "]),
+        case("lease_hold.sh", fails("cannot be written"), 3, &["node2: could not take its lease: cannot be written"]),
+        case("lease_hold.sh", Fault::Silent, 3, &["node2: could not take its lease: no answer within 30 s"]),
+        case("facts.sh", fails("sh: no such file"), 3, &["node2: could not look at the node: sh: no such file"]),
+        case("facts.sh", Fault::Silent, 3, &["node2: could not look at the node: no end within 30 s", "hint: "]),
+        case(
+            DIAL,
+            fails("Cannot connect to the Docker daemon"),
+            3,
+            &["node2: could not reach the Docker Engine: Cannot connect", "hint: start it on that node"],
+        ),
+        case(
+            "docker version",
+            Fault::Silent,
+            3,
+            &["node2: could not reach the Docker Engine: no answer within 30 s", "hint: see `systemctl status docker`"],
+        ),
+        case(
+            "docker list",
+            fails("database is locked"),
+            3,
+            &["node2: could not list the containers: database is locked"],
+        ),
+        case("docker list", Fault::Silent, 3, &["node2: could not list the containers: no answer within 30 s"]),
+        case("docker image", Fault::Silent, 3, &["node2: could not look for the image", "no answer within 30 s"]),
+        case(
+            "keys_push.sh",
+            fails("No space left on device"),
+            3,
+            &["node2: could not write the keys to /opt/horovod/ssh: No space left on device"],
+        ),
+        case("keys_push.sh", Fault::Silent, 3, &["node2: could not write the keys", "no end within 30 s", SLOW]),
+        case(
+            "docker create",
+            fails("no space left on device"),
+            3,
+            &["node2: could not start hworker: no space left on device", "hint: make room on that node"],
+        ),
+        case("docker create", Fault::Silent, 3, &["node2: could not start hworker: no answer within 30 s", SLOW]),
+        case(
+            "docker start",
+            fails("could not select device driver \"\" with capabilities: [[gpu]]"),
+            3,
+            &["node2: could not start hworker: could not select device driver", "nvidia-container-toolkit"],
+        ),
+        case("docker start", Fault::Silent, 3, &["node2: could not start hworker: no answer within 30 s", SLOW]),
+        case(
+            "wait_port.sh",
+            fails(""),
+            3,
+            &[
+                "node2: could not reach sshd in hworker on port 12345: nothing listens after 20 s",
+                "hint: hvdctl doctor",
+            ],
+        ),
+        case("wait_port.sh", Fault::Silent, 3, &["node2: could not reach sshd in hworker on port 12345", "hint: "]),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn up_names_the_node_that_fails_and_does_the_others() {
+    for Case { call, fault, code, complains } in cases() {
+        let nodes = Nodes::new(&NODES);
+        nodes.fault("node2", call, fault.clone());
+        let when = format!("{fault:?} at {call}");
+        let done = hvdctl(&nodes, "up").await;
+        done.code(code).complains(complains);
+        assert!(done.err.contains("error: node2: "), "{when}\n{done}");
+        assert!(!done.err.contains("error: node1: "), "{when}\n{done}");
+        assert_given_back(&nodes, &when);
+        assert_eq!(nodes.state("node2").ps(), [""; 0], "nothing is left half-made: {when}");
+        if code == 4 {
+            assert_eq!(NODES.map(|node| nodes.state(node)), [State::new("node1", 1), State::new("node2", 2)], "{when}");
+        } else {
+            done.says(&["node1: start hworker"]);
+            assert_eq!(nodes.state("node1").ps(), ["hworker running"], "{when}");
+        }
+        nodes.mend();
+        hvdctl(&nodes, "up").await.code(0);
+        assert_up(&nodes, &format!("after {when}"));
+        hvdctl(&nodes, "up").await.code(0).says(&["nothing to do"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreachable_node_is_left_out_on_request_only() {
+    let nodes = Nodes::new(&NODES);
+    nodes.fault("node2", CONNECT, fails("No route to host"));
+    for line in ["up", "down", "keys push", "keys rotate", "verify"] {
+        hvdctl(&nodes, line).await.code(4).complains(&["error: node2: could not log in", "nothing was changed"]);
+        assert_eq!(nodes.state("node1"), State::new("node1", 1), "{line}");
+        assert_eq!(nodes.calls("node1").last().map(String::as_str), Some("access.sh"), "{line}");
+    }
+    hvdctl(&nodes, "run -np 2 -- true").await.code(125).complains(&["error: node2: could not log in"]);
+    let done = hvdctl(&nodes, "up --skip-offline").await;
+    done.code(0).says(&["node1: start hworker"]).complains(&["warning: node2: could not log in by ssh"]);
+    assert_eq!(nodes.state("node1").ps(), ["hworker running"]);
+    let document = hvdctl(&nodes, "down --skip-offline --json").await.code(0).document();
+    assert_eq!((&document["nodes"][1]["node"], &document["nodes"][1]["skipped"]), (&"node2".into(), &true.into()));
+    assert_eq!(nodes.state("node2"), State::new("node2", 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_document_of_a_partial_failure_has_both_nodes() {
+    let nodes = Nodes::new(&NODES);
+    nodes.edit("node2", |state| state.images.clear());
+    let words = "look for the image";
+    nodes.fault("node2", "docker image", fails("input/output error"));
+    let document = hvdctl(&nodes, "up --json").await.code(3).document();
+    let told: Vec<_> =
+        document["nodes"].as_array().unwrap().iter().map(|n| (n["node"].as_str().unwrap(), n["ok"] == true)).collect();
+    assert_eq!((document["ok"] == true, told), (false, vec![("node1", true), ("node2", false)]));
+    let error = &document["nodes"][1]["error"];
+    assert_eq!((&error["kind"], &error["said"]), (&"failed".into(), &"input/output error".into()));
+    assert!(error["tried"].as_str().unwrap().starts_with(words), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_push_does_the_nodes_that_do_not_fail() {
+    for fault in [fails("No space left on device"), Fault::Silent] {
+        let nodes = Nodes::new(&NODES);
+        nodes.fault("node2", "keys_push.sh", fault);
+        let done = hvdctl(&nodes, "keys push").await;
+        done.code(3).says(&["node1: wrote "]).complains(&["error: node2: could not write the keys"]);
+        assert_eq!(nodes.state("node2").keys, None);
+        assert!(nodes.state("node1").has_private_key());
+        assert_given_back(&nodes, "after keys push");
+        nodes.mend();
+        // the host key that node2 has now is another one, and node1 pins it
+        hvdctl(&nodes, "keys push").await.code(0).says(&["node1: wrote known_hosts\n", "node2: wrote "]);
+        hvdctl(&nodes, "keys push").await.code(0).says(&["nothing to do"]);
+    }
+    // without the master there is no key to push
+    let nodes = Nodes::new(&NODES);
+    nodes.fault("node1", "facts.sh", fails("no"));
+    hvdctl(&nodes, "keys push").await.code(1).complains(&["error: node1: could not look at the node: no"]);
+    assert_eq!(NODES.map(|node| nodes.state(node).keys), [None, None]);
+    hvdctl(&nodes, "--on node2 keys push").await.code(2).complains(&["the master node1 is not among"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn down_names_the_node_that_fails_and_does_the_others() {
+    let cases = [
+        (DIAL, fails("Cannot connect to the Docker daemon")),
+        ("docker list", Fault::Silent),
+        ("docker remove hworker", fails("device or resource busy")),
+        ("docker remove hworker", Fault::Silent),
+        ("purge.sh", fails("Read-only file system")),
+        ("purge.sh", Fault::Silent),
+    ];
+    for (call, fault) in cases {
+        let nodes = two_up().await;
+        nodes.fault("node2", call, fault.clone());
+        let when = format!("{fault:?} at {call}");
+        let done = hvdctl(&nodes, "down --purge -y").await;
+        done.code(3).says(&["node1: removed hworker"]).complains(&["error: node2: could not "]);
+        assert_eq!((nodes.state("node1").ps(), nodes.state("node1").keys), (Vec::new(), None), "{when}");
+        assert!(nodes.state("node2").keys.is_some(), "{when}");
+        assert_given_back(&nodes, &when);
+        nodes.mend();
+        hvdctl(&nodes, "down --purge -y").await.code(0);
+        assert_eq!((nodes.state("node2").ps(), nodes.state("node2").keys), (Vec::new(), None), "after {when}");
+    }
+}

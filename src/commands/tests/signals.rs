@@ -1,0 +1,155 @@
+//! A signal at any moment of a command: it ends in order, nothing is left half-made, and the same command again does the rest.
+
+use super::*;
+use crate::edge::link::scripted::{Fault, Moment};
+
+const INT: u8 = 2;
+
+/// Runs hvdctl and signals it at the moment of this number, and once more at the next one if `twice`. Returns the moment, or none
+/// where the command ended before it.
+async fn signalled_at(nodes: &Nodes, line: &str, number: usize, twice: bool) -> (Done, Option<Moment>) {
+    let (sender, signals) = mpsc::unbounded_channel();
+    let (tell, mut at) = mpsc::unbounded_channel();
+    nodes.watch(move |moment| {
+        if moment.number == number || (twice && moment.number == number + 1) {
+            sender.send(INT).unwrap();
+            tell.send(moment.clone()).unwrap();
+        }
+    });
+    let done = hvdctl_with(nodes, line, signals).await;
+    nodes.unwatch();
+    (done, at.try_recv().ok())
+}
+
+/// Asserts what holds after a signal at any moment.
+#[track_caller]
+fn assert_in_order(nodes: &Nodes, done: &Done, at: &Moment) {
+    let when = format!("after a signal at {at:?}");
+    assert!(matches!(done.code, 130 | 0), "{when}: {done}");
+    assert_given_back(nodes, &when);
+    for node in NODES {
+        let ps = nodes.state(node).ps();
+        assert!(ps.iter().all(|container| !container.ends_with(" created")), "half-made on {node} {when}: {ps:?}");
+    }
+    if done.code == 130 {
+        // where each node stands
+        assert!(done.err.contains("error: interrupted") && done.err.contains("node"), "{when}: {done}");
+    }
+}
+
+/// Signals a command at each moment in turn, each time on a copy of these nodes; runs it again, and hands the nodes to `reached`.
+/// Returns how often the signal ended the command.
+async fn at_every_moment(line: &str, before: &Nodes, reached: impl AsyncFn(&Nodes, &str)) -> usize {
+    let mut ended = 0;
+    for number in 0.. {
+        let nodes = before.copy();
+        let (done, at) = signalled_at(&nodes, line, number, false).await;
+        let Some(at) = at else {
+            done.code(0);
+            assert!(number > 10, "{line} has {number} moments only");
+            return ended;
+        };
+        assert_in_order(&nodes, &done, &at);
+        ended += usize::from(done.code == 130);
+        hvdctl(&nodes, line).await.code(0);
+        reached(&nodes, &format!("after {at:?} and once more")).await;
+    }
+    ended
+}
+
+#[tokio::test(start_paused = true)]
+async fn up_ends_in_order_at_every_moment_and_again_does_the_rest() {
+    let reached = async |nodes: &Nodes, when: &str| {
+        assert_up(nodes, when);
+        hvdctl(nodes, "up").await.code(0).says(&["nothing to do"]);
+    };
+    let ended = at_every_moment("up", &Nodes::new(&NODES), reached).await;
+    assert!(ended > 20, "{ended}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn up_that_replaces_workers_ends_in_order_at_every_moment() {
+    let older = two_up().await;
+    NODES.iter().for_each(|node| older.edit(node, |state| state.containers[0].image = "older".into()));
+    let reached = async |nodes: &Nodes, when: &str| {
+        assert_up(nodes, when);
+        hvdctl(nodes, "up").await.code(0).says(&["nothing to do"]);
+    };
+    assert!(at_every_moment("up", &older, reached).await > 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn down_ends_in_order_at_every_moment_and_again_does_the_rest() {
+    let reached = async |nodes: &Nodes, when: &str| {
+        for node in NODES {
+            let state = nodes.state(node);
+            assert_eq!((state.ps(), state.keys), (Vec::new(), None), "{node} {when}");
+        }
+        assert_given_back(nodes, when);
+        hvdctl(nodes, "down --purge -y").await.code(0).says(&["nothing was up"]);
+    };
+    assert!(at_every_moment("down --purge -y", &two_up().await, reached).await > 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_push_ends_in_order_at_every_moment_and_again_does_the_rest() {
+    let reached = async |nodes: &Nodes, when: &str| {
+        assert_eq!(NODES.map(|node| nodes.state(node).has_private_key()), [true, false], "{when}");
+        assert_given_back(nodes, when);
+        hvdctl(nodes, "keys push").await.code(0).says(&["nothing to do"]);
+    };
+    assert!(at_every_moment("keys push", &Nodes::new(&NODES), reached).await > 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_signal_leaves_at_every_moment_and_again_does_the_rest() {
+    for number in 0.. {
+        let nodes = Nodes::new(&NODES);
+        let (done, at) = signalled_at(&nodes, "up", number, true).await;
+        let Some(at) = at else { break };
+        assert!(matches!(done.code, 130 | 0), "{at:?}: {done}");
+        assert_given_back(&nodes, &format!("after two signals at {at:?}"));
+        hvdctl(&nodes, "up").await.code(0);
+        assert_up(&nodes, &format!("after two signals at {at:?} and once more"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_current_step_is_finished_and_a_second_signal_leaves_at_once() {
+    for twice in [false, true] {
+        let nodes = Nodes::new(&NODES);
+        let (sender, signals) = mpsc::unbounded_channel();
+        nodes.fault("node2", "keys_push.sh", Fault::Late(Duration::from_secs(20)));
+        nodes.watch(move |moment| {
+            if moment.call == "keys_push.sh" && moment.node == "node2" && !moment.done {
+                (0..=usize::from(twice)).for_each(|_| sender.send(INT).unwrap());
+            }
+        });
+        let done = hvdctl_with(&nodes, "keys push", signals).await;
+        done.code(130).complains(&["stopping after the step in hand"]);
+        if twice {
+            done.complains(&["left at once"]);
+            assert_eq!(nodes.state("node2").keys, None, "it had not ended there");
+        } else {
+            done.complains(&["error: interrupted", "node1: done: wrote", "node2: done: wrote"]);
+            assert!(nodes.state("node2").keys.is_some());
+        }
+        assert_given_back(&nodes, "after the signal");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_changes_nothing_leaves_at_the_first_signal() {
+    let nodes = two_up().await;
+    let before = NODES.map(|node| nodes.state(node));
+    nodes.fault("node2", "facts.sh", Fault::Silent);
+    let (sender, signals) = mpsc::unbounded_channel();
+    nodes.watch(move |moment| {
+        if moment.call == "facts.sh" && moment.node == "node2" {
+            sender.send(15).unwrap();
+        }
+    });
+    let done = hvdctl_with(&nodes, "status", signals).await;
+    assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (143, "", "error: terminated\n"));
+    assert_eq!(NODES.map(|node| nodes.state(node)), before);
+}

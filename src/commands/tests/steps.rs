@@ -1,0 +1,115 @@
+//! What commands do where nothing goes wrong.
+
+use super::*;
+use crate::edge::link::scripted::{CONNECT, Fault, State};
+use serde_json::Value;
+
+#[tokio::test(start_paused = true)]
+async fn up_starts_both_workers_and_gives_both_leases_back() {
+    let nodes = Nodes::new(&NODES);
+    hvdctl(&nodes, "up").await.code(0).says(&["node[1-2] (2): start hworker\n"]).complains(&["pushing them first"]);
+    assert_up(&nodes, "after up");
+    let first = NODES.map(|node| nodes.state(node));
+    for node in NODES {
+        let calls = nodes.calls(node);
+        assert_eq!(calls.iter().filter(|call| *call == "lease_hold.sh").count(), 1, "{calls:?}");
+        assert_eq!(calls.iter().filter(|call| call.starts_with("docker create")).count(), 1, "{calls:?}");
+    }
+    assert_eq!(first.each_ref().map(State::has_private_key), [true, false]);
+
+    hvdctl(&nodes, "up").await.code(0).says(&["nothing to do"]);
+    for (node, first) in NODES.iter().zip(&first) {
+        assert_eq!(nodes.state(node).contents(), first.contents(), "a second up changes nothing on {node}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_changes_nothing_and_takes_no_lease() {
+    let nodes = Nodes::new(&NODES);
+    let done = hvdctl(&nodes, "up --dry-run").await;
+    done.code(0).says(&["node[1-2] (2): start hworker\n", "dry run: 2 of 2 nodes would be changed"]);
+    done.complains(&["keys would be pushed to node[1-2]"]);
+    for (node, number) in NODES.iter().zip(1..) {
+        assert_eq!(nodes.state(node), State::new(node, number));
+        assert!(!nodes.calls(node).iter().any(|call| call.starts_with("lease")), "{:?}", nodes.calls(node));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn up_brings_every_state_of_a_worker_back() {
+    let nodes = two_up().await;
+    let first = nodes.state("node1");
+    type Change = fn(&mut State);
+    let cases: [(&str, Change, &str, bool); 5] = [
+        ("stopped", |state| state.containers[0].state = "exited", "start hworker again (stopped)", true),
+        ("paused", |state| state.containers[0].state = "paused", "unpause hworker", true),
+        ("removed", |state| state.containers.clear(), "start hworker", false),
+        ("never started", |state| state.containers[0].state = "created", "recreate hworker (never started)", false),
+        ("of another image", |state| state.containers[0].image = "older".into(), "recreate hworker (image)", false),
+    ];
+    for (what, change, told, stays) in cases {
+        nodes.edit("node2", change);
+        let before = nodes.state("node2").container("hworker").map(|worker| worker.id.clone());
+        hvdctl(&nodes, "up").await.code(0).says(&["node1: unchanged\n", &format!("node2: {told}\n")]);
+        assert_up(&nodes, what);
+        let after = nodes.state("node2").container("hworker").map(|worker| worker.id.clone());
+        assert_eq!(before == after, stays, "{what}: whether it is the same container");
+    }
+    assert_eq!(nodes.state("node1").contents(), first.contents(), "node1 was never changed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn down_removes_only_containers_of_its_cluster() {
+    let nodes = two_up().await;
+    nodes.edit("node1", |state| {
+        state.add("somebodys", &[("x", "y")]);
+        state.add("other-worker", &[("hvdctl.cluster", "other")]);
+    });
+    let keys = nodes.state("node1").keys;
+    let done = hvdctl(&nodes, "down").await;
+    done.code(0).says(&["node[1-2] (2): removed hworker\n"]);
+    assert_eq!(nodes.state("node1").ps(), ["somebodys running", "other-worker running"]);
+    assert_eq!(nodes.state("node2").ps(), [""; 0]);
+    assert_eq!(nodes.state("node1").keys, keys, "keys stay without --purge");
+    assert_given_back(&nodes, "after down");
+    hvdctl(&nodes, "down --purge -y").await.code(0).says(&["node[1-2] (2): nothing was up; keys"]);
+    assert_eq!(nodes.state("node1").ps(), ["somebodys running", "other-worker running"]);
+    assert_eq!(NODES.map(|node| nodes.state(node).keys), [None, None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_container_of_the_workers_name_is_left_alone() {
+    for label in [("x", "y"), ("hvdctl.cluster", "other")] {
+        let nodes = Nodes::new(&NODES);
+        nodes.edit("node2", |state| state.add("hworker", &[label]));
+        let before = nodes.state("node2");
+        let done = hvdctl(&nodes, "up").await;
+        done.code(3)
+            .says(&["node1: start hworker"])
+            .complains(&["error: node2: could not start hworker", "hint: remove"]);
+        assert_eq!(nodes.state("node2").containers, before.containers);
+        assert_eq!(nodes.state("node1").ps(), ["hworker running"]);
+        hvdctl(&nodes, "status").await.code(0).says(&["foreign"]);
+        hvdctl(&nodes, "down").await.code(0).says(&["node2: nothing was up"]);
+        assert_eq!(nodes.state("node2").containers, before.containers);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_has_a_row_for_every_node() {
+    let nodes = Nodes::new(&NODES);
+    hvdctl(&nodes, "status").await.code(0).says(&["node1 (master)  27.1.0  none"]);
+    assert_eq!(NODES.map(|node| nodes.state(node)), [State::new("node1", 1), State::new("node2", 2)]);
+    hvdctl(&nodes, "up").await.code(0);
+    nodes.edit("node2", |state| state.containers[0].state = "exited");
+    hvdctl(&nodes, "status").await.code(0).says(&["node1 (master)  27.1.0  up ", "node2           27.1.0  stopped "]);
+    nodes.fault("node2", CONNECT, Fault::Fails("Connection refused".into()));
+    let done = hvdctl(&nodes, "status").await;
+    done.code(3).says(&["node1 (master)  27.1.0       up ", "node2           unreachable"]);
+    done.complains(&["error: node2: could not log in by ssh as root@node2: Connection refused"]);
+    let document = hvdctl(&nodes, "status --json").await.code(3).document();
+    let told = |node: &Value| (node["node"].clone(), node["reachable"] == true, node["ok"] == true);
+    assert_eq!(told(&document["nodes"][0]), ("node1".into(), true, true));
+    assert_eq!(told(&document["nodes"][1]), ("node2".into(), false, false));
+    hvdctl(&nodes, "--on node2 status").await.code(4);
+}

@@ -1,0 +1,276 @@
+//! Scripted nodes: a transport for tests beside ssh and local. A scripted node answers hvdctl's scripts and the requests to its
+//! Docker Engine from a small state that it keeps. Any other call is recorded as unexpected, and the test fails for it.
+//!
+//! Time is that of the test's runtime, which is paused: a time-out takes no time.
+
+mod engine;
+mod scripts;
+mod state;
+
+pub use state::{Lease, State};
+
+use crate::error::NodeError;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+/// The name of the call that opens the session.
+pub const CONNECT: &str = "connect";
+/// The name of the call that opens a connection to the Docker Engine.
+pub const DIAL: &str = "docker dial-stdio";
+
+/// The time of a call on its way there, and again on its way back. What hvdctl does at a signal is done within it.
+const ON_THE_WAY: Duration = Duration::from_millis(1);
+
+/// Bytes that a stream holds: more than any script has.
+const ROOM: usize = 1 << 20;
+
+/// What happens to a call, in place of or before its usual answer.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// It fails with these words: a session cannot be opened, a program ends with 1, an engine answers with 500.
+    Fails(String),
+    /// It is never answered, and has no effect.
+    Silent,
+    /// It takes this long.
+    Late(Duration),
+}
+
+/// A moment of a call: its arrival at the node, before it has any effect, or its end, before the answer is sent.
+#[derive(Debug, Clone)]
+pub struct Moment {
+    /// Its number, counted over all nodes from 0.
+    pub number: usize,
+    /// The node's name.
+    pub node: String,
+    /// The call: a script's file name, `docker` and what is asked of the engine, or [`CONNECT`].
+    pub call: String,
+    /// Whether the call has had its effect.
+    pub done: bool,
+}
+
+type Watcher = Arc<dyn Fn(&Moment) + Send + Sync>;
+
+/// All scripted nodes of a test. Cheap to clone.
+#[derive(Clone)]
+pub struct Nodes(Arc<Mutex<Inner>>);
+
+struct Inner {
+    states: BTreeMap<String, State>,
+    faults: Vec<(String, String, Fault)>,
+    calls: Vec<(String, String)>,
+    unexpected: Vec<String>,
+    moments: usize,
+    watcher: Option<Watcher>,
+    began: Instant,
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nodes").field("states", &self.inner().states).finish_non_exhaustive()
+    }
+}
+
+impl Nodes {
+    /// Nodes of these names as they are before hvdctl has ever changed them.
+    pub fn new(names: &[&str]) -> Nodes {
+        let states = names.iter().zip(1..).map(|(name, number)| ((*name).to_owned(), State::new(name, number)));
+        Nodes::with(states.collect())
+    }
+
+    /// Other nodes in the same states, without calls, faults or a watcher.
+    pub fn copy(&self) -> Nodes {
+        Nodes::with(self.inner().states.clone())
+    }
+
+    fn with(states: BTreeMap<String, State>) -> Nodes {
+        Nodes(Arc::new(Mutex::new(Inner {
+            states,
+            faults: Vec::new(),
+            calls: Vec::new(),
+            unexpected: Vec::new(),
+            moments: 0,
+            watcher: None,
+            began: Instant::now(),
+        })))
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A node's state.
+    pub fn state(&self, node: &str) -> State {
+        self.inner().states[node].clone()
+    }
+
+    /// Changes a node's state.
+    pub fn edit(&self, node: &str, change: impl FnOnce(&mut State)) {
+        change(self.inner().states.get_mut(node).expect("a node of the test"));
+    }
+
+    /// Lets the calls of a node whose names begin so have a fault.
+    pub fn fault(&self, node: &str, call: &str, fault: Fault) {
+        self.inner().faults.push((node.to_owned(), call.to_owned(), fault));
+    }
+
+    /// Ends all faults.
+    pub fn mend(&self) {
+        self.inner().faults.clear();
+    }
+
+    /// Calls `watcher` at each moment of each call, and counts the moments from 0 again.
+    pub fn watch(&self, watcher: impl Fn(&Moment) + Send + Sync + 'static) {
+        let mut inner = self.inner();
+        inner.moments = 0;
+        inner.watcher = Some(Arc::new(watcher));
+    }
+
+    /// Ends [`Nodes::watch`].
+    pub fn unwatch(&self) {
+        self.inner().watcher = None;
+    }
+
+    /// The calls of a node, in their order.
+    pub fn calls(&self, node: &str) -> Vec<String> {
+        let inner = self.inner();
+        inner.calls.iter().filter(|(name, _)| name == node).map(|(_, call)| call.clone()).collect()
+    }
+
+    /// Fails the test where a node was asked for something that it does not know.
+    #[track_caller]
+    pub fn assert_all_expected(&self) {
+        let unexpected = self.inner().unexpected.clone();
+        assert!(unexpected.is_empty(), "calls that no scripted node knows:\n{}", unexpected.join("\n"));
+    }
+
+    /// Seconds since the epoch by the nodes' clocks.
+    pub fn now(&self) -> u64 {
+        1_763_735_527 + self.inner().began.elapsed().as_secs()
+    }
+
+    /// Opens the session of a node.
+    ///
+    /// # Errors
+    /// Where the test says so.
+    pub async fn connect(&self, node: &str) -> Result<Node, NodeError> {
+        let opened = Node { nodes: self.clone(), name: node.to_owned() };
+        match opened.arrives(CONNECT).await {
+            Some(words) => Err(NodeError::unreachable(node, &format!("log in by ssh as root@{node}"), words)),
+            None => {
+                opened.ends(CONNECT).await;
+                Ok(opened)
+            }
+        }
+    }
+}
+
+/// The session of one node.
+#[derive(Debug, Clone)]
+pub struct Node {
+    nodes: Nodes,
+    name: String,
+}
+
+/// The streams of a program on a scripted node as hvdctl has them, and its exit code.
+pub struct Streams {
+    /// Where its standard input is written.
+    pub stdin: DuplexStream,
+    /// Where its standard output is read.
+    pub stdout: DuplexStream,
+    /// Where its standard error is read.
+    pub stderr: DuplexStream,
+    /// Its exit code, once it has ended.
+    pub code: oneshot::Receiver<i32>,
+}
+
+/// The same streams as the program has them.
+struct Own {
+    stdin: DuplexStream,
+    stdout: DuplexStream,
+    stderr: DuplexStream,
+}
+
+impl Own {
+    /// Writes to standard output. Nobody may be there any more to read it.
+    async fn say(&mut self, text: &str) {
+        let _ = self.stdout.write_all(text.as_bytes()).await;
+    }
+
+    /// Complains, and returns the exit code of a program that does.
+    async fn fail(&mut self, words: &str) -> i32 {
+        let _ = self.stderr.write_all(format!("{words}\n").as_bytes()).await;
+        1
+    }
+}
+
+impl Node {
+    /// Starts a program.
+    pub fn start(&self, argv: &[String]) -> Streams {
+        let ((stdin, input), (stdout, output), (stderr, errors)) = (duplex(ROOM), duplex(ROOM), duplex(ROOM));
+        let (tell, code) = oneshot::channel();
+        let own = Own { stdin: input, stdout: output, stderr: errors };
+        let (node, argv) = (self.clone(), argv.to_vec());
+        tokio::spawn(async move {
+            let words: Vec<&str> = argv.iter().map(String::as_str).collect();
+            let code = match words.as_slice() {
+                [.., "sh", "-s"] => node.run_script(own).await,
+                [.., "system", "dial-stdio"] => node.serve_engine(own).await,
+                _ => node.unexpected(&format!("{words:?}"), own).await,
+            };
+            // nobody may be there any more to learn of it
+            let _ = tell.send(code);
+        });
+        Streams { stdin, stdout, stderr, code }
+    }
+
+    /// Records a call. Returns why it fails, where it does.
+    async fn arrives(&self, call: &str) -> Option<String> {
+        self.nodes.inner().calls.push((self.name.clone(), call.to_owned()));
+        self.moment(call, false).await;
+        let matches = |(node, name, fault): &(String, String, Fault)| {
+            (*node == self.name && call.starts_with(name.as_str())).then(|| fault.clone())
+        };
+        let fault = self.nodes.inner().faults.iter().find_map(matches);
+        match fault {
+            Some(Fault::Fails(words)) => return Some(words),
+            Some(Fault::Silent) => std::future::pending().await,
+            Some(Fault::Late(time)) => sleep(time).await,
+            None => {}
+        }
+        None
+    }
+
+    /// Records that a call has had its effect, before it is answered.
+    async fn ends(&self, call: &str) {
+        self.moment(call, true).await;
+    }
+
+    async fn moment(&self, call: &str, done: bool) {
+        let (moment, watcher) = {
+            let mut inner = self.nodes.inner();
+            let number = inner.moments;
+            inner.moments += 1;
+            (Moment { number, node: self.name.clone(), call: call.to_owned(), done }, inner.watcher.clone())
+        };
+        if let Some(watcher) = watcher {
+            watcher(&moment);
+        }
+        sleep(ON_THE_WAY).await;
+    }
+
+    /// Records a call that the node does not know, and returns its exit code.
+    async fn unexpected(&self, what: &str, mut own: Own) -> i32 {
+        self.nodes.inner().unexpected.push(format!("{}: {what}", self.name));
+        own.fail("this scripted node does not know that").await;
+        127
+    }
+
+    fn edit<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(self.nodes.inner().states.get_mut(&self.name).expect("a node of the test"))
+    }
+}

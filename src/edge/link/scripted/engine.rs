@@ -1,0 +1,191 @@
+//! The Docker Engine of a scripted node: the few requests that hvdctl makes, over HTTP/1.1, on a list of containers.
+
+use super::state::{Container, image_id};
+use super::{DIAL, Node, Own};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+
+/// A request.
+struct Request {
+    method: String,
+    /// The path without the leading slash.
+    path: String,
+    query: String,
+    body: Vec<u8>,
+}
+
+/// The status and the body of an answer.
+type Answer = (u16, Value);
+
+/// What a request does on its node.
+type Effect = Box<dyn FnOnce(&Node) -> Answer + Send>;
+
+impl Node {
+    /// Answers requests until the connection ends; returns the exit code of `docker system dial-stdio`.
+    pub(super) async fn serve_engine(&self, mut own: Own) -> i32 {
+        if let Some(words) = self.arrives(DIAL).await {
+            return own.fail(&words).await;
+        }
+        self.ends(DIAL).await;
+        let mut input = BufReader::new(&mut own.stdin);
+        while let Some(request) = read(&mut input).await {
+            let Some((call, answer)) = self.find(&request) else {
+                let what = format!("docker: {} /{}?{}", request.method, request.path, request.query);
+                self.nodes.inner().unexpected.push(format!("{}: {what}", self.name));
+                return 1;
+            };
+            let (status, body) = match self.arrives(&call).await {
+                Some(words) => (500, json!({ "message": words })),
+                None => {
+                    let answer = answer(self);
+                    self.ends(&call).await;
+                    answer
+                }
+            };
+            if own.stdout.write_all(&response(status, &body)).await.is_err() {
+                break;
+            }
+        }
+        0
+    }
+
+    /// The name of a request's call, and what it does; none where this engine does not know it.
+    fn find(&self, request: &Request) -> Option<(String, Effect)> {
+        let parts: Vec<&str> = request.path.split('/').collect();
+        let named = |id: &str| {
+            let found = self.edit(|state| state.containers.iter().find(|c| c.id == id).map(|c| c.name.clone()));
+            found.unwrap_or_else(|| id.to_owned())
+        };
+        Some(match (request.method.as_str(), &parts[..]) {
+            ("GET", ["version"]) => ("docker version".into(), Box::new(|_| (200, json!({ "Version": "27.1.0" })))),
+            ("GET", ["containers", "json"]) => ("docker list".into(), Box::new(list)),
+            ("GET", ["images", name @ .., "json"]) => {
+                let name = name.join("/").replace("%3A", ":").replace("%2F", "/");
+                ("docker image".into(), Box::new(move |node| image(node, &name)))
+            }
+            ("POST", ["containers", "create"]) => {
+                let name = request.query.split('&').find_map(|pair| pair.strip_prefix("name="))?.to_owned();
+                let body: Value = serde_json::from_slice(&request.body).ok()?;
+                (format!("docker create {name}"), Box::new(move |node| create(node, &name, &body)))
+            }
+            ("POST", ["containers", id, verb @ ("start" | "unpause" | "kill")]) => {
+                let (call, id) = (format!("docker {verb} {}", named(id)), (*id).to_owned());
+                let state = if *verb == "kill" { "exited" } else { "running" };
+                let change = move |node: &Node| of(node, &id, |container| container.state = state);
+                (call, Box::new(change))
+            }
+            ("DELETE", ["containers", id]) => {
+                let (call, id) = (format!("docker remove {}", named(id)), (*id).to_owned());
+                (call, Box::new(move |node| remove(node, &id)))
+            }
+            ("GET", ["containers", id, "json"]) => {
+                let (call, id) = (format!("docker inspect {}", named(id)), (*id).to_owned());
+                (call, Box::new(move |node| inspect(node, &id)))
+            }
+            ("GET", ["containers", id, "logs"]) => {
+                (format!("docker logs {}", named(id)), Box::new(|_| (200, Value::Null)))
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn is(container: &Container, id: &str) -> bool {
+    container.id == id || container.name == id
+}
+
+fn missing(id: &str) -> Answer {
+    (404, json!({ "message": format!("No such container: {id}") }))
+}
+
+fn list(node: &Node) -> Answer {
+    let listed = node.edit(|state| {
+        let listed = state.containers.iter().map(|c| {
+            json!({
+                "Id": c.id, "Names": [format!("/{}", c.name)], "ImageID": c.image, "State": c.state,
+                "Labels": c.labels, "Created": 1_763_735_527,
+            })
+        });
+        listed.collect::<Vec<_>>()
+    });
+    (200, json!(listed))
+}
+
+fn image(node: &Node, name: &str) -> Answer {
+    if node.edit(|state| state.images.iter().any(|image| image == name)) {
+        let layers = json!({ "Type": "layers", "Layers": ["sha256:1"] });
+        (200, json!({ "Id": image_id(name), "RootFS": layers }))
+    } else {
+        (404, json!({ "message": format!("No such image: {name}") }))
+    }
+}
+
+fn create(node: &Node, name: &str, body: &Value) -> Answer {
+    let image = body["Image"].as_str().unwrap_or_default();
+    let labels = serde_json::from_value(body["Labels"].clone()).unwrap_or_default();
+    node.edit(|state| {
+        if state.container(name).is_some() {
+            return (409, json!({ "message": format!("Conflict. The container name \"/{name}\" is already in use") }));
+        }
+        (201, json!({ "Id": state.create(name, image, labels), "Warnings": [] }))
+    })
+}
+
+fn of(node: &Node, id: &str, change: impl FnOnce(&mut Container)) -> Answer {
+    node.edit(|state| match state.containers.iter_mut().find(|c| is(c, id)) {
+        Some(container) => {
+            change(container);
+            (204, Value::Null)
+        }
+        None => missing(id),
+    })
+}
+
+fn remove(node: &Node, id: &str) -> Answer {
+    node.edit(|state| {
+        let before = state.containers.len();
+        state.containers.retain(|c| !is(c, id));
+        if state.containers.len() < before { (204, Value::Null) } else { missing(id) }
+    })
+}
+
+fn inspect(node: &Node, id: &str) -> Answer {
+    node.edit(|state| match state.containers.iter().find(|c| is(c, id)) {
+        Some(c) => (200, json!({ "Id": c.id, "State": { "Status": c.state, "Running": c.state == "running" } })),
+        None => missing(id),
+    })
+}
+
+/// The bytes of an answer. Null is an empty body.
+fn response(status: u16, body: &Value) -> Vec<u8> {
+    let head = format!("HTTP/1.1 {status} -\r\ncontent-type: application/json\r\n");
+    match (status, body) {
+        (204, _) => format!("{head}\r\n"),
+        (_, Value::Null) => format!("{head}content-length: 0\r\n\r\n"),
+        (_, body) => {
+            let body = body.to_string();
+            format!("{head}content-length: {}\r\n\r\n{body}", body.len())
+        }
+    }
+    .into_bytes()
+}
+
+/// Reads a request; none where the connection has ended.
+async fn read(input: &mut (impl AsyncBufRead + Unpin)) -> Option<Request> {
+    let (mut first, mut length) = (String::new(), 0);
+    input.read_line(&mut first).await.ok()?;
+    let mut words = first.split_whitespace();
+    let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
+    loop {
+        let mut line = String::new();
+        input.read_line(&mut line).await.ok()?;
+        let Some((name, value)) = line.split_once(':') else { break };
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.trim().parse().ok()?;
+        }
+    }
+    let mut body = vec![0; length];
+    input.read_exact(&mut body).await.ok()?;
+    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    Some(Request { method, path: path.trim_start_matches('/').to_owned(), query: query.to_owned(), body })
+}

@@ -1,0 +1,198 @@
+//! hvdctl's scripts as a scripted node answers them. A script is recognised by its source, which is the end of what is sent.
+
+use super::state::{KeyFile, Lease};
+use super::{Node, Own};
+use base64::Engine as _;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::time::sleep;
+
+macro_rules! scripts {
+    ($($name:literal),*) => {
+        [$(($name, include_str!(concat!("../../scripts/", $name)))),*]
+    };
+}
+
+/// The scripts that are known, each with its source.
+const SCRIPTS: [(&str, &str); 9] = scripts![
+    "access.sh",
+    "facts.sh",
+    "jobs_list.sh",
+    "lease_hold.sh",
+    "lease_look.sh",
+    "lease_release.sh",
+    "keys_push.sh",
+    "wait_port.sh",
+    "purge.sh"
+];
+
+/// The script that goes on reading behind itself.
+const HOLD: &str = "lease_hold.sh";
+
+impl Node {
+    /// Reads a script to its end and answers it; returns its exit code.
+    pub(super) async fn run_script(&self, mut own: Own) -> i32 {
+        let mut input = Vec::new();
+        let hold = SCRIPTS.iter().find(|(name, _)| *name == HOLD).map_or("", |(_, source)| source);
+        while !input.ends_with(hold.as_bytes()) && matches!(own.stdin.read_buf(&mut input).await, Ok(1..)) {}
+        let text = String::from_utf8_lossy(&input).into_owned();
+        if text.is_empty() {
+            // hvdctl left before it had sent anything
+            return 0;
+        }
+        let Some((name, _)) = SCRIPTS.iter().find(|(_, source)| text.ends_with(source)) else {
+            let first: Vec<&str> = text.lines().filter(|line| line.starts_with('#')).take(3).collect();
+            return self.unexpected(&format!("sh -s: {}", first.join(" / ")), own).await;
+        };
+        if let Some(words) = self.arrives(name).await {
+            return own.fail(&words).await;
+        }
+        if *name == HOLD {
+            return self.hold_lease(&text, own).await;
+        }
+        let answer = self.effect(name, &text).await;
+        self.ends(name).await;
+        match answer {
+            Ok(words) => {
+                own.say(&words).await;
+                0
+            }
+            Err(words) => own.fail(&words).await,
+        }
+    }
+
+    /// What a script does on the node, and says.
+    async fn effect(&self, name: &str, text: &str) -> Result<String, String> {
+        let now = self.nodes.now();
+        match name {
+            "access.sh" => Ok("user root\nsudo root\nengine direct\n".into()),
+            "facts.sh" => Ok(self.edit(|state| state.told())),
+            "lease_look.sh" => Ok(self.edit(|state| state.lease.as_ref().map_or(String::new(), |l| l.shown(now)))),
+            "lease_release.sh" => {
+                let id = variable(text, "id");
+                Ok(self.edit(|state| match state.lease.take_if(|lease| lease.id == id) {
+                    Some(_) => "released\n".into(),
+                    None => String::new(),
+                }))
+            }
+            "keys_push.sh" => {
+                self.edit(|state| push(state.keys.get_or_insert_default(), text));
+                Ok(String::new())
+            }
+            "wait_port.sh" => {
+                let listens = || self.edit(|state| state.containers.iter().any(|c| c.state == "running"));
+                if !listens() {
+                    sleep(Duration::from_secs(variable(text, "seconds").parse().unwrap_or(0))).await;
+                }
+                if listens() { Ok(String::new()) } else { Err(String::new()) }
+            }
+            "purge.sh" => {
+                self.edit(|state| state.keys = None);
+                Ok(String::new())
+            }
+            // no job was ever started here
+            _ => Ok(String::new()),
+        }
+    }
+
+    /// `lease_hold.sh`: holds the lease until its standard input ends, or it is somebody else's.
+    async fn hold_lease(&self, text: &str, mut own: Own) -> i32 {
+        let now = || self.nodes.now();
+        let taken = now();
+        let mine = Lease {
+            id: variable(text, "id"),
+            holder: variable(text, "holder"),
+            purpose: variable(text, "purpose"),
+            since: taken,
+            renewed: taken,
+        };
+        let id = mine.id.clone();
+        let answer = self.edit(|state| match &state.lease {
+            Some(other) => Err(format!("busy\n{}", other.shown(taken))),
+            None => {
+                let changed = std::mem::replace(&mut state.lease_changed, taken);
+                state.lease = Some(mine);
+                Ok(format!("held {changed} {taken}\n"))
+            }
+        });
+        self.ends(HOLD).await;
+        let said = match answer {
+            Ok(held) => held,
+            Err(busy) => {
+                own.say(&busy).await;
+                return 3;
+            }
+        };
+        own.say(&said).await;
+        let mut line = [0; 64];
+        while matches!(own.stdin.read(&mut line).await, Ok(1..)) {
+            let at = now();
+            let lost = self.edit(|state| match &mut state.lease {
+                Some(lease) if lease.id == id => {
+                    lease.renewed = at;
+                    None
+                }
+                Some(other) => Some(format!("taken\n{}", other.shown(at))),
+                None => Some("released\n".to_owned()),
+            });
+            if let Some(words) = lost {
+                own.say(&words).await;
+                return 1;
+            }
+        }
+        let at = now();
+        self.edit(|state| {
+            if state.lease.take_if(|lease| lease.id == id).is_some() {
+                state.lease_changed = at;
+            }
+        });
+        0
+    }
+}
+
+/// Writes and removes what a push says.
+fn push(keys: &mut BTreeMap<String, KeyFile>, text: &str) {
+    for line in variable(text, "puts").lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [mode, name, content] = words[..] else { panic!("not a file to write: {line}") };
+        let content = base64::engine::general_purpose::STANDARD.decode(content).expect("base64");
+        let text = String::from_utf8(content).expect("text");
+        keys.insert(name.to_owned(), KeyFile { mode: mode.to_owned(), text });
+    }
+    variable(text, "removes").lines().for_each(|name| drop(keys.remove(name)));
+}
+
+/// The value that a script's first lines give a variable, as `core::quote` writes it.
+fn variable(script: &str, name: &str) -> String {
+    let start = format!("{name}='");
+    let mut rest = match script.strip_prefix(&start) {
+        Some(rest) => rest,
+        None => script.split_once(&format!("\n{start}")).map_or("'", |(_, rest)| rest),
+    };
+    let mut value = String::new();
+    while let Some((part, behind)) = rest.split_once('\'') {
+        value.push_str(part);
+        let Some(more) = behind.strip_prefix(r"\''") else { break };
+        value.push('\'');
+        rest = more;
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edge::link::Script;
+
+    #[test]
+    fn variables_are_read_as_they_were_set() {
+        let values = ["", "x", "it's ''", "a\nputs='no'\n", "'"];
+        for value in values {
+            let script = Script::new("exit\n").with("first", "a='b").with("value", value).with("last", "z");
+            assert_eq!(variable(&script.whole(), "value"), value);
+            assert_eq!(variable(&script.whole(), "first"), "a='b");
+        }
+        assert_eq!(variable("exit\n", "value"), "");
+    }
+}

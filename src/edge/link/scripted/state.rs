@@ -1,0 +1,165 @@
+//! What a scripted node holds, and how it tells that to hvdctl's scripts.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The image that every scripted node has.
+pub const IMAGE: &str = "test/horovod:1";
+
+/// A scripted node's state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// What the machine calls itself.
+    pub hostname: String,
+    /// Its address on `eth0`, by which ssh reached it.
+    pub address: String,
+    /// The images that its engine has.
+    pub images: Vec<String>,
+    /// The containers that its engine has.
+    pub containers: Vec<Container>,
+    /// The files of the cluster's key folder by name; none where there is no folder.
+    pub keys: Option<BTreeMap<String, KeyFile>>,
+    /// The lease, where somebody holds one.
+    pub lease: Option<Lease>,
+    /// When anybody last took or gave back a lease, in seconds since the epoch.
+    pub lease_changed: u64,
+    /// Further lines of `facts.sh`.
+    pub facts: String,
+    /// How many containers were ever made here.
+    pub made: usize,
+}
+
+/// A container of a scripted node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: String,
+    /// The id of its image.
+    pub image: String,
+    /// Its state, in Docker's word.
+    pub state: &'static str,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A file of a key folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyFile {
+    /// Permission bits in octal.
+    pub mode: String,
+    /// Its content.
+    pub text: String,
+}
+
+/// A lease of a scripted node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// What tells it from every other one.
+    pub id: String,
+    /// Who holds it.
+    pub holder: String,
+    /// What it is held for.
+    pub purpose: String,
+    /// When it was taken, in seconds since the epoch.
+    pub since: u64,
+    /// When it was renewed last.
+    pub renewed: u64,
+}
+
+impl Lease {
+    /// The lease of another operator, who took it at this time.
+    pub fn of_another(now: u64) -> Lease {
+        Lease { id: "0".into(), holder: "bob@laptop".into(), purpose: "hvdctl down".into(), since: now, renewed: now }
+    }
+
+    /// What `lease.sh` shows of it.
+    pub fn shown(&self, now: u64) -> String {
+        let Lease { id, holder, purpose, since, renewed } = self;
+        format!("id {id}\nholder {holder}\npid 4711\npurpose {purpose}\nsince {since}\nrenewed {renewed}\nnow {now}\n")
+    }
+}
+
+impl State {
+    /// The node of this number as it is before hvdctl has ever changed it: Docker, the image, no keys and no container.
+    pub fn new(name: &str, number: usize) -> State {
+        State {
+            hostname: name.to_owned(),
+            address: format!("10.0.0.{number}"),
+            images: vec![IMAGE.to_owned()],
+            containers: Vec::new(),
+            keys: None,
+            lease: None,
+            lease_changed: 0,
+            facts: String::new(),
+            made: 0,
+        }
+    }
+
+    /// The container of this name.
+    pub fn container(&self, name: &str) -> Option<&Container> {
+        self.containers.iter().find(|container| container.name == name)
+    }
+
+    /// Name and state of each container.
+    pub fn ps(&self) -> Vec<String> {
+        self.containers.iter().map(|container| format!("{} {}", container.name, container.state)).collect()
+    }
+
+    /// What hvdctl can change there for good: containers and keys.
+    pub fn contents(&self) -> (&[Container], Option<&BTreeMap<String, KeyFile>>) {
+        (&self.containers, self.keys.as_ref())
+    }
+
+    /// Whether the node has a private key of the cluster.
+    pub fn has_private_key(&self) -> bool {
+        self.keys.as_ref().is_some_and(|keys| keys.contains_key("id_ed25519"))
+    }
+
+    /// Adds a running container.
+    pub fn add(&mut self, name: &str, labels: &[(&str, &str)]) {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let id = self.create(name, IMAGE, labels);
+        self.containers.iter_mut().filter(|c| c.id == id).for_each(|c| c.state = "running");
+    }
+
+    /// Makes a container and returns its id.
+    pub fn create(&mut self, name: &str, image: &str, labels: BTreeMap<String, String>) -> String {
+        self.made += 1;
+        let id = format!("{:064x}", self.made);
+        self.containers.push(Container {
+            name: name.to_owned(),
+            id: id.clone(),
+            image: image_id(image),
+            state: "created",
+            labels,
+        });
+        id
+    }
+
+    /// What `facts.sh` says.
+    pub fn told(&self) -> String {
+        // hvdctl compares this clock with its own, which no test can pause
+        let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let State { hostname, address, facts, .. } = self;
+        let mut text = format!(
+            "clock {clock}\nhostname {hostname}\ncores 4\nssh {address}\naddr lo 127.0.0.1/8\naddr eth0 {address}/24\n\
+             ports 22\n{facts}clock {clock}\n"
+        );
+        let Some(keys) = &self.keys else { return text };
+        text.push_str("dir . 700 0:0\n");
+        for (name, KeyFile { mode, text: lines }) in keys {
+            text.push_str(&format!("file {name} {mode} 0:0\n"));
+            if name.ends_with(".pub") || matches!(name.as_str(), "authorized_keys" | "known_hosts") {
+                lines.lines().for_each(|line| text.push_str(&format!("text {name} {line}\n")));
+            }
+        }
+        text
+    }
+}
+
+/// The id of an image, which is the same on every node.
+pub fn image_id(image: &str) -> String {
+    format!("sha256:{:0>64}", image.bytes().map(|byte| format!("{byte:02x}")).collect::<String>())
+}
