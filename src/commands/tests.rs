@@ -2,12 +2,14 @@
 
 mod faults;
 mod leases;
+mod rotation;
 mod signals;
 mod steps;
 
 use super::{Context, Shown, run_until_signalled, shown};
 use crate::cli::{Cli, rewrite};
 use crate::core::inventory::Inventory;
+use crate::edge::access::process;
 use crate::edge::link::scripted::Nodes;
 use crate::event::{Event, Events, Taken};
 use crate::ops::fleet::Target;
@@ -21,8 +23,14 @@ use tokio::time::{sleep, timeout};
 /// Both nodes, the master first.
 const NODES: [&str; 2] = ["node1", "node2"];
 
-const INVENTORY: &str = "[cluster]\nname = \"lab\"\nimage = \"test/horovod:1\"\nkey_type = \"ed25519\"\n\
-                         command_timeout_s = 30\n\n[[node]]\nhost = \"node1\"\n\n[[node]]\nhost = \"node2\"\n";
+/// The inventory of these nodes.
+fn inventory(nodes: &Nodes) -> Inventory {
+    let mut text = "[cluster]\nname = \"lab\"\nimage = \"test/horovod:1\"\nkey_type = \"ed25519\"\n\
+                    command_timeout_s = 30\n"
+        .to_owned();
+    nodes.names().iter().for_each(|name| text.push_str(&format!("\n[[node]]\nhost = \"{name}\"\n")));
+    Inventory::parse(&text, Path::new("inventory.toml")).unwrap()
+}
 
 /// How a command ended.
 #[derive(Debug)]
@@ -85,8 +93,7 @@ async fn hvdctl_with(nodes: &Nodes, line: &str, mut signals: UnboundedReceiver<u
     let Cli { global, command } = Cli::try_parse_from(rewrite(words)).unwrap();
     let (json, program, lines) = (global.json, command.runs_a_program(), command.tells_output());
     let (events, mut receiver) = Events::channel();
-    let inventory = Inventory::parse(INVENTORY, Path::new("inventory.toml")).unwrap();
-    let target = Target::new(inventory, global.on.as_deref(), false).unwrap();
+    let target = Target::new(inventory(nodes), global.on.as_deref(), false).unwrap();
     let target = Target { scripted: Some(nodes.clone()), ..target };
     let sender = events.clone();
     let context = async |cancel| Ok(Context { target, events: sender, cancel, verbose: 0, ask: false });
@@ -97,6 +104,7 @@ async fn hvdctl_with(nodes: &Nodes, line: &str, mut signals: UnboundedReceiver<u
     // a test's thread has a small stack
     let work = Box::pin(run_until_signalled(command, &global, &events, next_signal, context));
     let result = timeout(Duration::from_secs(24 * 3600), work).await.unwrap_or_else(|_| panic!("{line} never ends"));
+    let held = held(nodes);
     // what it left is closed by then, as at the end of a process
     sleep(Duration::from_secs(1)).await;
     nodes.assert_all_expected();
@@ -109,9 +117,16 @@ async fn hvdctl_with(nodes: &Nodes, line: &str, mut signals: UnboundedReceiver<u
             _ => {}
         }
     }
+    assert!(held.is_empty() || err.contains("left at once"), "{line} ended before {held:?} had been given back");
     let Shown { code, out, errors } = shown(result, json, program, lines);
     errors.iter().for_each(|error| err.push_str(&format!("error: {error}\n")));
     Done { line: line.to_owned(), code, out, err }
+}
+
+/// The nodes whose leases are this process's.
+fn held(nodes: &Nodes) -> Vec<String> {
+    let ours = |name: &String| nodes.state(name).lease.is_some_and(|lease| lease.id.starts_with(process()));
+    nodes.names().into_iter().filter(ours).collect()
 }
 
 /// Asserts that no lease is held any more.

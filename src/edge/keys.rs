@@ -59,6 +59,12 @@ pub fn public_line(text: &str) -> Option<String> {
     text.lines().map(str::trim).find(|line| fingerprint(line).is_some()).map(str::to_owned)
 }
 
+/// The public half of a private key in OpenSSH's format, `TYPE BASE64 COMMENT`.
+#[cfg(test)]
+pub fn public_of(private: &str) -> String {
+    PrivateKey::from_openssh(private).and_then(|key| key.public_key().to_openssh()).expect("a private key")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

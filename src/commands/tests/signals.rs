@@ -2,28 +2,37 @@
 
 use super::*;
 use crate::edge::link::scripted::{Fault, Moment};
+use tokio::time::Instant;
 
 const INT: u8 = 2;
 
-/// Runs hvdctl and signals it at the moment of this number, and once more at the next one if `twice`. Returns the moment, or none
-/// where the command ended before it.
-async fn signalled_at(nodes: &Nodes, line: &str, number: usize, twice: bool) -> (Done, Option<Moment>) {
+/// Calls with which a step begins that changes a node.
+const STEPS: [&str; 7] =
+    ["docker create", "docker remove", "docker unpause", "keys_push.sh", "keys_stage.sh", "keys_switch.sh", "purge.sh"];
+
+/// Runs hvdctl and sends it so many signals at the moment of this number. Returns the moment, or none where the command ended before.
+pub(super) async fn signalled_at(nodes: &Nodes, line: &str, number: usize, count: usize) -> (Done, Option<Moment>) {
     let (sender, signals) = mpsc::unbounded_channel();
     let (tell, mut at) = mpsc::unbounded_channel();
     nodes.watch(move |moment| {
-        if moment.number == number || (twice && moment.number == number + 1) {
-            sender.send(INT).unwrap();
-            tell.send(moment.clone()).unwrap();
+        if moment.number == number {
+            (0..count).for_each(|_| sender.send(INT).unwrap());
+            tell.send((moment.clone(), Instant::now())).unwrap();
         }
     });
     let done = hvdctl_with(nodes, line, signals).await;
     nodes.unwatch();
-    (done, at.try_recv().ok())
+    let Some((at, when)) = at.try_recv().ok() else { return (done, None) };
+    // what was on its way at that moment arrives at the same time
+    let begun = nodes.calls_after(when);
+    let begun: Vec<&String> = begun.iter().filter(|call| STEPS.iter().any(|step| call.contains(step))).collect();
+    assert!(begun.is_empty(), "{line} began {begun:?} after the signal at {at:?}");
+    (done, Some(at))
 }
 
 /// Asserts what holds after a signal at any moment.
 #[track_caller]
-fn assert_in_order(nodes: &Nodes, done: &Done, at: &Moment) {
+pub(super) fn assert_in_order(nodes: &Nodes, done: &Done, at: &Moment) {
     let when = format!("after a signal at {at:?}");
     assert!(matches!(done.code, 130 | 0), "{when}: {done}");
     assert_given_back(nodes, &when);
@@ -43,7 +52,7 @@ async fn at_every_moment(line: &str, before: &Nodes, reached: impl AsyncFn(&Node
     let mut ended = 0;
     for number in 0.. {
         let nodes = before.copy();
-        let (done, at) = signalled_at(&nodes, line, number, false).await;
+        let (done, at) = signalled_at(&nodes, line, number, 1).await;
         let Some(at) = at else {
             done.code(0);
             assert!(number > 10, "{line} has {number} moments only");
@@ -88,7 +97,9 @@ async fn down_ends_in_order_at_every_moment_and_again_does_the_rest() {
         assert_given_back(nodes, when);
         hvdctl(nodes, "down --purge -y").await.code(0).says(&["nothing was up"]);
     };
-    assert!(at_every_moment("down --purge -y", &two_up().await, reached).await > 10);
+    let nodes = two_up().await;
+    NODES.iter().for_each(|node| nodes.edit(node, |state| state.add("older", &[("hvdctl.cluster", "lab")])));
+    assert!(at_every_moment("down --purge -y", &nodes, reached).await > 10);
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,7 +116,7 @@ async fn keys_push_ends_in_order_at_every_moment_and_again_does_the_rest() {
 async fn a_second_signal_leaves_at_every_moment_and_again_does_the_rest() {
     for number in 0.. {
         let nodes = Nodes::new(&NODES);
-        let (done, at) = signalled_at(&nodes, "up", number, true).await;
+        let (done, at) = signalled_at(&nodes, "up", number, 2).await;
         let Some(at) = at else { break };
         assert!(matches!(done.code, 130 | 0), "{at:?}: {done}");
         assert_given_back(&nodes, &format!("after two signals at {at:?}"));
@@ -152,4 +163,24 @@ async fn a_command_that_changes_nothing_leaves_at_the_first_signal() {
     let done = hvdctl_with(&nodes, "status", signals).await;
     assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (143, "", "error: terminated\n"));
     assert_eq!(NODES.map(|node| nodes.state(node)), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_nodes_those_whose_turn_had_not_come_are_not_begun() {
+    let names: Vec<String> = (1..=70).map(|number| format!("n{number:02}")).collect();
+    let nodes = Nodes::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let (sender, signals) = mpsc::unbounded_channel();
+    nodes.watch(move |moment| {
+        if moment.call == "keys_push.sh" && moment.node == "n01" && !moment.done {
+            sender.send(INT).unwrap();
+        }
+    });
+    let done = hvdctl_with(&nodes, "keys push", signals).await;
+    // 64 nodes are worked on at the same time
+    done.code(130).complains(&["n01: done: wrote", "n[65-70]: not begun"]);
+    let written = names.iter().filter(|name| nodes.state(name).keys.is_some()).count();
+    assert_eq!(written, 64);
+    nodes.unwatch();
+    hvdctl(&nodes, "keys push").await.code(0);
+    hvdctl(&nodes, "keys push").await.code(0).says(&["nothing to do"]);
 }

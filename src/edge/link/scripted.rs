@@ -53,6 +53,14 @@ pub struct Moment {
     pub done: bool,
 }
 
+/// A call that has arrived at a node.
+#[derive(Debug, Clone)]
+struct Call {
+    node: String,
+    name: String,
+    at: Instant,
+}
+
 type Watcher = Arc<dyn Fn(&Moment) + Send + Sync>;
 
 /// All scripted nodes of a test. Cheap to clone.
@@ -62,7 +70,7 @@ pub struct Nodes(Arc<Mutex<Inner>>);
 struct Inner {
     states: BTreeMap<String, State>,
     faults: Vec<(String, String, Fault)>,
-    calls: Vec<(String, String)>,
+    calls: Vec<Call>,
     unexpected: Vec<String>,
     moments: usize,
     watcher: Option<Watcher>,
@@ -137,8 +145,19 @@ impl Nodes {
 
     /// The calls of a node, in their order.
     pub fn calls(&self, node: &str) -> Vec<String> {
+        self.inner().calls.iter().filter(|call| call.node == node).map(|call| call.name.clone()).collect()
+    }
+
+    /// The calls that have arrived after this moment, each behind its node's name.
+    pub fn calls_after(&self, moment: Instant) -> Vec<String> {
         let inner = self.inner();
-        inner.calls.iter().filter(|(name, _)| name == node).map(|(_, call)| call.clone()).collect()
+        let later = inner.calls.iter().filter(|call| call.at > moment);
+        later.map(|call| format!("{}: {}", call.node, call.name)).collect()
+    }
+
+    /// The nodes' names.
+    pub fn names(&self) -> Vec<String> {
+        self.inner().states.keys().cloned().collect()
     }
 
     /// Fails the test where a node was asked for something that it does not know.
@@ -230,7 +249,8 @@ impl Node {
 
     /// Records a call. Returns why it fails, where it does.
     async fn arrives(&self, call: &str) -> Option<String> {
-        self.nodes.inner().calls.push((self.name.clone(), call.to_owned()));
+        let arrived = Call { node: self.name.clone(), name: call.to_owned(), at: Instant::now() };
+        self.nodes.inner().calls.push(arrived);
         self.moment(call, false).await;
         let matches = |(node, name, fault): &(String, String, Fault)| {
             (*node == self.name && call.starts_with(name.as_str())).then(|| fault.clone())

@@ -15,7 +15,7 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 9] = scripts![
+const SCRIPTS: [(&str, &str); 11] = scripts![
     "access.sh",
     "facts.sh",
     "jobs_list.sh",
@@ -23,6 +23,8 @@ const SCRIPTS: [(&str, &str); 9] = scripts![
     "lease_look.sh",
     "lease_release.sh",
     "keys_push.sh",
+    "keys_stage.sh",
+    "keys_switch.sh",
     "wait_port.sh",
     "purge.sh"
 ];
@@ -78,6 +80,11 @@ impl Node {
             }
             "keys_push.sh" => {
                 self.edit(|state| push(state.keys.get_or_insert_default(), text));
+                Ok(String::new())
+            }
+            "keys_stage.sh" => Ok(self.edit(|state| stage(state.keys.get_or_insert_default(), text))),
+            "keys_switch.sh" => {
+                self.edit(|state| switch(state.keys.get_or_insert_default(), text));
                 Ok(String::new())
             }
             "wait_port.sh" => {
@@ -156,11 +163,48 @@ fn push(keys: &mut BTreeMap<String, KeyFile>, text: &str) {
     for line in variable(text, "puts").lines() {
         let words: Vec<&str> = line.split(' ').collect();
         let [mode, name, content] = words[..] else { panic!("not a file to write: {line}") };
-        let content = base64::engine::general_purpose::STANDARD.decode(content).expect("base64");
-        let text = String::from_utf8(content).expect("text");
-        keys.insert(name.to_owned(), KeyFile { mode: mode.to_owned(), text });
+        put(keys, mode, name, content);
     }
     variable(text, "removes").lines().for_each(|name| drop(keys.remove(name)));
+}
+
+/// Writes a file whose content is base64.
+fn put(keys: &mut BTreeMap<String, KeyFile>, mode: &str, name: &str, content: &str) {
+    let content = base64::engine::general_purpose::STANDARD.decode(content).expect("base64");
+    let text = String::from_utf8(content).expect("text");
+    keys.insert(name.to_owned(), KeyFile { mode: mode.to_owned(), text });
+}
+
+/// Lays a new pair beside the one in use, unless another one is staged, and says which is.
+fn stage(keys: &mut BTreeMap<String, KeyFile>, text: &str) -> String {
+    let staged = ["id_rsa", "id_ed25519"].into_iter().find(|name| {
+        let has = |file: String| keys.contains_key(&file);
+        has(format!("{name}.next.pub"))
+            && (has(format!("{name}.next")) || has((*name).to_owned()) && !has(format!("{name}.pub")))
+    });
+    let name = staged.map_or_else(|| variable(text, "name"), str::to_owned);
+    if staged.is_none() {
+        keys.retain(|file, _| !file.contains(".next"));
+        put(keys, "600", &format!("{name}.next"), &variable(text, "private"));
+        put(keys, "644", &format!("{name}.next.pub"), &variable(text, "public"));
+    }
+    format!("{name} {}", keys[&format!("{name}.next.pub")].text)
+}
+
+/// Puts the staged pair in place, all at once.
+fn switch(keys: &mut BTreeMap<String, KeyFile>, text: &str) {
+    let (new, old) = (variable(text, "new"), variable(text, "old"));
+    if !keys.contains_key(&format!("{new}.next.pub")) {
+        return;
+    }
+    for half in ["", ".pub"] {
+        if !old.is_empty() {
+            keys.remove(&format!("{old}{half}"));
+        }
+        if let Some(file) = keys.remove(&format!("{new}.next{half}")) {
+            keys.insert(format!("{new}{half}"), file);
+        }
+    }
 }
 
 /// The value that a script's first lines give a variable, as `core::quote` writes it.
