@@ -99,6 +99,9 @@ async fn work(options: &Up, turn: &Turn, context: Context) -> Result<Outcome, Er
     }
 
     if !options.dry_run {
+        // the push of the keys may have been the last step
+        turn.failed(&failed);
+        turn.check()?;
         let (good, bad) = split(&events, workers::end_runs(cluster, planned, &events).await);
         planned = good;
         failed.extend(bad);
