@@ -140,9 +140,6 @@ async fn rotate_in_turn(
         return Err(Error::Nodes { failed: unleased, done: 0 });
     }
     let done = trust::rotate(&target.inventory, &members, wanted, turn, &events).await?;
-    if done.left.is_none() {
-        done.done.iter().for_each(|node| turn.done(node));
-    }
     turn.failed(&done.failed);
     turn.check()?;
     Ok(rotated(done, wanted, &offline))

@@ -42,7 +42,7 @@ pub struct Pushed {
 }
 
 /// Brings the members' folders to the wanted state. The private key is made here in memory when the master has none,
-/// and goes to the master only.
+/// and goes to the master only. Where the command has to stop, nodes that were not begun are missing in the results.
 ///
 /// # Errors
 /// When the master cannot be looked at nothing is changed; afterwards every node is finished and the failures are listed.
@@ -137,10 +137,11 @@ pub fn without_master(inventory: &Inventory) -> Error {
     )
 }
 
-/// Brings every node to these keys, with a host key where there is none.
+/// Brings every node to these keys, with a host key where there is none. Nodes that were not begun when the command had to stop are
+/// missing in the results.
 ///
 /// # Errors
-/// As of [`Turn::check`], where a node was left out by that.
+/// When no host key can be made.
 async fn bring(
     inventory: &Inventory,
     seen: Vec<(Member, Facts)>,
@@ -158,21 +159,23 @@ async fn bring(
     let desired = Desired::new(inventory, with_host, keys);
     let work = seen.iter().zip(&hosts).collect();
     let brought = each(work, async |((member, facts), (_, new)): (&(Member, Facts), &(String, Option<KeyPair>))| {
-        turn.check()?;
+        if turn.check().is_err() {
+            return None;
+        }
         let node = &member.node.name;
         let changes = desired.changes(&member.node, facts, new.as_ref());
         if !changes.is_empty() {
             events.busy(node, "writing its keys");
             if let Err(error) = events.told(write(cluster, member, facts, &changes).await) {
-                return Ok(Err(error));
+                return Some(Err(error));
             }
             turn.did(node, changes.to_string());
         }
         let what = if changes.is_empty() { "keys unchanged".to_owned() } else { changes.to_string() };
         events.done(node, what);
-        Ok(Ok(Pushed { node: node.clone(), changes }))
+        Some(Ok(Pushed { node: node.clone(), changes }))
     });
-    brought.await.into_iter().collect()
+    Ok(brought.await.into_iter().flatten().collect())
 }
 
 async fn write(cluster: &Cluster, member: &Member, facts: &Facts, changes: &Changes) -> Result<(), NodeError> {

@@ -133,6 +133,11 @@ async fn finish(
     };
     let pair = ring.described();
     let (pushed, failed) = split(events, bring(inventory, seen, keys, turn, events).await?);
+    pushed.iter().for_each(|node| turn.done(&node.node));
+    if pushed.len() + failed.len() < members.len() {
+        turn.failed(&failed);
+        turn.check()?;
+    }
     let left = if failed.is_empty() {
         events.note(format!("the old key is let in nowhere on {} nodes", pushed.len()));
         None
