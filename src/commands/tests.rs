@@ -152,3 +152,14 @@ async fn two_up() -> Nodes {
     hvdctl(&nodes, "up").await.code(0);
     nodes
 }
+
+/// Two nodes that are up, with workers that differ in their image, and a job whose launcher is on node1 and whose rank is in the
+/// worker of node2.
+async fn under_a_run() -> Nodes {
+    let nodes = two_up().await;
+    NODES.iter().for_each(|node| nodes.edit(node, |state| state.containers[0].image = "older".into()));
+    let labels = [("hvdctl.cluster", "lab"), ("hvdctl.role", "master"), ("hvdctl.job", "run-1")];
+    nodes.edit("node1", |state| state.add("hmaster", &labels));
+    nodes.edit("node2", |state| state.facts = format!("rank run-1 7 {} lab -\n", state.containers[0].id));
+    nodes
+}

@@ -191,3 +191,61 @@ async fn down_names_the_node_that_fails_and_does_the_others() {
         assert_eq!((nodes.state("node2").ps(), nodes.state("node2").keys), (Vec::new(), None), "after {when}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn up_refuses_a_node_that_cannot_have_a_worker() {
+    type Change = fn(&mut State);
+    let cases: [(Change, &[&str]); 6] = [
+        (|state| state.images.clear(), &["could not pull the image test/horovod:1: pull access denied", "docker load"]),
+        (
+            |state| state.facts = "listener 0.0.0.0:12345 7 www - nginx\n".into(),
+            &["could not take part: port 12345 is taken by nginx (process 7 of www)", "cluster.port"],
+        ),
+        (
+            |state| state.address = "127.0.0.1".into(),
+            &["could not find its place on the cluster's network", "interface"],
+        ),
+        (
+            |state| state.access = "user ana\nsudo asks sudo: a password is required\n",
+            &["could not get root: sudo asks for a password, and -y says to ask nothing", "NOPASSWD"],
+        ),
+        (
+            |state| state.access = "user ana\nsudo no ana may not run sudo\n",
+            &["could not get root: ana may not run sudo", "group docker"],
+        ),
+        (|state| state.hostname = "node1".into(), &["their host name is node1 on each of them", "hostnamectl"]),
+    ];
+    for (change, words) in cases {
+        let nodes = Nodes::new(&NODES);
+        nodes.edit("node2", change);
+        let before = nodes.state("node2");
+        let done = hvdctl(&nodes, "up -y").await;
+        // two nodes of one name are two that are wrong
+        let both = before.hostname == "node1";
+        done.code(if both { 1 } else { 3 }).complains(words).complains(&["error: node2: ", "hint: "]);
+        assert_eq!(nodes.state("node2").contents(), before.contents(), "{done}");
+        let worker: &[&str] = if both { &[] } else { &["hworker running"] };
+        assert_eq!(nodes.state("node1").ps(), worker, "{done}");
+        assert_given_back(&nodes, "after up");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_ends_at_once_is_told_by_its_own_words_and_removed() {
+    let nodes = Nodes::new(&NODES);
+    nodes.edit("node2", |state| state.log = "sshd: no hostkeys available -- exiting.\n".into());
+    let ends = nodes.clone();
+    nodes.watch(move |moment| {
+        if moment.node == "node2" && moment.call == "docker start hworker" && moment.done {
+            ends.edit("node2", |state| state.containers[0].state = "exited");
+        }
+    });
+    let began = nodes.now();
+    let done = hvdctl(&nodes, "up").await;
+    done.code(3).says(&["node1: start hworker\n"]);
+    done.complains(&["node2: could not reach sshd in hworker on port 12345: sshd: no hostkeys available", "hint: "]);
+    assert!(nodes.now() - began < 10, "the port was waited for");
+    assert_eq!(nodes.state("node2").ps(), [""; 0]);
+    nodes.unwatch();
+    hvdctl(&nodes, "up").await.code(0).says(&["node1: unchanged\n", "node2: start hworker\n"]);
+}

@@ -113,3 +113,26 @@ async fn status_has_a_row_for_every_node() {
     assert_eq!(told(&document["nodes"][1]), ("node2".into(), false, false));
     hvdctl(&nodes, "--on node2 status").await.code(4);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_is_not_replaced_under_a_run_unless_it_is_forced() {
+    let nodes = under_a_run().await;
+    let before = NODES.map(|node| nodes.state(node));
+    let words = "the run run-1 is under way, and its workers would be replaced on node2";
+    hvdctl(&nodes, "up").await.code(1).complains(&["error: ", words, "hint: ", "--force"]);
+    hvdctl(&nodes, "--on node2 up").await.code(1).complains(&[words]);
+    hvdctl(&nodes, "up --dry-run").await.code(0).complains(&["warning: ", words]);
+    for (node, before) in NODES.iter().zip(&before) {
+        assert_eq!(nodes.state(node).contents(), before.contents(), "{node}");
+    }
+    let done = hvdctl(&nodes, "up --force").await;
+    done.code(0).says(&["node[1-2] (2): end the run run-1, recreate hworker (image)\n"]);
+    assert_up(&nodes, "after the run");
+    // its keeper first, then what it left, and only then the worker
+    let calls = nodes.calls("node1");
+    let at = |call: &str| calls.iter().position(|other| other == call).unwrap_or_else(|| panic!("{call}: {calls:?}"));
+    assert!(
+        at("docker kill hmaster") < at("job_end.sh") && at("job_end.sh") < at("docker remove hworker"),
+        "{calls:?}"
+    );
+}

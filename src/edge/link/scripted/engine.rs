@@ -60,8 +60,13 @@ impl Node {
             ("GET", ["version"]) => ("docker version".into(), Box::new(|_| (200, json!({ "Version": "27.1.0" })))),
             ("GET", ["containers", "json"]) => ("docker list".into(), Box::new(list)),
             ("GET", ["images", name @ .., "json"]) => {
-                let name = name.join("/").replace("%3A", ":").replace("%2F", "/");
+                let name = decoded(&name.join("/"));
                 ("docker image".into(), Box::new(move |node| image(node, &name)))
+            }
+            ("POST", ["images", "create"]) => {
+                let name = request.query.split('&').find_map(|pair| pair.strip_prefix("fromImage="))?;
+                let name = decoded(name);
+                ("docker pull".into(), Box::new(move |node| pull(node, &name)))
             }
             ("POST", ["containers", "create"]) => {
                 let name = request.query.split('&').find_map(|pair| pair.strip_prefix("name="))?.to_owned();
@@ -74,6 +79,9 @@ impl Node {
                 let change = move |node: &Node| of(node, &id, |container| container.state = state);
                 (call, Box::new(change))
             }
+            ("POST", ["containers", id, "wait"]) => {
+                (format!("docker wait {}", named(id)), Box::new(|_| (200, json!({ "StatusCode": 143 }))))
+            }
             ("DELETE", ["containers", id]) => {
                 let (call, id) = (format!("docker remove {}", named(id)), (*id).to_owned());
                 (call, Box::new(move |node| remove(node, &id)))
@@ -83,7 +91,8 @@ impl Node {
                 (call, Box::new(move |node| inspect(node, &id)))
             }
             ("GET", ["containers", id, "logs"]) => {
-                (format!("docker logs {}", named(id)), Box::new(|_| (200, Value::Null)))
+                let log = |node: &Node| (200, Value::String(node.edit(|state| state.log.clone())));
+                (format!("docker logs {}", named(id)), Box::new(log))
             }
             _ => return None,
         })
@@ -118,6 +127,21 @@ fn image(node: &Node, name: &str) -> Answer {
     } else {
         (404, json!({ "message": format!("No such image: {name}") }))
     }
+}
+
+/// An image's name as a URL has it.
+fn decoded(name: &str) -> String {
+    name.replace("%3A", ":").replace("%2F", "/")
+}
+
+fn pull(node: &Node, name: &str) -> Answer {
+    node.edit(|state| {
+        if !state.has_registry {
+            return (404, json!({ "message": format!("pull access denied for {name}") }));
+        }
+        state.images.push(name.to_owned());
+        (200, json!({ "status": "Pull complete" }))
+    })
 }
 
 fn create(node: &Node, name: &str, body: &Value) -> Answer {
@@ -156,14 +180,13 @@ fn inspect(node: &Node, id: &str) -> Answer {
     })
 }
 
-/// The bytes of an answer. Null is an empty body.
+/// The bytes of an answer. A text is sent as it is, as a container's log is.
 fn response(status: u16, body: &Value) -> Vec<u8> {
     let head = format!("HTTP/1.1 {status} -\r\ncontent-type: application/json\r\n");
     match (status, body) {
         (204, _) => format!("{head}\r\n"),
-        (_, Value::Null) => format!("{head}content-length: 0\r\n\r\n"),
         (_, body) => {
-            let body = body.to_string();
+            let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
             format!("{head}content-length: {}\r\n\r\n{body}", body.len())
         }
     }

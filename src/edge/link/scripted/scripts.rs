@@ -18,7 +18,7 @@ macro_rules! scripts {
 const SCRIPTS: [(&str, &str); 11] = scripts![
     "access.sh",
     "facts.sh",
-    "jobs_list.sh",
+    "job_end.sh",
     "lease_hold.sh",
     "lease_look.sh",
     "lease_release.sh",
@@ -68,7 +68,7 @@ impl Node {
     async fn effect(&self, name: &str, text: &str) -> Result<String, String> {
         let now = self.nodes.now();
         match name {
-            "access.sh" => Ok("user root\nsudo root\nengine direct\n".into()),
+            "access.sh" => Ok(self.edit(|state| state.access.to_owned())),
             "facts.sh" => Ok(self.edit(|state| state.told())),
             "lease_look.sh" => Ok(self.edit(|state| state.lease.as_ref().map_or(String::new(), |l| l.shown(now)))),
             "lease_release.sh" => {
@@ -98,8 +98,15 @@ impl Node {
                 self.edit(|state| state.keys = None);
                 Ok(String::new())
             }
-            // no job was ever started here
-            _ => Ok(String::new()),
+            "job_end.sh" => {
+                let job = variable(text, "id");
+                self.edit(|state| {
+                    let rest = state.facts.lines().filter(|line| !line.contains(&job)).map(|line| format!("{line}\n"));
+                    state.facts = rest.collect();
+                });
+                Ok(String::new())
+            }
+            _ => unreachable!("{name} is a known script without an effect"),
         }
     }
 

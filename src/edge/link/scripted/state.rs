@@ -15,6 +15,8 @@ pub struct State {
     pub address: String,
     /// The images that its engine has.
     pub images: Vec<String>,
+    /// Whether there is a registry from which the engine gets every image.
+    pub has_registry: bool,
     /// The containers that its engine has.
     pub containers: Vec<Container>,
     /// The files of the cluster's key folder by name; none where there is no folder.
@@ -25,6 +27,10 @@ pub struct State {
     pub lease_changed: u64,
     /// Further lines of `facts.sh`.
     pub facts: String,
+    /// What `access.sh` says.
+    pub access: &'static str,
+    /// What every container has written to its log.
+    pub log: String,
     /// How many containers were ever made here.
     pub made: usize,
 }
@@ -88,11 +94,14 @@ impl State {
             hostname: name.to_owned(),
             address: format!("10.0.0.{number}"),
             images: vec![IMAGE.to_owned()],
+            has_registry: false,
             containers: Vec::new(),
             keys: None,
             lease: None,
             lease_changed: 0,
             facts: String::new(),
+            access: "user root\nsudo root\nengine direct\n",
+            log: String::new(),
             made: 0,
         }
     }
