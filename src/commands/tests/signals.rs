@@ -18,7 +18,7 @@ const STEPS: [&str; 8] = [
     "purge.sh",
 ];
 
-/// Runs hvdctl and sends it so many signals at the moment of this number. Returns the moment, or none where the command ended before.
+/// Runs hvdctl and sends it so many signals at the moment of this number. Returns the moment; none where the command ended before.
 pub(super) async fn signalled_at(nodes: &Nodes, line: &str, number: usize, count: usize) -> (Done, Option<Moment>) {
     let (sender, signals) = mpsc::unbounded_channel();
     let (tell, mut at) = mpsc::unbounded_channel();

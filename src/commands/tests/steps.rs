@@ -136,3 +136,9 @@ async fn a_worker_is_not_replaced_under_a_run_unless_it_is_forced() {
         "{calls:?}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "calls that no scripted node knows")]
+async fn a_call_that_no_scripted_node_knows_fails_the_test() {
+    hvdctl(&Nodes::new(&NODES), "doctor").await;
+}
