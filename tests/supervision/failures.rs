@@ -1,0 +1,129 @@
+//! Ranks that fail, hang, or never start.
+
+use crate::cluster::Cluster;
+use crate::job::{Spec, both};
+use hvdctl::core::frames::Kind;
+use hvdctl::core::job::State;
+use rustix::process::Signal;
+use std::fs;
+
+#[test]
+fn the_rank_that_failed_is_named_and_the_others_get_little_time() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        // the grace period is for a request to end
+        let program = "trap '' TERM INT HUP; echo ready
+            [ $RANK = 0 ] || { until [ -e /run/cluster/shared/go ]; do sleep 0.05; done; exit 7; }
+            while :; do sleep 0.1; done";
+        let job = cluster.start(&Spec { grace: 600, ..Spec::shell(controller, program) });
+        job.until_ready();
+        fs::write(cluster.shared("go"), "").unwrap();
+        let end = job.end();
+        end.failed("rank 1 on node2 ended with exit code 7", 7).ranks([(137, true), (7, false)]);
+    });
+}
+
+#[test]
+fn the_others_save_though_their_launcher_knows_of_the_failure() {
+    both(|controller| {
+        for culprit in [0, 1] {
+            let cluster = Cluster::new();
+            let program = format!(
+                "def save(*_):
+    print('saved', flush=True)
+    os._exit(0)
+signal.signal(signal.SIGTERM, save)
+print('ready', flush=True)
+while not os.path.exists('/run/cluster/shared/go') or rank != {culprit}: time.sleep(0.05)
+os._exit(7)"
+            );
+            let job = cluster.start(&Spec::python(controller, &program));
+            job.until_ready();
+            fs::write(cluster.shared("go"), "").unwrap();
+            let end = job.end();
+            let reason = ["rank 0 on node1 ended with exit code 7", "rank 1 on node2 ended with exit code 7"][culprit];
+            end.failed(reason, 7);
+            assert_eq!(
+                (end.rank(1 - culprit as u32), end.rank(culprit as u32)),
+                ((0, true), (7, false)),
+                "{}",
+                end.all
+            );
+            assert_eq!(end.lines[1 - culprit], ["ready", "saved"], "{}", end.all);
+        }
+    });
+}
+
+#[test]
+fn a_killed_rank_is_the_root_cause_though_its_streams_are_held_and_others_fail_because_of_it() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let program = "[ $RANK = 1 ] || { sleep 300 & for i in $(seq 30); do echo line $i; done; kill -9 $$; }
+            until [ -e /run/cluster/shared/go ]; do sleep 0.05; done; exit 1";
+        let job = cluster.start(&Spec::shell(controller, &format!("trap '' TERM\n{program}")));
+        job.until_holds("rank 0 has ended", || job.file(0, "states").is_some_and(|states| states.contains(" 0 x ")));
+        fs::write(cluster.shared("go"), "").unwrap();
+        let end = job.end();
+        end.failed("rank 0 on node1 was killed by signal 9", 137);
+        assert_eq!(end.rank(0), (137, false), "{}", end.all);
+        assert_eq!(end.lines[0], (1..=30).map(|i| format!("line {i}")).collect::<Vec<_>>(), "{}", end.all);
+    });
+}
+
+#[test]
+fn a_stopped_rank_hangs() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let program = "echo ready; [ $RANK = 0 ] || kill -STOP $$; exec sleep 300";
+        let job = cluster.start(&Spec { stall: 1, ..Spec::shell(controller, program) });
+        let end = job.end();
+        end.failed("rank 1 on node2 hung: it was stopped, and silent, for ", 137).ranks([(143, true), (137, false)]);
+        assert_eq!(end.ending.hung.len(), 1, "{}", end.all);
+    });
+}
+
+#[test]
+fn a_program_that_cannot_be_started() {
+    both(|controller| {
+        // the codes are those of shells and `docker run`; the job directory's log cannot be executed
+        for (program, code, error) in [("no-such-program", 127, "No such file"), ("./log", 126, "Permission denied")] {
+            let cluster = Cluster::new();
+            let spec = Spec { ranks: [0, 1], ..Spec::command(controller, &[program]) };
+            let end = cluster.start(&spec).end();
+            let reason = format!("rank 0 on node2 ended with exit code {code} (could not be started)");
+            end.failed(&reason, code.into());
+            let broken =
+                |kind: &Kind| matches!(kind, Kind::Broken(text) if text.contains(program) && text.contains(error));
+            assert!(end.frames.iter().any(|frame| broken(&frame.kind)), "{}", end.all);
+        }
+    });
+}
+
+#[test]
+fn a_rank_that_never_starts_fails_the_job_and_its_node_is_named() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let spec = Spec { start_timeout: 2, left_out: "1", ..Spec::shell(controller, "exec sleep 300") };
+        let end = cluster.start(&spec).end();
+        let fault = end.ending.fault.as_deref().unwrap_or_default();
+        // where this machine is slow, rank 0 may be late, too
+        assert!(fault.starts_with("not all ranks had started within 2 s: "), "{fault}{}", end.all);
+        assert!(fault.ends_with("0 of 1 on node2"), "{fault}{}", end.all);
+        assert_eq!((end.ending.state(2), end.ending.launcher), (State::Failed, Some(1)), "{}", end.all);
+    });
+}
+
+#[test]
+fn a_launcher_that_is_killed_ends_the_job() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let job = cluster.start(&Spec::shell(controller, "echo ready; exec sleep 300"));
+        job.until_ready();
+        let launcher = job.launching.named("horovodrun");
+        launcher.iter().for_each(|process| process.signal(Signal::KILL));
+        assert!(!launcher.is_empty());
+        let end = job.end();
+        end.ranks([(143, true), (143, true)]);
+        assert_eq!((end.ending.state(2), end.ending.launcher), (State::Failed, Some(137)), "{}", end.all);
+    });
+}

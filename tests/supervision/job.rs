@@ -1,0 +1,346 @@
+//! A job on the two nodes: its files as `ops::run::prepare` lays them, its processes, and how it ended.
+
+use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, eventually};
+use hvdctl::core::frames::{Frame, Kind, Parser};
+use hvdctl::core::inventory::Controller;
+use hvdctl::core::job::{Ended, Ending, Record, State, Try};
+use hvdctl::core::launch::{KEEPER, Keeping, Launch, SUPERVISOR, Worker};
+use hvdctl::core::slots::{Placement, Share};
+use hvdctl::core::word::Word;
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+/// The ID of every job: each cluster has but one.
+const ID: &str = "job-1";
+
+/// The files that every node of a job has, with their modes.
+const FILES: [(&str, &str, u32); 5] = [
+    (SUPERVISOR, include_str!("../../src/edge/scripts/rank.py"), 0o644),
+    ("activity.py", include_str!("../../src/edge/scripts/activity.py"), 0o644),
+    ("collectives.py", include_str!("../../src/edge/scripts/collectives.py"), 0o644),
+    ("reap.py", include_str!("../../src/edge/scripts/reap.py"), 0o644),
+    ("ssh", include_str!("../../src/edge/scripts/ssh.sh"), 0o755),
+];
+
+/// Runs a case under both controllers at the same time.
+pub fn both(case: impl Fn(Controller) + Sync) {
+    thread::scope(|scope| {
+        let case = &case;
+        let started = [("gloo", Controller::Gloo), ("mpi", Controller::Mpi)].map(|(name, controller)| {
+            let thread = thread::Builder::new().name(name.to_owned());
+            thread.spawn_scoped(scope, move || case(controller)).unwrap()
+        });
+        let results = started.map(thread::ScopedJoinHandle::join);
+        results.into_iter().for_each(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    });
+}
+
+/// What a job runs, and with which settings.
+#[derive(Clone)]
+pub struct Spec {
+    pub controller: Controller,
+    pub command: Vec<String>,
+    /// The ranks of each node.
+    pub ranks: [u32; 2],
+    /// Seconds between SIGTERM and SIGKILL.
+    pub grace: u64,
+    /// Seconds after which a stopped and silent rank hangs; 0: never.
+    pub stall: u64,
+    /// Seconds for all ranks to start.
+    pub start_timeout: u64,
+    pub restarts: u32,
+    /// The ranks that the launcher never starts, separated by spaces.
+    pub left_out: &'static str,
+}
+
+impl Spec {
+    /// One rank per node that runs these arguments, with times that are never reached.
+    pub fn command(controller: Controller, command: &[&str]) -> Spec {
+        let command = command.iter().map(|&word| word.to_owned()).collect();
+        Spec { controller, command, ranks: [1, 1], grace: 60, stall: 0, start_timeout: 60, restarts: 0, left_out: "" }
+    }
+
+    /// The same with a shell script, which has the rank as `$RANK`.
+    pub fn shell(controller: Controller, script: &str) -> Spec {
+        let script = format!("RANK=${{HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}}\n{script}");
+        Spec::command(controller, &["sh", "-c", &script])
+    }
+
+    /// The same with a Python program, which has the rank as `rank`.
+    pub fn python(controller: Controller, program: &str) -> Spec {
+        let rank = "rank = int(os.environ.get('HOROVOD_RANK') or os.environ['OMPI_COMM_WORLD_RANK'])";
+        Spec::command(controller, &["python3", "-c", &format!("import os, signal, sys, time\n{rank}\n{program}")])
+    }
+
+    fn placement(&self) -> Placement {
+        let mut first = 0;
+        let shares = NODES.iter().zip(self.ranks).filter(|(_, ranks)| *ranks > 0).map(|(node, ranks)| {
+            let share = Share { node: (*node).to_owned(), first, ranks, ..Share::default() };
+            first += ranks;
+            share
+        });
+        Placement { shares: shares.collect() }
+    }
+}
+
+impl Cluster {
+    fn job_dir(&self, index: usize) -> PathBuf {
+        self.dir().join(NODES[index]).join(ID)
+    }
+
+    /// Starts a job.
+    pub fn start(&self, spec: &Spec) -> Job<'_> {
+        let jobs = self.dir().join("jobs");
+        // each node sees its own files there
+        let seen_as = jobs.join(ID).to_str().unwrap().to_owned();
+        for index in 0..NODES.len() {
+            let dir = self.job_dir(index);
+            fs::create_dir(&dir).unwrap();
+            let record = serde_json::to_string(&record(spec, index, &seen_as)).unwrap();
+            let launch = serde_json::to_string(&keeping(spec, &seen_as)).unwrap();
+            let keeper = include_str!("../../src/edge/scripts/keeper.py");
+            let own = [("job.json", record.as_str(), 0o600), ("env.json", "{}", 0o600), ("log", "", 0o600)];
+            let launching = [("launch.json", launch.as_str(), 0o600), (KEEPER, keeper, 0o644)];
+            let launching = if index == 0 { &launching[..] } else { &[] };
+            for (name, text, mode) in FILES.iter().chain(&own).chain(launching) {
+                fs::write(dir.join(name), text).unwrap();
+                fs::set_permissions(dir.join(name), Permissions::from_mode(*mode)).unwrap();
+            }
+        }
+        let command = ["python3", &format!("{seen_as}/{KEEPER}")];
+        let env = [("HVDCTL_JOB", ID), ("PYTHONUNBUFFERED", "1"), ("STAND_IN_LEAVES_OUT", spec.left_out)];
+        let launching = Node::start(self.dir(), 0, &command, &env);
+        Job { launching, cluster: self, spec: spec.clone() }
+    }
+}
+
+fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
+    Record {
+        id: ID.into(),
+        cluster: "test".into(),
+        name: "test".into(),
+        project: None,
+        restarts: spec.restarts,
+        operator: "test@localhost".into(),
+        created: 0.0,
+        controller: spec.controller,
+        placement: spec.placement(),
+        command: spec.command.iter().map(|word| Word::from(word.as_str())).collect(),
+        cwd: job_dir.into(),
+        ranks: spec.ranks[index],
+        port: Some(PORT),
+        interface: "eth0".into(),
+        grace: spec.grace,
+        stall: spec.stall,
+        timeline: false,
+        ulimits: BTreeMap::new(),
+    }
+}
+
+fn keeping<'a>(spec: &Spec, job_dir: &str) -> Keeping<'a> {
+    let addresses = ADDRESSES.map(|address| address.parse().unwrap());
+    let hosts: Vec<_> = addresses.into_iter().zip(spec.ranks).filter(|(_, ranks)| *ranks > 0).collect();
+    let launch = Launch {
+        controller: spec.controller,
+        hosts: &hosts,
+        port: PORT,
+        interface: "eth0",
+        start_timeout: Duration::from_secs(spec.start_timeout),
+        stall_timeout: Duration::from_secs(spec.stall),
+        job_dir,
+    };
+    Keeping {
+        launcher: launch.horovodrun(),
+        node: NODES[0],
+        address: addresses[0],
+        ranks: spec.ranks[0],
+        workers: vec![Worker { node: NODES[1].into(), address: addresses[1], ranks: spec.ranks[1] }],
+        restarts: spec.restarts,
+        own_workers: false,
+        port: PORT,
+        grace: spec.grace,
+        start_timeout: spec.start_timeout,
+    }
+}
+
+/// A job under way.
+pub struct Job<'a> {
+    /// The first node; its main process is the job supervisor.
+    pub launching: Node,
+    cluster: &'a Cluster,
+    spec: Spec,
+}
+
+impl Job<'_> {
+    /// The frames of a node's log.
+    fn frames(&self, index: usize) -> Vec<Frame> {
+        Parser::default().push(&fs::read(self.cluster.job_dir(index).join("log")).unwrap())
+    }
+
+    /// The lines of a rank's standard output.
+    fn lines(&self, rank: u32) -> Vec<String> {
+        let frames = (0..NODES.len()).flat_map(|index| self.frames(index)).filter(|frame| frame.rank == rank);
+        let line = |frame: Frame| match frame.kind {
+            Kind::Stdout(text) => Some(String::from_utf8_lossy(&text).into_owned()),
+            _ => None,
+        };
+        frames.filter_map(line).collect()
+    }
+
+    /// What is known of the job, for the message of a failed assertion.
+    fn describe(&self) -> String {
+        let mut text = String::new();
+        for (index, node) in [&self.launching, &self.cluster.worker].into_iter().enumerate() {
+            let log = String::from_utf8_lossy(&fs::read(self.cluster.job_dir(index).join("log")).unwrap()).into_owned();
+            let log: Vec<&str> = log.lines().take(60).collect();
+            let errors = fs::read_to_string(self.cluster.dir().join(format!("{}.stderr", node.name))).unwrap();
+            let processes = node.processes();
+            text += &format!("\n--- {}\n{errors}{}\n{processes:#?}", node.name, log.join("\n"));
+        }
+        text
+    }
+
+    /// Waits until a rank has written this line.
+    #[track_caller]
+    pub fn until(&self, rank: u32, line: &str) {
+        let written = eventually(|| self.lines(rank).iter().any(|written| written == line));
+        assert!(written, "rank {rank} never wrote {line:?}{}", self.describe());
+    }
+
+    /// Waits until both ranks have written `ready`.
+    #[track_caller]
+    pub fn until_ready(&self) {
+        (0..2).for_each(|rank| self.until(rank, "ready"));
+    }
+
+    /// Waits for a condition.
+    #[track_caller]
+    pub fn until_holds(&self, what: &str, condition: impl FnMut() -> bool) {
+        assert!(eventually(condition), "never: {what}{}", self.describe());
+    }
+
+    /// Sends a signal to the job supervisor.
+    pub fn signal(&self, signal: Signal) {
+        self.launching.signal(signal);
+    }
+
+    /// Waits until all of the job's processes have gone from the second node, whoever was to end them.
+    #[track_caller]
+    pub fn until_worker_is_clean(&self) {
+        let left = || self.cluster.worker.processes().into_iter().filter(|process| process.name != "sshd");
+        assert!(
+            eventually(|| left().next().is_none()),
+            "left on node2: {:#?}{}",
+            left().collect::<Vec<_>>(),
+            self.describe()
+        );
+    }
+
+    /// A file of the job on a node.
+    pub fn file(&self, index: usize, name: &str) -> Option<String> {
+        fs::read_to_string(self.cluster.job_dir(index).join(name)).ok()
+    }
+
+    /// Waits for the end of the job supervisor and of the first node with it. Returns its exit code.
+    #[track_caller]
+    pub fn wait(&mut self) -> i32 {
+        match self.launching.wait() {
+            Some(code) => code,
+            None => panic!("the job does not end{}", self.describe()),
+        }
+    }
+
+    /// What the job supervisor recorded.
+    #[track_caller]
+    pub fn ending(&self) -> Ending {
+        let ending = self.file(0, "result.json").unwrap_or_else(|| panic!("no result.json{}", self.describe()));
+        serde_json::from_str(&ending).unwrap_or_else(|error| panic!("{error}: {ending:?}{}", self.describe()))
+    }
+
+    /// Waits for the end of the job supervisor, and asserts what holds at every end: the second node has no process of the job, no
+    /// node has its environment, nobody complained.
+    #[track_caller]
+    pub fn end(mut self) -> End {
+        let code = self.wait();
+        self.until_worker_is_clean();
+        let (ending, all) = (self.ending(), self.describe());
+        let supervised = if ending.stopped { Some(143) } else { ending.launcher };
+        assert_eq!(supervised, Some(i64::from(code)), "the exit code of the job supervisor, and its record{all}");
+        let tries: Vec<Try> =
+            self.file(0, "tries.json").map_or_else(Vec::new, |text| serde_json::from_str(&text).unwrap());
+        let silent: Vec<&String> = ending.silent.iter().chain(tries.iter().flat_map(|one| &one.silent)).collect();
+        for (index, node) in NODES.iter().enumerate().filter(|(_, node)| silent.iter().all(|one| one != *node)) {
+            for name in ["env.json", "timeline", "result.json.new", "tries.json.new"] {
+                assert!(self.file(index, name).is_none(), "{name} is left on {node}{all}");
+            }
+        }
+        assert!(!all.contains("Traceback"), "{all}");
+        assert_eq!(self.frames(0).pop().map(|frame| frame.kind), Some(Kind::Over), "{all}");
+        let lines = (0..self.spec.ranks.iter().sum()).map(|rank| self.lines(rank)).collect();
+        let frames = (0..NODES.len()).flat_map(|index| self.frames(index)).collect();
+        End { ending, tries, lines, frames, placement: self.spec.placement(), all }
+    }
+}
+
+/// How a job ended.
+pub struct End {
+    pub ending: Ending,
+    /// The tries before the last.
+    pub tries: Vec<Try>,
+    /// The lines of each rank's standard output.
+    pub lines: Vec<Vec<String>>,
+    /// The frames of both nodes' logs.
+    pub frames: Vec<Frame>,
+    placement: Placement,
+    /// For the message of a failed assertion.
+    pub all: String,
+}
+
+impl End {
+    /// How a rank ended: exit code, and whether it had been asked to end.
+    #[track_caller]
+    pub fn rank(&self, rank: u32) -> (i32, bool) {
+        let of: Vec<&Ended> = self.ending.exits.iter().filter(|exit| exit.rank == rank).collect();
+        assert_eq!(of.len(), 1, "ends of rank {rank}{}", self.all);
+        (of[0].code, of[0].asked)
+    }
+
+    /// Asserts that the job ended because it was asked to, and how its ranks did: exit code, and whether they had been asked to.
+    #[track_caller]
+    pub fn stopped(&self, ranks: [(i32, bool); 2]) -> &End {
+        assert!(self.ending.stopped && self.ending.launcher.is_none(), "{:?}{}", self.ending, self.all);
+        self.ranks(ranks)
+    }
+
+    /// Asserts that the job failed for a reason that begins so, with this exit code.
+    #[track_caller]
+    pub fn failed(&self, reason: &str, code: i64) -> &End {
+        let said = self.ending.reason(&self.placement).unwrap_or_default();
+        assert!(said.starts_with(reason), "{said:?} is not {reason:?}: {:?}{}", self.ending, self.all);
+        let ranks = self.placement.ranks();
+        let ended = (self.ending.state(ranks), self.ending.code(ranks));
+        assert_eq!(ended, (State::Failed, Some(code)), "{:?}{}", self.ending, self.all);
+        self
+    }
+
+    /// What the job supervisor wrote about starting the job again.
+    pub fn restarts(&self) -> Vec<String> {
+        let text = |frame: &Frame| match &frame.kind {
+            Kind::Restart(text) => Some(text.clone()),
+            _ => None,
+        };
+        self.frames.iter().filter_map(text).collect()
+    }
+
+    /// Asserts how the ranks ended.
+    #[track_caller]
+    pub fn ranks(&self, ranks: [(i32, bool); 2]) -> &End {
+        assert_eq!([self.rank(0), self.rank(1)], ranks, "{:?}{}", self.ending, self.all);
+        self
+    }
+}

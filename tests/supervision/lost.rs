@@ -1,0 +1,106 @@
+//! Processes, connections and nodes that go away under a job.
+
+use crate::cluster::Cluster;
+use crate::job::{Spec, both};
+use hvdctl::core::job::State;
+use rustix::process::Signal;
+
+/// Says when it is asked to end.
+const POLITE: &str = "trap 'echo saved; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
+
+#[test]
+fn a_rank_supervisor_that_is_killed_takes_its_program_with_it() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let job = cluster.start(&Spec::shell(controller, "echo ready; trap '' TERM; while :; do sleep 0.05; done"));
+        job.until_ready();
+        let supervisors = cluster.worker.named("hvdctl-rank");
+        assert_eq!(supervisors.len(), 1, "{supervisors:?}");
+        supervisors[0].signal(Signal::KILL);
+        let end = job.end();
+        end.failed("rank 1 on node2 is gone, and nobody saw how it ended", 137);
+        assert_eq!(end.rank(0), (137, true), "{}", end.all);
+    });
+}
+
+#[test]
+fn ranks_end_by_themselves_when_the_job_supervisor_is_killed() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let mut job = cluster.start(&Spec::shell(controller, POLITE));
+        job.until_ready();
+        job.signal(Signal::KILL);
+        job.wait();
+        job.until_worker_is_clean();
+        job.until(1, "saved");
+        let states = job.file(1, "states").unwrap();
+        assert!(states.lines().last().unwrap().ends_with(" 1 x 3 asked"), "{states}");
+        assert_eq!(job.file(0, "result.json"), None, "nobody was left to write it");
+    });
+}
+
+#[test]
+fn ranks_end_by_themselves_when_their_connection_breaks() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let job = cluster.start(&Spec::shell(controller, POLITE));
+        job.until_ready();
+        // the sessions' processes; with MPI the daemon goes on, and hears nothing of it
+        let main = cluster.worker.main();
+        for process in cluster.worker.named("sshd").into_iter().filter(|process| Some(process.pid) != main) {
+            process.signal(Signal::KILL);
+        }
+        let end = job.end();
+        end.ranks([(3, true), (3, true)]);
+        assert_eq!((end.ending.launcher, end.ending.silent.len()), (Some(1), 0), "{}", end.all);
+        assert!(end.lines.iter().all(|lines| lines == &["ready", "saved"]), "{}", end.all);
+    });
+}
+
+#[test]
+fn a_node_that_dies_under_a_job() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let job = cluster.start(&Spec::shell(controller, POLITE));
+        job.until_ready();
+        cluster.worker.signal(Signal::KILL);
+        let end = job.end();
+        let silence = "ssh: connect to host 10.0.0.2 port 12345: Connection refused";
+        let reason = format!("rank 1 on node2 is gone, and the worker there did not answer at the end: {silence}");
+        end.failed(&reason, 1);
+        assert_eq!(end.ending.silent, ["node2"]);
+        assert_eq!(end.rank(0), (3, true), "{}", end.all);
+    });
+}
+
+#[test]
+fn a_node_that_does_not_answer_from_the_start() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        cluster.worker.signal(Signal::KILL);
+        let end = cluster.start(&Spec::shell(controller, POLITE)).end();
+        let reason = "rank 1 on node2 is gone, and the worker there did not answer at the end: ssh: connect to host ";
+        end.failed(reason, 1);
+        assert_eq!((end.ending.state(2), end.ending.started), (State::Failed, 0), "{}", end.all);
+    });
+}
+
+#[test]
+fn a_node_that_stops_answering_is_given_up_and_its_ranks_end_by_themselves() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let mut job = cluster.start(&Spec::shell(controller, POLITE));
+        job.until_ready();
+        let sshd = cluster.worker.named("sshd");
+        sshd.iter().for_each(|process| process.signal(Signal::STOP));
+        job.signal(Signal::TERM);
+        let code = job.wait();
+        let end = job.ending();
+        assert_eq!((code, end.stopped, &end.silent[..]), (143, true, &["node2".to_owned()][..]), "{end:?}");
+        assert_eq!(end.silence["node2"], "Connection timed out during banner exchange");
+        // the connections are closed now, and node2 hears of it
+        sshd.iter().for_each(|process| process.signal(Signal::CONT));
+        job.until_worker_is_clean();
+        job.until(1, "saved");
+    });
+}

@@ -1,0 +1,102 @@
+//! What ranks write, and what they are given.
+
+use crate::cluster::Cluster;
+use crate::job::{Spec, both};
+use hvdctl::core::frames::Kind;
+use hvdctl::core::job::State;
+
+#[test]
+fn many_lines_of_many_ranks_come_whole() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        // a progress bar, a line longer than any buffer, bytes that are no UTF-8, and no newline at the end
+        let program = "out = sys.stdout.buffer
+for i in range(5000): out.write(b'%d ' % i + b'x' * 200 + b'\\n')
+for i in range(100): out.write(b'\\rbar %d' % i)
+out.write(b'\\n' + b'y' * 300000 + b'\\n')
+out.flush()
+print('an error', file=sys.stderr)
+out.write(b'\\xff\\xfe end without newline')";
+        let end = cluster.start(&Spec { ranks: [2, 2], ..Spec::python(controller, program) }).end();
+        assert_eq!((end.ending.state(4), end.ending.started), (State::Succeeded, 4), "{}", end.all);
+        for rank in 0..4 {
+            let of_rank = || end.frames.iter().filter(|frame| frame.rank == rank);
+            let lines: Vec<&[u8]> = of_rank()
+                .filter_map(|frame| if let Kind::Stdout(line) = &frame.kind { Some(&line[..]) } else { None })
+                .collect();
+            let x = "x".repeat(200);
+            let wanted = (0..5000).map(|i| format!("{i} {x}")).chain((0..100).map(|i| format!("bar {i}")));
+            for (line, wanted) in lines.iter().zip(wanted) {
+                assert_eq!(*line, wanted.as_bytes(), "rank {rank}");
+            }
+            assert_eq!(lines[5100..].iter().copied().flatten().filter(|byte| **byte == b'y').count(), 300_000);
+            assert_eq!(lines.last(), Some(&&b"\xff\xfe end without newline"[..]));
+            let errors: Vec<&Kind> =
+                of_rank().map(|frame| &frame.kind).filter(|k| matches!(k, Kind::Stderr(_))).collect();
+            assert_eq!(errors, [&Kind::Stderr(b"an error".to_vec())]);
+        }
+    });
+}
+
+#[test]
+fn the_last_lines_of_a_rank_come_however_it_ends() {
+    both(|controller| {
+        for (way, code) in [("exit 7", 7), ("kill -9 $$", 137), ("kill -SEGV $$", 139)] {
+            let cluster = Cluster::new();
+            let program = format!("[ $RANK = 1 ] || exec sleep 300; seq 200; printf end; printf error >&2; {way}");
+            let end = cluster.start(&Spec::shell(controller, &program)).end();
+            assert_eq!(end.rank(1), (code, false), "{}", end.all);
+            let wanted: Vec<String> = (1..=200).map(|i| i.to_string()).chain(["end".to_owned()]).collect();
+            assert_eq!(end.lines[1], wanted, "{way}");
+            assert!(end.frames.iter().any(|frame| frame.kind == Kind::Stderr(b"error".to_vec())), "{way}{}", end.all);
+        }
+    });
+}
+
+#[test]
+fn a_progress_bar_is_in_the_log_while_it_moves() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let program = "for i in range(3): print(f'\\rstep {i}', end='', flush=True)
+print('\\r\\ndone\\r\\n\\nand a prompt', end='', flush=True)
+time.sleep(300)";
+        let job = cluster.start(&Spec::python(controller, program));
+        (0..2).for_each(|rank| job.until(rank, "and a prompt"));
+        job.signal(rustix::process::Signal::TERM);
+        let end = job.end();
+        assert_eq!(end.lines, [["step 0", "step 1", "step 2", "done", "", "and a prompt"]; 2], "{}", end.all);
+    });
+}
+
+#[test]
+fn arguments_reach_the_program_byte_for_byte() {
+    let words = [
+        "a b",
+        "$HOME",
+        "q'q",
+        "-np",
+        "*",
+        "",
+        "two\nlines",
+        "\"",
+        "\\",
+        "`id`",
+        "$(id)",
+        "--",
+        "é€",
+        ";",
+        " lead",
+        "#",
+    ];
+    both(|controller| {
+        let cluster = Cluster::new();
+        let mut spec = Spec::python(controller, "import json; print(json.dumps(sys.argv[1:]))");
+        spec.command.extend(words.map(str::to_owned));
+        let end = cluster.start(&spec).end();
+        for lines in &end.lines {
+            let came: Vec<String> =
+                serde_json::from_str(&lines[0]).unwrap_or_else(|error| panic!("{error}{}", end.all));
+            assert_eq!(came, words, "{}", end.all);
+        }
+    });
+}

@@ -1,0 +1,69 @@
+//! Jobs that are started again after a failure.
+
+use crate::cluster::Cluster;
+use crate::job::{Spec, both};
+use hvdctl::core::frames::Kind;
+use hvdctl::core::job::State;
+use rustix::process::Signal;
+
+#[test]
+fn a_job_that_fails_is_started_again_and_goes_on_from_its_checkpoint() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let program = "echo try $HVDCTL_RESTART; [ $RANK = 1 ] || exec sleep $((300 * (1 - HVDCTL_RESTART)))
+            if [ -e checkpoint ]; then echo resumed; else touch checkpoint; exit 7; fi";
+        let end = cluster.start(&Spec { restarts: 3, ..Spec::shell(controller, program) }).end();
+        end.ranks([(0, false), (0, false)]);
+        assert_eq!((end.ending.state(2), end.ending.started), (State::Succeeded, 2), "{}", end.all);
+        assert_eq!(end.lines[1], ["try 0", "try 1", "resumed"], "{}", end.all);
+        assert_eq!(end.tries.len(), 1, "{}", end.all);
+        let [first] = &end.tries[..] else { panic!("{:?}", end.tries) };
+        assert!(first.exits.iter().any(|exit| (exit.rank, exit.code) == (1, 7)), "{first:?}");
+        assert_eq!(end.restarts(), ["rank 1 on node2 ended with 7; try 2 of 4 begins in 2 s"]);
+    });
+}
+
+#[test]
+fn a_job_that_never_succeeds_ends_with_its_last_failure() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let program = "[ $RANK = 0 ] || exec sleep 300; exit 9";
+        let end = cluster.start(&Spec { restarts: 1, ..Spec::shell(controller, program) }).end();
+        end.failed("rank 0 on node1 ended with exit code 9", 9);
+        assert_eq!(end.tries.len(), 1, "{}", end.all);
+    });
+}
+
+#[test]
+fn a_job_that_is_stopped_between_two_tries_is_not_started_again() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let job = cluster.start(&Spec { restarts: 1000, ..Spec::shell(controller, "exit 9") });
+        job.until_holds("the first try failed", || job.file(0, "tries.json").is_some());
+        job.signal(Signal::TERM);
+        let end = job.end();
+        assert!(end.ending.stopped, "{}", end.all);
+        let begun = end.frames.iter().filter(|frame| matches!(frame.kind, Kind::Started)).count();
+        assert!(begun <= 2 && end.tries.len() == 1, "{}", end.all);
+    });
+}
+
+#[test]
+fn a_job_goes_on_without_a_node_that_has_gone() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let program = "echo try $HVDCTL_RESTART; [ $HVDCTL_RESTART = 0 ] || exit 0; exec sleep 300";
+        let job = cluster.start(&Spec { restarts: 2, ..Spec::shell(controller, program) });
+        (0..2).for_each(|rank| job.until(rank, "try 0"));
+        cluster.worker.signal(Signal::KILL);
+        let end = job.end();
+        assert_eq!((end.ending.state(2), end.ending.ranks), (State::Succeeded, Some(1)), "{}", end.all);
+        assert_eq!(end.lines, [vec!["try 0", "try 1"], vec!["try 0"]], "{}", end.all);
+        assert_eq!((end.tries.len(), &end.tries[0].silent[..]), (1, &["node2".to_owned()][..]), "{}", end.all);
+        let said = [
+            "node2 did not answer at the end; try 2 of 3 begins in 2 s",
+            "node2 did not answer: 1 rank on the other nodes",
+        ];
+        assert_eq!(end.restarts(), said);
+    });
+}

@@ -1,0 +1,172 @@
+//! Jobs that are asked to end.
+
+use crate::cluster::Cluster;
+use crate::job::{Spec, both};
+use rustix::process::Signal;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+/// Ignores every request to end.
+const STUBBORN: &str = "trap '' TERM INT HUP; echo ready; while :; do sleep 0.1; done";
+
+#[test]
+fn ranks_that_ignore_the_request_are_killed_after_the_grace_period() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        // with children, one of them in a session of its own
+        let family = format!("setsid sleep 300 & sleep 300 & {STUBBORN}");
+        let job = cluster.start(&Spec { grace: 1, ..Spec::shell(controller, &family) });
+        job.until_ready();
+        job.signal(Signal::TERM);
+        job.end().stopped([(137, true), (137, true)]);
+    });
+}
+
+#[test]
+fn a_second_request_ends_the_grace_period() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let program = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.1; done";
+        let job = cluster.start(&Spec { grace: 600, ..Spec::shell(controller, program) });
+        job.until_ready();
+        job.signal(Signal::TERM);
+        (0..2).for_each(|rank| job.until(rank, "asked"));
+        job.signal(Signal::INT);
+        job.end().stopped([(137, true), (137, true)]);
+    });
+}
+
+#[test]
+fn a_job_that_the_engine_stops_has_failed_and_gets_little_time() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let job = cluster.start(&Spec { grace: 600, ..Spec::shell(controller, STUBBORN) });
+        job.until_ready();
+        job.signal(Signal::USR1);
+        let end = job.end();
+        end.failed("its launcher's container was stopped", 1).ranks([(137, true), (137, true)]);
+    });
+}
+
+#[test]
+fn a_checkpoint_is_saved_with_the_help_of_the_programs_own_processes() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let program = "import multiprocessing
+def save(*_):
+    print('saved', helper.is_alive(), flush=True)
+    helper.kill()
+    sys.exit(0)
+helper = multiprocessing.Process(target=time.sleep, args=(300,))
+helper.start()
+signal.signal(signal.SIGTERM, save)
+print('ready', flush=True)
+while True: time.sleep(1)";
+        let job = cluster.start(&Spec::python(controller, program));
+        job.until_ready();
+        job.signal(Signal::TERM);
+        let end = job.end();
+        end.stopped([(0, true), (0, true)]);
+        assert_eq!(end.lines, [["ready", "saved True"]; 2], "{}", end.all);
+    });
+}
+
+/// A program that saves when it is asked to, inside a shell.
+const TRAINING: &str = "python3 -c \"import signal, sys, time
+def save(*_): print('saved', flush=True); sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print('ready', flush=True)
+time.sleep(300)\"; true";
+
+#[test]
+fn a_training_is_asked_though_the_shell_around_it_goes_at_once() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let job = cluster.start(&Spec::shell(controller, TRAINING));
+        job.until_ready();
+        job.signal(Signal::TERM);
+        let end = job.end();
+        end.stopped([(143, true), (143, true)]);
+        assert_eq!(end.lines, [["ready", "saved"]; 2], "{}", end.all);
+    });
+}
+
+#[test]
+fn a_training_is_asked_though_the_shell_around_it_waits_for_it_with_a_trap() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let job = cluster.start(&Spec::shell(controller, &format!("trap 'echo cleaned' TERM; {TRAINING}")));
+        job.until_ready();
+        job.signal(Signal::TERM);
+        let end = job.end();
+        end.stopped([(0, true), (0, true)]);
+        assert_eq!(end.lines, [["ready", "saved", "cleaned"]; 2], "{}", end.all);
+    });
+}
+
+#[test]
+fn a_shell_that_cleans_up_by_itself_has_its_time_and_who_ends_first_takes_none_of_it() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        // rank 1 ends at once, and with a failure; rank 0 when its test says so
+        let go = cluster.shared("go");
+        let program = "trap '[ $RANK = 1 ] || until [ -e /run/cluster/shared/go ]; do sleep 0.05; done
+            echo saved; exit $((RANK * 143))' TERM; echo ready; sleep 300 & wait";
+        let job = cluster.start(&Spec::shell(controller, program));
+        job.until_ready();
+        job.signal(Signal::TERM);
+        job.until(1, "saved");
+        job.until_holds("rank 1 has ended", || job.file(1, "states").is_some_and(|states| states.contains(" 1 x ")));
+        fs::write(go, "").unwrap();
+        let end = job.end();
+        end.stopped([(0, true), (143, true)]);
+        assert_eq!(end.lines, [["ready", "saved"]; 2], "{}", end.all);
+    });
+}
+
+#[test]
+fn a_job_that_is_asked_to_end_while_it_starts_leaves_nothing() {
+    both(|controller| {
+        // the launcher has just been started, its connections are made, ranks start
+        for moment in [0, 100, 200, 300] {
+            let cluster = Cluster::new();
+            let job = cluster.start(&Spec::shell(controller, STUBBORN));
+            job.until_holds("the launcher runs", || !job.launching.named("horovodrun").is_empty());
+            thread::sleep(Duration::from_millis(moment));
+            job.signal(Signal::TERM);
+            job.signal(Signal::TERM);
+            assert!(job.end().ending.stopped);
+        }
+    });
+}
+
+#[test]
+fn what_a_program_leaves_behind_is_ended_also_without_the_jobs_environment() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let go = cluster.shared("go");
+        // its own session, its own environment, and both with its parent gone
+        let program = "setsid sleep 9711 & env -i setsid sleep 9712 & (env -i setsid sh -c 'sleep 9713; true' &)
+            echo ready; until [ -e /run/cluster/shared/go-$RANK ]; do sleep 0.05; done; echo left";
+        let job = cluster.start(&Spec::shell(controller, program));
+        job.until_ready();
+        let left_on = |node: &crate::cluster::Node| {
+            let all = node.processes().into_iter().map(|process| process.arguments);
+            let mut sleeping: Vec<String> = all.filter(|words| words.starts_with("sleep 971")).collect();
+            sleeping.sort_unstable();
+            sleeping
+        };
+        for node in [&job.launching, &cluster.worker] {
+            job.until_holds("all of them run", || left_on(node).len() == 3);
+        }
+        // while the job goes on: what has no mark nobody would find later
+        fs::write(go.with_file_name("go-0"), "").unwrap();
+        job.until_holds("the unmarked ones are ended", || left_on(&job.launching) == ["sleep 9711"]);
+        assert_eq!(left_on(&cluster.worker).len(), 3, "those of the rank that still runs");
+        fs::write(go.with_file_name("go-1"), "").unwrap();
+        let end = job.end();
+        end.ranks([(0, false), (0, false)]);
+        assert_eq!((end.ending.launcher, &end.lines), (Some(0), &vec![vec!["ready".into(), "left".to_owned()]; 2]));
+    });
+}
