@@ -414,8 +414,12 @@ def supervise(front, gone):
     with open(os.path.join(HERE, "job.json"), "rb") as file:
         job = json.load(file)
     limits(job["ulimits"])
-    with open(os.path.join(HERE, "env.json"), "rb") as file:
-        given = json.load(file)
+    try:
+        with open(os.path.join(HERE, "env.json"), "rb") as file:
+            given = json.load(file)
+    except FileNotFoundError:
+        # the reaper was here before this rank: the job has ended on this node, and nothing has failed
+        return 128 + signal.SIGTERM, job["grace"] + 20, None
     env = dict(os.environ, HVDCTL_PROGRAM="1", PYTHONUNBUFFERED="1")
     if job["interface"]:
         # the launcher knows the master's interface only; this is this node's own
