@@ -1,11 +1,13 @@
 //! Ranks that fail, hang, or never start.
 
 use crate::cluster::Cluster;
-use crate::job::{Spec, both};
+use crate::job::{Spec, both, each};
 use hvdctl::core::frames::Kind;
 use hvdctl::core::job::State;
 use rustix::process::Signal;
 use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 #[test]
 fn the_rank_that_failed_is_named_and_the_others_get_little_time() {
@@ -26,7 +28,7 @@ fn the_rank_that_failed_is_named_and_the_others_get_little_time() {
 #[test]
 fn the_others_save_though_their_launcher_knows_of_the_failure() {
     both(|controller| {
-        for culprit in [0, 1] {
+        each([0, 1], |culprit: u32| {
             let cluster = Cluster::new();
             let program = format!(
                 "def save(*_):
@@ -41,16 +43,12 @@ os._exit(7)"
             job.until_ready();
             fs::write(cluster.shared("go"), "").unwrap();
             let end = job.end();
-            let reason = ["rank 0 on node1 ended with exit code 7", "rank 1 on node2 ended with exit code 7"][culprit];
-            end.failed(reason, 7);
-            assert_eq!(
-                (end.rank(1 - culprit as u32), end.rank(culprit as u32)),
-                ((0, true), (7, false)),
-                "{}",
-                end.all
-            );
-            assert_eq!(end.lines[1 - culprit], ["ready", "saved"], "{}", end.all);
-        }
+            let node = culprit + 1;
+            end.failed(&format!("rank {culprit} on node{node} ended with exit code 7"), 7);
+            let other = 1 - culprit;
+            assert_eq!((end.rank(other), end.rank(culprit)), ((0, true), (7, false)), "{}", end.all);
+            assert_eq!(end.lines[other as usize], ["ready", "saved"], "{}", end.all);
+        });
     });
 }
 
@@ -86,7 +84,8 @@ fn a_stopped_rank_hangs() {
 fn a_program_that_cannot_be_started() {
     both(|controller| {
         // the codes are those of shells and `docker run`; the job directory's log cannot be executed
-        for (program, code, error) in [("no-such-program", 127, "No such file"), ("./log", 126, "Permission denied")] {
+        let programs = [("no-such-program", 127, "No such file"), ("./log", 126, "Permission denied")];
+        each(programs, |(program, code, error): (&str, i32, &str)| {
             let cluster = Cluster::new();
             let spec = Spec { ranks: [0, 1], ..Spec::command(controller, &[program]) };
             let end = cluster.start(&spec).end();
@@ -95,7 +94,7 @@ fn a_program_that_cannot_be_started() {
             let broken =
                 |kind: &Kind| matches!(kind, Kind::Broken(text) if text.contains(program) && text.contains(error));
             assert!(end.frames.iter().any(|frame| broken(&frame.kind)), "{}", end.all);
-        }
+        });
     });
 }
 
@@ -103,11 +102,11 @@ fn a_program_that_cannot_be_started() {
 fn a_rank_that_never_starts_fails_the_job_and_its_node_is_named() {
     both(|controller| {
         let cluster = Cluster::new();
-        let spec = Spec { start_timeout: 2, left_out: "1", ..Spec::shell(controller, "exec sleep 300") };
+        let spec = Spec { start_timeout: 1, left_out: "1", ..Spec::shell(controller, "exec sleep 300") };
         let end = cluster.start(&spec).end();
         let fault = end.ending.fault.as_deref().unwrap_or_default();
         // where this machine is slow, rank 0 may be late, too
-        assert!(fault.starts_with("not all ranks had started within 2 s: "), "{fault}{}", end.all);
+        assert!(fault.starts_with("not all ranks had started within 1 s: "), "{fault}{}", end.all);
         assert!(fault.ends_with("0 of 1 on node2"), "{fault}{}", end.all);
         assert_eq!((end.ending.state(2), end.ending.launcher), (State::Failed, Some(1)), "{}", end.all);
     });
@@ -126,4 +125,22 @@ fn a_launcher_that_is_killed_ends_the_job() {
         end.ranks([(143, true), (143, true)]);
         assert_eq!((end.ending.state(2), end.ending.launcher), (State::Failed, Some(137)), "{}", end.all);
     });
+}
+
+#[test]
+fn a_rank_that_starts_after_the_end_of_its_job_fails_nothing() {
+    // the launcher was late with it: the reaper has removed the environment
+    let dir = tempfile::tempdir().unwrap();
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/edge/scripts");
+    for file in ["rank.py", "reap.py", "activity.py", "collectives.py"] {
+        fs::copy(scripts.join(file), dir.path().join(file)).unwrap();
+    }
+    fs::write(dir.path().join("job.json"), r#"{"command": ["true"], "grace": 600, "ulimits": {}}"#).unwrap();
+    let mut rank = Command::new("python3");
+    rank.arg(dir.path().join("rank.py")).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut rank = rank.spawn().unwrap();
+    // it would keep its end from a launcher that still waits for others
+    drop(rank.stdout.take());
+    let done = rank.wait_with_output().unwrap();
+    assert_eq!((done.status.code(), String::from_utf8_lossy(&done.stderr).as_ref()), (Some(143), ""));
 }

@@ -9,6 +9,7 @@ use hvdctl::core::slots::{Placement, Share};
 use hvdctl::core::word::Word;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -27,17 +28,24 @@ const FILES: [(&str, &str, u32); 5] = [
     ("ssh", include_str!("../../src/edge/scripts/ssh.sh"), 0o755),
 ];
 
-/// Runs a case under both controllers at the same time.
-pub fn both(case: impl Fn(Controller) + Sync) {
+/// Runs a case for each of these at the same time: they wait most of their time.
+pub fn each<T: Copy + Debug + Send>(of: impl IntoIterator<Item = T>, case: impl Fn(T) + Sync) {
     thread::scope(|scope| {
         let case = &case;
-        let started = [("gloo", Controller::Gloo), ("mpi", Controller::Mpi)].map(|(name, controller)| {
-            let thread = thread::Builder::new().name(name.to_owned());
-            thread.spawn_scoped(scope, move || case(controller)).unwrap()
-        });
-        let results = started.map(thread::ScopedJoinHandle::join);
+        let start = |one: T| {
+            let parent = thread::current().name().unwrap_or_default().to_owned();
+            let thread = thread::Builder::new().name(format!("{parent} {one:?}"));
+            thread.spawn_scoped(scope, move || case(one)).unwrap()
+        };
+        let started: Vec<_> = of.into_iter().map(start).collect();
+        let results: Vec<_> = started.into_iter().map(thread::ScopedJoinHandle::join).collect();
         results.into_iter().for_each(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
     });
+}
+
+/// Runs a case under both controllers.
+pub fn both(case: impl Fn(Controller) + Sync) {
+    each([Controller::Gloo, Controller::Mpi], case);
 }
 
 /// What a job runs, and with which settings.

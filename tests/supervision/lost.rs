@@ -4,6 +4,7 @@ use crate::cluster::Cluster;
 use crate::job::{Spec, both};
 use hvdctl::core::job::State;
 use rustix::process::Signal;
+use std::fs;
 
 /// Says when it is asked to end.
 const POLITE: &str = "trap 'echo saved; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
@@ -93,6 +94,7 @@ fn a_node_that_stops_answering_is_given_up_and_its_ranks_end_by_themselves() {
         job.until_ready();
         let sshd = cluster.worker.named("sshd");
         sshd.iter().for_each(|process| process.signal(Signal::STOP));
+        fs::write(cluster.shared("hurry"), "").unwrap();
         job.signal(Signal::TERM);
         let code = job.wait();
         let end = job.ending();

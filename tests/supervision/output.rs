@@ -1,7 +1,7 @@
 //! What ranks write, and what they are given.
 
 use crate::cluster::Cluster;
-use crate::job::{Spec, both};
+use crate::job::{Spec, both, each};
 use hvdctl::core::frames::Kind;
 use hvdctl::core::job::State;
 
@@ -41,7 +41,8 @@ out.write(b'\\xff\\xfe end without newline')";
 #[test]
 fn the_last_lines_of_a_rank_come_however_it_ends() {
     both(|controller| {
-        for (way, code) in [("exit 7", 7), ("kill -9 $$", 137), ("kill -SEGV $$", 139)] {
+        let ways = [("exit 7", 7), ("kill -9 $$", 137), ("kill -SEGV $$", 139)];
+        each(ways, |(way, code): (&str, i32)| {
             let cluster = Cluster::new();
             let program = format!("[ $RANK = 1 ] || exec sleep 300; seq 200; printf end; printf error >&2; {way}");
             let end = cluster.start(&Spec::shell(controller, &program)).end();
@@ -49,7 +50,7 @@ fn the_last_lines_of_a_rank_come_however_it_ends() {
             let wanted: Vec<String> = (1..=200).map(|i| i.to_string()).chain(["end".to_owned()]).collect();
             assert_eq!(end.lines[1], wanted, "{way}");
             assert!(end.frames.iter().any(|frame| frame.kind == Kind::Stderr(b"error".to_vec())), "{way}{}", end.all);
-        }
+        });
     });
 }
 

@@ -1,7 +1,7 @@
 //! Jobs that are asked to end.
 
 use crate::cluster::Cluster;
-use crate::job::{Spec, both};
+use crate::job::{Spec, both, each};
 use rustix::process::Signal;
 use std::fs;
 use std::thread;
@@ -129,7 +129,7 @@ fn a_shell_that_cleans_up_by_itself_has_its_time_and_who_ends_first_takes_none_o
 fn a_job_that_is_asked_to_end_while_it_starts_leaves_nothing() {
     both(|controller| {
         // the launcher has just been started, its connections are made, ranks start
-        for moment in [0, 100, 200, 300] {
+        each([0, 100, 200, 300], |moment| {
             let cluster = Cluster::new();
             let job = cluster.start(&Spec::shell(controller, STUBBORN));
             job.until_holds("the launcher runs", || !job.launching.named("horovodrun").is_empty());
@@ -137,7 +137,7 @@ fn a_job_that_is_asked_to_end_while_it_starts_leaves_nothing() {
             job.signal(Signal::TERM);
             job.signal(Signal::TERM);
             assert!(job.end().ending.stopped);
-        }
+        });
     });
 }
 

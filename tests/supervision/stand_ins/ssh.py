@@ -14,6 +14,7 @@ import sys
 import time
 
 NETWORK = "/run/cluster/network"  # a socket per node and port
+HURRY = "/run/cluster/shared/hurry"  # where this exists, a log-in is given up in a 25th of its time
 WITH_VALUE = "bcDEeFIiJLlmOopQRSWw"
 
 
@@ -53,6 +54,8 @@ def fail(message):
 def connect(host, port, limit):
     """Logs in; a node that accepts the connection and then says nothing is given up after the limit."""
     session = socket.socket(socket.AF_UNIX)
+    if os.path.exists(HURRY):
+        limit /= 25
     session.settimeout(limit or None)
     try:
         session.connect("%s/%s:%s" % (NETWORK, host, port))
