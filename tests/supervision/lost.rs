@@ -13,7 +13,7 @@ const POLITE: &str = "trap 'echo saved; exit 3' TERM; echo ready; while :; do sl
 fn a_rank_supervisor_that_is_killed_takes_its_program_with_it() {
     both(|controller| {
         let cluster = Cluster::new();
-        let job = cluster.start(&Spec::shell(controller, "echo ready; trap '' TERM; while :; do sleep 0.05; done"));
+        let job = cluster.start(&Spec::shell(controller, "trap '' TERM; echo ready; while :; do sleep 0.05; done"));
         job.until_ready();
         let supervisors = cluster.worker.named("hvdctl-rank");
         assert_eq!(supervisors.len(), 1, "{supervisors:?}");

@@ -131,10 +131,9 @@ fn a_job_that_is_asked_to_end_while_it_starts_leaves_nothing() {
         // the launcher has just been started, its connections are made, ranks start
         each([0, 100, 200, 300], |moment| {
             let cluster = Cluster::new();
-            let job = cluster.start(&Spec::shell(controller, STUBBORN));
+            let job = cluster.start(&Spec::shell(controller, "exec sleep 300"));
             job.until_holds("the launcher runs", || !job.launching.named("horovodrun").is_empty());
             thread::sleep(Duration::from_millis(moment));
-            job.signal(Signal::TERM);
             job.signal(Signal::TERM);
             assert!(job.end().ending.stopped);
         });
