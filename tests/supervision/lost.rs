@@ -10,7 +10,7 @@ use std::fs;
 const POLITE: &str = "trap 'echo saved; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
 
 #[test]
-fn a_rank_supervisor_that_is_killed_takes_its_program_with_it() {
+fn a_rank_supervisor_that_is_killed_leaves_nothing_and_its_rank_is_named() {
     both(|controller| {
         let cluster = Cluster::new();
         let job = cluster.start(&Spec::shell(controller, "trap '' TERM; echo ready; while :; do sleep 0.05; done"));
