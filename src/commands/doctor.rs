@@ -22,16 +22,16 @@ pub async fn run(options: &Doctor, context: Context) -> Result<Outcome, Error> {
 
 async fn work(options: &Doctor, turn: &Turn, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
-    let mut examined = turn.unless_stopped(examine(&target, &events)).await?;
+    let mut examined = turn.unless_stopped(examine(&target, None, &events)).await?;
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     if options.fix && examined.findings.iter().any(|finding| !finding.fixes.is_empty()) {
         claim(&examined, turn).await?;
         // what was seen before that may be over
-        examined = turn.unless_stopped(examine(&target, &events)).await?;
+        examined = turn.unless_stopped(examine(&target, Some(&examined), &events)).await?;
         (done, failed) = fix(&target, &examined, turn, &events).await?;
         turn.give_back().await;
         // what is left is seen and not reckoned
-        examined = turn.unless_stopped(examine(&target, &events)).await?;
+        examined = turn.unless_stopped(examine(&target, Some(&examined), &events)).await?;
     }
     let Examined { findings: found, unreachable, .. } = &examined;
 

@@ -36,6 +36,16 @@ pub struct Examined {
     patients: Vec<Patient>,
 }
 
+impl Examined {
+    /// What was found in the worker that a node still has.
+    fn inside(&self, inventory: &Inventory, patient: &Patient) -> Option<&Inside> {
+        let same = |earlier: &&Patient| {
+            earlier.name() == patient.name() && earlier.worker(inventory) == patient.worker(inventory)
+        };
+        self.patients.iter().find(same)?.inside.as_ref()
+    }
+}
+
 /// A node as far as it could be looked at.
 struct Patient {
     member: Member,
@@ -120,9 +130,12 @@ pub fn stops(found: &[Finding], events: &Events) -> Vec<NodeError> {
 
 /// Looks at everything. Nothing is changed; what cannot be reached or asked is a finding, and the rest goes on.
 ///
+/// `earlier` is what the same command found before. What is in a worker's image is not asked again: that takes seconds, and nothing
+/// that `fix` does changes it.
+///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error> {
+pub async fn examine(target: &Target, earlier: Option<&Examined>, events: &Events) -> Result<Examined, Error> {
     let (inventory, cluster) = (&target.inventory, target.cluster());
     events.phase("looking");
     let (members, failed) = split(events, connect(target, events).await?);
@@ -155,7 +168,13 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error
     let closer = each(patients.iter().zip(scripts).collect(), async |(patient, script): (&Patient, Script)| {
         events.busy(patient.name(), "looking closer");
         let details = patient.member.link.script(&script, "look at the node more closely");
-        let looked = tokio::join!(details, inside(inventory, patient));
+        let inside = async {
+            match earlier.and_then(|earlier| earlier.inside(inventory, patient)) {
+                Some(inside) => Ok(Some(inside.clone())),
+                None => inside(inventory, patient).await,
+            }
+        };
+        let looked = tokio::join!(details, inside);
         events.idle(patient.name());
         looked
     })
