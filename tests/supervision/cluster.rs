@@ -93,7 +93,9 @@ fn all_pids() -> impl Iterator<Item = String> {
 /// `unshare` with what makes a node; all in it ends with the thread that starts it.
 fn namespaces() -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "unshare"]);
+    command.args(["--pdeathsig", "KILL"]);
+    // as in a container: a test that runs in the background of a shell may have got some ignored
+    command.args(["env", "--default-signal=HUP,INT,QUIT,TERM", "unshare"]);
     if !rustix::process::geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);
     }

@@ -145,6 +145,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         interface: "eth0".into(),
         grace: spec.grace,
         stall: spec.stall,
+        idle_margin: 30,
         timeline: false,
         ulimits: BTreeMap::new(),
     }
@@ -173,6 +174,8 @@ fn keeping<'a>(spec: &Spec, job_dir: &str) -> Keeping<'a> {
         port: PORT,
         grace: spec.grace,
         start_timeout: spec.start_timeout,
+        restart_pause: 1,
+        keep_alive: 15,
     }
 }
 

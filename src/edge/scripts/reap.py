@@ -93,11 +93,19 @@ def gone(seconds, left):
 
 def ranks(grace):
     """Programs and their supervisors."""
+    asked = set()
+
+    def left():
+        # a rank may be starting just now: its supervisor is asked as soon as it is there
+        new = set(supervisors()) - asked if grace > 0 else set()
+        send(ASKED, new)
+        asked.update(new)
+        return alive()
+
     # where a supervisor was killed, nobody passes the signal on
-    send(ASKED, supervisors() if grace > 0 else [])
     if grace > 0 and not supervisors():
         send(signal.SIGTERM, programs())
-    if not gone(grace, alive):
+    if not gone(grace, left):
         send(signal.SIGKILL, programs())
     # a supervisor whose program has ended has a last line to write
     gone(3, supervisors)
