@@ -3,7 +3,7 @@
 
 # A build's inputs are the files of its folder and its arguments; their hash is kept as a label of the image.
 image_inputs() { # FOLDER [ARGUMENT…]
-  { cd "$1" && find . -type f ! -name build -print0 | sort -z | xargs -0 sha256sum && printf '%s\n' "${@:2}"; } | sha256sum | cut -c1-32
+  { cd "$1" && find . -maxdepth 1 -type f ! -name build -print0 | sort -z | xargs -0 sha256sum && printf '%s\n' "${@:2}"; } | sha256sum | cut -c1-32
 }
 
 image_label() { docker image inspect --format "{{index .Config.Labels \"hvdctl.lab.inputs\"}}" "$1" 2>/dev/null; }
@@ -45,9 +45,11 @@ image_build() {
 
 image_id() { docker image inspect --format '{{.Id}}' "$@" 2>/dev/null; } # IMAGE…
 
-image_ensure_horovod() { # latest|tensorflow
+image_ensure_horovod() { # latest|tensorflow|quick
   case $1 in
   latest) image_ensure "$LAB_IMAGE:latest" "$LAB_SCRIPTS/image" ;;
+  # The base is an argument, so that another one makes another image.
+  quick) image_ensure "$LAB_IMAGE:quick" "$LAB_SCRIPTS/image/quick" --build-arg "BASE=$(image_id "$LAB_IMAGE:latest")" ;;
   tensorflow) image_ensure "$LAB_IMAGE:tensorflow" "$LAB_SCRIPTS/image" --build-arg TENSORFLOW=1 ;;
   esac
 }

@@ -1,10 +1,24 @@
 # One machine of the lab: a container with its own sshd and its own Docker Engine. Sourced, never run.
 # shellcheck shell=bash
 
-readonly NET=hvdctl-lab
 readonly NODE_IMAGE=hvdctl-lab/node:latest
 
-node_container() { printf 'hvdctl-lab-%s\n' "$1"; }
+# What follows is about the selected cluster: the lab itself ('') or one of the pool's pairs (p1, p2 …). Each has a network, nodes
+# and files of its own.
+cluster_select() { # CLUSTER
+  CLUSTER=$1
+  NET=hvdctl-lab${CLUSTER:+-$CLUSTER}
+  LAB_DIR=$LAB_ROOT/.lab${CLUSTER:+/$CLUSTER}
+}
+
+# Selects the cluster of a node that is named as lab_nodes names it.
+node_select() { # [PAIR/]NODE
+  case $1 in */*) cluster_select "${1%%/*}" ;; *) cluster_select '' ;; esac
+}
+
+cluster_select ''
+
+node_container() { printf 'hvdctl-lab-%s%s\n' "${CLUSTER:+$CLUSTER-}" "$1"; }
 
 # What a nested engine needs. --privileged fails on a machine that itself lacks CAP_SYS_RESOURCE (bit 24): there all other
 # capabilities and no confinement do.
@@ -20,11 +34,18 @@ readonly NODE_FLAGS
 # The first address range of these that is free; a lab that is up keeps the one it has.
 net_ensure() {
   docker network inspect "$NET" >/dev/null 2>&1 && return
-  local range
-  for range in 172.28.100 172.29.100 172.30.100 192.168.228 10.228.100; do
-    docker network create --label "$LAB_LABEL" --subnet "$range.0/24" "$NET" >/dev/null 2>&1 && return
+  local range third
+  for range in 172.28 172.29 172.30 192.168 10.228; do
+    for third in {100..119}; do
+      docker network create --label "$LAB_LABEL" --subnet "$range.$third.0/24" "$NET" >/dev/null 2>&1 && return
+    done
   done
-  die "no address range is free for the lab's network"
+  die "no address range is free for the network $NET"
+}
+
+net_remove_all() {
+  local network
+  for network in $(docker network ls -q --filter "label=$LAB_LABEL"); do docker network rm "$network" >/dev/null; done
 }
 
 net_prefix() { docker network inspect --format '{{(index .IPAM.Config 0).Subnet}}' "$NET" | sed 's/\.[0-9]*\/.*//'; }
@@ -35,7 +56,7 @@ node_address() { printf '%s.%d\n' "$LAB_PREFIX" "$((10 + ${1#node}))"; }
 node_gpus() { # NODE COUNT
   local index
   for ((index = 0; index < $2; index++)); do
-    printf '%d GPU-%s\n' "$index" "$(printf 'hvdctl lab %s %d' "$1" "$index" | md5sum | sed -E 's/^(.{8})(.{4})(.{4})(.{4})(.{12}).*/\1-\2-\3-\4-\5/')"
+    printf '%d GPU-%s\n' "$index" "$(printf 'hvdctl lab %s%s %d' "${CLUSTER:+$CLUSTER/}" "$1" "$index" | md5sum | sed -E 's/^(.{8})(.{4})(.{4})(.{4})(.{12}).*/\1-\2-\3-\4-\5/')"
   done
 }
 
@@ -51,7 +72,7 @@ node_spec() { # NODE GPUS
     seed_content
     printf '%s\n' "$(node_address "$1")" "${NODE_FLAGS[*]}"
     node_gpus "$1" "$2"
-    cat "$LAB_DIR/id_ed25519.pub" "$LAB_DIR/hostkeys/$1.pub" "$LAB_DIR/passwords"
+    cat "$LAB_KEY.pub" "$LAB_DIR/hostkeys/$1.pub" "$LAB_PASSWORDS"
   } | sha256sum | cut -c1-32
 }
 
@@ -63,15 +84,16 @@ node_create() { # NODE GPUS SPEC HOSTS
   docker rm -f "$name" >/dev/null 2>&1 || true
   seed_clone "$name" || { echo "its engine's data could not be made from the seed"; return 1; }
   docker create --name "$name" --hostname "$node" --label "$LAB_LABEL" --label "hvdctl.lab.root=$LAB_ROOT" --label "hvdctl.lab.node=$node" \
+    --label "hvdctl.lab.cluster=$CLUSTER" \
     --label "hvdctl.lab.spec=$spec" --network "$NET" --ip "$(node_address "$node")" --stop-timeout 8 "${NODE_FLAGS[@]}" \
     -v "$name:/var/lib/docker" "$NODE_IMAGE" >/dev/null || return 1
   stage=$(mktemp -d) || return 1
   install -D -m 600 "$LAB_DIR/hostkeys/$node" "$stage/etc/ssh/ssh_host_ed25519_key"
   for user in workshop asks dock own plain; do
-    install -D -m 644 "$LAB_DIR/id_ed25519.pub" "$stage/home/$user/.ssh/authorized_keys"
+    install -D -m 644 "$LAB_KEY.pub" "$stage/home/$user/.ssh/authorized_keys"
   done
-  install -D -m 600 "$LAB_DIR/id_ed25519.pub" "$stage/root/.ssh/authorized_keys"
-  install -D -m 600 "$LAB_DIR/passwords" "$stage/etc/hvdctl-lab/passwords"
+  install -D -m 600 "$LAB_KEY.pub" "$stage/root/.ssh/authorized_keys"
+  install -D -m 600 "$LAB_PASSWORDS" "$stage/etc/hvdctl-lab/passwords"
   printf '%s\n' "$hosts" >"$stage/etc/hvdctl-lab/hosts"
   node_gpus "$node" "$gpus" >"$stage/etc/hvdctl-lab/gpus"
   # Files alone, so that the folders in the image keep their owners.
