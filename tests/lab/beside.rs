@@ -2,7 +2,9 @@
 
 use crate::lease::is_given_back;
 use crate::process::{Running, eventually, s};
-use crate::state::{Lab, NODES, Restore, no_run_is_left, no_session_is_left, node_sh, on, ours, rank_processes};
+use crate::state::{
+    FULL, Lab, NODES, Restore, controllers, no_run_is_left, no_session_is_left, node_sh, on, ours, rank_processes,
+};
 use serde_json::Value;
 
 /// Says where it is and waits for a file of its own name, in a folder that all containers of a node see.
@@ -76,9 +78,12 @@ fn runs_on_nodes_of_their_own_do_not_meet_and_one_of_the_same_waits() {
     lab.hvdctl(&["logs", "c"]).code(0).says(&["[0 node1] gone"]);
 }
 
-/// Asserts that nothing of ten runs is left but their records, which say this of them, in any order.
+/// How many jobs are "many".
+const MANY: usize = if FULL { 10 } else { 3 };
+
+/// Asserts that nothing of many runs is left but their records, which say this of them, in any order.
 #[track_caller]
-fn ten_records_are_left(lab: &Lab, mut wanted: Vec<(&str, u64)>) {
+fn only_records_are_left(lab: &Lab, mut wanted: Vec<(&str, u64)>) {
     no_run_is_left();
     is_given_back();
     assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
@@ -91,25 +96,7 @@ fn ten_records_are_left(lab: &Lab, mut wanted: Vec<(&str, u64)>) {
 }
 
 #[test]
-fn ten_runs_in_a_row_leave_nothing_but_their_records() {
-    let lab = Lab::up();
-    let mut wanted = Vec::new();
-    for i in 0..10 {
-        // three of them fail, of both controllers
-        let (state, code) = if i % 3 == 2 { ("failed", 7) } else { ("succeeded", 0) };
-        let controller = ["--gloo", "--mpi"][i % 2];
-        let program = ["sh", "-c", "echo here; exit $0", &code.to_string()];
-        let done = lab.hvdctl(&[&["run", "-np", "2", controller, "--"], &program[..]].concat()).code(code);
-        // where one failed first the other may have been ended before it said anything
-        assert!(code != 0 || done.out.lines().count() == 2, "{}", done.out);
-        no_session_is_left(done.pid);
-        wanted.push((state, code as u64));
-    }
-    ten_records_are_left(&lab, wanted);
-}
-
-#[test]
-fn ten_runs_at_once_have_the_nodes_one_after_the_other() {
+fn many_jobs_at_once_have_the_nodes_one_after_the_other() {
     let lab = Lab::up();
     // each wants all there is; when its ranks were there they say themselves
     let program = "date +%s.%N; sleep 0.3; date +%s.%N";
@@ -117,7 +104,7 @@ fn ten_runs_at_once_have_the_nodes_one_after_the_other() {
         let controller = ["--gloo", "--mpi"][i % 2];
         lab.start(&["run", "-np", "2", controller, "--wait", "600s", "--", "sh", "-c", program])
     };
-    let all: Vec<Running> = (0..10).map(start).collect();
+    let all: Vec<Running> = (0..MANY).map(start).collect();
     let mut times: Vec<(f64, f64)> = Vec::new();
     for run in all {
         let done = run.end(s(400)).code(0);
@@ -130,16 +117,16 @@ fn ten_runs_at_once_have_the_nodes_one_after_the_other() {
     }
     times.sort_by(|a, b| a.0.total_cmp(&b.0));
     assert!(times.windows(2).all(|two| two[0].1 < two[1].0), "two of them at the same time: {times:?}");
-    ten_records_are_left(&lab, vec![("succeeded", 0); 10]);
+    only_records_are_left(&lab, vec![("succeeded", 0); MANY]);
 }
 
 #[test]
-fn ten_runs_are_under_way_at_the_same_time() {
-    let lab = Lab::quick();
+fn many_jobs_are_under_way_at_the_same_time() {
+    let lab = Lab::empty();
     lab.edit("gpus = 1", "gpus = 0\nslots = 10");
     lab.edit("[defaults]", "start_timeout_s = 300\n[defaults]");
     lab.hvdctl(&["up"]).code(0);
-    let mut all: Vec<Running> = (0..10)
+    let mut all: Vec<Running> = (0..MANY)
         .map(|i| {
             let own = ["run", "-np", "2", "--gpus-per-node", "1", "--map-by", "node", "--wait", "300s"];
             let program = [["--gloo", "--mpi"][i % 2], "--", "sh", "-c", WAITS, "all"];
@@ -153,19 +140,19 @@ fn ten_runs_are_under_way_at_the_same_time() {
     for node in NODES {
         let names = ours(node);
         let of = |start: &str| names.lines().filter(|name| name.starts_with(start)).count();
-        assert_eq!((of("hmaster"), of("hworker")), if node == "node1" { (10, 1) } else { (0, 10) }, "{names}");
+        assert_eq!((of("hmaster"), of("hworker")), if node == "node1" { (MANY, 1) } else { (0, MANY) }, "{names}");
     }
     go("all");
     for run in all {
         let pid = run.end(s(120)).code(0).says(&["[0 node1] gone", "[1 node2] gone"]).pid;
         no_session_is_left(pid);
     }
-    ten_records_are_left(&lab, vec![("succeeded", 0); 10]);
+    only_records_are_left(&lab, vec![("succeeded", 0); MANY]);
 }
 
 #[test]
 fn runs_share_the_slots_of_the_same_nodes() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     lab.edit("gpus = 1", "gpus = 0\nslots = 2");
     lab.hvdctl(&["up"]).code(0);
     let says = "import os, time
@@ -278,30 +265,6 @@ fn a_gpu_is_one_runs_alone_and_its_ranks_see_no_other() {
 }
 
 #[test]
-fn a_run_goes_on_without_a_node_that_has_gone() {
-    let lab = Lab::up();
-    let program = "echo try $HVDCTL_RESTART; [ $HVDCTL_RESTART = 0 ] || exit 0; exec sleep 300";
-    for controller in ["--gloo", "--mpi"] {
-        let name = format!("without{controller}");
-        let words = ["run", "-np", "2", controller, "--restarts", "2", "--name", &name, "--", "sh", "-c", program];
-        let mut run = lab.start(&words);
-        run.until(&["[0 node1] try 0", "[1 node2] try 0"], s(60));
-        on("node2", "docker kill hworker");
-        let done = run.end(s(120)).code(0).says(&["[0 node1] try 1"]);
-        assert!(!done.out.contains("[1 node2] try 1"), "{}", done.out);
-        done.complains(&[
-            "node2 did not answer at the end; try 2 of 3 begins in 2 s",
-            "node2 did not answer: 1 rank on the other nodes",
-        ]);
-        no_run_is_left();
-        let job = job(&lab, &name);
-        assert_eq!((&job["state"], job["tries"].as_array().unwrap().len()), (&"succeeded".into(), 1), "{job}");
-        assert_eq!(job["tries"][0]["silent"][0], "node2", "{job}");
-        lab.hvdctl(&["up"]).code(0);
-    }
-}
-
-#[test]
 fn a_run_that_fails_is_started_again_and_goes_on_from_its_checkpoint() {
     let lab = Lab::up();
     let fails_once = "import os, sys
@@ -311,7 +274,7 @@ if rank == '1' and not os.path.exists('checkpoint'):
     open('checkpoint', 'w').write('half')
     sys.exit(7)
 if rank == '1': print('goes on from', open('checkpoint').read())";
-    for controller in ["--gloo", "--mpi"] {
+    for controller in controllers("--mpi") {
         let name = format!("again{controller}");
         let project = lab.project(&name, &[("train.py", fails_once)]);
         let project = project.to_str().unwrap();
@@ -333,20 +296,72 @@ if rank == '1': print('goes on from', open('checkpoint').read())";
             on(node, &format!("test ! -e /opt/horovod/jobs/{id}/env.json"));
         }
     }
-    // one that never succeeds ends with its code; one that is stopped meanwhile is not started again
-    let once = "if [ \"${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}\" = 0 ]; then echo one; exit 9; fi; exec sleep 300";
-    let done = lab.hvdctl(&["run", "-np", "2", "--restarts", "1", "--", "sh", "-c", once]).code(9);
-    assert_eq!(done.out.lines().filter(|line| *line == "[0 node1] one").count(), 2, "{}", done.out);
-    no_run_is_left();
-    let mut stopped = lab.start(&["run", "-np", "2", "--restarts", "1000", "--", "sh", "-c", "exit 9"]);
-    assert!(eventually(s(60), || stopped.err().contains("try 3 of 1001 begins in 4 s")), "{}", stopped.err());
-    assert!(stopped.err().contains("try 2 of 1001 begins in 2 s"), "{}", stopped.err());
-    assert!(stopped.runs());
-    stopped.signal("INT");
-    stopped.end(s(60)).code(130);
-    no_run_is_left();
-    lab.hvdctl(&["jobs"]).code(0).says(&["stopped (restarted"]);
-    let tries = job(&lab, "sh")["tries"].clone();
-    let pause = tries[1]["started"].as_f64().unwrap() - tries[0]["ended"].as_f64().unwrap();
-    assert!(pause >= 2.0, "{tries}");
+}
+
+/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+mod full {
+    use super::*;
+
+    #[test]
+    fn a_run_goes_on_without_a_node_that_has_gone() {
+        let lab = Lab::up();
+        let program = "echo try $HVDCTL_RESTART; [ $HVDCTL_RESTART = 0 ] || exit 0; exec sleep 300";
+        for controller in controllers("--gloo") {
+            let name = format!("without{controller}");
+            let words = ["run", "-np", "2", controller, "--restarts", "2", "--name", &name, "--", "sh", "-c", program];
+            let mut run = lab.start(&words);
+            run.until(&["[0 node1] try 0", "[1 node2] try 0"], s(60));
+            on("node2", "docker kill hworker");
+            let done = run.end(s(120)).code(0).says(&["[0 node1] try 1"]);
+            assert!(!done.out.contains("[1 node2] try 1"), "{}", done.out);
+            done.complains(&[
+                "node2 did not answer at the end; try 2 of 3 begins in 2 s",
+                "node2 did not answer: 1 rank on the other nodes",
+            ]);
+            no_run_is_left();
+            let job = job(&lab, &name);
+            assert_eq!((&job["state"], job["tries"].as_array().unwrap().len()), (&"succeeded".into(), 1), "{job}");
+            assert_eq!(job["tries"][0]["silent"][0], "node2", "{job}");
+            lab.hvdctl(&["up"]).code(0);
+        }
+    }
+
+    #[test]
+    fn a_job_that_never_succeeds_ends_with_its_code_and_one_that_is_stopped_is_not_started_again() {
+        let lab = Lab::up();
+        // one that never succeeds ends with its code; one that is stopped meanwhile is not started again
+        let once = "if [ \"${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}\" = 0 ]; then echo one; exit 9; fi; exec sleep 300";
+        let done = lab.hvdctl(&["run", "-np", "2", "--restarts", "1", "--", "sh", "-c", once]).code(9);
+        assert_eq!(done.out.lines().filter(|line| *line == "[0 node1] one").count(), 2, "{}", done.out);
+        no_run_is_left();
+        let mut stopped = lab.start(&["run", "-np", "2", "--restarts", "1000", "--", "sh", "-c", "exit 9"]);
+        assert!(eventually(s(60), || stopped.err().contains("try 3 of 1001 begins in 4 s")), "{}", stopped.err());
+        assert!(stopped.err().contains("try 2 of 1001 begins in 2 s"), "{}", stopped.err());
+        assert!(stopped.runs());
+        stopped.signal("INT");
+        stopped.end(s(60)).code(130);
+        no_run_is_left();
+        lab.hvdctl(&["jobs"]).code(0).says(&["stopped (restarted"]);
+        let tries = job(&lab, "sh")["tries"].clone();
+        let pause = tries[1]["started"].as_f64().unwrap() - tries[0]["ended"].as_f64().unwrap();
+        assert!(pause >= 2.0, "{tries}");
+    }
+
+    #[test]
+    fn many_jobs_in_a_row_leave_nothing_but_their_records() {
+        let lab = Lab::up();
+        let mut wanted = Vec::new();
+        for i in 0..MANY {
+            // every third fails
+            let (state, code) = if i % 3 == 2 { ("failed", 7) } else { ("succeeded", 0) };
+            let controller = ["--gloo", "--mpi"][i % 2];
+            let program = ["sh", "-c", "echo here; exit $0", &code.to_string()];
+            let done = lab.hvdctl(&[&["run", "-np", "2", controller, "--"], &program[..]].concat()).code(code);
+            // where one failed first the other may have been ended before it said anything
+            assert!(code != 0 || done.out.lines().count() == 2, "{}", done.out);
+            no_session_is_left(done.pid);
+            wanted.push((state, code as u64));
+        }
+        only_records_are_left(&lab, wanted);
+    }
 }

@@ -1,15 +1,9 @@
 //! Whatever state the workers are in, and whatever befalls a node meanwhile, `up` says what is wrong and leads there.
 
-use crate::process::{eventually, run, s};
-use crate::state::{IMAGE, Lab, NODES, Restore, container, id_of, no_run_is_left, node_sh, on, others_are_done, ours};
+use crate::pool::power;
+use crate::process::{eventually, s};
+use crate::state::{IMAGE, Lab, NODES, Restore, id_of, no_run_is_left, node_sh, on, ours};
 use crate::up::banner;
-use std::process::Command;
-
-fn docker(args: &[&str]) {
-    let mut command = Command::new("docker");
-    command.args(args);
-    run(command, s(60)).code(0);
-}
 
 /// Puts things back on node2.
 fn undo(script: &str) -> Restore<impl FnMut() + '_> {
@@ -63,7 +57,7 @@ fn id_of_any(node: &str) -> String {
 
 #[test]
 fn a_worker_that_does_not_come_up_is_not_left_behind() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
     // its public half is in order, so that only sshd itself finds out
     on("node2", "echo broken >/opt/horovod/ssh/ssh_host_ed25519_key");
@@ -76,97 +70,8 @@ fn a_worker_that_does_not_come_up_is_not_left_behind() {
 }
 
 #[test]
-fn a_node_that_hangs_in_the_middle_holds_up_no_other() {
-    let lab = Lab::quick();
-    others_are_done();
-    lab.hvdctl(&["keys", "push"]).code(0);
-    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 6\ncommand_timeout_s = 15");
-    // nobody sees there that the worker listens, so that its start is under way until the node hangs
-    on("node2", "printf '#!/bin/sh\\n' >/usr/local/bin/ss && chmod 755 /usr/local/bin/ss");
-    let restore = undo("rm -f /usr/local/bin/ss");
-    let mut up = lab.start(&["up"]);
-    let comes = |node: &'static str| eventually(s(60), || ours(node) == "hworker running\n");
-    assert!(comes("node2"), "{}", up.err());
-    docker(&["pause", &container("node2")]);
-    let resume = Restore(|| docker(&["unpause", &container("node2")]));
-    assert!(up.runs(), "it ended before the node hung: {}", up.err());
-    assert!(comes("node1") && up.runs(), "node1 had to wait: {}", up.err());
-    let done = up.end(s(120)).code(3).says(&["node1: start hworker\n"]);
-    done.complains(&["node2: could not ", "no answer within 15 s"]);
-    drop(resume);
-    drop(restore);
-    // it is as far as it came, and what is missing is done now
-    lab.hvdctl(&["up"]).code(0);
-    assert_eq!(NODES.map(ours), ["hworker running\n"; 2]);
-    assert_eq!(NODES.map(|node| banner(node, 12345)), ["SSH-2.0-"; 2]);
-    lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
-}
-
-#[test]
-fn an_engine_that_does_not_answer_holds_up_no_other_node() {
-    let lab = Lab::up();
-    others_are_done();
-    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 6\ncommand_timeout_s = 10");
-    on("node1", "docker stop -t 1 hworker");
-    on("node2", "kill -STOP $(cat /run/docker.pid)");
-    let restore =
-        undo("kill -CONT $(cat /run/docker.pid); for i in $(seq 100); do docker version >/dev/null && break; done");
-    let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker again (stopped)\n"]);
-    done.complains(&[
-        "node2: could not reach the Docker Engine: no answer within 10 s",
-        "hint: see `systemctl status docker`",
-    ]);
-    assert_eq!(ours("node1"), "hworker running\n");
-    let done = lab.hvdctl(&["status"]).code(3);
-    let row = |node: &str| done.out.lines().find(|line| line.starts_with(node)).unwrap_or_default();
-    assert!(row("node1").contains(" up ") && row("node2").contains(" – "), "{}", done.out);
-    drop(restore);
-    lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
-}
-
-#[test]
-fn a_node_that_is_off_or_drops_all_packets_is_left_out_on_request_only() {
-    let lab = Lab::up();
-    others_are_done();
-    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
-    on("node1", "docker stop -t 1 hworker");
-    let drop_all = "INPUT ! -i lo -j DROP";
-    type Step<'a> = Box<dyn Fn() + 'a>;
-    let drops: Step = Box::new(|| {
-        on("node2", &format!("iptables -w 10 -I {drop_all}"));
-    });
-    let drops_no_more: Step = Box::new(|| {
-        on("node2", &format!("iptables -w 10 -D {drop_all}"));
-    });
-    let off: Step = Box::new(|| docker(&["stop", &container("node2")]));
-    let on_again: Step = Box::new(|| {
-        docker(&["start", &container("node2")]);
-        let ready = "test -e /run/node-ready && docker version >/dev/null 2>&1";
-        assert!(eventually(s(60), || node_sh("node2", ready, &[]).code == 0), "node2 did not come back");
-    });
-    for (fault, make, undo) in [("drops", drops, drops_no_more), ("off", off, on_again)] {
-        make();
-        let restore = Restore(&*undo);
-        let done = lab.hvdctl(&["up"]).code(4);
-        done.complains(&["node2: could not log in by ssh as workshop@node2: ", "hint: ", "nothing was changed"]);
-        assert_eq!(ours("node1"), "hworker exited\n", "{fault}");
-        let done = lab.hvdctl(&["status"]).code(3);
-        let row = |node: &str| done.out.lines().find(|line| line.starts_with(node)).unwrap_or_default();
-        assert!(row("node1").contains(" stopped ") && row("node2").ends_with(" unreachable"), "{fault}\n{}", done.out);
-        let done = lab.hvdctl(&["up", "--skip-offline"]).code(0).says(&["node1: start hworker again (stopped)\n"]);
-        done.complains(&["warning: node2: could not log in"]);
-        assert_eq!(ours("node1"), "hworker running\n", "{fault}");
-        on("node1", "docker stop -t 1 hworker");
-        drop(restore);
-    }
-    // a machine that was switched off comes back with its worker stopped
-    lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): start hworker again (stopped)\n"]);
-}
-
-#[test]
 fn a_disk_that_is_full_is_named() {
-    let lab = Lab::quick();
-    others_are_done();
+    let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
     // a file system of its own without room, over the folder
     let full = |folder: &str, options: &str| {
@@ -242,4 +147,98 @@ fn a_worker_is_not_replaced_under_a_run() {
     assert!(run.runs(), "{}", run.err());
     run.signal("INT");
     run.end(s(60)).code(130);
+}
+
+/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+mod full {
+    use super::*;
+
+    #[test]
+    fn a_node_that_hangs_in_the_middle_holds_up_no_other() {
+        let lab = Lab::empty();
+        lab.hvdctl(&["keys", "push"]).code(0);
+        lab.edit("connect_timeout_s = 6", "connect_timeout_s = 6\ncommand_timeout_s = 15");
+        // nobody sees there that the worker listens, so that its start is under way until the node hangs
+        on("node2", "printf '#!/bin/sh\\n' >/usr/local/bin/ss && chmod 755 /usr/local/bin/ss");
+        let restore = undo("rm -f /usr/local/bin/ss");
+        let mut up = lab.start(&["up"]);
+        let comes = |node: &'static str| eventually(s(60), || ours(node) == "hworker running\n");
+        assert!(comes("node2"), "{}", up.err());
+        power(&["pause"], "node2");
+        let resume = Restore(|| power(&["unpause"], "node2"));
+        assert!(up.runs(), "it ended before the node hung: {}", up.err());
+        assert!(comes("node1") && up.runs(), "node1 had to wait: {}", up.err());
+        let done = up.end(s(120)).code(3).says(&["node1: start hworker\n"]);
+        done.complains(&["node2: could not ", "no answer within 15 s"]);
+        drop(resume);
+        drop(restore);
+        // it is as far as it came, and what is missing is done now
+        lab.hvdctl(&["up"]).code(0);
+        assert_eq!(NODES.map(ours), ["hworker running\n"; 2]);
+        assert_eq!(NODES.map(|node| banner(node, 12345)), ["SSH-2.0-"; 2]);
+        lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
+    }
+
+    #[test]
+    fn an_engine_that_does_not_answer_holds_up_no_other_node() {
+        let lab = Lab::up();
+        lab.edit("connect_timeout_s = 6", "connect_timeout_s = 6\ncommand_timeout_s = 10");
+        on("node1", "docker stop -t 1 hworker");
+        on("node2", "kill -STOP $(cat /run/docker.pid)");
+        let restore =
+            undo("kill -CONT $(cat /run/docker.pid); for i in $(seq 100); do docker version >/dev/null && break; done");
+        let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker again (stopped)\n"]);
+        done.complains(&[
+            "node2: could not reach the Docker Engine: no answer within 10 s",
+            "hint: see `systemctl status docker`",
+        ]);
+        assert_eq!(ours("node1"), "hworker running\n");
+        let done = lab.hvdctl(&["status"]).code(3);
+        let row = |node: &str| done.out.lines().find(|line| line.starts_with(node)).unwrap_or_default();
+        assert!(row("node1").contains(" up ") && row("node2").contains(" – "), "{}", done.out);
+        drop(restore);
+        lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
+    }
+
+    #[test]
+    fn a_node_that_is_off_or_drops_all_packets_is_left_out_on_request_only() {
+        let lab = Lab::up();
+        lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
+        on("node1", "docker stop -t 1 hworker");
+        let drop_all = "INPUT ! -i lo -j DROP";
+        type Step<'a> = Box<dyn Fn() + 'a>;
+        let drops: Step = Box::new(|| {
+            on("node2", &format!("iptables -w 10 -I {drop_all}"));
+        });
+        let drops_no_more: Step = Box::new(|| {
+            on("node2", &format!("iptables -w 10 -D {drop_all}"));
+        });
+        let off: Step = Box::new(|| power(&["stop"], "node2"));
+        let on_again: Step = Box::new(|| {
+            power(&["start"], "node2");
+            let ready = "test -e /run/node-ready && docker version >/dev/null 2>&1";
+            assert!(eventually(s(60), || node_sh("node2", ready, &[]).code == 0), "node2 did not come back");
+        });
+        for (fault, make, undo) in [("drops", drops, drops_no_more), ("off", off, on_again)] {
+            make();
+            let restore = Restore(&*undo);
+            let done = lab.hvdctl(&["up"]).code(4);
+            done.complains(&["node2: could not log in by ssh as workshop@node2: ", "hint: ", "nothing was changed"]);
+            assert_eq!(ours("node1"), "hworker exited\n", "{fault}");
+            let done = lab.hvdctl(&["status"]).code(3);
+            let row = |node: &str| done.out.lines().find(|line| line.starts_with(node)).unwrap_or_default();
+            assert!(
+                row("node1").contains(" stopped ") && row("node2").ends_with(" unreachable"),
+                "{fault}\n{}",
+                done.out
+            );
+            let done = lab.hvdctl(&["up", "--skip-offline"]).code(0).says(&["node1: start hworker again (stopped)\n"]);
+            done.complains(&["warning: node2: could not log in"]);
+            assert_eq!(ours("node1"), "hworker running\n", "{fault}");
+            on("node1", "docker stop -t 1 hworker");
+            drop(restore);
+        }
+        // a machine that was switched off comes back with its worker stopped
+        lab.hvdctl(&["up"]).code(0).says(&["node[1-2] (2): start hworker again (stopped)\n"]);
+    }
 }

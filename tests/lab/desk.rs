@@ -1,8 +1,9 @@
 //! An operator's desk: a home of the test's own with an ssh configuration, an inventory for it, hvdctl without a terminal or on
 //! one; and the eyes of somebody on a node who reads what every process was given.
 
+use crate::pool::node_command;
 use crate::process::{Done, Running, eventually, run, s};
-use crate::state::{IMAGE, Lab, NODES, container, hvdctl_in, lab_dir, node_sh, on, ours};
+use crate::state::{IMAGE, Lab, NODES, address, hvdctl_in, node_sh, on, ours, shared_file};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -34,12 +35,12 @@ impl Desk {
     /// Two nodes, each with these fields of the inventory beside its host.
     #[track_caller]
     pub fn new(node1: &str, node2: &str) -> Desk {
-        let desk = Desk { lab: Lab::quick(), variables: Vec::new() };
+        let desk = Desk { lab: Lab::empty(), variables: Vec::new() };
         NODES.iter().for_each(|node| drop(node_sh(node, UNDO, &[]).code(0)));
         fs::create_dir_all(desk.home().join(".ssh")).unwrap();
         for (name, mode) in [("id_ed25519", 0o600), ("id_ed25519.pub", 0o644)] {
             let key = desk.home().join(".ssh").join(name);
-            fs::copy(lab_dir().join(name), &key).unwrap();
+            fs::copy(shared_file(name), &key).unwrap();
             fs::set_permissions(key, fs::Permissions::from_mode(mode)).unwrap();
         }
         desk.configure(&format!("{}{}", desk.hosts(), desk.with_key()));
@@ -157,9 +158,7 @@ impl Desk {
 impl Drop for Desk {
     fn drop(&mut self) {
         for node in NODES {
-            let mut undo = Command::new("docker");
-            undo.args(["exec", &container(node), "sh", "-c", UNDO]).stdout(Stdio::null());
-            let _ = undo.status();
+            let _ = node_command(node, &["sh", "-c", UNDO]).stdout(Stdio::null()).status();
         }
     }
 }
@@ -197,16 +196,10 @@ sys.stdout.flush()
 sys.exit(os.waitstatus_to_exitcode(status) % 256)
 "#;
 
-/// A node's address.
-#[track_caller]
-pub fn address(node: &str) -> String {
-    on(node, "hostname -i").split_whitespace().next().unwrap().to_owned()
-}
-
 /// The password that one of the lab's users has.
 #[track_caller]
 pub fn password(user: &str) -> String {
-    let all = fs::read_to_string(lab_dir().join("passwords")).unwrap();
+    let all = fs::read_to_string(shared_file("passwords")).unwrap();
     all.lines().find_map(|line| line.strip_prefix(&format!("{user}:"))).unwrap().to_owned()
 }
 

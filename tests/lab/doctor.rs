@@ -1,11 +1,9 @@
 //! `doctor`: each fault that makes runs fail or hang is made on a node, told with its cure, and undone.
 
-use crate::process::{Done, eventually, run, s};
-use crate::state::{
-    IMAGE, Lab, NODES, Restore, container, gpu_uuids, id_of, node_sh, on, others_are_done, ours, rank_processes,
-};
+use crate::pool::power;
+use crate::process::{Done, eventually, s};
+use crate::state::{FULL, IMAGE, Lab, NODES, Restore, address, gpu_uuids, id_of, node_sh, on, ours, rank_processes};
 use serde_json::Value;
-use std::process::Command;
 
 /// Puts things back on node2.
 fn undo(script: &str) -> Restore<impl FnMut() + '_> {
@@ -33,6 +31,14 @@ fn finds(lab: &Lab, words: &str, cure: &str) -> Done {
     done
 }
 
+/// `doctor` once more where a fault was undone, with `scripts/test --full`.
+#[track_caller]
+fn is_well_again(lab: &Lab) {
+    if FULL {
+        is_well(lab);
+    }
+}
+
 /// `doctor` that finds no error.
 #[track_caller]
 fn is_well(lab: &Lab) -> Done {
@@ -42,13 +48,9 @@ fn is_well(lab: &Lab) -> Done {
     done
 }
 
-fn address(node: &str) -> String {
-    on(node, "hostname -i").split_whitespace().next().unwrap().to_owned()
-}
-
 #[test]
 fn nodes_in_health() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     // nothing there yet: words, and no faults
     is_well(&lab).says(&[
         "note node[1-2]: its worker is not up",
@@ -63,9 +65,8 @@ fn nodes_in_health() {
     let before = NODES.map(|node| id_of(node, "hworker"));
     let done = is_well(&lab);
     assert_eq!(told(&done, "warning"), Vec::<String>::new(), "{}", done.out);
-    lab.hvdctl(&["doctor", "--fix"]).code(0);
+    let done = lab.hvdctl(&["doctor", "--fix", "--json"]).code(0);
     assert_eq!(NODES.map(|node| id_of(node, "hworker")), before);
-    let done = lab.hvdctl(&["doctor", "--json"]).code(0);
     let document: Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!(document["ok"], true);
     let nodes = document["nodes"].as_array().unwrap();
@@ -80,16 +81,10 @@ fn nodes_in_health() {
 #[test]
 fn a_node_out_of_reach_hides_nothing_of_the_other() {
     let lab = Lab::up();
-    others_are_done();
     lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
     on("node1", "docker stop -t 1 hworker");
-    let docker = |verb: &str| {
-        let mut command = Command::new("docker");
-        command.args([verb, &container("node2")]);
-        run(command, s(30)).code(0);
-    };
-    docker("pause");
-    let restore = Restore(|| docker("unpause"));
+    power(&["pause"], "node2");
+    let restore = Restore(|| power(&["unpause"], "node2"));
     let done = lab.hvdctl(&["doctor"]).code(3).says(&["warning node1: its worker is not as it should be", "hvdctl up"]);
     assert!(told(&done, "error")[0].starts_with("node2: could not log in by ssh"), "{}", done.out);
     lab.hvdctl(&["--on", "node2", "doctor"]).code(4);
@@ -100,7 +95,7 @@ fn a_node_out_of_reach_hides_nothing_of_the_other() {
 
 #[test]
 fn a_port_that_another_program_has() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
     on("node2", "HVDCTL_TEST=1 setsid python3 -m http.server 12345 >/dev/null 2>&1 &");
     let server = || on("node2", "ss -Hltnp 'sport = :12345' | grep -o 'pid=[0-9]*' | head -n 1 | cut -d= -f2");
@@ -122,12 +117,12 @@ fn a_port_that_another_program_has() {
     assert_eq!(server().trim(), pid, "the other program still has its port");
     drop(restore);
     lab.hvdctl(&["up"]).code(0);
-    is_well(&lab);
+    is_well_again(&lab);
 }
 
 #[test]
 fn a_foreign_container_of_the_workers_name() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     on("node2", &format!("docker run -d --name hworker --label hvdctl-test=1 {IMAGE} sleep 600"));
     let restore = undo("docker rm -f hworker");
     finds(&lab, "node2: a container named hworker is there already and was not made by hvdctl", "cluster.worker");
@@ -158,7 +153,7 @@ fn a_firewall_on_the_workers_port_or_on_all_others() {
         let done = finds(&lab, "node1: cannot reach node2 on random high ports: no answer within 3 s", "from 1024 on");
         assert!(done.out.contains("a firewall lets port 12345 through and not the rest"), "{}", done.out);
     }
-    is_well(&lab);
+    is_well_again(&lab);
 }
 
 /// What each line of the closer look tells, made on node2 all at once.
@@ -209,12 +204,12 @@ END
     // and so it is
     assert!(told(&done, "error").iter().any(|e| e.contains("on random high ports")), "{}", done.out);
     drop(restore);
-    is_well(&lab);
+    is_well_again(&lab);
 }
 
 #[test]
 fn a_clock_that_is_off() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
     // the nodes share a kernel and so its clock: what is asked on node2 gets an answer from a clock of its own
     let clock = |seconds: i32| {
@@ -235,12 +230,12 @@ fn a_clock_that_is_off() {
     assert_eq!(told(&done, "warning"), ["node2: its clock is 5 s behind the others'"], "{}", done.out);
     lab.hvdctl(&["up"]).code(0).complains(&["warning: node2: its clock is 5 s behind"]);
     drop(restore);
-    is_well(&lab);
+    is_well_again(&lab);
 }
 
 #[test]
 fn one_host_name_twice() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     let name = on("node2", "hostname");
     let back = format!("hostname {name}");
     on("node2", &format!("hostname {}", on("node1", "hostname").trim()));
@@ -253,7 +248,7 @@ fn one_host_name_twice() {
 
 #[test]
 fn gpus_and_memory_that_are_promised_and_absent() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     lab.edit("host = \"node2\"", "host = \"node2\"\ngpus = 2");
     finds(&lab, "node2: the inventory promises 2, nvidia-smi lists 1", "set `gpus` to what it has");
     lab.edit("\ngpus = 2", "\nslots = 4");
@@ -268,7 +263,6 @@ fn gpus_and_memory_that_are_promised_and_absent() {
 #[test]
 fn an_engine_that_is_down() {
     let lab = Lab::up();
-    others_are_done();
     on("node2", "node-engine stop");
     let restore = Restore(|| {
         on("node2", "node-engine start");
@@ -283,7 +277,7 @@ fn an_engine_that_is_down() {
 
 #[test]
 fn another_image_on_one_node() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     let make = "docker tag \"$1\" hvdctl-test/kept:1 && docker run --name hvdctl-test-image --label hvdctl-test=1 \
                 --entrypoint sh \"$1\" -c 'echo other >/other' && docker commit hvdctl-test-image \"$1\" && \
                 docker rm hvdctl-test-image";
@@ -303,7 +297,7 @@ fn another_image_on_one_node() {
     assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
     drop(restore);
     lab.hvdctl(&["up"]).code(0);
-    is_well(&lab);
+    is_well_again(&lab);
 }
 
 #[test]

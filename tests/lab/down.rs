@@ -51,7 +51,7 @@ fn only_ours_is_removed() {
 
 #[test]
 fn purge_leaves_nothing_where_all_was_ours() {
-    let lab = Lab::empty();
+    let lab = Lab::with_rsa_keys();
     let project = lab.project("odd na'me", &[("train.py", "open('written', 'w')"), ("-f", "")]);
     lab.hvdctl(&["up"]).code(0);
     lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);

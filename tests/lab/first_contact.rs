@@ -1,9 +1,10 @@
 //! Whom hvdctl believes to have reached, and which way it takes: host keys, jump hosts, the user's own configuration, and the
 //! first login by a password.
 
-use crate::desk::{Desk, address, engine_has, fingerprint, needle, nothing_is_there, password, sshd_listens, sshd_log};
-use crate::process::{eventually, kill, s};
-use crate::state::{NODES, Restore, lab_dir, node_sh, on, ours};
+use crate::desk::{Desk, engine_has, fingerprint, needle, nothing_is_there, password, sshd_listens, sshd_log};
+use crate::pool::{network_bridge, pair_number};
+use crate::process::{eventually, kill, run, s};
+use crate::state::{NODES, Restore, address, lab_dir, node_sh, on, ours};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -31,7 +32,7 @@ fn contacts(err: &str, node: &str) -> usize {
     let (address, key) = (address(node), fingerprint(node));
     let lines = err.lines().filter_map(|line| line.split_once(": first contact with ").map(|(_, rest)| rest));
     let of_node = lines.filter(|line| line.ends_with(&format!(": ED25519 {key}")));
-    of_node.inspect(|l| assert!([node, &address, "fd28::"].iter().any(|name| l.contains(name)), "{l}")).count()
+    of_node.inspect(|l| assert!([node, &address, "fd28:"].iter().any(|name| l.contains(name)), "{l}")).count()
 }
 
 /// A new host key for a node whose sshd runs on, as after a new installation.
@@ -357,38 +358,38 @@ fn a_first_login_with_a_wrong_password_installs_nothing() {
 
 #[test]
 fn addresses_of_ip_version_6() {
-    let desk = Desk::new("user = \"workshop\"", "user = \"workshop\"\njump = \"root@[fd28::11]:2222\"");
+    let desk = Desk::new("user = \"workshop\"", "");
+    // each pair has a network of its own on this machine
+    let pair = pair_number();
+    let [here, master, worker] = [1, 11, 12].map(|last| format!("fd28:0:0:{pair}::{last}"));
+    let jump = format!("user = \"root\"\njump = \"root@[{master}]:2222\"");
     desk.configure(&desk.with_key());
-    desk.inventory(
-        &["fd28::11", "fd28::12"],
-        "user = \"workshop\"",
-        "user = \"root\"\njump = \"root@[fd28::11]:2222\"",
-    );
-    let here = |what: &str| {
-        let network =
-            Command::new("docker").args(["network", "inspect", "-f", "{{.Id}}", "hvdctl-lab"]).output().unwrap();
-        let bridge = format!("br-{}", &String::from_utf8_lossy(&network.stdout)[..12]);
-        let words = ["-6", "addr", what, "fd28::1/64", "dev", &bridge, "nodad"];
-        let _ = Command::new("ip").args(&words[..if what == "add" { 7 } else { 6 }]).status();
+    desk.inventory(&[&master, &worker], "user = \"workshop\"", &jump);
+    let bridge = network_bridge();
+    let on_bridge = |what: &str| {
+        let nodad: &[&str] = if what == "add" { &["nodad"] } else { &[] };
+        let mut command = Command::new("ip");
+        command.args(["-6", "addr", what, &format!("{here}/64"), "dev", &bridge]).args(nodad);
+        run(command, s(10))
     };
-    let _end = Restore(move || {
-        here("del");
+    on_bridge("add").code(0);
+    let _end = Restore(|| {
+        on_bridge("del");
         for node in NODES {
             node_sh(node, "ip -6 addr flush dev eth0; sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1", &[]);
         }
     });
-    here("add");
-    for (node, address) in [("node1", "fd28::11/64"), ("node2", "fd28::12/64")] {
-        let give = "sysctl -qw net.ipv6.conf.eth0.disable_ipv6=0 && ip -6 addr add \"$1\" dev eth0 nodad";
+    for (node, address) in NODES.iter().zip([&master, &worker]) {
+        let give = "sysctl -qw net.ipv6.conf.eth0.disable_ipv6=0 && ip -6 addr add \"$1/64\" dev eth0 nodad";
         node_sh(node, give, &[address]).code(0);
     }
     let before = sshd_log("node2").len();
     let done = desk.hvdctl(&["keys", "push"]).code(0);
     assert_eq!(contacts(&done.err, "node2"), 1, "{}", done.err);
     let accepted = sshd_log("node2").split_off(before).join("\n");
-    assert!(accepted.contains("Accepted publickey for root from fd28::11 "), "{accepted}");
+    assert!(accepted.contains(&format!("Accepted publickey for root from {master} ")), "{accepted}");
     let pinned = on("node1", "cat /opt/horovod/ssh/known_hosts");
-    assert!(pinned.contains("[fd28::11]:12345") && pinned.contains("[fd28::12]:12345"), "{pinned}");
+    assert!([&master, &worker].iter().all(|address| pinned.contains(&format!("[{address}]:12345"))), "{pinned}");
     desk.hvdctl(&["up"]).code(0);
     desk.hvdctl(&["run", "-np", "2", "--", "hostname"]).code(0).says(&["node1", "node2"]);
     desk.hvdctl(&["down", "--purge", "-y"]).code(0);

@@ -1,7 +1,7 @@
 //! `init`: what it writes is what the nodes say of themselves, and the other commands work with it at once.
 
 use crate::process::{Done, run, s};
-use crate::state::{IMAGE, Lab, Restore, gpu_uuids, hvdctl_in, lab_dir, node_sh, on};
+use crate::state::{FULL_IMAGE, Lab, Restore, gpu_uuids, hvdctl_in, lab_dir, node_sh, on};
 use hvdctl::core::inventory::{Gpus, Inventory};
 use std::fs;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ fn hosts(inventory: &Inventory) -> Vec<&str> {
 
 #[test]
 fn what_is_written_is_what_the_nodes_say_and_works_at_once() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     let operator = Operator::of(&lab, "");
     let done = operator.hvdctl(&["init", "node1", "node2"]).code(0).says(&["hvdctl keys push"]);
     for node in ["node1", "node2"] {
@@ -60,7 +60,7 @@ fn what_is_written_is_what_the_nodes_say_and_works_at_once() {
     }
     let inventory = operator.inventory("inventory.toml");
     assert_eq!(hosts(&inventory), ["node1", "node2"]);
-    assert_eq!(inventory.cluster.image, IMAGE, "the tutorial's image is not there, this one is on both");
+    assert_eq!(inventory.cluster.image, FULL_IMAGE, "the tutorial's image is not there, this one is on both");
     assert!(inventory.nodes[0].master && inventory.nodes.iter().all(|node| node.gpus == Gpus::Count(1)));
     let status = operator.hvdctl(&["status"]).code(0);
     assert!(status.out.contains("node1 (master)") && status.out.contains("node2"), "{}", status.out);
@@ -80,7 +80,7 @@ fn what_is_written_is_what_the_nodes_say_and_works_at_once() {
 
 #[test]
 fn what_is_wrong_with_a_machine_is_said_and_written() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     let config = fs::read_to_string(lab_dir().join("ssh_config")).unwrap();
     let node1 = config.split("Host ").find(|block| block.starts_with("node1\n")).unwrap();
     let twin = format!("Host twin{}", node1.strip_prefix("node1").unwrap());

@@ -1,7 +1,8 @@
 //! `keys push`: what lies in the nodes' key folders, and where the private key never is.
 
+use crate::pool::power;
 use crate::process::{Done, Running, run, s};
-use crate::state::{Lab, NODES, Restore, container, node_sh, on, others_are_done};
+use crate::state::{FULL, Lab, NODES, Restore, files_with, node_sh, on};
 use crate::watch::{Eyes, has};
 use std::collections::BTreeSet;
 use std::fs;
@@ -100,7 +101,7 @@ pub fn pieces(name: &str, skip: usize) -> Vec<String> {
 
 #[test]
 fn from_nothing_to_the_state_that_the_contract_names() {
-    let lab = Lab::empty();
+    let lab = Lab::with_rsa_keys();
     let temporary = lab.path().join("tmp");
     fs::create_dir(&temporary).unwrap();
     let watchers: Vec<(&str, Eyes)> =
@@ -163,28 +164,14 @@ fn from_nothing_to_the_state_that_the_contract_names() {
             assert!(!has(seen, piece), "a part of the private key was an argument or in the environment on {place}");
         }
     }
-    let elsewhere = "grep -rlF -- \"$1\" /opt /root /home /etc /tmp /var/tmp /run 2>/dev/null | sort";
-    assert_eq!(node_sh("node1", elsewhere, &[&pieces[3]]).out, "/opt/horovod/ssh/id_rsa\n");
-    assert_eq!(node_sh("node2", elsewhere, &[&pieces[3]]).out, "");
-}
-
-#[test]
-fn a_second_push_changes_nothing() {
-    let lab = Lab::empty();
-    lab.hvdctl(&["keys", "push"]).code(0);
-    let before = NODES.map(fingerprint);
-    lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
-    assert_eq!(NODES.map(fingerprint), before);
-    let document: serde_json::Value = serde_json::from_str(&lab.hvdctl(&["--json", "keys", "push"]).ok()).unwrap();
-    assert_eq!(document["ok"], true);
-    let changed: Vec<bool> = document["nodes"].as_array().unwrap().iter().map(|n| n["changed"] == true).collect();
-    assert_eq!(changed, [false, false]);
-    assert_eq!(NODES.map(fingerprint), before);
+    let everywhere = "/opt /root /home /etc /tmp /var/tmp /run";
+    assert_eq!(files_with("node1", &pieces[3], everywhere), ["/opt/horovod/ssh/id_rsa"]);
+    assert_eq!(files_with("node2", &pieces[3], everywhere), [""; 0]);
 }
 
 #[test]
 fn what_is_wrong_is_repaired_and_said_and_what_is_others_stays() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
     let right = NODES.map(folder);
     let keys = NODES.map(|node| public_half(node, "ssh_host_ed25519_key"));
@@ -237,22 +224,6 @@ fn what_is_wrong_is_repaired_and_said_and_what_is_others_stays() {
 }
 
 #[test]
-fn without_the_master_there_is_no_key_to_push() {
-    let lab = Lab::quick();
-    lab.hvdctl(&["--on", "node2", "keys", "push"]).code(2).complains(&["node1", "--on"]);
-    for node in NODES {
-        on(node, "test ! -e /opt/horovod");
-    }
-    // a node that was selected with the master gets all; the other nothing
-    lab.hvdctl(&["--on", "node1", "keys", "push"]).code(0);
-    assert_eq!(folder("node1").len(), 7);
-    on("node2", "test ! -e /opt/horovod");
-    let mut pushed = lab.command(&["keys", "push"]);
-    pushed.env("HVDCTL_INVENTORY", lab.inventory()).current_dir("/");
-    run(pushed, s(60)).code(0).says(&["node2: wrote"]);
-}
-
-#[test]
 fn the_key_is_of_use_from_the_clusters_addresses_only() {
     let lab = Lab::up();
     assert_eq!(login().code(0).out, on("node2", "uname -n"));
@@ -266,7 +237,7 @@ fn the_key_is_of_use_from_the_clusters_addresses_only() {
 
 #[test]
 fn a_node_that_leaves_the_inventory_is_revoked() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
     let key = public_half("node1", "id_ed25519");
     assert_eq!(read("node1", "authorized_keys"), line(&key, &NODES));
@@ -289,7 +260,7 @@ fn a_node_that_leaves_the_inventory_is_revoked() {
 
 #[test]
 fn the_key_of_another_cluster_in_a_shared_folder_stays() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     let ours = fs::read_to_string(lab.inventory()).unwrap();
     let theirs = ours.replacen("name = \"lab\"", "name = \"other\"", 1);
     let theirs = theirs.replacen("\n[[node]]\nhost = \"node1\"\n", "", 1);
@@ -320,7 +291,7 @@ fn the_key_of_another_cluster_in_a_shared_folder_stays() {
 
 #[test]
 fn a_pair_is_made_once() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     lab.hvdctl(&["--on", "node2", "keys", "generate"]).code(2).complains(&["node1", "--on"]);
     lab.hvdctl(&["keys", "generate", "--bits", "4096"]).code(2).complains(&["one size", "--type rsa"]);
     on("node1", "test ! -e /opt/horovod");
@@ -356,7 +327,7 @@ fn a_pair_is_made_once() {
 
 #[test]
 fn the_state_of_every_nodes_keys() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     lab.hvdctl(&["keys", "status"]).code(1).says(&["the master has no key pair", "hint: hvdctl keys push"]);
     on("node1", "test ! -e /opt/horovod");
     lab.hvdctl(&["keys", "push"]).code(0);
@@ -400,7 +371,8 @@ fn the_state_of_every_nodes_keys() {
         ),
         ("node1", "rm id_ed25519.pub", "id_ed25519.pub is missing on the master"),
     ];
-    for (node, make, words) in cases {
+    // every fault has its words in core::trust::tests; here it is seen on nodes
+    for (node, make, words) in if FULL { &cases[..] } else { &cases[1..4] } {
         on(node, &format!("{ssh} {make}"));
         let status = lab.hvdctl(&["keys", "status"]).code(1).says(&[words, "hint: hvdctl keys push"]);
         assert_eq!(status.out.matches(words).count(), 1, "{}", status.out);
@@ -420,19 +392,48 @@ fn the_state_of_every_nodes_keys() {
     lab.hvdctl(&["keys", "push"]).code(0);
     lab.hvdctl(&["down"]).code(0);
 
-    others_are_done();
     lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
-    let docker = |verb: &str| {
-        let mut command = Command::new("docker");
-        command.args([verb, &container("node2")]);
-        run(command, s(30)).code(0);
-    };
-    docker("pause");
-    let _restore = Restore(|| docker("unpause"));
+    power(&["pause"], "node2");
+    let _restore = Restore(|| power(&["unpause"], "node2"));
     let done = lab.hvdctl(&["keys", "status"]).code(3).complains(&["node2: could not log in by ssh"]);
     assert_eq!(rows(&done.out)[2], ["node2", "unreachable"]);
     assert_eq!(rows(&done.out)[1][4..], ["ok", "yes", "yes", "–"]);
     lab.hvdctl(&["--on", "node2", "keys", "status"]).code(4);
     // only the master has a part in this
     lab.hvdctl(&["keys", "generate"]).code(0);
+}
+
+/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+mod full {
+    use super::*;
+
+    #[test]
+    fn a_second_push_changes_nothing() {
+        let lab = Lab::with_rsa_keys();
+        lab.hvdctl(&["keys", "push"]).code(0);
+        let before = NODES.map(fingerprint);
+        lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
+        assert_eq!(NODES.map(fingerprint), before);
+        let document: serde_json::Value = serde_json::from_str(&lab.hvdctl(&["--json", "keys", "push"]).ok()).unwrap();
+        assert_eq!(document["ok"], true);
+        let changed: Vec<bool> = document["nodes"].as_array().unwrap().iter().map(|n| n["changed"] == true).collect();
+        assert_eq!(changed, [false, false]);
+        assert_eq!(NODES.map(fingerprint), before);
+    }
+
+    #[test]
+    fn without_the_master_there_is_no_key_to_push() {
+        let lab = Lab::empty();
+        lab.hvdctl(&["--on", "node2", "keys", "push"]).code(2).complains(&["node1", "--on"]);
+        for node in NODES {
+            on(node, "test ! -e /opt/horovod");
+        }
+        // a node that was selected with the master gets all; the other nothing
+        lab.hvdctl(&["--on", "node1", "keys", "push"]).code(0);
+        assert_eq!(folder("node1").len(), 7);
+        on("node2", "test ! -e /opt/horovod");
+        let mut pushed = lab.command(&["keys", "push"]);
+        pushed.env("HVDCTL_INVENTORY", lab.inventory()).current_dir("/");
+        run(pushed, s(60)).code(0).says(&["node2: wrote"]);
+    }
 }

@@ -1,10 +1,8 @@
 //! Whose turn it is: a lease on every node while a command changes it; and what an interrupted command leaves behind.
 
 use crate::process::{Running, eventually, kill, s};
-use crate::state::{Lab, NODES, Restore, no_session_is_left, node_sh, on, others_are_done, ours, sessions_of};
+use crate::state::{FULL, Lab, NODES, Restore, no_session_is_left, node_sh, on, ours};
 use serde_json::Value;
-use std::thread::sleep;
-use std::time::Duration;
 
 const FILE: &str = "/run/hvdctl/lab.lease";
 
@@ -53,7 +51,6 @@ struct Held<'a> {
 
 #[track_caller]
 fn up_is_held(lab: &Lab) -> Held<'_> {
-    others_are_done();
     on("node2", "kill -STOP $(pidof dockerd)");
     let engine = Restore(Box::new(|| drop(on("node2", "kill -CONT $(pidof dockerd)"))) as Box<dyn FnMut()>);
     let up = lab.start(&["-v", "up"]);
@@ -62,78 +59,8 @@ fn up_is_held(lab: &Lab) -> Held<'_> {
 }
 
 #[test]
-fn another_command_is_refused_and_told_by_whom() {
-    let lab = Lab::quick();
-    lab.hvdctl(&["keys", "push"]).code(0);
-    // as if it were renewed a moment from now: each command has nearly a minute
-    let held = || somebody_holds(-25);
-    let words = ["node[1-2] are locked by bob@laptop (process 4711)", "`hvdctl down` since", "hvdctl lock release"];
-    let project = lab.project("p", &[("train.py", "")]);
-    let changing = [
-        (vec!["up"], 5),
-        (vec!["down", "--purge", "-y"], 5),
-        (vec!["keys", "push"], 5),
-        (vec!["keys", "rotate"], 5),
-        (vec!["verify"], 5),
-        (vec!["up", "--wait", "1s"], 5),
-        (vec!["run", "-np", "2", "--", "true"], 125),
-        (vec!["train", project.to_str().unwrap(), "-np", "2"], 125),
-    ];
-    let before = on("node1", "cd /opt/horovod && find . -type f | sort | xargs cat | sha256sum");
-    for (args, code) in changing {
-        held();
-        lab.hvdctl(&args).code(code).complains(&words);
-        assert_eq!(NODES.map(ours), ["", ""], "{args:?}");
-        assert!(NODES.iter().all(|node| lease(node).contains("bob@laptop")), "{args:?}");
-    }
-    assert_eq!(on("node1", "cd /opt/horovod && find . -type f | sort | xargs cat | sha256sum"), before);
-    // only the master has a part in it
-    held();
-    lab.hvdctl(&["keys", "generate"]).code(5).complains(&["node1 is locked by bob@laptop"]);
-    let document: Value = serde_json::from_str(&lab.hvdctl(&["up", "--json"]).code(5).out).unwrap();
-    assert_eq!((&document["code"], &document["nodes"][1]["lease"]["holder"]), (&5.into(), &"bob@laptop".into()));
-
-    // who only looks is not kept waiting
-    held();
-    lab.hvdctl(&["status"]).code(0);
-    lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["start hworker"]);
-    held();
-    lab.hvdctl(&["lock", "status"]).code(0).says(&["node1", "node2", "bob@laptop", "hvdctl down", "4711"]);
-    // one of the two nodes is enough to be in the way, and the other is left alone
-    on("node1", &format!("rm {FILE}"));
-    lab.hvdctl(&["up"]).code(5).complains(&["node2 is locked by bob@laptop"]);
-    assert_eq!((lease("node1").as_str(), ours("node1").as_str()), ("", ""));
-    lab.hvdctl(&["--on", "node1", "up"]).code(0);
-    nobody_holds();
-}
-
-#[test]
-fn who_waits_gets_its_turn() {
-    let lab = Lab::quick();
-    somebody_holds(-25);
-    let mut up = lab.start(&["up", "--wait"]);
-    assert!(
-        eventually(s(60), || up.err().contains("waiting for node[1-2]: bob@laptop (process 4711)")),
-        "{}",
-        up.err()
-    );
-    assert!(up.runs());
-    assert_eq!(NODES.map(ours), ["", ""]);
-    nobody_holds();
-    up.end(s(120)).code(0);
-    assert_eq!(NODES.map(ours), ["hworker running\n"; 2]);
-    is_given_back();
-
-    // nobody has renewed that one for too long
-    somebody_holds(40);
-    lab.hvdctl(&["lock", "status"]).code(0).says(&["nobody"]);
-    lab.hvdctl(&["down"]).code(0);
-    is_given_back();
-}
-
-#[test]
 fn of_two_at_once_one_does_the_work() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     for round in 0..2 {
         let args: &[&str] = if round == 0 { &["up"] } else { &["up", "--wait", "2m"] };
         let both = [lab.start(args), lab.start(args)];
@@ -153,7 +80,7 @@ fn of_two_at_once_one_does_the_work() {
 
 #[test]
 fn a_killed_holder_is_in_nobodys_way() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     let held = up_is_held(&lab);
     let pid = held.up.pid();
     held.up.signal("KILL");
@@ -165,95 +92,79 @@ fn a_killed_holder_is_in_nobodys_way() {
     assert_eq!(NODES.map(ours), ["hworker running\n"; 2]);
 }
 
-#[test]
-fn a_released_command_stops_and_says_so() {
-    let lab = Lab::quick();
-    lab.hvdctl(&["lock", "release", "-y"]).code(0).says(&["nothing to do"]);
-    let held = up_is_held(&lab);
-    let pid = held.up.pid();
-    let document: Value = serde_json::from_str(&lab.hvdctl(&["lock", "status", "--json"]).code(0).out).unwrap();
-    for node in document["nodes"].as_array().unwrap() {
-        assert_eq!((&node["lease"]["purpose"], &node["lease"]["pid"]), (&"hvdctl up".into(), &pid.into()), "{node}");
-    }
-    let done = lab.hvdctl(&["--on", "node2", "lock", "release", "-y"]).code(0);
-    done.says(&["node2: released, it was that of", &format!("(process {pid}) with `hvdctl up`")]);
-    let Held { up, _engine: engine } = held;
-    let done = up.end(s(30)).code(5);
-    done.complains(&["node2: could not keep its lease: somebody has released it", "node[1-2]: not begun"]);
-    drop(engine);
-    is_given_back();
-    assert_eq!(NODES.map(ours), ["", ""]);
+/// A step of a command: what hvdctl says when it begins, and a program that it runs on node2 then, by which it can be held there.
+struct Step {
+    args: &'static [&'static str],
+    says: &'static str,
+    program: &'static str,
+    /// What is among the program's arguments then.
+    argument: &'static str,
+    /// Whether it changes the node, and so is finished before an interrupted hvdctl ends.
+    changes: bool,
 }
 
-#[test]
-fn the_step_in_hand_is_finished_and_a_second_signal_leaves_at_once() {
-    let lab = Lab::quick();
-    // who writes keys waits for whoever has the folder
-    let hold = "mkdir -p /opt/horovod/ssh && cd /opt/horovod/ssh && \
-                HVDCTL_TEST=1 setsid flock . sh -c 'echo $$ >/run/test-flock; exec sleep 100' >/dev/null 2>&1 &";
-    let is_held = || on("node2", "flock -n /opt/horovod/ssh true && echo free; :").is_empty();
-    let release = || drop(on("node2", "kill $(cat /run/test-flock); rm -f /run/test-flock; :"));
-    for again in [true, false] {
-        on("node2", hold);
-        let restore = Restore(release);
-        assert!(eventually(s(20), || on("node2", "ls /run").contains("test-flock") && is_held()));
-        let mut push = lab.start(&["-v", "keys", "push"]);
-        assert!(eventually(s(60), || push.err().contains("node2: writing its keys")), "{}", push.err());
-        assert!(eventually(s(30), || !on("node1", "ls /opt/horovod/ssh 2>/dev/null; :").is_empty()));
-        let pid = push.pid();
-        push.signal("INT");
-        assert!(eventually(s(20), || push.err().contains("stopping after the step in hand")), "{}", push.err());
-        assert!(push.runs(), "{}", push.err());
-        assert!(lease("node2").contains("keys push"), "it still is at work there");
-        if again {
-            push.signal("INT");
-            let done = push.end(s(15)).code(130);
-            done.complains(&["left at once"]);
-            drop(restore);
-        } else {
-            drop(restore);
-            push.end(s(60)).code(130).complains(&["interrupted", "node1: done: wrote", "node2: done: wrote"]);
-            on("node2", "test -s /opt/horovod/ssh/authorized_keys");
-        }
-        is_given_back();
-        no_session_is_left(pid);
-        lab.hvdctl(&["down", "--purge", "-y"]).code(0);
-    }
+const UP: &[&str] = &["-v", "up"];
+const PURGE: &[&str] = &["-v", "down", "--purge", "-y"];
+const STEPS: [Step; 5] = [
+    Step { args: UP, says: "node2: looking", program: "date", argument: "", changes: false },
+    Step { args: UP, says: "node2: writing its keys", program: "chown", argument: "0:0", changes: true },
+    Step { args: UP, says: "node2: start hworker", program: "ss", argument: "src", changes: true },
+    Step { args: PURGE, says: "node2: looking", program: "docker", argument: "dial-stdio", changes: false },
+    Step { args: PURGE, says: "node2: removing keys", program: "rmdir", argument: "", changes: true },
+];
+
+/// Has a program of node2 wait where it has this argument, until it is released. Gone when dropped.
+fn hold(program: &str, argument: &str) -> Restore<impl FnMut()> {
+    let stub = r#"cat >/usr/local/bin/$1 <<END && chmod 755 /usr/local/bin/$1 && touch /run/test-hold
+#!/bin/sh
+case "\$*" in *$2*)
+  touch /run/test-held
+  while [ -e /run/test-hold ]; do sleep 0.05; done ;;
+esac
+exec /usr/bin/$1 "\$@"
+END"#;
+    node_sh("node2", stub, &[program, argument]).code(0);
+    let program = program.to_owned();
+    Restore(move || {
+        node_sh("node2", "rm -f /run/test-hold /run/test-held /usr/local/bin/$1", &[&program]);
+    })
 }
 
-/// Starts hvdctl and signals it when it says this; whether that came before its end. Nothing of it is left then.
+/// Signals hvdctl while it is at this step: it ends by the signal, and nothing of it is left.
 #[track_caller]
-fn signalled_at(lab: &Lab, args: &[&str], words: &str, signal: &str) -> bool {
-    let mut running = lab.start(args);
-    while running.runs() && !running.err().contains(words) {
-        sleep(Duration::from_millis(1));
-    }
-    assert!(running.err().contains(words), "{args:?}: it never said {words:?}\n{}", running.err());
-    let (pid, place) = (running.pid(), format!("{args:?}, {signal} at {words:?}"));
+fn signalled_at(lab: &Lab, step: &Step, signal: &str) {
+    let place = format!("{:?}, {signal} at {:?}", step.args, step.says);
+    let held = hold(step.program, step.argument);
+    let running = lab.start(step.args);
+    let under_way = || running.err().contains(step.says) && on("node2", "[ ! -e /run/test-held ] || echo held") != "";
+    assert!(eventually(s(60), under_way), "{place}: it never came to it\n{}", running.err());
+    let pid = running.pid();
     running.signal(signal);
-    let done = running.end(s(60));
+    if step.changes && signal != "KILL" {
+        let finishes = eventually(s(20), || running.err().contains("stopping after the step in hand"));
+        assert!(finishes, "{place}\n{}", running.err());
+    }
+    on("node2", "rm /run/test-hold");
     let code = match signal {
         "INT" => 130,
         "TERM" => 143,
         "HUP" => 129,
         _ => 137,
     };
-    assert!(done.code == code || done.code == 0, "{place}: {}\n{}", done.code, done.err);
+    let done = running.end(s(60)).code(code);
+    drop(held);
     is_given_back_after(&place);
     if signal == "KILL" {
         // ends what would go on connecting; the next hvdctl would do so, too
-        sessions_of(pid).iter().for_each(|_| kill_sessions(pid));
-        return done.code == code;
+        kill_sessions(pid);
+        return;
     }
     no_session_is_left(pid);
-    if done.code == code {
-        assert!(done.err.contains("node1") && done.err.contains("node2"), "{place}: where things stand\n{}", done.err);
-    }
+    assert!(NODES.iter().all(|node| done.err.contains(node)), "{place}: where things stand\n{}", done.err);
     for node in NODES {
         assert!(!ours(node).contains("created"), "{place}: half-made on {node}: {}", ours(node));
         assert_eq!(on(node, "find /opt/horovod -name '.*.hvdctl*' 2>/dev/null; :"), "", "{place}");
     }
-    done.code == code
 }
 
 fn kill_sessions(pid: u32) {
@@ -267,22 +178,162 @@ fn kill_sessions(pid: u32) {
 }
 
 #[test]
-fn interrupted_at_any_phase_nothing_is_left_and_the_next_one_finishes() {
-    let lab = Lab::quick();
-    let mut stopped = Vec::new();
-    let up = ["node2: connecting", "node1: looking", "node1: writing its keys", "node2: start hworker"];
-    let down = ["node1: looking", "node2: connecting", "node2: removing hworker", "node1: removing keys"];
-    let each = |signal| (0..4).map(move |i| (signal, up[i], down[i]));
-    for (signal, up, down) in ["INT", "TERM", "KILL"].into_iter().flat_map(each).chain(each("HUP").skip(3)) {
-        stopped.push(signalled_at(&lab, &["-v", "up"], up, signal));
-        lab.hvdctl(&["up"]).code(0);
-        assert_eq!(NODES.map(ours), ["hworker running\n"; 2], "after {signal} at {up:?}");
-        stopped.push(signalled_at(&lab, &["-v", "down", "--purge", "-y"], down, signal));
-        lab.hvdctl(&["down", "--purge", "-y"]).code(0);
+fn interrupted_at_any_step_nothing_is_left_and_the_next_one_finishes() {
+    let lab = Lab::empty();
+    // each step, and each signal at least once
+    let few = [(1, "TERM"), (2, "KILL"), (3, "HUP"), (4, "INT")];
+    let all = (0..STEPS.len()).flat_map(|step| ["INT", "TERM", "KILL", "HUP"].map(|signal| (step, signal)));
+    for (i, signal) in if FULL { all.collect() } else { few.to_vec() } {
+        let step = &STEPS[i];
+        let removes = step.args == PURGE;
+        if removes {
+            lab.hvdctl(&["up"]).code(0);
+        }
+        signalled_at(&lab, step, signal);
+        let again = if removes { PURGE } else { UP };
+        lab.hvdctl(again).code(0);
+        let left = if removes { ["", ""] } else { ["hworker running\n"; 2] };
+        assert_eq!(NODES.map(ours), left, "after {signal} at {:?}", step.says);
+        if !removes {
+            lab.hvdctl(PURGE).code(0);
+        }
         for node in NODES {
-            assert_eq!(ours(node), "", "{node} after {signal} at {down:?}");
             on(node, "test ! -e /opt/horovod");
         }
     }
-    assert!(stopped.iter().filter(|stopped| **stopped).count() >= 13, "few were stopped under way: {stopped:?}");
+}
+
+/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+mod full {
+    use super::*;
+
+    #[test]
+    fn another_command_is_refused_and_told_by_whom() {
+        let lab = Lab::empty();
+        lab.hvdctl(&["keys", "push"]).code(0);
+        // as if it were renewed a moment from now: each command has nearly a minute
+        let held = || somebody_holds(-25);
+        let words = ["node[1-2] are locked by bob@laptop (process 4711)", "`hvdctl down` since", "hvdctl lock release"];
+        let project = lab.project("p", &[("train.py", "")]);
+        let changing = [
+            (vec!["up"], 5),
+            (vec!["down", "--purge", "-y"], 5),
+            (vec!["keys", "push"], 5),
+            (vec!["keys", "rotate"], 5),
+            (vec!["verify"], 5),
+            (vec!["up", "--wait", "1s"], 5),
+            (vec!["run", "-np", "2", "--", "true"], 125),
+            (vec!["train", project.to_str().unwrap(), "-np", "2"], 125),
+        ];
+        let before = on("node1", "cd /opt/horovod && find . -type f | sort | xargs cat | sha256sum");
+        for (args, code) in changing {
+            held();
+            lab.hvdctl(&args).code(code).complains(&words);
+            assert_eq!(NODES.map(ours), ["", ""], "{args:?}");
+            assert!(NODES.iter().all(|node| lease(node).contains("bob@laptop")), "{args:?}");
+        }
+        assert_eq!(on("node1", "cd /opt/horovod && find . -type f | sort | xargs cat | sha256sum"), before);
+        // only the master has a part in it
+        held();
+        lab.hvdctl(&["keys", "generate"]).code(5).complains(&["node1 is locked by bob@laptop"]);
+        let document: Value = serde_json::from_str(&lab.hvdctl(&["up", "--json"]).code(5).out).unwrap();
+        assert_eq!((&document["code"], &document["nodes"][1]["lease"]["holder"]), (&5.into(), &"bob@laptop".into()));
+
+        // who only looks is not kept waiting
+        held();
+        lab.hvdctl(&["status"]).code(0);
+        lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["start hworker"]);
+        held();
+        lab.hvdctl(&["lock", "status"]).code(0).says(&["node1", "node2", "bob@laptop", "hvdctl down", "4711"]);
+        // one of the two nodes is enough to be in the way, and the other is left alone
+        on("node1", &format!("rm {FILE}"));
+        lab.hvdctl(&["up"]).code(5).complains(&["node2 is locked by bob@laptop"]);
+        assert_eq!((lease("node1").as_str(), ours("node1").as_str()), ("", ""));
+        lab.hvdctl(&["--on", "node1", "up"]).code(0);
+        nobody_holds();
+    }
+
+    #[test]
+    fn who_waits_gets_its_turn() {
+        let lab = Lab::empty();
+        somebody_holds(-25);
+        let mut up = lab.start(&["up", "--wait"]);
+        assert!(
+            eventually(s(60), || up.err().contains("waiting for node[1-2]: bob@laptop (process 4711)")),
+            "{}",
+            up.err()
+        );
+        assert!(up.runs());
+        assert_eq!(NODES.map(ours), ["", ""]);
+        nobody_holds();
+        up.end(s(120)).code(0);
+        assert_eq!(NODES.map(ours), ["hworker running\n"; 2]);
+        is_given_back();
+
+        // nobody has renewed that one for too long
+        somebody_holds(40);
+        lab.hvdctl(&["lock", "status"]).code(0).says(&["nobody"]);
+        lab.hvdctl(&["down"]).code(0);
+        is_given_back();
+    }
+
+    #[test]
+    fn a_released_command_stops_and_says_so() {
+        let lab = Lab::empty();
+        lab.hvdctl(&["lock", "release", "-y"]).code(0).says(&["nothing to do"]);
+        let held = up_is_held(&lab);
+        let pid = held.up.pid();
+        let document: Value = serde_json::from_str(&lab.hvdctl(&["lock", "status", "--json"]).code(0).out).unwrap();
+        for node in document["nodes"].as_array().unwrap() {
+            assert_eq!(
+                (&node["lease"]["purpose"], &node["lease"]["pid"]),
+                (&"hvdctl up".into(), &pid.into()),
+                "{node}"
+            );
+        }
+        let done = lab.hvdctl(&["--on", "node2", "lock", "release", "-y"]).code(0);
+        done.says(&["node2: released, it was that of", &format!("(process {pid}) with `hvdctl up`")]);
+        let Held { up, _engine: engine } = held;
+        let done = up.end(s(30)).code(5);
+        done.complains(&["node2: could not keep its lease: somebody has released it", "node[1-2]: not begun"]);
+        drop(engine);
+        is_given_back();
+        assert_eq!(NODES.map(ours), ["", ""]);
+    }
+
+    #[test]
+    fn the_step_in_hand_is_finished_and_a_second_signal_leaves_at_once() {
+        let lab = Lab::empty();
+        // who writes keys waits for whoever has the folder
+        let hold = "mkdir -p /opt/horovod/ssh && cd /opt/horovod/ssh && \
+                    HVDCTL_TEST=1 setsid flock . sh -c 'echo $$ >/run/test-flock; exec sleep 100' >/dev/null 2>&1 &";
+        let is_held = || on("node2", "flock -n /opt/horovod/ssh true && echo free; :").is_empty();
+        let release = || drop(on("node2", "kill $(cat /run/test-flock); rm -f /run/test-flock; :"));
+        for again in [true, false] {
+            on("node2", hold);
+            let restore = Restore(release);
+            assert!(eventually(s(20), || on("node2", "ls /run").contains("test-flock") && is_held()));
+            let mut push = lab.start(&["-v", "keys", "push"]);
+            assert!(eventually(s(60), || push.err().contains("node2: writing its keys")), "{}", push.err());
+            assert!(eventually(s(30), || !on("node1", "ls /opt/horovod/ssh 2>/dev/null; :").is_empty()));
+            let pid = push.pid();
+            push.signal("INT");
+            assert!(eventually(s(20), || push.err().contains("stopping after the step in hand")), "{}", push.err());
+            assert!(push.runs(), "{}", push.err());
+            assert!(lease("node2").contains("keys push"), "it still is at work there");
+            if again {
+                push.signal("INT");
+                let done = push.end(s(15)).code(130);
+                done.complains(&["left at once"]);
+                drop(restore);
+            } else {
+                drop(restore);
+                push.end(s(60)).code(130).complains(&["interrupted", "node1: done: wrote", "node2: done: wrote"]);
+                on("node2", "test -s /opt/horovod/ssh/authorized_keys");
+            }
+            is_given_back();
+            no_session_is_left(pid);
+            lab.hvdctl(&["down", "--purge", "-y"]).code(0);
+        }
+    }
 }

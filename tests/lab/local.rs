@@ -1,10 +1,11 @@
-//! One machine, no inventory: this machine's own Docker Engine.
+//! One machine, no inventory: this machine's own Docker Engine, its port 12345 and its /opt/horovod. One such test runs at a time.
 
 use crate::process::{Done, run, s};
-use crate::state::{IMAGE, Lab, Restore, hvdctl_in};
+use crate::state::{FULL_IMAGE, Lab, Restore, controllers, hvdctl_in};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 fn here(script: &str) -> Done {
     let mut command = Command::new("sh");
@@ -18,19 +19,26 @@ fn ours() -> String {
 }
 
 fn processes() -> String {
-    // the lab's nodes run on this kernel too, but none of their runs is under way now
-    here("grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null; :").ok()
+    // jobs of other tests run on this kernel too, one PID namespace further in: there NSpid has a number more (proc(5))
+    let own = "for p in $(grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3); do
+          grep -q docker \"/proc/$p/cgroup\" 2>/dev/null &&
+            awk -v p=\"$p\" '/^NSpid:/ && NF <= 3 { print p }' \"/proc/$p/status\" 2>/dev/null
+        done; :";
+    here(own).ok()
 }
+
+/// One test at a time is about this machine.
+static THIS_MACHINE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn the_whole_job_on_this_machine_alone() {
-    let lab = Lab::quick();
+    let _alone = THIS_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let lab = Lab::empty();
     assert_eq!(
-        here(&format!("docker image inspect {IMAGE}")).code,
+        here(&format!("docker image inspect {FULL_IMAGE}")).code,
         0,
         "the image is not on this machine: scripts/image/build"
     );
-    assert_eq!(here("docker ps -a --format '{{.Names}}' | grep -xE 'hworker|hmaster'").out, "", "in use by others");
     let had_folder = Path::new("/opt/horovod").exists();
     let home = lab.path().join("home");
     let elsewhere = lab.path().join("elsewhere");
@@ -38,13 +46,15 @@ fn the_whole_job_on_this_machine_alone() {
     fs::create_dir(&elsewhere).unwrap();
     let hvdctl = |args: &[&str]| {
         let mut command = hvdctl_in(&elsewhere);
-        command.env("HOME", &home).env("HVDCTL_IMAGE", IMAGE).args(args);
+        command.env("HOME", &home).env("HVDCTL_IMAGE", FULL_IMAGE).args(args);
         run(command, s(120))
     };
     let _restore = Restore(|| {
         hvdctl(&["down", "--purge", "-y"]);
     });
 
+    // what such a test left that was killed
+    hvdctl(&["down", "--purge", "-y"]).code(0);
     hvdctl(&["up"]).code(0).says(&["start hworker"]).complains(&["no inventory: this machine alone"]);
     assert_eq!(ours(), "hworker running\n");
     hvdctl(&["up"]).code(0).says(&["nothing to do"]);
@@ -52,7 +62,7 @@ fn the_whole_job_on_this_machine_alone() {
     assert_eq!(here("ss -Hltn 'sport = :12345' | awk '{ print $4 }'").ok(), "127.0.0.1:12345\n");
     let status = hvdctl(&["status"]).code(0);
     assert!(status.out.lines().nth(1).is_some_and(|l| l.contains("(master)") && l.contains(" up ")), "{}", status.out);
-    for controller in ["--gloo", "--mpi"] {
+    for controller in controllers("--gloo") {
         hvdctl(&["verify", "-np", "2", controller]).code(0).says(&["ok: 2 ranks"]);
         assert_eq!(ours(), "hworker running\n");
     }
@@ -68,7 +78,7 @@ fn the_whole_job_on_this_machine_alone() {
     assert_eq!(done.out.lines().filter(|l| l.ends_with("] a  b $HOME")).count(), 2, "{}", done.out);
 
     let mut command = hvdctl_in(&elsewhere);
-    command.env("HOME", &home).env("HVDCTL_IMAGE", IMAGE).args([
+    command.env("HOME", &home).env("HVDCTL_IMAGE", FULL_IMAGE).args([
         "run",
         "-np",
         "2",
@@ -99,7 +109,8 @@ fn the_whole_job_on_this_machine_alone() {
 
 #[test]
 fn without_the_image_it_says_how_to_get_one() {
-    let lab = Lab::quick();
+    let _alone = THIS_MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let lab = Lab::empty();
     let mut command = hvdctl_in(&lab.path().join("."));
     fs::remove_file(lab.inventory()).unwrap();
     command.env("HOME", lab.path()).args(["--image", "hvdctl-test/none:1", "up"]);

@@ -1,7 +1,9 @@
-//! The main job on the lab (`scripts/lab up`): two machines with their own sshd and Docker Engine, real Horovod.
+//! The main job on real nodes: pairs of machines with their own sshd and Docker Engine (`scripts/lab up --pairs N`), real Horovod.
 //!
-//! `cargo test --features lab --test lab -- --test-threads=1`. Every test brings the state that it needs, and looks at
-//! the nodes themselves (processes, containers, files) rather than at what hvdctl says of them.
+//! `scripts/test` runs them, as many at once as there are pairs. Every test brings the state that it needs, and looks at the nodes
+//! themselves (processes, containers, files) rather than at what hvdctl says of them. `scripts/test --full` adds the module
+//! `full`, the second controller of each test that goes through [`state::controllers`], and the larger sizes and numbers of what asks
+//! [`state::FULL`].
 
 mod back;
 mod beside;
@@ -13,16 +15,16 @@ mod documented;
 mod down;
 mod endings;
 mod first_contact;
+mod full;
 mod init;
 mod jobs;
 mod json;
-#[cfg(feature = "lab-tensorflow")]
-mod keras;
 mod keys;
 mod lease;
 mod local;
 mod logins;
 mod matrix;
+mod pool;
 mod process;
 mod projects;
 mod reach;

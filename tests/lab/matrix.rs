@@ -1,13 +1,11 @@
 //! Every way in which a rank ends, under both controllers, beside the launcher and on another node: the exit code, the words, and
 //! that nothing of the run is left. The template is the matrix of Horovod's own launcher tests (test/integration/test_static_run.py).
 
-use crate::process::{eventually, s};
-use crate::state::{IMAGE, Lab, NODES, no_run_is_left, on, ours};
+use crate::process::{Running, eventually, s};
+use crate::state::{FULL, IMAGE, Lab, NODES, controllers, no_run_is_left, on, ours};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-
-const CONTROLLERS: [&str; 2] = ["--gloo", "--mpi"];
 
 /// The rank that the case is about says 30 lines and goes its way; all others would wait for ever.
 fn program(way: &str) -> String {
@@ -23,9 +21,8 @@ const TWO_NODES: (&[&str], u32, &str) = (&["--map-by", "node"], 1, "node2");
 
 /// Room for two ranks on the first node.
 fn lab() -> Lab {
-    let lab = Lab::quick();
+    let lab = Lab::up();
     lab.edit("host = \"node1\"", "host = \"node1\"\nslots = 2");
-    lab.hvdctl(&["up"]).code(0);
     lab
 }
 
@@ -66,22 +63,28 @@ fn every_end_of_a_rank_under_both_controllers_on_one_node_and_on_two() {
         on(node, &format!("docker run -d --network host --label hvdctl-test {IMAGE} sleep 9000"));
         on(node, "sleep 1; pgrep -fx 'sleep 9000' | sort")
     });
-    for controller in CONTROLLERS {
-        for place in [ONE_NODE, TWO_NODES] {
+    let all: Vec<_> = ["--gloo", "--mpi"]
+        .into_iter()
+        .flat_map(|controller| [ONE_NODE, TWO_NODES].map(|place| (controller, place, &cases[..])))
+        .collect();
+    // the ends themselves are those of tests/supervision
+    let few = vec![("--gloo", TWO_NODES, &cases[2..])];
+    for (controller, place, cases) in if FULL { all } else { few } {
+        if FULL {
             let end = ends(&lab, controller, place, &["sh", "-c", "echo done"], 0, &[]);
             assert_eq!((&end["run"]["state"], &end["run"]["blame"]), (&"succeeded".into(), &Value::Null), "{end}");
-            for (way, code, words) in cases {
-                let words = format!("rank {} on {} {words}", place.1, place.2);
-                let end = ends(&lab, controller, place, &["sh", "-c", &program(way)], code, &[&words]);
-                assert_eq!(end["run"]["blame"]["rank"], place.1, "{end}");
-                let wanted: Vec<String> = (11..=30).map(|i| format!("line {i}")).collect();
-                assert_eq!(end["run"]["last_lines"], Value::from(wanted), "{controller} {way}");
-                // the same for whoever asks later
-                let jobs: Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).ok()).unwrap();
-                let reason = jobs["jobs"][0]["reason"].as_str().unwrap_or_default();
-                assert!(reason.starts_with(&words), "{reason}");
-                assert_eq!(jobs["jobs"][0]["state"], "failed");
-            }
+        }
+        for &(way, code, words) in cases {
+            let words = format!("rank {} on {} {words}", place.1, place.2);
+            let end = ends(&lab, controller, place, &["sh", "-c", &program(way)], code, &[&words]);
+            assert_eq!(end["run"]["blame"]["rank"], place.1, "{end}");
+            let wanted: Vec<String> = (11..=30).map(|i| format!("line {i}")).collect();
+            assert_eq!(end["run"]["last_lines"], Value::from(wanted), "{controller} {way}");
+            // the same for whoever asks later
+            let jobs: Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).ok()).unwrap();
+            let reason = jobs["jobs"][0]["reason"].as_str().unwrap_or_default();
+            assert!(reason.starts_with(&words), "{reason}");
+            assert_eq!(jobs["jobs"][0]["state"], "failed");
         }
     }
     assert_eq!(NODES.map(|node| on(node, "pgrep -fx 'sleep 9000' | sort")), others, "others were touched");
@@ -93,7 +96,7 @@ fn a_rank_that_runs_out_of_memory() {
     let lab = lab();
     on("node2", "docker update --memory 256m --memory-swap 256m hworker");
     let eats = program("exec python3 -c 'all = [b\"x\" * (1 << 20) for i in range(2000)]'");
-    for controller in CONTROLLERS {
+    for controller in controllers("--gloo") {
         let words = ["rank 1 on node2 ran out of memory", "hint: "];
         let end = ends(&lab, controller, TWO_NODES, &["sh", "-c", &eats], 137, &words);
         assert_eq!(end["run"]["blame"]["oom"], true, "{end}");
@@ -120,7 +123,7 @@ if hvd.rank() == int(os.environ['CULPRIT']): time.sleep(300)
 hvd.allreduce(torch.ones(1), name='loss')";
     let words = ["rank 1 on node2 hung: the others waited 5 s for it in ", "loss", "hint: "];
     // the code is that of the rank that told: with MPI it ends by Horovod's own word, with Gloo by its supervisor's
-    for (controller, code) in [("--mpi", 1), ("--gloo", 143)] {
+    for (controller, code) in if FULL { vec![("--mpi", 1), ("--gloo", 143)] } else { vec![("--gloo", 143)] } {
         let end = ends(&lab, controller, TWO_NODES, &["python3", "-c", program], code, &words);
         assert_eq!(
             (&end["run"]["blame"]["how"], &end["run"]["first_failure"]["rank"]),
@@ -131,11 +134,17 @@ hvd.allreduce(torch.ones(1), name='loss')";
     assert_eq!(NODES.map(|node| on(node, "ls /opt/horovod/jobs/*/timeline 2>/dev/null | wc -l")), ["0\n", "0\n"]);
 }
 
-#[test]
-fn a_rank_that_does_nothing_is_named_though_nobody_waits_for_it_in_an_operation() {
+/// A lab with two slots a node, where a rank may do nothing for 14.5 s.
+fn idle_lab() -> Lab {
     let lab = lab();
     lab.edit("host = \"node2\"", "host = \"node2\"\nslots = 2");
-    // one that hangs before it comes to the others, who wait in MPI_Init; and all of them at once, after the last operation
+    lab.edit("[defaults]", "idle_margin_s = 7\n[defaults]");
+    lab
+}
+
+/// Two ranks on a node that compute and then do nothing; with `EARLY` rank 1 hangs before it comes to the others, who wait for it in
+/// `hvd.init`.
+fn idle(lab: &Lab, on: &str, controller: &str, early: &[&str]) -> Running {
     let program = "import os, threading
 rank = os.environ.get('HOROVOD_RANK') or os.environ['OMPI_COMM_WORLD_RANK']
 if 'EARLY' in os.environ and rank == '1': threading.Event().wait()
@@ -145,37 +154,30 @@ hvd.allreduce(torch.ones(1), name='first')
 print('computing', flush=True)
 for _ in range(40 * 10**6): pass
 threading.Event().wait()";
-    let of = |on: &str, controller: &str, early: &[&str]| {
-        let args = ["run", "-np", "2", "--on", on, "--stall-timeout", "5s", controller];
-        lab.start(&[&args[..], early, &["--", "python3", "-c", program]].concat())
-    };
-    let runs = [of("node1", "--gloo", &[]), of("node2", "--mpi", &["-e", "EARLY=1"])];
+    let args = ["run", "-np", "2", "--on", on, "--stall-timeout", "5s", controller];
+    lab.start(&[&args[..], early, &["--", "python3", "-c", program]].concat())
+}
+
+#[test]
+fn a_rank_that_does_nothing_is_named_though_nobody_waits_for_it_in_an_operation() {
+    let lab = idle_lab();
+    let runs = [idle(&lab, "node1", "--gloo", &[]), idle(&lab, "node2", "--mpi", &["-e", "EARLY=1"])];
     let ends = ["rank 0 on node1 hung: ", "rank 1 on node2 hung: "];
     for (run, who) in runs.into_iter().zip(ends) {
         let done = run.end(s(180)).code(143);
-        done.complains(&[who, "it wrote nothing and did nothing for 3", "--stall-timeout gives it more time"]);
+        done.complains(&[who, "it wrote nothing and did nothing for 1", "--stall-timeout gives it more time"]);
     }
     no_run_is_left();
-
-    // with MPI Horovod's own thread takes a core meanwhile; with Gloo those that came give up, and say for whom they waited
-    let all = of("node2", "--mpi", &[]);
-    let done = of("node1", "--gloo", &["-e", "EARLY=1", "-e", "HOROVOD_GLOO_TIMEOUT_SECONDS=5"]).end(s(60)).code(134);
-    done.complains(&["rank 1 on node1 hung: the others waited 5 s for it in hvd.init"]);
-    let leaves = "import os, sys, horovod.torch as hvd
-sys.exit() if os.environ['HOROVOD_RANK'] == '1' else hvd.init()";
-    let early = ["run", "-np", "2", "--on", "node1", "--gloo", "-e", "HOROVOD_GLOO_TIMEOUT_SECONDS=5"];
-    let done = lab.hvdctl(&[&early[..], &["--", "python3", "-c", leaves]].concat()).code(134);
-    done.complains(&["rank 1 on node1 ended with exit code 0 while the others waited for it", "hint: "]);
-    let done = all.end(s(180)).code(143);
-    done.complains(&["rank 0 on node2 hung: ", "it wrote nothing and did nothing for 3"]);
-    no_run_is_left();
 }
+
+/// How many lines each rank writes.
+const LINES: usize = if FULL { 50_000 } else { 10_000 };
 
 #[test]
 fn many_lines_of_many_ranks_come_whole_while_the_reader_sleeps() {
     let lab = lab();
     lab.edit("host = \"node2\"", "host = \"node2\"\nslots = 2");
-    for controller in CONTROLLERS {
+    for controller in controllers("--gloo") {
         lab.hvdctl(&["jobs", "prune", "-y"]).code(0);
         many_lines(&lab, controller);
     }
@@ -192,20 +194,20 @@ fn many_lines_of_many_ranks_come_whole_while_the_reader_sleeps() {
     assert_eq!(done.status.code(), Some(1), "{complaint}");
     assert!(complaint.contains("node2: could not read the run's log"), "{complaint}");
     let text = String::from_utf8_lossy(&done.stdout);
-    assert!(text.lines().filter(|line| line.starts_with("[0 node1]")).count() > 50_000, "what could be read is told");
+    assert!(text.lines().filter(|line| line.starts_with("[0 node1]")).count() > LINES, "what could be read is told");
 }
 
 #[track_caller]
 fn many_lines(lab: &Lab, controller: &str) {
-    // 50,000 lines of each, a progress bar, bytes that are no UTF-8, a line longer than any buffer, and no newline at the end
+    // many lines of each, a progress bar, bytes that are no UTF-8, a line longer than any buffer, and no newline at the end
     let program = "import os, sys, time
 out = sys.stdout.buffer
-for i in range(50000): out.write(b'%d ' % i + b'x' * 200 + b'\\n')
+for i in range(int(sys.argv[1])): out.write(b'%d ' % i + b'x' * 200 + b'\\n')
 for i in range(100): out.write(b'\\rbar %d' % i)
 out.write(b'\\n' + b'y' * 300000 + b'\\n\\xff\\xfe end without newline')
 out.flush()
 time.sleep(4)";
-    let mut command = lab.command(&["run", "-np", "4", controller, "--", "python3", "-c", program]);
+    let mut command = lab.command(&["run", "-np", "4", controller, "--", "python3", "-c", program, &LINES.to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     // all is written on the nodes before a line of it is read here: 40 MB must not wait in memory, nor on the nodes
@@ -231,16 +233,16 @@ time.sleep(4)";
         let node = NODES[rank / 2];
         let text = line.strip_prefix(format!("[{rank} {node}] ").as_bytes());
         lines[rank].push(text.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&line))).to_vec());
-        if lines[rank].len() == 50_000 {
+        if lines[rank].len() == LINES {
             peak = status();
         }
     }
     assert!(child.wait().unwrap().success() && over);
     for of in &lines {
-        for (i, line) in of.iter().take(50_000).enumerate() {
+        for (i, line) in of.iter().take(LINES).enumerate() {
             assert_eq!(*line, format!("{i} {}", "x".repeat(200)).into_bytes());
         }
-        for (i, line) in of[50_000..50_100].iter().enumerate() {
+        for (i, line) in of[LINES..LINES + 100].iter().enumerate() {
             assert_eq!(*line, format!("bar {i}").into_bytes());
         }
         assert_eq!(of.iter().flatten().filter(|byte| **byte == b'y').count(), 300_000);
@@ -250,4 +252,28 @@ time.sleep(4)";
     let peak: u64 = peak.split_whitespace().next().unwrap().parse().unwrap();
     assert!(peak < 64 << 10, "{peak} KiB were held");
     no_run_is_left();
+}
+
+/// What tests without a lab prove as well, or another one here in part (`scripts/test --full`).
+mod full {
+    use super::*;
+
+    #[test]
+    fn ranks_that_all_hang_and_one_that_does_not_come_to_the_others_are_named() {
+        let lab = idle_lab();
+        // with MPI Horovod's own thread takes a core meanwhile; with Gloo those that came give up, and say for whom they waited
+        let all = idle(&lab, "node2", "--mpi", &[]);
+        let done = idle(&lab, "node1", "--gloo", &["-e", "EARLY=1", "-e", "HOROVOD_GLOO_TIMEOUT_SECONDS=5"])
+            .end(s(60))
+            .code(134);
+        done.complains(&["rank 1 on node1 hung: the others waited 5 s for it in hvd.init"]);
+        let leaves = "import os, sys, horovod.torch as hvd
+    sys.exit() if os.environ['HOROVOD_RANK'] == '1' else hvd.init()";
+        let early = ["run", "-np", "2", "--on", "node1", "--gloo", "-e", "HOROVOD_GLOO_TIMEOUT_SECONDS=5"];
+        let done = lab.hvdctl(&[&early[..], &["--", "python3", "-c", leaves]].concat()).code(134);
+        done.complains(&["rank 1 on node1 ended with exit code 0 while the others waited for it", "hint: "]);
+        let done = all.end(s(180)).code(143);
+        done.complains(&["rank 0 on node2 hung: ", "it wrote nothing and did nothing for 1"]);
+        no_run_is_left();
+    }
 }

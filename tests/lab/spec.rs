@@ -6,7 +6,7 @@ use std::fs;
 
 #[test]
 fn mounts_devices_limits_and_environment_are_where_the_ranks_are() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     for node in NODES {
         on(node, &format!("mkdir -p /opt/horovod/test-data && echo data of {node} >/opt/horovod/test-data/file"));
     }
@@ -96,7 +96,7 @@ fn an_env_file_that_cannot_be_used_stops_a_run_before_anything_is_done() {
 
 #[test]
 fn just_the_gpus_that_are_named() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     let uuids = NODES.map(|node| gpu_uuids(node).remove(0));
     lab.edit("gpus = 1", "gpus = [1]");
     lab.hvdctl(&["up"]).code(1).complains(&[
@@ -119,7 +119,7 @@ fn just_the_gpus_that_are_named() {
 
 #[test]
 fn groups_and_ranges_select_nodes() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     let text = fs::read_to_string(lab.inventory()).unwrap();
     let (before, _) = text.split_once("[[node]]").unwrap();
     fs::write(
@@ -134,8 +134,8 @@ fn groups_and_ranges_select_nodes() {
 
 #[test]
 fn an_image_that_no_registry_gives_is_told_with_the_way_round() {
-    let lab = Lab::quick();
-    lab.edit("hvdctl-lab/horovod:latest", "127.0.0.1:1/none/such");
+    let lab = Lab::empty();
+    lab.edit(crate::state::IMAGE, "127.0.0.1:1/none/such");
     lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["node[1-2] (2): pull 127.0.0.1:1/none/such, start hworker"]);
     let hint = "docker save 127.0.0.1:1/none/such | ssh node1 sudo docker load";
     lab.hvdctl(&["up"]).code(1).complains(&[
@@ -156,7 +156,7 @@ fn an_image_that_no_registry_gives_is_told_with_the_way_round() {
 #[test]
 fn an_image_that_a_node_lacks_comes_from_its_registry() {
     const IMAGE: &str = "127.0.0.1:5597/hvdctl-test/image:1";
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     let _restore = crate::state::Restore(|| {
         for node in NODES {
             on(node, &format!("kill $(cat /opt/hvdctl-test.pid); docker rmi {IMAGE}; rm /opt/hvdctl-test.*; :"));

@@ -1,68 +1,102 @@
-//! The lab as the tests see it: the nodes, an inventory of the test's own, and hvdctl run from a folder of its own.
+//! The lab as a test sees it: a pair of nodes, an inventory of the test's own, and hvdctl run in a directory of its own.
 
+pub use crate::pool::{NODES, lab_dir, node_sh, shared_file};
+use crate::pool::{Pair, both_sh, node_command};
 use crate::process::{Done, Running, eventually, run, s};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard};
 
-/// The image on the nodes.
-pub const IMAGE: &str = "hvdctl-lab/horovod:latest";
-/// Both nodes, the master first.
-pub const NODES: [&str; 2] = ["node1", "node2"];
+/// Whether this is `scripts/test --full`. It is known when the tests are compiled.
+pub const FULL: bool = option_env!("HVDCTL_TEST_FULL").is_some();
 
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// The image on the nodes: the full one with `scripts/test --full`, else the one whose launches are cheap.
+pub const IMAGE: &str = if FULL { FULL_IMAGE } else { "hvdctl-lab/horovod:quick" };
 
-/// The lab with nothing of hvdctl's on it, for one test alone.
+/// The image as users have it.
+pub const FULL_IMAGE: &str = "hvdctl-lab/horovod:latest";
+
+/// The controllers that a test goes through: this one, and with `scripts/test --full` both.
+pub fn controllers(default: &'static str) -> Vec<&'static str> {
+    if FULL { vec!["--gloo", "--mpi"] } else { vec![default] }
+}
+
+const RESET: &str = include_str!("reset.sh");
+const KEPT: &str = include_str!("kept.sh");
+
+/// A pair of nodes for one test alone, and a directory of the test's own with an inventory.
 pub struct Lab {
     dir: tempfile::TempDir,
-    _turn: MutexGuard<'static, ()>,
+    _pair: Pair,
 }
 
 impl Lab {
-    /// Waits for its turn and empties the nodes. The key pair is RSA, as users have it.
+    /// Two nodes with nothing of hvdctl's, and an RSA key pair to be made, as users have it.
     #[track_caller]
-    pub fn empty() -> Lab {
-        Lab::with("")
+    pub fn with_rsa_keys() -> Lab {
+        let lab = Lab::check_out("");
+        lab.reset();
+        lab
     }
 
     /// The same with Ed25519 keys, for tests that are not about keys: an RSA pair takes a debug build many seconds.
     #[track_caller]
-    pub fn quick() -> Lab {
-        Lab::with("key_type = \"ed25519\"\n")
+    pub fn empty() -> Lab {
+        let lab = Lab::check_out(ED25519);
+        lab.reset();
+        lab
     }
 
-    /// Both nodes up, with Ed25519 keys.
+    /// Both nodes up, with Ed25519 keys. Workers of an earlier test serve this one too where that changed nothing in them.
     #[track_caller]
     pub fn up() -> Lab {
-        let lab = Lab::quick();
+        let lab = Lab::check_out(ED25519);
+        let program = fs::metadata(env!("CARGO_BIN_EXE_hvdctl")).unwrap();
+        let key = format!("{}-{}-{}", program.ino(), program.mtime_nsec(), IMAGE);
+        let print = |word: &str| both_sh(KEPT, &[word, &key]).map(Done::ok);
+        let file = lab_dir().join("up");
+        let kept = print("check");
+        if kept.iter().all(|print| !print.is_empty()) && fs::read_to_string(&file).is_ok_and(|was| was == kept.concat())
+        {
+            return lab;
+        }
+        lab.reset();
+        lab.hvdctl(&["up"]).code(0);
+        fs::write(file, print("record").concat()).unwrap();
+        lab
+    }
+
+    /// Both nodes up with the image as users have it; each launch imports PyTorch.
+    #[track_caller]
+    pub fn up_with_full_image() -> Lab {
+        let lab = Lab::empty();
+        lab.edit(IMAGE, FULL_IMAGE);
         lab.hvdctl(&["up"]).code(0);
         lab
     }
 
     #[track_caller]
-    fn with(cluster: &str) -> Lab {
-        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(|broken| broken.into_inner());
-        let lab_dir = lab_dir();
-        assert!(lab_dir.join("ssh_config").is_file(), "there is no lab: scripts/lab up");
-        let lab = Lab { dir: tempfile::Builder::new().prefix("hvdctl-test.").tempdir().unwrap(), _turn: turn };
+    fn check_out(cluster: &str) -> Lab {
+        let pair = Pair::check_out();
+        let lab = Lab { dir: tempfile::Builder::new().prefix("hvdctl-test.").tempdir().unwrap(), _pair: pair };
         let text = format!(
-            "[cluster]\nname = \"lab\"\nimage = \"{IMAGE}\"\nssh_config = \"{}\"\nconnect_timeout_s = 6\n{cluster}\n\
+            "[cluster]\nname = \"lab\"\nimage = \"{}\"\nssh_config = \"{}\"\nconnect_timeout_s = 6\n{cluster}\n\
              [defaults]\nuser = \"workshop\"\ngpus = 1\n\n[[node]]\nhost = \"node1\"\n\n[[node]]\nhost = \"node2\"\n",
-            lab_dir.join("ssh_config").display()
+            IMAGE,
+            lab_dir().join("ssh_config").display()
         );
         fs::write(lab.inventory(), text).unwrap();
-        lab.clean();
         lab
     }
 
-    /// The folder that hvdctl is run in.
+    /// The directory that hvdctl is run in.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The inventory, which lies in that folder.
+    /// The inventory, which lies in that directory.
     pub fn inventory(&self) -> PathBuf {
         self.path().join("inventory.toml")
     }
@@ -75,7 +109,7 @@ impl Lab {
         fs::write(self.inventory(), text.replacen(from, to, 1)).unwrap();
     }
 
-    /// A project's folder with these files.
+    /// A project's directory with these files.
     pub fn project(&self, name: &str, files: &[(&str, &str)]) -> PathBuf {
         let root = self.path().join("projects").join(name);
         fs::create_dir_all(&root).unwrap();
@@ -106,42 +140,23 @@ impl Lab {
         Running::start(self.command(args), &[])
     }
 
-    /// `down --purge`, and what shows that nothing is left of hvdctl's on the nodes.
+    /// Empties both nodes. With `scripts/test --full` it is hvdctl that does so first, whatever the test before left there.
     #[track_caller]
-    pub fn clean(&self) {
-        for node in NODES {
-            // what a test that failed half-way may have left
-            node_sh(
-                node,
-                "docker ps -aq --filter label=hvdctl-test | xargs -r docker rm -f
-                 for p in $(grep -lz '^HVDCTL_TEST=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3); do kill -9 $p; done
-                 kill -CONT $(pidof dockerd) 2>/dev/null; rm -f /run/hvdctl/lab.lease
-                 node-engine start; for i in $(seq 300); do docker version >/dev/null 2>&1 && break; sleep 0.1; done
-                 iptables -w 10 -S INPUT | grep -E '^-A INPUT -s [0-9./]+ -j DROP$' | while read -r _ rule; do
-                   iptables -w 10 -D $rule
-                 done
-                 awk '$2 ~ \"^/opt/horovod/\" { print $2 }' /proc/mounts | xargs -r -n 1 umount -l
-                 rm -rf /opt/horovod/test-*",
-                &[],
-            )
-            .code(0);
+    fn reset(&self) {
+        if FULL && NODES.iter().all(|node| on(node, "[ ! -e /run/hvdctl-test-up ] || echo up") == "up\n") {
+            self.hvdctl(&["down", "--purge", "-y"]).code(0);
+            assert_eq!(NODES.map(ours), ["", ""], "containers after down --purge");
         }
-        self.hvdctl(&["down", "--purge", "-y"]).code(0);
-        for node in NODES {
-            // keys of a cluster of another name, or of none, would stay: they are not hvdctl's to remove
-            node_sh(node, "rm -rf /opt/horovod", &[]).code(0);
-            assert_eq!(ours(node), "", "containers of hvdctl on {node} after down --purge");
-            assert_eq!(rank_processes(node), "", "processes of a run on {node} after down --purge");
+        for done in both_sh(RESET, &[]) {
+            done.code(0);
         }
     }
 }
 
-/// The lab's own folder.
-pub fn lab_dir() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".lab")
-}
+/// What `[cluster]` says for keys that are made fast.
+const ED25519: &str = "key_type = \"ed25519\"\n";
 
-/// hvdctl, run in a folder, with nothing in its environment that could lead it elsewhere.
+/// hvdctl, run in a directory, with nothing in its environment that could lead it elsewhere.
 pub fn hvdctl_in(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
     command.current_dir(dir);
@@ -151,23 +166,16 @@ pub fn hvdctl_in(dir: &Path) -> Command {
     command
 }
 
-/// A shell's words as root on a node, with arguments.
-#[track_caller]
-pub fn node_sh(node: &str, script: &str, args: &[&str]) -> Done {
-    let mut command = Command::new("docker");
-    command.args(["exec", &container(node), "sh", "-c", script, "sh"]).args(args);
-    run(command, s(60))
-}
-
-/// What they print, where they end well.
+/// What a shell script prints on a node, where it succeeds.
 #[track_caller]
 pub fn on(node: &str, script: &str) -> String {
     node_sh(node, script, &[]).ok()
 }
 
-/// The lab's container that is the node.
-pub fn container(node: &str) -> String {
-    format!("hvdctl-lab-{node}")
+/// The node's address on the pair's network.
+#[track_caller]
+pub fn address(node: &str) -> String {
+    on(node, "hostname -i").split_whitespace().next().unwrap().to_owned()
 }
 
 /// `docker inspect` of a container on a node.
@@ -183,8 +191,7 @@ pub fn id_of(node: &str, name: &str) -> String {
     inspect(node, name)["Id"].as_str().unwrap().to_owned()
 }
 
-/// Name and state of the containers of this cluster on a node, a line each. Others may use the lab at the same time, under
-/// another cluster's name and with folders of their own.
+/// Name and state of the containers of this cluster on a node, a line each.
 #[track_caller]
 pub fn ours(node: &str) -> String {
     on(node, "docker ps -a --filter label=hvdctl.cluster=lab --format '{{.Names}} {{.State}}' | sort")
@@ -196,21 +203,36 @@ pub fn ours(node: &str) -> String {
 pub fn rank_processes(node: &str) -> String {
     on(
         node,
-        r#"for p in $(grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3); do
-             [ ! -e "/proc/$p/root/opt/horovod/jobs" ] || echo "$p $(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null)"
-           done | grep -v '^[0-9]* $'
-           for p in $(pgrep -x 'orted|mpirun|horovodrun'); do
-             [ ! -e "/proc/$p/root/opt/horovod/jobs" ] || echo "$p $(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null)"
-           done | grep -v '^[0-9]* $'
+        r#"for p in $(grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3) \
+             $(pgrep -x orted) $(pgrep -x mpirun) $(pgrep -x horovodrun); do
+             [ -e "/proc/$p/root/opt/horovod/jobs" ] && echo "$p $(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null)"
+           done 2>/dev/null | grep -v '^[0-9]* $'
            pgrep -af 'tail -c .*/opt/horovod/jobs/[0-9]' | grep -v 'pgrep\|sh -c'
            :"#,
     )
 }
 
-/// Waits until nobody else's run is under way: what the test is about to break is the whole node.
-pub fn others_are_done() {
-    let runs = "docker ps --filter label=hvdctl.role=master --format '{{.Label \"hvdctl.cluster\"}}' | grep -vx lab; :";
-    eventually(s(300), || NODES.iter().all(|node| on(node, runs).is_empty()));
+/// The processes of a node whose command line matches, a line each, as `pgrep -af` lists them.
+#[track_caller]
+pub fn processes(node: &str, pattern: &str) -> String {
+    let done = run(node_command(node, &["pgrep", "-af", "--", pattern]), s(30));
+    assert!(done.code <= 1, "pgrep: {}", done.err);
+    done.out
+}
+
+/// The files below these directories of a node that hold this text, sorted. One is planted, so that a search that fails is noticed.
+#[track_caller]
+pub fn files_with(node: &str, text: &str, directories: &str) -> Vec<String> {
+    let script = format!(
+        "d=/opt/hvdctl-test && mkdir -p $d && printf %s \"$1\" >$d/planted && grep -rlF -- \"$1\" {directories} $d 2>/dev/null; rm -r $d"
+    );
+    let found = node_sh(node, &script, &[text]).ok();
+    let mut found: Vec<String> = found.lines().map(str::to_owned).collect();
+    found.sort();
+    found.dedup();
+    let planted = found.iter().position(|file| file == "/opt/hvdctl-test/planted");
+    found.remove(planted.expect("the search does not find what was planted"));
+    found
 }
 
 /// The UUIDs of a node's GPUs, by the node itself.

@@ -1,9 +1,8 @@
 //! `status`: one row a node, whatever state the node is in.
 
-use crate::process::{run, s};
-use crate::state::{IMAGE, Lab, Restore, container, on, others_are_done};
+use crate::pool::power;
+use crate::state::{IMAGE, Lab, Restore, on};
 use serde_json::Value;
-use std::process::Command;
 
 /// A node's row as words.
 fn row<'a>(text: &'a str, node: &str) -> Vec<&'a str> {
@@ -18,7 +17,7 @@ fn document(lab: &Lab, code: i32) -> Value {
 
 #[test]
 fn the_state_of_every_node() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     let engine = on("node1", "docker version -f '{{.Server.Version}}'");
     let image = on("node1", &format!("docker images --no-trunc -q {IMAGE}"));
     let image = image.trim().trim_start_matches("sha256:").get(..12).unwrap().to_owned();
@@ -55,27 +54,26 @@ fn the_state_of_every_node() {
     assert_eq!(row(&lab.hvdctl(&["status"]).ok(), "node2")[2], "differs");
 }
 
-#[test]
-fn a_node_out_of_reach_does_not_hide_the_other() {
-    let lab = Lab::up();
-    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
-    let docker = |verb: &str| {
-        let mut command = Command::new("docker");
-        command.args([verb, &container("node2")]);
-        run(command, s(30)).code(0);
-    };
-    others_are_done();
-    docker("pause");
-    let _restore = Restore(|| docker("unpause"));
-    let done = lab.hvdctl(&["status"]).code(3).complains(&["node2: could not log in by ssh"]);
-    assert_eq!(row(&done.out, "node1")[3], "up");
-    assert_eq!(row(&done.out, "node2"), ["node2", "unreachable"]);
-    let document = document(&lab, 3);
-    assert_eq!(document["ok"], false);
-    let nodes = document["nodes"].as_array().unwrap();
-    let told: Vec<_> =
-        nodes.iter().map(|n| (n["node"].as_str().unwrap(), n["reachable"] == true, n["ok"] == true)).collect();
-    assert_eq!(told, [("node1", true, true), ("node2", false, false)]);
-    // with no node in reach it is another code
-    lab.hvdctl(&["--on", "node2", "status"]).code(4);
+/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+mod full {
+    use super::*;
+
+    #[test]
+    fn a_node_out_of_reach_does_not_hide_the_other() {
+        let lab = Lab::up();
+        lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
+        power(&["pause"], "node2");
+        let _restore = Restore(|| power(&["unpause"], "node2"));
+        let done = lab.hvdctl(&["status"]).code(3).complains(&["node2: could not log in by ssh"]);
+        assert_eq!(row(&done.out, "node1")[3], "up");
+        assert_eq!(row(&done.out, "node2"), ["node2", "unreachable"]);
+        let document = document(&lab, 3);
+        assert_eq!(document["ok"], false);
+        let nodes = document["nodes"].as_array().unwrap();
+        let told: Vec<_> =
+            nodes.iter().map(|n| (n["node"].as_str().unwrap(), n["reachable"] == true, n["ok"] == true)).collect();
+        assert_eq!(told, [("node1", true, true), ("node2", false, false)]);
+        // with no node in reach it is another code
+        lab.hvdctl(&["--on", "node2", "status"]).code(4);
+    }
 }

@@ -1,104 +1,15 @@
 //! `up` where something is wrong with one node: that node is named with the cure, and the others are done.
 
-use crate::process::{eventually, run, s};
-use crate::state::{IMAGE, Lab, Restore, container, id_of, node_sh, on, others_are_done, ours};
-use std::process::Command;
-
-fn docker(args: &[&str]) {
-    let mut command = Command::new("docker");
-    command.args(args);
-    run(command, s(30)).code(0);
-}
-
-#[test]
-fn a_foreign_worker_is_named_and_left_alone() {
-    let lab = Lab::quick();
-    for label in ["x=y", "hvdctl.cluster=another"] {
-        let start = "docker run -d --name hworker --label hvdctl-test=1 --label \"$1\" \"$2\" sleep 600";
-        let id = node_sh("node2", start, &[label, IMAGE]).ok().trim().to_owned();
-        lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker"]).complains(&["node2: ", "hworker", "hint:"]);
-        assert_eq!(ours("node1"), "hworker running\n");
-        assert_eq!(id_of("node2", "hworker"), id);
-        assert_eq!(
-            on("node2", "docker ps -a --filter name='^hworker$' --format '{{.Names}} {{.State}}'"),
-            "hworker running\n"
-        );
-        // neither do the other commands touch it
-        let train = lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125);
-        train.complains(&["node2: ", "hworker"]);
-        lab.hvdctl(&["down", "--purge", "-y"]).code(0);
-        assert_eq!(id_of("node2", "hworker"), id);
-        on("node2", "docker rm -f hworker");
-    }
-}
-
-#[test]
-fn a_node_without_the_image_is_named_with_the_cure() {
-    let lab = Lab::quick();
-    node_sh("node2", "docker tag \"$1\" hvdctl-test/kept:1 && docker rmi \"$1\"", &[IMAGE]).code(0);
-    let restore = Restore(|| {
-        node_sh("node2", "docker tag hvdctl-test/kept:1 \"$1\" && docker rmi hvdctl-test/kept:1", &[IMAGE]).code(0);
-    });
-    lab.hvdctl(&["up"]).code(3).complains(&["node2: ", IMAGE, "docker load"]);
-    assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
-    // with --json the same, as a value
-    let done = lab.hvdctl(&["up", "--json"]).code(3);
-    let document: serde_json::Value = serde_json::from_str(&done.out).unwrap();
-    assert_eq!(document["ok"], false);
-    let nodes = document["nodes"].as_array().unwrap();
-    let told: Vec<_> = nodes.iter().map(|n| (n["node"].as_str().unwrap(), n["ok"] == true)).collect();
-    assert_eq!(told, [("node1", true), ("node2", false)]);
-    drop(restore);
-    lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: start hworker"]);
-}
+use crate::pool::power;
+use crate::process::{eventually, s};
+use crate::state::{IMAGE, Lab, Restore, id_of, node_sh, on, ours};
 
 #[test]
 fn promised_gpus_that_are_not_there_name_both_numbers() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     lab.edit("host = \"node2\"", "host = \"node2\"\ngpus = 2");
     lab.hvdctl(&["up"]).code(3).complains(&["node2: ", "promises 2", "lists 1", "hint:"]);
     assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
-}
-
-#[test]
-fn an_engine_that_is_down_is_named_and_the_other_node_is_done() {
-    let lab = Lab::quick();
-    others_are_done();
-    lab.hvdctl(&["keys", "push"]).code(0);
-    on("node2", "node-engine stop");
-    let restore = Restore(|| {
-        on("node2", "node-engine start");
-        assert!(eventually(s(30), || node_sh("node2", "docker version", &[]).code == 0), "the engine of node2");
-    });
-    let up = lab.hvdctl(&["up"]).code(3).complains(&["node2: ", "Docker", "hint:", "systemctl start docker"]);
-    assert!(!up.err.contains("pushing"), "the keys of node1 are as they should be:\n{}", up.err);
-    assert_eq!(ours("node1"), "hworker running\n");
-    let status = lab.hvdctl(&["status"]).code(3).complains(&["node2: "]);
-    assert!(status.out.lines().any(|l| l.starts_with("node1") && l.contains("up")), "{}", status.out);
-    drop(restore);
-    lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: start hworker"]);
-}
-
-#[test]
-fn with_a_node_out_of_reach_nothing_is_changed() {
-    let lab = Lab::quick();
-    others_are_done();
-    lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
-    lab.hvdctl(&["keys", "push"]).code(0);
-    docker(&["pause", &container("node2")]);
-    let restore = Restore(|| docker(&["unpause", &container("node2")]));
-    let done = lab.hvdctl(&["up"]).code(4).complains(&["node2: ", "nothing was changed"]);
-    assert!(done.took < s(30), "{:?}", done.took);
-    assert_eq!(ours("node1"), "");
-    lab.hvdctl(&["keys", "push"]).code(4).complains(&["node2: "]);
-    lab.hvdctl(&["down"]).code(4).complains(&["node2: "]);
-    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node2: "]);
-    lab.hvdctl(&["verify"]).code(4).complains(&["node2: "]);
-    // on request without it
-    lab.hvdctl(&["up", "--skip-offline"]).code(0).says(&["node1: start hworker"]).complains(&["node2: "]);
-    assert_eq!(ours("node1"), "hworker running\n");
-    drop(restore);
-    assert_eq!(ours("node2"), "");
 }
 
 /// A fault on node2 that is made, seen by `up`, and undone.
@@ -116,7 +27,7 @@ fn fault(lab: &Lab, make: &str, undo: &str, code: i32, words: &[&str]) {
 
 #[test]
 fn the_words_of_a_node_that_refuses_come_with_the_cure() {
-    let lab = Lab::quick();
+    let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
     let ssh = "/home/workshop/.ssh/authorized_keys";
     fault(
@@ -145,19 +56,104 @@ fn the_words_of_a_node_that_refuses_come_with_the_cure() {
     lab.hvdctl(&["up"]).code(0);
 }
 
-#[test]
-fn a_docker_without_nvidias_toolkit_is_named_and_nothing_is_left_behind() {
-    let lab = Lab::quick();
-    others_are_done();
-    lab.hvdctl(&["keys", "push"]).code(0);
-    let restart = "node-engine stop; node-engine start; for i in $(seq 300); do docker version >/dev/null 2>&1 && break; sleep 0.1; done";
-    let (hook, smi) = ("/usr/bin/nvidia-container-runtime-hook", "/usr/bin/nvidia-smi");
-    fault(
-        &lab,
-        &format!("mv {hook} {hook}.away; mv {smi} {smi}.away; {restart}"),
-        &format!("mv {hook}.away {hook}; mv {smi}.away {smi}; {restart}"),
-        3,
-        &["could not select device driver", "nvidia-container-toolkit", "gpus = 0"],
-    );
-    lab.hvdctl(&["up"]).code(0);
+/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+mod full {
+    use super::*;
+
+    #[test]
+    fn a_foreign_worker_is_named_and_left_alone() {
+        let lab = Lab::empty();
+        for label in ["x=y", "hvdctl.cluster=another"] {
+            let start = "docker run -d --name hworker --label hvdctl-test=1 --label \"$1\" \"$2\" sleep 600";
+            let id = node_sh("node2", start, &[label, IMAGE]).ok().trim().to_owned();
+            lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker"]).complains(&["node2: ", "hworker", "hint:"]);
+            assert_eq!(ours("node1"), "hworker running\n");
+            assert_eq!(id_of("node2", "hworker"), id);
+            assert_eq!(
+                on("node2", "docker ps -a --filter name='^hworker$' --format '{{.Names}} {{.State}}'"),
+                "hworker running\n"
+            );
+            // neither do the other commands touch it
+            let train = lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125);
+            train.complains(&["node2: ", "hworker"]);
+            lab.hvdctl(&["down", "--purge", "-y"]).code(0);
+            assert_eq!(id_of("node2", "hworker"), id);
+            on("node2", "docker rm -f hworker");
+        }
+    }
+
+    #[test]
+    fn a_node_without_the_image_is_named_with_the_cure() {
+        let lab = Lab::empty();
+        node_sh("node2", "docker tag \"$1\" hvdctl-test/kept:1 && docker rmi \"$1\"", &[IMAGE]).code(0);
+        let restore = Restore(|| {
+            node_sh("node2", "docker tag hvdctl-test/kept:1 \"$1\" && docker rmi hvdctl-test/kept:1", &[IMAGE]).code(0);
+        });
+        lab.hvdctl(&["up"]).code(3).complains(&["node2: ", IMAGE, "docker load"]);
+        assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
+        // with --json the same, as a value
+        let done = lab.hvdctl(&["up", "--json"]).code(3);
+        let document: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+        assert_eq!(document["ok"], false);
+        let nodes = document["nodes"].as_array().unwrap();
+        let told: Vec<_> = nodes.iter().map(|n| (n["node"].as_str().unwrap(), n["ok"] == true)).collect();
+        assert_eq!(told, [("node1", true), ("node2", false)]);
+        drop(restore);
+        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: start hworker"]);
+    }
+
+    #[test]
+    fn an_engine_that_is_down_is_named_and_the_other_node_is_done() {
+        let lab = Lab::empty();
+        lab.hvdctl(&["keys", "push"]).code(0);
+        on("node2", "node-engine stop");
+        let restore = Restore(|| {
+            on("node2", "node-engine start");
+            assert!(eventually(s(30), || node_sh("node2", "docker version", &[]).code == 0), "the engine of node2");
+        });
+        let up = lab.hvdctl(&["up"]).code(3).complains(&["node2: ", "Docker", "hint:", "systemctl start docker"]);
+        assert!(!up.err.contains("pushing"), "the keys of node1 are as they should be:\n{}", up.err);
+        assert_eq!(ours("node1"), "hworker running\n");
+        let status = lab.hvdctl(&["status"]).code(3).complains(&["node2: "]);
+        assert!(status.out.lines().any(|l| l.starts_with("node1") && l.contains("up")), "{}", status.out);
+        drop(restore);
+        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: start hworker"]);
+    }
+
+    #[test]
+    fn with_a_node_out_of_reach_nothing_is_changed() {
+        let lab = Lab::empty();
+        lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
+        lab.hvdctl(&["keys", "push"]).code(0);
+        power(&["pause"], "node2");
+        let restore = Restore(|| power(&["unpause"], "node2"));
+        let done = lab.hvdctl(&["up"]).code(4).complains(&["node2: ", "nothing was changed"]);
+        assert!(done.took < s(30), "{:?}", done.took);
+        assert_eq!(ours("node1"), "");
+        lab.hvdctl(&["keys", "push"]).code(4).complains(&["node2: "]);
+        lab.hvdctl(&["down"]).code(4).complains(&["node2: "]);
+        lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node2: "]);
+        lab.hvdctl(&["verify"]).code(4).complains(&["node2: "]);
+        // on request without it
+        lab.hvdctl(&["up", "--skip-offline"]).code(0).says(&["node1: start hworker"]).complains(&["node2: "]);
+        assert_eq!(ours("node1"), "hworker running\n");
+        drop(restore);
+        assert_eq!(ours("node2"), "");
+    }
+
+    #[test]
+    fn a_docker_without_nvidias_toolkit_is_named_and_nothing_is_left_behind() {
+        let lab = Lab::empty();
+        lab.hvdctl(&["keys", "push"]).code(0);
+        let restart = "node-engine stop; node-engine start; for i in $(seq 300); do docker version >/dev/null 2>&1 && break; sleep 0.1; done";
+        let (hook, smi) = ("/usr/bin/nvidia-container-runtime-hook", "/usr/bin/nvidia-smi");
+        fault(
+            &lab,
+            &format!("mv {hook} {hook}.away; mv {smi} {smi}.away; {restart}"),
+            &format!("mv {hook}.away {hook}; mv {smi}.away {smi}; {restart}"),
+            3,
+            &["could not select device driver", "nvidia-container-toolkit", "gpus = 0"],
+        );
+        lab.hvdctl(&["up"]).code(0);
+    }
 }

@@ -1,8 +1,9 @@
 //! The eyes of somebody on a node, or on this machine, who reads what every process was given.
 
-use crate::state::container;
+use crate::pool::node_command;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// Where somebody would put a file for a moment.
 pub const FOLDERS: [&str; 6] = ["/tmp", "/var/tmp", "/dev/shm", "/home", "/root", "/opt/horovod"];
@@ -18,6 +19,7 @@ def files():
     for root in sys.argv[1:]:
         for folder, _, names in os.walk(root):
             yield from (os.path.join(folder, name) for name in names)
+pause = float(os.environ.get("PAUSE", "0"))
 kinds = ["cmdline"] if sys.argv[1:] == ["arguments"] else ["cmdline", "environ"]
 while not done.is_set():
     for name in [*(one for kind in kinds for one in glob.glob("/proc/[0-9]*/" + kind)), *files()]:
@@ -25,6 +27,7 @@ while not done.is_set():
             if not name.startswith("/proc") and (not os.path.isfile(name) or os.path.getsize(name) > 200000): continue
             with open(name, "rb") as file: seen.add(file.read())
         except OSError: pass
+    done.wait(pause)
 sys.stdout.buffer.write(b"\n".join(seen))
 "#;
 
@@ -37,14 +40,21 @@ impl Eyes {
     /// Opens them on a node (none: here), for processes and for what lies in these folders.
     #[track_caller]
     pub fn open(node: Option<&str>, folders: &[&str]) -> Eyes {
+        Eyes::open_every(Duration::ZERO, node, folders)
+    }
+
+    /// The same with a pause between two looks, for what stays for longer: a look takes a good part of a processor's time.
+    #[track_caller]
+    pub fn open_every(pause: Duration, node: Option<&str>, folders: &[&str]) -> Eyes {
         let mut command = match node {
             Some(node) => {
-                let mut command = Command::new("docker");
-                command.args(["exec", "-i", "-e", "HVDCTL_TEST=1", &container(node), "timeout"]);
+                let mut command = node_command(node, &["timeout"]);
+                command.env("HVDCTL_TEST", "1");
                 command
             }
             None => Command::new("timeout"),
         };
+        command.env("PAUSE", pause.as_secs_f64().to_string());
         command.args(["200", "python3", "-c", WATCH]).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.args(folders);
         let mut child = command.spawn().unwrap();

@@ -1,13 +1,13 @@
-//! What needs the image with TensorFlow (`scripts/test --full`).
+//! What needs the image with TensorFlow.
 
 use crate::process::{run, s};
-use crate::state::{Lab, no_run_is_left};
+use crate::state::{FULL_IMAGE, Lab, no_run_is_left};
 use std::path::Path;
 
 #[test]
 fn the_digits_are_learnt_with_keras_and_verify_takes_tensorflow() {
-    let lab = Lab::quick();
-    lab.edit("hvdctl-lab/horovod:latest", "hvdctl-lab/horovod:tensorflow");
+    let lab = Lab::empty();
+    lab.edit(FULL_IMAGE, "hvdctl-lab/horovod:tensorflow");
     lab.hvdctl(&["keys", "push"]).code(0);
     lab.hvdctl(&["up"]).code(0);
     for controller in ["--gloo", "--mpi"] {
