@@ -104,7 +104,7 @@ async fn up_names_the_node_that_fails_and_does_the_others() {
             done.says(&["node1: start hworker"]);
             assert_eq!(nodes.state("node1").ps(), ["hworker running"], "{when}");
         }
-        nodes.mend();
+        nodes.repair();
         hvdctl(&nodes, "up").await.code(0);
         assert_up(&nodes, &format!("after {when}"));
         hvdctl(&nodes, "up").await.code(0).says(&["nothing to do"]);
@@ -154,7 +154,7 @@ async fn keys_push_does_the_nodes_that_do_not_fail() {
         assert_eq!(nodes.state("node2").keys, None);
         assert!(nodes.state("node1").has_private_key());
         assert_given_back(&nodes, "after keys push");
-        nodes.mend();
+        nodes.repair();
         // the host key that node2 has now is another one, and node1 pins it
         hvdctl(&nodes, "keys push").await.code(0).says(&["node1: wrote known_hosts\n", "node2: wrote "]);
         hvdctl(&nodes, "keys push").await.code(0).says(&["nothing to do"]);
@@ -186,7 +186,7 @@ async fn down_names_the_node_that_fails_and_does_the_others() {
         assert_eq!((nodes.state("node1").ps(), nodes.state("node1").keys), (Vec::new(), None), "{when}");
         assert!(nodes.state("node2").keys.is_some(), "{when}");
         assert_given_back(&nodes, &when);
-        nodes.mend();
+        nodes.repair();
         hvdctl(&nodes, "down --purge -y").await.code(0);
         assert_eq!((nodes.state("node2").ps(), nodes.state("node2").keys), (Vec::new(), None), "after {when}");
     }

@@ -104,7 +104,7 @@ async fn lost_during(line: &str, call: &'static str, to: Option<&'static str>) -
     });
     let done = hvdctl(&nodes, line).await;
     nodes.unwatch();
-    nodes.mend();
+    nodes.repair();
     (nodes, done)
 }
 

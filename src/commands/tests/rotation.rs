@@ -85,7 +85,7 @@ async fn a_node_that_does_not_take_the_new_key_stops_it_before_the_switch() {
         assert_eq!(key_in_use(&nodes), old);
         assert_eq!(let_in(&nodes, "node2"), [old]);
         let staged = bare(&nodes.state("node1").keys.unwrap()["id_ed25519.next.pub"].text);
-        nodes.mend();
+        nodes.repair();
         hvdctl(&nodes, "keys rotate").await.code(0).complains(&["going on with the rotation that was begun"]);
         assert_one_key(&nodes, "once more");
         assert_eq!(key_in_use(&nodes), staged, "it is the pair that was staged");
@@ -103,7 +103,7 @@ async fn a_master_that_fails_at_the_switch_has_a_key_that_is_let_in() {
         hvdctl(&nodes, "keys rotate").await.complains(&["error: node1: could not ", "hint: "]);
         assert_eq!(key_in_use(&nodes), old);
         assert!(NODES.iter().all(|node| let_in(&nodes, node).contains(&old)), "{call}");
-        nodes.mend();
+        nodes.repair();
         hvdctl(&nodes, "keys rotate").await.code(0);
         assert_one_key(&nodes, call);
     }
@@ -120,7 +120,7 @@ async fn a_rotation_is_about_all_nodes_but_those_that_are_left_out_on_request() 
     let done = hvdctl(&nodes, "keys rotate --skip-offline").await;
     done.code(0).says(&["node1: has the new key", "node2 was left out: hvdctl keys push"]);
     assert_eq!(nodes.state("node2").keys, before[1]);
-    nodes.mend();
+    nodes.repair();
     hvdctl(&nodes, "keys push").await.code(0).says(&["node2: wrote authorized_keys"]);
     assert_one_key(&nodes, "when node2 is back");
 }

@@ -127,7 +127,7 @@ impl Nodes {
     }
 
     /// Ends all faults.
-    pub fn mend(&self) {
+    pub fn repair(&self) {
         self.inner().faults.clear();
     }
 

@@ -69,7 +69,7 @@ impl Node {
         let now = self.nodes.now();
         match name {
             "access.sh" => Ok(self.edit(|state| state.access.to_owned())),
-            "facts.sh" => Ok(self.edit(|state| state.told())),
+            "facts.sh" => Ok(self.edit(|state| state.facts())),
             "lease_look.sh" => Ok(self.edit(|state| state.lease.as_ref().map_or(String::new(), |l| l.shown(now)))),
             "lease_release.sh" => {
                 let id = variable(text, "id");

@@ -148,7 +148,7 @@ impl State {
     }
 
     /// What `facts.sh` says.
-    pub fn told(&self) -> String {
+    pub fn facts(&self) -> String {
         // hvdctl compares this clock with its own, which no test can pause
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let State { hostname, address, facts, .. } = self;
