@@ -42,13 +42,25 @@ machine_lock() { # NAME
   flock -w 1200 9 || die "the other command still runs" "find it with: fuser -v $LAB_RUN/$1.lock"
 }
 
-# apt-get install, without questions and without starting services. Lists are fetched only when apt knows too little.
+# apt-get install, without questions and without starting services. Lists are fetched only when apt knows too little. One at a time:
+# scripts/test installs linters while the lab installs an engine.
 apt_install() {
   command -v apt-get >/dev/null || die "these packages are needed, and this is not a Debian: $*"
+  mkdir -p "$LAB_RUN"
+  (
+    flock -w 1200 8 || die "another installation takes too long" "find it with: fuser -v $LAB_RUN/apt.lock"
+    # What a package starts must not keep the lock.
+    apt_install_locked "$@" 8>&-
+  ) 8>"$LAB_RUN/apt.lock" || exit 1
+}
+
+apt_install_locked() {
+  local -r get=(apt-get -qy -o DPkg::Lock::Timeout=600)
   local log
   log=$(mktemp)
-  if ! DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$@" >"$log" 2>&1; then
-    if ! { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$@"; } >"$log" 2>&1; then
+  export DEBIAN_FRONTEND=noninteractive
+  if ! "${get[@]}" install --no-install-recommends "$@" >"$log" 2>&1; then
+    if ! { "${get[@]}" update && "${get[@]}" install --no-install-recommends "$@"; } >"$log" 2>&1; then
       tail -n 15 "$log" >&2
       rm -f "$log"
       die "apt-get could not install: $*"
