@@ -286,16 +286,16 @@ mod full {
         let lab = Lab::up();
         // what the killed rank has started still holds its streams; the other one sees the connection break
         let program = "import os, signal, socket, subprocess, sys, time
-    if os.environ['HOROVOD_RANK'] == '0':
-        subprocess.Popen(['sleep', '300'])
-        peer = socket.create_server(('', 21217)).accept()
-        os.kill(os.getpid(), signal.SIGKILL)
-    while True:
-        try: peer = socket.create_connection((os.environ['FIRST'], 21217)); break
-        except OSError: time.sleep(0.05)
-    peer.recv(1)
-    time.sleep(0.1)
-    sys.exit(1)";
+if os.environ['HOROVOD_RANK'] == '0':
+    subprocess.Popen(['sleep', '300'])
+    peer = socket.create_server(('', 21217)).accept()
+    os.kill(os.getpid(), signal.SIGKILL)
+while True:
+    try: peer = socket.create_connection((os.environ['FIRST'], 21217)); break
+    except OSError: time.sleep(0.05)
+peer.recv(1)
+time.sleep(0.1)
+sys.exit(1)";
         let first = format!("FIRST={}", address("node1"));
         for _ in 0..if FULL { 5 } else { 2 } {
             let run = lab.start(&["run", "-np", "2", "--gloo", "-e", &first, "--", "python3", "-c", program]);
@@ -330,8 +330,8 @@ mod full {
         lab.hvdctl(&["up"]).code(0);
         for controller in controllers("--gloo") {
             let program = "trap '' TERM INT HUP; echo ready
-                [ \"${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}\" = 0 ] || { sleep 2; exit 7; }
-                while :; do sleep 1; done";
+            [ \"${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}\" = 0 ] || { sleep 2; exit 7; }
+            while :; do sleep 1; done";
             let run = sleeping(&lab, controller, program);
             run.end(s(60)).code(7).complains(&["rank 1 on node2 ended with exit code 7"]);
             no_run_is_left();
@@ -355,15 +355,15 @@ mod full {
         on(
             "node2",
             r##"docker exec -i hworker sh -e <<'END'
-    p=$(command -v python3)
-    mv "$p" "$p.real"
-    cat >"$p" <<EOF
-    #!/bin/sh
-    case \$1 in */rank.py) exec sleep 600 ;; esac
-    exec $p.real "\$@"
-    EOF
-    chmod 755 "$p"
-    END"##,
+p=$(command -v python3)
+mv "$p" "$p.real"
+cat >"$p" <<EOF
+#!/bin/sh
+case \$1 in */rank.py) exec sleep 600 ;; esac
+exec $p.real "\$@"
+EOF
+chmod 755 "$p"
+END"##,
         );
         for controller in controllers("--gloo") {
             let run = lab.start(&["run", "-np", "2", controller, "--", "sleep", "300"]);
@@ -382,7 +382,7 @@ mod full {
     fn what_a_program_leaves_behind_goes_though_it_lost_its_environment() {
         let lab = Lab::up();
         let leaves = "env -i setsid sleep 9711 & (env -i setsid sh -c 'sleep 9712; true' &)
-            setsid sleep 9713 & while [ ! -e /opt/horovod/jobs/go ]; do sleep 0.1; done; echo left";
+        setsid sleep 9713 & while [ ! -e /opt/horovod/jobs/go ]; do sleep 0.1; done; echo left";
         for controller in controllers("--mpi") {
             let run = lab.start(&["run", "-np", "2", controller, "--", "sh", "-c", leaves]);
             let all = "pgrep -cfx 'sleep 971[123]' || :";

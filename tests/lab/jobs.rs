@@ -262,10 +262,10 @@ mod full {
         logs.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
         // as where a rank waits in the kernel: the keeper has done all it had to, and its container does not end
         let over = r#"
-            kill -STOP "$(docker inspect -f '{{.State.Pid}}' hmaster)"
-            exits='[{"rank": 1, "node": "node2", "code": 7, "time": 1, "asked": false}]'
-            echo '{"ended": 2, "launcher": 1, "stopped": false, "started": 2, "exits": '"$exits"', "silent": []}' >result.json
-            echo '2.0 0 d ' >>log"#;
+        kill -STOP "$(docker inspect -f '{{.State.Pid}}' hmaster)"
+        exits='[{"rank": 1, "node": "node2", "code": 7, "time": 1, "asked": false}]'
+        echo '{"ended": 2, "launcher": 1, "stopped": false, "started": 2, "exits": '"$exits"', "silent": []}' >result.json
+        echo '2.0 0 d ' >>log"#;
         on("node1", &format!("cd /opt/horovod/jobs/{id}{over}"));
         attached.end(s(90)).code(7).complains(&["rank 1 on node2 ended with exit code 7"]);
         no_run_is_left();

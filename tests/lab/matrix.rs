@@ -268,7 +268,7 @@ mod full {
             .code(134);
         done.complains(&["rank 1 on node1 hung: the others waited 5 s for it in hvd.init"]);
         let leaves = "import os, sys, horovod.torch as hvd
-    sys.exit() if os.environ['HOROVOD_RANK'] == '1' else hvd.init()";
+sys.exit() if os.environ['HOROVOD_RANK'] == '1' else hvd.init()";
         let early = ["run", "-np", "2", "--on", "node1", "--gloo", "-e", "HOROVOD_GLOO_TIMEOUT_SECONDS=5"];
         let done = lab.hvdctl(&[&early[..], &["--", "python3", "-c", leaves]].concat()).code(134);
         done.complains(&["rank 1 on node1 ended with exit code 0 while the others waited for it", "hint: "]);

@@ -330,9 +330,9 @@ mod full {
     fn a_progress_bar_is_seen_while_it_moves() {
         let lab = Lab::up();
         let bar = "import time
-    for i in range(3): print(f'\\rstep {i}', end='', flush=True)
-    print('\\r\\ndone\\r\\n\\nand a prompt', end='', flush=True)
-    time.sleep(300)";
+for i in range(3): print(f'\\rstep {i}', end='', flush=True)
+print('\\r\\ndone\\r\\n\\nand a prompt', end='', flush=True)
+time.sleep(300)";
         let mut run = lab.start(&["run", "-np", "1", "--", "python3", "-c", bar]);
         let lines =
             ["step 0", "step 1", "step 2", "done", "", "and a prompt"].map(|l| format!("[0 node1] {l}\n")).concat();
@@ -346,17 +346,17 @@ mod full {
         let lab = Lab::up();
         // a helper of the program's must not be taken from it while it saves
         let saves = "import multiprocessing, signal, sys, time
-    def helper(): time.sleep(300)
-    def save(*_):
-        time.sleep(1)
-        print('saved', worker.is_alive(), flush=True)
-        worker.kill()
-        sys.exit(0)
-    worker = multiprocessing.Process(target=helper)
-    worker.start()
-    signal.signal(signal.SIGTERM, save)
-    print('ready', flush=True)
-    while True: time.sleep(1)";
+def helper(): time.sleep(300)
+def save(*_):
+    time.sleep(1)
+    print('saved', worker.is_alive(), flush=True)
+    worker.kill()
+    sys.exit(0)
+worker = multiprocessing.Process(target=helper)
+worker.start()
+signal.signal(signal.SIGTERM, save)
+print('ready', flush=True)
+while True: time.sleep(1)";
         for controller in controllers("--gloo") {
             let mut run = lab.start(&["run", "-np", "2", controller, "--", "python3", "-c", saves]);
             run.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
@@ -377,7 +377,7 @@ mod full {
             let run = lab.start(&["train", DIGITS, "--as", &name, "-np", "2", controller, "--restarts", "1"]);
             let kill =
                 "for i in $(seq 1000); do [ ! -e /opt/horovod/projects/$1/checkpoint.pt ] || break; sleep 0.05; done
-                    kill -9 $(grep -lzxF HVDCTL_PROGRAM=1 /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3)";
+                kill -9 $(grep -lzxF HVDCTL_PROGRAM=1 /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3)";
             node_sh("node1", kill, &[&name]).code(0);
             let again = run.end(s(200)).code(0).complains(&["rank 0 on node1 ended with 137", "try 2 of 2"]);
             let (_, resumed) =
