@@ -43,6 +43,8 @@ pub enum Engine {
 pub struct Access {
     /// The login's name on the node.
     pub user: String,
+    /// Its shell.
+    pub shell: String,
     /// What sudo says.
     pub sudo: Sudo,
     /// The engine that the login may use itself, as [`Engine::Direct`] has it.
@@ -62,6 +64,7 @@ impl Access {
     pub fn parse(text: &str) -> Access {
         let mut access = Access {
             user: String::new(),
+            shell: String::new(),
             sudo: Sudo::No("it did not say anything".into()),
             direct: None,
             elsewhere: false,
@@ -74,6 +77,7 @@ impl Access {
             let (first, rest) = value.split_once(' ').unwrap_or((value, ""));
             match (key, first) {
                 ("user", _) => access.user = value.to_owned(),
+                ("shell", _) => access.shell = value.to_owned(),
                 ("sudo", "root") => access.sudo = Sudo::Root,
                 ("sudo", "yes") => access.sudo = Sudo::Yes,
                 ("sudo", "asks") => access.sudo = Sudo::Asks(rest.to_owned()),

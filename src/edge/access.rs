@@ -59,6 +59,8 @@ pub struct Access {
     pub root: Root,
     /// The engine.
     pub engine: Engine,
+    /// The login's shell, as far as it is known.
+    pub shell: String,
 }
 
 /// A program to be started: its vector, and what goes to its standard input before everything else.
@@ -120,7 +122,7 @@ mod tests {
 
     fn with_password() -> Access {
         let password = Secret::new(Zeroizing::new("hunter2".into()));
-        Access { root: Root::Password(password), engine: Engine::AsRoot }
+        Access { root: Root::Password(password), engine: Engine::AsRoot, shell: String::new() }
     }
 
     #[test]
@@ -137,7 +139,7 @@ mod tests {
         let container = || Root::Container { image: "i".into(), cluster: "c".into() };
         for root in [Root::Login, Root::Sudo, with_password().root, container()] {
             let engine = Engine::Direct("unix:///run/user/1000/docker.sock".into());
-            let access = Access { root, engine };
+            let access = Access { root, engine, shell: String::new() };
             shellcheck(&access.as_root(&["true"]).argv[2]);
             shellcheck(&access.docker(&["version"]).argv[2]);
         }

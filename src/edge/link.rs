@@ -3,7 +3,9 @@
 //! Every argument is quoted by the `openssh` crate or passed as a vector; scripts, and everything that they are told,
 //! go over standard input, but for those whose standard input is a project's.
 
+mod connections;
 mod held;
+mod prelude;
 mod process;
 #[cfg(test)]
 pub(crate) mod scripted;
@@ -18,22 +20,20 @@ use crate::edge::ssh::Control;
 use crate::edge::sudo::{PASSWORD_FILE, Sudo};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
+use connections::Connections;
 pub use held::Who;
-use openssh::Session;
+use prelude::{AfterMark, Fault, Prelude};
 use process::Child;
 pub use process::{Output, Process, STUCK};
 use std::os::fd::AsFd;
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 pub use window::Taking;
 use zeroize::Zeroizing;
-
-/// sshd takes 10 sessions on one connection (`MaxSessions`, sshd_config(5)); two are left for others.
-const SESSIONS: usize = 8;
 
 /// Bytes that a pipe to a program takes which much is fed to, in place of 64 KiB. All of a user's pipes together have 64 MiB before
 /// they become narrow (`pipe-user-pages-soft`, pipe(7)), and as many nodes as [`crate::ops::fleet`] asks at once shall leave
@@ -110,10 +110,31 @@ pub enum Transport {
 /// How a node is spoken to.
 #[derive(Debug)]
 enum Way {
-    Ssh(Arc<Session>),
+    Ssh(Arc<Connections>),
     Local,
     #[cfg(test)]
     Scripted(scripted::Node),
+}
+
+/// What a login shell prints that nobody asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Noise {
+    /// Its first line.
+    pub first: String,
+    /// The start-up file that prints it, as far as the shell tells.
+    pub file: &'static str,
+}
+
+impl Noise {
+    /// What was seen.
+    pub fn seen(&self) -> String {
+        format!("its login shell prints text before every command: {}", self.first)
+    }
+
+    /// What stops it.
+    pub fn cure(&self) -> String {
+        format!("in {} there, print only at a terminal: [ -t 0 ] && …", self.file)
+    }
 }
 
 /// One node, reachable.
@@ -124,8 +145,8 @@ pub struct Link {
     access: Access,
     sessions: Arc<Semaphore>,
     limit: Duration,
-    // dropped after `way`, see there
-    control: Option<Arc<Control>>,
+    /// What the login shell printed before the first program that it started.
+    noise: Arc<OnceLock<String>>,
 }
 
 impl Link {
@@ -142,6 +163,9 @@ impl Link {
     ) -> Result<Arc<Link>, Error> {
         let mut link = Link::open_as_login(cluster, node, transport).await?;
         link.access = link.find_access(cluster, sudo, events).await?;
+        if let Some(noise) = link.noise() {
+            events.note(format!("{}: {}; hvdctl skips it\n  hint: {}", link.node, noise.seen(), noise.cure()));
+        }
         Ok(Arc::new(link))
     }
 
@@ -150,22 +174,19 @@ impl Link {
     /// # Errors
     /// When ssh fails.
     pub async fn open_as_login(cluster: &Cluster, node: &Node, transport: Transport) -> Result<Link, NodeError> {
-        let (way, control) = match transport {
-            Transport::Ssh(control) => {
-                let session = control.connect(node, cluster.connect_timeout).await?;
-                (Way::Ssh(session), Some(control))
-            }
-            Transport::Local => (Way::Local, None),
+        let way = match transport {
+            Transport::Ssh(control) => Way::Ssh(Connections::open(control, node, cluster.connect_timeout).await?),
+            Transport::Local => Way::Local,
             #[cfg(test)]
-            Transport::Scripted(nodes) => (Way::Scripted(nodes.connect(&node.name).await?), None),
+            Transport::Scripted(nodes) => Way::Scripted(nodes.connect(&node.name).await?),
         };
         Ok(Link {
             node: node.name.clone(),
             way,
-            access: Access { root: Root::Login, engine: Engine::Direct(String::new()) },
-            sessions: Arc::new(Semaphore::new(SESSIONS)),
+            access: Access { root: Root::Login, engine: Engine::Direct(String::new()), shell: String::new() },
+            sessions: Arc::new(Semaphore::new(connections::PROGRAMS)),
             limit: cluster.command_timeout,
-            control,
+            noise: Arc::default(),
         })
     }
 
@@ -199,9 +220,9 @@ impl Link {
             access::Root::Nohow(words) => return Err(self.no_root(&seen.user, words).into()),
         };
         if matches!(root, Root::Container { .. }) {
-            events.busy(&self.node, "root through its Docker Engine");
+            events.reading(&self.node, "root through its Docker Engine");
         }
-        Ok(Access { engine: seen.engine(&way), root })
+        Ok(Access { engine: seen.engine(&way), root, shell: seen.shell })
     }
 
     /// Has sudo take the password, and nothing else; sudo's words where it does not.
@@ -259,27 +280,24 @@ impl Link {
         let argv = &start.argv;
         let permit = Arc::clone(&self.sessions).acquire_owned().await.map_err(std::io::Error::other)?;
         match &self.way {
-            Way::Ssh(session) => {
-                let mut command = Arc::clone(session).arc_command(&argv[0]);
-                command.args(&argv[1..]);
-                command.stdin(openssh::Stdio::piped());
-                command.stdout(openssh::Stdio::piped());
-                command.stderr(openssh::Stdio::piped());
-                let mut child = command.spawn().await.map_err(std::io::Error::other)?;
+            Way::Ssh(connections) => {
+                let (mut child, place) = connections.spawn(&prelude::marked(argv)).await?;
                 let (Some(stdin), Some(stdout), Some(stderr)) =
                     (child.stdin().take(), child.stdout().take(), child.stderr().take())
                 else {
                     return Err(std::io::Error::other("ssh gave no streams"));
                 };
+                let prelude = Prelude::new(&self.noise);
                 Ok(Process {
                     wide: start.much && widened(&stdin),
                     stdin: Box::pin(stdin),
-                    stdout: Box::pin(stdout),
-                    stderr: Box::pin(stderr),
+                    stdout: Box::pin(AfterMark::new(stdout, prelude.clone())),
+                    stderr: Box::pin(AfterMark::new(stderr, Prelude::new(&self.noise))),
                     complaint: Vec::new(),
+                    prelude: Some(prelude),
                     child: Child::Ssh(child),
                     _permit: permit,
-                    _control: self.control.clone(),
+                    _place: Some(place),
                 })
             }
             Way::Local => {
@@ -303,9 +321,10 @@ impl Link {
                     stdout: Box::pin(stdout),
                     stderr: Box::pin(stderr),
                     complaint: Vec::new(),
+                    prelude: None,
                     child: Child::Local(child),
                     _permit: permit,
-                    _control: self.control.clone(),
+                    _place: None,
                 })
             }
             #[cfg(test)]
@@ -317,9 +336,10 @@ impl Link {
                     stdout: Box::pin(stdout),
                     stderr: Box::pin(stderr),
                     complaint: Vec::new(),
+                    prelude: None,
                     child: Child::Scripted(code),
                     _permit: permit,
-                    _control: None,
+                    _place: None,
                 })
             }
         }
@@ -330,7 +350,7 @@ impl Link {
     /// # Errors
     /// [`NodeError`] when the session is gone.
     pub async fn spawn_as_root(&self, argv: &[&str], tried: &str) -> Result<Process, NodeError> {
-        self.start(&self.access.as_root(argv), AtDrop::Kills).await.map_err(|e| NodeError::failed(&self.node, tried, e))
+        self.start(&self.access.as_root(argv), AtDrop::Kills).await.map_err(|e| self.broken(tried, &e))
     }
 
     /// Starts a program as root that says something first and then, behind a mark, waits to be fed much: it is given with what
@@ -358,7 +378,7 @@ impl Link {
         let mut process = self.within(self.start(start, AtDrop::Kills), tried, limit).await?;
         let (said, waits) = process.hear_until(mark, limit).await.map_err(|e| {
             let late = e.kind() == std::io::ErrorKind::TimedOut;
-            let error = NodeError::failed(&self.node, tried, e);
+            let error = self.broken(tried, &e);
             if late { error.hint(SLOW) } else { error }
         })?;
         if waits {
@@ -404,11 +424,33 @@ impl Link {
         limit: Duration,
     ) -> Result<T, NodeError> {
         match timeout(limit, work).await {
-            Ok(done) => done.map_err(|e| NodeError::failed(&self.node, tried, e)),
+            Ok(done) => done.map_err(|e| self.broken(tried, &e)),
             Err(_) => {
                 Err(NodeError::failed(&self.node, tried, format!("no end within {} s", limit.as_secs())).hint(SLOW))
             }
         }
+    }
+
+    /// A stream that broke, or was none of the program's.
+    fn broken(&self, tried: &str, error: &std::io::Error) -> NodeError {
+        let failed = NodeError::failed(&self.node, tried, error);
+        match Fault::of(error) {
+            Some(fault) => failed.hint(fault.hint()),
+            None => failed,
+        }
+    }
+
+    /// What the login shell prints before every program, and the file that most likely does; none where it prints nothing.
+    pub fn noise(&self) -> Option<Noise> {
+        let first = self.noise.get()?.lines().next().unwrap_or_default().to_owned();
+        let file = match self.access.shell.rsplit('/').next().unwrap_or_default() {
+            "bash" | "sh" | "dash" => "~/.bashrc",
+            "zsh" => "~/.zshenv",
+            "fish" => "~/.config/fish/config.fish",
+            "csh" | "tcsh" => "~/.cshrc",
+            _ => "its start-up file",
+        };
+        Some(Noise { first, file })
     }
 
     /// Runs a script as root and gives what it printed.

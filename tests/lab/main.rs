@@ -30,6 +30,7 @@ mod projects;
 mod reach;
 mod rotate;
 mod shell;
+mod shells;
 mod spec;
 mod state;
 mod status;

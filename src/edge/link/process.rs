@@ -1,7 +1,8 @@
 //! A program under way on a node: its streams, fed and read side by side, to its end.
 
+use super::connections::Place;
+use super::prelude::{Fault, Prelude};
 use super::window::{Taking, Window};
-use crate::edge::ssh::Control;
 use openssh::Session;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,10 +51,12 @@ pub struct Process {
     pub stderr: Pin<Box<dyn AsyncRead + Send>>,
     /// What was read of standard error so far.
     pub(super) complaint: Vec<u8>,
+    /// What its login shell printed first, where one started it.
+    pub(super) prelude: Option<Prelude>,
     pub(super) child: Child,
     pub(super) _permit: OwnedSemaphorePermit,
-    // dropped last: the sessions end their ssh masters over sockets in this folder
-    pub(super) _control: Option<Arc<Control>>,
+    // dropped last: its connection may be the last thing that holds the ssh masters' directory
+    pub(super) _place: Option<Place>,
 }
 
 pub(super) enum Child {
@@ -89,6 +92,9 @@ impl Process {
         let late = tokio::time::sleep(limit);
         tokio::pin!(late);
         loop {
+            if said.len() > LONGEST_REPLY {
+                return Err(too_long());
+            }
             tokio::select! {
                 read = self.stdout.read_buf(&mut said) => match read? {
                     0 => return Ok((said, false)),
@@ -103,6 +109,7 @@ impl Process {
                 // who complains much would wait for us
                 read = self.stderr.read_buf(&mut self.complaint), if complains => {
                     complains = read? > 0;
+                    self.complaint.truncate(LONGEST_COMPLAINT);
                     if said.is_empty() && self.complaint.windows(REFUSED.len()).any(|words| words == REFUSED) {
                         self.close_stdin();
                     }
@@ -184,12 +191,26 @@ impl Process {
         window: &Window,
     ) -> Result<Output, std::io::Error> {
         let (mut stdout, mut stderr) = (Vec::new(), std::mem::take(&mut self.complaint));
-        let (written, out, err) =
-            tokio::join!(write, window.listen(&mut self.stdout, &mut stdout), self.stderr.read_to_end(&mut stderr));
+        let write = async { Ok::<_, std::io::Error>(write.await) };
+        // a stream that floods ends all of it at once
+        let read = async {
+            tokio::try_join!(
+                write,
+                window.listen(&mut self.stdout, &mut stdout, LONGEST_REPLY),
+                complaints(&mut self.stderr, &mut stderr)
+            )
+        };
+        let (written, (), ()) = read.await?;
         written?;
-        out?;
-        err?;
         let code = wait(self.child).await?;
+        if let Some(said) = self.prelude.as_ref().and_then(Prelude::unmarked) {
+            let complaint = String::from_utf8_lossy(&stderr);
+            let words = [said.as_str(), complaint.trim()].into_iter().filter(|words| !words.is_empty());
+            let words = words.collect::<Vec<_>>().join("\n");
+            let words =
+                if words.is_empty() { format!("it ended with exit code {code} and said nothing") } else { words };
+            return Err(std::io::Error::other(Fault::NoShell(words)));
+        }
         Ok(Output { code, stdout, stderr })
     }
 
@@ -216,6 +237,23 @@ impl Process {
             String::from_utf8_lossy(&text).into_owned()
         })
     }
+}
+
+/// Bytes of an answer that are held in memory, and of what a program complains of; the rest of the latter is dropped.
+pub(super) const LONGEST_REPLY: usize = 24 << 20;
+const LONGEST_COMPLAINT: usize = 1 << 20;
+
+/// The error for an answer that is longer.
+pub(super) fn too_long() -> std::io::Error {
+    std::io::Error::other(format!("its answer is longer than {} MiB", LONGEST_REPLY >> 20))
+}
+
+/// Reads what a program complains of to its end, and keeps the beginning.
+async fn complaints(stream: &mut (impl AsyncRead + Unpin), kept: &mut Vec<u8>) -> std::io::Result<()> {
+    while stream.read_buf(kept).await? > 0 {
+        kept.truncate(LONGEST_COMPLAINT);
+    }
+    Ok(())
 }
 
 /// Writes all of it. Whoever waits for room in a pipe is woken for each packet that ssh takes out of it, and one thread after the

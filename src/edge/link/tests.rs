@@ -7,10 +7,10 @@ fn here() -> Link {
     Link {
         node: "here".into(),
         way: Way::Local,
-        access: Access { root: Root::Login, engine: Engine::Direct(String::new()) },
-        sessions: Arc::new(Semaphore::new(SESSIONS)),
+        access: Access { root: Root::Login, engine: Engine::Direct(String::new()), shell: String::new() },
+        sessions: Arc::new(Semaphore::new(1)),
         limit: Duration::from_secs(60),
-        control: None,
+        noise: Arc::default(),
     }
 }
 

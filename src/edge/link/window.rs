@@ -124,14 +124,18 @@ impl Window {
     /// Reads the program's standard output to its end, and puts behind `rest` what is not about this.
     ///
     /// # Errors
-    /// When the stream breaks.
+    /// When the stream breaks, or has more than `most` bytes.
     pub(super) async fn listen(
         &self,
         stream: &mut (impl AsyncRead + Unpin),
         rest: &mut Vec<u8>,
+        most: usize,
     ) -> std::io::Result<()> {
         loop {
             let start = rest.len();
+            if start > most {
+                return Err(super::process::too_long());
+            }
             if stream.read_buf(rest).await? == 0 {
                 break;
             }
@@ -215,7 +219,7 @@ mod tests {
             window.room(3 * PART + MOST + 1).await;
             assert_eq!(start.elapsed().as_secs(), 6 * SILENT.as_secs(), "until the end is heard");
         };
-        let (heard, (), ()) = tokio::join!(window.listen(&mut here, &mut rest), program, writer);
+        let (heard, (), ()) = tokio::join!(window.listen(&mut here, &mut rest, usize::MAX), program, writer);
         heard.unwrap();
         assert_eq!(rest, b"before words and words");
 

@@ -6,6 +6,7 @@ say() { printf '%s\n' "$*"; }
 
 uid=$(id -u)
 say user "$(id -un)"
+say shell "${SHELL:-}"
 if [ "$uid" = 0 ]; then
   say sudo root
 elif ! command -v sudo >/dev/null 2>&1; then

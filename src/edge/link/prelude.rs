@@ -1,0 +1,216 @@
+//! What a login shell prints before the program that was asked for.
+//!
+//! sshd has the login's shell start every program, and that reads start-up files first (`~/.bashrc`). What those print would come in
+//! front of Docker's answers, leases and archives. So the program's own shell prints a mark on both streams before it does anything
+//! else, and all that stands before the mark is kept apart.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, ReadBuf};
+
+/// Prints [`MARK`] on both streams. The mark is put together there, so that a shell that repeats what it is asked (`set -x`) does
+/// not print it.
+const BEGIN: &str = include_str!("../scripts/begin.sh");
+const MARK: &[u8] = b"\nhvdctl-begins\n";
+
+/// Bytes that may come before the mark. Start-up files that print more may not end at all.
+const MOST: usize = 64 << 10;
+
+/// The arguments of a program whose shell prints the mark first.
+pub(super) fn marked(argv: &[String]) -> Vec<String> {
+    if let [shell, option, script, rest @ ..] = argv
+        && (shell.as_str(), option.as_str()) == ("sh", "-c")
+    {
+        return [shell.clone(), option.clone(), format!("{BEGIN}{script}")]
+            .into_iter()
+            .chain(rest.iter().cloned())
+            .collect();
+    }
+    let shell = ["sh", "-c", &format!("{BEGIN}exec \"$@\""), "sh"].map(str::to_owned);
+    shell.into_iter().chain(argv.iter().cloned()).collect()
+}
+
+/// What one stream had before the mark.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Prelude {
+    /// All that there was, where no mark came.
+    unmarked: Arc<OnceLock<String>>,
+    /// What some stream of this node had before its mark.
+    noise: Arc<OnceLock<String>>,
+}
+
+impl Prelude {
+    /// For a stream of a node, whose first noise goes there.
+    pub(super) fn new(noise: &Arc<OnceLock<String>>) -> Prelude {
+        Prelude { unmarked: Arc::default(), noise: Arc::clone(noise) }
+    }
+
+    fn found(&self, text: &[u8], marked: bool) {
+        let text = String::from_utf8_lossy(text).trim().to_owned();
+        let _ = match marked {
+            true if text.is_empty() => Ok(()),
+            true => self.noise.set(text),
+            false => self.unmarked.set(text),
+        };
+    }
+
+    /// The text of a stream that ended without a mark.
+    pub(super) fn unmarked(&self) -> Option<String> {
+        self.unmarked.get().cloned()
+    }
+}
+
+/// Why a login is of no use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Fault {
+    /// It does something else than to start the program (`nologin`, ForceCommand); its words.
+    #[error("{0}")]
+    NoShell(String),
+    /// Its start-up files print without end; the first line.
+    #[error("its login shell prints without end before it starts the program: {0}")]
+    Floods(String),
+}
+
+impl Fault {
+    /// The fault in an error of a stream.
+    pub(crate) fn of(error: &io::Error) -> Option<&Fault> {
+        error.get_ref()?.downcast_ref()
+    }
+
+    /// The next step.
+    pub(crate) fn hint(&self) -> &'static str {
+        match self {
+            Fault::NoShell(_) => {
+                "this login runs no shell: give it one (chsh -s /bin/bash), or take ForceCommand and command= away from it in \
+                 sshd_config and authorized_keys; or log in as another user"
+            }
+            Fault::Floods(_) => {
+                "see what its start-up file prints (~/.bashrc, ~/.zshenv), and let it end early where no one is at a terminal: \
+                 [ -t 0 ] || return"
+            }
+        }
+    }
+}
+
+/// A stream from its mark on.
+pub(super) struct AfterMark<R> {
+    inner: R,
+    state: State,
+    prelude: Prelude,
+}
+
+enum State {
+    /// What has come so far.
+    Before(Vec<u8>),
+    /// What came with the mark and is not read yet, from this byte on.
+    Behind(Vec<u8>, usize),
+    Through,
+}
+
+impl<R> AfterMark<R> {
+    pub(super) fn new(inner: R, prelude: Prelude) -> AfterMark<R> {
+        AfterMark { inner, state: State::Before(Vec::new()), prelude }
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for AfterMark<R> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        loop {
+            match &mut this.state {
+                State::Through => return Pin::new(&mut this.inner).poll_read(cx, out),
+                State::Behind(rest, from) => {
+                    let n = out.remaining().min(rest.len() - *from);
+                    out.put_slice(&rest[*from..*from + n]);
+                    *from += n;
+                    if *from == rest.len() {
+                        this.state = State::Through;
+                    }
+                    // no byte at all would read as the end
+                    if n > 0 {
+                        return Poll::Ready(Ok(()));
+                    }
+                }
+                State::Before(seen) => {
+                    let mut bytes = [0; 8 << 10];
+                    let mut read = ReadBuf::new(&mut bytes);
+                    ready!(Pin::new(&mut this.inner).poll_read(cx, &mut read))?;
+                    let start = seen.len().saturating_sub(MARK.len());
+                    seen.extend_from_slice(read.filled());
+                    let at = seen[start..].windows(MARK.len()).position(|bytes| bytes == MARK).map(|at| start + at);
+                    if let Some(at) = at {
+                        this.prelude.found(&seen[..at], true);
+                        this.state = State::Behind(std::mem::take(seen), at + MARK.len());
+                    } else if read.filled().is_empty() {
+                        this.prelude.found(seen, false);
+                        this.state = State::Behind(std::mem::take(seen), 0);
+                    } else if seen.len() > MOST {
+                        let line = seen.split(|byte| *byte == b'\n').find(|line| !line.is_empty()).unwrap_or_default();
+                        let line = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
+                        return Poll::Ready(Err(io::Error::other(Fault::Floods(line))));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt;
+
+    async fn read(pieces: &[&[u8]]) -> (io::Result<String>, Prelude) {
+        let (mut writer, reader) = tokio::io::duplex(1 << 20);
+        let prelude = Prelude::default();
+        let mut stream = AfterMark::new(reader, prelude.clone());
+        let pieces: Vec<Vec<u8>> = pieces.iter().map(|piece| piece.to_vec()).collect();
+        let feed = tokio::spawn(async move {
+            for piece in pieces {
+                tokio::io::AsyncWriteExt::write_all(&mut writer, &piece).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        });
+        let mut text = String::new();
+        let end = stream.read_to_string(&mut text).await.map(|_| text);
+        feed.abort();
+        (end, prelude)
+    }
+
+    #[tokio::test]
+    async fn what_stands_before_the_mark_is_kept_apart_wherever_it_is_cut() {
+        let text = b"Welcome\nto gpu1\nhvdctl-begins\nthe answer\n";
+        for cut in 0..text.len() {
+            let (said, prelude) = read(&[&text[..cut], &text[cut..]]).await;
+            assert_eq!(said.unwrap(), "the answer\n", "cut at {cut}");
+            assert_eq!(prelude.noise.get().unwrap(), "Welcome\nto gpu1");
+        }
+        let (said, prelude) = read(&[MARK]).await;
+        assert_eq!((said.unwrap().as_str(), prelude.noise.get(), prelude.unmarked()), ("", None, None));
+    }
+
+    #[tokio::test]
+    async fn a_login_without_a_shell_or_without_end_is_told() {
+        let (said, prelude) = read(&[b"This account is currently not available.\n"]).await;
+        assert!(said.unwrap().starts_with("This account"));
+        assert_eq!(prelude.unmarked().unwrap(), "This account is currently not available.");
+        let (said, _) = read(&[&b"y\n".repeat(1 << 18)]).await;
+        let error = said.unwrap_err();
+        assert_eq!(Fault::of(&error), Some(&Fault::Floods("y".into())));
+    }
+
+    #[test]
+    fn a_shell_prints_the_mark_before_it_does_anything() {
+        for argv in [&["sh", "-c", "echo \"$1\"; echo words >&2", "sh", "it's"][..], &["echo", "it's"]] {
+            let argv = marked(&argv.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+            let output = std::process::Command::new(&argv[0]).args(&argv[1..]).output().unwrap();
+            assert_eq!(output.stdout, [MARK, b"it's\n"].concat());
+            assert!(output.stderr.starts_with(MARK));
+            // a shell that repeats what it is asked for does not print the mark by that
+            assert!(argv.iter().all(|word| !word.as_bytes().windows(MARK.len()).any(|bytes| bytes == MARK)));
+        }
+        crate::core::quote::shellcheck(BEGIN);
+    }
+}

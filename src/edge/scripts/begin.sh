@@ -1,0 +1,1 @@
+printf '\nhvdctl-%s\n' begins; printf '\nhvdctl-%s\n' begins >&2
