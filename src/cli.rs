@@ -50,6 +50,9 @@ pub struct Global {
     /// Colours
     #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
     pub color: Color,
+    /// Pass the control sequences of ranks and nodes on to the terminal, not only colours [default: they are shown escaped]
+    #[arg(long, global = true)]
+    pub raw: bool,
     /// Only results and errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,

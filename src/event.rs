@@ -20,6 +20,8 @@ pub enum Event {
         node: String,
         /// With what.
         step: String,
+        /// Whether that changes nothing there.
+        reads: bool,
     },
     /// A node has done its step and waits for the others.
     Idle {
@@ -206,7 +208,12 @@ impl Events {
 
     /// [`Event::Busy`].
     pub fn busy(&self, node: &str, step: impl Into<String>) {
-        self.send(Event::Busy { node: node.into(), step: step.into() });
+        self.send(Event::Busy { node: node.into(), step: step.into(), reads: false });
+    }
+
+    /// [`Event::Busy`] with a step that only reads.
+    pub fn reading(&self, node: &str, step: impl Into<String>) {
+        self.send(Event::Busy { node: node.into(), step: step.into(), reads: true });
     }
 
     /// [`Event::Idle`].

@@ -14,6 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 fn main() -> ExitCode {
     let cli = Cli::parse_from(rewrite(std::env::args_os()));
     render::colours::set(cli.global.color);
+    render::set_raw(cli.global.raw);
     let (program, lines) = (cli.command.runs_a_program(), cli.command.tells_output());
     let json = cli.global.json;
     match start(cli) {
@@ -94,5 +95,11 @@ fn show(result: Result<Outcome, Error>, json: bool, program: bool, lines: bool) 
     let Shown { code, out, errors } = commands::shown(result, json, program, lines);
     render::out(&out);
     errors.iter().for_each(|error| render::error(error));
-    code
+    match render::finish() {
+        Err(error) if code == exit::OK => {
+            render::error(&format!("could not write to standard output: {error}"));
+            if program { exit::AROUND } else { exit::FAILED }
+        }
+        _ => code,
+    }
 }

@@ -410,6 +410,31 @@ fn without_ssh_it_says_what_to_install() {
 }
 
 #[test]
+fn what_cannot_be_written_is_an_error() {
+    let dir = folder(Some(REFUSES));
+    for args in [&["schema"] as &[&str], &["--json", "schema"], &["completions", "bash"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let done = command(dir.path(), args).stdout(full).output().unwrap();
+        let err = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(
+            err, "error: could not write to standard output: No space left on device (os error 28)\n",
+            "{args:?}"
+        );
+        assert_eq!(done.status.code(), Some(1), "{args:?}");
+    }
+}
+
+#[test]
+fn a_number_of_ranks_that_is_none() {
+    let dir = folder(Some(REFUSES));
+    for np in ["-1", "two", "1.5"] {
+        let shown = hvdctl(dir.path(), &["train", "p", "-np", np]);
+        assert!(shown.starts_with("exit code: 2"), "{shown}");
+        assert!(shown.contains("the number of ranks is a whole number from 1 on"), "{shown}");
+    }
+}
+
+#[test]
 fn a_reader_that_has_gone_is_no_panic() {
     let dir = folder(Some(REFUSES));
     for args in [&["--help"] as &[&str], &["--json", "status"], &["status"]] {

@@ -182,8 +182,13 @@ fn a_terminal_that_can_do_nothing_gets_lines() {
     let dir = folder(2);
     let mut command = command(dir.path(), &["status"]);
     command.env("TERM", "dumb");
+    command.arg("-v");
     let seen = Seen::start(command, 12, 40);
-    seen.until(|lines| lines[0].ends_with(" node001: connecting") && lines[1].ends_with(" node002: connecting"));
+    seen.until(|lines| {
+        ["node001", "node002"]
+            .iter()
+            .all(|node| lines.iter().any(|line| line.ends_with(&format!(" {node}: connecting"))))
+    });
     assert!(!seen.raw().contains('\x1b'), "{:?}", seen.raw());
 }
 
@@ -202,9 +207,10 @@ fn elsewhere_there_are_lines_with_time_and_node() {
     let mut lines: Vec<&str> = lines.iter().map(|text| line.captures(text).unwrap().get(2).unwrap().as_str()).collect();
     lines.sort_unstable();
     let failed = "could not log in by ssh as nobody@node00";
-    assert_eq!(lines.len(), 4, "{told}");
-    assert!(lines[0] == "node001: connecting" && lines[1].starts_with(&format!("node001: {failed}1")), "{told}");
-    assert!(lines[2] == "node002: connecting" && lines[3].starts_with(&format!("node002: {failed}2")), "{told}");
+    // one for each node and change: that it was connected to is none
+    assert_eq!(lines.len(), 2, "{told}");
+    assert!(lines[0].starts_with(&format!("node001: {failed}1")), "{told}");
+    assert!(lines[1].starts_with(&format!("node002: {failed}2")), "{told}");
     assert!(errors[0].starts_with("error: node001: ") && !told.contains('\x1b'), "{told}");
     // with -q the errors alone
     assert_eq!(err(&["-q", "status"]), errors.join("\n") + "\n");

@@ -35,4 +35,5 @@ pub mod tails;
 pub mod trust;
 pub mod units;
 pub mod verify;
+pub mod visible;
 pub mod word;

@@ -59,7 +59,7 @@ impl Board {
                 self.place(name, now);
             }),
             Event::Phase(name) => self.phase = Some((clean(name), now)),
-            Event::Busy { node, step } => {
+            Event::Busy { node, step, .. } => {
                 self.turn(node, State::Busy { step: clean(step), progress: None }, now);
             }
             Event::Transfer { node, what, done, total, rate } => {

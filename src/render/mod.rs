@@ -14,9 +14,12 @@ pub mod table;
 pub(crate) use json::line;
 
 use crate::core::units::human;
+use crate::core::visible::{visible, visible_lines};
 use crate::event::{Event, Receiver, Taken};
 use console::style;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How to show.
@@ -72,14 +75,52 @@ pub fn run(mut events: Receiver, options: Options) {
     renderer.finish();
 }
 
-/// Writes to standard output. A reader that has gone (`| head`) ends nothing but the writing.
-pub fn out(text: &str) {
-    let _ = io::stdout().lock().write_all(text.as_bytes());
+/// Whether what ranks and nodes write goes to the terminal as it is (`--raw`).
+static RAW: AtomicBool = AtomicBool::new(false);
+
+/// Why something could not be written to standard output.
+static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Lets control sequences of ranks and nodes through to the terminal, or not.
+pub fn set_raw(raw: bool) {
+    RAW.store(raw, Ordering::Relaxed);
 }
 
-/// Writes a line to standard error.
+fn is_raw() -> bool {
+    RAW.load(Ordering::Relaxed)
+}
+
+/// Keeps the first failure for [`finish`]. A reader that has gone (`| head`) ends nothing but the writing.
+fn written(result: io::Result<()>) {
+    if let Err(error) = result
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        FAILED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+}
+
+/// Writes to standard output what is left to write.
+///
+/// # Errors
+/// When something could not be written since the start, a full disk for example.
+pub fn finish() -> io::Result<()> {
+    written(io::stdout().lock().flush());
+    FAILED.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
+}
+
+/// Writes to standard output. To a terminal only what it can show goes there.
+pub fn out(text: &str) {
+    let mut stdout = io::stdout().lock();
+    written(if stdout.is_terminal() && !is_raw() {
+        stdout.write_all(visible_lines(text).as_bytes())
+    } else {
+        stdout.write_all(text.as_bytes())
+    });
+}
+
+/// Writes a line to standard error. What remote programs say of themselves, and names of files, may have control characters.
 pub fn err(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", visible_lines(text));
 }
 
 /// How far a transfer is, in words.
@@ -93,15 +134,24 @@ pub fn error(text: &str) {
     err(&format!("{} {text}", style("error:").red().bold().for_stderr()));
 }
 
-/// A line of a rank: `[RANK NODE] text`, byte for byte behind the bracket. The colour tells ranks apart.
+/// A line of a rank: `[RANK NODE] text`, byte for byte behind the bracket unless it goes to a terminal. The colour tells ranks apart.
 fn output_line(rank: u32, node: &str, stderr: bool, line: &[u8]) {
     let bracket = format!("[{rank} {node}]");
     let bracket = style(bracket).color256(COLOURS[rank as usize % COLOURS.len()]);
     let bracket = if stderr { bracket.for_stderr() } else { bracket.for_stdout() };
     let mut whole = format!("{bracket} ").into_bytes();
-    whole.extend_from_slice(line);
+    let terminal = if stderr { io::stderr().is_terminal() } else { io::stdout().is_terminal() };
+    if terminal && !is_raw() {
+        whole.extend(visible(line));
+    } else {
+        whole.extend_from_slice(line);
+    }
     whole.push(b'\n');
-    let _ = if stderr { io::stderr().lock().write_all(&whole) } else { io::stdout().lock().write_all(&whole) };
+    if stderr {
+        let _ = io::stderr().lock().write_all(&whole);
+    } else {
+        written(io::stdout().lock().write_all(&whole));
+    }
 }
 
 /// Colours of the 256 that are readable on dark and light grounds.

@@ -30,7 +30,9 @@ impl Plain {
             Event::Launcher(line) => Some(format!("[launcher] {line}")),
             _ if !talk => None,
             Event::Note(text) => Some(text.clone()),
-            Event::Busy { node, step } => {
+            // what changes nothing is only of interest while one waits for it
+            Event::Busy { reads: true, .. } if self.options.verbose == 0 => None,
+            Event::Busy { node, step, .. } => {
                 self.is_due(node, step, now, Duration::MAX).then(|| format!("{node}: {step}"))
             }
             Event::Transfer { node, what, done, total, rate } => self
@@ -109,10 +111,11 @@ mod tests {
     #[test]
     fn each_step_is_a_line_with_its_node() {
         let mut plain = plain(false, 0);
-        let busy = |step: &str| Event::Busy { node: "a".into(), step: step.into() };
+        let busy = |step: &str| Event::Busy { node: "a".into(), step: step.into(), reads: false };
         let mut told = |event: Event| plain.words(&event, Instant::now());
         assert_eq!(told(busy("starting hworker")).unwrap(), "a: starting hworker");
         assert_eq!(told(busy("starting hworker")), None, "once");
+        assert_eq!(told(Event::Busy { node: "a".into(), step: "looking".into(), reads: true }), None);
         assert_eq!(told(Event::Done { node: "a".into(), what: "up".into() }).unwrap(), "a: up");
         let error = NodeError::failed("a", "start hworker", "no space").hint("make room");
         assert_eq!(told(Event::Failed(error)).unwrap(), "a: could not start hworker");
@@ -124,7 +127,7 @@ mod tests {
     fn quiet_is_quiet_but_for_warnings() {
         let mut plain = plain(true, 0);
         let mut told = |event: Event| plain.words(&event, Instant::now());
-        assert_eq!(told(Event::Busy { node: "a".into(), step: "looking".into() }), None);
+        assert_eq!(told(Event::Busy { node: "a".into(), step: "looking".into(), reads: false }), None);
         assert_eq!(told(Event::Note("x".into())), None);
         assert_eq!(told(transfer("a", "pulling x", 1)), None);
         assert_eq!(told(Event::Warning("x".into())).unwrap(), "warning: x");

@@ -6,6 +6,7 @@ use super::board::Board;
 use super::{Options, Renderer, output_line};
 use crate::core::hostset;
 use crate::core::job::State;
+use crate::core::visible::visible_lines;
 use crate::event::Event;
 use console::{Term, measure_text_width, style};
 use std::io::{self, IsTerminal, Write};
@@ -110,6 +111,7 @@ impl<T: Terminal> Rows<T> {
 
     /// Writes what stays above the rows.
     fn line(&mut self, text: &str, now: Instant) {
+        let text = visible_lines(text);
         if self.drawn.is_empty() {
             self.terminal.write(&format!("{text}\r\n"));
             return;

@@ -83,7 +83,7 @@ impl Shown {
 }
 
 fn busy(node: &str, step: &str) -> Event {
-    Event::Busy { node: node.into(), step: step.into() }
+    Event::Busy { node: node.into(), step: step.into(), reads: false }
 }
 
 fn done(node: &str, what: &str) -> Event {
