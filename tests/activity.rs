@@ -1,39 +1,32 @@
-//! `activity.py` as a rank's supervisor uses it, over what the kernel might say of its processes.
+//! `activity.py` as a rank supervisor uses it: what it makes of the kernel's counts, and of real processes.
 
 use std::process::Command;
 
-/// Runs a script that has an `Activity` for a limit of 100 s, `used`, the ticks of each thread, and `passes`, which lets time go by and
-/// says for how long nothing has been done.
+const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/edge/scripts");
+
+/// Runs a script that has the module `activity` and `look`, which makes up what a rank's processes have used: the ticks of the first
+/// threads, the times that these went on after a sleep, and the ticks of each other thread. A second has 100 ticks.
 #[track_caller]
-fn python(mpi: bool, script: &str) -> String {
-    let mpi = if mpi { "True" } else { "False" };
+fn python(script: &str) -> String {
     let head = format!(
-        "import sys
+        "import sys, time
 sys.dont_write_bytecode = True
-sys.path.insert(0, {:?})
+sys.path.insert(0, {SCRIPTS:?})
 import activity
-clock, used = [1000.0], {{7: 0, 8: 0, 9: 0}}
 activity.TICK = 100
-activity.time.monotonic = lambda: clock[0]
-def fields(path):
-    words = path.split('/')
-    if int(words[2]) not in used: raise FileNotFoundError
-    ticks = used[int(words[4])] if words[3] == 'task' else sum(used.values()) if words[2] == '7' else used[int(words[2])]
-    return [b'S'] + [b'0'] * 10 + [b'%d' % ticks, b'0', b'0', b'0']
-activity.fields = fields
-activity.os.listdir = lambda path: list(used) if path == '/proc/7/task' else []
-processes = [7]
-activity.whole_family = lambda pid: list(processes)
-seen = activity.Activity(100, {mpi})
-def passes(seconds, writer=None, ended=None, **each):
-    for _ in range(seconds):
-        clock[0] += 1
-        for thread, ticks in each.items():
-            used[int(thread[1:])] += ticks
-        seen.look(7, writer, ended)
-    return round(clock[0] - seen.since)
+Look = activity.Look
+def look(first=0, wakings=0, others=(), more=0, kernel=False, processes=(7,)):
+    one = object.__new__(Look)
+    one.processes, one.first, one.wakings, one.in_kernel = list(processes), first, wakings, kernel
+    one.others = dict(enumerate(others, 8))
+    one.total = first + sum(others) + more
+    return one
+def judge(mpi=False, **after):
+    # in ten seconds
+    others = [0] * len(after.get('others', ()))
+    said = activity.judge(look(others=others, kernel=after.get('kernel', False)), look(**after), 10, mpi)
+    print((said or b'progress').decode(), end=' ')
 ",
-        concat!(env!("CARGO_MANIFEST_DIR"), "/src/edge/scripts"),
     );
     let done = Command::new("python3").args(["-c", &(head + script)]).output().expect("python3");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -41,98 +34,134 @@ def passes(seconds, writer=None, ended=None, **each):
 }
 
 #[test]
-fn who_uses_no_processor_does_nothing() {
+fn what_the_kernels_counts_say_of_a_rank() {
     let said = python(
-        false,
-        "passes(5, t7=100)
-print(passes(60))
-# whichever thread it is, and however little
-print(passes(1, t8=1), passes(10))
+        "judge()
+judge(kernel=True)
+judge(first=1, wakings=20)
+judge(first=2, wakings=20)
+judge(others=[10])
+# Horovod's threads under Gloo, beside a program that sleeps, polls, computes; and more than they take
+judge(others=[360])
+judge(others=[200, 160], first=30, wakings=9000)
+judge(others=[360], first=900, wakings=9000)
+judge(others=[200, 160], first=30, wakings=500)
+judge(others=[700], first=30, wakings=9000)",
+    );
+    assert_eq!(said, "blocked kernel blocked progress blocked blocked waiting progress progress progress ");
+}
+
+#[test]
+fn with_mpi_one_thread_of_horovods_never_rests() {
+    let said = python(
+        "judge(True, others=[1000])
+judge(True, others=[1000, 0], first=30, wakings=9000)
+# another thread works, though little; and one that has ended since, which only the process has counted
+judge(True, others=[1000, 20])
+judge(True, others=[1000], more=40)",
+    );
+    assert_eq!(said, "blocked waiting progress progress ");
+}
+
+#[test]
+fn progress_begins_the_time_anew() {
+    let said = python(
+        "clock, now = [1000.0], [look()]
+activity.time.monotonic = lambda: clock[0]
+activity.Look = lambda pid: now[0]
+seen = activity.Activity(100, False)
+def passes(seconds, **uses):
+    for _ in range(seconds):
+        clock[0] += 1
+        if uses:
+            now[0] = look(**{name: getattr(now[0], name) + used if name == 'first' else used for name, used in uses.items()})
+        seen.look(7)
+    print(round(clock[0] - seen.since), end=' ')
+passes(60)
+passes(1, first=50), passes(10)
 # a loop of a shell that starts a program again and again
-processes.append(9)
-print(passes(1))
-processes.pop()
-print(passes(1), passes(1), passes(40))
+passes(1, processes=(7, 9)), passes(1, processes=(7,)), passes(1), passes(40)
 # one that ended while it was looked at
-used.pop(9), processes.append(9)
-print(passes(1))
-processes.pop(), used.update({9: 0})
-print(passes(1), passes(40))
+def gone(pid): raise FileNotFoundError
+activity.Look, before = gone, activity.Look
+passes(1)
+activity.Look = before
+passes(1), passes(40)
 # it was frozen together with this: nobody knows what it would have done
 clock[0] += 3000
-print(passes(1), passes(40))",
+passes(1), passes(40)",
     );
-    assert_eq!(said, "60\n0 10\n0\n0 1 41\n0\n0 40\n0 40\n");
+    assert_eq!(said, "59 0 10 0 0 1 41 0 0 40 0 40 ");
 }
 
 #[test]
-fn horovods_own_threads_are_not_the_ranks_work() {
-    let said = python(
-        false,
-        "passes(5, t7=100)
-# 8 negotiates, 9 writes the timeline and has all that is left of a core
-horovod = dict(writer=9, t8=36, t9=95)
-print(passes(5, t8=36, t9=95))
-passes(1, ended=clock[0], **horovod)
-last = clock[0]
-print(passes(50, ended=last, **horovod))
-# an operation has ended, or the program's own thread did something, or others than Horovod's compute
-print(passes(1, ended=clock[0], **horovod), passes(9, ended=clock[0], **horovod))
-print(passes(1, ended=last, t7=1, **horovod), passes(9, ended=last, **horovod))
-print(passes(1, ended=last, writer=9, t8=136, t9=1))
-# and one whose timeline ended counts whole
-print(passes(20, ended=last, **horovod), passes(5, t8=36, t9=95))",
-    );
-    assert_eq!(said, "0\n50\n1 9\n0 9\n0\n20 0\n");
-}
-
-#[test]
-fn with_mpi_horovod_has_one_thread_that_never_rests() {
-    let said = python(
-        true,
-        "passes(5, t7=100)
-# 8 is Horovod's, 9 writes the timeline
-horovod = dict(writer=9, t8=100, t9=95)
-passes(1, ended=clock[0], **horovod)
-last = clock[0]
-print(passes(50, ended=last, **horovod))
-# the program's own thread did something; another one does, though little and where Horovod has not much of a core; one more process
-print(passes(1, ended=last, t7=1, **horovod), passes(9, ended=last, **horovod))
-used[6] = 0
-print(passes(2, ended=last, t6=2, **horovod), passes(2, ended=last, writer=9, t6=100, t8=2, t9=90), passes(9, ended=last, **horovod))
-# a thread that has ended since, which only the process has counted
-used[5] = 0
-print(passes(1, ended=last, **horovod), passes(1, ended=last, t5=1, **horovod))
-old = activity.by_thread
-activity.by_thread = lambda processes: {thread: count for thread, count in old(processes).items() if thread != 5}
-print(passes(1, ended=last, **horovod), passes(1, ended=last, t5=40, **horovod), passes(9, ended=last, **horovod))
-processes.append(9)
-print(passes(2, ended=last, **horovod))",
-    );
-    assert_eq!(said, "50\n0 9\n0 0 9\n10 11\n12 0 9\n0\n");
-}
-
-#[test]
-fn with_gloo_only_rank_0_is_looked_at_and_others_may_wait_for_it() {
+fn a_gpu_that_computes_is_progress() {
     let dir = tempfile::tempdir().unwrap();
-    let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/src/edge/scripts");
-    for file in ["rank.py", "reap.py", "activity.py", "collectives.py"] {
-        std::fs::copy(format!("{scripts}/{file}"), dir.path().join(file)).unwrap();
+    let said = python(
+        &format!(
+            "import os
+dir = {:?}
+os.environ['PATH'] = dir + os.pathsep + os.environ['PATH']
+def answers(script):
+    with open(dir + '/nvidia-smi', 'w') as file: file.write('#!/bin/sh\\n' + script + '\\n')
+    os.chmod(dir + '/nvidia-smi', 0o755)
+    gpus = activity.Gpus()
+    first = gpus.compute()
+    if gpus.child and script != 'sleep 60': gpus.child.wait()
+    print(first, gpus.compute(), end=' ')
+    return gpus
+print(activity.Gpus().compute(), end=' ') if not activity.shutil.which('nvidia-smi') else print(False, end=' ')
+answers('echo 0; echo 97')
+answers('echo 0; echo 0')
+answers('echo NVIDIA-SMI has failed; exit 9')
+hangs = answers('exec sleep 60')
+hangs.asked -= activity.GPU_TIME + 1
+print(hangs.compute(), hangs.child.wait(), end=' ')",
+            dir.path()
+        )
+        .replace("script != 'sleep 60'", "'sleep' not in script"),
+    );
+    assert_eq!(said, "False False True False False False False False False False -9 ");
+}
+
+#[test]
+fn real_processes_are_told_apart() {
+    // a thread that negotiates as Horovod's does, beside a program that waits for an operation, sleeps, or computes
+    let said = python(
+        "import subprocess
+activity.TICK = activity.os.sysconf('SC_CLK_TCK')
+head = 'import threading, time\\ndef polls():\\n while True: time.sleep(0.001)\\nthreading.Thread(target=polls, daemon=True).start()\\n'
+programs = [head + 'polls()', head + 'threading.Event().wait()', head + 'while True: pass', 'import time; time.sleep(60)']
+children = [subprocess.Popen([sys.executable, '-c', program]) for program in programs]
+time.sleep(1)
+before, began = [activity.Look(child.pid) for child in children], time.monotonic()
+time.sleep(2)
+after = [activity.Look(child.pid) for child in children]
+seconds = time.monotonic() - began
+for child, one, other in zip(children, before, after):
+    child.kill()
+    print((activity.judge(one, other, seconds, False) or b'progress').decode(), end=' ')",
+    );
+    assert_eq!(said, "waiting blocked progress blocked ");
+}
+
+#[test]
+fn which_ranks_are_looked_at_and_for_how_long() {
+    let dir = tempfile::tempdir().unwrap();
+    for file in ["rank.py", "reap.py", "activity.py"] {
+        std::fs::copy(format!("{SCRIPTS}/{file}"), dir.path().join(file)).unwrap();
     }
-    // a stall time may be followed by the margin; without it the record is an older hvdctl's
-    let allowed = |rank: &str, size: &str, controller: &str, stall: &str| {
-        let job = format!("import rank; print(rank.still_for({{'controller': '{controller}', 'stall': {stall}}}))");
+    // without a margin the record is an older hvdctl's
+    let allowed = |size: &str, job: &str| {
+        let script = format!("import rank; print(rank.idle_limit({job}))");
         let mut command = Command::new("python3");
-        command.current_dir(&dir).args(["-c", &job]).env("HOROVOD_RANK", rank).env("HOROVOD_SIZE", size);
+        command.current_dir(&dir).args(["-c", &script]).env("HOROVOD_RANK", "1").env("HOROVOD_SIZE", size);
         let done = command.output().expect("python3");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8(done.stdout).unwrap()
     };
-    assert_eq!(allowed("0", "2", "gloo", "1800"), "2730.0\n");
-    assert_eq!(allowed("1", "2", "gloo", "1800"), "None\n");
-    assert_eq!(allowed("1", "2", "mpi", "1800"), "2730.0\n");
-    assert_eq!(allowed("1", "2", "mpi", "1800, 'idle_margin': 30"), "2730.0\n");
-    assert_eq!(allowed("1", "2", "mpi", "5, 'idle_margin': 3"), "10.5\n");
-    assert_eq!(allowed("0", "1", "mpi", "1800"), "None\n", "nobody waits for it");
-    assert_eq!(allowed("0", "2", "mpi", "0"), "None\n", "as long as it likes");
+    assert_eq!(allowed("2", "{'stall': 1800}"), "1830\n");
+    assert_eq!(allowed("2", "{'stall': 5, 'idle_margin': 3}"), "8\n");
+    assert_eq!(allowed("1", "{'stall': 1800}"), "None\n", "nobody waits for it");
+    assert_eq!(allowed("2", "{'stall': 0}"), "None\n", "as long as it likes");
 }

@@ -5,6 +5,8 @@
 //! any byte, and it says by itself how each rank ended: neither the launcher's own piping nor its exit code (always
 //! 1 under Gloo) has to be trusted.
 
+use serde::{Deserialize, Serialize};
+
 /// What a frame says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
@@ -18,6 +20,8 @@ pub enum Kind {
     Exited {
         /// Its exit code; 128 + N for signal N.
         code: i32,
+        /// The signal that ended it, if one did.
+        signal: Option<i32>,
         /// Whether it had been asked to: another rank had failed, or a signal came.
         asked: bool,
         /// Whether the kernel killed a process of its container for want of memory meanwhile.
@@ -31,9 +35,11 @@ pub enum Kind {
         seconds: u64,
         /// The tensors that the others waited for, in Horovod's words; none where the supervisor saw it by itself.
         tensors: Option<String>,
-        /// Whether it did nothing; else, where nobody waited in a collective operation, it was stopped.
-        idle: bool,
+        /// What it did in place of progress; none where others waited for it in a collective operation, or it was stopped.
+        idle: Option<Idle>,
     },
+    /// So many lines of output had no room on the disk.
+    Lost(u64),
     /// The supervisor could not start the program; the reason. A [`Kind::Exited`] follows.
     Broken(String),
     /// A line of the launcher, which has no rank.
@@ -42,6 +48,29 @@ pub enum Kind {
     Restart(String),
     /// The run's keeper has written down how the run ended, and goes.
     Over,
+}
+
+/// What a rank does that makes no progress, as far as its supervisor can see from outside (`activity.py`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Idle {
+    /// Its own threads sleep.
+    Blocked,
+    /// The kernel keeps it waiting, for a file system or a device (state D).
+    Kernel,
+    /// It waits for other ranks in a collective operation.
+    Waiting,
+}
+
+impl Idle {
+    fn parse(text: &str) -> Option<Idle> {
+        Some(match text {
+            "blocked" => Idle::Blocked,
+            "kernel" => Idle::Kernel,
+            "waiting" => Idle::Waiting,
+            _ => return None,
+        })
+    }
 }
 
 /// One frame.
@@ -99,7 +128,8 @@ fn parse(line: &[u8]) -> Option<Frame> {
             let text = std::str::from_utf8(text).ok()?;
             let (code, marks) = text.split_once(' ').unwrap_or((text, ""));
             let has = |mark| marks.split(' ').any(|word| word == mark);
-            Kind::Exited { code: code.parse().ok()?, asked: has("asked"), oom: has("oom") }
+            let code = code.parse().ok()?;
+            Kind::Exited { code, signal: has("signal").then_some(code - 128), asked: has("asked"), oom: has("oom") }
         }
         b"h" => {
             let text = String::from_utf8_lossy(text);
@@ -108,13 +138,14 @@ fn parse(line: &[u8]) -> Option<Frame> {
                 rank: words.next()?.parse().ok()?,
                 seconds: words.next()?.parse().ok()?,
                 tensors: words.next().filter(|tensors| !tensors.is_empty()).map(str::to_owned),
-                idle: false,
+                idle: None,
             }
         }
         b"i" => {
-            let seconds = std::str::from_utf8(text).ok()?.parse().ok()?;
-            Kind::Hung { rank, seconds, tensors: None, idle: true }
+            let (seconds, idle) = std::str::from_utf8(text).ok()?.split_once(' ')?;
+            Kind::Hung { rank, seconds: seconds.parse().ok()?, tensors: None, idle: Some(Idle::parse(idle)?) }
         }
+        b"w" => Kind::Lost(std::str::from_utf8(text).ok()?.parse().ok()?),
         b"r" => Kind::Restart(String::from_utf8_lossy(text).into_owned()),
         b"d" => Kind::Over,
         b"b" => Kind::Broken(String::from_utf8_lossy(text).into_owned()),
@@ -131,23 +162,27 @@ mod tests {
     #[test]
     fn frames_survive_any_cut() {
         let log =
-            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 oom\n2.1 0 b no such file\n2.2 0 r try 2\n2.3 1 i 75\n2.4 0 d \ngarbage\n3 0 o open";
+            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 signal asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 signal oom\n2.1 0 b no such file\n2.2 0 r try 2\n2.3 1 i 75 waiting\n2.4 0 d \n2.5 0 w 66131\ngarbage\n3 0 o open";
         let whole = Parser::default().push(log);
-        assert_eq!(whole.len(), 13);
+        assert_eq!(whole.len(), 14);
+        assert_eq!(whole[13].kind, Kind::Lost(66_131));
         assert_eq!(whole[12].kind, Kind::Over);
         assert_eq!(whole[10].kind, Kind::Restart("try 2".into()));
         assert_eq!(whole[0].kind, Kind::Launcher(b"starting".to_vec()));
-        assert_eq!(whole[5].kind, Kind::Exited { code: 143, asked: true, oom: false });
+        assert_eq!(whole[5].kind, Kind::Exited { code: 143, signal: Some(15), asked: true, oom: false });
         assert_eq!(whole[2].kind, Kind::Stdout(b" two  spaces ".to_vec()));
         assert_eq!(whole[3].kind, Kind::Stderr(vec![0xff, 0xfe]));
-        assert_eq!(whole[4], Frame { time: 2.0, rank: 1, kind: Kind::Exited { code: 7, asked: false, oom: false } });
+        assert_eq!(
+            whole[4],
+            Frame { time: 2.0, rank: 1, kind: Kind::Exited { code: 7, signal: None, asked: false, oom: false } }
+        );
         assert_eq!(
             whole[6].kind,
-            Kind::Hung { rank: 1, seconds: 5, tensors: Some("allreduce.a, b".into()), idle: false }
+            Kind::Hung { rank: 1, seconds: 5, tensors: Some("allreduce.a, b".into()), idle: None }
         );
-        assert_eq!(whole[7].kind, Kind::Hung { rank: 1, seconds: 6, tensors: None, idle: false });
-        assert_eq!(whole[11].kind, Kind::Hung { rank: 1, seconds: 75, tensors: None, idle: true });
-        assert_eq!(whole[8].kind, Kind::Exited { code: 137, asked: false, oom: true });
+        assert_eq!(whole[7].kind, Kind::Hung { rank: 1, seconds: 6, tensors: None, idle: None });
+        assert_eq!(whole[11].kind, Kind::Hung { rank: 1, seconds: 75, tensors: None, idle: Some(Idle::Waiting) });
+        assert_eq!(whole[8].kind, Kind::Exited { code: 137, signal: Some(9), asked: false, oom: true });
         for cut in 0..log.len() {
             let mut parser = Parser::default();
             let mut frames = parser.push(&log[..cut]);

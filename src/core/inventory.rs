@@ -19,6 +19,7 @@ mod schema;
 mod sets;
 
 pub use assemble::{CLUSTER_FIELDS, DEFAULTS_FIELDS, NODE_FIELDS, TABLES};
+pub use check::parse_size;
 pub use container::{Container, Device, Mount, Ulimit, env_lines, variable_name};
 pub use fault::{Excerpt, Fault, Faults};
 pub use schema::SCHEMA;
@@ -103,10 +104,10 @@ pub struct Cluster {
     /// How long ranks have between SIGTERM and SIGKILL.
     #[serde(rename = "stop_grace_s", serialize_with = "seconds")]
     pub stop_grace: Duration,
-    /// How long a rank may keep the others waiting, unless a job says otherwise; zero: forever.
+    /// How long a rank may make no progress, unless a job says otherwise; zero: forever.
     #[serde(rename = "stall_timeout_s", serialize_with = "seconds")]
     pub stall_timeout: Duration,
-    /// How long a rank may do nothing at all beyond 1.5 times the stall time-out.
+    /// How much longer than the stall time-out a rank may make no progress that neither Horovod nor a stopped process shows.
     #[serde(rename = "idle_margin_s", serialize_with = "seconds")]
     pub idle_margin: Duration,
     /// The pause before the first restart of a job; each further pause is twice the one before.

@@ -1,10 +1,11 @@
 //! A run: its record, its states, and which rank is to blame when it fails.
 
-use crate::core::frames::{Frame, Kind};
+use crate::core::frames::{Frame, Idle, Kind};
+use crate::core::hostset;
 use crate::core::inventory::{Controller, Ulimit};
 use crate::core::slots::Placement;
 use crate::core::word::Word;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -69,13 +70,12 @@ pub struct Record {
     /// Seconds after which the supervisor ends a program that is stopped and silent; 0: never.
     #[serde(default)]
     pub stall: u64,
-    /// Seconds that a rank may do nothing at all beyond 1.5 times that.
+    /// Seconds beyond that after which a rank that makes no progress ends the run.
     #[serde(default = "idle_margin")]
     pub idle_margin: u64,
-    /// Whether all ranks have Horovod write its timeline, by which the supervisor of rank 0 sees who is missing, and that nothing goes
-    /// on.
-    #[serde(default)]
-    pub timeline: bool,
+    /// Bytes that the log may take on each node; the oldest lines go first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_max: Option<u64>,
     /// The inventory's limits by name: a log-in by sshd may have changed those of the container.
     pub ulimits: BTreeMap<String, Ulimit>,
 }
@@ -130,6 +130,9 @@ pub struct Ending {
     /// Ranks that were said to hang.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hung: Vec<Hung>,
+    /// Output that a full disk lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<Lost>,
     /// The ranks of the last try, where nodes had gone since the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
@@ -166,6 +169,24 @@ impl Ending {
         failed.min_by(|a, b| a.asked.cmp(&b.asked).then(a.time.total_cmp(&b.time)))
     }
 
+    /// The rank that hung first, if that is why the run ended. What makes no progress while it waits for others is not what keeps them
+    /// waiting: with [`Idle::Waiting`] this is a rank that was not seen to wait, or rank 0 where all wait for one another.
+    fn root_hang(&self, ranks: u32) -> Option<Hung> {
+        let first = |chosen: &dyn Fn(&Hung) -> bool| {
+            self.hung.iter().filter(|hung| chosen(hung)).min_by(|a, b| a.time.total_cmp(&b.time)).cloned()
+        };
+        // a rank whose supervisor gave it up was not asked for its end
+        let gave_up = |hung: &Hung| self.exits.iter().any(|e| e.rank == hung.rank && !e.asked);
+        let has_given_up = self.hung.iter().any(|hung| hung.idle.is_some() && gave_up(hung));
+        first(&|hung| hung.idle.is_none())
+            .or_else(|| first(&|hung| has_given_up && hung.idle != Some(Idle::Waiting)))
+            .or_else(|| {
+                let waits = |rank: &u32| self.hung.iter().any(|hung| hung.rank == *rank);
+                let rank = (0..ranks).find(|rank| !waits(rank)).unwrap_or(0);
+                first(&|_| has_given_up).map(|hung| Hung { rank, ..hung })
+            })
+    }
+
     /// The rank that the run failed by, and how; none where it did not fail, or no rank is to blame.
     pub fn blame(&self, placement: &Placement) -> Option<Blame> {
         let ranks = self.ranks.unwrap_or(placement.ranks());
@@ -177,24 +198,27 @@ impl Ending {
         let node =
             |rank| ended_on(rank).or(placement.node_of(rank).map(|(node, _)| node)).unwrap_or_default().to_owned();
         // the others' failures are what a hung rank brought on them
-        if let Some(hung) = self.hung.iter().min_by(|a, b| a.time.total_cmp(&b.time)) {
+        if let Some(hung) = self.root_hang(ranks) {
             let node = node(hung.rank);
             let left = |e: &Ended| e.rank == hung.rank && e.code == 0 && !e.asked && e.time < hung.time;
             // they may have waited for one that had gone
-            let how = match &hung.tensors {
-                Some(_) if self.exits.iter().any(left) => How::Ended { code: 0, oom: false },
-                Some(_) if self.silent.contains(&node) => How::Gone { silence: self.silence.get(&node).cloned() },
-                tensors => How::Hung { seconds: hung.seconds, tensors: tensors.clone(), idle: hung.idle },
+            let awaited = hung.tensors.is_some() || hung.idle == Some(Idle::Waiting);
+            let how = match awaited {
+                true if self.exits.iter().any(left) => How::Ended { code: 0, signal: None, oom: false },
+                true if self.silent.contains(&node) => How::Gone { silence: self.silence.get(&node).cloned() },
+                _ => How::Hung { seconds: hung.seconds, tensors: hung.tensors.clone(), idle: hung.idle },
             };
             return Some(Blame { rank: hung.rank, node, how });
         }
-        if let Some(first) = self.first_failure(ranks) {
-            let how = How::Ended { code: first.code, oom: first.oom };
-            return Some(Blame { rank: first.rank, node: first.node.clone(), how });
-        }
         let silent = |rank: &u32| self.silent.contains(&node(*rank));
         let unseen = |rank: &u32| self.exits.iter().all(|e| e.rank != *rank);
-        let gone = (0..ranks).filter(unseen).find(|rank| self.started >= ranks || silent(rank));
+        // what fails by itself while another node has gone has most likely lost its connection to that
+        let cut = (0..ranks).filter(unseen).find(silent).filter(|_| self.fault.is_none());
+        if let Some(first) = self.first_failure(ranks).filter(|_| cut.is_none()) {
+            let how = How::Ended { code: first.code, signal: first.signal, oom: first.oom };
+            return Some(Blame { rank: first.rank, node: first.node.clone(), how });
+        }
+        let gone = cut.or_else(|| (0..ranks).filter(unseen).find(|_| self.started >= ranks));
         gone.filter(|_| self.fault.is_none()).map(|rank| {
             let node = node(rank);
             Blame { rank, how: How::Gone { silence: self.silence.get(&node).cloned() }, node }
@@ -241,6 +265,8 @@ pub enum How {
     Ended {
         /// Exit code, 128 + N for signal N.
         code: i32,
+        /// The signal that ended it, if one did.
+        signal: Option<i32>,
         /// Whether the kernel killed a process of its container for want of memory meanwhile.
         oom: bool,
     },
@@ -250,8 +276,9 @@ pub enum How {
         seconds: u64,
         /// The tensors that the others waited for, in Horovod's words.
         tensors: Option<String>,
-        /// Whether it did nothing; where there are no tensors either, it was stopped.
-        idle: bool,
+        /// What it did; with [`Idle::Waiting`] the others waited for it, or all for one another. Where there are no tensors either, it
+        /// was stopped.
+        idle: Option<Idle>,
     },
     /// Nobody saw it end.
     Gone {
@@ -265,8 +292,10 @@ impl fmt::Display for Blame {
         write!(f, "rank {} on {} ", self.rank, self.node)?;
         match &self.how {
             How::Ended { code: 0, .. } => write!(f, "ended with exit code 0 while the others waited for it"),
-            How::Ended { code: 137, oom: true } => write!(f, "ran out of memory: the kernel killed it (signal 9)"),
-            How::Ended { code, oom: true } => {
+            How::Ended { signal: Some(9), oom: true, .. } => {
+                write!(f, "ran out of memory: the kernel killed it (signal 9)")
+            }
+            How::Ended { code, oom: true, .. } => {
                 write!(
                     f,
                     "ended with exit code {code} after the kernel had killed a process beside it for want of memory"
@@ -275,10 +304,16 @@ impl fmt::Display for Blame {
             How::Ended { code: code @ (126 | 127), .. } => {
                 write!(f, "ended with exit code {code} (could not be started)")
             }
-            How::Ended { code: code @ 129.., .. } => write!(f, "was killed by signal {}", code - 128),
+            How::Ended { signal: Some(signal), .. } => write!(f, "was killed by signal {signal}"),
             How::Ended { code, .. } => write!(f, "ended with exit code {code}"),
-            How::Hung { seconds, idle: true, .. } => {
+            How::Hung { seconds, idle: Some(Idle::Blocked), .. } => {
                 write!(f, "hung: it wrote nothing and did nothing for {seconds} s")
+            }
+            How::Hung { seconds, idle: Some(Idle::Kernel), .. } => {
+                write!(f, "hung: the kernel kept it waiting for {seconds} s (state D)")
+            }
+            How::Hung { seconds, idle: Some(Idle::Waiting), .. } => {
+                write!(f, "hung: the other ranks waited for it, or all for one another, for {seconds} s")
             }
             How::Hung { seconds, tensors: Some(tensors), .. } => {
                 write!(f, "hung: the others waited {seconds} s for it in {tensors}")
@@ -303,7 +338,10 @@ impl Blame {
             How::Ended { oom: true, .. } => {
                 format!("a smaller batch, fewer data loaders or ranks on {node}; `docker stats` there shows the limit")
             }
-            How::Hung { idle: true, .. } => {
+            How::Hung { idle: Some(Idle::Kernel), .. } => {
+                format!("a file system or a device of {node} does not answer; `dmesg` there may say which")
+            }
+            How::Hung { idle: Some(Idle::Blocked), .. } => {
                 "a deadlock, or a file system that does not answer; where it is meant to wait, --stall-timeout gives it \
                  more time"
                     .into()
@@ -336,10 +374,45 @@ pub struct Hung {
     #[serde(default)]
     pub tensors: Option<String>,
     /// As in [`How::Hung`].
-    #[serde(default)]
-    pub idle: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "idle")]
+    pub idle: Option<Idle>,
     /// When that was said, as [`Ended::time`].
     pub time: f64,
+}
+
+/// Reads what a rank did; records of an older hvdctl only say whether it did nothing.
+fn idle<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Idle>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Recorded {
+        Idle(Idle),
+        Nothing(bool),
+    }
+    Ok(match Recorded::deserialize(from)? {
+        Recorded::Idle(idle) => Some(idle),
+        Recorded::Nothing(nothing) => nothing.then_some(Idle::Blocked),
+    })
+}
+
+/// Lines of one rank that had no room in the log of its node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Lost {
+    /// The global rank.
+    pub rank: u32,
+    /// Its node.
+    pub node: String,
+    /// How many.
+    pub lines: u64,
+}
+
+/// How much output of a run was lost and on which nodes, in words; none where none was.
+pub fn lost_output(lost: &[Lost]) -> Option<String> {
+    let lines: u64 = lost.iter().map(|lost| lost.lines).sum();
+    let mut nodes: Vec<String> = lost.iter().map(|lost| lost.node.clone()).collect();
+    nodes.sort();
+    nodes.dedup();
+    let count = if lines == 1 { "1 line".to_owned() } else { format!("{lines} lines") };
+    (lines > 0).then(|| format!("{count} of output were lost: the disk of {} was full", hostset::fold(&nodes)))
 }
 
 /// How one rank ended.
@@ -351,6 +424,9 @@ pub struct Ended {
     pub node: String,
     /// Exit code, 128 + N for signal N.
     pub code: i32,
+    /// The signal that ended it, if one did; a program may end with such a code by itself.
+    #[serde(default)]
+    pub signal: Option<i32>,
     /// Seconds since the epoch, by the operator's clock.
     pub time: f64,
     /// Whether it had been asked to end.
@@ -378,10 +454,11 @@ impl Progress {
                 self.hung.retain(|hung| hung.rank != frame.rank);
                 self.started += 1;
             }
-            Kind::Exited { code, asked, oom } => self.ended.push(Ended {
+            Kind::Exited { code, signal, asked, oom } => self.ended.push(Ended {
                 rank: frame.rank,
                 node: node.into(),
                 code: *code,
+                signal: *signal,
                 time: frame.time - skew,
                 asked: *asked,
                 oom: *oom,
@@ -393,8 +470,13 @@ impl Progress {
                 idle: *idle,
                 time: frame.time - skew,
             }),
-            Kind::Stdout(_) | Kind::Stderr(_) | Kind::Broken(_) | Kind::Launcher(_) | Kind::Restart(_) | Kind::Over => {
-            }
+            Kind::Stdout(_)
+            | Kind::Stderr(_)
+            | Kind::Broken(_)
+            | Kind::Launcher(_)
+            | Kind::Restart(_)
+            | Kind::Lost(_)
+            | Kind::Over => {}
         }
     }
 
@@ -425,7 +507,7 @@ mod tests {
     #[test]
     fn the_first_failure_is_found_across_skewed_clocks() {
         let mut progress = Progress::default();
-        let exited = |code, asked| Kind::Exited { code, asked, oom: false };
+        let exited = |code, asked| Kind::Exited { code, signal: None, asked, oom: false };
         // by the clocks this one came first, but it had been asked to
         progress.see("a", &frame(3, 99.0, exited(143, true)), 0.0);
         progress.see("a", &frame(0, 100.0, exited(1, false)), 0.0);
@@ -438,7 +520,8 @@ mod tests {
 
     #[test]
     fn states() {
-        let exit = |rank, code, asked| Ended { rank, node: "a".into(), code, time: 1.0, asked, oom: false };
+        let exit =
+            |rank, code, asked| Ended { rank, node: "a".into(), code, signal: None, time: 1.0, asked, oom: false };
         let ending = |launcher, exits: &[Ended]| Ending { launcher, exits: exits.to_vec(), ..Ending::default() };
         let well = [exit(0, 0, false), exit(1, 0, false)];
         assert_eq!(ending(Some(0), &well).state(2), State::Succeeded);
@@ -468,6 +551,10 @@ mod tests {
         let text = r#"{"ended": 5.5, "launcher": 7, "stopped": false, "started": 1, "silent": ["b"],
             "exits": [{"time": 4.5, "rank": 0, "code": 7, "asked": false, "node": "a"}]}"#;
         let ending: Ending = serde_json::from_str(text).unwrap();
+        let older = r#"{"rank": 1, "seconds": 5, "time": 1.0, "idle": true}"#;
+        assert_eq!(serde_json::from_str::<Hung>(older).unwrap().idle, Some(Idle::Blocked));
+        let older = r#"{"rank": 1, "seconds": 5, "time": 1.0, "idle": false, "tensors": "a"}"#;
+        assert_eq!(serde_json::from_str::<Hung>(older).unwrap().idle, None);
         assert_eq!((ending.first_failure(2).unwrap().code, ending.silent.len(), ending.fault), (7, 1, None));
     }
 
@@ -480,6 +567,7 @@ mod tests {
             rank,
             node: ["a", "b"][rank as usize].into(),
             code,
+            signal: (code == 137).then_some(9),
             time: 1.0,
             asked,
             oom,
@@ -493,8 +581,15 @@ mod tests {
         let killed = ending(&[exit(0, 143, true, false), exit(1, 137, false, true)]);
         assert_eq!(said(&killed), "rank 1 on b ran out of memory: the kernel killed it (signal 9)");
         assert!(killed.blame(&placement).unwrap().hint().unwrap().contains("docker stats"));
+        // 255, 200 and 129 are what programs end with by themselves
+        for code in [129, 200, 255] {
+            let words = format!("rank 1 on b ended with exit code {code}");
+            assert_eq!(said(&ending(&[exit(0, 143, true, false), exit(1, code, false, false)])), words);
+        }
+        let killed = ending(&[exit(0, 143, true, false), exit(1, 137, false, false)]);
+        assert_eq!(said(&killed), "rank 1 on b was killed by signal 9");
         // the others fail by themselves once Horovod gives up, and yet it is not their doing
-        let hung = |tensors: Option<&str>, idle| Hung {
+        let hung = |tensors: Option<&str>, idle: Option<Idle>| Hung {
             rank: 1,
             seconds: 5,
             tensors: tensors.map(str::to_owned),
@@ -502,27 +597,53 @@ mod tests {
             time: 1.0,
         };
         let stalled = ending(&[exit(0, 1, false, false), exit(1, 143, true, false)]);
-        let waited = Ending { hung: vec![hung(Some("allreduce.a"), false)], ..stalled.clone() };
+        let waited = Ending { hung: vec![hung(Some("allreduce.a"), None)], ..stalled.clone() };
         assert_eq!(said(&waited), "rank 1 on b hung: the others waited 5 s for it in allreduce.a");
         assert_eq!(waited.code(2), Some(1), "the code is that of a rank that has one");
-        let absent = Ending { hung: vec![hung(Some(INIT), false)], ..stalled.clone() };
+        let absent = Ending { hung: vec![hung(Some(INIT), None)], ..stalled.clone() };
         assert!(absent.blame(&placement).unwrap().hint().unwrap().contains("HOROVOD_GLOO_TIMEOUT_SECONDS"));
         assert_eq!(
-            said(&Ending { hung: vec![hung(None, false)], ..stalled.clone() }),
+            said(&Ending { hung: vec![hung(None, None)], ..stalled.clone() }),
             "rank 1 on b hung: it was stopped, and silent, for 5 s"
         );
         assert_eq!(
-            said(&Ending { hung: vec![hung(None, true)], ..stalled }),
-            "rank 1 on b hung: it wrote nothing and did nothing for 5 s"
+            said(&Ending { hung: vec![hung(None, Some(Idle::Blocked))], ..stalled.clone() }),
+            "rank 0 on a ended with exit code 1",
+            "nobody was given up: it only waited when another failed"
         );
+        // rank 0 is given up first, and rank 1 asked for its end then
+        let given_up = ending(&[exit(0, 143, false, false), exit(1, 143, true, false)]);
+        let idle = |rank, idle| Hung { rank, time: f64::from(rank), ..hung(None, Some(idle)) };
+        for (ones, words) in [
+            (vec![idle(0, Idle::Blocked)], "rank 0 on a hung: it wrote nothing and did nothing for 5 s"),
+            (
+                vec![idle(0, Idle::Waiting), idle(1, Idle::Blocked)],
+                "rank 1 on b hung: it wrote nothing and did nothing for 5 s",
+            ),
+            (
+                vec![idle(0, Idle::Waiting), idle(1, Idle::Kernel)],
+                "rank 1 on b hung: the kernel kept it waiting for 5 s (state D)",
+            ),
+            (vec![idle(0, Idle::Waiting), hung(None, None)], "rank 1 on b hung: it was stopped, and silent, for 5 s"),
+            (
+                vec![idle(0, Idle::Waiting)],
+                "rank 1 on b hung: the other ranks waited for it, or all for one another, for 5 s",
+            ),
+            (
+                vec![idle(0, Idle::Waiting), idle(1, Idle::Waiting)],
+                "rank 0 on a hung: the other ranks waited for it, or all for one another, for 5 s",
+            ),
+        ] {
+            assert_eq!(said(&Ending { hung: ones, ..given_up.clone() }), words);
+        }
         // who waits does not see that the other has ended, or that its node is gone
-        let late = Hung { time: 2.0, ..hung(Some(INIT), false) };
+        let late = Hung { time: 2.0, ..hung(Some(INIT), None) };
         let left =
             Ending { hung: vec![late.clone()], ..ending(&[exit(0, 134, false, false), exit(1, 0, false, false)]) };
         assert_eq!(said(&left), "rank 1 on b ended with exit code 0 while the others waited for it");
         assert!(left.blame(&placement).unwrap().hint().unwrap().contains("must come to hvd.init"));
         assert_eq!(left.code(2), Some(134));
-        let early = Ending { hung: vec![hung(Some(INIT), false)], ..left };
+        let early = Ending { hung: vec![hung(Some(INIT), None)], ..left };
         assert_eq!(
             said(&early),
             "rank 1 on b hung: the others waited 5 s for it in hvd.init",
@@ -541,6 +662,9 @@ mod tests {
             "rank 1 on b is gone, and the worker there did not answer at the end: Connection refused"
         );
         assert_eq!((gone.state(2), gone.code(2)), (State::Failed, Some(1)));
+        let broken = Ending { exits: vec![exit(0, 1, false, false)], ..gone.clone() };
+        assert!(said(&broken).starts_with("rank 1 on b is gone"), "the other lost its connection to it");
+        assert_eq!(broken.code(2), Some(1));
         assert_eq!(said(&Ending { started: 1, ..ending(&[]) }), "", "it never began: no rank is to blame");
         assert_eq!(said(&Ending { stopped: true, ..both.clone() }), "");
         let lost =

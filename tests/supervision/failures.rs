@@ -133,7 +133,7 @@ fn a_rank_that_starts_after_the_end_of_its_job_fails_nothing() {
     // the launcher was late with it: the reaper has removed the environment
     let dir = tempfile::tempdir().unwrap();
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/edge/scripts");
-    for file in ["rank.py", "reap.py", "activity.py", "collectives.py"] {
+    for file in ["rank.py", "reap.py", "activity.py"] {
         fs::copy(scripts.join(file), dir.path().join(file)).unwrap();
     }
     fs::write(dir.path().join("job.json"), r#"{"command": ["true"], "grace": 600, "ulimits": {}}"#).unwrap();

@@ -20,10 +20,9 @@ use std::time::Duration;
 const ID: &str = "job-1";
 
 /// The files that every node of a job has, with their modes.
-const FILES: [(&str, &str, u32); 5] = [
+const FILES: [(&str, &str, u32); 4] = [
     (SUPERVISOR, include_str!("../../src/edge/scripts/rank.py"), 0o644),
     ("activity.py", include_str!("../../src/edge/scripts/activity.py"), 0o644),
-    ("collectives.py", include_str!("../../src/edge/scripts/collectives.py"), 0o644),
     ("reap.py", include_str!("../../src/edge/scripts/reap.py"), 0o644),
     ("ssh", include_str!("../../src/edge/scripts/ssh.sh"), 0o755),
 ];
@@ -146,7 +145,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         grace: spec.grace,
         stall: spec.stall,
         idle_margin: 30,
-        timeline: false,
+        log_max: None,
         ulimits: BTreeMap::new(),
     }
 }
@@ -286,7 +285,7 @@ impl Job<'_> {
             self.file(0, "tries.json").map_or_else(Vec::new, |text| serde_json::from_str(&text).unwrap());
         let silent: Vec<&String> = ending.silent.iter().chain(tries.iter().flat_map(|one| &one.silent)).collect();
         for (index, node) in NODES.iter().enumerate().filter(|(_, node)| silent.iter().all(|one| one != *node)) {
-            for name in ["env.json", "timeline", "result.json.new", "tries.json.new"] {
+            for name in ["env.json", "result.json.new", "tries.json.new"] {
                 assert!(self.file(index, name).is_none(), "{name} is left on {node}{all}");
             }
         }

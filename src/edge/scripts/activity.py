@@ -1,15 +1,25 @@
-"""Tells a rank that does nothing any more from one that computes or waits in Horovod, by the processor time that the kernel counts
-for its processes; proc(5)."""
+"""Tells from outside whether a rank makes progress, by what the kernel counts for its processes and threads; proc(5).
+
+A rank in a collective operation is silent as well, and Horovod's own threads never rest: they negotiate every millisecond. They are
+told from the program's by their pattern. Looking costs the training nothing (docs/decisions.md has the figures)."""
 import contextlib
 import os
+import shutil
+import subprocess
 import time
 
 TICK = os.sysconf("SC_CLK_TCK")  # in a second
-LEAST = 0.001  # of a core: who sleeps, or is stuck in the kernel, stays below; who waits in MPI_Init takes 0.08
+LEAST = 0.001  # of a core: a thread that sleeps, or is stuck in the kernel, stays below
+POLLING = 0.1  # of a core: a program's first thread that waits for an operation takes less; it was up to 0.05
+POLLS = 100  # a second: it sleeps for 1 ms again and again (WaitAndClear, horovod/torch/mpi_ops_v2.cc), and that often wakes
 HOROVOD = 0.6  # of a core: more than Horovod's own threads take while there is nothing to do; under Gloo that was up to 0.36
 SHORT = 0.02  # of a core, under MPI: more than that is a program's work, also where the thread or process that did it has ended since
 ROUNDED = 6  # ticks by which a process and its threads may differ
 SLEPT = 10  # seconds by which a look may be late; after more this process stood still itself, and what others did is not known
+GPU_QUERY = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+GPU_TIME = 20  # seconds that it may take
+
+BLOCKED, KERNEL, WAITING = b"blocked", b"kernel", b"waiting"  # what a rank without progress does; core/job.rs
 
 
 def fields(path):
@@ -42,60 +52,107 @@ def whole_family(pid):
     return found
 
 
-def of_thread(process, thread):
-    return sum(map(int, fields("/proc/%d/task/%d/stat" % (process, thread))[11:13]))
+def wakings(process):
+    """How often a process's first thread has slept and gone on."""
+    with open("/proc/%d/status" % process, "rb") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(b"voluntary_ctxt_switches:"))
 
 
-def ticks(processes):
-    """What the processes' first threads have used, and what all of them and what they started has."""
-    first = sum(of_thread(process, process) for process in processes)
-    return first, sum(sum(map(int, fields("/proc/%d/stat" % process)[11:15])) for process in processes)
+class Look:
+    """What a rank's processes have used until now; times are in ticks."""
 
-
-def by_thread(processes):
-    """What each thread has used that is not the first of its process."""
-    threads = ((process, int(thread)) for process in processes for thread in os.listdir("/proc/%d/task" % process))
-    return {thread: of_thread(process, thread) for process, thread in threads if thread != process}
+    def __init__(self, pid):
+        self.processes = whole_family(pid)
+        self.first, self.total, self.wakings, self.others = 0, 0, 0, {}
+        self.in_kernel = False
+        for process in self.processes:
+            whole = fields("/proc/%d/stat" % process)
+            self.in_kernel |= whole[0] == b"D"
+            self.total += sum(map(int, whole[11:15]))
+            self.wakings += wakings(process)
+            for thread in map(int, os.listdir("/proc/%d/task" % process)):
+                used = sum(map(int, fields("/proc/%d/task/%d/stat" % (process, thread))[11:13]))
+                if thread == process:
+                    self.first += used
+                else:
+                    self.others[thread] = used
 
 
 class Activity:
-    """Since when nothing is done; `limit` is the time in seconds that is of interest, `mpi` whether the ranks are MPI's."""
+    """Since when a rank has made no progress; `limit` is the time in seconds that is of interest, `mpi` whether the ranks are
+    MPI's."""
 
     def __init__(self, limit, mpi):
-        self.mpi = mpi
+        self.limit, self.mpi = limit, mpi
         self.every = min(max(limit / 100, 1), 60)
-        # since when nothing is done; when it was looked at last, and what was seen then
+        # since when there is no progress; when it was looked at last, and what was seen then
         self.since = self.looked = time.monotonic()
         self.seen = None
+        self.does = BLOCKED  # what it does meanwhile
+        self.gpus = Gpus()
 
-    def look(self, pid, writer=None, ended=None):
-        """Takes in what a process and its descendants have done. Where it is known when the last of Horovod's operations ended, and
-        which thread writes that down, Horovod's own threads, which never rest, do not count."""
+    def look(self, pid):
+        """Takes in what a process and its descendants have done."""
         now = time.monotonic()
         if now - self.looked < self.every:
             return
-        late, passed = now - self.looked > self.every + SLEPT, (now - self.looked) * TICK
+        late, passed = now - self.looked > self.every + SLEPT, now - self.looked
         before, self.seen, self.looked = self.seen, None, now
         # one that has ended just now cannot be read
-        with contextlib.suppress(OSError):
-            processes = whole_family(pid)
-            self.seen = seen = processes, writer, ticks(processes), by_thread(processes)
-        # whoever starts and ends processes does something
-        if before and self.seen and before[:2] == seen[:2] and not late:
-            first, everything = (new - old for new, old in zip(seen[2], before[2]))
-            if everything <= passed * LEAST:
-                return
-            if writer and first <= passed * LEAST and self.only_horovod(everything, before[3], seen[3], writer, passed):
-                self.since = max(self.since, ended)
-                return
-        self.since = now
+        with contextlib.suppress(OSError, StopIteration):
+            self.seen = Look(pid)
+        does = None
+        # a program that starts and ends processes makes progress
+        if before and self.seen and before.processes == self.seen.processes and not late:
+            does = judge(before, self.seen, passed, self.mpi)
+        # one that only waits for a GPU uses no processor either
+        if does and now - self.since > self.limit / 4 and self.gpus.compute():
+            does = None
+        if does:
+            self.does = does
+        else:
+            self.since = now
 
-    def only_horovod(self, everything, before, threads, writer, passed):
-        """Whether what was used in the time that passed is no more than Horovod's own threads take. With MPI one of them waits for
-        the other ranks all the time, and no other does anything: were the busiest one the program's, Horovod's would show."""
-        used = {thread: count - before.get(thread, 0) for thread, count in threads.items()}
-        rest = everything - used.pop(writer, 0)
-        if not self.mpi:
-            return rest <= passed * HOROVOD
+
+def judge(before, after, seconds, mpi):
+    """What a rank does that has made no progress in the seconds between two looks; none where it has, or may have."""
+    passed = seconds * TICK
+    first, wakings = after.first - before.first, after.wakings - before.wakings
+    if after.total - before.total <= passed * LEAST:
+        return KERNEL if before.in_kernel and after.in_kernel else BLOCKED
+    waits = first <= passed * POLLING and wakings >= seconds * POLLS
+    if not waits and first > passed * LEAST:
+        return None
+    used = {thread: count - before.others.get(thread, 0) for thread, count in after.others.items()}
+    rest = after.total - before.total - first
+    if mpi:
+        # one of Horovod's threads waits for the other ranks all the time, and no other does anything: were the busiest one the
+        # program's, Horovod's would be among the others
         busiest = max(used.values(), default=0)
-        return sum(used.values()) - busiest <= passed * LEAST + 1 and rest - busiest <= passed * SHORT + ROUNDED
+        idle = sum(used.values()) - busiest <= passed * LEAST + 1 and rest - busiest <= passed * SHORT + ROUNDED
+    else:
+        idle = rest <= passed * HOROVOD
+    return None if not idle else WAITING if waits else BLOCKED
+
+
+class Gpus:
+    """Whether a GPU of this container computes. The answer is that to the question before: nvidia-smi may take seconds, or hang."""
+
+    def __init__(self):
+        self.there = shutil.which(GPU_QUERY[0]) is not None
+        self.child, self.asked = None, 0.0
+
+    def compute(self):
+        answer = False
+        if self.child and self.child.poll() is not None:
+            with self.child:
+                answer = any(line.strip().isdigit() and int(line) > 0 for line in self.child.stdout)
+            self.child = None
+        if self.child is None and self.there:
+            with contextlib.suppress(OSError):
+                self.asked = time.monotonic()
+                self.child = subprocess.Popen(GPU_QUERY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                              stderr=subprocess.DEVNULL)
+        elif self.child and time.monotonic() - self.asked > GPU_TIME:
+            self.child.kill()
+        return answer

@@ -1,5 +1,5 @@
 # What only `doctor` asks of a node, a "KEY VALUE" line each; read by core/doctor/details.rs. Wants: worker_pid (sshd in the
-# worker, may be empty), docker_root (may be empty), projects_dir, addresses and names of the other nodes (a line
+# worker, may be empty), docker_root (may be empty), addresses and names of the other nodes (a line
 # each). Changes nothing.
 say() { printf '%s\n' "$*"; }
 PATH=$PATH:/usr/sbin:/sbin
@@ -9,6 +9,9 @@ while read -r key value _; do
   [ "$key" != MemTotal: ] || say memory "$((value * 1024))"
 done </proc/meminfo
 [ ! -d /dev/infiniband ] || say infiniband yes
+# of an sshd that reads another file than its default one this is not known; only root may ask
+sessions=$(sshd -T 2>/dev/null </dev/null | sed -n 's/^maxsessions //p')
+[ -z "$sessions" ] || say max-sessions "$sessions"
 if [ -n "$worker_pid" ]; then
   say memlock "$(sed -n 's/^Max locked memory  *\([^ ]*\).*/\1/p' "/proc/$worker_pid/limits" 2>/dev/null)"
 fi
@@ -27,7 +30,6 @@ room() { # WHAT FOLDER: of the next folder above that is there
   [ -z "$free" ] || say disk "$1" "$free" "$folder"
 }
 [ -z "$docker_root" ] || room images "$docker_root"
-room projects "$projects_dir"
 
 printf '%s' "$addresses" | while read -r address; do
   if words=$(ip -o route get "$address" 2>&1); then

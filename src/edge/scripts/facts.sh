@@ -1,5 +1,5 @@
 # What one node is, a "KEY VALUE" line each, behind machine.sh and killed.sh; read by core/facts.rs. Wants: ssh_dir, jobs_dir,
-# cluster, port. Changes nothing.
+# projects_dir, cluster, port. Changes nothing.
 # who listens on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
 ss -Hltnp "sport = :$port" 2>/dev/null | while read -r _ _ _ local _ users; do
   pid=- user=- container=- program=-
@@ -17,6 +17,13 @@ done
 
 # the ports that are taken: PORT…
 say ports "$(ss -Hltn 2>/dev/null | sed -n 's/^\([^ ]* *\)\{3\}[^ ]*:\([0-9]*\) .*/\2/p' | sort -nu | tr '\n' ' ')"
+
+# room: WHAT KILOBYTES FOLDER, of the next folder above that is there
+for what in jobs projects; do
+  case $what in jobs) folder=$jobs_dir ;; *) folder=$projects_dir ;; esac
+  until [ -d "$folder" ]; do folder=${folder%/*} folder=${folder:-/}; done
+  say disk "$what" "$(df -Pk "$folder" 2>/dev/null | awk 'NR == 2 { print $4 }')" "$folder"
+done
 
 # processes of runs: RUN PID CONTAINER CLUSTER, and whether they were killed
 grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | while read -r pid; do

@@ -47,7 +47,7 @@ gone_within() { # SECONDS COMMAND: waits until the command lists nothing
 }
 
 forget() { # nobody starts any more, and what it holds may be secret
-  rm -f -- "$jobs_dir/$id/env.json" "$jobs_dir/$id/timeline"
+  rm -f -- "$jobs_dir/$id/env.json"
 }
 
 if [ -z "$(mine)" ]; then

@@ -1,11 +1,15 @@
-# Follows a run's log on this node from a byte on, until standard input ends. Wants: jobs_dir, id, offset. The first line is the
-# node's clock. Nobody has to end this: when hvdctl goes, its end of the standard input goes with it.
+# Follows a run's log on this node from a byte on, until standard input ends. Wants: jobs_dir, id, offset, pulse (seconds). The first
+# line is the node's clock; a dot on standard error every few seconds says that the node is there. Nobody has to end this: when hvdctl
+# goes, its end of the standard input goes with it.
 exec 3<&0
 date +%s.%N
-tail -c "+$((offset + 1))" -f "$jobs_dir/$id/log" 3<&- &
+tail -c "+$((offset + 1))" -f "$jobs_dir/$id/log" 3<&- 2>/dev/null &
 tail=$!
 {
   cat <&3 >/dev/null
   kill "$tail"
 } 2>/dev/null &
+while sleep "$pulse" && kill -0 "$tail" 2>/dev/null; do printf .; done >&2 3<&- &
+beats=$!
 wait "$tail"
+kill "$beats" 2>/dev/null

@@ -104,6 +104,16 @@ def reaper(launch, worker, *wants):
     return child
 
 
+def await_ready(child):
+    """Reads what a reap.py says up to its first line: the image's start-up files may have printed something."""
+    line = None
+    while line != reap.READY:
+        line = child.stdout.readline()
+        if not line:
+            raise OSError("no answer")
+        line = line.strip()
+
+
 def reap_elsewhere(launch, worker, grace, ends, silent, again, ended, everywhere):
     """Ends the run's ranks on another node, and what else is left of it there once they have ended `everywhere`. `silent` has
     what was heard in place of an answer."""
@@ -119,7 +129,7 @@ def reap_elsewhere(launch, worker, grace, ends, silent, again, ended, everywhere
     late.start()
     with child:
         try:
-            child.stdout.readline()
+            await_ready(child)
             ends[node] = dict(json.loads(child.stdout.readline().decode()), ahead=0.0)
             silent.pop(node, None)
             ends[node]["ahead"] = ahead(child)
@@ -253,7 +263,7 @@ class Starts:
         late.start()
         with child:
             try:
-                child.stdout.readline()
+                await_ready(child)
                 started[place["node"]] = int(child.stdout.readline())
             except (OSError, ValueError):
                 pass
@@ -359,6 +369,7 @@ def attempt(launch, used, number):
         "started": sum(seen["started"] for seen in took_part),
         "exits": all_of("exits"),
         "hung": all_of("hung"),
+        "lost": all_of("lost"),
         "silent": [node for node in names if node not in ends],
         "silence": {node: words for node, words in dict(silent).items() if node in names and node not in ends},
     }
@@ -388,7 +399,14 @@ def note(words):
 
 def failure(result, used):
     """Who failed first (core/job.rs has the same order); `used` are the nodes, the ranks of each in a row."""
-    for hung in sorted(result["hung"], key=lambda hung: hung["time"])[:1]:
+    gave_up = {end["rank"] for end in result["exits"] if not end["asked"]}
+    told = [hung for hung in result["hung"] if not hung.get("idle")]
+    idle = [hung for hung in result["hung"] if hung.get("idle")]
+    if any(hung["rank"] in gave_up for hung in idle):
+        told = told or [hung for hung in idle if hung["idle"] != "waiting"]
+        if not told:
+            return "the ranks waited for one another, or for one that did not come"
+    for hung in sorted(told, key=lambda hung: hung["time"])[:1]:
         ends = [end for end in result["exits"] if end["rank"] == hung["rank"]]
         if hung.get("tensors") and any(end["code"] == 0 and not end["asked"] and end["time"] < hung["time"] for end in ends):
             return "rank %d ended with 0 while the others waited for it" % hung["rank"]
@@ -405,7 +423,8 @@ def failure(result, used):
     if not failed:
         return "the launcher, or a rank that nobody saw end, ended with %s" % result["launcher"]
     first = min(failed, key=lambda end: (end["asked"], end["time"]))
-    return "rank %d on %s ended with %d" % (first["rank"], first["node"], first["code"])
+    how = "was killed by signal %d" % first["signal"] if first.get("signal") else "ended with %d" % first["code"]
+    return "rank %d on %s %s" % (first["rank"], first["node"], how)
 
 
 def healthy(launch, places):

@@ -21,12 +21,12 @@ import traceback
 
 sys.dont_write_bytecode = True  # the folder keeps what was laid there, and no more
 import activity  # noqa: E402
-import collectives  # noqa: E402
 import reap  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LONGEST = 1 << 16  # a line longer than this is cut into several frames, so that memory stays bounded
 ROOM = 1 << 16  # bytes for what a full disk must not keep from being written down
+KEEP_SIZE, PUNCH_HOLE = 1, 2  # FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE: fallocate(2)
 REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # for the end
 UNKILLABLE = 5  # seconds after which a killed program counts as ended though the kernel has not let it go
 UNHEARD = reap.AFTER_FAILURE + 6  # seconds after which the launcher hears of a failure: the keeper may have to log in anew first
@@ -48,7 +48,9 @@ SIZE = first("HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 LOG = os.open(os.path.join(HERE, "log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
-lost = 0  # bytes that a full disk did not take
+lost = 0  # lines of output that a full disk did not take
+kept_from = 0  # the byte that the log begins with, where it is limited
+log_max = None  # bytes that the log may have on this node
 torn = b""  # ends a line that a full disk cut off
 
 
@@ -65,15 +67,34 @@ def frames(kind, lines, tries=1, at=None):
         except OSError:
             tries -= 1
             if tries <= 0:
-                lost += len(data)
+                lost += data.count(b"\n") if kind in (b"o", b"e") else 0
                 return
             time.sleep(1)
     torn = b""
+    if log_max:
+        limit_log()
+
+
+def limit_log():
+    """Gives the oldest part of the log back to the disk, where it has grown beyond its limit. The bytes keep their places: whoever
+    reads it goes on where it was."""
+    global kept_from
+    start = os.fstat(LOG).st_size - log_max
+    if start >= kept_from + log_max // 8:
+        kept_from = start
+        fallocate(LOG, KEEP_SIZE | PUNCH_HOLE, start)
 
 
 def reserve(file):
     """Has the disk keep room for a file that does not grow by it; what is written there later fits, however full the disk is."""
-    collectives.fallocate(file, collectives.KEEP_SIZE, ROOM)
+    fallocate(file, KEEP_SIZE, ROOM)
+
+
+def fallocate(file, mode, length):
+    """fallocate(2) for the file's first bytes."""
+    call = ctypes.CDLL(None).fallocate
+    call.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong]
+    call(file, mode, 0, length)
 
 
 def open_states():
@@ -288,48 +309,11 @@ def ignores(pid, number):
     return True
 
 
-def watch(job, env):
-    """Sees to it that Horovod's operations are followed, on rank 0, which all ranks tell. All have to write a timeline or none;
-    somebody's own one goes before ours."""
-    if not job["timeline"] or "HOROVOD_TIMELINE" in env:
-        return None
-    env.update(collectives.environment(os.devnull))
-    if RANK != 0:
-        return None
-    watched = collectives.Collectives(os.path.join(HERE, "timeline"), SIZE)
-    try:
-        if watched.make():
-            env.update(collectives.environment(watched.path))
-            return watched
-        watched.close()
-    except OSError:
-        pass  # a full disk, say
-    return None
-
-
-def stalled(waited, job, processes):
-    """The ranks that others have waited for as long as they may, each with the tensors; and whether any is waited for. The processes
-    are those of this rank. With MPI Horovod's own check tells the former, and ends them."""
-    try:
-        stalls = waited.look()
-    except OSError:
-        return {}, False
-    with contextlib.suppress(OSError):
-        waited.quieten(processes)
-    over = {}
-    for seconds, name, missing in stalls if job["controller"] == "gloo" else []:
-        for rank in missing if seconds >= job["stall"] else []:
-            over.setdefault(rank, []).append(name)
-    return over, bool(stalls)
-
-
-def still_for(job):
-    """For how many seconds this rank may do nothing; nothing where that is not looked at. The limit of those that wait in a
-    collective operation goes first: they may do nothing either. With Gloo the others do not wait for ever for one that does not
-    come to hvd.init, and so it is only looked whether all hang: ranks that wait while rank 0 prepares the data are in order."""
-    judged = RANK == 0 or job["controller"] == "mpi"
-    if job["stall"] and SIZE > 1 and judged and os.path.exists("/proc/self/task/%d/children" % os.getpid()):
-        return job["stall"] * 1.5 + job.get("idle_margin", 30)
+def idle_limit(job):
+    """For how many seconds this rank may make no progress; nothing where that is not looked at. Horovod's own check under MPI, and
+    the one for stopped programs, know more: they go first."""
+    if job["stall"] and SIZE > 1 and os.path.exists("/proc/self/task/%d/children" % os.getpid()):
+        return job["stall"] + job.get("idle_margin", 30)
     return None
 
 
@@ -411,9 +395,11 @@ def supervise(front, gone):
     """The program from its start to its end. Gives its exit code, and for how long the launcher is not to hear of it: where the
     reaper asks for the end, it does so of all ranks, and each has its time for a last checkpoint. A launcher that sees one of them
     end would take MPI's daemons away from the others. And the daemon here, where it has lost its session."""
+    global log_max
     with open(os.path.join(HERE, "job.json"), "rb") as file:
         job = json.load(file)
     limits(job["ulimits"])
+    log_max = job.get("log_max")
     try:
         with open(os.path.join(HERE, "env.json"), "rb") as file:
             given = json.load(file)
@@ -433,7 +419,6 @@ def supervise(front, gone):
         os.close(states)
     except OSError:
         pass
-    waited = watch(job, env)
     killed = killed_for_memory()
     # the end of the program wakes the wait below: what it started may hold its streams open, and others note soon that it is gone
     woken, wakes = os.pipe()
@@ -450,8 +435,6 @@ def supervise(front, gone):
         )
     except (OSError, subprocess.SubprocessError) as error:
         frames(b"b", [str(error).encode(errors="replace").replace(b"\n", b" ")])
-        if waited:
-            waited.close()
         # what shells and `docker run` say: 127 is not found, 126 is found and cannot be run
         code = 127 if isinstance(error, FileNotFoundError) else 126
         state(b"x", b"%d" % code)
@@ -480,6 +463,8 @@ def supervise(front, gone):
             deadline = time.monotonic() + job["grace"]
             # others may have given up waiting for it before its own time was over
             hung = idle() if hung is None and idle() >= STOPPED else hung
+            if hung is None and not gave_up:
+                say_idle(limit and limit / 2)
             # the program alone: what it started (data loaders, say) is its own to end, before or after a last checkpoint
             if child.returncode is None:
                 by_itself = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -498,10 +483,16 @@ def supervise(front, gone):
         except ProcessLookupError:
             pass
 
-    patience = still_for(job)
-    done = activity.Activity(patience, job["controller"] == "mpi") if patience else None
-    # whether Horovod's threads can be known: where it rests for long with MPI, it does as little as anybody
-    told_apart = waited and not (job["controller"] == "mpi" and env.keys() & {"HOROVOD_CYCLE_TIME", "HOROVOD_AUTOTUNE"})
+    limit = idle_limit(job)
+    watched = activity.Activity(limit, job["controller"] == "mpi") if limit else None
+
+    def say_idle(least):
+        """Says that the rank has made no progress for so many seconds, where that is so."""
+        still = time.monotonic() - max(watched.since, heard) if watched else 0
+        if watched and still > least:
+            state(b"i", b"%d %s" % (still, watched.does))
+            return True
+        return False
 
     for number in REQUESTS:
         signal.signal(number, end)
@@ -573,22 +564,11 @@ def supervise(front, gone):
             if deadline is None and 0 < job["stall"] <= idle():
                 hung = idle()
                 kill(signal.SIGKILL)
-            over, waits = stalled(waited, job, processes) if waited and deadline is None else ({}, False)
-            # first who is missing in most: others may be late in one because they wait for it in another
-            for rank, names in sorted(over.items(), key=lambda late: (-len(late[1]), late[0])):
-                state(b"h", b"%d %d %s" % (rank, job["stall"], b", ".join(names[:5])))
-            if done and waits:
-                # it does nothing because another one does not come
-                done.since = time.monotonic()
-            if done and deadline is None and not over:
-                done.look(child.pid, *waited.last() if told_apart else ())
-                still = time.monotonic() - max(done.since, heard)
-                if still > patience:
-                    over[RANK] = []
-                    state(b"i", b"%d" % still)
-            if over:
-                gave_up = True
-                end()
+            if watched and deadline is None:
+                watched.look(child.pid)
+                if say_idle(limit):
+                    gave_up = True
+                    end()
         if front_of_shell and time.monotonic() > deadline - job["grace"] + min(TRAPPED, job["grace"] / 2):
             for pid, start in front_of_shell if code is None else []:
                 with contextlib.suppress(ProcessLookupError):
@@ -616,17 +596,16 @@ def supervise(front, gone):
         except BlockingIOError:
             pass
         streams[stream].end()
+    killed_by = b" signal" if code < 0 else b""
     code = code if code >= 0 else 128 - code
     if gave_up and code == 0:
         # a checkpoint and a good end: to the launcher it is none, the others still wait
         code = 128 + signal.SIGTERM
-    if waited:
-        waited.close()
     if lost:
-        frames(b"e", [b"hvdctl: the disk was full, %d bytes of this rank's output are lost" % lost])
+        state(b"w", b"%d" % lost)
     if hung is not None:
         state(b"h", b"%d %d " % (RANK, hung))
-    state(b"x", b"%d%s%s" % (code, asked, b" oom" if killed_for_memory() > killed else b""), ended)
+    state(b"x", b"%d%s%s%s" % (code, killed_by, asked, b" oom" if killed_for_memory() > killed else b""), ended)
     return code, 0 if orphan else hold, orphan
 
 

@@ -6,7 +6,8 @@ passes SIGTERM on to its program, waits the grace time for it (a last checkpoint
 
 With `started` in place of all that it ends nothing, and prints how many ranks have started.
 
-An empty line comes first, to say that it is there; the JSON is one line, and comes when the ranks have ended. To each line that
+A line with READY comes first, to say that it is there, whatever the image's start-up files have printed before; the JSON is one
+line, and comes when the ranks have ended. To each line that
 then comes it says what its clock shows. With the end of its standard input it ends what else is left of the run: the fronts of the
 ranks go only when the ranks of all nodes have ended, and with them MPI's daemons, which no rank outlives."""
 import json
@@ -22,6 +23,7 @@ SUPERVISOR = b"hvdctl-rank"  # the name of a rank's supervisor; the process that
 ASKED = signal.SIGUSR1  # asks a supervisor for the end together with all others, so that its launcher need not hear of it
 FAILED = b"hvdctl: a rank has failed with "  # and its exit code: a front's word to the keeper, on the launcher's own output
 AFTER_FAILURE = 2  # seconds that the other ranks have when one has failed: all are to be gone within 5
+READY = b"hvdctl: the reaper is there"  # and what came before is not from here
 SPARED = {1, os.getpid()}  # the keeper itself, where this runs in it
 
 
@@ -120,17 +122,16 @@ def rest():
 
 def forget(again):
     """Removes what the next try is not to find, or what none needs any more: nobody starts then, and env.json may be secret."""
-    for file in ["timeline", "states" if again else "env.json"]:
-        try:
-            os.unlink(os.path.join(HERE, file))
-        except FileNotFoundError:
-            pass
+    try:
+        os.unlink(os.path.join(HERE, "states" if again else "env.json"))
+    except FileNotFoundError:
+        pass
 
 
 def states():
-    """How many ranks started on this node, how they ended, and which ones were said to hang: `states` holds these frames of the
+    """How many ranks started on this node, how they ended, what output of them a full disk lost, and which ones were said to hang: `states` holds these frames of the
     log once more."""
-    started, exits, hung = 0, [], []
+    started, exits, hung, lost = 0, [], [], []
     try:
         with open(os.path.join(HERE, "states"), errors="replace") as file:
             lines = file.read().splitlines()
@@ -139,19 +140,23 @@ def states():
     for line in lines:
         words = line.split(" ", 5)
         try:
+            marks = " ".join(words[4:]).split()
             if words[2] == "s":
                 started += 1
             elif words[2] == "x":
                 exits.append({"time": float(words[0]), "rank": int(words[1]), "code": int(words[3]),
-                              "asked": "asked" in words[4:], "oom": "oom" in words[4:]})
+                              "signal": int(words[3]) - 128 if "signal" in marks else None,
+                              "asked": "asked" in marks, "oom": "oom" in marks})
+            elif words[2] == "w":
+                lost.append({"time": float(words[0]), "rank": int(words[1]), "lines": int(words[3])})
             elif words[2] == "h":
                 hung.append({"time": float(words[0]), "rank": int(words[3]), "seconds": int(words[4]),
                              "tensors": words[5] or None})
             elif words[2] == "i":
-                hung.append({"time": float(words[0]), "rank": int(words[1]), "seconds": int(words[3]), "idle": True})
+                hung.append({"time": float(words[0]), "rank": int(words[1]), "seconds": int(words[3]), "idle": words[4]})
         except (IndexError, ValueError):
             pass  # cut off by a full disk
-    return {"started": started, "exits": exits, "hung": hung}
+    return {"started": started, "exits": exits, "hung": hung, "lost": lost}
 
 
 def started():
@@ -171,7 +176,7 @@ def late(_signal, _frame):
 
 
 def main():
-    print(flush=True)
+    os.write(1, b"\n" + READY + b"\n")
     if sys.argv[1] == "started":
         print(started(), flush=True)
         return
