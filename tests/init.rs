@@ -185,10 +185,7 @@ fn a_machine_that_cannot_be_looked_at_is_written_with_the_reason() {
     NODE       ADDRESS        CORES  GPUS  DOCKER
     127.0.0.1  not looked at  –      –     –
     127.0.0.2  not looked at  –      –     –
-    wrote inventory.toml with 2 nodes; look it over, then:
-      hvdctl keys push
-      hvdctl up
-      hvdctl verify
+    wrote inventory.toml with 2 nodes; 127.0.0.1,127.0.0.2 could not be looked at. Fix these and run the same command again: it writes the file anew as long as you have not changed it.
     --- stderr
     error: 127.0.0.1: could not log in by ssh as nobody@127.0.0.1: connect to host 127.0.0.1 port 1: Connection refused
       hint: see whether `ssh -p 1 nobody@127.0.0.1` works
@@ -200,6 +197,11 @@ fn a_machine_that_cannot_be_looked_at_is_written_with_the_reason() {
     let written = fs::read_to_string(&file).unwrap();
     assert!(written.contains("could not be looked at:\n#   could not log in by ssh as nobody@127.0.0.1"), "{written}");
     assert!(written.contains("Connection refused"), "{written}");
+    // the same again needs no --force, unless somebody has worked on the file
+    let again = ["-q", "init", "--no-probe", "nobody@127.0.0.1:1"];
+    assert!(hvdctl(dir.path(), &again).starts_with("exit code: 0"));
+    assert_eq!(nodes(&file), ["127.0.0.1 127.0.0.1 nobody 1"]);
+    assert!(hvdctl(dir.path(), &again).starts_with("exit code: 2"), "it is finished");
 }
 
 /// Runs hvdctl on a terminal of its own, types this, and gives exit code and screen; `None` without `script`.

@@ -36,7 +36,7 @@ pub struct Prune {
 /// Options of `attach`.
 #[derive(Debug, Args)]
 pub struct Attach {
-    /// Its id, the beginning of it, or a name [default: the newest run]
+    /// Its id, the beginning of it, or a name [default: the newest that is not a check]
     pub job: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub struct Stop {
 /// Options of `logs`.
 #[derive(Debug, Args)]
 pub struct Logs {
-    /// Its id, the beginning of it, or a name [default: the newest run]
+    /// Its id, the beginning of it, or a name [default: the newest that is not a check]
     pub job: Option<String>,
     /// Go on until the run ends
     #[arg(short, long)]

@@ -1,7 +1,7 @@
 //! What may be typed to start a run.
 
 use super::Waiting;
-use crate::core::inventory::{Controller, variable_name};
+use crate::core::inventory::{Controller, parse_size, variable_name};
 use crate::core::word::Word;
 use crate::core::{project, slots};
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
@@ -50,11 +50,13 @@ pub struct Running {
     /// After a failure start the same command again, up to N times, on the nodes that answer
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub restarts: u32,
-    /// End the run when a rank keeps the others waiting in a collective operation for so long, or is stopped and silent, or does
-    /// nothing at all for 1.5 times that and cluster.idle_margin_s; 0s: never (see docs/cli.md) [default:
-    /// cluster.stall_timeout_s, 30m]
+    /// End the run when a rank makes no progress for so long: it keeps the others waiting, is stopped, or does nothing; 0s: never
+    /// (see docs/cli.md, "Stalls") [default: cluster.stall_timeout_s, 30m]
     #[arg(long, value_name = "SPAN", value_parser = whole_seconds)]
     pub stall_timeout: Option<Duration>,
+    /// Keep at most so many bytes of output on each node, as in 512m or 2g: the oldest lines go first [default: all]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub log_max: Option<u64>,
     /// Say who would run where and with what command, and start nothing
     #[arg(long, conflicts_with = "detach")]
     pub dry_run: bool,
@@ -71,6 +73,16 @@ fn name(text: &str) -> Result<String, String> {
 fn whole_seconds(text: &str) -> Result<Duration, humantime::DurationError> {
     let span = humantime::parse_duration(text)?;
     Ok(Duration::from_secs(span.as_secs() + u64::from(span.subsec_nanos() > 0)))
+}
+
+fn ranks(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "the number of ranks is a whole number from 1 on".to_owned())
+}
+
+/// Of less than a megabyte nothing could be read before it is gone.
+fn size(text: &str) -> Result<u64, String> {
+    let size = parse_size(text).filter(|size| *size >= 1 << 20);
+    size.ok_or_else(|| "a size of at least 1m, as in 512m or 2g".to_owned())
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -124,7 +136,7 @@ impl Launching {
 #[derive(Debug, Args)]
 pub struct Verify {
     /// The number of ranks, also written -np N [default: one on every slot]
-    #[arg(long = "np", value_name = "N")]
+    #[arg(long = "np", value_name = "N", allow_negative_numbers = true, value_parser = ranks)]
     pub np: Option<u32>,
     /// How ranks are launched
     #[command(flatten)]
@@ -144,7 +156,7 @@ pub struct Train {
     #[arg(value_hint = ValueHint::DirPath)]
     pub project: PathBuf,
     /// The number of ranks, also written -np N
-    #[arg(long = "np", value_name = "N")]
+    #[arg(long = "np", value_name = "N", allow_negative_numbers = true, value_parser = ranks)]
     pub np: u32,
     /// The project's name on the nodes, whoever had it before; without it the folder's name
     #[arg(long = "as", value_name = "NAME")]
@@ -167,7 +179,7 @@ pub struct Train {
 #[derive(Debug, Args)]
 pub struct Run {
     /// The number of ranks, also written -np N
-    #[arg(long = "np", value_name = "N")]
+    #[arg(long = "np", value_name = "N", allow_negative_numbers = true, value_parser = ranks)]
     pub np: u32,
     /// How it is started and left
     #[command(flatten)]

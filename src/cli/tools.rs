@@ -51,7 +51,7 @@ Exit codes: that of the shell; 2 without a terminal; 125 where hvdctl itself fai
 #[derive(Debug, Args)]
 #[command(after_help = FETCH)]
 pub struct Fetch {
-    /// Its id, the beginning of it, or a name [default: the newest run]
+    /// Its id, the beginning of it, or a name [default: the newest that has a project]
     pub job: Option<String>,
     /// Where to [default: ./NAME-ID]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]

@@ -3,6 +3,7 @@
 use super::{Context, Outcome, train, unless_signalled};
 use crate::cli::Attach;
 use crate::core::logs::Filter;
+use crate::core::records::Newest;
 use crate::core::tails::Tails;
 use crate::error::Error;
 use crate::ops::jobs;
@@ -12,7 +13,7 @@ use crate::ops::run::{OnSignal, Ran, Show, Until};
 pub async fn run(options: &Attach, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, cancel, verbose, .. } = context;
     let runs = unless_signalled(&cancel, jobs::list(&target, &events)).await?;
-    let job = runs.find(options.job.as_deref())?;
+    let job = runs.find(options.job.as_deref(), Newest::Program)?;
     events.note(format!("the run {}, started by {}", job.id, job.operator));
     if !job.is_over() {
         let show = Show { output: true, launcher: verbose > 1 };
@@ -40,6 +41,7 @@ pub async fn run(options: &Attach, context: Context) -> Result<Outcome, Error> {
         all_started: job.all_started,
         silent: Vec::new(),
         fault: job.fault.clone(),
+        lost: job.lost.clone(),
         launcher: Vec::new(),
     };
     train::outcome(ran, &events)

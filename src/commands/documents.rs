@@ -12,7 +12,7 @@ use crate::core::draft::{Entry, Found, Probe};
 use crate::core::fetch::{Item, Output};
 use crate::core::holding::{Held, Hold, Part};
 use crate::core::inventory::{Controller, Inventory, KeyType};
-use crate::core::job::{Blame, Ended, How, State, Try};
+use crate::core::job::{Blame, Ended, How, Lost, State, Try};
 use crate::core::lease::Lease;
 use crate::core::plan::Operation;
 use crate::core::reach::{Absent, Matrix, Pair};
@@ -247,7 +247,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         blame: first_failure.as_ref().map(|first| Blame {
             rank: first.rank,
             node: first.node.clone(),
-            how: How::Ended { code: first.code, oom: first.oom },
+            how: How::Ended { code: first.code, signal: first.signal, oom: first.oom },
         }),
         last_lines: first_failure.iter().map(|_| "loading the data".to_owned()).collect(),
         just_shown: false,
@@ -255,12 +255,21 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         all_started: true,
         silent: if code == 0 { Vec::new() } else { names(&["node2"]) },
         fault: None,
+        lost: Vec::new(),
         launcher: Vec::new(),
     };
     let well = train::ended(0, &ran(State::Succeeded, 0, None));
     all.push(("train-end", well.document.clone()));
     all.push(("train-end/fetched", train::with_fetched(well, Some(fetched())).document));
-    let first = Ended { rank: 3, node: "node2".into(), code: 137, time: 1_795_262_584.25, asked: false, oom: true };
+    let first = Ended {
+        rank: 3,
+        node: "node2".into(),
+        code: 137,
+        signal: Some(9),
+        time: 1_795_262_584.25,
+        asked: false,
+        oom: true,
+    };
     all.push(("train-end/failed", train::ended(137, &ran(State::Failed, 137, Some(first.clone()))).document));
     all.push(("train-end/error", Error::Unreachable(vec![refused("node2")]).document(true, true)));
     let would = Would {
@@ -299,6 +308,9 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         blame: None,
         reason: None,
         fault: None,
+        lost: Vec::new(),
+        is_check: false,
+        log_max: None,
     };
     let part = |node: &str, first: u32| {
         let gpus = vec![format!("GPU-{first}a"), format!("GPU-{first}b")];
@@ -318,20 +330,22 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         blame: Some(Blame {
             rank: 1,
             node: "node1".into(),
-            how: How::Hung { seconds: 1800, tensors: Some("allreduce.loss".into()), idle: false },
+            how: How::Hung { seconds: 1800, tensors: Some("allreduce.loss".into()), idle: None },
         }),
         reason: Some("rank 1 on node1 hung: the others waited 1800 s for it in allreduce.loss".into()),
         fault: Some("hmaster was gone before the end of the run was written down".into()),
+        lost: vec![Lost { rank: 1, node: "node1".into(), lines: 66_131 }],
         ..running.clone()
     };
     let failed = Job {
         id: "20261121-100000-9c1d".into(),
         name: "python".into(),
+        lost: Vec::new(),
         project: None,
         state: Some(State::Failed),
         code: Some(7),
         first_failure: None,
-        blame: Some(Blame { rank: 3, node: "node2".into(), how: How::Ended { code: 7, oom: false } }),
+        blame: Some(Blame { rank: 3, node: "node2".into(), how: How::Ended { code: 7, signal: None, oom: false } }),
         reason: Some("rank 3 on node2 ended with exit code 7".into()),
         fault: None,
         ..lost.clone()

@@ -39,7 +39,7 @@ async fn work(options: &Down, turn: &Turn, context: Context) -> Result<Outcome, 
     let Reached { members, offline, refused } = reached;
     let look = async || {
         let look = async |member: Member| {
-            events.busy(&member.node.name, "looking");
+            events.reading(&member.node.name, "looking");
             let EngineSeen { engine, containers, .. } = engine(cluster, &member).await?;
             Ok((member, engine, containers))
         };

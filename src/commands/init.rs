@@ -4,6 +4,7 @@ use super::{BUILT_IMAGE, DEFAULT_IMAGE, Outcome};
 use crate::cli::{Global, Init};
 use crate::core::draft::{self, Docker, Entry, Found, Place, Probe, Root};
 use crate::core::hosts::{self, Host};
+use crate::core::hostset;
 use crate::core::inventory::{self, Inventory};
 use crate::core::quote;
 use crate::edge::terminal::{self, Echo};
@@ -58,7 +59,9 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
         }
     }
     warn(&entries, events);
-    draft_file::write(&file, &draft::text(&options.name, draft::image(&images, &entries), &entries), options.force)?;
+    let text = draft::text(&options.name, draft::image(&images, &entries), &entries);
+    let text = if failed.is_empty() { text } else { draft_file::unfinished(&text) };
+    draft_file::write(&file, &text, options.force)?;
     Ok(outcome(&file, options, global, &entries, failed))
 }
 
@@ -193,11 +196,19 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry], fail
     let by_itself = options.output.is_none() & global.inventory.is_none();
     let named = if by_itself { String::new() } else { format!(" -i {}", quote::readable(&file.to_string_lossy())) };
     let plural = if written == 1 { "" } else { "s" };
-    text.push_str(&format!(
-        "wrote {} with {written} node{plural}; look it over, then:\n  hvdctl{named} keys push\n  hvdctl{named} up\n  \
-         hvdctl{named} verify\n",
-        file.display()
-    ));
+    text.push_str(&format!("wrote {} with {written} node{plural}; ", file.display()));
+    if failed.is_empty() {
+        text.push_str(&format!(
+            "look it over, then:\n  hvdctl{named} keys push\n  hvdctl{named} up\n  hvdctl{named} verify\n"
+        ));
+    } else {
+        let nodes: Vec<String> = failed.iter().map(|error| error.node.clone()).collect();
+        text.push_str(&format!(
+            "{} could not be looked at. Fix these and run the same command again: it writes the file anew as \
+             long as you have not changed it.\n",
+            hostset::fold(&nodes)
+        ));
+    }
     Outcome { code, text, document, failed }
 }
 

@@ -184,7 +184,7 @@ pub async fn status(context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let (members, mut failed) = split(&events, connect(&target, &events).await?);
     let looked = each(members, async |member: Member| {
-        events.busy(&member.node.name, "looking at its keys");
+        events.reading(&member.node.name, "looking at its keys");
         let (facts, docker) = tokio::join!(facts(target.cluster(), &member), engine(target.cluster(), &member));
         // keys are keys without an engine too; only its worker cannot be logged in to then
         let (facts, docker) = (facts?, docker.ok());

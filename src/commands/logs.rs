@@ -3,6 +3,7 @@
 use super::{Context, Outcome, unless_signalled};
 use crate::cli::{Logs, Since};
 use crate::core::logs::Filter;
+use crate::core::records::Newest;
 use crate::core::tails::Tails;
 use crate::error::{Error, exit};
 use crate::ops::fleet::now;
@@ -21,7 +22,7 @@ pub async fn run(options: &Logs, context: Context) -> Result<Outcome, Error> {
         grep: options.grep.clone(),
     };
     let runs = unless_signalled(&cancel, jobs::list(&target, &events)).await?;
-    let job = runs.find(options.job.as_deref())?;
+    let job = runs.find(options.job.as_deref(), Newest::Program)?;
     if let Some(rank) = filter.ranks.iter().find(|rank| **rank >= job.ranks) {
         return Err(Error::usage(
             format!("the run {} has no rank {rank}", job.id),

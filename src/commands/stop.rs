@@ -4,6 +4,7 @@ use super::{Context, Outcome, unless_signalled};
 use crate::cli::Stop;
 use crate::core::hostset;
 use crate::core::job::State;
+use crate::core::records::Newest;
 use crate::error::{Error, exit};
 use crate::ops::jobs;
 use serde_json::json;
@@ -19,9 +20,9 @@ pub async fn run(options: &Stop, context: Context) -> Result<Outcome, Error> {
             // of several of a name one that is under way
             (Some(word), _) => match runs.jobs.iter().find(|job| !job.is_over() && job.name == *word) {
                 Some(job) => job,
-                None => runs.find(Some(word))?,
+                None => runs.find(Some(word), Newest::Any)?,
             },
-            (None, None) => runs.find(None)?,
+            (None, None) => runs.find(None, Newest::Any)?,
         };
         if job.is_over() && job.ended.is_some() {
             let text = format!("the run {} has ended already\n", job.id);

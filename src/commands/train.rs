@@ -111,6 +111,7 @@ async fn launch(
         restarts: running.restarts,
         controller: running.launching.controller(cluster.controller),
         stall_timeout: running.stall_timeout.unwrap_or(cluster.stall_timeout),
+        log_max: running.log_max,
         env,
         show: Show { output: !running.detach, launcher: verbose > 1 },
         until: Until { limit: None, all_started: running.detach, on_signal: OnSignal::Stop },

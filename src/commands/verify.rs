@@ -78,6 +78,7 @@ async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Ou
         restarts: 0,
         controller,
         stall_timeout: Duration::ZERO,
+        log_max: None,
         env: BTreeMap::new(),
         show: Show { output: verbose > 0, launcher: verbose > 1 },
         until: Until {
@@ -95,8 +96,8 @@ async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Ou
         },
         Kind::Stderr(line) => complaints.push(format!("[{} {node}] {}", frame.rank, String::from_utf8_lossy(line))),
         Kind::Broken(words) => complaints.push(format!("[{} {node}] {words}", frame.rank)),
-        Kind::Started | Kind::Exited { .. } | Kind::Hung { .. } | Kind::Launcher(_) | Kind::Restart(_) | Kind::Over => {
-        }
+        Kind::Started | Kind::Exited { .. } | Kind::Hung { .. } => {}
+        Kind::Launcher(_) | Kind::Restart(_) | Kind::Lost(_) | Kind::Over => {}
     })
     .await?;
 

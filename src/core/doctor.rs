@@ -12,7 +12,7 @@ mod tests;
 mod uniform;
 
 pub use before::before;
-pub use details::{Details, Disk, GpuUser, Route};
+pub use details::{Details, GpuUser, Route};
 pub use inside::Inside;
 pub use pairs::{logins, ports};
 
@@ -148,6 +148,8 @@ pub struct Look<'a> {
     pub worker: bool,
     /// What only `doctor` asks.
     pub details: Option<&'a Details>,
+    /// That its login shell prints text before every command, in words, and what stops it.
+    pub noise: Option<(&'a str, &'a str)>,
     /// What is in its worker; none: it is not up.
     pub inside: Option<&'a Inside>,
 }

@@ -66,6 +66,17 @@ pub struct Span {
     pub high: f64,
 }
 
+/// Room on a file system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Disk {
+    /// What it is for: `images`, `jobs` or `projects`.
+    pub what: String,
+    /// Bytes that are free.
+    pub free: u64,
+    /// The folder.
+    pub path: String,
+}
+
 /// One node as it was seen.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Facts {
@@ -99,6 +110,8 @@ pub struct Facts {
     /// Those that are known to go on, by their launchers or their ranks on whichever node.
     #[serde(skip)]
     pub under_way: Vec<String>,
+    /// Room for jobs and projects.
+    pub disks: Vec<Disk>,
     /// The TCP ports that somebody listens on, at whatever address.
     pub ports: BTreeSet<u16>,
     /// The key folder itself (mode and owner), if it is there.
@@ -149,6 +162,7 @@ impl Facts {
                     facts.open_runs.push(run.to_owned());
                     facts.open_records.extend(serde_json::from_str::<Record>(record).ok());
                 }
+                "disk" => facts.disks.extend(disk(value)),
                 "ports" => facts.ports.extend(value.split(' ').filter_map(|port| port.parse::<u16>().ok())),
                 "addr" => facts.addresses.extend(address(value)),
                 "nvidia-smi" => facts.nvidia_smi = true,
@@ -195,6 +209,13 @@ impl Facts {
 
 fn link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+/// `WHAT KILOBYTES PATH`.
+pub(super) fn disk(value: &str) -> Option<Disk> {
+    let mut parts = value.splitn(3, ' ');
+    let (what, free, path) = (parts.next()?, parts.next()?.parse::<u64>().ok()?, parts.next()?);
+    Some(Disk { what: what.to_owned(), free: free << 10, path: path.to_owned() })
 }
 
 /// `eth0 10.0.0.1/24`, as the script prints it.

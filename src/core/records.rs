@@ -2,7 +2,7 @@
 //! same.
 
 use crate::core::inventory::Controller;
-use crate::core::job::{Blame, Ended, Ending, Record, SETTING_OUT, State, Try};
+use crate::core::job::{Blame, Ended, Ending, Lost, Record, SETTING_OUT, State, Try, lost_output};
 use crate::core::slots::Placement;
 use crate::core::word::Word;
 use serde::Serialize;
@@ -74,6 +74,15 @@ pub struct Job {
     pub reason: Option<String>,
     /// Why nobody could write down how it ended.
     pub fault: Option<String>,
+    /// Output that a full disk lost.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<Lost>,
+    /// Whether it is a check of hvdctl's own.
+    #[serde(skip)]
+    pub is_check: bool,
+    /// Bytes that its log may take on each node.
+    #[serde(skip)]
+    pub log_max: Option<u64>,
 }
 
 impl Job {
@@ -166,18 +175,44 @@ fn job(id: &str, record: &Record, looks: &[Look], now: f64) -> Job {
         code: ending.and_then(|ending| ending.code(ranks)),
         first_failure: ending.and_then(|ending| ending.first_failure(ranks)).cloned(),
         blame: ending.and_then(|ending| ending.blame(&record.placement)),
-        reason: ending.and_then(|ending| ending.reason(&record.placement)).or(unwritten),
+        reason: ending
+            .and_then(|ending| ending.reason(&record.placement).or_else(|| lost_output(&ending.lost)))
+            .or(unwritten),
         fault: ending.and_then(|ending| ending.fault.clone()),
+        lost: ending.map(|ending| ending.lost.clone()).unwrap_or_default(),
+        is_check: record.cwd.ends_with(&format!("/{id}")),
+        log_max: record.log_max,
     }
 }
 
-/// The run that was meant: by its id, the beginning of it, or a name (the newest of that name); without a word the newest.
+/// Which run is meant where none is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Newest {
+    /// The newest.
+    Any,
+    /// The newest that is not a check of hvdctl's own, as `verify` makes them; that one where there are no others.
+    Program,
+    /// The newest that has a project.
+    Project,
+}
+
+/// The run that was meant: by its id, the beginning of it, or a name (the newest of that name); without a word the newest of its kind.
 ///
 /// # Errors
 /// In words: there is none, or several begin so.
-pub fn find<'a>(jobs: &'a [Job], word: Option<&str>) -> Result<&'a Job, String> {
+pub fn find<'a>(jobs: &'a [Job], word: Option<&str>, newest: Newest) -> Result<&'a Job, String> {
     let Some(word) = word else {
-        return jobs.first().ok_or_else(|| "there was no run yet".to_owned());
+        return match newest {
+            Newest::Any => jobs.first().ok_or_else(|| "there was no run yet".to_owned()),
+            Newest::Program => {
+                let job = jobs.iter().find(|job| !job.is_check).or(jobs.first());
+                job.ok_or_else(|| "there was no run yet".to_owned())
+            }
+            Newest::Project => {
+                let job = jobs.iter().find(|job| job.project.is_some());
+                job.ok_or_else(|| "there was no run with a project yet".to_owned())
+            }
+        };
     };
     let named = || jobs.iter().find(|job| job.name == word);
     if let Some(job) = jobs.iter().find(|job| job.id == word).or_else(named) {
@@ -219,7 +254,7 @@ mod tests {
             grace: 10,
             stall: 0,
             idle_margin: 30,
-            timeline: false,
+            log_max: None,
             ulimits: BTreeMap::new(),
         }
     }
@@ -228,7 +263,7 @@ mod tests {
     fn the_record_of_an_older_hvdctl_is_read() {
         let now = record("j1", 1.0);
         let mut older = serde_json::to_value(&now).unwrap();
-        for field in ["idle_margin", "stall", "timeline", "port"] {
+        for field in ["idle_margin", "stall", "port"] {
             older.as_object_mut().unwrap().remove(field).unwrap();
         }
         assert_eq!(serde_json::from_value::<Record>(older).unwrap(), now);
@@ -303,13 +338,13 @@ mod tests {
         let text =
             [("20261121-1", 1.0), ("20261121-2", 2.0), ("20261122-1", 3.0)].map(|(id, t)| lines(id, t, 0)).concat();
         let jobs = jobs("lab", &[look("a", &text, &[])], 5000.0);
-        let found = |word| find(&jobs, word).map(|job| job.id.as_str());
+        let found = |word| find(&jobs, word, Newest::Any).map(|job| job.id.as_str());
         assert_eq!(found(None), Ok("20261122-1"));
         assert_eq!(found(Some("20261121-1")), Ok("20261121-1"));
         assert_eq!(found(Some("20261122")), Ok("20261122-1"));
         assert_eq!(found(Some("digits")), Ok("20261122-1"));
         assert_eq!(found(Some("20261121")), Err("20261121 may be 2 runs: 20261121-2, 20261121-1".into()));
         assert_eq!(found(Some("x")), Err("there is no run x".into()));
-        assert_eq!(find(&[], None).unwrap_err(), "there was no run yet");
+        assert_eq!(find(&[], None, Newest::Any).unwrap_err(), "there was no run yet");
     }
 }

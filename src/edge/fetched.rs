@@ -54,7 +54,10 @@ impl Folder {
     /// When it cannot be made or read, or somebody else fetches into it.
     pub fn open(root: &Path) -> Result<Folder, Error> {
         let keep = root.join(KEEP);
-        fs::create_dir_all(&keep).map_err(|e| failed("make", &keep, e))?;
+        fs::create_dir_all(&keep).map_err(|e| match fs::read_link(root) {
+            Ok(target) => failed("fetch into", root, format!("it is a symbolic link to {}: {e}", target.display())),
+            Err(_) => failed("make", &keep, e),
+        })?;
         let lock = lock(root)?;
         let list = keep.join(DONE);
         let text = match fs::read(&list) {
@@ -157,7 +160,13 @@ impl Folder {
     pub fn place(&self, item: &Item) -> Result<Result<(), String>, Error> {
         let path = self.root.join(&item.path);
         if let Err(link) = self.way(item) {
-            return Err(failed("write", &path, format!("{} is no folder", link.display())));
+            let what =
+                if link.is_symlink() { "is a symbolic link, and fetch writes through none" } else { "is no folder" };
+            return Err(failed(
+                "write",
+                &path,
+                format!("{} {what}\n  hint: remove it, or fetch with -o DIR", link.display()),
+            ));
         }
         let folder = path.parent().unwrap_or(&self.root);
         fs::create_dir_all(folder).map_err(|e| failed("make", folder, e))?;

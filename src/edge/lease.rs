@@ -5,7 +5,7 @@ use crate::core::lease::{EXPIRES, Lease, RENEWED, idle};
 use crate::edge::link::{Link, Process, Script};
 use crate::error::NodeError;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -135,16 +135,23 @@ async fn keep(
     let mut beat = interval(RENEWED);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut said = Vec::new();
+    // of a machine that sleeps only this clock goes on
+    let mut renewed = SystemTime::now();
     loop {
         tokio::select! {
+            biased;
             _ = &mut close => break,
             read = process.stdout.read_buf(&mut said) => {
                 if matches!(read, Ok(1..)) {
                     continue;
                 }
                 let said = String::from_utf8_lossy(&said);
+                let silent = renewed.elapsed().unwrap_or_default();
                 let words = match (Lease::parse(&said), said.starts_with("released")) {
                     (Some(lease), _) => format!("it expired meanwhile, and now {lease} has it"),
+                    (None, true) if silent > EXPIRES => {
+                        format!("it expired: this hvdctl was stopped, or its machine slept, for {} s", silent.as_secs())
+                    }
                     (None, true) => "somebody has released it".to_owned(),
                     (None, false) => "the connection that held it is gone".to_owned(),
                 };
@@ -157,6 +164,7 @@ async fn keep(
                 return;
             }
             _ = beat.tick() => {
+                renewed = SystemTime::now();
                 // that the connection is gone shows where it is read
                 let _ = process.stdin.write_all(b"\n").await;
                 let _ = process.stdin.flush().await;

@@ -95,7 +95,7 @@ impl Tree {
             let Some(name) = relative.to_str() else {
                 return Err(Error::usage(
                     format!("the project has a file whose name is not UTF-8: {}", relative.display()),
-                    "rename it, or name it in .hvdctlignore",
+                    format!("rename it, or leave it out by this line in .hvdctlignore: {}", pattern(relative)),
                 ));
             };
             if name.is_empty() {
@@ -112,7 +112,10 @@ impl Tree {
                 let target = target.into_os_string().into_string().map_err(|_| {
                     Error::usage(
                         format!("the project has a link whose target is not UTF-8: {}", relative.display()),
-                        "point it elsewhere, or name it in .hvdctlignore",
+                        format!(
+                            "point it elsewhere, or leave it out by this line in .hvdctlignore: {}",
+                            pattern(relative)
+                        ),
                     )
                 })?;
                 Entry::Link { target }
@@ -293,6 +296,21 @@ fn hash_through(buffer: &mut Vec<u8>, path: &Path) -> io::Result<Hashed> {
         hasher.update(&buffer[..n]);
         size += n as u64;
     }
+}
+
+/// A line for an ignore file that matches this path alone, or hardly more: each byte that is no UTF-8 is any one byte.
+fn pattern(path: &Path) -> String {
+    let mut pattern = String::from("/");
+    for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\') {
+                pattern.push('\\');
+            }
+            pattern.push(c);
+        }
+        pattern.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    pattern
 }
 
 #[cfg(test)]

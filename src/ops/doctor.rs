@@ -53,6 +53,7 @@ struct Patient {
     docker: Option<EngineSeen>,
     about: Option<About>,
     details: Option<Details>,
+    noise: Option<(String, String)>,
     inside: Option<Inside>,
 }
 
@@ -65,6 +66,7 @@ impl Patient {
         let runtimes = self.about.as_ref().map(|about| about.runtimes.as_slice());
         Look {
             details: self.details.as_ref(),
+            noise: self.noise.as_ref().map(|(seen, cure)| (seen.as_str(), cure.as_str())),
             inside: self.inside.as_ref(),
             ..look(&self.member, &self.facts, self.docker.as_ref(), runtimes)
         }
@@ -97,7 +99,7 @@ fn look<'a>(
         image_content: docker.image_content.as_deref(),
         runtimes,
     });
-    Look { node: &member.node, facts, engine, worker: true, details: None, inside: None }
+    Look { node: &member.node, facts, engine, worker: true, details: None, noise: None, inside: None }
 }
 
 /// The part of it that needs no further question. Each node comes with whether its worker is needed.
@@ -143,7 +145,7 @@ pub async fn examine(target: &Target, earlier: Option<&Examined>, events: &Event
     let unreachable = failed.into_iter().filter(|e| e.kind == Kind::Unreachable).map(|e| e.node).collect();
 
     let looked = each(members, async |member| {
-        events.busy(&member.node.name, "looking");
+        events.reading(&member.node.name, "looking");
         let asked = async {
             let docker = engine(cluster, &member).await?;
             let about = docker.engine.about().await?;
@@ -159,14 +161,19 @@ pub async fn examine(target: &Target, earlier: Option<&Examined>, events: &Event
         findings.extend(facts.as_ref().err().into_iter().chain(asked.as_ref().err()).map(told));
         let (docker, about) = asked.ok().unzip();
         if let Ok(facts) = facts {
-            patients.push(Patient { member, facts, docker, about, details: None, inside: None });
+            let noise = member.link.noise().map(|noise| (noise.seen(), noise.cure()));
+            patients.push(Patient { member, facts, docker, about, details: None, noise, inside: None });
         }
     }
 
     events.phase("looking closer");
     let scripts: Vec<Script> = patients.iter().map(|patient| script(inventory, patient, &patients)).collect();
     let closer = each(patients.iter().zip(scripts).collect(), async |(patient, script): (&Patient, Script)| {
-        events.busy(patient.name(), "looking closer");
+        let in_worker = patient.worker(inventory).is_some();
+        events.reading(
+            patient.name(),
+            if in_worker { "importing the frameworks in its worker" } else { "looking closer" },
+        );
         let details = patient.member.link.script(&script, "look at the node more closely");
         let inside = async {
             match earlier.and_then(|earlier| earlier.inside(inventory, patient)) {
@@ -204,7 +211,6 @@ fn told(error: &NodeError) -> Finding {
 
 /// The questions for one node, the others' addresses and names among them.
 fn script(inventory: &Inventory, patient: &Patient, all: &[Patient]) -> Script {
-    let cluster = &inventory.cluster;
     let others = || all.iter().filter(|other| other.name() != patient.name());
     let place = |other: &Patient| network::place(inventory, &other.member.node, &other.facts).ok();
     let addresses: String = others().filter_map(place).map(|place| format!("{}\n", place.address)).collect();
@@ -215,7 +221,6 @@ fn script(inventory: &Inventory, patient: &Patient, all: &[Patient]) -> Script {
     Script::new(DOCTOR)
         .with("worker_pid", &sshd.and_then(|sshd| sshd.pid).map(|pid| pid.to_string()).unwrap_or_default())
         .with("docker_root", patient.about.as_ref().map_or("", |about| &about.root_dir))
-        .with("projects_dir", &cluster.projects_dir)
         .with("addresses", &addresses)
         .with("names", &names)
 }

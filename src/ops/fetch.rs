@@ -4,7 +4,7 @@
 use crate::core::fetch::{Found, Item, Output, plan};
 use crate::core::inventory::Cluster;
 use crate::core::pull::Rate;
-use crate::core::records::Job;
+use crate::core::records::{Job, Newest};
 use crate::core::units::human;
 use crate::edge::fetched::{Folder, There};
 use crate::error::{Error, NodeError};
@@ -50,7 +50,7 @@ pub fn default_folder(job: &Job) -> PathBuf {
 /// As of [`fetch`], and when the run is not found again.
 pub async fn after(target: &Target, id: &str, folder: &Path, events: &Events) -> Result<Fetched, Error> {
     let runs = jobs::list(target, events).await?;
-    let job = runs.find(Some(id))?;
+    let job = runs.find(Some(id), Newest::Any)?;
     fetch(target, &runs, job, folder, false, events).await
 }
 
@@ -84,7 +84,7 @@ pub async fn fetch(
         .collect();
     events.phase("comparing");
     let looked = each(members.clone(), async |member: Member| {
-        events.busy(&member.node.name, "looking for outputs");
+        events.reading(&member.node.name, "looking for outputs");
         let found = events.told(look(cluster, &member, project, &job.id).await)?;
         events.idle(&member.node.name);
         Ok((member.node.name.clone(), found))

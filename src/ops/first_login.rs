@@ -25,7 +25,7 @@ pub async fn install(target: &Target, events: &Events) -> Result<(), Error> {
     let cluster = target.cluster();
     let control = Control::new(cluster, target.strict, events)?;
     let tried = each(target.nodes(), async |node| {
-        events.busy(&node.name, "connecting");
+        events.reading(&node.name, "connecting");
         let result = control.connect(&node, cluster.connect_timeout).await;
         (node, result.err())
     })

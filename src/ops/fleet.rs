@@ -197,7 +197,7 @@ pub async fn connect(target: &Target, events: &Events) -> Result<Vec<Result<Memb
     let transport = transport(target, events)?;
     told(target, events);
     let opened = each(target.nodes(), async |node| {
-        events.busy(&node.name, "connecting");
+        events.reading(&node.name, "connecting");
         match Link::open(target.cluster(), &node, transport.clone(), &target.sudo, events).await {
             Ok(link) => {
                 events.idle(&node.name);
@@ -220,7 +220,7 @@ pub async fn connect_as_login(target: &Target, events: &Events) -> Result<Vec<Re
     let transport = transport(target, events)?;
     told(target, events);
     Ok(each(target.nodes(), async |node| {
-        events.busy(&node.name, "connecting");
+        events.reading(&node.name, "connecting");
         let link = events.told(Link::open_as_login(target.cluster(), &node, transport.clone()).await)?;
         events.idle(&node.name);
         Ok(Member { node, link: Arc::new(link) })
@@ -271,6 +271,7 @@ pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeErro
     let script = Script::new(FACTS)
         .with("ssh_dir", &cluster.ssh_dir)
         .with("jobs_dir", &cluster.jobs_dir)
+        .with("projects_dir", &cluster.projects_dir)
         .with("cluster", &cluster.name)
         .with("port", &cluster.port.to_string());
     let asked = now();
@@ -296,7 +297,7 @@ pub async fn look(
     member: &Member,
     events: &Events,
 ) -> (Result<Facts, NodeError>, Result<EngineSeen, NodeError>) {
-    events.busy(&member.node.name, "looking");
+    events.reading(&member.node.name, "looking");
     tokio::join!(facts(cluster, member), engine(cluster, member))
 }
 

@@ -1,18 +1,18 @@
 //! Runs that were started by whomever: found, watched again, ended, forgotten.
 
 use crate::core::inventory::Cluster;
-use crate::core::job::Ending;
+use crate::core::job::{Ending, lost_output};
 use crate::core::logs::Filter;
 use crate::core::plan::Seen;
-use crate::core::records::{self, Job, Look};
+use crate::core::records::{self, Job, Look, Newest};
 use crate::core::spec::Role;
 use crate::core::tails::Tails;
 use crate::edge::docker::Engine;
 use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
-use crate::event::Events;
+use crate::event::{Event, Events};
 use crate::ops::fleet::{Member, Target, connect, each, now, split};
-use crate::ops::run::{self, Ran, Show, Until};
+use crate::ops::run::{self, Ran, Reading, Show, Until};
 use tokio::sync::watch;
 
 const LIST: &str = include_str!("../edge/scripts/jobs_list.sh");
@@ -36,7 +36,7 @@ pub async fn list(target: &Target, events: &Events) -> Result<Runs, Error> {
     let cluster = target.cluster();
     let (members, mut failed) = split(events, connect(target, events).await?);
     let looked = each(members, async |member| {
-        events.busy(&member.node.name, "looking for runs");
+        events.reading(&member.node.name, "looking for runs");
         let script = Script::new(LIST).with("jobs_dir", &cluster.jobs_dir);
         // the containers first: a keeper writes its record before its container ends, so where that is gone the record is there
         let containers = Engine::connect(&member.link).await?.containers().await?;
@@ -80,8 +80,8 @@ impl Runs {
     ///
     /// # Errors
     /// There is none, or several are meant; and which nodes were not asked.
-    pub fn find(&self, word: Option<&str>) -> Result<&Job, Error> {
-        records::find(&self.jobs, word).map_err(|words| {
+    pub fn find(&self, word: Option<&str>, newest: Newest) -> Result<&Job, Error> {
+        records::find(&self.jobs, word, newest).map_err(|words| {
             let away: Vec<String> = self.failed.iter().map(|e| e.node.clone()).collect();
             let unseen = match away.len() {
                 0 => String::new(),
@@ -172,11 +172,15 @@ pub async fn logs(
 ) -> Result<(), Error> {
     let cluster = target.cluster();
     let members = runs.members_of(job)?;
-    let reading = run::history(cluster, &job.id, &members, (filter, tail), tails, events);
+    let reading =
+        run::history(cluster, &job.id, &members, Reading { filter, tail, log_max: job.log_max }, tails, events);
     let offsets = tokio::select! {
         offsets = reading => offsets?,
         signal = run::signalled(&mut cancel) => return Err(Error::Signal(signal)),
     };
+    if let Some(lost) = lost_output(&job.lost) {
+        events.send(Event::Warning(format!("{lost}\n  hint: hvdctl jobs prune removes old logs")));
+    }
     if follow && !job.is_over() {
         let (engine, container) = launcher(cluster, job, &members[0]).await?;
         let from = (&members[..], offsets);

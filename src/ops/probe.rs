@@ -20,7 +20,7 @@ pub async fn all(target: &Target, images: &[&str], events: &Events) -> Result<Ve
     Ok(each(members, async |member| {
         let looked = async {
             let member = member?;
-            events.busy(&member.node.name, "looking");
+            events.reading(&member.node.name, "looking");
             let said = member.link.script_as_login(&script, "look at the machine").await?;
             events.done(&member.node.name, "looked at");
             Ok(Probe::parse(&String::from_utf8_lossy(&said)))

@@ -45,7 +45,7 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
     let key = private_key(inventory, nodes).await?;
     let tried = each(present.iter().zip(targets).collect(), async |((seen, _), targets): (&(&Observed, IpAddr), _)| {
         let to: Vec<(usize, IpAddr)> = targets.into_iter().map(|to: usize| (to, present[to].1)).collect();
-        events.busy(seen.name(), "logging in to the others");
+        events.reading(seen.name(), "logging in to the others");
         let tried = log_in(inventory, seen, &key, &to).await;
         events.idle(seen.name());
         tried

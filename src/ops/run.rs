@@ -26,7 +26,7 @@ use crate::ops::ship::Project;
 use follow::Follow;
 use holders::{Holds, holds, placed};
 pub use holders::{Wanted, settle};
-pub use logs::{follow, history};
+pub use logs::{Reading, follow, history};
 use prepare::{Plan, end, ending, env_files, gather_outputs, prepare, same_workspaces};
 pub use prepare::{clean, end_on};
 use seats::{check, seats};
@@ -76,6 +76,8 @@ pub struct Options {
     pub restarts: u32,
     /// How long a rank may keep the others waiting; zero: for ever.
     pub stall_timeout: Duration,
+    /// Bytes that the log may take on each node.
+    pub log_max: Option<u64>,
     /// Environment of the ranks that goes before the inventory's.
     pub env: BTreeMap<String, Secret>,
     /// What is shown of it.
@@ -203,11 +205,11 @@ pub async fn run(
         program,
         controller: options.controller,
         stall_timeout: options.stall_timeout,
+        log_max: options.log_max,
         placement: &placement,
         secrets: &secrets,
         env: &options.env,
         restarts: options.restarts,
-        timeline: timeline(placement.ranks(), options),
         own_port: (cluster.port != all.port).then_some(all.port),
         keeping: keeping(cluster, &launch, &seats, options.restarts, cluster.worker != all.worker),
         holds: &holds,
@@ -307,12 +309,6 @@ pub fn would(target: &Target, nodes: Vec<Observed>, options: &Options, events: &
     let job_dir = format!("{}/ID", cluster.jobs_dir);
     let launcher = launch(cluster, &seats, &hosts(&seats), options, &job_dir).horovodrun();
     Ok(Would { placement, addresses, launcher })
-}
-
-/// Whether Horovod is to write its timeline for the supervisor of rank 0: nobody else notices that no operation ends any more, and with
-/// Gloo not even which rank the others wait for.
-fn timeline(ranks: u32, options: &Options) -> bool {
-    !options.stall_timeout.is_zero() && ranks > 1
 }
 
 fn hosts(seats: &[Seat]) -> Vec<(IpAddr, u32)> {

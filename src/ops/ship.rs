@@ -90,7 +90,7 @@ pub async fn look(
     (id, under_way): (&str, &[&str]),
     events: &Events,
 ) -> Result<Looked, NodeError> {
-    events.busy(link.node(), "comparing the project");
+    events.reading(link.node(), "comparing the project");
     let dir = project_dir(cluster, name);
     let tried = format!("compare the project with {dir}");
     let runs = under_way.join(" ");

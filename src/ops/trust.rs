@@ -117,7 +117,7 @@ async fn look_at_each(
     events: &Events,
 ) -> Vec<Result<(Member, Facts), NodeError>> {
     each(members.to_vec(), async |member| {
-        events.busy(&member.node.name, "looking at its keys");
+        events.reading(&member.node.name, "looking at its keys");
         let facts = events.told(facts(cluster, &member).await)?;
         events.idle(&member.node.name);
         Ok((member, facts))

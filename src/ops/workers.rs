@@ -167,6 +167,7 @@ pub async fn apply_while(
     goes_on: impl Fn() -> bool,
     did: impl Fn(&Operation),
 ) -> Result<bool, NodeError> {
+    let mut without_worker = false;
     let carried_out = async {
         let engine = &seen.docker.engine;
         let mut whole = true;
@@ -179,7 +180,10 @@ pub async fn apply_while(
             match operation {
                 // both are done before the rest of the plan is begun anywhere
                 Operation::Pull { .. } | Operation::EndRun { .. } => {}
-                Operation::Remove { id, .. } => engine.remove(id).await?,
+                Operation::Remove { id, name, .. } => {
+                    engine.remove(id).await?;
+                    without_worker |= *name == inventory.cluster.worker;
+                }
                 Operation::Create(desired) => {
                     let id = engine.create_and_start(desired).await?;
                     match listening(inventory, seen, &desired.name).await? {
@@ -204,7 +208,15 @@ pub async fn apply_while(
         }
         Ok(whole)
     };
-    events.told(carried_out.await)
+    let carried_out = carried_out.await.map_err(|error: NodeError| {
+        if !without_worker {
+            return error;
+        }
+        let up = format!("{} was removed: when this is mended, `hvdctl up` starts it again", inventory.cluster.worker);
+        let hint = error.hint.as_ref().map_or(up.clone(), |hint| format!("{hint}\n  hint: {up}"));
+        error.hint(hint)
+    });
+    events.told(carried_out)
 }
 
 /// Waits until the worker's sshd listens; why it does not is the inner error.

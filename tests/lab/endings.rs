@@ -132,15 +132,45 @@ fn a_disk_that_ranks_fill_takes_away_output_and_no_more() {
             assert!(eventually(s(10), || left().trim() == "0"), "{node} has {}", left());
             on(node, "cd /opt/horovod/jobs && rm full && sleep 0.1 && rm -f taken");
         }
-        if code != 0 {
-            done.complains(&["rank 1 on node2 ended with exit code 7"]);
-        }
+        // what was lost is counted, now and later
+        let lost =
+            regex::Regex::new(r"warning: (\d+) lines of output were lost: the disk of node\[1-2\] was full").unwrap();
+        let count = |text: &str| lost.captures(text).unwrap_or_else(|| panic!("{text}"))[1].parse::<usize>().unwrap();
+        let came = done.out.lines().filter(|line| line.contains("xxx")).count();
+        // a line may come in part
+        assert!((59_990..=60_010).contains(&(came + count(&done.err))), "{came} came, {}", done.err);
+        assert_eq!(count(&lab.hvdctl(&["logs", "-n", "1"]).code(0).err), count(&done.err));
+        done.complains(&["hint: hvdctl jobs prune"]);
         no_run_is_left();
         let job = newest(&lab);
+        assert!(job["lost"].as_array().unwrap().len() == 2, "{job}");
+        if code != 0 {
+            assert!(job["reason"].as_str().unwrap().contains("rank 1 on node2 ended with exit code 7"), "{job}");
+        }
         let state = if code == 0 { "succeeded" } else { "failed" };
         assert!(job["state"] == state && job["code"] == code, "{controller} {job}");
         lab.hvdctl(&["jobs", "prune", "-y"]).code(0);
     }
+}
+
+#[test]
+fn a_node_whose_network_goes_down_is_named_at_once_and_as_the_cause() {
+    let lab = Lab::up();
+    // the other rank fails a while later, as it would in a collective operation
+    let program = "echo ready; [ $HOROVOD_RANK = 0 ] || exec sleep 300; until [ -e /opt/horovod/jobs/fail ]; do sleep 0.2; done; exit 1";
+    let run = sleeping(&lab, "--gloo", program);
+    let route = on("node2", "ip route show default");
+    on("node2", "ip link set eth0 down");
+    let back = format!("ip link set eth0 up; ip route replace {}", route.trim());
+    let up_again = Restore(|| drop(node_sh("node2", &back, &[])));
+    // the connections themselves are given up after 45 s
+    assert!(eventually(s(30), || run.err().contains("node2: no answer for 10 s")), "{}", run.err());
+    on("node1", "touch /opt/horovod/jobs/fail");
+    run.end(s(150)).code(1).complains(&["rank 1 on node2 is gone", "hint: "]);
+    on("node1", "rm /opt/horovod/jobs/fail");
+    assert!(newest(&lab)["reason"].as_str().unwrap().starts_with("rank 1 on node2 is gone"), "{}", newest(&lab));
+    drop(up_again);
+    assert!(eventually(s(60), || rank_processes("node2").is_empty()), "{}", rank_processes("node2"));
 }
 
 #[test]

@@ -8,11 +8,16 @@ use crate::core::inventory::Inventory;
 use crate::core::network::{self, Endpoint};
 use crate::core::plan::Seen;
 use crate::core::spec::{LABEL_CLUSTER, Role};
+use crate::core::units::human;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// From here on a clock is told.
 const CLOCK_WARNS: f64 = 2.0;
+/// Free space below which nothing can be started: the records of a job and its log have to fit.
+const DISK_FULL: u64 = 1 << 20;
+/// Free space below which it is told.
+const DISK_LOW: u64 = 512 << 20;
 /// From here on a clock stops a run.
 const CLOCK_FAILS: f64 = 10.0;
 
@@ -20,6 +25,7 @@ const CLOCK_FAILS: f64 = 10.0;
 pub fn before(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding> {
     let mut found: Vec<Finding> = looks.iter().filter_map(|look| port(inventory, look)).collect();
     found.extend(looks.iter().filter_map(|look| unending(inventory, look)));
+    found.extend(looks.iter().flat_map(disks));
     if looks.len() > 1 {
         found.extend(clocks(looks));
         found.extend(host_names(looks));
@@ -94,6 +100,29 @@ fn unending(inventory: &Inventory, look: &Look<'_>) -> Option<Finding> {
             .why("it waits in the kernel for a disk, a file system of the network or a driver, and may hold memory of a GPU")
             .cure("see to what it waits for (ps -o pid,stat,wchan:30,args -p PID on the node), or restart the node")
     })
+}
+
+/// Room for projects, and for the records and the output of jobs.
+fn disks(look: &Look<'_>) -> Vec<Finding> {
+    let mut found: Vec<Finding> = Vec::new();
+    for disk in &look.facts.disks {
+        let (field, why, cure) = match disk.what.as_str() {
+            "jobs" => (
+                "jobs_dir",
+                "what ranks print is lost where it does not fit",
+                "hvdctl jobs prune, or make room on the node",
+            ),
+            _ => ("projects_dir", "what is uploaded, and what ranks write, does not fit", "make room on the node"),
+        };
+        let seen = format!("cluster.{field} has {} left in {}", human(disk.free), disk.path);
+        let finding = match disk.free {
+            ..DISK_FULL => Finding::error("disk", look.name(), seen),
+            DISK_FULL..DISK_LOW => Finding::warning("disk", look.name(), seen),
+            _ => continue,
+        };
+        found.push(finding.why(why).cure(cure));
+    }
+    found
 }
 
 /// Clocks against the middle one of all. Of an even number none is in the middle, and ours joins them: with two nodes it

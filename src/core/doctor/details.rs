@@ -1,18 +1,8 @@
 //! What `src/edge/scripts/doctor.sh` says of a node, parsed.
 
+use crate::core::facts::{Disk, disk};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-
-/// Room on a file system.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Disk {
-    /// What it is for: `images` or `projects`.
-    pub what: String,
-    /// Bytes that are free.
-    pub free: u64,
-    /// The folder.
-    pub path: String,
-}
 
 /// By where packets to another node leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +39,8 @@ pub struct Details {
     pub driver: Option<String>,
     /// Whether a program of the NVIDIA Container Toolkit is there.
     pub toolkit: bool,
+    /// How many programs its sshd starts on one connection (`MaxSessions`, sshd_config(5)).
+    pub max_sessions: Option<u32>,
     /// Bytes of memory.
     pub memory: Option<u64>,
     /// Whether there are InfiniBand devices.
@@ -79,6 +71,7 @@ impl Details {
                 "kernel" => details.kernel = Some(value.to_owned()),
                 "driver" => details.driver = Some(value.trim().to_owned()).filter(|v| !v.is_empty()),
                 "toolkit" => details.toolkit = true,
+                "max-sessions" => details.max_sessions = value.parse().ok(),
                 "memory" => details.memory = value.parse().ok(),
                 "infiniband" => details.infiniband = true,
                 "memlock" => details.memlock = if value == "unlimited" { Some(u64::MAX) } else { value.parse().ok() },
@@ -102,13 +95,6 @@ impl Details {
 fn mtu(value: &str) -> Option<(String, u32)> {
     let (name, mtu) = value.split_once(' ')?;
     Some((name.to_owned(), mtu.parse().ok()?))
-}
-
-/// `WHAT KILOBYTES PATH`.
-fn disk(value: &str) -> Option<Disk> {
-    let mut parts = value.splitn(3, ' ');
-    let (what, free, path) = (parts.next()?, parts.next()?.parse::<u64>().ok()?, parts.next()?);
-    Some(Disk { what: what.to_owned(), free: free << 10, path: path.to_owned() })
 }
 
 /// `ADDRESS INTERFACE SOURCE`, or `ADDRESS - WORDS`.

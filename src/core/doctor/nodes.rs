@@ -3,6 +3,7 @@
 use super::before::{leads_nowhere, place};
 use super::uniform::Groups;
 use super::{Details, Engine, Finding, Fix, Look};
+use crate::core::facts::Disk;
 use crate::core::inventory::{Gpus, Inventory, Node};
 use crate::core::network;
 use crate::core::plan::{self, Operation, Workspace};
@@ -22,6 +23,8 @@ const DISK_FULL: u64 = 128 << 20;
 const ENGINE_WITH_GPUS: (u32, u32) = (19, 3);
 /// Free space below which it is worth a word.
 const DISK_LOW: u64 = 1 << 30;
+/// sshd's own default of `MaxSessions`.
+const SESSIONS: u32 = 10;
 /// Free space that loading an image takes at least.
 const DISK_FOR_IMAGE: u64 = 8 << 30;
 
@@ -29,6 +32,7 @@ pub(super) fn examine(inventory: &Inventory, look: &Look<'_>) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
     found.extend(no_place(inventory, look));
     found.extend(gpus(look));
+    found.extend(noise(look));
     if let Some(engine) = look.engine {
         found.extend(old_engine(look, &engine));
         found.extend(toolkit(look, &engine));
@@ -38,6 +42,7 @@ pub(super) fn examine(inventory: &Inventory, look: &Look<'_>) -> Vec<Finding> {
     found.extend(shm(inventory, look));
     if let Some(details) = look.details {
         found.extend(memlock(look, details));
+        found.extend(max_sessions(look, details));
         found.extend(disks(look, details));
     }
     found
@@ -204,20 +209,36 @@ fn memlock(look: &Look<'_>, details: &Details) -> Option<Finding> {
     )
 }
 
+/// An sshd that starts fewer programs on a connection than hvdctl has at the same time.
+fn max_sessions(look: &Look<'_>, details: &Details) -> Option<Finding> {
+    let sessions = details.max_sessions.filter(|sessions| *sessions < SESSIONS)?;
+    Some(
+        Finding::warning("sshd", look.name(), format!("its sshd has MaxSessions {sessions}"))
+            .why("hvdctl has to open several connections in place of one, and each command takes longer")
+            .cure(format!(
+                "set MaxSessions to {SESSIONS}, sshd's default, in /etc/ssh/sshd_config there, and restart it"
+            )),
+    )
+}
+
+/// A login shell that prints something.
+fn noise(look: &Look<'_>) -> Option<Finding> {
+    let (seen, cure) = look.noise?;
+    let why = "hvdctl skips it; scp, rsync and other programs over ssh may not";
+    Some(Finding::warning("shell", look.name(), seen).why(why).cure(cure))
+}
+
 fn disks(look: &Look<'_>, details: &Details) -> Vec<Finding> {
     let has_image = look.engine.is_none_or(|engine| engine.image_id.is_some());
-    let finding = |disk: &super::Disk| {
-        let (words, why) = match disk.what.as_str() {
-            "images" => ("Docker's folder", "images, containers and what ranks write into them lie there"),
-            _ => ("the folder of projects", "projects and the logs of runs lie there"),
-        };
-        let seen = format!("{words} {} has {} left", disk.path, human(disk.free));
+    let finding = |disk: &Disk| {
+        let seen = format!("Docker's folder {} has {} left", disk.path, human(disk.free));
+        let why = "images, containers and what ranks write into them lie there";
         let cure = "make room on the node: docker system prune, or remove what is not needed";
         let finding = if disk.free < DISK_FULL {
             Finding::error("disk", look.name(), seen).why(why)
         } else if disk.free < DISK_LOW {
             Finding::warning("disk", look.name(), seen).why(why)
-        } else if disk.what == "images" && !has_image && disk.free < DISK_FOR_IMAGE {
+        } else if !has_image && disk.free < DISK_FOR_IMAGE {
             Finding::warning("disk", look.name(), seen).why("the image still has to be loaded, and may not fit")
         } else {
             return None;

@@ -43,7 +43,7 @@ fn clinic(n: usize) -> Clinic {
         ))
         .between(999.99, 1000.11);
         let mut said = "kernel 6.1\nmemory 99999999999\nmtu eth0 1500\ntoolkit yes\ndriver 535.161\n\
-                        disk images 99999999 /var/lib/docker\ndisk projects 99999999 /opt\n"
+                        disk images 99999999 /var/lib/docker\n"
             .to_owned();
         for other in (1..=n).filter(|other| *other != i) {
             said.push_str(&format!("route 10.0.0.{other} eth0 10.0.0.{i}\nname gpu{other:02} 10.0.0.{other}\n"));
@@ -94,6 +94,7 @@ impl Clinic {
                     image_content: image.map(|(_, content)| content.as_str()),
                     runtimes: Some(runtimes),
                 }),
+                noise: None,
                 worker: *worker,
                 details: Some(details),
                 inside: inside.as_ref(),
@@ -466,18 +467,28 @@ fn memory_and_disks() {
     let found = |said: &str| {
         let details = Details::parse(said);
         Clinic::with(2, |c| {
-            (c.nodes[1].details.disks, c.nodes[1].details.infiniband) = (details.disks, details.infiniband);
+            let (others, images) = Facts::parse(said).disks.into_iter().partition(|disk| disk.what != "images");
+            (c.nodes[1].facts.disks, c.nodes[1].details.disks) = (others, images);
+            c.nodes[1].details.infiniband = details.infiniband;
             c.nodes[1].details.memlock = details.memlock;
+            c.nodes[1].details.max_sessions = details.max_sessions;
         })
         .found()
     };
     assert_eq!(
-        found("disk images 1024 /var/lib/docker\ndisk projects 524288 /opt\n"),
+        found("disk images 1024 /var/lib/docker\n"),
+        ["error disk gpu02: Docker's folder /var/lib/docker has 1.0 MiB left"]
+    );
+    assert_eq!(
+        found("disk jobs 1023 /opt\ndisk projects 524287 /data\n"),
         [
-            "error disk gpu02: Docker's folder /var/lib/docker has 1.0 MiB left",
-            "warning disk gpu02: the folder of projects /opt has 512.0 MiB left"
+            "error disk gpu02: cluster.jobs_dir has 1023.0 KiB left in /opt",
+            "warning disk gpu02: cluster.projects_dir has 512.0 MiB left in /data"
         ]
     );
+    assert_eq!(found("disk jobs 524288 /opt\ndisk projects 524288 /data\n"), Vec::<String>::new());
+    assert_eq!(found("max-sessions 2\n"), ["warning sshd gpu02: its sshd has MaxSessions 2"]);
+    assert_eq!(found("max-sessions 10\n"), Vec::<String>::new());
     assert_eq!(found("disk images 4194304 /var/lib/docker\n"), Vec::<String>::new());
     let mut without = Clinic::with(2, |c| c.nodes[1].details.disks = Details::parse("disk images 4194304 /d\n").disks);
     without.nodes[1].image = None;

@@ -204,6 +204,11 @@ pub(super) fn size(bytes: Option<u64>) -> Checked<u64> {
     bytes.filter(|bytes| SIZES.contains(bytes)).ok_or(NO_HINT)
 }
 
+/// The bytes of a size of at least 64k as the inventory writes it: `8g`. None where it is none.
+pub fn parse_size(text: &str) -> Option<u64> {
+    size_text(text).ok()
+}
+
 /// `8g`: a whole number and `k`, `m`, `g` or `t`, in powers of 1024, in either case; also `gb` and `gib`.
 pub(super) fn size_text(text: &str) -> Checked<u64> {
     let lower = text.to_ascii_lowercase();

@@ -42,7 +42,7 @@ pub(super) async fn check(inventory: &Inventory, patients: &[Patient], events: &
     let work = placed.iter().zip(&targets).zip(&expected).collect();
     let told = each(work, async |((at, to), expected): ((&(&Patient, IpAddr), &Vec<usize>), &usize)| {
         let (patient, address) = at;
-        events.busy(patient.name(), "connecting to the others");
+        events.reading(patient.name(), "connecting to the others");
         let list: String = to.iter().map(|to| format!("{to} {}\n", placed[*to].1)).collect();
         let input = format!("{token}\n{address} {ports} {LIMIT} {WHOLE} {expected}\n{list}");
         let said = run(inventory, patient, &input).await.unwrap_or_default();

@@ -29,9 +29,19 @@ const WAITING: usize = 64;
 /// How long a container may take to end when its main process has nothing more to do.
 const LAST_MOMENTS: Duration = Duration::from_secs(15);
 
+/// Seconds between two signs of life of a node's follower.
+const PULSE: u64 = 3;
+
+/// A node that has given no sign of life for so long does not answer.
+const SILENCE: Duration = Duration::from_secs(10);
+
 /// What comes from the nodes while a run lasts.
 enum News {
     Bytes(usize, Vec<u8>),
+    /// Nothing has come for [`SILENCE`].
+    Silent(usize),
+    /// Something comes again.
+    Answers(usize),
     /// A follower has ended by itself.
     Lost(usize),
 }
@@ -66,7 +76,7 @@ impl<'a> Follow<'a> {
     ) -> Result<Follow<'a>, Error> {
         let work = members.iter().zip(offsets.clone()).collect();
         let started = each(work, async |(member, offset): (&Member, u64)| {
-            let script = log_script(FOLLOW, cluster, id, offset);
+            let script = log_script(FOLLOW, cluster, id, offset).with("pulse", &PULSE.to_string());
             let mut process = member.link.follow(&script, "follow the run's log").await?;
             let hello = tokio::time::timeout(member.link.limit(), hello(&mut process)).await;
             let hello = hello.unwrap_or_else(|_| Err(std::io::Error::other("the follower did not start in time")));
@@ -106,12 +116,18 @@ impl<'a> Follow<'a> {
             // no follower is left; only the end of the run is still to come
             return std::future::pending().await;
         };
-        if let News::Lost(i) = news {
-            let node = &self.names[i];
-            self.events.send(Event::Warning(format!(
-                "{node}: the connection that followed its ranks is gone; what they still say is read at the end, if \
-                 the node answers then"
-            )));
+        let warn = |i: usize, words: &str| {
+            self.events.send(Event::Warning(format!("{}: {words}", self.names[i])));
+        };
+        match news {
+            News::Lost(i) => warn(
+                i,
+                "the connection that followed its ranks is gone; what they still say is read at the end, if the node \
+                 answers then",
+            ),
+            News::Silent(i) => warn(i, &format!("no answer for {} s", SILENCE.as_secs())),
+            News::Answers(i) => warn(i, "it answers again"),
+            News::Bytes(..) => {}
         }
         self.take(news, on_frame);
         self.events.room().await;
@@ -128,7 +144,7 @@ impl<'a> Follow<'a> {
                     self.tell(i, frame);
                 }
             }
-            News::Lost(_) => {}
+            News::Lost(_) | News::Silent(_) | News::Answers(_) => {}
         }
     }
 
@@ -142,7 +158,7 @@ impl<'a> Follow<'a> {
             Kind::Broken(words) => self.events.send(Event::Warning(format!("rank {rank} on {node}: {words}"))),
             Kind::Restart(words) => self.events.send(Event::Restart(words)),
             Kind::Over => self.over = Some(Instant::now()),
-            Kind::Started | Kind::Exited { .. } | Kind::Hung { .. } => {}
+            Kind::Started | Kind::Exited { .. } | Kind::Hung { .. } | Kind::Lost(_) => {}
             Kind::Launcher(line) => {
                 let line = String::from_utf8_lossy(&line).trim_end().to_owned();
                 if self.show.launcher {
@@ -267,14 +283,30 @@ pub(super) fn log_script(source: &'static str, cluster: &Cluster, id: &str, offs
     Script::new(source).with("jobs_dir", &cluster.jobs_dir).with("id", id).with("offset", &offset.to_string())
 }
 
-/// Hands a follower's bytes on until it ends or nobody wants more of them.
+/// Hands a follower's bytes on until it ends or nobody wants more of them, and says whether its node is there.
 async fn forward(i: usize, mut process: Process, sender: mpsc::Sender<News>, mut wanted: watch::Receiver<bool>) {
-    let mut buffer = vec![0; PIECE];
+    let (mut buffer, mut pulse) = (vec![0; PIECE], [0; 64]);
     let mut enough = false;
+    let (mut heard, mut is_silent, mut beats) = (Instant::now(), false, true);
     loop {
         let told = async { wanted.wait_for(|enough| *enough).await.is_ok() };
         let read = tokio::select! {
             read = process.stdout.read(&mut buffer) => read,
+            beat = process.stderr.read(&mut pulse), if beats => {
+                beats = matches!(beat, Ok(1..));
+                heard = Instant::now();
+                if std::mem::take(&mut is_silent) && sender.send(News::Answers(i)).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            () = tokio::time::sleep_until(heard + SILENCE), if beats && !is_silent && !enough => {
+                is_silent = true;
+                if sender.send(News::Silent(i)).await.is_err() {
+                    return;
+                }
+                continue;
+            }
             _ = told, if !enough => {
                 // the end of its standard input ends it, and what it has said by then still comes
                 process.stdin = Box::pin(tokio::io::sink());
@@ -282,6 +314,7 @@ async fn forward(i: usize, mut process: Process, sender: mpsc::Sender<News>, mut
                 continue;
             }
         };
+        heard = Instant::now();
         let news = match read {
             Ok(n @ 1..) => News::Bytes(i, buffer[..n].to_vec()),
             _ if enough => return,

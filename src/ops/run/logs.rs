@@ -6,14 +6,33 @@ use crate::core::frames::{Frame, Kind, Parser};
 use crate::core::inventory::Cluster;
 use crate::core::logs::{Filter, Merge};
 use crate::core::tails::Tails;
+use crate::core::units::human;
 use crate::edge::docker::Engine;
+use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
-use crate::ops::fleet::Member;
+use crate::ops::fleet::{Member, all, each};
 use std::collections::VecDeque;
-use tokio::sync::mpsc::{self, Receiver};
+use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+
+const SIZE: &str = include_str!("../../edge/scripts/job_size.sh");
+
+/// Bytes that are read first of the end of a log whose last lines are wanted; where they do not have these lines, eight times as
+/// many.
+const END: u64 = 256 << 10;
+
+/// Which part of a run's logs is wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading<'a> {
+    /// Which lines.
+    pub filter: &'a Filter,
+    /// Only so many, from the end.
+    pub tail: Option<usize>,
+    /// Bytes that each node's log may take: what was before its last ones is no longer there.
+    pub log_max: Option<u64>,
+}
 
 /// Tells what all nodes' logs hold by now, in the order of time, the last `tail` lines where that is given; and how many bytes of
 /// each that was; `tails` takes note of all. Only what the terminal has not taken yet is held in memory.
@@ -24,37 +43,40 @@ pub async fn history(
     cluster: &Cluster,
     id: &str,
     members: &[Member],
-    (filter, tail): (&Filter, Option<usize>),
+    wanted: Reading<'_>,
     tails: &mut Tails,
     events: &Events,
 ) -> Result<Vec<u64>, Error> {
     let mut tasks = JoinSet::new();
     let mut logs: Vec<Receiver<Vec<Frame>>> = Vec::new();
-    for (i, member) in members.iter().enumerate() {
+    let sizes = each(members.iter().collect(), async |member: &Member| {
+        let said = member.link.script(&log_script(SIZE, cluster, id, 0), TRIED).await?;
+        String::from_utf8_lossy(&said).trim().parse::<u64>().map_err(|e| NodeError::failed(&member.node.name, TRIED, e))
+    })
+    .await;
+    for (i, (member, size)) in members.iter().zip(all(events, sizes)?).enumerate() {
         let (sender, receiver) = mpsc::channel(4);
-        let script = log_script(READ, cluster, id, 0);
-        let member = member.clone();
-        let filter = filter.clone();
+        let start = wanted.log_max.map_or(0, |max| size.saturating_sub(max));
+        if start > 0 {
+            let node = &member.node.name;
+            events.send(Event::Warning(format!("{node}: the log is limited (log_max): {} are gone", human(start))));
+        }
+        let log = Log {
+            member: member.clone(),
+            filter: wanted.filter.clone(),
+            jobs_dir: cluster.jobs_dir.clone(),
+            id: id.to_owned(),
+            start,
+            size,
+        };
         logs.push(receiver);
+        let tail = wanted.tail;
         tasks.spawn(async move {
-            let tried = "read the run's log";
-            let mut process = member.link.follow(&script, tried).await?;
-            let (mut parser, mut buffer, mut bytes) = (Parser::default(), vec![0; PIECE], 0);
-            loop {
-                let read = piece(&mut process.stdout, &mut buffer, member.link.limit()).await;
-                let read = read.map_err(|e| NodeError::failed(&member.node.name, tried, e))?;
-                if read == 0 {
-                    break;
-                }
-                bytes += read as u64;
-                let frames: Vec<Frame> = parser.push(&buffer[..read]).into_iter().filter(|f| filter.takes(f)).collect();
-                if !frames.is_empty() && sender.send(frames).await.is_err() {
-                    break;
-                }
-            }
-            // a connection that broke looks like the end of the log, but for the exit code
-            member.link.ended(process, tried).await?;
-            Ok::<_, NodeError>((i, bytes - parser.waiting() as u64))
+            let end = match tail {
+                Some(lines) => log.read_end(lines, &sender).await?,
+                None => log.read(start, &mut Sink::All(&sender)).await?,
+            };
+            Ok::<_, NodeError>((i, end))
         });
     }
     let mut merge = Merge::of(members.len());
@@ -68,7 +90,7 @@ pub async fn history(
         }
         let Some((i, frame)) = merge.take() else { break };
         tails.see(&frame);
-        match tail {
+        match wanted.tail {
             Some(0) => {}
             Some(lines) => {
                 if last.len() == lines {
@@ -92,6 +114,85 @@ pub async fn history(
         offsets[i] = bytes;
     }
     Ok(offsets)
+}
+
+const TRIED: &str = "read the run's log";
+
+/// Where the frames of a log go.
+enum Sink<'a> {
+    /// All of them on.
+    All(&'a Sender<Vec<Frame>>),
+    /// So many of the last are kept.
+    Last(usize, VecDeque<Frame>),
+}
+
+impl Sink<'_> {
+    /// Takes frames; false where nobody wants any more.
+    async fn take(&mut self, frames: Vec<Frame>) -> bool {
+        match self {
+            Sink::All(sender) => sender.send(frames).await.is_ok(),
+            Sink::Last(most, last) => {
+                last.extend(frames);
+                last.drain(..last.len().saturating_sub(*most));
+                true
+            }
+        }
+    }
+}
+
+/// A run's log on one node.
+struct Log {
+    member: Member,
+    filter: Filter,
+    jobs_dir: String,
+    id: String,
+    /// Its first byte that is still there.
+    start: u64,
+    /// How many bytes it had when it was looked at.
+    size: u64,
+}
+
+impl Log {
+    /// Reads the frames that are wanted from a byte to the end. Gives the byte behind the last whole frame.
+    async fn read(&self, from: u64, sink: &mut Sink<'_>) -> Result<u64, NodeError> {
+        let link = &self.member.link;
+        let script =
+            Script::new(READ).with("jobs_dir", &self.jobs_dir).with("id", &self.id).with("offset", &from.to_string());
+        let mut process = link.follow(&script, TRIED).await?;
+        let (mut parser, mut buffer, mut bytes) = (Parser::default(), vec![0; PIECE], from);
+        loop {
+            let read = piece(&mut process.stdout, &mut buffer, link.limit()).await;
+            let read = read.map_err(|e| NodeError::failed(&self.member.node.name, TRIED, e))?;
+            if read == 0 {
+                break;
+            }
+            bytes += read as u64;
+            let frames = parser.push(&buffer[..read]).into_iter().filter(|f| self.filter.takes(f));
+            let frames: Vec<Frame> = frames.collect();
+            if !frames.is_empty() && !sink.take(frames).await {
+                break;
+            }
+        }
+        // a connection that broke looks like the end of the log, but for the exit code
+        link.ended(process, TRIED).await?;
+        Ok(bytes - parser.waiting() as u64)
+    }
+
+    /// The last lines that are wanted, read from the end of the log.
+    async fn read_end(&self, lines: usize, sender: &Sender<Vec<Frame>>) -> Result<u64, NodeError> {
+        let mut window = END;
+        loop {
+            let from = self.size.saturating_sub(window).max(self.start);
+            let mut sink = Sink::Last(lines, VecDeque::new());
+            let end = self.read(from, &mut sink).await?;
+            let Sink::Last(_, last) = sink else { return Ok(end) };
+            if last.len() >= lines || from <= self.start {
+                let _ = sender.send(last.into()).await;
+                return Ok(end);
+            }
+            window *= 8;
+        }
+    }
 }
 
 /// Tells what comes after that, until the launcher's container has ended.

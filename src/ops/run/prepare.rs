@@ -28,7 +28,6 @@ const RESULT: &str = include_str!("../../edge/scripts/job_result.sh");
 const END: &str = concat!(include_str!("../../edge/scripts/killed.sh"), include_str!("../../edge/scripts/job_end.sh"));
 const RANK: &str = include_str!("../../edge/scripts/rank.py");
 const ACTIVITY: &str = include_str!("../../edge/scripts/activity.py");
-const COLLECTIVES: &str = include_str!("../../edge/scripts/collectives.py");
 const SSH: &str = include_str!("../../edge/scripts/ssh.sh");
 const KEEPER: &str = include_str!("../../edge/scripts/keeper.py");
 const REAP: &str = include_str!("../../edge/scripts/reap.py");
@@ -49,14 +48,13 @@ pub(super) struct Plan<'a> {
     pub(super) program: &'a Program,
     pub(super) controller: Controller,
     pub(super) stall_timeout: Duration,
+    pub(super) log_max: Option<u64>,
     pub(super) placement: &'a Placement,
     pub(super) secrets: &'a EnvFiles,
     /// The operator's own words, which go before the inventory's.
     pub(super) env: &'a BTreeMap<String, Secret>,
     /// How often it is started again after a failure.
     pub(super) restarts: u32,
-    /// Whether Horovod writes its timeline, see [`Record::timeline`].
-    pub(super) timeline: bool,
     /// The port for which the workers' host keys are known, where the run has another.
     pub(super) own_port: Option<u16>,
     /// For the keeper, which is on the launcher's node only.
@@ -248,7 +246,7 @@ fn job_files(plan: &Plan<'_>, seat: &Seat) -> Zeroizing<String> {
         grace: cluster.stop_grace.as_secs(),
         stall: plan.stall_timeout.as_secs(),
         idle_margin: cluster.idle_margin.as_secs(),
-        timeline: plan.timeline,
+        log_max: plan.log_max,
         ulimits: seat.seen.member.node.container.ulimits.clone(),
     };
     let record = serde_json::to_string(&record).unwrap_or_default();
@@ -259,7 +257,6 @@ fn job_files(plan: &Plan<'_>, seat: &Seat) -> Zeroizing<String> {
         (0o600, ENVIRONMENT, environment.as_str()),
         (0o644, SUPERVISOR, RANK),
         (0o644, "activity.py", ACTIVITY),
-        (0o644, "collectives.py", COLLECTIVES),
         (0o644, "reap.py", REAP),
         (0o755, "ssh", SSH),
     ];

@@ -7,7 +7,7 @@ use super::signalled;
 use crate::core::frames::Frame;
 use crate::core::hostset;
 use crate::core::inventory::Cluster;
-use crate::core::job::{Blame, Ended, Ending, Hung, State};
+use crate::core::job::{Blame, Ended, Ending, Hung, Lost, State, lost_output};
 use crate::core::slots::Placement;
 use crate::edge::docker::Engine;
 use crate::error::{Error, NodeError};
@@ -72,6 +72,9 @@ pub struct Ran {
     pub silent: Vec<String>,
     /// Why nobody could write down how it ended.
     pub fault: Option<String>,
+    /// Output that a full disk lost.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<Lost>,
     /// The launcher's last lines.
     #[serde(skip)]
     pub launcher: Vec<String>,
@@ -233,6 +236,9 @@ impl Watch<'_> {
         self.silent = instead.silent.clone();
         let ending = ending(self.cluster, self.id, &self.members[0], &instead).await.map_err(|e| self.adrift(e))?;
         self.events.send(Event::Job { id: self.id.to_owned(), state: ending.state(self.placement.ranks()) });
+        if let Some(lost) = lost_output(&ending.lost) {
+            self.events.send(Event::Warning(format!("{lost}\n  hint: hvdctl jobs prune removes old logs")));
+        }
         Ok(ending)
     }
 
@@ -281,6 +287,7 @@ impl Watch<'_> {
             all_started: if by_keeper { ending.started >= last } else { self.follow.progress.started() >= ranks },
             silent: self.silent.clone(),
             fault: ending.fault,
+            lost: ending.lost,
             launcher: self.follow.launcher.iter().cloned().collect(),
         }
     }
@@ -298,6 +305,7 @@ impl Watch<'_> {
             all_started: true,
             silent: Vec::new(),
             fault: None,
+            lost: Vec::new(),
             launcher: Vec::new(),
         }
     }

@@ -32,7 +32,6 @@ fn kept_with(here: &Path, launcher: &str, ssh: &str, fields: &[(&str, u64)]) -> 
         (KEEPER_FILE, KEEPER),
         (SUPERVISOR, RANK),
         ("activity.py", ACTIVITY),
-        ("collectives.py", COLLECTIVES),
         ("reap.py", REAP),
         ("ssh", ssh),
         ("launch.json", &keeping),
