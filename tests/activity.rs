@@ -5,7 +5,8 @@ use std::process::Command;
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/edge/scripts");
 
 /// Runs a script that has the module `activity` and `look`, which makes up what a rank's processes have used: the ticks of the first
-/// threads, the times that these went on after a sleep, and the ticks of each other thread. A second has 100 ticks.
+/// threads, how many of these in the kernel, the times that they went on after a sleep, the ticks of each other thread, bytes and
+/// pages. A second has 100 ticks.
 #[track_caller]
 fn python(script: &str) -> String {
     let head = format!(
@@ -15,16 +16,17 @@ sys.path.insert(0, {SCRIPTS:?})
 import activity
 activity.TICK = 100
 Look = activity.Look
-def look(first=0, wakings=0, others=(), more=0, kernel=False, processes=(7,)):
+def look(first=0, wakings=0, others=(), more=0, stuck=False, kernel=0, io=0, faults=0, processes=(7,)):
     one = object.__new__(Look)
-    one.processes, one.first, one.wakings, one.in_kernel = list(processes), first, wakings, kernel
+    one.processes, one.first, one.wakings, one.in_kernel = list(processes), first, wakings, stuck
+    one.kernel, one.io, one.faults = kernel, io, faults
     one.others = dict(enumerate(others, 8))
     one.total = first + sum(others) + more
     return one
 def judge(mpi=False, **after):
     # in ten seconds
     others = [0] * len(after.get('others', ()))
-    said = activity.judge(look(others=others, kernel=after.get('kernel', False)), look(**after), 10, mpi)
+    said = activity.judge(look(others=others, stuck=after.get('stuck', False)), look(**after), 10, mpi)
     print((said or b'progress').decode(), end=' ')
 ",
     );
@@ -37,7 +39,7 @@ def judge(mpi=False, **after):
 fn what_the_kernels_counts_say_of_a_rank() {
     let said = python(
         "judge()
-judge(kernel=True)
+judge(stuck=True)
 judge(first=1, wakings=20)
 judge(first=2, wakings=20)
 judge(others=[10])
@@ -46,9 +48,17 @@ judge(others=[360])
 judge(others=[200, 160], first=30, wakings=9000)
 judge(others=[360], first=900, wakings=9000)
 judge(others=[200, 160], first=30, wakings=500)
-judge(others=[700], first=30, wakings=9000)",
+judge(others=[700], first=30, wakings=9000)
+# a first thread that yields, reads, gets memory, computes
+judge(others=[30], first=960, kernel=600)
+judge(others=[30], first=960, kernel=600, io=1 << 20)
+judge(others=[30], first=960, kernel=600, faults=3000)
+judge(others=[30], first=960, kernel=20)",
     );
-    assert_eq!(said, "blocked kernel blocked progress blocked blocked waiting progress progress progress ");
+    assert_eq!(
+        said,
+        "blocked kernel blocked progress blocked blocked waiting progress progress progress waiting progress progress progress "
+    );
 }
 
 #[test]
@@ -131,7 +141,8 @@ fn real_processes_are_told_apart() {
         "import subprocess
 activity.TICK = activity.os.sysconf('SC_CLK_TCK')
 head = 'import threading, time\\ndef polls():\\n while True: time.sleep(0.001)\\nthreading.Thread(target=polls, daemon=True).start()\\n'
-programs = [head + 'polls()', head + 'threading.Event().wait()', head + 'while True: pass', 'import time; time.sleep(60)']
+programs = [head + 'polls()', head + 'threading.Event().wait()', head + 'while True: pass', 'import time; time.sleep(60)',
+    'import os\\nwhile True: os.sched_yield()', 'import os\\nwhile True: open(\"/dev/zero\", \"rb\").read(1 << 16)']
 children = [subprocess.Popen([sys.executable, '-c', program]) for program in programs]
 time.sleep(1)
 before, began = [activity.Look(child.pid) for child in children], time.monotonic()
@@ -142,7 +153,7 @@ for child, one, other in zip(children, before, after):
     child.kill()
     print((activity.judge(one, other, seconds, False) or b'progress').decode(), end=' ')",
     );
-    assert_eq!(said, "waiting blocked progress blocked ");
+    assert_eq!(said, "waiting blocked progress blocked waiting progress ");
 }
 
 #[test]

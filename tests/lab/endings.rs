@@ -168,8 +168,10 @@ fn a_node_whose_network_goes_down_is_named_at_once_and_as_the_cause() {
     on("node1", "touch /opt/horovod/jobs/fail");
     run.end(s(150)).code(1).complains(&["rank 1 on node2 is gone", "hint: "]);
     on("node1", "rm /opt/horovod/jobs/fail");
-    assert!(newest(&lab)["reason"].as_str().unwrap().starts_with("rank 1 on node2 is gone"), "{}", newest(&lab));
     drop(up_again);
+    let back = || lab.hvdctl(&["status"]).code == 0;
+    assert!(eventually(s(30), back), "node2 does not answer again");
+    assert!(newest(&lab)["reason"].as_str().unwrap().starts_with("rank 1 on node2 is gone"), "{}", newest(&lab));
     assert!(eventually(s(60), || rank_processes("node2").is_empty()), "{}", rank_processes("node2"));
 }
 

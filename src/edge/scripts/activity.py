@@ -10,8 +10,12 @@ import time
 
 TICK = os.sysconf("SC_CLK_TCK")  # in a second
 LEAST = 0.001  # of a core: a thread that sleeps, or is stuck in the kernel, stays below
-POLLING = 0.1  # of a core: a program's first thread that waits for an operation takes less; it was up to 0.05
-POLLS = 100  # a second: it sleeps for 1 ms again and again (WaitAndClear, horovod/torch/mpi_ops_v2.cc), and that often wakes
+POLLING = 0.1  # of a core: a first thread that sleeps for 1 ms again and again takes less; it was up to 0.05
+POLLS = 100  # a second: that often it wakes then
+IN_KERNEL = 0.4  # of its time: a first thread that waits for an operation yields without end (PyTorch), which was 0.62 to 0.65 in the
+# kernel; one that computes was below 0.02
+QUIET_IO = 64 << 10  # bytes a second, read and written: what is in the kernel for more of them works
+QUIET_FAULTS = 200  # pages a second: the same of memory
 HOROVOD = 0.6  # of a core: more than Horovod's own threads take while there is nothing to do; under Gloo that was up to 0.36
 SHORT = 0.02  # of a core, under MPI: more than that is a program's work, also where the thread or process that did it has ended since
 ROUNDED = 6  # ticks by which a process and its threads may differ
@@ -52,10 +56,10 @@ def whole_family(pid):
     return found
 
 
-def wakings(process):
-    """How often a process's first thread has slept and gone on."""
-    with open("/proc/%d/status" % process, "rb") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith(b"voluntary_ctxt_switches:"))
+def value(path, name):
+    """A number by its name in a file of such lines."""
+    with open(path, "rb") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(name + b":"))
 
 
 class Look:
@@ -63,19 +67,25 @@ class Look:
 
     def __init__(self, pid):
         self.processes = whole_family(pid)
-        self.first, self.total, self.wakings, self.others = 0, 0, 0, {}
+        # of the first threads: time, that in the kernel, how often they went on after a sleep, pages that they got
+        self.first = self.kernel = self.wakings = self.faults = 0
+        self.total, self.io, self.others = 0, 0, {}
         self.in_kernel = False
         for process in self.processes:
             whole = fields("/proc/%d/stat" % process)
             self.in_kernel |= whole[0] == b"D"
             self.total += sum(map(int, whole[11:15]))
-            self.wakings += wakings(process)
+            self.wakings += value("/proc/%d/status" % process, b"voluntary_ctxt_switches")
+            self.io += sum(value("/proc/%d/io" % process, name) for name in (b"rchar", b"wchar"))
             for thread in map(int, os.listdir("/proc/%d/task" % process)):
-                used = sum(map(int, fields("/proc/%d/task/%d/stat" % (process, thread))[11:13]))
+                stat = fields("/proc/%d/task/%d/stat" % (process, thread))
+                user, kernel = map(int, stat[11:13])
                 if thread == process:
-                    self.first += used
+                    self.first += user + kernel
+                    self.kernel += kernel
+                    self.faults += int(stat[7]) + int(stat[9])
                 else:
-                    self.others[thread] = used
+                    self.others[thread] = user + kernel
 
 
 class Activity:
@@ -117,10 +127,12 @@ class Activity:
 def judge(before, after, seconds, mpi):
     """What a rank does that has made no progress in the seconds between two looks; none where it has, or may have."""
     passed = seconds * TICK
-    first, wakings = after.first - before.first, after.wakings - before.wakings
+    first = after.first - before.first
     if after.total - before.total <= passed * LEAST:
         return KERNEL if before.in_kernel and after.in_kernel else BLOCKED
-    waits = first <= passed * POLLING and wakings >= seconds * POLLS
+    polls = first <= passed * POLLING and after.wakings - before.wakings >= seconds * POLLS
+    quiet = after.io - before.io <= seconds * QUIET_IO and after.faults - before.faults <= seconds * QUIET_FAULTS
+    waits = polls or quiet and after.kernel - before.kernel >= first * IN_KERNEL > passed * LEAST
     if not waits and first > passed * LEAST:
         return None
     used = {thread: count - before.others.get(thread, 0) for thread, count in after.others.items()}

@@ -67,7 +67,7 @@ def frames(kind, lines, tries=1, at=None):
         except OSError:
             tries -= 1
             if tries <= 0:
-                lost += data.count(b"\n") if kind in (b"o", b"e") else 0
+                lost += data.lstrip(b"\n").count(b"\n") if kind in (b"o", b"e") else 0
                 return
             time.sleep(1)
     torn = b""
