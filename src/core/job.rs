@@ -170,7 +170,7 @@ impl Ending {
     }
 
     /// The rank that hung first, if that is why the run ended. What makes no progress while it waits for others is not what keeps them
-    /// waiting: with [`Idle::Waiting`] this is a rank that was not seen to wait, or rank 0 where all wait for one another.
+    /// waiting: then this is a rank that was not seen to wait, or rank 0 where all wait for one another.
     fn root_hang(&self, ranks: u32) -> Option<Hung> {
         let first = |chosen: &dyn Fn(&Hung) -> bool| {
             self.hung.iter().filter(|hung| chosen(hung)).min_by(|a, b| a.time.total_cmp(&b.time)).cloned()
@@ -182,8 +182,11 @@ impl Ending {
             .or_else(|| first(&|hung| has_given_up && hung.idle != Some(Idle::Waiting)))
             .or_else(|| {
                 let waits = |rank: &u32| self.hung.iter().any(|hung| hung.rank == *rank);
-                let rank = (0..ranks).find(|rank| !waits(rank)).unwrap_or(0);
-                first(&|_| has_given_up).map(|hung| Hung { rank, ..hung })
+                let first = first(&|_| has_given_up)?;
+                Some(match (0..ranks).find(|rank| !waits(rank)) {
+                    Some(rank) => Hung { rank, tensors: Some(OPERATION.into()), idle: None, ..first },
+                    None => Hung { rank: 0, ..first },
+                })
             })
     }
 
@@ -202,8 +205,7 @@ impl Ending {
             let node = node(hung.rank);
             let left = |e: &Ended| e.rank == hung.rank && e.code == 0 && !e.asked && e.time < hung.time;
             // they may have waited for one that had gone
-            let awaited = hung.tensors.is_some() || hung.idle == Some(Idle::Waiting);
-            let how = match awaited {
+            let how = match hung.tensors.is_some() {
                 true if self.exits.iter().any(left) => How::Ended { code: 0, signal: None, oom: false },
                 true if self.silent.contains(&node) => How::Gone { silence: self.silence.get(&node).cloned() },
                 _ => How::Hung { seconds: hung.seconds, tensors: hung.tensors.clone(), idle: hung.idle },
@@ -242,6 +244,9 @@ impl Ending {
     }
 }
 
+/// What stands in the place of tensors where nobody knows them.
+const OPERATION: &str = "a collective operation";
+
 /// What stands in the place of tensors where the others waited for a rank in Gloo's rendezvous; `rank.py` says so.
 const INIT: &str = "hvd.init";
 
@@ -276,8 +281,7 @@ pub enum How {
         seconds: u64,
         /// The tensors that the others waited for, in Horovod's words.
         tensors: Option<String>,
-        /// What it did; with [`Idle::Waiting`] the others waited for it, or all for one another. Where there are no tensors either, it
-        /// was stopped.
+        /// What it did; with [`Idle::Waiting`] all ranks waited for one another. Where there are no tensors either, it was stopped.
         idle: Option<Idle>,
     },
     /// Nobody saw it end.
@@ -313,7 +317,7 @@ impl fmt::Display for Blame {
                 write!(f, "hung: the kernel kept it waiting for {seconds} s (state D)")
             }
             How::Hung { seconds, idle: Some(Idle::Waiting), .. } => {
-                write!(f, "hung: the other ranks waited for it, or all for one another, for {seconds} s")
+                write!(f, "hung: all ranks waited {seconds} s for one another, in different collective operations")
             }
             How::Hung { seconds, tensors: Some(tensors), .. } => {
                 write!(f, "hung: the others waited {seconds} s for it in {tensors}")
@@ -346,7 +350,7 @@ impl Blame {
                  more time"
                     .into()
             }
-            How::Hung { tensors: None, .. } => {
+            How::Hung { idle: None, tensors: None, .. } => {
                 "SIGSTOP, a terminal or a debugger stopped it; --stall-timeout gives it more time".into()
             }
             How::Hung { tensors: Some(place), .. } if place == INIT => {
@@ -625,13 +629,10 @@ mod tests {
                 "rank 1 on b hung: the kernel kept it waiting for 5 s (state D)",
             ),
             (vec![idle(0, Idle::Waiting), hung(None, None)], "rank 1 on b hung: it was stopped, and silent, for 5 s"),
-            (
-                vec![idle(0, Idle::Waiting)],
-                "rank 1 on b hung: the other ranks waited for it, or all for one another, for 5 s",
-            ),
+            (vec![idle(0, Idle::Waiting)], "rank 1 on b hung: the others waited 5 s for it in a collective operation"),
             (
                 vec![idle(0, Idle::Waiting), idle(1, Idle::Waiting)],
-                "rank 0 on a hung: the other ranks waited for it, or all for one another, for 5 s",
+                "rank 0 on a hung: all ranks waited 5 s for one another, in different collective operations",
             ),
         ] {
             assert_eq!(said(&Ending { hung: ones, ..given_up.clone() }), words);

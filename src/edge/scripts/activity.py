@@ -67,16 +67,17 @@ class Look:
 
     def __init__(self, pid):
         self.processes = whole_family(pid)
-        # of the first threads: time, that in the kernel, how often they went on after a sleep, pages that they got
-        self.first = self.kernel = self.wakings = self.faults = 0
-        self.total, self.io, self.others = 0, 0, {}
+        # of the first threads: time, that in the kernel, how often they went on after a sleep, pages that they got, bytes
+        self.first = self.kernel = self.wakings = self.faults = self.io = 0
+        self.total, self.others = 0, {}
         self.in_kernel = False
         for process in self.processes:
             whole = fields("/proc/%d/stat" % process)
             self.in_kernel |= whole[0] == b"D"
             self.total += sum(map(int, whole[11:15]))
             self.wakings += value("/proc/%d/status" % process, b"voluntary_ctxt_switches")
-            self.io += sum(value("/proc/%d/io" % process, name) for name in (b"rchar", b"wchar"))
+            first = "/proc/%d/task/%d/io" % (process, process)
+            self.io += sum(value(first, name) for name in (b"rchar", b"wchar"))
             for thread in map(int, os.listdir("/proc/%d/task" % process)):
                 stat = fields("/proc/%d/task/%d/stat" % (process, thread))
                 user, kernel = map(int, stat[11:13])
