@@ -5,6 +5,7 @@ word of the user's command passes through a shell, and the output does not pass 
 When the launcher goes away (a rank failed elsewhere, it was killed, the connection broke), the program is ended:
 Horovod under Gloo would leave it running. How much time it has then is not for the launcher to say: what that started, and may
 kill, is a mere front of the supervisor."""
+import collections
 import contextlib
 import ctypes
 import json
@@ -463,8 +464,9 @@ def supervise(front, gone):
             deadline = time.monotonic() + job["grace"]
             # others may have given up waiting for it before its own time was over
             hung = idle() if hung is None and idle() >= STOPPED else hung
-            if hung is None and not gave_up:
-                say_idle(limit and limit / 2)
+            if hung is None and not gave_up and limit:
+                # what it said in the last seconds may be of the failure for which it is asked
+                say_idle(max(quiet, default=0), limit / 2)
             # the program alone: what it started (data loaders, say) is its own to end, before or after a last checkpoint
             if child.returncode is None:
                 by_itself = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -486,13 +488,13 @@ def supervise(front, gone):
     limit = idle_limit(job)
     watched = activity.Activity(limit, job["controller"] == "mpi") if limit else None
 
-    def say_idle(least):
-        """Says that the rank has made no progress for so many seconds, where that is so."""
-        still = time.monotonic() - max(watched.since, heard) if watched else 0
-        if watched and still > least:
-            state(b"i", b"%d %s" % (still, watched.does))
-            return True
-        return False
+    quiet = collections.deque(maxlen=3)  # for how many seconds it had made no progress when it was looked at last
+
+    def say_idle(seconds, least):
+        """Says that the rank has made no progress for so many seconds, where these are enough."""
+        if seconds > least:
+            state(b"i", b"%d %s" % (seconds, watched.does))
+        return seconds > least
 
     for number in REQUESTS:
         signal.signal(number, end)
@@ -566,7 +568,8 @@ def supervise(front, gone):
                 kill(signal.SIGKILL)
             if watched and deadline is None:
                 watched.look(child.pid)
-                if say_idle(limit):
+                quiet.append(time.monotonic() - max(watched.since, heard))
+                if say_idle(quiet[-1], limit):
                     gave_up = True
                     end()
         if front_of_shell and time.monotonic() > deadline - job["grace"] + min(TRAPPED, job["grace"] / 2):
