@@ -9,7 +9,7 @@ use crate::core::lease::Wait;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Since, Stop};
 pub use keys::{Generate, Keys, NewPair, PairType, Push, Rotate};
-pub use run::{Launcher, Launching, MapBy, Run, Running, Train, Verify};
+pub use run::{ControllerName, Launching, MapBy, Run, Running, Train, Verify};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;

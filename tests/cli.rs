@@ -291,7 +291,7 @@ fn words_that_do_not_fit_are_refused() {
     ");
     for args in [
         &["verify", "--gloo", "--mpi"] as &[&str],
-        &["verify", "--gloo", "--launcher", "mpi"],
+        &["verify", "--gloo", "--controller", "mpi"],
         &["run", "-np", "two", "--", "true"],
         &["run", "-np", "-1", "--", "true"],
         &["run", "-np", "0", "--", "true"],

@@ -301,7 +301,7 @@ fn bash_completes_words() {
     assert_eq!(offered_by_bash(&script, &["hvdctl", "keys", "pu"]), ["push"]);
     assert_eq!(offered_by_bash(&script, &["hvdctl", "train", "p", "-n"]), ["-np"]);
     assert_eq!(offered_by_bash(&script, &["hvdctl", "run", "--np"]), ["--np"]);
-    assert_eq!(offered_by_bash(&script, &["hvdctl", "verify", "-np", "2", "--launcher", "g"]), ["gloo"]);
+    assert_eq!(offered_by_bash(&script, &["hvdctl", "verify", "-np", "2", "--controller", "g"]), ["gloo"]);
     assert_eq!(offered_by_bash(&script, &["hvdctl", "init", "--from"]), ["--from-ssh-config"]);
 }
 

@@ -12,14 +12,14 @@ use std::time::Duration;
 /// How ranks are launched.
 #[derive(Debug, Args)]
 pub struct Launching {
-    /// Who starts and connects the ranks [default: cluster.controller]
+    /// Horovod's controller, which connects the ranks [default: cluster.controller]
     #[arg(long, value_name = "CONTROLLER")]
-    pub launcher: Option<Launcher>,
-    /// The same as --launcher gloo
-    #[arg(long, conflicts_with_all = ["launcher", "mpi"])]
+    pub controller: Option<ControllerName>,
+    /// The same as --controller gloo
+    #[arg(long, conflicts_with_all = ["controller", "mpi"])]
     pub gloo: bool,
-    /// The same as --launcher mpi
-    #[arg(long, conflicts_with = "launcher")]
+    /// The same as --controller mpi
+    #[arg(long, conflicts_with = "controller")]
     pub mpi: bool,
 }
 
@@ -112,9 +112,9 @@ impl From<MapBy> for slots::MapBy {
     }
 }
 
-/// The launchers.
+/// Horovod's controllers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Launcher {
+pub enum ControllerName {
     /// horovodrun --gloo
     Gloo,
     /// horovodrun --mpi
@@ -124,9 +124,9 @@ pub enum Launcher {
 impl Launching {
     /// The controller that was asked for, else the cluster's.
     pub fn controller(&self, default: Controller) -> Controller {
-        match (self.launcher, self.gloo, self.mpi) {
-            (Some(Launcher::Gloo), _, _) | (_, true, _) => Controller::Gloo,
-            (Some(Launcher::Mpi), _, _) | (_, _, true) => Controller::Mpi,
+        match (self.controller, self.gloo, self.mpi) {
+            (Some(ControllerName::Gloo), _, _) | (_, true, _) => Controller::Gloo,
+            (Some(ControllerName::Mpi), _, _) | (_, _, true) => Controller::Mpi,
             _ => default,
         }
     }

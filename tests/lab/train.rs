@@ -28,7 +28,7 @@ fn every_rank_runs_in_its_place_with_the_project_there() {
     let project = lab.project("who", &[("train.py", &program), ("data.txt", "data with  spaces")]);
     let project = project.to_str().unwrap();
     for controller in ["gloo", "mpi"] {
-        let done = lab.hvdctl(&["train", project, "-np", "2", "--launcher", controller]).code(0);
+        let done = lab.hvdctl(&["train", project, "-np", "2", "--controller", controller]).code(0);
         no_run_is_left();
         no_session_is_left(done.pid);
         for (rank, node) in NODES.iter().enumerate() {

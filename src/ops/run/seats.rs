@@ -63,7 +63,7 @@ pub(super) fn seats(
         return Err(Error::check(
             format!("the nodes' interfaces have different names ({}), and MPI takes one for all", list.join(", ")),
             format!(
-                "use --launcher gloo, which takes each node's own; or give {} other interfaces",
+                "use --controller gloo, which takes each node's own; or give {} other interfaces",
                 inventory.cluster.name
             ),
         ));
