@@ -49,6 +49,7 @@ judge(others=[200, 160], first=30, wakings=9000)
 judge(others=[360], first=900, wakings=9000)
 judge(others=[200, 160], first=30, wakings=500)
 judge(others=[700], first=30, wakings=9000)
+judge(others=[30], first=30, wakings=9000, io=1 << 20)
 # a first thread that yields, reads, gets memory, computes
 judge(others=[30], first=960, kernel=600)
 judge(others=[30], first=960, kernel=600, io=1 << 20)
@@ -57,7 +58,7 @@ judge(others=[30], first=960, kernel=20)",
     );
     assert_eq!(
         said,
-        "blocked kernel blocked progress blocked blocked waiting progress progress progress waiting progress progress progress "
+        "blocked kernel blocked progress blocked blocked waiting progress progress progress progress waiting progress progress progress "
     );
 }
 

@@ -94,12 +94,15 @@ impl Parser {
     /// Adds bytes and returns the frames that they complete. A line that is no frame is dropped: the file is written
     /// by our own supervisor, so that is a write cut short by a full disk or a killed node.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Frame> {
-        self.rest.extend_from_slice(bytes);
+        // what was given back to the disk reads as NULs (`--log-max`), and would be one long line
+        let skipped = if self.rest.is_empty() { bytes.iter().take_while(|byte| **byte == 0).count() } else { 0 };
+        let mut looked = self.rest.len();
+        self.rest.extend_from_slice(&bytes[skipped..]);
         let mut frames = Vec::new();
         let mut start = 0;
-        while let Some(end) = self.rest[start..].iter().position(|b| *b == b'\n') {
-            frames.extend(parse(&self.rest[start..start + end]));
-            start += end + 1;
+        while let Some(end) = self.rest[looked..].iter().position(|b| *b == b'\n') {
+            frames.extend(parse(&self.rest[start..looked + end]));
+            (start, looked) = (looked + end + 1, looked + end + 1);
         }
         self.rest.drain(..start);
         frames
@@ -189,6 +192,16 @@ mod tests {
             frames.extend(parser.push(&log[cut..]));
             assert_eq!(frames, whole, "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn a_hole_in_the_log_takes_no_memory() {
+        let mut parser = Parser::default();
+        for _ in 0..100 {
+            assert!(parser.push(&[0; 1 << 16]).is_empty());
+            assert_eq!(parser.waiting(), 0);
+        }
+        assert_eq!(parser.push(b"\0\0ut off\n1.5 0 o line\n").len(), 1);
     }
 
     proptest! {

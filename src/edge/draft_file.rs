@@ -106,7 +106,7 @@ mod tests {
         is_free(&again, false).unwrap();
         write(&again, &unfinished("a = 2\n"), false).unwrap();
         let text = fs::read_to_string(&again).unwrap();
-        fs::write(&again, text.replace('2', "3")).unwrap();
+        fs::write(&again, text.replacen("a = 2", "a = 3", 1)).unwrap();
         assert!(is_free(&again, false).is_err() && write(&again, "a = 4\n", false).is_err());
         fs::remove_file(&again).unwrap();
         for nowhere in [dir.path().join("b/c.toml"), dir.path().to_path_buf()] {

@@ -136,7 +136,7 @@ async fn keep(
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut said = Vec::new();
     // of a machine that sleeps only this clock goes on
-    let mut renewed = SystemTime::now();
+    let (mut renewed, mut longest) = (SystemTime::now(), Duration::ZERO);
     loop {
         tokio::select! {
             biased;
@@ -146,7 +146,7 @@ async fn keep(
                     continue;
                 }
                 let said = String::from_utf8_lossy(&said);
-                let silent = renewed.elapsed().unwrap_or_default();
+                let silent = longest.max(renewed.elapsed().unwrap_or_default());
                 let words = match (Lease::parse(&said), said.starts_with("released")) {
                     (Some(lease), _) => format!("it expired meanwhile, and now {lease} has it"),
                     (None, true) if silent > EXPIRES => {
@@ -164,6 +164,7 @@ async fn keep(
                 return;
             }
             _ = beat.tick() => {
+                longest = longest.max(renewed.elapsed().unwrap_or_default());
                 renewed = SystemTime::now();
                 // that the connection is gone shows where it is read
                 let _ = process.stdin.write_all(b"\n").await;

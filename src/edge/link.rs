@@ -14,7 +14,7 @@ mod window;
 use crate::core::access::{self, Engine};
 use crate::core::inventory::{Cluster, Node};
 use crate::core::quote;
-use crate::core::trust::Secret;
+use crate::core::secret::Secret;
 use crate::edge::access::{Access, Root, Start};
 use crate::edge::ssh::Control;
 use crate::edge::sudo::{PASSWORD_FILE, Sudo};
@@ -36,7 +36,7 @@ pub use window::Taking;
 use zeroize::Zeroizing;
 
 /// Bytes that a pipe to a program takes which much is fed to, in place of 64 KiB. All of a user's pipes together have 64 MiB before
-/// they become narrow (`pipe-user-pages-soft`, pipe(7)), and as many nodes as [`crate::ops::fleet`] asks at once shall leave
+/// they become narrow (`pipe-user-pages-soft`, pipe(7)), and as many nodes as are asked at once shall leave
 /// half of that to others.
 #[cfg(target_os = "linux")]
 const WIDE: usize = 512 << 10;
@@ -294,6 +294,7 @@ impl Link {
                     stdout: Box::pin(AfterMark::new(stdout, prelude.clone())),
                     stderr: Box::pin(AfterMark::new(stderr, Prelude::new(&self.noise))),
                     complaint: Vec::new(),
+                    longest: process::LONGEST_REPLY,
                     prelude: Some(prelude),
                     child: Child::Ssh(child),
                     _permit: permit,
@@ -321,6 +322,7 @@ impl Link {
                     stdout: Box::pin(stdout),
                     stderr: Box::pin(stderr),
                     complaint: Vec::new(),
+                    longest: process::LONGEST_REPLY,
                     prelude: None,
                     child: Child::Local(child),
                     _permit: permit,
@@ -336,6 +338,7 @@ impl Link {
                     stdout: Box::pin(stdout),
                     stderr: Box::pin(stderr),
                     complaint: Vec::new(),
+                    longest: process::LONGEST_REPLY,
                     prelude: None,
                     child: Child::Scripted(code),
                     _permit: permit,
@@ -408,6 +411,27 @@ impl Link {
         limit: Duration,
     ) -> Result<Output, NodeError> {
         let output = self.run(&self.access.as_root(argv), input, tried, limit).await?;
+        self.root_refused(&output, tried)?;
+        Ok(output)
+    }
+
+    /// [`Link::run_as_root_within`] for a program that lists the files of a project.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn list_as_root(
+        &self,
+        argv: &[&str],
+        input: &[u8],
+        tried: &str,
+        limit: Duration,
+    ) -> Result<Output, NodeError> {
+        let run = async {
+            let mut process = self.start(&self.access.as_root(argv), AtDrop::Kills).await?;
+            process.longest = process::LONGEST_LIST;
+            process.finish(input).await
+        };
+        let output = self.within(run, tried, limit).await?;
         self.root_refused(&output, tried)?;
         Ok(output)
     }

@@ -176,7 +176,7 @@ async fn look(cluster: &Cluster, member: &Member, project: &str, id: &str) -> Re
     let link = &member.link;
     let node = &member.node.name;
     let argv = ["sh", "-c", LOOK, "sh", &cluster.projects_dir, project, &cluster.name, id];
-    let said = link.run_as_root(&argv, &[], tried).await?;
+    let said = link.list_as_root(&argv, &[], tried, link.limit()).await?;
     if said.code != 0 {
         return Err(NodeError::failed(node, tried, said.complaint()));
     }
@@ -187,7 +187,7 @@ async fn look(cluster: &Cluster, member: &Member, project: &str, id: &str) -> Re
         let folder = format!("{}/{folder}", cluster.projects_dir);
         let limit = link.limit() + Duration::from_secs(bytes / SLOWEST);
         let argv = ["sh", "-c", HASH, "sh", &folder];
-        let said = link.run_as_root_within(&argv, names.as_bytes(), tried, limit).await?;
+        let said = link.list_as_root(&argv, names.as_bytes(), tried, limit).await?;
         if said.code != 0 {
             return Err(NodeError::failed(node, tried, said.complaint()));
         }

@@ -120,7 +120,10 @@ pub fn out(text: &str) {
 
 /// Writes a line to standard error. What remote programs say of themselves, and names of files, may have control characters.
 pub fn err(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{}", visible_lines(text));
+    let _ = match is_raw() {
+        true => writeln!(io::stderr().lock(), "{text}"),
+        false => writeln!(io::stderr().lock(), "{}", visible_lines(text)),
+    };
 }
 
 /// How far a transfer is, in words.

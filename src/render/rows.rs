@@ -3,7 +3,7 @@
 //! or wraps.
 
 use super::board::Board;
-use super::{Options, Renderer, output_line};
+use super::{Options, Renderer, is_raw, output_line};
 use crate::core::hostset;
 use crate::core::job::State;
 use crate::core::visible::visible_lines;
@@ -111,7 +111,7 @@ impl<T: Terminal> Rows<T> {
 
     /// Writes what stays above the rows.
     fn line(&mut self, text: &str, now: Instant) {
-        let text = visible_lines(text);
+        let text = if is_raw() { text.to_owned() } else { visible_lines(text) };
         if self.drawn.is_empty() {
             self.terminal.write(&format!("{text}\r\n"));
             return;

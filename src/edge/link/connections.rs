@@ -41,7 +41,11 @@ pub(super) struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.connections.all()[self.at].running -= 1;
+        let mut all = self.connections.all();
+        let connection = &mut all[self.at];
+        connection.running -= 1;
+        // of those that were refused together some may have counted each other
+        connection.most = connection.most.max(usize::from(connection.running == 0));
     }
 }
 
@@ -64,10 +68,11 @@ impl Connections {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place on a connection that has one; none where all are full.
-    fn place(self: &Arc<Self>) -> Option<(Place, Arc<Session>)> {
+    /// A place on a connection that has one, but for the one that has just refused; none where all are full.
+    fn place(self: &Arc<Self>, refused: Option<usize>) -> Option<(Place, Arc<Session>)> {
         let mut all = self.all();
-        let at = all.iter().position(|connection| connection.running < connection.most)?;
+        let has_room = |at: &usize| all[*at].running < all[*at].most && Some(*at) != refused;
+        let at = (0..all.len()).find(has_room)?;
         all[at].running += 1;
         Some((Place { connections: Arc::clone(self), at }, Arc::clone(&all[at].session)))
     }
@@ -77,9 +82,14 @@ impl Connections {
     /// # Errors
     /// When no connection can be opened, or a new one starts no program either.
     pub(super) async fn spawn(self: &Arc<Self>, argv: &[String]) -> io::Result<(Child<Arc<Session>>, Place)> {
+        let mut refused = None;
+        let mut tries = 0;
         loop {
-            let (place, session, is_new) = match self.place() {
+            let (place, session, is_new) = match self.place(refused) {
                 Some((place, session)) => (place, session, false),
+                None if self.all().len() == MOST => {
+                    return Err(io::Error::other(format!("sshd starts no program on any of {MOST} connections")));
+                }
                 None => {
                     let session = self.control.connect(&self.node, self.limit).await.map_err(io::Error::other)?;
                     let mut all = self.all();
@@ -94,7 +104,8 @@ impl Connections {
             command.stderr(openssh::Stdio::piped());
             match command.spawn().await {
                 Ok(child) => return Ok((child, place)),
-                Err(openssh::Error::SshMux(error)) if !is_new && self.all().len() < MOST => {
+                Err(openssh::Error::SshMux(error)) if !is_new && tries < MOST => {
+                    (tries, refused) = (tries + 1, Some(place.at));
                     let mut all = self.all();
                     let connection = &mut all[place.at];
                     connection.most = connection.most.min(connection.running - 1);

@@ -48,7 +48,10 @@ impl Prelude {
     }
 
     fn found(&self, text: &[u8], marked: bool) {
-        let text = String::from_utf8_lossy(text).trim().to_owned();
+        let text = String::from_utf8_lossy(text);
+        // the shell's own warnings, of a locale that the node lacks for example, are no start-up file's
+        let lines = text.lines().filter(|line| !marked || !line.contains("warning: setlocale"));
+        let text = lines.collect::<Vec<_>>().join("\n").trim().to_owned();
         let _ = match marked {
             true if text.is_empty() => Ok(()),
             true => self.noise.set(text),
@@ -83,8 +86,8 @@ impl Fault {
     pub(crate) fn hint(&self) -> &'static str {
         match self {
             Fault::NoShell(_) => {
-                "this login runs no shell: give it one (chsh -s /bin/bash), or take ForceCommand and command= away from it in \
-                 sshd_config and authorized_keys; or log in as another user"
+                "this login runs no shell, or its shell ended before the program: see its shell (chsh -s /bin/bash), ForceCommand \
+                 in sshd_config and command= in authorized_keys, an expired password, and what its start-up file does"
             }
             Fault::Floods(_) => {
                 "see what its start-up file prints (~/.bashrc, ~/.zshenv), and let it end early where no one is at a terminal: \

@@ -51,6 +51,8 @@ pub struct Process {
     pub stderr: Pin<Box<dyn AsyncRead + Send>>,
     /// What was read of standard error so far.
     pub(super) complaint: Vec<u8>,
+    /// Bytes of an answer that are held in memory.
+    pub(super) longest: usize,
     /// What its login shell printed first, where one started it.
     pub(super) prelude: Option<Prelude>,
     pub(super) child: Child,
@@ -92,8 +94,8 @@ impl Process {
         let late = tokio::time::sleep(limit);
         tokio::pin!(late);
         loop {
-            if said.len() > LONGEST_REPLY {
-                return Err(too_long());
+            if said.len() > LONGEST_LIST {
+                return Err(too_long(LONGEST_LIST));
             }
             tokio::select! {
                 read = self.stdout.read_buf(&mut said) => match read? {
@@ -196,7 +198,7 @@ impl Process {
         let read = async {
             tokio::try_join!(
                 write,
-                window.listen(&mut self.stdout, &mut stdout, LONGEST_REPLY),
+                window.listen(&mut self.stdout, &mut stdout, self.longest),
                 complaints(&mut self.stderr, &mut stderr)
             )
         };
@@ -239,13 +241,15 @@ impl Process {
     }
 }
 
-/// Bytes of an answer that are held in memory, and of what a program complains of; the rest of the latter is dropped.
+/// Bytes of an answer that are held in memory; of one that lists all files of a project, which may be hundreds of thousands; and of
+/// what a program complains of, the rest of which is dropped.
 pub(super) const LONGEST_REPLY: usize = 24 << 20;
+pub(super) const LONGEST_LIST: usize = 512 << 20;
 const LONGEST_COMPLAINT: usize = 1 << 20;
 
 /// The error for an answer that is longer.
-pub(super) fn too_long() -> std::io::Error {
-    std::io::Error::other(format!("its answer is longer than {} MiB", LONGEST_REPLY >> 20))
+pub(super) fn too_long(most: usize) -> std::io::Error {
+    std::io::Error::other(format!("its answer is longer than {} MiB", most >> 20))
 }
 
 /// Reads what a program complains of to its end, and keeps the beginning.

@@ -134,7 +134,7 @@ impl Window {
         loop {
             let start = rest.len();
             if start > most {
-                return Err(super::process::too_long());
+                return Err(super::process::too_long(most));
             }
             if stream.read_buf(rest).await? == 0 {
                 break;

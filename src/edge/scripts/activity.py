@@ -77,7 +77,9 @@ class Look:
             self.total += sum(map(int, whole[11:15]))
             self.wakings += value("/proc/%d/status" % process, b"voluntary_ctxt_switches")
             first = "/proc/%d/task/%d/io" % (process, process)
-            self.io += sum(value(first, name) for name in (b"rchar", b"wchar"))
+            # not every kernel counts them, nor tells them of another user's process
+            with contextlib.suppress(OSError, StopIteration):
+                self.io += sum(value(first, name) for name in (b"rchar", b"wchar"))
             for thread in map(int, os.listdir("/proc/%d/task" % process)):
                 stat = fields("/proc/%d/task/%d/stat" % (process, thread))
                 user, kernel = map(int, stat[11:13])
@@ -133,7 +135,8 @@ def judge(before, after, seconds, mpi):
         return KERNEL if before.in_kernel and after.in_kernel else BLOCKED
     polls = first <= passed * POLLING and after.wakings - before.wakings >= seconds * POLLS
     quiet = after.io - before.io <= seconds * QUIET_IO and after.faults - before.faults <= seconds * QUIET_FAULTS
-    waits = polls or quiet and after.kernel - before.kernel >= first * IN_KERNEL > passed * LEAST
+    yields = after.kernel - before.kernel >= first * IN_KERNEL > passed * LEAST
+    waits = quiet and (polls or yields)
     if not waits and first > passed * LEAST:
         return None
     used = {thread: count - before.others.get(thread, 0) for thread, count in after.others.items()}

@@ -9,7 +9,7 @@ tail=$!
   cat <&3 >/dev/null
   kill "$tail"
 } 2>/dev/null &
-while sleep "$pulse" && kill -0 "$tail" 2>/dev/null; do printf .; done >&2 3<&- &
+while sleep "$pulse" >/dev/null 2>&1 && kill -0 "$tail" 2>/dev/null; do printf .; done >&2 3<&- &
 beats=$!
 wait "$tail"
 kill "$beats" 2>/dev/null

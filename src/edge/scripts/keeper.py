@@ -414,6 +414,11 @@ def failure(result, used):
         if hung.get("tensors") and places[hung["rank"]:][:1] in [[node] for node in result["silent"]]:
             return "%s did not answer at the end" % places[hung["rank"]]
         return "rank %d hung" % hung["rank"]
+    places = [place["node"] for place in used for _ in range(place["ranks"])]
+    seen = {end["rank"] for end in result["exits"]}
+    cut = [node for rank, node in enumerate(places) if rank not in seen and node in result["silent"]]
+    if cut and "fault" not in result:
+        return "%s did not answer at the end" % ", ".join(dict.fromkeys(cut))
     failed = [end for end in result["exits"] if end["code"] != 0]
     if all(end["asked"] for end in failed):
         if "fault" in result:

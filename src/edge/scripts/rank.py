@@ -464,12 +464,12 @@ def supervise(front, gone):
             deadline = time.monotonic() + job["grace"]
             # others may have given up waiting for it before its own time was over
             hung = idle() if hung is None and idle() >= STOPPED else hung
-            if hung is None and not gave_up and limit:
-                # what it said in the last seconds may be of the failure for which it is asked
-                say_idle(max(quiet, default=0), limit / 2)
             # the program alone: what it started (data loaders, say) is its own to end, before or after a last checkpoint
             if child.returncode is None:
                 by_itself = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+                if hung is None and not gave_up and not by_itself and limit:
+                    # what it said in the last seconds may be of the failure for which it is asked
+                    say_idle(max(quiet, default=0), limit / 2)
                 front_of_shell = in_front_of(child.pid, behind)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child.pid, signal.SIGTERM)

@@ -291,18 +291,13 @@ async fn forward(i: usize, mut process: Process, sender: mpsc::Sender<News>, mut
     loop {
         let told = async { wanted.wait_for(|enough| *enough).await.is_ok() };
         let read = tokio::select! {
+            // the time is looked at last: where this was held up, what has come meanwhile counts
+            biased;
             read = process.stdout.read(&mut buffer) => read,
             beat = process.stderr.read(&mut pulse), if beats => {
                 beats = matches!(beat, Ok(1..));
                 heard = Instant::now();
-                if std::mem::take(&mut is_silent) && sender.send(News::Answers(i)).await.is_err() {
-                    return;
-                }
-                continue;
-            }
-            () = tokio::time::sleep_until(heard + SILENCE), if beats && !is_silent && !enough => {
-                is_silent = true;
-                if sender.send(News::Silent(i)).await.is_err() {
+                if beats && std::mem::take(&mut is_silent) && sender.send(News::Answers(i)).await.is_err() {
                     return;
                 }
                 continue;
@@ -313,8 +308,14 @@ async fn forward(i: usize, mut process: Process, sender: mpsc::Sender<News>, mut
                 enough = true;
                 continue;
             }
+            () = tokio::time::sleep_until(heard + SILENCE), if beats && !is_silent && !enough => {
+                is_silent = true;
+                if sender.send(News::Silent(i)).await.is_err() {
+                    return;
+                }
+                continue;
+            }
         };
-        heard = Instant::now();
         let news = match read {
             Ok(n @ 1..) => News::Bytes(i, buffer[..n].to_vec()),
             _ if enough => return,
@@ -324,6 +325,7 @@ async fn forward(i: usize, mut process: Process, sender: mpsc::Sender<News>, mut
         if sender.send(news).await.is_err() || lost {
             return;
         }
+        heard = Instant::now();
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the ranks of a run have said, and say.
 
+use super::Show;
 use super::follow::{Follow, PIECE, READ, log_script, piece};
-use super::{Show, signalled};
 use crate::core::frames::{Frame, Kind, Parser};
 use crate::core::inventory::Cluster;
 use crate::core::logs::{Filter, Merge};
@@ -11,6 +11,7 @@ use crate::edge::docker::Engine;
 use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
+use crate::ops::cancel::signalled;
 use crate::ops::fleet::{Member, all, each};
 use std::collections::VecDeque;
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -49,17 +50,12 @@ pub async fn history(
 ) -> Result<Vec<u64>, Error> {
     let mut tasks = JoinSet::new();
     let mut logs: Vec<Receiver<Vec<Frame>>> = Vec::new();
-    let sizes = each(members.iter().collect(), async |member: &Member| {
-        let said = member.link.script(&log_script(SIZE, cluster, id, 0), TRIED).await?;
-        String::from_utf8_lossy(&said).trim().parse::<u64>().map_err(|e| NodeError::failed(&member.node.name, TRIED, e))
-    })
-    .await;
-    for (i, (member, size)) in members.iter().zip(all(events, sizes)?).enumerate() {
+    for (i, (member, (size, start))) in
+        members.iter().zip(all(events, extents(cluster, id, members, wanted.log_max).await)?).enumerate()
+    {
         let (sender, receiver) = mpsc::channel(4);
-        let start = wanted.log_max.map_or(0, |max| size.saturating_sub(max));
-        if start > 0 {
-            let node = &member.node.name;
-            events.send(Event::Warning(format!("{node}: the log is limited (log_max): {} are gone", human(start))));
+        if wanted.tail.is_none() {
+            tell_gone(member, start, events);
         }
         let log = Log {
             member: member.clone(),
@@ -140,6 +136,55 @@ impl Sink<'_> {
     }
 }
 
+/// How many bytes each node's log has, and which is the first of them that is still there.
+async fn extents(
+    cluster: &Cluster,
+    id: &str,
+    members: &[Member],
+    log_max: Option<u64>,
+) -> Vec<Result<(u64, u64), NodeError>> {
+    each(members.iter().collect(), async |member: &Member| {
+        let said = member.link.script(&log_script(SIZE, cluster, id, 0), TRIED).await?;
+        let said = String::from_utf8_lossy(&said);
+        let mut numbers = said.split_whitespace().map_while(|word| word.parse::<u64>().ok());
+        let (Some(size), Some(blocks), Some(of)) = (numbers.next(), numbers.next(), numbers.next()) else {
+            return Err(NodeError::failed(&member.node.name, TRIED, &said));
+        };
+        // where the file system punches no holes all of it is there
+        let limit = log_max.filter(|_| size > blocks * of);
+        Ok((size, limit.map_or(0, |limit| size.saturating_sub(limit))))
+    })
+    .await
+}
+
+/// The first byte of each node's log that is still there, told where that is not its first.
+///
+/// # Errors
+/// When a node does not answer.
+pub(super) async fn starts(
+    cluster: &Cluster,
+    id: &str,
+    members: &[Member],
+    log_max: Option<u64>,
+    events: &Events,
+) -> Result<Vec<u64>, Error> {
+    if log_max.is_none() {
+        return Ok(vec![0; members.len()]);
+    }
+    let extents = all(events, extents(cluster, id, members, log_max).await)?;
+    for (member, (_, start)) in members.iter().zip(&extents) {
+        tell_gone(member, *start, events);
+    }
+    Ok(extents.into_iter().map(|(_, start)| start).collect())
+}
+
+fn tell_gone(member: &Member, bytes: u64, events: &Events) {
+    if bytes > 0 {
+        let node = &member.node.name;
+        events.send(Event::Warning(format!("{node}: the first {} of its log are gone (--log-max)", human(bytes))));
+    }
+}
+
 /// A run's log on one node.
 struct Log {
     member: Member,
@@ -159,7 +204,9 @@ impl Log {
         let script =
             Script::new(READ).with("jobs_dir", &self.jobs_dir).with("id", &self.id).with("offset", &from.to_string());
         let mut process = link.follow(&script, TRIED).await?;
-        let (mut parser, mut buffer, mut bytes) = (Parser::default(), vec![0; PIECE], from);
+        let (mut parser, mut buffer, mut bytes) = (Parser::default(), vec![0; PIECE], from.saturating_sub(1));
+        // what is left of a frame may look like one
+        let mut is_cut = from > 0;
         loop {
             let read = piece(&mut process.stdout, &mut buffer, link.limit()).await;
             let read = read.map_err(|e| NodeError::failed(&self.member.node.name, TRIED, e))?;
@@ -167,7 +214,13 @@ impl Log {
                 break;
             }
             bytes += read as u64;
-            let frames = parser.push(&buffer[..read]).into_iter().filter(|f| self.filter.takes(f));
+            let mut piece = &buffer[..read];
+            if is_cut {
+                let end = piece.iter().position(|byte| *byte == b'\n');
+                is_cut = end.is_none();
+                piece = end.map_or(&[], |end| &piece[end + 1..]);
+            }
+            let frames = parser.push(piece).into_iter().filter(|f| self.filter.takes(f));
             let frames: Vec<Frame> = frames.collect();
             if !frames.is_empty() && !sink.take(frames).await {
                 break;
