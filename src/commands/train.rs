@@ -6,7 +6,7 @@ use crate::core::hostset;
 use crate::core::job::{Blame, State};
 use crate::core::project;
 use crate::core::quote;
-use crate::core::trust::Secret;
+use crate::core::secret::Secret;
 use crate::core::word::Word;
 use crate::edge::env_file;
 use crate::edge::tree::Tree;

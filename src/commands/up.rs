@@ -4,12 +4,14 @@ use super::{Context, Outcome, Reached, connect_or_skip, in_turn};
 use crate::cli::Up;
 use crate::core::facts::Facts;
 use crate::core::hostset;
+use crate::core::places::HOST_KEY;
 use crate::core::plan::{self, Operation, Workspace};
-use crate::core::trust::{AUTHORIZED_KEYS, HOST_KEY};
+use crate::core::trust::AUTHORIZED_KEYS;
 use crate::error::{Error, NodeError};
 use crate::event::Event;
 use crate::ops::fleet::{Member, Observed, each, observe, split};
 use crate::ops::lease::Turn;
+use crate::ops::run::end_runs;
 use crate::ops::run::settle;
 use crate::ops::{doctor, image, trust, workers};
 use serde_json::{Value, json};
@@ -102,7 +104,7 @@ async fn work(options: &Up, turn: &Turn, context: Context) -> Result<Outcome, Er
         // the push of the keys may have been the last step
         turn.failed(&failed);
         turn.check()?;
-        let (good, bad) = split(&events, workers::end_runs(cluster, planned, &events).await);
+        let (good, bad) = split(&events, end_runs(cluster, planned, &events).await);
         planned = good;
         failed.extend(bad);
     }

@@ -1,6 +1,5 @@
 //! What `src/edge/scripts/facts.sh` says of a node, parsed.
 
-use crate::core::job::{Record, SETTING_OUT};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -104,9 +103,9 @@ pub struct Facts {
     pub ranks: Vec<Rank>,
     /// The runs of this cluster that have a part here and whose end nobody has written down.
     pub open_runs: Vec<String>,
-    /// Their records, as far as they can be read.
+    /// Their records as they are written down, each as JSON.
     #[serde(skip)]
-    pub open_records: Vec<Record>,
+    pub open_records: Vec<String>,
     /// Those that are known to go on, by their launchers or their ranks on whichever node.
     #[serde(skip)]
     pub under_way: Vec<String>,
@@ -121,14 +120,6 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Whether a run was begun so short a time ago that its launcher may not be up yet; of one whose record cannot be read nobody
-    /// knows.
-    pub fn may_be_setting_out(&self, run: &str) -> bool {
-        let record = self.open_records.iter().find(|record| record.id == run);
-        let begun = record.zip(self.clock).map(|(record, clock)| clock.high - record.created);
-        begun.is_none_or(|age| age < SETTING_OUT)
-    }
-
     /// What ended runs left behind and nothing ends. A program of a run that goes on may have been killed a moment ago.
     pub fn unending(&self) -> impl Iterator<Item = &Rank> {
         self.ranks.iter().filter(|rank| rank.killed && !self.open_runs.contains(&rank.job))
@@ -160,7 +151,7 @@ impl Facts {
                 "open" => {
                     let (run, record) = value.split_once(' ').unwrap_or((value, ""));
                     facts.open_runs.push(run.to_owned());
-                    facts.open_records.extend(serde_json::from_str::<Record>(record).ok());
+                    facts.open_records.extend((!record.is_empty()).then(|| record.to_owned()));
                 }
                 "disk" => facts.disks.extend(disk(value)),
                 "ports" => facts.ports.extend(value.split(' ').filter_map(|port| port.parse::<u16>().ok())),
@@ -317,7 +308,8 @@ mod tests {
             .collect();
         assert_eq!(told, [("run-1", 7, Some("abc"), Some("lab"), false), ("run-2", 8, None, None, true)]);
         // of a record that a full disk cut off the run is known all the same
-        assert_eq!((facts.open_runs, facts.open_records.len()), (vec!["run-1".to_owned(), "run-2".to_owned()], 0));
+        assert_eq!(facts.open_runs, ["run-1", "run-2"]);
+        assert_eq!(facts.open_records, ["{\"id\""]);
         assert_eq!(facts.ports.into_iter().collect::<Vec<_>>(), [22, 12345]);
     }
 

@@ -1,5 +1,6 @@
 //! A run: its record, its states, and which rank is to blame when it fails.
 
+use crate::core::facts::Facts;
 use crate::core::frames::{Frame, Idle, Kind};
 use crate::core::hostset;
 use crate::core::inventory::{Controller, Ulimit};
@@ -83,6 +84,25 @@ pub struct Record {
 /// What held before records said it.
 fn idle_margin() -> u64 {
     30
+}
+
+impl Record {
+    /// Reads a record; none of one that a full disk cut off.
+    pub fn parse(text: &str) -> Option<Record> {
+        serde_json::from_str(text).ok()
+    }
+}
+
+/// The records of a node's open runs, as far as they can be read.
+pub fn open_records(facts: &Facts) -> impl Iterator<Item = Record> {
+    facts.open_records.iter().filter_map(|text| Record::parse(text))
+}
+
+/// Whether a run was begun so short a time ago that its launcher may not be up yet; of one whose record cannot be read nobody knows.
+pub fn may_be_setting_out(facts: &Facts, run: &str) -> bool {
+    let record = open_records(facts).find(|record| record.id == run);
+    let begun = record.zip(facts.clock).map(|(record, clock)| clock.high - record.created);
+    begun.is_none_or(|age| age < SETTING_OUT)
 }
 
 fn is_zero(number: &u32) -> bool {

@@ -1,6 +1,7 @@
 //! The containers that hvdctl wants on a node, as values.
 
 use crate::core::inventory::{Cluster, KeyType, Node, Ulimit};
+use crate::core::places::{CONTAINER_SSH, HOST_KEY, WORKSPACE};
 use crate::core::quote;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
@@ -22,11 +23,6 @@ pub const LABEL_JOB: &str = "hvdctl.job";
 pub const LABEL_WORKSPACE: &str = "hvdctl.workspace";
 /// The hvdctl that works as root in the container.
 pub const LABEL_PROCESS: &str = "hvdctl.process";
-
-/// Where a project is seen in the containers.
-pub const WORKSPACE: &str = "/workspace";
-/// Where the containers see the cluster's keys.
-pub const CONTAINER_SSH: &str = "/root/.ssh";
 
 /// How long a job's own worker waits for its first rank, or for a restart.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -322,7 +318,7 @@ fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
     // with both families sshd would live on when another program has the port of one
     let family = if address.is_ipv4() { "AddressFamily=inet" } else { "AddressFamily=inet6" };
     let port = cluster.port.to_string();
-    let host_key = format!("{CONTAINER_SSH}/{}", crate::core::trust::HOST_KEY);
+    let host_key = format!("{CONTAINER_SSH}/{}", HOST_KEY);
     let keep_alive = format!("{KEEP_ALIVE}{}", cluster.keep_alive.as_secs());
     [
         "sh",

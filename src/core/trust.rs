@@ -18,12 +18,10 @@ pub use public::{Described, describe, kind};
 pub use report::{Fault, Report, Row, report};
 
 use crate::core::facts::Facts;
+use crate::core::secret::Secret;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
-use zeroize::Zeroizing;
 
-/// The workers' host key, private half; the public one has `.pub` behind it.
-pub const HOST_KEY: &str = "ssh_host_ed25519_key";
 /// Who may log in to the workers.
 pub const AUTHORIZED_KEYS: &str = "authorized_keys";
 /// The workers' pinned host keys.
@@ -31,33 +29,6 @@ pub const KNOWN_HOSTS: &str = "known_hosts";
 
 /// The names that a cluster's private key may have.
 pub const KEY_NAMES: [&str; 2] = ["id_rsa", "id_ed25519"];
-
-/// Text that must not be seen: it cannot be printed by accident and is wiped from memory after use.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Zeroizing<String>);
-
-impl Secret {
-    /// Wraps a text.
-    pub fn new(text: Zeroizing<String>) -> Secret {
-        Secret(text)
-    }
-
-    /// A text that is none, to be written like one.
-    pub fn plain(text: impl Into<String>) -> Secret {
-        Secret(Zeroizing::new(text.into()))
-    }
-
-    /// The text; the caller sees to it that it goes nowhere but to the node's standard input.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
-    }
-}
 
 /// A key pair in OpenSSH's formats.
 #[derive(Debug, Clone, PartialEq, Eq)]

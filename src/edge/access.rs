@@ -1,7 +1,7 @@
 //! The words that make a program root's on a node, or reach its engine, by the way that was found there.
 
 use crate::core::access::Engine;
-use crate::core::trust::Secret;
+use crate::core::secret::Secret;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::OnceLock;

@@ -1,7 +1,7 @@
 //! A file of the operator's with environment for the ranks.
 
 use crate::core::inventory::env_lines;
-use crate::core::trust::Secret;
+use crate::core::secret::Secret;
 use crate::error::Error;
 use std::collections::BTreeMap;
 use std::fs::File;

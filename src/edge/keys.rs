@@ -1,7 +1,8 @@
 //! The only module that knows the `ssh-key` crate: makes key pairs in memory.
 
 use crate::core::inventory::KeyType;
-use crate::core::trust::{KeyPair, Kind, Secret};
+use crate::core::secret::Secret;
+use crate::core::trust::{KeyPair, Kind};
 use crate::error::Error;
 use ssh_key::private::{KeypairData, RsaKeypair};
 use ssh_key::{Algorithm, HashAlg, LineEnding, PrivateKey, PublicKey};

@@ -1,7 +1,7 @@
 //! The operator's password for sudo on the nodes: from a file, asked for at the start, or asked for once when the first
 //! node needs it. It is never in an argument, an environment or a log.
 
-use crate::core::trust::Secret;
+use crate::core::secret::Secret;
 use crate::edge::terminal::{self, Echo};
 use crate::error::Error;
 use crate::event::{Event, Events};

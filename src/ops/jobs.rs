@@ -11,6 +11,7 @@ use crate::edge::docker::Engine;
 use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
+use crate::ops::cancel::signalled;
 use crate::ops::fleet::{Member, Target, connect, each, now, split};
 use crate::ops::run::{self, Ran, Reading, Show, Until};
 use tokio::sync::watch;
@@ -176,7 +177,7 @@ pub async fn logs(
         run::history(cluster, &job.id, &members, Reading { filter, tail, log_max: job.log_max }, tails, events);
     let offsets = tokio::select! {
         offsets = reading => offsets?,
-        signal = run::signalled(&mut cancel) => return Err(Error::Signal(signal)),
+        signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
     };
     if let Some(lost) = lost_output(&job.lost) {
         events.send(Event::Warning(format!("{lost}\n  hint: hvdctl jobs prune removes old logs")));

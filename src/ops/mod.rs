@@ -1,6 +1,7 @@
 //! Orchestration: what is done to many nodes at once. It speaks to the edges, asks the core what to do, and tells what
 //! happens as events; it never prints.
 
+pub mod cancel;
 pub mod doctor;
 pub mod exec;
 pub mod fetch;

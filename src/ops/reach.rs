@@ -2,10 +2,12 @@
 //! the sshd of the others.
 
 use crate::core::inventory::Inventory;
+use crate::core::places::CONTAINER_SSH;
 use crate::core::plan::{Seen, State};
 use crate::core::reach::{Absent, Matrix, Pair, pairs, reason, results};
-use crate::core::spec::{CONTAINER_SSH, Desired, LABEL_SPEC_FULL};
-use crate::core::trust::{KNOWN_HOSTS, Keyring, Secret};
+use crate::core::secret::Secret;
+use crate::core::spec::{Desired, LABEL_SPEC_FULL};
+use crate::core::trust::{KNOWN_HOSTS, Keyring};
 use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
 use crate::event::Events;

@@ -1,5 +1,6 @@
 //! One run, from the placement of its ranks to the last line of their output. `train`, `run` and `verify` are all this.
 
+mod end;
 mod follow;
 mod holders;
 mod logs;
@@ -13,22 +14,24 @@ use crate::core::job::{Ending, State};
 use crate::core::launch::{Keeping, Launch, Worker};
 use crate::core::network::{self, Endpoint};
 use crate::core::records::Job;
+use crate::core::secret::Secret;
 use crate::core::slots::{MapBy, Placement, place};
 use crate::core::spec::{Desired, GpuRequest};
-use crate::core::trust::Secret;
 use crate::core::word::Word;
 use crate::edge::docker::Engine;
 use crate::error::Error;
 use crate::event::{Event, Events};
+use crate::ops::cancel::signalled;
 use crate::ops::fleet::{Member, Observed, Target, now};
 use crate::ops::lease::Turn;
 use crate::ops::ship::Project;
+pub use end::end_runs;
 use follow::Follow;
 use holders::{Holds, holds, placed};
 pub use holders::{Wanted, settle};
 pub use logs::{Reading, follow, history};
+pub use prepare::end_on;
 use prepare::{Plan, end, ending, env_files, gather_outputs, prepare, same_workspaces};
-pub use prepare::{clean, end_on};
 use seats::{check, seats};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -348,7 +351,10 @@ pub async fn watch(
     cancel: &mut Receiver<Option<u8>>,
 ) -> Result<Ran, Error> {
     let (engine, container) = launcher;
-    let following = Follow::start(cluster, &job.id, (&members, vec![0; members.len()]), show, events);
+    let following = async {
+        let starts = logs::starts(cluster, &job.id, &members, job.log_max, events).await?;
+        Follow::start(cluster, &job.id, (&members, starts), show, events).await
+    };
     let follow = tokio::select! {
         follow = following => follow?,
         signal = signalled(cancel) => return Err(Error::Signal(signal)),
@@ -410,15 +416,6 @@ fn environment(id: &str, controller: Controller, master: &Node) -> Vec<String> {
 /// The launcher's last lines, to be put behind a sentence.
 pub fn tail<'a>(lines: impl IntoIterator<Item = &'a String>) -> String {
     lines.into_iter().map(|line| format!("\n    {line}")).collect()
-}
-
-/// Waits for the number of a signal.
-pub async fn signalled(cancel: &mut Receiver<Option<u8>>) -> u8 {
-    match cancel.wait_for(Option::is_some).await.map(|signal| *signal) {
-        Ok(Some(signal)) => signal,
-        // nobody can signal any more
-        _ => std::future::pending().await,
-    }
 }
 
 /// A name that sorts by time and that no two operators choose: `20261121-101500-4f2a`.

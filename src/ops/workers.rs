@@ -3,13 +3,12 @@
 use crate::core::hostset;
 use crate::core::inventory::{Cluster, Inventory};
 use crate::core::network::{self, Endpoint};
-use crate::core::plan::{self, Operation, Part, Seen, Workspace};
-use crate::core::spec::{Desired, Role};
+use crate::core::plan::{self, Operation, Part, Workspace};
+use crate::core::spec::Desired;
 use crate::edge::link::Script;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
-use crate::ops::fleet::{Observed, each};
-use crate::ops::run::{KEEPERS_TIME, clean};
+use crate::ops::fleet::Observed;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -94,51 +93,6 @@ pub fn under_way(runs: &BTreeMap<String, Vec<String>>) -> Error {
         told.collect::<Vec<_>>().join("\n"),
         "wait for its end, or let `hvdctl up --force` end it in order first; `hvdctl up --dry-run` says what would be done",
     )
-}
-
-/// Ends the runs that the plans end, on all their nodes at once, before anything else is done on any. A node where that
-/// fails is left as it is.
-pub async fn end_runs(cluster: &Cluster, planned: Vec<Planned>, events: &Events) -> Vec<Result<Planned, NodeError>> {
-    // their keepers first, who give the ranks their grace time and write down how the run ended
-    let asked = each(planned, async |(seen, operations): Planned| {
-        for (job, launcher) in ending(cluster, &seen, &operations) {
-            events.busy(seen.name(), format!("ending the run {job}"));
-            seen.docker.engine.terminate(launcher).await?;
-            let ended = seen.docker.engine.wait(launcher);
-            if let Ok(ended) = tokio::time::timeout(cluster.stop_grace + KEEPERS_TIME, ended).await {
-                ended?;
-            }
-        }
-        Ok((seen, operations))
-    })
-    .await;
-    each(asked, async |planned: Result<Planned, NodeError>| {
-        let (seen, operations) = planned?;
-        for operation in &operations {
-            if let Operation::EndRun { job } = operation {
-                events.busy(seen.name(), operation.to_string());
-                clean(cluster, job, &seen.member, events).await?;
-            }
-        }
-        for (_, launcher) in ending(cluster, &seen, &operations) {
-            seen.docker.engine.remove(launcher).await?;
-        }
-        Ok((seen, operations))
-    })
-    .await
-}
-
-/// The runs that a plan ends whose launcher is on this node, and its container.
-fn ending<'a>(cluster: &'a Cluster, seen: &'a Observed, operations: &'a [Operation]) -> Vec<(&'a str, &'a str)> {
-    let jobs = operations.iter().filter_map(|operation| match operation {
-        Operation::EndRun { job } => Some(job.as_str()),
-        _ => None,
-    });
-    let launchers = |job: &'a str| {
-        let ours = move |c: &&Seen| c.belongs_to(&cluster.name) && c.is(Role::Master) && c.job() == Some(job);
-        seen.docker.containers.iter().filter(ours).map(move |c| (job, c.id.as_str()))
-    };
-    jobs.flat_map(launchers).collect()
 }
 
 /// Carries a plan out, and waits until sshd listens where a container was started.

@@ -3,6 +3,7 @@
 use super::{Finding, Fix, Look};
 use crate::core::facts::{Gpu, Rank};
 use crate::core::inventory::Inventory;
+use crate::core::job::may_be_setting_out;
 use crate::core::plan::{self, Operation};
 use crate::core::spec::Role;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +43,7 @@ pub(super) fn examine(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding>
         let containers = look.engine.map_or(&[][..], |engine| engine.containers);
         let is_open = |run: &str| {
             let begun = look.facts.open_runs.iter().any(|open| open == run);
-            begun && (!all_known || under_way.contains(run) || look.facts.may_be_setting_out(run))
+            begun && (!all_known || under_way.contains(run) || may_be_setting_out(look.facts, run))
         };
         let workers = plan::left_over(cluster, containers, &look.facts.ranks, is_open);
         let shells = plan::left_shells(cluster, containers, look.facts.clock);

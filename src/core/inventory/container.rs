@@ -3,8 +3,8 @@
 use super::Paths;
 use super::check::{self, Checked, control};
 use super::reader::{NO_HINT, Report, Section};
-use crate::core::spec::{CONTAINER_SSH, WORKSPACE};
-use crate::core::trust::Secret;
+use crate::core::places::{CONTAINER_SSH, WORKSPACE};
+use crate::core::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;

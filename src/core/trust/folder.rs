@@ -2,10 +2,12 @@
 
 use super::lines::{known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts, our_key, owner, pins};
 use super::pair::{Held, Keyring};
-use super::{AUTHORIZED_KEYS, Changes, HOST_KEY, KEY_NAMES, KNOWN_HOSTS, KeyPair, Put, Secret};
+use super::{AUTHORIZED_KEYS, Changes, KEY_NAMES, KNOWN_HOSTS, KeyPair, Put};
 use crate::core::facts::{Facts, KeyFile};
 use crate::core::inventory::{Inventory, Node};
 use crate::core::network;
+use crate::core::places::HOST_KEY;
+use crate::core::secret::Secret;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 

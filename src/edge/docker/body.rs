@@ -17,7 +17,7 @@ pub(super) fn body(desired: &Desired) -> ContainerCreateBody {
         image: Some(spec.image.clone()),
         cmd: Some(spec.command.clone()),
         user: Some("0:0".into()),
-        working_dir: Some(desired.workspace.as_ref().map_or("/", |_| crate::core::spec::WORKSPACE).into()),
+        working_dir: Some(desired.workspace.as_ref().map_or("/", |_| crate::core::places::WORKSPACE).into()),
         env: (!desired.env.is_empty()).then(|| desired.env.clone()),
         // whoever has the shell holds its main process, and that ends when it is let go of
         open_stdin: Some(desired.role == Role::Shell),

@@ -3,7 +3,7 @@
 use crate::core::facts::Facts;
 use crate::core::holding::{self, Held, Hold, Part};
 use crate::core::inventory::Cluster;
-use crate::core::job::Record;
+use crate::core::job::{Record, open_records};
 use crate::core::network;
 use crate::core::plan::Seen;
 use crate::core::slots::{MapBy, Placement, place};
@@ -48,11 +48,11 @@ pub async fn settle(target: &Target, nodes: &mut [&mut Observed], events: &Event
     under_way.extend(
         nodes.iter().flat_map(|seen| seen.facts.ranks.iter().filter(|rank| !rank.killed).map(|rank| rank.job.clone())),
     );
-    let records = || nodes.iter().flat_map(|seen| seen.facts.open_records.iter());
+    let records = || nodes.iter().flat_map(|seen| open_records(&seen.facts));
     let launcher = |record: &Record| record.placement.shares.first().map(|share| share.node.clone());
     let mut silent: BTreeSet<String> = records()
         .filter(|record| !under_way.contains(&record.id))
-        .filter_map(launcher)
+        .filter_map(|record| launcher(&record))
         .filter(|launcher| nodes.iter().all(|seen| seen.name() != launcher))
         .collect();
     if !silent.is_empty() {
@@ -76,14 +76,15 @@ pub async fn settle(target: &Target, nodes: &mut [&mut Observed], events: &Event
         }
     }
     for seen in nodes {
+        let records: Vec<Record> = open_records(&seen.facts).collect();
         let Facts { open_runs, open_records, under_way: known, .. } = &mut seen.facts;
         // a node that does not answer has no say in what is free, but nothing of its runs is removed
         let unsure = |run: &String| {
-            let record = open_records.iter().find(|record| record.id == *run);
+            let record = records.iter().find(|record| record.id == *run);
             record.and_then(launcher).is_none_or(|launcher| silent.contains(&launcher))
         };
         open_runs.retain(|run| under_way.contains(run) || unsure(run));
-        open_records.retain(|record| under_way.contains(&record.id));
+        open_records.retain(|text| Record::parse(text).is_some_and(|record| under_way.contains(&record.id)));
         *known = open_runs.iter().filter(|run| under_way.contains(*run)).cloned().collect();
     }
     Ok(())
@@ -92,7 +93,7 @@ pub async fn settle(target: &Target, nodes: &mut [&mut Observed], events: &Event
 /// What the runs under way have of these nodes, which have been settled.
 pub(super) fn holds(nodes: &[Observed]) -> Holds {
     let of = |seen: &Observed| {
-        let held = seen.facts.open_records.iter().filter_map(|record| holding::hold(record, seen.name()));
+        let held = open_records(&seen.facts).filter_map(|record| holding::hold(&record, seen.name()));
         (seen.name().to_owned(), held.collect::<Vec<_>>())
     };
     nodes.iter().map(of).filter(|(_, holds)| !holds.is_empty()).collect()

@@ -3,7 +3,6 @@
 
 use super::follow::Follow;
 use super::prepare::{end, ending};
-use super::signalled;
 use crate::core::frames::Frame;
 use crate::core::hostset;
 use crate::core::inventory::Cluster;
@@ -12,6 +11,7 @@ use crate::core::slots::Placement;
 use crate::edge::docker::Engine;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
+use crate::ops::cancel::signalled;
 use crate::ops::fleet::{Member, now};
 use serde::Serialize;
 use std::time::Duration;

@@ -2,7 +2,8 @@
 
 use super::{look, master, pair, usual, write};
 use crate::core::inventory::Inventory;
-use crate::core::trust::{Changes, Described, Files, Keyring, Keys, Kind, Put, Secret, describe};
+use crate::core::secret::Secret;
+use crate::core::trust::{Changes, Described, Files, Keyring, Keys, Kind, Put, describe};
 use crate::error::Error;
 use crate::event::Events;
 use crate::ops::fleet::Member;

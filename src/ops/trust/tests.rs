@@ -2,7 +2,8 @@
 
 use super::rotate::{STAGE, SWITCH};
 use super::*;
-use crate::core::trust::{KNOWN_HOSTS, Put, Secret};
+use crate::core::secret::Secret;
+use crate::core::trust::{KNOWN_HOSTS, Put};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;

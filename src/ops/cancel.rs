@@ -1,0 +1,12 @@
+//! Signals that ask a command to end.
+
+use tokio::sync::watch::Receiver;
+
+/// Waits for the number of a signal.
+pub async fn signalled(cancel: &mut Receiver<Option<u8>>) -> u8 {
+    match cancel.wait_for(Option::is_some).await.map(|signal| *signal) {
+        Ok(Some(signal)) => signal,
+        // nobody can signal any more
+        _ => std::future::pending().await,
+    }
+}
