@@ -36,7 +36,9 @@ fn text_of_a_start_up_file_is_skipped_on_every_channel_and_the_file_is_named() {
     let project = lab.project("noisy", &[("data", "shipped\n")]);
     let script = "cat data; echo from $(hostname) >made-on-$(hostname)";
     let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "sh", "-c", script]).code(0);
-    assert_eq!(done.out, "[0 node1] shipped\n[1 node2] shipped\n");
+    let mut lines: Vec<&str> = done.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0 node1] shipped", "[1 node2] shipped"]);
     let out = lab.path().join("fetched");
     lab.hvdctl(&["fetch", "-o", out.to_str().unwrap()]).code(0);
     assert_eq!(fs::read_to_string(out.join("made-on-node2")).unwrap(), "from node2\n");
