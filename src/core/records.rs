@@ -347,4 +347,16 @@ mod tests {
         assert_eq!(found(Some("x")), Err("there is no run x".into()));
         assert_eq!(find(&[], None, Newest::Any).unwrap_err(), "there was no run yet");
     }
+
+    #[test]
+    fn the_newest_of_its_kind_is_meant() {
+        let mut jobs = jobs("lab", &[look("a", &["p", "r", "v"].map(|id| lines(id, 1.0, 0)).concat(), &[])], 5000.0);
+        jobs.sort_by_key(|job| std::cmp::Reverse(job.id.clone()));
+        // v is a check, r a program of the image
+        (jobs[0].is_check, jobs[0].project, jobs[1].project) = (true, None, None);
+        let found = |newest| find(&jobs, None, newest).unwrap().id.as_str();
+        assert_eq!([Newest::Any, Newest::Program, Newest::Project].map(found), ["v", "r", "p"]);
+        assert_eq!(find(&jobs[..1], None, Newest::Program).unwrap().id, "v", "there is no other");
+        assert_eq!(find(&jobs[..2], None, Newest::Project).unwrap_err(), "there was no run with a project yet");
+    }
 }

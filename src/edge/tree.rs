@@ -349,6 +349,22 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_is_no_text_can_be_left_out_by_the_line_that_is_advised() {
+        use std::os::unix::ffi::OsStrExt;
+        let folder = tempfile::tempdir().unwrap();
+        let odd = Path::new(std::ffi::OsStr::from_bytes(b"data [1]/caf\xe9?.txt"));
+        fs::create_dir(folder.path().join("data [1]")).unwrap();
+        fs::write(folder.path().join(odd), "").unwrap();
+        fs::write(folder.path().join("data [1]/cafe.txt"), "").unwrap();
+        let said = Tree::read(folder.path()).err().unwrap().to_string();
+        let line = said.split(".hvdctlignore: ").nth(1).unwrap_or_else(|| panic!("{said}"));
+        fs::write(folder.path().join(".hvdctlignore"), format!("{line}\n")).unwrap();
+        let tree = Tree::read(folder.path()).unwrap();
+        let names: Vec<&str> = tree.manifest.0.keys().map(String::as_str).collect();
+        assert_eq!(names, [".hvdctlignore", "data [1]", "data [1]/cafe.txt"]);
+    }
+
+    #[test]
     fn every_file_has_its_own_hash_whatever_its_size() {
         let folder = tempfile::tempdir().unwrap();
         let small = SMALL as usize;

@@ -82,6 +82,40 @@ fn a_stopped_rank_hangs() {
 }
 
 #[test]
+fn a_rank_that_sleeps_is_named_before_the_one_that_waits_for_it() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        // as PyTorch waits in an operation: it yields without end
+        let program = "if rank == 1: time.sleep(300)
+while True: os.sched_yield()";
+        let end = cluster.start(&Spec { stall: 2, idle_margin: 1, ..Spec::python(controller, program) }).end();
+        end.failed("rank 1 on node2 hung: it wrote nothing and did nothing for ", 143);
+    });
+}
+
+#[test]
+fn a_timeline_of_the_users_own_is_all_that_there_is() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let spec = Spec { stall: 60, ..Spec::shell(controller, "env | grep -c ^HOROVOD_TIMELINE; exit 0") };
+        let end = cluster.start(&spec).end();
+        assert_eq!(end.lines, [["0"], ["0"]], "{}", end.all);
+    });
+}
+
+#[test]
+fn a_high_exit_code_is_no_signal() {
+    both(|controller| {
+        each([129, 200, 255], |code: i32| {
+            let cluster = Cluster::new();
+            let program = format!("[ $RANK = 1 ] || exec sleep 300; exit {code}");
+            let end = cluster.start(&Spec::shell(controller, &program)).end();
+            end.failed(&format!("rank 1 on node2 ended with exit code {code}"), code.into());
+        });
+    });
+}
+
+#[test]
 fn a_program_that_cannot_be_started() {
     both(|controller| {
         // the codes are those of shells and `docker run`; the job directory's log cannot be executed

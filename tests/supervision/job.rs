@@ -61,6 +61,10 @@ pub struct Spec {
     /// Seconds for all ranks to start.
     pub start_timeout: u64,
     pub restarts: u32,
+    /// Seconds beyond `stall` after which a rank without progress ends the job.
+    pub idle_margin: u64,
+    /// Bytes that the log may take on each node.
+    pub log_max: Option<u64>,
     /// The ranks that the launcher never starts, separated by spaces.
     pub left_out: &'static str,
 }
@@ -69,7 +73,18 @@ impl Spec {
     /// One rank per node that runs these arguments, with times that are never reached.
     pub fn command(controller: Controller, command: &[&str]) -> Spec {
         let command = command.iter().map(|&word| word.to_owned()).collect();
-        Spec { controller, command, ranks: [1, 1], grace: 60, stall: 0, start_timeout: 60, restarts: 0, left_out: "" }
+        Spec {
+            controller,
+            command,
+            ranks: [1, 1],
+            grace: 60,
+            stall: 0,
+            idle_margin: 30,
+            log_max: None,
+            start_timeout: 60,
+            restarts: 0,
+            left_out: "",
+        }
     }
 
     /// The same with a shell script, which has the rank as `$RANK`.
@@ -96,6 +111,11 @@ impl Spec {
 }
 
 impl Cluster {
+    /// A file of the job on a node.
+    pub fn job_file(&self, index: usize, name: &str) -> PathBuf {
+        self.job_dir(index).join(name)
+    }
+
     fn job_dir(&self, index: usize) -> PathBuf {
         self.dir().join(NODES[index]).join(ID)
     }
@@ -144,8 +164,8 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         interface: "eth0".into(),
         grace: spec.grace,
         stall: spec.stall,
-        idle_margin: 30,
-        log_max: None,
+        idle_margin: spec.idle_margin,
+        log_max: spec.log_max,
         ulimits: BTreeMap::new(),
     }
 }

@@ -4,6 +4,7 @@ use crate::cluster::Cluster;
 use crate::job::{Spec, both, each};
 use hvdctl::core::frames::Kind;
 use hvdctl::core::job::State;
+use std::os::unix::fs::MetadataExt;
 
 #[test]
 fn many_lines_of_many_ranks_come_whole() {
@@ -34,6 +35,25 @@ out.write(b'\\xff\\xfe end without newline')";
             let errors: Vec<&Kind> =
                 of_rank().map(|frame| &frame.kind).filter(|k| matches!(k, Kind::Stderr(_))).collect();
             assert_eq!(errors, [&Kind::Stderr(b"an error".to_vec())]);
+        }
+    });
+}
+
+#[test]
+fn a_limited_log_keeps_its_newest_part() {
+    both(|controller| {
+        let cluster = Cluster::new();
+        let program = "for i in range(40000): print('%d' % i + 'x' * 200)";
+        let job = cluster.start(&Spec { log_max: Some(1 << 20), ..Spec::python(controller, program) });
+        let end = job.end();
+        assert_eq!(end.ending.state(2), State::Succeeded, "{}", end.all);
+        let x = "x".repeat(200);
+        for rank in 0..2 {
+            let log = std::fs::metadata(cluster.job_file(rank, "log")).unwrap();
+            assert!(log.len() > 8 << 20, "all bytes keep their places");
+            assert!(log.blocks() * 512 < 1300 << 10, "{} KiB are on the disk", log.blocks() / 2);
+            assert_eq!(end.lines[rank].last(), Some(&format!("39999{x}")));
+            assert!(end.lines[rank].len() > 4000 && end.lines[rank].len() < 7000, "{}", end.lines[rank].len());
         }
     });
 }
