@@ -57,6 +57,8 @@ pub struct Access {
     pub closed: bool,
     /// Whether `docker` is not installed.
     pub missing: bool,
+    /// Programs that the scripts for nodes call and that are not there, each once.
+    pub missing_tools: Vec<String>,
 }
 
 impl Access {
@@ -71,12 +73,16 @@ impl Access {
             own: None,
             closed: false,
             missing: false,
+            missing_tools: Vec::new(),
         };
         for line in text.lines() {
             let (key, value) = line.split_once(' ').unwrap_or((line, ""));
             let (first, rest) = value.split_once(' ').unwrap_or((value, ""));
             match (key, first) {
                 ("user", _) => access.user = value.to_owned(),
+                ("missing", tool) if !access.missing_tools.iter().any(|known| known == tool) => {
+                    access.missing_tools.push(tool.to_owned());
+                }
                 ("shell", _) => access.shell = value.to_owned(),
                 ("sudo", "root") => access.sudo = Sudo::Root,
                 ("sudo", "yes") => access.sudo = Sudo::Yes,
@@ -94,6 +100,27 @@ impl Access {
             }
         }
         access
+    }
+
+    /// The Debian packages that have the missing programs.
+    pub fn missing_packages(&self) -> Vec<&'static str> {
+        let mut packages: Vec<&'static str> = self
+            .missing_tools
+            .iter()
+            .map(|tool| match tool.as_str() {
+                "ip" | "ss" => "iproute2",
+                "ps" => "procps",
+                "awk" => "mawk",
+                "find" | "xargs" => "findutils",
+                "grep" => "grep",
+                "sed" => "sed",
+                "tar" => "tar",
+                _ => "coreutils",
+            })
+            .collect();
+        packages.sort_unstable();
+        packages.dedup();
+        packages
     }
 
     /// The way to root. A password is used only where nothing else leads there: sudo asks those too whom it would refuse
@@ -173,5 +200,12 @@ mod tests {
         assert_eq!(ways(neither).0, Root::Nohow("ana is not allowed".into()));
         assert_eq!(ways("user ana\nsudo yes\n"), (Root::Sudo, direct("")));
         assert_eq!(ways("").0, Root::Nohow("it did not say anything".into()));
+    }
+
+    #[test]
+    fn missing_programs_have_packages() {
+        let access = Access::parse("missing ps\nmissing ip\nmissing ss\nmissing grep\nmissing grep\nuser ana\n");
+        assert_eq!(access.missing_tools, ["ps", "ip", "ss", "grep"]);
+        assert_eq!(access.missing_packages(), ["grep", "iproute2", "procps"]);
     }
 }

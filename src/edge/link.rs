@@ -196,6 +196,13 @@ impl Link {
         let tried = "see how root is had";
         let said = self.script_as_login(&Script::new(ACCESS), tried).await?;
         let seen = access::Access::parse(&String::from_utf8_lossy(&said));
+        if !seen.missing_tools.is_empty() {
+            let said = format!("{} is missing, or not GNU's", seen.missing_tools.join(", "));
+            let packages = seen.missing_packages().join(" ");
+            return Err(NodeError::failed(&self.node, "use the programs of its system", said)
+                .hint(format!("install them there, on Debian and Ubuntu: apt-get install {packages}"))
+                .into());
+        }
         let way = seen.root(sudo.is_given());
         let root = match &way {
             access::Root::Login => Root::Login,
