@@ -272,6 +272,8 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         oom: true,
     };
     all.push(("train-end/failed", train::ended(137, &ran(State::Failed, 137, Some(first.clone()))).document));
+    let by_itself = Ended { code: 7, signal: None, oom: false, ..first.clone() };
+    all.push(("train-end/exit", train::ended(7, &ran(State::Failed, 7, Some(by_itself.clone()))).document));
     all.push(("train-end/error", Error::Unreachable(vec![refused("node2")]).document(true, true)));
     let would = Would {
         placement: Placement { shares: vec![share("node1", 0), share("node2", 2)] },
@@ -297,7 +299,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
             ended: 1_795_262_580.0,
             ranks: 4,
             launcher: Some(137),
-            exits: vec![first.clone()],
+            exits: vec![first.clone(), by_itself.clone()],
             silent: names(&["node2"]),
             fault: None,
         }],
@@ -345,7 +347,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         project: None,
         state: Some(State::Failed),
         code: Some(7),
-        first_failure: None,
+        first_failure: Some(by_itself),
         blame: Some(Blame { rank: 3, node: "node2".into(), how: How::Ended { code: 7, signal: None, oom: false } }),
         reason: Some("rank 3 on node2 ended with exit code 7".into()),
         fault: None,

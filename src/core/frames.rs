@@ -88,23 +88,33 @@ pub struct Frame {
 #[derive(Debug, Default)]
 pub struct Parser {
     rest: Vec<u8>,
+    /// Whether what comes up to the next line is the end of something too long.
+    skips: bool,
 }
+
+/// No frame is longer. What is may be the hole of a log whose beginning was given back to the disk (`--log-max`): it reads as NULs.
+const LONGEST: usize = 96 << 10;
 
 impl Parser {
     /// Adds bytes and returns the frames that they complete. A line that is no frame is dropped: the file is written
     /// by our own supervisor, so that is a write cut short by a full disk or a killed node.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Frame> {
-        // what was given back to the disk reads as NULs (`--log-max`), and would be one long line
-        let skipped = if self.rest.is_empty() { bytes.iter().take_while(|byte| **byte == 0).count() } else { 0 };
         let mut looked = self.rest.len();
-        self.rest.extend_from_slice(&bytes[skipped..]);
+        self.rest.extend_from_slice(bytes);
         let mut frames = Vec::new();
         let mut start = 0;
         while let Some(end) = self.rest[looked..].iter().position(|b| *b == b'\n') {
-            frames.extend(parse(&self.rest[start..looked + end]));
+            let line = &self.rest[start..looked + end];
+            if !std::mem::take(&mut self.skips) && line.len() <= LONGEST {
+                frames.extend(parse(line));
+            }
             (start, looked) = (looked + end + 1, looked + end + 1);
         }
         self.rest.drain(..start);
+        if self.rest.len() > LONGEST {
+            self.rest.clear();
+            self.skips = true;
+        }
         frames
     }
 }
@@ -199,9 +209,12 @@ mod tests {
         let mut parser = Parser::default();
         for _ in 0..100 {
             assert!(parser.push(&[0; 1 << 16]).is_empty());
-            assert_eq!(parser.waiting(), 0);
+            assert!(parser.waiting() <= LONGEST);
         }
         assert_eq!(parser.push(b"\0\0ut off\n1.5 0 o line\n").len(), 1);
+        // in the middle of a line, and in one piece
+        let text = [b"1.4 0 o abc".as_slice(), &[0; 128 << 10], b"def\n1.5 0 o line\n"].concat();
+        assert_eq!(Parser::default().push(&text).len(), 1);
     }
 
     proptest! {

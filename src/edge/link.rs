@@ -196,6 +196,11 @@ impl Link {
         let tried = "see how root is had";
         let said = self.script_as_login(&Script::new(ACCESS), tried).await?;
         let seen = access::Access::parse(&String::from_utf8_lossy(&said));
+        if seen.user.is_empty() {
+            return Err(NodeError::failed(&self.node, tried, "it answered nothing")
+                .hint("does the login's start-up file (~/.bashrc) read standard input, or end the shell?")
+                .into());
+        }
         if !seen.missing_tools.is_empty() {
             let said = format!("{} is missing, or not GNU's", seen.missing_tools.join(", "));
             let packages = seen.missing_packages().join(" ");
@@ -298,8 +303,8 @@ impl Link {
                 Ok(Process {
                     wide: start.much && widened(&stdin),
                     stdin: Box::pin(stdin),
-                    stdout: Box::pin(AfterMark::new(stdout, prelude.clone())),
-                    stderr: Box::pin(AfterMark::new(stderr, Prelude::new(&self.noise))),
+                    stdout: Box::pin(AfterMark::stdout(stdout, prelude.clone(), self.limit)),
+                    stderr: Box::pin(AfterMark::stderr(stderr, Prelude::new(&self.noise), self.limit)),
                     complaint: Vec::new(),
                     longest: process::LONGEST_REPLY,
                     prelude: Some(prelude),
@@ -462,8 +467,8 @@ impl Link {
         }
     }
 
-    /// A stream that broke, or was none of the program's.
-    fn broken(&self, tried: &str, error: &std::io::Error) -> NodeError {
+    /// The error of a stream that broke, or was none of the program's.
+    pub fn broken(&self, tried: &str, error: &std::io::Error) -> NodeError {
         let failed = NodeError::failed(&self.node, tried, error);
         match Fault::of(error) {
             Some(fault) => failed.hint(fault.hint()),
@@ -473,7 +478,8 @@ impl Link {
 
     /// What the login shell prints before every program, and the file that most likely does; none where it prints nothing.
     pub fn noise(&self) -> Option<Noise> {
-        let first = self.noise.get()?.lines().next().unwrap_or_default().to_owned();
+        let first = self.noise.get()?.lines().next().unwrap_or_default();
+        let first = console::strip_ansi_codes(first).into_owned();
         let file = match self.access.shell.rsplit('/').next().unwrap_or_default() {
             "bash" | "sh" | "dash" => "~/.bashrc",
             "zsh" => "~/.zshenv",

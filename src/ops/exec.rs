@@ -97,7 +97,7 @@ async fn on(
     argv.extend(["sh", "-c", EXEC, "sh"]);
     argv.extend(command.iter().map(String::as_str));
     let process = member.link.hold(who, &argv, &tried).await?;
-    let heard = process.hear(KEPT, limit).await.map_err(|e| NodeError::failed(node, &tried, e))?;
+    let heard = process.hear(KEPT, limit).await.map_err(|e| member.link.broken(&tried, &e))?;
     let code = if heard.late { LATE } else { heard.output.code };
     let (stdout, stderr) = (heard.output.stdout, heard.output.stderr);
     Ok(Told { node: node.clone(), code, stdout, stderr, left_out: heard.left_out, late: heard.late })

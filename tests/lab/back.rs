@@ -162,7 +162,12 @@ fn what_a_run_wrote_comes_back_also_when_it_failed() {
     assert_eq!(fs::read_to_string(results.join("best.pt")).unwrap(), "newer\n");
 
     lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(0);
-    lab.hvdctl(&["fetch"]).code(1).complains(&["has no project"]);
+    let id = lab.hvdctl(&["--json", "jobs"]).ok();
+    let id: serde_json::Value = serde_json::from_str(&id).unwrap();
+    let id = id["jobs"][0]["id"].as_str().unwrap();
+    lab.hvdctl(&["fetch", id]).code(1).complains(&["has no project"]);
+    // without a word the newest that has one
+    lab.hvdctl(&["fetch", "-o", to]).code(0).says(&["unchanged"]);
 }
 
 #[test]

@@ -56,6 +56,23 @@ fn text_of_a_start_up_file_is_skipped_on_every_channel_and_the_file_is_named() {
 }
 
 #[test]
+fn a_start_up_file_that_ends_the_shell_or_makes_one_stream_of_both() {
+    let lab = Lab::up();
+    {
+        let _back = with_start_up("exit 0");
+        for args in [&["status"][..], &["exec", "--on", "node2", "--", "echo", "hi"]] {
+            let done = lab.hvdctl(args);
+            assert!(done.code != 0 && !done.out.contains("hi"), "{}: {}{}", done.code, done.out, done.err);
+            done.complains(&["node2: ", "it ended with exit code 0 and said nothing"]);
+        }
+    }
+    let _back = with_start_up("exec 2>&1; echo noise >&2");
+    lab.hvdctl(&["status"]).code(0).complains(&["prints text before every command: noise"]);
+    let done = lab.hvdctl(&["exec", "--on", "node2", "--", "echo", "hi"]).code(0);
+    assert!(done.out.contains("hi") && !done.out.contains("hvdctl-begins"), "{}", done.out);
+}
+
+#[test]
 fn a_start_up_file_that_prints_without_end_fills_no_memory() {
     let lab = Lab::up();
     let _back = with_start_up("yes flood");

@@ -213,8 +213,13 @@ fn every_run_sees_its_own_project() {
 #[test]
 fn json_is_a_line_per_event_and_ends_with_the_code() {
     let lab = Lab::up();
-    let project =
-        lab.project("who", &[("train.py", &format!("{WHO}\nsys.exit(7 if rank == '1' else 0)")), ("data.txt", "d")]);
+    let project = lab.project(
+        "who",
+        &[
+            ("train.py", &format!("{WHO}\nimport time\nif rank == '1': time.sleep(2) or sys.exit(7)")),
+            ("data.txt", "d"),
+        ],
+    );
     let done = lab.hvdctl(&["--json", "train", project.to_str().unwrap(), "-np", "2"]).code(7);
     let events: Vec<Value> =
         done.out.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l:?}"))).collect();

@@ -14,8 +14,10 @@ use std::net::IpAddr;
 
 /// From here on a clock is told.
 const CLOCK_WARNS: f64 = 2.0;
-/// Free space below which nothing can be started: the records of a job and its log have to fit.
-const DISK_FULL: u64 = 1 << 20;
+/// Free space below which no job can be started: its records have to fit.
+const JOBS_FULL: u64 = 1 << 20;
+/// Free space below which no project can be uploaded.
+const PROJECTS_FULL: u64 = 8 << 20;
 /// Free space below which it is told.
 const DISK_LOW: u64 = 512 << 20;
 /// From here on a clock stops a run.
@@ -106,18 +108,24 @@ fn unending(inventory: &Inventory, look: &Look<'_>) -> Option<Finding> {
 fn disks(look: &Look<'_>) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
     for disk in &look.facts.disks {
-        let (field, why, cure) = match disk.what.as_str() {
+        let (field, full, why, cure) = match disk.what.as_str() {
             "jobs" => (
                 "jobs_dir",
+                JOBS_FULL,
                 "what ranks print is lost where it does not fit",
                 "hvdctl jobs prune, or make room on the node",
             ),
-            _ => ("projects_dir", "what is uploaded, and what ranks write, does not fit", "make room on the node"),
+            _ => (
+                "projects_dir",
+                PROJECTS_FULL,
+                "what is uploaded, and what ranks write, does not fit",
+                "make room on the node",
+            ),
         };
         let seen = format!("cluster.{field} has {} left in {}", human(disk.free), disk.path);
         let finding = match disk.free {
-            ..DISK_FULL => Finding::error("disk", look.name(), seen),
-            DISK_FULL..DISK_LOW => Finding::warning("disk", look.name(), seen),
+            free if free < full => Finding::error("disk", look.name(), seen),
+            ..DISK_LOW => Finding::warning("disk", look.name(), seen),
             _ => continue,
         };
         found.push(finding.why(why).cure(cure));

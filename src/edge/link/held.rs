@@ -1,6 +1,6 @@
 //! Programs that live as long as their standard input is open: never killed from here, and never left behind.
 
-use super::process::wait;
+use super::process::{wait, was_started};
 use super::{AtDrop, Link, Output, Process};
 use crate::edge::access::Start;
 use crate::error::NodeError;
@@ -78,6 +78,7 @@ impl Process {
         };
         let ((stdout, more), (stderr, even_more)) = read?;
         let code = wait(self.child).await?;
+        was_started(self.prelude.as_ref(), code, &stderr)?;
         Ok(Heard { output: Output { code, stdout, stderr }, left_out: more + even_more, late })
     }
 }

@@ -8,12 +8,15 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
-/// Prints [`MARK`] on both streams. The mark is put together there, so that a shell that repeats what it is asked (`set -x`) does
-/// not print it.
+/// Prints a mark on each stream, that of standard output last: where a start-up file has made one stream of both, all of it comes
+/// before that. The marks are put together there, so that a shell that repeats what it is asked (`set -x`) does not print them.
 const BEGIN: &str = include_str!("../scripts/begin.sh");
 const MARK: &[u8] = b"\nhvdctl-begins\n";
+const MARK_STDERR: &[u8] = b"\nhvdctl-begins-stderr\n";
 
 /// Bytes that may come before the mark. Start-up files that print more may not end at all.
 const MOST: usize = 64 << 10;
@@ -50,7 +53,8 @@ impl Prelude {
     fn found(&self, text: &[u8], marked: bool) {
         let text = String::from_utf8_lossy(text);
         // the shell's own warnings, of a locale that the node lacks for example, are no start-up file's
-        let lines = text.lines().filter(|line| !marked || !line.contains("warning: setlocale"));
+        let own = |line: &str| line.contains("warning: setlocale") || line == "hvdctl-begins-stderr";
+        let lines = text.lines().filter(|line| !marked || !own(line));
         let text = lines.collect::<Vec<_>>().join("\n").trim().to_owned();
         let _ = match marked {
             true if text.is_empty() => Ok(()),
@@ -100,8 +104,11 @@ impl Fault {
 /// A stream from its mark on.
 pub(super) struct AfterMark<R> {
     inner: R,
+    mark: &'static [u8],
     state: State,
     prelude: Prelude,
+    /// When the mark has to be there.
+    late: Pin<Box<Sleep>>,
 }
 
 enum State {
@@ -113,8 +120,14 @@ enum State {
 }
 
 impl<R> AfterMark<R> {
-    pub(super) fn new(inner: R, prelude: Prelude) -> AfterMark<R> {
-        AfterMark { inner, state: State::Before(Vec::new()), prelude }
+    /// Standard output, whose mark has to come within the limit.
+    pub(super) fn stdout(inner: R, prelude: Prelude, limit: Duration) -> AfterMark<R> {
+        AfterMark { inner, mark: MARK, state: State::Before(Vec::new()), prelude, late: Box::pin(sleep(limit)) }
+    }
+
+    /// Standard error.
+    pub(super) fn stderr(inner: R, prelude: Prelude, limit: Duration) -> AfterMark<R> {
+        AfterMark { mark: MARK_STDERR, ..AfterMark::stdout(inner, prelude, limit) }
     }
 }
 
@@ -137,15 +150,21 @@ impl<R: AsyncRead + Unpin> AsyncRead for AfterMark<R> {
                     }
                 }
                 State::Before(seen) => {
+                    if this.mark == MARK && this.late.as_mut().poll(cx).is_ready() {
+                        let words =
+                            "its login shell has not started the program yet; does its start-up file wait, or read?";
+                        return Poll::Ready(Err(io::Error::other(Fault::NoShell(words.into()))));
+                    }
+                    let mark = this.mark;
                     let mut bytes = [0; 8 << 10];
                     let mut read = ReadBuf::new(&mut bytes);
                     ready!(Pin::new(&mut this.inner).poll_read(cx, &mut read))?;
-                    let start = seen.len().saturating_sub(MARK.len());
+                    let start = seen.len().saturating_sub(mark.len());
                     seen.extend_from_slice(read.filled());
-                    let at = seen[start..].windows(MARK.len()).position(|bytes| bytes == MARK).map(|at| start + at);
+                    let at = seen[start..].windows(mark.len()).position(|bytes| bytes == mark).map(|at| start + at);
                     if let Some(at) = at {
                         this.prelude.found(&seen[..at], true);
-                        this.state = State::Behind(std::mem::take(seen), at + MARK.len());
+                        this.state = State::Behind(std::mem::take(seen), at + mark.len());
                     } else if read.filled().is_empty() {
                         this.prelude.found(seen, false);
                         this.state = State::Behind(std::mem::take(seen), 0);
@@ -168,7 +187,7 @@ mod tests {
     async fn read(pieces: &[&[u8]]) -> (io::Result<String>, Prelude) {
         let (mut writer, reader) = tokio::io::duplex(1 << 20);
         let prelude = Prelude::default();
-        let mut stream = AfterMark::new(reader, prelude.clone());
+        let mut stream = AfterMark::stdout(reader, prelude.clone(), Duration::from_secs(60));
         let pieces: Vec<Vec<u8>> = pieces.iter().map(|piece| piece.to_vec()).collect();
         let feed = tokio::spawn(async move {
             for piece in pieces {
@@ -190,6 +209,9 @@ mod tests {
             assert_eq!(said.unwrap(), "the answer\n", "cut at {cut}");
             assert_eq!(prelude.noise.get().unwrap(), "Welcome\nto gpu1");
         }
+        // a start-up file that made one stream of both
+        let (said, prelude) = read(&[b"x", MARK_STDERR, MARK, b"y"]).await;
+        assert_eq!((said.unwrap().as_str(), prelude.noise.get().unwrap().as_str()), ("y", "x"));
         let (said, prelude) = read(&[MARK]).await;
         assert_eq!((said.unwrap().as_str(), prelude.noise.get(), prelude.unmarked()), ("", None, None));
     }
@@ -210,7 +232,7 @@ mod tests {
             let argv = marked(&argv.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
             let output = std::process::Command::new(&argv[0]).args(&argv[1..]).output().unwrap();
             assert_eq!(output.stdout, [MARK, b"it's\n"].concat());
-            assert!(output.stderr.starts_with(MARK));
+            assert!(output.stderr.starts_with(MARK_STDERR));
             // a shell that repeats what it is asked for does not print the mark by that
             assert!(argv.iter().all(|word| !word.as_bytes().windows(MARK.len()).any(|bytes| bytes == MARK)));
         }

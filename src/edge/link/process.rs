@@ -205,14 +205,7 @@ impl Process {
         let (written, (), ()) = read.await?;
         written?;
         let code = wait(self.child).await?;
-        if let Some(said) = self.prelude.as_ref().and_then(Prelude::unmarked) {
-            let complaint = String::from_utf8_lossy(&stderr);
-            let words = [said.as_str(), complaint.trim()].into_iter().filter(|words| !words.is_empty());
-            let words = words.collect::<Vec<_>>().join("\n");
-            let words =
-                if words.is_empty() { format!("it ended with exit code {code} and said nothing") } else { words };
-            return Err(std::io::Error::other(Fault::NoShell(words)));
-        }
+        was_started(self.prelude.as_ref(), code, &stderr)?;
         Ok(Output { code, stdout, stderr })
     }
 
@@ -258,6 +251,16 @@ async fn complaints(stream: &mut (impl AsyncRead + Unpin), kept: &mut Vec<u8>) -
         kept.truncate(LONGEST_COMPLAINT);
     }
     Ok(())
+}
+
+/// Makes an error of a program that its login shell never started.
+pub(super) fn was_started(prelude: Option<&Prelude>, code: i32, stderr: &[u8]) -> std::io::Result<()> {
+    let Some(said) = prelude.and_then(Prelude::unmarked) else { return Ok(()) };
+    let complaint = String::from_utf8_lossy(stderr);
+    let words = [said.as_str(), complaint.trim()].into_iter().filter(|words| !words.is_empty());
+    let words = words.collect::<Vec<_>>().join("\n");
+    let words = if words.is_empty() { format!("it ended with exit code {code} and said nothing") } else { words };
+    Err(std::io::Error::other(Fault::NoShell(words)))
 }
 
 /// Writes all of it. Whoever waits for room in a pipe is woken for each packet that ssh takes out of it, and one thread after the
