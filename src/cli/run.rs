@@ -79,10 +79,10 @@ fn ranks(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "the number of ranks is a whole number from 1 on".to_owned())
 }
 
-/// Of less than a megabyte nothing could be read before it is gone.
+/// A log gives an eighth back at a time, which has to be longer than any of its lines.
 fn size(text: &str) -> Result<u64, String> {
-    let size = parse_size(text).filter(|size| *size >= 1 << 20);
-    size.ok_or_else(|| "a size of at least 1m, as in 512m or 2g".to_owned())
+    let size = parse_size(text).filter(|size| *size >= 2 << 20);
+    size.ok_or_else(|| "a size of at least 2m, as in 512m or 2g".to_owned())
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {

@@ -28,10 +28,7 @@ fn text_of_a_start_up_file_is_skipped_on_every_channel_and_the_file_is_named() {
     let lab = Lab::up();
     let _back = with_start_up("echo Welcome to gpu2; echo noise >&2; printf \"no newline\"");
     let said = lab.hvdctl(&["status"]).code(0).says(&["up"]);
-    said.complains(&[
-        "node2: its login shell prints text before every command: Welcome to gpu2",
-        "hint: in ~/.bashrc there",
-    ]);
+    said.complains(&["node2: its login shell prints text before every command: ", "hint: in ~/.bashrc there"]);
     // leases, scripts, Docker's streams, uploads, logs, fetched files
     let project = lab.project("noisy", &[("data", "shipped\n")]);
     let script = "cat data; echo from $(hostname) >made-on-$(hostname)";
