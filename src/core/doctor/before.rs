@@ -17,7 +17,7 @@ const CLOCK_WARNS: f64 = 2.0;
 /// Free space below which no job can be started: its records have to fit.
 const JOBS_FULL: u64 = 1 << 20;
 /// Free space below which no project can be uploaded.
-const PROJECTS_FULL: u64 = 8 << 20;
+const PROJECTS_FULL: u64 = 2 << 20;
 /// Free space below which it is told.
 const DISK_LOW: u64 = 512 << 20;
 /// From here on a clock stops a run.
