@@ -334,7 +334,12 @@ mod tests {
         assert_eq!(folder.there(&through).unwrap(), There::Other);
         let Output::File { hash, size, .. } = &through.output else { panic!() };
         folder.part("n1", hash, *size).unwrap().0.write_all(b"x").unwrap();
-        assert!(folder.place(&through).is_err());
+        let refused = folder.place(&through).unwrap_err().to_string();
+        let link = dir.path().join("l").display().to_string();
+        assert!(refused.contains(&format!("{link} is a symbolic link")) && refused.contains("hint: "), "{refused}");
+        symlink("nowhere", dir.path().join("dangling")).unwrap();
+        let refused = Folder::open(&dir.path().join("dangling")).unwrap_err().to_string();
+        assert!(refused.contains("dangling: it is a symbolic link to nowhere"), "{refused}");
     }
 
     #[test]

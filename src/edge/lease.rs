@@ -116,6 +116,9 @@ fn script(source: &'static str, cluster: &str) -> Script {
     Script::new(source).with("run", RUN).with("cluster", cluster).with("expires", &EXPIRES.as_secs().to_string())
 }
 
+/// Renewals by which the node has answered that the lease had expired.
+const NOTICED_WITHIN: u32 = 6;
+
 /// Byte by byte, so that nothing of what follows is taken.
 async fn first_line(process: &mut Process) -> std::io::Result<String> {
     let (mut line, mut byte) = (Vec::new(), [0]);
@@ -136,7 +139,9 @@ async fn keep(
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut said = Vec::new();
     // of a machine that sleeps only this clock goes on
-    let (mut renewed, mut longest) = (SystemTime::now(), Duration::ZERO);
+    let mut renewed = SystemTime::now();
+    // the last pause that was too long, and how many renewals ago it was
+    let (mut pause, mut ago) = (Duration::ZERO, 0);
     loop {
         tokio::select! {
             biased;
@@ -146,16 +151,8 @@ async fn keep(
                     continue;
                 }
                 let said = String::from_utf8_lossy(&said);
-                let silent = longest.max(renewed.elapsed().unwrap_or_default());
-                let words = match (Lease::parse(&said), said.starts_with("released")) {
-                    (Some(lease), _) => format!("it expired meanwhile, and now {lease} has it"),
-                    (None, true) if silent > EXPIRES => {
-                        format!("it expired: this hvdctl was stopped, or its machine slept, for {} s", silent.as_secs())
-                    }
-                    (None, true) => "somebody has released it".to_owned(),
-                    (None, false) => "the connection that held it is gone".to_owned(),
-                };
-                let error = NodeError::failed(&node, "keep its lease", words);
+                let silent = pause.max(renewed.elapsed().unwrap_or_default());
+                let error = NodeError::failed(&node, "keep its lease", reason_lost(&said, silent));
                 lost.send_if_modified(|first| {
                     let news = first.is_none();
                     first.get_or_insert(error);
@@ -164,7 +161,12 @@ async fn keep(
                 return;
             }
             _ = beat.tick() => {
-                longest = longest.max(renewed.elapsed().unwrap_or_default());
+                let since = renewed.elapsed().unwrap_or_default();
+                (pause, ago) = match since > EXPIRES {
+                    true => (since, 0),
+                    false if ago < NOTICED_WITHIN => (pause, ago + 1),
+                    false => (Duration::ZERO, ago),
+                };
                 renewed = SystemTime::now();
                 // that the connection is gone shows where it is read
                 let _ = process.stdin.write_all(b"\n").await;
@@ -177,12 +179,38 @@ async fn keep(
     let _ = timeout(GIVEN_BACK_WITHIN, ended).await;
 }
 
+/// Why a lease is lost, by what the node says and the longest time without a renewal.
+fn reason_lost(said: &str, silent: Duration) -> String {
+    match (Lease::parse(said), said.starts_with("released")) {
+        (Some(lease), _) => format!("it expired meanwhile, and now {lease} has it"),
+        (None, true) if silent > EXPIRES => {
+            format!("it expired: this hvdctl was stopped, or its machine slept, for {} s", silent.as_secs())
+        }
+        (None, true) => "somebody has released it".to_owned(),
+        (None, false) => "the connection that held it is gone".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::{BufRead, BufReader, Read, Write};
     use std::path::Path;
     use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+    #[test]
+    fn an_expired_lease_is_not_said_to_be_released() {
+        let taken = "taken\nid 1\nholder bob@desk\npid 7\npurpose hvdctl up\nsince 1\nrenewed 1\nnow 2\n";
+        for (said, silent, words) in [
+            ("released\n", EXPIRES + RENEWED, "it expired: this hvdctl was stopped, or its machine slept, for "),
+            ("released\n", RENEWED, "somebody has released it"),
+            (taken, EXPIRES + RENEWED, "it expired meanwhile, and now bob@desk "),
+            ("", RENEWED, "the connection that held it is gone"),
+        ] {
+            let reason = reason_lost(said, silent);
+            assert!(reason.starts_with(words), "{reason}");
+        }
+    }
 
     /// `lease_hold.sh` in a folder of this machine.
     struct Holder {

@@ -141,7 +141,7 @@ pub async fn apply_while(
                 Operation::Create(desired) => {
                     let id = engine.create_and_start(desired).await?;
                     match listening(inventory, seen, &desired.name).await? {
-                        Ok(()) => {}
+                        Ok(()) => without_worker &= desired.name != inventory.cluster.worker,
                         Err(deaf) => {
                             // a worker that serves nobody would pass for one that is as it should be
                             engine.remove(&id).await?;
@@ -166,7 +166,7 @@ pub async fn apply_while(
         if !without_worker {
             return error;
         }
-        let up = format!("{} was removed: when this is mended, `hvdctl up` starts it again", inventory.cluster.worker);
+        let up = format!("{} was removed; after fixing this, `hvdctl up` starts it again", inventory.cluster.worker);
         let hint = error.hint.as_ref().map_or(up.clone(), |hint| format!("{hint}\n  hint: {up}"));
         error.hint(hint)
     });

@@ -185,6 +185,14 @@ fn many_lines_of_many_ranks_come_whole_while_the_reader_sleeps() {
         many_lines(&lab, controller);
     }
 
+    // the last lines are those of all lines, however far back they begin
+    let all = lab.hvdctl(&["logs", "--rank", "1"]).ok();
+    let all: Vec<&str> = all.lines().collect();
+    for tail in [1, 3, LINES / 2, all.len(), 2 * LINES] {
+        let last = lab.hvdctl(&["logs", "--rank", "1", "-n", &tail.to_string()]).ok();
+        assert!(last.lines().eq(all[all.len().saturating_sub(tail)..].iter().copied()), "the last {tail} lines");
+    }
+
     // a log that breaks off in the middle is no log that has ended
     let mut command = lab.command(&["logs"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

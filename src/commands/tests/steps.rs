@@ -59,6 +59,16 @@ async fn up_brings_every_state_of_a_worker_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_was_removed_and_not_replaced_is_said_to_be_gone() {
+    let nodes = two_up().await;
+    nodes.edit("node2", |state| state.containers[0].image = "older".into());
+    nodes.fault("node2", "docker create", Fault::Fails("no space left on device".into()));
+    let done = hvdctl(&nodes, "up").await;
+    done.code(3).complains(&["node2: could not start hworker", "hworker was removed", "`hvdctl up` starts it again"]);
+    assert_eq!(nodes.state("node2").ps(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn down_removes_only_containers_of_its_cluster() {
     let nodes = two_up().await;
     nodes.edit("node1", |state| {

@@ -75,6 +75,9 @@ pub(crate) enum Fault {
     /// It does something else than to start the program (`nologin`, ForceCommand); its words.
     #[error("{0}")]
     NoShell(String),
+    /// Its start-up files take longer than a program may.
+    #[error("its login shell has not started the program in time")]
+    Waits,
     /// Its start-up files print without end; the first line.
     #[error("its login shell prints without end before it starts the program: {0}")]
     Floods(String),
@@ -92,6 +95,10 @@ impl Fault {
             Fault::NoShell(_) => {
                 "this login runs no shell, or its shell ended before the program: see its shell (chsh -s /bin/bash), ForceCommand \
                  in sshd_config and command= in authorized_keys, an expired password, and what its start-up file does"
+            }
+            Fault::Waits => {
+                "see whether its start-up file (~/.bashrc, ~/.zshenv) waits, or reads standard input; if the node is slow, raise \
+                 cluster.command_timeout_s"
             }
             Fault::Floods(_) => {
                 "see what its start-up file prints (~/.bashrc, ~/.zshenv), and let it end early where no one is at a terminal: \
@@ -150,15 +157,15 @@ impl<R: AsyncRead + Unpin> AsyncRead for AfterMark<R> {
                     }
                 }
                 State::Before(seen) => {
-                    if this.mark == MARK && this.late.as_mut().poll(cx).is_ready() {
-                        let words =
-                            "its login shell has not started the program yet; does its start-up file wait, or read?";
-                        return Poll::Ready(Err(io::Error::other(Fault::NoShell(words.into()))));
-                    }
                     let mark = this.mark;
                     let mut bytes = [0; 8 << 10];
                     let mut read = ReadBuf::new(&mut bytes);
-                    ready!(Pin::new(&mut this.inner).poll_read(cx, &mut read))?;
+                    let polled = Pin::new(&mut this.inner).poll_read(cx, &mut read);
+                    // only where nothing has come: an hvdctl that was stopped itself finds the mark waiting
+                    if polled.is_pending() && mark == MARK && this.late.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(Err(io::Error::other(Fault::Waits)));
+                    }
+                    ready!(polled)?;
                     let start = seen.len().saturating_sub(mark.len());
                     seen.extend_from_slice(read.filled());
                     let at = seen[start..].windows(mark.len()).position(|bytes| bytes == mark).map(|at| start + at);
@@ -224,6 +231,20 @@ mod tests {
         let (said, _) = read(&[&b"y\n".repeat(1 << 18)]).await;
         let error = said.unwrap_err();
         assert_eq!(Fault::of(&error), Some(&Fault::Floods("y".into())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shell_that_waits_is_given_up_unless_its_mark_has_come_meanwhile() {
+        let limit = Duration::from_secs(60);
+        let (_waits, reader) = tokio::io::duplex(100);
+        let mut stream = AfterMark::stdout(reader, Prelude::default(), limit);
+        let error = stream.read_u8().await.unwrap_err();
+        assert_eq!(Fault::of(&error), Some(&Fault::Waits));
+        let (mut writer, reader) = tokio::io::duplex(100);
+        let mut stream = AfterMark::stdout(reader, Prelude::default(), limit);
+        tokio::io::AsyncWriteExt::write_all(&mut writer, &[MARK, b"x"].concat()).await.unwrap();
+        tokio::time::sleep(2 * limit).await;
+        assert_eq!(stream.read_u8().await.unwrap(), b'x', "it was this hvdctl that was stopped");
     }
 
     #[test]

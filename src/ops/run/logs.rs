@@ -201,11 +201,12 @@ impl Log {
     /// Reads the frames that are wanted from a byte to the end. Gives the byte behind the last whole frame.
     async fn read(&self, from: u64, sink: &mut Sink<'_>) -> Result<u64, NodeError> {
         let link = &self.member.link;
+        // one byte earlier: up to the next line end it is the rest of a frame, which could look like one
+        let first = from.saturating_sub(1);
         let script =
-            Script::new(READ).with("jobs_dir", &self.jobs_dir).with("id", &self.id).with("offset", &from.to_string());
+            Script::new(READ).with("jobs_dir", &self.jobs_dir).with("id", &self.id).with("offset", &first.to_string());
         let mut process = link.follow(&script, TRIED).await?;
-        let (mut parser, mut buffer, mut bytes) = (Parser::default(), vec![0; PIECE], from.saturating_sub(1));
-        // what is left of a frame may look like one
+        let (mut parser, mut buffer, mut bytes) = (Parser::default(), vec![0; PIECE], first);
         let mut is_cut = from > 0;
         loop {
             let read = piece(&mut process.stdout, &mut buffer, link.limit()).await;
