@@ -19,11 +19,17 @@ done
 say ports "$(ss -Hltn 2>/dev/null | sed -n 's/^\([^ ]* *\)\{3\}[^ ]*:\([0-9]*\) .*/\2/p' | sort -nu | tr '\n' ' ')"
 
 # room: WHAT KILOBYTES FOLDER, of the next folder above that is there
-for what in jobs projects; do
-  case $what in jobs) folder=$jobs_dir ;; *) folder=$projects_dir ;; esac
+there() {
+  folder=$1
   until [ -d "$folder" ]; do folder=${folder%/*} folder=${folder:-/}; done
-  say disk "$what" "$(df -Pk "$folder" 2>/dev/null | awk 'NR == 2 { print $4 }')" "$folder"
-done
+}
+there "$jobs_dir"
+jobs=$folder
+there "$projects_dir"
+stat -f -c '%a %S %n' -- "$jobs" "$folder" 2>/dev/null | {
+  read -r blocks of jobs && say disk jobs "$((blocks * of / 1024))" "$jobs"
+  read -r blocks of folder && say disk projects "$((blocks * of / 1024))" "$folder"
+}
 
 # processes of runs: RUN PID CONTAINER CLUSTER, and whether they were killed
 grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | while read -r pid; do
