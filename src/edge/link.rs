@@ -7,24 +7,26 @@ mod connections;
 mod held;
 mod prelude;
 mod process;
+mod root;
+mod script;
 #[cfg(test)]
 pub(crate) mod scripted;
 mod window;
 
-use crate::core::access::{self, Engine};
+use crate::core::access::Engine;
 use crate::core::inventory::{Cluster, Node};
-use crate::core::quote;
-use crate::core::secret::Secret;
 use crate::edge::access::{Access, Root, Start};
 use crate::edge::ssh::Control;
-use crate::edge::sudo::{PASSWORD_FILE, Sudo};
+use crate::edge::sudo::Sudo;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use connections::Connections;
 pub use held::Who;
+pub use prelude::Noise;
 use prelude::{AfterMark, Fault, Prelude};
 use process::Child;
 pub use process::{Output, Process, STUCK};
+pub use script::Script;
 use std::os::fd::AsFd;
 use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
@@ -33,7 +35,6 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 pub use window::Taking;
-use zeroize::Zeroizing;
 
 /// Bytes that a pipe to a program takes which much is fed to, in place of 64 KiB. All of a user's pipes together have 64 MiB before
 /// they become narrow (`pipe-user-pages-soft`, pipe(7)), and as many nodes as are asked at once shall leave
@@ -54,36 +55,6 @@ fn widened(_pipe: &impl AsFd) -> bool {
 
 /// What helps where a limit is over.
 const SLOW: &str = "if the node is only slow, raise cluster.command_timeout_s";
-
-const ACCESS: &str = include_str!("scripts/access.sh");
-
-/// A script with the variables that it wants. They may be secrets: they are not printed, and wiped after use.
-#[derive(Clone)]
-pub struct Script {
-    text: Zeroizing<String>,
-    source: &'static str,
-}
-
-impl Script {
-    /// A script by its text, which is a file in `scripts/`.
-    pub fn new(source: &'static str) -> Script {
-        Script { text: Zeroizing::default(), source }
-    }
-
-    /// Sets a variable.
-    #[must_use]
-    pub fn with(mut self, name: &str, value: &str) -> Script {
-        // a NUL cannot come out of TOML, a file name or an argument vector; without it quoting always succeeds
-        let line = quote::assign(name, value).or_else(|| quote::assign(name, &Zeroizing::new(value.replace('\0', ""))));
-        self.text = quote::joined(&[self.text.as_str(), line.unwrap_or_default().as_str()]);
-        self
-    }
-
-    /// What the shell reads.
-    pub fn whole(&self) -> Zeroizing<String> {
-        quote::joined(&[self.text.as_str(), self.source])
-    }
-}
 
 /// What becomes of a program of this machine whose [`Process`] is dropped. On a node its streams are closed, and it is left to
 /// itself.
@@ -114,27 +85,6 @@ enum Way {
     Local,
     #[cfg(test)]
     Scripted(scripted::Node),
-}
-
-/// What a login shell prints that nobody asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Noise {
-    /// Its first line.
-    pub first: String,
-    /// The start-up file that prints it, as far as the shell tells.
-    pub file: &'static str,
-}
-
-impl Noise {
-    /// What was seen.
-    pub fn seen(&self) -> String {
-        format!("its login shell prints text before every command: {}", self.first)
-    }
-
-    /// What stops it.
-    pub fn cure(&self) -> String {
-        format!("in {} there, print only at a terminal: [ -t 0 ] && …", self.file)
-    }
 }
 
 /// One node, reachable.
@@ -190,83 +140,6 @@ impl Link {
         })
     }
 
-    /// Looks at what the login may do, and tries the password where one is needed: once, because accounts are locked for
-    /// less.
-    async fn find_access(&self, cluster: &Cluster, sudo: &Sudo, events: &Events) -> Result<Access, Error> {
-        let tried = "see how root is had";
-        let said = self.script_as_login(&Script::new(ACCESS), tried).await?;
-        let seen = access::Access::parse(&String::from_utf8_lossy(&said));
-        if seen.user.is_empty() {
-            return Err(NodeError::failed(&self.node, tried, "it answered nothing")
-                .hint("does the login's start-up file (~/.bashrc) read standard input, or end the shell?")
-                .into());
-        }
-        if !seen.missing_tools.is_empty() {
-            let said = format!("{} is missing, or not GNU's", seen.missing_tools.join(", "));
-            let packages = seen.missing_packages().join(" ");
-            return Err(NodeError::failed(&self.node, "use the programs of its system", said)
-                .hint(format!("install them there, on Debian and Ubuntu: apt-get install {packages}"))
-                .into());
-        }
-        let way = seen.root(sudo.is_given());
-        let root = match &way {
-            access::Root::Login => Root::Login,
-            access::Root::Sudo => Root::Sudo,
-            access::Root::Engine => Root::Container { image: cluster.image.clone(), cluster: cluster.name.clone() },
-            access::Root::Password => {
-                let password = sudo.password(&self.node, events).await;
-                let password = password
-                    .map_err(|why| self.no_root(&seen.user, &format!("sudo asks for a password, and {why}")))?;
-                match self.try_password(&password).await? {
-                    Ok(()) => Root::Password(password),
-                    Err(refusal) => {
-                        return Err(NodeError::failed(&self.node, "get root by sudo", refusal)
-                            .hint(format!(
-                                "is it the password of {} there? It was tried once, and will not be again",
-                                seen.user
-                            ))
-                            .into());
-                    }
-                }
-            }
-            access::Root::Nohow(words) => return Err(self.no_root(&seen.user, words).into()),
-        };
-        if matches!(root, Root::Container { .. }) {
-            events.reading(&self.node, "root through its Docker Engine");
-        }
-        Ok(Access { engine: seen.engine(&way), root, shell: seen.shell })
-    }
-
-    /// Has sudo take the password, and nothing else; sudo's words where it does not.
-    async fn try_password(&self, password: &Secret) -> Result<Result<(), String>, NodeError> {
-        // without -k a login that sudo remembers would pass with any password
-        let argv = ["env", "LC_ALL=C", "sudo", "-k", "-S", "-p", "", "true"].map(str::to_owned).to_vec();
-        let line = Zeroizing::new(format!("{}\n", password.expose()));
-        let output =
-            self.run(&Start { argv, ..Start::default() }, line.as_bytes(), "get root by sudo", self.limit).await?;
-        if output.code == 0 {
-            return Ok(Ok(()));
-        }
-        let said = output.complaint();
-        // the line was the only attempt: that there was no second one is not worth telling
-        let known =
-            ["incorrect password attempt", "incorrect authentication attempt", "no password was provided", "try again"];
-        let said: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
-        let told = said.iter().rev().find(|line| known.iter().all(|words| !line.contains(words)));
-        Ok(Err(match told {
-            Some(words) if said.iter().all(|line| !line.contains("incorrect password")) => (*words).to_owned(),
-            _ => "sudo refused the password".to_owned(),
-        }))
-    }
-
-    fn no_root(&self, user: &str, words: &str) -> NodeError {
-        NodeError::failed(&self.node, "get root", words).hint(format!(
-            "hvdctl needs root on the node. Give the password: --ask-sudo-pass, or ${PASSWORD_FILE}; or let {user} run sudo \
-             without one (NOPASSWD in /etc/sudoers.d); or add {user} to the group docker; or \
-             set `user = \"root\"`"
-        ))
-    }
-
     /// The node's name.
     pub fn node(&self) -> &str {
         &self.node
@@ -300,18 +173,11 @@ impl Link {
                     return Err(std::io::Error::other("ssh gave no streams"));
                 };
                 let prelude = Prelude::new(&self.noise);
-                Ok(Process {
-                    wide: start.much && widened(&stdin),
-                    stdin: Box::pin(stdin),
-                    stdout: Box::pin(AfterMark::stdout(stdout, prelude.clone(), self.limit)),
-                    stderr: Box::pin(AfterMark::stderr(stderr, Prelude::new(&self.noise), self.limit)),
-                    complaint: Vec::new(),
-                    longest: process::LONGEST_REPLY,
-                    prelude: Some(prelude),
-                    child: Child::Ssh(child),
-                    _permit: permit,
-                    _place: Some(place),
-                })
+                let wide = start.much && widened(&stdin);
+                let stdout = AfterMark::stdout(stdout, prelude.clone(), self.limit);
+                let stderr = AfterMark::stderr(stderr, Prelude::new(&self.noise), self.limit);
+                let process = Process::new((stdin, stdout, stderr), Child::Ssh(child), permit);
+                Ok(Process { wide, prelude: Some(prelude), _place: Some(place), ..process })
             }
             Way::Local => {
                 let mut child = tokio::process::Command::new(&argv[0])
@@ -328,34 +194,13 @@ impl Link {
                 else {
                     return Err(std::io::Error::other("the child has no streams"));
                 };
-                Ok(Process {
-                    wide: start.much && widened(&stdin),
-                    stdin: Box::pin(stdin),
-                    stdout: Box::pin(stdout),
-                    stderr: Box::pin(stderr),
-                    complaint: Vec::new(),
-                    longest: process::LONGEST_REPLY,
-                    prelude: None,
-                    child: Child::Local(child),
-                    _permit: permit,
-                    _place: None,
-                })
+                let wide = start.much && widened(&stdin);
+                Ok(Process { wide, ..Process::new((stdin, stdout, stderr), Child::Local(child), permit) })
             }
             #[cfg(test)]
             Way::Scripted(node) => {
                 let scripted::Streams { stdin, stdout, stderr, code } = node.start(argv);
-                Ok(Process {
-                    wide: false,
-                    stdin: Box::pin(stdin),
-                    stdout: Box::pin(stdout),
-                    stderr: Box::pin(stderr),
-                    complaint: Vec::new(),
-                    longest: process::LONGEST_REPLY,
-                    prelude: None,
-                    child: Child::Scripted(code),
-                    _permit: permit,
-                    _place: None,
-                })
+                Ok(Process::new((stdin, stdout, stderr), Child::Scripted(code), permit))
             }
         }
     }
@@ -476,18 +321,9 @@ impl Link {
         }
     }
 
-    /// What the login shell prints before every program, and the file that most likely does; none where it prints nothing.
+    /// What the login shell prints before every program; none where it prints nothing.
     pub fn noise(&self) -> Option<Noise> {
-        let first = self.noise.get()?.lines().next().unwrap_or_default();
-        let first = console::strip_ansi_codes(first).into_owned();
-        let file = match self.access.shell.rsplit('/').next().unwrap_or_default() {
-            "bash" | "sh" | "dash" => "~/.bashrc",
-            "zsh" => "~/.zshenv",
-            "fish" => "~/.config/fish/config.fish",
-            "csh" | "tcsh" => "~/.cshrc",
-            _ => "its start-up file",
-        };
-        Some(Noise { first, file })
+        self.noise.get().map(|text| Noise::new(text, &self.access.shell))
     }
 
     /// Runs a script as root and gives what it printed.
@@ -590,35 +426,6 @@ impl Link {
         limit: Duration,
     ) -> Result<Output, NodeError> {
         self.run(&self.access.docker(args), input, tried, limit).await
-    }
-
-    /// Whether it was the way to root that failed, and not the program.
-    fn root_refused(&self, output: &Output, tried: &str) -> Result<(), NodeError> {
-        if output.code == 0 {
-            return Ok(());
-        }
-        let said = output.complaint();
-        let find = |words: &[&str]| said.lines().find(|line| words.iter().any(|words| line.contains(words)));
-        match &self.access.root {
-            Root::Container { image, .. } => {
-                let gone = find(&["Unable to find image", "No such image"]);
-                gone.map_or(Ok(()), |line| {
-                    Err(NodeError::failed(&self.node, tried, line).hint(format!(
-                        "without sudo hvdctl has root there in a container of its image: docker pull {image} on the node, or \
-                         docker save {image} | ssh NODE docker load"
-                    )))
-                })
-            }
-            // sudo warns of other things too (a host name that it cannot resolve), and goes on
-            _ => find(&[
-                "a password is required",
-                "interactive authentication is required",
-                "is not in the sudoers file",
-                "is not allowed to",
-                "sudo: not found",
-            ])
-            .map_or(Ok(()), |line| Err(self.no_root("the login", line))),
-        }
     }
 }
 

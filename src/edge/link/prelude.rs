@@ -69,6 +69,40 @@ impl Prelude {
     }
 }
 
+/// Text that a login shell prints before every program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Noise {
+    /// Its first line.
+    pub first: String,
+    /// The start-up file that prints it, as far as the shell tells.
+    pub file: &'static str,
+}
+
+impl Noise {
+    /// The text of a login whose shell this is.
+    pub(super) fn new(text: &str, shell: &str) -> Noise {
+        let first = text.lines().next().unwrap_or_default();
+        let file = match shell.rsplit('/').next().unwrap_or_default() {
+            "bash" | "sh" | "dash" => "~/.bashrc",
+            "zsh" => "~/.zshenv",
+            "fish" => "~/.config/fish/config.fish",
+            "csh" | "tcsh" => "~/.cshrc",
+            _ => "its start-up file",
+        };
+        Noise { first: console::strip_ansi_codes(first).into_owned(), file }
+    }
+
+    /// What was seen.
+    pub fn seen(&self) -> String {
+        format!("its login shell prints text before every command: {}", self.first)
+    }
+
+    /// What stops it.
+    pub fn cure(&self) -> String {
+        format!("in {} there, print only at a terminal: [ -t 0 ] && …", self.file)
+    }
+}
+
 /// Why a login is of no use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Fault {

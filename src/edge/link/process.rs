@@ -69,6 +69,30 @@ pub(super) enum Child {
 }
 
 impl Process {
+    /// A program with its streams (standard input, output and error), which takes little at once.
+    pub(super) fn new(
+        (stdin, stdout, stderr): (
+            impl AsyncWrite + Send + 'static,
+            impl AsyncRead + Send + 'static,
+            impl AsyncRead + Send + 'static,
+        ),
+        child: Child,
+        permit: OwnedSemaphorePermit,
+    ) -> Process {
+        Process {
+            stdin: Box::pin(stdin),
+            wide: false,
+            stdout: Box::pin(stdout),
+            stderr: Box::pin(stderr),
+            complaint: Vec::new(),
+            longest: LONGEST_REPLY,
+            prelude: None,
+            child,
+            _permit: permit,
+            _place: None,
+        }
+    }
+
     /// Writes the input, reads both outputs to their ends and waits.
     ///
     /// # Errors
