@@ -43,7 +43,7 @@ judge(stuck=True)
 judge(first=1, wakings=20)
 judge(first=2, wakings=20)
 judge(others=[10])
-# Horovod's threads under Gloo, beside a program that sleeps, polls, computes; and more than they take
+# Horovod's threads under Gloo, with a program that sleeps, polls, computes; and more than they take
 judge(others=[360])
 judge(others=[200, 160], first=30, wakings=9000)
 judge(others=[360], first=900, wakings=9000)
@@ -137,7 +137,7 @@ print(hangs.compute(), hangs.child.wait(), end=' ')",
 
 #[test]
 fn real_processes_are_told_apart() {
-    // a thread that negotiates as Horovod's does, beside a program that waits for an operation, sleeps, or computes
+    // a thread that negotiates as Horovod's does, in a program that waits for an operation, sleeps, or computes
     let said = python(
         "import subprocess
 activity.TICK = activity.os.sysconf('SC_CLK_TCK')
@@ -174,6 +174,6 @@ fn which_ranks_are_looked_at_and_for_how_long() {
     };
     assert_eq!(allowed("2", "{'stall': 1800}"), "1830\n");
     assert_eq!(allowed("2", "{'stall': 5, 'idle_margin': 3}"), "8\n");
-    assert_eq!(allowed("1", "{'stall': 1800}"), "None\n", "nobody waits for it");
+    assert_eq!(allowed("1", "{'stall': 1800}"), "None\n", "no other rank waits for it");
     assert_eq!(allowed("2", "{'stall': 0}"), "None\n", "as long as it likes");
 }

@@ -197,7 +197,7 @@ fn a_machine_that_cannot_be_looked_at_is_written_with_the_reason() {
     let written = fs::read_to_string(&file).unwrap();
     assert!(written.contains("could not be looked at:\n#   could not log in by ssh as nobody@127.0.0.1"), "{written}");
     assert!(written.contains("Connection refused"), "{written}");
-    // the same again needs no --force, unless somebody has worked on the file
+    // the same command again needs no --force, unless the file was edited
     let again = ["-q", "init", "--no-probe", "nobody@127.0.0.1:1"];
     assert!(hvdctl(dir.path(), &again).starts_with("exit code: 0"));
     assert_eq!(nodes(&file), ["127.0.0.1 127.0.0.1 nobody 1"]);

@@ -77,7 +77,7 @@ fn dependencies_point_one_way() {
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
-    // whoever can be reached from itself is in a circle
+    // a subject that reaches itself is in a circle
     for start in edges.keys() {
         let (mut seen, mut next) = (BTreeSet::new(), vec![start]);
         while let Some(at) = next.pop() {

@@ -1,4 +1,4 @@
-//! A command beside the signals that ask for its end.
+//! Runs a command while it listens for the signals that ask for its end.
 
 use super::{Context, Outcome, run};
 use crate::cli::{Command, Global};
@@ -27,9 +27,9 @@ pub async fn run_until_signalled(
         result = run(command, global, events, context(cancelled)) => result,
         number = leave(next_signal, cancel, in_order, !is_run, events) => {
             if is_run {
-                events.note("left at once; what becomes of the run is its keeper's business: hvdctl jobs shows it");
+                events.note("exited without waiting; the run may still be under way: hvdctl jobs shows it");
             } else if in_order {
-                events.note("left at once: a step may be half done; the same command again goes on from there");
+                events.note("exited without waiting: a step may be half done; the same command again continues from there");
             }
             Err(Error::Signal(number))
         }

@@ -117,7 +117,10 @@ async fn hvdctl_with(nodes: &Nodes, line: &str, mut signals: UnboundedReceiver<u
             _ => {}
         }
     }
-    assert!(held.is_empty() || err.contains("left at once"), "{line} ended before {held:?} had been given back");
+    assert!(
+        held.is_empty() || err.contains("exited without waiting"),
+        "{line} ended before {held:?} had been given back"
+    );
     let Shown { code, out, errors } = shown(result, json, program, lines);
     errors.iter().for_each(|error| err.push_str(&format!("error: {error}\n")));
     Done { line: line.to_owned(), code, out, err }

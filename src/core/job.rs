@@ -103,7 +103,7 @@ pub fn open_records(facts: &Facts) -> impl Iterator<Item = Record> {
     facts.open_records.iter().filter_map(|text| Record::parse(text))
 }
 
-/// Whether a run was begun so short a time ago that its launcher may not be up yet; of one whose record cannot be read nobody knows.
+/// Whether a run was begun so recently that its launcher may not be up yet; true where its record cannot be read.
 pub fn may_be_setting_out(facts: &Facts, run: &str) -> bool {
     let record = open_records(facts).find(|record| record.id == run);
     let begun = record.zip(facts.clock).map(|(record, clock)| clock.high - record.created);

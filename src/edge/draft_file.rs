@@ -51,12 +51,12 @@ pub fn write(file: &Path, text: &str, force: bool) -> Result<(), Error> {
 const UNFINISHED: &str =
     "# not every machine was reached: init may write this file again as long as it is not changed: ";
 
-/// Marks a file as one that may be written over as long as nobody has changed it.
+/// Marks a file as one that may be overwritten as long as it is unchanged.
 pub fn unfinished(text: &str) -> String {
     format!("{text}\n{UNFINISHED}{}\n", in_hex(text.as_bytes()))
 }
 
-/// Whether this is such a file, and nobody has changed it.
+/// Whether this is such a file, still unchanged.
 fn is_unfinished(file: &Path) -> bool {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let Some((above, hash)) = text.split_once(&format!("\n{UNFINISHED}")) else { return false };
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
         assert!(link.symlink_metadata().unwrap().is_symlink());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
-        // what init could not finish is written again, unless somebody has worked on it
+        // what init could not finish is written again, unless it was edited
         let again = dir.path().join("again.toml");
         write(&again, &unfinished("a = 1\n"), false).unwrap();
         is_free(&again, false).unwrap();

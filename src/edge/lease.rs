@@ -186,7 +186,7 @@ fn reason_lost(said: &str, silent: Duration) -> String {
         (None, true) if silent > EXPIRES => {
             format!("it expired: this hvdctl was stopped, or its machine slept, for {} s", silent.as_secs())
         }
-        (None, true) => "somebody has released it".to_owned(),
+        (None, true) => "it was released".to_owned(),
         (None, false) => "the connection that held it is gone".to_owned(),
     }
 }
@@ -203,7 +203,7 @@ mod tests {
         let taken = "taken\nid 1\nholder bob@desk\npid 7\npurpose hvdctl up\nsince 1\nrenewed 1\nnow 2\n";
         for (said, silent, words) in [
             ("released\n", EXPIRES + RENEWED, "it expired: this hvdctl was stopped, or its machine slept, for "),
-            ("released\n", RENEWED, "somebody has released it"),
+            ("released\n", RENEWED, "it was released"),
             (taken, EXPIRES + RENEWED, "it expired meanwhile, and now bob@desk "),
             ("", RENEWED, "the connection that held it is gone"),
         ] {

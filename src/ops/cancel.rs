@@ -6,7 +6,7 @@ use tokio::sync::watch::Receiver;
 pub async fn signalled(cancel: &mut Receiver<Option<u8>>) -> u8 {
     match cancel.wait_for(Option::is_some).await.map(|signal| *signal) {
         Ok(Some(signal)) => signal,
-        // nobody can signal any more
+        // no signal can come any more
         _ => std::future::pending().await,
     }
 }

@@ -156,7 +156,7 @@ fn an_operator_whose_own_network_is_cut_finds_the_run_again() {
         go(node, 0);
     }
     attached.end(s(60)).code(0).says(&["[0 node1] going", "[1 node2] going"]);
-    // what followed for the first hvdctl ends when TCP has tried once more, and learns that nobody is there
+    // the followers of the first hvdctl end when TCP has retransmitted once more and is refused
     assert!(eventually(s(90), || NODES.iter().all(|node| rank_processes(node).is_empty())));
     no_run_is_left();
 

@@ -6,7 +6,7 @@ use crate::state::{FULL, NODES, files_with, no_run_is_left, node_sh, on, ours};
 use crate::watch::{Eyes, FOLDERS};
 use std::process::Command;
 
-/// A job that nobody watches, and what one wrote.
+/// A detached job, and the output of one.
 #[track_caller]
 fn detached_and_fetched(desk: &Desk, project: &str) {
     let lasts = ["run", "-d", "-np", "2", "--", "sh", "-c", "echo here; exec sleep 300"];

@@ -80,7 +80,7 @@ fn every_end_of_a_rank_under_both_controllers_on_one_node_and_on_two() {
             assert_eq!(end["run"]["blame"]["rank"], place.1, "{end}");
             let wanted: Vec<String> = (11..=30).map(|i| format!("line {i}")).collect();
             assert_eq!(end["run"]["last_lines"], Value::from(wanted), "{controller} {way}");
-            // the same for whoever asks later
+            // the same later
             let jobs: Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).ok()).unwrap();
             let reason = jobs["jobs"][0]["reason"].as_str().unwrap_or_default();
             assert!(reason.starts_with(&words), "{reason}");
@@ -205,7 +205,7 @@ fn many_lines_of_many_ranks_come_whole_while_the_reader_sleeps() {
     assert_eq!(done.status.code(), Some(1), "{complaint}");
     assert!(complaint.contains("node2: could not read the run's log"), "{complaint}");
     let text = String::from_utf8_lossy(&done.stdout);
-    assert!(text.lines().filter(|line| line.starts_with("[0 node1]")).count() > LINES, "what could be read is told");
+    assert!(text.lines().filter(|line| line.starts_with("[0 node1]")).count() > LINES, "what could be read is shown");
 }
 
 #[track_caller]

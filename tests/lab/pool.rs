@@ -31,7 +31,7 @@ struct Held {
     nodes: [Option<Process>; 2],
 }
 
-/// A process of this machine, told from a later one with the same id by its start time.
+/// A process of this machine, identified by its id and its start time.
 #[derive(Clone, PartialEq)]
 struct Process {
     pid: u32,

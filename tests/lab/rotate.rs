@@ -234,7 +234,7 @@ fn a_push_that_looked_before_a_rotation_does_not_bring_the_old_key_back() {
         push.signal("CONT");
         // which of the two stops it is a matter of moments: the lost lease, or that the files are not those that it saw
         let done = push.end(s(60));
-        let stopped = done.code == 5 && done.err.contains("somebody has released it")
+        let stopped = done.code == 5 && done.err.contains("it was released")
             || done.code == 1
                 && done.err.contains("could not write the keys")
                 && done.err.contains("run the same command again");

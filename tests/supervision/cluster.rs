@@ -192,7 +192,7 @@ impl Node {
         main.and_then(|pid| Pid::from_raw(pid.parse().ok()?))
     }
 
-    /// Sends a signal to its main process, which gets only those that it handles, and those that nobody can handle.
+    /// Sends a signal to its main process, which gets only those that it handles, and those that cannot be handled.
     pub fn signal(&self, signal: Signal) {
         kill_process(self.main().expect("a main process"), signal).unwrap();
     }

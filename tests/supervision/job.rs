@@ -259,7 +259,7 @@ impl Job<'_> {
         self.launching.signal(signal);
     }
 
-    /// Waits until all of the job's processes have gone from the second node, whoever was to end them.
+    /// Waits until all of the job's processes have gone from the second node.
     #[track_caller]
     pub fn until_worker_is_clean(&self) {
         // sshd alone: its sessions end with the last process that holds their streams

@@ -36,7 +36,7 @@ fn ranks_end_by_themselves_when_the_job_supervisor_is_killed() {
         job.until(1, "saved");
         let states = job.file(1, "states").unwrap();
         assert!(states.lines().last().unwrap().ends_with(" 1 x 3 asked"), "{states}");
-        assert_eq!(job.file(0, "result.json"), None, "nobody was left to write it");
+        assert_eq!(job.file(0, "result.json"), None, "no process was left to write it");
     });
 }
 

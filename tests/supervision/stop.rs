@@ -159,7 +159,7 @@ fn what_a_program_leaves_behind_is_ended_also_without_the_jobs_environment() {
         for node in [&job.launching, &cluster.worker] {
             job.until_holds("all of them run", || left_on(node).len() == 3);
         }
-        // while the job goes on: what has no mark nobody would find later
+        // while the job goes on: a process without the mark could not be found later
         fs::write(go.with_file_name("go-0"), "").unwrap();
         job.until_holds("the unmarked ones are ended", || left_on(&job.launching) == ["sleep 9711"]);
         assert_eq!(left_on(&cluster.worker).len(), 3, "those of the rank that still runs");

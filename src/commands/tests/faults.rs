@@ -136,9 +136,9 @@ async fn the_document_of_a_partial_failure_has_both_nodes() {
     let words = "look for the image";
     nodes.fault("node2", "docker image", fails("input/output error"));
     let document = hvdctl(&nodes, "up --json").await.code(3).document();
-    let told: Vec<_> =
+    let reported: Vec<_> =
         document["nodes"].as_array().unwrap().iter().map(|n| (n["node"].as_str().unwrap(), n["ok"] == true)).collect();
-    assert_eq!((document["ok"] == true, told), (false, vec![("node1", true), ("node2", false)]));
+    assert_eq!((document["ok"] == true, reported), (false, vec![("node1", true), ("node2", false)]));
     let error = &document["nodes"][1]["error"];
     assert_eq!((&error["kind"], &error["said"]), (&"failed".into(), &"input/output error".into()));
     assert!(error["tried"].as_str().unwrap().starts_with(words), "{error}");

@@ -1,11 +1,11 @@
-//! Leases: held by somebody else, waited for, and lost in the middle of a command.
+//! Leases: held by another operator, waited for, and lost in the middle of a command.
 
 use super::*;
 use crate::edge::link::scripted::{Fault, Lease, State};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Somebody else holds these nodes, and renews the leases.
+/// Another operator holds these nodes, and renews the leases.
 fn hold(nodes: &Nodes, names: &[&str]) {
     let lease = Lease::of_another(nodes.now());
     names.iter().for_each(|node| nodes.edit(node, |state| state.lease = Some(lease.clone())));
@@ -110,7 +110,7 @@ async fn lost_during(line: &str, call: &'static str, to: Option<&'static str>) -
 
 #[tokio::test(start_paused = true)]
 async fn a_command_that_loses_a_lease_begins_no_further_step() {
-    let words = "error: node2: could not keep its lease: somebody has released it";
+    let words = "error: node2: could not keep its lease: it was released";
     let (nodes, done) = lost_during("up", "facts.sh", None).await;
     done.code(5).complains(&[words, "node[1-2]: not begun", "hint: hvdctl lock status"]);
     for (node, number) in NODES.iter().zip(1..) {

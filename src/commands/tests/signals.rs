@@ -162,7 +162,7 @@ async fn the_current_step_is_finished_and_a_second_signal_leaves_at_once() {
         let done = hvdctl_with(&nodes, "keys push", signals).await;
         done.code(130).complains(&["stopping after the step in hand"]);
         if twice {
-            done.complains(&["left at once"]);
+            done.complains(&["exited without waiting"]);
             assert_eq!(nodes.state("node2").keys, None, "it had not ended there");
         } else {
             done.complains(&["error: interrupted", "node1: done: wrote", "node2: done: wrote"]);

@@ -47,10 +47,10 @@ async fn up_brings_every_state_of_a_worker_back() {
         ("never started", |state| state.containers[0].state = "created", "recreate hworker (never started)", false),
         ("of another image", |state| state.containers[0].image = "older".into(), "recreate hworker (image)", false),
     ];
-    for (what, change, told, stays) in cases {
+    for (what, change, reported, stays) in cases {
         nodes.edit("node2", change);
         let before = nodes.state("node2").container("hworker").map(|worker| worker.id.clone());
-        hvdctl(&nodes, "up").await.code(0).says(&["node1: unchanged\n", &format!("node2: {told}\n")]);
+        hvdctl(&nodes, "up").await.code(0).says(&["node1: unchanged\n", &format!("node2: {reported}\n")]);
         assert_up(&nodes, what);
         let after = nodes.state("node2").container("hworker").map(|worker| worker.id.clone());
         assert_eq!(before == after, stays, "{what}: whether it is the same container");
@@ -118,9 +118,9 @@ async fn status_has_a_row_for_every_node() {
     done.code(3).says(&["node1 (master)  27.1.0       up ", "node2           unreachable"]);
     done.complains(&["error: node2: could not log in by ssh as root@node2: Connection refused"]);
     let document = hvdctl(&nodes, "status --json").await.code(3).document();
-    let told = |node: &Value| (node["node"].clone(), node["reachable"] == true, node["ok"] == true);
-    assert_eq!(told(&document["nodes"][0]), ("node1".into(), true, true));
-    assert_eq!(told(&document["nodes"][1]), ("node2".into(), false, false));
+    let reported = |node: &Value| (node["node"].clone(), node["reachable"] == true, node["ok"] == true);
+    assert_eq!(reported(&document["nodes"][0]), ("node1".into(), true, true));
+    assert_eq!(reported(&document["nodes"][1]), ("node2".into(), false, false));
     hvdctl(&nodes, "--on node2 status").await.code(4);
 }
 

@@ -18,7 +18,7 @@ const CLOCK_WARNS: f64 = 2.0;
 const JOBS_FULL: u64 = 1 << 20;
 /// Free space below which no project can be uploaded.
 const PROJECTS_FULL: u64 = 2 << 20;
-/// Free space below which it is told.
+/// Free space below which there is a warning.
 const DISK_LOW: u64 = 512 << 20;
 /// From here on a clock stops a run.
 const CLOCK_FAILS: f64 = 10.0;

@@ -163,7 +163,7 @@ impl Ending {
     }
 }
 
-/// What stands in the place of tensors where nobody knows them.
+/// Stands for the tensors where they are not known.
 const OPERATION: &str = "a collective operation";
 
 /// What stands in the place of tensors where the others waited for a rank in Gloo's rendezvous; `rank.py` says so.

@@ -111,7 +111,7 @@ fn who_is_to_blame() {
     assert_eq!(
         said(&Ending { hung: vec![hung(None, Some(Idle::Blocked))], ..stalled.clone() }),
         "rank 0 on a ended with exit code 1",
-        "nobody was given up: it only waited when another failed"
+        "no rank was given up: this one only waited when another failed"
     );
     // rank 0 is given up first, and rank 1 asked for its end then
     let given_up = ending(&[exit(0, 143, false, false), exit(1, 143, true, false)]);

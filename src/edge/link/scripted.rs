@@ -1,4 +1,4 @@
-//! Scripted nodes: a transport for tests beside ssh and local. A scripted node answers hvdctl's scripts and the requests to its
+//! Scripted nodes: a third transport, for tests. A scripted node answers hvdctl's scripts and the requests to its
 //! Docker Engine from a small state that it keeps. Any other call is recorded as unexpected, and the test fails for it.
 //!
 //! Time is that of the test's runtime, which is paused: a time-out takes no time.
@@ -215,7 +215,7 @@ struct Own {
 }
 
 impl Own {
-    /// Writes to standard output. Nobody may be there any more to read it.
+    /// Writes to standard output, which may have no reader any more.
     async fn say(&mut self, text: &str) {
         let _ = self.stdout.write_all(text.as_bytes()).await;
     }
@@ -241,7 +241,7 @@ impl Node {
                 [.., "system", "dial-stdio"] => node.serve_engine(own).await,
                 _ => node.unexpected(&format!("{words:?}"), own).await,
             };
-            // nobody may be there any more to learn of it
+            // the receiver may be gone
             let _ = tell.send(code);
         });
         Streams { stdin, stdout, stderr, code }

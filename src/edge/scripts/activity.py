@@ -1,7 +1,7 @@
 """Tells from outside whether a rank makes progress, by what the kernel counts for its processes and threads; proc(5).
 
 A rank in a collective operation is silent as well, and Horovod's own threads never rest: they negotiate every millisecond. They are
-told from the program's by their pattern. Looking costs the training nothing (docs/decisions.md has the figures)."""
+recognized by their pattern. Looking costs the training nothing (docs/decisions.md has the figures)."""
 import contextlib
 import os
 import shutil

@@ -400,13 +400,13 @@ def note(words):
 def failure(result, used):
     """Who failed first (core/job.rs has the same order); `used` are the nodes, the ranks of each in a row."""
     gave_up = {end["rank"] for end in result["exits"] if not end["asked"]}
-    told = [hung for hung in result["hung"] if not hung.get("idle")]
+    named = [hung for hung in result["hung"] if not hung.get("idle")]
     idle = [hung for hung in result["hung"] if hung.get("idle")]
     if any(hung["rank"] in gave_up for hung in idle):
-        told = told or [hung for hung in idle if hung["idle"] != "waiting"]
-        if not told:
+        named = named or [hung for hung in idle if hung["idle"] != "waiting"]
+        if not named:
             return "the ranks waited for one another, or for one that did not come"
-    for hung in sorted(told, key=lambda hung: hung["time"])[:1]:
+    for hung in sorted(named, key=lambda hung: hung["time"])[:1]:
         ends = [end for end in result["exits"] if end["rank"] == hung["rank"]]
         if hung.get("tensors") and any(end["code"] == 0 and not end["asked"] and end["time"] < hung["time"] for end in ends):
             return "rank %d ended with 0 while the others waited for it" % hung["rank"]

@@ -77,8 +77,8 @@ def frames(kind, lines, tries=1, at=None):
 
 
 def limit_log():
-    """Gives the oldest part of the log back to the disk, where it has grown beyond its limit. The bytes keep their places: whoever
-    reads it goes on where it was."""
+    """Gives the oldest part of the log back to the disk, where it has grown beyond its limit. The bytes keep their places, so that a
+    reader goes on where it was."""
     global kept_from
     start = os.fstat(LOG).st_size - log_max
     if start >= kept_from + log_max // 8:

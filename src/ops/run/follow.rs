@@ -283,7 +283,7 @@ pub(super) fn log_script(source: &'static str, cluster: &Cluster, id: &str, offs
     Script::new(source).with("jobs_dir", &cluster.jobs_dir).with("id", id).with("offset", &offset.to_string())
 }
 
-/// Hands a follower's bytes on until it ends or nobody wants more of them, and says whether its node is there.
+/// Forwards a follower's bytes until it ends or no more are wanted, and reports whether its node answers.
 async fn forward(i: usize, mut process: Process, sender: mpsc::Sender<News>, mut wanted: watch::Receiver<bool>) {
     let (mut buffer, mut pulse) = (vec![0; PIECE], [0; 64]);
     let mut enough = false;

@@ -123,7 +123,7 @@ enum Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// Takes frames; false where nobody wants any more.
+    /// Takes frames; false if no more are wanted.
     async fn take(&mut self, frames: Vec<Frame>) -> bool {
         match self {
             Sink::All(sender) => sender.send(frames).await.is_ok(),
@@ -157,7 +157,7 @@ async fn extents(
     .await
 }
 
-/// The first byte of each node's log that is still there, told where that is not its first.
+/// Returns the first byte of each node's log that is still there, with a warning where earlier ones are gone.
 ///
 /// # Errors
 /// When a node does not answer.

@@ -47,7 +47,7 @@ fn a_node_that_is_restarted_or_loses_its_power_under_a_run() {
         lab.hvdctl(&["logs"]).code(0).says(&["[0 node1] ready", "[1 node2] ready"]);
     }
 
-    // the launcher's own node: nobody is left to write anything down
+    // the launcher's own node: no process is left to record anything
     for controller in ["--gloo", "--mpi"] {
         let second = sleeping(&lab, controller, SLEEP);
         let done = if controller == "--mpi" {
@@ -72,7 +72,7 @@ fn a_network_that_is_cut_under_runs_that_nobody_watches() {
     let lab = Lab::empty();
     lab.edit("gpus = 1", "gpus = 0\nslots = 2");
     lab.hvdctl(&["up"]).code(0);
-    // one of each controller, beside each other
+    // one of each controller at the same time
     let ids = ["--gloo", "--mpi"].map(|controller| {
         let half = ["--gpus-per-node", "1", "--map-by", "node", controller, "--", "sh", "-c", SLEEP];
         lab.hvdctl(&[&["run", "-d", "-np", "2"][..], &half].concat()).ok().trim().to_owned()
@@ -97,7 +97,7 @@ fn a_network_that_is_cut_under_runs_that_nobody_watches() {
         assert_eq!(job["state"], "failed", "{job}");
         assert!(job["reason"].as_str().unwrap().starts_with("rank 1 on node2 is gone"), "{job}");
     }
-    // the worker of the second could not be told to end, and notices
+    // the worker of the second was not asked to end, and notices
     assert!(eventually(s(150), || ours("node2") == "hworker running\n"), "{}", ours("node2"));
     drop(whole);
     no_run_is_left();

@@ -3,7 +3,7 @@
 and elsewhere over the first `ssh` in PATH.
 
 Gloo: a process per rank in a session of its own passes the output on (safe_shell_exec.py). When a rank fails, whatever descends from
-the other ranks' shells and ssh gets SIGTERM and 5 s later SIGKILL; the exit code is 1. Ranks of other nodes are not told.
+the other ranks' shells and ssh gets SIGTERM and 5 s later SIGKILL; the exit code is 1. Ranks of other nodes get no signal.
 
 MPI: a daemon per node (`orted`; on its own node mpirun itself) starts the ranks, each in a process group of its own. It takes orders
 over a connection of its own, not over ssh. When a rank fails, the daemons kill the other ranks' process groups (SIGTERM, 1 s later
@@ -168,7 +168,7 @@ def gloo(options, program, places):
 
 
 def daemon(orders, places, options, program, env, name):
-    """mpirun's part on one node. It ends when it is told to, and its ranks have ended."""
+    """mpirun's part on one node. It ends on request, after its ranks."""
     with open("/proc/self/comm", "w") as file:
         file.write(name)
     selector, ranks, rest = selectors.DefaultSelector(), {}, {}

@@ -14,7 +14,7 @@ import sys
 import time
 
 NETWORK = "/run/cluster/network"  # a socket per node and port
-HURRY = "/run/cluster/shared/hurry"  # where this exists, a log-in is given up in a 25th of its time
+HURRY = "/run/cluster/shared/hurry"  # where this exists, a login is given up in a 25th of its time
 WITH_VALUE = "bcDEeFIiJLlmOopQRSWw"
 
 
@@ -83,7 +83,7 @@ def write(fd, data):
         while data:
             data = data[os.write(fd, data):]
     except OSError:
-        pass  # nobody reads it any more
+        pass  # it has no reader any more
 
 
 def send(session, data):

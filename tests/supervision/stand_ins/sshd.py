@@ -34,7 +34,7 @@ def start(command):
 
 
 def serve(client):
-    """A session from the log-in to its end."""
+    """A session from login to exit."""
     woken, wakes = os.pipe()
     for fd in (woken, wakes):
         os.set_blocking(fd, False)
@@ -91,7 +91,7 @@ def serve(client):
 
 
 def main():
-    # whoever loses its parent becomes ours, and its end is of no interest
+    # orphans become ours; their exit codes are not needed
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(sys.argv[1] + ".new")

@@ -110,7 +110,7 @@ impl Node {
         }
     }
 
-    /// `lease_hold.sh`: holds the lease until its standard input ends, or it is somebody else's.
+    /// `lease_hold.sh`: holds the lease until its standard input ends, or another operator has it.
     async fn hold_lease(&self, text: &str, mut own: Own) -> i32 {
         let now = || self.nodes.now();
         let taken = now();
@@ -182,7 +182,7 @@ fn put(keys: &mut BTreeMap<String, KeyFile>, mode: &str, name: &str, content: &s
     keys.insert(name.to_owned(), KeyFile { mode: mode.to_owned(), text });
 }
 
-/// Lays a new pair beside the one in use, unless another one is staged, and says which is.
+/// Stages a new pair next to the one in use, unless another one is staged, and says which is.
 fn stage(keys: &mut BTreeMap<String, KeyFile>, text: &str) -> String {
     let staged = ["id_rsa", "id_ed25519"].into_iter().find(|name| {
         let has = |file: String| keys.contains_key(&file);

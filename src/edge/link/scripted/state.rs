@@ -21,7 +21,7 @@ pub struct State {
     pub containers: Vec<Container>,
     /// The files of the cluster's key folder by name; none where there is no folder.
     pub keys: Option<BTreeMap<String, KeyFile>>,
-    /// The lease, where somebody holds one.
+    /// The lease, if it is held.
     pub lease: Option<Lease>,
     /// When anybody last took or gave back a lease, in seconds since the epoch.
     pub lease_changed: u64,
