@@ -1,8 +1,8 @@
 //! RSA-4096 pairs: ours against `ssh-keygen`, in turns in one run. Prints both medians and their ratio.
 
-use hvdctl::core::inventory::KeyType;
-use hvdctl::core::trust::Kind;
-use hvdctl::edge::keys::generate;
+use hvdctl::inventory::KeyType;
+use hvdctl::keys::files::Kind;
+use hvdctl::keys::key_pair::generate;
 use std::process::Command;
 use std::time::{Duration, Instant};
 

@@ -1,12 +1,12 @@
 //! Shipping a project to the nodes of an inventory beside `tar | ssh tar` and `rsync -a` to all of them at once, in turns in
 //! one run. Prints medians and ratios. The inventory is `$HVDCTL_INVENTORY`; scripts/bench names the lab's.
 
-use hvdctl::core::inventory::{Inventory, Node};
-use hvdctl::edge::link::Script;
-use hvdctl::edge::tree::Tree;
+use hvdctl::cluster::nodes::{Target, all, connect_all, each};
 use hvdctl::event::Events;
-use hvdctl::ops::fleet::{Target, all, connect_all, each};
-use hvdctl::ops::ship::{Project, look, ship};
+use hvdctl::inventory::{Inventory, Node};
+use hvdctl::sync::tree::Tree;
+use hvdctl::sync::upload::{Project, look, ship};
+use hvdctl::transport::link::Script;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -4,12 +4,13 @@
 //! replays what they have found interesting so far. What decides whether a line is somebody else's is written anew
 //! here, after OpenSSH, and not taken from the code under test.
 
-use hvdctl::core::access::Access;
-use hvdctl::core::facts::Facts;
-use hvdctl::core::frames::Parser;
-use hvdctl::core::inventory::{CLUSTER_FIELDS, Inventory, NODE_FIELDS, Node};
-use hvdctl::core::trust::{self, Desired, Keys};
-use hvdctl::core::{hostkey, hostset, quote};
+use hvdctl::inventory::{CLUSTER_FIELDS, Inventory, NODE_FIELDS, Node};
+use hvdctl::job::frames::Parser;
+use hvdctl::keys::files::{self, Desired, Keys};
+use hvdctl::node::facts::Facts;
+use hvdctl::text::{nodeset, quote};
+use hvdctl::transport::access::Access;
+use hvdctl::transport::host_key;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
@@ -95,7 +96,7 @@ fn judged(text: &str) -> Option<Inventory> {
             assert_eq!(inventory.nodes.iter().filter(|node| node.master).count(), 1, "masters");
             let all: Vec<String> = inventory.nodes.iter().map(|node| node.name.clone()).collect();
             assert_eq!(
-                hostset::select(&hostset::fold(&all), &all, &hostset::Groups::new()),
+                nodeset::select(&nodeset::fold(&all), &all, &nodeset::Groups::new()),
                 Ok(all),
                 "its nodes can be named"
             );
@@ -126,15 +127,15 @@ pub fn authorized_keys(data: &[u8]) {
     let wanted: BTreeSet<&String> = keys.iter().map(|(key, _)| key).collect();
     let texts: Vec<String> = keys.iter().map(|(_, text)| (*text).to_owned()).collect();
 
-    let merged = trust::merge_authorized(there, &texts, keep, CLUSTER, &from);
-    assert_eq!(trust::merge_authorized(&merged, &texts, keep, CLUSTER, &from), merged, "a second time changes it");
+    let merged = files::merge_authorized(there, &texts, keep, CLUSTER, &from);
+    assert_eq!(files::merge_authorized(&merged, &texts, keep, CLUSTER, &from), merged, "a second time changes it");
     assert_eq!(others(&merged), others(there), "others' lines");
     let ours = ours(&merged);
     let once: BTreeSet<&String> = ours.iter().collect();
     assert_eq!(once.len(), ours.len(), "a key twice: {merged:?}");
     assert!(wanted.iter().all(|key| once.contains(key)), "a key is missing: {merged:?}");
     assert!(keep || ours.iter().all(|key| wanted.contains(key)), "a key too many: {merged:?}");
-    assert_eq!(trust::authorized(&merged, CLUSTER), ours);
+    assert_eq!(files::authorized(&merged, CLUSTER), ours);
 }
 
 /// `known_hosts`. The first line has the members' names, the second the lines of ours to be written, each `NAME BASE64
@@ -143,7 +144,7 @@ pub fn authorized_keys(data: &[u8]) {
 pub fn known_hosts(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (members, wanted, there) = three(&text);
-    let own_name = |name: &str| trust::known_hosts_names(&[name], &[], 12345);
+    let own_name = |name: &str| files::known_hosts_names(&[name], &[], 12345);
     let members: BTreeSet<String> = node_names(members).iter().flat_map(|name| own_name(name)).collect();
     let wanted: Vec<String> = wanted
         .split(';')
@@ -152,17 +153,17 @@ pub fn known_hosts(data: &[u8]) {
             let name = words.next().filter(|name| is_node_name(name))?;
             let key = plain_key(&format!("ssh-ed25519 {}", words.next()?))?;
             let addresses: Vec<IpAddr> = words.next().and_then(|word| word.parse().ok()).into_iter().collect();
-            let names = trust::known_hosts_names(&[name, words.next().unwrap_or_default()], &addresses, 12345);
+            let names = files::known_hosts_names(&[name, words.next().unwrap_or_default()], &addresses, 12345);
             assert!(names.first() == own_name(name).first() && names.len() <= 3, "{names:?}");
-            let line = trust::known_hosts_line(CLUSTER, &names, &key);
+            let line = files::known_hosts_line(CLUSTER, &names, &key);
             assert_eq!(ours(&line), [key], "{line:?}");
             names_are_plain(&line);
             Some(line)
         })
         .collect();
 
-    let merged = trust::merge_known_hosts(there, &wanted, &members, CLUSTER);
-    assert_eq!(trust::merge_known_hosts(&merged, &wanted, &members, CLUSTER), merged, "a second time changes it");
+    let merged = files::merge_known_hosts(there, &wanted, &members, CLUSTER);
+    assert_eq!(files::merge_known_hosts(&merged, &wanted, &members, CLUSTER), merged, "a second time changes it");
     assert_eq!(others(&merged), others(there), "others' lines");
     let about = |line: &str| names_of(line).find(|name| members.contains(name));
     let ours: Vec<&str> = merged.split_terminator('\n').filter(|line| our_key(line).is_some()).collect();
@@ -172,7 +173,7 @@ pub fn known_hosts(data: &[u8]) {
         let first = wanted.iter().find(|line| about(line).as_ref() == Some(member));
         assert!(first.is_none_or(|line| ours.contains(&&line[..])), "{member} is missing: {merged:?}");
     }
-    let pins: Vec<String> = trust::pins(&merged, CLUSTER).into_iter().map(|pin| pin.key).collect();
+    let pins: Vec<String> = files::pins(&merged, CLUSTER).into_iter().map(|pin| pin.key).collect();
     assert_eq!(pins, self::ours(&merged));
 }
 
@@ -181,23 +182,23 @@ pub fn known_hosts(data: &[u8]) {
 pub fn hostkey(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for line in text.lines() {
-        if let Some(seen) = hostkey::contact(line, |key| trust::describe(key).map(|described| described.fingerprint)) {
+        if let Some(seen) = host_key::contact(line, |key| files::describe(key).map(|described| described.fingerprint)) {
             assert!(seen.fingerprint.starts_with("SHA256:") && !seen.name.is_empty(), "{seen:?}");
             assert!(!["#", "@", "|1|"].iter().any(|start| seen.name.starts_with(start)), "{seen:?}");
         }
     }
-    for pin in trust::pins(&text, CLUSTER) {
+    for pin in files::pins(&text, CLUSTER) {
         assert!(!pin.names.is_empty());
         let _ = pin.addresses().count();
     }
-    if let Some(changed) = hostkey::changed(&text) {
+    if let Some(changed) = host_key::changed(&text) {
         assert!(text.contains(&changed.file) && text.contains(&changed.name), "{changed:?}");
     }
 
     let mut lines = text.lines().chain(std::iter::repeat(""));
     let mut next = || lines.next().unwrap_or_default();
     let (name, kind, fingerprint, file) = (next(), next(), next(), next());
-    let first = hostkey::first_file(file, name);
+    let first = host_key::first_file(file, name);
     assert!(first.is_none_or(|first| file.starts_with(&first)));
     let word = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic());
     if [name, kind, fingerprint].iter().all(|part| word(part)) && file.starts_with('/') {
@@ -207,7 +208,7 @@ pub fn hostkey(data: &[u8]) {
              The fingerprint for the {kind} key sent by the remote host is\nSHA256:{fingerprint}.\r\n\
              Offending {kind} key in {file}:{number}\r\nHost key for {name} has changed and you have requested strict checking.\r\n"
         );
-        let changed = hostkey::changed(&said).expect("a complaint");
+        let changed = host_key::changed(&said).expect("a complaint");
         assert_eq!((&changed.name[..], &changed.kind[..]), (name, kind));
         assert_eq!((&changed.file[..], changed.line), (file, number));
     }
@@ -218,13 +219,13 @@ pub fn on(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (words, expression) = text.split_once('\n').unwrap_or((&text, ""));
     let any: Vec<String> = words.split(' ').map(str::to_owned).collect();
-    let _ = hostset::fold(&any);
+    let _ = nodeset::fold(&any);
     let all = node_names(words);
-    match hostset::select(expression, &all, &hostset::Groups::new()) {
+    match nodeset::select(expression, &all, &nodeset::Groups::new()) {
         Ok(chosen) => {
             let mut rest = all.iter();
             assert!(chosen.iter().all(|name| rest.any(|other| other == name)), "{chosen:?} of {all:?}");
-            assert_eq!(hostset::select(&hostset::fold(&chosen), &all, &hostset::Groups::new()), Ok(chosen), "folded");
+            assert_eq!(nodeset::select(&nodeset::fold(&chosen), &all, &nodeset::Groups::new()), Ok(chosen), "folded");
         }
         Err(bad) => {
             let told = bad.to_string();
@@ -232,7 +233,7 @@ pub fn on(data: &[u8]) {
         }
     }
     if !all.is_empty() {
-        assert_eq!(hostset::select(&hostset::fold(&all), &all, &hostset::Groups::new()).as_ref(), Ok(&all), "folded");
+        assert_eq!(nodeset::select(&nodeset::fold(&all), &all, &nodeset::Groups::new()).as_ref(), Ok(&all), "folded");
     }
 }
 
@@ -259,20 +260,20 @@ pub fn facts(data: &[u8]) {
     inventory.nodes.push(Node { name: "node2".into(), host: "node2".into(), ..Node::default() });
     let keys = Keys::only("id_ed25519", "ssh-ed25519 AAAAC3Nz hvdctl:lab", None);
     let seen = facts.clone();
-    let host_key = trust::public_host_key(&facts).unwrap_or_else(|| "ssh-ed25519 HOST x".into());
+    let host_key = files::public_host_key(&facts).unwrap_or_else(|| "ssh-ed25519 HOST x".into());
     let desired = Desired::new(&inventory, [(&inventory.nodes[0], &seen, &host_key[..])], keys);
     let (known, let_in) = (desired.known_hosts(&facts), desired.authorized_keys(&facts));
-    let there = facts.key_files.get(trust::KNOWN_HOSTS).map(|file| &file.text[..]).unwrap_or_default();
+    let there = facts.key_files.get(files::KNOWN_HOSTS).map(|file| &file.text[..]).unwrap_or_default();
     known.lines().filter(|line| our_key(line).is_some() && !there.contains(line)).for_each(names_are_plain);
     assert_eq!(ours(&let_in), ["ssh-ed25519 AAAAC3Nz"]);
-    for (name, text) in [(trust::KNOWN_HOSTS, &known), (trust::AUTHORIZED_KEYS, &let_in)] {
+    for (name, text) in [(files::KNOWN_HOSTS, &known), (files::AUTHORIZED_KEYS, &let_in)] {
         let there = facts.key_files.get(name).map(|file| file.text.clone()).unwrap_or_default();
         assert_eq!(others(text), others(&there), "others' lines");
         facts.key_files.entry(name.to_owned()).or_default().text = text.clone();
     }
     assert_eq!((desired.known_hosts(&facts), desired.authorized_keys(&facts)), (known, let_in));
     let _ = desired.changes(&inventory.nodes[1], &facts, None);
-    let _ = trust::report(&inventory, &[(&inventory.nodes[0], &facts)]);
+    let _ = files::report(&inventory, &[(&inventory.nodes[0], &facts)]);
 }
 
 /// What a node says of its login: there is always a way to go on, or words why not.

@@ -5,7 +5,7 @@ mod keys;
 mod run;
 mod tools;
 
-use crate::core::lease::Wait;
+use crate::model::lease::Wait;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Since, Stop};
 pub use keys::{Generate, Keys, NewPair, PairType, Push, Rotate};
@@ -322,7 +322,7 @@ pub fn rewrite(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::word::Word;
+    use crate::text::argument::Word;
     use clap::CommandFactory;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {

@@ -1,9 +1,8 @@
 //! Errors as users see them: which node, what was tried, the remote's own words, the next step; and the exit codes.
 
-use crate::core::holding::Held;
-use crate::core::hostset;
-use crate::core::inventory::Faults;
-use crate::core::lease::{self, Lease};
+use crate::model::allocation::Held;
+use crate::model::lease::{self, Lease};
+use crate::text::nodeset;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
@@ -145,9 +144,9 @@ pub enum Error {
         /// The next step.
         hint: Option<String>,
     },
-    /// The inventory cannot be used.
+    /// The inventory cannot be used: its faults, a line each.
     #[error("{0}")]
-    Inventory(#[from] Faults),
+    Inventory(String),
     /// Nodes cannot be reached, and so nothing was changed.
     #[error("{}\n{} unreachable, nothing was changed", join(.0), count(.0.len()))]
     Unreachable(Vec<NodeError>),
@@ -209,7 +208,7 @@ fn locked(busy: &[(String, Lease)]) -> String {
 }
 
 fn subject(nodes: &[String]) -> String {
-    format!("{} {}", hostset::fold(nodes), if nodes.len() == 1 { "is" } else { "are" })
+    format!("{} {}", nodeset::fold(nodes), if nodes.len() == 1 { "is" } else { "are" })
 }
 
 /// Nodes that stand alike in one line.
@@ -222,7 +221,7 @@ fn standing(stands: &[Stand]) -> String {
             None => lines.push((words, vec![stand.node.clone()])),
         }
     }
-    lines.iter().map(|(words, nodes)| format!("\n  {}: {words}", hostset::fold(nodes))).collect()
+    lines.iter().map(|(words, nodes)| format!("\n  {}: {words}", nodeset::fold(nodes))).collect()
 }
 
 fn count(n: usize) -> String {

@@ -1,7 +1,7 @@
 //! What happens, as values: orchestration tells, renderers show. Nothing else connects the two.
 
-use crate::core::job::State;
 use crate::error::NodeError;
+use crate::model::job_state::State;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex};

@@ -1,13 +1,28 @@
 //! hvdctl: trains one model on many GPU machines over plain SSH and Docker, with Horovod.
 //!
-//! Dependencies point one way: `commands` → `ops` → `edge` → `core`; `render` draws the events that `ops` sends.
-//! `docs/architecture.md` is the map.
+//! A directory is a subject, and imports only from what stands below it: `docs/architecture.md` is the map.
 
+pub mod cancel;
+pub mod checks;
 pub mod cli;
+pub mod cluster;
 pub mod commands;
-pub mod core;
-pub mod edge;
+pub mod doctor;
 pub mod error;
 pub mod event;
-pub mod ops;
+pub mod init;
+pub mod inventory;
+pub mod job;
+pub mod keys;
+pub mod launch;
+pub mod model;
+pub mod node;
+pub mod paths;
 pub mod render;
+pub mod runtime;
+pub mod secret;
+pub mod sync;
+pub mod terminal;
+pub mod text;
+pub mod transport;
+pub mod worker;

@@ -52,9 +52,9 @@ fn a_real_shell_gives_every_kept_value_back() {
     let (mut script, mut expected) = (String::new(), Vec::new());
     for (_, data) in inputs("quote") {
         let value = String::from_utf8_lossy(&data);
-        let Some(line) = hvdctl::core::quote::assign("value", &value) else { continue };
+        let Some(line) = hvdctl::text::quote::assign("value", &value) else { continue };
         // the same word once as a variable's value and once as it would be copied from the screen
-        let word = hvdctl::core::quote::readable(&value);
+        let word = hvdctl::text::quote::readable(&value);
         script.push_str(&format!("{}printf '%s\\0' \"$value\" {word}\n", *line));
         for _ in 0..2 {
             expected.extend_from_slice(value.as_bytes());

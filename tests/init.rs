@@ -38,7 +38,7 @@ fn folder() -> TempDir {
 
 /// Host, name, user and port of each node of the inventory in a file, by hvdctl's own reading.
 fn nodes(file: &Path) -> Vec<String> {
-    let inventory = hvdctl::core::inventory::Inventory::load(file).unwrap_or_else(|faults| panic!("{faults}"));
+    let inventory = hvdctl::inventory::Inventory::load(file).unwrap_or_else(|faults| panic!("{faults}"));
     let port = |port: Option<u16>| port.map_or("-".to_owned(), |port| port.to_string());
     let nodes = inventory.nodes.iter();
     nodes.map(|n| format!("{} {} {} {}", n.host, n.name, n.user.as_deref().unwrap_or("-"), port(n.ssh_port))).collect()

@@ -1,6 +1,6 @@
 //! The inventory file: what it takes, what it refuses and in which words, and that nothing makes it panic.
 
-use hvdctl::core::inventory::{
+use hvdctl::inventory::{
     CLUSTER_FIELDS, Cluster, Container, Controller, DEFAULTS_FIELDS, Device, Faults, Gpus, Inventory, KeyType, Mount,
     NODE_FIELDS, Node, Pull, TABLES, Ulimit,
 };

@@ -1,8 +1,8 @@
 //! What may be typed about the cluster's keys.
 
 use super::Waiting;
-use crate::core::inventory::KeyType;
-use crate::core::trust::Kind;
+use crate::inventory::KeyType;
+use crate::keys::files::Kind;
 use clap::{Args, Subcommand, ValueEnum};
 
 /// What is done with keys.

@@ -1,9 +1,10 @@
 //! What may be typed to start a run.
 
 use super::Waiting;
-use crate::core::inventory::{Controller, parse_size, variable_name};
-use crate::core::word::Word;
-use crate::core::{project, slots};
+use crate::inventory::{Controller, parse_size, variable_name};
+use crate::launch::placement;
+use crate::sync::project;
+use crate::text::argument::Word;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
@@ -103,11 +104,11 @@ pub enum MapBy {
     Node,
 }
 
-impl From<MapBy> for slots::MapBy {
-    fn from(by: MapBy) -> slots::MapBy {
+impl From<MapBy> for placement::MapBy {
+    fn from(by: MapBy) -> placement::MapBy {
         match by {
-            MapBy::Slot => slots::MapBy::Slot,
-            MapBy::Node => slots::MapBy::Node,
+            MapBy::Slot => placement::MapBy::Slot,
+            MapBy::Node => placement::MapBy::Node,
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::Outcome;
 use crate::cli::{Cli, Completions, Man};
-use crate::core::inventory::SCHEMA;
 use crate::error::{Error, exit};
+use crate::inventory::SCHEMA;
 use clap::builder::StyledStr;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;

@@ -2,27 +2,27 @@
 
 use super::{Context, Outcome, train, unless_signalled};
 use crate::cli::Attach;
-use crate::core::logs::Filter;
-use crate::core::records::Newest;
-use crate::core::tails::Tails;
 use crate::error::Error;
-use crate::ops::jobs;
-use crate::ops::run::{OnSignal, Ran, Show, Until};
+use crate::job::list::Newest;
+use crate::job::log_order::Filter;
+use crate::job::manage;
+use crate::job::run::{OnSignal, Ran, Show, Until};
+use crate::job::tails::Tails;
 
 /// `attach`.
 pub async fn run(options: &Attach, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, cancel, verbose, .. } = context;
-    let runs = unless_signalled(&cancel, jobs::list(&target, &events)).await?;
+    let runs = unless_signalled(&cancel, manage::list(&target, &events)).await?;
     let job = runs.find(options.job.as_deref(), Newest::Program)?;
     events.note(format!("the run {}, started by {}", job.id, job.operator));
     if !job.is_over() {
         let show = Show { output: true, launcher: verbose > 1 };
         let until = Until { limit: None, all_started: false, on_signal: OnSignal::Leave };
-        let ran = jobs::attach(&target, &runs, job, (show, until), &events, cancel).await?;
+        let ran = manage::attach(&target, &runs, job, (show, until), &events, cancel).await?;
         return train::outcome(ran, &events);
     }
     let mut tails = Tails::default();
-    jobs::logs(&target, &runs, job, (&Filter::default(), None, false), &mut tails, &events, cancel).await?;
+    manage::logs(&target, &runs, job, (&Filter::default(), None, false), &mut tails, &events, cancel).await?;
     let Some(state) = job.state.filter(|_| job.ended.is_some()) else {
         return Err(Error::check(
             format!("the run {} is lost: its launcher has gone, and nobody wrote down how it ended", job.id),

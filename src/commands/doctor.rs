@@ -1,12 +1,12 @@
 //! `hvdctl doctor`.
 
 use super::{Context, Outcome, in_turn};
+use crate::checks::{Finding, Severity};
 use crate::cli::Doctor;
-use crate::core::doctor::{Finding, Severity};
-use crate::core::lease::Wait;
+use crate::cluster::turn::Turn;
+use crate::doctor::{Examined, claim, examine, fix};
 use crate::error::{Error, exit};
-use crate::ops::doctor::{Examined, claim, examine, fix};
-use crate::ops::lease::Turn;
+use crate::model::lease::Wait;
 use crate::render::findings::findings;
 use serde_json::{Value, json};
 

@@ -6,30 +6,31 @@ mod documented;
 use super::{
     about, doctor, down, exec, fetch, hosts, init, jobs, keys, lock, logs, shell, status, stop, train, up, verify,
 };
+use crate::checks::verify::{Report, Row};
+use crate::checks::{Finding, Fix, Severity};
 use crate::cli::Format;
-use crate::core::doctor::{Finding, Fix, Severity};
-use crate::core::draft::{Entry, Found, Probe};
-use crate::core::fetch::{Item, Output};
-use crate::core::holding::{Held, Hold, Part};
-use crate::core::inventory::{Controller, Inventory, KeyType};
-use crate::core::job::{Blame, Ended, How, Lost, State, Try};
-use crate::core::lease::Lease;
-use crate::core::plan::Operation;
-use crate::core::reach::{Absent, Matrix, Pair};
-use crate::core::records::Job;
-use crate::core::secret::Secret;
-use crate::core::slots::{Placement, Share};
-use crate::core::spec::{Desired, GpuRequest};
-use crate::core::trust::{Changes, Described, Fault, Put, Report as Trust, Row as Trusted};
-use crate::core::verify::{Report, Row};
-use crate::core::word::Word;
+use crate::cluster::exec::Told;
 use crate::error::{Error, NodeError, Stand};
 use crate::event::Event;
-use crate::ops::exec::Told;
-use crate::ops::fetch::Fetched;
-use crate::ops::run::{Ran, Would};
-use crate::ops::trust::{Generated, Pushed, Rotated};
+use crate::init::draft::{Entry, Found, Probe};
+use crate::inventory::{Controller, Inventory, KeyType};
+use crate::job::allocation::{Held, Hold, Part};
+use crate::job::fetch::Fetched;
+use crate::job::list::Job;
+use crate::job::record::{Blame, Ended, How, Lost, State, Try};
+use crate::job::run::{Ran, Would};
+use crate::keys::files::{Changes, Described, Fault, Put, Report as Trust, Row as Trusted};
+use crate::keys::push::{Generated, Pushed, Rotated};
+use crate::keys::reachability::{Absent, Matrix, Pair};
+use crate::launch::placement::{Placement, Share};
+use crate::model::lease::Lease;
+use crate::node::gpus::GpuRequest;
 use crate::render;
+use crate::runtime::spec::Desired;
+use crate::secret::Secret;
+use crate::sync::outputs::{Item, Output};
+use crate::text::argument::Word;
+use crate::worker::plan::Operation;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -440,7 +441,7 @@ fn tools_made(all: &mut Vec<(&'static str, Value)>) {
 }
 
 fn init_made(all: &mut Vec<(&'static str, Value)>) {
-    let hosts = crate::core::hosts::read("ana@10.0.0.[1-2] ana@gpu1 10.0.0.3:2222 10.0.0.4", None).unwrap();
+    let hosts = crate::init::machines::read("ana@10.0.0.[1-2] ana@gpu1 10.0.0.3:2222 10.0.0.4", None).unwrap();
     let seen = |text: &str| Found::Seen(Box::new(Probe::parse(text)));
     let probe = "hostname gpu1\ncores 64\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 10.0.0.1/24\nroot sudo\n\
                  gpu GPU 0: NVIDIA H200 (UUID: GPU-4f1e)\ndocker sudo 27.1.0\nimage horovod/horovod:latest\n";

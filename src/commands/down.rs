@@ -2,16 +2,16 @@
 
 use super::{Context, Outcome, Reached, connect_or_skip, in_turn};
 use crate::cli::Down;
-use crate::core::hostset;
-use crate::core::plan::{self, Operation};
-use crate::edge::link::Script;
-use crate::edge::terminal::{self, Echo};
+use crate::cluster::nodes::{EngineSeen, Member, each, engine, split};
+use crate::cluster::turn::Turn;
 use crate::error::{Error, NodeError};
-use crate::ops::fleet::{EngineSeen, Member, each, engine, split};
-use crate::ops::lease::Turn;
+use crate::terminal::{self, Echo};
+use crate::text::nodeset;
+use crate::transport::link::Script;
+use crate::worker::plan::{self, Operation};
 use serde_json::json;
 
-const PURGE: &str = include_str!("../edge/scripts/purge.sh");
+const PURGE: &str = include_str!("../scripts/purge.sh");
 
 /// `down`.
 pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
@@ -103,5 +103,5 @@ pub(super) fn outcome(purged: bool, done: &[(String, Vec<String>)], failed: Vec<
             json!({ "node": node, "ok": true, "changed": !removed.is_empty(), "removed": removed, "purged": purged }),
         );
     }
-    Outcome::of_nodes(hostset::rows(told), nodes, failed)
+    Outcome::of_nodes(nodeset::rows(told), nodes, failed)
 }

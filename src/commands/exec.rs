@@ -2,11 +2,11 @@
 
 use super::{Context, Outcome, unless_signalled};
 use crate::cli;
-use crate::core::hostset;
-use crate::core::quote;
-use crate::core::units::human;
+use crate::cluster::exec::{KEPT, Place, Told, exec};
 use crate::error::{Error, NodeError, exit};
-use crate::ops::exec::{KEPT, Place, Told, exec};
+use crate::text::nodeset;
+use crate::text::quote;
+use crate::text::units::human;
 use serde_json::{Value, json};
 
 /// `exec`.
@@ -27,7 +27,7 @@ pub async fn run(options: &cli::Exec, context: Context) -> Result<Outcome, Error
 pub(super) fn outcome(command: &str, told: &[Told], failed: Vec<NodeError>) -> Outcome {
     let code = told.iter().map(|told| u8::try_from(told.code).unwrap_or(exit::AROUND)).max().unwrap_or(exit::OK);
     let code = if failed.is_empty() { code } else { code.max(exit::AROUND) };
-    let text = hostset::blocks(told.iter().map(|told| (told.node.clone(), said(told))));
+    let text = nodeset::blocks(told.iter().map(|told| (told.node.clone(), said(told))));
     let mut nodes: Vec<Value> = told
         .iter()
         .map(|told| {
@@ -46,8 +46,8 @@ pub(super) fn outcome(command: &str, told: &[Told], failed: Vec<NodeError>) -> O
     });
     let mut errors = failed;
     // many nodes that fail alike are one line
-    errors.extend(hostset::alike(ended).into_iter().map(|(words, nodes)| {
-        let error = NodeError::failed(&hostset::fold(&nodes), &format!("run {command}"), &words);
+    errors.extend(nodeset::alike(ended).into_iter().map(|(words, nodes)| {
+        let error = NodeError::failed(&nodeset::fold(&nodes), &format!("run {command}"), &words);
         if words.starts_with("exit") { error } else { error.hint("--timeout gives it more") }
     }));
     Outcome { code, text, document, failed: errors }

@@ -2,19 +2,19 @@
 
 use super::{Context, Outcome, unless_signalled};
 use crate::cli;
-use crate::core::fetch::Output;
-use crate::core::records::Newest;
-use crate::core::units::human;
 use crate::error::{Error, exit};
-use crate::ops::fetch::{Fetched, default_folder, fetch};
-use crate::ops::jobs;
+use crate::job::fetch::{Fetched, default_folder, fetch};
+use crate::job::list::Newest;
+use crate::job::manage;
+use crate::sync::outputs::Output;
+use crate::text::units::human;
 use serde_json::{Value, json};
 
 /// `fetch`.
 pub async fn run(options: &cli::Fetch, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, cancel, .. } = context;
     let fetched = unless_signalled(&cancel, async {
-        let runs = jobs::list(&target, &events).await?;
+        let runs = manage::list(&target, &events).await?;
         let job = runs.find(options.job.as_deref(), Newest::Project)?;
         let folder = options.output.clone().unwrap_or_else(|| default_folder(job));
         fetch(&target, &runs, job, &folder, options.force, &events).await

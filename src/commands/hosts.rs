@@ -2,11 +2,11 @@
 
 use super::{Context, Outcome, unless_signalled};
 use crate::cli::{self, Format};
-use crate::core::export::{self, Host};
-use crate::core::inventory::{Cluster, Node};
-use crate::core::network;
+use crate::cluster::nodes::{Target, all, connect_all, each, facts};
 use crate::error::{Error, exit};
-use crate::ops::fleet::{Target, all, connect_all, each, facts};
+use crate::inventory::export::{self, Host};
+use crate::inventory::{Cluster, Node};
+use crate::node::network;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

@@ -2,17 +2,19 @@
 
 use super::{BUILT_IMAGE, DEFAULT_IMAGE, Outcome};
 use crate::cli::{Global, Init};
-use crate::core::draft::{self, Docker, Entry, Found, Place, Probe, Root};
-use crate::core::hosts::{self, Host};
-use crate::core::hostset;
-use crate::core::inventory::{self, Inventory};
-use crate::core::quote;
-use crate::edge::terminal::{self, Echo};
-use crate::edge::{draft_file, ssh_aliases};
+use crate::cluster::nodes;
 use crate::error::{Error, NodeError, exit};
 use crate::event::{Event, Events};
-use crate::ops::{fleet, probe};
+use crate::init::draft::{self, Docker, Entry, Found, Place, Probe, Root};
+use crate::init::draft_file;
+use crate::init::machines::{self, Host};
+use crate::init::probe;
+use crate::init::ssh_config;
+use crate::inventory::{self, Inventory};
 use crate::render::table::table;
+use crate::terminal::{self, Echo};
+use crate::text::nodeset;
+use crate::text::quote;
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -45,7 +47,7 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
     let mut failed = Vec::new();
     if !options.no_probe {
         let inventory = Inventory::parse(&draft::text(&options.name, images[0], &entries), &file)?;
-        let target = fleet::Target { strict: global.strict, ..fleet::Target::new(inventory, None, false)? };
+        let target = nodes::Target { strict: global.strict, ..nodes::Target::new(inventory, None, false)? };
         let results = probe::all(&target, &images, events).await?;
         for (entry, result) in entries.iter_mut().zip(results) {
             entry.found = match result {
@@ -73,13 +75,13 @@ fn file(options: &Init, global: &Global) -> PathBuf {
 /// The machines: those that were named, else those of the ssh configuration, else those that are typed.
 async fn hosts(options: &Init, global: &Global, events: &Events) -> Result<Vec<Host>, Error> {
     let user = options.user.as_deref();
-    let read = |text: &str| hosts::read(text, user).map_err(|why| Error::usage(why, SPELLING));
+    let read = |text: &str| machines::read(text, user).map_err(|why| Error::usage(why, SPELLING));
     if !options.hosts.is_empty() {
         return some(read(&options.hosts.join(" "))?);
     }
     let may_ask = !global.yes & !global.json & std::io::stdin().is_terminal() & terminal::present();
     if options.from_ssh_config {
-        let aliases = good(ssh_aliases::read()?, events);
+        let aliases = good(ssh_config::read()?, events);
         if aliases.is_empty() {
             let why = "~/.ssh/config gives no machine a name (a `Host` line without * and ?)";
             return Err(Error::usage(why, "name the machines: hvdctl init node1 node2"));
@@ -120,7 +122,7 @@ async fn pick(aliases: &[String], events: &Events) -> Result<Vec<String>, Error>
     let mut prompt = format!("{list}which? (1,3-5, names, or all; the first becomes the master): ");
     for _ in 0..ATTEMPTS {
         let answer = terminal::ask(events, &prompt, Echo::Shown).await?;
-        prompt = match hosts::pick(&answer, aliases) {
+        prompt = match machines::pick(&answer, aliases) {
             Ok(picked) if !picked.is_empty() => return Ok(picked),
             Ok(_) => return Err(Error::usage("no machine was picked", "hvdctl init HOST… takes them by name")),
             Err(why) => format!("{why}\nwhich? "),
@@ -131,7 +133,7 @@ async fn pick(aliases: &[String], events: &Events) -> Result<Vec<String>, Error>
 
 /// Asks for the machines, any number on a line, until an empty line.
 async fn typed(user: Option<&str>, events: &Events) -> Result<Vec<Host>, Error> {
-    let known = good(ssh_aliases::read().unwrap_or_default(), events);
+    let known = good(ssh_config::read().unwrap_or_default(), events);
     let mut prompt =
         String::from("Which machines? As ssh takes them: [user@]host[:port], node[1-4]; an empty line ends.\n");
     if !known.is_empty() {
@@ -145,10 +147,10 @@ async fn typed(user: Option<&str>, events: &Events) -> Result<Vec<Host>, Error> 
     loop {
         let line = terminal::ask(events, &prompt, Echo::Shown).await?;
         if line.trim().is_empty() {
-            return hosts::read(&all, user).map_err(|why| Error::usage(why, SPELLING));
+            return machines::read(&all, user).map_err(|why| Error::usage(why, SPELLING));
         }
         let more = format!("{all} {}", line.as_str());
-        match hosts::read(&more, user) {
+        match machines::read(&more, user) {
             Ok(_) => {
                 all = more;
                 prompt = "more: ".into();
@@ -206,7 +208,7 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry], fail
         text.push_str(&format!(
             "{} could not be looked at. Fix these and run the same command again: it writes the file anew as \
              long as you have not changed it.\n",
-            hostset::fold(&nodes)
+            nodeset::fold(&nodes)
         ));
     }
     Outcome { code, text, document, failed }

@@ -2,14 +2,14 @@
 
 use super::{Context, Outcome};
 use crate::cli::{Jobs, Prune};
-use crate::core::hostset;
-use crate::core::job::State;
-use crate::core::records::Job;
-use crate::edge::terminal::{self, Echo};
+use crate::cluster::nodes::{now, split};
 use crate::error::{Error, NodeError, exit};
-use crate::ops::fleet::{now, split};
-use crate::ops::jobs::{self, Runs};
+use crate::job::list::Job;
+use crate::job::manage::{self, Runs};
+use crate::job::record::State;
 use crate::render::table::table;
+use crate::terminal::{self, Echo};
+use crate::text::nodeset;
 use serde_json::{Value, json};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -19,7 +19,7 @@ const A_DAY: f64 = 86_400.0;
 /// `jobs`.
 pub async fn list(options: &Jobs, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
-    let Runs { jobs, members, failed } = jobs::list(&target, &events).await?;
+    let Runs { jobs, members, failed } = manage::list(&target, &events).await?;
     let wanted: Vec<&Job> = jobs.iter().filter(|job| !options.running || !job.is_over()).collect();
     let code = match (failed.is_empty(), members.is_empty()) {
         (true, _) => exit::OK,
@@ -32,7 +32,7 @@ pub async fn list(options: &Jobs, context: Context) -> Result<Outcome, Error> {
 /// `jobs prune`.
 pub async fn prune(options: &Prune, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, ask, .. } = context;
-    let runs = jobs::list(&target, &events).await?;
+    let runs = manage::list(&target, &events).await?;
     // one that is taken for lost may be a run whose project takes long to ship
     let over = runs.jobs.iter().filter(|job| job.ended.is_some() || job.is_over() && now() - job.started > A_DAY);
     let old = |job: &Job| options.older_than.is_none_or(|age| job.started < now() - age.as_secs_f64());
@@ -44,7 +44,7 @@ pub async fn prune(options: &Prune, context: Context) -> Result<Outcome, Error> 
             return Err(Error::usage("nothing was removed", "answer y, or say -y"));
         }
     }
-    let done = if ids.is_empty() { Vec::new() } else { jobs::prune(&target, &runs, &ids, &events).await };
+    let done = if ids.is_empty() { Vec::new() } else { manage::prune(&target, &runs, &ids, &events).await };
     let (done, mut failed) = split(&events, done);
     failed.extend(runs.failed);
     Ok(pruned(&ids, &done, failed))
@@ -75,7 +75,7 @@ fn text(jobs: &[&Job]) -> String {
                 job.operator.clone(),
                 state(job.state) + &tried(job),
                 job.ranks.to_string(),
-                hostset::fold(&job.nodes()),
+                nodeset::fold(&job.nodes()),
                 ago(now() - job.started),
                 lasted(job),
                 job.code.map_or_else(|| "–".into(), |code| code.to_string()),

@@ -1,16 +1,18 @@
 //! `hvdctl keys`.
 
 use super::{Context, Outcome, Reached, connect_or_skip, in_turn, reach_document, reach_table};
+use crate::checks::reach_check;
 use crate::cli::{Generate, NewPair, Push, Rotate};
-use crate::core::facts::Facts;
-use crate::core::inventory::{KeyType, Node};
-use crate::core::reach::Matrix;
-use crate::core::trust::{Described, Fault, Kind, Report, Row, report};
+use crate::cluster::nodes::{Member, Observed, Target, connect, connect_all, each, engine, facts, split, unreached};
+use crate::cluster::turn::Turn;
 use crate::error::{Error, Kind as Failure, NodeError, exit};
-use crate::ops::fleet::{Member, Observed, Target, connect, connect_all, each, engine, facts, split, unreached};
-use crate::ops::lease::Turn;
-use crate::ops::trust::{Generated, Pushed, Rotated};
-use crate::ops::{first_login, reach, trust};
+use crate::inventory::{KeyType, Node};
+use crate::keys::files::{Described, Fault, Kind, Report, Row, report};
+use crate::keys::first_login;
+use crate::keys::push;
+use crate::keys::push::{Generated, Pushed, Rotated};
+use crate::keys::reachability::Matrix;
+use crate::node::facts::Facts;
 use crate::render::table::table;
 use serde_json::{Value, json};
 
@@ -26,7 +28,7 @@ async fn push_in_turn(options: &Push, turn: &Turn, context: Context) -> Result<O
         turn.unless_stopped(first_login::install(&context.target, &context.events)).await?;
     }
     let members = connect_and_take(&context, turn).await?;
-    let results = trust::push(&context.target.inventory, &members, turn, &context.events).await?;
+    let results = push::push(&context.target.inventory, &members, turn, &context.events).await?;
     let (done, failed) = split(&context.events, results);
     done.iter().for_each(|node| turn.done(&node.node));
     turn.failed(&failed);
@@ -70,7 +72,7 @@ pub async fn generate(options: &Generate, context: Context) -> Result<Outcome, E
     let wanted = kind(&options.pair, context.target.cluster().key_type)?;
     let master = context.target.inventory.master().name.clone();
     if !context.target.selected.contains(&master) {
-        return Err(trust::without_master(&context.target.inventory));
+        return Err(push::without_master(&context.target.inventory));
     }
     // no other node has a part in it, and so none has to answer
     let context = Context { target: Target { selected: vec![master.clone()], ..context.target }, ..context };
@@ -80,7 +82,7 @@ pub async fn generate(options: &Generate, context: Context) -> Result<Outcome, E
 
 async fn generate_in_turn(wanted: Option<Kind>, turn: &Turn, context: Context) -> Result<Outcome, Error> {
     let members = connect_and_take(&context, turn).await?;
-    let done = trust::generate(&context.target.inventory, &members, wanted, turn, &context.events).await?;
+    let done = push::generate(&context.target.inventory, &members, wanted, turn, &context.events).await?;
     turn.done(&done.node);
     turn.check()?;
     Ok(generated(&done))
@@ -139,7 +141,7 @@ async fn rotate_in_turn(
     if !unleased.is_empty() {
         return Err(Error::Nodes { failed: unleased, done: 0 });
     }
-    let done = trust::rotate(&target.inventory, &members, wanted, turn, &events).await?;
+    let done = push::rotate(&target.inventory, &members, wanted, turn, &events).await?;
     turn.failed(&done.failed);
     turn.check()?;
     Ok(rotated(done, wanted, &offline))
@@ -202,7 +204,7 @@ pub async fn status(context: Context) -> Result<Outcome, Error> {
     // without the master there is no key to try
     let matrix =
         if workers.iter().any(|seen| seen.member.node.master) && report.rows.iter().any(|row| row.key.is_some()) {
-            reach::check(&target.inventory, &workers, &events).await?
+            reach_check::check(&target.inventory, &workers, &events).await?
         } else {
             Matrix::default()
         };

@@ -1,13 +1,13 @@
 //! `hvdctl lock`.
 
 use super::{Context, Outcome, unless_signalled};
-use crate::core::hostset;
-use crate::core::lease::{Lease, holders};
-use crate::edge::lease;
-use crate::edge::terminal::{self, Echo};
+use crate::cluster::node_lock;
+use crate::cluster::nodes::{Member, connect, each, split};
 use crate::error::{Error, Kind, NodeError, exit};
-use crate::ops::fleet::{Member, connect, each, split};
+use crate::model::lease::{Lease, holders};
 use crate::render::table::table;
+use crate::terminal::{self, Echo};
+use crate::text::nodeset;
 use serde_json::{Value, json};
 
 /// A node, and its lease where it has one that holds.
@@ -46,7 +46,7 @@ pub async fn release(context: Context) -> Result<Outcome, Error> {
             seen.iter().filter_map(|(m, lease)| Some((m.node.name.clone(), lease.clone()?))).collect();
         if !held.is_empty() && *ask && terminal::present() {
             for (nodes, lease) in holders(&held) {
-                events.note(format!("{}: {lease}", hostset::fold(&nodes)));
+                events.note(format!("{}: {lease}", nodeset::fold(&nodes)));
             }
             let question = "release these nodes? A command that is still at work there stops after its step [y/N] ";
             let answer = terminal::ask(events, question, Echo::Shown).await?;
@@ -57,7 +57,7 @@ pub async fn release(context: Context) -> Result<Outcome, Error> {
         let released = each(seen, async |(member, lease): Seen| {
             let gone = match &lease {
                 // this very one: another command may have the node by now
-                Some(lease) => lease::release(&member.link, &target.cluster().name, lease).await?,
+                Some(lease) => node_lock::release(&member.link, &target.cluster().name, lease).await?,
                 None => false,
             };
             Ok((member.node.name, lease.filter(|_| gone)))
@@ -74,7 +74,7 @@ pub(super) fn freed(released: &[(String, Option<Lease>)], failed: Vec<NodeError>
         released.iter().filter_map(|(node, lease)| Some((node.clone(), lease.clone()?))).collect();
     let mut text: String = holders(&gone)
         .iter()
-        .map(|(nodes, lease)| format!("{}: released, it was that of {lease}\n", hostset::fold(nodes)))
+        .map(|(nodes, lease)| format!("{}: released, it was that of {lease}\n", nodeset::fold(nodes)))
         .collect();
     if gone.is_empty() && failed.is_empty() {
         text.push_str("nothing to do: nobody holds these nodes\n");
@@ -88,7 +88,7 @@ async fn look(context: &Context) -> Result<(Vec<Seen>, Vec<NodeError>), Error> {
     let Context { target, events, .. } = context;
     let (members, mut failed) = split(events, connect(target, events).await?);
     let seen = each(members, async |member: Member| {
-        let lease = lease::look(&member.link, &target.cluster().name).await?;
+        let lease = node_lock::look(&member.link, &target.cluster().name).await?;
         Ok((member, lease.filter(|lease| !lease.is_expired())))
     });
     let (seen, bad) = split(events, seen.await);

@@ -2,12 +2,12 @@
 
 use super::{Context, Outcome, unless_signalled};
 use crate::cli::{Logs, Since};
-use crate::core::logs::Filter;
-use crate::core::records::Newest;
-use crate::core::tails::Tails;
+use crate::cluster::nodes::now;
 use crate::error::{Error, exit};
-use crate::ops::fleet::now;
-use crate::ops::jobs;
+use crate::job::list::Newest;
+use crate::job::log_order::Filter;
+use crate::job::manage;
+use crate::job::tails::Tails;
 use serde_json::json;
 
 /// `logs`.
@@ -21,7 +21,7 @@ pub async fn run(options: &Logs, context: Context) -> Result<Outcome, Error> {
         }),
         grep: options.grep.clone(),
     };
-    let runs = unless_signalled(&cancel, jobs::list(&target, &events)).await?;
+    let runs = unless_signalled(&cancel, manage::list(&target, &events)).await?;
     let job = runs.find(options.job.as_deref(), Newest::Program)?;
     if let Some(rank) = filter.ranks.iter().find(|rank| **rank >= job.ranks) {
         return Err(Error::usage(
@@ -30,7 +30,7 @@ pub async fn run(options: &Logs, context: Context) -> Result<Outcome, Error> {
         ));
     }
     let wanted = (&filter, options.tail, options.follow);
-    jobs::logs(&target, &runs, job, wanted, &mut Tails::default(), &events, cancel).await?;
+    manage::logs(&target, &runs, job, wanted, &mut Tails::default(), &events, cancel).await?;
     Ok(ended())
 }
 

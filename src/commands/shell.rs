@@ -2,9 +2,9 @@
 
 use super::{Context, Outcome, unless_signalled};
 use crate::cli;
-use crate::edge::terminal;
+use crate::commands::shell_session::shell;
 use crate::error::{Error, exit};
-use crate::ops::shell::shell;
+use crate::terminal;
 use serde_json::json;
 use std::future::Future;
 use std::io::IsTerminal;

@@ -1,13 +1,13 @@
 //! `hvdctl status`.
 
 use super::{Context, Outcome};
-use crate::core::inventory::Inventory;
-use crate::core::network;
-use crate::core::plan::{self, Workspace};
+use crate::cluster::nodes::{EngineSeen, Member, Observed, connect, each, look, split};
 use crate::error::{Error, Kind, NodeError, exit};
-use crate::ops::fleet::{EngineSeen, Member, Observed, connect, each, look, split};
-use crate::ops::workers;
+use crate::inventory::Inventory;
+use crate::node::network;
 use crate::render::table::table;
+use crate::worker::apply;
+use crate::worker::plan::{self, Workspace};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ fn row(inventory: &Inventory, seen: &Observed) -> Row {
     let docker: &EngineSeen = &seen.docker;
     let job = plan::running_jobs(&cluster.name, &docker.containers);
     let planned =
-        workers::desired(inventory, seen).and_then(|desired| workers::plan(cluster, seen, &desired, &Workspace::Any));
+        apply::desired(inventory, seen).and_then(|desired| apply::plan(cluster, seen, &desired, &Workspace::Any));
     let (worker, differs) = plan::standing(cluster, &docker.containers, planned.as_deref().ok());
     let image = docker.image_id.as_deref().map_or("missing", |id| {
         let id = id.strip_prefix("sha256:").unwrap_or(id);

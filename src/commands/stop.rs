@@ -2,18 +2,18 @@
 
 use super::{Context, Outcome, unless_signalled};
 use crate::cli::Stop;
-use crate::core::hostset;
-use crate::core::job::State;
-use crate::core::records::Newest;
 use crate::error::{Error, exit};
-use crate::ops::jobs;
+use crate::job::list::Newest;
+use crate::job::manage;
+use crate::job::record::State;
+use crate::text::nodeset;
 use serde_json::json;
 
 /// `stop`.
 pub async fn run(options: &Stop, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, cancel, .. } = context;
     unless_signalled(&cancel, async {
-        let runs = jobs::list(&target, &events).await?;
+        let runs = manage::list(&target, &events).await?;
         let job = match (&options.job, runs.jobs.iter().find(|job| !job.is_over())) {
             // without a word the newest that is under way; one that has ended needs no end
             (None, Some(job)) => job,
@@ -29,7 +29,7 @@ pub async fn run(options: &Stop, context: Context) -> Result<Outcome, Error> {
             let document = json!({ "ok": true, "job": job.id, "changed": false, "state": job.state, "silent": [] });
             return Ok(Outcome { code: exit::OK, text, document, failed: Vec::new() });
         }
-        let ending = jobs::stop(&target, &runs, job, &events).await?;
+        let ending = manage::stop(&target, &runs, job, &events).await?;
         Ok(stopped(&job.id, ending.state(job.ranks), ending.silent))
     })
     .await
@@ -39,7 +39,7 @@ pub(super) fn stopped(id: &str, state: State, silent: Vec<String>) -> Outcome {
     let mut text = format!("the run {id} is over\n");
     let ok = silent.is_empty();
     if !ok {
-        let who = hostset::fold(&silent);
+        let who = nodeset::fold(&silent);
         text.push_str(&format!("{who} did not answer: ranks may be left there (hvdctl doctor --fix)\n"));
     }
     let document = json!({ "ok": ok, "job": id, "changed": true, "state": state, "silent": silent });

@@ -8,11 +8,11 @@ mod steps;
 
 use super::{Context, Shown, run_until_signalled, shown};
 use crate::cli::{Cli, rewrite};
-use crate::core::inventory::Inventory;
-use crate::edge::access::process;
-use crate::edge::link::scripted::Nodes;
+use crate::cluster::nodes::Target;
 use crate::event::{Event, Events, Taken};
-use crate::ops::fleet::Target;
+use crate::inventory::Inventory;
+use crate::transport::link::scripted::Nodes;
+use crate::transport::privileges::process;
 use clap::Parser;
 use serde_json::Value;
 use std::path::Path;

@@ -2,24 +2,24 @@
 
 use super::{Context, Outcome, reach_and_observe, take_and_observe_free, unless_signalled};
 use crate::cli;
-use crate::core::hostset;
-use crate::core::job::{Blame, State};
-use crate::core::project;
-use crate::core::quote;
-use crate::core::secret::Secret;
-use crate::core::word::Word;
-use crate::edge::env_file;
-use crate::edge::tree::Tree;
+use crate::cluster::nodes::Target;
+use crate::cluster::turn::Turn;
 use crate::error::{Error, exit};
 use crate::event::{Event, Events};
-use crate::ops::fetch::{self, Fetched};
-use crate::ops::fleet::Target;
-use crate::ops::lease::Turn;
-use crate::ops::run::{
+use crate::job::fetch::{self, Fetched};
+use crate::job::record::{Blame, State};
+use crate::job::run::{
     self, Cwd, OnSignal, Options, Program, Ran, Show, Until, Wanted, Would, check_ranks, run as run_program, tail,
 };
-use crate::ops::ship::Project;
+use crate::launch::env_file;
 use crate::render::table::table;
+use crate::secret::Secret;
+use crate::sync::project;
+use crate::sync::tree::Tree;
+use crate::sync::upload::Project;
+use crate::text::argument::Word;
+use crate::text::nodeset;
+use crate::text::quote;
 use serde_json::json;
 use std::fs;
 use std::future::Future;
@@ -226,7 +226,7 @@ pub(super) fn ended(code: u8, ran: &Ran) -> Outcome {
 /// Says who failed; where no rank did, the launcher itself has failed, and that is not the program's doing.
 fn failed(ran: &Ran, events: &Events) -> Result<(), Error> {
     if !ran.silent.is_empty() {
-        let who = hostset::fold(&ran.silent);
+        let who = nodeset::fold(&ran.silent);
         let words =
             format!("{who} did not answer at the end of the run: ranks may be left there (hvdctl doctor --fix)");
         events.send(Event::Warning(words));

@@ -1,19 +1,22 @@
 //! `hvdctl up`.
 
 use super::{Context, Outcome, Reached, connect_or_skip, in_turn};
+use crate::checks::preflight;
 use crate::cli::Up;
-use crate::core::facts::Facts;
-use crate::core::hostset;
-use crate::core::places::HOST_KEY;
-use crate::core::plan::{self, Operation, Workspace};
-use crate::core::trust::AUTHORIZED_KEYS;
+use crate::cluster::nodes::{Member, Observed, each, observe, split};
+use crate::cluster::turn::Turn;
 use crate::error::{Error, NodeError};
 use crate::event::Event;
-use crate::ops::fleet::{Member, Observed, each, observe, split};
-use crate::ops::lease::Turn;
-use crate::ops::run::end_runs;
-use crate::ops::run::settle;
-use crate::ops::{doctor, image, trust, workers};
+use crate::job::run::end_runs;
+use crate::job::run::settle;
+use crate::keys::files::AUTHORIZED_KEYS;
+use crate::keys::push;
+use crate::node::facts::Facts;
+use crate::paths::HOST_KEY;
+use crate::text::nodeset;
+use crate::worker::apply;
+use crate::worker::image;
+use crate::worker::plan::{self, Operation, Workspace};
 use serde_json::{Value, json};
 
 /// `up`.
@@ -46,21 +49,21 @@ async fn work(options: &Up, turn: &Turn, context: Context) -> Result<Outcome, Er
         if let Some(pull) = pulled.as_ref().filter(|_| !options.dry_run) {
             turn.did(seen.name(), pull.to_string());
         }
-        let desired = workers::desired(&target.inventory, &seen)?;
-        let operations = workers::plan(cluster, &seen, &desired, &Workspace::Any)?;
+        let desired = apply::desired(&target.inventory, &seen)?;
+        let operations = apply::plan(cluster, &seen, &desired, &Workspace::Any)?;
         Ok((seen, pulled.into_iter().chain(operations).collect::<Vec<_>>()))
     });
     // a pull ends with us, and the rest of it changes nothing
     let (mut planned, mut failed) = split(&events, turn.unless_stopped(async { Ok(planned.await) }).await?);
     failed.extend(refused);
     let looked: Vec<_> = planned.iter().map(|(seen, _)| (seen, true)).collect();
-    let stopped = doctor::stops(&doctor::before(&target.inventory, &looked), &events);
+    let stopped = preflight::stops(&preflight::before(&target.inventory, &looked), &events);
     planned.retain(|(seen, _)| stopped.iter().all(|error| error.node != seen.name()));
     failed.extend(stopped);
 
-    let endangered = workers::endangered(cluster, &mut planned, options.force);
+    let endangered = apply::endangered(cluster, &mut planned, options.force);
     if !endangered.is_empty() && !options.force {
-        let refusal = workers::under_way(&endangered);
+        let refusal = apply::under_way(&endangered);
         if !options.dry_run {
             return Err(refusal);
         }
@@ -68,14 +71,14 @@ async fn work(options: &Up, turn: &Turn, context: Context) -> Result<Outcome, Er
     }
 
     let nodes: Vec<_> = planned.iter().map(|(seen, _)| (&seen.member.node, &seen.facts)).collect();
-    let pending = trust::pending(&target.inventory, &nodes);
+    let pending = push::pending(&target.inventory, &nodes);
     let mut master = nodes.iter().any(|(node, _)| node.master);
     if !pending.is_empty() && options.dry_run {
-        events.note(format!("keys would be pushed to {}", hostset::fold(&pending)));
+        events.note(format!("keys would be pushed to {}", nodeset::fold(&pending)));
     } else if !pending.is_empty() && master {
-        events.note(format!("keys are missing or differ on {}: pushing them first", hostset::fold(&pending)));
+        events.note(format!("keys are missing or differ on {}: pushing them first", nodeset::fold(&pending)));
         let members: Vec<Member> = planned.iter().map(|(seen, _)| seen.member.clone()).collect();
-        let bad = match trust::push(&target.inventory, &members, turn, &events).await {
+        let bad = match push::push(&target.inventory, &members, turn, &events).await {
             Ok(pushed) => split(&events, pushed).1,
             Err(Error::Nodes { failed, .. }) => {
                 master = false;
@@ -115,7 +118,7 @@ async fn work(options: &Up, turn: &Turn, context: Context) -> Result<Outcome, Er
                 Operation::Pull { .. } => {}
                 operation => turn.did(seen.name(), operation.to_string()),
             };
-            if !workers::apply_while(&target.inventory, &seen, &operations, &events, goes_on, did).await? {
+            if !apply::apply_while(&target.inventory, &seen, &operations, &events, goes_on, did).await? {
                 return Ok(None);
             }
             turn.done(seen.name());
@@ -138,7 +141,7 @@ fn worker_lacks_keys(facts: &Facts) -> bool {
 }
 
 pub(super) fn outcome(dry_run: bool, done: &[(String, Vec<Operation>)], failed: Vec<NodeError>) -> Outcome {
-    let mut text = hostset::rows(done.iter().map(|(node, operations)| (node.clone(), plan::words(operations))));
+    let mut text = nodeset::rows(done.iter().map(|(node, operations)| (node.clone(), plan::words(operations))));
     let mut nodes: Vec<Value> = Vec::new();
     for (node, operations) in done {
         let list: Vec<String> = operations.iter().map(ToString::to_string).collect();

@@ -1,27 +1,28 @@
 //! `hvdctl verify`.
 
 use super::{Context, Outcome, reach_document, reach_table, take_and_observe_free};
+use crate::checks::preflight;
+use crate::checks::reach_check;
+use crate::checks::verify::{Expected, Report, Row, compare};
 use crate::cli::Verify;
-use crate::core::frames::Kind;
-use crate::core::inventory::Controller;
-use crate::core::network;
-use crate::core::reach::Matrix;
-use crate::core::slots::MapBy;
-use crate::core::spec::GpuRequest;
-use crate::core::verify::{Expected, Report, Row, compare};
+use crate::cluster::turn::Turn;
 use crate::error::{Error, exit};
 use crate::event::Events;
-use crate::ops::lease::Turn;
-use crate::ops::run::{
+use crate::inventory::Controller;
+use crate::job::frames::Kind;
+use crate::job::run::{
     Cwd, OnSignal, Options, Program, Show, Until, Wanted, check_ranks, run as run_program, tail, taking_part,
 };
-use crate::ops::{doctor, reach};
+use crate::keys::reachability::Matrix;
+use crate::launch::placement::MapBy;
+use crate::node::gpus::GpuRequest;
+use crate::node::network;
 use crate::render::table::table;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-const SCRIPT: &str = include_str!("../edge/scripts/verify.py");
+const SCRIPT: &str = include_str!("../scripts/verify.py");
 
 /// `verify`.
 pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
@@ -52,13 +53,13 @@ async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Ou
     let mut reached = None;
     if part.len() > 1 {
         let looked: Vec<_> = part.iter().enumerate().map(|(i, seen)| (seen, i > 0)).collect();
-        let failed = doctor::stops(&doctor::before(&target.inventory, &looked), &events);
+        let failed = preflight::stops(&preflight::before(&target.inventory, &looked), &events);
         if !failed.is_empty() {
             return Err(Error::Nodes { failed, done: 0 });
         }
         // Horovod only hangs where one worker cannot log in to another, and does not say which
         events.phase("logging in from worker to worker");
-        let matrix = turn.unless_stopped(reach::check(&target.inventory, &part, &events)).await?;
+        let matrix = turn.unless_stopped(reach_check::check(&target.inventory, &part, &events)).await?;
         if !matrix.is_good() {
             return Ok(unreached(&matrix, controller, cluster.port, &events));
         }

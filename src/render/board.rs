@@ -2,9 +2,9 @@
 //! time go in, rows come out.
 
 use super::progress;
-use crate::core::units::span;
 use crate::error::NodeError;
 use crate::event::Event;
+use crate::text::units::span;
 use console::{Style, measure_text_width, strip_ansi_codes, truncate_str};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! Findings for people.
 
-use crate::core::doctor::{Finding, Severity};
+use crate::checks::{Finding, Severity};
 use console::style;
 
 /// Every finding with its severity in front, then how many there are of each kind.

@@ -13,9 +13,9 @@ pub mod table;
 #[cfg(test)]
 pub(crate) use json::line;
 
-use crate::core::units::human;
-use crate::core::visible::{visible, visible_lines};
 use crate::event::{Event, Receiver, Taken};
+use crate::text::units::human;
+use crate::text::visible::{visible, visible_lines};
 use console::style;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,8 @@
 //! Lines without colours or movement, for pipes, files and CI: the time in UTC, as the nodes' logs have it, and the node.
 
 use super::{Options, Renderer, err, output_line, progress};
-use crate::core::job::State;
 use crate::event::Event;
+use crate::job::record::State;
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 

@@ -4,10 +4,10 @@
 
 use super::board::Board;
 use super::{Options, Renderer, is_raw, output_line};
-use crate::core::hostset;
-use crate::core::job::State;
-use crate::core::visible::visible_lines;
 use crate::event::Event;
+use crate::job::record::State;
+use crate::text::nodeset;
+use crate::text::visible::visible_lines;
 use console::{Term, measure_text_width, style};
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -137,7 +137,7 @@ impl<T: Terminal> Rows<T> {
         self.hide();
         if !self.options.result_names_nodes {
             let sign = style("✔").green().for_stderr();
-            let nodes = |names: &[String]| style(hostset::fold(names)).bold().for_stderr();
+            let nodes = |names: &[String]| style(nodeset::fold(names)).bold().for_stderr();
             let done = self.board.done();
             let lines: Vec<String> =
                 done.iter().map(|(what, names)| format!("{sign} {} {what}", nodes(names))).collect();

@@ -2,7 +2,7 @@
 
 use crate::process::{Done, run, s};
 use crate::state::{FULL_IMAGE, Lab, Restore, gpu_uuids, hvdctl_in, lab_dir, node_sh, on};
-use hvdctl::core::inventory::{Gpus, Inventory};
+use hvdctl::inventory::{Gpus, Inventory};
 use std::fs;
 use std::path::PathBuf;
 

@@ -2,8 +2,8 @@
 
 use crate::cluster::Cluster;
 use crate::job::{Spec, both, each};
-use hvdctl::core::frames::Kind;
-use hvdctl::core::job::State;
+use hvdctl::job::frames::Kind;
+use hvdctl::job::record::State;
 use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
@@ -166,7 +166,7 @@ fn a_launcher_that_is_killed_ends_the_job() {
 fn a_rank_that_starts_after_the_end_of_its_job_fails_nothing() {
     // the launcher was late with it: the reaper has removed the environment
     let dir = tempfile::tempdir().unwrap();
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/edge/scripts");
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/scripts");
     for file in ["rank.py", "reap.py", "activity.py"] {
         fs::copy(scripts.join(file), dir.path().join(file)).unwrap();
     }

@@ -1,12 +1,12 @@
 //! A job on the two nodes: its files as `ops::run::prepare` lays them, its processes, and how it ended.
 
 use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, eventually};
-use hvdctl::core::frames::{Frame, Kind, Parser};
-use hvdctl::core::inventory::Controller;
-use hvdctl::core::job::{Ended, Ending, Record, State, Try};
-use hvdctl::core::launch::{KEEPER, Keeping, Launch, SUPERVISOR, Worker};
-use hvdctl::core::slots::{Placement, Share};
-use hvdctl::core::word::Word;
+use hvdctl::inventory::Controller;
+use hvdctl::job::frames::{Frame, Kind, Parser};
+use hvdctl::job::record::{Ended, Ending, Record, State, Try};
+use hvdctl::launch::horovodrun::{KEEPER, Keeping, Launch, SUPERVISOR, Worker};
+use hvdctl::launch::placement::{Placement, Share};
+use hvdctl::text::argument::Word;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -21,10 +21,10 @@ const ID: &str = "job-1";
 
 /// The files that every node of a job has, with their modes.
 const FILES: [(&str, &str, u32); 4] = [
-    (SUPERVISOR, include_str!("../../src/edge/scripts/rank.py"), 0o644),
-    ("activity.py", include_str!("../../src/edge/scripts/activity.py"), 0o644),
-    ("reap.py", include_str!("../../src/edge/scripts/reap.py"), 0o644),
-    ("ssh", include_str!("../../src/edge/scripts/ssh.sh"), 0o755),
+    (SUPERVISOR, include_str!("../../src/scripts/rank.py"), 0o644),
+    ("activity.py", include_str!("../../src/scripts/activity.py"), 0o644),
+    ("reap.py", include_str!("../../src/scripts/reap.py"), 0o644),
+    ("ssh", include_str!("../../src/scripts/ssh.sh"), 0o755),
 ];
 
 /// Runs a case for each of these at the same time: they wait most of their time.
@@ -130,7 +130,7 @@ impl Cluster {
             fs::create_dir(&dir).unwrap();
             let record = serde_json::to_string(&record(spec, index, &seen_as)).unwrap();
             let launch = serde_json::to_string(&keeping(spec, &seen_as)).unwrap();
-            let keeper = include_str!("../../src/edge/scripts/keeper.py");
+            let keeper = include_str!("../../src/scripts/keeper.py");
             let own = [("job.json", record.as_str(), 0o600), ("env.json", "{}", 0o600), ("log", "", 0o600)];
             let launching = [("launch.json", launch.as_str(), 0o600), (KEEPER, keeper, 0o644)];
             let launching = if index == 0 { &launching[..] } else { &[] };

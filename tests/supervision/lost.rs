@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::job::{Spec, both};
-use hvdctl::core::job::State;
+use hvdctl::job::record::State;
 use rustix::process::Signal;
 use std::fs;
 

@@ -2,8 +2,8 @@
 
 use crate::cluster::Cluster;
 use crate::job::{Spec, both, each};
-use hvdctl::core::frames::Kind;
-use hvdctl::core::job::State;
+use hvdctl::job::frames::Kind;
+use hvdctl::job::record::State;
 use std::os::unix::fs::MetadataExt;
 
 #[test]

@@ -2,9 +2,9 @@
 
 use super::signals::{assert_in_order, signalled_at};
 use super::*;
-use crate::core::trust::bare;
-use crate::edge::keys::public_of;
-use crate::edge::link::scripted::{CONNECT, Fault};
+use crate::keys::files::bare;
+use crate::keys::key_pair::public_of;
+use crate::transport::link::scripted::{CONNECT, Fault};
 
 /// The public half of the private key that the master launches with.
 fn key_in_use(nodes: &Nodes) -> String {

@@ -1,7 +1,7 @@
 //! A signal at any moment of a command: it ends in order, nothing is left half-made, and the same command again does the rest.
 
 use super::*;
-use crate::edge::link::scripted::{Fault, Moment};
+use crate::transport::link::scripted::{Fault, Moment};
 use tokio::time::Instant;
 
 const INT: u8 = 2;

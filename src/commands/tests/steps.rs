@@ -1,7 +1,7 @@
 //! What commands do where nothing goes wrong.
 
 use super::*;
-use crate::edge::link::scripted::{CONNECT, Fault, State};
+use crate::transport::link::scripted::{CONNECT, Fault, State};
 use serde_json::Value;
 
 #[tokio::test(start_paused = true)]

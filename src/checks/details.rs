@@ -1,0 +1,123 @@
+//! What `src/scripts/doctor.sh` says of a node, parsed.
+
+use crate::node::facts::{Disk, disk};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// By where packets to another node leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// The interface; none: there is no way.
+    pub interface: Option<String>,
+    /// The address that they come from; without an interface the words of `ip`.
+    pub source: String,
+}
+
+/// A process that uses a GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GpuUser {
+    /// The GPU.
+    pub uuid: String,
+    /// The process.
+    pub pid: u32,
+    /// Megabytes of the GPU's memory.
+    pub memory: Option<u64>,
+    /// Whose it is.
+    pub user: String,
+    /// The run of hvdctl's that it belongs to.
+    pub job: Option<String>,
+    /// Its program.
+    pub program: String,
+}
+
+/// What only `doctor` asks of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Details {
+    /// `uname -r`.
+    pub kernel: Option<String>,
+    /// Version of the NVIDIA driver.
+    pub driver: Option<String>,
+    /// Whether a program of the NVIDIA Container Toolkit is there.
+    pub toolkit: bool,
+    /// How many programs its sshd starts on one connection (`MaxSessions`, sshd_config(5)).
+    pub max_sessions: Option<u32>,
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Whether there are InfiniBand devices.
+    pub infiniband: bool,
+    /// The limit of locked memory in the worker, in bytes; `u64::MAX`: none.
+    pub memlock: Option<u64>,
+    /// Largest packet of each interface.
+    pub mtu: BTreeMap<String, u32>,
+    /// Interfaces that drop packets from an address to which packets would leave by another one (`rp_filter` 1).
+    pub strict: BTreeSet<String>,
+    /// Room.
+    pub disks: Vec<Disk>,
+    /// What names resolve to there; none: to nothing.
+    pub names: BTreeMap<String, Option<IpAddr>>,
+    /// The ways to the other nodes' addresses.
+    pub routes: BTreeMap<IpAddr, Route>,
+    /// Who uses the GPUs.
+    pub gpu_users: Vec<GpuUser>,
+}
+
+impl Details {
+    /// Parses the script's lines: `KEY VALUE`. Unknown keys are passed over.
+    pub fn parse(text: &str) -> Details {
+        let mut details = Details::default();
+        for line in text.lines() {
+            let (key, value) = line.split_once(' ').unwrap_or((line, ""));
+            match key {
+                "kernel" => details.kernel = Some(value.to_owned()),
+                "driver" => details.driver = Some(value.trim().to_owned()).filter(|v| !v.is_empty()),
+                "toolkit" => details.toolkit = true,
+                "max-sessions" => details.max_sessions = value.parse().ok(),
+                "memory" => details.memory = value.parse().ok(),
+                "infiniband" => details.infiniband = true,
+                "memlock" => details.memlock = if value == "unlimited" { Some(u64::MAX) } else { value.parse().ok() },
+                "mtu" => details.mtu.extend(mtu(value)),
+                "strict" => drop(details.strict.insert(value.to_owned())),
+                "disk" => details.disks.extend(disk(value)),
+                "name" => {
+                    if let Some((name, address)) = value.split_once(' ') {
+                        details.names.insert(name.to_owned(), address.parse().ok());
+                    }
+                }
+                "route" => details.routes.extend(route(value)),
+                "gpu-user" => details.gpu_users.extend(gpu_user(value)),
+                _ => {}
+            }
+        }
+        details
+    }
+}
+
+fn mtu(value: &str) -> Option<(String, u32)> {
+    let (name, mtu) = value.split_once(' ')?;
+    Some((name.to_owned(), mtu.parse().ok()?))
+}
+
+/// `ADDRESS INTERFACE SOURCE`, or `ADDRESS - WORDS`.
+fn route(value: &str) -> Option<(IpAddr, Route)> {
+    let mut parts = value.splitn(3, ' ');
+    let (address, interface) = (parts.next()?.parse().ok()?, parts.next()?);
+    let interface = Some(interface.to_owned()).filter(|name| name != "-");
+    Some((address, Route { interface, source: parts.next().unwrap_or_default().to_owned() }))
+}
+
+/// `USER JOB PROGRAM, PID, MEMORY, UUID`: the first part is ours, the second as `nvidia-smi` prints it.
+fn gpu_user(value: &str) -> Option<GpuUser> {
+    let mut parts = value.rsplitn(4, ", ");
+    let (uuid, memory, pid, ours) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let mut ours = ours.splitn(3, ' ');
+    let (user, job, program) = (ours.next()?, ours.next()?, ours.next()?);
+    Some(GpuUser {
+        uuid: uuid.trim().to_owned(),
+        pid: pid.trim().parse().ok()?,
+        // `[N/A]` where the driver does not say
+        memory: memory.split_whitespace().next().and_then(|m| m.parse().ok()),
+        user: user.to_owned(),
+        job: Some(job.to_owned()).filter(|job| job != "-"),
+        program: program.to_owned(),
+    })
+}

@@ -1,0 +1,226 @@
+//! What would make a run fail or hang before it does: what was seen of every node goes in, findings come out. Each says
+//! what was seen, why it matters and what cures it.
+
+mod before;
+mod details;
+mod inside;
+mod nodes;
+mod pairs;
+pub mod preflight;
+pub mod reach_check;
+mod runs;
+#[cfg(test)]
+mod tests;
+mod uniform;
+pub mod verify;
+
+pub use details::{Details, GpuUser, Route};
+pub use inside::Inside;
+pub use pairs::{logins, ports};
+
+use crate::inventory::{Inventory, Node};
+use crate::node::facts::Facts;
+use crate::runtime::container::ContainerSummary;
+use crate::text::nodeset;
+use serde::Serialize;
+use std::fmt;
+
+/// How much it matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// A run would fail or hang.
+    Error,
+    /// A run may fail, or be slow.
+    Warning,
+    /// Worth knowing.
+    Note,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Note => "note",
+        })
+    }
+}
+
+/// A cure that hvdctl may carry out itself: it touches nothing but what hvdctl made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fix {
+    /// Remove a container of this cluster.
+    RemoveContainer {
+        /// The node it is on.
+        node: String,
+        /// Its name, for people.
+        name: String,
+        /// Its id.
+        id: String,
+    },
+    /// End what is left of a run on a node.
+    EndRun {
+        /// The node.
+        node: String,
+        /// The run's id.
+        job: String,
+    },
+    /// Bring all key folders to the state they should have.
+    PushKeys,
+}
+
+/// Something worth telling.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// What was looked at, in a word.
+    pub check: &'static str,
+    /// The nodes that it is about.
+    pub nodes: Vec<String>,
+    /// What was seen.
+    pub seen: String,
+    /// Why it matters.
+    pub why: String,
+    /// What cures it; empty where there is nothing to be done.
+    pub cure: String,
+    /// What of this hvdctl does itself when it is asked to.
+    #[serde(skip)]
+    pub fixes: Vec<Fix>,
+}
+
+impl Finding {
+    /// A finding about one node.
+    pub fn new(severity: Severity, check: &'static str, node: &str, seen: impl Into<String>) -> Finding {
+        Finding {
+            severity,
+            check,
+            nodes: vec![node.to_owned()],
+            seen: seen.into(),
+            why: String::new(),
+            cure: String::new(),
+            fixes: Vec::new(),
+        }
+    }
+
+    fn error(check: &'static str, node: &str, seen: impl Into<String>) -> Finding {
+        Finding::new(Severity::Error, check, node, seen)
+    }
+
+    fn warning(check: &'static str, node: &str, seen: impl Into<String>) -> Finding {
+        Finding::new(Severity::Warning, check, node, seen)
+    }
+
+    fn note(check: &'static str, node: &str, seen: impl Into<String>) -> Finding {
+        Finding::new(Severity::Note, check, node, seen)
+    }
+
+    /// Says why it matters.
+    #[must_use]
+    pub fn why(self, why: impl Into<String>) -> Finding {
+        Finding { why: why.into(), ..self }
+    }
+
+    /// Says what cures it.
+    #[must_use]
+    pub fn cure(self, cure: impl Into<String>) -> Finding {
+        Finding { cure: cure.into(), ..self }
+    }
+
+    fn about(self, nodes: Vec<String>) -> Finding {
+        Finding { nodes, ..self }
+    }
+
+    fn fix(self, fix: Fix) -> Finding {
+        Finding { fixes: vec![fix], ..self }
+    }
+}
+
+/// What was seen of one node.
+#[derive(Debug, Clone)]
+pub struct Look<'a> {
+    /// Its line in the inventory.
+    pub node: &'a Node,
+    /// Its facts.
+    pub facts: &'a Facts,
+    /// Its engine; none: it did not answer.
+    pub engine: Option<Engine<'a>>,
+    /// Whether a worker is needed there; ranks beside the launcher need none.
+    pub worker: bool,
+    /// What only `doctor` asks.
+    pub details: Option<&'a Details>,
+    /// That its login shell prints text before every command, in words, and what stops it.
+    pub noise: Option<(&'a str, &'a str)>,
+    /// Jobs whose launcher may not be up yet.
+    pub starting: Vec<String>,
+    /// What is in its worker; none: it is not up.
+    pub inside: Option<&'a Inside>,
+}
+
+impl Look<'_> {
+    fn name(&self) -> &str {
+        &self.node.name
+    }
+}
+
+/// What was seen of a node's engine.
+#[derive(Debug, Clone, Copy)]
+pub struct Engine<'a> {
+    /// Its version.
+    pub version: &'a str,
+    /// Its containers.
+    pub containers: &'a [ContainerSummary],
+    /// The id that the cluster's image has there.
+    pub image_id: Option<&'a str>,
+    /// What the image holds.
+    pub image_content: Option<&'a str>,
+    /// The names of its runtimes, where they were asked for.
+    pub runtimes: Option<&'a [String]>,
+}
+
+/// All that is wrong with the nodes themselves and between them; who reaches whom is [`logins`] and [`ports`].
+pub fn examine(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding> {
+    let mut found = before::before(inventory, looks);
+    for look in looks {
+        found.extend(nodes::examine(inventory, look));
+    }
+    found.extend(nodes::keys(inventory, looks));
+    found.extend(nodes::between(inventory, looks));
+    found.extend(uniform::examine(looks));
+    found.extend(runs::examine(inventory, looks));
+    found
+}
+
+/// Findings that say the same become one with all their nodes; errors come first.
+pub fn fold(found: Vec<Finding>) -> Vec<Finding> {
+    let mut folded: Vec<Finding> = Vec::new();
+    for finding in found {
+        let same = |other: &&mut Finding| {
+            (other.severity, other.check, &other.seen, &other.why, &other.cure)
+                == (finding.severity, finding.check, &finding.seen, &finding.why, &finding.cure)
+        };
+        if let Some(other) = folded.iter_mut().find(same) {
+            let new: Vec<String> = finding.nodes.into_iter().filter(|node| !other.nodes.contains(node)).collect();
+            other.nodes.extend(new);
+            other.fixes.extend(finding.fixes);
+        } else {
+            folded.push(finding);
+        }
+    }
+    folded.sort_by_key(|finding| finding.severity);
+    folded
+}
+
+impl fmt::Display for Finding {
+    /// Without the severity, which a renderer may colour.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", nodeset::fold(&self.nodes), self.seen)?;
+        for (title, text) in [("why", &self.why), ("cure", &self.cure)] {
+            if !text.is_empty() {
+                write!(f, "\n  {title}: {text}")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! The rules that `up`, `train`, `run` and `verify` apply before they change anything, on the state that they have observed.
+
+use super::{Engine, Finding, Look, Severity, before, fold};
+use crate::cluster::nodes::{EngineSeen, Member, Observed};
+use crate::error::NodeError;
+use crate::event::{Event, Events};
+use crate::inventory::Inventory;
+use crate::node::facts::Facts;
+
+/// A node's observed state, for the rules.
+pub fn look<'a>(
+    member: &'a Member,
+    facts: &'a Facts,
+    docker: Option<&'a EngineSeen>,
+    runtimes: Option<&'a [String]>,
+) -> Look<'a> {
+    let engine = docker.map(|docker| Engine {
+        version: &docker.engine.version,
+        containers: &docker.containers,
+        image_id: docker.image_id.as_deref(),
+        image_content: docker.image_content.as_deref(),
+        runtimes,
+    });
+    Look {
+        node: &member.node,
+        facts,
+        engine,
+        worker: true,
+        details: None,
+        noise: None,
+        inside: None,
+        starting: Vec::new(),
+    }
+}
+
+/// The part of it that needs no further question. Each node comes with whether its worker is needed.
+pub fn before(inventory: &Inventory, nodes: &[(&Observed, bool)]) -> Vec<Finding> {
+    let mut looks = Vec::new();
+    for (seen, worker) in nodes {
+        looks.push(Look { worker: *worker, ..look(&seen.member, &seen.facts, Some(&seen.docker), None) });
+    }
+    fold(before::before(inventory, &looks))
+}
+
+/// Tells the warnings, and gives the errors as those of their nodes.
+pub fn stops(found: &[Finding], events: &Events) -> Vec<NodeError> {
+    let mut failed = Vec::new();
+    for finding in found {
+        match finding.severity {
+            Severity::Error => failed.extend(finding.nodes.iter().map(|node| {
+                let said = format!("{}\n{}", finding.seen, finding.why);
+                NodeError::failed(node, "take part", said).hint(&finding.cure)
+            })),
+            Severity::Warning => events.send(Event::Warning(finding.to_string())),
+            Severity::Note => {}
+        }
+    }
+    for error in &failed {
+        events.send(Event::Failed(error.clone()));
+    }
+    failed
+}

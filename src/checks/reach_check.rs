@@ -1,0 +1,156 @@
+//! The check that counts before a launch: from inside each worker, with the cluster's key and the pinned host keys, into
+//! the sshd of the others.
+
+use crate::cluster::nodes;
+use crate::cluster::nodes::{Observed, each};
+use crate::error::{Error, NodeError};
+use crate::event::Events;
+use crate::inventory::Inventory;
+use crate::keys::files::{KNOWN_HOSTS, Keyring};
+use crate::keys::reachability::{Absent, Matrix, Pair, pairs, reason, results};
+use crate::paths::CONTAINER_SSH;
+use crate::runtime::container::{ContainerState, ContainerSummary};
+use crate::runtime::spec::{Desired, LABEL_SPEC_FULL};
+use crate::secret::Secret;
+use crate::transport::link::Script;
+use crate::worker::apply;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use zeroize::Zeroizing;
+
+const REACH: &str = include_str!("../scripts/reach.sh");
+
+/// At most this many log-ins from one node at the same time.
+const AT_ONCE: usize = 16;
+
+/// Tries the log-ins between the workers of these nodes. A failed one is no error but a part of the result; so is a node
+/// without a worker. Nothing is changed.
+///
+/// # Errors
+/// When the cluster's private key cannot be had: the master is not among the nodes, or has none.
+pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -> Result<Matrix, Error> {
+    let mut matrix = Matrix::default();
+    let mut present: Vec<(&Observed, IpAddr)> = Vec::new();
+    for seen in nodes {
+        match listening(inventory, seen) {
+            Ok(address) => present.push((seen, address)),
+            Err(why) => matrix.absent.push(Absent { node: seen.name().to_owned(), why }),
+        }
+    }
+    let mut targets: Vec<Vec<usize>> = vec![Vec::new(); present.len()];
+    for (from, to) in pairs(present.len()) {
+        targets[from].push(to);
+    }
+    if present.len() < 2 {
+        return Ok(matrix);
+    }
+    let key = private_key(inventory, nodes).await?;
+    let tried = each(present.iter().zip(targets).collect(), async |((seen, _), targets): (&(&Observed, IpAddr), _)| {
+        let to: Vec<(usize, IpAddr)> = targets.into_iter().map(|to: usize| (to, present[to].1)).collect();
+        events.reading(seen.name(), "logging in to the others");
+        let tried = log_in(inventory, seen, &key, &to).await;
+        events.idle(seen.name());
+        tried
+    })
+    .await;
+    for ((seen, _), tried) in present.iter().zip(tried) {
+        matrix.pairs.extend(tried.into_iter().map(|(to, reason)| Pair {
+            from: seen.name().to_owned(),
+            to: present[to].0.name().to_owned(),
+            reason,
+        }));
+    }
+    Ok(matrix)
+}
+
+/// Where the node's worker listens, or in words why it does not, or not there where the others would look for it.
+fn listening(inventory: &Inventory, seen: &Observed) -> Result<IpAddr, String> {
+    let desired = apply::desired(inventory, seen).map_err(|error| error.said)?;
+    let there = seen.docker.containers.iter().find(|c| c.name == desired.name && c.belongs_to(&desired.cluster));
+    match there {
+        Some(worker) if worker.state == ContainerState::Running => elsewhere(&desired, worker)
+            .map_or(Ok(nodes::place(inventory, seen).map_err(|error| error.said)?.address), |parts| {
+                Err(format!("its worker is not as it should be ({parts}): hvdctl up"))
+            }),
+        _ => Err("its worker is not up: hvdctl up".into()),
+    }
+}
+
+/// The parts in which a worker differs that matter here.
+fn elsewhere(desired: &Desired, worker: &ContainerSummary) -> Option<String> {
+    let differences = desired.spec.differences(worker.label(LABEL_SPEC_FULL).unwrap_or_default());
+    let matter = differences.into_iter().filter(|part| matches!(part.as_str(), "port" | "address" | "mounts" | "spec"));
+    let parts: Vec<String> = matter.collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// The cluster's private key, which only the master has.
+async fn private_key(inventory: &Inventory, nodes: &[Observed]) -> Result<Secret, Error> {
+    let Some(master) = nodes.iter().find(|seen| seen.member.node.master) else {
+        return Err(Error::usage(
+            format!("the master {} is not among the selected nodes, and only it has the key", inventory.master().name),
+            "leave --on out, or add the master to it",
+        ));
+    };
+    let cluster = &inventory.cluster;
+    let Some(held) = Keyring::read(cluster, &master.facts).current else {
+        let tried = "read the cluster's key";
+        return Err(NodeError::failed(master.name(), tried, "there is none").hint("hvdctl keys push").into());
+    };
+    let name = held.name;
+    let tried = format!("read the cluster's key {name}");
+    let path = format!("{}/{name}", cluster.ssh_dir);
+    let output = master.member.link.run_as_root(&["cat", "--", &path], b"", &tried).await?;
+    let said = output.complaint();
+    match String::from_utf8(output.stdout).map(Zeroizing::new) {
+        Ok(text) if output.code == 0 && !text.trim().is_empty() => Ok(Secret::new(text)),
+        _ => Err(NodeError::failed(master.name(), &tried, said).hint("hvdctl keys push").into()),
+    }
+}
+
+/// Logs in from one worker to others; for each of these the reason where that failed.
+async fn log_in(
+    inventory: &Inventory,
+    seen: &Observed,
+    key: &Secret,
+    to: &[(usize, IpAddr)],
+) -> Vec<(usize, Option<String>)> {
+    let cluster = &inventory.cluster;
+    let limit = cluster.connect_timeout.as_secs().max(1);
+    // reach.sh gives each log-in two seconds more than ssh needs to say itself that the time is over
+    let whole = to.len().div_ceil(AT_ONCE) as u64 * (limit + 3) + 5;
+    let targets: String = to.iter().map(|(index, address)| format!("{index} {address}\n")).collect();
+    let script = Script::new(REACH)
+        .with("key", key.expose().trim_end())
+        .with("known_hosts", &format!("{CONTAINER_SSH}/{KNOWN_HOSTS}"))
+        .with("targets", &targets)
+        .with("port", &cluster.port.to_string())
+        .with("limit", &limit.to_string())
+        .with("at_once", &AT_ONCE.to_string())
+        .with("whole", &whole.to_string());
+    let args = ["exec", "-i", &cluster.worker, "sh", "-s"];
+    let within = Duration::from_secs(whole + 5);
+    let output =
+        seen.member.link.run_docker(&args, script.whole().as_bytes(), "log in to the other workers", within).await;
+    let (told, lost): (BTreeMap<usize, (i32, String)>, String) = match output {
+        Ok(output) => {
+            let said = output.complaint();
+            let last = said.lines().rfind(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned());
+            let last = last.unwrap_or_else(|| format!("exit code {}", output.code));
+            (results(&String::from_utf8_lossy(&output.stdout)), last)
+        }
+        Err(error) => (BTreeMap::new(), error.said),
+    };
+    to.iter()
+        .map(|(index, address)| {
+            let target = SocketAddr::new(*address, cluster.port);
+            let why = match told.get(index) {
+                Some((0, _)) => None,
+                Some((code, said)) => Some(reason(*code, said, target, limit + 2)),
+                None => Some(format!("could not be tried: {lost}")),
+            };
+            (*index, why)
+        })
+        .collect()
+}

@@ -1,0 +1,618 @@
+//! Every rule with what it fires on, and what it lets pass.
+
+use super::*;
+use crate::inventory::{Gpus, Pull};
+use crate::keys::reachability::{Matrix, Pair};
+use crate::node::gpus::GpuRequest;
+use crate::runtime::container::ContainerState;
+use crate::runtime::spec::{Desired, LABEL_CLUSTER, LABEL_JOB, LABEL_ROLE};
+use std::collections::BTreeMap;
+
+/// A node as the tests change it.
+struct Sick {
+    node: Node,
+    facts: Facts,
+    containers: Vec<ContainerSummary>,
+    image: Option<(String, String)>,
+    runtimes: Vec<String>,
+    details: Details,
+    inside: Option<Inside>,
+    engine: &'static str,
+    worker: bool,
+}
+
+/// A cluster without a fault: its workers are up, and every node knows the others.
+struct Clinic {
+    inventory: Inventory,
+    nodes: Vec<Sick>,
+}
+
+fn clinic(n: usize) -> Clinic {
+    let mut inventory = Inventory::local("x", "img");
+    inventory.nodes.clear();
+    for i in 1..=n {
+        let name = format!("gpu{i:02}");
+        let node = Node { host: name.clone(), name, master: i == 1, gpus: Gpus::Count(1), ..Node::default() };
+        inventory.nodes.push(node);
+    }
+    let nodes = (1..=n).map(|i| {
+        let listens = if n == 1 { "127.0.0.1".to_owned() } else { format!("10.0.0.{i}") };
+        let facts = Facts::parse(&format!(
+            "hostname gpu{i:02}\ncores 4\nssh 10.0.0.{i}\naddr lo 127.0.0.1/8\naddr eth0 10.0.0.{i}/24\n\
+             addr docker0 172.17.0.1/16\nclock 1000.0\nclock 1000.1\nnvidia-smi yes\n\
+             gpu GPU 0: NVIDIA H200 (UUID: GPU-{i})\nlistener {listens}:12345 77 root w{i} sshd\n"
+        ))
+        .between(999.99, 1000.11);
+        let mut said = "kernel 6.1\nmemory 99999999999\nmtu eth0 1500\ntoolkit yes\ndriver 535.161\n\
+                        disk images 99999999 /var/lib/docker\n"
+            .to_owned();
+        for other in (1..=n).filter(|other| *other != i) {
+            said.push_str(&format!("route 10.0.0.{other} eth0 10.0.0.{i}\nname gpu{other:02} 10.0.0.{other}\n"));
+        }
+        let desired =
+            Desired::worker(&inventory.cluster, &inventory.nodes[i - 1], GpuRequest::All, listens.parse().unwrap());
+        let worker = ContainerSummary {
+            name: "hworker".into(),
+            id: format!("w{i}"),
+            image_id: "sha256:aaa".into(),
+            state: ContainerState::Running,
+            labels: desired.labels(),
+            created: None,
+        };
+        Sick {
+            node: inventory.nodes[i - 1].clone(),
+            facts,
+            containers: vec![worker],
+            image: Some(("sha256:aaa".into(), "content".into())),
+            runtimes: vec!["runc".into()],
+            details: Details::parse(&said),
+            inside: Some(Inside::parse("python 3.11.2\ntorch 1.13\nhorovod 0.28.1\nbuild PyTorch, Gloo\n")),
+            engine: "20.10.24",
+            worker: true,
+        }
+    });
+    Clinic { nodes: nodes.collect(), inventory }
+}
+
+impl Clinic {
+    fn with(n: usize, make_sick: impl FnOnce(&mut Clinic)) -> Clinic {
+        let mut clinic = clinic(n);
+        make_sick(&mut clinic);
+        clinic
+    }
+
+    fn looks<'a>(&'a self) -> Vec<Look<'a>> {
+        let look = |sick: &'a Sick| -> Look<'a> {
+            let Sick { node, facts, containers, image, runtimes, details, inside, engine, worker } = sick;
+            let image = image.as_ref();
+            Look {
+                node,
+                facts,
+                engine: Some(Engine {
+                    version: engine,
+                    containers,
+                    image_id: image.map(|(id, _)| id.as_str()),
+                    image_content: image.map(|(_, content)| content.as_str()),
+                    runtimes: Some(runtimes),
+                }),
+                noise: None,
+                starting: crate::job::record::starting(facts),
+                worker: *worker,
+                details: Some(details),
+                inside: inside.as_ref(),
+            }
+        };
+        self.nodes.iter().map(look).collect()
+    }
+
+    /// `SEVERITY CHECK NODES: SEEN`, the word on keys aside: no test here has pushed any.
+    fn found(&self) -> Vec<String> {
+        self.all()
+            .iter()
+            .map(|f| format!("{} {} {}: {}", f.severity, f.check, nodeset::fold(&f.nodes), f.seen))
+            .collect()
+    }
+
+    fn all(&self) -> Vec<Finding> {
+        let found = fold(examine(&self.inventory, &self.looks()));
+        for finding in &found {
+            assert!(!finding.nodes.is_empty() && finding.nodes.iter().all(|node| !node.is_empty()), "{finding:?}");
+            let told = !finding.why.is_empty() && !finding.cure.is_empty();
+            assert!(finding.severity == Severity::Note || told, "no why or no cure: {finding:?}");
+        }
+        found.into_iter().filter(|finding| finding.check != "keys").collect()
+    }
+
+    #[track_caller]
+    fn finds(&self, expected: &[&str]) {
+        assert_eq!(self.found(), expected);
+    }
+
+    fn before(&self) -> Vec<String> {
+        before::before(&self.inventory, &self.looks()).iter().map(|f| format!("{} {}", f.severity, f.check)).collect()
+    }
+}
+
+fn container(name: &str, id: &str, state: ContainerState, labels: &[(&str, &str)]) -> ContainerSummary {
+    let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    ContainerSummary { name: name.into(), id: id.into(), image_id: "i".into(), state, labels, created: None }
+}
+
+#[test]
+fn a_cluster_in_health() {
+    for n in [1, 2, 8] {
+        clinic(n).finds(&[]);
+        assert_eq!(clinic(n).before(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn the_port() {
+    let listener = |line: &str| {
+        let facts = Facts::parse(&format!("listener {line}\n"));
+        Clinic::with(2, |c| c.nodes[1].facts.listeners = facts.listeners)
+    };
+    listener("*:12345 4711 ana - python3")
+        .finds(&["error port gpu02: port 12345 is taken by python3 (process 4711 of ana)"]);
+    listener("10.0.0.2:12345 - - - -").finds(&[]);
+    let hidden = |c: &mut Clinic| {
+        c.nodes[1].facts.listeners = Facts::parse("listener 0.0.0.0:12345 - - - -\n").listeners;
+        c.nodes[1].containers[0].state = ContainerState::Exited;
+    };
+    assert!(Clinic::with(2, hidden).found()[0].contains("is taken by another program"));
+    // elsewhere it disturbs nobody
+    listener("127.0.0.1:12345 4711 ana - python3").finds(&[]);
+    listener("[::]:12345 4711 ana - python3").finds(&[]);
+    let other = |c: &mut Clinic| {
+        c.nodes[1].facts.listeners = Facts::parse("listener *:12345 9 root x1 sshd\n").listeners;
+        c.nodes[1].containers.push(container(
+            "their-worker",
+            "x1",
+            ContainerState::Running,
+            &[(LABEL_CLUSTER, "theirs")],
+        ));
+    };
+    Clinic::with(2, other)
+        .finds(&["error port gpu02: port 12345 is taken by the container their-worker of the cluster theirs"]);
+    // ranks beside the launcher need no worker
+    let mut sick = Clinic::with(2, other);
+    sick.nodes[1].worker = false;
+    sick.finds(&[]);
+}
+
+#[test]
+fn clocks() {
+    let ahead = |seconds: &[f64]| {
+        let set = |c: &mut Clinic| {
+            for (node, ahead) in c.nodes.iter_mut().zip(seconds) {
+                node.facts.ahead = Some(crate::node::facts::Span { low: ahead - 0.05, high: ahead + 0.05 });
+            }
+        };
+        Clinic::with(seconds.len(), set).found()
+    };
+    assert_eq!(ahead(&[0.0, 30.0]), ["error clock gpu02: its clock is 30 s ahead of the others'"]);
+    assert_eq!(ahead(&[0.0, -5.0]), ["warning clock gpu02: its clock is 5 s behind the others'"]);
+    assert_eq!(ahead(&[0.0, 1.5]), Vec::<String>::new());
+    // the operator's own clock is nobody's trouble
+    assert_eq!(ahead(&[90.0, 90.0]), Vec::<String>::new());
+    assert_eq!(ahead(&[90.0, 90.0, 60.0]), ["error clock gpu03: its clock is 30 s behind the others'"]);
+    assert_eq!(ahead(&[-30.0]), Vec::<String>::new(), "a node has no clock to differ from its own");
+    // a slow answer says little, and so nothing is said
+    let vague = |c: &mut Clinic| c.nodes[1].facts.ahead = Some(crate::node::facts::Span { low: -8.0, high: 30.0 });
+    Clinic::with(2, vague).finds(&[]);
+}
+
+#[test]
+fn host_names_and_addresses() {
+    let twice = Clinic::with(3, |c| {
+        c.nodes[2].facts.hostname = "gpu01".into();
+        for node in &mut c.nodes {
+            node.details.names.clear();
+        }
+    });
+    twice.finds(&["error hostname gpu[01,03]: their host name is gpu01 on each of them"]);
+    let place = |ssh: &str| {
+        let facts = Facts::parse(&format!(
+            "ssh {ssh}\naddr docker0 172.17.0.1/16\naddr eth0 10.0.0.2/24\naddr eth1 10.0.0.1/24\n"
+        ));
+        let found = Clinic::with(2, |c| {
+            (c.nodes[1].facts.ssh_address, c.nodes[1].facts.addresses) = (facts.ssh_address, facts.addresses);
+        });
+        before::before(&found.inventory, &found.looks())
+            .iter()
+            .map(|f| format!("{} {} {}", f.check, f.seen, f.cure))
+            .collect::<Vec<_>>()
+    };
+    let docker = place("172.17.0.1");
+    assert!(
+        docker[0].starts_with("interface its place in the cluster is 172.17.0.1 on docker0, which leads to no other")
+    );
+    assert!(docker[0].contains("(there: eth0 10.0.0.2, eth1 10.0.0.1)"), "{docker:?}");
+    assert!(place("10.0.0.1")[0].starts_with("address their address in the cluster is 10.0.0.1 for each of them"));
+    assert_eq!(place("10.0.0.2"), Vec::<String>::new());
+    for (name, nowhere) in [("lo", true), ("br-0123456789ab", true), ("br-lan", false), ("br0", false), ("ib0", false)]
+    {
+        assert_eq!(before::leads_nowhere(name), nowhere, "{name}");
+    }
+    let found = Clinic::with(2, |c| c.nodes[1].facts.ssh_address = Some("10.9.9.9".parse().unwrap())).found();
+    assert!(
+        found[0].starts_with("error network gpu02: its place in the cluster is not known: no interface"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn images() {
+    let other = |c: &mut Clinic| {
+        c.nodes[7].image = Some(("sha256:0123456789abcdef".into(), "other".into()));
+        c.nodes[7].containers[0].image_id = "sha256:0123456789abcdef".into();
+    };
+    Clinic::with(8, other).finds(&["error image gpu08: img is another image: gpu[01-07] aaa · gpu08 0123456789ab"]);
+    // engines that keep images in another way
+    let id_only = |c: &mut Clinic| {
+        c.nodes[1].image = Some(("sha256:bbb".into(), "content".into()));
+        c.nodes[1].containers[0].image_id = "sha256:bbb".into();
+    };
+    Clinic::with(2, id_only).finds(&[]);
+    // of two the master's counts
+    let masters = |c: &mut Clinic| c.nodes[0].image = Some(("sha256:ccc".into(), "other".into()));
+    assert!(
+        Clinic::with(2, masters).found()[0]
+            .starts_with("error image gpu02: img is another image: gpu01 ccc · gpu02 aaa")
+    );
+    let missing = |image: &str, policy: Pull| {
+        let clinic = Clinic::with(2, |c| {
+            (c.inventory.cluster.image, c.inventory.cluster.pull) = (image.to_owned(), policy);
+            c.nodes[1].image = None;
+        });
+        let all = clinic.all();
+        assert_eq!((all[0].severity, all[0].nodes.as_slice()), (Severity::Error, &["gpu02".to_owned()][..]));
+        assert_eq!(all[0].seen, format!("the image {image} is not there"));
+        all[0].cure.clone()
+    };
+    // `up` is the cure where it may get the image, and where a registry could have it
+    assert!(missing("img", Pull::Missing).starts_with("hvdctl up, which gets it from its registry; else docker pull"));
+    assert!(missing("img", Pull::Never).starts_with("docker pull img on the node"));
+    let id = format!("sha256:{}", "a".repeat(64));
+    assert!(missing(&id, Pull::Missing).starts_with("docker pull sha256:aaa"));
+}
+
+#[test]
+fn versions() {
+    let found = Clinic::with(8, |c| {
+        c.nodes[7].details.driver = Some("550.54".into());
+        c.nodes[2].inside =
+            Some(Inside::parse("python 3.11.2\ntorch 1.13\nhorovod 0.28.1\nbuild PyTorch\nnccl 2.18.3\n"));
+        c.nodes[3].inside = None;
+        c.nodes[4].engine = "27.0";
+    });
+    found.finds(&[
+        "error versions gpu03: another Horovod build than the others: gpu[01-02,05-08] PyTorch, Gloo · gpu03 PyTorch",
+        "error versions gpu03: another NCCL than the others: gpu[01-02,05-08] none · gpu03 2.18.3",
+        "warning versions gpu08: another NVIDIA driver than the others: gpu[01-07] 535.161 · gpu08 550.54",
+        "note versions gpu05: another Docker Engine than the others: gpu[01-04,06-08] 20.10.24 · gpu05 27.0",
+    ]);
+}
+
+#[test]
+fn an_engine_from_before_gpus() {
+    let found = |version, gpus| {
+        let clinic = Clinic::with(2, |c| {
+            c.nodes[1].engine = version;
+            c.nodes[1].node.gpus = gpus;
+        });
+        clinic.found().into_iter().filter(|f| f.contains(" engine ")).collect::<Vec<_>>()
+    };
+    assert_eq!(found("18.09.1", Gpus::Count(1)), ["error engine gpu02: Docker Engine 18.09.1 knows no --gpus"]);
+    for fine in ["19.03.0", "19.03.0-ce", "20.10.24+dfsg1", "27.0", "dev"] {
+        assert_eq!(found(fine, Gpus::Count(1)), [""; 0], "{fine}");
+    }
+    assert_eq!(found("18.09.1", Gpus::Count(0)), [""; 0]);
+}
+
+#[test]
+fn gpus() {
+    let found = |make: &dyn Fn(&mut Sick)| Clinic::with(2, |c| make(&mut c.nodes[1])).found();
+    assert_eq!(
+        found(&|n| n.node.gpus = Gpus::Count(2)),
+        [
+            "error gpus gpu02: the inventory promises 2, nvidia-smi lists 1",
+            "warning worker gpu02: its worker is not as it should be: recreate hworker (gpus)"
+        ]
+    );
+    let none = |n: &mut Sick| (n.facts.nvidia_smi, n.facts.gpus) = (false, Vec::new());
+    assert_eq!(
+        found(&none),
+        [
+            "warning gpus gpu02: the inventory promises 1, and there is no nvidia-smi",
+            "warning worker gpu02: its worker is not as it should be: recreate hworker (gpus)"
+        ]
+    );
+    for (gpus, word) in [(Gpus::All, "\"all\""), (Gpus::List(vec!["0".into(), "GPU-2".into()]), "0, GPU-2")] {
+        let promised = |n: &mut Sick| {
+            none(n);
+            n.node.gpus = gpus.clone();
+        };
+        let words = format!("warning gpus gpu02: the inventory promises {word}, and there is no nvidia-smi");
+        assert_eq!(found(&promised)[0], words);
+    }
+    let auto = |n: &mut Sick| {
+        none(n);
+        (n.node.gpus, n.containers) = (Gpus::Auto, Vec::new());
+        n.facts.listeners.clear();
+    };
+    assert_eq!(found(&auto), ["note worker gpu02: its worker is not up"]);
+    assert_eq!(
+        found(&|n| n.details.toolkit = false),
+        ["error toolkit gpu02: Docker has no NVIDIA runtime, and the node has GPUs or should"]
+    );
+    let registered = |n: &mut Sick| {
+        n.details.toolkit = false;
+        n.runtimes.push("nvidia".into());
+    };
+    assert_eq!(found(&registered), Vec::<String>::new());
+    let inside =
+        |n: &mut Sick, count: &str| drop(n.inside.as_mut().unwrap().values.insert("gpus".into(), count.into()));
+    assert_eq!(found(&|n| inside(n, "0")), ["error gpus gpu02: its worker was given 1 and sees 0"]);
+    assert_eq!(found(&|n| inside(n, "1")), Vec::<String>::new());
+    // one that is to be made anew gets what it lacks by that
+    let older = |n: &mut Sick| {
+        inside(n, "0");
+        n.containers[0].image_id = "old".into();
+    };
+    assert_eq!(found(&older), ["warning worker gpu02: its worker is not as it should be: recreate hworker (image)"]);
+    let strangers = |n: &mut Sick| {
+        let said = "gpu-user ana - my job, 4711, 31000 MiB, GPU-2\ngpu-user bob - x, 12, [N/A], GPU-9\ngpu-user junk\n";
+        n.details.gpu_users = Details::parse(said).gpu_users;
+    };
+    assert_eq!(
+        found(&strangers),
+        ["warning gpu-users gpu02: others use its GPUs: my job (process 4711 of ana) on GPU 0 with 31000 MiB; \
+          x (process 12 of bob) on GPU-9"]
+    );
+}
+
+#[test]
+fn containers() {
+    let found = |make: &dyn Fn(&mut Sick)| {
+        let sick = |c: &mut Clinic| {
+            c.nodes[1].facts.listeners.clear();
+            make(&mut c.nodes[1]);
+        };
+        Clinic::with(2, sick).found()
+    };
+    let foreign = |n: &mut Sick| n.containers = vec![container("hworker", "f", ContainerState::Running, &[])];
+    let first = found(&foreign);
+    assert_eq!(first, ["error container gpu02: a container named hworker is there already and was not made by hvdctl"]);
+    // a launcher's name matters where runs are launched
+    assert_eq!(
+        found(&|n| n.containers.push(container("hmaster", "f", ContainerState::Running, &[]))),
+        Vec::<String>::new()
+    );
+    let on_master =
+        Clinic::with(2, |c| c.nodes[0].containers.push(container("hmaster", "f", ContainerState::Exited, &[])));
+    assert!(on_master.found()[0].starts_with("error container gpu01: a container named hmaster"));
+    assert_eq!(found(&|n| n.containers.clear()), ["note worker gpu02: its worker is not up"]);
+    assert_eq!(
+        found(&|n| n.containers[0].state = ContainerState::Exited),
+        ["warning worker gpu02: its worker is not as it should be: start hworker again (stopped)"]
+    );
+    let port = Clinic::with(2, |c| c.inventory.cluster.port = 12346).found();
+    assert_eq!(port, ["warning worker gpu[01-02]: its worker is not as it should be: recreate hworker (port)"]);
+}
+
+#[test]
+fn what_runs_left_behind() {
+    let labels = [(LABEL_CLUSTER, "local"), (LABEL_ROLE, "master"), (LABEL_JOB, "run-1")];
+    let facts =
+        Facts::parse("rank run-1 7 - local\nrank run-1 8 w2 local\nrank run-1 x - local\nrank run-2 9 - theirs\n");
+    let ranks = |c: &mut Clinic| c.nodes[1].facts.ranks = facts.ranks.clone();
+    let stale = Clinic::with(2, ranks);
+    stale.finds(&["error stale gpu02: 2 processes of the run run-1, whose launcher is not up"]);
+    assert_eq!(stale.all()[0].fixes, [Fix::EndRun { node: "gpu02".into(), job: "run-1".into() }]);
+    let mut under_way = Clinic::with(2, ranks);
+    under_way.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
+    under_way.finds(&["note run gpu01: the run run-1 is under way"]);
+    // what nothing ends is nothing to fix; of a run that is not over it may go the next moment
+    let killed = Facts::parse("rank run-1 7 - local killed\nrank run-2 8 - theirs killed\n").ranks;
+    let mut stuck = Clinic::with(2, |c: &mut Clinic| c.nodes[1].facts.ranks = killed.clone());
+    stuck.finds(&["warning killed gpu02: killed and still there: process 7 of the run run-1"]);
+    assert!(stuck.all().iter().all(|finding| finding.fixes.is_empty()));
+    stuck.nodes[1].facts.open_runs = vec!["run-1".into()];
+    stuck.finds(&["error stale gpu02: 1 process of the run run-1, whose launcher is not up"]);
+    stuck.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
+    stuck.finds(&["note run gpu01: the run run-1 is under way"]);
+    // of another cluster
+    let mut theirs = Clinic::with(2, ranks);
+    let other = [(LABEL_CLUSTER, "theirs"), (LABEL_ROLE, "master"), (LABEL_JOB, "run-1")];
+    theirs.nodes[1].containers.push(container("m", "m", ContainerState::Running, &other));
+    assert!(theirs.found()[0].starts_with("error stale"));
+    // without the master nobody knows, and nothing is ended
+    let mut unknown = Clinic::with(2, ranks);
+    unknown.nodes.remove(0);
+    assert!(unknown.found()[0].starts_with("note stale gpu02"), "{:?}", unknown.found());
+    assert!(unknown.all().iter().all(|finding| finding.fixes.is_empty()));
+    let mut ended = clinic(2);
+    ended.nodes[0].containers.push(container("hmaster", "m", ContainerState::Exited, &labels));
+    ended.finds(&["warning stale gpu01: hmaster of the ended run run-1 is left"]);
+    let fix = Fix::RemoveContainer { node: "gpu01".into(), name: "hmaster".into(), id: "m".into() };
+    assert_eq!(ended.all()[0].fixes, [fix]);
+    // the nodes' clocks show 1000
+    let mut shell = clinic(2);
+    let of_shell =
+        container("hmaster-shell-1", "s", ContainerState::Created, &[(LABEL_CLUSTER, "local"), (LABEL_ROLE, "shell")]);
+    shell.nodes[0].containers.push(ContainerSummary { created: Some(990), ..of_shell.clone() });
+    shell.finds(&[]);
+    shell.nodes[0].containers.push(ContainerSummary { created: Some(700), id: "old".into(), ..of_shell });
+    shell.finds(&["warning stale gpu01: hmaster-shell-1, the container of a shell, was never started"]);
+    let name = "hmaster-shell-1".to_owned();
+    assert_eq!(shell.all()[0].fixes, [Fix::RemoveContainer { node: "gpu01".into(), name, id: "old".into() }]);
+    let mut foreign = clinic(2);
+    foreign.nodes[1].containers.push(container("other", "m", ContainerState::Exited, &other));
+    foreign.finds(&[]);
+    // its GPUs' users are its ranks
+    let mut using = Clinic::with(2, ranks);
+    using.nodes[1].details.gpu_users = Details::parse("gpu-user root run-1 python, 7, 1 MiB, GPU-2\n").gpu_users;
+    assert_eq!(using.found().len(), 1);
+}
+
+#[test]
+fn memory_and_disks() {
+    let shm = |size: u64, slots: u32| {
+        let set = |c: &mut Clinic| {
+            c.inventory.cluster.shm_size = size;
+            c.nodes[1].node.slots = Some(slots);
+            for (i, node) in c.nodes.iter_mut().enumerate() {
+                let address = format!("10.0.0.{}", i + 1).parse().unwrap();
+                node.containers[0].labels =
+                    Desired::worker(&c.inventory.cluster, &node.node, GpuRequest::All, address).labels();
+            }
+        };
+        Clinic::with(2, set).found()
+    };
+    assert_eq!(shm(64 << 20, 2), ["error shm gpu02: /dev/shm of its containers has 64.0 MiB for 2 ranks"]);
+    assert_eq!(shm(128 << 20, 2), ["warning shm gpu02: /dev/shm of its containers has 128.0 MiB for 2 ranks"]);
+    assert_eq!(shm(256 << 20, 2), Vec::<String>::new());
+    assert_eq!(shm(64 << 20, 1), Vec::<String>::new());
+    assert!(shm(1 << 50, 1)[0].starts_with("note shm gpu[01-02]: /dev/shm of its containers may grow to 1024.0 TiB"));
+    let found = |said: &str| {
+        let details = Details::parse(said);
+        Clinic::with(2, |c| {
+            let (others, images) = Facts::parse(said).disks.into_iter().partition(|disk| disk.what != "images");
+            (c.nodes[1].facts.disks, c.nodes[1].details.disks) = (others, images);
+            c.nodes[1].details.infiniband = details.infiniband;
+            c.nodes[1].details.memlock = details.memlock;
+            c.nodes[1].details.max_sessions = details.max_sessions;
+        })
+        .found()
+    };
+    assert_eq!(
+        found("disk images 1024 /var/lib/docker\n"),
+        ["error disk gpu02: Docker's folder /var/lib/docker has 1.0 MiB left"]
+    );
+    assert_eq!(
+        found("disk jobs 1023 /opt\ndisk projects 524287 /data\n"),
+        [
+            "error disk gpu02: cluster.jobs_dir has 1023.0 KiB left in /opt",
+            "warning disk gpu02: cluster.projects_dir has 512.0 MiB left in /data"
+        ]
+    );
+    assert_eq!(found("disk jobs 524288 /opt\ndisk projects 524288 /data\n"), Vec::<String>::new());
+    assert_eq!(found("max-sessions 2\n"), ["warning sshd gpu02: its sshd has MaxSessions 2"]);
+    assert_eq!(found("max-sessions 10\n"), Vec::<String>::new());
+    assert_eq!(found("disk images 4194304 /var/lib/docker\n"), Vec::<String>::new());
+    let mut without = Clinic::with(2, |c| c.nodes[1].details.disks = Details::parse("disk images 4194304 /d\n").disks);
+    without.nodes[1].image = None;
+    assert_eq!(without.found()[1], "warning disk gpu02: Docker's folder /d has 4.0 GiB left");
+    assert_eq!(
+        found("infiniband yes\nmemlock 65536\n"),
+        ["warning memlock gpu02: its worker may lock 64.0 KiB of memory"]
+    );
+    assert_eq!(found("infiniband yes\nmemlock unlimited\n"), Vec::<String>::new());
+    assert_eq!(found("memlock 65536\n"), Vec::<String>::new());
+}
+
+#[test]
+fn the_network_between() {
+    let found = |said: &str| {
+        let details = Details::parse(said);
+        Clinic::with(3, |c| {
+            let node = &mut c.nodes[1].details;
+            node.routes.extend(details.routes);
+            node.names.extend(details.names);
+            node.mtu.extend(details.mtu);
+            node.strict.extend(details.strict);
+        })
+        .found()
+    };
+    assert_eq!(
+        found("route 10.0.0.1 docker0 172.17.0.1\n"),
+        ["error route gpu02: packets to gpu01 (10.0.0.1) leave by docker0, which leads to no other machine"]
+    );
+    assert_eq!(
+        found("route 10.0.0.1 - RTNETLINK answers: Network is unreachable\n"),
+        ["error route gpu02: has no way to gpu01 (10.0.0.1): RTNETLINK answers: Network is unreachable"]
+    );
+    assert_eq!(
+        found("route 10.0.0.1 wlan0 192.168.0.2\n"),
+        ["warning route gpu02: packets to gpu01 (10.0.0.1) leave by wlan0 and not by eth0"]
+    );
+    assert_eq!(
+        found("route 10.0.0.1 wlan0 192.168.0.2\nstrict eth0\n"),
+        ["warning route gpu02: packets to gpu01 (10.0.0.1) leave by wlan0 and not by eth0, which drops what comes \
+             from there (rp_filter)"]
+    );
+    assert_eq!(found("strict eth0\nstrict wlan0\n"), Vec::<String>::new());
+    assert_eq!(
+        found("name gpu01 10.0.0.3\nname gpu03 -\n"),
+        [
+            "warning names gpu02: takes gpu01 (gpu01) for 10.0.0.3",
+            "note names gpu02: does not know the host name gpu03 (gpu03)"
+        ]
+    );
+    assert!(found("name gpu01 127.0.1.1\n")[0].starts_with("warning names"));
+    assert_eq!(
+        found("mtu eth0 9000\n"),
+        ["warning mtu gpu02: its interface has another MTU than the others': gpu[01,03] 1500 · gpu02 9000"]
+    );
+    let renamed = Clinic::with(3, |c| {
+        c.nodes[1].facts.addresses = vec![("ib0".into(), "10.0.0.2".parse().unwrap())];
+        c.nodes[1].details.routes.clear();
+        c.nodes[1].details.mtu.insert("ib0".into(), 1500);
+    });
+    renamed
+        .finds(&["note interface gpu02: its interface has another name than the others': gpu[01,03] eth0 · gpu02 ib0"]);
+}
+
+#[test]
+fn keys() {
+    let all = |c: &Clinic| fold(super::nodes::keys(&c.inventory, &c.looks()));
+    let fresh = all(&Clinic::with(2, |c| c.nodes.iter_mut().for_each(|node| node.containers.clear())));
+    assert_eq!((fresh.len(), fresh[0].severity, fresh[0].nodes.len()), (1, Severity::Note, 2));
+    // workers without keys are another matter
+    let found = all(&clinic(2));
+    assert!(found.iter().all(|f| f.severity == Severity::Error && f.fixes == [Fix::PushKeys]), "{found:?}");
+    assert!(found.iter().any(|f| f.seen == "the master has no key pair of the cluster"), "{found:?}");
+}
+
+#[test]
+fn pairs() {
+    let matrix = |reason: &str| Matrix {
+        absent: Vec::new(),
+        pairs: [("gpu01", "gpu03"), ("gpu02", "gpu03"), ("gpu03", "gpu01")]
+            .map(|(from, to)| Pair {
+                from: from.into(),
+                to: to.into(),
+                reason: (to == "gpu03").then(|| reason.to_owned()),
+            })
+            .to_vec(),
+    };
+    let found = ports(&matrix("no answer within 3 s"), Some(12345));
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].nodes, ["gpu01", "gpu02"]);
+    assert_eq!(found[0].seen, "cannot reach gpu03 on random high ports: no answer within 3 s");
+    assert!(found[0].why.starts_with("a firewall lets port 12345 through and not the rest; "));
+    assert!(!ports(&matrix("x"), None)[0].why.contains("firewall"));
+    let found = logins(&matrix("Connection timed out"), 12345);
+    assert_eq!(found[0].seen, "cannot log in to gpu03 on port 12345: Connection timed out");
+    assert!(found[0].cure.starts_with("allow TCP port 12345"));
+    assert!(logins(&matrix("Permission denied (publickey)."), 1)[0].cure.starts_with("hvdctl keys push"));
+}
+
+#[test]
+fn equal_findings_are_told_once_and_errors_first() {
+    let note = |node: &str| Finding::note("a", node, "x");
+    let folded = fold(vec![note("n1"), Finding::error("a", "n1", "x"), note("n2"), note("n1"), note("n3").cure("y")]);
+    let told: Vec<String> = folded.iter().map(|f| format!("{} {f}", f.severity)).collect();
+    assert_eq!(told, ["error n1: x", "note n[1-2]: x", "note n3: x\n  cure: y"]);
+}
+
+#[test]
+fn what_a_script_says_is_read_or_passed_over() {
+    let details =
+        Details::parse("memlock unlimited\ndriver \nname a\nroute x eth0 y\ndisk images x /\nmtu a b\nrank a\n\n");
+    assert_eq!(details, Details { memlock: Some(u64::MAX), ..Details::default() });
+    let route = &Details::parse("route 10.0.0.1 eth0 10.0.0.2\n").routes[&"10.0.0.1".parse().unwrap()];
+    assert_eq!((route.interface.as_deref(), route.source.as_str()), (Some("eth0"), "10.0.0.2"));
+    assert_eq!(Inside::parse("a b c\njunk\n").values, BTreeMap::from([("a".into(), "b c".into())]));
+}

@@ -1,0 +1,187 @@
+//! What `verify` expects, and what the ranks said, compared.
+
+use crate::launch::placement::Placement;
+use crate::node::facts::{Gpu, gpu};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// What a rank says of itself (`src/scripts/verify.py`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Its rank by `hvd.rank()`.
+    pub rank: u32,
+    /// `hvd.size()`.
+    pub size: u32,
+    /// `hvd.local_rank()`.
+    pub local_rank: u32,
+    /// The allreduced sum of rank + 1 over all ranks.
+    pub sum: u64,
+    /// The machine's name as the rank sees it.
+    pub hostname: String,
+    /// The lines of `nvidia-smi -L` in the rank's container; `None` where there is no such program.
+    pub gpus: Option<Vec<String>>,
+    /// Framework and version.
+    pub framework: String,
+    /// Horovod's version.
+    pub horovod: String,
+    /// Python's version.
+    pub python: String,
+}
+
+/// What is known of a node beforehand.
+#[derive(Debug, Clone)]
+pub struct Expected {
+    /// Its name in the inventory.
+    pub node: String,
+    /// Its own name for itself.
+    pub hostname: String,
+    /// Whether its containers get GPUs.
+    pub gpus_wanted: bool,
+    /// Those of the machine's GPUs that they get; empty where it has no `nvidia-smi` outside of containers.
+    pub gpus: Vec<Gpu>,
+}
+
+/// The comparison for one rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// The rank.
+    pub rank: u32,
+    /// Where it should be.
+    pub expected: String,
+    /// The node whose log its report came from.
+    pub actual: Option<String>,
+    /// What it said.
+    pub report: Option<Report>,
+    /// What does not fit; empty when all does.
+    pub faults: Vec<String>,
+}
+
+/// Compares every rank's report, by the node whose own log it was found in, with the placement.
+pub fn compare(placement: &Placement, expected: &[Expected], reports: &[(String, Report)]) -> Vec<Row> {
+    let size = placement.ranks();
+    let sum = u64::from(size) * (u64::from(size) + 1) / 2;
+    let versions = |r: &Report| format!("{}, Horovod {}, Python {}", r.framework, r.horovod, r.python);
+    let mut rows = Vec::new();
+    for rank in 0..size {
+        let (node, local_rank) = placement.node_of(rank).unwrap_or_default();
+        let found: Vec<&(String, Report)> = reports.iter().filter(|(_, r)| r.rank == rank).collect();
+        let mut row = Row { rank, expected: node.to_owned(), actual: None, report: None, faults: Vec::new() };
+        if found.len() > 1 {
+            let nodes: Vec<&str> = found.iter().map(|(n, _)| n.as_str()).collect();
+            row.faults.push(format!("{} processes say that they are this rank ({})", found.len(), nodes.join(", ")));
+        }
+        if let Some((actual, report)) = found.first() {
+            let mut expect = |what: &str, want: String, got: String| {
+                if want != got {
+                    row.faults.push(format!("{what}: expected {want}, got {got}"));
+                }
+            };
+            expect("node", node.to_owned(), actual.clone());
+            expect("local rank", local_rank.to_string(), report.local_rank.to_string());
+            expect("size", size.to_string(), report.size.to_string());
+            expect("allreduce", sum.to_string(), report.sum.to_string());
+            if let Some((_, first)) = reports.iter().find(|(_, r)| r.rank == 0) {
+                expect("versions", versions(first), versions(report));
+            }
+            if let Some(node) = expected.iter().find(|e| e.node == *actual) {
+                expect("host name", node.hostname.clone(), report.hostname.clone());
+                let ranks = placement.shares.iter().find(|s| s.node == *actual).map_or(1, |s| s.ranks);
+                row.faults.extend(gpu_fault(node, ranks, report));
+            }
+            row.actual = Some(actual.clone());
+            row.report = Some(report.clone());
+        } else {
+            row.faults.push("it said nothing".into());
+        }
+        rows.push(row);
+    }
+    for (node, report) in reports.iter().filter(|(_, r)| r.rank >= size) {
+        rows.push(Row {
+            rank: report.rank,
+            expected: "nowhere".into(),
+            actual: Some(node.clone()),
+            report: Some(report.clone()),
+            faults: vec![format!("there should be {size} ranks")],
+        });
+    }
+    rows
+}
+
+/// In a container of a node with GPUs a rank must see those that the inventory gives it: the same UUIDs, and one per local
+/// rank.
+fn gpu_fault(node: &Expected, ranks: u32, report: &Report) -> Option<String> {
+    if !node.gpus_wanted {
+        return None;
+    }
+    let Some(lines) = &report.gpus else { return Some("nvidia-smi does not work in its container".into()) };
+    let seen: BTreeSet<String> = lines.iter().filter_map(|l| gpu(l)).map(|g| g.uuid).collect();
+    let there: BTreeSet<String> = node.gpus.iter().map(|g| g.uuid.clone()).collect();
+    if !there.is_empty() && seen != there {
+        let list = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
+        return Some(format!("GPUs: the machine has {}, the rank sees {}", list(&there), list(&seen)));
+    }
+    ((seen.len() as u32) < ranks).then(|| format!("{ranks} ranks on this node, {} GPUs seen", seen.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::placement::{MapBy, place};
+
+    fn report(rank: u32, host: &str) -> Report {
+        Report {
+            rank,
+            size: 2,
+            local_rank: 0,
+            sum: 3,
+            hostname: host.into(),
+            gpus: Some(vec![format!("GPU 0: NVIDIA H200 (UUID: GPU-{host})")]),
+            framework: "torch 1".into(),
+            horovod: "0.28.1".into(),
+            python: "3.11".into(),
+        }
+    }
+
+    fn expected() -> Vec<Expected> {
+        ["a", "b"]
+            .map(|n| Expected {
+                node: n.into(),
+                hostname: n.into(),
+                gpus_wanted: true,
+                gpus: vec![Gpu { index: 0, name: "NVIDIA H200".into(), uuid: format!("GPU-{n}") }],
+            })
+            .to_vec()
+    }
+
+    fn faults(reports: &[(&str, Report)]) -> Vec<String> {
+        let placement = place(&[("a".into(), 1), ("b".into(), 1)], 2, MapBy::Slot).unwrap();
+        let reports: Vec<(String, Report)> = reports.iter().map(|(n, r)| ((*n).to_owned(), r.clone())).collect();
+        compare(&placement, &expected(), &reports).into_iter().flat_map(|r| r.faults).collect()
+    }
+
+    #[test]
+    fn every_kind_of_mismatch_is_a_fault() {
+        let none: Vec<String> = Vec::new();
+        assert_eq!(faults(&[("a", report(0, "a")), ("b", report(1, "b"))]), none);
+        assert_eq!(faults(&[("a", report(0, "a"))]), ["it said nothing"]);
+        let both_on_a = faults(&[("a", report(0, "a")), ("a", Report { local_rank: 1, ..report(1, "a") })]);
+        assert_eq!(both_on_a, ["node: expected b, got a", "local rank: expected 0, got 1"]);
+        let sum = faults(&[("a", report(0, "a")), ("b", Report { sum: 2, ..report(1, "b") })]);
+        assert_eq!(sum, ["allreduce: expected 3, got 2"]);
+        let blind = faults(&[("a", report(0, "a")), ("b", Report { gpus: None, ..report(1, "b") })]);
+        assert_eq!(blind, ["nvidia-smi does not work in its container"]);
+        let other = faults(&[("a", report(0, "a")), ("b", Report { gpus: report(0, "a").gpus, ..report(1, "b") })]);
+        assert_eq!(other, ["GPUs: the machine has GPU-b, the rank sees GPU-a"]);
+        let few = faults(&[("a", report(0, "a")), ("b", Report { gpus: Some(vec![]), ..report(1, "b") })]);
+        assert_eq!(few, ["GPUs: the machine has GPU-b, the rank sees "]);
+        let more = faults(&[("a", report(0, "a")), ("b", report(1, "b")), ("b", report(2, "b"))]);
+        assert_eq!(more, ["there should be 2 ranks"]);
+        let twice = faults(&[("a", report(0, "a")), ("b", report(0, "b")), ("b", report(1, "b"))]);
+        assert_eq!(twice, ["2 processes say that they are this rank (a, b)"]);
+        let version = faults(&[("a", report(0, "a")), ("b", Report { python: "3.8".into(), ..report(1, "b") })]);
+        assert_eq!(
+            version,
+            ["versions: expected torch 1, Horovod 0.28.1, Python 3.11, got torch 1, Horovod 0.28.1, Python 3.8"]
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! A command on every node at once, or inside each worker.
+
+use crate::cluster::nodes::{Member, Target, connect, connect_as_login, each, split};
+use crate::error::{Error, NodeError};
+use crate::event::Events;
+use crate::inventory::Cluster;
+use crate::runtime::container::ContainerState;
+use crate::runtime::docker::Engine;
+use crate::runtime::spec::Role;
+use crate::transport::link::Who;
+use std::time::Duration;
+
+const EXEC: &str = include_str!("../scripts/exec.sh");
+
+/// Of what a node writes to one of its outputs so much is kept, in bytes.
+pub const KEPT: usize = 1 << 20;
+
+/// Where a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// On the node, as the login.
+    Node,
+    /// On the node, as root.
+    Root,
+    /// In the node's worker.
+    Worker,
+}
+
+/// What became of it on one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// The node.
+    pub node: String,
+    /// Its exit code: 128 + N for signal N, 127 where there was no such program, 124 where the time was over.
+    pub code: i32,
+    /// The first [`KEPT`] bytes of its standard output.
+    pub stdout: Vec<u8>,
+    /// The same of its standard error.
+    pub stderr: Vec<u8>,
+    /// Bytes that were left out of both.
+    pub left_out: u64,
+    /// Whether it was ended because the time was over.
+    pub late: bool,
+}
+
+/// The exit code of what took too long, as that of timeout(1).
+const LATE: i32 = 124;
+
+/// Runs a command on all nodes that answer; each comes with what became of it there, or why it could not be run. When the future
+/// is dropped, the command ends on every node.
+///
+/// # Errors
+/// When the operator's own machine is at fault, or no node answers.
+pub async fn exec(
+    target: &Target,
+    command: &[String],
+    place: Place,
+    limit: Option<Duration>,
+    events: &Events,
+) -> Result<(Vec<Told>, Vec<NodeError>), Error> {
+    let connected = match place {
+        Place::Node => connect_as_login(target, events).await?,
+        Place::Root | Place::Worker => connect(target, events).await?,
+    };
+    let (members, mut failed) = split(events, connected);
+    let results = each(members, async |member: Member| {
+        let name = member.node.name.clone();
+        events.busy(&name, format!("running {}", command[0]));
+        let told = events.told(on(target.cluster(), &member, command, place, limit).await)?;
+        events.idle(&name);
+        Ok(told)
+    })
+    .await;
+    let (told, bad) = split(events, results);
+    failed.extend(bad);
+    Ok((told, failed))
+}
+
+async fn on(
+    cluster: &Cluster,
+    member: &Member,
+    command: &[String],
+    place: Place,
+    limit: Option<Duration>,
+) -> Result<Told, NodeError> {
+    let node = &member.node.name;
+    let tried = format!("run {}", command[0]);
+    let worker;
+    let (who, mut argv) = match place {
+        Place::Node => (Who::Login, Vec::new()),
+        Place::Root => (Who::Root, Vec::new()),
+        Place::Worker => {
+            worker = self::worker(cluster, member).await?;
+            (Who::Docker, vec!["exec", "-i", &worker])
+        }
+    };
+    argv.extend(["sh", "-c", EXEC, "sh"]);
+    argv.extend(command.iter().map(String::as_str));
+    let process = member.link.hold(who, &argv, &tried).await?;
+    let heard = process.hear(KEPT, limit).await.map_err(|e| member.link.broken(&tried, &e))?;
+    let code = if heard.late { LATE } else { heard.output.code };
+    let (stdout, stderr) = (heard.output.stdout, heard.output.stderr);
+    Ok(Told { node: node.clone(), code, stdout, stderr, left_out: heard.left_out, late: heard.late })
+}
+
+/// The id of a node's worker, which is up and this cluster's.
+///
+/// # Errors
+/// When there is none.
+pub async fn worker(cluster: &Cluster, member: &Member) -> Result<String, NodeError> {
+    let containers = Engine::connect(&member.link).await?.containers().await?;
+    let worker =
+        containers.into_iter().find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name) && c.is(Role::Worker));
+    match worker {
+        Some(worker) if worker.state == ContainerState::Running => Ok(worker.id),
+        _ => Err(NodeError::failed(&member.node.name, &format!("enter {}", cluster.worker), "it is not up")
+            .hint("hvdctl up")),
+    }
+}

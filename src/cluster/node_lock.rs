@@ -1,0 +1,390 @@
+//! Holds a node's lease: `lease_hold.sh` runs there for as long as it is held, is told every other second that we live, and
+//! gives it back when its standard input ends, whatever becomes of us.
+
+use crate::error::NodeError;
+use crate::model::lease::{EXPIRES, Lease, RENEWED, idle};
+use crate::transport::link::{Link, Process, Script};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+const HOLD: &str = concat!(include_str!("../scripts/lease.sh"), include_str!("../scripts/lease_hold.sh"));
+const LOOK: &str = concat!(include_str!("../scripts/lease.sh"), include_str!("../scripts/lease_look.sh"));
+const RELEASE: &str = concat!(include_str!("../scripts/lease.sh"), include_str!("../scripts/lease_release.sh"));
+
+/// The folder that a restart of a node clears.
+const RUN: &str = "/run";
+/// `lease_hold.sh` ends with it where somebody else holds the lease.
+const BUSY: i32 = 3;
+const TAKE: &str = "take its lease";
+/// How long a node may take to give its lease back; it expires by itself soon after.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a lease is taken for.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The cluster.
+    pub cluster: String,
+    /// Tells this lease from every other one.
+    pub id: String,
+    /// Who takes it, as `user@host`.
+    pub holder: String,
+    /// The command.
+    pub purpose: String,
+}
+
+/// What a node answers to a claim.
+pub enum Answer {
+    /// It is ours now.
+    Held(Held),
+    /// It is somebody else's.
+    Busy(Lease),
+}
+
+/// A lease that is held until it is given back. Dropping it gives it back, too, but nobody waits for that.
+pub struct Held {
+    /// When it was known to be ours.
+    pub at: Instant,
+    /// How long nobody had held it before.
+    pub idle: Duration,
+    close: oneshot::Sender<()>,
+    keeper: JoinHandle<()>,
+}
+
+impl Held {
+    /// Gives it back and waits until the node has done so.
+    pub async fn give_back(self) {
+        let _ = self.close.send(());
+        let _ = self.keeper.await;
+    }
+}
+
+/// Takes a node's lease. `lost` learns of it where it is lost before it was given back.
+///
+/// # Errors
+/// When the node cannot say whose it is.
+pub async fn take(link: Arc<Link>, claim: Claim, lost: watch::Sender<Option<NodeError>>) -> Result<Answer, NodeError> {
+    let limit = link.limit();
+    let asked = timeout(limit, ask(&link, &claim, lost)).await;
+    asked.unwrap_or_else(|_| Err(not_taken(&link, format!("no answer within {} s", limit.as_secs()))))
+}
+
+async fn ask(link: &Link, claim: &Claim, lost: watch::Sender<Option<NodeError>>) -> Result<Answer, NodeError> {
+    let script = script(HOLD, &claim.cluster)
+        .with("id", &claim.id)
+        .with("holder", &claim.holder)
+        .with("pid", &std::process::id().to_string())
+        .with("purpose", &claim.purpose);
+    let mut process = link.converse(&script).await.map_err(|e| not_taken(link, e))?;
+    let line = first_line(&mut process).await.map_err(|e| not_taken(link, e))?;
+    if let Some(idle) = idle(&line) {
+        let (close, closed) = oneshot::channel();
+        let keeper = tokio::spawn(keep(link.node().to_owned(), process, closed, lost));
+        return Ok(Answer::Held(Held { at: Instant::now(), idle, close, keeper }));
+    }
+    let output = process.finish(b"").await.map_err(|e| not_taken(link, e))?;
+    let lease = Lease::parse(&String::from_utf8_lossy(&output.stdout)).filter(|_| output.code == BUSY);
+    lease.map(Answer::Busy).ok_or_else(|| link.failed(&output, TAKE))
+}
+
+fn not_taken(link: &Link, why: impl std::fmt::Display) -> NodeError {
+    NodeError::failed(link.node(), TAKE, why)
+}
+
+/// The lease of a node, if there is one; it may have expired.
+///
+/// # Errors
+/// When the node cannot be asked.
+pub async fn look(link: &Link, cluster: &str) -> Result<Option<Lease>, NodeError> {
+    let said = link.script(&script(LOOK, cluster), "look at its lease").await?;
+    Ok(Lease::parse(&String::from_utf8_lossy(&said)))
+}
+
+/// Releases this very lease, whoever holds it; false where it was gone already.
+///
+/// # Errors
+/// When the node cannot be asked.
+pub async fn release(link: &Link, cluster: &str, lease: &Lease) -> Result<bool, NodeError> {
+    let said = link.script(&script(RELEASE, cluster).with("id", &lease.id), "release its lease").await?;
+    Ok(said.starts_with(b"released"))
+}
+
+fn script(source: &'static str, cluster: &str) -> Script {
+    Script::new(source).with("run", RUN).with("cluster", cluster).with("expires", &EXPIRES.as_secs().to_string())
+}
+
+/// Renewals by which the node has answered that the lease had expired.
+const NOTICED_WITHIN: u32 = 6;
+
+/// Byte by byte, so that nothing of what follows is taken.
+async fn first_line(process: &mut Process) -> std::io::Result<String> {
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while process.stdout.read(&mut byte).await? == 1 && byte[0] != b'\n' && line.len() < 200 {
+        line.push(byte[0]);
+    }
+    Ok(String::from_utf8_lossy(&line).into_owned())
+}
+
+/// Tells the node that we live until the lease is given back, or the node says that it is ours no more.
+async fn keep(
+    node: String,
+    mut process: Process,
+    mut close: oneshot::Receiver<()>,
+    lost: watch::Sender<Option<NodeError>>,
+) {
+    let mut beat = interval(RENEWED);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut said = Vec::new();
+    // of a machine that sleeps only this clock goes on
+    let mut renewed = SystemTime::now();
+    // the last pause that was too long, and how many renewals ago it was
+    let (mut pause, mut ago) = (Duration::ZERO, 0);
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut close => break,
+            read = process.stdout.read_buf(&mut said) => {
+                if matches!(read, Ok(1..)) {
+                    continue;
+                }
+                let said = String::from_utf8_lossy(&said);
+                let silent = pause.max(renewed.elapsed().unwrap_or_default());
+                let error = NodeError::failed(&node, "keep its lease", reason_lost(&said, silent));
+                lost.send_if_modified(|first| {
+                    let news = first.is_none();
+                    first.get_or_insert(error);
+                    news
+                });
+                return;
+            }
+            _ = beat.tick() => {
+                let since = renewed.elapsed().unwrap_or_default();
+                (pause, ago) = match since > EXPIRES {
+                    true => (since, 0),
+                    false if ago < NOTICED_WITHIN => (pause, ago + 1),
+                    false => (Duration::ZERO, ago),
+                };
+                renewed = SystemTime::now();
+                // that the connection is gone shows where it is read
+                let _ = process.stdin.write_all(b"\n").await;
+                let _ = process.stdin.flush().await;
+            }
+        }
+    }
+    process.close_stdin();
+    let ended = async { while matches!(process.stdout.read_buf(&mut said).await, Ok(1..)) {} };
+    let _ = timeout(GIVEN_BACK_WITHIN, ended).await;
+}
+
+/// Why a lease is lost, by what the node says and the longest time without a renewal.
+fn reason_lost(said: &str, silent: Duration) -> String {
+    match (Lease::parse(said), said.starts_with("released")) {
+        (Some(lease), _) => format!("it expired meanwhile, and now {lease} has it"),
+        (None, true) if silent > EXPIRES => {
+            format!("it expired: this hvdctl was stopped, or its machine slept, for {} s", silent.as_secs())
+        }
+        (None, true) => "it was released".to_owned(),
+        (None, false) => "the connection that held it is gone".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::path::Path;
+    use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+    #[test]
+    fn an_expired_lease_is_not_said_to_be_released() {
+        let taken = "taken\nid 1\nholder bob@desk\npid 7\npurpose hvdctl up\nsince 1\nrenewed 1\nnow 2\n";
+        for (said, silent, words) in [
+            ("released\n", EXPIRES + RENEWED, "it expired: this hvdctl was stopped, or its machine slept, for "),
+            ("released\n", RENEWED, "it was released"),
+            (taken, EXPIRES + RENEWED, "it expired meanwhile, and now bob@desk "),
+            ("", RENEWED, "the connection that held it is gone"),
+        ] {
+            let reason = reason_lost(said, silent);
+            assert!(reason.starts_with(words), "{reason}");
+        }
+    }
+
+    /// `lease_hold.sh` in a folder of this machine.
+    struct Holder {
+        child: Child,
+        stdin: Option<ChildStdin>,
+        stdout: BufReader<ChildStdout>,
+    }
+
+    impl Holder {
+        fn start(run: &Path, id: &str) -> Holder {
+            let script = Script::new(HOLD)
+                .with("run", run.to_str().unwrap())
+                .with("cluster", "lab")
+                .with("expires", "30")
+                .with("id", id)
+                .with("holder", "ana o'neil@desk")
+                .with("pid", "7")
+                .with("purpose", "hvdctl run $(x)");
+            // a shell cannot trap what it was started to ignore, as everything under nohup is
+            let mut command = Command::new("env");
+            command.args(["--default-signal=HUP,TERM", "sh", "-s"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let mut stdin = child.stdin.take().unwrap();
+            stdin.write_all(script.whole().as_bytes()).unwrap();
+            let stdout = BufReader::new(child.stdout.take().unwrap());
+            Holder { child, stdin: Some(stdin), stdout }
+        }
+
+        fn line(&mut self) -> String {
+            let mut line = String::new();
+            self.stdout.read_line(&mut line).unwrap();
+            line
+        }
+
+        fn renew(&mut self) {
+            // one that has ended reads no more
+            let _ = self.stdin.as_mut().unwrap().write_all(b"\n");
+        }
+
+        /// Ends its standard input; what it still said, and its exit code.
+        fn end(mut self) -> (String, Option<i32>) {
+            drop(self.stdin.take());
+            let mut rest = String::new();
+            self.stdout.read_to_string(&mut rest).unwrap();
+            (rest, self.child.wait().unwrap().code())
+        }
+    }
+
+    fn shell(run: &Path, source: &'static str, id: &str) -> String {
+        let script = Script::new(source)
+            .with("run", run.to_str().unwrap())
+            .with("cluster", "lab")
+            .with("expires", "30")
+            .with("id", id);
+        let mut child = Command::new("sh").arg("-s").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(script.whole().as_bytes()).unwrap();
+        String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+    }
+
+    /// As if it had been renewed last so long ago.
+    fn renewed_before(file: &Path, seconds: u64) {
+        let time = std::time::SystemTime::now() - Duration::from_secs(seconds);
+        std::fs::File::options().append(true).open(file).unwrap().set_modified(time).unwrap();
+    }
+
+    fn holder_in(run: &Path) -> Option<Lease> {
+        Lease::parse(&shell(run, LOOK, ""))
+    }
+
+    #[test]
+    fn one_of_many_gets_it_and_the_others_learn_whose_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let ids: Vec<String> = (0..8).map(|i| format!("id-{i}")).collect();
+        let mut all: Vec<(String, Holder)> =
+            ids.into_iter().map(|id| (id.clone(), Holder::start(dir.path(), &id))).collect();
+        let said: Vec<String> = all.iter_mut().map(|(_, holder)| holder.line()).collect();
+        assert_eq!(said.iter().filter(|line| line.starts_with("held ")).count(), 1, "{said:?}");
+        assert_eq!(said.iter().filter(|line| *line == "busy\n").count(), 7, "{said:?}");
+        let at = said.iter().position(|line| line.starts_with("held ")).unwrap();
+        let (id, mut winner) = all.remove(at);
+        for (_, other) in all {
+            let (words, code) = other.end();
+            let lease = Lease::parse(&words).unwrap_or_else(|| panic!("{words}"));
+            assert_eq!((lease.id.as_str(), lease.holder.as_str(), code), (id.as_str(), "ana o'neil@desk", Some(BUSY)));
+            assert_eq!((lease.purpose.as_str(), lease.is_expired()), ("hvdctl run $(x)", false));
+        }
+        winner.renew();
+        assert_eq!(holder_in(dir.path()).unwrap().id, id);
+        assert_eq!(winner.end(), (String::new(), Some(0)));
+        let left: Vec<_> = std::fs::read_dir(dir.path().join("hvdctl")).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+
+    #[test]
+    fn it_lasts_as_long_as_it_is_renewed_and_half_a_minute_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("hvdctl/lab.lease");
+        let mut first = Holder::start(dir.path(), "first");
+        assert!(first.line().starts_with("held "));
+        renewed_before(&file, 20);
+        let mut early = Holder::start(dir.path(), "early");
+        assert_eq!(early.line(), "busy\n");
+        early.end();
+
+        renewed_before(&file, 40);
+        assert!(holder_in(dir.path()).unwrap().is_expired());
+        let mut second = Holder::start(dir.path(), "second");
+        assert!(second.line().starts_with("held "));
+        // the first one comes back, and sees that it is too late
+        first.renew();
+        assert_eq!(first.line(), "taken\n");
+        let (words, code) = first.end();
+        assert_eq!((Lease::parse(&words).unwrap().id.as_str(), code), ("second", Some(0)));
+        assert_eq!(holder_in(dir.path()).unwrap().id, "second");
+
+        // renewing it is what makes it last
+        renewed_before(&file, 20);
+        second.renew();
+        assert!(second.stdin.as_mut().unwrap().write_all(b"\n").is_ok());
+        let renewed = || holder_in(dir.path()).unwrap().silence() < Duration::from_secs(15);
+        let end = Instant::now() + Duration::from_secs(30);
+        while !renewed() {
+            assert!(Instant::now() < end, "it was never renewed");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        second.end();
+        assert_eq!(holder_in(dir.path()), None);
+    }
+
+    #[test]
+    fn a_released_one_is_lost_and_only_the_one_that_is_meant_is_released() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut holder = Holder::start(dir.path(), "first");
+        holder.line();
+        assert_eq!(shell(dir.path(), RELEASE, "another"), "");
+        assert_eq!(holder_in(dir.path()).unwrap().id, "first");
+        assert_eq!(shell(dir.path(), RELEASE, "first"), "released\n");
+        assert_eq!((holder_in(dir.path()), shell(dir.path(), RELEASE, "first")), (None, String::new()));
+        holder.renew();
+        assert_eq!((holder.line().as_str(), holder_in(dir.path())), ("released\n", None));
+        assert_eq!(holder.line(), "", "it ends by itself");
+        holder.end();
+    }
+
+    #[test]
+    fn one_that_nobody_hears_of_is_given_back() {
+        let dir = tempfile::tempdir().unwrap();
+        for _ in 0..5 {
+            let Holder { mut child, stdin, stdout } = Holder::start(dir.path(), "gone");
+            drop((stdout, stdin));
+            child.wait().unwrap();
+            assert_eq!(holder_in(dir.path()), None);
+        }
+        // and somebody else's is not
+        let mut holder = Holder::start(dir.path(), "first");
+        holder.line();
+        let Holder { mut child, stdin, stdout } = Holder::start(dir.path(), "gone");
+        drop((stdout, stdin));
+        child.wait().unwrap();
+        assert_eq!(holder_in(dir.path()).unwrap().id, "first");
+        holder.end();
+    }
+
+    #[test]
+    fn a_signal_gives_it_back() {
+        let dir = tempfile::tempdir().unwrap();
+        for signal in ["HUP", "TERM"] {
+            let mut holder = Holder::start(dir.path(), signal);
+            assert!(holder.line().starts_with("held "));
+            let pid = holder.child.id().to_string();
+            assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
+            assert_eq!(holder.line(), "", "{signal}");
+            assert_eq!(holder_in(dir.path()), None, "{signal}");
+            holder.end();
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! The nodes of a command: reached all at once, each with what was seen of it.
+
+use crate::error::{Error, Kind, NodeError};
+use crate::event::{Event, Events};
+use crate::inventory::{Cluster, Inventory, Node, Pull};
+use crate::node::facts::Facts;
+use crate::node::network::{self, Endpoint};
+use crate::runtime::container::ContainerSummary;
+use crate::runtime::docker::Engine;
+use crate::text::nodeset;
+#[cfg(test)]
+use crate::transport::link::scripted;
+use crate::transport::link::{Link, Script, Transport};
+use crate::transport::ssh::Control;
+use crate::transport::sudo::Sudo;
+use futures_util::FutureExt;
+use futures_util::stream::{self, StreamExt};
+use std::future::Future;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
+
+/// At most this many nodes are worked on at the same time: enough for hundreds, without a fork storm here.
+const AT_ONCE: usize = 64;
+
+const FACTS: &str = concat!(
+    include_str!("../scripts/machine.sh"),
+    include_str!("../scripts/killed.sh"),
+    include_str!("../scripts/facts.sh")
+);
+
+/// Which nodes a command is about.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The whole inventory.
+    pub inventory: Inventory,
+    /// The selected nodes' names, in inventory order.
+    pub selected: Vec<String>,
+    /// Whether it is this machine alone, without ssh.
+    pub local: bool,
+    /// Whether a host key must be known beforehand.
+    pub strict: bool,
+    /// The password for sudo.
+    pub sudo: Arc<Sudo>,
+    /// The nodes that a test has made up, in place of all others.
+    #[cfg(test)]
+    pub scripted: Option<scripted::Nodes>,
+}
+
+impl Target {
+    /// Selects by `--on`.
+    ///
+    /// # Errors
+    /// When the expression names no node.
+    pub fn new(inventory: Inventory, on: Option<&str>, local: bool) -> Result<Target, Error> {
+        let all: Vec<String> = inventory.nodes.iter().map(|n| n.name.clone()).collect();
+        let selected = match on {
+            Some(expression) => nodeset::select(expression, &all, &inventory.groups)
+                .map_err(|e| Error::usage(e.to_string(), "names as in the inventory, node[01-16], @group, a,b, !c"))?,
+            None => all,
+        };
+        Ok(Target {
+            inventory,
+            selected,
+            local,
+            strict: false,
+            sudo: Arc::default(),
+            #[cfg(test)]
+            scripted: None,
+        })
+    }
+
+    /// The same with the master, where a run on several nodes may need it as its launcher: only there is the private key.
+    #[must_use]
+    pub fn with_launcher(&self) -> Target {
+        let mut with = self.clone();
+        let master = &self.inventory.master().name;
+        if self.selected.len() > 1 && !self.selected.contains(master) {
+            with.selected.push(master.clone());
+        }
+        with
+    }
+
+    /// The selected nodes; the master first, because rank 0 is there.
+    pub fn nodes(&self) -> Vec<Node> {
+        let mut nodes: Vec<Node> =
+            self.inventory.nodes.iter().filter(|n| self.selected.contains(&n.name)).cloned().collect();
+        nodes.sort_by_key(|n| !n.master);
+        nodes
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.inventory.cluster
+    }
+}
+
+/// One node with a link.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// Its line in the inventory.
+    pub node: Node,
+    /// The way to it.
+    pub link: Arc<Link>,
+}
+
+/// What was seen of a node's engine.
+#[derive(Clone)]
+pub struct EngineSeen {
+    /// The engine itself.
+    pub engine: Engine,
+    /// Its containers.
+    pub containers: Vec<ContainerSummary>,
+    /// The id that the cluster's image has there.
+    pub image_id: Option<String>,
+    /// What the image holds, which is the same wherever it was loaded.
+    pub image_content: Option<String>,
+}
+
+/// A node with all that a plan needs.
+#[derive(Clone)]
+pub struct Observed {
+    /// The node and its link.
+    pub member: Member,
+    /// Its facts.
+    pub facts: Facts,
+    /// Its engine.
+    pub docker: EngineSeen,
+}
+
+impl Observed {
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.member.node.name
+    }
+
+    /// The id of the cluster's image.
+    ///
+    /// # Errors
+    /// When the node does not have it.
+    pub fn image_id(&self, cluster: &Cluster) -> Result<&str, NodeError> {
+        self.docker.image_id.as_deref().ok_or_else(|| {
+            let first = match cluster.pull {
+                Pull::Never => "load it there",
+                Pull::Missing | Pull::Always => "hvdctl up gets it where a registry has it; else load it there",
+            };
+            NodeError::failed(self.name(), &format!("find the image {}", cluster.image), "No such image").hint(format!(
+                "{first}: docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load",
+                cluster.image, self.member.node.host
+            ))
+        })
+    }
+}
+
+/// A node's place in its cluster.
+///
+/// # Errors
+/// With what is missing or does not fit.
+pub fn place(inventory: &Inventory, seen: &Observed) -> Result<Endpoint, NodeError> {
+    network::place(inventory, &seen.member.node, &seen.facts).map_err(|words| no_place(seen.name(), words))
+}
+
+/// The error of a node without a place.
+pub fn no_place(node: &str, words: String) -> NodeError {
+    NodeError::failed(node, "find its place on the cluster's network", words)
+        .hint("set `address` or `interface` of this [[node]] in the inventory")
+}
+
+/// Does the same on many nodes at once; the results come in the nodes' order, and every node is finished whatever
+/// becomes of the others. One that hangs keeps its own place busy and no other's.
+pub async fn each<I, T, F>(items: Vec<I>, work: impl Fn(I) -> F) -> Vec<T>
+where
+    F: Future<Output = T>,
+{
+    let numbered = |(i, item)| work(item).map(move |result| (i, result));
+    // `buffered` would keep what is done waiting behind the first that is not, and begin nothing more
+    let mut results: Vec<(usize, T)> =
+        stream::iter(items).enumerate().map(numbered).buffer_unordered(AT_ONCE).collect().await;
+    results.sort_by_key(|(i, _)| *i);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Splits results, telling the failures.
+pub fn split<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> (Vec<T>, Vec<NodeError>) {
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(value) => good.push(value),
+            Err(error) => {
+                events.send(Event::Failed(error.clone()));
+                bad.push(error);
+            }
+        }
+    }
+    (good, bad)
+}
+
+/// The results of a step after which nothing is done yet, or all failures as one error.
+///
+/// # Errors
+/// [`Error::Nodes`] when one failed.
+pub fn all<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> Result<Vec<T>, Error> {
+    let (good, failed) = split(events, results);
+    if failed.is_empty() { Ok(good) } else { Err(Error::Nodes { failed, done: 0 }) }
+}
+
+/// Reaches the nodes; each comes with its link or the reason why not.
+///
+/// # Errors
+/// When the operator's own machine is at fault (no ssh, no room for a control socket, no terminal).
+pub async fn connect(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
+    let transport = transport(target, events)?;
+    told(target, events);
+    let opened = each(target.nodes(), async |node| {
+        events.reading(&node.name, "connecting");
+        match Link::open(target.cluster(), &node, transport.clone(), &target.sudo, events).await {
+            Ok(link) => {
+                events.idle(&node.name);
+                Ok(Ok(Member { node, link }))
+            }
+            Err(Error::Unreachable(mut one) | Error::Nodes { failed: mut one, .. }) if one.len() == 1 => {
+                Ok(events.told(Err(one.remove(0))))
+            }
+            Err(error) => Err(error),
+        }
+    });
+    opened.await.into_iter().collect()
+}
+
+/// Reaches the nodes for what needs no root there; otherwise as [`connect`].
+///
+/// # Errors
+/// As there.
+pub async fn connect_as_login(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
+    let transport = transport(target, events)?;
+    told(target, events);
+    Ok(each(target.nodes(), async |node| {
+        events.reading(&node.name, "connecting");
+        let link = events.told(Link::open_as_login(target.cluster(), &node, transport.clone()).await)?;
+        events.idle(&node.name);
+        Ok(Member { node, link: Arc::new(link) })
+    })
+    .await)
+}
+
+/// Says which nodes there are, before the first is busy.
+fn told(target: &Target, events: &Events) {
+    events.send(Event::Nodes(target.nodes().into_iter().map(|node| node.name).collect()));
+}
+
+/// Prepares the way to the nodes.
+fn transport(target: &Target, events: &Events) -> Result<Transport, Error> {
+    #[cfg(test)]
+    if let Some(nodes) = &target.scripted {
+        return Ok(Transport::Scripted(nodes.clone()));
+    }
+    if target.local {
+        return Ok(Transport::Local);
+    }
+    Control::new(target.cluster(), target.strict, events).map(|control| Transport::Ssh(Arc::new(control)))
+}
+
+/// Why nothing is begun: nodes that cannot be reached, or give no root.
+pub fn unreached(failed: Vec<NodeError>) -> Error {
+    if failed.iter().any(|e| e.kind == Kind::Unreachable) {
+        Error::Unreachable(failed)
+    } else {
+        Error::Nodes { failed, done: 0 }
+    }
+}
+
+/// Reaches all nodes, or changes nothing.
+///
+/// # Errors
+/// [`unreached`] with every node that cannot be used.
+pub async fn connect_all(target: &Target, events: &Events) -> Result<Vec<Member>, Error> {
+    let (members, failed) = split(events, connect(target, events).await?);
+    if failed.is_empty() { Ok(members) } else { Err(unreached(failed)) }
+}
+
+/// Looks at a node's system: one round trip.
+///
+/// # Errors
+/// When root cannot be had on it, or the time is over.
+pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeError> {
+    let script = Script::new(FACTS)
+        .with("ssh_dir", &cluster.ssh_dir)
+        .with("jobs_dir", &cluster.jobs_dir)
+        .with("projects_dir", &cluster.projects_dir)
+        .with("cluster", &cluster.name)
+        .with("port", &cluster.port.to_string());
+    let asked = now();
+    let output = member.link.script(&script, "look at the node").await?;
+    Ok(Facts::parse(&String::from_utf8_lossy(&output)).between(asked, now()))
+}
+
+/// Looks at a node's engine.
+///
+/// # Errors
+/// With the engine's words.
+pub async fn engine(cluster: &Cluster, member: &Member) -> Result<EngineSeen, NodeError> {
+    let engine = Engine::connect(&member.link).await?;
+    let containers = engine.containers().await?;
+    let image = engine.image(&cluster.image).await?;
+    let (image_id, image_content) = image.map(|image| (image.id, image.content)).unzip();
+    Ok(EngineSeen { engine, containers, image_id, image_content })
+}
+
+/// Looks at both at once: the one observation that `up`, `status`, `verify`, `doctor` and the runs are made of.
+pub async fn look(
+    cluster: &Cluster,
+    member: &Member,
+    events: &Events,
+) -> (Result<Facts, NodeError>, Result<EngineSeen, NodeError>) {
+    events.reading(&member.node.name, "looking");
+    tokio::join!(facts(cluster, member), engine(cluster, member))
+}
+
+/// Looks at a node that a command needs whole.
+///
+/// # Errors
+/// The first of the two that failed.
+pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Result<Observed, NodeError> {
+    let (facts, docker) = look(cluster, &member, events).await;
+    let (facts, docker) = (events.told(facts)?, events.told(docker)?);
+    let seen = Observed { facts, docker, member };
+    events.idle(seen.name());
+    Ok(seen)
+}
+
+/// Who works here, as they name themselves: `user@host`.
+pub fn operator() -> String {
+    static NAMED: OnceLock<String> = OnceLock::new();
+    NAMED.get_or_init(name_operator).clone()
+}
+
+fn name_operator() -> String {
+    let named = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
+    // no login has set one for cron, in a container, or where a service starts us
+    let by_id = || said_within(Command::new("id").arg("-un"), Duration::from_secs(2)).filter(|name| !name.is_empty());
+    let user = named("USER").or_else(|| named("LOGNAME")).or_else(by_id).unwrap_or_else(|| "unknown".into());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{user}@{}", host.trim())
+}
+
+/// What a program of this machine that needs no input says in a word; nothing where it takes longer (`id` may ask a directory service
+/// that does not answer).
+fn said_within(command: &mut Command, limit: Duration) -> Option<String> {
+    let silent = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = silent.spawn().ok()?;
+    let end = Instant::now() + limit;
+    while child.try_wait().ok()?.is_none() {
+        if Instant::now() > end {
+            // its end is not waited for: in the kernel, behind a file system that does not answer, not even that would end it
+            let _ = child.kill();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().ok()?;
+    String::from_utf8(output.stdout).ok().map(|said| said.trim().to_owned())
+}
+
+/// Seconds since the epoch by our clock.
+pub fn now() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map(|d| d.as_secs_f64()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::Notify;
+
+    #[test]
+    fn a_program_that_does_not_answer_is_not_waited_for() {
+        let limit = Duration::from_secs(20);
+        assert_eq!(said_within(Command::new("echo").arg("ada"), limit).as_deref(), Some("ada"));
+        assert_eq!(said_within(Command::new("sleep").arg("1000"), Duration::from_millis(50)), None);
+        assert_eq!(said_within(&mut Command::new("no-such-program"), limit), None);
+    }
+
+    #[tokio::test]
+    async fn one_that_hangs_holds_up_none_of_many() {
+        // the first ends only when the last has: with a queue behind it that would never be
+        let last = Notify::new();
+        let count = 3 * AT_ONCE;
+        let work = each((0..count).collect(), async |i| {
+            match i {
+                0 => last.notified().await,
+                i if i == count - 1 => last.notify_one(),
+                _ => {}
+            }
+            i
+        });
+        let results = tokio::time::timeout(std::time::Duration::from_secs(60), work).await.expect("it hangs");
+        assert_eq!(results, (0..count).collect::<Vec<_>>());
+    }
+}

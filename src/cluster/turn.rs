@@ -1,0 +1,277 @@
+//! A command's turn on its nodes: it holds the lease of each for as long as it changes them, and knows when it has to stop: at
+//! a signal, or when a lease is lost.
+
+use crate::cancel::signalled;
+use crate::cluster::node_lock::{Answer, Claim, Held, take};
+use crate::cluster::nodes::{Member, each, operator};
+use crate::error::{Error, NodeError, Stand};
+use crate::event::Events;
+use crate::model::lease::{Lease, Wait, holders};
+use crate::text::nodeset;
+use crate::transport::privileges::process;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{RwLock, watch};
+use tokio::time::{Instant, timeout};
+
+/// So long one of two commands that each got some of the same nodes waits for the other to give back.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// A lease that is older belongs to a command that has all of its nodes.
+const YOUNG: Duration = Duration::from_secs(5);
+/// How long somebody who stops waits for nodes that were asked for their leases; without a connection they give it back.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
+/// How often somebody who waits is told for whom.
+const BETWEEN_TOLD: Duration = Duration::from_secs(30);
+/// What may be missing from a time that a node has for its folder: its clock's tick, and more.
+const MARGIN: Duration = Duration::from_millis(100);
+
+/// A command's turn.
+pub struct Turn {
+    cluster: String,
+    purpose: String,
+    wait: Wait,
+    events: Events,
+    cancel: watch::Receiver<Option<u8>>,
+    lost: watch::Sender<Option<NodeError>>,
+    held: Arc<Mutex<Vec<Held>>>,
+    /// Read-locked for as long as a node is being asked for its lease.
+    asking: Arc<RwLock<()>>,
+    stands: Mutex<BTreeMap<String, Stand>>,
+}
+
+impl Turn {
+    /// A turn that has no lease yet. `purpose`: the command, as others are told of it.
+    pub fn new(
+        cluster: &str,
+        purpose: &str,
+        wait: Wait,
+        events: &Events,
+        cancel: &watch::Receiver<Option<u8>>,
+    ) -> Turn {
+        Turn {
+            cluster: cluster.to_owned(),
+            // it has one line
+            purpose: purpose.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect(),
+            wait,
+            events: events.clone(),
+            cancel: cancel.clone(),
+            lost: watch::Sender::new(None),
+            held: Arc::default(),
+            asking: Arc::default(),
+            stands: Mutex::default(),
+        }
+    }
+
+    /// Takes the leases of all these nodes, and of all or none: at once, or when their holders are done. Gives the nodes that
+    /// could not be asked.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] where another holds one, or still does when the time is over.
+    pub async fn take(&self, members: &[Member]) -> Result<Vec<NodeError>, Error> {
+        let began = Instant::now();
+        let mut told: Option<(Vec<String>, Instant)> = None;
+        for attempt in 0.. {
+            let busy = match self.attempt(members, attempt).await {
+                Ok(failed) => return Ok(failed),
+                Err(busy) => busy,
+            };
+            let left = match self.wait {
+                Wait::No => Some(Duration::ZERO),
+                Wait::Within(limit) => limit.map(|limit| limit.saturating_sub(began.elapsed())),
+            };
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(Error::Locked(busy));
+            }
+            let ids: Vec<String> = busy.iter().map(|(_, lease)| lease.id.clone()).collect();
+            if told.as_ref().is_none_or(|(before, when)| *before != ids || when.elapsed() > BETWEEN_TOLD) {
+                for (nodes, lease) in holders(&busy) {
+                    self.events.note(format!("waiting for {}: {lease}", nodeset::fold(&nodes)));
+                }
+                told = Some((ids, Instant::now()));
+            }
+            // those who wait do not all ask at the same moment
+            let pause = Duration::from_millis(500 + random() % 1000);
+            tokio::time::sleep(left.map_or(pause, |left| pause.min(left))).await;
+        }
+        Ok(Vec::new())
+    }
+
+    /// [`Turn::take`] and a look at the nodes at the same time. Where somebody may have been at work after the look had begun,
+    /// there is another one.
+    ///
+    /// # Errors
+    /// As there; then nobody waits for the look.
+    pub async fn take_and_look<T>(
+        &self,
+        members: &[Member],
+        look: impl AsyncFn() -> T,
+    ) -> Result<(Vec<NodeError>, T), Error> {
+        let began = Instant::now();
+        let (failed, seen) = tokio::try_join!(self.take(members), async { Ok(look().await) })?;
+        let seen = if self.was_alone_since(began) { seen } else { look().await };
+        Ok((failed, seen))
+    }
+
+    fn was_alone_since(&self, began: Instant) -> bool {
+        self.held().iter().all(|held| held.at.saturating_duration_since(began) + MARGIN < held.idle)
+    }
+
+    /// All at once. Where two get some nodes each, the one whose id is smaller waits for the other to give back, and so exactly
+    /// one of them gets all.
+    async fn attempt(&self, members: &[Member], attempt: u32) -> Result<Vec<NodeError>, Vec<(String, Lease)>> {
+        let claim = Claim {
+            cluster: self.cluster.clone(),
+            id: format!("{}-{attempt:06}", process()),
+            holder: operator(),
+            purpose: self.purpose.clone(),
+        };
+        let began = Instant::now();
+        let mut missing = members.to_vec();
+        let mut failed = Vec::new();
+        loop {
+            let answers = each(missing, async |member: Member| match self.ask(&member, &claim).await {
+                Ok(None) => None,
+                Ok(Some(lease)) => Some(Ok((member, lease))),
+                Err(error) => Some(Err(error)),
+            });
+            let mut busy = Vec::new();
+            for answer in answers.await.into_iter().flatten() {
+                match answer {
+                    Ok(one) => busy.push(one),
+                    Err(error) => failed.push(error),
+                }
+            }
+            if busy.is_empty() {
+                return Ok(failed);
+            }
+            let yields = |lease: &Lease| claim.id < lease.id && lease.age() < YOUNG;
+            let patient = began.elapsed() < PATIENCE && !self.held().is_empty();
+            if !patient || !busy.iter().all(|(_, lease)| yields(lease)) {
+                self.give_back().await;
+                return Err(busy.into_iter().map(|(member, lease)| (member.node.name, lease)).collect());
+            }
+            missing = busy.into_iter().map(|(member, _)| member).collect();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Asks a node for its lease; gives the one that is in the way. Goes on where nobody waits for the answer any more, so
+    /// that a lease that came after that is given back with the others.
+    async fn ask(&self, member: &Member, claim: &Claim) -> Result<Option<Lease>, NodeError> {
+        let asking = self.asking.clone().read_owned().await;
+        let (held, lost) = (self.held.clone(), self.lost.clone());
+        let (link, claim) = (member.link.clone(), claim.clone());
+        let task = tokio::spawn(async move {
+            let answer = match take(link, claim, lost).await? {
+                Answer::Held(lease) => {
+                    held.lock().unwrap_or_else(PoisonError::into_inner).push(lease);
+                    None
+                }
+                Answer::Busy(lease) => Some(lease),
+            };
+            drop(asking);
+            Ok(answer)
+        });
+        task.await.unwrap_or_else(|e| Err(NodeError::failed(&member.node.name, "take its lease", e)))
+    }
+
+    /// Whether somebody else's end may still be waited for after so long.
+    pub fn waits(&self, so_long: Duration) -> bool {
+        match self.wait {
+            Wait::No => false,
+            Wait::Within(limit) => limit.is_none_or(|limit| so_long < limit),
+        }
+    }
+
+    /// Gives all leases back; a second time does nothing.
+    pub async fn give_back(&self) {
+        let _all_have_answered = timeout(ANSWERED_WITHIN, self.asking.write()).await;
+        let held = std::mem::take(&mut *self.held());
+        each(held, Held::give_back).await;
+    }
+
+    /// What is set to a signal's number once one has come.
+    pub fn cancel(&self) -> watch::Receiver<Option<u8>> {
+        self.cancel.clone()
+    }
+
+    /// # Errors
+    /// Why no further step may be begun: [`Error::Signal`] or [`Error::Lost`].
+    pub fn check(&self) -> Result<(), Error> {
+        if let Some(number) = *self.cancel.borrow() {
+            return Err(Error::Signal(number));
+        }
+        match &*self.lost.borrow() {
+            Some(error) => Err(Error::Lost(error.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until no further step may be begun.
+    pub async fn stops(&self) -> Error {
+        let (mut cancel, mut lost) = (self.cancel.clone(), self.lost.subscribe());
+        tokio::select! {
+            number = signalled(&mut cancel) => Error::Signal(number),
+            Ok(error) = async { lost.wait_for(Option::is_some).await.map(|error| error.clone()) } => {
+                error.map_or(Error::Signal(15), Error::Lost)
+            }
+        }
+    }
+
+    /// Does what changes nothing, unless it has to stop.
+    ///
+    /// # Errors
+    /// Those of the work, and as of [`Turn::check`].
+    pub async fn unless_stopped<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            error = self.stops() => Err(error),
+            result = work => result,
+        }
+    }
+
+    /// Notes a step that a node has behind it, for the case that there will not be another.
+    pub fn did(&self, node: &str, what: impl Into<String>) {
+        let mut stands = self.stands.lock().unwrap_or_else(PoisonError::into_inner);
+        stands.entry(node.to_owned()).or_insert_with(|| Stand::new(node)).did.push(what.into());
+    }
+
+    /// Notes that all is done on a node.
+    pub fn done(&self, node: &str) {
+        let mut stands = self.stands.lock().unwrap_or_else(PoisonError::into_inner);
+        stands.entry(node.to_owned()).or_insert_with(|| Stand::new(node)).done = true;
+    }
+
+    /// Notes that something failed on nodes.
+    pub fn failed(&self, errors: &[NodeError]) {
+        let mut stands = self.stands.lock().unwrap_or_else(PoisonError::into_inner);
+        for error in errors {
+            let stand = stands.entry(error.node.clone()).or_insert_with(|| Stand::new(&error.node));
+            stand.error = Some(error.clone());
+        }
+    }
+
+    /// An error that stopped the command, with where each of these nodes stands; any other as it is.
+    #[must_use]
+    pub fn told(&self, error: Error, nodes: &[String]) -> Error {
+        match error {
+            Error::Signal(_) | Error::Lost(_) => {
+                let stands = self.stands.lock().unwrap_or_else(PoisonError::into_inner);
+                let stands = nodes.iter().map(|node| stands.get(node).cloned().unwrap_or_else(|| Stand::new(node)));
+                Error::Stopped { by: Box::new(error), stands: stands.collect() }
+            }
+            error => error,
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}

@@ -1,0 +1,198 @@
+//! The draft holds what was named and found, and is always an inventory.
+
+use super::*;
+use crate::init::machines;
+use crate::inventory::{Gpus, Inventory};
+use proptest::prelude::*;
+use std::path::Path;
+
+const PLAIN: &str = "hostname a\ncores 8\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 10.0.0.1/24\naddr eth0 fe80::1/64\n\
+                     addr docker0 172.17.0.1/16\nroot sudo\ndocker sudo 27.1.0\nimage x/y:1\n";
+
+fn seen(text: &str) -> Found {
+    Found::Seen(Box::new(Probe::parse(text)))
+}
+
+/// Entries for hosts, each with what was found there; nothing where `found` is shorter.
+fn entries(named: &str, found: Vec<Found>) -> Vec<Entry> {
+    let hosts = machines::read(named, None).unwrap();
+    let found = found.into_iter().chain(std::iter::repeat(Found::NotLooked));
+    let named = names(&hosts).into_iter().zip(hosts);
+    named.zip(found).map(|((name, host), found)| Entry { name, host, found }).collect()
+}
+
+#[track_caller]
+fn parse(text: &str) -> Inventory {
+    Inventory::parse(text, Path::new("inventory.toml")).unwrap_or_else(|faults| panic!("{faults}\n{text}"))
+}
+
+/// The fields in force that the text only shows; of a field that it shows twice the first.
+fn in_full(text: &str) -> String {
+    let mut known = HashSet::new();
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        if line.starts_with('[') {
+            known.clear();
+        }
+        let line = line.strip_prefix("# ").filter(|rest| rest.contains(" = ")).unwrap_or(line);
+        let field = line.split(" = ").next().unwrap().to_owned();
+        if !line.contains(" = ") || known.insert(field) {
+            lines.push(line);
+        }
+    }
+    lines.join("\n")
+}
+
+#[test]
+fn a_whole_draft() {
+    let gpus = PLAIN.replace(
+        "root",
+        "addr ib0 10.1.0.1/24\nnvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-1)\n\
+         gpu GPU 1: NVIDIA H200 (UUID: GPU-2)\nroot",
+    );
+    let bare =
+        "hostname c\ncores 1\nssh 10.0.0.3\naddr eth0 10.0.0.3/24\nroot no sudo: a password is required\ndocker none\n";
+    let failed = Found::Failed("could not log in by ssh as d: Connection refused\nsecond \u{1b}[1mline".into());
+    let again = seen(PLAIN);
+    let entries = entries("a ana@b c d:2222 e", vec![seen(PLAIN), seen(&gpus), seen(bare), failed, again]);
+    let text = text("lab", "x/y:1", &entries);
+    insta::assert_snapshot!(text);
+    let inventory = parse(&text);
+    let hosts: Vec<&str> = inventory.nodes.iter().map(|node| node.host.as_str()).collect();
+    assert_eq!(hosts, ["a", "b", "c", "d"], "e is a once more");
+    assert_eq!((&inventory.nodes[0].gpus, &inventory.nodes[1].gpus), (&Gpus::Count(0), &Gpus::Count(2)));
+    assert_eq!((inventory.nodes[0].address, inventory.nodes[1].address), (None, "10.0.0.1".parse().ok()));
+    assert!(inventory.nodes[0].master);
+}
+
+#[test]
+fn what_is_only_shown_is_right_too() {
+    let text = text("lab", "horovod/horovod:latest", &entries("a b", vec![seen(PLAIN)]));
+    let inventory = parse(&in_full(&text));
+    assert_eq!(inventory.cluster, Cluster { name: "lab".into(), ..Cluster::default() });
+    assert_eq!((inventory.nodes[0].slots, inventory.nodes[0].ssh_port), (Some(8), Some(22)));
+    assert_eq!(inventory.nodes[0].address, "10.0.0.1".parse().ok());
+}
+
+#[test]
+fn where_a_machine_is_on_the_network() {
+    let place = |addresses: &[&str], ssh: &str| {
+        let lines: String = addresses.iter().map(|a| format!("addr {a}/24\n")).collect();
+        let probe = Probe::parse(&format!("{lines}ssh {ssh}\n"));
+        match probe.place() {
+            Place::Found((_, one)) => format!("found {one}"),
+            Place::Chosen((_, one), others) => format!("chosen {one} of {}", others.len() + 1),
+            Place::Open(all) => format!("open {}", all.len()),
+        }
+    };
+    assert_eq!(place(&["eth0 10.0.0.1", "br-1 172.18.0.1", "lo 127.0.0.1"], "10.0.0.1"), "found 10.0.0.1");
+    assert_eq!(place(&["eth0 10.0.0.1", "ib0 10.1.0.1"], "10.1.0.1"), "chosen 10.1.0.1 of 2");
+    // through a gateway's own address, or over IPv6
+    assert_eq!(place(&["eth0 10.0.0.1"], "203.0.113.1"), "chosen 10.0.0.1 of 1");
+    assert_eq!(place(&["eth0 10.0.0.1", "eth0 fd00::1"], "fd00::1"), "chosen 10.0.0.1 of 1");
+    assert_eq!(place(&["eth0 10.0.0.1", "ib0 10.1.0.1"], "203.0.113.1"), "open 2");
+    assert_eq!(place(&["eth0 fd00::1", "docker0 172.17.0.1"], "fd00::1"), "open 0");
+}
+
+#[test]
+fn concerns_have_a_cure() {
+    let concerns = |text: &str| Probe::parse(&format!("ssh 10.0.0.1\naddr eth0 10.0.0.1/24\n{text}")).concerns();
+    assert_eq!(concerns("root sudo\ndocker sudo 20.10.24\n"), []);
+    let one = |text: &str, what: &str, cure: &str| {
+        let all = concerns(text);
+        assert_eq!(all.len(), 1, "{all:?}");
+        assert!(all[0].0.contains(what) && all[0].1.contains(cure), "{all:?}");
+    };
+    one("root login\ndocker none\n", "Docker is not installed", "install Docker");
+    one("root sudo\ndocker no Cannot connect\n", "Cannot connect", "start docker");
+    one("root no sudo: a password is required\ndocker no permission denied\n", "asks for a password", "ready");
+    one("root no sudo: not found\ndocker no permission denied\n", "sudo: not found", "`user`");
+    assert_eq!(concerns("root no ana is not in the sudoers file\ndocker login 27\n"), []);
+    one("root login\ndocker login 27\nnvidia-smi yes\n", "lists no GPU", "nvidia-smi -L");
+}
+
+#[test]
+fn the_image_that_all_have() {
+    let wanted = ["first", "second"];
+    let with = |images: &[&str]| {
+        let lines: String = images.iter().map(|i| format!("image {i}\n")).collect();
+        seen(&format!("docker login 27\n{lines}"))
+    };
+    let chosen = |found: Vec<Found>| image(&wanted, &entries("a b", found)).to_owned();
+    assert_eq!(chosen(vec![with(&["first", "second"]), with(&["second"])]), "second");
+    assert_eq!(chosen(vec![with(&["first", "second"]), with(&["first", "second"])]), "first");
+    assert_eq!(chosen(vec![with(&["second"]), with(&[])]), "first");
+    // who cannot be asked has no say
+    assert_eq!(chosen(vec![with(&["second"]), Found::Failed("x".into())]), "second");
+    assert_eq!(chosen(vec![]), "first");
+}
+
+#[test]
+fn names_differ_where_hosts_do_not() {
+    let named = |text: &str| names(&machines::read(text, None).unwrap()).join(" ");
+    assert_eq!(named("a b:22"), "a b");
+    assert_eq!(named("h:2201 h:2202 h-2201"), "h-2201 h-2202 node-3");
+    assert_eq!(named("ana@h eve@h h:22"), "h node-2 h-22");
+}
+
+/// A host in any spelling that may be accepted, mostly alike so that names clash.
+fn host() -> impl Strategy<Value = String> {
+    let user = prop::sample::select(vec!["", "", "ana@", "corp\\eve@", "é.x@", "a@b@"]);
+    let place = prop_oneof![
+        "[a-cA-C]{1,2}",
+        "[a-z0-9_.%:-]{1,20}",
+        "\\[fd00::[1-3]\\]",
+        "fd00::[1-3]",
+        "10\\.0\\.0\\.[1-9]",
+        "n\\[[0-9]-[0-9]\\]",
+        "[a-z]{250,253}",
+        "node-[1-4]",
+    ];
+    let port = prop_oneof!["", "", ":[0-9]{1,5}"];
+    (user, place, port).prop_map(|(user, place, port)| format!("{user}{place}{port}"))
+}
+
+/// What a machine may say, true or not.
+fn said() -> impl Strategy<Value = Found> {
+    let line = prop_oneof![
+        "(root|docker) (no|sudo|login|none) .{0,30}",
+        "addr (eth0|ib0|lo|docker0) 10\\.0\\.0\\.[1-3]/24",
+        "ssh 10\\.0\\.0\\.[1-3]",
+        "gpu GPU [0-9]: .{0,20} \\(UUID: x\\)",
+        "(hostname|cores|image|nvidia-smi) .{0,10}",
+    ];
+    prop_oneof![
+        Just(Found::NotLooked),
+        any::<String>().prop_map(Found::Failed),
+        prop::collection::vec(line, 0..8).prop_map(|lines| seen(&lines.join("\n"))),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_named_and_found_the_draft_is_an_inventory_of_it(
+        named in prop::collection::vec(host(), 1..6),
+        found in prop::collection::vec(said(), 0..6),
+        user in prop::option::of("[a-z]{1,3}"),
+    ) {
+        let Ok(hosts) = machines::read(&named.join(" "), user.as_deref()) else { return Ok(()) };
+        prop_assume!(!hosts.is_empty());
+        let found = found.into_iter().chain(std::iter::repeat(Found::NotLooked));
+        let names = names(&hosts).into_iter().zip(hosts);
+        let entries: Vec<Entry> =
+            names.zip(found).map(|((name, host), found)| Entry { name, host, found }).collect();
+        let text = text("lab", "x/y:1", &entries);
+        let inventory = match Inventory::parse(&text, Path::new("inventory.toml")) {
+            Ok(inventory) => inventory,
+            Err(faults) => return Err(TestCaseError::fail(format!("{faults}\n{text}"))),
+        };
+        let kept: Vec<Entry> =
+            entries.iter().zip(twins(&entries)).filter(|(_, twin)| twin.is_none()).map(|(e, _)| e.clone()).collect();
+        prop_assert_eq!(inventory.nodes.len(), kept.len());
+        for (node, entry) in inventory.nodes.iter().zip(&kept) {
+            let host = Host { host: node.host.clone(), user: node.user.clone(), port: node.ssh_port };
+            prop_assert_eq!(&host, &entry.host);
+            prop_assert_eq!(&node.name, &entry.name);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The file that `init` writes: whole or not at all, and over nothing that it was not told to write over.
+
+use crate::error::Error;
+use crate::text::digest::in_hex;
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Refuses a file that is there, unless it may be replaced, and one whose folder is not.
+///
+/// # Errors
+/// Naming the file.
+pub fn is_free(file: &Path, force: bool) -> Result<(), Error> {
+    let folder = folder(file);
+    if !folder.is_dir() {
+        let why = format!("could not write {}: there is no folder {}", file.display(), folder.display());
+        return Err(Error::usage(why, format!("mkdir -p {}", folder.display())));
+    }
+    match file.symlink_metadata() {
+        Ok(_) if file.is_dir() => Err(Error::usage(format!("{} is a folder", file.display()), "name a file with -o")),
+        Ok(_) if !force && !is_unfinished(file) => Err(taken(file)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes it beside its place and moves it there.
+///
+/// # Errors
+/// When another has written the file meanwhile, or it cannot be written.
+pub fn write(file: &Path, text: &str, force: bool) -> Result<(), Error> {
+    let failed = |e: &std::io::Error| Error::Here(format!("could not write {}: {e}", file.display()));
+    // what a link leads to is replaced, not the link
+    let place = if force { file.canonicalize().unwrap_or_else(|_| file.into()) } else { file.to_path_buf() };
+    let mode = place.metadata().map_or(Permissions::from_mode(0o666), |there| there.permissions());
+    let mut draft = tempfile::Builder::new()
+        .prefix(".hvdctl-init.")
+        .permissions(mode)
+        .tempfile_in(folder(&place))
+        .map_err(|e| failed(&e))?;
+    draft.write_all(text.as_bytes()).and_then(|()| draft.as_file().sync_all()).map_err(|e| failed(&e))?;
+    let moved = if force || is_unfinished(&place) { draft.persist(&place) } else { draft.persist_noclobber(&place) };
+    match moved {
+        Ok(_) => Ok(()),
+        Err(e) if e.error.kind() == std::io::ErrorKind::AlreadyExists => Err(taken(file)),
+        Err(e) => Err(failed(&e.error)),
+    }
+}
+
+/// What ends a file for which not every machine could be looked at, before a hash of all that stands above.
+const UNFINISHED: &str =
+    "# not every machine was reached: init may write this file again as long as it is not changed: ";
+
+/// Marks a file as one that may be overwritten as long as it is unchanged.
+pub fn unfinished(text: &str) -> String {
+    format!("{text}\n{UNFINISHED}{}\n", in_hex(text.as_bytes()))
+}
+
+/// Whether this is such a file, still unchanged.
+fn is_unfinished(file: &Path) -> bool {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let Some((above, hash)) = text.split_once(&format!("\n{UNFINISHED}")) else { return false };
+    hash.trim_end() == in_hex(above.as_bytes())
+}
+
+fn taken(file: &Path) -> Error {
+    let why = format!("{} is there already, and was left as it is", file.display());
+    Error::usage(why, "--force writes over it, -o FILE writes elsewhere")
+}
+
+fn folder(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+        _ => PathBuf::from("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn nothing_is_lost_and_nothing_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.toml");
+        is_free(&file, false).unwrap();
+        write(&file, "one", false).unwrap();
+        assert_eq!(is_free(&file, false).unwrap_err().exit_code(false), 2);
+        // one that came between
+        assert_eq!(write(&file, "two", false).unwrap_err().exit_code(false), 2);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "one");
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+        let link = dir.path().join("link.toml");
+        std::os::unix::fs::symlink("a.toml", &link).unwrap();
+        assert!(is_free(&link, false).is_err());
+        is_free(&link, true).unwrap();
+        write(&link, "three", true).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "three");
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+        // what init could not finish is written again, unless it was edited
+        let again = dir.path().join("again.toml");
+        write(&again, &unfinished("a = 1\n"), false).unwrap();
+        is_free(&again, false).unwrap();
+        write(&again, &unfinished("a = 2\n"), false).unwrap();
+        let text = fs::read_to_string(&again).unwrap();
+        fs::write(&again, text.replacen("a = 2", "a = 3", 1)).unwrap();
+        assert!(is_free(&again, false).is_err() && write(&again, "a = 4\n", false).is_err());
+        fs::remove_file(&again).unwrap();
+        for nowhere in [dir.path().join("b/c.toml"), dir.path().to_path_buf()] {
+            assert_eq!(is_free(&nowhere, true).unwrap_err().exit_code(false), 2);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Machines as they are named for `hvdctl init`: on the command line, at a prompt, or in an ssh configuration.
+
+use crate::inventory;
+use crate::text::nodeset;
+use std::collections::HashSet;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// More machines than this are a range mistyped.
+const MOST: usize = 4096;
+
+/// One machine as ssh will be given it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// An alias of the ssh configuration, a name or an address; good as a node's `host`.
+    pub host: String,
+    /// The user, if one was named.
+    pub user: Option<String>,
+    /// The port, if one was named.
+    pub port: Option<u16>,
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(user) = &self.user {
+            write!(f, "{user}@")?;
+        }
+        match self.port {
+            Some(port) if self.host.contains(':') => write!(f, "[{}]:{port}", self.host),
+            Some(port) => write!(f, "{}:{port}", self.host),
+            None => f.write_str(&self.host),
+        }
+    }
+}
+
+impl Host {
+    /// Two hosts with the same key are the same machine to the inventory.
+    fn machine(&self) -> (String, Option<u16>, Option<&str>) {
+        let host = match self.host.parse::<IpAddr>() {
+            Ok(address) => address.to_string(),
+            Err(_) => self.host.to_ascii_lowercase(),
+        };
+        (host, self.port, self.user.as_deref())
+    }
+}
+
+/// Reads what was named: `[user@]host[:port]`, an address of IPv6 bare or as `[fd00::1]:22`, ranges like `node[1-4]`;
+/// with spaces or commas between them. `user` is that of those who name none.
+///
+/// # Errors
+/// In words: the first that cannot be read, or is there twice.
+pub fn read(text: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
+    let mut hosts: Vec<Host> = Vec::new();
+    for word in nodeset::split(text).into_iter().flat_map(str::split_whitespace) {
+        hosts.extend(one(word, user).map_err(|why| format!("{word}: {why}"))?);
+        if hosts.len() > MOST {
+            return Err(format!("{word}: these are more than {MOST} machines"));
+        }
+    }
+    let mut known = HashSet::new();
+    match hosts.iter().find(|host| !known.insert(host.machine())) {
+        Some(twice) => Err(format!("{twice} is named twice")),
+        None => Ok(hosts),
+    }
+}
+
+/// One word, which a range makes several hosts.
+fn one(word: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
+    // a user of a domain may have an @ in the name, a host never
+    let (user, rest) = word.rsplit_once('@').map_or((user, word), |(user, rest)| (Some(user), rest));
+    let user = user.map(inventory::user).transpose()?;
+    let (names, port) = place(rest)?;
+    let port = port.map(number).transpose()?;
+    let host = |host: String| Ok(Host { host: inventory::host(&host)?, user: user.clone(), port });
+    names.into_iter().map(host).collect()
+}
+
+/// The hosts of `host[:port]` and the port as it is written.
+fn place(text: &str) -> Result<(Vec<String>, Option<&str>), String> {
+    if is_ipv6(text) {
+        return Ok((vec![text.to_owned()], None));
+    }
+    if let Some((address, after)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']'))
+        && is_ipv6(address)
+    {
+        return match (after, after.strip_prefix(':')) {
+            ("", _) => Ok((vec![address.to_owned()], None)),
+            (_, Some(port)) => Ok((vec![address.to_owned()], Some(port))),
+            _ => Err("after `]` only `:` and a port may stand".into()),
+        };
+    }
+    let (names, port) = match text.rsplit_once(':') {
+        Some((names, port)) => (names, Some(port)),
+        None => (text, None),
+    };
+    Ok((nodeset::expand(names)?.collect(), port))
+}
+
+/// An address of IPv6, with a zone or without.
+fn is_ipv6(text: &str) -> bool {
+    text.split_once('%').map_or(text, |(address, _zone)| address).parse::<Ipv6Addr>().is_ok()
+}
+
+fn number(port: &str) -> Result<u16, String> {
+    let good = port.chars().all(|c| c.is_ascii_digit());
+    let port = port.parse().ok().filter(|port| good && *port > 0);
+    port.ok_or_else(|| "expected a port from 1 to 65535 after the `:`".into())
+}
+
+/// The aliases that an answer picks out of a numbered list: `all`, numbers from 1 and ranges of them, or names; with
+/// spaces or commas between them.
+///
+/// # Errors
+/// In words: what means nothing here.
+pub fn pick(answer: &str, aliases: &[String]) -> Result<Vec<String>, String> {
+    let mut picked = vec![false; aliases.len()];
+    for word in nodeset::split(answer).into_iter().flat_map(str::split_whitespace) {
+        if word == "all" {
+            picked.fill(true);
+        } else if let Some((from, to)) = numbers(word) {
+            let range = picked.get_mut(from.wrapping_sub(1)..to).filter(|range| !range.is_empty());
+            range.ok_or_else(|| format!("{word}: the list goes from 1 to {}", aliases.len()))?.fill(true);
+        } else {
+            for name in nodeset::expand(word).map_err(|why| format!("{word}: {why}"))? {
+                let at = aliases.iter().position(|alias| *alias == name);
+                picked[at.ok_or_else(|| format!("{name} is not in the list"))?] = true;
+            }
+        }
+    }
+    Ok(aliases.iter().zip(picked).filter(|(_, picked)| *picked).map(|(alias, _)| alias.clone()).collect())
+}
+
+/// `3` or `3-5`.
+fn numbers(word: &str) -> Option<(usize, usize)> {
+    let (from, to) = word.split_once('-').unwrap_or((word, word));
+    Some((from.parse().ok()?, to.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn host(host: &str, user: Option<&str>, port: Option<u16>) -> Host {
+        Host { host: host.into(), user: user.map(str::to_owned), port }
+    }
+
+    #[test]
+    fn hosts_in_all_their_spellings() {
+        for (text, expected) in [
+            ("gpu1", vec![host("gpu1", None, None)]),
+            ("ana@gpu1.example.org:2222", vec![host("gpu1.example.org", Some("ana"), Some(2222))]),
+            ("ana@corp@10.0.0.1", vec![host("10.0.0.1", Some("ana@corp"), None)]),
+            ("fd00::1", vec![host("fd00::1", None, None)]),
+            ("ana@fe80::1%eth0", vec![host("fe80::1%eth0", Some("ana"), None)]),
+            ("ana@[fd00::1]:2222", vec![host("fd00::1", Some("ana"), Some(2222))]),
+            ("[fd00::1]", vec![host("fd00::1", None, None)]),
+            ("n[1-2]", vec![host("n1", None, None), host("n2", None, None)]),
+            ("u@n[08-09].x:22", vec![host("n08.x", Some("u"), Some(22)), host("n09.x", Some("u"), Some(22))]),
+            ("a, b  n[1,3]", ["a", "b", "n1", "n3"].map(|name| host(name, None, None)).to_vec()),
+            ("h:1 h:2", vec![host("h", None, Some(1)), host("h", None, Some(2))]),
+            ("", vec![]),
+        ] {
+            assert_eq!(read(text, None).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn who_names_no_user_gets_the_one_of_all() {
+        assert_eq!(read("a eve@b", Some("ana")), Ok(vec![host("a", Some("ana"), None), host("b", Some("eve"), None)]));
+        assert!(read("a ana@a", Some("ana")).unwrap_err().contains("named twice"));
+        assert!(read("a", Some("-x")).unwrap_err().contains("expected a user's name"));
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused_in_words() {
+        for (text, words) in [
+            ("-oProxyCommand=x", "-oProxyCommand=x: expected what ssh is given"),
+            ("a:0", "port from 1 to 65535"),
+            ("a:+5", "port from 1 to 65535"),
+            ("a:99999", "port from 1 to 65535"),
+            ("a:", "port from 1 to 65535"),
+            ("@a", "expected a user's name"),
+            ("ssh://a", "port from 1 to 65535"),
+            ("[fd00::1]x", "after `]`"),
+            ("n[1-", "bracket"),
+            ("n[3-1]", "empty or too long"),
+            ("n[1-2][1-2]", "expected what ssh is given"),
+            ("a b A", "A is named twice"),
+            ("fd00::1 fd00:0::1", "named twice"),
+            ("n[1-9999]", "more than 4096"),
+            ("a$(b)", "expected what ssh is given"),
+        ] {
+            let error = read(text, None).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn picking() {
+        let all = ["a", "b", "gpu1", "gpu2", "10"].map(str::to_owned);
+        for (answer, expected) in [
+            ("all", "a b gpu1 gpu2 10"),
+            ("1", "a"),
+            ("2-3,5", "b gpu1 10"),
+            ("gpu[1-2] a", "a gpu1 gpu2"),
+            ("5 1", "a 10"),
+            ("", ""),
+        ] {
+            assert_eq!(pick(answer, &all).unwrap().join(" "), expected, "{answer}");
+        }
+        for bad in ["0", "6", "3-2", "1-9", "c", "gpu[1-3]", "0-1"] {
+            assert!(pick(bad, &all).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn anything_is_read_or_refused(text in ".{0,40}") {
+            let _ = read(&text, None);
+            let _ = pick(&text, &["a".to_owned(), "b".to_owned()]);
+        }
+
+        #[test]
+        fn what_is_read_reads_the_same_again(text in "([a-z]{1,3}@)?([a-z0-9.-]{1,8}|fd00::[1-9]|\\[fd00::[1-9]\\])(:[0-9]{1,5})?") {
+            if let Ok(hosts) = read(&text, None) {
+                for host in hosts {
+                    prop_assert_eq!(read(&host.to_string(), None).unwrap(), vec![host]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! `hvdctl init`: machines named on the command line or in an SSH configuration, looked at, and written down as an inventory.
+
+pub mod aliases;
+pub mod draft;
+pub mod draft_file;
+pub mod machines;
+pub mod probe;
+pub mod ssh_config;

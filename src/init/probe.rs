@@ -1,0 +1,31 @@
+//! A look at machines that may become nodes, before there is an inventory.
+
+use crate::cluster::nodes::{Target, connect_as_login, each};
+use crate::error::{Error, NodeError};
+use crate::event::{Event, Events};
+use crate::init::draft::Probe;
+use crate::transport::link::Script;
+
+const PROBE: &str = concat!(include_str!("../scripts/machine.sh"), include_str!("../scripts/probe.sh"));
+
+/// Looks at every node, all at once, as the login itself. Each comes with what was seen or the reason why not, in the
+/// inventory's order.
+///
+/// # Errors
+/// When the operator's own machine is at fault.
+pub async fn all(target: &Target, images: &[&str], events: &Events) -> Result<Vec<Result<Probe, NodeError>>, Error> {
+    events.phase("looking");
+    let script = Script::new(PROBE).with("images", &images.join(" "));
+    let members = connect_as_login(target, events).await?;
+    Ok(each(members, async |member| {
+        let looked = async {
+            let member = member?;
+            events.reading(&member.node.name, "looking");
+            let said = member.link.script_as_login(&script, "look at the machine").await?;
+            events.done(&member.node.name, "looked at");
+            Ok(Probe::parse(&String::from_utf8_lossy(&said)))
+        };
+        looked.await.inspect_err(|error: &NodeError| events.send(Event::Failed(error.clone())))
+    })
+    .await)
+}

@@ -1,0 +1,364 @@
+//! What a node's containers have beside the image: mounts, devices, limits; and the environment of the ranks in them.
+
+use super::Paths;
+use super::check::{self, Checked, control};
+use super::reader::{NO_HINT, Report, Section};
+use crate::paths::{CONTAINER_SSH, WORKSPACE};
+use crate::secret::Secret;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+use toml::de::DeValue;
+
+/// More bytes of environment than this are no environment.
+const LARGEST_ENV: usize = 64 << 10;
+
+/// The limits that Docker knows by name.
+const LIMITS: &[&str] = &[
+    "core",
+    "cpu",
+    "data",
+    "fsize",
+    "locks",
+    "memlock",
+    "msgqueue",
+    "nice",
+    "nofile",
+    "nproc",
+    "rss",
+    "rtprio",
+    "rttime",
+    "sigpending",
+    "stack",
+];
+
+/// What sets a rank apart from the others; the launcher gives it to each.
+const PER_RANK: &[&str] = &[
+    "HVDCTL_",
+    "HOROVOD_RANK",
+    "HOROVOD_SIZE",
+    "HOROVOD_LOCAL_",
+    "HOROVOD_CROSS_",
+    "HOROVOD_HOSTNAME",
+    "HOROVOD_CONTROLLER",
+    "HOROVOD_GLOO_RENDEZVOUS_",
+    "OMPI_COMM_WORLD_",
+    "PMI_",
+    "PMIX_RANK",
+];
+
+/// What a node's containers have beside the image.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Container {
+    /// Folders and files of the node, beside those that hvdctl mounts itself.
+    pub mounts: Vec<Mount>,
+    /// Devices of the node.
+    pub devices: Vec<Device>,
+    /// Limits of the processes by name.
+    pub ulimits: BTreeMap<String, Ulimit>,
+    /// The ranks' environment beside the image's; nothing secret.
+    pub env: BTreeMap<String, String>,
+    /// A file on the operator's machine with more of it, which may be secret. Absolute if the inventory's folder is.
+    #[serde(serialize_with = "super::lossy_option")]
+    pub env_file: Option<PathBuf>,
+}
+
+/// A folder or file of the node in the container.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Mount {
+    /// Absolute path on the node.
+    pub source: String,
+    /// Absolute path in the container.
+    pub target: String,
+    /// Whether the container may only read.
+    pub read_only: bool,
+}
+
+/// A device of the node in the container; a folder stands for all in it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Device {
+    /// Path on the node, below `/dev`.
+    pub source: String,
+    /// Path in the container.
+    pub target: String,
+    /// Some of `rwm`: read, write, make nodes.
+    pub permissions: String,
+}
+
+/// A limit of the processes in a container; -1 is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Ulimit {
+    /// What holds until a process changes it.
+    pub soft: i64,
+    /// As far as it may.
+    pub hard: i64,
+}
+
+/// The same as far as one table says it.
+pub(super) struct Part {
+    mounts: Option<Vec<Mount>>,
+    devices: Option<Vec<Device>>,
+    ulimits: Option<BTreeMap<String, Ulimit>>,
+    env: Option<BTreeMap<String, String>>,
+    env_file: Option<PathBuf>,
+}
+
+impl Part {
+    pub(super) fn read(section: &Section<'_, '_>, paths: Paths<'_>, report: &mut Report<'_>) -> Part {
+        let mut targets = HashSet::new();
+        let mounts = section.list("mounts", MOUNT, report, |value| {
+            let mount = match value {
+                DeValue::String(text) => mount(text),
+                DeValue::Table(_) => mount_table(value),
+                _ => return None,
+            };
+            Some(mount.and_then(|mount| own_target(mount, paths.jobs_dir, &mut targets)))
+        });
+        let mut targets = HashSet::new();
+        let devices = section.list("devices", DEVICE, report, |value| match value {
+            DeValue::String(text) => {
+                Some(device(text).and_then(|device| match targets.insert(device.target.clone()) {
+                    true => Ok(device),
+                    false => Err(format!("{} is there already", device.target).into()),
+                }))
+            }
+            _ => None,
+        });
+        let ulimits = section.entries("ulimits", LIMIT_NAME, LIMIT, report, limit_name, ulimit);
+        let env = section.entries("env", ENV_NAME, ENV_VALUE, report, env_name, env_value);
+        let bytes = env.iter().flatten().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        if let (true, Some(span)) = (bytes > LARGEST_ENV, section.span("env")) {
+            let message = format!("expected at most {} KiB, found {} KiB", LARGEST_ENV >> 10, bytes >> 10);
+            section.fault("env", span, &message, report);
+        }
+        let env_file = section.text("env_file", check::FILE, report, |text| paths.file(text));
+        Part { mounts, devices, ulimits, env, env_file }
+    }
+
+    /// Over the defaults: a list takes the place of theirs, a table goes over theirs name by name.
+    pub(super) fn over(self, defaults: &Part) -> Container {
+        fn joined<T: Clone>(
+            defaults: &Option<BTreeMap<String, T>>,
+            own: Option<BTreeMap<String, T>>,
+        ) -> BTreeMap<String, T> {
+            defaults
+                .iter()
+                .flatten()
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .chain(own.into_iter().flatten())
+                .collect()
+        }
+        Container {
+            mounts: self.mounts.or_else(|| defaults.mounts.clone()).unwrap_or_default(),
+            devices: self.devices.or_else(|| defaults.devices.clone()).unwrap_or_default(),
+            ulimits: joined(&defaults.ulimits, self.ulimits),
+            env: joined(&defaults.env, self.env),
+            env_file: self.env_file.or_else(|| defaults.env_file.clone()),
+        }
+    }
+}
+
+const MOUNT: &str = "a mount like \"/data:/data:ro\" or { source = \"/data\", target = \"/data\", read_only = true }";
+
+/// `SRC:DST`, with `:ro` or `:rw` behind it.
+fn mount(text: &str) -> Checked<Mount> {
+    let (source, target, mode) = match text.split(':').collect::<Vec<_>>()[..] {
+        [source, target] => (source, target, "rw"),
+        [source, target, mode] => (source, target, mode),
+        _ => return Err(NO_HINT),
+    };
+    match mode {
+        "ro" | "rw" => Ok(Mount { source: path(source)?, target: path(target)?, read_only: mode == "ro" }),
+        _ => Err("the third part is `ro` or `rw`".into()),
+    }
+}
+
+/// The same as a table, in which a path may have a `:`.
+fn mount_table(value: &DeValue<'_>) -> Checked<Mount> {
+    let DeValue::Table(table) = value else { return Err(NO_HINT) };
+    let (mut source, mut target, mut read_only) = (None, None, false);
+    for (key, value) in table {
+        match (key.get_ref().as_ref(), value.get_ref()) {
+            ("source", DeValue::String(text)) => source = Some(path(text)?),
+            ("target", DeValue::String(text)) => target = Some(path(text)?),
+            ("read_only", DeValue::Boolean(flag)) => read_only = *flag,
+            ("source" | "target", _) => return Err(format!("its `{}` is no string", key.get_ref()).into()),
+            ("read_only", _) => return Err("its `read_only` is neither true nor false".into()),
+            _ => return Err("it has `source`, `target` and `read_only` only".into()),
+        }
+    }
+    match (source, target) {
+        (Some(source), Some(target)) => Ok(Mount { source, target, read_only }),
+        _ => Err("it needs a `source` and a `target`".into()),
+    }
+}
+
+/// An absolute path in its shortest form.
+fn path(text: &str) -> Checked<String> {
+    check::no_longer(text, 1000)?;
+    control(text)?;
+    let Some(relative) = text.strip_prefix('/') else {
+        return Err("its paths are absolute".into());
+    };
+    if !relative.is_empty() && relative.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err("paths are written without `//`, `.`, `..` and a `/` at the end".into());
+    }
+    Ok(text.to_owned())
+}
+
+/// Refuses a place in the container that is taken.
+fn own_target(mount: Mount, jobs_dir: &str, taken: &mut HashSet<String>) -> Checked<Mount> {
+    let below = |folder: &str| std::path::Path::new(&mount.target).starts_with(folder);
+    if mount.target == "/" {
+        return Err("that would hide the image".into());
+    }
+    if mount.target == WORKSPACE || below(CONTAINER_SSH) || below(jobs_dir) {
+        return Err(format!("{} in the container is hvdctl's own", mount.target).into());
+    }
+    match taken.insert(mount.target.clone()) {
+        true => Ok(mount),
+        false => Err(format!("{} is there already", mount.target).into()),
+    }
+}
+
+const DEVICE: &str = "a device like \"/dev/infiniband\" or \"/dev/fuse:/dev/fuse:rwm\"";
+
+/// `/dev/x`, with a path in the container and permissions behind it.
+fn device(text: &str) -> Checked<Device> {
+    let (source, target, permissions) = match text.split(':').collect::<Vec<_>>()[..] {
+        [source] => (source, source, "rwm"),
+        // Docker takes it so, too
+        [source, permissions] if !permissions.starts_with('/') => (source, source, permissions),
+        [source, target] => (source, target, "rwm"),
+        [source, target, permissions] => (source, target, permissions),
+        _ => return Err(NO_HINT),
+    };
+    if !source.starts_with("/dev/") {
+        return Err("a device lies below /dev".into());
+    }
+    let mut letters: Vec<char> = permissions.chars().collect();
+    letters.sort_unstable();
+    letters.dedup();
+    if letters.is_empty() || letters.len() < permissions.len() || letters.iter().any(|c| !"rwm".contains(*c)) {
+        return Err("permissions are some of `rwm`".into());
+    }
+    Ok(Device { source: path(source)?, target: path(target)?, permissions: permissions.to_owned() })
+}
+
+const LIMIT_NAME: &str = "the name of a limit (core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, \
+    rss, rtprio, rttime, sigpending, stack)";
+const LIMIT: &str = "a number, -1 for no limit, or { soft = 1024, hard = 4096 }";
+
+fn limit_name(name: &str) -> Checked<()> {
+    if LIMITS.contains(&name) { Ok(()) } else { Err(NO_HINT) }
+}
+
+fn ulimit(value: &DeValue<'_>) -> Option<Checked<Ulimit>> {
+    let number = |value: &DeValue<'_>| {
+        let integer = value.as_integer()?;
+        Some(i64::from_str_radix(integer.as_str(), integer.radix()).ok().filter(|n| *n >= -1).ok_or(NO_HINT))
+    };
+    let DeValue::Table(table) = value else {
+        return number(value).map(|limit| limit.map(|limit| Ulimit { soft: limit, hard: limit }));
+    };
+    let part = |name: &str| table.get(name).and_then(|value| number(value.get_ref()));
+    Some(match (part("soft"), part("hard"), table.len()) {
+        (Some(Ok(soft)), Some(Ok(hard)), 2) if hard == -1 || (soft != -1 && soft <= hard) => Ok(Ulimit { soft, hard }),
+        (Some(Ok(_)), Some(Ok(_)), 2) => Err("`soft` is larger than `hard`".into()),
+        _ => Err("it needs the numbers `soft` and `hard`".into()),
+    })
+}
+
+const ENV_NAME: &str = "the name of a variable: letters, digits and `_`, the first no digit";
+const ENV_VALUE: &str = "a string or a whole number";
+
+/// The name of a variable that may be given to all ranks.
+fn env_name(name: &str) -> Checked<()> {
+    let good = !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if !good {
+        return Err(NO_HINT);
+    }
+    match PER_RANK.iter().any(|start| name.starts_with(start)) {
+        true => Err("every rank gets its own from hvdctl or the launcher".into()),
+        false => Ok(()),
+    }
+}
+
+/// Whether a variable of this name may be given to all ranks.
+///
+/// # Errors
+/// Why not, in words.
+pub fn variable_name(name: &str) -> Result<(), String> {
+    env_name(name).map_err(|hint| match hint.is_empty() {
+        true => format!("expected {ENV_NAME}, found {name:?}"),
+        false => format!("{name}: {hint}"),
+    })
+}
+
+fn env_value(value: &DeValue<'_>) -> Option<Checked<String>> {
+    match value {
+        DeValue::String(text) if text.contains('\0') => Some(Err("it contains a NUL".into())),
+        DeValue::String(text) => Some(Ok(text.to_string())),
+        DeValue::Integer(_) => {
+            let integer = value.as_integer()?;
+            Some(i64::from_str_radix(integer.as_str(), integer.radix()).map(|n| n.to_string()).map_err(|_| NO_HINT))
+        }
+        _ => None,
+    }
+}
+
+/// Reads the text of an `env_file`: `NAME=VALUE` lines as Docker reads them, the value being all behind the first `=`;
+/// empty lines and those that begin with `#` say nothing. A name that is there twice has its last value.
+///
+/// # Errors
+/// What is wrong, a sentence with its line each; never a value, which may be secret.
+pub fn env_lines(text: &str) -> Result<BTreeMap<String, Secret>, Vec<String>> {
+    let text = super::fault::without_mark(text);
+    if text.len() > LARGEST_ENV {
+        return Err(vec![format!("expected at most {} KiB, found {} KiB", LARGEST_ENV >> 10, text.len() >> 10)]);
+    }
+    let (mut variables, mut faults) = (BTreeMap::new(), Vec::new());
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let refused = |why: &str| format!("line {}: {why}", index + 1);
+        match line.split_once('=') {
+            None => faults.push(refused("expected NAME=VALUE")),
+            Some((_, value)) if value.contains('\0') => faults.push(refused("the value contains a NUL")),
+            Some((name, value)) => match env_name(name) {
+                Ok(()) => {
+                    variables.insert(name.to_owned(), Secret::plain(value));
+                }
+                Err(hint) if hint.is_empty() => faults.push(refused(&format!("expected {ENV_NAME}"))),
+                Err(hint) => faults.push(refused(&format!("{name}: {hint}"))),
+            },
+        }
+    }
+    if faults.is_empty() { Ok(variables) } else { Err(faults) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::env_lines;
+
+    #[test]
+    fn lines_of_an_env_file() {
+        let read = |text: &str| {
+            env_lines(text).map(|all| all.into_iter().map(|(n, v)| format!("{n}={}", v.expose())).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            read("# a\n\nA=1\r\n  B_2=x = \"y\" \nC=\nA=2\n"),
+            Ok(vec!["A=2".into(), "B_2=x = \"y\" ".into(), "C=".into()])
+        );
+        assert_eq!(read(""), Ok(vec![]));
+        let faults = read("secret\n1A=secret\nexport A=secret\nHOROVOD_RANK=secret\nA=sec\0ret").unwrap_err();
+        assert_eq!(faults.len(), 5, "{faults:?}");
+        assert!(faults.iter().all(|fault| !fault.contains("secret")), "{faults:?}");
+        assert!(faults[3].starts_with("line 4: HOROVOD_RANK: every rank gets its own"), "{faults:?}");
+        assert!(read(&"A=1\n".repeat(20_000)).unwrap_err()[0].contains("64 KiB"));
+    }
+}

@@ -1,0 +1,101 @@
+//! A run: its record and its states; how it ended, and by which rank it failed; how far it is.
+
+mod ending;
+mod progress;
+#[cfg(test)]
+mod tests;
+
+pub use ending::{Blame, Ended, Ending, How, Hung, Lost, Try, lost_output};
+pub use progress::Progress;
+
+use crate::inventory::{Controller, Ulimit};
+use crate::launch::placement::Placement;
+pub use crate::model::job_state::State;
+use crate::node::facts::Facts;
+use crate::text::argument::Word;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A run that was begun this many seconds ago and has no launcher yet is taken to be on its way.
+pub const SETTING_OUT: f64 = 120.0;
+
+/// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the run (mode 600),
+/// so that neither the program's words nor its environment pass through a launcher or a shell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The run's id: time of its start and a few random letters.
+    pub id: String,
+    /// The cluster it belongs to.
+    pub cluster: String,
+    /// The name that was given to it, else that of the project, the program or the check.
+    pub name: String,
+    /// The project's name on the nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// How often it is started again after a failure.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub restarts: u32,
+    /// Who started it, `user@host`.
+    pub operator: String,
+    /// When, in seconds since the epoch by the operator's clock.
+    pub created: f64,
+    /// Who connects the ranks.
+    pub controller: Controller,
+    /// Which rank runs where; the launcher runs on the first node.
+    pub placement: Placement,
+    /// The program and its arguments, byte for byte.
+    pub command: Vec<Word>,
+    /// The folder it starts in, as seen in the container.
+    pub cwd: String,
+    /// The number of ranks.
+    pub ranks: u32,
+    /// The port of its workers' sshd.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// This node's interface on the cluster network; the supervisor pins Gloo and NCCL to it.
+    pub interface: String,
+    /// Seconds between SIGTERM and SIGKILL when the run is to end.
+    pub grace: u64,
+    /// Seconds after which the supervisor ends a program that is stopped and silent; 0: never.
+    #[serde(default)]
+    pub stall: u64,
+    /// Seconds beyond that after which a rank that makes no progress ends the run.
+    #[serde(default = "idle_margin")]
+    pub idle_margin: u64,
+    /// Bytes that the log may take on each node; the oldest lines go first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_max: Option<u64>,
+    /// The inventory's limits by name: a log-in by sshd may have changed those of the container.
+    pub ulimits: BTreeMap<String, Ulimit>,
+}
+
+/// What held before records said it.
+fn idle_margin() -> u64 {
+    30
+}
+
+impl Record {
+    /// Reads a record; none of one that a full disk cut off.
+    pub fn parse(text: &str) -> Option<Record> {
+        serde_json::from_str(text).ok()
+    }
+}
+
+/// The records of a node's open runs, as far as they can be read.
+pub fn open_records(facts: &Facts) -> impl Iterator<Item = Record> {
+    facts.open_records.iter().filter_map(|text| Record::parse(text))
+}
+
+/// The open jobs of a node whose launcher may not be up yet: their record is recent, or cannot be read.
+pub fn starting(facts: &Facts) -> Vec<String> {
+    let is_starting = |job: &&String| {
+        let record = open_records(facts).find(|record| record.id == **job);
+        let begun = record.zip(facts.clock).map(|(record, clock)| clock.high - record.created);
+        begun.is_none_or(|age| age < SETTING_OUT)
+    };
+    facts.open_runs.iter().filter(is_starting).cloned().collect()
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}

@@ -1,0 +1,189 @@
+//! The scripts that write the key folder, run on a folder of this machine; nobody has to be root for it.
+
+use super::rotate::{STAGE, SWITCH};
+use super::*;
+use crate::keys::files::{KNOWN_HOSTS, Put};
+use crate::secret::Secret;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+const FACTS: &str = concat!(
+    include_str!("../../scripts/machine.sh"),
+    include_str!("../../scripts/killed.sh"),
+    include_str!("../../scripts/facts.sh")
+);
+const OLD: &str = "ssh-ed25519 OLD hvdctl:lab";
+const NEW: &str = "ssh-rsa NEW hvdctl:lab";
+
+/// A folder with these files.
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    files.iter().for_each(|(name, text)| fs::write(dir.path().join(name), text).unwrap());
+    dir
+}
+
+/// What lies there.
+fn files(dir: &TempDir) -> BTreeMap<String, String> {
+    let names = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.map(|name| (name.clone(), fs::read_to_string(dir.path().join(name)).unwrap())).collect()
+}
+
+fn cluster(dir: &TempDir) -> Cluster {
+    let mut cluster = Inventory::local("node1", "image").cluster;
+    cluster.name = "lab".into();
+    cluster.ssh_dir = dir.path().to_str().unwrap().to_owned();
+    cluster
+}
+
+/// Runs a script with these shell functions in front, as a node's shell would; its words, and its complaint where it
+/// fails.
+fn run(functions: &str, script: &str) -> Result<String, String> {
+    let mut shell = Command::new("sh");
+    let shell = shell.arg("-s").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = shell.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(format!("chown() {{ :; }}\n{functions}\n{script}").as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+fn look(dir: &TempDir) -> Facts {
+    let script = Script::new(FACTS).with("ssh_dir", dir.path().to_str().unwrap());
+    Facts::parse(&run("", &script.whole()).unwrap())
+}
+
+fn put(name: &str, text: &str) -> Changes {
+    let mode = if name == AUTHORIZED_KEYS { "600" } else { "644" };
+    Changes { puts: vec![Put { name: name.into(), mode, text: Secret::plain(text) }], ..Changes::default() }
+}
+
+fn stage(dir: &TempDir) -> Result<String, String> {
+    let script = Script::new(STAGE)
+        .with("ssh_dir", dir.path().to_str().unwrap())
+        .with("name", "id_rsa")
+        .with("private", &base64("PRIVATE NEW\n"))
+        .with("public", &base64(&format!("{NEW}\n")));
+    run("", &script.whole())
+}
+
+fn switch(dir: &TempDir, new: &str, old: &str) -> Result<String, String> {
+    let script = Script::new(SWITCH)
+        .with("ssh_dir", dir.path().to_str().unwrap())
+        .with("new", new)
+        .with("public", NEW)
+        .with("old", old);
+    run("", &script.whole())
+}
+
+#[test]
+fn what_was_written_since_the_look_is_not_undone() {
+    // texts that a shell or a careless reader would change
+    let texts = ["", "a\n", "no newline", "  two  spaces \\n and\t\n\n\nempty\r\n", "é ''\"$HOME\"\n"];
+    for name in [AUTHORIZED_KEYS, KNOWN_HOSTS, "id_rsa.pub"] {
+        for text in texts {
+            let dir = folder(&[(name, text)]);
+            let facts = look(&dir);
+            let changes = put(name, "stale\n");
+            fs::write(dir.path().join(name), format!("{text}\nnew\n")).unwrap();
+            let refused = run("", &script(&cluster(&dir), &facts, &changes).whole()).unwrap_err();
+            assert_eq!(refused, format!("{name} was changed by somebody else meanwhile\n"));
+            assert_eq!(files(&dir), BTreeMap::from([(name.to_owned(), format!("{text}\nnew\n"))]));
+            let error = again(NodeError::failed("node1", "write the keys", refused));
+            assert!(error.hint.unwrap().contains("same command again"));
+
+            fs::write(dir.path().join(name), text).unwrap();
+            run("", &script(&cluster(&dir), &facts, &changes).whole()).unwrap();
+            assert_eq!(files(&dir), BTreeMap::from([(name.to_owned(), "stale\n".to_owned())]), "{text:?}");
+        }
+    }
+    // neither is one that was not there, or is no more
+    let dir = folder(&[]);
+    let facts = look(&dir);
+    run("", &script(&cluster(&dir), &facts, &put(AUTHORIZED_KEYS, "first\n")).whole()).unwrap();
+    run("", &script(&cluster(&dir), &facts, &put(AUTHORIZED_KEYS, "second\n")).whole()).unwrap_err();
+    let facts = look(&dir);
+    fs::remove_file(dir.path().join(AUTHORIZED_KEYS)).unwrap();
+    run("", &script(&cluster(&dir), &facts, &put(AUTHORIZED_KEYS, "second\n")).whole()).unwrap_err();
+    assert!(files(&dir).is_empty());
+    // and what cannot be compared is passed over, as nothing of it is written
+    let changes = put(AUTHORIZED_KEYS, "x");
+    let mut facts = Facts::default();
+    facts.key_files.entry(AUTHORIZED_KEYS.into()).or_default().text = "\u{fffd}\n".into();
+    assert_eq!(changes.computed_from(&facts), "");
+}
+
+#[test]
+fn a_folder_that_another_writes_in_is_left_alone_and_so_is_one_whose_script_is_cut_off() {
+    let before =
+        [("id_ed25519", "PRIVATE OLD\n"), ("id_ed25519.pub", OLD), ("id_rsa.next", ""), ("id_rsa.next.pub", NEW)];
+    let dir = folder(&before);
+    let there = files(&dir);
+    let name = dir.path().to_str().unwrap();
+    let push = script(&cluster(&dir), &look(&dir), &put(AUTHORIZED_KEYS, "x\n")).whole();
+    let stage = Script::new(STAGE).with("ssh_dir", name).whole();
+    let switch = Script::new(SWITCH).with("ssh_dir", name).with("new", "id_rsa").with("public", NEW).with("old", "");
+    for script in [&push, &stage, &switch.whole()] {
+        let refused = run("flock() { return 1; }", script).unwrap_err();
+        assert_eq!(refused, "another hvdctl is writing there\n");
+        assert_eq!(files(&dir), there);
+        // all but the last line, and all but its last letters
+        let cut = script.trim_end().strip_suffix("main").unwrap();
+        for cut in [cut.to_owned(), format!("{cut}mai")] {
+            let _ = run("mai() { :; }", &cut);
+            assert_eq!(files(&dir), there);
+        }
+    }
+}
+
+#[test]
+fn a_staged_public_half_alone_costs_nobody_the_key() {
+    let left = [("id_ed25519", "PRIVATE OLD\n"), ("id_ed25519.pub", OLD), ("id_rsa.next.pub", NEW)];
+    let dir = folder(&left);
+    let before = files(&dir);
+    assert_eq!(Keyring::read(&cluster(&dir), &look(&dir)).next, None);
+    assert_eq!(switch(&dir, "id_rsa", "id_ed25519").unwrap_err(), "id_rsa.next is missing\n");
+    assert_eq!(files(&dir), before);
+    // with the same name for both, the public half in place says that nothing was moved
+    let same = folder(&[("id_rsa", "PRIVATE OLD\n"), ("id_rsa.pub", OLD), ("id_rsa.next.pub", NEW)]);
+    let before = files(&same);
+    assert_eq!(switch(&same, "id_rsa", "").unwrap_err(), "id_rsa.next is missing\n");
+    assert_eq!(files(&same), before);
+
+    // the next rotation makes a pair that is whole
+    fs::write(dir.path().join("id_rsa.next.pub"), "ssh-rsa LONE hvdctl:lab\n").unwrap();
+    assert_eq!(stage(&dir).unwrap(), format!("id_rsa {NEW}\n"));
+    assert_eq!(files(&dir)["id_rsa.next"], "PRIVATE NEW\n");
+    switch(&dir, "id_rsa", "id_ed25519").unwrap();
+    let whole = [("id_rsa", "PRIVATE NEW\n".to_owned()), ("id_rsa.pub", format!("{NEW}\n"))];
+    assert_eq!(files(&dir), whole.map(|(name, text)| (name.to_owned(), text)).into());
+}
+
+#[test]
+fn a_switch_that_was_cut_off_is_finished_and_another_pair_is_not_put_in_place() {
+    let (new, old, public) = ("PRIVATE NEW\n", "PRIVATE OLD\n", format!("{NEW}\n"));
+    let states: [&[(&str, &str)]; 4] = [
+        &[("id_ed25519", old), ("id_ed25519.pub", OLD), ("id_rsa.next", new), ("id_rsa.next.pub", &public)],
+        &[("id_ed25519", old), ("id_ed25519.pub", OLD), ("id_rsa", new), ("id_rsa.next.pub", &public)],
+        &[("id_ed25519.pub", OLD), ("id_rsa", new), ("id_rsa.next.pub", &public)],
+        &[("id_rsa", new), ("id_rsa.next.pub", &public)],
+    ];
+    for state in states {
+        let dir = folder(state);
+        // a staging meanwhile finds what is there
+        assert_eq!(stage(&dir).unwrap(), format!("id_rsa {public}"));
+        switch(&dir, "id_rsa", "id_ed25519").unwrap();
+        let whole = [("id_rsa", new), ("id_rsa.pub", public.as_str())];
+        assert_eq!(files(&dir), whole.map(|(name, text)| (name.to_owned(), text.to_owned())).into());
+        // once more changes nothing
+        switch(&dir, "id_rsa", "id_ed25519").unwrap();
+        assert_eq!(files(&dir).len(), 2);
+    }
+    let other =
+        folder(&[("id_ed25519", old), ("id_rsa.next", "PRIVATE X\n"), ("id_rsa.next.pub", "ssh-rsa X hvdctl:lab\n")]);
+    let before = files(&other);
+    assert!(switch(&other, "id_rsa", "id_ed25519").unwrap_err().contains("another pair"));
+    assert_eq!(files(&other), before);
+}

@@ -1,0 +1,366 @@
+//! Who can log in to whom from worker to worker: which pairs are tried, why one failed, and how failures are told in a
+//! few rows.
+
+use crate::text::nodeset;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+/// Up to this many nodes every ordered pair is tried.
+const ALL_PAIRS: usize = 32;
+
+/// The ordered pairs that are tried among `n` nodes: all of them up to 32 nodes. Beyond that each node logs in to those 1,
+/// 2, 4, … places after it, so that every node is source and target equally often, and whatever parts the cluster
+/// would fall into, a pair lies across.
+pub fn pairs(n: usize) -> Vec<(usize, usize)> {
+    if n <= ALL_PAIRS {
+        return (0..n).flat_map(|from| (0..n).filter(move |to| *to != from).map(move |to| (from, to))).collect();
+    }
+    let steps = || std::iter::successors(Some(1), |step| Some(step * 2)).take_while(|step| *step < n);
+    (0..n).flat_map(|from| steps().map(move |step| (from, (from + step) % n))).collect()
+}
+
+/// One log-in that was tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Pair {
+    /// The node it came from.
+    pub from: String,
+    /// The node it went to.
+    pub to: String,
+    /// Why it failed; none: it worked.
+    pub reason: Option<String>,
+}
+
+/// A node that nobody could log in from or to, because its worker is not there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Absent {
+    /// The node.
+    pub node: String,
+    /// What is wrong with its worker, and the cure.
+    pub why: String,
+}
+
+/// What came of all log-ins.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Matrix {
+    /// Nodes that were left out, each with the reason.
+    pub absent: Vec<Absent>,
+    /// The log-ins among the others.
+    pub pairs: Vec<Pair>,
+}
+
+/// Failures with one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// Where they came from, folded.
+    pub from: String,
+    /// Where they went, folded.
+    pub to: String,
+    /// The reason.
+    pub reason: String,
+    /// How many log-ins that were.
+    pub pairs: usize,
+}
+
+impl Matrix {
+    /// Whether everyone could log in everywhere.
+    pub fn is_good(&self) -> bool {
+        self.absent.is_empty() && self.pairs.iter().all(|pair| pair.reason.is_none())
+    }
+
+    /// How many of the nodes that `node` tried it reached, and how many it tried.
+    pub fn reached(&self, node: &str) -> (usize, usize) {
+        let tried = || self.pairs.iter().filter(|pair| pair.from == node);
+        (tried().filter(|pair| pair.reason.is_none()).count(), tried().count())
+    }
+
+    /// The failures in as few rows as say exactly which log-ins failed.
+    pub fn rows(&self) -> Vec<Row> {
+        let mut by_reason: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
+        for pair in &self.pairs {
+            if let Some(reason) = &pair.reason {
+                by_reason.entry(reason).or_default().insert((&pair.from, &pair.to));
+            }
+        }
+        let tried: Tried<'_> = self.pairs.iter().map(|pair| (pair.from.as_str(), pair.to.as_str())).collect();
+        let mut rows = Vec::new();
+        for (reason, failed) in by_reason {
+            for (from, to) in blocks(&failed, &tried) {
+                let pairs = failed.iter().filter(|(f, t)| from.contains(f) && to.contains(t)).count();
+                let names = |set: &BTreeSet<&str>| {
+                    nodeset::fold(&set.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+                };
+                rows.push(Row { from: names(&from), to: names(&to), reason: reason.to_owned(), pairs });
+            }
+        }
+        rows
+    }
+
+    /// The same as sentences, the absent nodes first.
+    pub fn faults(&self) -> Vec<String> {
+        let absent = self.absent.iter().map(|absent| format!("{}: {}", absent.node, absent.why));
+        let rows = self.rows().into_iter().map(|row| {
+            let plural = if row.pairs == 1 { "" } else { "s" };
+            format!("{} → {}: {} ({} pair{plural})", row.from, row.to, row.reason, row.pairs)
+        });
+        absent.chain(rows).collect()
+    }
+
+    /// The next step for the first failure that has a known cure.
+    pub fn hint(&self, port: u16) -> Option<String> {
+        let reasons = || self.pairs.iter().filter_map(|pair| pair.reason.as_deref());
+        let any = |words: &[&str]| reasons().any(|reason| words.iter().any(|word| reason.contains(word)));
+        if any(&["Permission denied", "Host key verification failed"]) {
+            Some("hvdctl keys push, and hvdctl down and up for workers that still show another host key".into())
+        } else if any(&["timed out", "refused", "No route to host", "no answer", "unreachable"]) {
+            Some(format!("allow TCP port {port} between the nodes, and see `docker logs` of the worker"))
+        } else {
+            None
+        }
+    }
+}
+
+type Set<'a> = BTreeSet<&'a str>;
+type Tried<'a> = BTreeSet<(&'a str, &'a str)>;
+
+/// Covers the failed pairs by blocks: in each, every pair that was tried from its sources to its targets has failed.
+fn blocks<'a>(failed: &Tried<'a>, tried: &Tried<'a>) -> Vec<(Set<'a>, Set<'a>)> {
+    let all: Set<'a> = failed.iter().flat_map(|(from, to)| [*from, *to]).collect();
+    if tried.iter().filter(|(from, to)| all.contains(from) && all.contains(to)).all(|pair| failed.contains(pair)) {
+        return vec![(failed.iter().map(|p| p.0).collect(), failed.iter().map(|p| p.1).collect())];
+    }
+    let turned = |pairs: &Tried<'a>| pairs.iter().map(|(from, to)| (*to, *from)).collect::<Tried<'a>>();
+    let by_source = merged(failed, tried);
+    let by_target = merged(&turned(failed), &turned(tried));
+    if by_target.len() < by_source.len() {
+        return by_target.into_iter().map(|(to, from)| (from, to)).collect();
+    }
+    by_source
+}
+
+/// Blocks of the sources that failed at the same targets, themselves aside: nobody logs in to itself, and so three nodes
+/// that do not reach each other are one block.
+fn merged<'a>(failed: &Tried<'a>, tried: &Tried<'a>) -> Vec<(Set<'a>, Set<'a>)> {
+    let mut single: BTreeMap<&str, Set<'a>> = BTreeMap::new();
+    for (from, to) in failed {
+        single.entry(from).or_default().insert(to);
+    }
+    let mut blocks: Vec<(Set<'a>, Set<'a>)> = Vec::new();
+    for (from, to) in single {
+        let joined = blocks.iter_mut().find_map(|block| {
+            let sources: Set<'a> = block.0.iter().copied().chain([from]).collect();
+            let targets: Set<'a> = block.1.union(&to).copied().collect();
+            let same = block.1.difference(&sources).eq(to.difference(&sources));
+            let whole = || {
+                let inside = sources.iter().flat_map(|from| targets.iter().map(move |to| (*from, *to)));
+                inside.filter(|pair| tried.contains(pair)).all(|pair| failed.contains(&pair))
+            };
+            (same && whole()).then(|| *block = (sources, targets))
+        });
+        if joined.is_none() {
+            blocks.push((BTreeSet::from([from]), to));
+        }
+    }
+    blocks
+}
+
+/// What `reach.sh` printed, for each target that it has a result for: `INDEX EXIT WORDS…`, the words being the end of
+/// what ssh said, a tab for each line's end.
+pub fn results(output: &str) -> BTreeMap<usize, (i32, String)> {
+    let line = |line: &str| {
+        let mut parts = line.splitn(3, ' ');
+        let (index, code) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some((index, (code, parts.next().unwrap_or_default().replace('\t', "\n"))))
+    };
+    output.lines().filter_map(line).collect()
+}
+
+/// Why ssh failed, in its own last words. What names the target is taken out, so that equal reasons are equal.
+pub fn reason(code: i32, said: &str, target: SocketAddr, limit: u64) -> String {
+    let lines: Vec<String> = said.lines().map(|line| nameless(line, target)).filter(|line| !line.is_empty()).collect();
+    match lines.split_last() {
+        // the line before says what about it: not known, or changed
+        Some((last, [.., before])) if last.starts_with("Host key verification failed") => {
+            let before = before.split(" and you have requested").next().unwrap_or_default();
+            format!("{}: {before}", last.trim_end_matches('.'))
+        }
+        Some((last, _)) => last.clone(),
+        None if matches!(code, 124 | 137) => format!("no answer within {limit} s"),
+        None => format!("ssh ended with exit code {code}"),
+    }
+}
+
+fn nameless(line: &str, target: SocketAddr) -> String {
+    let (address, port) = (target.ip(), target.port());
+    let mut line = line.trim().to_owned();
+    for words in [
+        format!("ssh: connect to host {address} port {port}: "),
+        format!("root@{address}: "),
+        format!(" by {address} port {port}"),
+        format!(" with {address} port {port}"),
+        format!(" to {address} port {port}"),
+        format!(" for [{address}]:{port}"),
+        format!(" for {address}"),
+        format!(" [{address}]:{port}"),
+        format!(" {address} port {port}"),
+        format!(" {address}"),
+    ] {
+        line = line.replace(&words, "");
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::files::known_hosts_names;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_sample_covers_every_node_both_ways() {
+        assert_eq!(pairs(0), []);
+        assert_eq!(pairs(1), []);
+        assert_eq!(pairs(2), [(0, 1), (1, 0)]);
+        assert_eq!(pairs(32).len(), 32 * 31);
+        assert_eq!(pairs(33).len(), 33 * 6);
+        assert_eq!(pairs(64).len(), 64 * 6);
+        assert_eq!(pairs(1000).len(), 1000 * 10);
+    }
+
+    fn matrix(n: usize, fails: impl Fn(usize, usize) -> Option<&'static str>) -> Matrix {
+        let name = |i: usize| format!("node{}", i + 1);
+        let pair = |(from, to): (usize, usize)| Pair {
+            from: name(from),
+            to: name(to),
+            reason: fails(from, to).map(str::to_owned),
+        };
+        Matrix { absent: Vec::new(), pairs: pairs(n).into_iter().map(pair).collect() }
+    }
+
+    #[test]
+    fn failures_are_folded() {
+        let faults = |n, fails: &dyn Fn(usize, usize) -> Option<&'static str>| matrix(n, fails).faults();
+        assert!(matrix(4, |_, _| None).is_good());
+        assert_eq!(
+            faults(4, &|_, to| (to == 3).then_some("Connection refused")),
+            ["node[1-3] → node4: Connection refused (3 pairs)"]
+        );
+        assert_eq!(faults(4, &|from, _| (from == 3).then_some("x")), ["node4 → node[1-3]: x (3 pairs)"]);
+        assert_eq!(faults(2, &|_, _| Some("x")), ["node[1-2] → node[1-2]: x (2 pairs)"]);
+        assert_eq!(faults(9, &|_, _| Some("x")), ["node[1-9] → node[1-9]: x (72 pairs)"]);
+        assert_eq!(faults(64, &|_, _| Some("x")), ["node[1-64] → node[1-64]: x (384 pairs)"]);
+        // two halves that do not reach each other
+        assert_eq!(
+            faults(6, &|from, to| ((from < 3) != (to < 3)).then_some("x")),
+            ["node[1-3] → node[4-6]: x (9 pairs)", "node[4-6] → node[1-3]: x (9 pairs)",]
+        );
+        // one node that is cut off both ways
+        assert_eq!(
+            faults(5, &|from, to| (from == 4 || to == 4).then_some("x")),
+            ["node[1-4] → node5: x (4 pairs)", "node5 → node[1-4]: x (4 pairs)",]
+        );
+        assert_eq!(
+            faults(4, &|from, to| ((from, to) == (0, 1)).then_some("y").or((to == 2).then_some("x"))),
+            ["node[1-2,4] → node3: x (3 pairs)", "node1 → node2: y (1 pair)",]
+        );
+        // beyond 32 nodes too
+        assert_eq!(faults(40, &|_, to| (to == 9).then_some("x")), ["node[2,6,8-9,18,34] → node10: x (6 pairs)"]);
+        let mut absent = matrix(2, |_, _| None);
+        absent.absent.push(Absent { node: "node3".into(), why: "its worker is not up: hvdctl up".into() });
+        assert!(!absent.is_good());
+        assert_eq!(absent.faults(), ["node3: its worker is not up: hvdctl up"]);
+        assert_eq!((absent.reached("node1"), absent.reached("node3")), ((1, 1), (0, 0)));
+    }
+
+    #[test]
+    fn equal_reasons_are_equal() {
+        let why = |code, said: &str, target: &str| reason(code, said, target.parse().unwrap(), 10);
+        for target in ["10.0.0.1:12345", "10.0.0.2:12345", "[fd00::1]:12345"] {
+            let address: SocketAddr = target.parse().unwrap();
+            let a = address.ip();
+            let said = |code, said: String| why(code, &said, target);
+            let refused = format!("ssh: connect to host {a} port 12345: Connection refused");
+            assert_eq!(said(255, refused), "Connection refused");
+            let denied = format!("Warning: something\nroot@{a}: Permission denied (publickey).");
+            assert_eq!(said(255, denied), "Permission denied (publickey).");
+            let unknown = format!(
+                "No ED25519 host key is known for [{a}]:12345 and you have requested strict checking.\n\
+                 Host key verification failed."
+            );
+            assert_eq!(said(255, unknown), "Host key verification failed: No ED25519 host key is known");
+            let changed = format!(
+                "@@@@@\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\n@@@@@\nOffending key in x:3\n\
+                 Host key for [{a}]:12345 has changed and you have requested strict checking.\n\
+                 Host key verification failed."
+            );
+            assert_eq!(said(255, changed), "Host key verification failed: Host key has changed");
+            assert_eq!(said(255, format!("Connection closed by {a} port 12345\n")), "Connection closed");
+            let banner = format!("Connection timed out during banner exchange\nConnection to {a} port 12345 timed out");
+            assert_eq!(said(255, banner), "Connection timed out");
+            let reset = format!(
+                "kex_exchange_identification: read: Connection reset by peer\nConnection reset by {a} port 12345"
+            );
+            assert_eq!(said(255, reset), "Connection reset");
+        }
+        assert_eq!(why(124, " \n", "10.0.0.1:22"), "no answer within 10 s");
+        assert_eq!(why(3, "", "10.0.0.1:22"), "ssh ended with exit code 3");
+    }
+
+    #[test]
+    fn the_scripts_lines_are_read() {
+        let read = results("0 0 \n2 255 one\ttwo words\t\nnoise\n1 124\n");
+        assert_eq!(read[&0], (0, String::new()));
+        assert_eq!(read[&2], (255, "one\ntwo words\n".into()));
+        assert_eq!((read[&1].0, read.len()), (124, 3));
+    }
+
+    #[test]
+    fn ipv6_addresses_are_pinned_as_ssh_looks_for_them() {
+        let names = known_hosts_names(&["node1", "fe80::1%eth0"], &["fd00::1".parse().unwrap()], 12345);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        assert_eq!(names, ["[node1]:12345", "[fe80::1%eth0]:12345", "[fd00::1]:12345"]);
+        let names = known_hosts_names(&[], &["fd00::1".parse().unwrap()], 22);
+        assert_eq!(names.first().map(String::as_str), Some("fd00::1"));
+    }
+
+    proptest! {
+        #[test]
+        fn everyone_is_source_and_target_of_as_many(n in 33usize..300) {
+            let log2 = (usize::BITS - (n - 1).leading_zeros()) as usize;
+            let all = pairs(n);
+            let distinct: BTreeSet<_> = all.iter().collect();
+            prop_assert_eq!(distinct.len(), all.len());
+            for node in 0..n {
+                prop_assert_eq!(all.iter().filter(|(from, _)| *from == node).count(), log2);
+                prop_assert_eq!(all.iter().filter(|(_, to)| *to == node).count(), log2);
+                prop_assert!(!all.contains(&(node, node)));
+            }
+        }
+
+        #[test]
+        fn rows_say_exactly_what_failed(n in 2usize..40, kind in prop::collection::vec(0u8..6, 40 * 40)) {
+            let reason = |from: usize, to: usize| match kind[from * 40 + to] { 0 => Some("a"), 1 => Some("b"), _ => None };
+            let matrix = matrix(n, reason);
+            let names: Vec<String> = (1..=n).map(|i| format!("node{i}")).collect();
+            let mut told = BTreeMap::new();
+            for row in matrix.rows() {
+                let select = |set: &str| nodeset::select(set, &names, &nodeset::Groups::new()).unwrap();
+                let (from, to) = (select(&row.from), select(&row.to));
+                let inside: Vec<&Pair> =
+                    matrix.pairs.iter().filter(|p| from.contains(&p.from) && to.contains(&p.to)).collect();
+                prop_assert_eq!(inside.len(), row.pairs);
+                for pair in inside {
+                    prop_assert_eq!(pair.reason.as_deref(), Some(row.reason.as_str()));
+                    prop_assert!(told.insert((pair.from.clone(), pair.to.clone()), ()).is_none(), "told twice");
+                }
+            }
+            prop_assert_eq!(told.len(), matrix.pairs.iter().filter(|p| p.reason.is_some()).count());
+        }
+
+        #[test]
+        fn anything_is_read(output in ".{0,80}", said in ".{0,80}") {
+            let _ = results(&output);
+            prop_assert!(!reason(255, &said, "10.0.0.1:22".parse().unwrap(), 1).is_empty());
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Where a run stands.
+
+use serde::{Deserialize, Serialize};
+
+/// Where a run stands; the words are part of the command line's contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// The launcher is up, not every rank has started its program.
+    Starting,
+    /// Every rank runs, or some still do.
+    Running,
+    /// Every rank ended with 0.
+    Succeeded,
+    /// A rank, or the launcher, ended with something else.
+    Failed,
+    /// Ended on request.
+    Stopped,
+    /// It ended and nobody saw how.
+    Lost,
+}

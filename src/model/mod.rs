@@ -1,0 +1,5 @@
+//! Plain data that errors and events carry from the subjects to the terminal. It imports no subject.
+
+pub mod allocation;
+pub mod job_state;
+pub mod lease;

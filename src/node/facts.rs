@@ -1,0 +1,324 @@
+//! What `src/scripts/facts.sh` says of a node, parsed.
+
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// A GPU as `nvidia-smi -L` lists it: `GPU 0: NVIDIA H200 (UUID: GPU-…)`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Gpu {
+    /// Index on its machine.
+    pub index: u32,
+    /// The product's name.
+    pub name: String,
+    /// The identity that survives reboots and re-numbering.
+    pub uuid: String,
+}
+
+/// A file in the cluster's key folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
+pub struct KeyFile {
+    /// Permission bits in octal, as `stat -c %a` prints them.
+    pub mode: String,
+    /// `UID:GID`.
+    pub owner: String,
+    /// Contents of the files that hold no secret; empty for private keys.
+    pub text: String,
+}
+
+/// Somebody who listens on the workers' port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Listener {
+    /// The address it listens on; none: on all of them.
+    pub address: Option<IpAddr>,
+    /// Its process; none where that could not be seen.
+    pub pid: Option<u32>,
+    /// Whose process it is.
+    pub user: String,
+    /// The id of the container that it runs in.
+    pub container: Option<String>,
+    /// Its program.
+    pub program: String,
+}
+
+/// A process of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Rank {
+    /// The run that its environment names.
+    pub job: String,
+    /// Its process id.
+    pub pid: u32,
+    /// The id of the container that it runs in.
+    pub container: Option<String>,
+    /// The cluster that the run belongs to, by the record that lies on the node.
+    pub cluster: Option<String>,
+    /// Whether it was killed and waits in the kernel, so that it is still there.
+    pub killed: bool,
+}
+
+/// A span of seconds: what is known of a value that lies in it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Span {
+    /// At least.
+    pub low: f64,
+    /// At most.
+    pub high: f64,
+}
+
+/// Room on a file system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Disk {
+    /// What it is for: `images`, `jobs` or `projects`.
+    pub what: String,
+    /// Bytes that are free.
+    pub free: u64,
+    /// The folder.
+    pub path: String,
+}
+
+/// One node as it was seen.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Facts {
+    /// `uname -n`.
+    pub hostname: String,
+    /// Cores that processes may use.
+    pub cores: u32,
+    /// The address by which the operator's ssh reached it (`SSH_CONNECTION`).
+    pub ssh_address: Option<IpAddr>,
+    /// The interface that a link-local one of these came in by (`fe80::1%eth0`); several may have the same address.
+    pub ssh_zone: Option<String>,
+    /// Interface and address, loopback included.
+    pub addresses: Vec<(String, IpAddr)>,
+    /// GPUs that the machine itself sees.
+    pub gpus: Vec<Gpu>,
+    /// By its own clock when it began and when it ended to tell all this, in seconds since the epoch.
+    pub clock: Option<Span>,
+    /// How far its clock is ahead of ours.
+    pub ahead: Option<Span>,
+    /// Who listens on the workers' port.
+    pub listeners: Vec<Listener>,
+    /// Whether `nvidia-smi` is installed.
+    pub nvidia_smi: bool,
+    /// The processes of runs, other clusters' too.
+    pub ranks: Vec<Rank>,
+    /// The runs of this cluster that have a part here and whose end nobody has written down.
+    pub open_runs: Vec<String>,
+    /// Their records as they are written down, each as JSON.
+    #[serde(skip)]
+    pub open_records: Vec<String>,
+    /// Those that are known to go on, by their launchers or their ranks on whichever node.
+    #[serde(skip)]
+    pub under_way: Vec<String>,
+    /// Room for jobs and projects.
+    pub disks: Vec<Disk>,
+    /// The TCP ports that somebody listens on, at whatever address.
+    pub ports: BTreeSet<u16>,
+    /// The key folder itself (mode and owner), if it is there.
+    pub key_dir: Option<KeyFile>,
+    /// Its files by name.
+    pub key_files: BTreeMap<String, KeyFile>,
+}
+
+impl Facts {
+    /// What ended runs left behind and nothing ends. A program of a run that goes on may have been killed a moment ago.
+    pub fn unending(&self) -> impl Iterator<Item = &Rank> {
+        self.ranks.iter().filter(|rank| rank.killed && !self.open_runs.contains(&rank.job))
+    }
+
+    /// Parses the script's lines: `KEY VALUE`. Unknown keys are passed over, so that an older program can read a
+    /// newer script's output.
+    pub fn parse(text: &str) -> Facts {
+        let mut facts = Facts::default();
+        // a carriage return belongs to the line of the key file that has it
+        for line in text.split_terminator('\n') {
+            let (key, value) = line.split_once(' ').unwrap_or((line, ""));
+            match key {
+                "hostname" => facts.hostname = value.to_owned(),
+                "cores" => facts.cores = value.parse().unwrap_or(1),
+                "ssh" => {
+                    let (address, zone) = value.split_once('%').map_or((value, None), |(a, zone)| (a, Some(zone)));
+                    facts.ssh_address = address.parse().ok();
+                    facts.ssh_zone = zone.map(str::to_owned);
+                }
+                "clock" => {
+                    if let Ok(at) = value.parse() {
+                        let low = facts.clock.map_or(at, |span| span.low);
+                        facts.clock = Some(Span { low, high: at });
+                    }
+                }
+                "listener" => facts.listeners.extend(listener(value)),
+                "rank" => facts.ranks.extend(rank(value)),
+                "open" => {
+                    let (run, record) = value.split_once(' ').unwrap_or((value, ""));
+                    facts.open_runs.push(run.to_owned());
+                    facts.open_records.extend((!record.is_empty()).then(|| record.to_owned()));
+                }
+                "disk" => facts.disks.extend(disk(value)),
+                "ports" => facts.ports.extend(value.split(' ').filter_map(|port| port.parse::<u16>().ok())),
+                "addr" => facts.addresses.extend(address(value)),
+                "nvidia-smi" => facts.nvidia_smi = true,
+                "gpu" => facts.gpus.extend(gpu(value)),
+                "dir" => facts.key_dir = file(value).map(|(_, f)| f),
+                "file" => facts.key_files.extend(file(value)),
+                "text" => {
+                    if let Some((name, line)) = value.split_once(' ')
+                        && let Some(file) = facts.key_files.get_mut(name)
+                    {
+                        file.text.push_str(line);
+                        file.text.push('\n');
+                    }
+                }
+                _ => {}
+            }
+        }
+        facts
+    }
+
+    /// The same with what the clock says of ours, where these facts were asked for at `asked` and had come at `came`: the
+    /// node began to tell after the one and ended before the other.
+    #[must_use]
+    pub fn between(mut self, asked: f64, came: f64) -> Facts {
+        self.ahead = self.clock.map(|clock| {
+            let (a, b) = (clock.high - came, clock.low - asked);
+            Span { low: a.min(b), high: a.max(b) }
+        });
+        self
+    }
+
+    /// The interface that carries `address`.
+    pub fn interface_of(&self, address: IpAddr) -> Option<&str> {
+        self.addresses.iter().find(|(_, a)| *a == address).map(|(name, _)| name.as_str())
+    }
+
+    /// The first address of an interface, IPv4 before IPv6 (Horovod's `-H` takes no IPv6, #4008). A link-local one means
+    /// nothing without its interface, and is none.
+    pub fn address_on(&self, interface: &str) -> Option<IpAddr> {
+        let mut on = self.addresses.iter().filter(|(name, _)| name == interface).map(|(_, a)| *a);
+        on.clone().find(IpAddr::is_ipv4).or_else(|| on.find(|a| !link_local(*a)))
+    }
+}
+
+fn link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+/// `WHAT KILOBYTES PATH`.
+pub fn disk(value: &str) -> Option<Disk> {
+    let mut parts = value.splitn(3, ' ');
+    let (what, free, path) = (parts.next()?, parts.next()?.parse::<u64>().ok()?, parts.next()?);
+    Some(Disk { what: what.to_owned(), free: free << 10, path: path.to_owned() })
+}
+
+/// `eth0 10.0.0.1/24`, as the script prints it.
+fn address(value: &str) -> Option<(String, IpAddr)> {
+    let (name, address) = value.split_once(' ')?;
+    let address = address.split('/').next()?.parse().ok()?;
+    Some((name.split('@').next()?.to_owned(), address))
+}
+
+/// `ADDRESS:PORT PID USER CONTAINER PROGRAM`, `-` for what is not known. `ss` writes `*` and `0.0.0.0` for all addresses;
+/// `[::]` is those of IPv6 only.
+fn listener(value: &str) -> Option<Listener> {
+    let mut parts = value.splitn(5, ' ');
+    let (local, pid, user, container) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let (address, _) = local.rsplit_once(':')?;
+    let address = address.split('%').next()?.trim_matches(['[', ']']);
+    let address = if matches!(address, "*" | "0.0.0.0") { None } else { Some(address.parse().ok()?) };
+    Some(Listener {
+        address,
+        pid: pid.parse().ok(),
+        user: user.to_owned(),
+        container: Some(container.to_owned()).filter(|id| id != "-"),
+        program: parts.next().unwrap_or("-").to_owned(),
+    })
+}
+
+/// `RUN PID CONTAINER CLUSTER`, `-` for what is not known.
+fn rank(value: &str) -> Option<Rank> {
+    let mut parts = value.split(' ');
+    let (job, pid) = (parts.next()?.to_owned(), parts.next()?.parse().ok()?);
+    let mut known = || parts.next().filter(|part| *part != "-").map(str::to_owned);
+    Some(Rank { job, pid, container: known(), cluster: known(), killed: known().is_some() })
+}
+
+/// `NAME MODE OWNER`.
+fn file(value: &str) -> Option<(String, KeyFile)> {
+    let mut parts = value.split(' ');
+    let (name, mode, owner) = (parts.next()?, parts.next()?, parts.next()?);
+    Some((name.to_owned(), KeyFile { mode: mode.into(), owner: owner.into(), text: String::new() }))
+}
+
+/// A line of `nvidia-smi -L`; lines of MIG slices, which are indented, are none.
+pub fn gpu(line: &str) -> Option<Gpu> {
+    let (index, rest) = line.strip_prefix("GPU ")?.split_once(": ")?;
+    let (name, uuid) = rest.rsplit_once(" (UUID: ")?;
+    Some(Gpu { index: index.parse().ok()?, name: name.to_owned(), uuid: uuid.trim_end().strip_suffix(')')?.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_read() {
+        let facts = Facts::parse(
+            "hostname node1\ncores 2\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 fe80::1/64\n\
+             addr eth0@if7 10.0.0.1/24\nnvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-1-2)\n\
+             gpu   MIG 1g.18gb Device 0: (UUID: MIG-3)\ndir . 700 0:0\nfile id_rsa.pub 644 0:0\n\
+             text id_rsa.pub ssh-rsa AAAA x\nlater thing\n",
+        );
+        assert_eq!(facts.hostname, "node1");
+        assert_eq!(facts.interface_of("10.0.0.1".parse().unwrap()), Some("eth0"));
+        assert_eq!(facts.address_on("eth0"), Some("10.0.0.1".parse().unwrap()));
+        assert_eq!(facts.gpus, [Gpu { index: 0, name: "NVIDIA H200".into(), uuid: "GPU-1-2".into() }]);
+        assert_eq!(facts.key_files["id_rsa.pub"].text, "ssh-rsa AAAA x\n");
+        assert_eq!(facts.key_dir.unwrap().mode, "700");
+    }
+
+    #[test]
+    fn listeners_are_read() {
+        let id = "ab".repeat(32);
+        let facts = Facts::parse(&format!(
+            "listener 10.0.0.1:12345 7 root {id} sshd\nlistener *:12345 - - - -\nlistener [::]:12345 8 ana - my prog\n\
+             listener 10.0.0.9%eth0:12345 9 ana - x\nlistener junk\n"
+        ));
+        let told: Vec<_> = facts.listeners.iter().map(|l| (l.address.map(|a| a.to_string()), l.pid)).collect();
+        assert_eq!(
+            told,
+            [
+                (Some("10.0.0.1".to_owned()), Some(7)),
+                (None, None),
+                (Some("::".to_owned()), Some(8)),
+                (Some("10.0.0.9".to_owned()), Some(9))
+            ]
+        );
+        assert_eq!(facts.listeners[0].container.as_deref(), Some(id.as_str()));
+        assert_eq!((facts.listeners[2].program.as_str(), facts.listeners[2].user.as_str()), ("my prog", "ana"));
+    }
+
+    #[test]
+    fn ranks_are_read() {
+        let facts = Facts::parse(
+            "rank run-1 7 abc lab -\nrank run-2 8 - - killed\nrank run-3 x - -\nopen run-1\nopen run-2 {\"id\"\nports 22 x 12345 \n",
+        );
+        let told: Vec<_> = facts
+            .ranks
+            .iter()
+            .map(|r| (r.job.as_str(), r.pid, r.container.as_deref(), r.cluster.as_deref(), r.killed))
+            .collect();
+        assert_eq!(told, [("run-1", 7, Some("abc"), Some("lab"), false), ("run-2", 8, None, None, true)]);
+        // of a record that a full disk cut off the run is known all the same
+        assert_eq!(facts.open_runs, ["run-1", "run-2"]);
+        assert_eq!(facts.open_records, ["{\"id\""]);
+        assert_eq!(facts.ports.into_iter().collect::<Vec<_>>(), [22, 12345]);
+    }
+
+    #[test]
+    fn a_slow_answer_makes_the_clock_no_vaguer() {
+        // asked at 100 and answered at 105 by our clock, of which the node needed 4.8 s for itself; it is 30 s ahead
+        let facts = Facts::parse("clock 130.100\ngpu slow\nclock 134.900\n").between(100.0, 105.0);
+        let ahead = facts.ahead.unwrap();
+        assert!(ahead.low > 29.8 && ahead.low <= 30.0 && ahead.high >= 30.0 && ahead.high < 30.2, "{ahead:?}");
+        assert_eq!(Facts::parse("clock x\n").between(0.0, 1.0).ahead, None);
+    }
+}

@@ -1,0 +1,284 @@
+//! Under which address and on which interface a node takes part in a run.
+
+use crate::inventory::{Gpus, Inventory, Node};
+use crate::node::facts::{Facts, Gpu};
+use crate::node::gpus::GpuRequest;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// A node's place on the cluster's network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The address that the launcher and the other ranks use.
+    pub address: IpAddr,
+    /// The interface that carries it.
+    pub interface: String,
+}
+
+/// The place of a node that runs all ranks itself, or has no others beside it: nothing has to leave it.
+pub fn alone() -> Endpoint {
+    Endpoint { address: Ipv4Addr::LOCALHOST.into(), interface: "lo".into() }
+}
+
+/// A node's place in its cluster: [`alone`] where there is no other node and the inventory says nothing of it, else its
+/// [`endpoint`].
+///
+/// # Errors
+/// As of [`endpoint`].
+pub fn place(inventory: &Inventory, node: &Node, facts: &Facts) -> Result<Endpoint, String> {
+    if inventory.nodes.len() == 1 && node.address.is_none() && node.interface.is_none() {
+        return Ok(alone());
+    }
+    endpoint(node, facts)
+}
+
+/// The inventory's address, else the address on the inventory's interface, else the one by which ssh reached the node:
+/// that one is certain to be the node's own, whatever jump hosts or names lie between. Where that is an IPv6 address, which
+/// Horovod does not take, it is the IPv4 address on the same interface.
+///
+/// # Errors
+/// In words: what is missing or does not fit.
+pub fn endpoint(node: &Node, facts: &Facts) -> Result<Endpoint, String> {
+    let address = match (&node.address, &node.interface) {
+        (Some(address), _) => *address,
+        (None, Some(interface)) => facts.address_on(interface).ok_or_else(|| {
+            format!("the interface {interface} is not there or has no address (there: {})", interfaces(facts))
+        })?,
+        (None, None) => reached_by(facts)?,
+    };
+    let interface = facts
+        .interface_of(address)
+        .ok_or_else(|| format!("no interface of the node has the address {address} (there: {})", interfaces(facts)))?;
+    if let Some(wanted) = node.interface.as_deref().filter(|wanted| *wanted != interface) {
+        return Err(format!("the address {address} is on {interface}, not on {wanted}"));
+    }
+    Ok(Endpoint { address, interface: interface.to_owned() })
+}
+
+/// The address by which ssh reached the node, as far as other nodes and Horovod can use it.
+fn reached_by(facts: &Facts) -> Result<IpAddr, String> {
+    let address = facts.ssh_address.ok_or("ssh did not say by which address it reached the node")?;
+    if address.is_loopback() {
+        return Err(format!("ssh reached it by {address}, as through a tunnel, and there no other node can"));
+    }
+    if address.is_ipv4() {
+        return Ok(address);
+    }
+    let interface =
+        facts.ssh_zone.as_deref().or_else(|| facts.interface_of(address)).ok_or_else(|| {
+            format!("no interface of the node has the address {address} (there: {})", interfaces(facts))
+        })?;
+    facts
+        .address_on(interface)
+        .filter(IpAddr::is_ipv4)
+        .ok_or_else(|| format!("{} (ssh reached it so), and {interface} has no IPv4 address", no_ipv6(address)))
+}
+
+/// Why an IPv6 address is of no use to a run.
+pub fn no_ipv6(address: IpAddr) -> String {
+    format!("Horovod's -H takes no IPv6 address such as {address}")
+}
+
+fn interfaces(facts: &Facts) -> String {
+    facts.addresses.iter().map(|(name, address)| format!("{name} {address}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The ranks that a node may run: its slots, else the GPUs that its containers get, else its cores.
+pub fn slots(node: &Node, facts: &Facts) -> u32 {
+    known_slots(node).unwrap_or_else(|| match (&node.gpus, facts.gpus.len() as u32) {
+        (Gpus::Auto | Gpus::All, count @ 1..) => count,
+        _ => facts.cores.max(1),
+    })
+}
+
+/// The slots that are known without asking the node.
+pub fn known_slots(node: &Node) -> Option<u32> {
+    match (node.slots, &node.gpus) {
+        (Some(slots), _) => Some(slots),
+        (None, Gpus::Count(n @ 1..)) => Some(*n),
+        (None, Gpus::List(list)) => Some(list.len() as u32),
+        _ => None,
+    }
+}
+
+/// The GPUs that the node's containers ask for. A number that is all there are asks for all of them.
+pub fn gpu_request(node: &Node, facts: &Facts) -> GpuRequest {
+    match &node.gpus {
+        Gpus::Count(0) => GpuRequest::None,
+        Gpus::Count(n) if facts.gpus.len() as u32 == *n => GpuRequest::All,
+        Gpus::Count(n) => GpuRequest::First(*n),
+        Gpus::Auto if facts.gpus.is_empty() => GpuRequest::None,
+        Gpus::Auto | Gpus::All => GpuRequest::All,
+        Gpus::List(list) => GpuRequest::Devices(list.clone()),
+    }
+}
+
+/// The GPUs that the node's containers get, of those that the machine itself lists; none where it lists none.
+pub fn chosen_gpus(node: &Node, facts: &Facts) -> Vec<Gpu> {
+    match &node.gpus {
+        Gpus::Count(n) => facts.gpus.iter().take(*n as usize).cloned().collect(),
+        Gpus::Auto | Gpus::All => facts.gpus.clone(),
+        Gpus::List(list) => facts.gpus.iter().filter(|gpu| list.iter().any(|word| is(gpu, word))).cloned().collect(),
+    }
+}
+
+/// Whether a word of the inventory means this GPU.
+fn is(gpu: &Gpu, word: &str) -> bool {
+    gpu.uuid.eq_ignore_ascii_case(word) || gpu.index.to_string() == word
+}
+
+/// The GPUs that the inventory promises and the node does not have, as a sentence.
+pub fn missing_gpus(node: &Node, facts: &Facts) -> Option<String> {
+    if !facts.nvidia_smi {
+        return None;
+    }
+    let there = facts.gpus.len();
+    match &node.gpus {
+        Gpus::Count(n) if (there as u32) < *n => Some(format!("the inventory promises {n}, nvidia-smi lists {there}")),
+        Gpus::All if there == 0 => Some("the inventory promises \"all\", nvidia-smi lists none".to_owned()),
+        Gpus::List(list) => {
+            let listed: Vec<String> = facts.gpus.iter().map(|gpu| format!("{} {}", gpu.index, gpu.uuid)).collect();
+            let listed = if listed.is_empty() { "none".to_owned() } else { listed.join(", ") };
+            let absent = list.iter().find(|word| !facts.gpus.iter().any(|gpu| is(gpu, word)));
+            let twice = facts.gpus.iter().find(|gpu| list.iter().filter(|word| is(gpu, word)).count() > 1);
+            match (absent, twice) {
+                (Some(word), _) => Some(format!("the inventory promises {word}, nvidia-smi lists {listed}")),
+                (None, Some(gpu)) => Some(format!("the inventory names {} {} twice", gpu.index, gpu.uuid)),
+                (None, None) => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::Inventory;
+
+    #[test]
+    fn the_inventory_goes_before_ssh() {
+        let facts = Facts::parse(
+            "ssh 192.168.0.5\naddr lo 127.0.0.1/8\naddr eth0 192.168.0.5/24\naddr ib0 10.0.0.5/24\ncores 8\n",
+        );
+        let mut node = Inventory::local("n", "i").nodes.remove(0);
+        let place = |node: &Node| endpoint(node, &facts).map(|e| format!("{} {}", e.address, e.interface));
+        assert_eq!(place(&node).unwrap(), "192.168.0.5 eth0");
+        node.interface = Some("ib0".into());
+        assert_eq!(place(&node).unwrap(), "10.0.0.5 ib0");
+        node.address = Some("192.168.0.5".parse().unwrap());
+        assert_eq!(place(&node).unwrap_err(), "the address 192.168.0.5 is on eth0, not on ib0");
+        // what the inventory says holds, even where Horovod could not use it
+        node.interface = Some("eth9".into());
+        node.address = None;
+        assert!(place(&node).unwrap_err().starts_with("the interface eth9 is not there"));
+        node.address = Some("1.2.3.4".parse().unwrap());
+        assert!(place(&node).unwrap_err().contains("no interface of the node has the address 1.2.3.4"));
+        assert_eq!(slots(&node, &facts), 8);
+        node.gpus = Gpus::Count(4);
+        assert_eq!((slots(&node, &facts), known_slots(&node)), (4, Some(4)));
+        assert_eq!(
+            missing_gpus(&node, &Facts { nvidia_smi: true, ..facts.clone() }).unwrap(),
+            "the inventory promises 4, nvidia-smi lists 0"
+        );
+    }
+
+    #[test]
+    fn the_gpus_of_a_node() {
+        let facts = Facts::parse(
+            "cores 8\nnvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-aa)\ngpu GPU 1: NVIDIA H200 (UUID: GPU-bb)\n",
+        );
+        let list = |words: &[&str]| Gpus::List(words.iter().map(|w| (*w).to_owned()).collect());
+        let devices = |words: &[&str]| GpuRequest::Devices(words.iter().map(|w| (*w).to_owned()).collect());
+        for (gpus, request, chosen, slots_there, missing) in [
+            (Gpus::Auto, GpuRequest::All, "GPU-aa GPU-bb", 2, None),
+            (Gpus::All, GpuRequest::All, "GPU-aa GPU-bb", 2, None),
+            (Gpus::Count(0), GpuRequest::None, "", 8, None),
+            (Gpus::Count(1), GpuRequest::First(1), "GPU-aa", 1, None),
+            (Gpus::Count(2), GpuRequest::All, "GPU-aa GPU-bb", 2, None),
+            (Gpus::Count(3), GpuRequest::First(3), "GPU-aa GPU-bb", 3, Some("promises 3, nvidia-smi lists 2")),
+            (list(&["1"]), devices(&["1"]), "GPU-bb", 1, None),
+            (list(&["GPU-bb", "0"]), devices(&["GPU-bb", "0"]), "GPU-aa GPU-bb", 2, None),
+            (
+                list(&["0", "2"]),
+                devices(&["0", "2"]),
+                "GPU-aa",
+                2,
+                Some("promises 2, nvidia-smi lists 0 GPU-aa, 1 GPU-bb"),
+            ),
+            (list(&["1", "GPU-bb"]), devices(&["1", "GPU-bb"]), "GPU-bb", 2, Some("names 1 GPU-bb twice")),
+        ] {
+            let node = Node { gpus: gpus.clone(), ..Node::default() };
+            assert_eq!(gpu_request(&node, &facts), request, "{gpus:?}");
+            let uuids: Vec<String> = chosen_gpus(&node, &facts).into_iter().map(|gpu| gpu.uuid).collect();
+            assert_eq!((uuids.join(" ").as_str(), slots(&node, &facts)), (chosen, slots_there), "{gpus:?}");
+            let words = missing_gpus(&node, &facts);
+            assert_eq!(words.is_some(), missing.is_some(), "{gpus:?}: {words:?}");
+            assert!(words.unwrap_or_default().contains(missing.unwrap_or_default()), "{gpus:?}");
+        }
+        let bare = Facts { cores: 8, ..Facts::default() };
+        let of = |gpus: Gpus| gpu_request(&Node { gpus, ..Node::default() }, &bare);
+        assert_eq!(
+            (of(Gpus::Auto), of(Gpus::All), of(Gpus::Count(2))),
+            (GpuRequest::None, GpuRequest::All, GpuRequest::First(2))
+        );
+        let all = Node { gpus: Gpus::All, ..Node::default() };
+        assert_eq!(
+            (missing_gpus(&all, &bare), slots(&all, &bare)),
+            (None, 8),
+            "a machine without nvidia-smi says nothing"
+        );
+        assert!(missing_gpus(&all, &Facts { nvidia_smi: true, ..bare }).is_some());
+    }
+
+    #[test]
+    fn ssh_over_ipv6_gives_the_ipv4_address_beside_it() {
+        let node = Inventory::local("n", "i").nodes.remove(0);
+        let both = "addr lo 127.0.0.1/8\naddr lo ::1/128\naddr eth0 fe80::1/64\naddr eth0 10.0.0.1/24\n\
+                    addr eth1 fe80::1/64\naddr eth1 fd00::1/64\naddr eth1 192.168.0.1/24\naddr eth2 fd01::1/64\n";
+        let place = |ssh: &str| {
+            let facts = Facts::parse(&format!("ssh {ssh}\n{both}"));
+            endpoint(&node, &facts).map(|e| format!("{} {}", e.address, e.interface))
+        };
+        assert_eq!(place("fd00::1").unwrap(), "192.168.0.1 eth1");
+        // two interfaces with one link-local address: the zone tells which
+        assert_eq!(place("fe80::1%eth1").unwrap(), "192.168.0.1 eth1");
+        assert_eq!(place("fe80::1%eth0").unwrap(), "10.0.0.1 eth0");
+        assert_eq!(
+            place("fd01::1").unwrap_err(),
+            "Horovod's -H takes no IPv6 address such as fd01::1 (ssh reached it so), and eth2 has no IPv4 address"
+        );
+        assert!(place("fd02::1").unwrap_err().starts_with("no interface of the node has the address fd02::1"));
+    }
+
+    #[test]
+    fn an_ipv6_address_of_the_inventory_is_taken_as_it_is() {
+        let facts = Facts::parse("ssh 10.0.0.1\naddr eth0 10.0.0.1/24\naddr eth0 fd00::1/64\naddr ib0 fe80::2/64\n");
+        let mut node = Inventory::local("n", "i").nodes.remove(0);
+        node.address = Some("fd00::1".parse().unwrap());
+        assert_eq!(endpoint(&node, &facts).unwrap().address, node.address.unwrap());
+        node = Node { address: None, interface: Some("eth0".into()), ..node };
+        assert_eq!(endpoint(&node, &facts).unwrap().address.to_string(), "10.0.0.1");
+        node.interface = Some("ib0".into());
+        assert!(endpoint(&node, &facts).is_err(), "a link-local address means nothing elsewhere");
+    }
+
+    #[test]
+    fn a_tunnel_is_no_place_unless_there_is_nobody_else() {
+        let mut inventory = Inventory::local("n", "i");
+        let node = inventory.nodes[0].clone();
+        for ssh in ["127.0.0.1", "::1"] {
+            let facts =
+                Facts::parse(&format!("ssh {ssh}\naddr lo 127.0.0.1/8\naddr lo ::1/128\naddr eth0 10.0.0.1/24\n"));
+            inventory.nodes.truncate(1);
+            assert_eq!(place(&inventory, &node, &facts), Ok(alone()));
+            inventory.nodes.push(Node { name: "other".into(), ..node.clone() });
+            let words = place(&inventory, &node, &facts).unwrap_err();
+            assert_eq!(words, format!("ssh reached it by {ssh}, as through a tunnel, and there no other node can"));
+            let named = Node { interface: Some("eth0".into()), ..node.clone() };
+            assert_eq!(place(&inventory, &named, &facts).unwrap().address.to_string(), "10.0.0.1");
+        }
+        // without ssh nothing is known, and nothing needs to be
+        inventory.nodes.truncate(1);
+        assert_eq!(place(&inventory, &node, &Facts::default()), Ok(alone()));
+    }
+}

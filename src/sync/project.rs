@@ -1,0 +1,93 @@
+//! What a project says about itself: its name on the nodes and the command that trains it.
+
+use crate::text::argument::Word;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+/// The project's own file, `hvdctl.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    command: Vec<String>,
+}
+
+/// Why a project has no clear entry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoEntry {
+    /// `hvdctl.toml` cannot be read; toml's own words with line and column.
+    #[error("hvdctl.toml: {0}")]
+    File(String),
+    /// Neither file is there.
+    #[error("there is no hvdctl.toml, train.py or main.py in it")]
+    None,
+    /// Both are there.
+    #[error("both train.py and main.py are in it")]
+    Two,
+}
+
+/// The command of a project: what stands after `--`, else its `hvdctl.toml`, else the one script it has.
+///
+/// # Errors
+/// [`NoEntry`] when there is not exactly one answer.
+pub fn command(given: &[Word], file: Option<&str>, has_train: bool, has_main: bool) -> Result<Vec<Word>, NoEntry> {
+    if !given.is_empty() {
+        return Ok(given.to_vec());
+    }
+    if let Some(text) = file {
+        let file: File = toml::from_str(text).map_err(|e| NoEntry::File(e.to_string().trim_end().to_owned()))?;
+        if file.command.is_empty() || file.command.iter().any(|word| word.contains('\0')) {
+            return Err(NoEntry::File("command must name a program, e.g. command = [\"python\", \"train.py\"]".into()));
+        }
+        return Ok(file.command.into_iter().map(Word::Text).collect());
+    }
+    match (has_train, has_main) {
+        (true, false) => Ok(vec!["python".into(), "train.py".into()]),
+        (false, true) => Ok(vec!["python".into(), "main.py".into()]),
+        (true, true) => Err(NoEntry::Two),
+        (false, false) => Err(NoEntry::None),
+    }
+}
+
+/// The name of a project's folder on the nodes: the folder's own name where it is plain; otherwise its plain
+/// letters and a hash of the whole, so that two names never share a folder and none carries a space or a quote into
+/// Docker's mounts.
+pub fn folder_name(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if !name.is_empty() && name.len() <= 64 && name.chars().all(plain) && !name.starts_with(['.', '-']) {
+        return name.to_owned();
+    }
+    let letters: String = name.chars().filter(|c| plain(*c)).take(40).collect();
+    let hash: String = Sha256::digest(name.as_bytes()).iter().take(4).map(|b| format!("{b:02x}")).collect();
+    format!("{}-{hash}", letters.trim_start_matches(['.', '-'])).trim_start_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn entries() {
+        let ok = |c: &[&str]| Ok(c.iter().map(|s| Word::from(*s)).collect::<Vec<_>>());
+        assert_eq!(command(&["x".into()], Some("junk"), true, true), ok(&["x"]));
+        assert_eq!(command(&[], Some("command = ['python', 'a b.py']"), true, true), ok(&["python", "a b.py"]));
+        assert_eq!(command(&[], None, true, false), ok(&["python", "train.py"]));
+        assert_eq!(command(&[], None, false, true), ok(&["python", "main.py"]));
+        assert_eq!(command(&[], None, true, true), Err(NoEntry::Two));
+        assert_eq!(command(&[], None, false, false), Err(NoEntry::None));
+        assert!(command(&[], Some("command = []"), false, false).is_err());
+        let words = command(&[], Some("comand = ['x']"), false, false).unwrap_err().to_string();
+        assert!(words.contains("line 1") && words.contains("comand"), "{words}");
+    }
+
+    proptest! {
+        #[test]
+        fn folder_names_are_safe_and_distinct(a in ".{1,80}", b in ".{1,80}") {
+            let name = folder_name(&a);
+            prop_assert!(!name.is_empty() && name.len() <= 64);
+            prop_assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)));
+            prop_assert!(!name.starts_with(['.', '-']));
+            prop_assert!(a == b || folder_name(&b) != name);
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Text: quoting for shells, folding of node sets, digests, units, and what is safe to show on a terminal.
+
+pub mod argument;
+pub mod digest;
+pub mod nodeset;
+pub mod public_key;
+pub mod quote;
+pub mod units;
+pub mod visible;

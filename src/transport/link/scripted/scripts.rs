@@ -1,0 +1,249 @@
+//! hvdctl's scripts as a scripted node answers them. A script is recognised by its source, which is the end of what is sent.
+
+use super::state::{KeyFile, Lease};
+use super::{Node, Own};
+use base64::Engine as _;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::time::sleep;
+
+macro_rules! scripts {
+    ($($name:literal),*) => {
+        [$(($name, include_str!(concat!("../../../scripts/", $name)))),*]
+    };
+}
+
+/// The scripts that are known, each with its source.
+const SCRIPTS: [(&str, &str); 11] = scripts![
+    "access.sh",
+    "facts.sh",
+    "job_end.sh",
+    "lease_hold.sh",
+    "lease_look.sh",
+    "lease_release.sh",
+    "keys_push.sh",
+    "keys_stage.sh",
+    "keys_switch.sh",
+    "wait_port.sh",
+    "purge.sh"
+];
+
+/// The script that goes on reading behind itself.
+const HOLD: &str = "lease_hold.sh";
+
+impl Node {
+    /// Reads a script to its end and answers it; returns its exit code.
+    pub(super) async fn run_script(&self, mut own: Own) -> i32 {
+        let mut input = Vec::new();
+        let hold = SCRIPTS.iter().find(|(name, _)| *name == HOLD).map_or("", |(_, source)| source);
+        while !input.ends_with(hold.as_bytes()) && matches!(own.stdin.read_buf(&mut input).await, Ok(1..)) {}
+        let text = String::from_utf8_lossy(&input).into_owned();
+        if text.is_empty() {
+            // hvdctl left before it had sent anything
+            return 0;
+        }
+        let Some((name, _)) = SCRIPTS.iter().find(|(_, source)| text.ends_with(source)) else {
+            let first: Vec<&str> = text.lines().filter(|line| line.starts_with('#')).take(3).collect();
+            return self.unexpected(&format!("sh -s: {}", first.join(" / ")), own).await;
+        };
+        if let Some(words) = self.arrives(name).await {
+            return own.fail(&words).await;
+        }
+        if *name == HOLD {
+            return self.hold_lease(&text, own).await;
+        }
+        let answer = self.effect(name, &text).await;
+        self.ends(name).await;
+        match answer {
+            Ok(words) => {
+                own.say(&words).await;
+                0
+            }
+            Err(words) => own.fail(&words).await,
+        }
+    }
+
+    /// What a script does on the node, and says.
+    async fn effect(&self, name: &str, text: &str) -> Result<String, String> {
+        let now = self.nodes.now();
+        match name {
+            "access.sh" => Ok(self.edit(|state| state.access.to_owned())),
+            "facts.sh" => Ok(self.edit(|state| state.facts())),
+            "lease_look.sh" => Ok(self.edit(|state| state.lease.as_ref().map_or(String::new(), |l| l.shown(now)))),
+            "lease_release.sh" => {
+                let id = variable(text, "id");
+                Ok(self.edit(|state| match state.lease.take_if(|lease| lease.id == id) {
+                    Some(_) => "released\n".into(),
+                    None => String::new(),
+                }))
+            }
+            "keys_push.sh" => {
+                self.edit(|state| push(state.keys.get_or_insert_default(), text));
+                Ok(String::new())
+            }
+            "keys_stage.sh" => Ok(self.edit(|state| stage(state.keys.get_or_insert_default(), text))),
+            "keys_switch.sh" => {
+                self.edit(|state| switch(state.keys.get_or_insert_default(), text));
+                Ok(String::new())
+            }
+            "wait_port.sh" => {
+                let listens = || self.edit(|state| state.containers.iter().any(|c| c.state == "running"));
+                if !listens() {
+                    sleep(Duration::from_secs(variable(text, "seconds").parse().unwrap_or(0))).await;
+                }
+                if listens() { Ok(String::new()) } else { Err(String::new()) }
+            }
+            "purge.sh" => {
+                self.edit(|state| state.keys = None);
+                Ok(String::new())
+            }
+            "job_end.sh" => {
+                let job = variable(text, "id");
+                self.edit(|state| {
+                    let rest = state.facts.lines().filter(|line| !line.contains(&job)).map(|line| format!("{line}\n"));
+                    state.facts = rest.collect();
+                });
+                Ok(String::new())
+            }
+            _ => unreachable!("{name} is a known script without an effect"),
+        }
+    }
+
+    /// `lease_hold.sh`: holds the lease until its standard input ends, or another operator has it.
+    async fn hold_lease(&self, text: &str, mut own: Own) -> i32 {
+        let now = || self.nodes.now();
+        let taken = now();
+        let mine = Lease {
+            id: variable(text, "id"),
+            holder: variable(text, "holder"),
+            purpose: variable(text, "purpose"),
+            since: taken,
+            renewed: taken,
+        };
+        let id = mine.id.clone();
+        let answer = self.edit(|state| match &state.lease {
+            Some(other) => Err(format!("busy\n{}", other.shown(taken))),
+            None => {
+                let changed = std::mem::replace(&mut state.lease_changed, taken);
+                state.lease = Some(mine);
+                Ok(format!("held {changed} {taken}\n"))
+            }
+        });
+        self.ends(HOLD).await;
+        let said = match answer {
+            Ok(held) => held,
+            Err(busy) => {
+                own.say(&busy).await;
+                return 3;
+            }
+        };
+        own.say(&said).await;
+        let mut line = [0; 64];
+        while matches!(own.stdin.read(&mut line).await, Ok(1..)) {
+            let at = now();
+            let lost = self.edit(|state| match &mut state.lease {
+                Some(lease) if lease.id == id => {
+                    lease.renewed = at;
+                    None
+                }
+                Some(other) => Some(format!("taken\n{}", other.shown(at))),
+                None => Some("released\n".to_owned()),
+            });
+            if let Some(words) = lost {
+                own.say(&words).await;
+                return 1;
+            }
+        }
+        let at = now();
+        self.edit(|state| {
+            if state.lease.take_if(|lease| lease.id == id).is_some() {
+                state.lease_changed = at;
+            }
+        });
+        0
+    }
+}
+
+/// Writes and removes what a push says.
+fn push(keys: &mut BTreeMap<String, KeyFile>, text: &str) {
+    for line in variable(text, "puts").lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [mode, name, content] = words[..] else { panic!("not a file to write: {line}") };
+        put(keys, mode, name, content);
+    }
+    variable(text, "removes").lines().for_each(|name| drop(keys.remove(name)));
+}
+
+/// Writes a file whose content is base64.
+fn put(keys: &mut BTreeMap<String, KeyFile>, mode: &str, name: &str, content: &str) {
+    let content = base64::engine::general_purpose::STANDARD.decode(content).expect("base64");
+    let text = String::from_utf8(content).expect("text");
+    keys.insert(name.to_owned(), KeyFile { mode: mode.to_owned(), text });
+}
+
+/// Stages a new pair next to the one in use, unless another one is staged, and says which is.
+fn stage(keys: &mut BTreeMap<String, KeyFile>, text: &str) -> String {
+    let staged = ["id_rsa", "id_ed25519"].into_iter().find(|name| {
+        let has = |file: String| keys.contains_key(&file);
+        has(format!("{name}.next.pub"))
+            && (has(format!("{name}.next")) || has((*name).to_owned()) && !has(format!("{name}.pub")))
+    });
+    let name = staged.map_or_else(|| variable(text, "name"), str::to_owned);
+    if staged.is_none() {
+        keys.retain(|file, _| !file.contains(".next"));
+        put(keys, "600", &format!("{name}.next"), &variable(text, "private"));
+        put(keys, "644", &format!("{name}.next.pub"), &variable(text, "public"));
+    }
+    format!("{name} {}", keys[&format!("{name}.next.pub")].text)
+}
+
+/// Puts the staged pair in place, all at once.
+fn switch(keys: &mut BTreeMap<String, KeyFile>, text: &str) {
+    let (new, old) = (variable(text, "new"), variable(text, "old"));
+    if !keys.contains_key(&format!("{new}.next.pub")) {
+        return;
+    }
+    for half in ["", ".pub"] {
+        if !old.is_empty() {
+            keys.remove(&format!("{old}{half}"));
+        }
+        if let Some(file) = keys.remove(&format!("{new}.next{half}")) {
+            keys.insert(format!("{new}{half}"), file);
+        }
+    }
+}
+
+/// The value that a script's first lines give a variable, as `core::quote` writes it.
+fn variable(script: &str, name: &str) -> String {
+    let start = format!("{name}='");
+    let mut rest = match script.strip_prefix(&start) {
+        Some(rest) => rest,
+        None => script.split_once(&format!("\n{start}")).map_or("'", |(_, rest)| rest),
+    };
+    let mut value = String::new();
+    while let Some((part, behind)) = rest.split_once('\'') {
+        value.push_str(part);
+        let Some(more) = behind.strip_prefix(r"\''") else { break };
+        value.push('\'');
+        rest = more;
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::link::Script;
+
+    #[test]
+    fn variables_are_read_as_they_were_set() {
+        let values = ["", "x", "it's ''", "a\nputs='no'\n", "'"];
+        for value in values {
+            let script = Script::new("exit\n").with("first", "a='b").with("value", value).with("last", "z");
+            assert_eq!(variable(&script.whole(), "value"), value);
+            assert_eq!(variable(&script.whole(), "first"), "a='b");
+        }
+        assert_eq!(variable("exit\n", "value"), "");
+    }
+}

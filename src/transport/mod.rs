@@ -1,0 +1,8 @@
+//! How a node is reached: SSH or this machine, root there, scripts and their streams. The only user of `openssh`.
+
+pub mod access;
+pub mod host_key;
+pub mod link;
+pub mod privileges;
+pub mod ssh;
+pub mod sudo;

@@ -1,0 +1,95 @@
+//! The operator's password for sudo on the nodes: from a file, asked for at the start, or asked for once when the first
+//! node needs it. It is never in an argument, an environment or a log.
+
+use crate::error::Error;
+use crate::event::{Event, Events};
+use crate::secret::Secret;
+use crate::terminal::{self, Echo};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use tokio::sync::OnceCell;
+use zeroize::Zeroizing;
+
+/// Names a file whose first line is the password.
+pub const PASSWORD_FILE: &str = "HVDCTL_SUDO_PASSWORD_FILE";
+
+/// Where the password comes from.
+#[derive(Debug, Default)]
+pub struct Sudo {
+    given: Option<Secret>,
+    may_ask: bool,
+    answer: OnceCell<Result<Secret, String>>,
+}
+
+impl Sudo {
+    /// Takes it from [`PASSWORD_FILE`], or asks now if `ask_now`; else it may be asked for later if `may_ask`.
+    ///
+    /// # Errors
+    /// A file that cannot be used; no terminal to ask on.
+    pub async fn new(ask_now: bool, may_ask: bool, events: &Events) -> Result<Sudo, Error> {
+        let given = match std::env::var_os(PASSWORD_FILE).filter(|file| !file.is_empty()) {
+            _ if ask_now => Some(ask("password for sudo on the nodes: ", events).await?),
+            Some(file) => Some(from_file(&PathBuf::from(file), events)?),
+            None => None,
+        };
+        Ok(Sudo { given, may_ask, answer: OnceCell::new() })
+    }
+
+    /// Whether the operator has given a password beforehand.
+    pub fn is_given(&self) -> bool {
+        self.given.is_some()
+    }
+
+    /// The password; the first call asks for it, for all nodes, and whatever came of that holds for all.
+    ///
+    /// # Errors
+    /// In words: why there is none.
+    pub async fn password(&self, node: &str, events: &Events) -> Result<Secret, String> {
+        if let Some(given) = &self.given {
+            return Ok(given.clone());
+        }
+        let asked = self.answer.get_or_init(async || {
+            if !self.may_ask {
+                return Err("-y says to ask nothing".to_owned());
+            }
+            if !terminal::present() {
+                return Err("there is no terminal to ask for it".to_owned());
+            }
+            let prompt = format!("{node} asks for a password for sudo (one for all nodes): ");
+            ask(&prompt, events).await.map_err(|error| error.to_string())
+        });
+        asked.await.clone()
+    }
+}
+
+async fn ask(prompt: &str, events: &Events) -> Result<Secret, Error> {
+    if !terminal::present() {
+        return Err(Error::usage(
+            "--ask-sudo-pass: there is no terminal to ask on",
+            format!("put the password into a file that only you can read, and name it with ${PASSWORD_FILE}"),
+        ));
+    }
+    let typed = terminal::ask(events, prompt, Echo::Hidden).await?;
+    // an empty one would count as a wrong one on every node
+    if typed.is_empty() { Err(Error::Here("no password was typed".into())) } else { Ok(Secret::new(typed)) }
+}
+
+fn from_file(file: &Path, events: &Events) -> Result<Secret, Error> {
+    let unusable = |why: String| {
+        Error::usage(
+            format!("${PASSWORD_FILE}: {}: {why}", file.display()),
+            "name a file whose first line is the password for sudo on the nodes",
+        )
+    };
+    let text = std::fs::read_to_string(file).map(Zeroizing::new).map_err(|e| unusable(e.to_string()))?;
+    let line = text.lines().next().filter(|line| !line.is_empty()).ok_or_else(|| unusable("it is empty".into()))?;
+    let mode = std::fs::metadata(file).map_err(|e| unusable(e.to_string()))?.permissions().mode();
+    if mode & 0o077 != 0 {
+        events.send(Event::Warning(format!(
+            "{} can be read by others (mode {:o}): chmod 600 {0}",
+            file.display(),
+            mode & 0o7777
+        )));
+    }
+    Ok(Secret::new(Zeroizing::new(line.to_owned())))
+}

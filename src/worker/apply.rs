@@ -1,0 +1,208 @@
+//! Applies a plan on one node and sees to it that the worker really listens.
+
+use crate::cluster::nodes::{Observed, place};
+use crate::error::{Error, NodeError};
+use crate::event::Events;
+use crate::inventory::{Cluster, Inventory};
+use crate::node::network;
+use crate::runtime::spec::Desired;
+use crate::text::nodeset;
+use crate::transport::link::Script;
+use crate::worker::plan::{self, Operation, Part, Workspace};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const WAIT_PORT: &str = include_str!("../scripts/wait_port.sh");
+
+/// The worker that a node should have.
+///
+/// # Errors
+/// When the node's place on the cluster's network is not known: its sshd would listen nowhere, or everywhere.
+pub fn desired(inventory: &Inventory, seen: &Observed) -> Result<Desired, NodeError> {
+    let node = &seen.member.node;
+    let gpus = network::gpu_request(node, &seen.facts);
+    Ok(Desired::worker(&inventory.cluster, node, gpus, place(inventory, seen)?.address))
+}
+
+/// What has to be done on a node; nothing is changed.
+///
+/// # Errors
+/// When the node cannot have this worker: no image, too few GPUs, a foreign container of the name.
+pub fn plan(
+    cluster: &Cluster,
+    seen: &Observed,
+    desired: &Desired,
+    workspace: &Workspace,
+) -> Result<Vec<Operation>, NodeError> {
+    let name = seen.name();
+    if let Some(words) = network::missing_gpus(&seen.member.node, &seen.facts) {
+        return Err(NodeError::failed(name, "find the promised GPUs", words)
+            .hint("run nvidia-smi on the node, or set `gpus` to what it has"));
+    }
+    let image_id = seen.image_id(cluster)?;
+    let facts = &seen.facts;
+    let is_open = |run: &str| facts.open_runs.iter().any(|open| open == run);
+    let mut operations = plan::left_over(&cluster.name, &seen.docker.containers, &facts.ranks, is_open);
+    operations.extend(plan::left_shells(&cluster.name, &seen.docker.containers, facts.clock));
+    operations.extend(plan::worker(desired, image_id, workspace, &seen.docker.containers).map_err(|foreign| {
+        let hint = format!("remove or rename it, or set cluster.worker to another name than {}", foreign.name);
+        NodeError::failed(name, &format!("start {}", desired.name), foreign).hint(hint)
+    })?);
+    Ok(operations)
+}
+
+/// A node with what is planned there.
+pub type Planned = (Observed, Vec<Operation>);
+
+/// The runs under way that would lose a worker, each with the nodes where. With `force` their ends become part of the plans.
+pub fn endangered(cluster: &Cluster, planned: &mut [Planned], force: bool) -> BTreeMap<String, Vec<String>> {
+    let found = plan::endangered(&cluster.name, &planned.iter().map(part).collect::<Vec<_>>());
+    if force {
+        for node in planned {
+            node.1 = plan::with_ends(&cluster.name, &part(node), found.keys());
+        }
+    }
+    found
+}
+
+fn part((seen, operations): &Planned) -> Part<'_> {
+    Part { node: seen.name(), facts: &seen.facts, containers: &seen.docker.containers, operations }
+}
+
+/// Why nothing is done while these runs are under way.
+pub fn under_way(runs: &BTreeMap<String, Vec<String>>) -> Error {
+    let told = runs.iter().map(|(run, nodes)| {
+        format!("the run {run} is under way, and its workers would be replaced on {}", nodeset::fold(nodes))
+    });
+    Error::check(
+        told.collect::<Vec<_>>().join("\n"),
+        "wait for its end, or let `hvdctl up --force` end it in order first; `hvdctl up --dry-run` says what would be done",
+    )
+}
+
+/// Carries a plan out, and waits until sshd listens where a container was started.
+///
+/// # Errors
+/// With the engine's words, or the last lines of a worker that ended at once.
+pub async fn apply(
+    inventory: &Inventory,
+    seen: &Observed,
+    operations: &[Operation],
+    events: &Events,
+) -> Result<(), NodeError> {
+    apply_while(inventory, seen, operations, events, || true, |_| {}).await.map(|_| ())
+}
+
+/// The same, and no further operation is begun where `goes_on` says so; false where one was left out. Each that is done is
+/// told to `did`.
+///
+/// # Errors
+/// As there.
+pub async fn apply_while(
+    inventory: &Inventory,
+    seen: &Observed,
+    operations: &[Operation],
+    events: &Events,
+    goes_on: impl Fn() -> bool,
+    did: impl Fn(&Operation),
+) -> Result<bool, NodeError> {
+    let mut without_worker = false;
+    let carried_out = async {
+        let engine = &seen.docker.engine;
+        let mut whole = true;
+        for operation in operations {
+            if !goes_on() {
+                whole = false;
+                break;
+            }
+            events.busy(seen.name(), operation.to_string());
+            match operation {
+                // both are done before the rest of the plan is begun anywhere
+                Operation::Pull { .. } | Operation::EndRun { .. } => {}
+                Operation::Remove { id, name, .. } => {
+                    engine.remove(id).await?;
+                    without_worker |= *name == inventory.cluster.worker;
+                }
+                Operation::Create(desired) => {
+                    let id = engine.create_and_start(desired).await?;
+                    match listening(inventory, seen, &desired.name).await? {
+                        Ok(()) => without_worker &= desired.name != inventory.cluster.worker,
+                        Err(deaf) => {
+                            // a worker that serves nobody would pass for one that is as it should be
+                            engine.remove(&id).await?;
+                            return Err(deaf);
+                        }
+                    }
+                }
+                Operation::Start { name } => {
+                    engine.start(name).await?;
+                    listening(inventory, seen, name).await??;
+                }
+                Operation::Unpause { name } => {
+                    engine.unpause(name).await?;
+                    listening(inventory, seen, name).await??;
+                }
+            }
+            did(operation);
+        }
+        Ok(whole)
+    };
+    let carried_out = carried_out.await.map_err(|error: NodeError| {
+        if !without_worker {
+            return error;
+        }
+        let up = format!("{} was removed; after fixing this, `hvdctl up` starts it again", inventory.cluster.worker);
+        let hint = error.hint.as_ref().map_or(up.clone(), |hint| format!("{hint}\n  hint: {up}"));
+        error.hint(hint)
+    });
+    events.told(carried_out)
+}
+
+/// Waits until the worker's sshd listens; why it does not is the inner error.
+///
+/// # Errors
+/// When the engine does not say what became of the worker.
+async fn listening(inventory: &Inventory, seen: &Observed, name: &str) -> Result<Result<(), NodeError>, NodeError> {
+    let cluster = &inventory.cluster;
+    let listener = SocketAddr::new(place(inventory, seen)?.address, cluster.port).to_string();
+    let link = &seen.member.link;
+    let limit = link.limit().min(Duration::from_secs(20));
+    let tried = format!("reach sshd in {name} on port {}", cluster.port);
+    let script = Script::new(WAIT_PORT).with("listener", &listener).with("seconds", &limit.as_secs().to_string());
+    // a container that ends at once is seen sooner than the time-out
+    let port = link.script_within(&script, &tried, limit + Duration::from_secs(5));
+    let ended = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            if seen.docker.engine.running(name).await? != Some(true) {
+                return Ok::<(), NodeError>(());
+            }
+        }
+    };
+    let answered = tokio::select! {
+        answer = port => answer.is_ok(),
+        ended = ended => {
+            ended?;
+            false
+        }
+    };
+    // another program on the port answers too; only a worker that still runs has it
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    if answered && seen.docker.engine.running(name).await? == Some(true) {
+        return Ok(Ok(()));
+    }
+    let said = seen.docker.engine.last_lines(name, 10).await.unwrap_or_default();
+    let said = if said.trim().is_empty() { format!("nothing listens after {} s", limit.as_secs()) } else { said };
+    let hint = if said.contains("Address already in use") {
+        format!(
+            "another program has the port (ss -ltnp 'sport = :{0}' on the node); set cluster.port to a free one",
+            cluster.port
+        )
+    } else if said.contains("Cannot assign requested address") {
+        "the address has gone from the node since it was looked at; try again, or set `address` or `interface`".into()
+    } else {
+        "hvdctl doctor looks at what the worker needs".into()
+    };
+    Ok(Err(NodeError::failed(seen.name(), &tried, said).hint(hint)))
+}

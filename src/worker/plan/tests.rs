@@ -1,0 +1,357 @@
+use super::*;
+use crate::inventory::Inventory;
+use crate::node::facts::{Facts, Rank, Span};
+use crate::node::gpus::GpuRequest;
+use crate::runtime::spec::LABEL_ROLE;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// What an engine does for the operations, in single steps; `cut` of them are done, all where it is none. It refuses what
+/// Docker refuses: the model that the properties check against.
+fn apply(
+    seen: &[ContainerSummary],
+    operations: &[Operation],
+    image_id: &str,
+    cut: Option<usize>,
+) -> Vec<ContainerSummary> {
+    let mut after = seen.to_vec();
+    let mut left = cut.unwrap_or(usize::MAX);
+    let mut step = || {
+        let goes_on = left > 0;
+        left = left.saturating_sub(1);
+        goes_on
+    };
+    let of = |after: &mut Vec<ContainerSummary>, name: &str, from: &[ContainerState]| {
+        let container = after.iter_mut().find(|c| c.name == name).expect("starts what is there");
+        assert!(from.contains(&container.state), "{name} is {:?}", container.state);
+        container.state = ContainerState::Running;
+    };
+    for operation in operations {
+        if !step() {
+            break;
+        }
+        match operation {
+            Operation::Pull { .. } | Operation::EndRun { .. } => {}
+            Operation::Remove { id, .. } => after.retain(|c| c.id != *id),
+            // docker(1): a paused container is not started, and one that restarts counts as started
+            Operation::Start { name } => of(&mut after, name, &[ContainerState::Created, ContainerState::Exited]),
+            Operation::Unpause { name } => of(&mut after, name, &[ContainerState::Paused]),
+            Operation::Create(desired) => {
+                assert!(after.iter().all(|c| c.name != desired.name), "name clash");
+                after.push(ContainerSummary {
+                    name: desired.name.clone(),
+                    id: format!("new-{}-{}", desired.name, after.len()),
+                    image_id: image_id.into(),
+                    state: ContainerState::Created,
+                    labels: desired.labels(),
+                    created: None,
+                });
+                if step() {
+                    of(&mut after, &desired.name, &[ContainerState::Created]);
+                }
+            }
+        }
+    }
+    after
+}
+
+fn desired(port: u16, gpus: bool, workspace: Option<&str>) -> Desired {
+    let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "image");
+    let gpus = if gpus { GpuRequest::All } else { GpuRequest::None };
+    cluster.name = "lab".into();
+    cluster.port = port;
+    Desired {
+        workspace: workspace.map(str::to_owned),
+        ..Desired::worker(&cluster, &nodes[0], gpus, [10, 0, 0, 1].into())
+    }
+}
+
+fn seen(desired: &Desired, image_id: &str, state: ContainerState) -> ContainerSummary {
+    let (name, labels) = (desired.name.clone(), desired.labels());
+    ContainerSummary { name, id: "1".into(), image_id: image_id.into(), state, labels, created: None }
+}
+
+#[test]
+fn a_shell_that_nobody_will_start_goes() {
+    let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "image");
+    cluster.name = "lab".into();
+    let shell = Desired::shell(&cluster, &nodes[0], GpuRequest::None, Vec::new(), "ab12");
+    let left = |state, created, cluster: &str, clock| {
+        let there =
+            [ContainerSummary { created, ..seen(&shell, "img", state) }, seen(&desired(1, false, None), "img", state)];
+        words(&left_shells(cluster, &there, clock))
+    };
+    let clock = Some(Span { low: 1000.5, high: 1001.0 });
+    assert_eq!(left(ContainerState::Created, Some(800), "lab", clock), "remove hmaster-shell-ab12 (never started)");
+    let stays = |state, created, cluster, clock| assert_eq!(left(state, created, cluster, clock), "unchanged");
+    // somebody may be about to start it
+    stays(ContainerState::Created, Some(900), "lab", clock);
+    stays(ContainerState::Created, Some(2000), "lab", clock);
+    // one that runs is somebody's, and one that has ended goes by itself
+    stays(ContainerState::Running, Some(1), "lab", clock);
+    stays(ContainerState::Exited, Some(1), "lab", clock);
+    stays(ContainerState::Created, Some(1), "other", clock);
+    stays(ContainerState::Created, None, "lab", clock);
+    stays(ContainerState::Created, Some(1), "lab", None);
+}
+
+#[test]
+fn table() {
+    let want = desired(12345, true, None);
+    let plan = |seen: &[ContainerSummary]| worker(&want, "img", &Workspace::Any, seen).map(|o| words(&o));
+    assert_eq!(plan(&[]).unwrap(), "start hworker");
+    assert_eq!(plan(&[seen(&want, "old", ContainerState::Running)]).unwrap(), "recreate hworker (image)");
+    let other = desired(22, false, None);
+    assert_eq!(plan(&[seen(&other, "img", ContainerState::Running)]).unwrap(), "recreate hworker (gpus, port)");
+    assert_eq!(
+        plan(&[seen(&other, "img", ContainerState::Created)]).unwrap(),
+        "recreate hworker (gpus, port, never started)"
+    );
+    let mut mounts = want.clone();
+    mounts.spec.mounts.pop();
+    assert_eq!(plan(&[seen(&mounts, "img", ContainerState::Exited)]).unwrap(), "recreate hworker (mounts)");
+    let mut renamed = seen(&want, "img", ContainerState::Running);
+    renamed.name = "before".into();
+    assert_eq!(plan(&[renamed]).unwrap(), "remove before (renamed), start hworker");
+    // that of a single run is no worker of the node's, and goes only when its run has ended
+    let own = Desired { name: "hworker-j1".into(), ..want.clone() }.of_run(
+        &Inventory::local("here", "image").cluster,
+        "j1",
+        0,
+    );
+    let both = [seen(&want, "img", ContainerState::Running), seen(&own, "img", ContainerState::Running)];
+    assert_eq!(plan(&both).unwrap(), "unchanged");
+    assert_eq!(words(&worker(&own, "img", &Workspace::Any, &both[..1]).unwrap()), "start hworker-j1");
+    assert_eq!(left_over("lab", &both, &[], |run| run == "j1"), []);
+    let rank = Rank { job: "j1".into(), pid: 7, container: None, cluster: None, killed: false };
+    assert_eq!(left_over("lab", &both, &[rank], |_| false), []);
+    assert_eq!(words(&left_over("lab", &both, &[], |_| false)), "remove hworker-j1 (its run has ended)");
+    let mut older = seen(&want, "img", ContainerState::Running);
+    older.labels.insert(LABEL_SPEC.into(), "000000000000".into());
+    older.labels.insert(LABEL_SPEC_FULL.into(), "{\"version\":0}".into());
+    assert_eq!(plan(&[older]).unwrap(), "recreate hworker (spec)");
+
+    let mut foreign = seen(&want, "img", ContainerState::Running);
+    foreign.labels.clear();
+    let error = plan(std::slice::from_ref(&foreign)).unwrap_err().to_string();
+    assert_eq!(error, "a container named hworker is there already and was not made by hvdctl");
+    foreign.labels.insert(LABEL_CLUSTER.into(), "other".into());
+    let error = plan(&[foreign]).unwrap_err().to_string();
+    assert_eq!(error, "a container named hworker is there already and belongs to the cluster other");
+}
+
+#[test]
+fn every_state_has_its_way_back() {
+    let want = desired(12345, true, None);
+    let Inventory { mut cluster, .. } = Inventory::local("here", "image");
+    cluster.name = "lab".into();
+    let states = [
+        (ContainerState::Running, "unchanged", "up"),
+        (ContainerState::Exited, "start hworker again (stopped)", "stopped"),
+        (ContainerState::Paused, "unpause hworker", "paused"),
+        (ContainerState::Created, "recreate hworker (never started)", "differs"),
+        (ContainerState::Restarting, "recreate hworker (restarting)", "differs"),
+        (ContainerState::Removing, "recreate hworker (half removed)", "differs"),
+        (ContainerState::Dead, "recreate hworker (dead)", "differs"),
+    ];
+    for (state, told, word) in states {
+        let there = [seen(&want, "img", state)];
+        let operations = worker(&want, "img", &Workspace::Any, &there).unwrap();
+        assert_eq!(words(&operations), told);
+        assert_eq!(standing(&cluster, &there, Some(&operations)).0, word, "{state:?}");
+    }
+    // what is left of others beside it is none of its own differences
+    let beside =
+        [Operation::Remove { name: "hworker-j1".into(), id: "2".into(), why: vec!["its run has ended".into()] }];
+    assert_eq!(standing(&cluster, &[seen(&want, "img", ContainerState::Running)], Some(&beside)), ("up", vec![]));
+    assert_eq!(standing(&cluster, &[], None), ("none", vec![]));
+    // without an image or a place nothing is planned
+    assert_eq!(standing(&cluster, &[seen(&want, "img", ContainerState::Running)], None), ("differs", vec![]));
+    assert_eq!(standing(&cluster, &[seen(&want, "img", ContainerState::Exited)], None), ("stopped", vec![]));
+    let other = [seen(&desired(22, true, None), "img", ContainerState::Exited)];
+    let operations = worker(&want, "img", &Workspace::Any, &other).unwrap();
+    assert_eq!(standing(&cluster, &other, Some(&operations)), ("differs", vec!["port".to_owned()]));
+    cluster.name = "another".into();
+    assert_eq!(standing(&cluster, &other, None).0, "foreign");
+}
+
+#[test]
+fn a_workspace_matters_only_to_a_run() {
+    let plain = desired(12345, true, None);
+    let with = desired(12345, true, Some("/opt/horovod/projects/a"));
+    let there = [seen(&with, "img", ContainerState::Running)];
+    assert!(worker(&plain, "img", &Workspace::Any, &there).unwrap().is_empty());
+    assert!(worker(&with, "img", &Workspace::AsDesired, &there).unwrap().is_empty());
+    let other = desired(12345, true, Some("/opt/horovod/projects/b"));
+    let plan = worker(&other, "img", &Workspace::AsDesired, &there).unwrap();
+    assert_eq!(words(&plan), "recreate hworker with /opt/horovod/projects/b (workspace)");
+}
+
+/// Two nodes, the first the master, with a worker each and what they say of runs; the worker of each is recreated.
+fn endangered_by(
+    master: &str,
+    other: &str,
+    launcher: Option<ContainerState>,
+) -> Vec<(String, Vec<String>, Vec<String>)> {
+    let old = desired(22, true, None);
+    let want = desired(12345, true, None);
+    let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "image");
+    cluster.name = "lab".into();
+    let worker_there = |id: &str| ContainerSummary { id: id.into(), ..seen(&old, "img", ContainerState::Running) };
+    let hmaster = Desired::master(&cluster, &nodes[0], GpuRequest::All, Vec::new(), "run-1");
+    let hmaster = launcher.map(|state| ContainerSummary { id: "m".into(), ..seen(&hmaster, "img", state) });
+    let containers = [Vec::from_iter([worker_there("w1")].into_iter().chain(hmaster)), vec![worker_there("w2")]];
+    let facts = [Facts::parse(master), Facts::parse(other)];
+    let operations = containers.each_ref().map(|there| worker(&want, "img", &Workspace::Any, there).unwrap());
+    let part = |i: usize| Part {
+        node: ["a", "b"][i],
+        facts: &facts[i],
+        containers: &containers[i],
+        operations: &operations[i],
+    };
+    let found = endangered("lab", &[part(0), part(1)]);
+    let ends = |i: usize| -> Vec<String> {
+        with_ends("lab", &part(i), found.keys()).iter().map(ToString::to_string).collect()
+    };
+    let ended = (0..2).filter(|i| ends(*i)[0].starts_with("end the run")).map(|i| ["a", "b"][i].to_owned());
+    let ended: Vec<String> = ended.collect();
+    found.into_iter().map(|(run, nodes)| (run, nodes, ended.clone())).collect()
+}
+
+#[test]
+fn a_run_is_in_the_way_where_it_would_lose_its_worker() {
+    let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+    let on_b = |ended: &[&str]| vec![("run-1".to_owned(), names(&["b"]), names(ended))];
+    let up = Some(ContainerState::Running);
+    // its ranks on the master live in hmaster, which stays; with force it is ended wherever it has a part
+    let (master, other) = ("rank run-1 7 m lab\nopen run-1\n", "rank run-1 7 w2 lab\nopen run-1\n");
+    assert_eq!(endangered_by(master, other, up), on_b(&["a", "b"]));
+    assert_eq!(endangered_by(master, other, Some(ContainerState::Paused)), on_b(&["a", "b"]));
+    // the ranks are about to be started, or the launcher was not seen
+    assert_eq!(endangered_by("open run-1\n", "open run-1\n", up), on_b(&["a", "b"]));
+    assert_eq!(endangered_by("", "rank run-1 7 w2 -\n", None), on_b(&["b"]));
+    assert_eq!(endangered_by("", "rank run-1 7 - -\n", None), on_b(&["b"]));
+    // its launcher was seen though its node is not among these
+    let elsewhere = Facts { under_way: vec!["run-1".into()], ..Facts::parse("open run-1\n") };
+    let (old, new) = (seen(&desired(22, true, None), "img", ContainerState::Running), desired(12345, true, None));
+    let containers = [ContainerSummary { id: "w2".into(), ..old }];
+    let operations = worker(&new, "img", &Workspace::Any, &containers).unwrap();
+    let part = Part { node: "b", facts: &elsewhere, containers: &containers, operations: &operations };
+    assert_eq!(endangered("lab", &[part]).keys().collect::<Vec<_>>(), ["run-1"]);
+    // on the master alone; over, and never written down; in another container
+    assert_eq!(endangered_by(master, "", up), []);
+    assert_eq!(endangered_by("open run-1\n", "open run-1\n", Some(ContainerState::Exited)), []);
+    assert_eq!(endangered_by("", "rank run-2 7 w3 theirs\n", None), []);
+    // nothing is in the way of a node whose worker stays, or is down
+    let want = desired(12345, true, None);
+    let facts = Facts::parse(other);
+    let part = |containers: &[ContainerSummary]| {
+        let operations = worker(&want, "img", &Workspace::Any, containers).unwrap();
+        let part = Part { node: "b", facts: &facts, containers, operations: &operations };
+        endangered("lab", &[part]).len()
+    };
+    let there = |desired: &Desired, state| [ContainerSummary { id: "w2".into(), ..seen(desired, "img", state) }];
+    assert_eq!(part(&there(&want, ContainerState::Running)), 0);
+    assert_eq!(part(&there(&desired(22, true, None), ContainerState::Exited)), 0);
+    assert_eq!(part(&there(&desired(22, true, None), ContainerState::Running)), 1);
+}
+
+const STATES: [ContainerState; 7] = [
+    ContainerState::Created,
+    ContainerState::Running,
+    ContainerState::Paused,
+    ContainerState::Restarting,
+    ContainerState::Exited,
+    ContainerState::Removing,
+    ContainerState::Dead,
+];
+
+fn any_seen() -> impl Strategy<Value = ContainerSummary> {
+    (
+        prop::sample::select(vec!["hworker", "hmaster", "old-worker", "postgres"]),
+        prop::option::of(prop::sample::select(vec!["lab", "other"])),
+        prop::sample::select(vec![Role::Worker, Role::Master]),
+        prop::sample::select(vec!["img", "old"]),
+        prop::sample::select(STATES.to_vec()),
+        (prop::sample::select(vec![22u16, 12345]), any::<bool>(), any::<bool>()),
+        prop::option::of(prop::sample::select(vec!["/a", "/b"])),
+    )
+        .prop_map(|(name, cluster, role, image, state, (port, gpus, older), workspace)| {
+            let mut labels = BTreeMap::new();
+            if let Some(cluster) = cluster {
+                labels = desired(port, gpus, workspace).labels();
+                labels.insert(LABEL_CLUSTER.into(), cluster.into());
+                labels.insert(LABEL_ROLE.into(), role.as_str().into());
+                if older {
+                    labels.remove(LABEL_SPEC_FULL);
+                    labels.insert(LABEL_SPEC.into(), "an older one".into());
+                }
+            }
+            ContainerSummary {
+                name: name.into(),
+                id: String::new(),
+                image_id: image.into(),
+                state,
+                labels,
+                created: None,
+            }
+        })
+}
+
+/// What an engine may hold: never two containers of one name, each with an id of its own.
+fn engine() -> impl Strategy<Value = Vec<ContainerSummary>> {
+    prop::collection::vec(any_seen(), 0..5).prop_map(|mut containers| {
+        containers.sort_by(|a, b| a.name.cmp(&b.name));
+        containers.dedup_by(|a, b| a.name == b.name);
+        for (i, container) in containers.iter_mut().enumerate() {
+            container.id = i.to_string();
+        }
+        containers
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_plan_leads_there_also_after_another_was_broken_off(
+        containers in engine(),
+        exact in any::<bool>(),
+        cut in prop::option::of(0usize..6),
+    ) {
+        let want = desired(12345, true, Some("/a"));
+        let workspace = if exact { Workspace::AsDesired } else { Workspace::Any };
+        let plan = |there: &[ContainerSummary]| worker(&want, "img", &workspace, there);
+        let Ok(first) = plan(&containers) else {
+            prop_assert!(containers.iter().any(|c| c.name == "hworker" && !c.belongs_to("lab")));
+            return Ok(());
+        };
+        // broken off after some of its steps, or not at all
+        let halfway = apply(&containers, &first, "img", cut);
+        let after = apply(&halfway, &plan(&halfway).unwrap(), "img", None);
+        prop_assert!(plan(&after).unwrap().is_empty(), "{after:?}");
+        if cut.is_none() {
+            prop_assert!(plan(&halfway).unwrap().is_empty(), "the first was enough: {halfway:?}");
+        }
+        let worker = after.iter().find(|c| c.name == "hworker").unwrap();
+        prop_assert_eq!((worker.state, worker.image_id.as_str()), (ContainerState::Running, "img"));
+        prop_assert!(worker.label(LABEL_SPEC) == Some(want.spec.hash().as_str()));
+        prop_assert!(after.iter().all(|c| c.name == "hworker" || !c.belongs_to("lab") || !c.is(Role::Worker)));
+        for c in containers.iter().filter(|c| !c.belongs_to("lab") || c.is(Role::Master) && c.name != "hworker") {
+            prop_assert!(after.contains(c), "{} was touched", c.name);
+        }
+        let none = apply(&after, &down("lab", &after), "img", None);
+        prop_assert!(none.iter().all(|c| !c.belongs_to("lab")));
+        for c in containers.iter().filter(|c| !c.belongs_to("lab")) {
+            prop_assert!(none.contains(c), "{} was touched", c.name);
+        }
+        prop_assert!(down("lab", &none).is_empty());
+    }
+
+    #[test]
+    fn what_is_as_it_should_be_is_left_alone(containers in engine(), id in "[a-f0-9]{4}") {
+        let want = desired(12345, true, Some("/a"));
+        let mut there: Vec<ContainerSummary> =
+            containers.into_iter().filter(|c| c.name != "hworker" && !(c.belongs_to("lab") && c.is(Role::Worker))).collect();
+        there.push(ContainerSummary { id, ..seen(&want, "img", ContainerState::Running) });
+        prop_assert!(worker(&want, "img", &Workspace::AsDesired, &there).unwrap().is_empty());
+    }
+}
