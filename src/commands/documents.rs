@@ -17,8 +17,8 @@ use crate::inventory::{Controller, Inventory, KeyType};
 use crate::job::allocation::{Held, Hold, Part};
 use crate::job::fetch::Fetched;
 use crate::job::list::Job;
+use crate::job::outcome::JobOutcome;
 use crate::job::record::{Blame, Ended, How, Lost, State, Try};
-use crate::job::run::{Ran, Would};
 use crate::keys::files::{Changes, Described, Fault, Put, Report as Trust, Row as Trusted};
 use crate::keys::push::{Generated, Pushed, Rotated};
 use crate::keys::reachability::{Absent, Matrix, Pair};
@@ -241,7 +241,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("train-launcher", line(Event::Launcher("[0]<stdout>: ...".into()))));
 
     let share = |node: &str, first| Share { node: node.into(), ranks: 2, first, ..Share::default() };
-    let ran = |state, code, first_failure: Option<Ended>| Ran {
+    let ran = |state, code, first_failure: Option<Ended>| JobOutcome {
         id: id.into(),
         state,
         placement: Placement { shares: vec![share("node1", 0), share("node2", 2)] },
@@ -276,12 +276,11 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     let by_itself = Ended { code: 7, signal: None, oom: false, ..first.clone() };
     all.push(("train-end/exit", train::ended(7, &ran(State::Failed, 7, Some(by_itself.clone()))).document));
     all.push(("train-end/error", Error::Unreachable(vec![refused("node2")]).document(true, true)));
-    let would = Would {
-        placement: Placement { shares: vec![share("node1", 0), share("node2", 2)] },
-        addresses: ["node1", "node2"].map(|node| (node.to_owned(), "10.0.0.1".parse().unwrap())).into(),
-        launcher: names(&["horovodrun", "--gloo"]),
-    };
-    all.push(("train-end/dry", train::would_be(&["python", "train.py"].map(Word::from), &would).document));
+    let placement = Placement { shares: vec![share("node1", 0), share("node2", 2)] };
+    let addresses = ["node1", "node2"].map(|node| (node, "10.0.0.1".parse().unwrap())).into();
+    let launcher = names(&["horovodrun", "--gloo"]);
+    let command = ["python", "train.py"].map(Word::from);
+    all.push(("train-end/dry", train::planned(&command, &placement, &addresses, &launcher).document));
     all.push(("train-end/logs", logs::ended().document));
 
     let running = Job {
@@ -291,7 +290,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         operator: "ana@desk".into(),
         state: Some(State::Running),
         ranks: 4,
-        placement: would.placement,
+        placement,
         controller: Controller::Gloo,
         command: ["python", "train.py"].map(Word::from).into(),
         restarts: 3,

@@ -7,8 +7,8 @@ use crate::cluster::nodes::{Member, Observed, each, observe, split};
 use crate::cluster::turn::Turn;
 use crate::error::{Error, NodeError};
 use crate::event::Event;
-use crate::job::run::end_runs;
-use crate::job::run::settle;
+use crate::job::capacity::settle;
+use crate::job::disrupted::end_disrupted;
 use crate::keys::files::AUTHORIZED_KEYS;
 use crate::keys::push;
 use crate::node::facts::Facts;
@@ -107,7 +107,7 @@ async fn work(options: &Up, turn: &Turn, context: Context) -> Result<Outcome, Er
         // the push of the keys may have been the last step
         turn.failed(&failed);
         turn.check()?;
-        let (good, bad) = split(&events, end_runs(cluster, planned, &events).await);
+        let (good, bad) = split(&events, end_disrupted(cluster, planned, &events).await);
         planned = good;
         failed.extend(bad);
     }

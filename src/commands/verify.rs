@@ -10,9 +10,11 @@ use crate::error::{Error, exit};
 use crate::event::Events;
 use crate::inventory::Controller;
 use crate::job::frames::Kind;
-use crate::job::run::{
-    Cwd, OnSignal, Options, Program, Show, Until, Wanted, check_ranks, run as run_program, tail, taking_part,
-};
+use crate::job::plan::{JobPlan, taking_part};
+use crate::job::request::{Cwd, JobOptions, Program, ResourceRequest, Show, Until, check_ranks};
+use crate::job::start::{new_id, start};
+use crate::job::supervision::OnSignal;
+use crate::job::watch::tail;
 use crate::keys::reachability::Matrix;
 use crate::launch::placement::MapBy;
 use crate::node::gpus::GpuRequest;
@@ -34,8 +36,8 @@ pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
 }
 
 async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Outcome, Error> {
-    let wanted = Wanted { ranks: options.np, map_by: MapBy::Slot, per_node: None };
-    let nodes = take_and_observe_free(&mut context, wanted, turn).await?;
+    let resources = ResourceRequest { ranks: options.np, map_by: MapBy::Slot, per_node: None };
+    let nodes = take_and_observe_free(&mut context, resources, turn).await?;
     let Context { target, events, verbose, .. } = context;
     let cluster = target.cluster();
     let expected: Vec<Expected> = nodes
@@ -49,7 +51,7 @@ async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Ou
         .collect();
 
     let controller = options.launching.controller(cluster.controller);
-    let part = taking_part(&target, &nodes, wanted, controller)?;
+    let part = taking_part(&target, &nodes, resources, controller)?;
     let mut reached = None;
     if part.len() > 1 {
         let looked: Vec<_> = part.iter().enumerate().map(|(i, seen)| (seen, i > 0)).collect();
@@ -74,8 +76,8 @@ async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Ou
         project: None,
         files: vec![("verify.py", SCRIPT)],
     };
-    let how = Options {
-        wanted,
+    let how = JobOptions {
+        resources,
         restarts: 0,
         controller,
         stall_timeout: Duration::ZERO,
@@ -90,7 +92,9 @@ async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Ou
     };
     let mut reports: Vec<(String, Report)> = Vec::new();
     let mut complaints: Vec<String> = Vec::new();
-    let ran = run_program(&target, nodes, &program, &how, turn, &events, |node, frame| match &frame.kind {
+    let plan = JobPlan::new(&target, nodes, &how, &new_id())?;
+    plan.check(&events)?;
+    let ran = start(&plan, &program, &how, turn, &events, |node, frame| match &frame.kind {
         Kind::Stdout(line) => match serde_json::from_slice(line) {
             Ok(report) => reports.push((node.to_owned(), report)),
             Err(_) => complaints.push(format!("[{} {node}] {}", frame.rank, String::from_utf8_lossy(line))),

@@ -1,7 +1,6 @@
-//! Runs that are ended because their workers are replaced.
+//! Jobs that are ended because their workers are replaced.
 
-use super::prepare::clean;
-use super::watch::KEEPERS_TIME;
+use super::cleanup::{SUPERVISOR_STOPS_WITHIN, clean_up_node};
 use crate::cluster::nodes::{Observed, each};
 use crate::error::NodeError;
 use crate::event::Events;
@@ -11,16 +10,20 @@ use crate::runtime::spec::Role;
 use crate::worker::apply::Planned;
 use crate::worker::plan::Operation;
 
-/// Ends the runs that the plans end, on all their nodes at once, before anything else is done on any. A node where that
-/// fails is left as it is.
-pub async fn end_runs(cluster: &Cluster, planned: Vec<Planned>, events: &Events) -> Vec<Result<Planned, NodeError>> {
-    // their keepers first, who give the ranks their grace time and write down how the run ended
+/// Ends the jobs that the plans end, on all their nodes at once, before anything else is changed on any. A node where that fails is
+/// left as it is.
+pub async fn end_disrupted(
+    cluster: &Cluster,
+    planned: Vec<Planned>,
+    events: &Events,
+) -> Vec<Result<Planned, NodeError>> {
+    // their supervisors first, which give the ranks the grace period and record the result
     let asked = each(planned, async |(seen, operations): Planned| {
         for (job, launcher) in ending(cluster, &seen, &operations) {
-            events.busy(seen.name(), format!("ending the run {job}"));
+            events.busy(seen.name(), format!("ending the job {job}"));
             seen.docker.engine.terminate(launcher).await?;
             let ended = seen.docker.engine.wait(launcher);
-            if let Ok(ended) = tokio::time::timeout(cluster.stop_grace + KEEPERS_TIME, ended).await {
+            if let Ok(ended) = tokio::time::timeout(cluster.stop_grace + SUPERVISOR_STOPS_WITHIN, ended).await {
                 ended?;
             }
         }
@@ -32,7 +35,7 @@ pub async fn end_runs(cluster: &Cluster, planned: Vec<Planned>, events: &Events)
         for operation in &operations {
             if let Operation::EndRun { job } = operation {
                 events.busy(seen.name(), operation.to_string());
-                clean(cluster, job, &seen.member, events).await?;
+                clean_up_node(cluster, job, &seen.member, events).await?;
             }
         }
         for (_, launcher) in ending(cluster, &seen, &operations) {
