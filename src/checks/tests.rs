@@ -317,7 +317,7 @@ fn gpus() {
         found(&|n| n.node.gpus = Gpus::Count(2)),
         [
             "error gpus gpu02: the inventory promises 2, nvidia-smi lists 1",
-            "warning worker gpu02: its worker is not as it should be: recreate hworker (gpus)"
+            "warning worker gpu02: its worker differs from the inventory: recreate hworker (gpus)"
         ]
     );
     let none = |n: &mut Sick| (n.facts.nvidia_smi, n.facts.gpus) = (false, Vec::new());
@@ -325,7 +325,7 @@ fn gpus() {
         found(&none),
         [
             "warning gpus gpu02: the inventory promises 1, and there is no nvidia-smi",
-            "warning worker gpu02: its worker is not as it should be: recreate hworker (gpus)"
+            "warning worker gpu02: its worker differs from the inventory: recreate hworker (gpus)"
         ]
     );
     for (gpus, word) in [(Gpus::All, "\"all\""), (Gpus::List(vec!["0".into(), "GPU-2".into()]), "0, GPU-2")] {
@@ -360,7 +360,7 @@ fn gpus() {
         inside(n, "0");
         n.containers[0].image_id = "old".into();
     };
-    assert_eq!(found(&older), ["warning worker gpu02: its worker is not as it should be: recreate hworker (image)"]);
+    assert_eq!(found(&older), ["warning worker gpu02: its worker differs from the inventory: recreate hworker (image)"]);
     let strangers = |n: &mut Sick| {
         let said = "gpu-user ana - my job, 4711, 31000 MiB, GPU-2\ngpu-user bob - x, 12, [N/A], GPU-9\ngpu-user junk\n";
         n.details.gpu_users = Details::parse(said).gpu_users;
@@ -395,10 +395,10 @@ fn containers() {
     assert_eq!(found(&|n| n.containers.clear()), ["note worker gpu02: its worker is not up"]);
     assert_eq!(
         found(&|n| n.containers[0].state = ContainerState::Exited),
-        ["warning worker gpu02: its worker is not as it should be: start hworker again (stopped)"]
+        ["warning worker gpu02: its worker differs from the inventory: start hworker again (stopped)"]
     );
     let port = Clinic::with(2, |c| c.inventory.cluster.port = 12346).found();
-    assert_eq!(port, ["warning worker gpu[01-02]: its worker is not as it should be: recreate hworker (port)"]);
+    assert_eq!(port, ["warning worker gpu[01-02]: its worker differs from the inventory: recreate hworker (port)"]);
 }
 
 #[test]

@@ -24,13 +24,10 @@ use crate::keys::push::{Generated, Pushed, Rotated};
 use crate::keys::reachability::{Absent, Matrix, Pair};
 use crate::launch::placement::{Placement, Share};
 use crate::model::lease::Lease;
-use crate::node::gpus::GpuRequest;
 use crate::render;
-use crate::runtime::spec::Desired;
 use crate::secret::Secret;
 use crate::sync::outputs::{Item, Output};
 use crate::text::argument::Word;
-use crate::worker::plan::Operation;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -55,11 +52,6 @@ fn pair() -> Described {
 
 fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
-}
-
-fn desired() -> Desired {
-    let inventory = Inventory::local("node1", "horovod/horovod:latest");
-    Desired::worker(&inventory.cluster, &inventory.nodes[0], GpuRequest::None, "10.0.0.1".parse().unwrap())
 }
 
 fn login(from: &str, to: &str, reason: Option<&str>) -> Pair {
@@ -123,9 +115,11 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
 }
 
 fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
-    let remove = Operation::Remove { name: "hworker".into(), id: "0".into(), why: names(&["image"]) };
-    let done =
-        [("node1".to_owned(), Vec::new()), ("node2".to_owned(), vec![remove, Operation::Create(Box::new(desired()))])];
+    let steps = names(&["remove hworker (image)", "start hworker"]);
+    let done = [
+        up::Done { node: "node1".into(), steps: Vec::new(), summary: "unchanged".into() },
+        up::Done { node: "node2".into(), steps, summary: "recreate hworker (image)".into() },
+    ];
     all.push(("up", up::outcome(false, &done, vec![full("node3")]).skipping(&[refused("node4")]).document));
 
     let done = [("node1".to_owned(), names(&["hmaster", "hworker"])), ("node2".to_owned(), Vec::new())];
