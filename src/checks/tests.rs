@@ -360,7 +360,10 @@ fn gpus() {
         inside(n, "0");
         n.containers[0].image_id = "old".into();
     };
-    assert_eq!(found(&older), ["warning worker gpu02: its worker differs from the inventory: recreate hworker (image)"]);
+    assert_eq!(
+        found(&older),
+        ["warning worker gpu02: its worker differs from the inventory: recreate hworker (image)"]
+    );
     let strangers = |n: &mut Sick| {
         let said = "gpu-user ana - my job, 4711, 31000 MiB, GPU-2\ngpu-user bob - x, 12, [N/A], GPU-9\ngpu-user junk\n";
         n.details.gpu_users = Details::parse(said).gpu_users;

@@ -2,7 +2,7 @@
 //! a dry run prints it, `start.rs` carries it out.
 
 use super::capacity::{Allocations, allocations, placed};
-use super::request::{JobOptions, Program, ResourceRequest};
+use super::request::{JobOptions, Program};
 use crate::checks::preflight;
 use crate::cluster::nodes::{self, Member, Observed, Target};
 use crate::error::{Error, NodeError};
@@ -168,21 +168,6 @@ impl JobPlan {
         let here = self.allocations.get(node).into_iter().flatten();
         here.filter(|other| other.project.as_ref() == Some(&program.name)).map(|other| other.job.as_str()).collect()
     }
-}
-
-/// Returns the nodes that a job would have, each with an address that the others can reach.
-///
-/// # Errors
-/// Too many ranks, a node without an address.
-pub fn taking_part(
-    target: &Target,
-    nodes: &[Observed],
-    resources: ResourceRequest,
-    controller: Controller,
-) -> Result<Vec<Observed>, Error> {
-    let placement = placed(target, nodes, resources, &Allocations::new())?;
-    let (hosts, _) = assign(target, &placement, nodes.to_vec(), controller)?;
-    Ok(hosts.into_iter().map(|host| host.seen).collect())
 }
 
 /// Returns the target of a job that shares its nodes with others: a name of its own for its `hmaster` where another's is up, and
