@@ -172,7 +172,7 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
             "what is left of the run 20261121-120304-k7qd",
             "it may hold GPUs",
             "hvdctl doctor --fix",
-            vec![Fix::EndRun { node: "node1".into(), job: "20261121-120304-k7qd".into() }],
+            vec![Fix::EndJob { node: "node1".into(), job: "20261121-120304-k7qd".into() }],
         ),
     ];
     let done = [("node1".to_owned(), "removed hmaster".to_owned())];

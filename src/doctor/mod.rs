@@ -257,7 +257,7 @@ pub async fn fix(
                 events.busy(node, format!("removing {name}"));
                 (node, format!("removed {name}"), docker.engine.remove(id).await)
             }
-            Fix::EndRun { node, job } => {
+            Fix::EndJob { node, job } => {
                 let Some(patient) = patient(node) else { continue };
                 events.busy(node, format!("ending the run {job}"));
                 let ended = end_ranks(cluster, job, &patient.member).await.and_then(|stuck| stuck.map_or(Ok(()), Err));
