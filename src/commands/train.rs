@@ -15,7 +15,7 @@ use crate::launch::env_file;
 use crate::render::table::table;
 use crate::secret::Secret;
 use crate::sync::project;
-use crate::sync::tree::Tree;
+use crate::sync::files::ProjectFiles;
 use crate::sync::upload::Project;
 use crate::text::argument::Word;
 use crate::text::nodeset;
@@ -37,8 +37,8 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
     let (title, cancel) = (options.running.name.clone(), context.cancel.clone());
     let program = async move {
         let origin = origin(&root);
-        let reading = tokio::task::spawn_blocking(move || Tree::read(&root));
-        let tree = unless_signalled(&cancel, async {
+        let reading = tokio::task::spawn_blocking(move || ProjectFiles::read(&root));
+        let files = unless_signalled(&cancel, async {
             reading.await.map_err(|e| Error::Here(format!("could not read the project: {e}")))?
         });
         Ok(Program {
@@ -46,7 +46,7 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
             name: project::folder_name(&options.name_on_nodes.unwrap_or(name)),
             command,
             cwd: Cwd::Workspace,
-            project: Some(Project { origin, tree: tree.await?, shared }),
+            project: Some(Project { origin, files: files.await?, shared }),
             files: Vec::new(),
         })
     };

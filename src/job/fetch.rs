@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-const LOOK: &str = concat!(include_str!("../scripts/ship_common.sh"), include_str!("../scripts/fetch_look.sh"));
+const LOOK: &str = concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/fetch_list.sh"));
 const HASH: &str = include_str!("../scripts/fetch_hash.sh");
 const GET: &str = include_str!("../scripts/fetch_get.sh");
 

@@ -239,7 +239,7 @@ pub async fn run(
         let ranks = placement.ranks();
         events.phase(format!("starting {ranks} rank{}", if ranks == 1 { "" } else { "s" }));
         same_workspaces(cluster, &seats, &workspaces).await?;
-        let workspace = workspaces.get(master.seen.name()).map(|place| place.folder.clone());
+        let workspace = workspaces.get(master.seen.name()).map(|place| place.directory.clone());
         let container = engines[0].create_and_start(&Desired { workspace, ..desired }).await?;
         Ok((follow, container, workspaces))
     };

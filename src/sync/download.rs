@@ -2,9 +2,9 @@
 //! put in its place.
 
 use crate::error::Error;
-use crate::sync::outputs::{Item, KEEP, Output};
-use crate::sync::tree::hash;
-use crate::text::digest::in_hex;
+use crate::sync::outputs::{Item, STATE_DIR, Output};
+use crate::sync::files::hash_file;
+use crate::text::digest::{hex, in_hex};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ impl Folder {
     /// # Errors
     /// When it cannot be made or read, or somebody else fetches into it.
     pub fn open(root: &Path) -> Result<Folder, Error> {
-        let keep = root.join(KEEP);
+        let keep = root.join(STATE_DIR);
         fs::create_dir_all(&keep).map_err(|e| match fs::read_link(root) {
             Ok(target) => failed("fetch into", root, format!("it is a symbolic link to {}: {e}", target.display())),
             Err(_) => failed("make", &keep, e),
@@ -98,7 +98,7 @@ impl Folder {
         let (is_link, now) = if meta.is_symlink() {
             (true, link_hash(&fs::read_link(&path).map_err(|e| failed("read", &path, e))?.to_string_lossy()))
         } else if meta.is_file() {
-            (false, hash(&path).map_err(|e| failed("read", &path, e))?.0)
+            (false, hex(&hash_file(&path).map_err(|e| failed("read", &path, e))?.0))
         } else {
             return Ok(There::Other);
         };
@@ -125,9 +125,9 @@ impl Folder {
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a node's unfinished files are; apart from the files of [`KEEP`] itself, whatever a node is called.
+    /// Where a node's unfinished files are; apart from the files of [`STATE_DIR`] itself, whatever a node is called.
     fn parts(&self, node: &str) -> PathBuf {
-        self.root.join(KEEP).join("parts").join(node)
+        self.root.join(STATE_DIR).join("parts").join(node)
     }
 
     fn part_path(&self, node: &str, hash: &str) -> PathBuf {
@@ -180,7 +180,7 @@ impl Folder {
             }
             Output::File { hash: wanted, mode, time, .. } => {
                 let part = self.part_path(&item.node, wanted);
-                let (now, _) = hash(&part).map_err(here)?;
+                let now = hex(&hash_file(&part).map_err(here)?.0);
                 if now != *wanted {
                     fs::remove_file(&part).map_err(here)?;
                     return Ok(Err("it was changed while it was fetched".into()));
@@ -207,7 +207,7 @@ impl Folder {
         let hash = word(&item.output);
         let mut fetched = self.list();
         if fetched.get(&item.path) != Some(&hash) {
-            let list = self.root.join(KEEP).join(DONE);
+            let list = self.root.join(STATE_DIR).join(DONE);
             let line = record(&item.path, &hash);
             let file = OpenOptions::new().append(true).create(true).open(&list);
             file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|e| failed("write", &list, e))?;
@@ -226,7 +226,7 @@ impl Folder {
 
 /// Takes the folder for this process, until the file is closed.
 fn lock(root: &Path) -> Result<File, Error> {
-    let path = root.join(KEEP).join(LOCK);
+    let path = root.join(STATE_DIR).join(LOCK);
     let here = |e: io::Error| failed("lock", &path, e);
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(here)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn of_each_file_the_last_one_that_was_fetched_is_known() {
         let dir = tempfile::tempdir().unwrap();
-        let list = || fs::read_to_string(dir.path().join(KEEP).join(DONE)).unwrap();
+        let list = || fs::read_to_string(dir.path().join(STATE_DIR).join(DONE)).unwrap();
         for i in 0..5 {
             let folder = Folder::open(dir.path()).unwrap();
             for text in [format!("old {i}"), format!("new {i}")] {
@@ -355,7 +355,7 @@ mod tests {
             assert!(list().matches('\0').count() <= 4, "{}", list());
         }
         // one that was cut off is none, and spoils none
-        fs::write(dir.path().join(KEEP).join(DONE), list() + &"0".repeat(64) + " b").unwrap();
+        fs::write(dir.path().join(STATE_DIR).join(DONE), list() + &"0".repeat(64) + " b").unwrap();
         let folder = Folder::open(dir.path()).unwrap();
         let known = [record("a", &in_hex(b"new 4")), record("b", &in_hex(b"b"))];
         assert_eq!(list(), known.concat());

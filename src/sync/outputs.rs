@@ -4,7 +4,7 @@ use crate::text::digest::in_hex;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The folder in the target where fetching keeps what it has so far, and what it fetched.
-pub const KEEP: &str = ".hvdctl-fetch";
+pub const STATE_DIR: &str = ".hvdctl-fetch";
 
 /// A file or link that a run wrote.
 #[derive(Debug, Clone, PartialEq)]
@@ -148,7 +148,7 @@ fn split(record: &[u8]) -> (&[u8], &[u8]) {
 /// Whether a name leads to a place below the folder that it is taken in, and not to our own.
 fn is_inside(name: &str) -> bool {
     let mut parts = name.split('/');
-    parts.clone().next() != Some(KEEP) && parts.all(|part| !matches!(part, "" | "." | ".."))
+    parts.clone().next() != Some(STATE_DIR) && parts.all(|part| !matches!(part, "" | "." | ".."))
 }
 
 /// Something to be fetched.
@@ -225,7 +225,7 @@ mod tests {
         let said = format!(
             "folder p\0had f 644 {train} train.py\0had f 644 x data\0had l - {link} old\0had d 755 - d\0same data\0\
              file 644 5 1.25 train.py\0file 644 9 1.5 data\0file 755 7 2.5 d/a b\nc\0link old\0to a\0link new\0to ../x\0\
-             file 644 1 1.0 ../out\0file 644 1 1.0 {KEEP}/x\0noise\0"
+             file 644 1 1.0 ../out\0file 644 1 1.0 {STATE_DIR}/x\0noise\0"
         );
         let mut found = Found::read(&[said.as_bytes(), b"file 644 1 1.0 \xff\0"].concat());
         assert_eq!(found.folder.as_deref(), Some("p"));

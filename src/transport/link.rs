@@ -11,7 +11,6 @@ mod root;
 mod script;
 #[cfg(test)]
 pub(crate) mod scripted;
-mod window;
 
 use crate::error::{Error, NodeError};
 use crate::event::Events;
@@ -27,31 +26,12 @@ use prelude::{AfterMark, Fault, Prelude};
 use process::Child;
 pub use process::{Output, Process, STUCK};
 pub use script::Script;
-use std::os::fd::AsFd;
 use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-pub use window::Taking;
-
-/// Bytes that a pipe to a program takes which much is fed to, in place of 64 KiB. All of a user's pipes together have 64 MiB before
-/// they become narrow (`pipe-user-pages-soft`, pipe(7)), and as many nodes as are asked at once shall leave
-/// half of that to others.
-#[cfg(target_os = "linux")]
-const WIDE: usize = 512 << 10;
-
-/// Whether a pipe takes that much from now on.
-#[cfg(target_os = "linux")]
-fn widened(pipe: &impl AsFd) -> bool {
-    rustix::pipe::fcntl_setpipe_size(pipe, WIDE).is_ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn widened(_pipe: &impl AsFd) -> bool {
-    false
-}
 
 /// What helps where a limit is over.
 const SLOW: &str = "if the node is only slow, raise cluster.command_timeout_s";
@@ -173,11 +153,10 @@ impl Link {
                     return Err(std::io::Error::other("ssh gave no streams"));
                 };
                 let prelude = Prelude::new(&self.noise);
-                let wide = start.much && widened(&stdin);
                 let stdout = AfterMark::stdout(stdout, prelude.clone(), self.limit);
                 let stderr = AfterMark::stderr(stderr, Prelude::new(&self.noise), self.limit);
                 let process = Process::new((stdin, stdout, stderr), Child::Ssh(child), permit);
-                Ok(Process { wide, prelude: Some(prelude), _place: Some(place), ..process })
+                Ok(Process { prelude: Some(prelude), _place: Some(place), ..process })
             }
             Way::Local => {
                 let mut child = tokio::process::Command::new(&argv[0])
@@ -194,8 +173,7 @@ impl Link {
                 else {
                     return Err(std::io::Error::other("the child has no streams"));
                 };
-                let wide = start.much && widened(&stdin);
-                Ok(Process { wide, ..Process::new((stdin, stdout, stderr), Child::Local(child), permit) })
+                Ok(Process::new((stdin, stdout, stderr), Child::Local(child), permit))
             }
             #[cfg(test)]
             Way::Scripted(node) => {
@@ -225,7 +203,7 @@ impl Link {
         tried: &str,
         limit: Duration,
     ) -> Result<(Vec<u8>, Option<Process>), NodeError> {
-        self.ask(&Start { much: true, ..self.access.as_root(argv) }, mark, tried, limit).await
+        self.ask(&self.access.as_root(argv), mark, tried, limit).await
     }
 
     async fn ask(

@@ -14,7 +14,7 @@ use crate::runtime::container::ContainerState;
 use crate::runtime::docker::Engine;
 use crate::runtime::spec::{Desired, LABEL_WORKSPACE, Role};
 use crate::secret::Secret;
-use crate::sync::upload::{Place, Shipped, gather, look, ship};
+use crate::sync::upload::{Place, Uploaded, compare, merge, upload};
 use crate::text::units::human;
 use crate::transport::link::Script;
 use crate::worker::apply;
@@ -95,7 +95,7 @@ pub(super) async fn prepare(
         let name = &program.name;
         let looked = match &program.project {
             Some(project) => {
-                let looked = look(cluster, link, project, name, (id, &plan.beside(seen.name())), events).await;
+                let looked = compare(cluster, link, project, name, (id, &plan.beside(seen.name())), events).await;
                 Some((project, events.told(looked)?))
             }
             None => None,
@@ -105,7 +105,7 @@ pub(super) async fn prepare(
             match looked {
                 // nothing of this run is there, and that of another stays as it is
                 Some((_, looked)) if looked.place.own && seat.is_none() => Ok(None),
-                Some((project, looked)) => events.told(ship(cluster, link, project, looked, events).await).map(Some),
+                Some((project, looked)) => events.told(upload(cluster, link, project, looked, events).await).map(Some),
                 None => Ok(None),
             }
         };
@@ -147,13 +147,13 @@ pub(super) async fn prepare(
     Ok(all(events, results)?.into_iter().flatten().collect())
 }
 
-fn told(shipped: Option<&Shipped>) -> String {
-    match shipped {
+fn told(uploaded: Option<&Uploaded>) -> String {
+    match uploaded {
         None => "ready".into(),
-        Some(Shipped { sent: 0, removed: 0, .. }) => "project unchanged".into(),
-        Some(Shipped { sent, bytes, removed: 0 }) => format!("shipped {}, {}", files(*sent), human(*bytes)),
-        Some(Shipped { sent, bytes, removed }) => {
-            format!("shipped {}, {}; removed {}", files(*sent), human(*bytes), files(*removed))
+        Some(Uploaded { sent: 0, removed: 0, .. }) => "project unchanged".into(),
+        Some(Uploaded { sent, bytes, removed: 0 }) => format!("uploaded {}, {}", files(*sent), human(*bytes)),
+        Some(Uploaded { sent, bytes, removed }) => {
+            format!("uploaded {}, {}; removed {}", files(*sent), human(*bytes), files(*removed))
         }
     }
 }
@@ -175,7 +175,7 @@ async fn ensure_worker(
         Some(_) => Workspace::AsDesired,
         None => Workspace::Any,
     };
-    let workspace = place.map(|place| place.folder.clone());
+    let workspace = place.map(|place| place.directory.clone());
     let desired = Desired { workspace, ..apply::desired(inventory, seen)? };
     let desired =
         if run.own_port.is_some() { desired.of_run(&inventory.cluster, run.id, run.restarts) } else { desired };
@@ -196,7 +196,7 @@ pub(super) async fn same_workspaces(
         let worker = containers
             .iter()
             .find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name) && c.state == ContainerState::Running);
-        if worker.and_then(|c| c.label(LABEL_WORKSPACE)) == Some(place.folder.as_str()) {
+        if worker.and_then(|c| c.label(LABEL_WORKSPACE)) == Some(place.directory.as_str()) {
             return Ok(());
         }
         let said = format!("{} is gone or has another project mounted by now", cluster.worker);
@@ -441,7 +441,7 @@ pub(super) async fn gather_outputs(
 ) {
     let own = |seat: &&Seat| workspaces.get(seat.seen.name()).is_some_and(|place| place.own);
     let gathered = each(seats.iter().filter(own).collect(), async |seat: &Seat| {
-        gather(cluster, &seat.seen.member.link, name, id, events).await
+        merge(cluster, &seat.seen.member.link, name, id, events).await
     })
     .await;
     for error in gathered.into_iter().filter_map(Result::err) {

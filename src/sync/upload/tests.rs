@@ -12,15 +12,13 @@ use std::process::{Command, Output, Stdio};
 /// A project here and a node's folder of projects.
 struct Bench {
     dir: tempfile::TempDir,
-    /// Passes before each piece of what is sent to a script.
-    pause: Duration,
 }
 
 impl Bench {
     fn new() -> Bench {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("here")).unwrap();
-        Bench { dir, pause: Duration::ZERO }
+        Bench { dir }
     }
 
     fn here(&self, name: &str) -> PathBuf {
@@ -36,52 +34,44 @@ impl Bench {
         fs::write(self.here(name), text).unwrap();
     }
 
-    fn tree(&self) -> Tree {
-        Tree::read(&self.dir.path().join("here")).unwrap()
+    fn tree(&self) -> ProjectFiles {
+        ProjectFiles::read(&self.dir.path().join("here")).unwrap()
     }
 
     fn script(&self, script: &str, args: &[&str], input: &[u8]) -> Output {
         let mut command = Command::new("sh");
-        // what a test has put there goes before what is installed
-        let path = std::env::var("PATH").unwrap_or_default();
-        command.env("PATH", format!("{}:{path}", self.dir.path().join("bin").display()));
         command.args(["-c", script, "sh"]).arg(self.dir.path().join("there")).args(["p", "lab"]).args(args);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        let (input, pause) = (input.to_vec(), self.pause);
-        let feeder = std::thread::spawn(move || {
-            input.chunks(256 * 1024).try_for_each(|piece| {
-                std::thread::sleep(pause);
-                stdin.write_all(piece)
-            })
-        });
+        let input = input.to_vec();
+        let feeder = std::thread::spawn(move || stdin.write_all(&input));
         let output = child.wait_with_output().unwrap();
         let _ = feeder.join();
         output
     }
 
     /// What the script says and does for a run `j1`, beside those that are under way, when it is told this.
-    fn shipping(&self, tree: &Tree, (origin, shared, runs): (&str, &str, &str), input: &[u8]) -> Output {
-        self.script(SHIP, &[&tree.hash, origin, shared, runs, "j1"], input)
+    fn shipping(&self, tree: &ProjectFiles, (origin, shared, runs): (&str, &str, &str), input: &[u8]) -> Output {
+        self.script(UPLOAD, &[&tree.hash, origin, shared, runs, "j1"], input)
     }
 
-    fn look(&self, tree: &Tree) -> Seen {
+    fn look(&self, tree: &ProjectFiles) -> Answer {
         self.look_as(tree, ("desk:/p", "", "")).unwrap()
     }
 
-    fn look_as(&self, tree: &Tree, words: (&str, &str, &str)) -> Result<Seen, Refusal> {
+    fn look_as(&self, tree: &ProjectFiles, words: (&str, &str, &str)) -> Result<Answer, Refusal> {
         let said = self.shipping(tree, words, b"");
         assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
         let text = said.stdout.strip_suffix(WAITS);
-        let seen = read(text.unwrap_or(&said.stdout), "p".into(), "j1", |words| panic!("{words}"))?;
+        let seen = Answer::parse(text.unwrap_or(&said.stdout), "p".into(), "j1", |words| panic!("{words}"))?;
         assert_eq!(seen.same, text.is_none(), "it waits where it lacks something");
         Ok(seen)
     }
 
-    /// The stream that brings a tree to a place.
-    fn stream(tree: &Tree, missing: &Part) -> Vec<u8> {
-        let mut pieces = tree.tar(missing.clone());
+    /// The tar stream with the missing entries.
+    fn stream(tree: &ProjectFiles, missing: &Selection) -> Vec<u8> {
+        let mut pieces = tree.stream(missing.clone(), String::new());
         let mut stream = Vec::new();
         while let Some(piece) = pieces.blocking_recv() {
             stream.extend_from_slice(&piece.unwrap());
@@ -89,12 +79,12 @@ impl Bench {
         stream
     }
 
-    fn put(&self, tree: &Tree, missing: &Part, stream: &[u8]) -> Output {
+    fn put(&self, tree: &ProjectFiles, missing: &Selection, stream: &[u8]) -> Output {
         self.put_beside("", tree, missing, stream)
     }
 
-    fn put_beside(&self, runs: &str, tree: &Tree, missing: &Part, stream: &[u8]) -> Output {
-        let mut input = hashes(&tree.manifest, missing, !runs.is_empty()).into_bytes();
+    fn put_beside(&self, runs: &str, tree: &ProjectFiles, missing: &Selection, stream: &[u8]) -> Output {
+        let mut input = expected(&tree.manifest, missing, !runs.is_empty()).into_bytes();
         input.extend_from_slice(stream);
         self.shipping(tree, ("desk:/p", "", runs), &input)
     }
@@ -106,24 +96,20 @@ impl Bench {
         if seen.same {
             return Vec::new();
         }
-        let missing = tree.manifest.missing(&seen.had);
+        let missing = tree.manifest.missing(&seen.node_files);
         let stream = Self::stream(&tree, &missing);
         let done = self.put(&tree, &missing, &stream);
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         let last = String::from_utf8_lossy(done.stdout.rsplit(|b| *b == 0).next().unwrap()).into_owned();
-        // before each part that tar begins to read; whether it looks for one more behind the end is its own business
-        let parts = stream.len().div_ceil(TAKING.part as usize);
-        let marks = last.bytes().take_while(|b| *b == TAKING.mark).count();
-        assert!((parts..=parts + 1).contains(&marks), "{marks} of {parts}");
-        assert_eq!(last[marks..], format!("{}  -\n", tree.hash));
+        assert_eq!(last, format!("{}  -\n", tree.hash));
         assert!(self.look(&tree).same, "proven and unchanged");
         assert!(!self.dir.path().join("there/.p@lab/stage").exists());
-        tree.manifest.those(&missing).map(|(name, _)| name.clone()).collect()
+        tree.manifest.select(&missing).map(|(name, _)| name.clone()).collect()
     }
 
     /// What is in the node's folder, as the project here is read.
-    fn arrived(&self) -> Tree {
-        Tree::read(&self.there("")).unwrap()
+    fn arrived(&self) -> ProjectFiles {
+        ProjectFiles::read(&self.there("")).unwrap()
     }
 
     #[track_caller]
@@ -230,7 +216,7 @@ fn a_stream_that_breaks_off_or_lies_leaves_the_earlier_tree_whole() {
     }
     fs::remove_file(bench.here("f7")).unwrap();
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.look(&tree).had);
+    let missing = tree.manifest.missing(&bench.look(&tree).node_files);
     let stream = Bench::stream(&tree, &missing);
     // the last two blocks say that it is the end; tar does without them
     for end in (0..stream.len() - 1024).step_by(512).chain([1, 700, stream.len() / 2 + 1]) {
@@ -257,8 +243,8 @@ fn what_arrived_and_what_is_in_its_place_has_to_be_what_was_read() {
     bench.write("train.py", "");
     bench.write("a b", "text");
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&Had::default());
-    let right = hashes(&tree.manifest, &missing, false);
+    let missing = tree.manifest.missing(&NodeFiles::default());
+    let right = expected(&tree.manifest, &missing, false);
     let wrong = |at: usize| {
         let mut words: Vec<&str> = right.split_whitespace().collect();
         words[at] = "0";
@@ -283,7 +269,7 @@ fn where_a_run_wrote_what_the_project_now_has_the_end_is_clear_and_nothing_of_it
     fs::write(bench.there("out/checkpoint"), "mine").unwrap();
     bench.write("out", "a file");
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.look(&tree).had);
+    let missing = tree.manifest.missing(&bench.look(&tree).node_files);
     let done = bench.put(&tree, &missing, &Bench::stream(&tree, &missing));
     assert!(!done.status.success() && String::from_utf8_lossy(&done.stderr).contains("cannot overwrite"), "{done:?}");
     assert_eq!(fs::read_to_string(bench.there("out/checkpoint")).unwrap(), "mine");
@@ -306,7 +292,7 @@ fn a_run_of_its_own_folder_gives_back_what_it_wrote() {
     bench.write("data2", "new");
     fs::remove_file(bench.here("data")).unwrap();
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.look(&tree).had);
+    let missing = tree.manifest.missing(&bench.look(&tree).node_files);
     let done = bench.put_beside("j0", &tree, &missing, &Bench::stream(&tree, &missing));
     assert!(done.status.success(), "{done:?}");
 
@@ -325,17 +311,17 @@ fn a_run_of_its_own_folder_gives_back_what_it_wrote() {
     fs::write(side.join("deep/best"), "second").unwrap();
     fs::write(side.join("train.py"), "scribbled over").unwrap();
     // a run that has no process just now is no ended one: neither for another's end nor for the next look
-    let other = bench.script(GATHER, &["j2"], b"");
+    let other = bench.script(MERGE, &["j2"], b"");
     assert!(other.status.success() && side.exists(), "{other:?}");
-    let beside = |tree: &Tree, runs: &str| bench.look_as(tree, ("desk:/p", "", runs)).unwrap().place;
+    let beside = |tree: &ProjectFiles, runs: &str| bench.look_as(tree, ("desk:/p", "", runs)).unwrap().place;
     bench.write("data3", "newest");
     let place = beside(&bench.tree(), "j1");
     assert!(side.exists() && !place.own, "it has its own folder, and nobody the project's");
     let place = beside(&bench.tree(), "j0 j1");
-    assert!(place.own && place.folder.ends_with("p+j1"), "the first may have it: {place:?}");
+    assert!(place.own && place.directory.ends_with("p+j1"), "the first may have it: {place:?}");
     fs::remove_file(bench.here("data3")).unwrap();
 
-    let gathered = bench.script(GATHER, &["j1"], b"");
+    let gathered = bench.script(MERGE, &["j1"], b"");
     assert!(gathered.status.success() && gathered.stdout.is_empty(), "{gathered:?}");
     assert!(!side.exists());
     assert_eq!(read(bench.there("checkpoint")), "of the second");
@@ -398,59 +384,21 @@ proptest! {
             lay_out(&bench.here(""), &things);
             bench.ship();
             prop_assert_eq!(bench.arrived().manifest, bench.tree().manifest);
-            let links = |tree: &Tree| tree.manifest.0.values().filter(|e| matches!(e, Entry::Link { .. })).count();
+            let links = |tree: &ProjectFiles| tree.manifest.0.values().filter(|e| matches!(e, Entry::Link { .. })).count();
             prop_assert_eq!(links(&bench.arrived()), links(&bench.tree()));
         }
     }
 }
 
 #[test]
-fn what_comes_slowly_is_proven_while_it_comes() {
-    let mut bench = Bench::new();
-    for i in 0..40 {
-        bench.write(&format!("folder{}/{i}\n-rw", i % 3), &format!("{i}").repeat(400_000));
-    }
-    symlink("0", bench.here("-link")).unwrap();
-    // one that notes when it is called before all has come
-    let bin = bench.dir.path().join("bin");
-    fs::create_dir(&bin).unwrap();
-    let stage = bench.dir.path().join("there/.p@lab/stage");
-    let b2sum = which::which("b2sum").unwrap();
-    let text = format!(
-        "#!/bin/sh\n[ -e '{0}/all' ] || [ ! -e '{0}/n' ] || echo >>'{1}/early'\nexec {2} \"$@\"\n",
-        stage.display(),
-        bin.display(),
-        b2sum.display()
-    );
-    fs::write(bin.join("b2sum"), text).unwrap();
-    fs::set_permissions(bin.join("b2sum"), Permissions::from_mode(0o755)).unwrap();
-
-    bench.pause = Duration::from_millis(10);
-    let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.look(&tree).had);
-    let stream = Bench::stream(&tree, &missing);
-    let mut broken = stream.clone();
-    let place = broken.windows(600).position(|bytes| bytes == [b'7'; 600]).unwrap();
-    broken[place + 100] = b'x';
-    let refused = bench.put(&tree, &missing, &broken);
-    assert!(!refused.status.success());
-    assert_eq!(String::from_utf8_lossy(&refused.stderr), "what arrived is not what was read\n");
-    assert!(!stage.exists() && fs::read_dir(bench.there("")).unwrap().next().is_none());
-    assert!(fs::read_to_string(bin.join("early")).unwrap().lines().count() > 1, "it is hashed in the end");
-
-    bench.ship();
-    bench.same();
-}
-
-#[test]
 fn a_full_disk_is_told_for_what_it_is_at_every_step() {
     let text = "[cluster]\nname = \"lab\"\nimage = \"x\"\n[[node]]\nhost = \"a\"\n";
     let inventory = crate::inventory::Inventory::parse(text, Path::new("i.toml")).unwrap();
-    let hint = |said: &str| explained(&inventory.cluster, NodeError::failed("a", "ship", said)).hint.unwrap();
+    let hint = |said: &str| with_hint(&inventory.cluster, NodeError::failed("a", "ship", said)).hint.unwrap();
     let full = "tar: t/x: Cannot write: No space left on device";
     let misplaced = "not all is in its place with its type and mode";
-    assert!(hint(full).contains("make room") && hint(full).contains("the tree that was there is whole"));
-    assert!(hint(misplaced).contains("keeps no modes"));
+    assert!(hint(full).contains("make room") && hint(full).contains("the earlier files are whole"));
+    assert!(hint(misplaced).contains("keeps modes"));
     // by then files are in their places, so nothing is said of an earlier tree
     let late = hint(&format!("stat: write error: No space left on device\n{misplaced}"));
     assert!(late.contains("make room") && !late.contains("whole") && !late.contains("modes"), "{late}");

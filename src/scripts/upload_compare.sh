@@ -1,6 +1,6 @@
-# Between ship_common.sh and ship_put.sh, with five more arguments: tree (its hash), origin, shared (not empty: whoever shipped
+# Between upload_common.sh and upload_apply.sh, with five more arguments: tree (its hash), origin, shared (not empty: whoever shipped
 # it before), runs (the ids of those of this project that are under way), id (of the run that it is for). Says what the node has
-# of a project, in records ended by NUL (ops/ship.rs reads them), and makes its folder. Where nothing is to be shipped it
+# of a project, in records ended by NUL (sync/upload.rs reads them), and makes its folder. Where nothing is to be shipped it
 # says so and ends.
 tree=$4 origin=$5 shared=$6 runs=$7 id=$8
 
@@ -47,7 +47,7 @@ elif [ "$(b2sum -l 256 <"$known/shipped")" = "$tree  -" ] && stats "$known/shipp
   exit 0
 fi
 # the run gets a folder of its own where another one is in this one
-# shellcheck disable=SC2034 # ship_put.sh uses it
+# shellcheck disable=SC2034 # upload_apply.sh uses it
 if in_use; then say busy; else id=; fi
 if [ -f "$known/shipped" ]; then
   sed -z 's/^/had /' "$known/shipped"

@@ -1,4 +1,4 @@
-# In front of ship_look.sh, ship_put.sh and ship_gather.sh. Arguments: projects_dir, name, cluster, … ; standard input is the
+# In front of upload_compare.sh, upload_merge.sh and fetch_list.sh. Arguments: projects_dir, name, cluster, … ; standard input is the
 # project's, so these scripts come as an argument. What hvdctl knows of a project NAME lies beside it, in .NAME@CLUSTER
 # (no name can have an `@` or a `+`): `shipped` is the manifest of the files that it shipped ("KIND MODE HASH NAME", NUL), `stat`
 # what they were like when that was proven, `origin` where they came from. NAME+ID is the folder of a run that was started

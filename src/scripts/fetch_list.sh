@@ -1,5 +1,5 @@
-# Behind ship_common.sh, with one more argument: id, the run's. Says what is in its project's folder, in records ended by NUL
-# (core/fetch.rs reads them): what was shipped, what of that is as it was, and every file and link. Changes nothing.
+# Behind upload_common.sh, with one more argument: id, the run's. Says what is in its project's folder, in records ended by NUL
+# (sync/outputs.rs reads them): what was shipped, what of that is as it was, and every file and link. Changes nothing.
 id=$4
 work=$name list=$known/shipped
 # a folder of its own, as long as that was not brought into the project's
