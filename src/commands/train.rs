@@ -6,7 +6,7 @@ use crate::cluster::nodes::Target;
 use crate::cluster::turn::Turn;
 use crate::error::{Error, exit};
 use crate::event::{Event, Events};
-use crate::job::fetch::{self, Fetched};
+use crate::job::fetch::{self, FetchReport};
 use crate::job::record::{Blame, State};
 use crate::job::run::{
     self, Cwd, OnSignal, Options, Program, Ran, Show, Until, Wanted, Would, check_ranks, run as run_program, tail,
@@ -14,8 +14,8 @@ use crate::job::run::{
 use crate::launch::env_file;
 use crate::render::table::table;
 use crate::secret::Secret;
-use crate::sync::project;
 use crate::sync::files::ProjectFiles;
+use crate::sync::project;
 use crate::sync::upload::Project;
 use crate::text::argument::Word;
 use crate::text::nodeset;
@@ -43,7 +43,7 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
         });
         Ok(Program {
             title,
-            name: project::folder_name(&options.name_on_nodes.unwrap_or(name)),
+            name: project::directory_name(&options.name_on_nodes.unwrap_or(name)),
             command,
             cwd: Cwd::Workspace,
             project: Some(Project { origin, files: files.await?, shared }),
@@ -61,7 +61,7 @@ pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> 
     let name = Path::new(&called).file_name().map(|n| n.to_string_lossy().into_owned());
     let program = Program {
         title: options.running.name.clone(),
-        name: project::folder_name(&name.unwrap_or_default()),
+        name: project::directory_name(&name.unwrap_or_default()),
         command: options.command,
         cwd: Cwd::Root,
         project: None,
@@ -136,7 +136,7 @@ async fn launch(
 }
 
 /// How a run ended, and what came of what it wrote; a run that went well is not done as long as something is missing here.
-pub(super) fn with_fetched(mut outcome: Outcome, fetched: Option<Fetched>) -> Outcome {
+pub(super) fn with_fetched(mut outcome: Outcome, fetched: Option<FetchReport>) -> Outcome {
     let all = fetched.as_ref().is_some_and(|fetched| fetched.failed.is_empty());
     if !all && outcome.code == exit::OK {
         outcome.code = exit::AROUND;
@@ -154,7 +154,7 @@ async fn bring(
     folder: &Path,
     cancel: &Receiver<Option<u8>>,
     events: &Events,
-) -> Option<Fetched> {
+) -> Option<FetchReport> {
     match unless_signalled(cancel, fetch::after(target, id, folder, events)).await {
         Ok(fetched) => {
             let new = fetched.items.iter().filter(|(_, new)| *new).count();

@@ -97,9 +97,9 @@ pub async fn compare(
     };
     let answer = Answer::parse(&answer, directory.clone(), id, warn).map_err(|refusal| {
         let hint = match refusal {
-            Refusal::Origin(..) => format!(
-                "give this one another name: --as NAME; or, if it is the same project, say so: --as {name}"
-            ),
+            Refusal::Origin(..) => {
+                format!("give this one another name: --as NAME; or, if it is the same project, say so: --as {name}")
+            }
             Refusal::Foreign => format!("give the project another name: --as NAME; or take it: --as {name}"),
         };
         NodeError::failed(link.node(), &tried, refusal).hint(hint)

@@ -63,7 +63,7 @@ pub(super) enum Child {
 }
 
 impl Process {
-    /// A program with its streams (standard input, output and error), 
+    /// A program with its streams (standard input, output and error),
     pub(super) fn new(
         (stdin, stdout, stderr): (
             impl AsyncWrite + Send + 'static,
@@ -210,7 +210,8 @@ impl Process {
         Ok(Output { code, stdout, stderr })
     }
 
-    pub(super) fn take_stdin(&mut self) -> Pin<Box<dyn AsyncWrite + Send>> {
+    /// Takes its standard input, which ends when it is dropped.
+    pub fn take_stdin(&mut self) -> Pin<Box<dyn AsyncWrite + Send>> {
         std::mem::replace(&mut self.stdin, Box::pin(tokio::io::sink()))
     }
 
