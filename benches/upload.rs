@@ -104,7 +104,7 @@ async fn hvdctl(target: &Target, project: &Path) {
     let project = Project { files, origin: "bench".into(), shared: false };
     let uploaded = each(members, async |member| {
         let comparison = compare(target.cluster(), &member.link, &project, "p", ("1", &[]), &events).await?;
-        upload(target.cluster(), &member.link, &project, comparison, &events).await
+        upload(target.cluster(), &member.link, &project, ("p", "1"), comparison, &events).await
     });
     all(&events, uploaded.await).expect("uploaded");
 }

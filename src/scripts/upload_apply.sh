@@ -1,9 +1,8 @@
-# Behind upload_compare.sh. When the node has said what it has, it waits; standard input is a line with two hashes (see
-# sync/manifest.rs) and then a tar stream: the new manifest `m`, and below `t` what this node lacks. The contents are proven beside
-# the project and only then moved into it: whatever fails before leaves the earlier tree whole. Types and modes are proven in their
-# place. If nothing comes, nothing more is done.
-printf '\0waits\0'
-read -r arrived whole || exit 0
+# Behind upload_common.sh, with four more arguments: tree, arrived, whole (hashes, see sync/manifest.rs), id (of a job that gets a
+# directory of its own, else empty). Standard input is a tar stream: the new manifest `m`, and below `t` what this node lacks. The
+# contents are proven beside the project and only then moved into it: whatever fails before leaves the earlier files whole. Types
+# and modes are proven in their place.
+tree=$4 arrived=$5 whole=$6 id=$7
 stage=$(pwd)/$known/stage
 
 fail() {
@@ -23,7 +22,7 @@ staged() (
   find . -type f -print0 | sort -z | hashes
   find . -type l -print0 | sort -z | targets
 )
-# what is in its place of all that the new manifest names: types and modes; of a copy that a run could write to, the contents
+# what is in its place of all that the new manifest names: types and modes; of a copy that a job could write to, the contents
 placed() (
   cut -z -d' ' -f1,6- "$stage/stat"
   [ -n "$id" ] || return 0
@@ -43,7 +42,7 @@ main() {
   work=$name
   if [ -n "$id" ]; then
     work=$stage/w
-    # a run is at work there: what it has just removed is no loss
+    # a job is at work there: what it has just removed is no loss
     said=$(cp -a --reflink=auto "$name" "$work" 2>&1 | grep -v 'No such file or directory$' | head -n 3)
     [ -z "$said" ] || fail "$said"
   else
@@ -54,7 +53,7 @@ main() {
     kinds "$known/shipped" >"$stage/old"
     kinds "$stage/m" | comm -z -23 "$stage/old" - | cut -z -c3- | sort -zr | remove "$work"
   fi
-  # whole folders where there are none yet, then the rest; a link to a file takes another's name in one step
+  # whole directories where there are none yet, then the rest; a link to a file takes another's name in one step
   at=$(cd "$work" && pwd)
   (cd "$stage/t" && find . -mindepth 1 -maxdepth 1 -exec mv -n -t "$at" -- {} + 2>/dev/null)
   chmod --reference="$work" "$stage/t"

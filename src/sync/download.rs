@@ -1,17 +1,17 @@
 //! Downloads a job's outputs from a node: lists what is there, and receives what is wanted as one tar stream.
 
 use crate::error::NodeError;
-use crate::event::{Event, Events};
+use crate::event::Events;
 use crate::inventory::Cluster;
-use crate::runtime::pull::Rate;
 use crate::sync::outputs::{Item, NodeOutputs, Output};
+use crate::sync::progress;
 use crate::sync::target::TargetDirectory;
 use crate::text::units::human;
 use crate::transport::link::{Link, Output as Ended, Process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
@@ -168,8 +168,8 @@ async fn receive(
         let _ = stdin.write_all(&names).await;
         let _ = stdin.shutdown().await;
     });
-    let (mut buffer, mut done, mut reported) = (vec![0; PIECE], 0, 0);
-    let (mut rate, start, limit) = (Rate::default(), Instant::now(), link.limit());
+    let (mut buffer, mut done, limit) = (vec![0; PIECE], 0, link.limit());
+    let mut report = progress(link.node(), "fetching", total, events);
     loop {
         let read = timeout(limit, process.stdout.read(&mut buffer)).await.unwrap_or_else(|_| {
             let late = format!("nothing came for {} s", limit.as_secs());
@@ -184,11 +184,7 @@ async fn receive(
             return Ok(()); // `unpack` has all files, or cannot write
         }
         done += n as u64;
-        if done - reported > 4 << 20 {
-            reported = done;
-            let (node, what, rate) = (link.node().to_owned(), "fetching".to_owned(), rate.see(start.elapsed(), done));
-            events.send(Event::Transfer { node, what, done: done.min(total), total, rate });
-        }
+        report(done);
     }
     naming.abort();
     ended(link, process, complaint).await

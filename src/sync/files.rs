@@ -68,13 +68,13 @@ impl ProjectFiles {
         Ok(ProjectFiles { root: root.to_owned(), manifest: Arc::new(manifest), hash })
     }
 
-    /// Sends `head` and then the manifest and the selected entries as a tar stream, read on a thread of its own. The stream ends with
-    /// an error if a file has changed since [`ProjectFiles::read`], and early if the receiver is dropped.
-    pub fn stream(&self, selection: Selection, head: String) -> Receiver<io::Result<Vec<u8>>> {
+    /// Sends the manifest and the selected entries as a tar stream, read on a thread of its own. The stream ends with an error if a file
+    /// has changed since [`ProjectFiles::read`], and early if the receiver is dropped.
+    pub fn stream(&self, selection: Selection) -> Receiver<io::Result<Vec<u8>>> {
         let (sender, receiver) = channel(PIECES_AHEAD);
         let files = self.clone();
         thread::spawn(move || {
-            let mut pieces = Pieces { sender, piece: head.into_bytes() };
+            let mut pieces = Pieces { sender, piece: Vec::new() };
             let written = files.write_tar(&selection, &mut pieces).and_then(|()| pieces.flush());
             if let Err(error) = written {
                 let _ = pieces.sender.blocking_send(Err(error));
@@ -220,19 +220,14 @@ pub(super) fn hash_file(path: &Path) -> io::Result<(Hash, u64)> {
     Ok((hasher.finish(), size))
 }
 
-/// Returns a line for an ignore file that matches this path; a byte that is not UTF-8 becomes `?`.
+/// Returns a line for an ignore file that matches this path; `*` stands for what is not UTF-8.
 fn pattern(path: &Path) -> String {
-    let mut pattern = String::from("/");
-    for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\') {
-                pattern.push('\\');
-            }
-            pattern.push(c);
-        }
-        pattern.extend(chunk.invalid().iter().map(|_| '?'));
-    }
-    pattern
+    let escape = |c: char| match c {
+        char::REPLACEMENT_CHARACTER => "*".to_owned(),
+        '*' | '?' | '[' | ']' | '{' | '}' | '\\' => format!("\\{c}"),
+        c => c.to_string(),
+    };
+    format!("/{}", path.to_string_lossy().chars().map(escape).collect::<String>())
 }
 
 #[cfg(test)]
@@ -309,7 +304,7 @@ mod tests {
         let files = ProjectFiles::read(folder.path()).unwrap();
         let all = files.manifest.missing(&NodeFiles::default());
         let end = || {
-            let mut pieces = files.stream(all.clone(), String::new());
+            let mut pieces = files.stream(all.clone());
             while let Some(piece) = pieces.blocking_recv() {
                 piece.map_err(|e| e.to_string())?;
             }

@@ -4,22 +4,17 @@
 use crate::error::NodeError;
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
-use crate::runtime::pull::Rate;
 use crate::sync::files::ProjectFiles;
-use crate::sync::manifest::{Manifest, NodeFiles, Selection};
+use crate::sync::manifest::NodeFiles;
+use crate::sync::progress;
 use crate::text::units::human;
-use crate::transport::link::{Link, Process, STUCK};
-use std::time::{Duration, Instant};
+use crate::transport::link::{Link, STUCK};
+use std::time::Duration;
 
-const UPLOAD: &str = concat!(
-    include_str!("../scripts/upload_common.sh"),
-    include_str!("../scripts/upload_compare.sh"),
-    include_str!("../scripts/upload_apply.sh")
-);
+const COMPARE: &str =
+    concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/upload_compare.sh"));
+const APPLY: &str = concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/upload_apply.sh"));
 const MERGE: &str = concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/upload_merge.sh"));
-
-/// The record after which the script waits for what the node lacks. No record holds a NUL, so it occurs nowhere else.
-const WAITS: &[u8] = b"\0waits\0";
 
 /// Bytes per second of the slowest disk for which comparing and hashing have time.
 const SLOWEST: u64 = 20 << 20;
@@ -50,12 +45,13 @@ pub struct Place {
 }
 
 /// What a node has of a project.
+#[derive(Debug, Default)]
 pub struct Comparison {
     /// Where the job will find the project.
     pub place: Place,
     node_files: NodeFiles,
-    /// The script that waits for the files; None where the node has them all.
-    receiver: Option<Process>,
+    /// Whether the node has exactly the project's files.
+    same: bool,
 }
 
 /// What was uploaded to a node.
@@ -70,7 +66,7 @@ pub struct Uploaded {
 }
 
 /// Compares a project with what a node has of it, creates its directory and merges what earlier jobs wrote in directories of their
-/// own, except for those of `running` jobs. A script waits on the node until [`upload`] is called or the comparison is dropped.
+/// own, except for those of `running` jobs.
 ///
 /// # Errors
 /// If the node cannot be asked, the name is another project's, or hvdctl did not create the directory.
@@ -87,15 +83,17 @@ pub async fn compare(
     let tried = format!("compare the project with {directory}");
     let shared = if project.shared { "shared" } else { "" };
     let running = running.join(" ");
-    let argv = ["sh", "-c", UPLOAD, "sh", &cluster.projects_dir, name, &cluster.name];
-    let argv = [&argv[..], &[&project.files.hash, &project.origin, shared, &running, id]].concat();
-    let asked = link.ask_as_root(&argv, WAITS, &tried, limit(link, project)).await;
-    let (answer, receiver) = asked.map_err(|e| with_hint(cluster, e))?;
+    let argv = ["sh", "-c", COMPARE, "sh", &cluster.projects_dir, name, &cluster.name];
+    let argv = [&argv[..], &[&project.files.hash, &project.origin, shared, &running]].concat();
+    let answer = link.list_as_root(&argv, &[], &tried, limit(link, project)).await?;
+    if answer.code != 0 {
+        return Err(with_hint(cluster, link.failed(&answer, &tried)));
+    }
     let warn = |words: &str| {
         let node = link.node();
         events.send(Event::Warning(format!("{node}: cannot merge what a job wrote into {directory}: {words}")));
     };
-    let answer = Answer::parse(&answer, directory.clone(), id, warn).map_err(|refusal| {
+    let mut comparison = Comparison::parse(&answer.stdout, warn).map_err(|refusal| {
         let hint = match refusal {
             Refusal::Origin(..) => {
                 format!("give this one another name: --as NAME; or, if it is the same project, say so: --as {name}")
@@ -104,10 +102,9 @@ pub async fn compare(
         };
         NodeError::failed(link.node(), &tried, refusal).hint(hint)
     })?;
-    if receiver.is_none() && !answer.same {
-        return Err(NodeError::failed(link.node(), &tried, "the script ended without an answer"));
-    }
-    Ok(Comparison { place: answer.place, node_files: answer.node_files, receiver })
+    let place = &mut comparison.place;
+    place.directory = if place.own { format!("{directory}+{id}") } else { directory };
+    Ok(comparison)
 }
 
 /// Why a project is not uploaded to a directory.
@@ -119,24 +116,15 @@ enum Refusal {
     Foreign,
 }
 
-/// The answer of `upload_compare.sh`.
-#[derive(Debug)]
-struct Answer {
-    place: Place,
-    node_files: NodeFiles,
-    /// Whether the node has exactly these files.
-    same: bool,
-}
-
-impl Answer {
-    /// Reads the records of an answer. `warn` is called for each job's directory that could not be merged.
-    fn parse(answer: &[u8], directory: String, id: &str, mut warn: impl FnMut(&str)) -> Result<Answer, Refusal> {
-        let (mut place, mut node_files, mut same) =
-            (Place { directory, ..Place::default() }, NodeFiles::default(), false);
+impl Comparison {
+    /// Reads the records of `upload_compare.sh`. `warn` is called for each job's directory that could not be merged.
+    fn parse(answer: &[u8], mut warn: impl FnMut(&str)) -> Result<Comparison, Refusal> {
+        let mut comparison = Comparison::default();
+        let Comparison { place, node_files, same } = &mut comparison;
         for record in answer.split(|b| *b == 0) {
             let record = String::from_utf8_lossy(record);
             match record.split_once(' ').unwrap_or((&record, "")) {
-                ("same", _) => same = true,
+                ("same", _) => *same = true,
                 ("new", _) => place.new = true,
                 ("busy", _) => place.own = true,
                 ("unsure", _) => node_files.unsure(),
@@ -148,10 +136,7 @@ impl Answer {
                 _ => {}
             }
         }
-        if place.own {
-            place.directory = format!("{}+{id}", place.directory);
-        }
-        Ok(Answer { place, node_files, same })
+        Ok(comparison)
     }
 }
 
@@ -163,13 +148,14 @@ pub async fn upload(
     cluster: &Cluster,
     link: &Link,
     project: &Project,
+    (name, id): (&str, &str),
     comparison: Comparison,
     events: &Events,
 ) -> Result<Uploaded, NodeError> {
-    let Comparison { place, node_files, receiver } = comparison;
-    let Some(receiver) = receiver else {
+    let Comparison { place, node_files, same } = comparison;
+    if same {
         return Ok(Uploaded { sent: 0, bytes: 0, removed: 0 });
-    };
+    }
     let ProjectFiles { manifest, hash, .. } = &project.files;
     let missing = manifest.missing(&node_files);
     let (sent, bytes) = manifest.size(&missing);
@@ -177,35 +163,22 @@ pub async fn upload(
     let failed = |cause: String| with_hint(cluster, NodeError::failed(link.node(), &tried, cause));
     events.busy(link.node(), format!("uploading {sent} files, {}", human(bytes)));
 
-    let stream = project.files.stream(missing.clone(), expected(manifest, &missing, place.own));
+    let (arrived, whole) = (manifest.arrived(&missing), manifest.placed(place.own));
+    let argv = ["sh", "-c", APPLY, "sh", &cluster.projects_dir, name, &cluster.name];
+    let argv = [&argv[..], &[hash, &arrived, &whole, if place.own { id } else { "" }]].concat();
+    let process = link.spawn_as_root(&argv, &tried).await?;
     let proof = limit(link, project) + if place.own { COPYING } else { Duration::ZERO };
-    let output = receiver.feed(stream, (link.limit(), proof), progress(link.node(), bytes, events));
-    let output = output.await.map_err(|e| failed(e.to_string()))?;
+    let report = progress(link.node(), "uploading", bytes, events);
+    let output = process.feed(project.files.stream(missing), (link.limit(), proof), report).await;
+    let output = output.map_err(|e| failed(e.to_string()))?;
     if output.code != 0 {
-        return Err(failed(output.complaint()));
+        return Err(with_hint(cluster, link.failed(&output, &tried)));
     }
     let proven = String::from_utf8_lossy(&output.stdout);
     if proven.split_whitespace().next() != Some(hash) {
         return Err(failed(format!("the node has files with the hash {}, this machine {hash}", proven.trim())));
     }
     Ok(Uploaded { sent, bytes, removed: manifest.gone(&node_files) })
-}
-
-/// Returns the line that `upload_apply.sh` reads first: the hashes of what is sent and of what the node must have in the end.
-fn expected(manifest: &Manifest, missing: &Selection, own: bool) -> String {
-    format!("{} {}\n", manifest.arrived(missing), manifest.placed(own))
-}
-
-/// Returns a function that reports the bytes sent so far.
-fn progress(node: &str, total: u64, events: &Events) -> impl FnMut(u64) {
-    let (mut reported, mut rate, start) = (0, Rate::default(), Instant::now());
-    move |done| {
-        if done - reported > 4 << 20 {
-            reported = done;
-            let (node, what, rate) = (node.to_owned(), "uploading".to_owned(), rate.see(start.elapsed(), done));
-            events.send(Event::Transfer { node, what, done: done.min(total), total, rate });
-        }
-    }
 }
 
 /// Merges what an ended job wrote in a directory of its own into the project's.

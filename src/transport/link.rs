@@ -191,41 +191,6 @@ impl Link {
         self.start(&self.access.as_root(argv), AtDrop::Kills).await.map_err(|e| self.broken(tried, &e))
     }
 
-    /// Starts a program as root that says something first and then, behind a mark, waits to be fed much: it is given with what
-    /// it said. One that ends with 0 before has said all, and waits for nothing.
-    ///
-    /// # Errors
-    /// As [`Link::script_within`].
-    pub async fn ask_as_root(
-        &self,
-        argv: &[&str],
-        mark: &[u8],
-        tried: &str,
-        limit: Duration,
-    ) -> Result<(Vec<u8>, Option<Process>), NodeError> {
-        self.ask(&self.access.as_root(argv), mark, tried, limit).await
-    }
-
-    async fn ask(
-        &self,
-        start: &Start,
-        mark: &[u8],
-        tried: &str,
-        limit: Duration,
-    ) -> Result<(Vec<u8>, Option<Process>), NodeError> {
-        let mut process = self.within(self.start(start, AtDrop::Kills), tried, limit).await?;
-        let (said, waits) = process.hear_until(mark, limit).await.map_err(|e| {
-            let late = e.kind() == std::io::ErrorKind::TimedOut;
-            let error = self.broken(tried, &e);
-            if late { error.hint(SLOW) } else { error }
-        })?;
-        if waits {
-            return Ok((said, Some(process)));
-        }
-        let output = self.within(process.finish(&[]), tried, limit).await?;
-        if output.code == 0 { Ok((said, None)) } else { Err(self.failed(&output, tried)) }
-    }
-
     /// Runs a program as root with these bytes on its standard input, within the node's limit.
     ///
     /// # Errors

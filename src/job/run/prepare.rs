@@ -105,7 +105,9 @@ pub(super) async fn prepare(
             match looked {
                 // nothing of this run is there, and that of another stays as it is
                 Some((_, looked)) if looked.place.own && seat.is_none() => Ok(None),
-                Some((project, looked)) => events.told(upload(cluster, link, project, looked, events).await).map(Some),
+                Some((project, looked)) => {
+                    events.told(upload(cluster, link, project, (name, id), looked, events).await).map(Some)
+                }
                 None => Ok(None),
             }
         };

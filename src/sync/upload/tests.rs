@@ -1,7 +1,7 @@
 //! The scripts as the nodes run them, in folders of this machine.
 
 use super::*;
-use crate::sync::manifest::Entry;
+use crate::sync::manifest::{Entry, Selection};
 use proptest::prelude::*;
 use std::fs::{self, Permissions};
 use std::io::Write as _;
@@ -51,27 +51,20 @@ impl Bench {
         output
     }
 
-    /// What the script says and does for a run `j1`, beside those that are under way, when it is told this.
-    fn shipping(&self, tree: &ProjectFiles, (origin, shared, runs): (&str, &str, &str), input: &[u8]) -> Output {
-        self.script(UPLOAD, &[&tree.hash, origin, shared, runs, "j1"], input)
-    }
-
-    fn look(&self, tree: &ProjectFiles) -> Answer {
+    fn look(&self, tree: &ProjectFiles) -> Comparison {
         self.look_as(tree, ("desk:/p", "", "")).unwrap()
     }
 
-    fn look_as(&self, tree: &ProjectFiles, words: (&str, &str, &str)) -> Result<Answer, Refusal> {
-        let said = self.shipping(tree, words, b"");
+    /// Compares with what the node has, beside these running jobs.
+    fn look_as(&self, tree: &ProjectFiles, (origin, shared, jobs): (&str, &str, &str)) -> Result<Comparison, Refusal> {
+        let said = self.script(COMPARE, &[&tree.hash, origin, shared, jobs], b"");
         assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
-        let text = said.stdout.strip_suffix(WAITS);
-        let seen = Answer::parse(text.unwrap_or(&said.stdout), "p".into(), "j1", |words| panic!("{words}"))?;
-        assert_eq!(seen.same, text.is_none(), "it waits where it lacks something");
-        Ok(seen)
+        Comparison::parse(&said.stdout, |words| panic!("{words}"))
     }
 
     /// The tar stream with the missing entries.
     fn stream(tree: &ProjectFiles, missing: &Selection) -> Vec<u8> {
-        let mut pieces = tree.stream(missing.clone(), String::new());
+        let mut pieces = tree.stream(missing.clone());
         let mut stream = Vec::new();
         while let Some(piece) = pieces.blocking_recv() {
             stream.extend_from_slice(&piece.unwrap());
@@ -80,13 +73,13 @@ impl Bench {
     }
 
     fn put(&self, tree: &ProjectFiles, missing: &Selection, stream: &[u8]) -> Output {
-        self.put_beside("", tree, missing, stream)
+        self.put_for("", tree, missing, stream)
     }
 
-    fn put_beside(&self, runs: &str, tree: &ProjectFiles, missing: &Selection, stream: &[u8]) -> Output {
-        let mut input = expected(&tree.manifest, missing, !runs.is_empty()).into_bytes();
-        input.extend_from_slice(stream);
-        self.shipping(tree, ("desk:/p", "", runs), &input)
+    /// Applies a stream; for a job that gets a directory of its own where its id is not empty.
+    fn put_for(&self, id: &str, tree: &ProjectFiles, missing: &Selection, stream: &[u8]) -> Output {
+        let (arrived, whole) = (tree.manifest.arrived(missing), tree.manifest.placed(!id.is_empty()));
+        self.script(APPLY, &[&tree.hash, &arrived, &whole, id], stream)
     }
 
     /// Ships, and gives the names that went over the wire.
@@ -244,20 +237,15 @@ fn what_arrived_and_what_is_in_its_place_has_to_be_what_was_read() {
     bench.write("a b", "text");
     let tree = bench.tree();
     let missing = tree.manifest.missing(&NodeFiles::default());
-    let right = expected(&tree.manifest, &missing, false);
-    let wrong = |at: usize| {
-        let mut words: Vec<&str> = right.split_whitespace().collect();
-        words[at] = "0";
-        words.join(" ") + "\n"
-    };
-    let ship = |hashes: &str| {
+    let (arrived, whole) = (tree.manifest.arrived(&missing), tree.manifest.placed(false));
+    let ship = |arrived: &str, whole: &str| {
         let _ = fs::remove_dir_all(bench.dir.path().join("there"));
-        let input = [hashes.as_bytes(), &Bench::stream(&tree, &missing)].concat();
-        bench.shipping(&tree, ("desk:/p", "", ""), &input).status.success()
+        bench.look(&tree);
+        bench.script(APPLY, &[&tree.hash, arrived, whole, ""], &Bench::stream(&tree, &missing)).status.success()
     };
-    assert!(ship(&right));
-    assert!(!ship(&wrong(0)) && !bench.there("a b").exists());
-    assert!(!ship(&wrong(1)), "nor with another end than is expected");
+    assert!(ship(&arrived, &whole));
+    assert!(!ship("0", &whole) && !bench.there("a b").exists());
+    assert!(!ship(&arrived, "0"), "nor with another end than is expected");
 }
 
 #[test]
@@ -293,7 +281,7 @@ fn a_run_of_its_own_folder_gives_back_what_it_wrote() {
     fs::remove_file(bench.here("data")).unwrap();
     let tree = bench.tree();
     let missing = tree.manifest.missing(&bench.look(&tree).node_files);
-    let done = bench.put_beside("j0", &tree, &missing, &Bench::stream(&tree, &missing));
+    let done = bench.put_for("j1", &tree, &missing, &Bench::stream(&tree, &missing));
     assert!(done.status.success(), "{done:?}");
 
     let side = bench.dir.path().join("there/p+j1");
@@ -318,7 +306,7 @@ fn a_run_of_its_own_folder_gives_back_what_it_wrote() {
     let place = beside(&bench.tree(), "j1");
     assert!(side.exists() && !place.own, "it has its own folder, and nobody the project's");
     let place = beside(&bench.tree(), "j0 j1");
-    assert!(place.own && place.directory.ends_with("p+j1"), "the first may have it: {place:?}");
+    assert!(place.own, "the first may have it: {place:?}");
     fs::remove_file(bench.here("data3")).unwrap();
 
     let gathered = bench.script(MERGE, &["j1"], b"");

@@ -14,9 +14,6 @@ use tokio::time::{sleep, timeout};
 /// What is said of a program that did nothing for too long while it was fed.
 pub const STUCK: &str = "nothing went on for";
 
-/// sudo's word that the password was not taken (in the C locale): it would read another one, and wait for it.
-const REFUSED: &[u8] = b"try again";
-
 /// What a program said and how it ended.
 #[derive(Debug, Clone)]
 pub struct Output {
@@ -43,8 +40,6 @@ pub struct Process {
     pub stdout: Pin<Box<dyn AsyncRead + Send>>,
     /// Its standard error.
     pub stderr: Pin<Box<dyn AsyncRead + Send>>,
-    /// What was read of standard error so far.
-    pub(super) complaint: Vec<u8>,
     /// Bytes of an answer that are held in memory.
     pub(super) longest: usize,
     /// What its login shell printed first, where one started it.
@@ -77,7 +72,6 @@ impl Process {
             stdin: Box::pin(stdin),
             stdout: Box::pin(stdout),
             stderr: Box::pin(stderr),
-            complaint: Vec::new(),
             longest: LONGEST_REPLY,
             prelude: None,
             child,
@@ -99,49 +93,6 @@ impl Process {
             Ok(Ok(()))
         };
         self.exchange(write).await
-    }
-
-    /// Reads standard output up to a mark, which nothing follows before the program is told more; or else to its end. Gives what
-    /// was before the mark, and whether there was one.
-    ///
-    /// # Errors
-    /// When a stream breaks; `TimedOut` when the time is over, with the last words on standard error.
-    pub(super) async fn hear_until(&mut self, mark: &[u8], limit: Duration) -> Result<(Vec<u8>, bool), std::io::Error> {
-        let (mut said, mut complains) = (Vec::new(), true);
-        let late = tokio::time::sleep(limit);
-        tokio::pin!(late);
-        loop {
-            if said.len() > LONGEST_LIST {
-                return Err(too_long(LONGEST_LIST));
-            }
-            tokio::select! {
-                read = self.stdout.read_buf(&mut said) => match read? {
-                    0 => return Ok((said, false)),
-                    _ if said.ends_with(mark) => {
-                        said.truncate(said.len() - mark.len());
-                        // what comes now is about something else
-                        self.complaint.clear();
-                        return Ok((said, true));
-                    }
-                    _ => {}
-                },
-                // who complains much would wait for us
-                read = self.stderr.read_buf(&mut self.complaint), if complains => {
-                    complains = read? > 0;
-                    self.complaint.truncate(LONGEST_COMPLAINT);
-                    if said.is_empty() && self.complaint.windows(REFUSED.len()).any(|words| words == REFUSED) {
-                        self.close_stdin();
-                    }
-                }
-                () = &mut late => {
-                    let complaint = String::from_utf8_lossy(&self.complaint);
-                    let last = complaint.lines().rfind(|line| !line.trim().is_empty());
-                    let last = last.map(|line| format!("; its last words: {line}")).unwrap_or_default();
-                    let late = format!("no end within {} s{last}", limit.as_secs());
-                    return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, late));
-                }
-            }
-        }
     }
 
     /// Writes pieces to standard input as they come, and waits as [`Process::finish`] does. `limits` are the longest times that the
@@ -194,7 +145,7 @@ impl Process {
         mut self,
         write: impl Future<Output = std::io::Result<std::io::Result<()>>>,
     ) -> Result<Output, std::io::Error> {
-        let (mut stdout, mut stderr) = (Vec::new(), std::mem::take(&mut self.complaint));
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         // a stream that floods ends all of it at once
         let read = async {
             tokio::try_join!(
