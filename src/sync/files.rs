@@ -237,8 +237,8 @@ mod tests {
 
     #[test]
     fn what_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
         for name in ["deep/er", ".git", "cache", "empty", ".hvdctl-fetch", "results/.hvdctl-fetch"] {
             fs::create_dir_all(at(name)).unwrap();
         }
@@ -254,7 +254,7 @@ mod tests {
         // outputs on a larger disk
         std::os::unix::fs::symlink("results", at("results elsewhere")).unwrap();
 
-        let Manifest(entries) = &*ProjectFiles::read(folder.path()).unwrap().manifest;
+        let Manifest(entries) = &*ProjectFiles::read(dir.path()).unwrap().manifest;
         let names: Vec<&str> = entries.keys().map(String::as_str).collect();
         assert_eq!(
             names,
@@ -268,29 +268,29 @@ mod tests {
     #[test]
     fn a_name_that_is_no_text_can_be_left_out_by_the_line_that_is_advised() {
         use std::os::unix::ffi::OsStrExt;
-        let folder = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let odd = Path::new(std::ffi::OsStr::from_bytes(b"data [1]/caf\xe9?.txt"));
-        fs::create_dir(folder.path().join("data [1]")).unwrap();
-        fs::write(folder.path().join(odd), "").unwrap();
-        fs::write(folder.path().join("data [1]/cafe.txt"), "").unwrap();
-        let said = ProjectFiles::read(folder.path()).err().unwrap().to_string();
+        fs::create_dir(dir.path().join("data [1]")).unwrap();
+        fs::write(dir.path().join(odd), "").unwrap();
+        fs::write(dir.path().join("data [1]/cafe.txt"), "").unwrap();
+        let said = ProjectFiles::read(dir.path()).err().unwrap().to_string();
         let line = said.split(".hvdctlignore: ").nth(1).unwrap_or_else(|| panic!("{said}"));
-        fs::write(folder.path().join(".hvdctlignore"), format!("{line}\n")).unwrap();
-        let tree = ProjectFiles::read(folder.path()).unwrap();
+        fs::write(dir.path().join(".hvdctlignore"), format!("{line}\n")).unwrap();
+        let tree = ProjectFiles::read(dir.path()).unwrap();
         let names: Vec<&str> = tree.manifest.0.keys().map(String::as_str).collect();
         assert_eq!(names, [".hvdctlignore", "data [1]", "data [1]/cafe.txt"]);
     }
 
     #[test]
     fn every_file_has_its_own_hash_whatever_its_size() {
-        let folder = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().unwrap();
         for (i, size) in [0, 1, 129, 8192, 8193, 3 * PIECE + 7].into_iter().cycle().take(50).enumerate() {
-            fs::write(folder.path().join(format!("file{i}")), vec![i as u8; size]).unwrap();
+            fs::write(dir.path().join(format!("file{i}")), vec![i as u8; size]).unwrap();
         }
-        let files = ProjectFiles::read(folder.path()).unwrap();
+        let files = ProjectFiles::read(dir.path()).unwrap();
         assert_eq!(files.manifest.0.len(), 50);
         for (name, entry) in &files.manifest.0 {
-            let contents = fs::read(folder.path().join(name)).unwrap();
+            let contents = fs::read(dir.path().join(name)).unwrap();
             let Entry::File { hash, size, .. } = entry else { panic!("{entry:?}") };
             assert_eq!((*hash, *size), (crate::text::digest::hash(&contents), contents.len() as u64), "{name}");
         }
@@ -298,10 +298,10 @@ mod tests {
 
     #[test]
     fn a_file_that_changes_or_vanishes_breaks_the_stream_off() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("data");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("data");
         fs::write(&file, [7; 100_000]).unwrap();
-        let files = ProjectFiles::read(folder.path()).unwrap();
+        let files = ProjectFiles::read(dir.path()).unwrap();
         let all = files.manifest.missing(&NodeFiles::default());
         let end = || {
             let mut pieces = files.stream(all.clone());

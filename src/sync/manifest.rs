@@ -199,7 +199,7 @@ mod tests {
         ]
     }
 
-    /// Trees whose names are all at the top or in the folder `d`.
+    /// Trees whose names are all at the top or in the directory `d`.
     fn tree() -> impl Strategy<Value = Manifest> {
         prop::collection::btree_map("(d/)?[a-c \n*-]{1,2}", entry(), 0..8).prop_map(|mut entries| {
             if entries.keys().any(|name| name.starts_with("d/")) {
@@ -209,7 +209,7 @@ mod tests {
         })
     }
 
-    fn had(tree: &Manifest) -> NodeFiles {
+    fn node_files(tree: &Manifest) -> NodeFiles {
         let mut had = NodeFiles::default();
         let text = String::from_utf8(tree.text()).unwrap();
         text.split_terminator('\0').for_each(|record| had.record(record));
@@ -232,7 +232,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_missing_makes_the_tree(old in tree(), new in tree(), touched in any::<prop::sample::Index>()) {
-            let had = had(&old);
+            let had = node_files(&old);
             let missing: BTreeMap<_, _> = new.select(&new.missing(&had)).collect();
             // a node that replaces what is missing and removes what is gone has the new tree
             let mut after = old.clone();
@@ -240,7 +240,7 @@ mod tests {
             after.0.extend(missing.iter().map(|(name, entry)| ((*name).clone(), (*entry).clone())));
             prop_assert_eq!(after.tree_hash(), new.tree_hash());
             prop_assert_eq!(new.gone(&had), old.0.keys().filter(|n| !new.0.contains_key(*n)).count());
-            // nothing else is sent, but the folders that it is in
+            // nothing else is sent, but the directories that it is in
             for name in missing.into_keys() {
                 let inside = new.select(&new.missing(&had)).any(|(other, _)| other.starts_with(&format!("{name}/")));
                 prop_assert!(inside || old.0.get(name).map(Entry::head) != Some(new.0[name].head()));

@@ -176,7 +176,7 @@ fn is_free(taken: &BTreeMap<String, Item>, path: &str) -> bool {
     let below = format!("{path}/");
     let way = path.match_indices('/').map(|(at, _)| &path[..at]);
     !taken.contains_key(path)
-        && way.into_iter().all(|folder| !taken.contains_key(folder))
+        && way.into_iter().all(|directory| !taken.contains_key(directory))
         && !taken.range(below.clone()..).next().is_some_and(|(other, _)| other.starts_with(&below))
 }
 
@@ -244,7 +244,7 @@ mod tests {
                 prop::collection::btree_map("(n[0-2]/)?([ab]/)?[ab]", "[12]", 0..5), 1..4,
             )
         ) {
-            // a folder is no file on the same node
+            // a directory is no file on the same node
             let nodes: Vec<(String, NodeOutputs)> = nodes.iter().enumerate().map(|(i, names)| {
                 let names = names.iter().filter(|(name, _)| {
                     !names.keys().any(|other| other.starts_with(&format!("{name}/")))

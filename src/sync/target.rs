@@ -233,7 +233,7 @@ fn lock(root: &Path) -> Result<File, Error> {
                 if holder.is_empty() { "another hvdctl".to_owned() } else { format!("another hvdctl ({holder})") };
             Err(Error::check(
                 format!("{holder} is fetching into {}; nothing was fetched", root.display()),
-                "try again when it is done, or take another folder: -o DIR",
+                "try again when it is done, or take another directory: -o DIR",
             ))
         }
         Err(e) => Err(here(e.into())),
@@ -268,25 +268,25 @@ mod tests {
         Item { path: path.into(), node: "n1".into(), name: path.into(), output }
     }
 
-    fn write(folder: &TargetDirectory, item: &Item, text: &str) -> bool {
-        folder.write(item, &mut text.as_bytes()).unwrap()
+    fn write(target: &TargetDirectory, item: &Item, text: &str) -> bool {
+        target.write(item, &mut text.as_bytes()).unwrap()
     }
 
     #[test]
     fn only_what_has_the_listed_contents_gets_its_name() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = TargetDirectory::open(dir.path()).unwrap();
+        let target = TargetDirectory::open(dir.path()).unwrap();
         let wanted = item("deep/a b", "contents");
         let there = dir.path().join("deep/a b");
         for wrong in ["cont", "Contents", ""] {
-            assert!(!write(&folder, &wanted, wrong) && !there.exists(), "{wrong}");
+            assert!(!write(&target, &wanted, wrong) && !there.exists(), "{wrong}");
         }
-        assert!(write(&folder, &wanted, "contents, and what was written since"));
+        assert!(write(&target, &wanted, "contents, and what was written since"));
         assert_eq!(fs::read_to_string(&there).unwrap(), "contents");
         let meta = fs::metadata(&there).unwrap();
         assert_eq!(meta.permissions().mode() & 0o777, 0o640);
         assert_eq!(meta.modified().unwrap(), UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
-        assert!(!write(&folder, &item("deep/a b", "newer"), "new") && there.exists(), "the earlier one stays");
+        assert!(!write(&target, &item("deep/a b", "newer"), "new") && there.exists(), "the earlier one stays");
     }
 
     #[test]
@@ -295,37 +295,37 @@ mod tests {
         let parts = dir.path().join(STATE_DIR).join(PARTS);
         fs::create_dir_all(parts.join("n1")).unwrap();
         fs::write(parts.join("n1/part"), "half").unwrap();
-        let folder = TargetDirectory::open(dir.path()).unwrap();
+        let target = TargetDirectory::open(dir.path()).unwrap();
         assert_eq!(fs::read_dir(&parts).unwrap().count(), 0);
-        write(&folder, &item("a", "text"), "text");
+        write(&target, &item("a", "text"), "text");
         assert_eq!(fs::read_dir(&parts).unwrap().count(), 0);
-        drop(folder);
+        drop(target);
         assert!(!parts.exists());
     }
 
     #[test]
     fn only_what_was_fetched_is_written_over() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = TargetDirectory::open(dir.path()).unwrap();
+        let target = TargetDirectory::open(dir.path()).unwrap();
         let first = item("a", "first");
-        write(&folder, &first, "first");
-        drop(folder);
-        let folder = TargetDirectory::open(dir.path()).unwrap();
-        assert_eq!(folder.existing(&first).unwrap(), Existing::Same);
-        assert_eq!(folder.existing(&item("a", "second")).unwrap(), Existing::Earlier);
+        write(&target, &first, "first");
+        drop(target);
+        let target = TargetDirectory::open(dir.path()).unwrap();
+        assert_eq!(target.existing(&first).unwrap(), Existing::Same);
+        assert_eq!(target.existing(&item("a", "second")).unwrap(), Existing::Earlier);
         fs::write(dir.path().join("a"), "mine").unwrap();
-        assert_eq!(folder.existing(&item("a", "second")).unwrap(), Existing::Other);
+        assert_eq!(target.existing(&item("a", "second")).unwrap(), Existing::Other);
         fs::create_dir(dir.path().join("d")).unwrap();
-        assert_eq!(folder.existing(&item("d", "x")).unwrap(), Existing::Other);
+        assert_eq!(target.existing(&item("d", "x")).unwrap(), Existing::Other);
 
-        // no link leads out of the folder
+        // no link leads out of the target
         let link = Item { output: Output::Link("/".into()), ..item("l", "") };
-        write(&folder, &link, "");
-        assert_eq!(folder.existing(&link).unwrap(), Existing::Same);
+        write(&target, &link, "");
+        assert_eq!(target.existing(&link).unwrap(), Existing::Same);
         assert_eq!(fs::read_link(dir.path().join("l")).unwrap(), Path::new("/"));
         let through = item("l/tmp-of-nobody", "x");
-        assert_eq!(folder.existing(&through).unwrap(), Existing::Other);
-        let refused = folder.write(&through, &mut &b"x"[..]).unwrap_err().to_string();
+        assert_eq!(target.existing(&through).unwrap(), Existing::Other);
+        let refused = target.write(&through, &mut &b"x"[..]).unwrap_err().to_string();
         let link = dir.path().join("l").display().to_string();
         assert!(refused.contains(&format!("{link} is a symbolic link")) && refused.contains("hint: "), "{refused}");
         symlink("nowhere", dir.path().join("dangling")).unwrap();
@@ -338,33 +338,33 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let list = || fs::read_to_string(dir.path().join(STATE_DIR).join(FETCHED)).unwrap();
         for i in 0..5 {
-            let folder = TargetDirectory::open(dir.path()).unwrap();
+            let target = TargetDirectory::open(dir.path()).unwrap();
             for text in [format!("old {i}"), format!("new {i}")] {
-                write(&folder, &item("a", &text), &text);
+                write(&target, &item("a", &text), &text);
             }
-            write(&folder, &item("b", "b"), "b");
+            write(&target, &item("b", "b"), "b");
             assert!(list().matches('\0').count() <= 4, "{}", list());
         }
         // one that was cut off is none, and spoils none
         fs::write(dir.path().join(STATE_DIR).join(FETCHED), list() + &"0".repeat(64) + " b").unwrap();
-        let folder = TargetDirectory::open(dir.path()).unwrap();
+        let target = TargetDirectory::open(dir.path()).unwrap();
         let known = [record("a", &in_hex(b"new 4")), record("b", &in_hex(b"b"))];
         assert_eq!(list(), known.concat());
-        assert_eq!(folder.existing(&item("b", "next")).unwrap(), Existing::Earlier);
-        assert_eq!(folder.existing(&item("a", "next")).unwrap(), Existing::Earlier);
+        assert_eq!(target.existing(&item("b", "next")).unwrap(), Existing::Earlier);
+        assert_eq!(target.existing(&item("a", "next")).unwrap(), Existing::Earlier);
         // somebody put an old one back
         fs::write(dir.path().join("a"), "old 4").unwrap();
-        assert_eq!(folder.existing(&item("a", "next")).unwrap(), Existing::Other);
+        assert_eq!(target.existing(&item("a", "next")).unwrap(), Existing::Other);
     }
 
     #[test]
-    fn one_at_a_time_fetches_into_a_folder() {
+    fn one_at_a_time_fetches_into_a_directory() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = TargetDirectory::open(dir.path()).unwrap();
+        let target = TargetDirectory::open(dir.path()).unwrap();
         let error = TargetDirectory::open(dir.path()).unwrap_err().to_string();
         let process = format!("process {} on ", std::process::id());
         assert!([&process, &dir.path().display().to_string(), "-o DIR"].iter().all(|w| error.contains(*w)), "{error}");
-        drop(folder);
+        drop(target);
         TargetDirectory::open(dir.path()).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The scripts as the nodes run them, on folders of this machine.
+//! The scripts as the nodes run them, in directories of this machine.
 
 use super::*;
 use crate::text::digest::in_hex;
@@ -21,7 +21,7 @@ fn sh(script: &str, args: &[&str], input: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// What is found in the projects' folder `root` of the run `j1`.
+/// The outputs of the job `j1` in the projects' directory `root`.
 fn found(root: &str) -> NodeOutputs {
     let mut found = NodeOutputs::parse(&sh(LIST, &[root, "p", "lab", "j1"], b""));
     let names: String = found.files().map(|(name, _)| format!("{name}\0")).collect();
@@ -32,7 +32,7 @@ fn found(root: &str) -> NodeOutputs {
     found
 }
 
-fn shipped(known: &std::path::Path, list: &str, files: &[(&str, &str)]) {
+fn uploaded(known: &std::path::Path, list: &str, files: &[(&str, &str)]) {
     fs::create_dir_all(known).unwrap();
     let text: String = files.iter().map(|(name, text)| format!("f 644 {} {name}\0", in_hex(text.as_bytes()))).collect();
     fs::write(known.join(list), text).unwrap();
@@ -51,24 +51,24 @@ fn what_is_new_or_changed_is_found_under_any_name() {
         fs::write(at(name), text).unwrap();
     }
     symlink("data", at("deep/latest")).unwrap();
-    shipped(&dir.path().join(".p@lab"), "shipped", &[("train.py", "code"), ("data", "as it was")]);
+    uploaded(&dir.path().join(".p@lab"), "shipped", &[("train.py", "code"), ("data", "as it was")]);
     let outputs = found(root).outputs;
     assert_eq!(outputs.keys().collect::<Vec<_>>(), ["-n ew\nline'", "data", "deep/latest"]);
     assert_eq!(outputs["deep/latest"], Output::Link("data".into()));
     let Output::File { hash, mode, size, .. } = &outputs["data"] else { panic!() };
     assert_eq!((hash.as_str(), mode & 0o700, *size), (in_hex(b"scribbled").as_str(), 0o600, 9));
 
-    // a folder of the run's own goes before the project's
+    // a directory of the job's own goes before the project's
     fs::create_dir(dir.path().join("p+j1")).unwrap();
     fs::write(dir.path().join("p+j1/train.py"), "new code").unwrap();
     fs::write(dir.path().join("p+j1/best"), "x").unwrap();
-    shipped(&dir.path().join(".p@lab"), "shipped+j1", &[("train.py", "new code")]);
+    uploaded(&dir.path().join(".p@lab"), "shipped+j1", &[("train.py", "new code")]);
     let own = found(root);
     assert_eq!((own.directory.as_deref(), own.outputs.len()), (Some("p+j1"), 1));
 }
 
-/// What arrives in a directory of the files `names`, which have the given contents when they are listed and are changed by `change`
-/// before tar reads them.
+/// Unpacks what tar reads of these files, which have the given contents when they are listed and are changed by `change` before tar
+/// reads them.
 fn unpacked(files: &[(&str, &[u8])], change: impl FnOnce(&std::path::Path)) -> (tempfile::TempDir, Unpacked) {
     let dir = tempfile::tempdir().unwrap();
     let (there, here) = (dir.path().join("there"), dir.path().join("here"));

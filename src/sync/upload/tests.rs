@@ -1,4 +1,4 @@
-//! The scripts as the nodes run them, in folders of this machine.
+//! The scripts as the nodes run them, in directories of this machine.
 
 use super::*;
 use crate::sync::manifest::{Entry, Selection};
@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A project here and a node's folder of projects.
+/// A project here and a node's directory of projects.
 struct Bench {
     dir: tempfile::TempDir,
 }
@@ -82,8 +82,8 @@ impl Bench {
         self.script(APPLY, &[&tree.hash, &arrived, &whole, id], stream)
     }
 
-    /// Ships, and gives the names that went over the wire.
-    fn ship(&self) -> Vec<String> {
+    /// Uploads, and returns the names that were sent.
+    fn upload(&self) -> Vec<String> {
         let tree = self.tree();
         let seen = self.look(&tree);
         if seen.same {
@@ -100,7 +100,7 @@ impl Bench {
         tree.manifest.select(&missing).map(|(name, _)| name.clone()).collect()
     }
 
-    /// What is in the node's folder, as the project here is read.
+    /// The project's directory on the node, as the project here is read.
     fn arrived(&self) -> ProjectFiles {
         ProjectFiles::read(&self.there("")).unwrap()
     }
@@ -140,11 +140,11 @@ fn odd_names_arrive_unchanged_and_only_changes_go_over_the_wire() {
     symlink("a b.py", bench.here("link")).unwrap();
     symlink("/etc", bench.here("out of it")).unwrap();
     symlink("no\nwhere", bench.here("dangling")).unwrap();
-    assert_eq!(bench.ship().len(), bench.tree().manifest.0.len());
+    assert_eq!(bench.upload().len(), bench.tree().manifest.0.len());
     bench.same();
-    assert_eq!(bench.ship(), [""; 0]);
+    assert_eq!(bench.upload(), [""; 0]);
 
-    // what a run writes is nobody's business, what it does to the project's files is undone
+    // what a job writes stays, what it does to the project's files is undone
     fs::write(bench.there("deep/checkpoint"), "mine").unwrap();
     fs::write(bench.there("new\nline"), "New\nline").unwrap();
     fs::set_permissions(bench.there("*"), Permissions::from_mode(0o600)).unwrap();
@@ -154,7 +154,7 @@ fn odd_names_arrive_unchanged_and_only_changes_go_over_the_wire() {
     symlink("elsewhere", bench.there("link")).unwrap();
     bench.write("deep/er/more/new", "new");
     let kept = inode(&bench.there("-rf"));
-    let sent = bench.ship();
+    let sent = bench.upload();
     assert_eq!(
         sent,
         ["*", "a b.py", "deep", "deep/er", "deep/er/more", "deep/er/more/new", "empty", "link", "new\nline"]
@@ -172,9 +172,9 @@ fn what_is_gone_here_goes_there() {
         bench.write(name, "old");
     }
     symlink("kind", bench.here("was a link")).unwrap();
-    bench.ship();
+    bench.upload();
     fs::write(bench.there("stays/checkpoint"), "mine").unwrap();
-    // a run moved a folder elsewhere and left a link
+    // a job moved a directory elsewhere and left a link
     fs::create_dir(bench.dir.path().join("else")).unwrap();
     fs::write(bench.dir.path().join("else/f"), "theirs").unwrap();
     fs::remove_dir_all(bench.there("moved")).unwrap();
@@ -186,10 +186,10 @@ fn what_is_gone_here_goes_there() {
     for name in ["other", "d", "moved", "stays"] {
         fs::remove_dir_all(bench.here(name)).unwrap();
     }
-    bench.write("kind/now", "a folder");
+    bench.write("kind/now", "a directory");
     bench.write("other", "a file");
     bench.write("was a link", "a file");
-    bench.ship();
+    bench.upload();
     assert_eq!(fs::read_to_string(bench.there("stays/checkpoint")).unwrap(), "mine");
     assert_eq!(fs::read_to_string(bench.dir.path().join("else/f")).unwrap(), "theirs");
     fs::remove_dir_all(bench.there("stays")).unwrap();
@@ -202,7 +202,7 @@ fn a_stream_that_breaks_off_or_lies_leaves_the_earlier_tree_whole() {
     for i in 0..20 {
         bench.write(&format!("f{i}"), &format!("old {i}"));
     }
-    bench.ship();
+    bench.upload();
     let (before, had) = (bench.arrived().manifest, bench.tree());
     for i in 0..20 {
         bench.write(&format!("f{i}"), &format!("new {i}"));
@@ -226,7 +226,7 @@ fn a_stream_that_breaks_off_or_lies_leaves_the_earlier_tree_whole() {
     assert_eq!(bench.arrived().manifest, before);
     assert!(bench.look(&had).same, "and still proven");
     assert!(!bench.dir.path().join("there/.p@lab/stage").exists(), "nothing is left on a full disk");
-    bench.ship();
+    bench.upload();
     bench.same();
 }
 
@@ -238,21 +238,21 @@ fn what_arrived_and_what_is_in_its_place_has_to_be_what_was_read() {
     let tree = bench.tree();
     let missing = tree.manifest.missing(&NodeFiles::default());
     let (arrived, whole) = (tree.manifest.arrived(&missing), tree.manifest.placed(false));
-    let ship = |arrived: &str, whole: &str| {
+    let upload = |arrived: &str, whole: &str| {
         let _ = fs::remove_dir_all(bench.dir.path().join("there"));
         bench.look(&tree);
         bench.script(APPLY, &[&tree.hash, arrived, whole, ""], &Bench::stream(&tree, &missing)).status.success()
     };
-    assert!(ship(&arrived, &whole));
-    assert!(!ship("0", &whole) && !bench.there("a b").exists());
-    assert!(!ship(&arrived, "0"), "nor with another end than is expected");
+    assert!(upload(&arrived, &whole));
+    assert!(!upload("0", &whole) && !bench.there("a b").exists());
+    assert!(!upload(&arrived, "0"), "nor with another end than is expected");
 }
 
 #[test]
-fn where_a_run_wrote_what_the_project_now_has_the_end_is_clear_and_nothing_of_it_is_lost() {
+fn where_a_job_wrote_what_the_project_now_has_the_end_is_clear_and_nothing_of_it_is_lost() {
     let bench = Bench::new();
     bench.write("train.py", "");
-    bench.ship();
+    bench.upload();
     fs::create_dir(bench.there("out")).unwrap();
     fs::write(bench.there("out/checkpoint"), "mine").unwrap();
     bench.write("out", "a file");
@@ -262,20 +262,20 @@ fn where_a_run_wrote_what_the_project_now_has_the_end_is_clear_and_nothing_of_it
     assert!(!done.status.success() && String::from_utf8_lossy(&done.stderr).contains("cannot overwrite"), "{done:?}");
     assert_eq!(fs::read_to_string(bench.there("out/checkpoint")).unwrap(), "mine");
     fs::remove_dir_all(bench.there("out")).unwrap();
-    bench.ship();
+    bench.upload();
     bench.same();
 }
 
 #[test]
-fn a_run_of_its_own_folder_gives_back_what_it_wrote() {
+fn what_a_job_wrote_in_a_directory_of_its_own_is_merged() {
     let bench = Bench::new();
     for name in ["train.py", "data", "deep/er"] {
         bench.write(name, "old");
     }
-    bench.ship();
+    bench.upload();
     fs::write(bench.there("checkpoint"), "of the first").unwrap();
     fs::write(bench.there("deep/log"), "first").unwrap();
-    // as where another run is under way
+    // as where another job is running
     bench.write("train.py", "new");
     bench.write("data2", "new");
     fs::remove_file(bench.here("data")).unwrap();
@@ -286,7 +286,7 @@ fn a_run_of_its_own_folder_gives_back_what_it_wrote() {
 
     let side = bench.dir.path().join("there/p+j1");
     let read = |path: PathBuf| fs::read_to_string(path).unwrap();
-    assert_eq!(read(bench.there("train.py")), "old", "the first run keeps its files");
+    assert_eq!(read(bench.there("train.py")), "old", "the first job keeps its files");
     assert!(bench.there("data").exists() && !side.join("data").exists());
     assert_eq!((read(side.join("train.py")), read(side.join("checkpoint"))), ("new".into(), "of the first".into()));
     assert_ne!(inode(&side.join("deep/er")), inode(&bench.there("deep/er")), "who writes one does not write the other");
@@ -298,13 +298,13 @@ fn a_run_of_its_own_folder_gives_back_what_it_wrote() {
     fs::write(side.join("checkpoint"), "of the second").unwrap();
     fs::write(side.join("deep/best"), "second").unwrap();
     fs::write(side.join("train.py"), "scribbled over").unwrap();
-    // a run that has no process just now is no ended one: neither for another's end nor for the next look
+    // a job that has no process just now has not ended: neither for another's end nor for the next comparison
     let other = bench.script(MERGE, &["j2"], b"");
     assert!(other.status.success() && side.exists(), "{other:?}");
     let beside = |tree: &ProjectFiles, runs: &str| bench.look_as(tree, ("desk:/p", "", runs)).unwrap().place;
     bench.write("data3", "newest");
     let place = beside(&bench.tree(), "j1");
-    assert!(side.exists() && !place.own, "it has its own folder, and nobody the project's");
+    assert!(side.exists() && !place.own, "it has its own directory, and nobody the project's");
     let place = beside(&bench.tree(), "j0 j1");
     assert!(place.own, "the first may have it: {place:?}");
     fs::remove_file(bench.here("data3")).unwrap();
@@ -316,14 +316,14 @@ fn a_run_of_its_own_folder_gives_back_what_it_wrote() {
     assert_eq!(read(bench.there("deep/log")), "first, longer");
     assert_eq!(read(bench.there("deep/best")), "second");
     assert_eq!(read(bench.there("train.py")), "old");
-    bench.ship();
+    bench.upload();
     assert_eq!(read(bench.there("train.py")), "new");
     let known: Vec<_> = fs::read_dir(bench.dir.path().join("there/.p@lab")).unwrap().flatten().collect();
     assert_eq!(known.len(), 3, "origin, shipped and stat: {known:?}");
 }
 
 #[test]
-fn another_project_of_the_name_and_a_folder_of_somebodys_are_left_alone() {
+fn another_project_of_the_name_and_a_directory_of_somebody_are_left_alone() {
     let bench = Bench::new();
     bench.write("train.py", "");
     fs::create_dir_all(bench.there("")).unwrap();
@@ -331,7 +331,7 @@ fn another_project_of_the_name_and_a_folder_of_somebodys_are_left_alone() {
     fs::write(bench.there("theirs"), "").unwrap();
     assert_eq!(bench.look_as(&tree, ("desk:/p", "", "")).unwrap_err(), Refusal::Foreign);
     fs::remove_file(bench.there("theirs")).unwrap();
-    bench.ship();
+    bench.upload();
     let other = bench.look_as(&tree, ("desk:/q", "", ""));
     assert_eq!(other.unwrap_err(), Refusal::Origin("desk:/p".into()));
     assert!(bench.look_as(&tree, ("desk:/p", "", "")).unwrap().same);
@@ -341,7 +341,7 @@ fn another_project_of_the_name_and_a_folder_of_somebodys_are_left_alone() {
     assert_eq!(bench.look_as(&tree, ("desk:/p", "", "")).unwrap_err(), Refusal::Origin("desk:/q".into()));
 }
 
-/// A file, a folder or a link, by a name that may be in a folder.
+/// A file, a directory or a link, by a name that may be in a directory.
 fn things() -> impl Strategy<Value = Vec<(String, u8)>> {
     prop::collection::vec(("([ab]/)?[a-c' *]{1,2}", any::<u8>()), 0..6)
 }
@@ -370,7 +370,7 @@ proptest! {
             fs::remove_dir_all(bench.here("")).unwrap();
             fs::create_dir(bench.here("")).unwrap();
             lay_out(&bench.here(""), &things);
-            bench.ship();
+            bench.upload();
             prop_assert_eq!(bench.arrived().manifest, bench.tree().manifest);
             let links = |tree: &ProjectFiles| tree.manifest.0.values().filter(|e| matches!(e, Entry::Link { .. })).count();
             prop_assert_eq!(links(&bench.arrived()), links(&bench.tree()));

@@ -58,7 +58,7 @@ pub(super) enum Child {
 }
 
 impl Process {
-    /// A program with its streams (standard input, output and error),
+    /// A program with its streams: standard input, output and error.
     pub(super) fn new(
         (stdin, stdout, stderr): (
             impl AsyncWrite + Send + 'static,
