@@ -160,7 +160,6 @@ pub async fn upload(
     let missing = manifest.missing(&node_files);
     let (sent, bytes) = manifest.size(&missing);
     let tried = format!("upload the project to {}", place.directory);
-    let failed = |cause: String| with_hint(cluster, NodeError::failed(link.node(), &tried, cause));
     events.busy(link.node(), format!("uploading {sent} files, {}", human(bytes)));
 
     let (arrived, whole) = (manifest.arrived(&missing), manifest.placed(place.own));
@@ -170,13 +169,14 @@ pub async fn upload(
     let proof = limit(link, project) + if place.own { COPYING } else { Duration::ZERO };
     let report = progress(link.node(), "uploading", bytes, events);
     let output = process.feed(project.files.stream(missing), (link.limit(), proof), report).await;
-    let output = output.map_err(|e| failed(e.to_string()))?;
+    let output = output.map_err(|e| with_hint(cluster, link.broken(&tried, &e)))?;
     if output.code != 0 {
         return Err(with_hint(cluster, link.failed(&output, &tried)));
     }
     let proven = String::from_utf8_lossy(&output.stdout);
     if proven.split_whitespace().next() != Some(hash) {
-        return Err(failed(format!("the node has files with the hash {}, this machine {hash}", proven.trim())));
+        let cause = format!("the node has files with the hash {}, this machine {hash}", proven.trim());
+        return Err(NodeError::failed(link.node(), &tried, cause));
     }
     Ok(Uploaded { sent, bytes, removed: manifest.gone(&node_files) })
 }
