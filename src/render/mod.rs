@@ -14,7 +14,6 @@ pub mod table;
 pub(crate) use json::line;
 
 use crate::event::{Event, Receiver, Taken};
-use crate::text::units::human;
 use crate::text::visible::{visible, visible_lines};
 use console::style;
 use std::io::{self, IsTerminal, Write};
@@ -56,7 +55,7 @@ pub fn run(mut events: Receiver, options: Options) {
     let mut renderer: Box<dyn Renderer> = if options.json {
         Box::new(json::Json::new(options))
     } else if io::stderr().is_terminal() && !console::is_dumb() && !options.quiet {
-        Box::new(rows::Rows::new(rows::Screen::new(), options))
+        Box::new(rows::Rows::stderr(options))
     } else {
         Box::new(plain::Plain::new(options))
     };
@@ -124,12 +123,6 @@ pub fn err(text: &str) {
         true => writeln!(io::stderr().lock(), "{text}"),
         false => writeln!(io::stderr().lock(), "{}", visible_lines(text)),
     };
-}
-
-/// How far a transfer is, in words.
-fn progress(done: u64, total: u64, rate: u64) -> String {
-    let rate = if rate > 0 { format!(", {}/s", human(rate)) } else { String::new() };
-    format!("{} of {}{rate}", human(done), human(total))
 }
 
 /// An error as users see it.

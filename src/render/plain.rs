@@ -1,8 +1,9 @@
 //! Lines without colours or movement, for pipes, files and CI: the time in UTC, as the nodes' logs have it, and the node.
 
-use super::{Options, Renderer, err, output_line, progress};
+use super::{Options, Renderer, err, output_line};
 use crate::event::Event;
 use crate::job::record::State;
+use crate::text::units::human;
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -66,6 +67,12 @@ impl Renderer for Plain {
             err(&format!("{} {words}", clock(SystemTime::now())));
         }
     }
+}
+
+/// How far a transfer is, in words.
+fn progress(done: u64, total: u64, rate: u64) -> String {
+    let rate = if rate > 0 { format!(", {}/s", human(rate)) } else { String::new() };
+    format!("{} of {}{rate}", human(done), human(total))
 }
 
 /// The time of day in UTC: `12:03:04`.
