@@ -273,29 +273,37 @@ pub struct Down {
     pub waiting: Waiting,
 }
 
+/// What the first signal does to a command; the second always ends it at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignalPolicy {
+    /// It ends at once.
+    Exit,
+    /// It changes nodes, and finishes its current step.
+    FinishStep,
+    /// It works on a job, which it stops, or leaves to itself.
+    LeaveToJob,
+}
+
 impl Command {
     /// Whether it passes a program's exit code on.
     pub fn runs_a_program(&self) -> bool {
         matches!(self, Command::Train(_) | Command::Run(_) | Command::Attach(_) | Command::Exec(_) | Command::Shell(_))
     }
 
-    /// Whether it tells ranks' lines as they come: with `--json` a line per event, and no node's failure is told twice.
-    pub fn tells_output(&self) -> bool {
+    /// Whether it shows ranks' output as it comes: with `--json` a line for each event, and no node's failure twice.
+    pub fn streams_output(&self) -> bool {
         matches!(self, Command::Train(_) | Command::Run(_) | Command::Attach(_) | Command::Logs(_))
     }
 
-    /// Whether it is about a run, which goes on by itself where hvdctl leaves.
-    pub fn is_about_a_run(&self) -> bool {
-        self.tells_output() || matches!(self, Command::Verify(_) | Command::Stop(_))
-    }
-
-    /// Whether it changes nodes, and so ends in order at the first signal, behind the step in hand.
-    pub fn ends_in_order(&self) -> bool {
+    /// What the first signal does.
+    pub fn signal_policy(&self) -> SignalPolicy {
         match self {
-            Command::Up(_) | Command::Down(_) => true,
-            Command::Keys(keys) => !matches!(keys, Keys::Status),
-            Command::Doctor(doctor) => doctor.fix,
-            command => command.is_about_a_run(),
+            Command::Up(_) | Command::Down(_) => SignalPolicy::FinishStep,
+            Command::Keys(keys) if !matches!(keys, Keys::Status) => SignalPolicy::FinishStep,
+            Command::Doctor(doctor) if doctor.fix => SignalPolicy::FinishStep,
+            Command::Verify(_) | Command::Stop(_) => SignalPolicy::LeaveToJob,
+            command if command.streams_output() => SignalPolicy::LeaveToJob,
+            _ => SignalPolicy::Exit,
         }
     }
 

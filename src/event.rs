@@ -231,6 +231,11 @@ impl Events {
         result.inspect_err(|error| self.send(Event::Failed(error.clone())))
     }
 
+    /// Sends an [`Event::Warning`].
+    pub fn warn(&self, warning: impl std::fmt::Display) {
+        self.send(Event::Warning(warning.to_string()));
+    }
+
     /// [`Event::Note`].
     pub fn note(&self, text: impl Into<String>) {
         self.send(Event::Note(text.into()));

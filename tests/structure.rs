@@ -29,7 +29,7 @@ const ROWS: [&[&str]; 16] = [
 const LEAVES: [&str; 5] = ["model", "cancel", "text", "secret", "paths"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 23] = [
+const PURE: [&str; 25] = [
     "text/",
     "model/",
     "inventory/",
@@ -50,6 +50,8 @@ const PURE: [&str; 23] = [
     "sync/outputs.rs",
     "sync/project.rs",
     "job/record.rs",
+    "job/supervision.rs",
+    "job/outcome.rs",
     "job/record/",
     "job/list.rs",
     "job/frames.rs",

@@ -4,11 +4,11 @@
 mod before;
 mod details;
 mod inside;
+mod jobs;
 mod nodes;
 mod pairs;
 pub mod preflight;
 pub mod reach_check;
-mod runs;
 #[cfg(test)]
 mod tests;
 mod uniform;
@@ -59,11 +59,11 @@ pub enum Fix {
         /// Its id.
         id: String,
     },
-    /// End what is left of a run on a node.
-    EndRun {
+    /// End what is left of a job on a node.
+    EndJob {
         /// The node.
         node: String,
-        /// The run's id.
+        /// The job's id.
         job: String,
     },
     /// Bring all key folders to the state they should have.
@@ -162,6 +162,10 @@ impl Look<'_> {
     fn name(&self) -> &str {
         &self.node.name
     }
+
+    fn containers(&self) -> &[ContainerSummary] {
+        self.engine.map_or(&[], |engine| engine.containers)
+    }
 }
 
 /// What was seen of a node's engine.
@@ -188,7 +192,7 @@ pub fn examine(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding> {
     found.extend(nodes::keys(inventory, looks));
     found.extend(nodes::between(inventory, looks));
     found.extend(uniform::examine(looks));
-    found.extend(runs::examine(inventory, looks));
+    found.extend(jobs::examine(inventory, looks));
     found
 }
 

@@ -160,7 +160,8 @@ fn containers(inventory: &Inventory, look: &Look<'_>, engine: &Engine<'_>) -> Ve
         [Operation::Create(_)] => Finding::note("worker", look.name(), "its worker is not up")
             .why("what is in the image and who can log in to whom was not looked at there"),
         _ => {
-            let seen = format!("its worker is not as it should be: {}", plan::words(&operations));
+            let seen =
+                format!("its worker differs from the inventory: {}", plan::summarize(&plan::describe(&operations)));
             Finding::warning("worker", look.name(), seen).why("it does not serve runs as the inventory has them by now")
         }
     };

@@ -317,7 +317,7 @@ fn gpus() {
         found(&|n| n.node.gpus = Gpus::Count(2)),
         [
             "error gpus gpu02: the inventory promises 2, nvidia-smi lists 1",
-            "warning worker gpu02: its worker is not as it should be: recreate hworker (gpus)"
+            "warning worker gpu02: its worker differs from the inventory: recreate hworker (gpus)"
         ]
     );
     let none = |n: &mut Sick| (n.facts.nvidia_smi, n.facts.gpus) = (false, Vec::new());
@@ -325,7 +325,7 @@ fn gpus() {
         found(&none),
         [
             "warning gpus gpu02: the inventory promises 1, and there is no nvidia-smi",
-            "warning worker gpu02: its worker is not as it should be: recreate hworker (gpus)"
+            "warning worker gpu02: its worker differs from the inventory: recreate hworker (gpus)"
         ]
     );
     for (gpus, word) in [(Gpus::All, "\"all\""), (Gpus::List(vec!["0".into(), "GPU-2".into()]), "0, GPU-2")] {
@@ -360,7 +360,10 @@ fn gpus() {
         inside(n, "0");
         n.containers[0].image_id = "old".into();
     };
-    assert_eq!(found(&older), ["warning worker gpu02: its worker is not as it should be: recreate hworker (image)"]);
+    assert_eq!(
+        found(&older),
+        ["warning worker gpu02: its worker differs from the inventory: recreate hworker (image)"]
+    );
     let strangers = |n: &mut Sick| {
         let said = "gpu-user ana - my job, 4711, 31000 MiB, GPU-2\ngpu-user bob - x, 12, [N/A], GPU-9\ngpu-user junk\n";
         n.details.gpu_users = Details::parse(said).gpu_users;
@@ -395,10 +398,10 @@ fn containers() {
     assert_eq!(found(&|n| n.containers.clear()), ["note worker gpu02: its worker is not up"]);
     assert_eq!(
         found(&|n| n.containers[0].state = ContainerState::Exited),
-        ["warning worker gpu02: its worker is not as it should be: start hworker again (stopped)"]
+        ["warning worker gpu02: its worker differs from the inventory: start hworker again (stopped)"]
     );
     let port = Clinic::with(2, |c| c.inventory.cluster.port = 12346).found();
-    assert_eq!(port, ["warning worker gpu[01-02]: its worker is not as it should be: recreate hworker (port)"]);
+    assert_eq!(port, ["warning worker gpu[01-02]: its worker differs from the inventory: recreate hworker (port)"]);
 }
 
 #[test]
@@ -408,20 +411,20 @@ fn what_runs_left_behind() {
         Facts::parse("rank run-1 7 - local\nrank run-1 8 w2 local\nrank run-1 x - local\nrank run-2 9 - theirs\n");
     let ranks = |c: &mut Clinic| c.nodes[1].facts.ranks = facts.ranks.clone();
     let stale = Clinic::with(2, ranks);
-    stale.finds(&["error stale gpu02: 2 processes of the run run-1, whose launcher is not up"]);
-    assert_eq!(stale.all()[0].fixes, [Fix::EndRun { node: "gpu02".into(), job: "run-1".into() }]);
+    stale.finds(&["error stale gpu02: 2 processes of job run-1, whose launcher is not up"]);
+    assert_eq!(stale.all()[0].fixes, [Fix::EndJob { node: "gpu02".into(), job: "run-1".into() }]);
     let mut under_way = Clinic::with(2, ranks);
     under_way.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
-    under_way.finds(&["note run gpu01: the run run-1 is under way"]);
+    under_way.finds(&["note run gpu01: job run-1 is running"]);
     // what nothing ends is nothing to fix; of a run that is not over it may go the next moment
     let killed = Facts::parse("rank run-1 7 - local killed\nrank run-2 8 - theirs killed\n").ranks;
     let mut stuck = Clinic::with(2, |c: &mut Clinic| c.nodes[1].facts.ranks = killed.clone());
     stuck.finds(&["warning killed gpu02: killed and still there: process 7 of the run run-1"]);
     assert!(stuck.all().iter().all(|finding| finding.fixes.is_empty()));
     stuck.nodes[1].facts.open_runs = vec!["run-1".into()];
-    stuck.finds(&["error stale gpu02: 1 process of the run run-1, whose launcher is not up"]);
+    stuck.finds(&["error stale gpu02: 1 process of job run-1, whose launcher is not up"]);
     stuck.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
-    stuck.finds(&["note run gpu01: the run run-1 is under way"]);
+    stuck.finds(&["note run gpu01: job run-1 is running"]);
     // of another cluster
     let mut theirs = Clinic::with(2, ranks);
     let other = [(LABEL_CLUSTER, "theirs"), (LABEL_ROLE, "master"), (LABEL_JOB, "run-1")];
@@ -434,7 +437,7 @@ fn what_runs_left_behind() {
     assert!(unknown.all().iter().all(|finding| finding.fixes.is_empty()));
     let mut ended = clinic(2);
     ended.nodes[0].containers.push(container("hmaster", "m", ContainerState::Exited, &labels));
-    ended.finds(&["warning stale gpu01: hmaster of the ended run run-1 is left"]);
+    ended.finds(&["warning stale gpu01: hmaster of the ended job run-1 still exists"]);
     let fix = Fix::RemoveContainer { node: "gpu01".into(), name: "hmaster".into(), id: "m".into() };
     assert_eq!(ended.all()[0].fixes, [fix]);
     // the nodes' clocks show 1000

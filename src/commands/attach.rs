@@ -6,7 +6,9 @@ use crate::error::Error;
 use crate::job::list::Newest;
 use crate::job::log_order::Filter;
 use crate::job::manage;
-use crate::job::run::{OnSignal, Ran, Show, Until};
+use crate::job::outcome::JobOutcome;
+use crate::job::request::{Show, Until};
+use crate::job::supervision::OnSignal;
 use crate::job::tails::Tails;
 
 /// `attach`.
@@ -29,7 +31,7 @@ pub async fn run(options: &Attach, context: Context) -> Result<Outcome, Error> {
             format!("hvdctl stop {} sees to it that nothing of it is left", job.id),
         ));
     };
-    let ran = Ran {
+    let ran = JobOutcome {
         id: job.id.clone(),
         state,
         placement: job.placement.clone(),

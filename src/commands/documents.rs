@@ -17,20 +17,17 @@ use crate::inventory::{Controller, Inventory, KeyType};
 use crate::job::allocation::{Held, Hold, Part};
 use crate::job::fetch::Fetched;
 use crate::job::list::Job;
+use crate::job::outcome::JobOutcome;
 use crate::job::record::{Blame, Ended, How, Lost, State, Try};
-use crate::job::run::{Ran, Would};
 use crate::keys::files::{Changes, Described, Fault, Put, Report as Trust, Row as Trusted};
 use crate::keys::push::{Generated, Pushed, Rotated};
 use crate::keys::reachability::{Absent, Matrix, Pair};
 use crate::launch::placement::{Placement, Share};
 use crate::model::lease::Lease;
-use crate::node::gpus::GpuRequest;
 use crate::render;
-use crate::runtime::spec::Desired;
 use crate::secret::Secret;
 use crate::sync::outputs::{Item, Output};
 use crate::text::argument::Word;
-use crate::worker::plan::Operation;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -55,11 +52,6 @@ fn pair() -> Described {
 
 fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
-}
-
-fn desired() -> Desired {
-    let inventory = Inventory::local("node1", "horovod/horovod:latest");
-    Desired::worker(&inventory.cluster, &inventory.nodes[0], GpuRequest::None, "10.0.0.1".parse().unwrap())
 }
 
 fn login(from: &str, to: &str, reason: Option<&str>) -> Pair {
@@ -123,9 +115,11 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
 }
 
 fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
-    let remove = Operation::Remove { name: "hworker".into(), id: "0".into(), why: names(&["image"]) };
-    let done =
-        [("node1".to_owned(), Vec::new()), ("node2".to_owned(), vec![remove, Operation::Create(Box::new(desired()))])];
+    let steps = names(&["remove hworker (image)", "start hworker"]);
+    let done = [
+        up::Done { node: "node1".into(), steps: Vec::new(), summary: "unchanged".into() },
+        up::Done { node: "node2".into(), steps, summary: "recreate hworker (image)".into() },
+    ];
     all.push(("up", up::outcome(false, &done, vec![full("node3")]).skipping(&[refused("node4")]).document));
 
     let done = [("node1".to_owned(), names(&["hmaster", "hworker"])), ("node2".to_owned(), Vec::new())];
@@ -178,7 +172,7 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
             "what is left of the run 20261121-120304-k7qd",
             "it may hold GPUs",
             "hvdctl doctor --fix",
-            vec![Fix::EndRun { node: "node1".into(), job: "20261121-120304-k7qd".into() }],
+            vec![Fix::EndJob { node: "node1".into(), job: "20261121-120304-k7qd".into() }],
         ),
     ];
     let done = [("node1".to_owned(), "removed hmaster".to_owned())];
@@ -241,7 +235,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("train-launcher", line(Event::Launcher("[0]<stdout>: ...".into()))));
 
     let share = |node: &str, first| Share { node: node.into(), ranks: 2, first, ..Share::default() };
-    let ran = |state, code, first_failure: Option<Ended>| Ran {
+    let ran = |state, code, first_failure: Option<Ended>| JobOutcome {
         id: id.into(),
         state,
         placement: Placement { shares: vec![share("node1", 0), share("node2", 2)] },
@@ -276,12 +270,11 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     let by_itself = Ended { code: 7, signal: None, oom: false, ..first.clone() };
     all.push(("train-end/exit", train::ended(7, &ran(State::Failed, 7, Some(by_itself.clone()))).document));
     all.push(("train-end/error", Error::Unreachable(vec![refused("node2")]).document(true, true)));
-    let would = Would {
-        placement: Placement { shares: vec![share("node1", 0), share("node2", 2)] },
-        addresses: ["node1", "node2"].map(|node| (node.to_owned(), "10.0.0.1".parse().unwrap())).into(),
-        launcher: names(&["horovodrun", "--gloo"]),
-    };
-    all.push(("train-end/dry", train::would_be(&["python", "train.py"].map(Word::from), &would).document));
+    let placement = Placement { shares: vec![share("node1", 0), share("node2", 2)] };
+    let addresses = ["node1", "node2"].map(|node| (node, "10.0.0.1".parse().unwrap())).into();
+    let launcher = names(&["horovodrun", "--gloo"]);
+    let command = ["python", "train.py"].map(Word::from);
+    all.push(("train-end/dry", train::planned(&command, &placement, &addresses, &launcher).document));
     all.push(("train-end/logs", logs::ended().document));
 
     let running = Job {
@@ -291,7 +284,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         operator: "ana@desk".into(),
         state: Some(State::Running),
         ranks: 4,
-        placement: would.placement,
+        placement,
         controller: Controller::Gloo,
         command: ["python", "train.py"].map(Word::from).into(),
         restarts: 3,

@@ -7,6 +7,7 @@ mod doctor;
 mod documents;
 mod down;
 mod exec;
+mod execute;
 mod fetch;
 mod hosts;
 mod init;
@@ -32,12 +33,14 @@ use crate::cluster::turn::Turn;
 use crate::error::{Error, Kind, NodeError, exit};
 use crate::event::{Event, Events};
 use crate::inventory::Inventory;
-use crate::job::run::{Wanted, is_free, settle};
+use crate::job::capacity::{check_capacity, settle};
+use crate::job::request::ResourceRequest;
 use crate::keys::reachability::Matrix;
 use crate::render::table::table;
 use crate::runtime::docker;
 use crate::transport::link;
 use crate::transport::sudo::Sudo;
+pub use execute::execute;
 use serde_json::{Value, json};
 pub use signal::run_until_signalled;
 use std::future::Future;
@@ -278,10 +281,14 @@ async fn take_and_observe(context: &Context, turn: &Turn) -> Result<Vec<Observed
 
 /// The same for a run that wants this of them; where others have it, they are waited for as the turn says. Nodes that a run may
 /// have to be launched on are among those that come back.
-async fn take_and_observe_free(context: &mut Context, wanted: Wanted, turn: &Turn) -> Result<Vec<Observed>, Error> {
+async fn take_and_observe_free(
+    context: &mut Context,
+    wanted: ResourceRequest,
+    turn: &Turn,
+) -> Result<Vec<Observed>, Error> {
     let asked = context.target.clone();
     context.target = asked.with_launcher();
-    let free = |nodes: Vec<Observed>| is_free(&asked, &nodes, wanted).map(|()| nodes);
+    let free = |nodes: Vec<Observed>| check_capacity(&asked, &nodes, wanted).map(|()| nodes);
     let mut waiting = Waited { began: Instant::now(), told: None };
     let taken = loop {
         match take_and_observe(context, turn).await.and_then(free) {

@@ -91,7 +91,7 @@ async fn hvdctl(nodes: &Nodes, line: &str) -> Done {
 async fn hvdctl_with(nodes: &Nodes, line: &str, mut signals: UnboundedReceiver<u8>) -> Done {
     let words = std::iter::once("hvdctl").chain(line.split(' ')).map(Into::into);
     let Cli { global, command } = Cli::try_parse_from(rewrite(words)).unwrap();
-    let (json, program, lines) = (global.json, command.runs_a_program(), command.tells_output());
+    let (json, program, lines) = (global.json, command.runs_a_program(), command.streams_output());
     let (events, mut receiver) = Events::channel();
     let target = Target::new(inventory(nodes), global.on.as_deref(), false).unwrap();
     let target = Target { scripted: Some(nodes.clone()), ..target };

@@ -7,11 +7,15 @@ use crate::cluster::turn::Turn;
 use crate::error::{Error, exit};
 use crate::event::{Event, Events};
 use crate::job::fetch::{self, Fetched};
+use crate::job::outcome::JobOutcome;
+use crate::job::plan::JobPlan;
 use crate::job::record::{Blame, State};
-use crate::job::run::{
-    self, Cwd, OnSignal, Options, Program, Ran, Show, Until, Wanted, Would, check_ranks, run as run_program, tail,
-};
+use crate::job::request::{Cwd, JobOptions, Program, ResourceRequest, Show, Until, check_ranks};
+use crate::job::start::{new_id, start};
+use crate::job::supervision::OnSignal;
+use crate::job::watch::tail;
 use crate::launch::env_file;
+use crate::launch::placement::Placement;
 use crate::render::table::table;
 use crate::secret::Secret;
 use crate::sync::project;
@@ -21,8 +25,10 @@ use crate::text::argument::Word;
 use crate::text::nodeset;
 use crate::text::quote;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::fs;
 use std::future::Future;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use tokio::sync::watch::Receiver;
 
@@ -93,21 +99,21 @@ async fn launch(
 ) -> Result<Outcome, Error> {
     let mut env = running.env_file.as_deref().map(env_file::read).transpose()?.unwrap_or_default();
     env.extend(running.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value))));
-    let wanted = Wanted { ranks: Some(np), map_by: running.map_by.into(), per_node: running.gpus_per_node };
+    let resources = ResourceRequest { ranks: Some(np), map_by: running.map_by.into(), per_node: running.gpus_per_node };
     let nodes = async {
         if running.dry_run {
             context.target = context.target.with_launcher();
             reach_and_observe(&context, &context.events).await
         } else {
-            take_and_observe_free(&mut context, wanted, turn).await
+            take_and_observe_free(&mut context, resources, turn).await
         }
     };
     // a large project is read while the nodes are looked at; the first failure ends both
     let (program, nodes) = tokio::try_join!(program, nodes)?;
     let Context { target, events, verbose, .. } = context;
     let cluster = target.cluster();
-    let how = Options {
-        wanted,
+    let how = JobOptions {
+        resources,
         restarts: running.restarts,
         controller: running.launching.controller(cluster.controller),
         stall_timeout: running.stall_timeout.unwrap_or(cluster.stall_timeout),
@@ -116,11 +122,13 @@ async fn launch(
         show: Show { output: !running.detach, launcher: verbose > 1 },
         until: Until { limit: None, all_started: running.detach, on_signal: OnSignal::Stop },
     };
+    let id = if running.dry_run { "ID".to_owned() } else { new_id() };
+    let plan = JobPlan::new(&target, nodes, &how, &id)?;
+    plan.check(&events)?;
     if running.dry_run {
-        let would = run::would(&target, nodes, &how, &events)?;
-        return Ok(would_be(&program.command, &would));
+        return Ok(dry_run(&program.command, &plan));
     }
-    let ran = run_program(&target, nodes, &program, &how, turn, &events, |_, _| {}).await.inspect_err(|error| {
+    let ran = start(&plan, &program, &how, turn, &events, |_, _| {}).await.inspect_err(|error| {
         if fetch.is_some() && matches!(error, Error::Signal(_)) {
             events.note("what it wrote is where it wrote it: hvdctl fetch brings it");
         }
@@ -173,10 +181,22 @@ async fn bring(
     }
 }
 
-/// What a run would be, for people and scripts.
-pub(super) fn would_be(command: &[Word], would: &Would) -> Outcome {
-    let rows: Vec<Vec<String>> = would
-        .placement
+/// Formats the plan of a job.
+fn dry_run(command: &[Word], plan: &JobPlan) -> Outcome {
+    let address =
+        |node: &str| plan.hosts.iter().find(|host| host.seen.name() == node).map(|host| host.endpoint.address);
+    let addresses: BTreeMap<&str, IpAddr> =
+        plan.placement.shares.iter().filter_map(|share| Some((share.node.as_str(), address(&share.node)?))).collect();
+    planned(command, &plan.placement, &addresses, &plan.launcher)
+}
+
+pub(super) fn planned(
+    command: &[Word],
+    placement: &Placement,
+    addresses: &BTreeMap<&str, IpAddr>,
+    launcher: &[String],
+) -> Outcome {
+    let rows: Vec<Vec<String>> = placement
         .shares
         .iter()
         .map(|share| {
@@ -185,15 +205,15 @@ pub(super) fn would_be(command: &[Word], would: &Would) -> Outcome {
                 1 => share.first.to_string(),
                 ranks => format!("{}-{}", share.first, share.first + ranks - 1),
             };
-            vec![share.node.clone(), ranks, would.addresses[&share.node].to_string()]
+            vec![share.node.clone(), ranks, addresses[share.node.as_str()].to_string()]
         })
         .collect();
     let mut text = table(&["NODE", "RANKS", "ADDRESS"], &rows);
-    text.push_str(&format!("launcher: {}\n", shell_line(&would.launcher)));
+    text.push_str(&format!("launcher: {}\n", shell_line(launcher)));
     text.push_str(&format!("each rank: {}\n", shell_line(command)));
     let document = json!({
-        "event": "end", "ok": true, "code": exit::OK, "dry_run": true, "placement": would.placement,
-        "launcher": would.launcher, "command": command,
+        "event": "end", "ok": true, "code": exit::OK, "dry_run": true, "placement": placement,
+        "launcher": launcher, "command": command,
     });
     Outcome { code: exit::OK, text, document, failed: Vec::new() }
 }
@@ -207,7 +227,7 @@ fn shell_line(words: &[impl ToString]) -> String {
 ///
 /// # Errors
 /// Where no rank failed and yet the run did: that is not the program's doing.
-pub(super) fn outcome(ran: Ran, events: &Events) -> Result<Outcome, Error> {
+pub(super) fn outcome(ran: JobOutcome, events: &Events) -> Result<Outcome, Error> {
     match ran.state {
         State::Succeeded => {}
         State::Stopped => events.send(Event::Warning(format!("the run {} was stopped", ran.id))),
@@ -218,13 +238,13 @@ pub(super) fn outcome(ran: Ran, events: &Events) -> Result<Outcome, Error> {
     Ok(ended(code, &ran))
 }
 
-pub(super) fn ended(code: u8, ran: &Ran) -> Outcome {
+pub(super) fn ended(code: u8, ran: &JobOutcome) -> Outcome {
     let document = json!({ "event": "end", "ok": code == exit::OK, "code": code, "run": ran });
     Outcome { code, text: String::new(), document, failed: Vec::new() }
 }
 
 /// Says who failed; where no rank did, the launcher itself has failed, and that is not the program's doing.
-fn failed(ran: &Ran, events: &Events) -> Result<(), Error> {
+fn failed(ran: &JobOutcome, events: &Events) -> Result<(), Error> {
     if !ran.silent.is_empty() {
         let who = nodeset::fold(&ran.silent);
         let words =
@@ -260,7 +280,7 @@ fn failed(ran: &Ran, events: &Events) -> Result<(), Error> {
 }
 
 /// Who a run failed by, with the last lines of that rank, unless they have just been shown.
-fn blamed(ran: &Ran, blame: &Blame) -> String {
+fn blamed(ran: &JobOutcome, blame: &Blame) -> String {
     let mut words = format!("{blame}; the run {} has failed", ran.id);
     if !ran.just_shown && !ran.last_lines.is_empty() {
         let what = if ran.last_lines.len() == 1 { "line" } else { "lines" };

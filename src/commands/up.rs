@@ -1,155 +1,262 @@
-//! `hvdctl up`.
+//! `hvdctl up`: connect, lock and observe, pull images, plan, check, push keys, end disrupted jobs, apply.
 
 use super::{Context, Outcome, Reached, connect_or_skip, in_turn};
 use crate::checks::preflight;
 use crate::cli::Up;
-use crate::cluster::nodes::{Member, Observed, each, observe, split};
+use crate::cluster::nodes::{Member, Observed, Target, each, observe, split};
 use crate::cluster::turn::Turn;
 use crate::error::{Error, NodeError};
-use crate::event::Event;
-use crate::job::run::end_runs;
-use crate::job::run::settle;
+use crate::event::{Event, Events};
+use crate::job::capacity::settle;
+use crate::job::disrupted::end_disrupted;
 use crate::keys::files::AUTHORIZED_KEYS;
 use crate::keys::push;
 use crate::node::facts::Facts;
 use crate::paths::HOST_KEY;
 use crate::text::nodeset;
-use crate::worker::apply;
-use crate::worker::image;
-use crate::worker::plan::{self, Operation, Workspace};
+use crate::worker::apply::{self, WorkerPlan};
+use crate::worker::image::{self, TO_BE_PULLED};
 use serde_json::{Value, json};
 
 /// `up`.
 pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
     let turn = context.turn("hvdctl up", options.waiting);
     let nodes = context.target.selected.clone();
-    in_turn(turn, nodes, async |turn| work(options, turn, context).await).await
+    in_turn(turn, nodes, async |turn| up(options, turn, context).await).await
 }
 
-async fn work(options: &Up, turn: &Turn, context: Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = context;
-    let cluster = target.cluster();
-    let reached = turn.unless_stopped(connect_or_skip(&target, &events, options.skip_offline)).await?;
+async fn up(options: &Up, turn: &Turn, context: Context) -> Result<Outcome, Error> {
+    let Context { target, events, .. } = &context;
+    let reached = turn.unless_stopped(connect_or_skip(target, events, options.skip_offline)).await?;
     let Reached { members, offline, refused } = reached;
-
-    let look = async || each(members.clone(), async |member| observe(cluster, member, &events).await).await;
-    let (unleased, mut looked) = match options.dry_run {
-        true => turn.unless_stopped(async { Ok((Vec::new(), look().await)) }).await?,
-        false => turn.unless_stopped(turn.take_and_look(&members, look)).await?,
+    let mut steps = Steps { options, turn, target, events, failed: refused };
+    let observed = steps.observe(&members).await?;
+    let observed = steps.pull(observed).await?;
+    let plans = steps.plan(observed);
+    let plans = steps.check(plans)?;
+    let plans = steps.push_keys(plans).await?;
+    let done = match options.dry_run {
+        true => plans,
+        false => {
+            let plans = steps.end_disrupted_jobs(plans).await?;
+            steps.apply(plans).await?
+        }
     };
-    let mut seen: Vec<&mut Observed> = looked.iter_mut().filter_map(|seen| seen.as_mut().ok()).collect();
-    turn.unless_stopped(settle(&target, &mut seen, &events)).await?;
-    let planned = each(looked, async |seen| {
-        let mut seen: Observed = seen?;
-        // what cannot be locked is not changed
-        if let Some(error) = unleased.iter().find(|error| error.node == seen.name()) {
-            return Err(error.clone());
-        }
-        let pulled = image::provide(cluster, &mut seen, options.dry_run, &events).await?;
-        if let Some(pull) = pulled.as_ref().filter(|_| !options.dry_run) {
-            turn.did(seen.name(), pull.to_string());
-        }
-        let desired = apply::desired(&target.inventory, &seen)?;
-        let operations = apply::plan(cluster, &seen, &desired, &Workspace::Any)?;
-        Ok((seen, pulled.into_iter().chain(operations).collect::<Vec<_>>()))
-    });
-    // a pull ends with us, and the rest of it changes nothing
-    let (mut planned, mut failed) = split(&events, turn.unless_stopped(async { Ok(planned.await) }).await?);
-    failed.extend(refused);
-    let looked: Vec<_> = planned.iter().map(|(seen, _)| (seen, true)).collect();
-    let stopped = preflight::stops(&preflight::before(&target.inventory, &looked), &events);
-    planned.retain(|(seen, _)| stopped.iter().all(|error| error.node != seen.name()));
-    failed.extend(stopped);
+    let done: Vec<_> = done.iter().map(Done::of).collect();
+    Ok(outcome(options.dry_run, &done, steps.failed).skipping(&offline))
+}
 
-    let endangered = apply::endangered(cluster, &mut planned, options.force);
-    if !endangered.is_empty() && !options.force {
-        let refusal = apply::under_way(&endangered);
-        if !options.dry_run {
-            return Err(refusal);
-        }
-        events.send(Event::Warning(refusal.to_string()));
-    }
+/// The steps of `up`. A node that fails leaves the set before the next step.
+struct Steps<'a> {
+    options: &'a Up,
+    turn: &'a Turn,
+    target: &'a Target,
+    events: &'a Events,
+    failed: Vec<NodeError>,
+}
 
-    let nodes: Vec<_> = planned.iter().map(|(seen, _)| (&seen.member.node, &seen.facts)).collect();
-    let pending = push::pending(&target.inventory, &nodes);
-    let mut master = nodes.iter().any(|(node, _)| node.master);
-    if !pending.is_empty() && options.dry_run {
-        events.note(format!("keys would be pushed to {}", nodeset::fold(&pending)));
-    } else if !pending.is_empty() && master {
-        events.note(format!("keys are missing or differ on {}: pushing them first", nodeset::fold(&pending)));
-        let members: Vec<Member> = planned.iter().map(|(seen, _)| seen.member.clone()).collect();
-        let bad = match push::push(&target.inventory, &members, turn, &events).await {
-            Ok(pushed) => split(&events, pushed).1,
-            Err(Error::Nodes { failed, .. }) => {
-                master = false;
-                failed
-            }
-            Err(error) => return Err(error),
+/// A node with the image that was pulled, or would be.
+type Pulled = (Observed, Option<String>);
+
+impl Steps<'_> {
+    /// Locks the nodes and observes them; a dry run only observes them.
+    async fn observe(&mut self, members: &[Member]) -> Result<Vec<Observed>, Error> {
+        let Steps { turn, target, events, .. } = *self;
+        let look =
+            async || each(members.to_vec(), async |member| observe(target.cluster(), member, events).await).await;
+        let (unlocked, observed) = match self.options.dry_run {
+            true => turn.unless_stopped(async { Ok((Vec::new(), look().await)) }).await?,
+            false => turn.unless_stopped(turn.take_and_look(members, look)).await?,
         };
-        planned.retain(|(seen, _)| bad.iter().all(|e| e.node != seen.name()));
-        failed.extend(bad);
-    }
-    if !pending.is_empty() && !options.dry_run && !master {
-        // the pair comes from the master: without it only those go on that have their keys
-        let has_keys = |seen: &Observed| !worker_lacks_keys(&seen.facts);
-        for (seen, _) in planned.iter().filter(|(seen, _)| !has_keys(seen)) {
-            let why = format!("the keys come from the master {}, which is not at hand", target.inventory.master().name);
-            let left_out = !target.selected.contains(&target.inventory.master().name);
-            let next = if left_out { "add the master to --on" } else { "mend the master first, then hvdctl up" };
-            let error = NodeError::failed(seen.name(), "push its keys", why).hint(next);
-            events.send(Event::Failed(error.clone()));
-            failed.push(error);
-        }
-        planned.retain(|(seen, _)| has_keys(seen));
+        // what cannot be locked is not changed
+        let is_locked = |seen: Observed| match unlocked.iter().find(|error| error.node == seen.name()) {
+            Some(error) => Err(error.clone()),
+            None => Ok(seen),
+        };
+        let mut observed = self.keep(observed.into_iter().map(|seen| seen.and_then(is_locked)).collect());
+        let mut nodes: Vec<&mut Observed> = observed.iter_mut().collect();
+        turn.unless_stopped(settle(target, &mut nodes, events)).await?;
+        Ok(observed)
     }
 
-    if !options.dry_run {
-        // the push of the keys may have been the last step
-        turn.failed(&failed);
-        turn.check()?;
-        let (good, bad) = split(&events, end_runs(cluster, planned, &events).await);
-        planned = good;
-        failed.extend(bad);
-    }
-    let results = each(planned, async |(seen, operations): (Observed, Vec<Operation>)| {
-        if !options.dry_run {
-            let goes_on = || turn.check().is_ok();
-            let did = |operation: &Operation| match operation {
-                Operation::Pull { .. } => {}
-                operation => turn.did(seen.name(), operation.to_string()),
-            };
-            if !apply::apply_while(&target.inventory, &seen, &operations, &events, goes_on, did).await? {
-                return Ok(None);
+    /// Pulls the image where it is wanted. A dry run only notes that.
+    async fn pull(&mut self, observed: Vec<Observed>) -> Result<Vec<Pulled>, Error> {
+        let Steps { turn, target, events, .. } = *self;
+        let cluster = target.cluster();
+        let dry_run = self.options.dry_run;
+        let pulling = each(observed, async |mut seen: Observed| {
+            if !image::is_wanted(cluster, &seen) {
+                return Ok((seen, None));
             }
-            turn.done(seen.name());
+            // whether the registry has a newer image is not known without pulling it
+            let is_new = match dry_run {
+                true => seen.docker.image_id.is_none(),
+                false => image::pull(cluster, &mut seen, events).await?,
+            };
+            if dry_run && is_new {
+                seen.docker.image_id = Some(TO_BE_PULLED.into());
+            }
+            if is_new && !dry_run {
+                turn.did(seen.name(), format!("pull {}", cluster.image));
+            }
+            Ok((seen, is_new.then(|| cluster.image.clone())))
+        });
+        // a pull ends with us
+        let pulled = turn.unless_stopped(async { Ok(pulling.await) }).await?;
+        Ok(self.keep(pulled))
+    }
+
+    fn plan(&mut self, pulled: Vec<Pulled>) -> Vec<WorkerPlan> {
+        let inventory = &self.target.inventory;
+        self.keep(pulled.into_iter().map(|(observed, pull)| WorkerPlan::new(inventory, observed, pull)).collect())
+    }
+
+    /// Applies the rules, and adds the end of disrupted jobs with `--force`.
+    ///
+    /// # Errors
+    /// When jobs would be disrupted and nobody forces it.
+    fn check(&mut self, mut plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
+        let nodes: Vec<_> = plans.iter().map(|plan| (&plan.observed, true)).collect();
+        let stopped = preflight::stops(&preflight::before(&self.target.inventory, &nodes), self.events);
+        self.drop_failed(&mut plans, stopped);
+        let cluster = self.target.cluster();
+        let disrupted = apply::disrupted_jobs(cluster, &plans);
+        if self.options.force {
+            apply::end_jobs(cluster, &mut plans, disrupted.keys());
+        } else if !disrupted.is_empty() {
+            let error = apply::disrupted_error(&disrupted);
+            if !self.options.dry_run {
+                return Err(error);
+            }
+            self.events.warn(error);
         }
-        events.done(seen.name(), plan::words(&operations));
-        Ok(Some((seen.name().to_owned(), operations)))
-    })
-    .await;
-    let (done, bad) = split(&events, results);
-    failed.extend(bad);
-    turn.failed(&failed);
-    turn.check()?;
-    let done: Vec<_> = done.into_iter().flatten().collect();
-    Ok(outcome(options.dry_run, &done, failed).skipping(&offline))
+        Ok(plans)
+    }
+
+    /// Pushes the keys where they are missing or differ. They come from the master: without it only those nodes go on that have
+    /// theirs.
+    async fn push_keys(&mut self, mut plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
+        let inventory = &self.target.inventory;
+        let nodes: Vec<_> = plans.iter().map(|plan| (&plan.observed.member.node, &plan.observed.facts)).collect();
+        let pending = push::pending(inventory, &nodes);
+        let mut has_master = nodes.iter().any(|(node, _)| node.master);
+        if pending.is_empty() {
+            return Ok(plans);
+        }
+        if self.options.dry_run {
+            self.events.note(format!("keys would be pushed to {}", nodeset::fold(&pending)));
+            return Ok(plans);
+        }
+        if has_master {
+            let names = nodeset::fold(&pending);
+            self.events.note(format!("keys are missing or differ on {names}: pushing them first"));
+            let members: Vec<Member> = plans.iter().map(|plan| plan.observed.member.clone()).collect();
+            let failed = match push::push(inventory, &members, self.turn, self.events).await {
+                Ok(pushed) => split(self.events, pushed).1,
+                Err(Error::Nodes { failed, .. }) => {
+                    has_master = false;
+                    failed
+                }
+                Err(error) => return Err(error),
+            };
+            self.drop_failed(&mut plans, failed);
+        }
+        if !has_master {
+            let without_keys = plans.iter().filter(|plan| lacks_keys(&plan.observed.facts));
+            let failed: Vec<_> = without_keys.map(|plan| self.no_master(plan.node())).collect();
+            failed.iter().for_each(|error| self.events.send(Event::Failed(error.clone())));
+            self.drop_failed(&mut plans, failed);
+        }
+        Ok(plans)
+    }
+
+    fn no_master(&self, node: &str) -> NodeError {
+        let master = &self.target.inventory.master().name;
+        let next = match self.target.selected.contains(master) {
+            true => "fix the master first, then run hvdctl up again",
+            false => "add the master to --on",
+        };
+        NodeError::failed(
+            node,
+            "push its keys",
+            format!("the keys come from the master {master}, which is not available"),
+        )
+        .hint(next)
+    }
+
+    async fn end_disrupted_jobs(&mut self, plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
+        // the push of the keys may have been the last step
+        self.stop_if_asked()?;
+        let ended = end_disrupted(self.target.cluster(), plans, self.events).await;
+        Ok(self.keep(ended))
+    }
+
+    /// Executes the plans on all nodes at once. A command that is stopped begins no further operation.
+    async fn apply(&mut self, plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
+        let Steps { turn, target, events, .. } = *self;
+        let applied = each(plans, async |plan: WorkerPlan| {
+            let goes_on = || turn.check().is_ok();
+            let is_whole =
+                plan.apply(&target.inventory, events, goes_on, |step| turn.did(plan.node(), step.to_string())).await?;
+            if is_whole {
+                turn.done(plan.node());
+                events.done(plan.node(), plan.summary());
+            }
+            Ok(plan)
+        })
+        .await;
+        let done = self.keep(applied);
+        self.stop_if_asked()?;
+        Ok(done)
+    }
+
+    /// Keeps the nodes that a step succeeded on; the others have failed.
+    fn keep<T>(&mut self, results: Vec<Result<T, NodeError>>) -> Vec<T> {
+        let (good, failed) = split(self.events, results);
+        self.failed.extend(failed);
+        good
+    }
+
+    fn drop_failed(&mut self, plans: &mut Vec<WorkerPlan>, failed: Vec<NodeError>) {
+        plans.retain(|plan| failed.iter().all(|error| error.node != plan.node()));
+        self.failed.extend(failed);
+    }
+
+    /// # Errors
+    /// The signal, or the lost lock, after which nothing more may be done.
+    fn stop_if_asked(&self) -> Result<(), Error> {
+        self.turn.failed(&self.failed);
+        self.turn.check()
+    }
 }
 
 /// Whether a worker could not even start its sshd, or let nobody in.
-fn worker_lacks_keys(facts: &Facts) -> bool {
+fn lacks_keys(facts: &Facts) -> bool {
     [HOST_KEY, AUTHORIZED_KEYS].iter().any(|name| !facts.key_files.contains_key(*name))
 }
 
-pub(super) fn outcome(dry_run: bool, done: &[(String, Vec<Operation>)], failed: Vec<NodeError>) -> Outcome {
-    let mut text = nodeset::rows(done.iter().map(|(node, operations)| (node.clone(), plan::words(operations))));
-    let mut nodes: Vec<Value> = Vec::new();
-    for (node, operations) in done {
-        let list: Vec<String> = operations.iter().map(ToString::to_string).collect();
-        nodes.push(json!({ "node": node, "ok": true, "changed": !operations.is_empty(), "operations": list }));
+/// What was done on a node, or would be.
+pub(super) struct Done {
+    pub(super) node: String,
+    pub(super) steps: Vec<String>,
+    pub(super) summary: String,
+}
+
+impl Done {
+    fn of(plan: &WorkerPlan) -> Done {
+        Done { node: plan.node().to_owned(), steps: plan.steps(), summary: plan.summary() }
     }
-    let changed = done.iter().filter(|(_, o)| !o.is_empty()).count();
+}
+
+pub(super) fn outcome(dry_run: bool, done: &[Done], failed: Vec<NodeError>) -> Outcome {
+    let mut text = nodeset::rows(done.iter().map(|done| (done.node.clone(), done.summary.clone())));
+    let mut nodes: Vec<Value> = Vec::new();
+    for Done { node, steps, .. } in done {
+        nodes.push(json!({ "node": node, "ok": true, "changed": !steps.is_empty(), "operations": steps }));
+    }
+    let changed = done.iter().filter(|done| !done.steps.is_empty()).count();
     if changed == 0 && failed.is_empty() {
-        text.push_str("nothing to do: every worker is as it should be\n");
+        text.push_str("nothing to do: every worker is up to date\n");
     } else if dry_run && !done.is_empty() {
         text.push_str(&format!("dry run: {changed} of {} nodes would be changed\n", done.len()));
     }

@@ -5,14 +5,18 @@ use crate::checks::preflight;
 use crate::checks::reach_check;
 use crate::checks::verify::{Expected, Report, Row, compare};
 use crate::cli::Verify;
+use crate::cluster::nodes::{Observed, Target};
 use crate::cluster::turn::Turn;
 use crate::error::{Error, exit};
 use crate::event::Events;
 use crate::inventory::Controller;
 use crate::job::frames::Kind;
-use crate::job::run::{
-    Cwd, OnSignal, Options, Program, Show, Until, Wanted, check_ranks, run as run_program, tail, taking_part,
-};
+use crate::job::outcome::JobOutcome;
+use crate::job::plan::JobPlan;
+use crate::job::request::{Cwd, JobOptions, Program, ResourceRequest, Show, Until, check_ranks};
+use crate::job::start::{new_id, start};
+use crate::job::supervision::OnSignal;
+use crate::job::watch::tail;
 use crate::keys::reachability::Matrix;
 use crate::launch::placement::MapBy;
 use crate::node::gpus::GpuRequest;
@@ -34,48 +38,13 @@ pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
 }
 
 async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Outcome, Error> {
-    let wanted = Wanted { ranks: options.np, map_by: MapBy::Slot, per_node: None };
-    let nodes = take_and_observe_free(&mut context, wanted, turn).await?;
+    let resources = ResourceRequest { ranks: options.np, map_by: MapBy::Slot, per_node: None };
+    let nodes = take_and_observe_free(&mut context, resources, turn).await?;
     let Context { target, events, verbose, .. } = context;
-    let cluster = target.cluster();
-    let expected: Vec<Expected> = nodes
-        .iter()
-        .map(|seen| Expected {
-            node: seen.name().to_owned(),
-            hostname: seen.facts.hostname.clone(),
-            gpus_wanted: network::gpu_request(&seen.member.node, &seen.facts) != GpuRequest::None,
-            gpus: network::chosen_gpus(&seen.member.node, &seen.facts),
-        })
-        .collect();
-
-    let controller = options.launching.controller(cluster.controller);
-    let part = taking_part(&target, &nodes, wanted, controller)?;
-    let mut reached = None;
-    if part.len() > 1 {
-        let looked: Vec<_> = part.iter().enumerate().map(|(i, seen)| (seen, i > 0)).collect();
-        let failed = preflight::stops(&preflight::before(&target.inventory, &looked), &events);
-        if !failed.is_empty() {
-            return Err(Error::Nodes { failed, done: 0 });
-        }
-        // Horovod only hangs where one worker cannot log in to another, and does not say which
-        events.phase("logging in from worker to worker");
-        let matrix = turn.unless_stopped(reach_check::check(&target.inventory, &part, &events)).await?;
-        if !matrix.is_good() {
-            return Ok(unreached(&matrix, controller, cluster.port, &events));
-        }
-        reached = Some(matrix);
-    }
-
-    let program = Program {
-        title: None,
-        name: "verify".into(),
-        command: vec!["python3".into(), "verify.py".into()],
-        cwd: Cwd::Job,
-        project: None,
-        files: vec![("verify.py", SCRIPT)],
-    };
-    let how = Options {
-        wanted,
+    let expected: Vec<Expected> = nodes.iter().map(expected).collect();
+    let controller = options.launching.controller(target.cluster().controller);
+    let job = JobOptions {
+        resources,
         restarts: 0,
         controller,
         stall_timeout: Duration::ZERO,
@@ -88,51 +57,106 @@ async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Ou
             on_signal: OnSignal::Stop,
         },
     };
-    let mut reports: Vec<(String, Report)> = Vec::new();
-    let mut complaints: Vec<String> = Vec::new();
-    let ran = run_program(&target, nodes, &program, &how, turn, &events, |node, frame| match &frame.kind {
-        Kind::Stdout(line) => match serde_json::from_slice(line) {
-            Ok(report) => reports.push((node.to_owned(), report)),
-            Err(_) => complaints.push(format!("[{} {node}] {}", frame.rank, String::from_utf8_lossy(line))),
-        },
-        Kind::Stderr(line) => complaints.push(format!("[{} {node}] {}", frame.rank, String::from_utf8_lossy(line))),
-        Kind::Broken(words) => complaints.push(format!("[{} {node}] {words}", frame.rank)),
-        Kind::Started | Kind::Exited { .. } | Kind::Hung { .. } => {}
-        Kind::Launcher(_) | Kind::Restart(_) | Kind::Lost(_) | Kind::Over => {}
-    })
-    .await?;
-
-    let rows = compare(&ran.placement, &expected, &reports);
-    let mut faults: Vec<String> =
-        rows.iter().flat_map(|r| r.faults.iter().map(move |f| format!("rank {}: {f}", r.rank))).collect();
-    if ran.code != 0 {
-        let launcher = || format!("the launcher ended with {}", ran.code);
-        faults.insert(0, ran.blame.as_ref().map_or_else(launcher, ToString::to_string));
+    let plan = JobPlan::new(&target, nodes, &job, &new_id())?;
+    let reached = match plan.hosts.len() {
+        1 => None,
+        _ => Some(reach(&target, &plan, turn, &events).await?),
+    };
+    if let Some(matrix) = reached.as_ref().filter(|matrix| !matrix.is_good()) {
+        return Ok(unreached(matrix, controller, target.cluster().port, &events));
     }
-    let ok = faults.is_empty();
-    let mut text = text(&rows);
-    if ok {
-        text.push_str(&format!(
-            "ok: {} rank{} where expected, allreduce right{}\n",
-            ran.placement.ranks(),
-            if ran.placement.ranks() == 1 { "" } else { "s" },
-            rows.first()
-                .and_then(|r| r.report.as_ref())
-                .map_or(String::new(), |r| format!(" ({}, Horovod {}, Python {})", r.framework, r.horovod, r.python))
-        ));
-    } else {
-        for fault in &faults {
-            text.push_str(&format!("failed: {fault}\n"));
-        }
-        let last: Vec<String> = complaints.iter().rev().take(10).rev().cloned().collect();
-        let words = if last.is_empty() { &ran.launcher } else { &last };
-        if ran.code != 0 {
-            events.note(format!("what was said last:{}", tail(words)));
-        }
+    plan.check(&events)?;
+
+    let program = Program {
+        title: None,
+        name: "verify".into(),
+        command: vec!["python3".into(), "verify.py".into()],
+        cwd: Cwd::Job,
+        project: None,
+        files: vec![("verify.py", SCRIPT)],
+    };
+    let mut said = Said::default();
+    let outcome =
+        start(&plan, &program, &job, turn, &events, |node, frame| said.take(node, frame.rank, &frame.kind)).await?;
+    let rows = compare(&outcome.placement, &expected, &said.reports);
+    let faults = faults(&rows, &outcome);
+    let text = summary(&rows, &faults, outcome.placement.ranks());
+    if outcome.code != 0 {
+        let last: Vec<String> = said.complaints.iter().rev().take(10).rev().cloned().collect();
+        let lines = if last.is_empty() { &outcome.launcher } else { &last };
+        events.note(format!("last lines of output:{}", tail(lines)));
     }
     let names: Vec<&str> = expected.iter().map(|node| node.node.as_str()).collect();
-    let document = document(Some(&ran.id), controller, &faults, &names, &rows, reached.as_ref());
-    Ok(Outcome { code: if ok { exit::OK } else { exit::FAILED }, text, document, failed: Vec::new() })
+    let document = document(Some(&outcome.id), controller, &faults, &names, &rows, reached.as_ref());
+    let code = if faults.is_empty() { exit::OK } else { exit::FAILED };
+    Ok(Outcome { code, text, document, failed: Vec::new() })
+}
+
+/// What the ranks of a node should report.
+fn expected(seen: &Observed) -> Expected {
+    Expected {
+        node: seen.name().to_owned(),
+        hostname: seen.facts.hostname.clone(),
+        gpus_wanted: network::gpu_request(&seen.member.node, &seen.facts) != GpuRequest::None,
+        gpus: network::chosen_gpus(&seen.member.node, &seen.facts),
+    }
+}
+
+/// Tries the logins between the nodes of the plan: Horovod only hangs where one worker cannot log in to another, and does not say
+/// which.
+async fn reach(target: &Target, plan: &JobPlan, turn: &Turn, events: &Events) -> Result<Matrix, Error> {
+    let nodes: Vec<_> = plan.hosts.iter().map(|host| (&host.seen, !host.launches)).collect();
+    let failed = preflight::stops(&preflight::before(&target.inventory, &nodes), events);
+    if !failed.is_empty() {
+        return Err(Error::Nodes { failed, done: 0 });
+    }
+    events.phase("logging in from worker to worker");
+    let observed: Vec<Observed> = plan.hosts.iter().map(|host| host.seen.clone()).collect();
+    turn.unless_stopped(reach_check::check(&target.inventory, &observed, events)).await
+}
+
+/// What the ranks said: their reports, and all other lines.
+#[derive(Default)]
+struct Said {
+    reports: Vec<(String, Report)>,
+    complaints: Vec<String>,
+}
+
+impl Said {
+    fn take(&mut self, node: &str, rank: u32, kind: &Kind) {
+        let line = match kind {
+            Kind::Stdout(line) => match serde_json::from_slice(line) {
+                Ok(report) => return self.reports.push((node.to_owned(), report)),
+                Err(_) => String::from_utf8_lossy(line),
+            },
+            Kind::Stderr(line) => String::from_utf8_lossy(line),
+            Kind::Broken(text) => text.as_str().into(),
+            _ => return,
+        };
+        self.complaints.push(format!("[{rank} {node}] {line}"));
+    }
+}
+
+/// Everything that is not as expected, the failure of the job first.
+fn faults(rows: &[Row], outcome: &JobOutcome) -> Vec<String> {
+    let launcher = || format!("the launcher exited with code {}", outcome.code);
+    let job = (outcome.code != 0).then(|| outcome.blame.as_ref().map_or_else(launcher, ToString::to_string));
+    let ranks = rows.iter().flat_map(|row| row.faults.iter().map(move |fault| format!("rank {}: {fault}", row.rank)));
+    job.into_iter().chain(ranks).collect()
+}
+
+fn summary(rows: &[Row], faults: &[String], ranks: u32) -> String {
+    let mut text = text(rows);
+    if faults.is_empty() {
+        let plural = if ranks == 1 { "" } else { "s" };
+        let report = rows.first().and_then(|row| row.report.as_ref());
+        let versions = report.map_or(String::new(), |report| {
+            format!(" ({}, Horovod {}, Python {})", report.framework, report.horovod, report.python)
+        });
+        text.push_str(&format!("ok: {ranks} rank{plural} where expected, allreduce correct{versions}\n"));
+    }
+    text.extend(faults.iter().map(|fault| format!("failed: {fault}\n")));
+    text
 }
 
 /// Without a job nothing was launched, and no node is told of.

@@ -10,8 +10,8 @@ use crate::cluster::turn::Turn;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::Inventory;
+use crate::job::cleanup::end_ranks;
 use crate::job::record::starting;
-use crate::job::run::end_on;
 use crate::keys::files::Keyring;
 use crate::keys::push;
 use crate::keys::reachability::Matrix;
@@ -257,10 +257,10 @@ pub async fn fix(
                 events.busy(node, format!("removing {name}"));
                 (node, format!("removed {name}"), docker.engine.remove(id).await)
             }
-            Fix::EndRun { node, job } => {
+            Fix::EndJob { node, job } => {
                 let Some(patient) = patient(node) else { continue };
                 events.busy(node, format!("ending the run {job}"));
-                let ended = end_on(cluster, job, &patient.member).await.and_then(|stuck| stuck.map_or(Ok(()), Err));
+                let ended = end_ranks(cluster, job, &patient.member).await.and_then(|stuck| stuck.map_or(Ok(()), Err));
                 (node, format!("ended what was left of the run {job}"), ended)
             }
             Fix::PushKeys => continue,

@@ -5,10 +5,14 @@ use crate::cluster::nodes::{Member, Target, connect, each, now, split};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
+use crate::job::cleanup::{self, SUPERVISOR_STOPS_WITHIN};
 use crate::job::list::{self, Job, Look, Newest};
 use crate::job::log_order::Filter;
+use crate::job::logs::{self, Reading};
+use crate::job::outcome::JobOutcome;
 use crate::job::record::{Ending, lost_output};
-use crate::job::run::{self, Ran, Reading, Show, Until};
+use crate::job::request::{Show, Until};
+use crate::job::start;
 use crate::job::tails::Tails;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::docker::Engine;
@@ -151,10 +155,10 @@ pub async fn attach(
     (show, until): (Show, Until),
     events: &Events,
     mut cancel: watch::Receiver<Option<u8>>,
-) -> Result<Ran, Error> {
+) -> Result<JobOutcome, Error> {
     let members = runs.members_of(job)?;
     let launcher = launcher(target.cluster(), job, &members[0]).await?;
-    run::watch(target.cluster(), job, members, launcher, (show, until), events, &mut cancel).await
+    start::watch(target.cluster(), job, members, launcher, (show, until), events, &mut cancel).await
 }
 
 /// Tells what a run's ranks have said; with `follow` also what they say until its end. `tails` takes note of what they had
@@ -174,7 +178,7 @@ pub async fn logs(
     let cluster = target.cluster();
     let members = runs.members_of(job)?;
     let reading =
-        run::history(cluster, &job.id, &members, Reading { filter, tail, log_max: job.log_max }, tails, events);
+        logs::history(cluster, &job.id, &members, Reading { filter, tail, log_max: job.log_max }, tails, events);
     let offsets = tokio::select! {
         offsets = reading => offsets?,
         signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
@@ -185,7 +189,7 @@ pub async fn logs(
     if follow && !job.is_over() {
         let (engine, container) = launcher(cluster, job, &members[0]).await?;
         let from = (&members[..], offsets);
-        run::follow(cluster, &job.id, from, (&engine, &container), filter, events, &mut cancel).await?;
+        logs::follow(cluster, &job.id, from, (&engine, &container), filter, events, &mut cancel).await?;
     }
     Ok(())
 }
@@ -209,12 +213,12 @@ pub async fn stop(target: &Target, runs: &Runs, job: &Job, events: &Events) -> R
     let (engine, container) = launcher(cluster, job, &members[0]).await?;
     events.phase(format!("stopping the run {}", job.id));
     engine.terminate(&container).await?;
-    let limit = cluster.stop_grace + run::KEEPERS_TIME;
+    let limit = cluster.stop_grace + SUPERVISOR_STOPS_WITHIN;
     // what it cannot end in its time is ended from outside
     if let Ok(ended) = tokio::time::timeout(limit, engine.wait(&container)).await {
         ended?;
     }
-    run::wind_up(cluster, &job.id, &members, engine, events).await.map_err(Into::into)
+    cleanup::finish(cluster, &job.id, &members, engine, events).await.map_err(Into::into)
 }
 
 /// Removes the records and logs of these runs from every node that answered.

@@ -1,11 +1,27 @@
-//! A job from its placement to its record: capacity, start, supervision, logs, end, cleanup.
+//! A job from its request to its record.
+//!
+//! `request` says what is asked, `capacity` what the nodes have left, `plan` decides; `prepare` and `start` carry the plan out, `watch`
+//! follows the job with the state machine in `supervision`, and `cleanup` leaves nothing behind. What a job is remembered by is in
+//! `record`, `frames` and `list`; `manage`, `logs` and `fetch` work on jobs that somebody started.
 
 pub mod allocation;
+pub mod capacity;
+pub mod cleanup;
+mod directory;
+pub mod disrupted;
 pub mod fetch;
+mod follow;
 pub mod frames;
 pub mod list;
 pub mod log_order;
+pub mod logs;
 pub mod manage;
+pub mod outcome;
+pub mod plan;
+mod prepare;
 pub mod record;
-pub mod run;
+pub mod request;
+pub mod start;
+pub mod supervision;
 pub mod tails;
+pub mod watch;

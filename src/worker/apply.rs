@@ -1,4 +1,5 @@
-//! Applies a plan on one node and sees to it that the worker really listens.
+//! The plan of a node, and its execution: containers are removed, created and started, and a worker counts as started when its sshd
+//! listens.
 
 use crate::cluster::nodes::{Observed, place};
 use crate::error::{Error, NodeError};
@@ -8,7 +9,7 @@ use crate::node::network;
 use crate::runtime::spec::Desired;
 use crate::text::nodeset;
 use crate::transport::link::Script;
-use crate::worker::plan::{self, Operation, Part, Workspace};
+use crate::worker::plan::{self, NodePlan, Operation, Workspace};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -52,32 +53,94 @@ pub fn plan(
     Ok(operations)
 }
 
-/// A node with what is planned there.
-pub type Planned = (Observed, Vec<Operation>);
+/// Everything that is planned for a node: a value that the dry run prints and [`WorkerPlan::apply`] executes.
+pub struct WorkerPlan {
+    /// The node and its observed state.
+    pub observed: Observed,
+    /// The jobs that are ended first, on all their nodes.
+    pub end_jobs: Vec<String>,
+    /// The image that is pulled before the rest is planned; only then its id is known.
+    pub pull: Option<String>,
+    /// What is done to its containers.
+    pub operations: Vec<Operation>,
+}
 
-/// The runs under way that would lose a worker, each with the nodes where. With `force` their ends become part of the plans.
-pub fn endangered(cluster: &Cluster, planned: &mut [Planned], force: bool) -> BTreeMap<String, Vec<String>> {
-    let found = plan::endangered(&cluster.name, &planned.iter().map(part).collect::<Vec<_>>());
-    if force {
-        for node in planned {
-            node.1 = plan::with_ends(&cluster.name, &part(node), found.keys());
-        }
+impl WorkerPlan {
+    /// Plans what makes the node's worker what the inventory wants. `pull`: the image that was pulled, or would be.
+    ///
+    /// # Errors
+    /// When the node cannot have this worker.
+    pub fn new(inventory: &Inventory, observed: Observed, pull: Option<String>) -> Result<WorkerPlan, NodeError> {
+        let desired = desired(inventory, &observed)?;
+        let operations = plan(&inventory.cluster, &observed, &desired, &Workspace::Any)?;
+        Ok(WorkerPlan { observed, end_jobs: Vec::new(), pull, operations })
     }
-    found
+
+    /// The node's name.
+    pub fn node(&self) -> &str {
+        self.observed.name()
+    }
+
+    /// Whether anything is changed on the node.
+    pub fn is_empty(&self) -> bool {
+        self.end_jobs.is_empty() && self.pull.is_none() && self.operations.is_empty()
+    }
+
+    /// All steps as text, one for each operation.
+    pub fn steps(&self) -> Vec<String> {
+        self.before().chain(self.operations.iter().map(ToString::to_string)).collect()
+    }
+
+    /// All steps as one line.
+    pub fn summary(&self) -> String {
+        plan::summarize(&self.before().chain(plan::describe(&self.operations)).collect::<Vec<_>>())
+    }
+
+    fn before(&self) -> impl Iterator<Item = String> {
+        let ends = self.end_jobs.iter().map(|job| format!("end the job {job}"));
+        ends.chain(self.pull.iter().map(|image| format!("pull {image}")))
+    }
+
+    fn node_plan(&self) -> NodePlan<'_> {
+        let Observed { facts, docker, .. } = &self.observed;
+        NodePlan { name: self.node(), facts, containers: &docker.containers, operations: &self.operations }
+    }
+
+    /// Executes the operations. Before each, `goes_on` is asked; after each, `did` is called. Returns false if one was left out.
+    ///
+    /// # Errors
+    /// With the engine's words, or the last lines of a worker that exited at once.
+    pub async fn apply(
+        &self,
+        inventory: &Inventory,
+        events: &Events,
+        goes_on: impl Fn() -> bool,
+        did: impl Fn(&Operation),
+    ) -> Result<bool, NodeError> {
+        apply_while(inventory, &self.observed, &self.operations, events, goes_on, did).await
+    }
 }
 
-fn part((seen, operations): &Planned) -> Part<'_> {
-    Part { node: seen.name(), facts: &seen.facts, containers: &seen.docker.containers, operations }
+/// Returns the jobs that these plans would disrupt, each with the nodes where it loses a worker.
+pub fn disrupted_jobs(cluster: &Cluster, plans: &[WorkerPlan]) -> BTreeMap<String, Vec<String>> {
+    plan::disrupted_jobs(&cluster.name, &plans.iter().map(WorkerPlan::node_plan).collect::<Vec<_>>())
 }
 
-/// Why nothing is done while these runs are under way.
-pub fn under_way(runs: &BTreeMap<String, Vec<String>>) -> Error {
-    let told = runs.iter().map(|(run, nodes)| {
-        format!("the run {run} is under way, and its workers would be replaced on {}", nodeset::fold(nodes))
+/// Adds the ends of these jobs to the plans of all nodes that have anything of them.
+pub fn end_jobs<'a>(cluster: &Cluster, plans: &mut [WorkerPlan], jobs: impl Iterator<Item = &'a String> + Clone) {
+    for plan in plans {
+        plan.end_jobs = jobs.clone().filter(|job| plan.node_plan().has_job(&cluster.name, job)).cloned().collect();
+    }
+}
+
+/// The error of a command that would disrupt these jobs.
+pub fn disrupted_error(jobs: &BTreeMap<String, Vec<String>>) -> Error {
+    let lines = jobs.iter().map(|(job, nodes)| {
+        format!("job {job} is running, and its workers would be replaced on {}", nodeset::fold(nodes))
     });
     Error::check(
-        told.collect::<Vec<_>>().join("\n"),
-        "wait for its end, or let `hvdctl up --force` end it in order first; `hvdctl up --dry-run` says what would be done",
+        lines.collect::<Vec<_>>().join("\n"),
+        "wait until it ends, or end it with `hvdctl up --force`; `hvdctl up --dry-run` shows what would be done",
     )
 }
 
@@ -99,7 +162,7 @@ pub async fn apply(
 ///
 /// # Errors
 /// As there.
-pub async fn apply_while(
+async fn apply_while(
     inventory: &Inventory,
     seen: &Observed,
     operations: &[Operation],
@@ -118,8 +181,6 @@ pub async fn apply_while(
             }
             events.busy(seen.name(), operation.to_string());
             match operation {
-                // both are done before the rest of the plan is begun anywhere
-                Operation::Pull { .. } | Operation::EndRun { .. } => {}
                 Operation::Remove { id, name, .. } => {
                     engine.remove(id).await?;
                     without_worker |= *name == inventory.cluster.worker;

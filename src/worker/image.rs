@@ -1,49 +1,35 @@
-//! Sees to it that a node has the cluster's image, as far as the inventory lets hvdctl get it.
+//! The cluster's image on a node: when it is pulled, and pulling it.
 
 use crate::cluster::nodes::Observed;
 use crate::error::NodeError;
 use crate::event::Events;
 use crate::inventory::Cluster;
 use crate::runtime::pull;
-use crate::worker::plan::Operation;
 
-/// What stands for the id of an image that a dry run does not get.
-const TO_COME: &str = "to be pulled";
+/// What a dry run takes for the id of an image that is yet to be pulled.
+pub const TO_BE_PULLED: &str = "to be pulled";
 
-/// Gets the image from its registry where the policy wants it, and looks again at what the node has then. The operation
-/// comes back where something has changed, or would change. In a dry run nothing is got.
+/// Returns whether the node's image has to be pulled. What a registry has that the node has not is only known after pulling.
+pub fn is_wanted(cluster: &Cluster, observed: &Observed) -> bool {
+    pull::reference(&cluster.image).is_some() && pull::is_wanted(cluster.pull, observed.docker.image_id.is_some())
+}
+
+/// Pulls the cluster's image and observes again what the node has. Returns whether that changed.
 ///
 /// # Errors
-/// With the engine's words: no registry in reach, no such image in it.
-pub async fn provide(
-    cluster: &Cluster,
-    seen: &mut Observed,
-    dry_run: bool,
-    events: &Events,
-) -> Result<Option<Operation>, NodeError> {
-    let before = seen.docker.image_id.clone();
-    let Some(reference) = pull::reference(&cluster.image).filter(|_| pull::is_wanted(cluster.pull, before.is_some()))
-    else {
-        return Ok(None);
-    };
-    let operation = Operation::Pull { image: cluster.image.clone() };
-    if dry_run {
-        // whether the registry has a newer one is not known without getting it
-        if before.is_some() {
-            return Ok(None);
-        }
-        seen.docker.image_id = Some(TO_COME.into());
-        return Ok(Some(operation));
-    }
-    let engine = &seen.docker.engine;
+/// With the engine's words: the registry cannot be reached, or has no such image.
+pub async fn pull(cluster: &Cluster, observed: &mut Observed, events: &Events) -> Result<bool, NodeError> {
+    let Some(reference) = pull::reference(&cluster.image) else { return Ok(false) };
+    let before = observed.docker.image_id.clone();
+    let engine = &observed.docker.engine;
     let pulled = engine.pull(&reference, events).await.map_err(|error| {
         error.hint(format!(
             "load it there: docker login and docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load; \
              pull = \"never\" in [cluster] asks no registry",
-            cluster.image, seen.member.node.host
+            cluster.image, observed.member.node.host
         ))
     });
     events.told(pulled)?;
-    seen.docker.image_id = engine.image_id(&cluster.image).await?;
-    Ok((seen.docker.image_id != before).then_some(operation))
+    observed.docker.image_id = engine.image_id(&cluster.image).await?;
+    Ok(observed.docker.image_id != before)
 }

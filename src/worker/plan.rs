@@ -2,7 +2,7 @@
 //!
 //! `up`, `up --dry-run`, `status`, `doctor`, `train`, `verify` and `down` all read from here, so that a dry run cannot lie.
 
-mod runs;
+mod disrupted;
 #[cfg(test)]
 mod tests;
 
@@ -13,7 +13,7 @@ use crate::runtime::spec::{Desired, LABEL_CLUSTER, LABEL_SPEC, LABEL_SPEC_FULL, 
 
 use std::fmt;
 
-pub use runs::{Part, endangered, left_over, with_ends};
+pub use disrupted::{NodePlan, disrupted_jobs, left_over};
 
 /// A shell that was made so many seconds ago and does not run will not be started any more.
 const ABOUT_TO_START: f64 = 120.0;
@@ -32,11 +32,6 @@ pub enum Workspace {
 /// One step on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// End a run in order. It is done on all its nodes before anything else is done on any.
-    EndRun {
-        /// Its id.
-        job: String,
-    },
     /// Remove a container of ours.
     Remove {
         /// Its name, for people.
@@ -45,11 +40,6 @@ pub enum Operation {
         id: String,
         /// Why.
         why: Vec<String>,
-    },
-    /// Get the image from its registry. It is done before the rest is planned, because only then its id is known.
-    Pull {
-        /// Its reference.
-        image: String,
     },
     /// Make the desired container and start it.
     Create(Box<Desired>),
@@ -68,9 +58,7 @@ pub enum Operation {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Operation::EndRun { job } => write!(f, "end the run {job}"),
             Operation::Remove { name, why, .. } => write!(f, "remove {name} ({})", why.join(", ")),
-            Operation::Pull { image } => write!(f, "pull {image}"),
             Operation::Create(desired) => write!(f, "start {}{}", desired.name, with(desired)),
             Operation::Start { name } => write!(f, "start {name} again (stopped)"),
             Operation::Unpause { name } => write!(f, "unpause {name}"),
@@ -82,25 +70,29 @@ fn with(desired: &Desired) -> String {
     desired.workspace.as_ref().map(|workspace| format!(" with {workspace}")).unwrap_or_default()
 }
 
-/// A node's operations for people: one that is removed and made again is recreated.
-pub fn words(operations: &[Operation]) -> String {
-    let made = |name: &str| {
+/// Formats a node's operations, one text each. Removing and creating the same container reads `recreate`.
+pub fn describe(operations: &[Operation]) -> Vec<String> {
+    let created = |name: &str| {
         operations.iter().find_map(|o| match o {
             Operation::Create(desired) if desired.name == name => Some(desired),
             _ => None,
         })
     };
     let removed = |of: &str| operations.iter().any(|o| matches!(o, Operation::Remove { name, .. } if name == of));
-    let told = operations.iter().filter_map(|operation| match operation {
-        Operation::Remove { name, why, .. } => Some(made(name).map_or_else(
+    let texts = operations.iter().filter_map(|operation| match operation {
+        Operation::Remove { name, why, .. } => Some(created(name).map_or_else(
             || operation.to_string(),
             |desired| format!("recreate {name}{} ({})", with(desired), why.join(", ")),
         )),
         Operation::Create(desired) if removed(&desired.name) => None,
         other => Some(other.to_string()),
     });
-    let told: Vec<String> = told.collect();
-    if told.is_empty() { "unchanged".to_owned() } else { told.join(", ") }
+    texts.collect()
+}
+
+/// Formats what is done on a node as one line.
+pub fn summarize(steps: &[String]) -> String {
+    if steps.is_empty() { "unchanged".to_owned() } else { steps.join(", ") }
 }
 
 /// A container that has the name we need and is not ours.

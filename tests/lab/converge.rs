@@ -116,8 +116,8 @@ fn a_worker_is_not_replaced_under_a_run() {
     lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
     lab.edit("[defaults]", "shm_size = \"1g\"\n[defaults]");
     let dry = lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["node[1-2] (2): recreate hworker (shm)\n"]);
-    dry.complains(&["warning: the run ", "under way", "would be replaced on node2"]);
-    let refusal = ["under way, and its workers would be replaced on node2", "hint: ", "--force"];
+    dry.complains(&["warning: job ", "is running", "would be replaced on node2"]);
+    let refusal = ["is running, and its workers would be replaced on node2", "hint: ", "--force"];
     lab.hvdctl(&["up"]).code(1).complains(&refusal);
     // without its launcher's node in sight, too
     lab.hvdctl(&["--on", "node2", "up"]).code(1).complains(&refusal);
@@ -125,9 +125,9 @@ fn a_worker_is_not_replaced_under_a_run() {
     assert!(run.runs(), "{}", run.err());
 
     let dry = lab.hvdctl(&["up", "--force", "--dry-run"]).code(0);
-    dry.says(&["node[1-2] (2): end the run ", ", recreate hworker (shm)\n"]);
+    dry.says(&["node[1-2] (2): end the job ", ", recreate hworker (shm)\n"]);
     assert!(run.runs() && ids() == before, "{}", run.err());
-    lab.hvdctl(&["up", "--force"]).code(0).says(&["node[1-2] (2): end the run ", ", recreate hworker (shm)\n"]);
+    lab.hvdctl(&["up", "--force"]).code(0).says(&["node[1-2] (2): end the job ", ", recreate hworker (shm)\n"]);
     // in order: every rank had its time
     let run = run.end(s(60)).says(&["[0 node1] saved", "[1 node2] saved"]);
     assert_eq!(run.code, 143, "a run that was ended is no success");

@@ -325,8 +325,8 @@ fn what_a_dead_run_left_is_ended_with_fix() {
     assert_eq!(
         (told(&done, "error"), told(&done, "warning")),
         (
-            vec!["node2: 1 process of the run 20990101-000000-dead, whose launcher is not up".to_owned()],
-            vec!["node1: hmaster of the ended run 20990101-000000-dead is left".to_owned()]
+            vec!["node2: 1 process of job 20990101-000000-dead, whose launcher is not up".to_owned()],
+            vec!["node1: hmaster of the ended job 20990101-000000-dead still exists".to_owned()]
         ),
         "{}",
         done.out

@@ -141,7 +141,7 @@ fn signalled_at(lab: &Lab, step: &Step, signal: &str) {
     let pid = running.pid();
     running.signal(signal);
     if step.changes && signal != "KILL" {
-        let finishes = eventually(s(20), || running.err().contains("stopping after the step in hand"));
+        let finishes = eventually(s(20), || running.err().contains("stopping after the current step"));
         assert!(finishes, "{place}\n{}", running.err());
     }
     on("node2", "rm /run/test-hold");
@@ -318,7 +318,7 @@ mod full {
             assert!(eventually(s(30), || !on("node1", "ls /opt/horovod/ssh 2>/dev/null; :").is_empty()));
             let pid = push.pid();
             push.signal("INT");
-            assert!(eventually(s(20), || push.err().contains("stopping after the step in hand")), "{}", push.err());
+            assert!(eventually(s(20), || push.err().contains("stopping after the current step")), "{}", push.err());
             assert!(push.runs(), "{}", push.err());
             assert!(lease("node2").contains("keys push"), "it still is at work there");
             if again {

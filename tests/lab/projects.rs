@@ -53,7 +53,7 @@ fn odd_names_arrive_identical_and_never_reach_a_shell() {
     symlink("deep", project.join("folder link")).unwrap();
 
     let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
-    done.complains(&["node1: shipped", "node2: shipped"]);
+    done.complains(&["node1: uploaded", "node2: uploaded"]);
     let here = list_here(&project);
     assert!(here.lines().count() > 20, "{here}");
     let names: Vec<String> = NODES.iter().map(|node| on(node, "ls /opt/horovod/projects").trim().to_owned()).collect();
@@ -356,7 +356,7 @@ fn of_thousands_of_files_only_what_changed_goes_over_the_wire() {
     let first = train();
     let all = FILES + 1;
     let first = first.says(&[&format!("[0 node1] {all}\n"), &format!("[1 node2] {all}\n")]);
-    first.complains(&[&format!("node1: shipped {all} files")]);
+    first.complains(&[&format!("node1: uploaded {all} files")]);
     let inodes = || NODES.map(|node| on(node, "cd /opt/horovod/projects/many && stat -c '%n %i %Z' */* | sort"));
     let before = inodes();
     train().complains(&["node1: project unchanged", "node2: project unchanged"]);
@@ -366,7 +366,7 @@ fn of_thousands_of_files_only_what_changed_goes_over_the_wire() {
     fs::rename(project.join("folder 8/108"), project.join("folder 9/108")).unwrap();
     fs::write(project.join("folder 10/110"), "changed").unwrap();
     let done = train().says(&[&format!("[0 node1] {FILES}\n"), &format!("[1 node2] {FILES}\n")]);
-    done.complains(&["node1: shipped 2 files", "node2: shipped 2 files", "removed 2 files"]);
+    done.complains(&["node1: uploaded 2 files", "node2: uploaded 2 files", "removed 2 files"]);
     let wanted: Vec<&str> = ["folder 10/110 ", "folder 7/107 ", "folder 8/108 "].into();
     for (node, (before, after)) in NODES.iter().zip(before.iter().zip(inodes().iter())) {
         let kept: Vec<&str> = before.lines().filter(|line| !after.lines().any(|other| other == *line)).collect();

@@ -160,7 +160,7 @@ async fn the_current_step_is_finished_and_a_second_signal_leaves_at_once() {
             }
         });
         let done = hvdctl_with(&nodes, "keys push", signals).await;
-        done.code(130).complains(&["stopping after the step in hand"]);
+        done.code(130).complains(&["stopping after the current step"]);
         if twice {
             done.complains(&["exited without waiting"]);
             assert_eq!(nodes.state("node2").keys, None, "it had not ended there");

@@ -128,7 +128,7 @@ async fn status_has_a_row_for_every_node() {
 async fn a_worker_is_not_replaced_under_a_run_unless_it_is_forced() {
     let nodes = under_a_run().await;
     let before = NODES.map(|node| nodes.state(node));
-    let words = "the run run-1 is under way, and its workers would be replaced on node2";
+    let words = "job run-1 is running, and its workers would be replaced on node2";
     hvdctl(&nodes, "up").await.code(1).complains(&["error: ", words, "hint: ", "--force"]);
     hvdctl(&nodes, "--on node2 up").await.code(1).complains(&[words]);
     hvdctl(&nodes, "up --dry-run").await.code(0).complains(&["warning: ", words]);
@@ -136,7 +136,7 @@ async fn a_worker_is_not_replaced_under_a_run_unless_it_is_forced() {
         assert_eq!(nodes.state(node).contents(), before.contents(), "{node}");
     }
     let done = hvdctl(&nodes, "up --force").await;
-    done.code(0).says(&["node[1-2] (2): end the run run-1, recreate hworker (image)\n"]);
+    done.code(0).says(&["node[1-2] (2): end the job run-1, recreate hworker (image)\n"]);
     assert_up(&nodes, "after the run");
     // its keeper first, then what it left, and only then the worker
     let calls = nodes.calls("node1");

@@ -4,6 +4,10 @@ use crate::node::facts::{Facts, Rank, Span};
 use crate::node::gpus::GpuRequest;
 use crate::runtime::spec::LABEL_ROLE;
 use proptest::prelude::*;
+
+fn line(operations: &[Operation]) -> String {
+    summarize(&describe(operations))
+}
 use std::collections::BTreeMap;
 
 /// What an engine does for the operations, in single steps; `cut` of them are done, all where it is none. It refuses what
@@ -31,7 +35,6 @@ fn apply(
             break;
         }
         match operation {
-            Operation::Pull { .. } | Operation::EndRun { .. } => {}
             Operation::Remove { id, .. } => after.retain(|c| c.id != *id),
             // docker(1): a paused container is not started, and one that restarts counts as started
             Operation::Start { name } => of(&mut after, name, &[ContainerState::Created, ContainerState::Exited]),
@@ -79,7 +82,7 @@ fn a_shell_that_nobody_will_start_goes() {
     let left = |state, created, cluster: &str, clock| {
         let there =
             [ContainerSummary { created, ..seen(&shell, "img", state) }, seen(&desired(1, false, None), "img", state)];
-        words(&left_shells(cluster, &there, clock))
+        line(&left_shells(cluster, &there, clock))
     };
     let clock = Some(Span { low: 1000.5, high: 1001.0 });
     assert_eq!(left(ContainerState::Created, Some(800), "lab", clock), "remove hmaster-shell-ab12 (never started)");
@@ -98,7 +101,7 @@ fn a_shell_that_nobody_will_start_goes() {
 #[test]
 fn table() {
     let want = desired(12345, true, None);
-    let plan = |seen: &[ContainerSummary]| worker(&want, "img", &Workspace::Any, seen).map(|o| words(&o));
+    let plan = |seen: &[ContainerSummary]| worker(&want, "img", &Workspace::Any, seen).map(|o| line(&o));
     assert_eq!(plan(&[]).unwrap(), "start hworker");
     assert_eq!(plan(&[seen(&want, "old", ContainerState::Running)]).unwrap(), "recreate hworker (image)");
     let other = desired(22, false, None);
@@ -121,11 +124,11 @@ fn table() {
     );
     let both = [seen(&want, "img", ContainerState::Running), seen(&own, "img", ContainerState::Running)];
     assert_eq!(plan(&both).unwrap(), "unchanged");
-    assert_eq!(words(&worker(&own, "img", &Workspace::Any, &both[..1]).unwrap()), "start hworker-j1");
+    assert_eq!(line(&worker(&own, "img", &Workspace::Any, &both[..1]).unwrap()), "start hworker-j1");
     assert_eq!(left_over("lab", &both, &[], |run| run == "j1"), []);
     let rank = Rank { job: "j1".into(), pid: 7, container: None, cluster: None, killed: false };
     assert_eq!(left_over("lab", &both, &[rank], |_| false), []);
-    assert_eq!(words(&left_over("lab", &both, &[], |_| false)), "remove hworker-j1 (its run has ended)");
+    assert_eq!(line(&left_over("lab", &both, &[], |_| false)), "remove hworker-j1 (its run has ended)");
     let mut older = seen(&want, "img", ContainerState::Running);
     older.labels.insert(LABEL_SPEC.into(), "000000000000".into());
     older.labels.insert(LABEL_SPEC_FULL.into(), "{\"version\":0}".into());
@@ -157,7 +160,7 @@ fn every_state_has_its_way_back() {
     for (state, told, word) in states {
         let there = [seen(&want, "img", state)];
         let operations = worker(&want, "img", &Workspace::Any, &there).unwrap();
-        assert_eq!(words(&operations), told);
+        assert_eq!(line(&operations), told);
         assert_eq!(standing(&cluster, &there, Some(&operations)).0, word, "{state:?}");
     }
     // what is left of others beside it is none of its own differences
@@ -184,11 +187,11 @@ fn a_workspace_matters_only_to_a_run() {
     assert!(worker(&with, "img", &Workspace::AsDesired, &there).unwrap().is_empty());
     let other = desired(12345, true, Some("/opt/horovod/projects/b"));
     let plan = worker(&other, "img", &Workspace::AsDesired, &there).unwrap();
-    assert_eq!(words(&plan), "recreate hworker with /opt/horovod/projects/b (workspace)");
+    assert_eq!(line(&plan), "recreate hworker with /opt/horovod/projects/b (workspace)");
 }
 
 /// Two nodes, the first the master, with a worker each and what they say of runs; the worker of each is recreated.
-fn endangered_by(
+fn disrupted_by(
     master: &str,
     other: &str,
     launcher: Option<ContainerState>,
@@ -203,17 +206,15 @@ fn endangered_by(
     let containers = [Vec::from_iter([worker_there("w1")].into_iter().chain(hmaster)), vec![worker_there("w2")]];
     let facts = [Facts::parse(master), Facts::parse(other)];
     let operations = containers.each_ref().map(|there| worker(&want, "img", &Workspace::Any, there).unwrap());
-    let part = |i: usize| Part {
-        node: ["a", "b"][i],
+    let part = |i: usize| NodePlan {
+        name: ["a", "b"][i],
         facts: &facts[i],
         containers: &containers[i],
         operations: &operations[i],
     };
-    let found = endangered("lab", &[part(0), part(1)]);
-    let ends = |i: usize| -> Vec<String> {
-        with_ends("lab", &part(i), found.keys()).iter().map(ToString::to_string).collect()
-    };
-    let ended = (0..2).filter(|i| ends(*i)[0].starts_with("end the run")).map(|i| ["a", "b"][i].to_owned());
+    let found = disrupted_jobs("lab", &[part(0), part(1)]);
+    let has = |i: usize| found.keys().any(|job| part(i).has_job("lab", job));
+    let ended = (0..2).filter(|i| has(*i)).map(|i| ["a", "b"][i].to_owned());
     let ended: Vec<String> = ended.collect();
     found.into_iter().map(|(run, nodes)| (run, nodes, ended.clone())).collect()
 }
@@ -225,30 +226,30 @@ fn a_run_is_in_the_way_where_it_would_lose_its_worker() {
     let up = Some(ContainerState::Running);
     // its ranks on the master live in hmaster, which stays; with force it is ended wherever it has a part
     let (master, other) = ("rank run-1 7 m lab\nopen run-1\n", "rank run-1 7 w2 lab\nopen run-1\n");
-    assert_eq!(endangered_by(master, other, up), on_b(&["a", "b"]));
-    assert_eq!(endangered_by(master, other, Some(ContainerState::Paused)), on_b(&["a", "b"]));
+    assert_eq!(disrupted_by(master, other, up), on_b(&["a", "b"]));
+    assert_eq!(disrupted_by(master, other, Some(ContainerState::Paused)), on_b(&["a", "b"]));
     // the ranks are about to be started, or the launcher was not seen
-    assert_eq!(endangered_by("open run-1\n", "open run-1\n", up), on_b(&["a", "b"]));
-    assert_eq!(endangered_by("", "rank run-1 7 w2 -\n", None), on_b(&["b"]));
-    assert_eq!(endangered_by("", "rank run-1 7 - -\n", None), on_b(&["b"]));
+    assert_eq!(disrupted_by("open run-1\n", "open run-1\n", up), on_b(&["a", "b"]));
+    assert_eq!(disrupted_by("", "rank run-1 7 w2 -\n", None), on_b(&["b"]));
+    assert_eq!(disrupted_by("", "rank run-1 7 - -\n", None), on_b(&["b"]));
     // its launcher was seen though its node is not among these
     let elsewhere = Facts { under_way: vec!["run-1".into()], ..Facts::parse("open run-1\n") };
     let (old, new) = (seen(&desired(22, true, None), "img", ContainerState::Running), desired(12345, true, None));
     let containers = [ContainerSummary { id: "w2".into(), ..old }];
     let operations = worker(&new, "img", &Workspace::Any, &containers).unwrap();
-    let part = Part { node: "b", facts: &elsewhere, containers: &containers, operations: &operations };
-    assert_eq!(endangered("lab", &[part]).keys().collect::<Vec<_>>(), ["run-1"]);
+    let part = NodePlan { name: "b", facts: &elsewhere, containers: &containers, operations: &operations };
+    assert_eq!(disrupted_jobs("lab", &[part]).keys().collect::<Vec<_>>(), ["run-1"]);
     // on the master alone; over, and never written down; in another container
-    assert_eq!(endangered_by(master, "", up), []);
-    assert_eq!(endangered_by("open run-1\n", "open run-1\n", Some(ContainerState::Exited)), []);
-    assert_eq!(endangered_by("", "rank run-2 7 w3 theirs\n", None), []);
+    assert_eq!(disrupted_by(master, "", up), []);
+    assert_eq!(disrupted_by("open run-1\n", "open run-1\n", Some(ContainerState::Exited)), []);
+    assert_eq!(disrupted_by("", "rank run-2 7 w3 theirs\n", None), []);
     // nothing is in the way of a node whose worker stays, or is down
     let want = desired(12345, true, None);
     let facts = Facts::parse(other);
     let part = |containers: &[ContainerSummary]| {
         let operations = worker(&want, "img", &Workspace::Any, containers).unwrap();
-        let part = Part { node: "b", facts: &facts, containers, operations: &operations };
-        endangered("lab", &[part]).len()
+        let part = NodePlan { name: "b", facts: &facts, containers, operations: &operations };
+        disrupted_jobs("lab", &[part]).len()
     };
     let there = |desired: &Desired, state| [ContainerSummary { id: "w2".into(), ..seen(desired, "img", state) }];
     assert_eq!(part(&there(&want, ContainerState::Running)), 0);

@@ -1,6 +1,6 @@
 //! While a run lasts: the logs of all its nodes, in one stream.
 
-use super::Show;
+use super::request::Show;
 use crate::cluster::nodes::{Member, all, each, now};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
@@ -15,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-const FOLLOW: &str = include_str!("../../scripts/job_follow.sh");
-pub(super) const READ: &str = include_str!("../../scripts/job_read.sh");
+const FOLLOW: &str = include_str!("../scripts/job_follow.sh");
+pub(super) const READ: &str = include_str!("../scripts/job_read.sh");
 
 /// The launcher's last lines that are kept for an error.
 const LAUNCHER_LINES: usize = 20;

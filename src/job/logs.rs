@@ -1,7 +1,7 @@
 //! What the ranks of a run have said, and say.
 
-use super::Show;
 use super::follow::{Follow, PIECE, READ, log_script, piece};
+use super::request::Show;
 use crate::cancel::signalled;
 use crate::cluster::nodes::{Member, all, each};
 use crate::error::{Error, NodeError};
@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-const SIZE: &str = include_str!("../../scripts/job_size.sh");
+const SIZE: &str = include_str!("../scripts/job_size.sh");
 
 /// Bytes that are read first of the end of a log whose last lines are wanted; where they do not have these lines, eight times as
 /// many.

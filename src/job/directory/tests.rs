@@ -1,12 +1,15 @@
 //! The keeper as hmaster runs it, with a folder of this machine for another node.
 
 use super::*;
+use crate::job::cleanup::{END, stuck};
+use crate::job::record::Ending;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The clock of the other node is so many seconds ahead.
 const AHEAD: f64 = 3600.0;
@@ -166,7 +169,7 @@ fn who_was_killed_is_known_by_the_signals_that_are_pending() {
     let folder = tempfile::tempdir().unwrap();
     let status = folder.path().join("status");
     let killed = || {
-        let words = format!("{}\nkilled ..{}", include_str!("../../../scripts/killed.sh"), folder.path().display());
+        let words = format!("{}\nkilled ..{}", include_str!("../../scripts/killed.sh"), folder.path().display());
         Command::new("sh").args(["-c", &words]).status().unwrap().success()
     };
     assert!(!killed());

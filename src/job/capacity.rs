@@ -1,12 +1,13 @@
 //! What the runs under way have of the nodes that another run asks for.
 
+use super::request::ResourceRequest;
 use crate::cluster::nodes::{Observed, Target, connect, each};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Taken};
 use crate::inventory::Cluster;
 use crate::job::allocation::{self, Held, Hold, Part};
 use crate::job::record::{Record, open_records};
-use crate::launch::placement::{MapBy, Placement, place};
+use crate::launch::placement::{Placement, place};
 use crate::node::facts::Facts;
 use crate::node::gpus::GpuRequest;
 use crate::node::network;
@@ -17,18 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What runs under way have, by node.
-pub(super) type Holds = BTreeMap<String, Vec<Hold>>;
-
-/// What a run asks of the nodes.
-#[derive(Debug, Clone, Copy)]
-pub struct Wanted {
-    /// The number of ranks; `None`: one on every slot.
-    pub ranks: Option<u32>,
-    /// How they are spread over the nodes.
-    pub map_by: MapBy,
-    /// So many GPUs (or slots, where there are no GPUs) of each node; `None`: whole nodes.
-    pub per_node: Option<u32>,
-}
+pub(super) type Allocations = BTreeMap<String, Vec<Hold>>;
 
 /// The runs whose launcher is up among these containers.
 fn launched<'a>(cluster: &'a Cluster, containers: &'a [ContainerSummary]) -> impl Iterator<Item = String> + 'a {
@@ -92,7 +82,7 @@ pub async fn settle(target: &Target, nodes: &mut [&mut Observed], events: &Event
 }
 
 /// What the runs under way have of these nodes, which have been settled.
-pub(super) fn holds(nodes: &[Observed]) -> Holds {
+pub(super) fn allocations(nodes: &[Observed]) -> Allocations {
     let of = |seen: &Observed| {
         let held = open_records(&seen.facts).filter_map(|record| allocation::hold(&record, seen.name()));
         (seen.name().to_owned(), held.collect::<Vec<_>>())
@@ -105,7 +95,12 @@ pub(super) fn holds(nodes: &[Observed]) -> Holds {
 ///
 /// # Errors
 /// Too many ranks, GPUs that are not there, and [`Error::Held`] where others are in the way.
-pub(super) fn placed(target: &Target, nodes: &[Observed], wanted: Wanted, holds: &Holds) -> Result<Placement, Error> {
+pub(super) fn placed(
+    target: &Target,
+    nodes: &[Observed],
+    wanted: ResourceRequest,
+    holds: &Allocations,
+) -> Result<Placement, Error> {
     let selected: Vec<&Observed> = nodes.iter().filter(|n| target.selected.iter().any(|s| s == n.name())).collect();
     let slots = |seen: &Observed| network::slots(&seen.member.node, &seen.facts);
     let left = |seen: &Observed, holds: &[Hold], asked| {
@@ -120,7 +115,7 @@ pub(super) fn placed(target: &Target, nodes: &[Observed], wanted: Wanted, holds:
         })
         .collect::<Result<_, Error>>()?;
     let ranks = wanted.ranks.unwrap_or_else(|| all.iter().map(|(_, n)| n).sum());
-    let mut placement = super::placement(&all, ranks, wanted.map_by)?;
+    let mut placement = super::request::placement(&all, ranks, wanted.map_by)?;
     let held = |concerned: &dyn Fn(&str) -> bool| {
         let concerned = selected.iter().filter(|seen| concerned(seen.name()));
         Error::Held(Held {
@@ -156,6 +151,14 @@ pub(super) fn placed(target: &Target, nodes: &[Observed], wanted: Wanted, holds:
         }
         _ => placement,
     })
+}
+
+/// Checks that enough slots and GPUs are unallocated.
+///
+/// # Errors
+/// Too many ranks, [`Error::Held`].
+pub fn check_capacity(target: &Target, nodes: &[Observed], wanted: ResourceRequest) -> Result<(), Error> {
+    placed(target, nodes, wanted, &allocations(nodes)).map(|_| ())
 }
 
 /// Whether a node has as many GPUs or slots as a run asks for of each.

@@ -1,4 +1,4 @@
-//! Runs that stand in the way of a plan: their ranks live in a worker that would be replaced.
+//! Jobs that a plan would disrupt: their ranks live in a worker that would be replaced.
 
 use super::Operation;
 use crate::node::facts::{Facts, Rank};
@@ -6,11 +6,11 @@ use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A node as far as it matters here.
+/// A node's observed state and what is planned there.
 #[derive(Debug, Clone, Copy)]
-pub struct Part<'a> {
+pub struct NodePlan<'a> {
     /// Its name.
-    pub node: &'a str,
+    pub name: &'a str,
     /// What it says of ranks and runs.
     pub facts: &'a Facts,
     /// Its containers.
@@ -19,8 +19,8 @@ pub struct Part<'a> {
     pub operations: &'a [Operation],
 }
 
-impl Part<'_> {
-    /// The runs of this cluster whose launcher is up here; the ranks of this node run beside it, and not in the worker.
+impl NodePlan<'_> {
+    /// The jobs of this cluster whose launcher is up here; this node's ranks run in `hmaster`, and not in the worker.
     fn launches<'a>(&'a self, cluster: &'a str) -> impl Iterator<Item = &'a str> {
         let up = move |c: &&ContainerSummary| c.belongs_to(cluster) && c.is(Role::Master) && c.state.is_up();
         self.containers.iter().filter(up).filter_map(ContainerSummary::job)
@@ -35,38 +35,38 @@ impl Part<'_> {
         workers.filter(removed).collect()
     }
 
-    /// Whether a run has anything here: ranks, its record, or its launcher.
-    fn has(&self, cluster: &str, job: &str) -> bool {
+    /// Whether a job has anything here: ranks, its record, or its launcher.
+    pub fn has_job(&self, cluster: &str, job: &str) -> bool {
         self.facts.ranks.iter().any(|rank| rank.job == job)
             || self.facts.open_runs.iter().any(|run| run == job)
             || self.launches(cluster).any(|run| run == job)
     }
 }
 
-/// The runs under way that would lose a worker, each with the nodes where. A rank that lives in it counts, and so does a
-/// run that is about to start its ranks there: its launcher is up, and its record lies on the node.
-pub fn endangered(cluster: &str, parts: &[Part<'_>]) -> BTreeMap<String, Vec<String>> {
-    let launched: BTreeSet<&str> = parts.iter().flat_map(|part| part.launches(cluster)).collect();
+/// Returns the jobs that would lose a worker, each with the nodes where. A rank that lives in the worker counts, and so does a job
+/// that is about to start ranks there: its launcher is up, and its record is on the node.
+pub fn disrupted_jobs(cluster: &str, nodes: &[NodePlan<'_>]) -> BTreeMap<String, Vec<String>> {
+    let launched: BTreeSet<&str> = nodes.iter().flat_map(|node| node.launches(cluster)).collect();
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for part in parts {
-        let workers = part.loses();
+    for node in nodes {
+        let workers = node.loses();
         if workers.is_empty() {
             continue;
         }
-        let here: BTreeSet<&str> = part.launches(cluster).collect();
-        let in_them = part.facts.ranks.iter().filter(|rank| !rank.killed).filter(|rank| match &rank.container {
+        let here: BTreeSet<&str> = node.launches(cluster).collect();
+        let in_them = node.facts.ranks.iter().filter(|rank| !rank.killed).filter(|rank| match &rank.container {
             Some(container) => workers.iter().any(|worker| worker.id == *container),
             None => !here.contains(rank.job.as_str()),
         });
         // a worker of a single run is nobody else's
         let concerned = |run: &&str| workers.iter().any(|worker| worker.job().is_none_or(|job| job == *run));
-        let open = part.facts.open_runs.iter().map(String::as_str);
-        let goes_on = |run: &&str| launched.contains(run) || part.facts.under_way.iter().any(|known| known == run);
+        let open = node.facts.open_runs.iter().map(String::as_str);
+        let goes_on = |run: &&str| launched.contains(run) || node.facts.under_way.iter().any(|known| known == run);
         let about_to = open.filter(goes_on).filter(concerned);
         let runs: BTreeSet<&str> =
             in_them.map(|rank| rank.job.as_str()).chain(about_to.filter(|run| !here.contains(run))).collect();
         for run in runs {
-            found.entry(run.to_owned()).or_default().push(part.node.to_owned());
+            found.entry(run.to_owned()).or_default().push(node.name.to_owned());
         }
     }
     found
@@ -85,10 +85,4 @@ pub fn left_over(
     let left = workers.filter(|c| c.job().is_some_and(|job| !goes_on(job)));
     left.map(|c| Operation::Remove { name: c.name.clone(), id: c.id.clone(), why: vec!["its run has ended".into()] })
         .collect()
-}
-
-/// A node's operations with the ends of these runs before them, as far as they have a part there.
-pub fn with_ends<'a>(cluster: &str, part: &Part<'_>, runs: impl IntoIterator<Item = &'a String>) -> Vec<Operation> {
-    let here = runs.into_iter().filter(|run| part.has(cluster, run));
-    here.map(|run| Operation::EndRun { job: run.clone() }).chain(part.operations.iter().cloned()).collect()
 }

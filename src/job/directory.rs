@@ -1,0 +1,146 @@
+//! The job's directory on a node, `JOBS/ID`: the record, the environment of the ranks, and the programs that supervise them.
+
+use super::plan::{HostAssignment, JobPlan};
+use super::request::{Cwd, JobOptions, Program};
+use crate::cluster::nodes::{now, operator};
+use crate::error::NodeError;
+use crate::job::record::Record;
+use crate::launch::horovodrun::{KEEPER as KEEPER_FILE, SUPERVISOR};
+use crate::paths::WORKSPACE;
+use crate::transport::link::Script;
+use base64::Engine as _;
+use std::collections::BTreeMap;
+use zeroize::Zeroizing;
+
+const START: &str = include_str!("../scripts/job_start.sh");
+pub(super) const RANK: &str = include_str!("../scripts/rank.py");
+pub(super) const ACTIVITY: &str = include_str!("../scripts/activity.py");
+const SSH: &str = include_str!("../scripts/ssh.sh");
+pub(super) const KEEPER: &str = include_str!("../scripts/keeper.py");
+pub(super) const REAP: &str = include_str!("../scripts/reap.py");
+
+/// The file with the ranks' environment; `job_end.sh` removes it.
+const ENVIRONMENT: &str = "env.json";
+
+/// What is written to the directory of a job.
+pub(super) struct Content<'a> {
+    pub(super) plan: &'a JobPlan,
+    pub(super) program: &'a Program,
+    pub(super) options: &'a JobOptions,
+}
+
+impl Content<'_> {
+    /// Creates the directory on a node of the job.
+    ///
+    /// # Errors
+    /// With the node's words.
+    pub(super) async fn write(&self, host: &HostAssignment) -> Result<(), NodeError> {
+        let jobs_dir = &self.plan.target.cluster().jobs_dir;
+        let files = self.files(host);
+        let script = Script::new(START).with("jobs_dir", jobs_dir).with("id", &self.plan.id).with("files", &files);
+        let tried = format!("create the directory of the job in {jobs_dir}");
+        host.seen.member.link.script(&script, &tried).await.map(|_| ())
+    }
+
+    /// The files, as `job_start.sh` reads them.
+    fn files(&self, host: &HostAssignment) -> Zeroizing<String> {
+        let record = serde_json::to_string(&self.record(host)).unwrap_or_default();
+        let environment = self.environment(host);
+        let port = self.plan.target.cluster().port;
+        let known_hosts = self.plan.shared_port.map(|shared| known_hosts(host, shared, port));
+        let mut files = vec![
+            (0o600, "job.json", record.as_str()),
+            (0o600, ENVIRONMENT, environment.as_str()),
+            (0o644, SUPERVISOR, RANK),
+            (0o644, "activity.py", ACTIVITY),
+            (0o644, "reap.py", REAP),
+            (0o755, "ssh", SSH),
+        ];
+        if host.launches {
+            files.extend([(0o600, "launch.json", self.plan.launch.as_str()), (0o644, KEEPER_FILE, KEEPER)]);
+            files.extend(known_hosts.as_deref().map(|text| (0o644, "known_hosts", text)));
+        }
+        files.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, *text)));
+        // the ranks' log, whose mode keeps it from others; where it exists, all of the other files do
+        files.push((0o600, "log", ""));
+        archive(&files)
+    }
+
+    fn record(&self, host: &HostAssignment) -> Record {
+        let Content { plan, program, options } = self;
+        let cluster = plan.target.cluster();
+        Record {
+            id: plan.id.clone(),
+            cluster: cluster.name.clone(),
+            name: program.title.clone().unwrap_or_else(|| program.name.clone()),
+            project: program.project.as_ref().map(|_| program.name.clone()),
+            restarts: options.restarts,
+            operator: operator(),
+            created: now(),
+            controller: options.controller,
+            placement: plan.placement.clone(),
+            command: program.command.clone(),
+            cwd: match program.cwd {
+                Cwd::Workspace => WORKSPACE.into(),
+                Cwd::Job => format!("{}/{}", cluster.jobs_dir, plan.id),
+                Cwd::Root => "/".into(),
+            },
+            ranks: host.ranks,
+            port: Some(cluster.port),
+            interface: host.endpoint.interface.clone(),
+            grace: cluster.stop_grace.as_secs(),
+            stall: options.stall_timeout.as_secs(),
+            idle_margin: cluster.idle_margin.as_secs(),
+            log_max: options.log_max,
+            ulimits: host.seen.member.node.container.ulimits.clone(),
+        }
+    }
+
+    /// The ranks' environment as JSON: the operator's own variables, over the GPUs that the job has, over the inventory's, over those
+    /// of its `env_file`.
+    fn environment(&self, host: &HostAssignment) -> Zeroizing<String> {
+        let node = &host.seen.member.node;
+        let gpus = host.gpus.join(",");
+        let gpus = (!gpus.is_empty()).then_some(("CUDA_VISIBLE_DEVICES", gpus.as_str()));
+        let file = node.container.env_file.as_ref().and_then(|path| self.plan.env_files.get(path));
+        let secret = file.into_iter().flatten().map(|(name, value)| (name.as_str(), value.expose()));
+        let plain = node.container.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let own = self.options.env.iter().map(|(name, value)| (name.as_str(), value.expose()));
+        let all: BTreeMap<&str, &str> = secret.chain(plain).chain(gpus).chain(own).collect();
+        Zeroizing::new(serde_json::to_string(&all).unwrap_or_default())
+    }
+}
+
+/// Packs files (mode, name of less than 100 bytes, text) into a tar archive in base64. They may be secrets: the archive is allocated
+/// at its full size, because one that grows leaves its old bytes in memory.
+fn archive(files: &[(u32, &str, &str)]) -> Zeroizing<String> {
+    const BLOCK: usize = 512;
+    let size: usize = files.iter().map(|(_, _, text)| BLOCK + text.len().next_multiple_of(BLOCK)).sum();
+    let mut whole = Zeroizing::new(Vec::with_capacity(size + 2 * BLOCK));
+    let archive: &mut Vec<u8> = &mut whole;
+    for (mode, name, text) in files {
+        let mut header = tar::Header::new_gnu();
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_mode(*mode);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_size(text.len() as u64);
+        header.set_cksum();
+        archive.extend_from_slice(header.as_bytes());
+        archive.extend_from_slice(text.as_bytes());
+        archive.resize(archive.len().next_multiple_of(BLOCK), 0);
+    }
+    archive.resize(archive.len() + 2 * BLOCK, 0);
+    Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(&*whole))
+}
+
+/// The workers' pinned host keys for the port of the job's own workers; `ssh.sh` finds them there.
+fn known_hosts(host: &HostAssignment, from: u16, to: u16) -> String {
+    let pinned = host.seen.facts.key_files.get("known_hosts").map_or("", |file| file.text.as_str());
+    pinned.replace(&format!("]:{from}"), &format!("]:{to}"))
+}
+
+#[cfg(test)]
+mod tests;

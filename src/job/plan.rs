@@ -1,0 +1,340 @@
+//! The plan of a job: which node does what, and what the launcher is given. It is made from the observed state and changes nothing;
+//! a dry run prints it, `start.rs` carries it out.
+
+use super::capacity::{Allocations, allocations, placed};
+use super::request::{JobOptions, Program};
+use crate::checks::preflight;
+use crate::cluster::nodes::{self, Member, Observed, Target};
+use crate::error::{Error, NodeError};
+use crate::event::{Event, Events};
+use crate::inventory::{Cluster, Controller, Node};
+use crate::keys::push;
+use crate::launch::env_file;
+use crate::launch::horovodrun::{Keeping, Launch, Worker};
+use crate::launch::placement::Placement;
+use crate::node::gpus::GpuRequest;
+use crate::node::network::{self, Endpoint};
+use crate::runtime::container::ContainerSummary;
+use crate::runtime::spec::Desired;
+use crate::secret::Secret;
+use crate::text::nodeset;
+use crate::worker::apply;
+use crate::worker::plan::Workspace;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// The variables of each `env_file`.
+pub(super) type EnvFiles = BTreeMap<PathBuf, BTreeMap<String, Secret>>;
+
+/// One node's share of a job.
+#[derive(Clone)]
+pub struct HostAssignment {
+    /// The node.
+    pub seen: Observed,
+    /// Its address and interface.
+    pub endpoint: Endpoint,
+    /// How many ranks it has.
+    pub ranks: u32,
+    /// Whether the launcher runs here, and so these ranks in `hmaster`; on the others they run in a worker.
+    pub launches: bool,
+    /// The GPUs that the ranks are to see; empty: all.
+    pub gpus: Vec<String>,
+}
+
+/// All that is decided about a job before a node is changed.
+pub struct JobPlan {
+    /// The job's id.
+    pub id: String,
+    /// The target, with names and a port of the job's own where it shares nodes with another.
+    pub target: Target,
+    /// Which rank runs where.
+    pub placement: Placement,
+    /// The nodes that take part, that of the launcher first.
+    pub hosts: Vec<HostAssignment>,
+    /// Selected nodes without ranks; they get the project all the same.
+    pub others: Vec<Observed>,
+    /// The launcher's argument vector.
+    pub launcher: Vec<String>,
+    /// The `hmaster` container, but for the project's directory.
+    pub container: Desired,
+    /// The variables of the nodes' `env_file`.
+    pub(super) env_files: EnvFiles,
+    /// What the job supervisor has to know, as JSON.
+    pub(super) launch: String,
+    /// The port for which the workers' host keys are known, where the job has workers of its own.
+    pub(super) shared_port: Option<u16>,
+    /// What other jobs have of the nodes.
+    pub(super) allocations: Allocations,
+}
+
+impl JobPlan {
+    /// Plans a job on the observed and settled nodes (the master first) without changing any.
+    ///
+    /// # Errors
+    /// Too many ranks, [`Error::Held`], a node without an address, an `env_file` that cannot be read.
+    pub fn new(target: &Target, nodes: Vec<Observed>, options: &JobOptions, id: &str) -> Result<JobPlan, Error> {
+        let allocations = allocations(&nodes);
+        let placement = placed(target, &nodes, options.resources, &allocations)?;
+        let (hosts, others) = assign(target, &placement, nodes, options.controller)?;
+        let env_files = env_files(&hosts)?;
+        let shared = target.cluster();
+        let target = concurrent(target, id, &hosts, &allocations)?;
+        let cluster = target.cluster();
+        let addresses = addresses(&hosts);
+        let launch = Launch {
+            controller: options.controller,
+            hosts: &addresses,
+            port: cluster.port,
+            interface: &hosts[0].endpoint.interface,
+            start_timeout: cluster.start_timeout,
+            stall_timeout: options.stall_timeout,
+            job_dir: &format!("{}/{id}", cluster.jobs_dir),
+        };
+        let master = &hosts[0];
+        let gpus = match master.ranks {
+            0 => GpuRequest::None,
+            _ => network::gpu_request(&master.seen.member.node, &master.seen.facts),
+        };
+        let container = Desired {
+            env: environment(id, options.controller, &master.seen.member.node),
+            ..Desired::master(cluster, &master.seen.member.node, gpus, launch.container_command(), id)
+        };
+        Ok(JobPlan {
+            id: id.to_owned(),
+            launcher: launch.horovodrun(),
+            launch: launch_file(cluster, &launch, &hosts, options.restarts, cluster.worker != shared.worker),
+            shared_port: (cluster.port != shared.port).then_some(shared.port),
+            container,
+            placement,
+            hosts,
+            others,
+            env_files,
+            allocations,
+            target,
+        })
+    }
+
+    /// Checks everything that would make the job fail, before anything is uploaded.
+    ///
+    /// # Errors
+    /// [`Error::Nodes`] with each failure, or a check of the keys.
+    pub fn check(&self, events: &Events) -> Result<(), Error> {
+        let mut failed = Vec::new();
+        for error in self.hosts.iter().filter_map(|host| self.check_host(host).err()) {
+            events.send(Event::Failed(error.clone()));
+            failed.push(error);
+        }
+        let inventory = &self.target.inventory;
+        let taking_part: Vec<_> = self.hosts.iter().map(|host| (&host.seen, !host.launches)).collect();
+        failed.extend(preflight::stops(&preflight::before(inventory, &taking_part), events));
+        if !failed.is_empty() {
+            return Err(Error::Nodes { failed, done: 0 });
+        }
+        // a job on one node logs in nowhere
+        let nodes: Vec<_> = self.hosts.iter().map(|host| (&host.seen.member.node, &host.seen.facts)).collect();
+        let lacking = if nodes.len() > 1 { push::lacking(inventory, &nodes) } else { Vec::new() };
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        Err(Error::check(
+            format!("the cluster's keys are missing or differ on {}", nodeset::fold(&lacking)),
+            "hvdctl keys push",
+        ))
+    }
+
+    fn check_host(&self, host: &HostAssignment) -> Result<(), NodeError> {
+        let (inventory, cluster, seen) = (&self.target.inventory, self.target.cluster(), &host.seen);
+        if !host.launches {
+            let worker = apply::desired(inventory, seen)?;
+            return apply::plan(cluster, seen, &worker, &Workspace::Any).map(|_| ());
+        }
+        // the launcher's ranks run in hmaster, so its worker does not matter
+        check_master_name(cluster, seen)?;
+        match network::missing_gpus(&seen.member.node, &seen.facts) {
+            Some(words) if host.ranks > 0 => Err(NodeError::failed(seen.name(), "find the promised GPUs", words)
+                .hint("run nvidia-smi on the node, or set `gpus` to what it has")),
+            _ => seen.image_id(cluster).map(|_| ()),
+        }
+    }
+
+    /// The nodes that take part, that of the launcher first.
+    pub fn members(&self) -> Vec<Member> {
+        self.hosts.iter().map(|host| host.seen.member.clone()).collect()
+    }
+
+    /// The other jobs of the same project that run on a node.
+    pub(super) fn concurrent_jobs(&self, program: &Program, node: &str) -> Vec<&str> {
+        let here = self.allocations.get(node).into_iter().flatten();
+        here.filter(|other| other.project.as_ref() == Some(&program.name)).map(|other| other.job.as_str()).collect()
+    }
+}
+
+/// Returns the target of a job that shares its nodes with others: a name of its own for its `hmaster` where another's is up, and
+/// workers and a port of its own where others have ranks beside its own.
+fn concurrent(target: &Target, id: &str, hosts: &[HostAssignment], allocations: &Allocations) -> Result<Target, Error> {
+    let mut own = target.clone();
+    let cluster = &mut own.inventory.cluster;
+    let masters = hosts[0].seen.docker.containers.iter();
+    if masters.clone().any(|c| c.name == cluster.master && c.belongs_to(&cluster.name) && c.state.is_up()) {
+        cluster.master = format!("{}-{id}", cluster.master);
+    }
+    let workers = || hosts.iter().filter(|host| !host.launches);
+    if workers().any(|host| allocations.contains_key(host.seen.name())) {
+        cluster.worker = format!("{}-{id}", cluster.worker);
+        // a port whose worker has just exited is still that of its job, whose supervisor retries it
+        let allocated =
+            |node: &str, port| allocations.get(node).into_iter().flatten().any(|other| other.port == Some(port));
+        let free = |port: &u16| {
+            workers().all(|host| !host.seen.facts.ports.contains(port) && !allocated(host.seen.name(), *port))
+        };
+        cluster.port = (cluster.port..=u16::MAX).skip(1).find(free).ok_or_else(|| {
+            Error::check(
+                format!("no port above {} is free on all nodes of the job", cluster.port),
+                "set cluster.port to a lower number",
+            )
+        })?;
+    }
+    Ok(own)
+}
+
+/// Splits the nodes into those that take part, each with its endpoint, and the others.
+fn assign(
+    target: &Target,
+    placement: &Placement,
+    nodes: Vec<Observed>,
+    controller: Controller,
+) -> Result<(Vec<HostAssignment>, Vec<Observed>), Error> {
+    let inventory = &target.inventory;
+    let alone = placement.shares.len() == 1;
+    let (mut hosts, mut others) = (Vec::new(), Vec::new());
+    let mut failed = Vec::new();
+    for seen in nodes {
+        let Some(share) = placement.shares.iter().find(|s| s.node == seen.name()) else {
+            // the master may have been observed only because it might launch
+            others.extend(Some(seen).filter(|seen| target.selected.iter().any(|selected| selected == seen.name())));
+            continue;
+        };
+        let place = if alone { Ok(network::alone()) } else { nodes::place(inventory, &seen) };
+        let place = place.and_then(|e| match e.address {
+            IpAddr::V6(_) => Err(nodes::no_place(seen.name(), network::no_ipv6(e.address))),
+            IpAddr::V4(_) => Ok(e),
+        });
+        match place {
+            Ok(endpoint) => hosts.push(HostAssignment {
+                seen,
+                endpoint,
+                ranks: share.ranks,
+                launches: placement.shares[0].node == share.node,
+                gpus: share.gpus.clone(),
+            }),
+            Err(error) => failed.push(error),
+        }
+    }
+    if !failed.is_empty() {
+        return Err(Error::Nodes { failed, done: 0 });
+    }
+    if let Some(first) = hosts.first().filter(|first| !alone && !first.seen.member.node.master) {
+        return Err(Error::usage(
+            format!(
+                "the master is not among the selected nodes, and {} cannot log in to the others",
+                first.seen.name()
+            ),
+            "add the master to --on, or set `master = true` for another [[node]] and push the keys",
+        ));
+    }
+    let names: BTreeSet<&str> = hosts.iter().map(|host| host.endpoint.interface.as_str()).collect();
+    if controller == Controller::Mpi && names.len() > 1 {
+        let list: Vec<String> =
+            hosts.iter().map(|host| format!("{}: {}", host.seen.name(), host.endpoint.interface)).collect();
+        return Err(Error::check(
+            format!("the nodes' interfaces have different names ({}), and MPI takes one for all", list.join(", ")),
+            format!(
+                "use --controller gloo, which takes each node's own; or give {} other interfaces",
+                inventory.cluster.name
+            ),
+        ));
+    }
+    Ok((hosts, others))
+}
+
+/// Checks that no foreign container has the name of `hmaster`.
+fn check_master_name(cluster: &Cluster, seen: &Observed) -> Result<(), NodeError> {
+    let foreign = |c: &&ContainerSummary| c.name == cluster.master && !c.belongs_to(&cluster.name);
+    match seen.docker.containers.iter().find(foreign) {
+        None => Ok(()),
+        Some(_) => Err(NodeError::failed(
+            seen.name(),
+            &format!("start {}", cluster.master),
+            "a container of that name exists that is not this cluster's",
+        )
+        .hint("remove or rename it, or set cluster.master to another name")),
+    }
+}
+
+/// Address and number of ranks of each node with ranks, in rank order.
+fn addresses(hosts: &[HostAssignment]) -> Vec<(IpAddr, u32)> {
+    hosts.iter().filter(|host| host.ranks > 0).map(|host| (host.endpoint.address, host.ranks)).collect()
+}
+
+/// Returns `launch.json`, from which the job supervisor works.
+fn launch_file(
+    cluster: &Cluster,
+    launch: &Launch<'_>,
+    hosts: &[HostAssignment],
+    restarts: u32,
+    own_workers: bool,
+) -> String {
+    let workers = hosts.iter().filter(|host| !host.launches);
+    let worker = |host: &HostAssignment| Worker {
+        node: host.seen.name().to_owned(),
+        address: host.endpoint.address,
+        ranks: host.ranks,
+    };
+    let keeping = Keeping {
+        launcher: launch.horovodrun(),
+        node: hosts[0].seen.name(),
+        address: hosts[0].endpoint.address,
+        ranks: hosts[0].ranks,
+        workers: workers.map(worker).collect(),
+        restarts,
+        own_workers,
+        port: cluster.port,
+        grace: cluster.stop_grace.as_secs(),
+        start_timeout: cluster.start_timeout.as_secs(),
+        restart_pause: cluster.restart_pause.as_secs(),
+        keep_alive: cluster.keep_alive.as_secs(),
+    };
+    serde_json::to_string(&keeping).unwrap_or_default()
+}
+
+/// The environment of the launcher's container; Horovod hands it on to every rank.
+fn environment(id: &str, controller: Controller, master: &Node) -> Vec<String> {
+    let mut env = vec![format!("HVDCTL_JOB={id}"), "PYTHONUNBUFFERED=1".into()];
+    if controller == Controller::Mpi {
+        // Docker denies the system call by which ranks of one container copy from each other; Open MPI 4 falls back, with
+        // a line of complaint for each message
+        env.push("OMPI_MCA_btl_vader_single_copy_mechanism=none".into());
+        // else its daemons leave the sessions of sshd, and when the network is cut nothing tells them and the ranks
+        env.push("OMPI_MCA_orte_leave_session_attached=1".into());
+        // all else of the inventory's environment goes to the ranks by their supervisors; these mpirun itself reads
+        let own = |name: &str| ["OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_"].iter().any(|start| name.starts_with(start));
+        let set = master.container.env.iter().filter(|(name, _)| own(name));
+        env.extend(set.map(|(name, value)| format!("{name}={value}")));
+    }
+    env
+}
+
+/// Reads the files that the nodes' `env_file` name, each once.
+///
+/// # Errors
+/// When one cannot be used.
+fn env_files(hosts: &[HostAssignment]) -> Result<EnvFiles, Error> {
+    let mut files = EnvFiles::new();
+    for path in hosts.iter().filter_map(|host| host.seen.member.node.container.env_file.as_ref()) {
+        if !files.contains_key(path) {
+            files.insert(path.clone(), env_file::read(path)?);
+        }
+    }
+    Ok(files)
+}

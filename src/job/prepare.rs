@@ -1,0 +1,182 @@
+//! A plan is prepared on the nodes: the job's directory, the project and the workers.
+
+use super::directory::Content;
+use super::plan::HostAssignment;
+use crate::cluster::nodes::{Observed, all, each};
+use crate::error::{Error, NodeError};
+use crate::event::Events;
+use crate::inventory::Cluster;
+use crate::runtime::container::ContainerState;
+use crate::runtime::spec::{Desired, LABEL_WORKSPACE, Role};
+use crate::sync::upload::{Place, Shipped, gather, look, ship};
+use crate::text::units::human;
+use crate::worker::apply;
+use crate::worker::plan::{self, Workspace};
+use std::collections::BTreeMap;
+
+/// Where the project is, by node.
+pub(super) type Workspaces = BTreeMap<String, Place>;
+
+/// Creates the job's directory, uploads the project and starts the workers, on all nodes at once. Returns the project's directory on
+/// each node.
+///
+/// # Errors
+/// [`Error::Nodes`] with each node that failed.
+pub(super) async fn prepare(content: &Content<'_>, events: &Events) -> Result<Workspaces, Error> {
+    let plan = content.plan;
+    let hosts = plan.hosts.iter().map(|host| (&host.seen, Some(host)));
+    let nodes: Vec<_> = hosts.chain(plan.others.iter().map(|seen| (seen, None))).collect();
+    events.phase("preparing");
+    let results = each(nodes, async |(seen, host)| prepare_node(content, seen, host, events).await).await;
+    Ok(all(events, results)?.into_iter().flatten().collect())
+}
+
+/// Prepares one node; `host` is its share of the job, if it has one.
+async fn prepare_node(
+    content: &Content<'_>,
+    seen: &Observed,
+    host: Option<&HostAssignment>,
+    events: &Events,
+) -> Result<Option<(String, Place)>, NodeError> {
+    let Content { plan, program, .. } = *content;
+    let (cluster, link) = (plan.target.cluster(), &seen.member.link);
+    let looked = match &program.project {
+        Some(project) => {
+            let concurrent = plan.concurrent_jobs(program, seen.name());
+            let looked = look(cluster, link, project, &program.name, (&plan.id, &concurrent), events).await;
+            Some((project, events.told(looked)?))
+        }
+        None => None,
+    };
+    let place = looked.as_ref().map(|(_, looked)| looked.place.clone());
+    let uploading = async {
+        match looked {
+            // nothing of this job is there, and another job's directory stays as it is
+            Some((_, looked)) if looked.place.own && host.is_none() => Ok(None),
+            Some((project, looked)) => events.told(ship(cluster, link, project, looked, events).await).map(Some),
+            None => Ok(None),
+        }
+    };
+    let writing = async {
+        match host {
+            Some(host) => content.write(host).await,
+            None => Ok(()),
+        }
+    };
+    let starting = async {
+        match host {
+            Some(host) if !host.launches => ensure_worker(content, seen, place.as_ref(), events).await,
+            _ => Ok(()),
+        }
+    };
+    // what is wrong with the node shows best where there is most to do: the upload's error goes first
+    let (uploaded, worker) = if place.as_ref().is_some_and(|place| place.own) {
+        // the directory that the worker mounts is only made by the upload
+        let (uploaded, written) = tokio::join!(uploading, writing);
+        let uploaded = uploaded?;
+        written?;
+        (uploaded, starting.await)
+    } else {
+        let (uploaded, written, worker) = tokio::join!(uploading, writing, starting);
+        let uploaded = uploaded?;
+        written?;
+        (uploaded, worker)
+    };
+    worker?;
+    if host.is_some_and(|host| host.launches) {
+        remove_ended_master(cluster, seen).await?;
+        let left = plan::left_shells(&cluster.name, &seen.docker.containers, seen.facts.clock);
+        apply::apply(&plan.target.inventory, seen, &left, events).await?;
+    }
+    events.done(seen.name(), summarize(uploaded.as_ref()));
+    Ok(place.map(|place| (seen.name().to_owned(), place)))
+}
+
+/// Formats what an upload did.
+fn summarize(uploaded: Option<&Shipped>) -> String {
+    match uploaded {
+        None => "ready".into(),
+        Some(Shipped { sent: 0, removed: 0, .. }) => "project unchanged".into(),
+        Some(Shipped { sent, bytes, removed: 0 }) => format!("uploaded {}, {}", files(*sent), human(*bytes)),
+        Some(Shipped { sent, bytes, removed }) => {
+            format!("uploaded {}, {}; removed {}", files(*sent), human(*bytes), files(*removed))
+        }
+    }
+}
+
+fn files(n: usize) -> String {
+    format!("{n} file{}", if n == 1 { "" } else { "s" })
+}
+
+async fn ensure_worker(
+    content: &Content<'_>,
+    seen: &Observed,
+    place: Option<&Place>,
+    events: &Events,
+) -> Result<(), NodeError> {
+    let Content { plan, options, .. } = *content;
+    let inventory = &plan.target.inventory;
+    let which = match place {
+        // a mount keeps a directory that was removed; only a new container sees the one made since
+        Some(place) if place.new => Workspace::Renewed,
+        Some(_) => Workspace::AsDesired,
+        None => Workspace::Any,
+    };
+    let workspace = place.map(|place| place.folder.clone());
+    let desired = Desired { workspace, ..apply::desired(inventory, seen)? };
+    let desired = match plan.shared_port {
+        Some(_) => desired.of_run(&inventory.cluster, &plan.id, options.restarts),
+        None => desired,
+    };
+    let operations = apply::plan(&inventory.cluster, seen, &desired, &which)?;
+    apply::apply(inventory, seen, &operations, events).await
+}
+
+/// Checks once more before the launch that each worker has this job's project mounted: another operator's job that was prepared at
+/// the same time may have replaced it, and ranks must never run other code than theirs.
+///
+/// # Errors
+/// [`Error::Nodes`] with each worker that does not.
+pub(super) async fn check_workspaces(
+    cluster: &Cluster,
+    hosts: &[HostAssignment],
+    workspaces: &Workspaces,
+    events: &Events,
+) -> Result<(), Error> {
+    let checked = each(hosts.iter().filter(|host| !host.launches).collect(), async |host: &HostAssignment| {
+        let Some(place) = workspaces.get(host.seen.name()) else { return Ok(()) };
+        let containers = host.seen.docker.engine.containers().await?;
+        let worker = containers
+            .iter()
+            .find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name) && c.state == ContainerState::Running);
+        if worker.and_then(|c| c.label(LABEL_WORKSPACE)) == Some(place.folder.as_str()) {
+            return Ok(());
+        }
+        let said = format!("{} is gone or has another project mounted by now", cluster.worker);
+        Err(NodeError::failed(host.seen.name(), "launch the job", said)
+            .hint("another job was started at the same time: see hvdctl status, and try again after it"))
+    })
+    .await;
+    all(events, checked).map(|_| ())
+}
+
+async fn remove_ended_master(cluster: &Cluster, seen: &Observed) -> Result<(), NodeError> {
+    let ended = seen.docker.containers.iter().find(|c| c.name == cluster.master && c.is(Role::Master));
+    match ended {
+        Some(container) => seen.docker.engine.remove(&container.id).await,
+        None => Ok(()),
+    }
+}
+
+/// Moves what a job wrote in a directory of its own to the project's; where that fails, the next `train` does it.
+pub(super) async fn gather_outputs(content: &Content<'_>, workspaces: &Workspaces, events: &Events) {
+    let Content { plan, program, .. } = *content;
+    let own = |host: &&HostAssignment| workspaces.get(host.seen.name()).is_some_and(|place| place.own);
+    let gathered = each(plan.hosts.iter().filter(own).collect(), async |host: &HostAssignment| {
+        gather(plan.target.cluster(), &host.seen.member.link, &program.name, &plan.id, events).await
+    })
+    .await;
+    for error in gathered.into_iter().filter_map(Result::err) {
+        events.warn(error);
+    }
+}

@@ -1,0 +1,118 @@
+//! What a job is asked to be: its program, its resources and how it is watched.
+
+use crate::cluster::nodes::Target;
+use crate::error::Error;
+use crate::inventory::Controller;
+use crate::job::supervision::OnSignal;
+use crate::launch::placement::{MapBy, Placement, place};
+use crate::node::network;
+use crate::secret::Secret;
+use crate::sync::upload::Project;
+use crate::text::argument::Word;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What every rank of a job runs.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The job's name, if it was given one.
+    pub title: Option<String>,
+    /// The name of the project, the program or the check.
+    pub name: String,
+    /// The program and its arguments, byte for byte.
+    pub command: Vec<Word>,
+    /// The working directory.
+    pub cwd: Cwd,
+    /// The project that is uploaded and mounted first.
+    pub project: Option<Project>,
+    /// Further files for the job's directory: name and text.
+    pub files: Vec<(&'static str, &'static str)>,
+}
+
+/// The working directory of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cwd {
+    /// The mounted project.
+    Workspace,
+    /// The job's own directory, which holds [`Program::files`].
+    Job,
+    /// `/`, for programs that are in the image.
+    Root,
+}
+
+/// What a job asks of the nodes.
+#[derive(Debug, Clone, Copy)]
+pub struct ResourceRequest {
+    /// The number of ranks; `None`: one on every slot.
+    pub ranks: Option<u32>,
+    /// How they are spread over the nodes.
+    pub map_by: MapBy,
+    /// GPUs (or slots, where there are no GPUs) of each node; `None`: whole nodes.
+    pub per_node: Option<u32>,
+}
+
+/// How a job is run.
+#[derive(Debug, Clone)]
+pub struct JobOptions {
+    /// What it asks of the nodes.
+    pub resources: ResourceRequest,
+    /// Gloo or MPI.
+    pub controller: Controller,
+    /// How often it is started again after a failure.
+    pub restarts: u32,
+    /// How long a rank may keep the others waiting; zero: forever.
+    pub stall_timeout: Duration,
+    /// Bytes that the log may take on each node.
+    pub log_max: Option<u64>,
+    /// Environment of the ranks; it goes before the inventory's.
+    pub env: BTreeMap<String, Secret>,
+    /// What is shown of it.
+    pub show: Show,
+    /// Until when it is watched.
+    pub until: Until,
+}
+
+/// What is shown of a job besides how it ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Show {
+    /// The ranks' output.
+    pub output: bool,
+    /// The launcher's own output.
+    pub launcher: bool,
+}
+
+/// Until when a job is watched.
+#[derive(Debug, Clone, Copy)]
+pub struct Until {
+    /// The longest that it may take, after which it is stopped; `None`: no limit.
+    pub limit: Option<Duration>,
+    /// Only until every rank has started.
+    pub all_started: bool,
+    /// What a signal does.
+    pub on_signal: OnSignal,
+}
+
+/// Checks what can be known without asking a node.
+///
+/// # Errors
+/// More ranks than slots, when all slots stand in the inventory.
+pub fn check_ranks(target: &Target, ranks: Option<u32>, per_node: Option<u32>) -> Result<(), Error> {
+    let at_most = per_node.unwrap_or(u32::MAX);
+    let known: Option<Vec<(String, u32)>> =
+        target.nodes().iter().map(|n| network::known_slots(n).map(|s| (n.name.clone(), s.min(at_most)))).collect();
+    match (ranks, known) {
+        (Some(0), _) => Err(Error::usage("-np 0: a job has at least one rank", "say -np with a number from 1 on")),
+        (Some(ranks), Some(slots)) => placement(&slots, ranks, MapBy::Slot).map(|_| ()),
+        _ => Ok(()),
+    }
+}
+
+/// Places ranks on slots.
+///
+/// # Errors
+/// More ranks than slots.
+pub(super) fn placement(slots: &[(String, u32)], ranks: u32, map_by: MapBy) -> Result<Placement, Error> {
+    place(slots, ranks, map_by).map_err(|e| {
+        Error::usage(e.to_string(), "lower -np, add nodes, or raise `slots` (or `gpus`) of a [[node]] in the inventory")
+    })
+}

@@ -1,0 +1,160 @@
+//! A job is launched and watched to its end: `train`, `run` and `verify` are all this.
+
+use super::cleanup::{clean_up, result};
+use super::directory::Content;
+use super::follow::Follow;
+use super::logs;
+use super::plan::JobPlan;
+use super::prepare::{Workspaces, check_workspaces, gather_outputs, prepare};
+use super::request::{JobOptions, Program, Show, Until};
+use super::watch::Watch;
+use crate::cancel::signalled;
+use crate::cluster::nodes::{Member, now};
+use crate::cluster::turn::Turn;
+use crate::error::Error;
+use crate::event::{Event, Events};
+use crate::inventory::Cluster;
+use crate::job::frames::Frame;
+use crate::job::list::Job;
+use crate::job::outcome::JobOutcome;
+use crate::job::record::{Ending, State};
+use crate::runtime::docker::Engine;
+use crate::runtime::spec::Desired;
+use std::time::SystemTime;
+use tokio::sync::watch::Receiver;
+
+/// Carries out the plan of a job and follows it to its end. Every line of output goes to `events`, every frame to `on_frame`. A signal
+/// stops the job. The locks are released as soon as the launcher is up, which shows by itself that the nodes are allocated.
+///
+/// # Errors
+/// When the job could not be started, or the connection to the master broke; a program that fails is no error but an outcome.
+pub async fn start(
+    plan: &JobPlan,
+    program: &Program,
+    options: &JobOptions,
+    turn: &Turn,
+    events: &Events,
+    mut on_frame: impl FnMut(&str, &Frame),
+) -> Result<JobOutcome, Error> {
+    let cluster = plan.target.cluster();
+    let content = Content { plan, program, options };
+    let engines: Vec<Engine> = plan.hosts.iter().map(|host| host.seen.docker.engine.clone()).collect();
+    events.send(Event::Job { id: plan.id.clone(), state: State::Starting });
+    let launched = tokio::select! {
+        launched = launch(&content, &engines[0], events) => launched,
+        error = turn.stops() => Err(error),
+    };
+    let (follow, container, workspaces) = match launched {
+        Ok(launched) => launched,
+        Err(error) => {
+            abandon(plan, &engines, &error, events).await;
+            return Err(error);
+        }
+    };
+    // from here on hmaster itself shows that a job is under way
+    turn.give_back().await;
+    let watch = Watch {
+        cluster,
+        id: &plan.id,
+        placement: &plan.placement,
+        members: plan.members(),
+        engines,
+        container,
+        follow,
+        events,
+    };
+    let outcome = watch.run(options.until, &mut turn.cancel(), &mut on_frame).await;
+    // a job that goes on, in its next attempt perhaps, keeps its directory
+    if outcome.as_ref().is_ok_and(|outcome| outcome.state != State::Running) {
+        gather_outputs(&content, &workspaces, events).await;
+    }
+    outcome
+}
+
+/// Prepares the nodes and starts the launcher's container. Its id comes with the followers of the logs, which begin before it.
+async fn launch<'a>(
+    content: &Content<'_>,
+    engine: &Engine,
+    events: &'a Events,
+) -> Result<(Follow<'a>, String, Workspaces), Error> {
+    let Content { plan, options, .. } = *content;
+    let cluster = plan.target.cluster();
+    let workspaces = prepare(content, events).await?;
+    let members = plan.members();
+    let follow = Follow::start(cluster, &plan.id, (&members, vec![0; members.len()]), options.show, events).await?;
+    let ranks = plan.placement.ranks();
+    events.phase(format!("starting {ranks} rank{}", if ranks == 1 { "" } else { "s" }));
+    check_workspaces(cluster, &plan.hosts, &workspaces, events).await?;
+    let workspace = workspaces.get(plan.hosts[0].seen.name()).map(|place| place.folder.clone());
+    let container = engine.create_and_start(&Desired { workspace, ..plan.container.clone() }).await?;
+    Ok((follow, container, workspaces))
+}
+
+/// Cleans up after a job that could not be launched, and records why.
+async fn abandon(plan: &JobPlan, engines: &[Engine], error: &Error, events: &Events) {
+    let (cluster, members) = (plan.target.cluster(), plan.members());
+    let answered = clean_up(cluster, &plan.id, &members, engines, events).await;
+    let never = Ending {
+        ended: now(),
+        stopped: matches!(error, Error::Signal(_)),
+        fault: Some(format!("it was never launched: {error}")),
+        ..Ending::default()
+    };
+    // where its directory was not even created there is nothing to write to
+    if answered.iter().any(|member| member.node.name == members[0].node.name) {
+        let _ = result(cluster, &plan.id, &members[0], &never).await;
+    }
+}
+
+/// Watches a job that somebody launched, from its first line on. `launcher` is the engine of its first node and the launcher's
+/// container there.
+///
+/// # Errors
+/// As of [`start`] after the launch.
+pub async fn watch(
+    cluster: &Cluster,
+    job: &Job,
+    members: Vec<Member>,
+    launcher: (Engine, String),
+    (show, until): (Show, Until),
+    events: &Events,
+    cancel: &mut Receiver<Option<u8>>,
+) -> Result<JobOutcome, Error> {
+    let (engine, container) = launcher;
+    let following = async {
+        let starts = logs::starts(cluster, &job.id, &members, job.log_max, events).await?;
+        Follow::start(cluster, &job.id, (&members, starts), show, events).await
+    };
+    let follow = tokio::select! {
+        follow = following => follow?,
+        signal = signalled(cancel) => return Err(Error::Signal(signal)),
+    };
+    let (id, placement) = (job.id.as_str(), &job.placement);
+    let watch = Watch { cluster, id, placement, members, engines: vec![engine], container, follow, events };
+    watch.run(until, cancel, &mut |_, _| {}).await
+}
+
+/// A name that sorts by time and that no two operators choose: `20261121-101500-4f2a`.
+pub fn new_id() -> String {
+    let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let time: String = time.replace('T', "-").chars().filter(|c| c.is_ascii_digit() || *c == '-').collect();
+    let digits = |range: std::ops::Range<usize>| time.get(range).unwrap_or_default().to_owned();
+    let salt = std::collections::hash_map::RandomState::new();
+    let salt = std::hash::BuildHasher::hash_one(&salt, std::process::id()) & 0xffff;
+    // 2026-11-21-101500
+    format!("{}{}{}-{}-{salt:04x}", digits(0..4), digits(5..7), digits(8..10), digits(11..17))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_a_time_and_a_salt() {
+        let id = new_id();
+        let parts: Vec<&str> = id.split('-').collect();
+        assert_eq!(parts.iter().map(|p| p.len()).collect::<Vec<_>>(), [8, 6, 4], "{id}");
+        assert!(id.starts_with("20") && id.chars().all(|c| c.is_ascii_hexdigit() || c == '-'), "{id}");
+        assert_ne!(id, new_id());
+    }
+}

@@ -1,0 +1,196 @@
+//! What hvdctl does about a job that it watches, as a state machine: an event comes in, actions come out. It knows no clock, no
+//! process and no node; `watch.rs` performs the actions.
+
+use crate::job::record::State;
+
+/// What a signal does to the job that is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnSignal {
+    /// Stops it, unless the signal says that the terminal has gone (SIGHUP).
+    Stop,
+    /// Leaves it running.
+    Leave,
+}
+
+/// SIGHUP: the terminal has gone.
+const HANGUP: u8 = 1;
+
+/// Something that happened to a job, or to whoever watches it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    /// So many ranks have started their program.
+    Started(u32),
+    /// The container of the job supervisor has exited, with this code where it is known.
+    SupervisorExited(Option<i64>),
+    /// The operator sent a signal.
+    Signal(u8),
+    /// The time limit of the command is over.
+    TimeLimit,
+    /// The job supervisor was asked to stop the job and did not end in time, or could not be asked.
+    StopFailed,
+}
+
+/// What is to be done about it, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Report the job's state.
+    Report(State),
+    /// Tell the operator that the job goes on without hvdctl.
+    ReportLeft,
+    /// Tell the operator that the job is being stopped.
+    ReportStopping,
+    /// Ask the job supervisor to stop the job, within the grace period.
+    Stop,
+    /// End what is left on the nodes, read the rest of the logs and the result, and stop watching.
+    Finish(End),
+    /// Stop watching and touch nothing.
+    Leave(End),
+}
+
+/// Why a job is not watched any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The job supervisor exited, with this code where it is known.
+    Exited(Option<i64>),
+    /// Every rank has started, which is all that was to be seen.
+    AllStarted,
+    /// The operator sent a signal.
+    Signal(u8),
+    /// The time limit is over.
+    TimeLimit,
+}
+
+/// The supervision of one job.
+#[derive(Debug)]
+pub struct Supervision {
+    ranks: u32,
+    /// Whether only the start of the ranks is of interest.
+    until_started: bool,
+    on_signal: OnSignal,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    Running,
+    /// The job supervisor was asked to stop the job.
+    Stopping(End),
+    /// Nothing more is to be done.
+    Over,
+}
+
+impl Supervision {
+    /// Supervises a job of `ranks` ranks, only until they all have started if `until_started`.
+    pub fn new(ranks: u32, until_started: bool, on_signal: OnSignal) -> Supervision {
+        Supervision { ranks, until_started, on_signal, phase: Phase::Starting }
+    }
+
+    /// Returns the actions that an input asks for.
+    pub fn handle(&mut self, input: Input) -> Vec<Action> {
+        match (self.phase, input) {
+            (Phase::Over, _) => Vec::new(),
+            (Phase::Starting, Input::Started(started)) if started >= self.ranks => self.all_started(),
+            (_, Input::Started(_)) => Vec::new(),
+            (Phase::Stopping(end), Input::SupervisorExited(_) | Input::StopFailed) => self.finish(end),
+            (Phase::Stopping(_), Input::Signal(_) | Input::TimeLimit) | (_, Input::StopFailed) => Vec::new(),
+            (_, Input::SupervisorExited(code)) => self.finish(End::Exited(code)),
+            (_, Input::Signal(signal)) if self.on_signal == OnSignal::Leave || signal == HANGUP => {
+                self.phase = Phase::Over;
+                vec![Action::ReportLeft, Action::Leave(End::Signal(signal))]
+            }
+            (_, Input::Signal(signal)) => {
+                self.phase = Phase::Stopping(End::Signal(signal));
+                vec![Action::ReportStopping, Action::Stop]
+            }
+            (_, Input::TimeLimit) => {
+                self.phase = Phase::Stopping(End::TimeLimit);
+                vec![Action::Stop]
+            }
+        }
+    }
+
+    fn all_started(&mut self) -> Vec<Action> {
+        let report = Action::Report(State::Running);
+        if self.until_started {
+            self.phase = Phase::Over;
+            return vec![report, Action::Leave(End::AllStarted)];
+        }
+        self.phase = Phase::Running;
+        vec![report]
+    }
+
+    fn finish(&mut self, end: End) -> Vec<Action> {
+        self.phase = Phase::Over;
+        vec![Action::Finish(end)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INPUTS: [Input; 9] = [
+        Input::Started(1),
+        Input::Started(2),
+        Input::SupervisorExited(Some(3)),
+        Input::SupervisorExited(None),
+        Input::Signal(1),
+        Input::Signal(2),
+        Input::Signal(15),
+        Input::TimeLimit,
+        Input::StopFailed,
+    ];
+
+    fn actions(inputs: &[Input], until_started: bool, on_signal: OnSignal) -> Vec<Action> {
+        let mut supervision = Supervision::new(2, until_started, on_signal);
+        inputs.iter().flat_map(|input| supervision.handle(*input)).collect()
+    }
+
+    #[test]
+    fn reports_running_once_every_rank_has_started() {
+        let inputs = [Input::Started(1), Input::Started(2), Input::Started(2), Input::SupervisorExited(Some(0))];
+        let finish = Action::Finish(End::Exited(Some(0)));
+        assert_eq!(actions(&inputs, false, OnSignal::Stop), [Action::Report(State::Running), finish]);
+        let detached = [Action::Report(State::Running), Action::Leave(End::AllStarted)];
+        assert_eq!(actions(&inputs, true, OnSignal::Stop), detached);
+    }
+
+    #[test]
+    fn a_signal_stops_the_job_or_leaves_it() {
+        let exits = Input::SupervisorExited(Some(143));
+        for signal in [2, 15] {
+            let stopped = [Action::ReportStopping, Action::Stop, Action::Finish(End::Signal(signal))];
+            assert_eq!(actions(&[Input::Signal(signal), exits], false, OnSignal::Stop), stopped);
+            let left = [Action::ReportLeft, Action::Leave(End::Signal(signal))];
+            assert_eq!(actions(&[Input::Signal(signal), exits], false, OnSignal::Leave), left);
+        }
+        // nobody is there to see the job stopped
+        let hangup = [Action::ReportLeft, Action::Leave(End::Signal(1))];
+        assert_eq!(actions(&[Input::Signal(1)], false, OnSignal::Stop), hangup);
+    }
+
+    #[test]
+    fn a_supervisor_that_does_not_stop_in_time_is_ended_from_outside() {
+        let inputs = [Input::TimeLimit, Input::StopFailed];
+        assert_eq!(actions(&inputs, false, OnSignal::Leave), [Action::Stop, Action::Finish(End::TimeLimit)]);
+    }
+
+    #[test]
+    fn after_any_two_inputs_a_job_ends_exactly_once_and_for_the_first_reason() {
+        for (until_started, on_signal) in [(false, OnSignal::Stop), (true, OnSignal::Stop), (false, OnSignal::Leave)] {
+            for first in INPUTS {
+                for second in INPUTS {
+                    let inputs = [first, second, Input::SupervisorExited(None), Input::SupervisorExited(None)];
+                    let all = actions(&inputs, until_started, on_signal);
+                    let ends = all.iter().filter(|a| matches!(a, Action::Finish(_) | Action::Leave(_)));
+                    assert_eq!(ends.count(), 1, "{first:?}, {second:?}: {all:?}");
+                    assert!(all.iter().filter(|a| **a == Action::Stop).count() <= 1, "{first:?}, {second:?}: {all:?}");
+                    if let (Input::Signal(signal @ 2..), OnSignal::Stop) = (first, on_signal) {
+                        assert_eq!(all.last(), Some(&Action::Finish(End::Signal(signal))), "{second:?}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A launched job is watched until it ends, is stopped, or is left running: events become inputs of the state machine in
+//! `supervision.rs`, and its actions are performed here.
+
+use super::cleanup::{SUPERVISOR_STOPS_WITHIN, clean_up, missing, result, unrecorded};
+use super::follow::Follow;
+use super::request::Until;
+use super::supervision::{Action, End, Input, Supervision};
+use crate::cancel::signalled;
+use crate::cluster::nodes::Member;
+use crate::error::{Error, NodeError};
+use crate::event::{Event, Events};
+use crate::inventory::Cluster;
+use crate::job::frames::Frame;
+use crate::job::outcome::JobOutcome;
+use crate::job::record::{Ending, lost_output};
+use crate::launch::placement::Placement;
+use crate::runtime::docker::Engine;
+use crate::text::nodeset;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+/// A job that is being watched.
+pub(super) struct Watch<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) id: &'a str,
+    pub(super) placement: &'a Placement,
+    /// Its nodes, that of the launcher first.
+    pub(super) members: Vec<Member>,
+    /// The engines of the first of them, as many as are known: at least the launcher's.
+    pub(super) engines: Vec<Engine>,
+    /// The launcher's container there.
+    pub(super) container: String,
+    pub(super) follow: Follow<'a>,
+    pub(super) events: &'a Events,
+}
+
+impl Watch<'_> {
+    /// Watches the job to its end, or as long as `until` says.
+    ///
+    /// # Errors
+    /// When the connection to the launcher's node broke (the job goes on by itself), a signal, or the time limit.
+    pub(super) async fn run(
+        mut self,
+        until: Until,
+        cancel: &mut watch::Receiver<Option<u8>>,
+        on_frame: &mut impl FnMut(&str, &Frame),
+    ) -> Result<JobOutcome, Error> {
+        let mut supervision = Supervision::new(self.placement.ranks(), until.all_started, until.on_signal);
+        let (engine, container) = (self.engines[0].clone(), self.container.clone());
+        let mut exited = std::pin::pin!(engine.wait(&container));
+        let mut signal = std::pin::pin!(signalled(cancel));
+        let mut limit = until.limit.map(|limit| Instant::now() + limit);
+        let mut stop_limit = None;
+        let (mut signal_seen, mut timed_out) = (false, None);
+        loop {
+            let input = tokio::select! {
+                code = &mut exited => match code {
+                    Ok(code) => Input::SupervisorExited(code),
+                    Err(error) if stop_limit.is_some() => {
+                        self.events.warn(error);
+                        Input::StopFailed
+                    }
+                    Err(error) => return Err(self.disconnected(error)),
+                },
+                () = self.follow.overdue() => Input::SupervisorExited(None),
+                number = &mut signal, if !signal_seen => {
+                    signal_seen = true;
+                    Input::Signal(number)
+                }
+                () = at(limit) => {
+                    limit = None;
+                    timed_out = Some(self.time_limit_error(until.limit.unwrap_or_default()));
+                    Input::TimeLimit
+                }
+                () = at(stop_limit) => Input::StopFailed,
+                () = self.follow.next(on_frame) => Input::Started(self.follow.progress.started()),
+            };
+            let mut inputs = vec![input];
+            while let Some(input) = inputs.pop() {
+                for action in supervision.handle(input) {
+                    match action {
+                        Action::Report(state) => self.events.send(Event::Job { id: self.id.to_owned(), state }),
+                        Action::ReportLeft => self.events.note(format!(
+                            "the job {0} goes on: hvdctl attach {0} shows it, hvdctl stop {0} ends it",
+                            self.id
+                        )),
+                        Action::ReportStopping => self.events.note("stopping the job (Ctrl-C again: exit now)"),
+                        Action::Stop => match engine.terminate(&container).await {
+                            Ok(()) => {
+                                let grace = self.cluster.stop_grace + SUPERVISOR_STOPS_WITHIN;
+                                stop_limit = Some(Instant::now() + grace);
+                            }
+                            Err(error) => {
+                                self.events.warn(error);
+                                inputs.push(Input::StopFailed);
+                            }
+                        },
+                        Action::Finish(end) => return self.finish(end, timed_out, on_frame).await,
+                        Action::Leave(End::Signal(number)) => return Err(Error::Signal(number)),
+                        Action::Leave(_) => return Ok(JobOutcome::running(self.id, self.placement)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends what is left of the job, reads the rest of its logs, and returns what came of it.
+    async fn finish(
+        mut self,
+        end: End,
+        timed_out: Option<Error>,
+        on_frame: &mut impl FnMut(&str, &Frame),
+    ) -> Result<JobOutcome, Error> {
+        let (code, stopped) = match end {
+            End::Exited(code) => (code, false),
+            _ => (None, true),
+        };
+        let answered = clean_up(self.cluster, self.id, &self.members, &self.engines, self.events).await;
+        self.follow.drain(self.cluster, self.id, &answered, on_frame).await;
+        let silent = missing(&self.members, &answered);
+        let instead = Ending {
+            stopped,
+            started: self.follow.progress.started(),
+            exits: self.follow.progress.ended().to_vec(),
+            hung: self.follow.progress.hung().to_vec(),
+            silent: silent.clone(),
+            ..unrecorded(self.cluster, code)
+        };
+        let ending = result(self.cluster, self.id, &self.members[0], &instead).await;
+        let ending = ending.map_err(|error| self.disconnected(error))?;
+        self.events.send(Event::Job { id: self.id.to_owned(), state: ending.state(self.placement.ranks()) });
+        if let Some(lost) = lost_output(&ending.lost) {
+            self.events.warn(format!("{lost}\n  hint: hvdctl jobs prune removes old logs"));
+        }
+        match (end, timed_out) {
+            (End::Signal(number), _) => return Err(Error::Signal(number)),
+            (End::TimeLimit, Some(error)) => return Err(error),
+            _ => {}
+        }
+        let Follow { progress, tails, launcher, .. } = &self.follow;
+        let outcome = JobOutcome::ended(self.id, self.placement, ending, progress, tails);
+        Ok(JobOutcome {
+            just_shown: outcome.just_shown && self.follow.shows_output(),
+            // a node whose worker was gone did not answer the job supervisor, and yet it is clean now
+            silent,
+            launcher: launcher.iter().cloned().collect(),
+            ..outcome
+        })
+    }
+
+    /// The error of a job that took longer than it may.
+    fn time_limit_error(&self, limit: Duration) -> Error {
+        let silent = self.follow.silent();
+        let silent = if silent.is_empty() { String::new() } else { format!(", none on {}", nodeset::fold(&silent)) };
+        Error::check(
+            format!(
+                "no end within {} s; {} of {} ranks had started{silent}{}",
+                limit.as_secs(),
+                self.follow.progress.started(),
+                self.placement.ranks(),
+                tail(&self.follow.launcher)
+            ),
+            "-vv shows all that the launcher says; --timeout gives it more time",
+        )
+    }
+
+    /// The connection to the node of the launcher broke, which does not harm the job.
+    fn disconnected(&self, error: NodeError) -> Error {
+        let hint =
+            format!("the job {0} goes on by itself, unless that node is down: hvdctl attach {0}, hvdctl jobs", self.id);
+        if error.hint.is_none() { error.hint(hint).into() } else { error.into() }
+    }
+}
+
+/// Formats the last lines of a program to be appended to a sentence.
+pub fn tail<'a>(lines: impl IntoIterator<Item = &'a String>) -> String {
+    lines.into_iter().map(|line| format!("\n    {line}")).collect()
+}
+
+/// Waits until a time; forever if there is none.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
