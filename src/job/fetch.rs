@@ -3,14 +3,13 @@
 
 use crate::cluster::nodes::{Member, Target, each, split};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Step};
 use crate::inventory::Cluster;
 use crate::job::list::{Job, Newest};
 use crate::job::manage::{self, Runs};
 use crate::runtime::pull::Rate;
 use crate::sync::download::{Folder, There};
 use crate::sync::outputs::{Found, Item, Output, plan};
-use crate::text::units::human;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -83,9 +82,8 @@ pub async fn fetch(
         .collect();
     events.phase("comparing");
     let looked = each(members.clone(), async |member: Member| {
-        events.reading(&member.node.name, "looking for outputs");
-        let found = events.told(look(cluster, &member, project, &job.id).await)?;
-        events.idle(&member.node.name);
+        let looking = look(cluster, &member, project, &job.id);
+        let found = events.step(&member.node.name, Step::ListingOutputs, looking).await?;
         Ok((member.node.name.clone(), found))
     })
     .await;
@@ -255,7 +253,7 @@ async fn bring_all(
             total += size - so_far;
         }
     }
-    events.busy(node, format!("fetching {}", human(total)));
+    let _step = events.begin(node, Step::Fetching { bytes: total });
     let mut process = member.link.spawn_as_root(&["sh", "-c", GET, "sh", from], "fetch from it").await?;
     let complaint = process.collect_stderr();
     let mut stdin = std::mem::replace(&mut process.stdin, Box::pin(tokio::io::sink()));

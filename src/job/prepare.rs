@@ -4,7 +4,7 @@ use super::directory::Content;
 use super::plan::HostAssignment;
 use crate::cluster::nodes::{Observed, all, each};
 use crate::error::{Error, NodeError};
-use crate::event::Events;
+use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::{Desired, LABEL_WORKSPACE, Role};
@@ -43,8 +43,8 @@ async fn prepare_node(
     let looked = match &program.project {
         Some(project) => {
             let concurrent = plan.concurrent_jobs(program, seen.name());
-            let looked = look(cluster, link, project, &program.name, (&plan.id, &concurrent), events).await;
-            Some((project, events.told(looked)?))
+            let looking = look(cluster, link, project, &program.name, (&plan.id, &concurrent), events);
+            Some((project, events.step(seen.name(), Step::ComparingProject, looking).await?))
         }
         None => None,
     };
@@ -53,7 +53,7 @@ async fn prepare_node(
         match looked {
             // nothing of this job is there, and another job's directory stays as it is
             Some((_, looked)) if looked.place.own && host.is_none() => Ok(None),
-            Some((project, looked)) => events.told(ship(cluster, link, project, looked, events).await).map(Some),
+            Some((project, looked)) => events.report(ship(cluster, link, project, looked, events).await).map(Some),
             None => Ok(None),
         }
     };

@@ -2,7 +2,7 @@
 //! time go in, rows come out.
 
 use crate::error::NodeError;
-use crate::event::Event;
+use crate::event::{Event, Step};
 use crate::text::units::span;
 use console::{Alignment, measure_text_width, pad_str, strip_ansi_codes, style};
 use std::collections::HashMap;
@@ -27,6 +27,8 @@ enum State {
 struct Node {
     name: String,
     state: State,
+    /// The steps that are under way there, in the order of their starts.
+    steps: Vec<Step>,
     /// When it first became busy.
     begun: Option<Instant>,
     /// When this state began.
@@ -86,13 +88,14 @@ impl Board {
                 self.place(name, now);
             }),
             Event::Phase(name) => self.phase = Some((clean(name), now)),
-            Event::Busy { node, step, .. } => {
-                self.set(node, State::Busy { step: clean(step), bytes: None }, now);
+            Event::StepStarted { node, step } => {
+                self.place(node, now).steps.push(step.clone());
+                self.set(node, State::Busy { step: clean(&step.to_string()), bytes: None }, now);
             }
+            Event::StepEnded { node, step } => self.end(node, step, now),
             Event::Transfer { node, what, done, total, .. } => {
                 self.set(node, State::Busy { step: clean(what), bytes: Some((*done, *total)) }, now);
             }
-            Event::Idle { node } => self.set(node, State::Idle, now),
             Event::Done { node, what } => self.set(node, State::Done(clean(what)), now),
             Event::Failed(error) => self.set(&error.node, State::Failed(reason(error)), now),
             _ => {}
@@ -125,10 +128,30 @@ impl Board {
 
     fn place(&mut self, name: &str, now: Instant) -> &mut Node {
         let place = *self.places.entry(name.to_owned()).or_insert_with(|| {
-            self.nodes.push(Node { name: name.to_owned(), state: State::Waiting, begun: None, since: now });
+            self.nodes.push(Node {
+                name: name.to_owned(),
+                state: State::Waiting,
+                steps: Vec::new(),
+                begun: None,
+                since: now,
+            });
             self.nodes.len() - 1
         });
         &mut self.nodes[place]
+    }
+
+    /// Ends one of a node's steps; what else is under way there goes on.
+    fn end(&mut self, name: &str, step: &Step, now: Instant) {
+        let node = self.place(name, now);
+        if let Some(i) = node.steps.iter().position(|other| other == step) {
+            node.steps.remove(i);
+        }
+        let state = match (node.steps.last(), &node.state) {
+            (None, _) => State::Idle,
+            (Some(_), State::Busy { bytes: Some(_), .. }) if !step.is_transfer() => return,
+            (Some(other), _) => State::Busy { step: clean(&other.to_string()), bytes: None },
+        };
+        self.set(name, state, now);
     }
 
     fn set(&mut self, name: &str, state: State, now: Instant) {

@@ -13,7 +13,7 @@ pub mod table;
 #[cfg(test)]
 pub(crate) use json::line;
 
-use crate::event::{Event, Receiver, Taken};
+use crate::event::{Event, Received, Receiver};
 use crate::text::visible::{visible, visible_lines};
 use console::style;
 use std::io::{self, IsTerminal, Write};
@@ -38,8 +38,8 @@ pub struct Options {
 trait Renderer {
     /// Shows one.
     fn show(&mut self, event: Event, now: Instant);
-    /// So long it may wait for the next event; `None`: nothing of it moves.
-    fn patience(&self) -> Option<Duration> {
+    /// Returns how often it wants a tick, or `None` if nothing of it moves.
+    fn interval(&self) -> Option<Duration> {
         None
     }
     /// Moves what moves, where it is time.
@@ -60,14 +60,14 @@ pub fn run(mut events: Receiver, options: Options) {
         Box::new(plain::Plain::new(options))
     };
     loop {
-        match events.take(renderer.patience()) {
-            Taken::Event(Event::Suspend(suspension)) => {
+        match events.receive(renderer.interval()) {
+            Received::Event(Event::Suspend(suspension)) => {
                 renderer.hide();
                 suspension.wait();
             }
-            Taken::Event(event) => renderer.show(event, Instant::now()),
-            Taken::Nothing => {}
-            Taken::Over => break,
+            Received::Event(event) => renderer.show(event, Instant::now()),
+            Received::TimedOut => {}
+            Received::Closed => break,
         }
         renderer.tick(Instant::now());
     }

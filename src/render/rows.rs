@@ -216,7 +216,7 @@ impl Renderer for Rows {
         }
     }
 
-    fn patience(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         (!self.board.is_empty()).then_some(INTERVAL)
     }
 

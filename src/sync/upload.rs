@@ -2,12 +2,11 @@
 //! content hash that it has the same tree. A run that is under way keeps the tree it started with.
 
 use crate::error::NodeError;
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::pull::Rate;
 use crate::sync::manifest::{Had, Manifest, Part};
 use crate::sync::tree::Tree;
-use crate::text::units::human;
 use crate::transport::link::{Link, Process, STUCK, Taking};
 use std::time::{Duration, Instant};
 
@@ -89,7 +88,6 @@ pub async fn look(
     (id, under_way): (&str, &[&str]),
     events: &Events,
 ) -> Result<Looked, NodeError> {
-    events.reading(link.node(), "comparing the project");
     let dir = project_dir(cluster, name);
     let tried = format!("compare the project with {dir}");
     let runs = under_way.join(" ");
@@ -193,7 +191,7 @@ pub async fn ship(
     let removed = manifest.gone(&had);
     let tried = format!("ship the project to {}", place.folder);
     let failed = |said: String| explained(cluster, NodeError::failed(link.node(), &tried, said));
-    events.busy(link.node(), format!("shipping {sent} files, {}", human(bytes)));
+    let _step = events.begin(link.node(), Step::Uploading { files: sent, bytes });
 
     let head = hashes(manifest, &missing, place.own);
     let proving = limit(link, project);
@@ -202,7 +200,7 @@ pub async fn ship(
     let output = process.feed(head.as_bytes(), project.tree.tar(missing), limits, Some(TAKING), |so_far| {
         if so_far - told > 4 << 20 {
             told = so_far;
-            let (node, what) = (link.node().to_owned(), "shipping".to_owned());
+            let (node, what) = (link.node().to_owned(), "uploading".to_owned());
             let rate = rate.see(start.elapsed(), so_far);
             events.send(Event::Transfer { node, what, done: so_far.min(bytes), total: bytes, rate });
         }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::error::NodeError;
+use crate::event::Step;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -122,7 +123,11 @@ impl Shown {
 }
 
 fn busy(node: &str, step: &str) -> Event {
-    Event::Busy { node: node.into(), step: step.into(), reads: false }
+    Event::StepStarted { node: node.into(), step: Step::Applying(step.into()) }
+}
+
+fn ended(node: &str, step: &str) -> Event {
+    Event::StepEnded { node: node.into(), step: Step::Applying(step.into()) }
 }
 
 fn done(node: &str, what: &str) -> Event {
@@ -160,7 +165,9 @@ fn every_node_has_a_row_that_says_what_it_is_at() {
     rows.show(busy("node1", "starting hworker"));
     assert!(rows.drawn()[0].contains(" 1m06s "), "the same step goes on");
     rows.show(Event::Note("a remark".into()));
-    rows.show(Event::Idle { node: "node1".into() });
+    for step in ["connecting", "starting hworker", "starting hworker"] {
+        rows.show(ended("node1", step));
+    }
     rows.show(Event::Phase("looking closer".into()));
     assert_eq!(
         rows.drawn(),
@@ -229,6 +236,24 @@ fn a_transfer_has_a_bar_with_bytes_rate_and_time_left() {
     assert_eq!(rows.drawn(), ["* node1     0s  pulling x:1          50%"]);
     rows.show(busy("node1", "starting hworker"));
     assert_eq!(rows.drawn(), ["* node1     0s  starting hworker"]);
+}
+
+#[test]
+fn a_step_that_ends_leaves_the_others_of_its_node() {
+    let terminal = Fake::new(10, 80);
+    let mut rows = Shown::on(&terminal, true);
+    let uploading = Step::Uploading { files: 3, bytes: 4 << 20 };
+    rows.show(Event::StepStarted { node: "node1".into(), step: uploading.clone() });
+    rows.show(busy("node1", "start hworker"));
+    let (node, what) = ("node1".to_owned(), "uploading".to_owned());
+    rows.show(Event::Transfer { node, what, done: 1 << 20, total: 4 << 20, rate: 0 });
+    rows.show(ended("node1", "start hworker"));
+    assert!(rows.drawn()[0].starts_with("* node1     0s  uploading  "));
+    rows.show(busy("node1", "remove hshell-x"));
+    rows.show(Event::StepEnded { node: "node1".into(), step: uploading });
+    assert_eq!(rows.drawn(), ["* node1     0s  remove hshell-x"]);
+    rows.show(ended("node1", "remove hshell-x"));
+    assert_eq!(rows.drawn(), ["· node1     0s  waiting"]);
 }
 
 #[test]
