@@ -1,6 +1,6 @@
 //! Errors as users see them: which node, what was tried, the remote's own words, the next step; and the exit codes.
 
-use crate::model::allocation::Held;
+use crate::model::allocation::AllocationConflict;
 use crate::model::lease::{self, Lease};
 use crate::text::nodeset;
 use serde::Serialize;
@@ -175,7 +175,7 @@ pub enum Error {
     Locked(Vec<(String, Lease)>),
     /// Runs under way have what another one asks for.
     #[error("{0}\nnothing was changed\n  hint: {hint}", hint = .0.hint())]
-    Held(Held),
+    Allocated(AllocationConflict),
     /// The lease of a node was lost under way.
     #[error("{0}\n  hint: hvdctl lock status shows who is at work; the same command again goes on from here")]
     Lost(NodeError),
@@ -248,7 +248,7 @@ impl Error {
             Error::Stopped { by, .. } => by.exit_code(around_a_program),
             _ if around_a_program => exit::AROUND,
             Error::Unreachable(_) => exit::UNREACHABLE,
-            Error::Locked(_) | Error::Held(_) | Error::Lost(_) => exit::LOCKED,
+            Error::Locked(_) | Error::Allocated(_) | Error::Lost(_) => exit::LOCKED,
             Error::Nodes { done: 1.., .. } => exit::PARTLY,
             Error::Nodes { .. } | Error::Check { .. } | Error::Here(_) => exit::FAILED,
         }
@@ -272,9 +272,11 @@ impl Error {
             Error::Locked(busy) => {
                 busy.iter().map(|(node, lease)| json!({ "node": node, "ok": false, "lease": lease })).collect()
             }
-            Error::Held(held) => {
-                held.holds.iter().map(|(node, hold)| json!({ "node": node, "ok": false, "run": hold })).collect()
-            }
+            Error::Allocated(held) => held
+                .allocations
+                .iter()
+                .map(|(node, allocation)| json!({ "node": node, "ok": false, "run": allocation }))
+                .collect(),
             Error::Stopped { stands, .. } => {
                 let mut nodes: Vec<Value> = stands.iter().map(|stand| json!(stand)).collect();
                 nodes.iter_mut().for_each(|node| node["ok"] = node["done"].clone());

@@ -2,12 +2,13 @@
 
 use super::Finding;
 use crate::keys::reachability::Matrix;
+use crate::text::failure::{self, Ssh};
 use crate::text::nodeset;
 
 /// Log-ins from worker to worker that failed. Nodes whose worker is not up are told elsewhere.
 pub fn logins(matrix: &Matrix, port: u16) -> Vec<Finding> {
     let finding = |row: crate::keys::reachability::Row| {
-        let cure = if ["Permission denied", "Host key verification failed"].iter().any(|w| row.reason.contains(w)) {
+        let cure = if matches!(failure::ssh(&row.reason), Ssh::Refused | Ssh::HostKeyUnknown) {
             "hvdctl keys push, and hvdctl down and up for workers that still show another host key".to_owned()
         } else {
             format!("allow TCP port {port} between the nodes' addresses, and see `docker logs` of the worker")

@@ -14,11 +14,11 @@ use crate::error::{Error, NodeError, Stand};
 use crate::event::Event;
 use crate::init::draft::{Entry, Found, Probe};
 use crate::inventory::{Controller, Inventory, KeyType};
-use crate::job::allocation::{Held, Hold, Part};
+use crate::job::allocation::{Allocation, AllocationConflict, Resources};
 use crate::job::fetch::Fetched;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
-use crate::job::record::{Blame, Ended, How, Lost, State, Try};
+use crate::job::record::{Attempt, FailureKind, LostOutput, RankExit, RootCause, State};
 use crate::keys::files::{Changes, Described, Fault, Put, Report as Trust, Row as Trusted};
 use crate::keys::push::{Generated, Pushed, Rotated};
 use crate::keys::reachability::{Absent, Matrix, Pair};
@@ -235,15 +235,15 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("train-launcher", line(Event::Launcher("[0]<stdout>: ...".into()))));
 
     let share = |node: &str, first| Share { node: node.into(), ranks: 2, first, ..Share::default() };
-    let ran = |state, code, first_failure: Option<Ended>| JobOutcome {
+    let ran = |state, code, first_failure: Option<RankExit>| JobOutcome {
         id: id.into(),
         state,
         placement: Placement { shares: vec![share("node1", 0), share("node2", 2)] },
         code,
-        blame: first_failure.as_ref().map(|first| Blame {
+        blame: first_failure.as_ref().map(|first| RootCause {
             rank: first.rank,
             node: first.node.clone(),
-            how: How::Ended { code: first.code, signal: first.signal, oom: first.oom },
+            how: FailureKind::Exited { code: first.code, signal: first.signal, oom: first.oom },
         }),
         last_lines: first_failure.iter().map(|_| "loading the data".to_owned()).collect(),
         just_shown: false,
@@ -257,7 +257,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     let well = train::ended(0, &ran(State::Succeeded, 0, None));
     all.push(("train-end", well.document.clone()));
     all.push(("train-end/fetched", train::with_fetched(well, Some(fetched())).document));
-    let first = Ended {
+    let first = RankExit {
         rank: 3,
         node: "node2".into(),
         code: 137,
@@ -267,7 +267,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         oom: true,
     };
     all.push(("train-end/failed", train::ended(137, &ran(State::Failed, 137, Some(first.clone()))).document));
-    let by_itself = Ended { code: 7, signal: None, oom: false, ..first.clone() };
+    let by_itself = RankExit { code: 7, signal: None, oom: false, ..first.clone() };
     all.push(("train-end/exit", train::ended(7, &ran(State::Failed, 7, Some(by_itself.clone()))).document));
     all.push(("train-end/error", Error::Unreachable(vec![refused("node2")]).document(true, true)));
     let placement = Placement { shares: vec![share("node1", 0), share("node2", 2)] };
@@ -288,7 +288,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         controller: Controller::Gloo,
         command: ["python", "train.py"].map(Word::from).into(),
         restarts: 3,
-        tries: vec![Try {
+        tries: vec![Attempt {
             started: 1_795_262_500.0,
             ended: 1_795_262_580.0,
             ranks: 4,
@@ -324,14 +324,14 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         ended: Some(1_795_260_000.0),
         code: Some(137),
         first_failure: Some(first),
-        blame: Some(Blame {
+        blame: Some(RootCause {
             rank: 1,
             node: "node1".into(),
-            how: How::Hung { seconds: 1800, tensors: Some("allreduce.loss".into()), idle: None },
+            how: FailureKind::Hung { seconds: 1800, tensors: Some("allreduce.loss".into()), idle: None },
         }),
         reason: Some("rank 1 on node1 hung: the others waited 1800 s for it in allreduce.loss".into()),
         fault: Some("hmaster was gone before the end of the run was written down".into()),
-        lost: vec![Lost { rank: 1, node: "node1".into(), lines: 66_131 }],
+        lost: vec![LostOutput { rank: 1, node: "node1".into(), lines: 66_131 }],
         ..running.clone()
     };
     let failed = Job {
@@ -342,7 +342,11 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         state: Some(State::Failed),
         code: Some(7),
         first_failure: Some(by_itself),
-        blame: Some(Blame { rank: 3, node: "node2".into(), how: How::Ended { code: 7, signal: None, oom: false } }),
+        blame: Some(RootCause {
+            rank: 3,
+            node: "node2".into(),
+            how: FailureKind::Exited { code: 7, signal: None, oom: false },
+        }),
         reason: Some("rank 3 on node2 ended with exit code 7".into()),
         fault: None,
         ..lost.clone()
@@ -368,7 +372,7 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("lock-status", lock::holding(&nodes, vec![refused("node3")]).document));
     all.push(("lock-release", lock::freed(&nodes, vec![refused("node3")]).document));
     all.push(("error/locked", Error::Locked(vec![("node1".into(), lease)]).document(false, false)));
-    let hold = |part| Hold {
+    let allocation = |part| Allocation {
         job: "20261121-120304-k7qd".into(),
         name: "digits".into(),
         project: None,
@@ -376,9 +380,12 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
         operator: "ana@desk".into(),
         part,
     };
-    let part = Part { slots: 1, gpus: names(&["GPU-0a"]) };
-    let held = Held { holds: vec![("node1".into(), hold(None)), ("node2".into(), hold(Some(part)))], free: Vec::new() };
-    all.push(("error/held", Error::Held(held).document(false, false)));
+    let part = Resources { slots: 1, gpus: names(&["GPU-0a"]) };
+    let held = AllocationConflict {
+        allocations: vec![("node1".into(), allocation(None)), ("node2".into(), allocation(Some(part)))],
+        free: Vec::new(),
+    };
+    all.push(("error/held", Error::Allocated(held).document(false, false)));
     let stand = |node: &str, done, did: &[&str], error| Stand { done, did: names(did), error, ..Stand::new(node) };
     let stands = vec![
         stand("node1", true, &["start hworker"], None),

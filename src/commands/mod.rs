@@ -292,7 +292,7 @@ async fn take_and_observe_free(
     let mut waiting = Waited { began: Instant::now(), told: None };
     let taken = loop {
         match take_and_observe(context, turn).await.and_then(free) {
-            Err(error @ Error::Held(_)) => {
+            Err(error @ Error::Allocated(_)) => {
                 turn.give_back().await;
                 if let Err(error) = waiting.until_free(context, turn, error, free).await {
                     break Err(error);
@@ -330,7 +330,7 @@ impl Waited {
             let words = error.to_string();
             if self.told.as_ref() != Some(&words) {
                 context.events.note(match &error {
-                    Error::Held(held) => format!("waiting for the end of it: {held}"),
+                    Error::Allocated(held) => format!("waiting for the end of it: {held}"),
                     _ => format!("still waiting, although the last look failed: {words}"),
                 });
                 self.told = Some(words);
@@ -343,7 +343,7 @@ impl Waited {
             error = match reach_and_observe(context, &quiet).await.and_then(&free) {
                 Ok(_) => return Ok(()),
                 // a node that does not answer at one of them is no reason to give up
-                Err(error @ (Error::Held(_) | Error::Nodes { .. } | Error::Unreachable(_))) => error,
+                Err(error @ (Error::Allocated(_) | Error::Nodes { .. } | Error::Unreachable(_))) => error,
                 Err(error) => return Err(error),
             };
         }

@@ -9,7 +9,7 @@ use crate::event::{Event, Events};
 use crate::job::fetch::{self, Fetched};
 use crate::job::outcome::JobOutcome;
 use crate::job::plan::JobPlan;
-use crate::job::record::{Blame, State};
+use crate::job::record::{RootCause, State};
 use crate::job::request::{Cwd, JobOptions, Program, ResourceRequest, Show, Until, check_ranks};
 use crate::job::start::{new_id, start};
 use crate::job::supervision::OnSignal;
@@ -280,7 +280,7 @@ fn failed(ran: &JobOutcome, events: &Events) -> Result<(), Error> {
 }
 
 /// Who a run failed by, with the last lines of that rank, unless they have just been shown.
-fn blamed(ran: &JobOutcome, blame: &Blame) -> String {
+fn blamed(ran: &JobOutcome, blame: &RootCause) -> String {
     let mut words = format!("{blame}; the run {} has failed", ran.id);
     if !ran.just_shown && !ran.last_lines.is_empty() {
         let what = if ran.last_lines.len() == 1 { "line" } else { "lines" };

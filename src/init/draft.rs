@@ -3,6 +3,7 @@
 use crate::init::machines::Host;
 use crate::inventory::Cluster;
 use crate::node::facts::Facts;
+use crate::text::failure;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -95,7 +96,7 @@ impl Probe {
     pub fn concerns(&self) -> Vec<(String, &'static str)> {
         let mut concerns = Vec::new();
         match &self.root {
-            Root::No(said) if said.contains("password is required") || said.contains("authentication is required") => {
+            Root::No(said) if failure::sudo(said) == Some(failure::Sudo::PasswordRequired) => {
                 concerns.push(("sudo asks for a password there".into(), "have it ready for the commands that follow"));
             }
             // whoever may use the engine needs no sudo

@@ -5,38 +5,38 @@
 
 use crate::job::record::Record;
 use crate::launch::placement::Share;
-pub use crate::model::allocation::{Held, Hold, Part};
+pub use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::node::facts::Gpu;
 
 /// What the run of this record has of a node; none where it has no ranks there.
-pub fn hold(record: &Record, node: &str) -> Option<Hold> {
+pub fn allocation(record: &Record, node: &str) -> Option<Allocation> {
     let share = record.placement.shares.iter().find(|share| share.node == node && share.ranks > 0)?;
-    Some(Hold {
+    Some(Allocation {
         job: record.id.clone(),
         name: record.name.clone(),
         project: record.project.clone(),
         port: record.port,
         operator: record.operator.clone(),
-        part: share.shared.then(|| Part { slots: share.ranks, gpus: share.gpus.clone() }),
+        part: share.shared.then(|| Resources { slots: share.ranks, gpus: share.gpus.clone() }),
     })
 }
 
 /// What a run with `per_node` GPUs or slots of each node may have of a node with so many slots and these GPUs.
-pub fn left(slots: u32, gpus: &[Gpu], holds: &[Hold], per_node: u32) -> Part {
-    let parts: Option<Vec<&Part>> = holds.iter().map(|hold| hold.part.as_ref()).collect();
-    let Some(parts) = parts else { return Part::default() };
+pub fn left(slots: u32, gpus: &[Gpu], allocations: &[Allocation], per_node: u32) -> Resources {
+    let parts: Option<Vec<&Resources>> = allocations.iter().map(|allocation| allocation.part.as_ref()).collect();
+    let Some(parts) = parts else { return Resources::default() };
     let taken = parts.iter().fold(0u32, |sum, part| sum.saturating_add(part.slots));
     let slots = slots.saturating_sub(taken).min(per_node);
     if gpus.is_empty() {
-        return Part { slots, gpus: Vec::new() };
+        return Resources { slots, gpus: Vec::new() };
     }
     let free = gpus.iter().map(|gpu| &gpu.uuid).filter(|uuid| !parts.iter().any(|part| part.gpus.contains(uuid)));
     let gpus: Vec<String> = free.take(slots as usize).cloned().collect();
-    Part { slots: gpus.len() as u32, gpus }
+    Resources { slots: gpus.len() as u32, gpus }
 }
 
 /// Gives a run's share of a node the GPUs that are its alone.
-pub fn share_out(share: &mut Share, mut part: Part) {
+pub fn share_out(share: &mut Share, mut part: Resources) {
     part.gpus.truncate(share.ranks as usize);
     share.shared = true;
     share.gpus = part.gpus;
@@ -51,22 +51,29 @@ mod tests {
         (0..count).map(|index| Gpu { index, name: "a GPU".into(), uuid: format!("GPU-{index}") }).collect()
     }
 
-    fn held(job: &str, part: Option<Part>) -> Hold {
-        Hold { job: job.into(), name: "digits".into(), project: None, port: None, operator: "ana@desk".into(), part }
+    fn held(job: &str, part: Option<Resources>) -> Allocation {
+        Allocation {
+            job: job.into(),
+            name: "digits".into(),
+            project: None,
+            port: None,
+            operator: "ana@desk".into(),
+            part,
+        }
     }
 
     #[test]
     fn a_whole_node_leaves_nothing_and_a_part_the_rest() {
         let whole = [held("j1", None)];
-        assert_eq!(left(4, &gpus(4), &whole, 1), Part::default());
-        let part = [held("j1", Some(Part { slots: 2, gpus: vec!["GPU-0".into(), "GPU-2".into()] }))];
-        assert_eq!(left(4, &gpus(4), &part, 1), Part { slots: 1, gpus: vec!["GPU-1".into()] });
+        assert_eq!(left(4, &gpus(4), &whole, 1), Resources::default());
+        let part = [held("j1", Some(Resources { slots: 2, gpus: vec!["GPU-0".into(), "GPU-2".into()] }))];
+        assert_eq!(left(4, &gpus(4), &part, 1), Resources { slots: 1, gpus: vec!["GPU-1".into()] });
         assert_eq!(left(4, &gpus(4), &part, 9).gpus, ["GPU-1", "GPU-3"]);
         // no GPUs: slots are counted
-        let slots = [held("j1", Some(Part { slots: 2, gpus: Vec::new() }))];
-        assert_eq!(left(3, &[], &slots, 2), Part { slots: 1, gpus: Vec::new() });
+        let slots = [held("j1", Some(Resources { slots: 2, gpus: Vec::new() }))];
+        assert_eq!(left(3, &[], &slots, 2), Resources { slots: 1, gpus: Vec::new() });
         // more slots than GPUs: a GPU is one run's alone all the same
-        let one = [held("j1", Some(Part { slots: 1, gpus: vec!["GPU-0".into()] }))];
+        let one = [held("j1", Some(Resources { slots: 1, gpus: vec!["GPU-0".into()] }))];
         assert_eq!(left(2, &gpus(1), &one, 1).slots, 0);
     }
 
@@ -76,15 +83,15 @@ mod tests {
             slots in 0u32..9, count in 0u32..9, asked in prop::collection::vec(1u32..5, 0..12)
         ) {
             let gpus = gpus(count);
-            let mut holds = Vec::new();
+            let mut allocations = Vec::new();
             for (i, per_node) in asked.into_iter().enumerate() {
-                let part = left(slots, &gpus, &holds, per_node);
+                let part = left(slots, &gpus, &allocations, per_node);
                 prop_assert!(part.slots <= per_node);
                 if part.slots > 0 {
-                    holds.push(held(&format!("j{i}"), Some(part)));
+                    allocations.push(held(&format!("j{i}"), Some(part)));
                 }
             }
-            let parts = || holds.iter().filter_map(|hold| hold.part.as_ref());
+            let parts = || allocations.iter().filter_map(|allocation| allocation.part.as_ref());
             prop_assert!(parts().map(|part| part.slots).sum::<u32>() <= slots);
             let mut all: Vec<&String> = parts().flat_map(|part| &part.gpus).collect();
             prop_assert_eq!(all.len() as u32, if count == 0 { 0 } else { parts().map(|part| part.slots).sum() });

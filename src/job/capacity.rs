@@ -5,7 +5,7 @@ use crate::cluster::nodes::{Observed, Target, connect, each};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Received};
 use crate::inventory::Cluster;
-use crate::job::allocation::{self, Held, Hold, Part};
+use crate::job::allocation::{self, Allocation, AllocationConflict, Resources};
 use crate::job::record::{Record, open_records};
 use crate::launch::placement::{Placement, place};
 use crate::node::facts::Facts;
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What runs under way have, by node.
-pub(super) type Allocations = BTreeMap<String, Vec<Hold>>;
+pub(super) type Allocations = BTreeMap<String, Vec<Allocation>>;
 
 /// The runs whose launcher is up among these containers.
 fn launched<'a>(cluster: &'a Cluster, containers: &'a [ContainerSummary]) -> impl Iterator<Item = String> + 'a {
@@ -84,29 +84,29 @@ pub async fn settle(target: &Target, nodes: &mut [&mut Observed], events: &Event
 /// What the runs under way have of these nodes, which have been settled.
 pub(super) fn allocations(nodes: &[Observed]) -> Allocations {
     let of = |seen: &Observed| {
-        let held = open_records(&seen.facts).filter_map(|record| allocation::hold(&record, seen.name()));
+        let held = open_records(&seen.facts).filter_map(|record| allocation::allocation(&record, seen.name()));
         (seen.name().to_owned(), held.collect::<Vec<_>>())
     };
-    nodes.iter().map(of).filter(|(_, holds)| !holds.is_empty()).collect()
+    nodes.iter().map(of).filter(|(_, allocations)| !allocations.is_empty()).collect()
 }
 
 /// Places the ranks of a run on the selected nodes: on whole ones in their order, or on what others leave of each. Where the master
 /// launches the run and has none of its ranks, it comes first all the same.
 ///
 /// # Errors
-/// Too many ranks, GPUs that are not there, and [`Error::Held`] where others are in the way.
+/// Too many ranks, GPUs that are not there, and [`Error::Allocated`] where others are in the way.
 pub(super) fn placed(
     target: &Target,
     nodes: &[Observed],
     wanted: ResourceRequest,
-    holds: &Allocations,
+    allocations: &Allocations,
 ) -> Result<Placement, Error> {
     let selected: Vec<&Observed> = nodes.iter().filter(|n| target.selected.iter().any(|s| s == n.name())).collect();
     let slots = |seen: &Observed| network::slots(&seen.member.node, &seen.facts);
-    let left = |seen: &Observed, holds: &[Hold], asked| {
-        allocation::left(slots(seen), &network::chosen_gpus(&seen.member.node, &seen.facts), holds, asked)
+    let left = |seen: &Observed, allocations: &[Allocation], asked| {
+        allocation::left(slots(seen), &network::chosen_gpus(&seen.member.node, &seen.facts), allocations, asked)
     };
-    let of = |seen: &Observed| holds.get(seen.name()).map_or(&[][..], Vec::as_slice);
+    let of = |seen: &Observed| allocations.get(seen.name()).map_or(&[][..], Vec::as_slice);
     let all: Vec<(String, u32)> = selected
         .iter()
         .map(|seen| match wanted.per_node {
@@ -118,9 +118,9 @@ pub(super) fn placed(
     let mut placement = super::request::placement(&all, ranks, wanted.map_by)?;
     let held = |concerned: &dyn Fn(&str) -> bool| {
         let concerned = selected.iter().filter(|seen| concerned(seen.name()));
-        Error::Held(Held {
-            holds: concerned
-                .flat_map(|seen| of(seen).iter().map(|hold| (seen.name().to_owned(), hold.clone())))
+        Error::Allocated(AllocationConflict {
+            allocations: concerned
+                .flat_map(|seen| of(seen).iter().map(|allocation| (seen.name().to_owned(), allocation.clone())))
                 .collect(),
             free: selected.iter().filter(|seen| of(seen).is_empty()).map(|seen| seen.name().to_owned()).collect(),
         })
@@ -128,12 +128,12 @@ pub(super) fn placed(
     match wanted.per_node {
         None => {
             let used = |node: &str| placement.shares.iter().any(|share| share.node == node);
-            if placement.shares.iter().any(|share| holds.contains_key(&share.node)) {
+            if placement.shares.iter().any(|share| allocations.contains_key(&share.node)) {
                 return Err(held(&used));
             }
         }
         Some(asked) => {
-            let parts: BTreeMap<&str, Part> =
+            let parts: BTreeMap<&str, Resources> =
                 selected.iter().map(|seen| (seen.name(), left(seen, of(seen), asked))).collect();
             let free: Vec<(String, u32)> =
                 selected.iter().map(|seen| (seen.name().to_owned(), parts[seen.name()].slots)).collect();
@@ -156,7 +156,7 @@ pub(super) fn placed(
 /// Checks that enough slots and GPUs are unallocated.
 ///
 /// # Errors
-/// Too many ranks, [`Error::Held`].
+/// Too many ranks, [`Error::Allocated`].
 pub fn check_capacity(target: &Target, nodes: &[Observed], wanted: ResourceRequest) -> Result<(), Error> {
     placed(target, nodes, wanted, &allocations(nodes)).map(|_| ())
 }

@@ -4,7 +4,7 @@ use crate::cluster::nodes::{Member, each, now};
 use crate::error::NodeError;
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
-use crate::job::record::Ending;
+use crate::job::record::JobResult;
 use crate::runtime::docker::Engine;
 use crate::transport::link::Script;
 use std::time::Duration;
@@ -111,8 +111,8 @@ pub(super) async fn result(
     cluster: &Cluster,
     id: &str,
     launches: &Member,
-    instead: &Ending,
-) -> Result<Ending, NodeError> {
+    instead: &JobResult,
+) -> Result<JobResult, NodeError> {
     let tried = "read the result of the job";
     let script = Script::new(RESULT)
         .with("jobs_dir", &cluster.jobs_dir)
@@ -123,13 +123,13 @@ pub(super) async fn result(
 }
 
 /// The result of a job whose supervisor did not live to record one. `code`: the exit code of its container, where it is known.
-pub(super) fn unrecorded(cluster: &Cluster, code: Option<i64>) -> Ending {
+pub(super) fn unrecorded(cluster: &Cluster, code: Option<i64>) -> JobResult {
     let name = &cluster.master;
     let fault = match code {
         Some(code) => format!("{name} exited with code {code} without recording a result"),
         None => format!("{name} exited without recording a result"),
     };
-    Ending { ended: now(), fault: Some(fault), ..Ending::default() }
+    JobResult { ended: now(), fault: Some(fault), ..JobResult::default() }
 }
 
 /// The names of the members that did not answer.
@@ -148,9 +148,9 @@ pub async fn finish(
     members: &[Member],
     launches: Engine,
     events: &Events,
-) -> Result<Ending, NodeError> {
+) -> Result<JobResult, NodeError> {
     let answered = clean_up(cluster, id, members, &[launches], events).await;
-    let instead = Ending { stopped: true, silent: missing(members, &answered), ..unrecorded(cluster, None) };
+    let instead = JobResult { stopped: true, silent: missing(members, &answered), ..unrecorded(cluster, None) };
     result(cluster, id, &members[0], &instead).await
 }
 

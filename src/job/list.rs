@@ -2,7 +2,9 @@
 //! same.
 
 use crate::inventory::Controller;
-use crate::job::record::{Blame, Ended, Ending, Lost, Record, SETTING_OUT, State, Try, lost_output};
+use crate::job::record::{
+    Attempt, JobResult, LostOutput, RankExit, Record, RootCause, SETTING_OUT, State, lost_output,
+};
 use crate::launch::placement::Placement;
 use crate::text::argument::Word;
 use serde::Serialize;
@@ -14,9 +16,9 @@ pub struct Piece {
     /// Its record; the same on all nodes but for the node's own share.
     pub record: Option<Record>,
     /// How it ended; on the node of the launcher.
-    pub ending: Option<Ending>,
+    pub ending: Option<JobResult>,
     /// Its tries that failed; on the same one.
-    pub tries: Vec<Try>,
+    pub tries: Vec<Attempt>,
     /// Ranks that have started on this node, in the last of them.
     pub started: u32,
 }
@@ -56,7 +58,7 @@ pub struct Job {
     /// How often it is started again after a failure.
     pub restarts: u32,
     /// The tries that failed, after which it was.
-    pub tries: Vec<Try>,
+    pub tries: Vec<Attempt>,
     /// Whether all its ranks had started when it ended.
     #[serde(skip)]
     pub all_started: bool,
@@ -67,16 +69,16 @@ pub struct Job {
     /// The program's exit code; none before its end, and where nobody knows.
     pub code: Option<i64>,
     /// The rank that failed first.
-    pub first_failure: Option<Ended>,
+    pub first_failure: Option<RankExit>,
     /// Who it failed by, and how.
-    pub blame: Option<Blame>,
+    pub blame: Option<RootCause>,
     /// The same in words, or what else there is to tell of its end.
     pub reason: Option<String>,
     /// Why nobody could write down how it ended.
     pub fault: Option<String>,
     /// Output that a full disk lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub lost: Vec<Lost>,
+    pub lost: Vec<LostOutput>,
     /// Whether it is a check of hvdctl's own.
     #[serde(skip)]
     pub is_check: bool,

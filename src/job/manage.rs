@@ -10,7 +10,7 @@ use crate::job::list::{self, Job, Look, Newest};
 use crate::job::log_order::Filter;
 use crate::job::logs::{self, Reading};
 use crate::job::outcome::JobOutcome;
-use crate::job::record::{Ending, lost_output};
+use crate::job::record::{JobResult, lost_output};
 use crate::job::request::{Show, Until};
 use crate::job::start;
 use crate::job::tails::Tails;
@@ -207,7 +207,7 @@ async fn launcher(cluster: &Cluster, job: &Job, member: &Member) -> Result<(Engi
 ///
 /// # Errors
 /// When the node of the launcher does not answer, or not in time.
-pub async fn stop(target: &Target, runs: &Runs, job: &Job, events: &Events) -> Result<Ending, Error> {
+pub async fn stop(target: &Target, runs: &Runs, job: &Job, events: &Events) -> Result<JobResult, Error> {
     let cluster = target.cluster();
     let members = runs.members_of(job)?;
     let (engine, container) = launcher(cluster, job, &members[0]).await?;

@@ -1,6 +1,6 @@
 //! What came of a job that was watched.
 
-use crate::job::record::{Blame, Ended, Ending, Hung, Lost, Progress, State};
+use crate::job::record::{HungRank, JobResult, LostOutput, Progress, RankExit, RootCause, State};
 use crate::job::tails::Tails;
 use crate::launch::placement::Placement;
 use serde::Serialize;
@@ -17,9 +17,9 @@ pub struct JobOutcome {
     /// The program's exit code: that of the rank that failed first, else the launcher's.
     pub code: i64,
     /// The rank that failed first.
-    pub first_failure: Option<Ended>,
+    pub first_failure: Option<RankExit>,
     /// The root cause: which rank it failed by, and how.
-    pub blame: Option<Blame>,
+    pub blame: Option<RootCause>,
     /// The last lines of that rank.
     pub last_lines: Vec<String>,
     /// Whether these are also the last lines that were shown.
@@ -33,7 +33,7 @@ pub struct JobOutcome {
     pub fault: Option<String>,
     /// Output that a full disk lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub lost: Vec<Lost>,
+    pub lost: Vec<LostOutput>,
     /// The launcher's last lines.
     #[serde(skip)]
     pub launcher: Vec<String>,
@@ -61,7 +61,7 @@ impl JobOutcome {
 
     /// The outcome of a job that ended as `ending` records. Ranks' ends that were `seen` while it was watched have times by one
     /// clock and go before those of the record.
-    pub fn ended(id: &str, placement: &Placement, ending: Ending, seen: &Progress, tails: &Tails) -> JobOutcome {
+    pub fn ended(id: &str, placement: &Placement, ending: JobResult, seen: &Progress, tails: &Tails) -> JobOutcome {
         let ranks = placement.ranks();
         let (by_supervisor, last) = (ending.launcher.is_some(), ending.ranks.unwrap_or(ranks));
         let ending = merge(ending, seen, ranks);
@@ -87,7 +87,7 @@ impl JobOutcome {
 }
 
 /// Returns the record with the ends of ranks as they were seen, where all of the last attempt were seen.
-fn merge(ending: Ending, seen: &Progress, ranks: u32) -> Ending {
+fn merge(ending: JobResult, seen: &Progress, ranks: u32) -> JobResult {
     let exits = seen.ended();
     let all_seen = exits.len() >= ending.exits.len() && ending.ranks.is_none_or(|last| last == ranks);
     // more than the record has is of an earlier attempt, unless the supervisor did not hear all nodes
@@ -96,10 +96,11 @@ fn merge(ending: Ending, seen: &Progress, ranks: u32) -> Ending {
         return ending;
     }
     // the time at which a rank was found to hang has to be by the same clock
-    let same = |a: &Hung, b: &Hung| (a.rank, a.seconds, &a.tensors, a.idle) == (b.rank, b.seconds, &b.tensors, b.idle);
-    let first = |one: &Hung| {
+    let same =
+        |a: &HungRank, b: &HungRank| (a.rank, a.seconds, &a.tensors, a.idle) == (b.rank, b.seconds, &b.tensors, b.idle);
+    let first = |one: &HungRank| {
         seen.hung().iter().filter(|other| same(other, one)).min_by(|a, b| a.time.total_cmp(&b.time)).cloned()
     };
     let hung = ending.hung.into_iter().map(|one| first(&one).unwrap_or(one)).collect();
-    Ending { exits: exits.to_vec(), hung, ..ending }
+    JobResult { exits: exits.to_vec(), hung, ..ending }
 }

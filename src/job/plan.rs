@@ -72,7 +72,7 @@ impl JobPlan {
     /// Plans a job on the observed and settled nodes (the master first) without changing any.
     ///
     /// # Errors
-    /// Too many ranks, [`Error::Held`], a node without an address, an `env_file` that cannot be read.
+    /// Too many ranks, [`Error::Allocated`], a node without an address, an `env_file` that cannot be read.
     pub fn new(target: &Target, nodes: Vec<Observed>, options: &JobOptions, id: &str) -> Result<JobPlan, Error> {
         let allocations = allocations(&nodes);
         let placement = placed(target, &nodes, options.resources, &allocations)?;

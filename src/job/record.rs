@@ -1,12 +1,12 @@
 //! A run: its record and its states; how it ended, and by which rank it failed; how far it is.
 
-mod ending;
 mod progress;
+mod result;
 #[cfg(test)]
 mod tests;
 
-pub use ending::{Blame, Ended, Ending, How, Hung, Lost, Try, lost_output};
 pub use progress::Progress;
+pub use result::{Attempt, FailureKind, HungRank, JobResult, LostOutput, RankExit, RootCause, lost_output};
 
 use crate::inventory::{Controller, Ulimit};
 use crate::launch::placement::Placement;

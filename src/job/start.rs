@@ -17,7 +17,7 @@ use crate::inventory::Cluster;
 use crate::job::frames::Frame;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
-use crate::job::record::{Ending, State};
+use crate::job::record::{JobResult, State};
 use crate::runtime::docker::Engine;
 use crate::runtime::spec::Desired;
 use std::time::SystemTime;
@@ -94,11 +94,11 @@ async fn launch<'a>(
 async fn abandon(plan: &JobPlan, engines: &[Engine], error: &Error, events: &Events) {
     let (cluster, members) = (plan.target.cluster(), plan.members());
     let answered = clean_up(cluster, &plan.id, &members, engines, events).await;
-    let never = Ending {
+    let never = JobResult {
         ended: now(),
         stopped: matches!(error, Error::Signal(_)),
         fault: Some(format!("it was never launched: {error}")),
-        ..Ending::default()
+        ..JobResult::default()
     };
     // where its directory was not even created there is nothing to write to
     if answered.iter().any(|member| member.node.name == members[0].node.name) {

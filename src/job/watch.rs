@@ -12,7 +12,7 @@ use crate::event::{Event, Events};
 use crate::inventory::Cluster;
 use crate::job::frames::Frame;
 use crate::job::outcome::JobOutcome;
-use crate::job::record::{Ending, lost_output};
+use crate::job::record::{JobResult, lost_output};
 use crate::launch::placement::Placement;
 use crate::runtime::docker::Engine;
 use crate::text::nodeset;
@@ -119,7 +119,7 @@ impl Watch<'_> {
         let answered = clean_up(self.cluster, self.id, &self.members, &self.engines, self.events).await;
         self.follow.drain(self.cluster, self.id, &answered, on_frame).await;
         let silent = missing(&self.members, &answered);
-        let instead = Ending {
+        let instead = JobResult {
             stopped,
             started: self.follow.progress.started(),
             exits: self.follow.progress.ended().to_vec(),

@@ -1,13 +1,13 @@
-//! Who has what of a node, as errors tell it.
+//! What is allocated of a node, and to which job.
 
 use crate::text::nodeset;
 use serde::Serialize;
 use std::fmt;
 
-/// What a run has of a node.
+/// What a job has of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Hold {
-    /// The run's id.
+pub struct Allocation {
+    /// The job's id.
     pub job: String,
     /// Its name.
     pub name: String,
@@ -20,60 +20,61 @@ pub struct Hold {
     /// Who started it, `user@host`.
     pub operator: String,
     /// The GPUs and slots; none: the whole node.
-    pub part: Option<Part>,
+    pub part: Option<Resources>,
 }
 
 /// A part of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Part {
+pub struct Resources {
     /// How many slots.
     pub slots: u32,
     /// The UUIDs of the GPUs.
     pub gpus: Vec<String>,
 }
 
-/// Runs in the way of another one.
+/// Jobs that have what another one asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
-    /// What they have of which node; never empty.
-    pub holds: Vec<(String, Hold)>,
-    /// Selected nodes that nobody has anything of.
+pub struct AllocationConflict {
+    /// What is allocated to them, by node; never empty.
+    pub allocations: Vec<(String, Allocation)>,
+    /// Selected nodes of which nothing is allocated.
     pub free: Vec<String>,
 }
 
-impl Held {
+impl AllocationConflict {
     /// The next step.
     pub fn hint(&self) -> String {
-        let job = self.holds.first().map_or("ID", |(_, hold)| hold.job.as_str());
+        let job = self.allocations.first().map_or("ID", |(_, allocation)| allocation.job.as_str());
         let free = match self.free.len() {
             0 => String::new(),
-            _ => format!("; nobody has {0}: --on {0}", nodeset::fold(&self.free)),
+            _ => format!("; free: --on {}", nodeset::fold(&self.free)),
         };
-        format!("--wait waits for its end, hvdctl stop {job} ends it{free}")
+        format!("--wait waits until it ends, hvdctl stop {job} ends it{free}")
     }
 }
 
-impl fmt::Display for Held {
-    /// A line for each run and what it has.
+impl fmt::Display for AllocationConflict {
+    /// A line for each job and what is allocated to it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told: Vec<(&Hold, Vec<String>)> = Vec::new();
-        for (node, hold) in &self.holds {
-            match told.iter_mut().find(|(other, _)| *other == hold) {
+        let mut by_allocation: Vec<(&Allocation, Vec<String>)> = Vec::new();
+        for (node, allocation) in &self.allocations {
+            match by_allocation.iter_mut().find(|(other, _)| *other == allocation) {
                 Some((_, nodes)) => nodes.push(node.clone()),
-                None => told.push((hold, vec![node.clone()])),
+                None => by_allocation.push((allocation, vec![node.clone()])),
             }
         }
-        let lines = told.iter().map(|(hold, nodes)| {
-            let Hold { job, name, operator, part, .. } = hold;
-            let it = if nodes.len() == 1 { "it" } else { "each" };
+        let lines = by_allocation.iter().map(|(allocation, nodes)| {
+            let Allocation { job, name, operator, part, .. } = allocation;
+            let verb = if nodes.len() == 1 { "is" } else { "are" };
+            let nodes = nodeset::fold(nodes);
             let what = match part {
-                None => format!("has {it} for itself"),
-                Some(Part { slots, gpus }) if gpus.is_empty() => {
-                    format!("has {slots} slot{} of {it}", if *slots == 1 { "" } else { "s" })
+                None => format!("{nodes} {verb} allocated exclusively"),
+                Some(Resources { slots, gpus }) if gpus.is_empty() => {
+                    format!("{nodes}: {slots} slot{} allocated", if *slots == 1 { "" } else { "s" })
                 }
-                Some(Part { gpus, .. }) => format!("has {} of {it}", gpus.join(", ")),
+                Some(Resources { gpus, .. }) => format!("{nodes}: {} allocated", gpus.join(", ")),
             };
-            format!("{}: the run {job} ({name}) of {operator} is under way there and {what}", nodeset::fold(nodes))
+            format!("{what} to job {job} ({name}) of {operator}")
         });
         f.write_str(&lines.collect::<Vec<_>>().join("\n"))
     }
@@ -83,15 +84,22 @@ impl fmt::Display for Held {
 mod tests {
     use super::*;
 
-    fn held(job: &str, part: Option<Part>) -> Hold {
-        Hold { job: job.into(), name: "digits".into(), project: None, port: None, operator: "ana@desk".into(), part }
+    fn held(job: &str, part: Option<Resources>) -> Allocation {
+        Allocation {
+            job: job.into(),
+            name: "digits".into(),
+            project: None,
+            port: None,
+            operator: "ana@desk".into(),
+            part,
+        }
     }
 
     #[test]
     fn who_is_in_the_way_is_told_once_for_all_nodes() {
-        let part = Part { slots: 1, gpus: Vec::new() };
-        let held = Held {
-            holds: vec![
+        let part = Resources { slots: 1, gpus: Vec::new() };
+        let held = AllocationConflict {
+            allocations: vec![
                 ("node1".into(), held("j1", None)),
                 ("node2".into(), held("j1", None)),
                 ("node3".into(), held("j2", Some(part))),
@@ -100,12 +108,9 @@ mod tests {
         };
         assert_eq!(
             held.to_string(),
-            "node[1-2]: the run j1 (digits) of ana@desk is under way there and has each for itself\n\
-             node3: the run j2 (digits) of ana@desk is under way there and has 1 slot of it"
+            "node[1-2] are allocated exclusively to job j1 (digits) of ana@desk\n\
+             node3: 1 slot allocated to job j2 (digits) of ana@desk"
         );
-        assert_eq!(
-            held.hint(),
-            "--wait waits for its end, hvdctl stop j1 ends it; nobody has node[4-5]: --on node[4-5]"
-        );
+        assert_eq!(held.hint(), "--wait waits until it ends, hvdctl stop j1 ends it; free: --on node[4-5]");
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod argument;
 pub mod digest;
+pub mod failure;
 pub mod nodeset;
 pub mod public_key;
 pub mod quote;

@@ -6,6 +6,7 @@ mod config;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::inventory::{Cluster, Node};
+use crate::text::failure::{self, Ssh};
 use crate::text::public_key;
 use crate::text::quote;
 use crate::transport::host_key::{self, Changed};
@@ -310,18 +311,18 @@ impl Control {
             .filter(|line| !line.is_empty() && !line.starts_with("Warning: Permanently added"))
             .collect();
         let said = said.join("\n");
-        let hint = if said.contains("Host key verification failed") || said.contains("host key is known") {
-            format!("its host key is not known yet: compare the fingerprint and accept it once: {by_hand}")
-        } else if said.starts_with(ON_THE_WAY) {
-            format!("see whether `{by_hand}` works")
-        } else if is_refused(&said) {
-            "does ssh have the key (a passphrase wants an agent: ssh-add)? If the node does not know it yet: hvdctl keys push \
-             --first-login asks for the password and lets it in"
-                .into()
-        } else if said.contains("Could not resolve") {
-            "set `host` to an address, or add the name to ~/.ssh/config".into()
-        } else {
-            format!("see whether `{by_hand}` works")
+        let is_jump_host = said.starts_with(ON_THE_WAY);
+        let hint = match failure::ssh(&said) {
+            Ssh::HostKeyUnknown => {
+                format!("its host key is not known yet: compare the fingerprint and accept it once: {by_hand}")
+            }
+            Ssh::Refused if !is_jump_host => {
+                "does ssh have the key (a passphrase wants an agent: ssh-add)? If the node does not know it yet: hvdctl keys push \
+                 --first-login asks for the password and lets it in"
+                    .into()
+            }
+            Ssh::NameUnknown if !is_jump_host => "set `host` to an address, or add the name to ~/.ssh/config".into(),
+            _ => format!("see whether `{by_hand}` works"),
         };
         NodeError::unreachable(&node.name, &tried, said).hint(hint)
     }
@@ -387,10 +388,9 @@ fn by_hand(node: &Node, named_config: Option<&Path>) -> String {
     words.join(" ")
 }
 
-/// Whether sshd took none of the keys that it was offered.
+/// Whether the node's sshd took none of the keys that it was offered.
 pub fn is_refused(said: &str) -> bool {
-    !said.starts_with(ON_THE_WAY)
-        && ["Permission denied", "Too many authentication failures"].iter().any(|w| said.contains(w))
+    !said.starts_with(ON_THE_WAY) && failure::ssh(said) == Ssh::Refused
 }
 
 impl Drop for Control {

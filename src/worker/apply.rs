@@ -7,6 +7,7 @@ use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory};
 use crate::node::network;
 use crate::runtime::spec::Desired;
+use crate::text::failure::{self, Sshd};
 use crate::text::nodeset;
 use crate::transport::link::Script;
 use crate::worker::plan::{self, NodePlan, Operation, Workspace};
@@ -255,15 +256,16 @@ async fn listening(inventory: &Inventory, seen: &Observed, name: &str) -> Result
     }
     let said = seen.docker.engine.last_lines(name, 10).await.unwrap_or_default();
     let said = if said.trim().is_empty() { format!("nothing listens after {} s", limit.as_secs()) } else { said };
-    let hint = if said.contains("Address already in use") {
-        format!(
+    let hint = match failure::sshd(&said) {
+        Sshd::PortInUse => format!(
             "another program has the port (ss -ltnp 'sport = :{0}' on the node); set cluster.port to a free one",
             cluster.port
-        )
-    } else if said.contains("Cannot assign requested address") {
-        "the address has gone from the node since it was looked at; try again, or set `address` or `interface`".into()
-    } else {
-        "hvdctl doctor looks at what the worker needs".into()
+        ),
+        Sshd::AddressMissing => {
+            "the address has gone from the node since it was observed; try again, or set `address` or `interface`"
+                .into()
+        }
+        Sshd::Other => "hvdctl doctor checks what the worker needs".into(),
     };
     Ok(Err(NodeError::failed(seen.name(), &tried, said).hint(hint)))
 }

@@ -294,7 +294,7 @@ fn without_keys_or_with_another_run_under_way_it_says_what_to_do() {
     first.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
     let job = node_sh("node1", "docker inspect -f '{{index .Config.Labels \"hvdctl.job\"}}' hmaster", &[]).ok();
     let second = lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125);
-    second.complains(&["node[1-2]: ", job.trim(), "under way"]);
+    second.complains(&["node[1-2] are allocated exclusively to job ", job.trim()]);
     assert!(first.runs(), "the first run goes on");
     assert!(lab.hvdctl(&["status"]).code(0).out.contains(job.trim()));
     first.signal("TERM");

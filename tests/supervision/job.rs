@@ -3,7 +3,7 @@
 use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, eventually};
 use hvdctl::inventory::Controller;
 use hvdctl::job::frames::{Frame, Kind, Parser};
-use hvdctl::job::record::{Ended, Ending, Record, State, Try};
+use hvdctl::job::record::{Attempt, JobResult, RankExit, Record, State};
 use hvdctl::launch::horovodrun::{KEEPER, Keeping, Launch, SUPERVISOR, Worker};
 use hvdctl::launch::placement::{Placement, Share};
 use hvdctl::text::argument::Word;
@@ -287,7 +287,7 @@ impl Job<'_> {
 
     /// What the job supervisor recorded.
     #[track_caller]
-    pub fn ending(&self) -> Ending {
+    pub fn ending(&self) -> JobResult {
         let ending = self.file(0, "result.json").unwrap_or_else(|| panic!("no result.json{}", self.describe()));
         serde_json::from_str(&ending).unwrap_or_else(|error| panic!("{error}: {ending:?}{}", self.describe()))
     }
@@ -301,7 +301,7 @@ impl Job<'_> {
         let (ending, all) = (self.ending(), self.describe());
         let supervised = if ending.stopped { Some(143) } else { ending.launcher };
         assert_eq!(supervised, Some(i64::from(code)), "the exit code of the job supervisor, and its record{all}");
-        let tries: Vec<Try> =
+        let tries: Vec<Attempt> =
             self.file(0, "tries.json").map_or_else(Vec::new, |text| serde_json::from_str(&text).unwrap());
         let silent: Vec<&String> = ending.silent.iter().chain(tries.iter().flat_map(|one| &one.silent)).collect();
         for (index, node) in NODES.iter().enumerate().filter(|(_, node)| silent.iter().all(|one| one != *node)) {
@@ -319,9 +319,9 @@ impl Job<'_> {
 
 /// How a job ended.
 pub struct End {
-    pub ending: Ending,
+    pub ending: JobResult,
     /// The tries before the last.
-    pub tries: Vec<Try>,
+    pub tries: Vec<Attempt>,
     /// The lines of each rank's standard output.
     pub lines: Vec<Vec<String>>,
     /// The frames of both nodes' logs.
@@ -335,7 +335,7 @@ impl End {
     /// How a rank ended: exit code, and whether it had been asked to end.
     #[track_caller]
     pub fn rank(&self, rank: u32) -> (i32, bool) {
-        let of: Vec<&Ended> = self.ending.exits.iter().filter(|exit| exit.rank == rank).collect();
+        let of: Vec<&RankExit> = self.ending.exits.iter().filter(|exit| exit.rank == rank).collect();
         assert_eq!(of.len(), 1, "ends of rank {rank}{}", self.all);
         (of[0].code, of[0].asked)
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::job::cleanup::{END, stuck};
-use crate::job::record::Ending;
+use crate::job::record::JobResult;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -15,12 +15,12 @@ use std::time::Duration;
 const AHEAD: f64 = 3600.0;
 
 /// Runs a keeper in a folder, with this launcher (of `sh -c`), and this `ssh` as the way to the other node.
-fn kept(here: &Path, launcher: &str, ssh: &str) -> Ending {
+fn kept(here: &Path, launcher: &str, ssh: &str) -> JobResult {
     kept_with(here, launcher, ssh, &[])
 }
 
 /// The same with these fields of `launch.json`. Without them it is that of an older hvdctl.
-fn kept_with(here: &Path, launcher: &str, ssh: &str, fields: &[(&str, u64)]) -> Ending {
+fn kept_with(here: &Path, launcher: &str, ssh: &str, fields: &[(&str, u64)]) -> JobResult {
     let mut keeping = serde_json::json!({
         "launcher": ["sh", "-c", launcher, "-np", "", "-H", "", "--network-interfaces", ""],
         "node": "a", "address": "10.0.0.1", "ranks": 1,
@@ -45,7 +45,7 @@ fn kept_with(here: &Path, launcher: &str, ssh: &str, fields: &[(&str, u64)]) -> 
     fs::set_permissions(here.join("ssh"), Permissions::from_mode(0o755)).unwrap();
     let kept = Command::new("timeout").args(["30", "python3"]).arg(here.join(KEEPER_FILE)).output().unwrap();
     let text = fs::read_to_string(here.join("result.json")).unwrap_or_else(|e| panic!("{e}: {kept:?}"));
-    let ending: Ending = serde_json::from_str(&text).unwrap();
+    let ending: JobResult = serde_json::from_str(&text).unwrap();
     assert_eq!(kept.status.code().map(i64::from), ending.launcher, "{kept:?}");
     ending
 }

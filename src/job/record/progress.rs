@@ -1,14 +1,14 @@
 //! How far a run is, by the frames of its nodes.
 
-use super::{Ended, Hung};
+use super::{HungRank, RankExit};
 use crate::job::frames::{Frame, Kind};
 
 /// Follows the frames of all nodes and knows how far the run is.
 #[derive(Debug, Default)]
 pub struct Progress {
     started: u32,
-    ended: Vec<Ended>,
-    hung: Vec<Hung>,
+    ended: Vec<RankExit>,
+    hung: Vec<HungRank>,
 }
 
 impl Progress {
@@ -21,7 +21,7 @@ impl Progress {
                 self.hung.retain(|hung| hung.rank != frame.rank);
                 self.started += 1;
             }
-            Kind::Exited { code, signal, asked, oom } => self.ended.push(Ended {
+            Kind::Exited { code, signal, asked, oom } => self.ended.push(RankExit {
                 rank: frame.rank,
                 node: node.into(),
                 code: *code,
@@ -30,7 +30,7 @@ impl Progress {
                 asked: *asked,
                 oom: *oom,
             }),
-            Kind::Hung { rank, seconds, tensors, idle } => self.hung.push(Hung {
+            Kind::Hung { rank, seconds, tensors, idle } => self.hung.push(HungRank {
                 rank: *rank,
                 seconds: *seconds,
                 tensors: tensors.clone(),
@@ -48,12 +48,12 @@ impl Progress {
     }
 
     /// How the ranks ended that have ended.
-    pub fn ended(&self) -> &[Ended] {
+    pub fn ended(&self) -> &[RankExit] {
         &self.ended
     }
 
     /// The ranks that were said to hang.
-    pub fn hung(&self) -> &[Hung] {
+    pub fn hung(&self) -> &[HungRank] {
         &self.hung
     }
 

@@ -1,6 +1,6 @@
 //! Endings and their causes.
 
-use super::ending::INIT;
+use super::result::INIT;
 use super::*;
 use crate::job::frames::{Frame, Idle, Kind};
 
@@ -17,15 +17,16 @@ fn the_first_failure_is_found_across_skewed_clocks() {
     progress.see("a", &frame(0, 100.0, exited(1, false)), 0.0);
     // node b's clock is 60 s ahead: its rank failed at 99.5 of ours
     progress.see("b", &frame(1, 159.5, exited(7, false)), 60.0);
-    let ending = Ending { exits: progress.ended().to_vec(), ..Ending::default() };
+    let ending = JobResult { exits: progress.ended().to_vec(), ..JobResult::default() };
     let first = ending.first_failure(3).unwrap();
     assert_eq!((first.rank, first.code, first.node.as_str()), (1, 7, "b"));
 }
 
 #[test]
 fn states() {
-    let exit = |rank, code, asked| Ended { rank, node: "a".into(), code, signal: None, time: 1.0, asked, oom: false };
-    let ending = |launcher, exits: &[Ended]| Ending { launcher, exits: exits.to_vec(), ..Ending::default() };
+    let exit =
+        |rank, code, asked| RankExit { rank, node: "a".into(), code, signal: None, time: 1.0, asked, oom: false };
+    let ending = |launcher, exits: &[RankExit]| JobResult { launcher, exits: exits.to_vec(), ..JobResult::default() };
     let well = [exit(0, 0, false), exit(1, 0, false)];
     assert_eq!(ending(Some(0), &well).state(2), State::Succeeded);
     assert_eq!(ending(Some(0), &well[..1]).state(2), State::Lost, "nobody saw the other rank end");
@@ -36,7 +37,7 @@ fn states() {
     let fault = Some("not all ranks had started".to_owned());
     let ends = [exit(0, 143, true), exit(1, 143, true)];
     for seen in [1, 2] {
-        let late = Ending { fault: fault.clone(), started: seen, ..ending(Some(1), &ends[..seen as usize]) };
+        let late = JobResult { fault: fault.clone(), started: seen, ..ending(Some(1), &ends[..seen as usize]) };
         assert_eq!(
             (late.state(2), late.first_failure(2)),
             (State::Failed, None),
@@ -44,20 +45,20 @@ fn states() {
         );
     }
     let fault = Some("hmaster was killed".to_owned());
-    assert_eq!(Ending { fault: fault.clone(), ..ending(None, &[]) }.state(2), State::Failed, "it never began");
-    assert_eq!(Ending { fault, started: 2, ..ending(None, &[]) }.state(2), State::Lost);
-    assert_eq!(Ending { stopped: true, ..ending(None, &[exit(0, 143, true)]) }.state(2), State::Stopped);
+    assert_eq!(JobResult { fault: fault.clone(), ..ending(None, &[]) }.state(2), State::Failed, "it never began");
+    assert_eq!(JobResult { fault, started: 2, ..ending(None, &[]) }.state(2), State::Lost);
+    assert_eq!(JobResult { stopped: true, ..ending(None, &[exit(0, 143, true)]) }.state(2), State::Stopped);
 }
 
 #[test]
 fn the_keepers_record_is_read() {
     let text = r#"{"ended": 5.5, "launcher": 7, "stopped": false, "started": 1, "silent": ["b"],
         "exits": [{"time": 4.5, "rank": 0, "code": 7, "asked": false, "node": "a"}]}"#;
-    let ending: Ending = serde_json::from_str(text).unwrap();
+    let ending: JobResult = serde_json::from_str(text).unwrap();
     let older = r#"{"rank": 1, "seconds": 5, "time": 1.0, "idle": true}"#;
-    assert_eq!(serde_json::from_str::<Hung>(older).unwrap().idle, Some(Idle::Blocked));
+    assert_eq!(serde_json::from_str::<HungRank>(older).unwrap().idle, Some(Idle::Blocked));
     let older = r#"{"rank": 1, "seconds": 5, "time": 1.0, "idle": false, "tensors": "a"}"#;
-    assert_eq!(serde_json::from_str::<Hung>(older).unwrap().idle, None);
+    assert_eq!(serde_json::from_str::<HungRank>(older).unwrap().idle, None);
     assert_eq!((ending.first_failure(2).unwrap().code, ending.silent.len(), ending.fault), (7, 1, None));
 }
 
@@ -66,7 +67,7 @@ fn who_is_to_blame() {
     let placement = |text: &str| serde_json::from_str::<Placement>(text).unwrap();
     let placement =
         placement(r#"{"shares": [{"node": "a", "first": 0, "ranks": 1}, {"node": "b", "first": 1, "ranks": 1}]}"#);
-    let exit = |rank, code, asked, oom| Ended {
+    let exit = |rank, code, asked, oom| RankExit {
         rank,
         node: ["a", "b"][rank as usize].into(),
         code,
@@ -75,8 +76,9 @@ fn who_is_to_blame() {
         asked,
         oom,
     };
-    let ending = |exits: &[Ended]| Ending { launcher: Some(1), started: 2, exits: exits.to_vec(), ..Ending::default() };
-    let said = |ending: &Ending| ending.reason(&placement).unwrap_or_default();
+    let ending =
+        |exits: &[RankExit]| JobResult { launcher: Some(1), started: 2, exits: exits.to_vec(), ..JobResult::default() };
+    let said = |ending: &JobResult| ending.reason(&placement).unwrap_or_default();
 
     let both = ending(&[exit(0, 143, true, false), exit(1, 7, false, false)]);
     assert_eq!(said(&both), "rank 1 on b ended with exit code 7");
@@ -91,7 +93,7 @@ fn who_is_to_blame() {
     let killed = ending(&[exit(0, 143, true, false), exit(1, 137, false, false)]);
     assert_eq!(said(&killed), "rank 1 on b was killed by signal 9");
     // the others fail by themselves once Horovod gives up, and yet it is not their doing
-    let hung = |tensors: Option<&str>, idle: Option<Idle>| Hung {
+    let hung = |tensors: Option<&str>, idle: Option<Idle>| HungRank {
         rank: 1,
         seconds: 5,
         tensors: tensors.map(str::to_owned),
@@ -99,23 +101,23 @@ fn who_is_to_blame() {
         time: 1.0,
     };
     let stalled = ending(&[exit(0, 1, false, false), exit(1, 143, true, false)]);
-    let waited = Ending { hung: vec![hung(Some("allreduce.a"), None)], ..stalled.clone() };
+    let waited = JobResult { hung: vec![hung(Some("allreduce.a"), None)], ..stalled.clone() };
     assert_eq!(said(&waited), "rank 1 on b hung: the others waited 5 s for it in allreduce.a");
     assert_eq!(waited.code(2), Some(1), "the code is that of a rank that has one");
-    let absent = Ending { hung: vec![hung(Some(INIT), None)], ..stalled.clone() };
+    let absent = JobResult { hung: vec![hung(Some(INIT), None)], ..stalled.clone() };
     assert!(absent.blame(&placement).unwrap().hint().unwrap().contains("HOROVOD_GLOO_TIMEOUT_SECONDS"));
     assert_eq!(
-        said(&Ending { hung: vec![hung(None, None)], ..stalled.clone() }),
+        said(&JobResult { hung: vec![hung(None, None)], ..stalled.clone() }),
         "rank 1 on b hung: it was stopped, and silent, for 5 s"
     );
     assert_eq!(
-        said(&Ending { hung: vec![hung(None, Some(Idle::Blocked))], ..stalled.clone() }),
+        said(&JobResult { hung: vec![hung(None, Some(Idle::Blocked))], ..stalled.clone() }),
         "rank 0 on a ended with exit code 1",
         "no rank was given up: this one only waited when another failed"
     );
     // rank 0 is given up first, and rank 1 asked for its end then
     let given_up = ending(&[exit(0, 143, false, false), exit(1, 143, true, false)]);
-    let idle = |rank, idle| Hung { rank, time: f64::from(rank), ..hung(None, Some(idle)) };
+    let idle = |rank, idle| HungRank { rank, time: f64::from(rank), ..hung(None, Some(idle)) };
     for (ones, words) in [
         (vec![idle(0, Idle::Blocked)], "rank 0 on a hung: it wrote nothing and did nothing for 5 s"),
         (
@@ -133,32 +135,33 @@ fn who_is_to_blame() {
             "rank 0 on a hung: all ranks waited 5 s for one another, in different collective operations",
         ),
     ] {
-        assert_eq!(said(&Ending { hung: ones, ..given_up.clone() }), words);
+        assert_eq!(said(&JobResult { hung: ones, ..given_up.clone() }), words);
     }
     // who waits does not see that the other has ended, or that its node is gone
-    let late = Hung { time: 2.0, ..hung(Some(INIT), None) };
-    let left = Ending { hung: vec![late.clone()], ..ending(&[exit(0, 134, false, false), exit(1, 0, false, false)]) };
+    let late = HungRank { time: 2.0, ..hung(Some(INIT), None) };
+    let left =
+        JobResult { hung: vec![late.clone()], ..ending(&[exit(0, 134, false, false), exit(1, 0, false, false)]) };
     assert_eq!(said(&left), "rank 1 on b ended with exit code 0 while the others waited for it");
     assert!(left.blame(&placement).unwrap().hint().unwrap().contains("must come to hvd.init"));
     assert_eq!(left.code(2), Some(134));
-    let early = Ending { hung: vec![hung(Some(INIT), None)], ..left };
+    let early = JobResult { hung: vec![hung(Some(INIT), None)], ..left };
     assert_eq!(said(&early), "rank 1 on b hung: the others waited 5 s for it in hvd.init", "it came to its end later");
-    let cut = Ending { hung: vec![late], silent: vec!["b".into()], ..ending(&[exit(0, 134, false, false)]) };
+    let cut = JobResult { hung: vec![late], silent: vec!["b".into()], ..ending(&[exit(0, 134, false, false)]) };
     assert_eq!(said(&cut), "rank 1 on b is gone, and nobody saw how it ended");
     // one that was told to end is not to blame while another's end was not seen
-    let gone = Ending {
+    let gone = JobResult {
         silent: vec!["b".into()],
         silence: BTreeMap::from([("b".into(), "Connection refused".into())]),
         ..ending(&[exit(0, 143, true, false)])
     };
     assert_eq!(said(&gone), "rank 1 on b is gone, and the worker there did not answer at the end: Connection refused");
     assert_eq!((gone.state(2), gone.code(2)), (State::Failed, Some(1)));
-    let broken = Ending { exits: vec![exit(0, 1, false, false)], ..gone.clone() };
+    let broken = JobResult { exits: vec![exit(0, 1, false, false)], ..gone.clone() };
     assert!(said(&broken).starts_with("rank 1 on b is gone"), "the other lost its connection to it");
     assert_eq!(broken.code(2), Some(1));
-    assert_eq!(said(&Ending { started: 1, ..ending(&[]) }), "", "it never began: no rank is to blame");
-    assert_eq!(said(&Ending { stopped: true, ..both.clone() }), "");
+    assert_eq!(said(&JobResult { started: 1, ..ending(&[]) }), "", "it never began: no rank is to blame");
+    assert_eq!(said(&JobResult { stopped: true, ..both.clone() }), "");
     let lost =
-        Ending { launcher: None, fault: Some("hmaster was gone".into()), ..ending(&[exit(1, 143, true, false)]) };
+        JobResult { launcher: None, fault: Some("hmaster was gone".into()), ..ending(&[exit(1, 143, true, false)]) };
     assert_eq!((lost.state(2), said(&lost)), (State::Lost, "hmaster was gone".into()));
 }

@@ -6,6 +6,7 @@ use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::Cluster;
 use crate::secret::Secret;
+use crate::text::failure;
 use crate::transport::access;
 use crate::transport::privileges::{Access, Root, Start};
 use crate::transport::sudo::{PASSWORD_FILE, Sudo};
@@ -69,13 +70,12 @@ impl Link {
             return Ok(Ok(()));
         }
         let said = output.complaint();
-        // the line was the only attempt: that there was no second one is not worth telling
-        let known =
-            ["incorrect password attempt", "incorrect authentication attempt", "no password was provided", "try again"];
-        let said: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
-        let told = said.iter().rev().find(|line| known.iter().all(|words| !line.contains(words)));
-        Ok(Err(match told {
-            Some(words) if said.iter().all(|line| !line.contains("incorrect password")) => (*words).to_owned(),
+        // the line was the only attempt: that there was no second one is not worth reporting
+        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let refused = |line: &&&str| failure::sudo(line) == Some(failure::Sudo::PasswordRefused);
+        let other = lines.iter().rev().find(|line| !refused(line));
+        Ok(Err(match other {
+            Some(line) if lines.iter().all(|line| !line.contains("incorrect password")) => (*line).to_owned(),
             _ => "sudo refused the password".to_owned(),
         }))
     }
@@ -105,15 +105,12 @@ impl Link {
                     )))
                 })
             }
-            // sudo warns of other things too (a host name that it cannot resolve), and goes on
-            _ => find(&[
-                "a password is required",
-                "interactive authentication is required",
-                "is not in the sudoers file",
-                "is not allowed to",
-                "sudo: not found",
-            ])
-            .map_or(Ok(()), |line| Err(self.no_root("the login", line))),
+            _ => {
+                use failure::Sudo::{NotAllowed, NotInstalled, PasswordRequired};
+                let refused =
+                    |line: &&str| matches!(failure::sudo(line), Some(PasswordRequired | NotAllowed | NotInstalled));
+                said.lines().find(refused).map_or(Ok(()), |line| Err(self.no_root("the login", line)))
+            }
         }
     }
 }

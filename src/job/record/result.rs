@@ -10,7 +10,7 @@ use std::fmt;
 
 /// A try of a run that failed, after which it was started again; `JOBS/ID/tries.json` on the node of the launcher has them all.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Try {
+pub struct Attempt {
     /// When it was begun, in seconds since the epoch.
     pub started: f64,
     /// When it ended.
@@ -20,17 +20,17 @@ pub struct Try {
     /// The exit code of the launcher, or of the rank whose failure ended it.
     pub launcher: Option<i64>,
     /// How its ranks ended.
-    pub exits: Vec<Ended>,
+    pub exits: Vec<RankExit>,
     /// Nodes that did not answer at its end.
     pub silent: Vec<String>,
-    /// What else than a rank ended it, as [`Ending::fault`].
+    /// What else than a rank ended it, as [`JobResult::fault`].
     #[serde(default)]
     pub fault: Option<String>,
 }
 
 /// What the run's keeper wrote down at its end, as `JOBS/ID/result.json` on the node of the launcher.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Ending {
+pub struct JobResult {
     /// When, in seconds since the epoch by that node's clock.
     pub ended: f64,
     /// The exit code of the launcher, or of the rank whose failure ended it; none where the end was asked for.
@@ -40,7 +40,7 @@ pub struct Ending {
     /// How many ranks had started their program.
     pub started: u32,
     /// How the ranks ended, as far as their nodes answered.
-    pub exits: Vec<Ended>,
+    pub exits: Vec<RankExit>,
     /// Nodes that did not answer at the end.
     pub silent: Vec<String>,
     /// What was heard of them in place of an answer.
@@ -48,10 +48,10 @@ pub struct Ending {
     pub silence: BTreeMap<String, String>,
     /// Ranks that were said to hang.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hung: Vec<Hung>,
+    pub hung: Vec<HungRank>,
     /// Output that a full disk lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub lost: Vec<Lost>,
+    pub lost: Vec<LostOutput>,
     /// The ranks of the last try, where nodes had gone since the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
@@ -61,7 +61,7 @@ pub struct Ending {
     pub fault: Option<String>,
 }
 
-impl Ending {
+impl JobResult {
     /// The state of a run of `ranks` ranks that ended so.
     pub fn state(&self, ranks: u32) -> State {
         let ranks = self.ranks.unwrap_or(ranks);
@@ -81,7 +81,7 @@ impl Ending {
     /// The rank that failed first: of those that failed by themselves, else, where it is known of all how they ended, of those
     /// that were asked to. The milliseconds between a failure and the end that it brings on others are less than clocks agree
     /// in, so that the supervisor's word for "asked" goes first and the time second.
-    pub fn first_failure(&self, ranks: u32) -> Option<&Ended> {
+    pub fn first_failure(&self, ranks: u32) -> Option<&RankExit> {
         // where the keeper had another reason it asked them all
         let all_known = self.exits.len() as u32 >= ranks && (self.fault.is_none() || self.launcher.is_none());
         let failed = self.exits.iter().filter(|e| e.code != 0 && (all_known || !e.asked));
@@ -90,12 +90,12 @@ impl Ending {
 
     /// The rank that hung first, if that is why the run ended. What makes no progress while it waits for others is not what keeps them
     /// waiting: then this is a rank that was not seen to wait, or rank 0 where all wait for one another.
-    fn root_hang(&self, ranks: u32) -> Option<Hung> {
-        let first = |chosen: &dyn Fn(&Hung) -> bool| {
+    fn root_hang(&self, ranks: u32) -> Option<HungRank> {
+        let first = |chosen: &dyn Fn(&HungRank) -> bool| {
             self.hung.iter().filter(|hung| chosen(hung)).min_by(|a, b| a.time.total_cmp(&b.time)).cloned()
         };
         // a rank whose supervisor gave it up was not asked for its end
-        let gave_up = |hung: &Hung| self.exits.iter().any(|e| e.rank == hung.rank && !e.asked);
+        let gave_up = |hung: &HungRank| self.exits.iter().any(|e| e.rank == hung.rank && !e.asked);
         let has_given_up = self.hung.iter().any(|hung| hung.idle.is_some() && gave_up(hung));
         first(&|hung| hung.idle.is_none())
             .or_else(|| first(&|hung| has_given_up && hung.idle != Some(Idle::Waiting)))
@@ -103,14 +103,14 @@ impl Ending {
                 let waits = |rank: &u32| self.hung.iter().any(|hung| hung.rank == *rank);
                 let first = first(&|_| has_given_up)?;
                 Some(match (0..ranks).find(|rank| !waits(rank)) {
-                    Some(rank) => Hung { rank, tensors: Some(OPERATION.into()), idle: None, ..first },
-                    None => Hung { rank: 0, ..first },
+                    Some(rank) => HungRank { rank, tensors: Some(OPERATION.into()), idle: None, ..first },
+                    None => HungRank { rank: 0, ..first },
                 })
             })
     }
 
     /// The rank that the run failed by, and how; none where it did not fail, or no rank is to blame.
-    pub fn blame(&self, placement: &Placement) -> Option<Blame> {
+    pub fn blame(&self, placement: &Placement) -> Option<RootCause> {
         let ranks = self.ranks.unwrap_or(placement.ranks());
         if !matches!(self.state(ranks), State::Failed | State::Lost) {
             return None;
@@ -122,27 +122,27 @@ impl Ending {
         // the others' failures are what a hung rank brought on them
         if let Some(hung) = self.root_hang(ranks) {
             let node = node(hung.rank);
-            let left = |e: &Ended| e.rank == hung.rank && e.code == 0 && !e.asked && e.time < hung.time;
+            let left = |e: &RankExit| e.rank == hung.rank && e.code == 0 && !e.asked && e.time < hung.time;
             // they may have waited for one that had gone
             let how = match hung.tensors.is_some() {
-                true if self.exits.iter().any(left) => How::Ended { code: 0, signal: None, oom: false },
-                true if self.silent.contains(&node) => How::Gone { silence: self.silence.get(&node).cloned() },
-                _ => How::Hung { seconds: hung.seconds, tensors: hung.tensors.clone(), idle: hung.idle },
+                true if self.exits.iter().any(left) => FailureKind::Exited { code: 0, signal: None, oom: false },
+                true if self.silent.contains(&node) => FailureKind::Gone { silence: self.silence.get(&node).cloned() },
+                _ => FailureKind::Hung { seconds: hung.seconds, tensors: hung.tensors.clone(), idle: hung.idle },
             };
-            return Some(Blame { rank: hung.rank, node, how });
+            return Some(RootCause { rank: hung.rank, node, how });
         }
         let silent = |rank: &u32| self.silent.contains(&node(*rank));
         let unseen = |rank: &u32| self.exits.iter().all(|e| e.rank != *rank);
         // what fails by itself while another node has gone has most likely lost its connection to that
         let cut = (0..ranks).filter(unseen).find(silent).filter(|_| self.fault.is_none());
         if let Some(first) = self.first_failure(ranks).filter(|_| cut.is_none()) {
-            let how = How::Ended { code: first.code, signal: first.signal, oom: first.oom };
-            return Some(Blame { rank: first.rank, node: first.node.clone(), how });
+            let how = FailureKind::Exited { code: first.code, signal: first.signal, oom: first.oom };
+            return Some(RootCause { rank: first.rank, node: first.node.clone(), how });
         }
         let gone = cut.or_else(|| (0..ranks).filter(unseen).find(|_| self.started >= ranks));
         gone.filter(|_| self.fault.is_none()).map(|rank| {
             let node = node(rank);
-            Blame { rank, how: How::Gone { silence: self.silence.get(&node).cloned() }, node }
+            RootCause { rank, how: FailureKind::Gone { silence: self.silence.get(&node).cloned() }, node }
         })
     }
 
@@ -171,22 +171,23 @@ pub(super) const INIT: &str = "hvd.init";
 
 /// Who a run failed by.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Blame {
+pub struct RootCause {
     /// The global rank.
     pub rank: u32,
     /// The node it ran on.
     pub node: String,
     /// How.
     #[serde(flatten)]
-    pub how: How,
+    pub how: FailureKind,
 }
 
 /// How a run failed by a rank.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "how", rename_all = "lowercase")]
-pub enum How {
+pub enum FailureKind {
     /// Its program ended with something else than 0, or too early.
-    Ended {
+    #[serde(rename = "ended")]
+    Exited {
         /// Exit code, 128 + N for signal N.
         code: i32,
         /// The signal that ended it, if one did.
@@ -210,96 +211,98 @@ pub enum How {
     },
 }
 
-impl fmt::Display for Blame {
+impl fmt::Display for RootCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {} on {} ", self.rank, self.node)?;
         match &self.how {
-            How::Ended { code: 0, .. } => write!(f, "ended with exit code 0 while the others waited for it"),
-            How::Ended { signal: Some(9), oom: true, .. } => {
+            FailureKind::Exited { code: 0, .. } => write!(f, "ended with exit code 0 while the others waited for it"),
+            FailureKind::Exited { signal: Some(9), oom: true, .. } => {
                 write!(f, "ran out of memory: the kernel killed it (signal 9)")
             }
-            How::Ended { code, oom: true, .. } => {
+            FailureKind::Exited { code, oom: true, .. } => {
                 write!(
                     f,
                     "ended with exit code {code} after the kernel had killed a process beside it for want of memory"
                 )
             }
-            How::Ended { code: code @ (126 | 127), .. } => {
+            FailureKind::Exited { code: code @ (126 | 127), .. } => {
                 write!(f, "ended with exit code {code} (could not be started)")
             }
-            How::Ended { signal: Some(signal), .. } => write!(f, "was killed by signal {signal}"),
-            How::Ended { code, .. } => write!(f, "ended with exit code {code}"),
-            How::Hung { seconds, idle: Some(Idle::Blocked), .. } => {
+            FailureKind::Exited { signal: Some(signal), .. } => write!(f, "was killed by signal {signal}"),
+            FailureKind::Exited { code, .. } => write!(f, "ended with exit code {code}"),
+            FailureKind::Hung { seconds, idle: Some(Idle::Blocked), .. } => {
                 write!(f, "hung: it wrote nothing and did nothing for {seconds} s")
             }
-            How::Hung { seconds, idle: Some(Idle::Kernel), .. } => {
+            FailureKind::Hung { seconds, idle: Some(Idle::Kernel), .. } => {
                 write!(f, "hung: the kernel kept it waiting for {seconds} s (state D)")
             }
-            How::Hung { seconds, idle: Some(Idle::Waiting), .. } => {
+            FailureKind::Hung { seconds, idle: Some(Idle::Waiting), .. } => {
                 write!(f, "hung: all ranks waited {seconds} s for one another, in different collective operations")
             }
-            How::Hung { seconds, tensors: Some(tensors), .. } => {
+            FailureKind::Hung { seconds, tensors: Some(tensors), .. } => {
                 write!(f, "hung: the others waited {seconds} s for it in {tensors}")
             }
-            How::Hung { seconds, tensors: None, .. } => write!(f, "hung: it was stopped, and silent, for {seconds} s"),
-            How::Gone { silence: Some(words) } => {
+            FailureKind::Hung { seconds, tensors: None, .. } => {
+                write!(f, "hung: it was stopped, and silent, for {seconds} s")
+            }
+            FailureKind::Gone { silence: Some(words) } => {
                 write!(f, "is gone, and the worker there did not answer at the end: {words}")
             }
-            How::Gone { silence: None } => write!(f, "is gone, and nobody saw how it ended"),
+            FailureKind::Gone { silence: None } => write!(f, "is gone, and nobody saw how it ended"),
         }
     }
 }
 
-impl Blame {
+impl RootCause {
     /// What to do about it, where that is not for the program's own words to say.
     pub fn hint(&self) -> Option<String> {
         let node = &self.node;
         Some(match &self.how {
-            How::Ended { code: 0, .. } => {
+            FailureKind::Exited { code: 0, .. } => {
                 "every rank must come to hvd.init, and to the same collective operations as all others".into()
             }
-            How::Ended { oom: true, .. } => {
+            FailureKind::Exited { oom: true, .. } => {
                 format!("a smaller batch, fewer data loaders or ranks on {node}; `docker stats` there shows the limit")
             }
-            How::Hung { idle: Some(Idle::Kernel), .. } => {
+            FailureKind::Hung { idle: Some(Idle::Kernel), .. } => {
                 format!("a file system or a device of {node} does not answer; `dmesg` there may say which")
             }
-            How::Hung { idle: Some(Idle::Blocked), .. } => {
+            FailureKind::Hung { idle: Some(Idle::Blocked), .. } => {
                 "a deadlock, or a file system that does not answer; where it is meant to wait, --stall-timeout gives it \
                  more time"
                     .into()
             }
-            How::Hung { idle: None, tensors: None, .. } => {
+            FailureKind::Hung { idle: None, tensors: None, .. } => {
                 "SIGSTOP, a terminal or a debugger stopped it; --stall-timeout gives it more time".into()
             }
-            How::Hung { tensors: Some(place), .. } if place == INIT => {
+            FailureKind::Hung { tensors: Some(place), .. } if place == INIT => {
                 "every rank must come to hvd.init; -e HOROVOD_GLOO_TIMEOUT_SECONDS=600 gives it more time".into()
             }
-            How::Hung { .. } => {
+            FailureKind::Hung { .. } => {
                 "every rank must come to the same collective operations; --stall-timeout gives it more time".into()
             }
-            How::Gone { .. } => {
+            FailureKind::Gone { .. } => {
                 format!("hvdctl status shows the worker; `docker events` and `dmesg` on {node} may say why")
             }
-            How::Ended { .. } => return None,
+            FailureKind::Exited { .. } => return None,
         })
     }
 }
 
 /// A rank that was said to hang.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Hung {
+pub struct HungRank {
     /// The global rank.
     pub rank: u32,
     /// For so many seconds.
     pub seconds: u64,
-    /// As in [`How::Hung`].
+    /// As in [`FailureKind::Hung`].
     #[serde(default)]
     pub tensors: Option<String>,
-    /// As in [`How::Hung`].
+    /// As in [`FailureKind::Hung`].
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "idle")]
     pub idle: Option<Idle>,
-    /// When that was said, as [`Ended::time`].
+    /// When that was said, as [`RankExit::time`].
     pub time: f64,
 }
 
@@ -319,7 +322,7 @@ fn idle<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Idle>, D::Error> {
 
 /// Lines of one rank that had no room in the log of its node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Lost {
+pub struct LostOutput {
     /// The global rank.
     pub rank: u32,
     /// Its node.
@@ -329,7 +332,7 @@ pub struct Lost {
 }
 
 /// How much output of a run was lost and on which nodes, in words; none where none was.
-pub fn lost_output(lost: &[Lost]) -> Option<String> {
+pub fn lost_output(lost: &[LostOutput]) -> Option<String> {
     let lines: u64 = lost.iter().map(|lost| lost.lines).sum();
     let mut nodes: Vec<String> = lost.iter().map(|lost| lost.node.clone()).collect();
     nodes.sort();
@@ -340,7 +343,7 @@ pub fn lost_output(lost: &[Lost]) -> Option<String> {
 
 /// How one rank ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct RankExit {
     /// The global rank.
     pub rank: u32,
     /// The node it ran on.

@@ -1,0 +1,143 @@
+//! What other programs say when they fail, by kind: one function for each program, and nobody else searches their text.
+
+/// Why `ssh` could not log in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ssh {
+    /// The host key is not known, and ssh may not accept it.
+    HostKeyUnknown,
+    /// sshd took none of the keys that it was offered.
+    Refused,
+    /// The host name does not resolve.
+    NameUnknown,
+    /// Anything else.
+    Other,
+}
+
+/// Classifies the text of OpenSSH's `ssh` (9.2 and later).
+pub fn ssh(said: &str) -> Ssh {
+    let has = |texts: &[&str]| texts.iter().any(|text| said.contains(text));
+    if has(&["Host key verification failed", "host key is known"]) {
+        Ssh::HostKeyUnknown
+    } else if has(&["Permission denied", "Too many authentication failures"]) {
+        Ssh::Refused
+    } else if has(&["Could not resolve"]) {
+        Ssh::NameUnknown
+    } else {
+        Ssh::Other
+    }
+}
+
+/// Why `sudo` did not run a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sudo {
+    /// It wants a password.
+    PasswordRequired,
+    /// The password was wrong, or there was none; sudo says so in several lines.
+    PasswordRefused,
+    /// The user may not run it.
+    NotAllowed,
+    /// There is no sudo.
+    NotInstalled,
+}
+
+/// Classifies a line of `sudo` in the C locale (1.8 and later, and sudo-rs); `None` for anything else, such as a warning about the
+/// host name, after which it goes on.
+pub fn sudo(line: &str) -> Option<Sudo> {
+    let has = |texts: &[&str]| texts.iter().any(|text| line.contains(text));
+    if has(&["a password is required", "authentication is required"]) {
+        Some(Sudo::PasswordRequired)
+    } else if has(&[
+        "incorrect password attempt",
+        "incorrect authentication attempt",
+        "no password was provided",
+        "try again",
+    ]) {
+        Some(Sudo::PasswordRefused)
+    } else if has(&["is not in the sudoers file", "is not allowed to"]) {
+        Some(Sudo::NotAllowed)
+    } else if has(&["sudo: not found"]) {
+        Some(Sudo::NotInstalled)
+    } else {
+        None
+    }
+}
+
+/// Why an `sshd` exited when it was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sshd {
+    /// Another program has the port.
+    PortInUse,
+    /// The node does not have the address.
+    AddressMissing,
+    /// Anything else.
+    Other,
+}
+
+/// Classifies the last lines of OpenSSH's `sshd -De`.
+pub fn sshd(said: &str) -> Sshd {
+    if said.contains("Address already in use") {
+        Sshd::PortInUse
+    } else if said.contains("Cannot assign requested address") {
+        Sshd::AddressMissing
+    } else {
+        Sshd::Other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ssh_is_classified() {
+        let said = [
+            ("ana@gpu1: Permission denied (publickey,password).", Ssh::Refused),
+            (
+                "Received disconnect from 10.0.0.2 port 22:2: Too many authentication failures\nDisconnected from 10.0.0.2",
+                Ssh::Refused,
+            ),
+            (
+                "No ED25519 host key is known for gpu1 and you have requested strict checking.\nHost key verification failed.",
+                Ssh::HostKeyUnknown,
+            ),
+            ("ssh: Could not resolve hostname gpu9: Name or service not known", Ssh::NameUnknown),
+            ("ssh: connect to host 10.0.0.2 port 22: Connection refused", Ssh::Other),
+            ("kex_exchange_identification: Connection closed by remote host", Ssh::Other),
+            ("", Ssh::Other),
+        ];
+        for (text, kind) in said {
+            assert_eq!(ssh(text), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn sudo_is_classified() {
+        let said = [
+            ("sudo: a password is required", Some(Sudo::PasswordRequired)),
+            ("sudo: interactive authentication is required", Some(Sudo::PasswordRequired)),
+            ("sudo-rs: interactive authentication is required", Some(Sudo::PasswordRequired)),
+            ("Sorry, try again.", Some(Sudo::PasswordRefused)),
+            ("sudo: no password was provided", Some(Sudo::PasswordRefused)),
+            ("sudo: 1 incorrect password attempt", Some(Sudo::PasswordRefused)),
+            ("ana is not in the sudoers file.  This incident will be reported.", Some(Sudo::NotAllowed)),
+            ("Sorry, user ana is not allowed to execute '/usr/bin/sh -s' as root on gpu1.", Some(Sudo::NotAllowed)),
+            ("sh: 1: sudo: not found", Some(Sudo::NotInstalled)),
+            ("sudo: unable to resolve host gpu1: Name or service not known", None),
+        ];
+        for (text, kind) in said {
+            assert_eq!(sudo(text), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn sshd_is_classified() {
+        let said = [
+            ("error: Bind to port 12345 on 10.0.0.1 failed: Address already in use.", Sshd::PortInUse),
+            ("error: Bind to port 12345 on 10.0.0.1 failed: Cannot assign requested address.", Sshd::AddressMissing),
+            ("sshd: no hostkeys available -- exiting.", Sshd::Other),
+        ];
+        for (text, kind) in said {
+            assert_eq!(sshd(text), kind, "{text}");
+        }
+    }
+}
