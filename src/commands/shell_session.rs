@@ -55,7 +55,7 @@ pub async fn shell(target: &Target, node: Option<&str>, events: &Events) -> Resu
     drop(held);
     if own {
         // it goes by itself too, but a moment later
-        events.told(engine.remove(&container).await)?;
+        events.report(engine.remove(&container).await)?;
     }
     result
 }

@@ -195,7 +195,6 @@ impl Engine {
         let mut messages = std::pin::pin!(self.docker.create_image(Some(options), None, None));
         let (mut progress, mut rate, start) = (Progress::default(), Rate::default(), Instant::now());
         let mut told = None;
-        events.busy(&self.node, format!("pulling {reference}"));
         loop {
             let message = match timeout(silence, messages.next()).await {
                 Ok(Some(Ok(message))) => message,
