@@ -25,6 +25,7 @@ const AT_ONCE: usize = 64;
 
 const FACTS: &str = concat!(
     include_str!("../scripts/machine.sh"),
+    include_str!("../scripts/marked.sh"),
     include_str!("../scripts/killed.sh"),
     include_str!("../scripts/facts.sh")
 );

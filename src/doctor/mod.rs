@@ -15,6 +15,7 @@ use crate::job::record::starting;
 use crate::keys::files::Keyring;
 use crate::keys::push;
 use crate::keys::reachability::Matrix;
+use crate::launch;
 use crate::node::facts::Facts;
 use crate::node::network;
 use crate::runtime::container::ContainerState;
@@ -26,7 +27,7 @@ use std::time::Duration;
 const DOCTOR: &str = include_str!("../scripts/doctor.sh");
 const INSIDE: &str = include_str!("../scripts/inside.py");
 
-/// How long a worker may take to say what is in it; `horovodrun --check-build` loads every framework.
+/// How long a worker may take to say what is in it; a launcher may have to load every framework for that.
 const INSIDE_LIMIT: Duration = Duration::from_secs(90);
 
 /// What was found.
@@ -185,7 +186,8 @@ async fn inside(inventory: &Inventory, patient: &Patient) -> Result<Option<Insid
     let Some(id) = patient.worker(inventory) else { return Ok(None) };
     let tried = "ask the worker what is in it";
     let link = &patient.member.link;
-    let output = link.run_docker(&["exec", "-i", id, "python3", "-"], INSIDE.as_bytes(), tried, INSIDE_LIMIT).await?;
+    let program = [INSIDE, launch::INSIDE].concat();
+    let output = link.run_docker(&["exec", "-i", id, "python3", "-"], program.as_bytes(), tried, INSIDE_LIMIT).await?;
     if output.code != 0 {
         let hint = format!("see `docker logs {}` on the node", inventory.cluster.worker);
         return Err(NodeError::failed(patient.name(), tried, output.complaint()).hint(hint));
