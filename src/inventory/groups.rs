@@ -1,14 +1,14 @@
 //! `[groups]`: names for sets of nodes, each an expression as for `--on`, in which other groups may stand.
 
 use super::check;
-use super::fault::quoted;
-use super::reader::{Report, Section, Span};
+use super::fault::{Report, quoted};
+use super::reader::{Section, Span, refusal};
 use crate::text::nodeset::{Groups, NONE_LEFT, groups_in, select};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use toml::de::DeValue;
 
 /// More groups than this are none.
-const MOST: usize = 256;
+pub(super) const MOST: usize = 256;
 
 const EXPECTED: &str = "nodes as for --on, like \"gpu[01-08],!gpu03\", or a list of such";
 
@@ -23,23 +23,21 @@ pub(super) fn groups(root: &Section<'_, '_>, nodes: Option<&Vec<String>>, report
     let Some(value) = root.value("groups") else { return Groups::new() };
     let DeValue::Table(table) = value.get_ref() else {
         let message = format!("expected one table [groups], found {}", report.found(value, true));
-        root.fault("groups", value.span(), &message, report);
+        root.fault("groups", &message, report);
         return Groups::new();
     };
     if table.len() > MOST {
         let message = format!("expected at most {MOST} groups, found {}", table.len());
-        root.fault("groups", value.span(), &message, report);
+        root.fault("groups", &message, report);
         return Groups::new();
     }
     let mut definitions = BTreeMap::new();
     let mut good = true;
     for (key, value) in table {
         let name = key.get_ref();
-        if let Err(hint) = check::name(name) {
-            let separator = if hint.is_empty() { "" } else { "; " };
-            let found = quoted(name);
-            report
-                .at(key.span(), format!("groups: expected a name of {}, found {found}{separator}{hint}", check::NAME));
+        if let Err(hint) = check::NAME.check(name) {
+            let expected = format!("a name of {}", check::NAME.expected);
+            report.at(key.span(), format!("groups: {}", refusal(&expected, &quoted(name), &hint)));
             good = false;
         }
         let items = match value.get_ref() {
@@ -66,7 +64,7 @@ pub(super) fn groups(root: &Section<'_, '_>, nodes: Option<&Vec<String>>, report
 }
 
 fn shown(name: &str) -> String {
-    if check::name(name).is_ok() { name.to_owned() } else { quoted(name) }
+    if check::NAME.check(name).is_ok() { name.to_owned() } else { quoted(name) }
 }
 
 /// Goes from the groups without others in them to those that consist of these.

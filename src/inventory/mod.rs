@@ -8,6 +8,7 @@ mod check;
 mod container;
 pub mod export;
 mod fault;
+mod fields;
 mod groups;
 mod nodes;
 #[cfg(test)]
@@ -19,14 +20,14 @@ mod schema;
 #[cfg(test)]
 mod sets;
 
-pub use assemble::{CLUSTER_FIELDS, DEFAULTS_FIELDS, NODE_FIELDS, TABLES};
 pub use check::parse_size;
 pub use container::{Container, Device, Mount, Ulimit, env_lines, variable_name};
 pub use fault::{Excerpt, Fault, Faults};
-pub use schema::SCHEMA;
+pub use fields::{CLUSTER_FIELDS, DEFAULTS_FIELDS, NODE_FIELDS, TABLES};
+pub use schema::schema;
 
 use crate::text::nodeset::Groups;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::io::Read as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -46,25 +47,9 @@ pub struct Inventory {
     pub groups: Groups,
 }
 
-/// Where paths start that the file names.
-#[derive(Clone, Copy)]
-struct Paths<'p> {
-    /// Relative ones on the operator's machine: the inventory's folder.
-    base: &'p Path,
-    /// `~/` on the operator's machine.
-    home: Option<&'p Path>,
-    /// The cluster's own folder in every container.
-    jobs_dir: &'p str,
-}
-
-impl Paths<'_> {
-    fn file(&self, text: &str) -> Result<PathBuf, reader::Hint> {
-        check::file(text, self.base, self.home)
-    }
-}
-
 /// What holds for all nodes; `[cluster]` in the file.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Cluster {
     /// The cluster's name, on every label; 1 to 63 letters, digits, `_`, `.`, `-`, the first a letter or digit.
     pub name: String,
@@ -94,36 +79,37 @@ pub struct Cluster {
     #[serde(serialize_with = "lossy_option")]
     pub ssh_config: Option<PathBuf>,
     /// How long connecting to one node may take.
-    #[serde(rename = "connect_timeout_s", serialize_with = "seconds")]
+    #[serde(rename = "connect_timeout_s", with = "seconds")]
     pub connect_timeout: Duration,
     /// How long one step on one node may take.
-    #[serde(rename = "command_timeout_s", serialize_with = "seconds")]
+    #[serde(rename = "command_timeout_s", with = "seconds")]
     pub command_timeout: Duration,
     /// How long Horovod waits for its ranks at the start.
-    #[serde(rename = "start_timeout_s", serialize_with = "seconds")]
+    #[serde(rename = "start_timeout_s", with = "seconds")]
     pub start_timeout: Duration,
     /// How long ranks have between SIGTERM and SIGKILL.
-    #[serde(rename = "stop_grace_s", serialize_with = "seconds")]
+    #[serde(rename = "stop_grace_s", with = "seconds")]
     pub stop_grace: Duration,
     /// How long a rank may make no progress, unless a job says otherwise; zero: forever.
-    #[serde(rename = "stall_timeout_s", serialize_with = "seconds")]
+    #[serde(rename = "stall_timeout_s", with = "seconds")]
     pub stall_timeout: Duration,
     /// How much longer than the stall time-out a rank may make no progress that neither Horovod nor a stopped process shows.
-    #[serde(rename = "idle_margin_s", serialize_with = "seconds")]
+    #[serde(rename = "idle_margin_s", with = "seconds")]
     pub idle_margin: Duration,
     /// The pause before the first restart of a job; each further pause is twice the one before.
-    #[serde(rename = "restart_pause_s", serialize_with = "seconds")]
+    #[serde(rename = "restart_pause_s", with = "seconds")]
     pub restart_pause: Duration,
     /// How long a job's own worker stays when nothing runs in it.
-    #[serde(rename = "worker_idle_s", serialize_with = "seconds")]
+    #[serde(rename = "worker_idle_s", with = "seconds")]
     pub worker_idle: Duration,
     /// The time between two keep-alive probes of an SSH connection. After three unanswered probes it counts as lost.
-    #[serde(rename = "keep_alive_s", serialize_with = "seconds")]
+    #[serde(rename = "keep_alive_s", with = "seconds")]
     pub keep_alive: Duration,
 }
 
 /// One machine; a `[[node]]` of the file, over `[defaults]`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Node {
     /// What the node is called everywhere; unique. The host where the file names none.
     pub name: String,
@@ -155,7 +141,7 @@ pub struct Node {
 }
 
 /// When `up` gets the image from its registry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pull {
     /// Where the node does not have it.
@@ -167,7 +153,7 @@ pub enum Pull {
 }
 
 /// The kind of a key pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyType {
     /// RSA of 4096 bits, as in Horovod's documentation.
@@ -207,6 +193,25 @@ impl Serialize for Gpus {
             Gpus::Auto => serializer.serialize_str("auto"),
             Gpus::All => serializer.serialize_str("all"),
             Gpus::List(list) => list.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Gpus {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Count(u32),
+            Word(String),
+            List(Vec<String>),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Count(count) => Ok(Gpus::Count(count)),
+            Written::List(list) => Ok(Gpus::List(list)),
+            Written::Word(word) if word == "auto" => Ok(Gpus::Auto),
+            Written::Word(word) if word == "all" => Ok(Gpus::All),
+            Written::Word(word) => Err(serde::de::Error::custom(format!("{word:?} stands for no GPUs"))),
         }
     }
 }
@@ -262,7 +267,7 @@ impl Inventory {
 /// # Errors
 /// In words: what was expected.
 pub fn host(text: &str) -> Result<String, String> {
-    judged(check::HOST, check::host(text))
+    judged(&check::HOST, text)
 }
 
 /// [`host`] for a `user`.
@@ -270,7 +275,7 @@ pub fn host(text: &str) -> Result<String, String> {
 /// # Errors
 /// As there.
 pub fn user(text: &str) -> Result<String, String> {
-    judged(check::USER, check::user(text))
+    judged(&check::USER, text)
 }
 
 /// [`host`] for the `name` of a cluster.
@@ -278,7 +283,7 @@ pub fn user(text: &str) -> Result<String, String> {
 /// # Errors
 /// As there.
 pub fn cluster_name(text: &str) -> Result<String, String> {
-    judged(check::NAME, check::name(text))
+    judged(&check::NAME, text)
 }
 
 /// [`host`] for an `image`.
@@ -286,13 +291,16 @@ pub fn cluster_name(text: &str) -> Result<String, String> {
 /// # Errors
 /// As there.
 pub fn image(text: &str) -> Result<String, String> {
-    judged(check::IMAGE, check::image(text))
+    judged(&check::IMAGE, text)
 }
 
-fn judged(expected: &str, checked: Result<String, reader::Hint>) -> Result<String, String> {
-    checked.map_err(|hint| {
-        if hint.is_empty() { format!("expected {expected}") } else { format!("expected {expected}; {hint}") }
-    })
+fn judged(rule: &check::Rule, text: &str) -> Result<String, String> {
+    let expected = rule.expected;
+    match rule.check(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(hint) if hint.is_empty() => Err(format!("expected {expected}")),
+        Err(hint) => Err(format!("expected {expected}; {hint}")),
+    }
 }
 
 impl Default for Cluster {
@@ -346,9 +354,18 @@ impl Default for Node {
     }
 }
 
-/// Whole seconds, under the field's name in the file.
-fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(duration.as_secs())
+/// Durations as whole seconds.
+mod seconds {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::time::Duration;
+
+    pub(super) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(duration.as_secs())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_secs)
+    }
 }
 
 /// A path as text; what is no UTF-8 in it is replaced instead of failing the whole document.

@@ -59,17 +59,17 @@ cluster.master: a container's name: 2 to 63 letters, digits, `_`, `.` or `-`, th
   "größe" -> "größe"
   "a\u001b[31m" -> "a\u{1b}[31m"
   "m123456789m123456789m123456789m123456789m123456789m1234567890123" -> "m123456789m123456789m123456789m123456789m123456789m123456789"…; it is 64 characters long
-cluster.ssh_dir: an absolute path of a folder on the nodes, without `:`
-  "/" -> "/"; hvdctl needs a folder of its own
-  "/etc" -> "/etc"; hvdctl needs a folder of its own
-  "/root/.ssh" -> "/root/.ssh"; hvdctl needs a folder of its own
+cluster.ssh_dir: an absolute path of a directory on the nodes, without `:`
+  "/" -> "/"; hvdctl needs a directory of its own
+  "/etc" -> "/etc"; hvdctl needs a directory of its own
+  "/root/.ssh" -> "/root/.ssh"; hvdctl needs a directory of its own
   "" -> ""; it does not begin with `/`
   "ssh" -> "ssh"; it does not begin with `/`
   "~/ssh" -> "~/ssh"; it does not begin with `/`
-cluster.projects_dir: an absolute path of a folder on the nodes, without `:`
+cluster.projects_dir: an absolute path of a directory on the nodes, without `:`
   "/a:b" -> "/a:b"; Docker's mounts cannot hold a `:`
   "/a\nb" -> "/a\nb"; it contains a control character
-cluster.jobs_dir: an absolute path of a folder on the nodes, without `:`
+cluster.jobs_dir: an absolute path of a directory on the nodes, without `:`
   "/a/" -> "/a/"; it must be written without `//`, `.`, `..` and a `/` at the end
   "//a" -> "//a"; it must be written without `//`, `.`, `..` and a `/` at the end
   "/a/../b" -> "/a/../b"; it must be written without `//`, `.`, `..` and a `/` at the end
@@ -149,7 +149,7 @@ node.ssh_port: a port from 1 to 65535
   65536 -> 65536
 node.identity: the path of a file on this machine
   "" -> ""
-  "keys/" -> "keys/"; that is a folder
+  "keys/" -> "keys/"; that is a directory
   "a\u0000" -> "a\0"; it contains a control character
   ["a"] -> an array
 node.jump: the hosts to jump over as `ssh -J` takes them, like "ana@gate:2222" or "gate,inner", or "none"
@@ -246,7 +246,7 @@ node.env: the name of a variable: letters, digits and `_`, the first no digit
   { HOROVOD_LOCAL_RANK = 1 } -> +2 "HOROVOD_LOCAL_RANK"; every rank gets its own from hvdctl or the launcher
 node.env_file: the path of a file on this machine
   "" -> ""
-  "secrets/" -> "secrets/"; that is a folder
+  "secrets/" -> "secrets/"; that is a directory
 node.master: true or false
   "yes" -> the string "yes"
   1 -> the integer 1
