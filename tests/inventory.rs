@@ -454,8 +454,8 @@ inventory.toml: 4 faults
     6 | host = \"größe\"
       |        ^^^^^^^
   inventory.toml:9:1: node.gpu: unknown field; did you mean `gpus`? \
-(fields: host, name, user, ssh_port, identity, jump, gpus, slots, address, interface, mounts, devices, ulimits, env, \
-env_file, master)
+(fields: host, name, user, ssh_port, identity, jump, gpus, slots, address, interface, master, mounts, devices, \
+ulimits, env, env_file)
     9 | gpu = 1
       | ^^^
   inventory.toml:10:9: node.slots: expected a number of slots from 1 to 1024, found the string \"1\"

@@ -2,8 +2,9 @@
 
 use super::check;
 use super::fault::{Faults, Report, quoted, without_mark};
-use super::fields::{self, CLUSTER_FIELDS, Context, DEFAULTS_FIELDS, TABLES};
+use super::fields::{self, CLUSTER_FIELDS, DEFAULTS_FIELDS, TABLES};
 use super::groups::groups;
+use super::kind::Context;
 use super::nodes::nodes;
 use super::reader::Section;
 use super::{Cluster, Inventory};
@@ -136,8 +137,11 @@ fn separate_directories(cluster: &Cluster, section: &Section<'_, '_>, report: &m
                     Some(_) => (name, directory, other, otherwise),
                     None => (other, otherwise, name, directory),
                 };
-                let message =
-                    format!("expected a directory apart from `{other}` ({}), found {}", quoted(otherwise), quoted(directory));
+                let message = format!(
+                    "expected a directory apart from `{other}` ({}), found {}",
+                    quoted(otherwise),
+                    quoted(directory)
+                );
                 section.fault(name, &message, report);
             }
         }

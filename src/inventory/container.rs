@@ -7,76 +7,38 @@ use crate::secret::Secret;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use toml::Spanned;
-use toml::de::DeValue;
+use toml::de::{DeValue, ValueDeserializer};
 
 /// More bytes of environment than this are no environment.
 const LARGEST_ENV: usize = 64 << 10;
 
 /// The limits that Docker knows by name.
-pub(super) const LIMITS: &[&str] = &[
-    "core",
-    "cpu",
-    "data",
-    "fsize",
-    "locks",
-    "memlock",
-    "msgqueue",
-    "nice",
-    "nofile",
-    "nproc",
-    "rss",
-    "rtprio",
-    "rttime",
-    "sigpending",
-    "stack",
-];
-
-/// What sets a rank apart from the others; the launcher gives it to each.
-const PER_RANK: &[&str] = &[
-    "HVDCTL_",
-    "HOROVOD_RANK",
-    "HOROVOD_SIZE",
-    "HOROVOD_LOCAL_",
-    "HOROVOD_CROSS_",
-    "HOROVOD_HOSTNAME",
-    "HOROVOD_CONTROLLER",
-    "HOROVOD_GLOO_RENDEZVOUS_",
-    "OMPI_COMM_WORLD_",
-    "PMI_",
-    "PMIX_RANK",
-];
-
-/// What a node's containers have beside the image.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Container {
-    /// Folders and files of the node, beside those that hvdctl mounts itself.
-    pub mounts: Vec<Mount>,
-    /// Devices of the node.
-    pub devices: Vec<Device>,
-    /// Limits of the processes by name.
-    pub ulimits: BTreeMap<String, Ulimit>,
-    /// The ranks' environment beside the image's; nothing secret.
-    pub env: BTreeMap<String, String>,
-    /// A file on the operator's machine with more of it, which may be secret. Absolute if the inventory's folder is.
-    #[serde(serialize_with = "super::lossy_option")]
-    pub env_file: Option<PathBuf>,
+macro_rules! limits {
+    () => {
+        "core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, rtprio, rttime, sigpending, stack"
+    };
 }
 
-/// A folder or file of the node in the container.
+/// How the names of variables begin that set a rank apart from the others; the launcher gives them to each.
+const PER_RANK: &str = "HVDCTL_ HOROVOD_RANK HOROVOD_SIZE HOROVOD_LOCAL_ HOROVOD_CROSS_ HOROVOD_HOSTNAME \
+    HOROVOD_CONTROLLER HOROVOD_GLOO_RENDEZVOUS_ OMPI_COMM_WORLD_ PMI_ PMIX_RANK";
+
+/// A directory or file of the node in the container.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Mount {
     /// Absolute path on the node.
     pub source: String,
     /// Absolute path in the container.
     pub target: String,
     /// Whether the container may only read.
+    #[serde(default)]
     pub read_only: bool,
 }
 
-/// A device of the node in the container; a folder stands for all in it.
+/// A device of the node in the container; a directory stands for all in it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Device {
     /// Path on the node, below `/dev`.
@@ -145,11 +107,7 @@ pub(super) fn device() -> impl FnMut(&DeValue<'_>) -> Option<Checked<Value>> {
 }
 
 /// Reads the ranks' environment.
-pub(super) fn env(
-    expected: &str,
-    value: &Spanned<DeValue<'_>>,
-    reader: &mut FieldReader<'_, '_>,
-) -> Option<Value> {
+pub(super) fn env(expected: &str, value: &Spanned<DeValue<'_>>, reader: &mut FieldReader<'_, '_>) -> Option<Value> {
     let env = reader.entries(ENV_NAME, expected, value, env_name, env_value);
     let entries = env.iter().filter_map(Value::as_object).flatten();
     let bytes: usize = entries.map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
@@ -160,7 +118,8 @@ pub(super) fn env(
     env
 }
 
-pub(super) const MOUNT: &str = "a mount like \"/data:/data:ro\" or { source = \"/data\", target = \"/data\", read_only = true }";
+pub(super) const MOUNT: &str =
+    "a mount like \"/data:/data:ro\" or { source = \"/data\", target = \"/data\", read_only = true }";
 
 /// `SRC:DST`, with `:ro` or `:rw` behind it.
 fn mount_text(text: &str) -> Checked<Mount> {
@@ -177,22 +136,11 @@ fn mount_text(text: &str) -> Checked<Mount> {
 
 /// The same as a table, in which a path may have a `:`.
 fn mount_table(value: &DeValue<'_>) -> Checked<Mount> {
-    let DeValue::Table(table) = value else { return Err(NO_HINT) };
-    let (mut source, mut target, mut read_only) = (None, None, false);
-    for (key, value) in table {
-        match (key.get_ref().as_ref(), value.get_ref()) {
-            ("source", DeValue::String(text)) => source = Some(path(text)?),
-            ("target", DeValue::String(text)) => target = Some(path(text)?),
-            ("read_only", DeValue::Boolean(flag)) => read_only = *flag,
-            ("source" | "target", _) => return Err(format!("its `{}` is no string", key.get_ref()).into()),
-            ("read_only", _) => return Err("its `read_only` is neither true nor false".into()),
-            _ => return Err("it has `source`, `target` and `read_only` only".into()),
-        }
-    }
-    match (source, target) {
-        (Some(source), Some(target)) => Ok(Mount { source, target, read_only }),
-        _ => Err("it needs a `source` and a `target`".into()),
-    }
+    let table = ValueDeserializer::from(Spanned::new(0..0, value.clone()));
+    let mount = Mount::deserialize(table).map_err(|error| error.message().to_owned())?;
+    path(&mount.source)?;
+    path(&mount.target)?;
+    Ok(mount)
 }
 
 /// An absolute path in its shortest form.
@@ -244,12 +192,16 @@ fn device_text(text: &str) -> Checked<Device> {
     Ok(Device { source: path(source)?, target: path(target)?, permissions: permissions.to_owned() })
 }
 
-pub(super) const LIMIT_NAME: &str = "the name of a limit (core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, \
-    rss, rtprio, rttime, sigpending, stack)";
+pub(super) const LIMIT_NAME: &str = concat!("the name of a limit (", limits!(), ")");
 pub(super) const LIMIT: &str = "a number, -1 for no limit, or { soft = 1024, hard = 4096 }";
 
+/// The names of the limits.
+pub(super) fn limits() -> impl Iterator<Item = &'static str> {
+    limits!().split(", ")
+}
+
 pub(super) fn limit_name(name: &str) -> Checked<()> {
-    if LIMITS.contains(&name) { Ok(()) } else { Err(NO_HINT) }
+    if limits().any(|limit| limit == name) { Ok(()) } else { Err(NO_HINT) }
 }
 
 pub(super) fn ulimit(value: &DeValue<'_>) -> Option<Checked<Value>> {
@@ -280,7 +232,7 @@ fn env_name(name: &str) -> Checked<()> {
     if !good {
         return Err(NO_HINT);
     }
-    match PER_RANK.iter().any(|start| name.starts_with(start)) {
+    match PER_RANK.split(' ').any(|start| name.starts_with(start)) {
         true => Err("every rank gets its own from hvdctl or the launcher".into()),
         false => Ok(()),
     }

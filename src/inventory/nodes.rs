@@ -4,7 +4,8 @@ use super::Node;
 use super::assemble::typed;
 use super::check::{self, Rule};
 use super::fault::{Report, quoted};
-use super::fields::{Context, NODE, NODE_FIELDS};
+use super::fields::{self, NODE_FIELDS};
+use super::kind::Context;
 use super::reader::{Checked, Section, Span};
 use crate::text::nodeset::Ranges;
 use serde::de::DeserializeOwned;
@@ -42,7 +43,7 @@ impl<'a, 't> Draft<'a, 't> {
         report: &mut Report<'_>,
     ) -> Self {
         section.require("host", check::HOST.expected, report);
-        let mut section = section.read(NODE.iter(), context, report);
+        let mut section = section.read(fields::node(), context, report);
         let is_certain = !["user", "ssh_port"].iter().any(|field| section.is_refused(field));
         let has_name = section.value("name").is_some();
         let mut values = std::mem::take(&mut section.values);

@@ -1,7 +1,8 @@
 //! Reads fields out of a TOML table and goes on after a fault, so that all of them are found in one pass.
 
 use super::fault::{Report, quoted};
-use super::fields::{CLUSTER_FIELDS, Context, DEFAULTS_FIELDS, Field, NODE_FIELDS};
+use super::fields::{CLUSTER_FIELDS, DEFAULTS_FIELDS, Field, NODE_FIELDS};
+use super::kind::Context;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::ops::Range;

@@ -207,11 +207,11 @@ node.mounts: a mount like "/data:/data:ro" or { source = "/data", target = "/dat
   ["/a:/root/.ssh/x"] -> +1 "/a:/root/.ssh/x"; /root/.ssh/x in the container is hvdctl's own
   ["/a:/opt/horovod/jobs"] -> +1 "/a:/opt/horovod/jobs"; /opt/horovod/jobs in the container is hvdctl's own
   ["/a:/c", "/b:/c"] -> +10 "/b:/c"; /c is there already
-  [{ source = "/a" }] -> +1 a table; it needs a `source` and a `target`
+  [{ source = "/a" }] -> +1 a table; missing field `target`
   [{ source = "/a", target = "b" }] -> +1 a table; its paths are absolute
-  [{ source = "/a", target = "/b", ro = true }] -> +1 a table; it has `source`, `target` and `read_only` only
-  [{ source = 1, target = "/b" }] -> +1 a table; its `source` is no string
-  [{ source = "/a", target = "/b", read_only = 1 }] -> +1 a table; its `read_only` is neither true nor false
+  [{ source = "/a", target = "/b", ro = true }] -> +1 a table; unknown field `ro`, expected one of `source`, `target`, `read_only`
+  [{ source = 1, target = "/b" }] -> +1 a table; invalid type: integer `1`, expected a string
+  [{ source = "/a", target = "/b", read_only = 1 }] -> +1 a table; invalid type: integer `1`, expected a boolean
   [1] -> +1 the integer 1
 node.devices: a device like "/dev/infiniband" or "/dev/fuse:/dev/fuse:rwm"
   [""] -> +1 ""; a device lies below /dev

@@ -2,7 +2,8 @@
 
 use super::check::{self, Rule};
 use super::container;
-use super::fields::{self, CLUSTER, Field, Kind, NODE};
+use super::fields::{self, CLUSTER, Field};
+use super::kind::Kind;
 use super::{Cluster, Node};
 use serde_json::{Map, Value, json};
 
@@ -39,7 +40,7 @@ pub fn schema() -> String {
                 "description": "The machines. The first is the master unless another says so.",
                 "type": "array",
                 "minItems": 1,
-                "items": table("One machine, or a range of them.", NODE.iter(), &node_defaults(), &["host"]),
+                "items": table("One machine, or a range of them.", fields::node(), &node_defaults(), &["host"]),
             },
         },
     });
@@ -135,7 +136,7 @@ impl Kind {
             } }),
             Kind::Ulimits => json!({
                 "type": "object",
-                "propertyNames": { "enum": container::LIMITS },
+                "propertyNames": { "enum": container::limits().collect::<Vec<_>>() },
                 "additionalProperties": { "anyOf": [limit, {
                     "type": "object",
                     "additionalProperties": false,
@@ -207,7 +208,11 @@ mod tests {
             (Some(pattern), Some(text)) => Regex::new(pattern).expect("a pattern").is_match(text),
             _ => true,
         };
-        has_type && is_word && in_range && matches && alternatives.is_none_or(|all| all.iter().any(|one| accepts(one, value)))
+        has_type
+            && is_word
+            && in_range
+            && matches
+            && alternatives.is_none_or(|all| all.iter().any(|one| accepts(one, value)))
     }
 
     #[test]
@@ -277,14 +282,18 @@ mod tests {
             .to_owned();
         let tables: [(&str, Vec<&Field>, Value); 3] = [
             ("[cluster]", CLUSTER.iter().collect(), cluster_defaults()),
-            ("[[node]]", NODE.iter().collect(), node_defaults()),
+            ("[[node]]", fields::node().collect(), node_defaults()),
             ("[defaults]", fields::defaults().collect(), node_defaults()),
         ];
         for (table, fields, defaults) in tables {
             let _ = write!(text, "\n## `{table}`\n\n");
             if table == "[defaults]" {
                 let names: Vec<String> = fields.iter().map(|field| format!("`{}`", field.name)).collect();
-                let _ = writeln!(text, "These fields of a node, for all nodes that do not have them: {}.", names.join(", "));
+                let _ = writeln!(
+                    text,
+                    "These fields of a node, for all nodes that do not have them: {}.",
+                    names.join(", ")
+                );
                 continue;
             }
             text.push_str("| field | value | default | meaning |\n|---|---|---|---|\n");
