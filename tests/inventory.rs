@@ -376,7 +376,7 @@ fn tables_that_are_something_else() {
             "defaults = []\n[cluster]\nname = 'x'\n[[node]]\nhost = 'a'",
             "1:12: defaults: expected one table [defaults], found an array",
         ),
-        ("node = []\n[cluster]\nname = 'x'", &format!("1:8: {NODE} an empty array")),
+        ("node = []\n[cluster]\nname = 'x'", &format!("1:8: {NODE} an array")),
         ("node = 'a'\n[cluster]\nname = 'x'", &format!("1:8: {NODE} the string \"a\"")),
         (
             "node = [{ host = 'a' }, 'b']\n[cluster]\nname = 'x'",
@@ -384,7 +384,7 @@ fn tables_that_are_something_else() {
         ),
         (
             "[cluster]\nname = 'x'\n[node]\nhost = 'a'",
-            "3:1: node: expected [[node]] with two brackets, once for each machine, found a single table",
+            "3:1: node: expected [[node]] with two brackets, once for each machine, found a table",
         ),
     ] {
         assert_eq!(faults(text), [expected], "{text}");

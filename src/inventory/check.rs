@@ -70,11 +70,11 @@ rules! {
 
     /// The name of a node: it must be possible to name it in `--on` and to use it in a file's name.
     NODE_NAME: "1 to 253 letters, digits, `_`, `.`, `:`, `%` or `-`, the first no `-` or `.`", 253,
-        r"^[\p{L}\p{M}\p{N}_:%][\p{L}\p{M}\p{N}_.:%-]*$", |_| Ok(());
+        r"^[\p{Alphabetic}\p{N}_:%][\p{Alphabetic}\p{N}_.:%-]*$", |_| Ok(());
 
     /// The user to log in as, also of a domain.
     USER: "a user's name: letters, digits, `.`, `_`, `@`, `+`, `\\` or `-`, the first no `-`", 255,
-        r"^[\p{L}\p{M}\p{N}._@+\\][\p{L}\p{M}\p{N}._@+\\-]*$", |_| Ok(());
+        r"^[\p{Alphabetic}\p{N}._@+\\][\p{Alphabetic}\p{N}._@+\\-]*$", |_| Ok(());
 
     /// The node's address on the cluster's network.
     ADDRESS: "an IPv4 or IPv6 address that other machines can reach", 45, "^[0-9A-Fa-f:.]+$", address;

@@ -7,6 +7,7 @@
 
 use super::container::{Device, Mount, Ulimit};
 use super::kind::Kind::{self, *};
+use super::kind::{PORT, seconds};
 use super::{Controller, Gpus, KeyType, Pull, check};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -70,7 +71,7 @@ tables! {
         /// When `up` pulls the image from its registry: where a node does not have it, each time, or never.
         pull: Pull = Pull::Missing, Choice(&["missing", "always", "never"]);
         /// Port of the workers' sshd, over which the nodes reach each other.
-        port: u16 = 12345, Port;
+        port: u16 = 12345, PORT;
         /// Name of the worker's container on every node.
         worker: String = "hworker".into(), Text(&check::CONTAINER);
         /// Name of the launcher's container on the master.
@@ -91,25 +92,25 @@ tables! {
         #[serde(serialize_with = "super::lossy_option")]
         ssh_config: Option<PathBuf> = None, File;
         /// Seconds for one node to answer.
-        connect_timeout as "connect_timeout_s": Duration = Duration::from_secs(10), Seconds(1, 600);
+        connect_timeout as "connect_timeout_s": Duration = Duration::from_secs(10), seconds(1, 600);
         /// Seconds for one step on one node.
-        command_timeout as "command_timeout_s": Duration = Duration::from_secs(60), Seconds(1, 86_400);
+        command_timeout as "command_timeout_s": Duration = Duration::from_secs(60), seconds(1, 86_400);
         /// Seconds for all ranks of a job to start, else it has failed.
-        start_timeout as "start_timeout_s": Duration = Duration::from_secs(120), Seconds(1, 86_400);
+        start_timeout as "start_timeout_s": Duration = Duration::from_secs(120), seconds(1, 86_400);
         /// Seconds between SIGTERM and SIGKILL when a job is stopped.
-        stop_grace as "stop_grace_s": Duration = Duration::from_secs(10), Seconds(0, 3600);
+        stop_grace as "stop_grace_s": Duration = Duration::from_secs(10), seconds(0, 3600);
         // long, because rank 0 alone may evaluate or save for many minutes while the others wait
         /// Seconds that a rank may keep the others waiting, unless --stall-timeout says otherwise; 0: forever.
-        stall_timeout as "stall_timeout_s": Duration = Duration::from_secs(1800), Seconds(0, 604_800);
+        stall_timeout as "stall_timeout_s": Duration = Duration::from_secs(1800), seconds(0, 604_800);
         /// Seconds that a rank may do nothing at all beyond 1.5 times the stall time-out.
-        idle_margin as "idle_margin_s": Duration = Duration::from_secs(30), Seconds(0, 86_400);
+        idle_margin as "idle_margin_s": Duration = Duration::from_secs(30), seconds(0, 86_400);
         /// Seconds before the first of --restarts; each further pause is twice the one before, at most 300 s.
-        restart_pause as "restart_pause_s": Duration = Duration::from_secs(2), Seconds(0, 300);
+        restart_pause as "restart_pause_s": Duration = Duration::from_secs(2), seconds(0, 300);
         /// Seconds after which a job's own worker exits when nothing runs in it and no hvdctl stopped it.
-        worker_idle as "worker_idle_s": Duration = Duration::from_secs(60), Seconds(5, 86_400);
+        worker_idle as "worker_idle_s": Duration = Duration::from_secs(60), seconds(5, 86_400);
         /// Seconds between keep-alive probes of every SSH connection; it is lost after 3 unanswered ones. `up` recreates
         /// workers when this changes.
-        keep_alive as "keep_alive_s": Duration = Duration::from_secs(15), Seconds(1, 600);
+        keep_alive as "keep_alive_s": Duration = Duration::from_secs(15), seconds(1, 600);
     }
 
     /// One machine; a `[[node]]` of the file, over `[defaults]`.
@@ -121,7 +122,7 @@ tables! {
         /// User to log in as; otherwise your ssh configuration decides.
         user: Option<String> = None, Text(&check::USER);
         /// Port of the machine's own sshd; otherwise your ssh configuration decides.
-        ssh_port: Option<u16> = None, Port;
+        ssh_port: Option<u16> = None, PORT;
         /// Your private key for the nodes; otherwise your ssh configuration decides. Relative to the inventory.
         #[serde(serialize_with = "super::lossy_option")]
         identity: Option<PathBuf> = None, File;
@@ -131,7 +132,7 @@ tables! {
         /// of indices and UUIDs.
         gpus: Gpus = Gpus::Auto, Gpus;
         /// Most ranks of one job; otherwise one per GPU, or by the CPU cores.
-        slots: Option<u32> = None, Slots;
+        slots: Option<u32> = None, Number("a number of slots", 1, 1024);
         /// Address on the network between the nodes; otherwise found out. With a range of hosts, one of as many, like
         /// 10.0.0.[1-16].
         address: Option<IpAddr> = None, Range(&check::ADDRESS);

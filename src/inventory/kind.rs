@@ -18,12 +18,8 @@ pub(super) enum Kind {
     File,
     /// One of these strings.
     Choice(&'static [&'static str]),
-    /// A port number.
-    Port,
-    /// A number of slots.
-    Slots,
-    /// Whole seconds, from the first to the second.
-    Seconds(u64, u64),
+    /// An integer, named by the first, from the second to the third.
+    Number(&'static str, u64, u64),
     /// `true` or `false`.
     Flag,
     /// A number of bytes; read as a number.
@@ -45,6 +41,13 @@ pub(super) struct Context<'p> {
     pub(super) jobs_dir: &'p str,
 }
 
+pub(super) const PORT: Kind = Kind::Number("a port", 1, 65_535);
+
+/// A time-out or pause.
+pub(super) const fn seconds(least: u64, most: u64) -> Kind {
+    Kind::Number("whole seconds", least, most)
+}
+
 impl Kind {
     /// Completes "expected …".
     pub(super) fn expected(&self) -> String {
@@ -56,9 +59,7 @@ impl Kind {
                 let (last, first) = words.split_last().expect("a choice has words");
                 format!("{} or {last}", first.join(", "))
             }
-            Kind::Port => "a port from 1 to 65535".to_owned(),
-            Kind::Slots => "a number of slots from 1 to 1024".to_owned(),
-            Kind::Seconds(least, most) => format!("{least} to {most} whole seconds"),
+            Kind::Number(what, least, most) => format!("{what} from {least} to {most}"),
             Kind::Flag => "true or false".to_owned(),
             Kind::Size => check::SIZE.to_owned(),
             Kind::Gpus => check::GPUS.to_owned(),
@@ -87,9 +88,7 @@ impl Kind {
             Kind::Range(rule) => text(&|text| nodes::names(text, rule).map(Value::from)),
             Kind::File => text(&|text| check::file(text, context.home).map(|()| text.into())),
             Kind::Choice(words) => text(&|text| if words.contains(&text) { Ok(text.into()) } else { Err(NO_HINT) }),
-            Kind::Port => number(1, 65_535),
-            Kind::Slots => number(1, 1024),
-            Kind::Seconds(least, most) => number(*least, *most),
+            Kind::Number(_, least, most) => number(*least, *most),
             Kind::Flag => value.get_ref().as_bool().map(|flag| Ok(flag.into())),
             Kind::Size => match value.get_ref() {
                 DeValue::String(text) => Some(check::size_text(text).map(Value::from)),

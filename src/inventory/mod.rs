@@ -2,6 +2,11 @@
 //!
 //! Read from a TOML file in one pass that collects *every* fault with its place, so that a user corrects a file once
 //! and not once per fault. `inventory.example.toml` shows each field with its default.
+//!
+//! `fields` describes each field once; its types [`Cluster`], [`Node`] and [`Container`] are what other modules see. `kind`
+//! reads the values of a field, over the rules for strings in `check` and for lists and tables in `container`. `reader`
+//! walks a table and `fault` places what is wrong. `assemble`, `nodes` and `groups` put an [`Inventory`] together and check
+//! what concerns several fields. `schema` shows the fields to editors and people.
 
 mod assemble;
 mod check;
@@ -123,7 +128,7 @@ impl<'de> Deserialize<'de> for Gpus {
 }
 
 impl Inventory {
-    /// Reads the text of an inventory. `file` names it in messages, and relative paths start from its folder; `~/`
+    /// Reads the text of an inventory. `file` names it in messages, and relative paths start from its directory; `~/`
     /// is `$HOME`. No file is touched.
     ///
     /// # Errors
@@ -159,7 +164,7 @@ impl Inventory {
         Inventory { cluster, nodes: vec![node], groups: Groups::new() }
     }
 
-    /// The node that runs are launched from.
+    /// Returns the node that jobs are launched from.
     ///
     /// # Panics
     /// If there are no nodes, which no inventory made in this module is like.
@@ -168,39 +173,39 @@ impl Inventory {
     }
 }
 
-/// Judges a single text as a node's `host`, and gives it back.
+/// Checks a text as a node's `host`, and returns it.
 ///
 /// # Errors
-/// In words: what was expected.
+/// What was expected, as text.
 pub fn host(text: &str) -> Result<String, String> {
-    judged(&check::HOST, text)
+    checked(&check::HOST, text)
 }
 
-/// [`host`] for a `user`.
+/// Checks a text as a `user`, and returns it.
 ///
 /// # Errors
-/// As there.
+/// What was expected, as text.
 pub fn user(text: &str) -> Result<String, String> {
-    judged(&check::USER, text)
+    checked(&check::USER, text)
 }
 
-/// [`host`] for the `name` of a cluster.
+/// Checks a text as the `name` of a cluster, and returns it.
 ///
 /// # Errors
-/// As there.
+/// What was expected, as text.
 pub fn cluster_name(text: &str) -> Result<String, String> {
-    judged(&check::NAME, text)
+    checked(&check::NAME, text)
 }
 
-/// [`host`] for an `image`.
+/// Checks a text as an `image`, and returns it.
 ///
 /// # Errors
-/// As there.
+/// What was expected, as text.
 pub fn image(text: &str) -> Result<String, String> {
-    judged(&check::IMAGE, text)
+    checked(&check::IMAGE, text)
 }
 
-fn judged(rule: &check::Rule, text: &str) -> Result<String, String> {
+fn checked(rule: &check::Rule, text: &str) -> Result<String, String> {
     let expected = rule.expected;
     match rule.check(text) {
         Ok(()) => Ok(text.to_owned()),

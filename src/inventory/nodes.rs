@@ -13,7 +13,6 @@ use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// The most machines; more are a range mistyped.
@@ -170,29 +169,22 @@ fn node_tables<'a, 't>(root: &Section<'a, 't>, report: &mut Report<'_>) -> Vec<(
         }
         return Vec::new();
     };
-    let mut refuse = |value: &Spanned<DeValue<'_>>, expected: &str, found: Option<&str>| {
-        let found = found.map_or_else(|| report.found(value, true), str::to_owned);
-        report.at(value.span(), format!("node: {expected}, found {found}"));
+    let (items, expected, is_list) = match value.get_ref() {
+        DeValue::Array(items) if !items.is_empty() => {
+            (items.iter().collect(), "expected one table [[node]] for each machine", true)
+        }
+        DeValue::Table(_) => (vec![value], "expected [[node]] with two brackets, once for each machine", false),
+        _ => (vec![value], EXPECTED, false),
     };
-    match value.get_ref() {
-        DeValue::Array(items) if items.is_empty() => refuse(value, EXPECTED, Some("an empty array")),
-        DeValue::Array(items) => {
-            let mut tables = Vec::new();
-            for item in items {
-                match item.get_ref() {
-                    DeValue::Table(table) => tables.push((item.span(), table)),
-                    _ => refuse(item, "expected one table [[node]] for each machine", None),
-                }
-            }
-            return tables;
+    let mut tables = Vec::new();
+    for item in items {
+        let table = item.get_ref().as_table();
+        if table.is_none() || !is_list {
+            report.at(item.span(), format!("node: {expected}, found {}", report.found(item, true)));
         }
-        DeValue::Table(table) => {
-            refuse(value, "expected [[node]] with two brackets, once for each machine", Some("a single table"));
-            return vec![(value.span(), table)];
-        }
-        _ => refuse(value, EXPECTED, None),
+        tables.extend(table.map(|table| (item.span(), table)));
     }
-    Vec::new()
+    tables
 }
 
 /// Reports nodes that are the same machine or cannot be told apart; of a range the first that is.

@@ -90,27 +90,27 @@ cluster.shm_size: a size of at least 64k, like "512m", "8g" or a number of bytes
 cluster.ssh_config: the path of a file on this machine
   "" -> ""
   "~bob/c" -> "~bob/c"; only `~/` is understood
-cluster.connect_timeout_s: 1 to 600 whole seconds
+cluster.connect_timeout_s: whole seconds from 1 to 600
   0 -> 0
   601 -> 601
-cluster.command_timeout_s: 1 to 86400 whole seconds
+cluster.command_timeout_s: whole seconds from 1 to 86400
   1.5 -> the float 1.5
-cluster.start_timeout_s: 1 to 86400 whole seconds
+cluster.start_timeout_s: whole seconds from 1 to 86400
   "30s" -> the string "30s"
-cluster.stop_grace_s: 0 to 3600 whole seconds
+cluster.stop_grace_s: whole seconds from 0 to 3600
   -1 -> -1
-cluster.stall_timeout_s: 0 to 604800 whole seconds
+cluster.stall_timeout_s: whole seconds from 0 to 604800
   "30m" -> the string "30m"
   604801 -> 604801
-cluster.idle_margin_s: 0 to 86400 whole seconds
+cluster.idle_margin_s: whole seconds from 0 to 86400
   86401 -> 86401
-cluster.restart_pause_s: 0 to 300 whole seconds
+cluster.restart_pause_s: whole seconds from 0 to 300
   0.5 -> the float 0.5
   301 -> 301
-cluster.worker_idle_s: 5 to 86400 whole seconds
+cluster.worker_idle_s: whole seconds from 5 to 86400
   4 -> 4
   86401 -> 86401
-cluster.keep_alive_s: 1 to 600 whole seconds
+cluster.keep_alive_s: whole seconds from 1 to 600
   0 -> 0
   601 -> 601
 node.host: what ssh is given: an alias, a name or an address

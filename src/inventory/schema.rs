@@ -96,7 +96,7 @@ fn string(rule: &Rule) -> Value {
 impl Kind {
     /// The form of the value.
     fn schema(&self) -> Map<String, Value> {
-        let integer = |least: i64, most: u64| json!({ "type": "integer", "minimum": least, "maximum": most });
+        let integer = |least: u64, most: u64| json!({ "type": "integer", "minimum": least, "maximum": most });
         let limit = json!({ "type": "integer", "minimum": -1 });
         let path = json!({ "type": "string", "pattern": "^/" });
         let schema = match self {
@@ -106,9 +106,7 @@ impl Kind {
             }
             Kind::File => string(&check::FILE),
             Kind::Choice(words) => json!({ "enum": words }),
-            Kind::Port => integer(1, 65_535),
-            Kind::Slots => integer(1, 1024),
-            Kind::Seconds(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+            Kind::Number(_, least, most) => integer(*least, *most),
             Kind::Flag => json!({ "type": "boolean" }),
             Kind::Size => json!({ "anyOf": [
                 { "type": "integer", "minimum": 65536 },
