@@ -376,7 +376,7 @@ fn tables_that_are_something_else() {
             "defaults = []\n[cluster]\nname = 'x'\n[[node]]\nhost = 'a'",
             "1:12: defaults: expected one table [defaults], found an array",
         ),
-        ("node = []\n[cluster]\nname = 'x'", &format!("1:8: {NODE} an empty array")),
+        ("node = []\n[cluster]\nname = 'x'", &format!("1:8: {NODE} an array")),
         ("node = 'a'\n[cluster]\nname = 'x'", &format!("1:8: {NODE} the string \"a\"")),
         (
             "node = [{ host = 'a' }, 'b']\n[cluster]\nname = 'x'",
@@ -384,7 +384,7 @@ fn tables_that_are_something_else() {
         ),
         (
             "[cluster]\nname = 'x'\n[node]\nhost = 'a'",
-            "3:1: node: expected [[node]] with two brackets, once for each machine, found a single table",
+            "3:1: node: expected [[node]] with two brackets, once for each machine, found a table",
         ),
     ] {
         assert_eq!(faults(text), [expected], "{text}");
@@ -454,8 +454,8 @@ inventory.toml: 4 faults
     6 | host = \"größe\"
       |        ^^^^^^^
   inventory.toml:9:1: node.gpu: unknown field; did you mean `gpus`? \
-(fields: host, name, user, ssh_port, identity, jump, gpus, slots, address, interface, mounts, devices, ulimits, env, \
-env_file, master)
+(fields: host, name, user, ssh_port, identity, jump, gpus, slots, address, interface, master, mounts, devices, \
+ulimits, env, env_file)
     9 | gpu = 1
       | ^^^
   inventory.toml:10:9: node.slots: expected a number of slots from 1 to 1024, found the string \"1\"

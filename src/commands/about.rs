@@ -3,7 +3,7 @@
 use super::Outcome;
 use crate::cli::{Cli, Completions, Man};
 use crate::error::{Error, exit};
-use crate::inventory::SCHEMA;
+use crate::inventory;
 use clap::builder::StyledStr;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
@@ -64,7 +64,7 @@ pub(super) fn written_to(dir: &Path) -> Outcome {
 
 /// Prints the inventory's JSON Schema.
 pub fn schema() -> Outcome {
-    printed(SCHEMA.to_owned())
+    printed(inventory::schema())
 }
 
 pub(super) fn printed(text: String) -> Outcome {

@@ -1,89 +1,18 @@
-//! From the text to an [`Inventory`]: which tables and fields there are, their defaults, and what must fit together.
+//! From the text to an [`Inventory`]: its tables, and what must fit together in them.
 
 use super::check;
-use super::fault::{Faults, quoted, without_mark};
+use super::fault::{Faults, Report, quoted, without_mark};
+use super::fields::{self, CLUSTER_FIELDS, DEFAULTS_FIELDS, TABLES};
 use super::groups::groups;
-use super::nodes::{Shared, nodes};
-use super::reader::{Hint, Report, Section, integer};
-use super::{Cluster, Inventory, Paths};
+use super::kind::Context;
+use super::nodes::nodes;
+use super::reader::Section;
+use super::{Cluster, Inventory};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use std::collections::HashSet;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
-
-/// The tables of an inventory.
-pub const TABLES: &[&str] = &["cluster", "defaults", "groups", "node"];
-
-/// The fields of `[cluster]`.
-pub const CLUSTER_FIELDS: &[&str] = &[
-    "name",
-    "image",
-    "pull",
-    "port",
-    "worker",
-    "master",
-    "ssh_dir",
-    "projects_dir",
-    "jobs_dir",
-    "key_type",
-    "controller",
-    "shm_size",
-    "ssh_config",
-    "connect_timeout_s",
-    "command_timeout_s",
-    "start_timeout_s",
-    "stop_grace_s",
-    "stall_timeout_s",
-    "idle_margin_s",
-    "restart_pause_s",
-    "worker_idle_s",
-    "keep_alive_s",
-];
-
-/// The fields of `[defaults]`: those of a node that many nodes may share.
-pub const DEFAULTS_FIELDS: &[&str] = &[
-    "user",
-    "ssh_port",
-    "identity",
-    "jump",
-    "gpus",
-    "slots",
-    "interface",
-    "mounts",
-    "devices",
-    "ulimits",
-    "env",
-    "env_file",
-];
-
-/// The fields of `[[node]]`.
-pub const NODE_FIELDS: &[&str] = &[
-    "host",
-    "name",
-    "user",
-    "ssh_port",
-    "identity",
-    "jump",
-    "gpus",
-    "slots",
-    "address",
-    "interface",
-    "mounts",
-    "devices",
-    "ulimits",
-    "env",
-    "env_file",
-    "master",
-];
-
-/// The tables, as they are written, that have a field.
-pub(super) fn tables_with(field: &str) -> Vec<&'static str> {
-    [("[cluster]", CLUSTER_FIELDS), ("[defaults]", DEFAULTS_FIELDS), ("[[node]]", NODE_FIELDS)]
-        .into_iter()
-        .filter(|(_, fields)| fields.contains(&field))
-        .map(|(table, _)| table)
-        .collect()
-}
 
 /// Reads an inventory; see [`Inventory::parse`]. `home` stands for `~`.
 pub(super) fn inventory(text: &str, file: &Path, home: Option<&Path>) -> Result<Inventory, Faults> {
@@ -93,16 +22,36 @@ pub(super) fn inventory(text: &str, file: &Path, home: Option<&Path>) -> Result<
     if !is_walkable(&errors, &mut report) {
         return Err(report.into_faults(file));
     }
-    let root = Section::open("", TABLES, 0..0, document.get_ref(), tables_with, &mut report);
-    let base = file.parent().unwrap_or(Path::new(""));
-    let paths = Paths { base, home, jobs_dir: "" };
-    let cluster = cluster(&open_table(&root, "cluster", CLUSTER_FIELDS, &mut report), paths, &mut report);
-    let paths = Paths { jobs_dir: &cluster.jobs_dir, ..paths };
-    let defaults = Shared::read(&open_table(&root, "defaults", DEFAULTS_FIELDS, &mut report), paths, &mut report);
-    let (nodes, certain) = nodes(&root, &defaults, paths, &mut report);
+    let root = Section::open("", TABLES, 0..0, document.get_ref(), &mut report);
+    let context = Context { home, jobs_dir: "" };
+    let mut cluster = cluster(&root, context, &mut report);
+    let context = Context { jobs_dir: &cluster.jobs_dir, ..context };
+    let defaults = open_table(&root, "defaults", DEFAULTS_FIELDS, &mut report);
+    let defaults = defaults.read(fields::defaults(), context, &mut report).values;
+    let (mut nodes, certain) = nodes(&root, &defaults, context, &mut report);
     let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
     let groups = groups(&root, certain.then_some(&names), &mut report);
-    if report.is_clean() { Ok(Inventory { cluster, nodes, groups }) } else { Err(report.into_faults(file)) }
+    if !report.is_clean() {
+        return Err(report.into_faults(file));
+    }
+    let node_files = nodes.iter_mut().flat_map(|node| [&mut node.identity, &mut node.container.env_file]);
+    for path in node_files.chain([&mut cluster.ssh_config]).flatten() {
+        *path = resolved(path, file, home);
+    }
+    Ok(Inventory { cluster, nodes, groups })
+}
+
+/// A path on the operator's machine: `~/` is `home`, and a relative one starts from the inventory's directory.
+fn resolved(path: &Path, inventory: &Path, home: Option<&Path>) -> PathBuf {
+    match (path.strip_prefix("~"), home) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => inventory.parent().unwrap_or(Path::new("")).join(path),
+    }
+}
+
+/// Values that were read, as what they make together. A field that is absent or was refused has its default.
+pub(super) fn typed<T: DeserializeOwned>(values: Map<String, Value>) -> T {
+    serde_json::from_value(Value::Object(values)).expect("the reader accepts what the types take")
 }
 
 /// Reports what keeps the text from being TOML, and whether the rest of it can be judged all the same.
@@ -141,77 +90,28 @@ fn open_table<'a, 't>(
 ) -> Section<'a, 't> {
     match root.value(name).map(|value| (value, value.get_ref())) {
         Some((value, DeValue::Table(table))) => {
-            return Section::open(name, fields, value.span(), table, tables_with, report);
+            return Section::open(name, fields, value.span(), table, report);
         }
         Some((value, _)) => {
             let message = format!("expected one table [{name}], found {}", report.found(value, true));
-            root.fault(name, value.span(), &message, report);
+            root.fault(name, &message, report);
         }
         None if name == "cluster" && !root.is_meant(name) => {
             report.lacking("cluster: missing; expected a table [cluster] with at least a `name`");
         }
         None => {}
     }
-    Section::absent(name, fields)
+    Section::absent(name)
 }
 
 /// The cluster; where a field is wrong, its default stands in, for the checks that follow.
-fn cluster(section: &Section<'_, '_>, paths: Paths<'_>, report: &mut Report<'_>) -> Cluster {
-    let mut cluster = Cluster::default();
-    section.require("name", check::NAME, report);
-
-    let mut text = |name: &str, expected: &str, accept: fn(&str) -> Result<String, Hint>, into: &mut String| {
-        if let Some(value) = section.text(name, expected, report, accept) {
-            *into = value;
-        }
-    };
-    text("name", check::NAME, check::name, &mut cluster.name);
-    text("image", check::IMAGE, check::image, &mut cluster.image);
-    text("worker", check::CONTAINER, check::container, &mut cluster.worker);
-    text("master", check::CONTAINER, check::container, &mut cluster.master);
-    text("ssh_dir", check::FOLDER, check::folder, &mut cluster.ssh_dir);
-    text("projects_dir", check::FOLDER, check::folder, &mut cluster.projects_dir);
-    text("jobs_dir", check::FOLDER, check::folder, &mut cluster.jobs_dir);
-
-    if let Some(pull) = section.text("pull", check::PULL, report, check::pull) {
-        cluster.pull = pull;
-    }
-    if let Some(port) = port(section, "port", report) {
-        cluster.port = port;
-    }
-    if let Some(key_type) = section.text("key_type", check::KEY_TYPE, report, check::key_type) {
-        cluster.key_type = key_type;
-    }
-    if let Some(controller) = section.text("controller", check::CONTROLLER, report, check::controller) {
-        cluster.controller = controller;
-    }
-    let shm_size = section.read("shm_size", check::SIZE, report, |value| match value {
-        DeValue::String(text) => Some(check::size_text(text)),
-        value => integer(value).map(check::size),
-    });
-    if let Some(shm_size) = shm_size {
-        cluster.shm_size = shm_size;
-    }
-    cluster.ssh_config = section.text("ssh_config", check::FILE, report, |text| paths.file(text));
-
-    let mut seconds = |name: &str, least: u64, most: u64, into: &mut Duration| {
-        let expected = format!("{least} to {most} whole seconds");
-        if let Some(seconds) = section.whole(name, &expected, least..most + 1, report) {
-            *into = Duration::from_secs(seconds);
-        }
-    };
-    seconds("connect_timeout_s", 1, 600, &mut cluster.connect_timeout);
-    seconds("command_timeout_s", 1, 86_400, &mut cluster.command_timeout);
-    seconds("start_timeout_s", 1, 86_400, &mut cluster.start_timeout);
-    seconds("stop_grace_s", 0, 3600, &mut cluster.stop_grace);
-    seconds("stall_timeout_s", 0, 604_800, &mut cluster.stall_timeout);
-    seconds("idle_margin_s", 0, 86_400, &mut cluster.idle_margin);
-    seconds("restart_pause_s", 0, 300, &mut cluster.restart_pause);
-    seconds("worker_idle_s", 5, 86_400, &mut cluster.worker_idle);
-    seconds("keep_alive_s", 1, 600, &mut cluster.keep_alive);
-
-    distinct_containers(&cluster, section, report);
-    separate_folders(&cluster, section, report);
+fn cluster(root: &Section<'_, '_>, context: Context<'_>, report: &mut Report<'_>) -> Cluster {
+    let section = open_table(root, "cluster", CLUSTER_FIELDS, report);
+    section.require("name", check::NAME.expected, report);
+    let mut section = section.read(fields::CLUSTER.iter(), context, report);
+    let cluster = typed(std::mem::take(&mut section.values));
+    distinct_containers(&cluster, &section, report);
+    separate_directories(&cluster, &section, report);
     cluster
 }
 
@@ -221,32 +121,29 @@ fn distinct_containers(cluster: &Cluster, section: &Section<'_, '_>, report: &mu
         let name = if section.span("master").is_some() { "master" } else { "worker" };
         let message =
             format!("expected different names for `worker` and `master`, found {} for both", quoted(&cluster.master));
-        section.fault(name, section.span_or_heading(name), &message, report);
+        section.fault(name, &message, report);
     }
 }
 
-/// Keys must not lie in what is shipped or purged with projects and runs, nor any two of these in each other.
-fn separate_folders(cluster: &Cluster, section: &Section<'_, '_>, report: &mut Report<'_>) {
-    let folders =
+/// Keys must not lie in what is shipped or purged with projects and jobs, nor any two of these in each other.
+fn separate_directories(cluster: &Cluster, section: &Section<'_, '_>, report: &mut Report<'_>) {
+    let directories =
         [("ssh_dir", &cluster.ssh_dir), ("projects_dir", &cluster.projects_dir), ("jobs_dir", &cluster.jobs_dir)];
-    for (index, (name, folder)) in folders.iter().enumerate() {
-        for (other, otherwise) in &folders[..index] {
-            if Path::new(folder).starts_with(otherwise) || Path::new(otherwise).starts_with(folder) {
+    for (index, (name, directory)) in directories.iter().enumerate() {
+        for (other, otherwise) in &directories[..index] {
+            if Path::new(directory).starts_with(otherwise) || Path::new(otherwise).starts_with(directory) {
                 // The one that is written down is the one to change.
-                let (name, folder, other, otherwise) = match section.span(name) {
-                    Some(_) => (name, folder, other, otherwise),
-                    None => (other, otherwise, name, folder),
+                let (name, directory, other, otherwise) = match section.span(name) {
+                    Some(_) => (name, directory, other, otherwise),
+                    None => (other, otherwise, name, directory),
                 };
-                let message =
-                    format!("expected a folder apart from `{other}` ({}), found {}", quoted(otherwise), quoted(folder));
-                section.fault(name, section.span_or_heading(name), &message, report);
+                let message = format!(
+                    "expected a directory apart from `{other}` ({}), found {}",
+                    quoted(otherwise),
+                    quoted(directory)
+                );
+                section.fault(name, &message, report);
             }
         }
     }
-}
-
-/// A TCP port.
-pub(super) fn port(section: &Section<'_, '_>, name: &str, report: &mut Report<'_>) -> Option<u16> {
-    let port = section.whole(name, "a port from 1 to 65535", 1..65536, report)?;
-    u16::try_from(port).ok()
 }

@@ -1,80 +1,44 @@
 //! What a node's containers have beside the image: mounts, devices, limits; and the environment of the ranks in them.
 
-use super::Paths;
-use super::check::{self, Checked, control};
-use super::reader::{NO_HINT, Report, Section};
+use super::check::{self, control};
+use super::reader::{Checked, FieldReader, NO_HINT};
 use crate::paths::{CONTAINER_SSH, WORKSPACE};
 use crate::secret::Secret;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
-use toml::de::DeValue;
+use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeValue, ValueDeserializer};
 
 /// More bytes of environment than this are no environment.
 const LARGEST_ENV: usize = 64 << 10;
 
 /// The limits that Docker knows by name.
-const LIMITS: &[&str] = &[
-    "core",
-    "cpu",
-    "data",
-    "fsize",
-    "locks",
-    "memlock",
-    "msgqueue",
-    "nice",
-    "nofile",
-    "nproc",
-    "rss",
-    "rtprio",
-    "rttime",
-    "sigpending",
-    "stack",
-];
-
-/// What sets a rank apart from the others; the launcher gives it to each.
-const PER_RANK: &[&str] = &[
-    "HVDCTL_",
-    "HOROVOD_RANK",
-    "HOROVOD_SIZE",
-    "HOROVOD_LOCAL_",
-    "HOROVOD_CROSS_",
-    "HOROVOD_HOSTNAME",
-    "HOROVOD_CONTROLLER",
-    "HOROVOD_GLOO_RENDEZVOUS_",
-    "OMPI_COMM_WORLD_",
-    "PMI_",
-    "PMIX_RANK",
-];
-
-/// What a node's containers have beside the image.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Container {
-    /// Folders and files of the node, beside those that hvdctl mounts itself.
-    pub mounts: Vec<Mount>,
-    /// Devices of the node.
-    pub devices: Vec<Device>,
-    /// Limits of the processes by name.
-    pub ulimits: BTreeMap<String, Ulimit>,
-    /// The ranks' environment beside the image's; nothing secret.
-    pub env: BTreeMap<String, String>,
-    /// A file on the operator's machine with more of it, which may be secret. Absolute if the inventory's folder is.
-    #[serde(serialize_with = "super::lossy_option")]
-    pub env_file: Option<PathBuf>,
+macro_rules! limits {
+    () => {
+        "core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, rtprio, rttime, sigpending, stack"
+    };
 }
 
-/// A folder or file of the node in the container.
+/// How the names of variables begin that set a rank apart from the others; the launcher gives them to each.
+const PER_RANK: &str = "HVDCTL_ HOROVOD_RANK HOROVOD_SIZE HOROVOD_LOCAL_ HOROVOD_CROSS_ HOROVOD_HOSTNAME \
+    HOROVOD_CONTROLLER HOROVOD_GLOO_RENDEZVOUS_ OMPI_COMM_WORLD_ PMI_ PMIX_RANK";
+
+/// A directory or file of the node in the container.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Mount {
     /// Absolute path on the node.
     pub source: String,
     /// Absolute path in the container.
     pub target: String,
     /// Whether the container may only read.
+    #[serde(default)]
     pub read_only: bool,
 }
 
-/// A device of the node in the container; a folder stands for all in it.
+/// A device of the node in the container; a directory stands for all in it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Device {
     /// Path on the node, below `/dev`.
@@ -94,74 +58,71 @@ pub struct Ulimit {
     pub hard: i64,
 }
 
-/// The same as far as one table says it.
-pub(super) struct Part {
-    mounts: Option<Vec<Mount>>,
-    devices: Option<Vec<Device>>,
-    ulimits: Option<BTreeMap<String, Ulimit>>,
-    env: Option<BTreeMap<String, String>>,
-    env_file: Option<PathBuf>,
+/// Refuses an entry of a list that is there twice.
+fn once(taken: &mut HashSet<String>, name: &str, entry: Value) -> Checked<Value> {
+    if taken.insert(name.to_owned()) { Ok(entry) } else { Err(format!("{name} is there already").into()) }
 }
 
-impl Part {
-    pub(super) fn read(section: &Section<'_, '_>, paths: Paths<'_>, report: &mut Report<'_>) -> Part {
-        let mut targets = HashSet::new();
-        let mounts = section.list("mounts", MOUNT, report, |value| {
-            let mount = match value {
-                DeValue::String(text) => mount(text),
-                DeValue::Table(_) => mount_table(value),
-                _ => return None,
-            };
-            Some(mount.and_then(|mount| own_target(mount, paths.jobs_dir, &mut targets)))
-        });
-        let mut targets = HashSet::new();
-        let devices = section.list("devices", DEVICE, report, |value| match value {
-            DeValue::String(text) => {
-                Some(device(text).and_then(|device| match targets.insert(device.target.clone()) {
-                    true => Ok(device),
-                    false => Err(format!("{} is there already", device.target).into()),
-                }))
-            }
-            _ => None,
-        });
-        let ulimits = section.entries("ulimits", LIMIT_NAME, LIMIT, report, limit_name, ulimit);
-        let env = section.entries("env", ENV_NAME, ENV_VALUE, report, env_name, env_value);
-        let bytes = env.iter().flatten().map(|(name, value)| name.len() + value.len()).sum::<usize>();
-        if let (true, Some(span)) = (bytes > LARGEST_ENV, section.span("env")) {
-            let message = format!("expected at most {} KiB, found {} KiB", LARGEST_ENV >> 10, bytes >> 10);
-            section.fault("env", span, &message, report);
-        }
-        let env_file = section.text("env_file", check::FILE, report, |text| paths.file(text));
-        Part { mounts, devices, ulimits, env, env_file }
-    }
-
-    /// Over the defaults: a list takes the place of theirs, a table goes over theirs name by name.
-    pub(super) fn over(self, defaults: &Part) -> Container {
-        fn joined<T: Clone>(
-            defaults: &Option<BTreeMap<String, T>>,
-            own: Option<BTreeMap<String, T>>,
-        ) -> BTreeMap<String, T> {
-            defaults
-                .iter()
-                .flatten()
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .chain(own.into_iter().flatten())
-                .collect()
-        }
-        Container {
-            mounts: self.mounts.or_else(|| defaults.mounts.clone()).unwrap_or_default(),
-            devices: self.devices.or_else(|| defaults.devices.clone()).unwrap_or_default(),
-            ulimits: joined(&defaults.ulimits, self.ulimits),
-            env: joined(&defaults.env, self.env),
-            env_file: self.env_file.or_else(|| defaults.env_file.clone()),
-        }
+/// Reads the entries of a list of GPUs.
+pub(super) fn gpu() -> impl FnMut(&DeValue<'_>) -> Option<Checked<Value>> {
+    let mut taken = HashSet::new();
+    move |value| {
+        let gpu = match value {
+            DeValue::String(text) => text.to_string(),
+            value => check::integer(value)?.map_or_else(String::new, |index| index.to_string()),
+        };
+        let checked = check::GPU_ID.check(&gpu);
+        Some(checked.and_then(|()| match taken.insert(gpu.clone()) {
+            true => Ok(gpu.into()),
+            false => Err("it is there already".into()),
+        }))
     }
 }
 
-const MOUNT: &str = "a mount like \"/data:/data:ro\" or { source = \"/data\", target = \"/data\", read_only = true }";
+/// Reads the entries of a list of mounts.
+pub(super) fn mount(jobs_dir: &str) -> impl FnMut(&DeValue<'_>) -> Option<Checked<Value>> {
+    let mut taken = HashSet::new();
+    move |value| {
+        let mount = match value {
+            DeValue::String(text) => mount_text(text),
+            DeValue::Table(_) => mount_table(value),
+            _ => return None,
+        };
+        Some(mount.and_then(|mount| {
+            own_target(&mount.target, jobs_dir)?;
+            once(&mut taken, &mount.target, json!(mount))
+        }))
+    }
+}
+
+/// Reads the entries of a list of devices.
+pub(super) fn device() -> impl FnMut(&DeValue<'_>) -> Option<Checked<Value>> {
+    let mut taken = HashSet::new();
+    move |value| match value {
+        DeValue::String(text) => {
+            Some(device_text(text).and_then(|device| once(&mut taken, &device.target, json!(device))))
+        }
+        _ => None,
+    }
+}
+
+/// Reads the ranks' environment.
+pub(super) fn env(expected: &str, value: &Spanned<DeValue<'_>>, reader: &mut FieldReader<'_, '_>) -> Option<Value> {
+    let env = reader.entries(ENV_NAME, expected, value, env_name, env_value);
+    let entries = env.iter().filter_map(Value::as_object).flatten();
+    let bytes: usize = entries.map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
+    if bytes > LARGEST_ENV {
+        let message = format!("expected at most {} KiB, found {} KiB", LARGEST_ENV >> 10, bytes >> 10);
+        reader.fault(value.span(), &message);
+    }
+    env
+}
+
+pub(super) const MOUNT: &str =
+    "a mount like \"/data:/data:ro\" or { source = \"/data\", target = \"/data\", read_only = true }";
 
 /// `SRC:DST`, with `:ro` or `:rw` behind it.
-fn mount(text: &str) -> Checked<Mount> {
+fn mount_text(text: &str) -> Checked<Mount> {
     let (source, target, mode) = match text.split(':').collect::<Vec<_>>()[..] {
         [source, target] => (source, target, "rw"),
         [source, target, mode] => (source, target, mode),
@@ -175,22 +136,11 @@ fn mount(text: &str) -> Checked<Mount> {
 
 /// The same as a table, in which a path may have a `:`.
 fn mount_table(value: &DeValue<'_>) -> Checked<Mount> {
-    let DeValue::Table(table) = value else { return Err(NO_HINT) };
-    let (mut source, mut target, mut read_only) = (None, None, false);
-    for (key, value) in table {
-        match (key.get_ref().as_ref(), value.get_ref()) {
-            ("source", DeValue::String(text)) => source = Some(path(text)?),
-            ("target", DeValue::String(text)) => target = Some(path(text)?),
-            ("read_only", DeValue::Boolean(flag)) => read_only = *flag,
-            ("source" | "target", _) => return Err(format!("its `{}` is no string", key.get_ref()).into()),
-            ("read_only", _) => return Err("its `read_only` is neither true nor false".into()),
-            _ => return Err("it has `source`, `target` and `read_only` only".into()),
-        }
-    }
-    match (source, target) {
-        (Some(source), Some(target)) => Ok(Mount { source, target, read_only }),
-        _ => Err("it needs a `source` and a `target`".into()),
-    }
+    let table = ValueDeserializer::from(Spanned::new(0..0, value.clone()));
+    let mount = Mount::deserialize(table).map_err(|error| error.message().to_owned())?;
+    path(&mount.source)?;
+    path(&mount.target)?;
+    Ok(mount)
 }
 
 /// An absolute path in its shortest form.
@@ -206,25 +156,22 @@ fn path(text: &str) -> Checked<String> {
     Ok(text.to_owned())
 }
 
-/// Refuses a place in the container that is taken.
-fn own_target(mount: Mount, jobs_dir: &str, taken: &mut HashSet<String>) -> Checked<Mount> {
-    let below = |folder: &str| std::path::Path::new(&mount.target).starts_with(folder);
-    if mount.target == "/" {
+/// Refuses a place in the container that hvdctl or the image needs.
+fn own_target(target: &str, jobs_dir: &str) -> Checked<()> {
+    let below = |directory: &str| Path::new(target).starts_with(directory);
+    if target == "/" {
         return Err("that would hide the image".into());
     }
-    if mount.target == WORKSPACE || below(CONTAINER_SSH) || below(jobs_dir) {
-        return Err(format!("{} in the container is hvdctl's own", mount.target).into());
-    }
-    match taken.insert(mount.target.clone()) {
-        true => Ok(mount),
-        false => Err(format!("{} is there already", mount.target).into()),
+    match target == WORKSPACE || below(CONTAINER_SSH) || below(jobs_dir) {
+        true => Err(format!("{target} in the container is hvdctl's own").into()),
+        false => Ok(()),
     }
 }
 
-const DEVICE: &str = "a device like \"/dev/infiniband\" or \"/dev/fuse:/dev/fuse:rwm\"";
+pub(super) const DEVICE: &str = "a device like \"/dev/infiniband\" or \"/dev/fuse:/dev/fuse:rwm\"";
 
 /// `/dev/x`, with a path in the container and permissions behind it.
-fn device(text: &str) -> Checked<Device> {
+fn device_text(text: &str) -> Checked<Device> {
     let (source, target, permissions) = match text.split(':').collect::<Vec<_>>()[..] {
         [source] => (source, source, "rwm"),
         // Docker takes it so, too
@@ -245,32 +192,37 @@ fn device(text: &str) -> Checked<Device> {
     Ok(Device { source: path(source)?, target: path(target)?, permissions: permissions.to_owned() })
 }
 
-const LIMIT_NAME: &str = "the name of a limit (core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, \
-    rss, rtprio, rttime, sigpending, stack)";
-const LIMIT: &str = "a number, -1 for no limit, or { soft = 1024, hard = 4096 }";
+pub(super) const LIMIT_NAME: &str = concat!("the name of a limit (", limits!(), ")");
+pub(super) const LIMIT: &str = "a number, -1 for no limit, or { soft = 1024, hard = 4096 }";
 
-fn limit_name(name: &str) -> Checked<()> {
-    if LIMITS.contains(&name) { Ok(()) } else { Err(NO_HINT) }
+/// The names of the limits.
+pub(super) fn limits() -> impl Iterator<Item = &'static str> {
+    limits!().split(", ")
 }
 
-fn ulimit(value: &DeValue<'_>) -> Option<Checked<Ulimit>> {
+pub(super) fn limit_name(name: &str) -> Checked<()> {
+    if limits().any(|limit| limit == name) { Ok(()) } else { Err(NO_HINT) }
+}
+
+pub(super) fn ulimit(value: &DeValue<'_>) -> Option<Checked<Value>> {
     let number = |value: &DeValue<'_>| {
         let integer = value.as_integer()?;
         Some(i64::from_str_radix(integer.as_str(), integer.radix()).ok().filter(|n| *n >= -1).ok_or(NO_HINT))
     };
+    let limits = |soft, hard| json!(Ulimit { soft, hard });
     let DeValue::Table(table) = value else {
-        return number(value).map(|limit| limit.map(|limit| Ulimit { soft: limit, hard: limit }));
+        return number(value).map(|limit| limit.map(|limit| limits(limit, limit)));
     };
     let part = |name: &str| table.get(name).and_then(|value| number(value.get_ref()));
     Some(match (part("soft"), part("hard"), table.len()) {
-        (Some(Ok(soft)), Some(Ok(hard)), 2) if hard == -1 || (soft != -1 && soft <= hard) => Ok(Ulimit { soft, hard }),
+        (Some(Ok(soft)), Some(Ok(hard)), 2) if hard == -1 || (soft != -1 && soft <= hard) => Ok(limits(soft, hard)),
         (Some(Ok(_)), Some(Ok(_)), 2) => Err("`soft` is larger than `hard`".into()),
         _ => Err("it needs the numbers `soft` and `hard`".into()),
     })
 }
 
 const ENV_NAME: &str = "the name of a variable: letters, digits and `_`, the first no digit";
-const ENV_VALUE: &str = "a string or a whole number";
+pub(super) const ENV_VALUE: &str = "a string or a whole number";
 
 /// The name of a variable that may be given to all ranks.
 fn env_name(name: &str) -> Checked<()> {
@@ -280,7 +232,7 @@ fn env_name(name: &str) -> Checked<()> {
     if !good {
         return Err(NO_HINT);
     }
-    match PER_RANK.iter().any(|start| name.starts_with(start)) {
+    match PER_RANK.split(' ').any(|start| name.starts_with(start)) {
         true => Err("every rank gets its own from hvdctl or the launcher".into()),
         false => Ok(()),
     }
@@ -297,15 +249,15 @@ pub fn variable_name(name: &str) -> Result<(), String> {
     })
 }
 
-fn env_value(value: &DeValue<'_>) -> Option<Checked<String>> {
+fn env_value(value: &DeValue<'_>) -> Option<Checked<Value>> {
     match value {
         DeValue::String(text) if text.contains('\0') => Some(Err("it contains a NUL".into())),
-        DeValue::String(text) => Some(Ok(text.to_string())),
-        DeValue::Integer(_) => {
+        DeValue::String(text) => Some(Ok(json!(text))),
+        value => {
             let integer = value.as_integer()?;
-            Some(i64::from_str_radix(integer.as_str(), integer.radix()).map(|n| n.to_string()).map_err(|_| NO_HINT))
+            let number = i64::from_str_radix(integer.as_str(), integer.radix());
+            Some(number.map(|number| number.to_string().into()).map_err(|_| NO_HINT))
         }
-        _ => None,
     }
 }
 

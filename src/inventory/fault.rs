@@ -5,6 +5,8 @@ use serde::Serialize;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use toml::Spanned;
+use toml::de::DeValue;
 
 /// The most characters of a line that an excerpt shows.
 const WIDEST_EXCERPT: usize = 120;
@@ -96,21 +98,104 @@ pub(super) fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
+/// The faults so far, and the text they are in.
+pub(super) struct Report<'t> {
+    text: &'t str,
+    places: Places<'t>,
+    faults: Vec<(Option<Range<usize>>, String)>,
+}
+
+impl<'t> Report<'t> {
+    pub(super) fn new(text: &'t str) -> Report<'t> {
+        Report { text, places: Places::new(text), faults: Vec::new() }
+    }
+
+    /// A fault at a place.
+    pub(super) fn at(&mut self, span: Range<usize>, message: impl Into<String>) {
+        self.faults.push((Some(span), message.into()));
+    }
+
+    /// Something that the whole file lacks.
+    pub(super) fn lacking(&mut self, message: impl Into<String>) {
+        self.faults.push((None, message.into()));
+    }
+
+    /// The line, from 1, where a span begins.
+    pub(super) fn line(&self, span: &Range<usize>) -> usize {
+        self.places.line(span.start)
+    }
+
+    pub(super) fn is_clean(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    /// The faults in the order of their places; what the whole file lacks stands at its beginning.
+    pub(super) fn into_faults(mut self, file: &Path) -> Faults {
+        self.faults.sort_by_key(|(span, _)| span.as_ref().map_or(0, |span| span.start));
+        let fault = |(span, message): (Option<Range<usize>>, String)| match span {
+            Some(span) => {
+                let (line, column) = self.places.place(span.start);
+                Fault { line, column, message, excerpt: Some(self.places.excerpt(&span)) }
+            }
+            None => Fault { line: 1, column: 1, message, excerpt: None },
+        };
+        let mut faults: Vec<Fault> = self.faults.into_iter().map(fault).collect();
+        faults.dedup();
+        Faults { file: file.to_owned(), faults }
+    }
+
+    /// What stands in the file: with its type where that is what is wrong.
+    pub(super) fn found(&self, value: &Spanned<DeValue<'_>>, with_type: bool) -> String {
+        let kind = match value.get_ref() {
+            DeValue::Array(_) => return "an array".to_owned(),
+            DeValue::Table(_) => return "a table".to_owned(),
+            DeValue::Boolean(_) => "",
+            DeValue::String(_) => "the string ",
+            DeValue::Integer(_) => "the integer ",
+            DeValue::Float(_) => "the float ",
+            DeValue::Datetime(_) => "the date ",
+        };
+        let shown = match value.get_ref() {
+            DeValue::String(text) => quoted(text),
+            _ => self.source(&value.span()),
+        };
+        if with_type { format!("{kind}{shown}") } else { shown }
+    }
+
+    /// What stands where the parser stopped.
+    pub(super) fn found_here(&self, span: &Range<usize>) -> String {
+        match self.text.get(span.start..).and_then(|rest| rest.chars().next()) {
+            None => "the end of the file".to_owned(),
+            Some('\r' | '\n') => "the end of the line".to_owned(),
+            Some(next) => format!("`{}`", self.source(&(span.start..span.end.max(span.start + next.len_utf8())))),
+        }
+    }
+
+    /// The text of a span as it stands in the file, up to the end of its line, shortened and safe to show.
+    pub(super) fn source(&self, span: &Range<usize>) -> String {
+        let text = self.text.get(span.clone()).unwrap_or_default();
+        let mut chars = text.lines().next().unwrap_or_default().chars();
+        let mut source: String = chars.by_ref().take(40).map(harmless).collect();
+        source.push_str(if chars.next().is_some() { "…" } else { "" });
+        source
+    }
+}
+
 /// Finds lines and columns of byte offsets.
-pub(super) struct Places<'t> {
+struct Places<'t> {
     text: &'t str,
     /// Where each line starts.
     starts: Vec<usize>,
 }
 
 impl<'t> Places<'t> {
-    pub(super) fn new(text: &'t str) -> Places<'t> {
+    fn new(text: &'t str) -> Places<'t> {
         let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         Places { text, starts }
     }
 
     /// Line and column, both from 1, of a byte offset.
-    pub(super) fn place(&self, offset: usize) -> (usize, usize) {
+    fn place(&self, offset: usize) -> (usize, usize) {
         let offset = self.floor(offset);
         let line = self.line(offset);
         let column = self.text[self.starts[line - 1]..offset].chars().count() + 1;
@@ -118,12 +203,12 @@ impl<'t> Places<'t> {
     }
 
     /// The line, from 1, of a byte offset.
-    pub(super) fn line(&self, offset: usize) -> usize {
+    fn line(&self, offset: usize) -> usize {
         self.starts.partition_point(|start| *start <= offset).max(1)
     }
 
     /// The first line that `span` touches, marked as far as `span` reaches on it.
-    pub(super) fn excerpt(&self, span: &Range<usize>) -> Excerpt {
+    fn excerpt(&self, span: &Range<usize>) -> Excerpt {
         let start = self.floor(span.start);
         let line = self.starts[self.line(start) - 1];
         let end = self.text[line..].find('\n').map_or(self.text.len(), |length| line + length);
@@ -159,7 +244,7 @@ impl<'t> Places<'t> {
 }
 
 /// What a terminal may show for a character: one character for each, so that the mark stays in place.
-pub(super) fn harmless(c: char) -> char {
+fn harmless(c: char) -> char {
     match c {
         '\t' => ' ',
         '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => '\u{fffd}',
@@ -175,6 +260,7 @@ pub(super) fn quoted(text: &str) -> String {
     let cut = if chars.next().is_some() { "…" } else { "" };
     format!("{head:?}{cut}")
 }
+
 impl From<Faults> for Error {
     fn from(faults: Faults) -> Error {
         Error::Inventory(faults.to_string())

@@ -2,13 +2,20 @@
 //!
 //! Read from a TOML file in one pass that collects *every* fault with its place, so that a user corrects a file once
 //! and not once per fault. `inventory.example.toml` shows each field with its default.
+//!
+//! `fields` describes each field once; its types [`Cluster`], [`Node`] and [`Container`] are what other modules see. `kind`
+//! reads the values of a field, over the rules for strings in `check` and for lists and tables in `container`. `reader`
+//! walks a table and `fault` places what is wrong. `assemble`, `nodes` and `groups` put an [`Inventory`] together and check
+//! what concerns several fields. `schema` shows the fields to editors and people.
 
 mod assemble;
 mod check;
 mod container;
 pub mod export;
 mod fault;
+mod fields;
 mod groups;
+mod kind;
 mod nodes;
 #[cfg(test)]
 mod properties;
@@ -19,18 +26,16 @@ mod schema;
 #[cfg(test)]
 mod sets;
 
-pub use assemble::{CLUSTER_FIELDS, DEFAULTS_FIELDS, NODE_FIELDS, TABLES};
 pub use check::parse_size;
-pub use container::{Container, Device, Mount, Ulimit, env_lines, variable_name};
+pub use container::{Device, Mount, Ulimit, env_lines, variable_name};
 pub use fault::{Excerpt, Fault, Faults};
-pub use schema::SCHEMA;
+pub use fields::{CLUSTER_FIELDS, Cluster, Container, DEFAULTS_FIELDS, NODE_FIELDS, Node, TABLES};
+pub use schema::schema;
 
 use crate::text::nodeset::Groups;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::io::Read as _;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// A larger file than this is no inventory; it keeps a mistaken `-i /dev/zero` from being read for ever.
 const LARGEST_FILE: u64 = 4 << 20;
@@ -46,116 +51,8 @@ pub struct Inventory {
     pub groups: Groups,
 }
 
-/// Where paths start that the file names.
-#[derive(Clone, Copy)]
-struct Paths<'p> {
-    /// Relative ones on the operator's machine: the inventory's folder.
-    base: &'p Path,
-    /// `~/` on the operator's machine.
-    home: Option<&'p Path>,
-    /// The cluster's own folder in every container.
-    jobs_dir: &'p str,
-}
-
-impl Paths<'_> {
-    fn file(&self, text: &str) -> Result<PathBuf, reader::Hint> {
-        check::file(text, self.base, self.home)
-    }
-}
-
-/// What holds for all nodes; `[cluster]` in the file.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Cluster {
-    /// The cluster's name, on every label; 1 to 63 letters, digits, `_`, `.`, `-`, the first a letter or digit.
-    pub name: String,
-    /// The image of the workers and the launcher.
-    pub image: String,
-    /// When `up` gets the image from its registry.
-    pub pull: Pull,
-    /// The port of the workers' own sshd.
-    pub port: u16,
-    /// The name of the worker's container on every node.
-    pub worker: String,
-    /// The name of the launcher's container on the master.
-    pub master: String,
-    /// The folder on the nodes with the cluster's keys; absolute, normalized, without `:`.
-    pub ssh_dir: String,
-    /// The folder on the nodes for shipped projects; absolute, normalized, without `:`.
-    pub projects_dir: String,
-    /// The folder on the nodes for the runs' records and logs; absolute, normalized, without `:`.
-    pub jobs_dir: String,
-    /// The kind of the cluster's own key pair.
-    pub key_type: KeyType,
-    /// What starts and connects the ranks, unless a run says otherwise.
-    pub controller: Controller,
-    /// Size of `/dev/shm` in the containers, in bytes.
-    pub shm_size: u64,
-    /// The operator's own ssh configuration for this cluster; absolute if the inventory's folder is.
-    #[serde(serialize_with = "lossy_option")]
-    pub ssh_config: Option<PathBuf>,
-    /// How long connecting to one node may take.
-    #[serde(rename = "connect_timeout_s", serialize_with = "seconds")]
-    pub connect_timeout: Duration,
-    /// How long one step on one node may take.
-    #[serde(rename = "command_timeout_s", serialize_with = "seconds")]
-    pub command_timeout: Duration,
-    /// How long Horovod waits for its ranks at the start.
-    #[serde(rename = "start_timeout_s", serialize_with = "seconds")]
-    pub start_timeout: Duration,
-    /// How long ranks have between SIGTERM and SIGKILL.
-    #[serde(rename = "stop_grace_s", serialize_with = "seconds")]
-    pub stop_grace: Duration,
-    /// How long a rank may make no progress, unless a job says otherwise; zero: forever.
-    #[serde(rename = "stall_timeout_s", serialize_with = "seconds")]
-    pub stall_timeout: Duration,
-    /// How much longer than the stall time-out a rank may make no progress that neither Horovod nor a stopped process shows.
-    #[serde(rename = "idle_margin_s", serialize_with = "seconds")]
-    pub idle_margin: Duration,
-    /// The pause before the first restart of a job; each further pause is twice the one before.
-    #[serde(rename = "restart_pause_s", serialize_with = "seconds")]
-    pub restart_pause: Duration,
-    /// How long a job's own worker stays when nothing runs in it.
-    #[serde(rename = "worker_idle_s", serialize_with = "seconds")]
-    pub worker_idle: Duration,
-    /// The time between two keep-alive probes of an SSH connection. After three unanswered probes it counts as lost.
-    #[serde(rename = "keep_alive_s", serialize_with = "seconds")]
-    pub keep_alive: Duration,
-}
-
-/// One machine; a `[[node]]` of the file, over `[defaults]`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Node {
-    /// What the node is called everywhere; unique. The host where the file names none.
-    pub name: String,
-    /// What ssh is given: an alias of its configuration, a name or an address. Never begins with `-`.
-    pub host: String,
-    /// The user to log in as; `None` leaves it to ssh.
-    pub user: Option<String>,
-    /// The port of the machine's own sshd; `None` leaves it to ssh.
-    pub ssh_port: Option<u16>,
-    /// The operator's private key for this node; `None` leaves it to ssh. Absolute if the inventory's folder is.
-    #[serde(serialize_with = "lossy_option")]
-    pub identity: Option<PathBuf>,
-    /// The hosts to jump over on the way to it, as `ssh -J` takes them; `none` takes away what ssh's configuration says;
-    /// `None` leaves it to ssh.
-    pub jump: Option<String>,
-    /// The node's GPUs.
-    pub gpus: Gpus,
-    /// The most ranks of one run; at least 1. `None`: as many as GPUs, or decided from what the machine has.
-    pub slots: Option<u32>,
-    /// The node's address on the network of the cluster; `None`: found out.
-    pub address: Option<IpAddr>,
-    /// The network interface with that address (`eth0`); `None`: found out.
-    pub interface: Option<String>,
-    /// What its containers have beside the image.
-    #[serde(flatten)]
-    pub container: Container,
-    /// Whether runs are launched from here.
-    pub master: bool,
-}
-
 /// When `up` gets the image from its registry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pull {
     /// Where the node does not have it.
@@ -167,7 +64,7 @@ pub enum Pull {
 }
 
 /// The kind of a key pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyType {
     /// RSA of 4096 bits, as in Horovod's documentation.
@@ -211,8 +108,27 @@ impl Serialize for Gpus {
     }
 }
 
+impl<'de> Deserialize<'de> for Gpus {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Count(u32),
+            Word(String),
+            List(Vec<String>),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Count(count) => Ok(Gpus::Count(count)),
+            Written::List(list) => Ok(Gpus::List(list)),
+            Written::Word(word) if word == "auto" => Ok(Gpus::Auto),
+            Written::Word(word) if word == "all" => Ok(Gpus::All),
+            Written::Word(word) => Err(serde::de::Error::custom(format!("{word:?} stands for no GPUs"))),
+        }
+    }
+}
+
 impl Inventory {
-    /// Reads the text of an inventory. `file` names it in messages, and relative paths start from its folder; `~/`
+    /// Reads the text of an inventory. `file` names it in messages, and relative paths start from its directory; `~/`
     /// is `$HOME`. No file is touched.
     ///
     /// # Errors
@@ -248,7 +164,7 @@ impl Inventory {
         Inventory { cluster, nodes: vec![node], groups: Groups::new() }
     }
 
-    /// The node that runs are launched from.
+    /// Returns the node that jobs are launched from.
     ///
     /// # Panics
     /// If there are no nodes, which no inventory made in this module is like.
@@ -257,98 +173,59 @@ impl Inventory {
     }
 }
 
-/// Judges a single text as a node's `host`, and gives it back.
+/// Checks a text as a node's `host`, and returns it.
 ///
 /// # Errors
-/// In words: what was expected.
+/// What was expected, as text.
 pub fn host(text: &str) -> Result<String, String> {
-    judged(check::HOST, check::host(text))
+    checked(&check::HOST, text)
 }
 
-/// [`host`] for a `user`.
+/// Checks a text as a `user`, and returns it.
 ///
 /// # Errors
-/// As there.
+/// What was expected, as text.
 pub fn user(text: &str) -> Result<String, String> {
-    judged(check::USER, check::user(text))
+    checked(&check::USER, text)
 }
 
-/// [`host`] for the `name` of a cluster.
+/// Checks a text as the `name` of a cluster, and returns it.
 ///
 /// # Errors
-/// As there.
+/// What was expected, as text.
 pub fn cluster_name(text: &str) -> Result<String, String> {
-    judged(check::NAME, check::name(text))
+    checked(&check::NAME, text)
 }
 
-/// [`host`] for an `image`.
+/// Checks a text as an `image`, and returns it.
 ///
 /// # Errors
-/// As there.
+/// What was expected, as text.
 pub fn image(text: &str) -> Result<String, String> {
-    judged(check::IMAGE, check::image(text))
+    checked(&check::IMAGE, text)
 }
 
-fn judged(expected: &str, checked: Result<String, reader::Hint>) -> Result<String, String> {
-    checked.map_err(|hint| {
-        if hint.is_empty() { format!("expected {expected}") } else { format!("expected {expected}; {hint}") }
-    })
-}
-
-impl Default for Cluster {
-    /// The documented defaults, under the name `local`.
-    fn default() -> Self {
-        Cluster {
-            name: "local".to_owned(),
-            image: "horovod/horovod:latest".to_owned(),
-            pull: Pull::Missing,
-            port: 12345,
-            worker: "hworker".to_owned(),
-            master: "hmaster".to_owned(),
-            ssh_dir: "/opt/horovod/ssh".to_owned(),
-            projects_dir: "/opt/horovod/projects".to_owned(),
-            jobs_dir: "/opt/horovod/jobs".to_owned(),
-            key_type: KeyType::Rsa,
-            controller: Controller::Gloo,
-            shm_size: 8 << 30,
-            ssh_config: None,
-            connect_timeout: Duration::from_secs(10),
-            command_timeout: Duration::from_secs(60),
-            start_timeout: Duration::from_secs(120),
-            stop_grace: Duration::from_secs(10),
-            // long, because rank 0 alone may evaluate or save for many minutes while the others wait
-            stall_timeout: Duration::from_secs(30 * 60),
-            idle_margin: Duration::from_secs(30),
-            restart_pause: Duration::from_secs(2),
-            worker_idle: Duration::from_secs(60),
-            keep_alive: Duration::from_secs(15),
-        }
+fn checked(rule: &check::Rule, text: &str) -> Result<String, String> {
+    let expected = rule.expected;
+    match rule.check(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(hint) if hint.is_empty() => Err(format!("expected {expected}")),
+        Err(hint) => Err(format!("expected {expected}; {hint}")),
     }
 }
 
-impl Default for Node {
-    /// `localhost` with nothing said about it, not the master.
-    fn default() -> Self {
-        Node {
-            name: "localhost".to_owned(),
-            host: "localhost".to_owned(),
-            user: None,
-            ssh_port: None,
-            identity: None,
-            jump: None,
-            gpus: Gpus::Auto,
-            slots: None,
-            address: None,
-            interface: None,
-            container: Container::default(),
-            master: false,
-        }
-    }
-}
+/// Durations as whole seconds.
+mod seconds {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::time::Duration;
 
-/// Whole seconds, under the field's name in the file.
-fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(duration.as_secs())
+    pub(super) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(duration.as_secs())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_secs)
+    }
 }
 
 /// A path as text; what is no UTF-8 in it is replaced instead of failing the whole document.

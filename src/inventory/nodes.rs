@@ -1,80 +1,22 @@
 //! The nodes of an inventory: each `[[node]]` over `[defaults]`, ranges as many nodes, and what must fit together.
 
-use super::assemble::{NODE_FIELDS, port, tables_with};
-use super::check;
-use super::container::Part;
-use super::fault::quoted;
-use super::reader::{Hint, NO_HINT, Report, Section, Span, integer, within};
-use super::{Gpus, Node, Paths};
+use super::Node;
+use super::assemble::typed;
+use super::check::{self, Rule};
+use super::fault::{Report, quoted};
+use super::fields::{self, NODE_FIELDS};
+use super::kind::Context;
+use super::reader::{Checked, Section, Span};
 use crate::text::nodeset::Ranges;
-use std::collections::{HashMap, HashSet};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::path::PathBuf;
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// More machines than this are a range mistyped.
+/// The most machines; more are a range mistyped.
 const MOST: usize = 10_000;
-
-/// What `[defaults]` and `[[node]]` have in common.
-pub(super) struct Shared {
-    user: Option<String>,
-    ssh_port: Option<u16>,
-    identity: Option<PathBuf>,
-    jump: Option<String>,
-    gpus: Option<Gpus>,
-    slots: Option<u32>,
-    interface: Option<String>,
-    container: Part,
-}
-
-impl Shared {
-    pub(super) fn read(section: &Section<'_, '_>, paths: Paths<'_>, report: &mut Report<'_>) -> Shared {
-        Shared {
-            user: section.text("user", check::USER, report, check::user),
-            ssh_port: port(section, "ssh_port", report),
-            identity: section.text("identity", check::FILE, report, |text| paths.file(text)),
-            jump: section.text("jump", check::JUMP, report, check::jump),
-            gpus: gpus(section, report),
-            slots: section.read("slots", "a number of slots from 1 to 1024", report, |value| {
-                integer(value).map(|number| count(number, 1))
-            }),
-            interface: section.text("interface", check::INTERFACE, report, check::interface),
-            container: Part::read(section, paths, report),
-        }
-    }
-}
-
-/// A number, a word, or a list of indices and UUIDs.
-fn gpus(section: &Section<'_, '_>, report: &mut Report<'_>) -> Option<Gpus> {
-    let is_list =
-        matches!(section.value("gpus").map(Spanned::get_ref), Some(DeValue::Array(items)) if !items.is_empty());
-    if !is_list {
-        return section.read("gpus", check::GPUS, report, |value| match value {
-            DeValue::String(text) => Some(check::gpus(text)),
-            DeValue::Array(_) => Some(Err("an empty one is written \"none\"".into())),
-            value => integer(value).map(|number| count(number, 0).map(Gpus::Count)),
-        });
-    }
-    let mut known = HashSet::new();
-    let list = section.list("gpus", check::GPU, report, |value| {
-        let gpu = match value {
-            DeValue::String(text) => check::gpu(text),
-            value => integer(value)?.map_or(Err(NO_HINT), |index| check::gpu(&index.to_string())),
-        };
-        Some(gpu.and_then(|gpu| match known.insert(gpu.clone()) {
-            true => Ok(gpu),
-            false => Err("it is there already".into()),
-        }))
-    });
-    list.map(Gpus::List)
-}
-
-/// A number of GPUs or slots.
-fn count(number: Option<u64>, least: u64) -> Result<u32, Hint> {
-    within(number, least..1025).and_then(|number| u32::try_from(number).map_err(|_| NO_HINT))
-}
 
 /// Host, port, user and jump hosts: what tells machines apart.
 type Machine<'a> = (String, Option<u16>, Option<&'a str>, Option<&'a str>);
@@ -93,55 +35,37 @@ struct Draft<'a, 't> {
 }
 
 impl<'a, 't> Draft<'a, 't> {
-    fn read(section: Section<'a, 't>, defaults: &Shared, paths: Paths<'_>, report: &mut Report<'_>) -> Self {
-        section.require("host", check::HOST, report);
-        let hosts = each(&section, "host", check::HOST, report, check::host);
+    fn read(
+        section: Section<'a, 't>,
+        defaults: &Map<String, Value>,
+        context: Context<'_>,
+        report: &mut Report<'_>,
+    ) -> Self {
+        section.require("host", check::HOST.expected, report);
+        let mut section = section.read(fields::node(), context, report);
+        let is_certain = !["user", "ssh_port"].iter().any(|field| section.is_refused(field));
+        let has_name = section.value("name").is_some();
+        let mut values = std::mem::take(&mut section.values);
+        let hosts: Option<Vec<String>> = take(&mut values, "host");
+        let has_host = hosts.is_some();
         let length = hosts.as_ref().map(Vec::len);
-        let names = as_many(
-            &section,
-            "name",
-            each(&section, "name", check::NODE_NAME, report, check::node_name),
-            length,
-            report,
-        );
-        let addresses = each(&section, "address", check::ADDRESS, report, check::address);
-        let addresses = as_many(&section, "address", addresses, length, report);
-        let own = Shared::read(&section, paths, report);
-        let master = section.flag("master", report);
-        if let (Some(true), Some(length @ 2..), Some(span)) = (master, length, section.span("master")) {
+        let names: Vec<String> = as_many(&section, "name", &mut values, length, report);
+        let addresses: Vec<IpAddr> = as_many(&section, "address", &mut values, length, report);
+        let master = take(&mut values, "master");
+        if let (Some(true), Some(length @ 2..)) = (master, length) {
             let message =
                 format!("expected a [[node]] of its own for the master, found one that stands for {length} machines");
-            section.fault("master", span, &message, report);
+            section.fault("master", &message, report);
         }
-
-        let refused_user = own.user.is_none() && section.value("user").is_some();
-        let refused_port = own.ssh_port.is_none() && section.value("ssh_port").is_some();
-        let has_name = section.value("name").is_some();
-        let has_host = hosts.is_some();
-        let common = Node {
-            name: String::new(),
-            host: String::new(),
-            user: own.user.or_else(|| defaults.user.clone()),
-            ssh_port: own.ssh_port.or(defaults.ssh_port),
-            identity: own.identity.or_else(|| defaults.identity.clone()),
-            jump: own.jump.or_else(|| defaults.jump.clone()),
-            gpus: own.gpus.or_else(|| defaults.gpus.clone()).unwrap_or(Gpus::Auto),
-            slots: own.slots.or(defaults.slots),
-            address: None,
-            interface: own.interface.or_else(|| defaults.interface.clone()),
-            container: own.container.over(&defaults.container),
-            master: false,
+        let common: Node = typed(over(defaults, values));
+        let node = |(index, host): (usize, String)| Node {
+            name: names.get(index).unwrap_or(if has_name { const { &String::new() } } else { &host }).clone(),
+            address: addresses.get(index).copied(),
+            host,
+            ..common.clone()
         };
-        let hosts = hosts.unwrap_or_else(|| vec![String::new()]);
-        let node = |(index, host): (usize, String)| {
-            let name = names.as_ref().and_then(|names| names.get(index).cloned());
-            let name = name.unwrap_or_else(|| if has_name { String::new() } else { host.clone() });
-            let address = addresses.as_ref().and_then(|addresses| addresses.get(index).copied());
-            Node { name, host, address, ..common.clone() }
-        };
-        let nodes = hosts.into_iter().enumerate().map(node).collect();
-        let is_certain = has_host && !refused_user && !refused_port;
-        Draft { section, nodes, has_host, has_name, is_certain, master }
+        let nodes = hosts.unwrap_or_else(|| vec![String::new()]).into_iter().enumerate().map(node).collect();
+        Draft { section, nodes, has_host, has_name, is_certain: has_host && is_certain, master }
     }
 
     /// Two nodes with the same key are the same machine: DNS and addresses do not care how they are written.
@@ -154,66 +78,74 @@ impl<'a, 't> Draft<'a, 't> {
     }
 }
 
-/// The values of a field in which `[1-16]` may stand: all good, or none.
-fn each<T>(
-    section: &Section<'_, '_>,
-    name: &str,
-    expected: &str,
-    report: &mut Report<'_>,
-    accept: fn(&str) -> Result<T, Hint>,
-) -> Option<Vec<T>> {
-    section.text(name, expected, report, |text| {
-        // an address of IPv6 in brackets is no range, and the check has a word for it
-        let inside = text.split_once('[').map(|(_, rest)| rest.split(']').next().unwrap_or(rest));
-        if inside.is_none_or(|inside| inside.contains(':')) {
-            return Ok(vec![accept(text)?]);
-        }
-        let ranges = Ranges::parse(text)?;
-        match ranges.len() {
-            length if length > MOST => {
-                Err(format!("it stands for {length}, and an inventory has at most {MOST} machines").into())
-            }
-            _ => ranges.names().map(|one| accept(&one)).collect(),
-        }
-    })
+/// Takes a value out of those that were read.
+fn take<T: DeserializeOwned>(values: &mut Map<String, Value>, name: &str) -> Option<T> {
+    values.remove(name).and_then(|value| serde_json::from_value(value).ok())
 }
 
-/// Values beside a range of hosts: one for each of them.
-fn as_many<T>(
+/// A node's values over the defaults: a list takes the place of theirs, a table goes over theirs name by name.
+fn over(defaults: &Map<String, Value>, own: Map<String, Value>) -> Map<String, Value> {
+    let mut values = defaults.clone();
+    for (name, value) in own {
+        match (values.get_mut(&name), value) {
+            (Some(Value::Object(theirs)), Value::Object(own)) => theirs.extend(own),
+            (_, value) => drop(values.insert(name, value)),
+        }
+    }
+    values
+}
+
+/// The names that a text with `[1-16]` in it stands for.
+pub(super) fn names(text: &str, rule: &Rule) -> Checked<Vec<String>> {
+    // an IPv6 address in brackets is no range, and the rule has a hint for it
+    let inside = text.split_once('[').map(|(_, rest)| rest.split(']').next().unwrap_or(rest));
+    if inside.is_none_or(|inside| inside.contains(':')) {
+        return rule.check(text).map(|()| vec![text.to_owned()]);
+    }
+    let ranges = Ranges::parse(text)?;
+    match ranges.len() {
+        length if length > MOST => {
+            Err(format!("it stands for {length}, and an inventory has at most {MOST} machines").into())
+        }
+        _ => ranges.names().map(|one| rule.check(&one).map(|()| one)).collect(),
+    }
+}
+
+/// Values beside a range of hosts: one for each of them, or none.
+fn as_many<T: DeserializeOwned>(
     section: &Section<'_, '_>,
     name: &str,
-    values: Option<Vec<T>>,
+    values: &mut Map<String, Value>,
     hosts: Option<usize>,
     report: &mut Report<'_>,
-) -> Option<Vec<T>> {
-    let (values, Some(span)) = (values?, section.span(name)) else { return None };
+) -> Vec<T> {
+    let values: Vec<T> = take(values, name).unwrap_or_default();
     match hosts {
-        Some(hosts) if hosts != values.len() => {
+        Some(hosts) if !values.is_empty() && hosts != values.len() => {
             let message = format!("expected as many as hosts ({hosts}), found {}", values.len());
-            section.fault(name, span, &message, report);
-            None
+            section.fault(name, &message, report);
+            Vec::new()
         }
-        _ => Some(values),
+        _ => values,
     }
 }
 
 /// The nodes over their defaults, with one of them the master; and whether their names are all known.
 pub(super) fn nodes(
     root: &Section<'_, '_>,
-    defaults: &Shared,
-    paths: Paths<'_>,
+    defaults: &Map<String, Value>,
+    context: Context<'_>,
     report: &mut Report<'_>,
 ) -> (Vec<Node>, bool) {
     let mut drafts: Vec<Draft<'_, '_>> = Vec::new();
     let mut machines = 0;
     for (span, table) in node_tables(root, report) {
-        let section = Section::open("node", NODE_FIELDS, span, table, tables_with, report);
-        let draft = Draft::read(section, defaults, paths, report);
+        let section = Section::open("node", NODE_FIELDS, span, table, report);
+        let draft = Draft::read(section, defaults, context, report);
         machines += draft.nodes.len();
         if machines > MOST {
-            let span = draft.section.span_or_heading("host");
             let message = format!("expected an inventory of at most {MOST} machines, and these are more");
-            draft.section.fault("host", span, &message, report);
+            draft.section.fault("host", &message, report);
             break;
         }
         drafts.push(draft);
@@ -237,29 +169,22 @@ fn node_tables<'a, 't>(root: &Section<'a, 't>, report: &mut Report<'_>) -> Vec<(
         }
         return Vec::new();
     };
-    let mut refuse = |value: &Spanned<DeValue<'_>>, expected: &str, found: Option<&str>| {
-        let found = found.map_or_else(|| report.found(value, true), str::to_owned);
-        root.fault("node", value.span(), &format!("{expected}, found {found}"), report);
+    let (items, expected, is_list) = match value.get_ref() {
+        DeValue::Array(items) if !items.is_empty() => {
+            (items.iter().collect(), "expected one table [[node]] for each machine", true)
+        }
+        DeValue::Table(_) => (vec![value], "expected [[node]] with two brackets, once for each machine", false),
+        _ => (vec![value], EXPECTED, false),
     };
-    match value.get_ref() {
-        DeValue::Array(items) if items.is_empty() => refuse(value, EXPECTED, Some("an empty array")),
-        DeValue::Array(items) => {
-            let mut tables = Vec::new();
-            for item in items {
-                match item.get_ref() {
-                    DeValue::Table(table) => tables.push((item.span(), table)),
-                    _ => refuse(item, "expected one table [[node]] for each machine", None),
-                }
-            }
-            return tables;
+    let mut tables = Vec::new();
+    for item in items {
+        let table = item.get_ref().as_table();
+        if table.is_none() || !is_list {
+            report.at(item.span(), format!("node: {expected}, found {}", report.found(item, true)));
         }
-        DeValue::Table(table) => {
-            refuse(value, "expected [[node]] with two brackets, once for each machine", Some("a single table"));
-            return vec![(value.span(), table)];
-        }
-        _ => refuse(value, EXPECTED, None),
+        tables.extend(table.map(|table| (item.span(), table)));
     }
-    Vec::new()
+    tables
 }
 
 /// Reports nodes that are the same machine or cannot be told apart; of a range the first that is.
@@ -289,17 +214,17 @@ fn unique(drafts: &[Draft<'_, '_>], report: &mut Report<'_>) {
         }
         if let Some((twice, line)) = same_machine {
             let message = format!("duplicate node {}; line {line} has the same host, port and user", quoted(twice));
-            section.fault("host", host, &message, report);
+            section.fault("host", &message, report);
         }
         if let Some((twice, line)) = same_name {
             let cure = if draft.has_name { "" } else { "; give each of them a `name`" };
             let message = format!("duplicate node {}; line {line} has the same name{cure}", quoted(twice));
-            section.fault(field, name, &message, report);
+            section.fault(field, &message, report);
         }
         if let Some((twice, line)) = same_address {
             let which = if draft.nodes.len() > 1 { format!(" ({twice})") } else { String::new() };
             let message = format!("expected an address of its own, found that of line {line}{which}");
-            section.fault("address", own, &message, report);
+            section.fault("address", &message, report);
         }
     }
 }
@@ -325,13 +250,13 @@ fn master(drafts: &[Draft<'_, '_>], report: &mut Report<'_>) -> usize {
         let line = report.line(&first.section.span_or_heading("master"));
         for (_, draft) in masters {
             let message = format!("expected one master, found a second one; the first is on line {line}");
-            draft.section.fault("master", draft.section.span_or_heading("master"), &message, report);
+            draft.section.fault("master", &message, report);
         }
         return first_of(master);
     }
     if let (Some(draft), true) = (drafts.first(), drafts.iter().all(|draft| draft.master == Some(false))) {
         let message = "expected one node that may be the master, found false on every node";
-        draft.section.fault("master", draft.section.span_or_heading("master"), message, report);
+        draft.section.fault("master", message, report);
     }
     first_of(drafts.iter().position(|draft| draft.master.is_none()).unwrap_or(0))
 }

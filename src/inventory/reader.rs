@@ -1,155 +1,93 @@
 //! Reads fields out of a TOML table and goes on after a fault, so that all of them are found in one pass.
 
-use super::fault::{Fault, Faults, Places, harmless, quoted};
+use super::fault::{Report, quoted};
+use super::fields::{CLUSTER_FIELDS, DEFAULTS_FIELDS, Field, NODE_FIELDS};
+use super::kind::Context;
+use serde_json::{Map, Value};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// Byte range in the text.
 pub(super) type Span = Range<usize>;
 
-/// Why a value of the right type is not good enough: what more there is to say than what was expected; may be empty.
+/// Why a value of the right type is refused, beyond what was expected; may be empty.
 pub(super) type Hint = Cow<'static, str>;
+
+/// The outcome of a check.
+pub(super) type Checked<T> = Result<T, Hint>;
 
 /// A value that was refused without more to say.
 pub(super) const NO_HINT: Hint = Cow::Borrowed("");
 
-/// More entries than this are no list of a node's devices or mounts.
+/// The most entries of a list.
 const LONGEST_LIST: usize = 64;
 
-/// The faults so far, and the text they are in.
-pub(super) struct Report<'t> {
-    text: &'t str,
-    places: Places<'t>,
-    faults: Vec<(Option<Span>, String)>,
-}
-
-impl<'t> Report<'t> {
-    pub(super) fn new(text: &'t str) -> Report<'t> {
-        Report { text, places: Places::new(text), faults: Vec::new() }
-    }
-
-    /// A fault at a place.
-    pub(super) fn at(&mut self, span: Span, message: impl Into<String>) {
-        self.faults.push((Some(span), message.into()));
-    }
-
-    /// Something that the whole file lacks.
-    pub(super) fn lacking(&mut self, message: impl Into<String>) {
-        self.faults.push((None, message.into()));
-    }
-
-    /// The line, from 1, where a span begins.
-    pub(super) fn line(&self, span: &Span) -> usize {
-        self.places.line(span.start)
-    }
-
-    pub(super) fn is_clean(&self) -> bool {
-        self.faults.is_empty()
-    }
-
-    /// The faults in the order of their places; what the whole file lacks stands at its beginning.
-    pub(super) fn into_faults(mut self, file: &Path) -> Faults {
-        self.faults.sort_by_key(|(span, _)| span.as_ref().map_or(0, |span| span.start));
-        let fault = |(span, message): (Option<Span>, String)| match span {
-            Some(span) => {
-                let (line, column) = self.places.place(span.start);
-                Fault { line, column, message, excerpt: Some(self.places.excerpt(&span)) }
-            }
-            None => Fault { line: 1, column: 1, message, excerpt: None },
-        };
-        let mut faults: Vec<Fault> = self.faults.into_iter().map(fault).collect();
-        faults.dedup();
-        Faults { file: file.to_owned(), faults }
-    }
-
-    /// What stands in the file: with its type where that is what is wrong.
-    pub(super) fn found(&self, value: &Spanned<DeValue<'_>>, with_type: bool) -> String {
-        let kind = match value.get_ref() {
-            DeValue::Array(_) => return "an array".to_owned(),
-            DeValue::Table(_) => return "a table".to_owned(),
-            DeValue::Boolean(_) => "",
-            DeValue::String(_) => "the string ",
-            DeValue::Integer(_) => "the integer ",
-            DeValue::Float(_) => "the float ",
-            DeValue::Datetime(_) => "the date ",
-        };
-        let shown = match value.get_ref() {
-            DeValue::String(text) => quoted(text),
-            _ => self.source(&value.span()),
-        };
-        if with_type { format!("{kind}{shown}") } else { shown }
-    }
-
-    /// What stands where the parser stopped.
-    pub(super) fn found_here(&self, span: &Span) -> String {
-        match self.text.get(span.start..).and_then(|rest| rest.chars().next()) {
-            None => "the end of the file".to_owned(),
-            Some('\r' | '\n') => "the end of the line".to_owned(),
-            Some(next) => format!("`{}`", self.source(&(span.start..span.end.max(span.start + next.len_utf8())))),
-        }
-    }
-
-    /// The text of a span as it stands in the file, up to the end of its line, shortened and safe to show.
-    pub(super) fn source(&self, span: &Span) -> String {
-        let text = self.text.get(span.clone()).unwrap_or_default();
-        let mut chars = text.lines().next().unwrap_or_default().chars();
-        let mut source: String = chars.by_ref().take(40).map(harmless).collect();
-        source.push_str(if chars.next().is_some() { "…" } else { "" });
-        source
-    }
-}
-
-/// A table of the file with the fields it may have. Unknown ones are reported when it is opened.
+/// A table of the file. Unknown fields are reported when it is opened.
 pub(super) struct Section<'a, 't> {
     /// How messages name it: `cluster`.
     label: &'static str,
-    fields: &'static [&'static str],
     /// Its heading, or the whole of an inline table; `None` for a table that the file lacks.
     span: Option<Span>,
     table: Option<&'a DeTable<'t>>,
     /// Known fields that an unknown one seems to mean: these are not missing on top of it.
     meant: Vec<&'static str>,
+    /// The good values by the names of their fields.
+    pub(super) values: Map<String, Value>,
 }
 
 impl<'a, 't> Section<'a, 't> {
-    /// A table with its unknown fields reported. `elsewhere` tells where else a field may be.
+    /// Opens a table and reports its unknown fields.
     pub(super) fn open(
         label: &'static str,
-        fields: &'static [&'static str],
+        known: &'static [&'static str],
         span: Span,
         table: &'a DeTable<'t>,
-        elsewhere: fn(&str) -> Vec<&'static str>,
         report: &mut Report<'_>,
     ) -> Section<'a, 't> {
-        let mut section = Section { label, fields, span: Some(span), table: Some(table), meant: Vec::new() };
-        for (key, value) in table.iter().filter(|(key, _)| !fields.contains(&key.get_ref().as_ref())) {
-            let (name, elsewhere) = (key.get_ref(), elsewhere(key.get_ref()));
-            let hint = match (nearest(name, fields), &elsewhere[..]) {
+        let mut section = Section { span: Some(span), table: Some(table), ..Section::absent(label) };
+        for (key, value) in table.iter().filter(|(key, _)| !known.contains(&key.get_ref().as_ref())) {
+            let name = key.get_ref();
+            let hint = match (nearest(name, known), &tables_with(name)[..]) {
                 (Some(near), _) => {
                     section.meant.push(near);
                     format!("; did you mean `{near}`?")
                 }
                 (None, []) => String::new(),
-                (None, places) => format!("; it belongs in {}", places.join(" or ")),
+                (None, tables) => format!("; it belongs in {}", tables.join(" or ")),
             };
             let (thing, things) = match (label, value.get_ref()) {
                 ("", DeValue::Table(_) | DeValue::Array(_)) => ("table", "tables"),
                 ("", _) => ("field", "tables"),
                 _ => ("field", "fields"),
             };
-            let message = format!("{}: unknown {thing}{hint} ({things}: {})", section.path(name), fields.join(", "));
+            let message = format!("{}: unknown {thing}{hint} ({things}: {})", section.path(name), known.join(", "));
             report.at(key.span(), message);
         }
         section
     }
 
     /// Stands for a table that the file does not have.
-    pub(super) fn absent(label: &'static str, fields: &'static [&'static str]) -> Section<'a, 't> {
-        Section { label, fields, span: None, table: None, meant: Vec::new() }
+    pub(super) fn absent(label: &'static str) -> Section<'a, 't> {
+        Section { label, span: None, table: None, meant: Vec::new(), values: Map::new() }
+    }
+
+    /// Reads these fields into `values` and reports what is wrong with them.
+    pub(super) fn read(
+        mut self,
+        fields: impl Iterator<Item = &'static Field>,
+        context: Context<'_>,
+        report: &mut Report<'_>,
+    ) -> Section<'a, 't> {
+        for field in fields {
+            let Some(value) = self.value(field.name) else { continue };
+            let mut reader = FieldReader { path: self.path(field.name), report };
+            if let Some(value) = field.kind.read(value, context, &mut reader) {
+                self.values.insert(field.name.to_owned(), value);
+            }
+        }
+        self
     }
 
     /// Where a field's value is.
@@ -164,8 +102,12 @@ impl<'a, 't> Section<'a, 't> {
 
     /// A field as it stands in the file.
     pub(super) fn value(&self, name: &str) -> Option<&'a Spanned<DeValue<'t>>> {
-        debug_assert!(self.fields.contains(&name), "{name} is not in the list of the fields of {}", self.label);
         self.table?.get(name)
+    }
+
+    /// Whether a field is there and was refused.
+    pub(super) fn is_refused(&self, name: &str) -> bool {
+        self.value(name).is_some() && !self.values.contains_key(name)
     }
 
     /// Reports a field that must be there and is not.
@@ -182,122 +124,9 @@ impl<'a, 't> Section<'a, 't> {
         self.meant.contains(&name)
     }
 
-    /// Reports that the value of a field is wrong in itself or beside others.
-    pub(super) fn fault(&self, name: &str, span: Span, message: &str, report: &mut Report<'_>) {
-        report.at(span, format!("{}: {message}", self.path(name)));
-    }
-
-    /// A string that `accept` takes.
-    pub(super) fn text<T>(
-        &self,
-        name: &str,
-        expected: &str,
-        report: &mut Report<'_>,
-        accept: impl FnOnce(&str) -> Result<T, Hint>,
-    ) -> Option<T> {
-        self.read(name, expected, report, |value| match value {
-            DeValue::String(text) => Some(accept(text)),
-            _ => None,
-        })
-    }
-
-    /// An integer of a range.
-    pub(super) fn whole(&self, name: &str, expected: &str, range: Range<u64>, report: &mut Report<'_>) -> Option<u64> {
-        self.read(name, expected, report, |value| integer(value).map(|number| within(number, range)))
-    }
-
-    /// `true` or `false`.
-    pub(super) fn flag(&self, name: &str, report: &mut Report<'_>) -> Option<bool> {
-        self.read(name, "true or false", report, |value| value.as_bool().map(Ok))
-    }
-
-    /// A value of whatever type `accept` takes; it gives `None` for a type it does not know.
-    pub(super) fn read<T>(
-        &self,
-        name: &str,
-        expected: &str,
-        report: &mut Report<'_>,
-        accept: impl FnOnce(&DeValue<'t>) -> Option<Result<T, Hint>>,
-    ) -> Option<T> {
-        let value = self.value(name)?;
-        self.judge(name, expected, value, accept(value.get_ref()), report)
-    }
-
-    /// A list of such values; each that is refused is reported where it stands.
-    pub(super) fn list<T>(
-        &self,
-        name: &str,
-        expected: &str,
-        report: &mut Report<'_>,
-        mut accept: impl FnMut(&DeValue<'t>) -> Option<Result<T, Hint>>,
-    ) -> Option<Vec<T>> {
-        let value = self.value(name)?;
-        match value.get_ref() {
-            DeValue::Array(items) if items.len() <= LONGEST_LIST => {
-                let judge =
-                    |item: &Spanned<DeValue<'t>>| self.judge(name, expected, item, accept(item.get_ref()), report);
-                let read: Vec<Option<T>> = items.iter().map(judge).collect();
-                read.into_iter().collect()
-            }
-            DeValue::Array(items) => {
-                let message = format!("expected a list of at most {LONGEST_LIST}, found one of {}", items.len());
-                self.fault(name, value.span(), &message, report);
-                None
-            }
-            _ => self.judge(name, &format!("a list, each {expected}"), value, None, report),
-        }
-    }
-
-    /// A table whose keys are names that `known` takes.
-    pub(super) fn entries<T>(
-        &self,
-        name: &str,
-        key_expected: &str,
-        expected: &str,
-        report: &mut Report<'_>,
-        known: impl Fn(&str) -> Result<(), Hint>,
-        accept: impl Fn(&DeValue<'t>) -> Option<Result<T, Hint>>,
-    ) -> Option<BTreeMap<String, T>> {
-        let value = self.value(name)?;
-        let DeValue::Table(table) = value.get_ref() else {
-            return self.judge(name, "a table", value, None, report);
-        };
-        let mut good = true;
-        let mut entries = BTreeMap::new();
-        for (key, value) in table {
-            if let Err(hint) = known(key.get_ref()) {
-                let separator = if hint.is_empty() { "" } else { "; " };
-                let message = format!("expected {key_expected}, found {}{separator}{hint}", quoted(key.get_ref()));
-                self.fault(name, key.span(), &message, report);
-                good = false;
-            }
-            match self.judge(name, expected, value, accept(value.get_ref()), report) {
-                Some(value) => drop(entries.insert(key.get_ref().to_string(), value)),
-                None => good = false,
-            }
-        }
-        good.then_some(entries)
-    }
-
-    /// Reports a value unless it was accepted; `None` is a type that nobody knows.
-    fn judge<T>(
-        &self,
-        name: &str,
-        expected: &str,
-        value: &Spanned<DeValue<'t>>,
-        accepted: Option<Result<T, Hint>>,
-        report: &mut Report<'_>,
-    ) -> Option<T> {
-        let (with_type, hint) = match accepted {
-            Some(Ok(good)) => return Some(good),
-            Some(Err(hint)) => (false, hint),
-            None => (true, NO_HINT),
-        };
-        let separator = if hint.is_empty() { "" } else { "; " };
-        let found = report.found(value, with_type);
-        let message = format!("expected {expected}, found {found}{separator}{hint}");
-        self.fault(name, value.span(), &message, report);
-        None
+    /// Reports that a field is wrong in itself or beside others: where its value is, or else at the table's heading.
+    pub(super) fn fault(&self, name: &str, message: &str, report: &mut Report<'_>) {
+        report.at(self.span_or_heading(name), format!("{}: {message}", self.path(name)));
     }
 
     /// How messages name a field, also one that the user made up.
@@ -309,15 +138,95 @@ impl<'a, 't> Section<'a, 't> {
     }
 }
 
-/// An integer of the file; the inner `None` is one that no number here can be. The outer is another type.
-pub(super) fn integer(value: &DeValue<'_>) -> Option<Option<u64>> {
-    let integer = value.as_integer()?;
-    Some(u64::from_str_radix(integer.as_str(), integer.radix()).ok())
+/// Reads the value of one field.
+pub(super) struct FieldReader<'r, 't> {
+    /// How messages name the field: `cluster.port`.
+    path: String,
+    report: &'r mut Report<'t>,
 }
 
-/// The number, if it is in the range.
-pub(super) fn within(number: Option<u64>, range: Range<u64>) -> Result<u64, Hint> {
-    number.filter(|number| range.contains(number)).ok_or(NO_HINT)
+impl FieldReader<'_, '_> {
+    /// Reports a fault of the field.
+    pub(super) fn fault(&mut self, span: Span, message: &str) {
+        self.report.at(span, format!("{}: {message}", self.path));
+    }
+
+    /// Reports a value unless it was accepted; `None` is a value of the wrong type.
+    pub(super) fn judge(
+        &mut self,
+        expected: &str,
+        value: &Spanned<DeValue<'_>>,
+        accepted: Option<Checked<Value>>,
+    ) -> Option<Value> {
+        let (with_type, hint) = match accepted {
+            Some(Ok(good)) => return Some(good),
+            Some(Err(hint)) => (false, hint),
+            None => (true, NO_HINT),
+        };
+        let found = self.report.found(value, with_type);
+        self.fault(value.span(), &refusal(expected, &found, &hint));
+        None
+    }
+
+    /// Reads a list; each entry that is refused is reported where it stands.
+    pub(super) fn list(
+        &mut self,
+        expected: &str,
+        value: &Spanned<DeValue<'_>>,
+        mut accept: impl FnMut(&DeValue<'_>) -> Option<Checked<Value>>,
+    ) -> Option<Value> {
+        match value.get_ref() {
+            DeValue::Array(items) if items.len() <= LONGEST_LIST => {
+                let read: Vec<_> =
+                    items.iter().map(|item| self.judge(expected, item, accept(item.get_ref()))).collect();
+                read.into_iter().collect()
+            }
+            DeValue::Array(items) => {
+                let found = items.len();
+                self.fault(value.span(), &format!("expected a list of at most {LONGEST_LIST}, found one of {found}"));
+                None
+            }
+            _ => self.judge(&format!("a list, each {expected}"), value, None),
+        }
+    }
+
+    /// Reads a table whose keys are names that `known` accepts.
+    pub(super) fn entries(
+        &mut self,
+        key_expected: &str,
+        expected: &str,
+        value: &Spanned<DeValue<'_>>,
+        known: fn(&str) -> Checked<()>,
+        accept: fn(&DeValue<'_>) -> Option<Checked<Value>>,
+    ) -> Option<Value> {
+        let DeValue::Table(table) = value.get_ref() else { return self.judge("a table", value, None) };
+        let mut entries = Map::new();
+        let mut good = true;
+        for (key, value) in table {
+            let name = key.get_ref();
+            if let Err(hint) = known(name) {
+                self.fault(key.span(), &refusal(key_expected, &quoted(name), &hint));
+                good = false;
+            }
+            match self.judge(expected, value, accept(value.get_ref())) {
+                Some(value) => drop(entries.insert(name.to_string(), value)),
+                None => good = false,
+            }
+        }
+        good.then_some(Value::Object(entries))
+    }
+}
+
+/// "expected …, found …", with the hint if there is one.
+pub(super) fn refusal(expected: &str, found: &str, hint: &Hint) -> String {
+    let separator = if hint.is_empty() { "" } else { "; " };
+    format!("expected {expected}, found {found}{separator}{hint}")
+}
+
+/// The tables, as they are written, that have a field.
+fn tables_with(field: &str) -> Vec<&'static str> {
+    let tables = [("[cluster]", CLUSTER_FIELDS), ("[defaults]", DEFAULTS_FIELDS), ("[[node]]", NODE_FIELDS)];
+    tables.into_iter().filter(|(_, fields)| fields.contains(&field)).map(|(table, _)| table).collect()
 }
 
 /// The known name that an unknown one was most probably meant to be.
@@ -329,7 +238,7 @@ fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
     let name = name.to_lowercase().replace('-', "_");
     let near = known
         .iter()
-        .map(|known| (distance(&name, known), *known))
+        .map(|known| (strsim::osa_distance(&name, known), *known))
         .filter(|(distance, known)| *distance <= (known.len().max(name.len()) / 3).max(1))
         .min_by_key(|(distance, _)| *distance);
     if let Some((_, near)) = near {
@@ -347,44 +256,17 @@ fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
         .or_else(|| only(&|name, known| name.contains(known) || known.contains(name)))
 }
 
-/// How many characters have to be put in, taken out, changed or swapped with the next to make one name the other.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let change = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = change.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{CLUSTER_FIELDS, NODE_FIELDS, TABLES};
-    use super::{distance, nearest};
-
-    #[test]
-    fn distances() {
-        for (a, b, expected) in
-            [("", "", 0), ("a", "", 1), ("gpu", "gpus", 1), ("hots", "host", 1), ("port", "port", 0), ("ab", "cd", 2)]
-        {
-            assert_eq!((distance(a, b), distance(b, a)), (expected, expected), "{a} {b}");
-        }
-    }
+    use super::nearest;
 
     #[test]
     fn suggestions() {
         for (name, fields, expected) in [
             ("gpu", NODE_FIELDS, Some("gpus")),
             ("GPUS", NODE_FIELDS, Some("gpus")),
+            ("hots", NODE_FIELDS, Some("host")),
             ("ssh-port", NODE_FIELDS, Some("ssh_port")),
             ("port", NODE_FIELDS, Some("ssh_port")),
             ("hostname", NODE_FIELDS, Some("host")),

@@ -59,17 +59,17 @@ cluster.master: a container's name: 2 to 63 letters, digits, `_`, `.` or `-`, th
   "größe" -> "größe"
   "a\u001b[31m" -> "a\u{1b}[31m"
   "m123456789m123456789m123456789m123456789m123456789m1234567890123" -> "m123456789m123456789m123456789m123456789m123456789m123456789"…; it is 64 characters long
-cluster.ssh_dir: an absolute path of a folder on the nodes, without `:`
-  "/" -> "/"; hvdctl needs a folder of its own
-  "/etc" -> "/etc"; hvdctl needs a folder of its own
-  "/root/.ssh" -> "/root/.ssh"; hvdctl needs a folder of its own
+cluster.ssh_dir: an absolute path of a directory on the nodes, without `:`
+  "/" -> "/"; hvdctl needs a directory of its own
+  "/etc" -> "/etc"; hvdctl needs a directory of its own
+  "/root/.ssh" -> "/root/.ssh"; hvdctl needs a directory of its own
   "" -> ""; it does not begin with `/`
   "ssh" -> "ssh"; it does not begin with `/`
   "~/ssh" -> "~/ssh"; it does not begin with `/`
-cluster.projects_dir: an absolute path of a folder on the nodes, without `:`
+cluster.projects_dir: an absolute path of a directory on the nodes, without `:`
   "/a:b" -> "/a:b"; Docker's mounts cannot hold a `:`
   "/a\nb" -> "/a\nb"; it contains a control character
-cluster.jobs_dir: an absolute path of a folder on the nodes, without `:`
+cluster.jobs_dir: an absolute path of a directory on the nodes, without `:`
   "/a/" -> "/a/"; it must be written without `//`, `.`, `..` and a `/` at the end
   "//a" -> "//a"; it must be written without `//`, `.`, `..` and a `/` at the end
   "/a/../b" -> "/a/../b"; it must be written without `//`, `.`, `..` and a `/` at the end
@@ -90,27 +90,27 @@ cluster.shm_size: a size of at least 64k, like "512m", "8g" or a number of bytes
 cluster.ssh_config: the path of a file on this machine
   "" -> ""
   "~bob/c" -> "~bob/c"; only `~/` is understood
-cluster.connect_timeout_s: 1 to 600 whole seconds
+cluster.connect_timeout_s: whole seconds from 1 to 600
   0 -> 0
   601 -> 601
-cluster.command_timeout_s: 1 to 86400 whole seconds
+cluster.command_timeout_s: whole seconds from 1 to 86400
   1.5 -> the float 1.5
-cluster.start_timeout_s: 1 to 86400 whole seconds
+cluster.start_timeout_s: whole seconds from 1 to 86400
   "30s" -> the string "30s"
-cluster.stop_grace_s: 0 to 3600 whole seconds
+cluster.stop_grace_s: whole seconds from 0 to 3600
   -1 -> -1
-cluster.stall_timeout_s: 0 to 604800 whole seconds
+cluster.stall_timeout_s: whole seconds from 0 to 604800
   "30m" -> the string "30m"
   604801 -> 604801
-cluster.idle_margin_s: 0 to 86400 whole seconds
+cluster.idle_margin_s: whole seconds from 0 to 86400
   86401 -> 86401
-cluster.restart_pause_s: 0 to 300 whole seconds
+cluster.restart_pause_s: whole seconds from 0 to 300
   0.5 -> the float 0.5
   301 -> 301
-cluster.worker_idle_s: 5 to 86400 whole seconds
+cluster.worker_idle_s: whole seconds from 5 to 86400
   4 -> 4
   86401 -> 86401
-cluster.keep_alive_s: 1 to 600 whole seconds
+cluster.keep_alive_s: whole seconds from 1 to 600
   0 -> 0
   601 -> 601
 node.host: what ssh is given: an alias, a name or an address
@@ -149,7 +149,7 @@ node.ssh_port: a port from 1 to 65535
   65536 -> 65536
 node.identity: the path of a file on this machine
   "" -> ""
-  "keys/" -> "keys/"; that is a folder
+  "keys/" -> "keys/"; that is a directory
   "a\u0000" -> "a\0"; it contains a control character
   ["a"] -> an array
 node.jump: the hosts to jump over as `ssh -J` takes them, like "ana@gate:2222" or "gate,inner", or "none"
@@ -207,11 +207,11 @@ node.mounts: a mount like "/data:/data:ro" or { source = "/data", target = "/dat
   ["/a:/root/.ssh/x"] -> +1 "/a:/root/.ssh/x"; /root/.ssh/x in the container is hvdctl's own
   ["/a:/opt/horovod/jobs"] -> +1 "/a:/opt/horovod/jobs"; /opt/horovod/jobs in the container is hvdctl's own
   ["/a:/c", "/b:/c"] -> +10 "/b:/c"; /c is there already
-  [{ source = "/a" }] -> +1 a table; it needs a `source` and a `target`
+  [{ source = "/a" }] -> +1 a table; missing field `target`
   [{ source = "/a", target = "b" }] -> +1 a table; its paths are absolute
-  [{ source = "/a", target = "/b", ro = true }] -> +1 a table; it has `source`, `target` and `read_only` only
-  [{ source = 1, target = "/b" }] -> +1 a table; its `source` is no string
-  [{ source = "/a", target = "/b", read_only = 1 }] -> +1 a table; its `read_only` is neither true nor false
+  [{ source = "/a", target = "/b", ro = true }] -> +1 a table; unknown field `ro`, expected one of `source`, `target`, `read_only`
+  [{ source = 1, target = "/b" }] -> +1 a table; invalid type: integer `1`, expected a string
+  [{ source = "/a", target = "/b", read_only = 1 }] -> +1 a table; invalid type: integer `1`, expected a boolean
   [1] -> +1 the integer 1
 node.devices: a device like "/dev/infiniband" or "/dev/fuse:/dev/fuse:rwm"
   [""] -> +1 ""; a device lies below /dev
@@ -246,7 +246,7 @@ node.env: the name of a variable: letters, digits and `_`, the first no digit
   { HOROVOD_LOCAL_RANK = 1 } -> +2 "HOROVOD_LOCAL_RANK"; every rank gets its own from hvdctl or the launcher
 node.env_file: the path of a file on this machine
   "" -> ""
-  "secrets/" -> "secrets/"; that is a folder
+  "secrets/" -> "secrets/"; that is a directory
 node.master: true or false
   "yes" -> the string "yes"
   1 -> the integer 1

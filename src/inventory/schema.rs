@@ -1,215 +1,310 @@
-//! The form of the file as a JSON Schema, from which editors complete and check it.
+//! The fields as a JSON Schema, from which editors complete and check the file, and as a table for people.
 
-/// A JSON Schema (draft 7, which TOML editors know).
+use super::check::{self, Rule};
+use super::container;
+use super::fields::{self, CLUSTER, Field};
+use super::kind::Kind;
+use super::{Cluster, Node};
+use serde_json::{Map, Value, json};
+
+/// Returns a JSON Schema (draft 7, which TOML editors know), as text.
 ///
-/// It cannot say all that the reader checks: what fits together, or whether an address is one. The tests hold both against
-/// each other: every field, every default, what is taken and what is refused.
-pub const SCHEMA: &str = include_str!("schema.json");
+/// It cannot say all that the reader checks, such as what must fit together.
+pub fn schema() -> String {
+    let text = json!({ "type": "string", "minLength": 1 });
+    let schema = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Inventory of hvdctl",
+        "description": "The machines of a cluster, and how hvdctl reaches and sets them up.",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["cluster", "node"],
+        "properties": {
+            "cluster": table("What holds for all nodes.", CLUSTER.iter(), &cluster_defaults(), &["name"]),
+            "defaults": table(
+                "What many nodes have in common; each [[node]] may say otherwise. A list there takes the place of the \
+                 list here; env and ulimits go over these name by name.",
+                fields::defaults(),
+                &node_defaults(),
+                &[],
+            ),
+            "groups": {
+                "description": "Names for sets of nodes, used as --on @NAME: nodes as for --on, or a list of such; other \
+                                groups as @NAME.",
+                "type": "object",
+                "maxProperties": super::groups::MOST,
+                "propertyNames": string(&check::NAME),
+                "additionalProperties": { "anyOf": [text, { "type": "array", "minItems": 1, "items": text }] },
+            },
+            "node": {
+                "description": "The machines. The first is the master unless another says so.",
+                "type": "array",
+                "minItems": 1,
+                "items": table("One machine, or a range of them.", fields::node(), &node_defaults(), &["host"]),
+            },
+        },
+    });
+    format!("{schema:#}\n")
+}
+
+fn table(
+    description: &str,
+    fields: impl Iterator<Item = &'static Field>,
+    defaults: &Value,
+    required: &[&str],
+) -> Value {
+    let property = |field: &'static Field| {
+        let mut rules = field.kind.schema();
+        rules.insert("description".to_owned(), field.doc.into());
+        rules.extend(default(field, defaults).map(|value| ("default".to_owned(), value)));
+        (field.name.to_owned(), Value::Object(rules))
+    };
+    let properties: Map<String, Value> = fields.map(property).collect();
+    json!({
+        "description": description,
+        "type": "object",
+        "additionalProperties": false,
+        "required": required,
+        "properties": properties,
+    })
+}
+
+fn cluster_defaults() -> Value {
+    json!(Cluster::default())
+}
+
+fn node_defaults() -> Value {
+    json!(Node::default())
+}
+
+/// What holds where the file does not have a field, as the file would say it.
+fn default(field: &Field, defaults: &Value) -> Option<Value> {
+    let value = &defaults[field.name];
+    match field.kind {
+        Kind::Size => value.as_u64().map(|bytes| json!(format!("{}g", bytes >> 30))),
+        // these are taken from the host, or chosen among the nodes
+        Kind::Range(_) | Kind::Flag => None,
+        _ if field.name == "name" || value.is_null() => None,
+        _ => Some(value.clone()),
+    }
+}
+
+fn string(rule: &Rule) -> Value {
+    json!({ "type": "string", "maxLength": rule.longest, "pattern": rule.pattern })
+}
+
+impl Kind {
+    /// The form of the value.
+    fn schema(&self) -> Map<String, Value> {
+        let integer = |least: u64, most: u64| json!({ "type": "integer", "minimum": least, "maximum": most });
+        let limit = json!({ "type": "integer", "minimum": -1 });
+        let path = json!({ "type": "string", "pattern": "^/" });
+        let schema = match self {
+            Kind::Text(rule) => string(rule),
+            Kind::Range(rule) => {
+                json!({ "type": "string", "anyOf": [{ "pattern": rule.pattern }, { "pattern": "\\[[0-9,-]+\\]" }] })
+            }
+            Kind::File => string(&check::FILE),
+            Kind::Choice(words) => json!({ "enum": words }),
+            Kind::Number(_, least, most) => integer(*least, *most),
+            Kind::Flag => json!({ "type": "boolean" }),
+            Kind::Size => json!({ "anyOf": [
+                { "type": "integer", "minimum": 65536 },
+                { "type": "string", "pattern": "^[0-9]+([kKmMgGtT]([iI]?[bB])?|[bB])?$" },
+            ] }),
+            Kind::Gpus => json!({ "anyOf": [
+                integer(0, 1024),
+                { "enum": ["auto", "all", "none"] },
+                {
+                    "type": "array", "minItems": 1, "maxItems": 64, "uniqueItems": true,
+                    "items": { "anyOf": [integer(0, 1023), string(&check::GPU_ID)] },
+                },
+            ] }),
+            Kind::Mounts => json!({ "type": "array", "maxItems": 64, "items": { "anyOf": [
+                { "type": "string", "pattern": "^/[^:]*:/[^:]+(:(ro|rw))?$" },
+                {
+                    "type": "object",
+                    "additionalProperties": false,
+                    "required": ["source", "target"],
+                    "properties": { "source": path, "target": path, "read_only": { "type": "boolean" } },
+                },
+            ] } }),
+            Kind::Devices => json!({ "type": "array", "maxItems": 64, "items": {
+                "type": "string", "pattern": "^/dev/[^:]+(:/[^:]+)?(:[rwm]{1,3})?$",
+            } }),
+            Kind::Ulimits => json!({
+                "type": "object",
+                "propertyNames": { "enum": container::limits().collect::<Vec<_>>() },
+                "additionalProperties": { "anyOf": [limit, {
+                    "type": "object",
+                    "additionalProperties": false,
+                    "required": ["soft", "hard"],
+                    "properties": { "soft": limit, "hard": limit },
+                }] },
+            }),
+            Kind::Env => json!({
+                "type": "object",
+                "propertyNames": { "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" },
+                "additionalProperties": { "type": ["string", "integer"] },
+            }),
+        };
+        match schema {
+            Value::Object(rules) => rules,
+            _ => Map::new(),
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CLUSTER_FIELDS, DEFAULTS_FIELDS, Inventory, NODE_FIELDS, TABLES};
-    use super::super::{properties, refusals};
-    use super::SCHEMA;
+    use super::super::{CLUSTER_FIELDS, DEFAULTS_FIELDS, Inventory, NODE_FIELDS, TABLES, properties, refusals};
+    use super::*;
     use regex::Regex;
-    use serde_json::{Map, Value};
+    use std::fmt::Write as _;
     use std::path::Path;
 
-    fn schema() -> Value {
-        serde_json::from_str(SCHEMA).expect("JSON")
+    const DOCUMENT: &str = include_str!("../../docs/inventory.md");
+
+    fn parsed() -> Value {
+        serde_json::from_str(&schema()).expect("JSON")
     }
 
-    /// Whether the schema takes a file. A keyword that is not known here panics.
-    fn takes(schema: &Value, text: &str) -> bool {
-        let table: toml::Table = text.parse().expect("TOML");
-        fits(schema, schema, &serde_json::to_value(table).expect("JSON"))
+    /// Each table, as it is written, with its properties and the fields that it should have.
+    fn tables(schema: &Value) -> [(&'static str, &Map<String, Value>, &'static [&'static str]); 3] {
+        let properties = |pointer: &str| schema.pointer(pointer).and_then(Value::as_object).expect("properties");
+        [
+            ("[cluster]", properties("/properties/cluster/properties"), CLUSTER_FIELDS),
+            ("[defaults]", properties("/properties/defaults/properties"), DEFAULTS_FIELDS),
+            ("[[node]]", properties("/properties/node/items/properties"), NODE_FIELDS),
+        ]
     }
 
-    fn fits(root: &Value, schema: &Value, value: &Value) -> bool {
-        let rules = schema.as_object().expect("an object");
-        rules.iter().all(|(keyword, rule)| holds(root, rules, keyword, rule, value))
+    fn sorted<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+        let mut names: Vec<&str> = names.into_iter().collect();
+        names.sort_unstable();
+        names
     }
 
-    fn holds(root: &Value, rules: &Map<String, Value>, keyword: &str, rule: &Value, value: &Value) -> bool {
-        let of = |schema: &Value, value: &Value| fits(root, schema, value);
-        let list = || rule.as_array().expect("a list");
-        let matches = |pattern: &str, text: &str| Regex::new(pattern).expect("a pattern").is_match(text);
-        let at_most = |least: Option<usize>| least.is_none_or(|n| n as u64 <= rule.as_u64().expect("a number"));
-        let at_least = |most: Option<usize>| most.is_none_or(|n| n as u64 >= rule.as_u64().expect("a number"));
-        match keyword {
-            "$schema" | "title" | "description" | "default" | "definitions" => true,
-            "$ref" => {
-                assert_eq!(rules.len(), 1, "what stands beside a $ref does not count");
-                of(root.pointer(&rule.as_str().expect("a reference")[1..]).expect("its target"), value)
-            }
-            "type" => match rule {
-                Value::Array(types) => types.iter().any(|one| is(one, value)),
-                one => is(one, value),
-            },
-            "enum" => list().contains(value),
-            "anyOf" => list().iter().any(|schema| of(schema, value)),
-            "allOf" => list().iter().all(|schema| of(schema, value)),
-            "pattern" => value.as_str().is_none_or(|text| matches(rule.as_str().expect("text"), text)),
-            "minLength" => at_least(value.as_str().map(|text| text.chars().count())),
-            "maxLength" => at_most(value.as_str().map(|text| text.chars().count())),
-            "minimum" => value.as_i64().is_none_or(|n| n >= rule.as_i64().expect("a number")),
-            "maximum" => value.as_i64().is_none_or(|n| n <= rule.as_i64().expect("a number")),
-            "minItems" => at_least(value.as_array().map(Vec::len)),
-            "maxItems" => at_most(value.as_array().map(Vec::len)),
-            "maxProperties" => at_most(value.as_object().map(Map::len)),
-            "uniqueItems" => value.as_array().is_none_or(|all| (1..all.len()).all(|i| !all[..i].contains(&all[i]))),
-            "items" => value.as_array().is_none_or(|all| all.iter().all(|item| of(rule, item))),
-            "required" => value
-                .as_object()
-                .is_none_or(|has| list().iter().all(|name| has.contains_key(name.as_str().expect("a name")))),
-            "properties" | "patternProperties" | "propertyNames" | "additionalProperties" => {
-                value.as_object().is_none_or(|has| {
-                    has.iter().all(|(name, value)| {
-                        let named = rules.get("properties").and_then(|all| all.get(name));
-                        let patterns = rules.get("patternProperties").and_then(Value::as_object).into_iter().flatten();
-                        let mut patterns = patterns.filter(|(pattern, _)| matches(pattern, name));
-                        match keyword {
-                            "properties" => named.is_none_or(|schema| of(schema, value)),
-                            "patternProperties" => patterns.all(|(_, schema)| of(schema, value)),
-                            "propertyNames" => of(rule, &Value::String(name.clone())),
-                            _ if named.is_some() || patterns.next().is_some() => true,
-                            _ => rule.as_bool().unwrap_or_else(|| of(rule, value)),
-                        }
-                    })
-                })
-            }
-            other => panic!("{other} is not known here"),
-        }
-    }
-
-    fn is(name: &Value, value: &Value) -> bool {
-        match name.as_str().expect("a type") {
-            "object" => value.is_object(),
-            "array" => value.is_array(),
-            "string" => value.is_string(),
-            "integer" => value.is_i64() || value.is_u64(),
-            "boolean" => value.is_boolean(),
-            other => panic!("{other} is not known here"),
-        }
-    }
-
-    /// A field's schema with what its references say.
-    fn resolved(root: &Value, schema: &Value) -> Map<String, Value> {
-        let mut own = schema.as_object().expect("an object").clone();
-        let all_of = own.remove("allOf").unwrap_or(Value::Array(Vec::new()));
-        let referred = own.remove("$ref").map(|name| serde_json::json!({ "$ref": name }));
-        for part in all_of.as_array().expect("a list").iter().chain(&referred) {
-            let target = root.pointer(&part["$ref"].as_str().expect("a reference")[1..]).expect("its target");
-            for (keyword, rule) in resolved(root, target) {
-                own.entry(keyword).or_insert(rule);
-            }
-        }
-        own
+    /// Whether one of a property's alternatives accepts a value, as far as type, words, range and pattern say.
+    fn accepts(rules: &Value, value: &Value) -> bool {
+        let alternatives = rules["anyOf"].as_array();
+        let kind = match value {
+            Value::String(_) => "string",
+            Value::Number(_) => "integer",
+            Value::Bool(_) => "boolean",
+            Value::Array(_) => "array",
+            _ => "object",
+        };
+        let has_type = rules["type"].as_str().is_none_or(|name| name == kind);
+        let is_word = rules["enum"].as_array().is_none_or(|words| words.contains(value));
+        let number = value.as_i64();
+        let in_range = number.is_none_or(|number| {
+            rules["minimum"].as_i64().is_none_or(|least| number >= least)
+                && rules["maximum"].as_i64().is_none_or(|most| number <= most)
+        });
+        let matches = match (rules["pattern"].as_str(), value.as_str()) {
+            (Some(pattern), Some(text)) => Regex::new(pattern).expect("a pattern").is_match(text),
+            _ => true,
+        };
+        has_type
+            && is_word
+            && in_range
+            && matches
+            && alternatives.is_none_or(|all| all.iter().any(|one| accepts(one, value)))
     }
 
     #[test]
-    fn it_has_every_field_of_the_reader_with_words_and_the_readers_default() {
-        let schema = schema();
-        let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
-        let sorted = |names: &[&str]| {
-            let mut names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            names.sort();
-            names
-        };
-        assert_eq!(keys(&schema["properties"]), sorted(TABLES));
+    fn it_has_every_field_with_a_sentence_and_the_readers_default() {
+        let schema = parsed();
+        let properties = schema["properties"].as_object().expect("tables");
+        assert_eq!(sorted(properties.keys().map(String::as_str)), TABLES);
         let smallest = "[cluster]\nname = 'lab'\n[[node]]\nhost = 'a'\n";
         let parse = |text: &str| Inventory::parse(text, Path::new("i")).unwrap_or_else(|e| panic!("{e}"));
-        let default = parse(smallest);
-        for (table, pointer, fields) in [
-            ("[cluster]", "/properties/cluster/properties", CLUSTER_FIELDS),
-            ("[defaults]", "/properties/defaults/properties", DEFAULTS_FIELDS),
-            ("[[node]]", "/properties/node/items/properties", NODE_FIELDS),
-        ] {
-            let properties = schema.pointer(pointer).expect("its fields");
-            assert_eq!(keys(properties), sorted(fields), "{table}");
-            for field in fields {
-                let rules = resolved(&schema, &properties[field]);
-                let words = rules.get("description").and_then(Value::as_str).unwrap_or_default();
-                assert!(words.len() > 20 && words.ends_with('.'), "{table} {field}: {words:?}");
-                if let Some(value) = rules.get("default") {
-                    let value: toml::Value = serde_json::from_value(value.clone()).expect("TOML");
-                    let line = format!("{field} = {value}\n");
-                    let text = match table {
-                        "[cluster]" => smallest.replace("[[node]]", &format!("{line}[[node]]")),
-                        "[defaults]" => format!("{smallest}[defaults]\n{line}"),
-                        _ => format!("{smallest}{line}"),
-                    };
-                    assert_eq!(parse(&text), default, "{table} {line}");
-                }
+        for (table, properties, fields) in tables(&schema) {
+            assert_eq!(sorted(properties.keys().map(String::as_str)), sorted(fields.iter().copied()), "{table}");
+            for (field, rules) in properties {
+                let sentence = rules["description"].as_str().unwrap_or_default();
+                assert!(sentence.len() > 20 && sentence.ends_with('.'), "{table} {field}: {sentence:?}");
+                let Some(default) = rules.get("default") else { continue };
+                assert!(accepts(rules, default), "{table} {field}: {default}");
+                let default: toml::Value = serde_json::from_value(default.clone()).expect("TOML");
+                let line = format!("{field} = {default}\n");
+                let text = match table {
+                    "[cluster]" => smallest.replace("[[node]]", &format!("{line}[[node]]")),
+                    "[defaults]" => format!("{smallest}[defaults]\n{line}"),
+                    _ => format!("{smallest}{line}"),
+                };
+                assert_eq!(parse(&text), parse(smallest), "{table} {line}");
             }
         }
     }
 
     #[test]
-    fn it_takes_what_the_reader_takes() {
-        let schema = schema();
-        let full = properties::example_in_full();
-        let odd = "[cluster]\nname = 'lab'\nshm_size = 0x10000\nimage = '[::1]:5000/x@sha256:00112233445566778899aabbccddeeff'
-            [groups]\na = '@b!n1'\nb = ['n[1-2]']
-            [[node]]\nhost = 'n[1-2]'\naddress = '10.0.0.[1-2]'\nuser = 'D\\u'\ngpus = ['GPU-0a', 1, '2']
-            mounts = ['/:/host:ro', { source = '/a:b', target = '/c', read_only = true }]\ndevices = ['/dev/a:r', '/dev/a:/dev/b:rwm']
-            ulimits = { nofile = { soft = 1, hard = -1 }, memlock = -1 }\nenv = { A = 1, b_2 = '' }
-            [[node]]\nhost = 'fe80::1%eth0'\nname = 'größe'\njump = 'ana@gate:2222,[fd00::1]:22'\ngpus = []\n";
-        let odd = &odd.replace("gpus = []", "gpus = 'none'");
-        for text in [properties::EXAMPLE, &full, odd] {
-            Inventory::parse(text, Path::new("i")).unwrap_or_else(|e| panic!("{e}"));
-            assert!(takes(&schema, text), "{text}");
+    fn it_accepts_the_values_of_the_example() {
+        let schema = parsed();
+        let example: toml::Table = properties::example_in_full().parse().expect("TOML");
+        let example = serde_json::to_value(example).expect("JSON");
+        for (table, properties, _) in tables(&schema) {
+            let sections = match table {
+                "[[node]]" => example["node"].as_array().expect("nodes").iter().collect(),
+                table => vec![&example[table.trim_matches(['[', ']'])]],
+            };
+            for (field, value) in sections.iter().flat_map(|section| section.as_object().expect("a table")) {
+                assert!(accepts(&properties[field], value), "{table} {field} = {value}");
+            }
         }
-        assert!(!takes(&schema, "[cluster]\nname = 'lab'\n"), "no nodes");
-        assert!(!takes(&schema, &odd.replace("name = 'lab'", "nom = 'lab'")));
     }
 
-    /// What the reader refuses the schema refuses too, but for what patterns cannot say.
+    /// Most of what the reader refuses the schema refuses, too: wrong types, words and numbers, and strings by pattern.
     #[test]
     fn it_refuses_what_the_reader_refuses() {
-        let schema = schema();
-        let mut taken = Vec::new();
-        for (field, value, text) in refusals::files() {
-            // JSON has no dates, and what is no number for TOML is none for the schema
-            if text.parse::<toml::Table>().is_ok() && !value.starts_with("2024") && takes(&schema, &text) {
-                taken.push(format!("{field} = {value}"));
-            }
+        let schema = parsed();
+        let (mut refused, mut all) = (0, 0);
+        for (field, _, text) in refusals::files() {
+            let Ok(document) = text.parse::<toml::Table>() else { continue };
+            let (table, name) = field.split_once('.').expect("a table and a field");
+            let section = if table == "node" { &document["node"][0] } else { &document[table] };
+            let value = serde_json::to_value(&section[name]).expect("JSON");
+            let (_, properties, _) = tables(&schema)[if table == "node" { 2 } else { 0 }];
+            all += 1;
+            refused += usize::from(!accepts(&properties[name], &value));
         }
-        assert_eq!(taken.join("\n"), TAKEN.trim());
+        assert!(refused * 2 > all, "{refused} of {all}");
     }
 
-    const TAKEN: &str = r#"
-cluster.image = "a:b:c"
-cluster.image = "a@sha256:xyz"
-cluster.image = "a//b"
-cluster.image = "a/Horovod"
-cluster.ssh_dir = "/etc"
-cluster.ssh_dir = "/root/.ssh"
-cluster.jobs_dir = "/a/../b"
-cluster.shm_size = "99999999999t"
-cluster.ssh_config = "~bob/c"
-node.host = "n[3-1]"
-node.host = "n[0-99999]"
-node.host = "a:22"
-node.jump = "fd00::1"
-node.jump = "gate:0"
-node.jump = "[fd00::1]22"
-node.gpus = [1, "1"]
-node.address = "10.0.0.256"
-node.address = "0.0.0.0"
-node.address = "ff02::1"
-node.mounts = ["/a/../b:/c"]
-node.mounts = ["/a:/b\u0000"]
-node.mounts = ["/a:/workspace"]
-node.mounts = ["/a:/root/.ssh/x"]
-node.mounts = ["/a:/opt/horovod/jobs"]
-node.mounts = ["/a:/c", "/b:/c"]
-node.devices = ["/dev/a:rr"]
-node.devices = ["/dev/a", "/dev/b:/dev/a"]
-node.ulimits = { nofile = { soft = 2, hard = 1 } }
-node.ulimits = { nofile = { soft = -1, hard = 1 } }
-node.env = { A = "\u0000" }
-node.env = { HVDCTL_JOB = 1 }
-node.env = { HOROVOD_LOCAL_RANK = 1 }
-"#;
+    /// The table of fields in the documentation; `HVDCTL_UPDATE_DOCS=1 cargo test --lib inventory` writes it anew.
+    #[test]
+    fn the_documentation_has_every_field() {
+        let mut text = "# The fields of an inventory\n\nMade from the fields of the reader, as `hvdctl schema` is. \
+                        `inventory.example.toml` shows them in use.\n"
+            .to_owned();
+        let tables: [(&str, Vec<&Field>, Value); 3] = [
+            ("[cluster]", CLUSTER.iter().collect(), cluster_defaults()),
+            ("[[node]]", fields::node().collect(), node_defaults()),
+            ("[defaults]", fields::defaults().collect(), node_defaults()),
+        ];
+        for (table, fields, defaults) in tables {
+            let _ = write!(text, "\n## `{table}`\n\n");
+            if table == "[defaults]" {
+                let names: Vec<String> = fields.iter().map(|field| format!("`{}`", field.name)).collect();
+                let _ = writeln!(
+                    text,
+                    "These fields of a node, for all nodes that do not have them: {}.",
+                    names.join(", ")
+                );
+                continue;
+            }
+            text.push_str("| field | value | default | meaning |\n|---|---|---|---|\n");
+            for field in fields {
+                let default = default(field, &defaults).map_or("–".to_owned(), |value| format!("`{value}`"));
+                let _ = writeln!(text, "| `{}` | {} | {default} | {} |", field.name, field.kind.expected(), field.doc);
+            }
+        }
+        if std::env::var_os("HVDCTL_UPDATE_DOCS").is_some() {
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/inventory.md");
+            std::fs::write(file, &text).expect("written");
+        } else {
+            assert_eq!(DOCUMENT, text, "run HVDCTL_UPDATE_DOCS=1 cargo test --lib inventory");
+        }
+    }
 }

@@ -36,12 +36,12 @@ fn what_does_not_fit_together() {
         ),
         (
             in_cluster("ssh_dir = '/opt/horovod/jobs'"),
-            "3:11: cluster.ssh_dir: expected a folder apart from `jobs_dir` (\"/opt/horovod/jobs\"), \
+            "3:11: cluster.ssh_dir: expected a directory apart from `jobs_dir` (\"/opt/horovod/jobs\"), \
              found \"/opt/horovod/jobs\"",
         ),
         (
             in_cluster("jobs_dir = '/opt/horovod/projects/jobs'"),
-            "3:12: cluster.jobs_dir: expected a folder apart from `projects_dir` (\"/opt/horovod/projects\"), \
+            "3:12: cluster.jobs_dir: expected a directory apart from `projects_dir` (\"/opt/horovod/projects\"), \
              found \"/opt/horovod/projects/jobs\"",
         ),
         (

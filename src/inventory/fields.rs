@@ -1,0 +1,209 @@
+//! The fields of an inventory. This is their one description: the types [`Cluster`], [`Node`] and [`Container`], the
+//! defaults, the reader, the known fields in messages, the JSON Schema and `docs/inventory.md` all follow from it.
+//!
+//! A macro makes types and tables of it, rather than `serde` and `schemars` reading the file into types: serde stops at
+//! the first fault, and the reader reports all of them with their places. What the reader has accepted becomes JSON, and
+//! from that serde makes the types.
+
+use super::container::{Device, Mount, Ulimit};
+use super::kind::Kind::{self, *};
+use super::kind::{PORT, seconds};
+use super::{Controller, Gpus, KeyType, Pull, check};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// One field of a table.
+pub(super) struct Field {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    /// What it is for, in a sentence or two.
+    pub(super) doc: &'static str,
+}
+
+/// The tables of an inventory.
+pub const TABLES: &[&str] = &["cluster", "defaults", "groups", "node"];
+
+/// Makes a type and a table of fields from `name: type = default, kind;` with the documentation of each.
+/// `as "…_s"` is the name in the file of a duration, which has whole seconds there.
+macro_rules! tables {
+    ($($(#[doc = $about:literal])+ $table:ident, $fields:ident { $(
+        $(#[doc = $doc:literal])+
+        $(#[serde $serde:tt])?
+        $name:ident $(as $seconds:literal)?: $type:ty = $default:expr, $kind:expr;
+    )* $(.. $(#[doc = $rest_doc:literal])+ $rest:ident: $rest_type:ty)? })*) => {$(
+        $(#[doc = $about])+
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct $table {
+            $(
+                $(#[doc = $doc])+
+                $(#[serde $serde])?
+                $(#[serde(rename = $seconds, with = "super::seconds")])?
+                pub $name: $type,
+            )*
+            $($(#[doc = $rest_doc])+ #[serde(flatten)] pub $rest: $rest_type,)?
+        }
+
+        impl Default for $table {
+            fn default() -> Self {
+                $table { $($name: $default,)* $($rest: Default::default(),)? }
+            }
+        }
+
+        pub(super) static $fields: &[Field] = &[$(Field {
+            name: last(&[stringify!($name), $($seconds)?]),
+            kind: $kind,
+            doc: concat!($($doc),+).trim_ascii(),
+        },)*];
+    )*};
+}
+
+tables! {
+    /// What holds for all nodes; `[cluster]` in the file.
+    Cluster, CLUSTER {
+        /// Name of the cluster; on the label of everything hvdctl makes on the nodes.
+        name: String = "local".into(), Text(&check::NAME);
+        /// Image of all containers. Name a version to keep jobs repeatable.
+        image: String = "horovod/horovod:latest".into(), Text(&check::IMAGE);
+        /// When `up` pulls the image from its registry: where a node does not have it, each time, or never.
+        pull: Pull = Pull::Missing, Choice(&["missing", "always", "never"]);
+        /// Port of the workers' sshd, over which the nodes reach each other.
+        port: u16 = 12345, PORT;
+        /// Name of the worker's container on every node.
+        worker: String = "hworker".into(), Text(&check::CONTAINER);
+        /// Name of the launcher's container on the master.
+        master: String = "hmaster".into(), Text(&check::CONTAINER);
+        /// Directory on the nodes for the cluster's keys.
+        ssh_dir: String = "/opt/horovod/ssh".into(), Text(&check::DIRECTORY);
+        /// Directory on the nodes for the projects that `train` uploads.
+        projects_dir: String = "/opt/horovod/projects".into(), Text(&check::DIRECTORY);
+        /// Directory on the nodes for the records and logs of jobs.
+        jobs_dir: String = "/opt/horovod/jobs".into(), Text(&check::DIRECTORY);
+        /// Type of the key pair with which the containers reach each other.
+        key_type: KeyType = KeyType::Rsa, Choice(&["rsa", "ed25519"]);
+        /// What starts and connects the ranks, unless `train` says otherwise.
+        controller: Controller = Controller::Gloo, Choice(&["gloo", "mpi"]);
+        /// Size of /dev/shm in the containers. Too little of it kills data loaders and NCCL.
+        shm_size: u64 = 8 << 30, Size;
+        /// An ssh configuration of this cluster's own, read before yours; relative to the inventory.
+        #[serde(serialize_with = "super::lossy_option")]
+        ssh_config: Option<PathBuf> = None, File;
+        /// Seconds for one node to answer.
+        connect_timeout as "connect_timeout_s": Duration = Duration::from_secs(10), seconds(1, 600);
+        /// Seconds for one step on one node.
+        command_timeout as "command_timeout_s": Duration = Duration::from_secs(60), seconds(1, 86_400);
+        /// Seconds for all ranks of a job to start, else it has failed.
+        start_timeout as "start_timeout_s": Duration = Duration::from_secs(120), seconds(1, 86_400);
+        /// Seconds between SIGTERM and SIGKILL when a job is stopped.
+        stop_grace as "stop_grace_s": Duration = Duration::from_secs(10), seconds(0, 3600);
+        // long, because rank 0 alone may evaluate or save for many minutes while the others wait
+        /// Seconds that a rank may keep the others waiting, unless --stall-timeout says otherwise; 0: forever.
+        stall_timeout as "stall_timeout_s": Duration = Duration::from_secs(1800), seconds(0, 604_800);
+        /// Seconds that a rank may do nothing at all beyond 1.5 times the stall time-out.
+        idle_margin as "idle_margin_s": Duration = Duration::from_secs(30), seconds(0, 86_400);
+        /// Seconds before the first of --restarts; each further pause is twice the one before, at most 300 s.
+        restart_pause as "restart_pause_s": Duration = Duration::from_secs(2), seconds(0, 300);
+        /// Seconds after which a job's own worker exits when nothing runs in it and no hvdctl stopped it.
+        worker_idle as "worker_idle_s": Duration = Duration::from_secs(60), seconds(5, 86_400);
+        /// Seconds between keep-alive probes of every SSH connection; it is lost after 3 unanswered ones. `up` recreates
+        /// workers when this changes.
+        keep_alive as "keep_alive_s": Duration = Duration::from_secs(15), seconds(1, 600);
+    }
+
+    /// One machine; a `[[node]]` of the file, over `[defaults]`.
+    Node, NODE {
+        /// What ssh is given: an alias, a name or an address. gpu[01-16] stands for sixteen nodes.
+        host: String = "localhost".into(), Range(&check::HOST);
+        /// What hvdctl calls the node; otherwise the host. With a range of hosts, a range of as many.
+        name: String = "localhost".into(), Range(&check::NODE_NAME);
+        /// User to log in as; otherwise your ssh configuration decides.
+        user: Option<String> = None, Text(&check::USER);
+        /// Port of the machine's own sshd; otherwise your ssh configuration decides.
+        ssh_port: Option<u16> = None, PORT;
+        /// Your private key for the nodes; otherwise your ssh configuration decides. Relative to the inventory.
+        #[serde(serialize_with = "super::lossy_option")]
+        identity: Option<PathBuf> = None, File;
+        /// Jump hosts, as ssh -J takes them; "none" overrides those of your ssh configuration.
+        jump: Option<String> = None, Text(&check::JUMP);
+        /// GPUs for jobs: the first so many, "auto" (all that nvidia-smi lists), "all" (at least one), "none", or a list
+        /// of indices and UUIDs.
+        gpus: Gpus = Gpus::Auto, Gpus;
+        /// Most ranks of one job; otherwise one per GPU, or by the CPU cores.
+        slots: Option<u32> = None, Number("a number of slots", 1, 1024);
+        /// Address on the network between the nodes; otherwise found out. With a range of hosts, one of as many, like
+        /// 10.0.0.[1-16].
+        address: Option<IpAddr> = None, Range(&check::ADDRESS);
+        /// Network interface between the nodes, if they have several; otherwise found out.
+        interface: Option<String> = None, Text(&check::INTERFACE);
+        /// Whether jobs are launched here; one node at most says true.
+        master: bool = false, Flag;
+        ..
+        /// What the node's containers have beside the image.
+        container: Container
+    }
+
+    /// What a node's containers have beside the image; fields of `[[node]]`, too.
+    Container, CONTAINER {
+        /// More directories and files of the node in the containers, beside hvdctl's own.
+        mounts: Vec<Mount> = Vec::new(), Mounts;
+        /// Devices of the node in the containers; a directory stands for all in it.
+        devices: Vec<Device> = Vec::new(), Devices;
+        /// Limits of the processes in the containers by name. RDMA wants memlock = -1.
+        ulimits: BTreeMap<String, Ulimit> = BTreeMap::new(), Ulimits;
+        /// Environment of every rank beside the image's; nothing secret.
+        env: BTreeMap<String, String> = BTreeMap::new(), Env;
+        /// A file on this machine with more of it, NAME=VALUE lines; its values may be secret. Relative to the inventory.
+        #[serde(serialize_with = "super::lossy_option")]
+        env_file: Option<PathBuf> = None, File;
+    }
+}
+
+impl Field {
+    /// Whether many nodes may have the same value, so that it may stand in `[defaults]`, too.
+    const fn is_shared(&self) -> bool {
+        !matches!(self.kind, Range(_) | Flag)
+    }
+}
+
+/// The fields of `[[node]]`.
+pub(super) fn node() -> impl Iterator<Item = &'static Field> {
+    NODE.iter().chain(CONTAINER)
+}
+
+/// The fields of `[defaults]`.
+pub(super) fn defaults() -> impl Iterator<Item = &'static Field> {
+    node().filter(|field| field.is_shared())
+}
+
+/// The names of the fields of `[cluster]`.
+pub static CLUSTER_FIELDS: &[&str] = &names::<22>(&[CLUSTER], false);
+
+/// The names of the fields of `[defaults]`: those of a node that many nodes may share.
+pub static DEFAULTS_FIELDS: &[&str] = &names::<12>(&[NODE, CONTAINER], true);
+
+/// The names of the fields of `[[node]]`.
+pub static NODE_FIELDS: &[&str] = &names::<16>(&[NODE, CONTAINER], false);
+
+const fn names<const N: usize>(mut tables: &[&[Field]], only_shared: bool) -> [&'static str; N] {
+    let (mut names, mut count) = ([""; N], 0);
+    while let [fields, rest @ ..] = tables {
+        let mut fields = *fields;
+        while let [field, others @ ..] = fields {
+            if field.is_shared() || !only_shared {
+                names[count] = field.name;
+                count += 1;
+            }
+            fields = others;
+        }
+        tables = rest;
+    }
+    assert!(count == N, "the number of fields");
+    names
+}
+
+const fn last(names: &[&'static str]) -> &'static str {
+    names[names.len() - 1]
+}
