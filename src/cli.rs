@@ -1,4 +1,4 @@
-//! The command line: what may be typed, and nothing of what it does.
+//! The command line: arguments and help, without behaviour.
 
 mod jobs;
 mod keys;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 pub use tools::{Exec, Fetch, Format, Hosts, Shell};
 
-/// Trains one model on many GPU machines over plain SSH and Docker, with Horovod.
+/// Train one model on many GPU machines over plain SSH and Docker.
 #[derive(Debug, Parser)]
 #[command(name = "hvdctl", version, max_term_width = 100, after_help = AFTER)]
 pub struct Cli {
@@ -31,45 +31,48 @@ const AFTER: &str = "\
 Without an inventory (-i, $HVDCTL_INVENTORY, ./inventory.toml, ~/.config/hvdctl/inventory.toml) train, run, verify, up, \
 down, status, doctor, jobs, attach, logs, stop, fetch, exec, shell and hosts work on this machine alone, with its own Docker. `hvdctl init` writes one.
 
-Exit codes: 0 done or nothing to do; 1 failed; 2 usage or inventory wrong, nothing touched; 3 some nodes failed; \
-4 nodes unreachable, nothing changed; 5 another command holds the nodes; 125 train, run, exec and shell: hvdctl itself failed; 130, 143 interrupted, terminated. \
-Otherwise train and run end with the program's own code, that of the rank that failed first.";
+Exit codes: 0 done or nothing to do; 1 failed; 2 wrong usage or inventory, nothing changed; 3 some nodes failed; \
+4 nodes unreachable, nothing changed; 5 nodes locked by another command; 125 train, run, exec and shell: hvdctl itself failed; 130, 143 interrupted, terminated. \
+Otherwise train and run exit with the code of the rank that failed first.";
+
+/// The heading of the options that every command takes.
+const GLOBAL: &str = "Global options";
 
 /// Options that every command takes.
 #[derive(Debug, Args)]
 pub struct Global {
-    /// The inventory
-    #[arg(short, long, value_name = "FILE", global = true, env = "HVDCTL_INVENTORY", value_hint = ValueHint::FilePath)]
+    /// Inventory file
+    #[arg(short, long, value_name = "FILE", global = true, help_heading = GLOBAL, env = "HVDCTL_INVENTORY", value_hint = ValueHint::FilePath)]
     pub inventory: Option<PathBuf>,
-    /// Only these nodes: names, node[01-16,20], @group, a,b to join, !c to take away
-    #[arg(long, value_name = "NODES", global = true, allow_hyphen_values = true)]
+    /// Select nodes: names, node[01-16,20], @group, a,b for both, !c for all but c
+    #[arg(long, value_name = "NODES", global = true, help_heading = GLOBAL, allow_hyphen_values = true)]
     pub on: Option<String>,
-    /// The result as one JSON document on standard output (train, run: a line per event)
-    #[arg(long, global = true)]
+    /// Print the result as one JSON document (train, run, attach, logs: one line per event)
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub json: bool,
-    /// Colours
-    #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
+    /// When to use colours
+    #[arg(long, value_name = "WHEN", global = true, help_heading = GLOBAL, default_value = "auto")]
     pub color: Color,
-    /// Pass the control sequences of ranks and nodes on to the terminal, not only colours [default: they are shown escaped]
-    #[arg(long, global = true)]
+    /// Pass all control sequences of ranks and nodes to the terminal [default: only colours; others are escaped]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub raw: bool,
-    /// Only results and errors
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    /// Show only results and errors
+    #[arg(short, long, global = true, help_heading = GLOBAL, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// More about what is done; twice: what the launcher says too
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    /// Show every step; twice: also the launcher's output
+    #[arg(short, long, global = true, help_heading = GLOBAL, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// Ask nothing
-    #[arg(short = 'y', long, global = true)]
+    /// Answer yes to every question
+    #[arg(short = 'y', long, global = true, help_heading = GLOBAL)]
     pub yes: bool,
-    /// Accept no host key that is not known, not even at first contact
-    #[arg(long, global = true)]
+    /// Reject unknown host keys, also at first contact
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub strict: bool,
-    /// Ask now for the password for sudo on the nodes [else: $HVDCTL_SUDO_PASSWORD_FILE, or asked when a node needs it]
-    #[arg(long, global = true, conflicts_with = "yes")]
+    /// Ask for the sudo password at the start [default: $HVDCTL_SUDO_PASSWORD_FILE, or ask when a node needs it]
+    #[arg(long, global = true, help_heading = GLOBAL, conflicts_with = "yes")]
     pub ask_sudo_pass: bool,
-    /// The image, without an inventory [default: $HVDCTL_IMAGE, else horovod/horovod:latest]
-    #[arg(long, value_name = "IMAGE", global = true)]
+    /// Image to use without an inventory [default: $HVDCTL_IMAGE, else horovod/horovod:latest]
+    #[arg(long, value_name = "IMAGE", global = true, help_heading = GLOBAL)]
     pub image: Option<String>,
 }
 
@@ -87,53 +90,53 @@ pub enum Color {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Write an inventory: looks at each machine for address, cores, GPUs and Docker
+    /// Write an inventory of machines, with their addresses, cores, GPUs and Docker versions
     Init(Init),
-    /// The cluster's key pair
+    /// Manage the cluster's keys
     #[command(subcommand)]
     Keys(Keys),
-    /// Bring every node to the desired state; a second run changes nothing
+    /// Start or update the worker of every node
     Up(Up),
-    /// Stop and remove what hvdctl made
+    /// Remove the containers of every node
     Down(Down),
-    /// Every node: reachable, engine, worker, image, GPUs, running job
+    /// Show the state of every node: engine, worker, image, GPUs, running job
     #[command(visible_alias = "ps")]
     Status,
-    /// Find what would make a run fail or hang: on every node, and between every two
+    /// Find what would make a job fail or hang, on and between the nodes
     #[command(after_help = DOCTOR)]
     Doctor(Doctor),
-    /// Prove rank placement, collective communication and GPUs with a real run
+    /// Verify rank placement, collective communication and GPUs with a real job
     Verify(Verify),
-    /// Ship a project to every node and train it
+    /// Upload a project to every node and train it
     Train(Train),
     /// Run a program that is already in the image
     Run(Run),
-    /// The runs: id, name, project, who, state, ranks, nodes, started, lasted, exit code
+    /// Show jobs, or remove old ones
     #[command(args_conflicts_with_subcommands = true)]
     Jobs(Jobs),
-    /// Follow a run from its first line, and end with its exit code
+    /// Follow a job from its first line, and exit with its code
     #[command(after_help = ATTACH)]
     Attach(Attach),
-    /// What a run's ranks have written
+    /// Show the output of a job's ranks
     Logs(Logs),
-    /// End a run: SIGTERM to its ranks, SIGKILL after the grace time; its records stay
+    /// Stop a job: SIGTERM to its ranks, SIGKILL after the grace period
     Stop(Stop),
-    /// Bring back what a run wrote: outputs and checkpoints
+    /// Fetch what a job wrote: outputs and checkpoints
     Fetch(Fetch),
-    /// Run a command on every node, or inside each worker; equal output is folded
+    /// Run a command on every node, or in every worker
     Exec(Exec),
-    /// An interactive shell in hmaster, or in a node's worker
+    /// Open a shell in hmaster, or in a node's worker
     Shell(Shell),
-    /// The cluster as other tools want it
+    /// Print the nodes in the formats of other tools
     Hosts(Hosts),
-    /// Who is at work on the nodes
+    /// Show or release the locks of the nodes
     #[command(subcommand)]
     Lock(Lock),
-    /// Print what completes hvdctl's words in a shell
+    /// Generate shell completions
     Completions(Completions),
-    /// Print the manual page, as in: hvdctl man | man -l -
+    /// Print the manual page
     Man(Man),
-    /// Print the JSON Schema of the inventory, from which editors complete it
+    /// Print the JSON Schema of the inventory
     #[command(after_help = SCHEMA)]
     Schema,
 }
@@ -142,42 +145,42 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = INIT)]
 pub struct Init {
-    /// Machines as ssh takes them, [user@]host[:port]; also node[1-4] and [fd00::1]:22. Without any it asks
+    /// Machines as ssh takes them, [user@]host[:port]; also node[1-4] and [fd00::1]:22 [default: ask]
     #[arg(value_name = "HOST", value_hint = ValueHint::Hostname)]
     pub hosts: Vec<String>,
-    /// Take the names that ~/.ssh/config and what it includes give to machines; on a terminal you pick among them
+    /// Take the machines of ~/.ssh/config; on a terminal, choose among them
     #[arg(long, conflicts_with = "hosts")]
     pub from_ssh_config: bool,
-    /// The file to write [default: that of -i, else inventory.toml]
+    /// File to write [default: that of -i, else inventory.toml]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
-    /// Write over a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     pub force: bool,
-    /// Reach no machine; write only what was named
+    /// Do not contact the machines
     #[arg(long)]
     pub no_probe: bool,
-    /// The cluster's name
+    /// Name of the cluster
     #[arg(long, value_name = "NAME", default_value = "lab")]
     pub name: String,
-    /// The user to log in as, where a HOST names none
+    /// User to log in as, unless HOST names one
     #[arg(long, value_name = "USER", value_hint = ValueHint::Username)]
     pub user: Option<String>,
 }
 
 const INIT: &str = "\
-The first machine becomes the master. --image IMAGE names the image in the file. A machine that cannot be looked at is \
-written all the same, with what ssh said. Nothing is changed on any of them.
+The first machine becomes the master. --image IMAGE names the image in the file. A machine that cannot be reached is \
+written all the same, with ssh's error. Nothing is changed on any machine.
 
-Exit codes: 0 written; 2 the file is there already, or words do not fit; 3 written, but some machines could not be looked \
-at; 4 written, but none could.";
+Exit codes: 0 written; 2 wrong usage, or the file exists; 3 written, but some machines could not be reached; 4 written, but \
+none could.";
 
 const SCHEMA: &str = "\
 hvdctl schema > inventory.schema.json, and as the first line of the inventory: #:schema ./inventory.schema.json
-Editors with taplo (as in Even Better TOML) read that line.";
+Editors with taplo (as in Even Better TOML) then complete and check the file.";
 
 const ATTACH: &str = "\
-Ctrl-C leaves the run as it is; `hvdctl stop` ends it.
+Ctrl-C leaves the job running; `hvdctl stop` stops it.
 
 Exit codes: those of `train`.";
 
@@ -185,7 +188,7 @@ Exit codes: those of `train`.";
 #[derive(Debug, Args)]
 #[command(after_help = COMPLETIONS)]
 pub struct Completions {
-    /// The shell
+    /// Shell to generate completions for
     pub shell: clap_complete::Shell,
 }
 
@@ -197,24 +200,24 @@ fish:  hvdctl completions fish > ~/.config/fish/completions/hvdctl.fish";
 /// Options of `man`.
 #[derive(Debug, Args)]
 pub struct Man {
-    /// Write it into this folder instead, and a page for each command beside it
+    /// Write it and a page for each command to this directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
 }
 
-/// What is done with the nodes' leases.
+/// What is done with the nodes' locks.
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub enum Lock {
-    /// Every node's lease: who holds it, for what, and since when; changes nothing
+    /// Show who has locked which nodes, for what, and since when
     Status,
-    /// Release the nodes, whoever holds them: a command that is still at work there stops after the step in hand
+    /// Release the locks; a command that still holds them stops after its current step
     Release,
 }
 
 /// Of every command that changes nodes.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Waiting {
-    /// Wait while another command holds the nodes, at most so long, as in 10m [default: fail at once]
+    /// Wait until the nodes are free, at most this long, e.g. 10m [default: fail at once]
     #[arg(long, value_name = "DURATION", num_args = 0..=1, value_parser = humantime::parse_duration)]
     wait: Option<Option<Duration>>,
 }
@@ -228,13 +231,13 @@ impl From<Waiting> for Wait {
 /// Options of `up`.
 #[derive(Debug, Args)]
 pub struct Up {
-    /// Say what would be done and change nothing
+    /// Show what would be done; change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Leave nodes out that cannot be reached, instead of changing nothing
+    /// Skip unreachable nodes [default: change nothing if there are any]
     #[arg(long)]
     pub skip_offline: bool,
-    /// Where a worker is to be replaced under a run, end that run in order first, instead of changing nothing
+    /// End jobs whose workers have to be replaced [default: change nothing if there are any]
     #[arg(long)]
     pub force: bool,
     /// Whether to wait
@@ -245,7 +248,7 @@ pub struct Up {
 /// Options of `doctor`.
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Carry out what is safe: remove containers and end processes of this cluster's ended runs, push keys
+    /// Fix what is safe to fix: remove containers and processes of ended jobs, push keys
     #[arg(long)]
     pub fix: bool,
     /// Whether to wait
@@ -254,18 +257,18 @@ pub struct Doctor {
 }
 
 const DOCTOR: &str = "\
-Changes nothing without --fix. Each finding says what was seen, why it matters and what cures it. `up`, `verify`, `train` \
-and `run` look at the part that costs no time, and stop on its errors.
+Changes nothing without --fix. Each finding says what was found, why it matters and how to fix it. `up`, `verify`, `train` \
+and `run` apply the rules that take no time, and stop on their errors.
 
 Exit codes: 0 no errors (warnings and notes do not count); 1 errors; 3 some nodes cannot be reached; 4 none can.";
 
 /// Options of `down`.
 #[derive(Debug, Args)]
 pub struct Down {
-    /// Remove keys, shipped projects and records of runs too
+    /// Also remove keys, uploaded projects and records of jobs
     #[arg(long)]
     pub purge: bool,
-    /// Leave nodes out that cannot be reached, instead of changing nothing
+    /// Skip unreachable nodes [default: change nothing if there are any]
     #[arg(long)]
     pub skip_offline: bool,
     /// Whether to wait

@@ -1,4 +1,4 @@
-//! What may be typed about runs that are there.
+//! Arguments of the commands on existing jobs.
 
 use clap::{Args, Subcommand};
 use regex::bytes::Regex;
@@ -7,28 +7,28 @@ use std::time::{Duration, UNIX_EPOCH};
 /// Options of `jobs`.
 #[derive(Debug, Args)]
 pub struct Jobs {
-    /// Something else than listing them
+    /// What to do besides showing them
     #[command(subcommand)]
     pub what: Option<JobsCommand>,
-    /// Only those that have not ended
+    /// Show only jobs that have not ended
     #[arg(short, long)]
     pub running: bool,
 }
 
-/// What is done with runs.
+/// What is done with jobs.
 #[derive(Debug, Subcommand)]
 pub enum JobsCommand {
-    /// Remove records and logs of ended runs from the nodes
+    /// Remove records and logs of ended jobs
     Prune(Prune),
 }
 
 /// Options of `jobs prune`.
 #[derive(Debug, Args)]
 pub struct Prune {
-    /// Keep the newest N that have ended
+    /// Keep the newest N ended jobs
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub keep: usize,
-    /// Only those that were started longer ago than that, as in 7d or "12h 30m"
+    /// Remove only jobs started longer ago than this, e.g. 7d or "12h 30m"
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     pub older_than: Option<Duration>,
 }
@@ -36,35 +36,35 @@ pub struct Prune {
 /// Options of `attach`.
 #[derive(Debug, Args)]
 pub struct Attach {
-    /// Its id, the beginning of it, or a name [default: the newest that is not a check]
+    /// Job id, a prefix of it, or a name [default: the newest that is not a check]
     pub job: Option<String>,
 }
 
 /// Options of `stop`.
 #[derive(Debug, Args)]
 pub struct Stop {
-    /// Its id, the beginning of it, or a name [default: the newest that is under way]
+    /// Job id, a prefix of it, or a name [default: the newest running one]
     pub job: Option<String>,
 }
 
 /// Options of `logs`.
 #[derive(Debug, Args)]
 pub struct Logs {
-    /// Its id, the beginning of it, or a name [default: the newest that is not a check]
+    /// Job id, a prefix of it, or a name [default: the newest that is not a check]
     pub job: Option<String>,
-    /// Go on until the run ends
+    /// Follow the output until the job ends
     #[arg(short, long)]
     pub follow: bool,
-    /// Only these ranks: 0,3
+    /// Show only these ranks, e.g. 0,3
     #[arg(long, value_name = "RANK", value_delimiter = ',')]
     pub rank: Vec<u32>,
-    /// Only lines written since then: 10m (ago), or a time as in 2026-11-21T10:15:00Z
+    /// Show only lines since then: 10m (ago), or a time like 2026-11-21T10:15:00Z
     #[arg(long, value_name = "TIME", value_parser = since)]
     pub since: Option<Since>,
-    /// Only lines that match this regular expression
+    /// Show only lines that match this regular expression
     #[arg(long, value_name = "REGEX")]
     pub grep: Option<Regex>,
-    /// Only the last N lines of what is there by now
+    /// Show only the last N lines so far
     #[arg(short = 'n', long, value_name = "N")]
     pub tail: Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! What may be typed about the cluster's keys.
+//! Arguments of `keys`.
 
 use super::Waiting;
 use crate::inventory::KeyType;
@@ -8,20 +8,20 @@ use clap::{Args, Subcommand, ValueEnum};
 /// What is done with keys.
 #[derive(Debug, Subcommand)]
 pub enum Keys {
-    /// Make the pair on the master where it has none; touches no other node
+    /// Generate the key pair on the master, if it has none
     Generate(Generate),
-    /// Make the pair where the master has none, and bring every node's key folder to the state it should have
+    /// Generate the key pair if needed, and distribute the keys to every node
     Push(Push),
-    /// Every node's keys: present, agreed with the master's, pinned, and who can log in to whom; changes nothing
+    /// Check every node's keys, and which worker can log in to which
     Status,
-    /// A new pair in the old one's place, on every node; finishes a rotation that was broken off
+    /// Replace the key pair on every node, or finish an interrupted rotation
     Rotate(Rotate),
 }
 
 /// Options of `keys push`.
 #[derive(Debug, Args)]
 pub struct Push {
-    /// Where a node takes only a password for now, let ssh ask for it and install your public key first
+    /// Where a node accepts only a password, let ssh ask for it and install your public key first
     #[arg(long)]
     pub first_login: bool,
     /// Whether to wait
@@ -32,10 +32,10 @@ pub struct Push {
 /// What a new pair shall be.
 #[derive(Debug, Args)]
 pub struct NewPair {
-    /// Its type [default: cluster.key_type]
+    /// Key type [default: cluster.key_type]
     #[arg(long = "type", value_name = "TYPE")]
     pub key_type: Option<PairType>,
-    /// Its size, for RSA: 2048 to 8192, a multiple of 8 [default: 4096]
+    /// Size of an RSA key: 2048 to 8192, a multiple of 8 [default: 4096]
     #[arg(long, value_name = "N", value_parser = bits)]
     pub bits: Option<u32>,
 }
@@ -43,9 +43,9 @@ pub struct NewPair {
 /// Types of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PairType {
-    /// As in Horovod's documentation
+    /// RSA, as in Horovod's documentation
     Rsa,
-    /// Short, and made at once
+    /// Ed25519: short, and generated at once
     Ed25519,
 }
 
@@ -90,7 +90,7 @@ pub struct Rotate {
     /// What the new pair shall be
     #[command(flatten)]
     pub pair: NewPair,
-    /// Leave nodes out that cannot be reached, instead of changing nothing; they get the new key by `keys push`
+    /// Skip unreachable nodes; `keys push` gives them the new key later
     #[arg(long)]
     pub skip_offline: bool,
     /// Whether to wait

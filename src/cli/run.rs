@@ -1,4 +1,4 @@
-//! What may be typed to start a run.
+//! Arguments of the commands that start jobs.
 
 use super::Waiting;
 use crate::inventory::{Controller, parse_size, variable_name};
@@ -24,41 +24,40 @@ pub struct Launching {
     pub mpi: bool,
 }
 
-/// How a run is started and left.
+/// How a job is started and left.
 #[derive(Debug, Args)]
 pub struct Running {
     /// How ranks are launched
     #[command(flatten)]
     pub launching: Launching,
-    /// Return as soon as every rank has started, and print the run's id; it goes on by itself
+    /// Return once every rank has started, and print the job's id
     #[arg(short, long)]
     pub detach: bool,
-    /// Set a variable for the ranks: NAME=VALUE, or NAME alone for its value here
+    /// Set a variable for the ranks: NAME=VALUE, or NAME for its value here
     #[arg(short, long = "env", value_name = "NAME[=VALUE]", value_parser = variable)]
     pub env: Vec<(String, String)>,
-    /// Set the ranks' variables that this file names, NAME=VALUE a line
+    /// Set the variables of this file for the ranks, one NAME=VALUE per line
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub env_file: Option<PathBuf>,
-    /// Fill a node before the next one gets a rank, or give every node one in turn
+    /// Place ranks slot by slot, or node by node
     #[arg(long, value_name = "BY", default_value = "slot")]
     pub map_by: MapBy,
-    /// Take so many GPUs (or slots, without GPUs) of each node, and leave the rest to others [default: whole nodes]
+    /// Allocate only K GPUs (or slots, without GPUs) of each node [default: whole nodes]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub gpus_per_node: Option<u32>,
-    /// Name the run, for jobs, logs, attach and stop [default: the project's or the program's name]
+    /// Name of the job [default: that of the project or program]
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub name: Option<String>,
-    /// After a failure start the same command again, up to N times, on the nodes that answer
+    /// Restart the job up to N times after a failure, on the nodes that answer
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub restarts: u32,
-    /// End the run when a rank makes no progress for so long: it keeps the others waiting, is stopped, or does nothing; 0s: never
-    /// (see docs/cli.md, "Stalls") [default: cluster.stall_timeout_s, 30m]
+    /// End the job when a rank makes no progress for this long; 0s: never [default: cluster.stall_timeout_s, 30m]
     #[arg(long, value_name = "SPAN", value_parser = whole_seconds)]
     pub stall_timeout: Option<Duration>,
-    /// Keep at most so many bytes of output on each node, as in 512m or 2g: the oldest lines go first [default: all]
+    /// Keep at most this much output on each node, e.g. 512m or 2g; the oldest lines go first [default: all]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub log_max: Option<u64>,
-    /// Say who would run where and with what command, and start nothing
+    /// Show which rank would run where, and with which command; start nothing
     #[arg(long, conflicts_with = "detach")]
     pub dry_run: bool,
 }
@@ -98,9 +97,9 @@ fn variable(text: &str) -> Result<(String, String), String> {
 /// How ranks are spread over the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MapBy {
-    /// A node's slots are filled before the next node gets a rank
+    /// Fill the slots of a node before the next node gets a rank
     Slot,
-    /// Every node gets a rank before any gets another
+    /// Give every node a rank before any gets another
     Node,
 }
 
@@ -136,13 +135,13 @@ impl Launching {
 /// Options of `verify`.
 #[derive(Debug, Args)]
 pub struct Verify {
-    /// The number of ranks, also written -np N [default: one on every slot]
+    /// Number of ranks, also written -np N [default: one on every slot]
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true, value_parser = ranks)]
     pub np: Option<u32>,
     /// How ranks are launched
     #[command(flatten)]
     pub launching: Launching,
-    /// Seconds until it is given up
+    /// Seconds that the job may take
     #[arg(long, value_name = "S", default_value_t = 120)]
     pub timeout: u64,
     /// Whether to wait
@@ -153,22 +152,22 @@ pub struct Verify {
 /// Options of `train`.
 #[derive(Debug, Args)]
 pub struct Train {
-    /// The project's folder; it is shipped to every node and seen at /workspace
+    /// Project directory; uploaded to every node, and mounted at /workspace
     #[arg(value_hint = ValueHint::DirPath)]
     pub project: PathBuf,
-    /// The number of ranks, also written -np N
+    /// Number of ranks, also written -np N
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true, value_parser = ranks)]
     pub np: u32,
-    /// The project's name on the nodes, whoever had it before; without it the folder's name
+    /// Project name on the nodes; replaces an existing project of that name [default: the directory's name]
     #[arg(long = "as", value_name = "NAME")]
     pub name_on_nodes: Option<String>,
-    /// At the end bring what the run wrote into this folder, also when it failed
+    /// Fetch what the job wrote into this directory at the end, also if it failed
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["detach", "dry_run"])]
     pub fetch: Option<PathBuf>,
     /// How it is started and left
     #[command(flatten)]
     pub running: Running,
-    /// The program; without it hvdctl.toml's command, else train.py or main.py
+    /// Program to run [default: `command` in hvdctl.toml, else train.py or main.py]
     #[arg(last = true, value_name = "COMMAND", value_parser = OsStringValueParser::new().map(Word::from))]
     pub command: Vec<Word>,
     /// Whether to wait
@@ -179,13 +178,13 @@ pub struct Train {
 /// Options of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// The number of ranks, also written -np N
+    /// Number of ranks, also written -np N
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true, value_parser = ranks)]
     pub np: u32,
     /// How it is started and left
     #[command(flatten)]
     pub running: Running,
-    /// The program
+    /// Program to run
     #[arg(last = true, required = true, value_name = "COMMAND", value_parser = OsStringValueParser::new().map(Word::from))]
     pub command: Vec<Word>,
     /// Whether to wait
