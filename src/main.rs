@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 
 /// Runs the command on a runtime of its own and closes all connections behind it.
 fn start(cli: Cli) -> anyhow::Result<Result<Outcome, Error>> {
-    let runtime = tokio::runtime::Runtime::new().context("could not start the asynchronous runtime")?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
     let result = runtime.block_on(work(cli));
     // connections end their ssh masters when they are dropped
     runtime.shutdown_timeout(Duration::from_secs(2));
@@ -97,7 +97,7 @@ fn show(result: Result<Outcome, Error>, json: bool, program: bool, lines: bool) 
     errors.iter().for_each(|error| render::error(error));
     match render::finish() {
         Err(error) if code == exit::OK => {
-            render::error(&format!("could not write to standard output: {error}"));
+            render::error(&format!("cannot write to standard output: {error}"));
             if program { exit::AROUND } else { exit::FAILED }
         }
         _ => code,

@@ -1,5 +1,6 @@
 //! `hvdctl up`.
 
+use super::output::{NodeEntry, UpNode};
 use super::{Context, Outcome, Reached, connect_or_skip, in_turn};
 use crate::checks::preflight;
 use crate::cli::Up;
@@ -17,7 +18,6 @@ use crate::text::nodeset;
 use crate::worker::apply;
 use crate::worker::image;
 use crate::worker::plan::{self, Operation, Workspace};
-use serde_json::{Value, json};
 
 /// `up`.
 pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
@@ -142,10 +142,10 @@ fn worker_lacks_keys(facts: &Facts) -> bool {
 
 pub(super) fn outcome(dry_run: bool, done: &[(String, Vec<Operation>)], failed: Vec<NodeError>) -> Outcome {
     let mut text = nodeset::rows(done.iter().map(|(node, operations)| (node.clone(), plan::words(operations))));
-    let mut nodes: Vec<Value> = Vec::new();
+    let mut nodes = Vec::new();
     for (node, operations) in done {
         let list: Vec<String> = operations.iter().map(ToString::to_string).collect();
-        nodes.push(json!({ "node": node, "ok": true, "changed": !operations.is_empty(), "operations": list }));
+        nodes.push(NodeEntry::new(node, true, UpNode { changed: !operations.is_empty(), operations: list }));
     }
     let changed = done.iter().filter(|(_, o)| !o.is_empty()).count();
     if changed == 0 && failed.is_empty() {

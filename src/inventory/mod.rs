@@ -26,6 +26,7 @@ pub use fault::{Excerpt, Fault, Faults};
 pub use schema::SCHEMA;
 
 use crate::text::nodeset::Groups;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use std::io::Read as _;
 use std::net::IpAddr;
@@ -167,7 +168,7 @@ pub enum Pull {
 }
 
 /// The kind of a key pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyType {
     /// RSA of 4096 bits, as in Horovod's documentation.
@@ -177,7 +178,7 @@ pub enum KeyType {
 }
 
 /// What starts and connects the ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Controller {
     /// Horovod's own, over ssh.

@@ -215,7 +215,7 @@ async fn compare(folder: PathBuf, items: Vec<Item>) -> Result<(Arc<Folder>, Vec<
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
-    tokio::task::spawn_blocking(work).await.map_err(|e| Error::Here(format!("could not read the files here: {e}")))?
+    tokio::task::spawn_blocking(work).await.map_err(|e| Error::Here(format!("cannot read the files here: {e}")))?
 }
 
 /// Brings a node's items, and gives the paths of those that are in their places, and what went wrong.

@@ -1,13 +1,16 @@
 //! Who has what of a node, as errors tell it.
 
 use crate::text::nodeset;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 
 /// What a run has of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Allocation")]
 pub struct Hold {
     /// The run's id.
+    #[serde(rename = "id")]
     pub job: String,
     /// Its name.
     pub name: String,
@@ -24,7 +27,7 @@ pub struct Hold {
 }
 
 /// A part of a node.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Part {
     /// How many slots.
     pub slots: u32,

@@ -40,7 +40,7 @@ impl Plain {
                 .then(|| format!("{node}: {what}: {}", progress(*done, *total, *rate))),
             Event::Done { node, what } => Some(format!("{node}: {what}")),
             // all of it is told at the end
-            Event::Failed(error) => Some(format!("{}: could not {}", error.node, error.tried)),
+            Event::Failed(error) => Some(format!("{}: cannot {}", error.node, error.operation)),
             Event::Phase(name) if self.options.verbose > 0 => Some(name.clone()),
             Event::Job { id, state } if self.options.verbose > 0 => Some(format!("run {id}: {}", word(*state))),
             _ => None,
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(told(Event::Busy { node: "a".into(), step: "looking".into(), reads: true }), None);
         assert_eq!(told(Event::Done { node: "a".into(), what: "up".into() }).unwrap(), "a: up");
         let error = NodeError::failed("a", "start hworker", "no space").hint("make room");
-        assert_eq!(told(Event::Failed(error)).unwrap(), "a: could not start hworker");
+        assert_eq!(told(Event::Failed(error)).unwrap(), "a: cannot start hworker");
         assert_eq!(told(Event::Note("keys differ".into())).unwrap(), "keys differ");
         assert_eq!((told(Event::Idle { node: "a".into() }), told(Event::Phase("looking".into()))), (None, None));
     }

@@ -44,7 +44,7 @@ pub enum There {
 }
 
 fn failed(what: &str, path: &Path, e: impl Display) -> Error {
-    Error::Here(format!("could not {what} {}: {e}", path.display()))
+    Error::Here(format!("cannot {what} {}: {e}", path.display()))
 }
 
 impl Folder {

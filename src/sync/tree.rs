@@ -89,7 +89,7 @@ impl Tree {
             })
             .build();
         for found in walk {
-            let found = found.map_err(|e| Error::Here(format!("could not read the project: {e}")))?;
+            let found = found.map_err(|e| Error::Here(format!("cannot read the project: {e}")))?;
             let path = found.path();
             let Ok(relative) = path.strip_prefix(root) else { continue };
             let Some(name) = relative.to_str() else {
@@ -101,7 +101,7 @@ impl Tree {
             if name.is_empty() {
                 continue;
             }
-            let unreadable = |e: io::Error| Error::Here(format!("could not read {}: {e}", path.display()));
+            let unreadable = |e: io::Error| Error::Here(format!("cannot read {}: {e}", path.display()));
             let meta = fs::symlink_metadata(path).map_err(unreadable)?;
             if own_output.contains(&(meta.dev(), meta.ino())) {
                 continue;
@@ -131,7 +131,7 @@ impl Tree {
         }
         for (name, read) in hash_all(root, files) {
             let (read_hash, read_size) =
-                read.map_err(|e| Error::Here(format!("could not read {}: {e}", root.join(&name).display())))?;
+                read.map_err(|e| Error::Here(format!("cannot read {}: {e}", root.join(&name).display())))?;
             if let Some(Entry::File { hash, size, .. }) = manifest.0.get_mut(&name) {
                 (*hash, *size) = (read_hash, read_size);
             }

@@ -234,7 +234,7 @@ pub async fn gather(cluster: &Cluster, link: &Link, name: &str, id: &str, events
     let output = link.run_as_root(&argv, &[], tried).await?;
     let said = String::from_utf8_lossy(&output.stdout);
     let kept = said.split('\0').filter_map(|record| record.strip_prefix("kept "));
-    kept.for_each(|words| events.send(Event::Warning(format!("{}: could not {tried}: {words}", link.node()))));
+    kept.for_each(|words| events.send(Event::Warning(format!("{}: cannot {tried}: {words}", link.node()))));
     if output.code == 0 { Ok(()) } else { Err(NodeError::failed(link.node(), tried, output.complaint())) }
 }
 
@@ -246,7 +246,7 @@ fn limit(link: &Link, project: &Project) -> Duration {
 fn explained(cluster: &Cluster, error: NodeError) -> NodeError {
     /// What `ship_put.sh` says once files are in their places.
     const MISPLACED: &str = "in its place with its type and mode";
-    let has = |words: &[&str]| words.iter().any(|words| error.said.contains(words));
+    let has = |words: &[&str]| words.iter().any(|words| error.message.contains(words));
     let full = has(&["No space left", "Disk quota exceeded"]);
     let hint = if has(&["cannot overwrite", "cannot create hard link"]) {
         "a run wrote where the project now has something else: move it away on the node".to_owned()

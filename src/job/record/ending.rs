@@ -4,12 +4,13 @@ use super::State;
 use crate::job::frames::Idle;
 use crate::launch::placement::Placement;
 use crate::text::nodeset;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// A try of a run that failed, after which it was started again; `JOBS/ID/tries.json` on the node of the launcher has them all.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Try {
     /// When it was begun, in seconds since the epoch.
     pub started: f64,
@@ -170,7 +171,7 @@ const OPERATION: &str = "a collective operation";
 pub(super) const INIT: &str = "hvd.init";
 
 /// Who a run failed by.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Blame {
     /// The global rank.
     pub rank: u32,
@@ -182,7 +183,7 @@ pub struct Blame {
 }
 
 /// How a run failed by a rank.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "how", rename_all = "lowercase")]
 pub enum How {
     /// Its program ended with something else than 0, or too early.
@@ -318,7 +319,8 @@ fn idle<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Idle>, D::Error> {
 }
 
 /// Lines of one rank that had no room in the log of its node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "LostOutput")]
 pub struct Lost {
     /// The global rank.
     pub rank: u32,
@@ -339,7 +341,8 @@ pub fn lost_output(lost: &[Lost]) -> Option<String> {
 }
 
 /// How one rank ended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "RankExit")]
 pub struct Ended {
     /// The global rank.
     pub rank: u32,

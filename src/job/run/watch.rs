@@ -13,6 +13,7 @@ use crate::job::record::{Blame, Ended, Ending, Hung, Lost, State, lost_output};
 use crate::launch::placement::Placement;
 use crate::runtime::docker::Engine;
 use crate::text::nodeset;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -47,7 +48,8 @@ pub struct Until {
 }
 
 /// What came of a run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(rename = "JobResult")]
 pub struct Ran {
     /// Its id.
     pub id: String,
@@ -246,7 +248,7 @@ impl Watch<'_> {
     fn adrift(&self, error: NodeError) -> Error {
         let hint =
             format!("the run {0} goes on by itself, unless that node is down: hvdctl attach {0}, hvdctl jobs", self.id);
-        if error.hint.is_none() { error.hint(hint).into() } else { error.into() }
+        if error.hints.is_empty() { error.hint(hint).into() } else { error.into() }
     }
 
     fn ran(&self, ending: Ending) -> Ran {
