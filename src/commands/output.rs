@@ -29,6 +29,7 @@ pub fn value(document: &impl Serialize) -> Value {
 
 /// The entry of a node in a document.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Entry-{T}")]
 pub struct NodeEntry<T> {
     /// Name of the node in the inventory.
     pub node: String,
@@ -72,6 +73,7 @@ pub struct NoDetails {}
 
 /// The result of an operation on each node.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Nodes-{T}")]
 pub struct Nodes<T> {
     /// Whether nothing failed.
     pub ok: bool,
