@@ -3,8 +3,8 @@
 use crate::model::allocation::AllocationConflict;
 use crate::model::lease::{self, Lease};
 use crate::text::nodeset;
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
 use std::fmt;
 
 /// The exit codes of the contract (`docs/cli.md`).
@@ -23,112 +23,141 @@ pub mod exit {
     pub const LOCKED: u8 = 5;
     /// `train`, `run`: hvdctl itself failed before or around the program.
     pub const AROUND: u8 = 125;
+
+    /// Returns the exit code of an operation that `done` nodes have finished and `failed` others have not.
+    pub fn of_nodes(done: usize, failed: usize) -> u8 {
+        match (done, failed) {
+            (_, 0) => OK,
+            (0, _) => FAILED,
+            _ => PARTLY,
+        }
+    }
 }
 
-/// Whether a node could not be reached, or something on it failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+/// What kind of failure a node had. In JSON the field `kind`; scripts and the exit code branch on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Kind {
     /// No session with the node.
     Unreachable,
-    /// The node answered and the operation failed.
+    /// The node did not answer within the time limit.
+    TimedOut,
+    /// The login cannot get root.
+    PrivilegesDenied,
+    /// A command or script on the node ended with an exit code other than 0.
+    CommandFailed {
+        /// The exit code, 128 + N for signal N.
+        status: i32,
+    },
+    /// The node answered and the operation failed otherwise.
     Failed,
 }
 
-/// As many lines of a remote's words are shown: half of them from the beginning and half from the end. `--json` has all.
-const SAID: usize = 12;
+/// How many lines of a cause are shown: half of them from the beginning and half from the end. `--json` has all.
+const SHOWN_LINES: usize = 12;
 
-/// One node's failure.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// The failure of an operation on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NodeError {
-    /// The node's name in the inventory.
+    /// Name of the node in the inventory.
     pub node: String,
-    /// Unreachable or failed.
+    /// The kind of failure.
+    #[serde(flatten)]
     pub kind: Kind,
-    /// What was tried, as in "could not …".
-    pub tried: String,
-    /// The remote's own words.
-    pub said: String,
-    /// The next step.
-    pub hint: Option<String>,
+    /// What was attempted; reads on after "cannot".
+    pub operation: String,
+    /// The cause, in the words of the node, the engine or ssh; may have several lines.
+    pub message: String,
+    /// What to do next.
+    pub hints: Vec<String>,
 }
 
 impl NodeError {
     /// A failure on a node that answers.
-    pub fn failed(node: &str, tried: &str, said: impl fmt::Display) -> NodeError {
+    pub fn failed(node: &str, operation: &str, message: impl fmt::Display) -> NodeError {
         NodeError {
             node: node.into(),
             kind: Kind::Failed,
-            tried: tried.into(),
-            said: said.to_string().trim().to_owned(),
-            hint: None,
+            operation: operation.into(),
+            message: message.to_string().trim().to_owned(),
+            hints: Vec::new(),
         }
     }
 
     /// A node without a session.
-    pub fn unreachable(node: &str, tried: &str, said: impl fmt::Display) -> NodeError {
-        NodeError { kind: Kind::Unreachable, ..NodeError::failed(node, tried, said) }
+    pub fn unreachable(node: &str, operation: &str, message: impl fmt::Display) -> NodeError {
+        NodeError::failed(node, operation, message).kind(Kind::Unreachable)
     }
 
-    /// Adds the next step.
+    /// Sets the kind of failure.
     #[must_use]
-    pub fn hint(self, hint: impl Into<String>) -> NodeError {
-        NodeError { hint: Some(hint.into()), ..self }
+    pub fn kind(self, kind: Kind) -> NodeError {
+        NodeError { kind, ..self }
+    }
+
+    /// Whether there is no session with the node.
+    pub fn is_unreachable(&self) -> bool {
+        self.kind == Kind::Unreachable
+    }
+
+    /// Adds a hint.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> NodeError {
+        self.hints.push(hint.into());
+        self
     }
 }
 
 impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: could not {}", self.node, self.tried)?;
-        let mut lines: Vec<&str> = self.said.lines().collect();
+        write!(f, "{}: cannot {}", self.node, self.operation)?;
+        let mut lines: Vec<&str> = self.message.lines().collect();
         // tar has a word for each file that a full disk does not take
-        let left_out = lines.len().saturating_sub(SAID);
+        let left_out = lines.len().saturating_sub(SHOWN_LINES);
         let between = format!("… {left_out} more lines …");
         if left_out > 0 {
-            lines.splice(SAID / 2..SAID / 2 + left_out, [between.as_str()]);
+            lines.splice(SHOWN_LINES / 2..SHOWN_LINES / 2 + left_out, [between.as_str()]);
         }
         if !lines.is_empty() {
             write!(f, ": {}", lines.join("\n    "))?;
         }
-        if let Some(hint) = &self.hint {
-            write!(f, "\n  hint: {hint}")?;
-        }
-        Ok(())
+        self.hints.iter().try_for_each(|hint| write!(f, "\n  hint: {hint}"))
     }
 }
 
 impl std::error::Error for NodeError {}
 
-/// Where a node stands when its command was stopped.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Stand {
-    /// The node's name.
+/// How far a node came before its command was stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct NodeProgress {
+    /// Name of the node in the inventory.
+    #[serde(skip)]
     pub node: String,
-    /// Whether all is done that was to be done.
+    /// Whether all steps are done.
     pub done: bool,
-    /// What was done, in its order.
+    /// The steps that were done, in order.
     pub did: Vec<String>,
-    /// What failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The step that failed.
+    #[serde(skip)]
     pub error: Option<NodeError>,
 }
 
-impl Stand {
-    /// Nothing was begun.
-    pub fn new(node: &str) -> Stand {
-        Stand { node: node.to_owned(), done: false, did: Vec::new(), error: None }
+impl NodeProgress {
+    /// A node on which nothing has started.
+    pub fn new(node: &str) -> NodeProgress {
+        NodeProgress { node: node.to_owned(), done: false, did: Vec::new(), error: None }
     }
 
-    fn words(&self) -> String {
+    fn summary(&self) -> String {
         let did = self.did.join(", ");
         match (&self.error, self.done, self.did.is_empty()) {
             (Some(error), ..) => {
-                format!("could not {}: {}", error.tried, error.said.lines().next().unwrap_or_default())
+                format!("cannot {}: {}", error.operation, error.message.lines().next().unwrap_or_default())
             }
             (None, true, true) => "done, nothing to change".into(),
             (None, true, false) => format!("done: {did}"),
-            (None, false, true) => "not begun".into(),
-            (None, false, false) => format!("begun: {did}; the rest is not"),
+            (None, false, true) => "not started".into(),
+            (None, false, false) => format!("incomplete, only done: {did}"),
         }
     }
 }
@@ -180,12 +209,12 @@ pub enum Error {
     #[error("{0}\n  hint: hvdctl lock status shows who is at work; the same command again goes on from here")]
     Lost(NodeError),
     /// It was stopped between two steps.
-    #[error("{by}{}", standing(.stands))]
+    #[error("{by}{}", progress(.nodes))]
     Stopped {
         /// By what: [`Error::Signal`] or [`Error::Lost`].
         by: Box<Error>,
         /// How far each node came.
-        stands: Vec<Stand>,
+        nodes: Vec<NodeProgress>,
     },
     /// The operator's own machine failed us.
     #[error("{0}")]
@@ -211,17 +240,10 @@ fn subject(nodes: &[String]) -> String {
     format!("{} {}", nodeset::fold(nodes), if nodes.len() == 1 { "is" } else { "are" })
 }
 
-/// Nodes that stand alike in one line.
-fn standing(stands: &[Stand]) -> String {
-    let mut lines: Vec<(String, Vec<String>)> = Vec::new();
-    for stand in stands {
-        let words = stand.words();
-        match lines.iter_mut().find(|(other, _)| *other == words) {
-            Some((_, nodes)) => nodes.push(stand.node.clone()),
-            None => lines.push((words, vec![stand.node.clone()])),
-        }
-    }
-    lines.iter().map(|(words, nodes)| format!("\n  {}: {words}", nodeset::fold(nodes))).collect()
+/// Formats progress, one line for nodes that came equally far.
+fn progress(nodes: &[NodeProgress]) -> String {
+    let rows = nodeset::alike(nodes.iter().map(|node| (node.summary(), node.node.clone())));
+    rows.iter().map(|(summary, nodes)| format!("\n  {}: {summary}", nodeset::fold(nodes))).collect()
 }
 
 fn count(n: usize) -> String {
@@ -253,45 +275,13 @@ impl Error {
             Error::Nodes { .. } | Error::Check { .. } | Error::Here(_) => exit::FAILED,
         }
     }
-
-    /// The same for `--json`. `last_line`: it is the last of a run's lines, not the only one.
-    pub fn document(&self, around_a_program: bool, last_line: bool) -> Value {
-        let code = self.exit_code(around_a_program);
-        let mut document = json!({ "ok": false, "code": code, "error": self.to_string(), "nodes": self.nodes() });
-        if last_line {
-            document["event"] = json!("end");
-        }
-        document
-    }
-
-    fn nodes(&self) -> Vec<Value> {
-        let failed = |e: &NodeError| json!({ "node": e.node, "ok": false, "error": e });
-        match self {
-            Error::Unreachable(nodes) | Error::Nodes { failed: nodes, .. } => nodes.iter().map(failed).collect(),
-            Error::Lost(error) => vec![failed(error)],
-            Error::Locked(busy) => {
-                busy.iter().map(|(node, lease)| json!({ "node": node, "ok": false, "lease": lease })).collect()
-            }
-            Error::Allocated(held) => held
-                .allocations
-                .iter()
-                .map(|(node, allocation)| json!({ "node": node, "ok": false, "run": allocation }))
-                .collect(),
-            Error::Stopped { stands, .. } => {
-                let mut nodes: Vec<Value> = stands.iter().map(|stand| json!(stand)).collect();
-                nodes.iter_mut().for_each(|node| node["ok"] = node["done"].clone());
-                nodes
-            }
-            _ => Vec::new(),
-        }
-    }
 }
 
 impl From<NodeError> for Error {
     fn from(error: NodeError) -> Error {
         match error.kind {
             Kind::Unreachable => Error::Unreachable(vec![error]),
-            Kind::Failed => Error::Nodes { failed: vec![error], done: 0 },
+            _ => Error::Nodes { failed: vec![error], done: 0 },
         }
     }
 }
@@ -312,7 +302,7 @@ mod tests {
         assert_eq!(Error::Signal(15).exit_code(false), 143);
         assert_eq!(Error::Locked(Vec::new()).exit_code(false), 5);
         assert_eq!(Error::Locked(Vec::new()).exit_code(true), 125);
-        let stopped = |by| Error::Stopped { by: Box::new(by), stands: Vec::new() };
+        let stopped = |by| Error::Stopped { by: Box::new(by), nodes: Vec::new() };
         assert_eq!(stopped(Error::Signal(2)).exit_code(false), 130);
         assert_eq!(stopped(Error::Lost(node())).exit_code(false), 5);
     }
@@ -323,8 +313,8 @@ mod tests {
             let said: Vec<String> = (1..=lines).map(|n| n.to_string()).collect();
             NodeError::failed("n", "x", said.join("\n")).to_string()
         };
-        assert_eq!(shown(0), "n: could not x");
-        assert_eq!(shown(2), "n: could not x: 1\n    2");
+        assert_eq!(shown(0), "n: cannot x");
+        assert_eq!(shown(2), "n: cannot x: 1\n    2");
         assert_eq!(shown(12).lines().count(), 12);
         let many = shown(1000);
         assert!(
@@ -353,26 +343,23 @@ mod tests {
              node9 is locked by ana@desk (process 7) with `hvdctl down` since 2025-11-21 14:32:07 UTC (1m 12s ago)\n\
              nothing was changed\n  hint: --wait waits for it; if nobody is at work there any more: hvdctl lock release"
         );
-        assert_eq!(error.nodes()[2]["lease"]["purpose"], "hvdctl down");
     }
 
     #[test]
     fn a_command_that_was_stopped_says_where_the_nodes_stand() {
-        let mut stands = ["n1", "n2", "n3", "n4", "n5"].map(Stand::new);
-        stands[0].done = true;
-        stands[1].did = vec!["remove hworker (port)".into()];
-        (stands[3].did, stands[3].done) = (vec!["start hworker".into()], true);
-        stands[4].error = Some(NodeError::failed("n5", "start hworker", "no space left\nat all"));
-        let mut all = stands.to_vec();
-        all.insert(3, Stand::new("n6"));
-        let error = Error::Stopped { by: Box::new(Error::Signal(2)), stands: all };
+        let mut nodes = ["n1", "n2", "n3", "n4", "n5"].map(NodeProgress::new);
+        nodes[0].done = true;
+        nodes[1].did = vec!["remove hworker (port)".into()];
+        (nodes[3].did, nodes[3].done) = (vec!["start hworker".into()], true);
+        nodes[4].error = Some(NodeError::failed("n5", "start hworker", "no space left\nat all"));
+        let mut all = nodes.to_vec();
+        all.insert(3, NodeProgress::new("n6"));
+        let error = Error::Stopped { by: Box::new(Error::Signal(2)), nodes: all };
         assert_eq!(
             error.to_string(),
-            "interrupted\n  n1: done, nothing to change\n  n2: begun: remove hworker (port); the rest is not\n  \
-             n[3,6]: not begun\n  n4: done: start hworker\n  n5: could not start hworker: no space left"
+            "interrupted\n  n1: done, nothing to change\n  n2: incomplete, only done: remove hworker (port)\n  \
+             n[3,6]: not started\n  n4: done: start hworker\n  n5: cannot start hworker: no space left"
         );
-        let told: Vec<bool> = error.nodes().iter().map(|node| node["ok"] == true).collect();
-        assert_eq!(told, [true, false, false, false, true, false]);
     }
 
     #[test]
@@ -381,7 +368,7 @@ mod tests {
             NodeError::failed("gpu03", "open Docker's socket", "permission denied\nsecond line").hint("join the group");
         assert_eq!(
             error.to_string(),
-            "gpu03: could not open Docker's socket: permission denied\n    second line\n  hint: join the group"
+            "gpu03: cannot open Docker's socket: permission denied\n    second line\n  hint: join the group"
         );
     }
 }

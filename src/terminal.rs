@@ -32,7 +32,7 @@ pub fn present() -> bool {
 /// # Errors
 /// Where there is no terminal, it cannot be set, or nothing but its end came (Ctrl-D).
 pub async fn ask(events: &Events, prompt: &str, echo: Echo) -> Result<Zeroizing<String>, Error> {
-    let failed = |e: std::io::Error| Error::Here(format!("could not ask on the terminal: {e}"));
+    let failed = |e: std::io::Error| Error::Here(format!("cannot ask on the terminal: {e}"));
     let tty = open().map_err(failed)?;
     let _still = events.suspend().await;
     let quiet = match echo {

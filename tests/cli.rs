@@ -352,8 +352,7 @@ fn an_sshd_that_says_nothing_is_given_up() {
         .replace("name = \"a\"", &format!("name = \"a\"\nssh_port = {port}"));
     let dir = folder(Some(&inventory));
     let shown = hvdctl(dir.path(), &["up"]);
-    for words in
-        ["exit code: 4", "error: a: could not log in by ssh", "\nb: could not log in by ssh", "2 nodes unreachable"]
+    for words in ["exit code: 4", "error: a: cannot log in by ssh", "\nb: cannot log in by ssh", "2 nodes unreachable"]
     {
         assert!(shown.contains(words), "no {words:?} in\n{shown}");
     }
@@ -369,9 +368,9 @@ fn nodes_out_of_reach_have_their_own_code() {
     exit code: 4
     --- stdout
     --- stderr
-    error: a: could not log in by ssh as nobody@127.0.0.1: connect to host 127.0.0.1 port 1: Connection refused
+    error: a: cannot log in by ssh as nobody@127.0.0.1: connect to host 127.0.0.1 port 1: Connection refused
       hint: see whether `ssh -p 1 nobody@127.0.0.1` works
-    b: could not log in by ssh as nobody@127.0.0.2: connect to host 127.0.0.2 port 1: Connection refused
+    b: cannot log in by ssh as nobody@127.0.0.2: connect to host 127.0.0.2 port 1: Connection refused
       hint: see whether `ssh -p 1 nobody@127.0.0.2` works
     2 nodes unreachable, nothing was changed
     ");
@@ -416,10 +415,7 @@ fn what_cannot_be_written_is_an_error() {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let done = command(dir.path(), args).stdout(full).output().unwrap();
         let err = String::from_utf8_lossy(&done.stderr);
-        assert_eq!(
-            err, "error: could not write to standard output: No space left on device (os error 28)\n",
-            "{args:?}"
-        );
+        assert_eq!(err, "error: cannot write to standard output: No space left on device (os error 28)\n", "{args:?}");
         assert_eq!(done.status.code(), Some(1), "{args:?}");
     }
 }

@@ -109,7 +109,7 @@ fn a_file_that_is_there_stays_unless_it_is_forced() {
     exit code: 2
     --- stdout
     --- stderr
-    error: could not write no/where.toml: there is no folder no
+    error: cannot write no/where.toml: there is no folder no
       hint: mkdir -p no
     ");
 }
@@ -187,15 +187,15 @@ fn a_machine_that_cannot_be_looked_at_is_written_with_the_reason() {
     127.0.0.2  not looked at  –      –     –
     wrote inventory.toml with 2 nodes; 127.0.0.1,127.0.0.2 could not be looked at. Fix these and run the same command again: it writes the file anew as long as you have not changed it.
     --- stderr
-    error: 127.0.0.1: could not log in by ssh as nobody@127.0.0.1: connect to host 127.0.0.1 port 1: Connection refused
+    error: 127.0.0.1: cannot log in by ssh as nobody@127.0.0.1: connect to host 127.0.0.1 port 1: Connection refused
       hint: see whether `ssh -p 1 nobody@127.0.0.1` works
-    error: 127.0.0.2: could not log in by ssh as nobody@127.0.0.2: connect to host 127.0.0.2 port 1: Connection refused
+    error: 127.0.0.2: cannot log in by ssh as nobody@127.0.0.2: connect to host 127.0.0.2 port 1: Connection refused
       hint: see whether `ssh -p 1 nobody@127.0.0.2` works
     ");
     let file = dir.path().join("inventory.toml");
     assert_eq!(nodes(&file), ["127.0.0.1 127.0.0.1 nobody 1", "127.0.0.2 127.0.0.2 nobody 1"]);
     let written = fs::read_to_string(&file).unwrap();
-    assert!(written.contains("could not be looked at:\n#   could not log in by ssh as nobody@127.0.0.1"), "{written}");
+    assert!(written.contains("could not be looked at:\n#   cannot log in by ssh as nobody@127.0.0.1"), "{written}");
     assert!(written.contains("Connection refused"), "{written}");
     // the same command again needs no --force, unless the file was edited
     let again = ["-q", "init", "--no-probe", "nobody@127.0.0.1:1"];

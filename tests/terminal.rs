@@ -206,7 +206,7 @@ fn elsewhere_there_are_lines_with_time_and_node() {
     let (lines, errors): (Vec<&str>, Vec<&str>) = told.lines().partition(|text| line.is_match(text));
     let mut lines: Vec<&str> = lines.iter().map(|text| line.captures(text).unwrap().get(2).unwrap().as_str()).collect();
     lines.sort_unstable();
-    let failed = "could not log in by ssh as nobody@node00";
+    let failed = "cannot log in by ssh as nobody@node00";
     // one for each node and change: that it was connected to is none
     assert_eq!(lines.len(), 2, "{told}");
     assert!(lines[0].starts_with(&format!("node001: {failed}1")), "{told}");

@@ -22,11 +22,12 @@ use crate::inventory::{Inventory, Node};
 use crate::node::facts::Facts;
 use crate::runtime::container::ContainerSummary;
 use crate::text::nodeset;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 
 /// How much it matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// A run would fail or hang.
@@ -71,7 +72,7 @@ pub enum Fix {
 }
 
 /// Something worth telling.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Finding {
     /// How much it matters.
     pub severity: Severity,

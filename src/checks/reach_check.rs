@@ -64,11 +64,11 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
 
 /// Where the node's worker listens, or in words why it does not, or not there where the others would look for it.
 fn listening(inventory: &Inventory, seen: &Observed) -> Result<IpAddr, String> {
-    let desired = apply::desired(inventory, seen).map_err(|error| error.said)?;
+    let desired = apply::desired(inventory, seen).map_err(|error| error.message)?;
     let there = seen.docker.containers.iter().find(|c| c.name == desired.name && c.belongs_to(&desired.cluster));
     match there {
         Some(worker) if worker.state == ContainerState::Running => elsewhere(&desired, worker)
-            .map_or(Ok(nodes::place(inventory, seen).map_err(|error| error.said)?.address), |parts| {
+            .map_or(Ok(nodes::place(inventory, seen).map_err(|error| error.message)?.address), |parts| {
                 Err(format!("its worker is not as it should be ({parts}): hvdctl up"))
             }),
         _ => Err("its worker is not up: hvdctl up".into()),
@@ -138,7 +138,7 @@ async fn log_in(
             let last = last.unwrap_or_else(|| format!("exit code {}", output.code));
             (results(&String::from_utf8_lossy(&output.stdout)), last)
         }
-        Err(error) => (BTreeMap::new(), error.said),
+        Err(error) => (BTreeMap::new(), error.message),
     };
     to.iter()
         .map(|(index, address)| {

@@ -2,11 +2,13 @@
 
 use crate::launch::placement::Placement;
 use crate::node::facts::{Gpu, gpu};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// What a rank says of itself ([`VERIFY`](crate::launch::VERIFY)).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "RankReport")]
 pub struct Report {
     /// Its rank by `hvd.rank()`.
     pub rank: u32,
@@ -42,7 +44,8 @@ pub struct Expected {
 }
 
 /// The comparison for one rank.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "RankResult")]
 pub struct Row {
     /// The rank.
     pub rank: u32,

@@ -4,7 +4,7 @@
 use crate::cancel::signalled;
 use crate::cluster::node_lock::{Answer, Claim, Held, take};
 use crate::cluster::nodes::{Member, each, operator};
-use crate::error::{Error, NodeError, Stand};
+use crate::error::{Error, NodeError, NodeProgress};
 use crate::event::Events;
 use crate::model::lease::{Lease, Wait, holders};
 use crate::text::nodeset;
@@ -39,7 +39,7 @@ pub struct Turn {
     held: Arc<Mutex<Vec<Held>>>,
     /// Read-locked for as long as a node is being asked for its lease.
     asking: Arc<RwLock<()>>,
-    stands: Mutex<BTreeMap<String, Stand>>,
+    progress: Mutex<BTreeMap<String, NodeProgress>>,
 }
 
 impl Turn {
@@ -61,7 +61,7 @@ impl Turn {
             lost: watch::Sender::new(None),
             held: Arc::default(),
             asking: Arc::default(),
-            stands: Mutex::default(),
+            progress: Mutex::default(),
         }
     }
 
@@ -235,33 +235,34 @@ impl Turn {
 
     /// Notes a step that a node has behind it, for the case that there will not be another.
     pub fn did(&self, node: &str, what: impl Into<String>) {
-        let mut stands = self.stands.lock().unwrap_or_else(PoisonError::into_inner);
-        stands.entry(node.to_owned()).or_insert_with(|| Stand::new(node)).did.push(what.into());
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.entry(node.to_owned()).or_insert_with(|| NodeProgress::new(node)).did.push(what.into());
     }
 
     /// Notes that all is done on a node.
     pub fn done(&self, node: &str) {
-        let mut stands = self.stands.lock().unwrap_or_else(PoisonError::into_inner);
-        stands.entry(node.to_owned()).or_insert_with(|| Stand::new(node)).done = true;
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.entry(node.to_owned()).or_insert_with(|| NodeProgress::new(node)).done = true;
     }
 
     /// Notes that something failed on nodes.
     pub fn failed(&self, errors: &[NodeError]) {
-        let mut stands = self.stands.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         for error in errors {
-            let stand = stands.entry(error.node.clone()).or_insert_with(|| Stand::new(&error.node));
-            stand.error = Some(error.clone());
+            let node = progress.entry(error.node.clone()).or_insert_with(|| NodeProgress::new(&error.node));
+            node.error = Some(error.clone());
         }
     }
 
-    /// An error that stopped the command, with where each of these nodes stands; any other as it is.
+    /// An error that stopped the command, with the progress of each of these nodes; any other as it is.
     #[must_use]
     pub fn told(&self, error: Error, nodes: &[String]) -> Error {
         match error {
             Error::Signal(_) | Error::Lost(_) => {
-                let stands = self.stands.lock().unwrap_or_else(PoisonError::into_inner);
-                let stands = nodes.iter().map(|node| stands.get(node).cloned().unwrap_or_else(|| Stand::new(node)));
-                Error::Stopped { by: Box::new(error), stands: stands.collect() }
+                let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+                let nodes =
+                    nodes.iter().map(|node| progress.get(node).cloned().unwrap_or_else(|| NodeProgress::new(node)));
+                Error::Stopped { by: Box::new(error), nodes: nodes.collect() }
             }
             error => error,
         }

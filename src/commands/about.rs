@@ -1,6 +1,6 @@
 //! `completions`, `man` and `schema`: hvdctl's own words, for shells, readers and editors.
 
-use super::Outcome;
+use super::{Outcome, output};
 use crate::cli::{Cli, Completions, Man};
 use crate::error::{Error, exit};
 use crate::inventory;
@@ -8,7 +8,6 @@ use clap::builder::StyledStr;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::roff::{Roff, bold, roman};
-use serde_json::json;
 use std::path::Path;
 
 /// Prints what completes hvdctl's words in a shell.
@@ -44,22 +43,21 @@ fn with_np(script: &str, shell: Shell) -> String {
 /// # Errors
 /// When they cannot be written.
 pub fn man(options: &Man) -> Result<Outcome, Error> {
-    let failed = |e: std::io::Error| Error::Here(format!("could not write the manual page: {e}"));
+    let failed = |e: std::io::Error| Error::Here(format!("cannot write the manual page: {e}"));
     let page = page().map_err(failed)?;
     let Some(dir) = &options.dir else { return Ok(printed(String::from_utf8_lossy(&page).into_owned())) };
     let written = |dir: &Path| {
         clap_mangen::generate_to(Cli::command(), dir)?;
         std::fs::write(dir.join("hvdctl.1"), &page)
     };
-    written(dir).map_err(|e| {
-        Error::usage(format!("could not write to {}: {e}", dir.display()), "name a folder that is there")
-    })?;
+    written(dir)
+        .map_err(|e| Error::usage(format!("cannot write to {}: {e}", dir.display()), "name a folder that is there"))?;
     Ok(written_to(dir))
 }
 
 pub(super) fn written_to(dir: &Path) -> Outcome {
     let text = format!("wrote hvdctl.1 and a page for each command to {}\n", dir.display());
-    Outcome { code: exit::OK, text, document: json!({ "ok": true, "dir": dir }), failed: Vec::new() }
+    Outcome::new(exit::OK, text, &output::Dir { ok: true, dir: dir.display().to_string() }, Vec::new())
 }
 
 /// Prints the inventory's JSON Schema.
@@ -68,7 +66,7 @@ pub fn schema() -> Outcome {
 }
 
 pub(super) fn printed(text: String) -> Outcome {
-    Outcome { code: exit::OK, document: json!({ "ok": true, "text": text }), text, failed: Vec::new() }
+    Outcome::new(exit::OK, text.clone(), &output::Text { ok: true, text }, Vec::new())
 }
 
 /// One page about everything: what hvdctl itself takes, then each command.

@@ -1,5 +1,6 @@
 //! `hvdctl doctor`.
 
+use super::output::{self, DoctorFinding, Fixed, NoDetails, NodeEntry};
 use super::{Context, Outcome, in_turn};
 use crate::checks::{Finding, Severity};
 use crate::cli::Doctor;
@@ -8,7 +9,6 @@ use crate::doctor::{Examined, claim, examine, fix};
 use crate::error::{Error, exit};
 use crate::model::lease::Wait;
 use crate::render::findings::findings;
-use serde_json::{Value, json};
 
 /// `doctor`.
 pub async fn run(options: &Doctor, context: Context) -> Result<Outcome, Error> {
@@ -44,7 +44,7 @@ async fn work(options: &Doctor, turn: &Turn, context: Context) -> Result<Outcome
         n if n == target.selected.len() => exit::UNREACHABLE,
         _ => exit::PARTLY,
     };
-    Ok(Outcome { code, text, document: document(good, found, &done, &target.selected, unreachable), failed })
+    Ok(Outcome::new(code, text, &document(good, found, &done, &target.selected, unreachable), failed))
 }
 
 pub(super) fn document(
@@ -53,18 +53,17 @@ pub(super) fn document(
     done: &[(String, String)],
     nodes: &[String],
     unreachable: &[String],
-) -> Value {
+) -> output::Doctor {
     let errors = |node: &String| found.iter().any(|f| f.severity == Severity::Error && f.nodes.contains(node));
-    let node = |name: &String| json!({ "node": name, "ok": !errors(name), "reachable": !unreachable.contains(name) });
-    let finding = |finding: &Finding| {
-        let mut value = json!(finding);
-        value["fixable"] = json!(!finding.fixes.is_empty());
-        value
+    let node = |name: &String| {
+        let entry = NodeEntry::new(name, !errors(name), NoDetails {});
+        NodeEntry { reachable: Some(!unreachable.contains(name)), ..entry }
     };
-    json!({
-        "ok": good,
-        "findings": found.iter().map(finding).collect::<Vec<_>>(),
-        "fixed": done.iter().map(|(node, what)| json!({ "node": node, "what": what })).collect::<Vec<_>>(),
-        "nodes": nodes.iter().map(node).collect::<Vec<_>>(),
-    })
+    let finding = |f: &Finding| DoctorFinding { finding: f.clone(), fixable: !f.fixes.is_empty() };
+    output::Doctor {
+        ok: good,
+        findings: found.iter().map(finding).collect(),
+        fixed: done.iter().map(|(node, what)| Fixed { node: node.clone(), what: what.clone() }).collect(),
+        nodes: nodes.iter().map(node).collect(),
+    }
 }

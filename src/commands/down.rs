@@ -1,5 +1,6 @@
 //! `hvdctl down`.
 
+use super::output::{DownNode, NodeEntry};
 use super::{Context, Outcome, Reached, connect_or_skip, in_turn};
 use crate::cli::Down;
 use crate::cluster::nodes::{EngineSeen, Member, each, engine, split};
@@ -10,7 +11,6 @@ use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::transport::link::Script;
 use crate::worker::plan::{self, Operation};
-use serde_json::json;
 
 const PURGE: &str = include_str!("../scripts/purge.sh");
 
@@ -100,9 +100,8 @@ pub(super) fn outcome(purged: bool, done: &[(String, Vec<String>)], failed: Vec<
             what.push_str("; keys, projects and records removed");
         }
         told.push((node.clone(), what));
-        nodes.push(
-            json!({ "node": node, "ok": true, "changed": !removed.is_empty(), "removed": removed, "purged": purged }),
-        );
+        let details = DownNode { changed: !removed.is_empty(), removed: removed.clone(), purged };
+        nodes.push(NodeEntry::new(node, true, details));
     }
     Outcome::of_nodes(nodeset::rows(told), nodes, failed)
 }

@@ -1,5 +1,6 @@
 //! `hvdctl exec`.
 
+use super::output::{self, ExecNode, NodeEntry};
 use super::{Context, Outcome, unless_signalled};
 use crate::cli;
 use crate::cluster::exec::{KEPT, Place, Told, exec};
@@ -7,7 +8,6 @@ use crate::error::{Error, NodeError, exit};
 use crate::text::nodeset;
 use crate::text::quote;
 use crate::text::units::human;
-use serde_json::{Value, json};
 
 /// `exec`.
 pub async fn run(options: &cli::Exec, context: Context) -> Result<Outcome, Error> {
@@ -28,17 +28,14 @@ pub(super) fn outcome(command: &str, told: &[Told], failed: Vec<NodeError>) -> O
     let code = told.iter().map(|told| u8::try_from(told.code).unwrap_or(exit::AROUND)).max().unwrap_or(exit::OK);
     let code = if failed.is_empty() { code } else { code.max(exit::AROUND) };
     let text = nodeset::blocks(told.iter().map(|told| (told.node.clone(), said(told))));
-    let mut nodes: Vec<Value> = told
-        .iter()
-        .map(|told| {
-            json!({
-                "node": told.node, "ok": told.code == 0, "code": told.code, "late": told.late, "left_out": told.left_out,
-                "stdout": String::from_utf8_lossy(&told.stdout), "stderr": String::from_utf8_lossy(&told.stderr),
-            })
-        })
-        .collect();
-    nodes.extend(failed.iter().map(|e| json!({ "node": e.node, "ok": false, "error": e })));
-    let document = json!({ "ok": code == exit::OK, "code": code, "nodes": nodes });
+    let text_of = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let entry = |told: &Told| {
+        let (stdout, stderr) = (text_of(&told.stdout), text_of(&told.stderr));
+        let details = ExecNode { code: told.code, late: told.late, left_out: told.left_out, stdout, stderr };
+        NodeEntry::new(&told.node, told.code == 0, details)
+    };
+    let nodes = told.iter().map(entry).chain(failed.iter().map(NodeEntry::failed)).collect();
+    let document = output::Exec { ok: code == exit::OK, code, nodes };
     let ended = told.iter().filter(|told| told.code != 0).map(|told| {
         let words =
             if told.late { "it took too long, and was ended".into() } else { format!("exit code {}", told.code) };
@@ -50,7 +47,7 @@ pub(super) fn outcome(command: &str, told: &[Told], failed: Vec<NodeError>) -> O
         let error = NodeError::failed(&nodeset::fold(&nodes), &format!("run {command}"), &words);
         if words.starts_with("exit") { error } else { error.hint("--timeout gives it more") }
     }));
-    Outcome { code, text, document, failed: errors }
+    Outcome::new(code, text, &document, errors)
 }
 
 /// What a node wrote: standard output, and behind it standard error.
@@ -89,7 +86,7 @@ mod tests {
             "n[1,3] (2):\n  a\n  b\nn2: c\nn4:\n  oops\n  [2.0 KiB more than 1.0 MiB were left out]\n"
         );
         let errors: Vec<String> = outcome.failed.iter().map(ToString::to_string).collect();
-        assert_eq!(errors, ["n[2,5]: could not run x: exit code 3"]);
+        assert_eq!(errors, ["n[2,5]: cannot run x: exit code 3"]);
     }
 
     #[test]

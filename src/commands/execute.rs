@@ -28,7 +28,7 @@ pub fn execute(cli: Cli) -> u8 {
     errors.iter().for_each(|error| render::error(error));
     match render::finish() {
         Err(error) if code == exit::OK => {
-            render::error(&format!("could not write to standard output: {error}"));
+            render::error(&format!("cannot write to standard output: {error}"));
             failed
         }
         _ => code,
@@ -37,7 +37,7 @@ pub fn execute(cli: Cli) -> u8 {
 
 /// Runs the command on a runtime of its own, and closes all connections after it.
 fn run_to_end(cli: Cli) -> anyhow::Result<Result<Outcome, Error>> {
-    let runtime = tokio::runtime::Runtime::new().context("could not start the asynchronous runtime")?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
     let result = runtime.block_on(run(cli));
     // connections end their ssh masters when they are dropped
     runtime.shutdown_timeout(Duration::from_secs(2));

@@ -1,5 +1,6 @@
 //! `hvdctl fetch`.
 
+use super::output::{self, FetchedFile, NodeEntry};
 use super::{Context, Outcome, unless_signalled};
 use crate::cli;
 use crate::error::{Error, exit};
@@ -8,7 +9,6 @@ use crate::job::list::Newest;
 use crate::job::manage;
 use crate::sync::outputs::Output;
 use crate::text::units::human;
-use serde_json::{Value, json};
 
 /// `fetch`.
 pub async fn run(options: &cli::Fetch, context: Context) -> Result<Outcome, Error> {
@@ -30,14 +30,14 @@ pub(super) fn outcome(report: FetchReport) -> Outcome {
         (false, true) => exit::FAILED,
         (false, false) => exit::PARTLY,
     };
-    let files: Vec<Value> = items
+    let files = items
         .iter()
         .map(|(item, new)| {
             let (bytes, blake2b) = match &item.output {
-                Output::File { size, hash, .. } => (Some(size), Some(hash)),
+                Output::File { size, hash, .. } => (Some(*size), Some(hash.clone())),
                 Output::Link(_) => (None, None),
             };
-            json!({ "path": item.path, "node": item.node, "changed": new, "bytes": bytes, "blake2b": blake2b })
+            FetchedFile { path: item.path.clone(), node: item.node.clone(), changed: *new, bytes, blake2b }
         })
         .collect();
     let mut text = String::new();
@@ -54,7 +54,7 @@ pub(super) fn outcome(report: FetchReport) -> Outcome {
         (all, 0) => format!("{directory}: unchanged ({all} of job {job})\n"),
         (all, new) => format!("{directory}: {new} fetched, {} unchanged\n", all - new),
     });
-    let nodes: Vec<Value> = failed.iter().map(|e| json!({ "node": e.node, "ok": false, "error": e })).collect();
-    let document = json!({ "ok": failed.is_empty(), "job": job, "folder": directory, "files": files, "nodes": nodes });
-    Outcome { code, text, document, failed }
+    let nodes = failed.iter().map(NodeEntry::failed).collect();
+    let document = output::Fetch { ok: failed.is_empty(), job, folder: directory, files, nodes };
+    Outcome::new(code, text, &document, failed)
 }

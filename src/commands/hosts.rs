@@ -1,5 +1,6 @@
 //! `hvdctl hosts`.
 
+use super::output::{self, HostsNode, NodeEntry};
 use super::{Context, Outcome, unless_signalled};
 use crate::cli::{self, Format};
 use crate::cluster::nodes::{Target, all, connect_all, each, facts};
@@ -7,7 +8,6 @@ use crate::error::{Error, exit};
 use crate::inventory::export::{self, Host};
 use crate::inventory::{Cluster, Node};
 use crate::node::network;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// `hosts`.
@@ -45,17 +45,13 @@ pub(super) fn outcome(cluster: &Cluster, format: Format, nodes: &[(Node, Option<
         Format::Ssh => export::ssh(cluster, &hosts),
         Format::Env => export::env(&hosts),
     };
-    let entries: Vec<Value> = nodes
+    let entries = nodes
         .iter()
         .zip(&hosts)
         .map(|((node, slots), host)| {
-            let (host, reached_by) = (&node.host, host.reached_by());
-            json!({
-                "node": node.name, "ok": true, "host": host, "reached_by": reached_by, "slots": slots,
-                "master": node.master,
-            })
+            let (host, reached_by) = (node.host.clone(), host.reached_by().to_string());
+            NodeEntry::new(&node.name, true, HostsNode { host, reached_by, slots: *slots, master: node.master })
         })
         .collect();
-    let document = json!({ "ok": true, "text": text, "nodes": entries });
-    Outcome { code: exit::OK, text, document, failed: Vec::new() }
+    Outcome::new(exit::OK, text.clone(), &output::Hosts { ok: true, text, nodes: entries }, Vec::new())
 }

@@ -1,5 +1,6 @@
 //! `init`: from machines that are named to an inventory with what was found on them.
 
+use super::output::{self, FoundMachine, InitNode, NodeEntry};
 use super::{BUILT_IMAGE, DEFAULT_IMAGE, Outcome};
 use crate::cli::{Global, Init};
 use crate::cluster::nodes;
@@ -15,7 +16,6 @@ use crate::render::table::table;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::text::quote;
-use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
             entry.found = match result {
                 Ok(probe) => Found::Seen(Box::new(probe)),
                 Err(error) => {
-                    let found = Found::Failed(format!("could not {}: {}", error.tried, error.said));
+                    let found = Found::Failed(format!("cannot {}: {}", error.operation, error.message));
                     failed.push(error);
                     found
                 }
@@ -211,13 +211,13 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry], fail
             nodeset::fold(&nodes)
         ));
     }
-    Outcome { code, text, document, failed }
+    Outcome::new(code, text, &document, failed)
 }
 
-pub(super) fn document(file: &Path, entries: &[Entry], failed: &[NodeError]) -> Value {
+pub(super) fn document(file: &Path, entries: &[Entry], failed: &[NodeError]) -> output::Init {
     let twins = draft::twins(entries);
-    let nodes = entries.iter().zip(&twins).map(|(entry, twin)| node(entry, twin.map(|t| t.name.as_str()), failed));
-    json!({ "ok": failed.is_empty(), "file": file, "nodes": nodes.collect::<Vec<_>>() })
+    let nodes = entries.iter().zip(&twins).map(|(entry, twin)| node(entry, twin.map(|t| t.name.clone()), failed));
+    output::Init { ok: failed.is_empty(), file: file.display().to_string(), nodes: nodes.collect() }
 }
 
 fn row(entry: &Entry) -> Vec<String> {
@@ -246,37 +246,34 @@ fn address(probe: &Probe) -> Option<String> {
     }
 }
 
-fn node(entry: &Entry, twin: Option<&str>, failed: &[NodeError]) -> Value {
+fn node(entry: &Entry, same_as: Option<String>, failed: &[NodeError]) -> NodeEntry<InitNode> {
     let Entry { name, host, found } = entry;
-    let mut value = json!({
-        "node": name, "ok": !matches!(found, Found::Failed(_)), "host": host.host, "user": host.user, "port": host.port,
-    });
-    match found {
-        Found::NotLooked => {}
-        Found::Failed(_) => value["error"] = json!(failed.iter().find(|error| error.node == *name)),
-        Found::Seen(probe) => {
-            value["found"] = json!({
-                "hostname": probe.facts.hostname,
-                "address": address(probe),
-                "addresses": probe.facts.addresses.iter().map(|(_, address)| address).collect::<Vec<_>>(),
-                "cores": probe.facts.cores,
-                "gpus": probe.facts.gpus,
-                "root": match probe.root {
-                    Root::Login => Some("login"),
-                    Root::Sudo => Some("sudo"),
-                    Root::No(_) | Root::Unknown => None,
-                },
-                "docker": match &probe.docker {
-                    Docker::Version(version) => Some(version),
-                    Docker::No(_) | Docker::None => None,
-                },
-                "images": probe.images,
-                "concerns": probe.concerns().into_iter().map(|(what, _)| what).collect::<Vec<_>>(),
-            });
-        }
+    let (found, error) = match found {
+        Found::NotLooked => (None, None),
+        Found::Failed(_) => (None, failed.iter().find(|error| error.node == *name).cloned()),
+        Found::Seen(probe) => (Some(machine(probe)), None),
+    };
+    let details = InitNode { host: host.host.clone(), user: host.user.clone(), port: host.port, found, same_as };
+    NodeEntry { error, ..NodeEntry::new(name, !matches!(entry.found, Found::Failed(_)), details) }
+}
+
+fn machine(probe: &Probe) -> FoundMachine {
+    FoundMachine {
+        hostname: probe.facts.hostname.clone(),
+        address: address(probe),
+        addresses: probe.facts.addresses.iter().map(|(_, address)| address.to_string()).collect(),
+        cores: probe.facts.cores,
+        gpus: probe.facts.gpus.clone(),
+        root: match probe.root {
+            Root::Login => Some("login"),
+            Root::Sudo => Some("sudo"),
+            Root::No(_) | Root::Unknown => None,
+        },
+        docker: match &probe.docker {
+            Docker::Version(version) => Some(version.clone()),
+            Docker::No(_) | Docker::None => None,
+        },
+        images: probe.images.clone(),
+        concerns: probe.concerns().into_iter().map(|(what, _)| what).collect(),
     }
-    if let Some(twin) = twin {
-        value["same_as"] = json!(twin);
-    }
-    value
 }

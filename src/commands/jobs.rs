@@ -1,5 +1,6 @@
 //! `hvdctl jobs`.
 
+use super::output::{self, JobEntry, JobsPrune, NoDetails, NodeEntry};
 use super::{Context, Outcome};
 use crate::cli::{Jobs, Prune};
 use crate::cluster::nodes::{now, split};
@@ -10,8 +11,8 @@ use crate::job::record::State;
 use crate::render::table::table;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
-use serde_json::{Value, json};
-use std::time::{Duration, UNIX_EPOCH};
+use serde_json::Value;
+use std::time::Duration;
 
 /// Seconds.
 const A_DAY: f64 = 86_400.0;
@@ -26,7 +27,7 @@ pub async fn list(options: &Jobs, context: Context) -> Result<Outcome, Error> {
         (false, true) => exit::UNREACHABLE,
         (false, false) => exit::PARTLY,
     };
-    Ok(Outcome { code, text: text(&wanted), document: document(&wanted, &failed), failed })
+    Ok(Outcome::new(code, text(&wanted), &document(&wanted, &failed), failed))
 }
 
 /// `jobs prune`.
@@ -53,12 +54,12 @@ pub async fn prune(options: &Prune, context: Context) -> Result<Outcome, Error> 
 pub(super) fn pruned(ids: &[String], nodes: &[String], failed: Vec<NodeError>) -> Outcome {
     let text = match ids.len() {
         0 => "nothing to remove\n".to_owned(),
-        n => format!("removed {n} run{}\n", if n == 1 { "" } else { "s" }),
+        n => format!("removed {n} job{}\n", if n == 1 { "" } else { "s" }),
     };
-    let nodes: Vec<Value> = nodes.iter().map(|node| json!({ "node": node, "ok": true })).collect();
-    let mut outcome = Outcome::of_nodes(text, nodes, failed);
-    outcome.document["removed"] = json!(ids);
-    outcome
+    let code = exit::of_nodes(nodes.len(), failed.len());
+    let done = nodes.iter().map(|node| NodeEntry::new(node, true, NoDetails {}));
+    let nodes = done.chain(failed.iter().map(NodeEntry::failed)).collect();
+    Outcome::new(code, text, &JobsPrune { ok: failed.is_empty(), removed: ids.to_vec(), nodes }, failed)
 }
 
 fn text(jobs: &[&Job]) -> String {
@@ -127,24 +128,9 @@ fn lasted(job: &Job) -> String {
     }
 }
 
-/// A point in time for scripts, RFC 3339 in UTC.
-fn stamp(seconds: f64) -> String {
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs_f64(seconds.max(0.0))).to_string()
-}
-
-pub(super) fn document(jobs: &[&Job], failed: &[NodeError]) -> Value {
-    let jobs: Vec<Value> = jobs
-        .iter()
-        .map(|job| {
-            let mut entry = json!(job);
-            entry["started"] = json!(stamp(job.started));
-            entry["ended"] = json!(job.ended.map(stamp));
-            entry["nodes"] = json!(job.nodes());
-            entry
-        })
-        .collect();
-    let nodes: Vec<Value> = failed.iter().map(|e| json!({ "node": e.node, "ok": false, "error": e })).collect();
-    json!({ "ok": failed.is_empty(), "jobs": jobs, "nodes": nodes })
+pub(super) fn document(jobs: &[&Job], failed: &[NodeError]) -> output::Jobs {
+    let jobs = jobs.iter().map(|job| JobEntry { nodes: job.nodes(), job: (*job).clone() }).collect();
+    output::Jobs { ok: failed.is_empty(), jobs, nodes: failed.iter().map(NodeEntry::failed).collect() }
 }
 
 #[cfg(test)]
@@ -156,6 +142,5 @@ mod tests {
         assert_eq!(span(0.4), "0s");
         assert_eq!(span(3.0 * 3600.0 + 61.0), "3h 1m");
         assert_eq!(ago(59.9), "59s ago");
-        assert_eq!(stamp(1_700_000_000.0), "2023-11-14T22:13:20Z");
     }
 }

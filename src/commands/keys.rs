@@ -1,6 +1,7 @@
 //! `hvdctl keys`.
 
-use super::{Context, Outcome, Reached, connect_or_skip, in_turn, reach_document, reach_table};
+use super::output::{KeysGenerate, KeysPushNode, KeysRotate, KeysStatus, NoDetails, NodeEntry};
+use super::{Context, Outcome, Reached, connect_or_skip, in_turn, reach_table};
 use crate::checks::reach_check;
 use crate::cli::{Generate, NewPair, Push, Rotate};
 use crate::cluster::nodes::{Member, Observed, Target, connect, connect_all, each, engine, facts, split, unreached};
@@ -15,7 +16,6 @@ use crate::keys::push::{Generated, Pushed, Rotated};
 use crate::keys::reachability::Matrix;
 use crate::node::facts::Facts;
 use crate::render::table::table;
-use serde_json::{Value, json};
 
 /// `keys push`.
 pub async fn push(options: &Push, context: Context) -> Result<Outcome, Error> {
@@ -46,7 +46,7 @@ pub(super) fn pushed(done: &[Pushed], failed: Vec<NodeError>) -> Outcome {
         changed += usize::from(!same);
         let what = if same { "unchanged".to_owned() } else { node.changes.to_string() };
         text.push_str(&format!("{}: {what}\n", node.node));
-        nodes.push(json!({ "node": node.node, "ok": true, "changed": !same, "what": what }));
+        nodes.push(NodeEntry::new(&node.node, true, KeysPushNode { changed: !same, what }));
     }
     if changed == 0 && failed.is_empty() {
         text.push_str("nothing to do: every node has the keys it should have\n");
@@ -95,16 +95,8 @@ pub(super) fn generated(done: &Generated) -> Outcome {
     } else {
         format!("nothing to do: {} has a key pair: {}\n", done.node, done.pair)
     };
-    let mut document = pair_document(Some(&done.pair));
-    document["ok"] = json!(true);
-    document["node"] = json!(done.node);
-    document["changed"] = json!(done.made);
-    Outcome { code: exit::OK, text, document, failed: Vec::new() }
-}
-
-/// `{"type", "bits", "fingerprint"}`, each null where there is no pair.
-fn pair_document(pair: Option<&Described>) -> Value {
-    pair.map_or_else(|| json!({ "type": null, "bits": null, "fingerprint": null }), |pair| json!(pair))
+    let document = KeysGenerate { ok: true, node: done.node.clone(), changed: done.made, pair: done.pair.clone() };
+    Outcome::new(exit::OK, text, &document, Vec::new())
 }
 
 /// `keys rotate`.
@@ -171,15 +163,17 @@ pub(super) fn rotated(done: Rotated, wanted: Option<Kind>, offline: &[NodeError]
     for error in offline {
         text.push_str(&format!("{} was left out: hvdctl keys push when it is back\n", error.node));
     }
-    let nodes = done.done.iter().map(|node| json!({ "node": node, "ok": true })).collect();
-    let mut outcome = Outcome::of_nodes(text, nodes, done.failed).skipping(offline);
-    if let (Some(document), Some(pair)) =
-        (outcome.document.as_object_mut(), pair_document(done.pair.as_ref()).as_object())
-    {
-        document.extend(pair.clone());
-        document.insert("switched".to_owned(), json!(done.switched));
-    }
-    outcome
+    let code = exit::of_nodes(done.done.len(), done.failed.len());
+    let entries = done.done.iter().map(|node| NodeEntry::new(node, true, NoDetails {}));
+    let document = KeysRotate {
+        ok: done.failed.is_empty(),
+        switched: done.switched,
+        key_type: done.pair.as_ref().map(|pair| pair.key_type),
+        bits: done.pair.as_ref().map(|pair| pair.bits),
+        fingerprint: done.pair.as_ref().map(|pair| pair.fingerprint.clone()),
+        nodes: entries.chain(done.failed.iter().map(NodeEntry::failed)).collect(),
+    };
+    Outcome::new(code, text, &document, done.failed).skipping(offline)
 }
 
 /// `keys status`.
@@ -217,12 +211,8 @@ pub async fn status(context: Context) -> Result<Outcome, Error> {
         (false, true) if failed.iter().all(|e| e.kind == Failure::Unreachable) => exit::UNREACHABLE,
         (false, true) => exit::FAILED,
     };
-    Ok(Outcome {
-        code,
-        text: status_text(&report, &matrix, &failed),
-        document: status_document(&report, &matrix, &failed),
-        failed,
-    })
+    let text = status_text(&report, &matrix, &failed);
+    Ok(Outcome::new(code, text, &status_document(&report, &matrix, &failed), failed))
 }
 
 const HEADER: [&str; 7] = ["NODE", "KEY", "FINGERPRINT", "OWNER/MODES", "AGREED", "PINNED", "REACHES"];
@@ -269,27 +259,16 @@ fn cells(row: &Row, matrix: &Matrix) -> Vec<String> {
     ]
 }
 
-pub(super) fn status_document(report: &Report, matrix: &Matrix, failed: &[NodeError]) -> Value {
-    let mut nodes: Vec<Value> = report
-        .rows
-        .iter()
-        .map(|row| {
-            let mut value = json!(row);
-            value["ok"] = json!(row.faults.is_empty());
-            value["reachable"] = json!(true);
-            value
-        })
-        .collect();
-    nodes.extend(
-        failed
-            .iter()
-            .map(|e| json!({ "node": e.node, "ok": false, "reachable": e.kind != Failure::Unreachable, "error": e })),
-    );
+pub(super) fn status_document(report: &Report, matrix: &Matrix, failed: &[NodeError]) -> KeysStatus {
+    let seen = report.rows.iter().map(|row| {
+        let entry = NodeEntry::new(&row.node, row.faults.is_empty(), row.clone());
+        NodeEntry { reachable: Some(true), ..entry }
+    });
     let reached = matrix.pairs.iter().all(|pair| pair.reason.is_none());
-    json!({
-        "ok": failed.is_empty() && report.is_clean() && reached,
-        "rotation": report.rotation,
-        "nodes": nodes,
-        "reach": (!matrix.pairs.is_empty()).then(|| reach_document(matrix)),
-    })
+    KeysStatus {
+        ok: failed.is_empty() && report.is_clean() && reached,
+        rotation: report.rotation.clone(),
+        nodes: seen.chain(failed.iter().map(NodeEntry::unseen)).collect(),
+        reach: (!matrix.pairs.is_empty()).then(|| matrix.into()),
+    }
 }

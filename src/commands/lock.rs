@@ -1,5 +1,6 @@
 //! `hvdctl lock`.
 
+use super::output::{LockReleaseNode, LockStatusNode, NodeEntry};
 use super::{Context, Outcome, unless_signalled};
 use crate::cluster::node_lock;
 use crate::cluster::nodes::{Member, connect, each, split};
@@ -8,7 +9,7 @@ use crate::model::lease::{Lease, holders};
 use crate::render::table::table;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 /// A node, and its lease where it has one that holds.
 type Seen = (Member, Option<Lease>);
@@ -33,7 +34,10 @@ pub(super) fn holding(seen: &[(String, Option<Lease>)], failed: Vec<NodeError>) 
     }
     rows.extend(failed.iter().map(|e| vec![e.node.clone(), word(e).to_owned()]));
     let text = table(&["NODE", "HOLDER", "COMMAND", "PROCESS", "SINCE"], &rows);
-    let nodes = seen.iter().map(|(node, lease)| json!({ "node": node, "ok": true, "reachable": true, "lease": lease }));
+    let nodes = seen.iter().map(|(node, lease)| {
+        let entry = NodeEntry::new(node, true, LockStatusNode { lease: lease.clone() });
+        NodeEntry { reachable: Some(true), ..entry }
+    });
     outcome(text, nodes.collect(), failed)
 }
 
@@ -79,7 +83,8 @@ pub(super) fn freed(released: &[(String, Option<Lease>)], failed: Vec<NodeError>
     if gone.is_empty() && failed.is_empty() {
         text.push_str("nothing to do: nobody holds these nodes\n");
     }
-    let nodes = released.iter().map(|(node, lease)| json!({ "node": node, "ok": true, "released": lease }));
+    let nodes =
+        released.iter().map(|(node, lease)| NodeEntry::new(node, true, LockReleaseNode { released: lease.clone() }));
     outcome(text, nodes.collect(), failed)
 }
 
@@ -100,7 +105,7 @@ fn word(error: &NodeError) -> &'static str {
     if error.kind == Kind::Unreachable { "unreachable" } else { "failed" }
 }
 
-fn outcome(text: String, nodes: Vec<Value>, failed: Vec<NodeError>) -> Outcome {
+fn outcome<T: Serialize>(text: String, nodes: Vec<NodeEntry<T>>, failed: Vec<NodeError>) -> Outcome {
     let unreachable = !failed.is_empty() && nodes.is_empty() && failed.iter().all(|e| e.kind == Kind::Unreachable);
     let outcome = Outcome::of_nodes(text, nodes, failed);
     Outcome { code: if unreachable { exit::UNREACHABLE } else { outcome.code }, ..outcome }

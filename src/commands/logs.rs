@@ -1,5 +1,6 @@
 //! `hvdctl logs`.
 
+use super::output::{End, LogsEnd};
 use super::{Context, Outcome, unless_signalled};
 use crate::cli::{Logs, Since};
 use crate::cluster::nodes::now;
@@ -8,7 +9,6 @@ use crate::job::list::Newest;
 use crate::job::log_order::Filter;
 use crate::job::manage;
 use crate::job::tails::Tails;
-use serde_json::json;
 
 /// `logs`.
 pub async fn run(options: &Logs, context: Context) -> Result<Outcome, Error> {
@@ -35,6 +35,6 @@ pub async fn run(options: &Logs, context: Context) -> Result<Outcome, Error> {
 }
 
 pub(super) fn ended() -> Outcome {
-    let document = json!({ "event": "end", "ok": true, "code": exit::OK });
-    Outcome { code: exit::OK, text: String::new(), document, failed: Vec::new() }
+    let document = LogsEnd { event: End::End, ok: true, code: exit::OK };
+    Outcome::new(exit::OK, String::new(), &document, Vec::new())
 }

@@ -15,6 +15,7 @@ mod jobs;
 mod keys;
 mod lock;
 mod logs;
+pub mod output;
 mod shell;
 mod shell_session;
 mod signal;
@@ -41,7 +42,9 @@ use crate::runtime::docker;
 use crate::transport::link;
 use crate::transport::sudo::Sudo;
 pub use execute::execute;
-use serde_json::{Value, json};
+use output::{Failure, NodeEntry, Nodes};
+use serde::Serialize;
+use serde_json::Value;
 pub use signal::run_until_signalled;
 use std::future::Future;
 use std::path::PathBuf;
@@ -86,22 +89,23 @@ pub struct Outcome {
 
 impl Outcome {
     /// The outcome of something that was done on each node by itself.
-    pub fn of_nodes(text: String, nodes: Vec<Value>, failed: Vec<NodeError>) -> Outcome {
-        let code = match (nodes.len(), failed.len()) {
-            (_, 0) => exit::OK,
-            (0, _) => exit::FAILED,
-            _ => exit::PARTLY,
-        };
-        let mut entries = nodes;
-        entries.extend(failed.iter().map(|e| json!({ "node": e.node, "ok": false, "error": e })));
-        Outcome { code, text, document: json!({ "ok": failed.is_empty(), "nodes": entries }), failed }
+    pub fn of_nodes<T: Serialize>(text: String, nodes: Vec<NodeEntry<T>>, failed: Vec<NodeError>) -> Outcome {
+        let code = exit::of_nodes(nodes.len(), failed.len());
+        let nodes = nodes.into_iter().chain(failed.iter().map(NodeEntry::failed)).collect();
+        Outcome::new(code, text, &Nodes { ok: failed.is_empty(), nodes }, failed)
+    }
+
+    /// The outcome of a command with a document of its own (see [`output`]).
+    pub fn new(code: u8, text: String, document: &impl Serialize, failed: Vec<NodeError>) -> Outcome {
+        Outcome { code, text, document: output::value(document), failed }
     }
 
     /// Names the nodes that were left out on request (`--skip-offline`).
     #[must_use]
     fn skipping(mut self, offline: &[NodeError]) -> Outcome {
         if let Some(nodes) = self.document["nodes"].as_array_mut() {
-            nodes.extend(offline.iter().map(|e| json!({ "node": e.node, "ok": false, "skipped": true, "error": e })));
+            let skipped = |e| NodeEntry::<output::NoDetails> { skipped: true, ..NodeEntry::failed(e) };
+            nodes.extend(offline.iter().map(|error| output::value(&skipped(error))));
         }
         self
     }
@@ -129,7 +133,11 @@ pub fn shown(result: Result<Outcome, Error>, json: bool, program: bool, lines: b
         Err(error) => {
             let code = error.exit_code(program);
             if json {
-                Shown { code, out: format!("{}\n", error.document(program, lines)), errors: Vec::new() }
+                Shown {
+                    code,
+                    out: format!("{}\n", output::value(&Failure::new(&error, program, lines))),
+                    errors: Vec::new(),
+                }
             } else {
                 Shown { code, out: String::new(), errors: vec![error.to_string()] }
             }
@@ -355,11 +363,6 @@ fn reach_table(matrix: &Matrix) -> String {
     let absent = matrix.absent.iter().map(|a| ["–".into(), a.node.clone(), a.why.clone(), "–".into()].to_vec());
     let rows = matrix.rows().into_iter().map(|row| vec![row.from, row.to, row.reason, row.pairs.to_string()]);
     table(&["FROM", "TO", "REASON", "PAIRS"], &absent.chain(rows).collect::<Vec<_>>())
-}
-
-/// The same for scripts.
-fn reach_document(matrix: &Matrix) -> Value {
-    json!({ "ok": matrix.is_good(), "absent": matrix.absent, "failed": matrix.rows(), "pairs": matrix.pairs })
 }
 
 /// Runs a command. Those that are about hvdctl itself or write an inventory do not await the context, which wants one.

@@ -1,11 +1,10 @@
 //! `hvdctl shell`.
 
-use super::{Context, Outcome, unless_signalled};
+use super::{Context, Outcome, output, unless_signalled};
 use crate::cli;
 use crate::commands::shell_session::shell;
 use crate::error::{Error, exit};
 use crate::terminal;
-use serde_json::json;
 use std::future::Future;
 use std::io::IsTerminal;
 
@@ -26,6 +25,5 @@ pub async fn run(
 }
 
 pub(super) fn ended(code: u8) -> Outcome {
-    let document = json!({ "ok": code == exit::OK, "code": code });
-    Outcome { code, text: String::new(), document, failed: Vec::new() }
+    Outcome::new(code, String::new(), &output::Shell { ok: code == exit::OK, code }, Vec::new())
 }

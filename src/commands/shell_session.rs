@@ -192,7 +192,7 @@ async fn interact(place: &Where, events: &Events) -> Result<i64, Error> {
     let mut env = vec![format!("HVDCTL_SHELL={}", privileges::process())];
     env.push(format!("TERM={}", std::env::var("TERM").unwrap_or_else(|_| "xterm".into())));
     env.extend(path.as_ref().map(|path| format!("HVDCTL_PATH={path}")));
-    let here = |e: std::io::Error| Error::Here(format!("could not use the terminal: {e}"));
+    let here = |e: std::io::Error| Error::Here(format!("cannot use the terminal: {e}"));
     let mut sizes = signal(SignalKind::window_change()).map_err(here)?;
     let _still = events.suspend().await;
     let mut inside = engine.inside(container, &["sh", "-c", SHELL], env).await?;

@@ -1,5 +1,6 @@
 //! `hvdctl status`.
 
+use super::output::{NodeEntry, Nodes};
 use super::{Context, Outcome};
 use crate::cluster::nodes::{EngineSeen, Member, Observed, connect, each, look, split};
 use crate::error::{Error, Kind, NodeError, exit};
@@ -8,23 +9,32 @@ use crate::node::network;
 use crate::render::table::table;
 use crate::worker::apply;
 use crate::worker::plan::{self, Workspace};
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 /// A node's row.
-#[derive(Debug, Serialize)]
-pub(super) struct Row {
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(rename = "NodeStatus")]
+pub struct Row {
+    #[serde(skip)]
     pub(super) node: String,
+    #[serde(skip)]
     pub(super) ok: bool,
-    pub(super) reachable: bool,
+    /// Whether it is the master.
     pub(super) master: bool,
+    /// The version of the engine; `–` where that does not answer.
     pub(super) engine: String,
+    /// The state of the worker, as STATUS in [cli.md](cli.md) has it.
     pub(super) worker: &'static str,
-    /// In what it differs.
+    /// In what a worker that `up` would replace differs.
     pub(super) differs: Vec<String>,
+    /// The start of the image's id, or `missing`.
     pub(super) image: String,
+    /// How many GPUs it has, as text.
     pub(super) gpus: String,
+    /// Its slots.
     pub(super) slots: u32,
+    /// The id of the running job, or null.
     pub(super) job: Option<String>,
 }
 
@@ -45,7 +55,6 @@ pub async fn run(context: Context) -> Result<Outcome, Error> {
                     Row {
                         node: member.node.name.clone(),
                         ok: false,
-                        reachable: true,
                         master: member.node.master,
                         engine: "–".into(),
                         worker: "–",
@@ -74,7 +83,7 @@ pub async fn run(context: Context) -> Result<Outcome, Error> {
         (_, 0) => exit::FAILED,
         _ => exit::PARTLY,
     };
-    Ok(Outcome { code, text: text(&rows, &failed), document: document(&rows, &failed), failed })
+    Ok(Outcome::new(code, text(&rows, &failed), &document(&rows, &failed), failed))
 }
 
 fn row(inventory: &Inventory, seen: &Observed) -> Row {
@@ -91,7 +100,6 @@ fn row(inventory: &Inventory, seen: &Observed) -> Row {
     Row {
         node: seen.name().to_owned(),
         ok: true,
-        reachable: true,
         master: seen.member.node.master,
         engine: docker.engine.version.clone(),
         worker,
@@ -130,22 +138,11 @@ fn text(rows: &[Row], failed: &[NodeError]) -> String {
     table(&["NODE", "ENGINE", "WORKER", "IMAGE", "GPUS", "SLOTS", "JOB"], &cells)
 }
 
-pub(super) fn document(rows: &[Row], failed: &[NodeError]) -> Value {
-    let mut nodes: Vec<Value> = rows
-        .iter()
-        .map(|row| {
-            let mut value = json!(row);
-            if let Some(error) = failed.iter().find(|e| e.node == row.node) {
-                value["error"] = json!(error);
-            }
-            value
-        })
-        .collect();
-    nodes.extend(
-        failed
-            .iter()
-            .filter(|e| rows.iter().all(|r| r.node != e.node))
-            .map(|e| json!({ "node": e.node, "ok": false, "reachable": e.kind != Kind::Unreachable, "error": e })),
-    );
-    json!({ "ok": failed.is_empty(), "nodes": nodes })
+pub(super) fn document(rows: &[Row], failed: &[NodeError]) -> Nodes<Row> {
+    let seen = rows.iter().map(|row| {
+        let error = failed.iter().find(|e| e.node == row.node).cloned();
+        NodeEntry { reachable: Some(true), error, ..NodeEntry::new(&row.node, row.ok, row.clone()) }
+    });
+    let unseen = failed.iter().filter(|e| rows.iter().all(|r| r.node != e.node)).map(NodeEntry::unseen);
+    Nodes { ok: failed.is_empty(), nodes: seen.chain(unseen).collect() }
 }

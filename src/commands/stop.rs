@@ -1,13 +1,12 @@
 //! `hvdctl stop`.
 
-use super::{Context, Outcome, unless_signalled};
+use super::{Context, Outcome, output, unless_signalled};
 use crate::cli::Stop;
 use crate::error::{Error, exit};
 use crate::job::list::Newest;
 use crate::job::manage;
 use crate::job::record::State;
 use crate::text::nodeset;
-use serde_json::json;
 
 /// `stop`.
 pub async fn run(options: &Stop, context: Context) -> Result<Outcome, Error> {
@@ -26,8 +25,9 @@ pub async fn run(options: &Stop, context: Context) -> Result<Outcome, Error> {
         };
         if job.is_over() && job.ended.is_some() {
             let text = format!("the run {} has ended already\n", job.id);
-            let document = json!({ "ok": true, "job": job.id, "changed": false, "state": job.state, "silent": [] });
-            return Ok(Outcome { code: exit::OK, text, document, failed: Vec::new() });
+            let (job, state) = (job.id.clone(), job.state);
+            let document = output::Stop { ok: true, job, changed: false, state, silent: Vec::new() };
+            return Ok(Outcome::new(exit::OK, text, &document, Vec::new()));
         }
         let ending = manage::stop(&target, &runs, job, &events).await?;
         Ok(stopped(&job.id, ending.state(job.ranks), ending.silent))
@@ -42,6 +42,6 @@ pub(super) fn stopped(id: &str, state: State, silent: Vec<String>) -> Outcome {
         let who = nodeset::fold(&silent);
         text.push_str(&format!("{who} did not answer: ranks may be left there (hvdctl doctor --fix)\n"));
     }
-    let document = json!({ "ok": ok, "job": id, "changed": true, "state": state, "silent": silent });
-    Outcome { code: if ok { exit::OK } else { exit::PARTLY }, text, document, failed: Vec::new() }
+    let document = output::Stop { ok, job: id.to_owned(), changed: true, state: Some(state), silent };
+    Outcome::new(if ok { exit::OK } else { exit::PARTLY }, text, &document, Vec::new())
 }

@@ -1,5 +1,6 @@
 //! `hvdctl train` and `hvdctl run`.
 
+use super::output::{self, DryRun, End, JobEnd};
 use super::{Context, Outcome, reach_and_observe, take_and_observe_free, unless_signalled};
 use crate::cli;
 use crate::cluster::nodes::Target;
@@ -24,7 +25,6 @@ use crate::sync::upload::Project;
 use crate::text::argument::Word;
 use crate::text::nodeset;
 use crate::text::quote;
-use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
 use std::future::Future;
@@ -45,7 +45,7 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
         let origin = origin(&root);
         let reading = tokio::task::spawn_blocking(move || ProjectFiles::read(&root));
         let files = unless_signalled(&cancel, async {
-            reading.await.map_err(|e| Error::Here(format!("could not read the project: {e}")))?
+            reading.await.map_err(|e| Error::Here(format!("cannot read the project: {e}")))?
         });
         Ok(Program {
             title,
@@ -148,10 +148,10 @@ pub(super) fn with_fetched(mut outcome: Outcome, fetched: Option<FetchReport>) -
     let all = fetched.as_ref().is_some_and(|fetched| fetched.failed.is_empty());
     if !all && outcome.code == exit::OK {
         outcome.code = exit::AROUND;
-        outcome.document["ok"] = json!(false);
-        outcome.document["code"] = json!(exit::AROUND);
+        outcome.document["ok"] = false.into();
+        outcome.document["code"] = exit::AROUND.into();
     }
-    outcome.document["fetched"] = json!(fetched.map(|fetched| super::fetch::outcome(fetched).document));
+    outcome.document["fetched"] = output::value(&fetched.map(|fetched| super::fetch::outcome(fetched).document));
     outcome
 }
 
@@ -175,7 +175,7 @@ async fn bring(
         }
         Err(error) => {
             let again = format!("hvdctl fetch {id} -o {}", quote::readable(&folder.display().to_string()));
-            events.send(Event::Warning(format!("could not fetch what the run wrote: {error}\n  again: {again}")));
+            events.send(Event::Warning(format!("cannot fetch what the run wrote: {error}\n  again: {again}")));
             None
         }
     }
@@ -211,11 +211,16 @@ pub(super) fn planned(
     let mut text = table(&["NODE", "RANKS", "ADDRESS"], &rows);
     text.push_str(&format!("launcher: {}\n", shell_line(launcher)));
     text.push_str(&format!("each rank: {}\n", shell_line(command)));
-    let document = json!({
-        "event": "end", "ok": true, "code": exit::OK, "dry_run": true, "placement": placement,
-        "launcher": launcher, "command": command,
-    });
-    Outcome { code: exit::OK, text, document, failed: Vec::new() }
+    let document = DryRun {
+        event: End::End,
+        ok: true,
+        code: exit::OK,
+        dry_run: true,
+        placement: placement.clone(),
+        launcher: launcher.to_vec(),
+        command: command.to_vec(),
+    };
+    Outcome::new(exit::OK, text, &document, Vec::new())
 }
 
 /// A vector as one would type it.
@@ -239,8 +244,8 @@ pub(super) fn outcome(ran: JobOutcome, events: &Events) -> Result<Outcome, Error
 }
 
 pub(super) fn ended(code: u8, ran: &JobOutcome) -> Outcome {
-    let document = json!({ "event": "end", "ok": code == exit::OK, "code": code, "run": ran });
-    Outcome { code, text: String::new(), document, failed: Vec::new() }
+    let document = JobEnd { event: End::End, ok: code == exit::OK, code, job: ran.clone(), fetched: None };
+    Outcome::new(code, String::new(), &document, Vec::new())
 }
 
 /// Says who failed; where no rank did, the launcher itself has failed, and that is not the program's doing.

@@ -1,5 +1,6 @@
 //! `hvdctl up`: connect, lock and observe, pull images, plan, check, push keys, end disrupted jobs, apply.
 
+use super::output::{NodeEntry, UpNode};
 use super::{Context, Outcome, Reached, connect_or_skip, in_turn};
 use crate::checks::preflight;
 use crate::cli::Up;
@@ -16,7 +17,6 @@ use crate::paths::HOST_KEY;
 use crate::text::nodeset;
 use crate::worker::apply::{self, WorkerPlan};
 use crate::worker::image::{self, TO_BE_PULLED};
-use serde_json::{Value, json};
 
 /// `up`.
 pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
@@ -250,10 +250,10 @@ impl Done {
 
 pub(super) fn outcome(dry_run: bool, done: &[Done], failed: Vec<NodeError>) -> Outcome {
     let mut text = nodeset::rows(done.iter().map(|done| (done.node.clone(), done.summary.clone())));
-    let mut nodes: Vec<Value> = Vec::new();
-    for Done { node, steps, .. } in done {
-        nodes.push(json!({ "node": node, "ok": true, "changed": !steps.is_empty(), "operations": steps }));
-    }
+    let entry = |Done { node, steps, .. }: &Done| {
+        NodeEntry::new(node, true, UpNode { changed: !steps.is_empty(), operations: steps.clone() })
+    };
+    let nodes = done.iter().map(entry).collect();
     let changed = done.iter().filter(|done| !done.steps.is_empty()).count();
     if changed == 0 && failed.is_empty() {
         text.push_str("nothing to do: every worker is up to date\n");

@@ -1,6 +1,7 @@
 //! `hvdctl verify`.
 
-use super::{Context, Outcome, reach_document, reach_table, take_and_observe_free};
+use super::output::{self, NodeEntry, Reach, VerifyNode};
+use super::{Context, Outcome, reach_table, take_and_observe_free};
 use crate::checks::preflight;
 use crate::checks::reach_check;
 use crate::checks::verify::{Expected, Report, Row, compare};
@@ -23,7 +24,6 @@ use crate::launch::placement::MapBy;
 use crate::node::gpus::GpuRequest;
 use crate::node::network;
 use crate::render::table::table;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Ou
     let names: Vec<&str> = expected.iter().map(|node| node.node.as_str()).collect();
     let document = document(Some(&outcome.id), controller, &faults, &names, &rows, reached.as_ref());
     let code = if faults.is_empty() { exit::OK } else { exit::FAILED };
-    Ok(Outcome { code, text, document, failed: Vec::new() })
+    Ok(Outcome::new(code, text, &document, Vec::new()))
 }
 
 /// What the ranks of a node should report.
@@ -166,15 +166,20 @@ pub(super) fn document(
     nodes: &[&str],
     rows: &[Row],
     reached: Option<&Matrix>,
-) -> Value {
+) -> output::Verify {
     let node = |name: &&str| {
-        let ranks: Vec<&Row> = rows.iter().filter(|row| row.expected == *name).collect();
-        json!({ "node": name, "ok": ranks.iter().all(|row| row.faults.is_empty()), "ranks": ranks })
+        let ranks: Vec<Row> = rows.iter().filter(|row| row.expected == *name).cloned().collect();
+        NodeEntry::new(name, ranks.iter().all(|row| row.faults.is_empty()), VerifyNode { ranks })
     };
-    json!({
-        "ok": faults.is_empty(), "job": job, "controller": controller, "ranks": rows.len(), "faults": faults,
-        "nodes": nodes.iter().map(node).collect::<Vec<_>>(), "reach": reached.map(reach_document),
-    })
+    output::Verify {
+        ok: faults.is_empty(),
+        job: job.map(str::to_owned),
+        controller,
+        ranks: rows.len(),
+        faults: faults.to_vec(),
+        nodes: nodes.iter().map(node).collect(),
+        reach: reached.map(Reach::from),
+    }
 }
 
 /// What is said where the workers do not reach each other; nothing was launched then.
@@ -186,7 +191,7 @@ fn unreached(matrix: &Matrix, controller: Controller, port: u16, events: &Events
         events.note(format!("hint: {hint}"));
     }
     let document = document(None, controller, &faults, &[], &[], Some(matrix));
-    Outcome { code: exit::FAILED, text, document, failed: Vec::new() }
+    Outcome::new(exit::FAILED, text, &document, Vec::new())
 }
 
 fn text(rows: &[Row]) -> String {

@@ -161,8 +161,8 @@ pub async fn examine(target: &Target, earlier: Option<&Examined>, events: &Event
 /// A node's failure as a finding.
 fn told(error: &NodeError) -> Finding {
     let check = if error.kind == Kind::Unreachable { "ssh" } else { "node" };
-    Finding::new(Severity::Error, check, &error.node, format!("could not {}: {}", error.tried, error.said))
-        .cure(error.hint.clone().unwrap_or_default())
+    Finding::new(Severity::Error, check, &error.node, format!("cannot {}: {}", error.operation, error.message))
+        .cure(error.hints.join("; "))
 }
 
 /// The questions for one node, the others' addresses and names among them.

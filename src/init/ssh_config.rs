@@ -23,7 +23,7 @@ pub fn read() -> Result<Vec<String>, Error> {
     match text(&config) {
         Ok(text) => walk(&text, &home, DEPTH, &mut names),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-        Err(e) => return Err(Error::Here(format!("could not read {}: {e}", config.display()))),
+        Err(e) => return Err(Error::Here(format!("cannot read {}: {e}", config.display()))),
     }
     let mut known = std::collections::HashSet::new();
     names.retain(|name| known.insert(name.clone()));

@@ -33,6 +33,7 @@ pub use fields::{CLUSTER_FIELDS, Cluster, Container, DEFAULTS_FIELDS, NODE_FIELD
 pub use schema::schema;
 
 use crate::text::nodeset::Groups;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -64,7 +65,7 @@ pub enum Pull {
 }
 
 /// The kind of a key pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyType {
     /// RSA of 4096 bits, as in Horovod's documentation.
@@ -74,7 +75,7 @@ pub enum KeyType {
 }
 
 /// What starts and connects the ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Controller {
     /// Horovod's own, over ssh.

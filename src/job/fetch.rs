@@ -137,7 +137,7 @@ async fn compare(directory: PathBuf, items: Vec<Item>) -> Result<(Arc<TargetDire
         let existing = existing.collect::<Result<_, Error>>()?;
         Ok((Arc::new(target), existing))
     };
-    tokio::task::spawn_blocking(work).await.map_err(|e| Error::Here(format!("could not read the files here: {e}")))?
+    tokio::task::spawn_blocking(work).await.map_err(|e| Error::Here(format!("cannot read the files here: {e}")))?
 }
 
 /// Downloads items from all nodes that have some. Returns the paths of those that are in their places, and what failed.

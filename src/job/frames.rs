@@ -5,6 +5,7 @@
 //! any byte, and it says by itself how each rank ended: neither the launcher's own piping nor its exit code (always
 //! 1 under Gloo) has to be trusted.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a frame says.
@@ -51,7 +52,7 @@ pub enum Kind {
 }
 
 /// What a rank does that makes no progress, as far as its supervisor can see from outside (`activity.py`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Idle {
     /// Its own threads sleep.

@@ -7,8 +7,10 @@ use crate::job::record::{
 };
 use crate::launch::placement::Placement;
 use crate::text::argument::Word;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// What one node knows of one run.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -35,7 +37,7 @@ pub struct Look {
 }
 
 /// A run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Job {
     /// Its id.
     pub id: String,
@@ -62,9 +64,13 @@ pub struct Job {
     /// Whether all its ranks had started when it ended.
     #[serde(skip)]
     pub all_started: bool,
-    /// When it was started, in seconds since the epoch.
+    /// When it was started, in seconds since the epoch; in JSON RFC 3339 in UTC.
+    #[serde(serialize_with = "rfc3339")]
+    #[schemars(with = "String")]
     pub started: f64,
-    /// When it ended.
+    /// When it ended, in the same form.
+    #[serde(serialize_with = "rfc3339_option")]
+    #[schemars(with = "Option<String>")]
     pub ended: Option<f64>,
     /// The program's exit code; none before its end, and where nobody knows.
     pub code: Option<i64>,
@@ -85,6 +91,19 @@ pub struct Job {
     /// Bytes that its log may take on each node.
     #[serde(skip)]
     pub log_max: Option<u64>,
+}
+
+/// Formats seconds since the epoch as RFC 3339 in UTC.
+fn stamp(seconds: f64) -> String {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs_f64(seconds.max(0.0))).to_string()
+}
+
+fn rfc3339<S: Serializer>(seconds: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&stamp(*seconds))
+}
+
+fn rfc3339_option<S: Serializer>(seconds: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    seconds.map(stamp).serialize(serializer)
 }
 
 impl Job {

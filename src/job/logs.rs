@@ -106,7 +106,7 @@ pub async fn history(
     }
     let mut offsets = vec![0; members.len()];
     while let Some(ended) = tasks.join_next().await {
-        let (i, bytes) = ended.map_err(|e| Error::Here(format!("could not read the logs: {e}")))??;
+        let (i, bytes) = ended.map_err(|e| Error::Here(format!("cannot read the logs: {e}")))??;
         offsets[i] = bytes;
     }
     Ok(offsets)

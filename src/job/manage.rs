@@ -65,7 +65,7 @@ pub async fn list(target: &Target, events: &Events) -> Result<Runs, Error> {
 fn unseen(launcher: &str, failed: &[NodeError]) -> String {
     match failed.iter().find(|error| error.node == launcher) {
         Some(error) => {
-            let said = error.said.lines().next().unwrap_or_default();
+            let said = error.message.lines().next().unwrap_or_default();
             format!("its launcher's node {launcher} does not answer: {said}")
         }
         None => format!("its launcher's node {launcher} was not asked: --on, or an inventory without it"),

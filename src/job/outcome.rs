@@ -3,10 +3,12 @@
 use crate::job::record::{HungRank, JobResult, LostOutput, Progress, RankExit, RootCause, State};
 use crate::job::tails::Tails;
 use crate::launch::placement::Placement;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What came of a job.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(rename = "JobResult")]
 pub struct JobOutcome {
     /// Its id.
     pub id: String,

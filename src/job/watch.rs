@@ -169,7 +169,7 @@ impl Watch<'_> {
     fn disconnected(&self, error: NodeError) -> Error {
         let hint =
             format!("the job {0} goes on by itself, unless that node is down: hvdctl attach {0}, hvdctl jobs", self.id);
-        if error.hint.is_none() { error.hint(hint).into() } else { error.into() }
+        if error.hints.is_empty() { error.hint(hint).into() } else { error.into() }
     }
 }
 

@@ -33,7 +33,7 @@ pub async fn install(target: &Target, events: &Events) -> Result<(), Error> {
     let (mut refused, mut failed) = (Vec::new(), Vec::new());
     for (node, error) in tried {
         match error {
-            Some(error) if is_refused(&error.said) => refused.push(node),
+            Some(error) if is_refused(&error.message) => refused.push(node),
             Some(error) => failed.push(error),
             None => {}
         }

@@ -18,7 +18,7 @@ pub const RSA_BITS: u32 = 4096;
 /// # Errors
 /// When the operating system has no random numbers, or the crate fails.
 pub fn generate(kind: Kind, comment: &str) -> Result<KeyPair, Error> {
-    let failed = |e: ssh_key::Error| Error::Here(format!("could not make a key pair: {e}"));
+    let failed = |e: ssh_key::Error| Error::Here(format!("cannot make a key pair: {e}"));
     let mut rng = ssh_key::rand_core::UnwrapErr(ssh_key::getrandom::SysRng);
     let mut key = match kind.key_type {
         KeyType::Rsa => {

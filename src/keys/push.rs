@@ -193,7 +193,7 @@ async fn write(cluster: &Cluster, member: &Member, facts: &Facts, changes: &Chan
 /// Names the next step where somebody else was at the same folder.
 fn again(error: NodeError) -> NodeError {
     let words = ["somebody else meanwhile", "another hvdctl is writing"];
-    if words.iter().any(|words| error.said.contains(words)) {
+    if words.iter().any(|words| error.message.contains(words)) {
         error.hint("run the same command again: it looks anew")
     } else {
         error
@@ -253,7 +253,7 @@ async fn make(cluster: &Cluster, wanted: Kind, node: &str, events: &Events) -> R
     let comment = tag(&cluster.name);
     tokio::task::spawn_blocking(move || key_pair::generate(wanted, &comment))
         .await
-        .map_err(|e| Error::Here(format!("could not make a key pair: {e}")))?
+        .map_err(|e| Error::Here(format!("cannot make a key pair: {e}")))?
 }
 
 /// A worker's public host key, and the whole pair where it has none yet.

@@ -2,6 +2,7 @@
 //! few rows.
 
 use crate::text::nodeset;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,7 +22,8 @@ pub fn pairs(n: usize) -> Vec<(usize, usize)> {
 }
 
 /// One log-in that was tried.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Login")]
 pub struct Pair {
     /// The node it came from.
     pub from: String,
@@ -32,7 +34,8 @@ pub struct Pair {
 }
 
 /// A node that nobody could log in from or to, because its worker is not there.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "AbsentNode")]
 pub struct Absent {
     /// The node.
     pub node: String,
@@ -50,7 +53,8 @@ pub struct Matrix {
 }
 
 /// Failures with one reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "FailedLogins")]
 pub struct Row {
     /// Where they came from, folded.
     pub from: String,

@@ -3,10 +3,11 @@
 //! Under Gloo `horovodrun -np 2 -H a:2,b:2` starts four ranks, under MPI two; only when the slots that are handed to
 //! the launcher add up to `-np` do both agree, so the surplus is cut off here.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The share of one node in a run.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Share {
     /// Name of the node in the inventory.
     pub node: String,
@@ -23,7 +24,7 @@ pub struct Share {
 }
 
 /// The nodes of a run in rank order; the sum of the shares is exactly the number of ranks.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Placement {
     /// Its nodes, that of the launcher first.
     pub shares: Vec<Share>,

@@ -1,13 +1,15 @@
 //! What is allocated of a node, and to which job.
 
 use crate::text::nodeset;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 
 /// What a job has of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Allocation {
     /// The job's id.
+    #[serde(rename = "id")]
     pub job: String,
     /// Its name.
     pub name: String,
@@ -24,7 +26,7 @@ pub struct Allocation {
 }
 
 /// A part of a node.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Resources {
     /// How many slots.
     pub slots: u32,

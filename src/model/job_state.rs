@@ -1,10 +1,12 @@
 //! Where a run stands.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Where a run stands; the words are part of the command line's contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "JobState")]
 pub enum State {
     /// The launcher is up, not every rank has started its program.
     Starting,

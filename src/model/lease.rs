@@ -1,5 +1,6 @@
 //! The lease of a node: who is at work there, told by the node's own clock. Read from what `lease.sh` shows.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -19,7 +20,7 @@ pub enum Wait {
 }
 
 /// A node's lease.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Lease {
     /// What tells it from every other one.
     pub id: String,

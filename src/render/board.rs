@@ -256,11 +256,11 @@ impl Node {
 
 /// The first words of why a node has failed.
 fn reason(error: &NodeError) -> String {
-    let said = error.said.lines().next().unwrap_or_default();
+    let said = error.message.lines().next().unwrap_or_default();
     clean(&if said.is_empty() {
-        format!("could not {}", error.tried)
+        format!("cannot {}", error.operation)
     } else {
-        format!("could not {}: {said}", error.tried)
+        format!("cannot {}: {said}", error.operation)
     })
 }
 

@@ -10,8 +10,7 @@ mod plain;
 mod rows;
 pub mod table;
 
-#[cfg(test)]
-pub(crate) use json::line;
+pub use json::{Line, line};
 
 use crate::event::{Event, Received, Receiver};
 use crate::text::visible::{visible, visible_lines};

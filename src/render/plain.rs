@@ -41,7 +41,7 @@ impl Plain {
                 .then(|| format!("{node}: {what}: {}", progress(*done, *total, *rate))),
             Event::Done { node, what } => Some(format!("{node}: {what}")),
             // all of it is told at the end
-            Event::Failed(error) => Some(format!("{}: could not {}", error.node, error.tried)),
+            Event::Failed(error) => Some(format!("{}: cannot {}", error.node, error.operation)),
             Event::Phase(name) if self.options.verbose > 0 => Some(name.clone()),
             Event::Job { id, state } if self.options.verbose > 0 => Some(format!("run {id}: {}", name(*state))),
             _ => None,
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(text_of(started(Step::Observing)), None);
         assert_eq!(text_of(Event::Done { node: "a".into(), what: "up".into() }).unwrap(), "a: up");
         let error = NodeError::failed("a", "start hworker", "no space").hint("make room");
-        assert_eq!(text_of(Event::Failed(error)).unwrap(), "a: could not start hworker");
+        assert_eq!(text_of(Event::Failed(error)).unwrap(), "a: cannot start hworker");
         assert_eq!(text_of(Event::Note("keys differ".into())).unwrap(), "keys differ");
         assert_eq!(
             (

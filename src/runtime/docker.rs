@@ -4,7 +4,7 @@ mod body;
 mod dial;
 mod inside;
 
-use crate::error::NodeError;
+use crate::error::{Kind, NodeError};
 use crate::event::{Event, Events};
 use crate::runtime::container::{ContainerState, ContainerSummary};
 use crate::runtime::pull::{Progress, Rate};
@@ -108,7 +108,7 @@ impl Engine {
             Ok(Err(error)) => Err(explain(&self.node, tried, &error)),
             Err(_) => {
                 let late = format!("no answer within {} s", self.limit.as_secs());
-                Err(NodeError::failed(&self.node, tried, late).hint(if tried == REACH {
+                Err(NodeError::failed(&self.node, tried, late).kind(Kind::TimedOut).hint(if tried == REACH {
                     "see `systemctl status docker` on the node"
                 } else {
                     "if the node is only slow, raise cluster.command_timeout_s"
@@ -403,7 +403,7 @@ fn words(error: &DockerError) -> (u16, String) {
 }
 
 fn hint_for_engine(error: NodeError) -> NodeError {
-    let said = error.said.as_str();
+    let said = error.message.as_str();
     let hint = if said.contains("command not found") || said.contains("docker: not found") {
         "install Docker Engine on that node"
     } else if said.contains("Cannot connect to the Docker daemon")
@@ -432,7 +432,7 @@ mod tests {
             message: "could not select device driver \"\" with capabilities: [[gpu]]".into(),
         };
         let error = explain("gpu1", "start hworker", &said).to_string();
-        assert!(error.starts_with("gpu1: could not start hworker: could not select device driver"), "{error}");
+        assert!(error.starts_with("gpu1: cannot start hworker: could not select device driver"), "{error}");
         assert!(error.contains("nvidia-container-toolkit"), "{error}");
     }
 }

@@ -21,7 +21,7 @@ drop_lines() { # FILE
   # a full disk must not pass for a file without other lines: awk's own word decides, not what it left
   if ! awk -v tag="$tag" "$line"' !ours($0)' "$1" >"$1.hvdctl"; then
     rm -f "$1.hvdctl"
-    fail "$1: could not take hvdctl's lines out"
+    fail "$1: cannot take hvdctl's lines out"
   elif [ -s "$1.hvdctl" ]; then
     { chmod --reference="$1" "$1.hvdctl" && mv -f "$1.hvdctl" "$1"; } || fail "$1: could not be replaced"
   else

@@ -46,7 +46,7 @@ impl ProjectFiles {
         let mut manifest = Manifest::default();
         let own_output = own_output();
         for found in walk(root) {
-            let found = found.map_err(|e| Error::Here(format!("could not read the project: {e}")))?;
+            let found = found.map_err(|e| Error::Here(format!("cannot read the project: {e}")))?;
             let path = found.path();
             let Ok(relative) = path.strip_prefix(root) else { continue };
             let Some(name) = relative.to_str() else {
@@ -190,7 +190,7 @@ fn entry(path: &Path, relative: &Path, meta: &Metadata) -> Result<Option<Entry>,
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Error {
-    Error::Here(format!("could not read {}: {error}", path.display()))
+    Error::Here(format!("cannot read {}: {error}", path.display()))
 }
 
 /// Sets hash and size of all files, on as many threads as there are processors.

@@ -46,7 +46,7 @@ pub enum Existing {
 }
 
 fn failed(what: &str, path: &Path, e: impl Display) -> Error {
-    Error::Here(format!("could not {what} {}: {e}", path.display()))
+    Error::Here(format!("cannot {what} {}: {e}", path.display()))
 }
 
 impl TargetDirectory {

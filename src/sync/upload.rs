@@ -201,7 +201,7 @@ fn limit(link: &Link, project: &Project) -> Duration {
 fn with_hint(cluster: &Cluster, error: NodeError) -> NodeError {
     /// What `upload_apply.sh` prints once files are in their places.
     const MISPLACED: &str = "in its place with its type and mode";
-    let has = |words: &[&str]| words.iter().any(|words| error.said.contains(words));
+    let has = |words: &[&str]| words.iter().any(|words| error.message.contains(words));
     let full = has(&["No space left", "Disk quota exceeded"]);
     let dir = &cluster.projects_dir;
     let hint = if has(&["cannot overwrite", "cannot create hard link"]) {

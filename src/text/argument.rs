@@ -1,13 +1,15 @@
 //! A word of the program that a run starts.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStringExt as _;
 
 /// Any bytes but NUL, as the kernel takes them (execve(2)): in JSON a string, and a list of bytes where they are no UTF-8.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
+#[schemars(rename = "Argument")]
 pub enum Word {
     /// What nearly all of them are.
     Text(String),

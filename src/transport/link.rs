@@ -12,7 +12,7 @@ mod script;
 #[cfg(test)]
 pub(crate) mod scripted;
 
-use crate::error::{Error, NodeError};
+use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Node};
 use crate::transport::access::Engine;
@@ -250,7 +250,8 @@ impl Link {
         match timeout(limit, work).await {
             Ok(done) => done.map_err(|e| self.broken(tried, &e)),
             Err(_) => {
-                Err(NodeError::failed(&self.node, tried, format!("no end within {} s", limit.as_secs())).hint(SLOW))
+                let late = format!("no end within {} s", limit.as_secs());
+                Err(NodeError::failed(&self.node, tried, late).kind(Kind::TimedOut).hint(SLOW))
             }
         }
     }
@@ -302,7 +303,7 @@ impl Link {
         }
         let said = output.complaint();
         let said = if said.trim().is_empty() { format!("exit code {}", output.code) } else { said };
-        NodeError::failed(&self.node, tried, said)
+        NodeError::failed(&self.node, tried, said).kind(Kind::CommandFailed { status: output.code })
     }
 
     /// Runs a script as the login itself, without a way to root, and gives what it printed.

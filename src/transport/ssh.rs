@@ -81,7 +81,7 @@ impl Control {
     /// When `ssh` is not installed, the cluster's configuration cannot be read, or a folder cannot be made.
     pub fn new(cluster: &Cluster, strict: bool, events: &Events) -> Result<Control, Error> {
         which::which("ssh").map_err(|e| Error::Here(format!("ssh: {e}\n  hint: install the OpenSSH client")))?;
-        let here = |e: &dyn std::fmt::Display| Error::Here(format!("could not prepare the ssh configuration: {e}"));
+        let here = |e: &dyn std::fmt::Display| Error::Here(format!("cannot prepare the ssh configuration: {e}"));
         sweep();
         if let Some(own) = &cluster.ssh_config {
             fs::File::open(own).map_err(|e| {
@@ -478,7 +478,7 @@ mod tests {
         let error = control(None).explain(&node, "ana@gpu1: Permission denied (publickey).");
         assert_eq!(
             error.to_string(),
-            "gpu1: could not log in by ssh as ana@gpu1: ana@gpu1: Permission denied (publickey).\n  hint: does ssh have the \
+            "gpu1: cannot log in by ssh as ana@gpu1: ana@gpu1: Permission denied (publickey).\n  hint: does ssh have the \
              key (a passphrase wants an agent: ssh-add)? If the node does not know it yet: hvdctl keys push --first-login \
              asks for the password and lets it in"
         );
@@ -486,7 +486,7 @@ mod tests {
         node.jump = Some("gate".into());
         let refused =
             control(Some(Path::new("/a b/config"))).explain(&node, "connect to host gpu1: Connection refused");
-        let hint = refused.hint.unwrap();
+        let hint = refused.hints.join("\n");
         assert_eq!(hint, "see whether `ssh -F '/a b/config' -p 2222 -J gate ana@gpu1` works");
     }
 

@@ -215,8 +215,7 @@ async fn apply_while(
             return error;
         }
         let up = format!("{} was removed; after fixing this, `hvdctl up` starts it again", inventory.cluster.worker);
-        let hint = error.hint.as_ref().map_or(up.clone(), |hint| format!("{hint}\n  hint: {up}"));
-        error.hint(hint)
+        error.hint(up)
     });
     events.report(carried_out)
 }

@@ -1,113 +1,110 @@
-//! The examples of docs/json.md, and what follows from them: which keys and types a document has. A block that begins with
-//! `json NAME` is an example of the document NAME, one with `json NAME/CASE` another of the same.
+//! Holds documents against the JSON Schema of their types.
 
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet};
 
-const TEXT: &str = include_str!("../../docs/json.md");
+/// The fields that an object may have together: their schemas, and which of them are required.
+#[derive(Clone, Default)]
+pub struct Fields {
+    /// The schema of each field by its name; several where a name comes from several flattened types.
+    pub schemas: Vec<(String, Value)>,
+    /// Those that are always there.
+    pub required: Vec<String>,
+}
 
-/// Every example with its name, the case included.
-pub fn examples() -> Vec<(String, Value)> {
-    let mut found = Vec::new();
-    for block in TEXT.split("\n```json ").skip(1) {
-        let (name, rest) = block.split_once('\n').unwrap();
-        let text = rest.split("\n```").next().unwrap();
-        let value =
-            serde_json::from_str(text).unwrap_or_else(|e| panic!("docs/json.md: the example {name}: {e}\n{text}"));
-        found.push((name.to_owned(), value));
+/// Follows a reference.
+pub fn resolve<'a>(all: &'a Value, schema: &'a Value) -> &'a Value {
+    match schema["$ref"].as_str().and_then(|path| path.strip_prefix('#')) {
+        Some(path) => all.pointer(path).unwrap_or_else(|| panic!("{path} is not defined")),
+        None => schema,
     }
-    assert!(!found.is_empty(), "docs/json.md has examples");
+}
+
+/// The alternatives of a schema: those of `oneOf` and `anyOf`, each with its own fields.
+pub fn objects(all: &Value, schema: &Value) -> Vec<Fields> {
+    let mut own = Fields::default();
+    if let Some(properties) = schema["properties"].as_object() {
+        own.schemas.extend(properties.iter().map(|(name, schema)| (name.clone(), schema.clone())));
+    }
+    own.required
+        .extend(schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned));
+    let mut found = vec![own];
+    let mut cross = |alternatives: Vec<Fields>| {
+        let both = |one: &Fields, other: &Fields| Fields {
+            schemas: [&one.schemas[..], &other.schemas].concat(),
+            required: [&one.required[..], &other.required].concat(),
+        };
+        found = found.iter().flat_map(|one| alternatives.iter().map(move |other| both(one, other))).collect();
+    };
+    if schema["$ref"].is_string() {
+        cross(objects(all, resolve(all, schema)));
+    }
+    for part in schema["allOf"].as_array().into_iter().flatten() {
+        cross(objects(all, part));
+    }
+    for key in ["oneOf", "anyOf"] {
+        if let Some(parts) = schema[key].as_array() {
+            cross(parts.iter().flat_map(|part| objects(all, part)).collect());
+        }
+    }
     found
 }
 
-/// What may stand in one place: text, a number and so on, a list, or an object with one of several sets of keys, each of which
-/// has the same types in all of them.
-#[derive(Debug, Default)]
-struct Shape {
-    scalars: BTreeSet<&'static str>,
-    items: Option<Box<Shape>>,
-    objects: BTreeSet<Vec<String>>,
-    fields: BTreeMap<String, Shape>,
+/// In what a document differs from the type of this name: fields that are missing or too many, and types.
+pub fn faults(all: &Value, name: &str, document: &Value) -> Vec<String> {
+    let schema = &all["documents"][name];
+    assert!(schema.is_object(), "there is no document {name}");
+    check(all, schema, document, name)
 }
 
-impl Shape {
-    fn learn(&mut self, value: &Value, errors: &[Value]) {
-        match value {
-            Value::Array(values) => {
-                let items = self.items.get_or_insert_default();
-                values.iter().for_each(|value| items.learn(value, errors));
-            }
-            Value::Object(object) => {
-                self.objects.insert(keys(object));
-                let same = errors.iter().filter(|_| object.contains_key("tried")).filter_map(Value::as_object);
-                for (key, value) in same.chain([object]).flatten() {
-                    self.fields.entry(key.clone()).or_default().learn(value, errors);
-                }
-            }
-            scalar => {
-                self.scalars.insert(kind(scalar));
-            }
+fn check(all: &Value, schema: &Value, value: &Value, place: &str) -> Vec<String> {
+    let types: Vec<Option<&str>> = match &schema["type"] {
+        Value::Array(types) => types.iter().map(Value::as_str).collect(),
+        one => vec![one.as_str()],
+    };
+    if let Value::Object(object) = value {
+        let all_faults = objects(all, schema).into_iter().map(|fields| check_object(all, &fields, object, place));
+        return all_faults.min_by_key(Vec::len).unwrap_or_default();
+    }
+    if schema["$ref"].is_string() {
+        return check(all, resolve(all, schema), value, place);
+    }
+    for key in ["oneOf", "anyOf"] {
+        if let Some(parts) = schema[key].as_array() {
+            return parts.iter().map(|part| check(all, part, value, place)).min_by_key(Vec::len).unwrap_or_default();
         }
     }
-
-    fn faults(&self, value: &Value, place: &str, faults: &mut Vec<String>) {
-        match (value, &self.items) {
-            (Value::Array(values), Some(items)) => {
-                for (i, value) in values.iter().enumerate() {
-                    items.faults(value, &format!("{place}[{i}]"), faults);
-                }
-            }
-            (Value::Object(object), _) if self.objects.contains(&keys(object)) => {
-                for (key, value) in object {
-                    self.fields[key].faults(value, &format!("{place}.{key}"), faults);
-                }
-            }
-            (Value::Object(object), _) => {
-                faults.push(format!("{place}: no example has exactly the keys {}", keys(object).join(", ")));
-            }
-            (scalar, _) if self.scalars.contains(kind(scalar)) => {}
-            _ => faults.push(format!("{place}: no example has {} there: {value}", kind(value))),
-        }
+    let allowed = match schema {
+        Value::Bool(any) => *any,
+        _ if schema["const"] != Value::Null => schema["const"] == *value,
+        _ if schema["enum"].is_array() => schema["enum"].as_array().unwrap().contains(value),
+        _ => types.contains(&Some(kind(value))) || types.contains(&Some("integer")) && value.is_u64() | value.is_i64(),
+    };
+    if !allowed {
+        return vec![format!("{place}: unexpected value {value}")];
     }
+    let items = value.as_array().into_iter().flatten().enumerate();
+    items.flat_map(|(i, value)| check(all, &schema["items"], value, &format!("{place}[{i}]"))).collect()
 }
 
-fn keys(object: &Map<String, Value>) -> Vec<String> {
-    let mut keys: Vec<String> = object.keys().cloned().collect();
-    keys.sort();
-    keys
+fn check_object(all: &Value, fields: &Fields, object: &Map<String, Value>, place: &str) -> Vec<String> {
+    let missing = fields.required.iter().filter(|name| !object.contains_key(*name));
+    let mut faults: Vec<String> = missing.map(|name| format!("{place}.{name}: missing")).collect();
+    for (name, value) in object {
+        let place = format!("{place}.{name}");
+        let schemas = fields.schemas.iter().filter(|(other, _)| other == name);
+        let found = schemas.map(|(_, schema)| check(all, schema, value, &place)).min_by_key(Vec::len);
+        faults.extend(found.unwrap_or_else(|| vec![format!("{place}: unknown field")]));
+    }
+    faults
 }
 
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "true or false",
-        Value::Number(_) => "a number",
-        Value::String(_) => "text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
-}
-
-/// The errors of nodes among the examples, which are the same in all documents.
-fn errors(value: &Value, found: &mut Vec<Value>) {
-    match value {
-        Value::Array(values) => values.iter().for_each(|value| errors(value, found)),
-        Value::Object(object) if object.contains_key("tried") => found.push(value.clone()),
-        Value::Object(object) => object.values().for_each(|value| errors(value, found)),
-        _ => {}
-    }
-}
-
-/// In what a document differs from its examples, recursively: keys that are missing or too many, and types.
-pub fn faults(name: &str, document: &Value) -> Vec<String> {
-    let examples = examples();
-    let mut all = Vec::new();
-    examples.iter().for_each(|(_, value)| errors(value, &mut all));
-    let mut shape = Shape::default();
-    for (_, value) in examples.iter().filter(|(example, _)| example.split('/').next() == Some(name)) {
-        shape.learn(value, &all);
-    }
-    let mut faults = Vec::new();
-    shape.faults(document, name, &mut faults);
-    faults
 }

@@ -40,7 +40,7 @@ fn a_command_runs_on_every_node_and_ends_with_hvdctl() {
     // only the master has the private key
     let script = "ls /opt/horovod/ssh; [ ! -f /opt/horovod/ssh/id_ed25519 ] || exit 9";
     let done = lab.hvdctl(&["exec", "--root", "--", "sh", "-c", script]).code(9);
-    done.says(&["node1:\n  ", "node2:\n  "]).complains(&["node1: could not run sh -c", "exit code 9"]);
+    done.says(&["node1:\n  ", "node2:\n  "]).complains(&["node1: cannot run sh -c", "exit code 9"]);
     lab.hvdctl(&["exec", "--", "no-such-program"]).code(127).says(&["node[1-2] (2): ", "no-such-program"]);
     let done = lab.hvdctl(&["exec", "--on", "node1", "--", "head", "-c", "3000000", "/dev/zero"]).code(0);
     assert!(done.out.len() < 1_100_000 && done.out.contains("were left out"), "{} bytes", done.out.len());
@@ -70,7 +70,7 @@ fn a_command_runs_on_every_node_and_ends_with_hvdctl() {
     lab.hvdctl(&["exec", "--", "id", "-un"])
         .code(125)
         .says(&["node1: workshop\n"])
-        .complains(&["node2: could not log in"]);
+        .complains(&["node2: cannot log in"]);
 }
 
 const WRITES: &str = r#"
@@ -187,7 +187,7 @@ fn what_ctrl_c_cuts_off_behind_a_run_is_brought_by_the_command_that_it_names() {
     }
     run.signal("INT");
     // the run itself went well
-    let done = run.end(s(60)).code(125).complains(&["could not fetch what the run wrote", "again: hvdctl fetch "]);
+    let done = run.end(s(60)).code(125).complains(&["cannot fetch what the run wrote", "again: hvdctl fetch "]);
     assert!(!results.join("large").exists(), "{}", done.err);
     no_session_is_left(done.pid);
     no_run_is_left();

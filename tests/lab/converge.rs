@@ -62,7 +62,7 @@ fn a_worker_that_does_not_come_up_is_not_left_behind() {
     // its public half is in order, so that only sshd itself finds out
     on("node2", "echo broken >/opt/horovod/ssh/ssh_host_ed25519_key");
     let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker\n"]);
-    done.complains(&["node2: could not reach sshd in hworker on port 12345", "no hostkeys available", "hint: "]);
+    done.complains(&["node2: cannot reach sshd in hworker on port 12345", "no hostkeys available", "hint: "]);
     assert_eq!(NODES.map(ours), ["hworker running\n", ""]);
     on("node2", "rm /opt/horovod/ssh/ssh_host_ed25519_key*");
     lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", "node2: start hworker\n"]);
@@ -83,17 +83,13 @@ fn a_disk_that_is_full_is_named() {
         let off = format!("umount {folder}");
         let _restore = undo(&off);
         let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker\n"]);
-        done.complains(&[
-            "node2: could not start hworker: ",
-            "no space left on device",
-            "hint: make room on that node",
-        ]);
+        done.complains(&["node2: cannot start hworker: ", "no space left on device", "hint: make room on that node"]);
     }
     assert_eq!(NODES.map(ours), ["hworker running\n", ""]);
     {
         full("/opt/horovod/ssh", "nr_inodes=2");
         let _restore = undo("umount /opt/horovod/ssh");
-        lab.hvdctl(&["up"]).code(3).complains(&["node2: could not ", "No space left on device"]);
+        lab.hvdctl(&["up"]).code(3).complains(&["node2: cannot ", "No space left on device"]);
         assert_eq!(ours("node2"), "");
     }
     lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", "node2: start hworker\n"]);
@@ -169,7 +165,7 @@ mod full {
         assert!(up.runs(), "it ended before the node hung: {}", up.err());
         assert!(comes("node1") && up.runs(), "node1 had to wait: {}", up.err());
         let done = up.end(s(120)).code(3).says(&["node1: start hworker\n"]);
-        done.complains(&["node2: could not ", "no answer within 15 s"]);
+        done.complains(&["node2: cannot ", "no answer within 15 s"]);
         drop(resume);
         drop(restore);
         // it is as far as it came, and what is missing is done now
@@ -189,7 +185,7 @@ mod full {
             undo("kill -CONT $(cat /run/docker.pid); for i in $(seq 100); do docker version >/dev/null && break; done");
         let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker again (stopped)\n"]);
         done.complains(&[
-            "node2: could not reach the Docker Engine: no answer within 10 s",
+            "node2: cannot reach the Docker Engine: no answer within 10 s",
             "hint: see `systemctl status docker`",
         ]);
         assert_eq!(ours("node1"), "hworker running\n");
@@ -223,7 +219,7 @@ mod full {
             make();
             let restore = Restore(&*undo);
             let done = lab.hvdctl(&["up"]).code(4);
-            done.complains(&["node2: could not log in by ssh as workshop@node2: ", "hint: ", "nothing was changed"]);
+            done.complains(&["node2: cannot log in by ssh as workshop@node2: ", "hint: ", "nothing was changed"]);
             assert_eq!(ours("node1"), "hworker exited\n", "{fault}");
             let done = lab.hvdctl(&["status"]).code(3);
             let row = |node: &str| done.out.lines().find(|line| line.starts_with(node)).unwrap_or_default();
@@ -233,7 +229,7 @@ mod full {
                 done.out
             );
             let done = lab.hvdctl(&["up", "--skip-offline"]).code(0).says(&["node1: start hworker again (stopped)\n"]);
-            done.complains(&["warning: node2: could not log in"]);
+            done.complains(&["warning: node2: cannot log in"]);
             assert_eq!(ours("node1"), "hworker running\n", "{fault}");
             on("node1", "docker stop -t 1 hworker");
             drop(restore);

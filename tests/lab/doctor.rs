@@ -86,7 +86,7 @@ fn a_node_out_of_reach_hides_nothing_of_the_other() {
     power(&["pause"], "node2");
     let restore = Restore(|| power(&["unpause"], "node2"));
     let done = lab.hvdctl(&["doctor"]).code(3).says(&["warning node1: its worker is not as it should be", "hvdctl up"]);
-    assert!(told(&done, "error")[0].starts_with("node2: could not log in by ssh"), "{}", done.out);
+    assert!(told(&done, "error")[0].starts_with("node2: cannot log in by ssh"), "{}", done.out);
     lab.hvdctl(&["--on", "node2", "doctor"]).code(4);
     let document: Value = serde_json::from_str(&lab.hvdctl(&["doctor", "--json"]).code(3).out).unwrap();
     assert_eq!((&document["ok"], &document["nodes"][1]["reachable"]), (&false.into(), &false.into()));
@@ -109,10 +109,10 @@ fn a_port_that_another_program_has() {
     // and nothing is begun there
     lab.hvdctl(&["up"])
         .code(3)
-        .complains(&[&format!("node2: could not take part: {}", &words[7..]), "hint: end that program"]);
+        .complains(&[&format!("node2: cannot take part: {}", &words[7..]), "hint: end that program"]);
     assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
-    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node2: could not take part", "python3"]);
-    lab.hvdctl(&["verify"]).code(1).complains(&["node2: could not take part", "python3"]);
+    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node2: cannot take part", "python3"]);
+    lab.hvdctl(&["verify"]).code(1).complains(&["node2: cannot take part", "python3"]);
     assert_eq!(on("node1", "ls /opt/horovod/jobs 2>/dev/null; :"), "", "a run was begun");
     assert_eq!(server().trim(), pid, "the other program still has its port");
     drop(restore);
@@ -221,9 +221,7 @@ fn a_clock_that_is_off() {
     let done = lab.hvdctl(&["doctor"]).code(1);
     assert_eq!(told(&done, "error"), ["node2: its clock is 30 s ahead of the others'"], "{}", done.out);
     done.says(&["cure: set the clock: sudo timedatectl set-ntp true"]);
-    lab.hvdctl(&["up"])
-        .code(3)
-        .complains(&["node2: could not take part: its clock is 30 s ahead", "hint: set the clock"]);
+    lab.hvdctl(&["up"]).code(3).complains(&["node2: cannot take part: its clock is 30 s ahead", "hint: set the clock"]);
     assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
     clock(-5);
     let done = lab.hvdctl(&["doctor"]).code(0);
@@ -241,7 +239,7 @@ fn one_host_name_twice() {
     on("node2", &format!("hostname {}", on("node1", "hostname").trim()));
     let restore = undo(&back);
     finds(&lab, "node[1-2]: their host name is node1 on each of them", "hostnamectl set-hostname");
-    lab.hvdctl(&["up"]).code(1).complains(&["node1: could not take part", "node2: could not take part"]);
+    lab.hvdctl(&["up"]).code(1).complains(&["node1: cannot take part", "node2: cannot take part"]);
     assert_eq!(NODES.map(ours), ["", ""]);
     drop(restore);
 }
@@ -270,7 +268,7 @@ fn an_engine_that_is_down() {
     });
     let done = lab.hvdctl(&["doctor"]).code(1);
     let errors = told(&done, "error");
-    assert!(errors.len() == 1 && errors[0].starts_with("node2: could not reach the Docker Engine"), "{}", done.out);
+    assert!(errors.len() == 1 && errors[0].starts_with("node2: cannot reach the Docker Engine"), "{}", done.out);
     done.says(&["cure: start it on that node: sudo systemctl start docker"]);
     drop(restore);
 }
@@ -293,7 +291,7 @@ fn another_image_on_one_node() {
     let (one, other) = (short("node1"), short("node2"));
     assert_ne!(one, other);
     finds(&lab, &format!("node2: {IMAGE} is another image: node1 {one} · node2 {other}"), "docker save");
-    lab.hvdctl(&["up"]).code(3).complains(&["node2: could not take part", &other]);
+    lab.hvdctl(&["up"]).code(3).complains(&["node2: cannot take part", &other]);
     assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
     drop(restore);
     lab.hvdctl(&["up"]).code(0);

@@ -103,7 +103,7 @@ fn what_is_wrong_with_a_machine_is_said_and_written() {
     let told: Vec<bool> = nodes.iter().map(|node| node["ok"] == true).collect();
     assert_eq!((told, &document["ok"]), (vec![true, true, true, false], &false.into()));
     assert_eq!((&nodes[1]["found"]["docker"], &nodes[2]["same_as"]), (&serde_json::Value::Null, &"node1".into()));
-    assert!(nodes[3]["error"]["said"].as_str().unwrap().contains("Connection refused"), "{document}");
+    assert!(nodes[3]["error"]["message"].as_str().unwrap().contains("Connection refused"), "{document}");
 
     let inventory = operator.inventory("inventory.toml");
     assert_eq!(hosts(&inventory), ["node1", "node2", "127.0.0.1"]);

@@ -395,7 +395,7 @@ fn the_state_of_every_nodes_keys() {
     lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
     power(&["pause"], "node2");
     let _restore = Restore(|| power(&["unpause"], "node2"));
-    let done = lab.hvdctl(&["keys", "status"]).code(3).complains(&["node2: could not log in by ssh"]);
+    let done = lab.hvdctl(&["keys", "status"]).code(3).complains(&["node2: cannot log in by ssh"]);
     assert_eq!(rows(&done.out)[2], ["node2", "unreachable"]);
     assert_eq!(rows(&done.out)[1][4..], ["ok", "yes", "yes", "–"]);
     lab.hvdctl(&["--on", "node2", "keys", "status"]).code(4);

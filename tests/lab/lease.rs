@@ -295,7 +295,7 @@ mod full {
         done.says(&["node2: released, it was that of", &format!("(process {pid}) with `hvdctl up`")]);
         let Held { up, _engine: engine } = held;
         let done = up.end(s(30)).code(5);
-        done.complains(&["node2: could not keep its lease: it was released", "node[1-2]: not begun"]);
+        done.complains(&["node2: cannot keep its lease: it was released", "node[1-2]: not started"]);
         drop(engine);
         is_given_back();
         assert_eq!(NODES.map(ours), ["", ""]);

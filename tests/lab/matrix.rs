@@ -72,14 +72,14 @@ fn every_end_of_a_rank_under_both_controllers_on_one_node_and_on_two() {
     for (controller, place, cases) in if FULL { all } else { few } {
         if FULL {
             let end = ends(&lab, controller, place, &["sh", "-c", "echo done"], 0, &[]);
-            assert_eq!((&end["run"]["state"], &end["run"]["blame"]), (&"succeeded".into(), &Value::Null), "{end}");
+            assert_eq!((&end["job"]["state"], &end["job"]["blame"]), (&"succeeded".into(), &Value::Null), "{end}");
         }
         for &(way, code, words) in cases {
             let words = format!("rank {} on {} {words}", place.1, place.2);
             let end = ends(&lab, controller, place, &["sh", "-c", &program(way)], code, &[&words]);
-            assert_eq!(end["run"]["blame"]["rank"], place.1, "{end}");
+            assert_eq!(end["job"]["blame"]["rank"], place.1, "{end}");
             let wanted: Vec<String> = (11..=30).map(|i| format!("line {i}")).collect();
-            assert_eq!(end["run"]["last_lines"], Value::from(wanted), "{controller} {way}");
+            assert_eq!(end["job"]["last_lines"], Value::from(wanted), "{controller} {way}");
             // the same later
             let jobs: Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).ok()).unwrap();
             let reason = jobs["jobs"][0]["reason"].as_str().unwrap_or_default();
@@ -99,7 +99,7 @@ fn a_rank_that_runs_out_of_memory() {
     for controller in controllers("--gloo") {
         let words = ["rank 1 on node2 ran out of memory", "hint: "];
         let end = ends(&lab, controller, TWO_NODES, &["sh", "-c", &eats], 137, &words);
-        assert_eq!(end["run"]["blame"]["oom"], true, "{end}");
+        assert_eq!(end["job"]["blame"]["oom"], true, "{end}");
         // in the launcher's own container
         let waits =
             program("while [ ! -e /opt/horovod/jobs/go ]; do sleep 0.1; done; exec python3 -c 'b\"x\" * (1 << 30)'");
@@ -128,13 +128,13 @@ hvd.allreduce(torch.ones(1), name='loss')";
     for controller in controllers("--gloo") {
         let (code, words) = if controller == "--mpi" { (1, &named[..]) } else { (143, &sleeps[..]) };
         let end = ends(&lab, controller, TWO_NODES, &["python3", "-c", program], code, words);
-        assert_eq!((&end["run"]["blame"]["how"], &end["run"]["blame"]["rank"]), (&"hung".into(), &1.into()), "{end}");
+        assert_eq!((&end["job"]["blame"]["how"], &end["job"]["blame"]["rank"]), (&"hung".into(), &1.into()), "{end}");
     }
     // one that is busy while the others wait
     let busy = program.replace("time.sleep(300)", "exec('while True: pass')");
     let words = ["rank 1 on node2 hung: the others waited ", "hint: "];
     let end = ends(&lab, "--gloo", TWO_NODES, &["python3", "-c", &busy], 143, &words);
-    assert_eq!(&end["run"]["first_failure"]["rank"], &0, "{end}");
+    assert_eq!(&end["job"]["first_failure"]["rank"], &0, "{end}");
 }
 
 /// A lab with two slots a node, where a rank may do nothing for 12 s.
@@ -203,7 +203,7 @@ fn many_lines_of_many_ranks_come_whole_while_the_reader_sleeps() {
     let done = child.wait_with_output().unwrap();
     let complaint = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(1), "{complaint}");
-    assert!(complaint.contains("node2: could not read the run's log"), "{complaint}");
+    assert!(complaint.contains("node2: cannot read the run's log"), "{complaint}");
     let text = String::from_utf8_lossy(&done.stdout);
     assert!(text.lines().filter(|line| line.starts_with("[0 node1]")).count() > LINES, "what could be read is shown");
 }

@@ -176,7 +176,7 @@ fn a_node_that_does_not_take_the_new_key_stops_it_before_the_switch() {
     let restore = Restore(|| {
         on("node2", "mv /usr/bin/base64.away /usr/bin/base64");
     });
-    let done = lab.hvdctl(&["keys", "rotate"]).code(3).complains(&["node2: could not write the keys", "base64"]);
+    let done = lab.hvdctl(&["keys", "rotate"]).code(3).complains(&["node2: cannot write the keys", "base64"]);
     done.says(&["the old key still holds everywhere", "hvdctl keys rotate goes on"]);
     assert_eq!(public_half("node1", "id_ed25519"), old);
     let staged = read("node1", "id_ed25519.next.pub");
@@ -236,7 +236,7 @@ fn a_push_that_looked_before_a_rotation_does_not_bring_the_old_key_back() {
         let done = push.end(s(60));
         let stopped = done.code == 5 && done.err.contains("it was released")
             || done.code == 1
-                && done.err.contains("could not write the keys")
+                && done.err.contains("cannot write the keys")
                 && done.err.contains("run the same command again");
         assert!(stopped, "{}\n{}", done.code, done.err);
         assert_eq!(NODES.map(fingerprint), after);

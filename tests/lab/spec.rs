@@ -100,7 +100,7 @@ fn just_the_gpus_that_are_named() {
     let uuids = NODES.map(|node| gpu_uuids(node).remove(0));
     lab.edit("gpus = 1", "gpus = [1]");
     lab.hvdctl(&["up"]).code(1).complains(&[
-        &format!("node1: could not find the promised GPUs: the inventory promises 1, nvidia-smi lists 0 {}", uuids[0]),
+        &format!("node1: cannot find the promised GPUs: the inventory promises 1, nvidia-smi lists 0 {}", uuids[0]),
         "hint: ",
     ]);
     lab.edit("gpus = [1]", "gpus = [0]");
@@ -139,18 +139,16 @@ fn an_image_that_no_registry_gives_is_told_with_the_way_round() {
     lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["node[1-2] (2): pull 127.0.0.1:1/none/such, start hworker"]);
     let hint = "docker save 127.0.0.1:1/none/such | ssh node1 sudo docker load";
     lab.hvdctl(&["up"]).code(1).complains(&[
-        "node1: could not pull the image 127.0.0.1:1/none/such:latest: ",
+        "node1: cannot pull the image 127.0.0.1:1/none/such:latest: ",
         "connection refused",
         hint,
     ]);
     lab.edit("[defaults]", "pull = \"never\"\n[defaults]");
-    lab.hvdctl(&["up"])
-        .code(1)
-        .complains(&["node1: could not find the image 127.0.0.1:1/none/such: No such image", hint]);
+    lab.hvdctl(&["up"]).code(1).complains(&["node1: cannot find the image 127.0.0.1:1/none/such: No such image", hint]);
     lab.edit("pull = \"never\"", "pull = \"always\"");
     lab.edit("127.0.0.1:1/none/such", crate::state::IMAGE);
     // it is there, and all the same the registry is asked
-    lab.hvdctl(&["up"]).code(1).complains(&["could not pull the image"]);
+    lab.hvdctl(&["up"]).code(1).complains(&["cannot pull the image"]);
 }
 
 #[test]
@@ -180,8 +178,7 @@ fn an_image_that_a_node_lacks_comes_from_its_registry() {
     assert_eq!(NODES.map(id), ["", ""], "a dry run gets nothing");
 
     // nothing in this image could be started, but it is there then, and what came was told in bytes
-    let done =
-        lab.hvdctl(&["up"]).code(1).complains(&["node1: could not start hworker", "node2: could not start hworker"]);
+    let done = lab.hvdctl(&["up"]).code(1).complains(&["node1: cannot start hworker", "node2: cannot start hworker"]);
     let told = |what: &str| done.err.lines().any(|line| line.contains(" node1: ") && line.contains(what));
     assert!(told(&format!("ing {IMAGE}: ")) && told(" of 28.6 MiB"), "{}", done.err);
     let ids = NODES.map(id);
@@ -192,6 +189,6 @@ fn an_image_that_a_node_lacks_comes_from_its_registry() {
     for node in NODES {
         on(node, &format!("docker rmi {IMAGE}"));
     }
-    lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(125).complains(&["could not find the image", "No such image"]);
+    lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(125).complains(&["cannot find the image", "No such image"]);
     assert_eq!(NODES.map(id), ["", ""]);
 }

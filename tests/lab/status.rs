@@ -64,7 +64,7 @@ mod full {
         lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
         power(&["pause"], "node2");
         let _restore = Restore(|| power(&["unpause"], "node2"));
-        let done = lab.hvdctl(&["status"]).code(3).complains(&["node2: could not log in by ssh"]);
+        let done = lab.hvdctl(&["status"]).code(3).complains(&["node2: cannot log in by ssh"]);
         assert_eq!(row(&done.out, "node1")[3], "up");
         assert_eq!(row(&done.out, "node2"), ["node2", "unreachable"]);
         let document = document(&lab, 3);

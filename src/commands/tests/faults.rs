@@ -25,64 +25,56 @@ fn cases() -> Vec<Case> {
             CONNECT,
             fails("Connection refused"),
             4,
-            &["node2: could not log in by ssh as root@node2: Connection refused", "nothing was changed"],
+            &["node2: cannot log in by ssh as root@node2: Connection refused", "nothing was changed"],
         ),
-        case("access.sh", Fault::Silent, 3, &["node2: could not see how root is had: no end within 30 s", "hint: "]),
-        case("lease_hold.sh", fails("cannot be written"), 3, &["node2: could not take its lease: cannot be written"]),
-        case("lease_hold.sh", Fault::Silent, 3, &["node2: could not take its lease: no answer within 30 s"]),
-        case("facts.sh", fails("sh: no such file"), 3, &["node2: could not look at the node: sh: no such file"]),
-        case("facts.sh", Fault::Silent, 3, &["node2: could not look at the node: no end within 30 s", "hint: "]),
+        case("access.sh", Fault::Silent, 3, &["node2: cannot see how root is had: no end within 30 s", "hint: "]),
+        case("lease_hold.sh", fails("cannot be written"), 3, &["node2: cannot take its lease: cannot be written"]),
+        case("lease_hold.sh", Fault::Silent, 3, &["node2: cannot take its lease: no answer within 30 s"]),
+        case("facts.sh", fails("sh: no such file"), 3, &["node2: cannot look at the node: sh: no such file"]),
+        case("facts.sh", Fault::Silent, 3, &["node2: cannot look at the node: no end within 30 s", "hint: "]),
         case(
             DIAL,
             fails("Cannot connect to the Docker daemon"),
             3,
-            &["node2: could not reach the Docker Engine: Cannot connect", "hint: start it on that node"],
+            &["node2: cannot reach the Docker Engine: Cannot connect", "hint: start it on that node"],
         ),
         case(
             "docker version",
             Fault::Silent,
             3,
-            &["node2: could not reach the Docker Engine: no answer within 30 s", "hint: see `systemctl status docker`"],
+            &["node2: cannot reach the Docker Engine: no answer within 30 s", "hint: see `systemctl status docker`"],
         ),
-        case(
-            "docker list",
-            fails("database is locked"),
-            3,
-            &["node2: could not list the containers: database is locked"],
-        ),
-        case("docker list", Fault::Silent, 3, &["node2: could not list the containers: no answer within 30 s"]),
-        case("docker image", Fault::Silent, 3, &["node2: could not look for the image", "no answer within 30 s"]),
+        case("docker list", fails("database is locked"), 3, &["node2: cannot list the containers: database is locked"]),
+        case("docker list", Fault::Silent, 3, &["node2: cannot list the containers: no answer within 30 s"]),
+        case("docker image", Fault::Silent, 3, &["node2: cannot look for the image", "no answer within 30 s"]),
         case(
             "keys_push.sh",
             fails("No space left on device"),
             3,
-            &["node2: could not write the keys to /opt/horovod/ssh: No space left on device"],
+            &["node2: cannot write the keys to /opt/horovod/ssh: No space left on device"],
         ),
-        case("keys_push.sh", Fault::Silent, 3, &["node2: could not write the keys", "no end within 30 s", SLOW]),
+        case("keys_push.sh", Fault::Silent, 3, &["node2: cannot write the keys", "no end within 30 s", SLOW]),
         case(
             "docker create",
             fails("no space left on device"),
             3,
-            &["node2: could not start hworker: no space left on device", "hint: make room on that node"],
+            &["node2: cannot start hworker: no space left on device", "hint: make room on that node"],
         ),
-        case("docker create", Fault::Silent, 3, &["node2: could not start hworker: no answer within 30 s", SLOW]),
+        case("docker create", Fault::Silent, 3, &["node2: cannot start hworker: no answer within 30 s", SLOW]),
         case(
             "docker start",
             fails("could not select device driver \"\" with capabilities: [[gpu]]"),
             3,
-            &["node2: could not start hworker: could not select device driver", "nvidia-container-toolkit"],
+            &["node2: cannot start hworker: could not select device driver", "nvidia-container-toolkit"],
         ),
-        case("docker start", Fault::Silent, 3, &["node2: could not start hworker: no answer within 30 s", SLOW]),
+        case("docker start", Fault::Silent, 3, &["node2: cannot start hworker: no answer within 30 s", SLOW]),
         case(
             "wait_port.sh",
             fails(""),
             3,
-            &[
-                "node2: could not reach sshd in hworker on port 12345: nothing listens after 20 s",
-                "hint: hvdctl doctor",
-            ],
+            &["node2: cannot reach sshd in hworker on port 12345: nothing listens after 20 s", "hint: hvdctl doctor"],
         ),
-        case("wait_port.sh", Fault::Silent, 3, &["node2: could not reach sshd in hworker on port 12345", "hint: "]),
+        case("wait_port.sh", Fault::Silent, 3, &["node2: cannot reach sshd in hworker on port 12345", "hint: "]),
     ]
 }
 
@@ -116,13 +108,13 @@ async fn an_unreachable_node_is_left_out_on_request_only() {
     let nodes = Nodes::new(&NODES);
     nodes.fault("node2", CONNECT, fails("No route to host"));
     for line in ["up", "down", "keys push", "keys rotate", "verify"] {
-        hvdctl(&nodes, line).await.code(4).complains(&["error: node2: could not log in", "nothing was changed"]);
+        hvdctl(&nodes, line).await.code(4).complains(&["error: node2: cannot log in", "nothing was changed"]);
         assert_eq!(nodes.state("node1"), State::new("node1", 1), "{line}");
         assert_eq!(nodes.calls("node1").last().map(String::as_str), Some("access.sh"), "{line}");
     }
-    hvdctl(&nodes, "run -np 2 -- true").await.code(125).complains(&["error: node2: could not log in"]);
+    hvdctl(&nodes, "run -np 2 -- true").await.code(125).complains(&["error: node2: cannot log in"]);
     let done = hvdctl(&nodes, "up --skip-offline").await;
-    done.code(0).says(&["node1: start hworker"]).complains(&["warning: node2: could not log in by ssh"]);
+    done.code(0).says(&["node1: start hworker"]).complains(&["warning: node2: cannot log in by ssh"]);
     assert_eq!(nodes.state("node1").ps(), ["hworker running"]);
     let document = hvdctl(&nodes, "down --skip-offline --json").await.code(0).document();
     assert_eq!((&document["nodes"][1]["node"], &document["nodes"][1]["skipped"]), (&"node2".into(), &true.into()));
@@ -140,8 +132,8 @@ async fn the_document_of_a_partial_failure_has_both_nodes() {
         document["nodes"].as_array().unwrap().iter().map(|n| (n["node"].as_str().unwrap(), n["ok"] == true)).collect();
     assert_eq!((document["ok"] == true, reported), (false, vec![("node1", true), ("node2", false)]));
     let error = &document["nodes"][1]["error"];
-    assert_eq!((&error["kind"], &error["said"]), (&"failed".into(), &"input/output error".into()));
-    assert!(error["tried"].as_str().unwrap().starts_with(words), "{error}");
+    assert_eq!((&error["kind"], &error["message"]), (&"failed".into(), &"input/output error".into()));
+    assert!(error["operation"].as_str().unwrap().starts_with(words), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,7 +142,7 @@ async fn keys_push_does_the_nodes_that_do_not_fail() {
         let nodes = Nodes::new(&NODES);
         nodes.fault("node2", "keys_push.sh", fault);
         let done = hvdctl(&nodes, "keys push").await;
-        done.code(3).says(&["node1: wrote "]).complains(&["error: node2: could not write the keys"]);
+        done.code(3).says(&["node1: wrote "]).complains(&["error: node2: cannot write the keys"]);
         assert_eq!(nodes.state("node2").keys, None);
         assert!(nodes.state("node1").has_private_key());
         assert_given_back(&nodes, "after keys push");
@@ -162,7 +154,7 @@ async fn keys_push_does_the_nodes_that_do_not_fail() {
     // without the master there is no key to push
     let nodes = Nodes::new(&NODES);
     nodes.fault("node1", "facts.sh", fails("no"));
-    hvdctl(&nodes, "keys push").await.code(1).complains(&["error: node1: could not look at the node: no"]);
+    hvdctl(&nodes, "keys push").await.code(1).complains(&["error: node1: cannot look at the node: no"]);
     assert_eq!(NODES.map(|node| nodes.state(node).keys), [None, None]);
     hvdctl(&nodes, "--on node2 keys push").await.code(2).complains(&["the master node1 is not among"]);
 }
@@ -182,7 +174,7 @@ async fn down_names_the_node_that_fails_and_does_the_others() {
         nodes.fault("node2", call, fault.clone());
         let when = format!("{fault:?} at {call}");
         let done = hvdctl(&nodes, "down --purge -y").await;
-        done.code(3).says(&["node1: removed hworker"]).complains(&["error: node2: could not "]);
+        done.code(3).says(&["node1: removed hworker"]).complains(&["error: node2: cannot "]);
         assert_eq!((nodes.state("node1").ps(), nodes.state("node1").keys), (Vec::new(), None), "{when}");
         assert!(nodes.state("node2").keys.is_some(), "{when}");
         assert_given_back(&nodes, &when);
@@ -196,22 +188,19 @@ async fn down_names_the_node_that_fails_and_does_the_others() {
 async fn up_refuses_a_node_that_cannot_have_a_worker() {
     type Change = fn(&mut State);
     let cases: [(Change, &[&str]); 6] = [
-        (|state| state.images.clear(), &["could not pull the image test/horovod:1: pull access denied", "docker load"]),
+        (|state| state.images.clear(), &["cannot pull the image test/horovod:1: pull access denied", "docker load"]),
         (
             |state| state.facts = "listener 0.0.0.0:12345 7 www - nginx\n".into(),
-            &["could not take part: port 12345 is taken by nginx (process 7 of www)", "cluster.port"],
+            &["cannot take part: port 12345 is taken by nginx (process 7 of www)", "cluster.port"],
         ),
-        (
-            |state| state.address = "127.0.0.1".into(),
-            &["could not find its place on the cluster's network", "interface"],
-        ),
+        (|state| state.address = "127.0.0.1".into(), &["cannot find its place on the cluster's network", "interface"]),
         (
             |state| state.access = "user ana\nsudo asks sudo: a password is required\n",
-            &["could not get root: sudo asks for a password, and -y says to ask nothing", "NOPASSWD"],
+            &["cannot get root: sudo asks for a password, and -y says to ask nothing", "NOPASSWD"],
         ),
         (
             |state| state.access = "user ana\nsudo no ana may not run sudo\n",
-            &["could not get root: ana may not run sudo", "group docker"],
+            &["cannot get root: ana may not run sudo", "group docker"],
         ),
         (|state| state.hostname = "node1".into(), &["their host name is node1 on each of them", "hostnamectl"]),
     ];
@@ -243,7 +232,7 @@ async fn a_worker_that_ends_at_once_is_told_by_its_own_words_and_removed() {
     let began = nodes.now();
     let done = hvdctl(&nodes, "up").await;
     done.code(3).says(&["node1: start hworker\n"]);
-    done.complains(&["node2: could not reach sshd in hworker on port 12345: sshd: no hostkeys available", "hint: "]);
+    done.complains(&["node2: cannot reach sshd in hworker on port 12345: sshd: no hostkeys available", "hint: "]);
     assert!(nodes.now() - began < 10, "the port was waited for");
     assert_eq!(nodes.state("node2").ps(), [""; 0]);
     nodes.unwatch();

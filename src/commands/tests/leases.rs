@@ -110,9 +110,9 @@ async fn lost_during(line: &str, call: &'static str, to: Option<&'static str>) -
 
 #[tokio::test(start_paused = true)]
 async fn a_command_that_loses_a_lease_begins_no_further_step() {
-    let words = "error: node2: could not keep its lease: it was released";
+    let words = "error: node2: cannot keep its lease: it was released";
     let (nodes, done) = lost_during("up", "facts.sh", None).await;
-    done.code(5).complains(&[words, "node[1-2]: not begun", "hint: hvdctl lock status"]);
+    done.code(5).complains(&[words, "node[1-2]: not started", "hint: hvdctl lock status"]);
     for (node, number) in NODES.iter().zip(1..) {
         assert_eq!(nodes.state(node).contents(), State::new(node, number).contents(), "{node}");
     }
@@ -121,7 +121,7 @@ async fn a_command_that_loses_a_lease_begins_no_further_step() {
     assert_up(&nodes, "once more");
 
     let (nodes, done) = lost_during("up", "keys_push.sh", None).await;
-    done.code(5).complains(&[words, "node1: begun: wrote", "the rest is not"]);
+    done.code(5).complains(&[words, "node1: incomplete, only done: wrote"]);
     for node in NODES {
         assert_eq!(nodes.state(node).ps(), [""; 0], "no further change on {node}");
         assert!(!nodes.calls(node).iter().any(|call| call.starts_with("docker create")), "{node}");
@@ -134,14 +134,14 @@ async fn a_command_that_loses_a_lease_begins_no_further_step() {
     assert_up(&nodes, "after the step");
 
     let (nodes, done) = lost_during("down --purge -y", "docker remove", None).await;
-    done.code(5).complains(&[words, "node[1-2]: begun: removed hworker; the rest is not"]);
+    done.code(5).complains(&[words, "node[1-2]: incomplete, only done: removed hworker"]);
     assert!(NODES.iter().all(|node| nodes.state(node).keys.is_some()), "nothing was purged");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_somebody_else_has_taken_stays_theirs() {
     let (nodes, done) = lost_during("keys push", "facts.sh", Some("bob")).await;
-    done.code(5).complains(&["node2: could not keep its lease: it expired meanwhile, and now bob@laptop", "not begun"]);
+    done.code(5).complains(&["node2: cannot keep its lease: it expired meanwhile, and now bob@laptop", "not started"]);
     assert_eq!(NODES.map(|node| nodes.state(node).keys), [None, None]);
     assert_eq!(nodes.state("node1").lease, None);
     assert_eq!(nodes.state("node2").lease.unwrap().holder, "bob@laptop");

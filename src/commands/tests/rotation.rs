@@ -80,7 +80,7 @@ async fn a_node_that_does_not_take_the_new_key_stops_it_before_the_switch() {
         let old = key_in_use(&nodes);
         nodes.fault("node2", "keys_push.sh", fault);
         let done = hvdctl(&nodes, "keys rotate").await;
-        done.code(3).complains(&["error: node2: could not write the keys"]);
+        done.code(3).complains(&["error: node2: cannot write the keys"]);
         done.says(&["the old key still holds everywhere", "hvdctl keys rotate goes on"]);
         assert_eq!(key_in_use(&nodes), old);
         assert_eq!(let_in(&nodes, "node2"), [old]);
@@ -100,7 +100,7 @@ async fn a_master_that_fails_at_the_switch_has_a_key_that_is_let_in() {
         let nodes = two_up().await;
         let old = key_in_use(&nodes);
         nodes.fault("node1", call, fault);
-        hvdctl(&nodes, "keys rotate").await.complains(&["error: node1: could not ", "hint: "]);
+        hvdctl(&nodes, "keys rotate").await.complains(&["error: node1: cannot ", "hint: "]);
         assert_eq!(key_in_use(&nodes), old);
         assert!(NODES.iter().all(|node| let_in(&nodes, node).contains(&old)), "{call}");
         nodes.repair();

@@ -200,7 +200,7 @@ async fn of_many_nodes_those_whose_turn_had_not_come_are_not_begun() {
     });
     let done = hvdctl_with(&nodes, "keys push", signals).await;
     // 64 nodes are worked on at the same time
-    done.code(130).complains(&["n01: done: wrote", "n[65-70]: not begun"]);
+    done.code(130).complains(&["n01: done: wrote", "n[65-70]: not started"]);
     let written = names.iter().filter(|name| nodes.state(name).keys.is_some()).count();
     assert_eq!(written, 64);
     nodes.unwatch();

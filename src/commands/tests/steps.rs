@@ -64,7 +64,7 @@ async fn a_worker_that_was_removed_and_not_replaced_is_said_to_be_gone() {
     nodes.edit("node2", |state| state.containers[0].image = "older".into());
     nodes.fault("node2", "docker create", Fault::Fails("no space left on device".into()));
     let done = hvdctl(&nodes, "up").await;
-    done.code(3).complains(&["node2: could not start hworker", "hworker was removed", "`hvdctl up` starts it again"]);
+    done.code(3).complains(&["node2: cannot start hworker", "hworker was removed", "`hvdctl up` starts it again"]);
     assert_eq!(nodes.state("node2").ps(), [""; 0]);
 }
 
@@ -94,9 +94,7 @@ async fn a_foreign_container_of_the_workers_name_is_left_alone() {
         nodes.edit("node2", |state| state.add("hworker", &[label]));
         let before = nodes.state("node2");
         let done = hvdctl(&nodes, "up").await;
-        done.code(3)
-            .says(&["node1: start hworker"])
-            .complains(&["error: node2: could not start hworker", "hint: remove"]);
+        done.code(3).says(&["node1: start hworker"]).complains(&["error: node2: cannot start hworker", "hint: remove"]);
         assert_eq!(nodes.state("node2").containers, before.containers);
         assert_eq!(nodes.state("node1").ps(), ["hworker running"]);
         hvdctl(&nodes, "status").await.code(0).says(&["foreign"]);
@@ -116,7 +114,7 @@ async fn status_has_a_row_for_every_node() {
     nodes.fault("node2", CONNECT, Fault::Fails("Connection refused".into()));
     let done = hvdctl(&nodes, "status").await;
     done.code(3).says(&["node1 (master)  27.1.0       up ", "node2           unreachable"]);
-    done.complains(&["error: node2: could not log in by ssh as root@node2: Connection refused"]);
+    done.complains(&["error: node2: cannot log in by ssh as root@node2: Connection refused"]);
     let document = hvdctl(&nodes, "status --json").await.code(3).document();
     let reported = |node: &Value| (node["node"].clone(), node["reachable"] == true, node["ok"] == true);
     assert_eq!(reported(&document["nodes"][0]), ("node1".into(), true, true));

@@ -52,7 +52,7 @@ fn a_whole_draft() {
     );
     let bare =
         "hostname c\ncores 1\nssh 10.0.0.3\naddr eth0 10.0.0.3/24\nroot no sudo: a password is required\ndocker none\n";
-    let failed = Found::Failed("could not log in by ssh as d: Connection refused\nsecond \u{1b}[1mline".into());
+    let failed = Found::Failed("cannot log in by ssh as d: Connection refused\nsecond \u{1b}[1mline".into());
     let again = seen(PLAIN);
     let entries = entries("a ana@b c d:2222 e", vec![seen(PLAIN), seen(&gpus), seen(bare), failed, again]);
     let text = text("lab", "x/y:1", &entries);

@@ -5,12 +5,13 @@ use crate::job::frames::Idle;
 use crate::launch::placement::Placement;
 use crate::launch::{INIT, MORE_TIME_FOR_INIT};
 use crate::text::nodeset;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// A try of a run that failed, after which it was started again; `JOBS/ID/tries.json` on the node of the launcher has them all.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempt {
     /// When it was begun, in seconds since the epoch.
     pub started: f64,
@@ -168,7 +169,7 @@ impl JobResult {
 const OPERATION: &str = "a collective operation";
 
 /// Who a run failed by.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct RootCause {
     /// The global rank.
     pub rank: u32,
@@ -180,7 +181,7 @@ pub struct RootCause {
 }
 
 /// How a run failed by a rank.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "how", rename_all = "lowercase")]
 pub enum FailureKind {
     /// Its program ended with something else than 0, or too early.
@@ -319,7 +320,7 @@ fn idle<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Idle>, D::Error> {
 }
 
 /// Lines of one rank that had no room in the log of its node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LostOutput {
     /// The global rank.
     pub rank: u32,
@@ -340,7 +341,7 @@ pub fn lost_output(lost: &[LostOutput]) -> Option<String> {
 }
 
 /// How one rank ended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RankExit {
     /// The global rank.
     pub rank: u32,

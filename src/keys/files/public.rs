@@ -3,12 +3,14 @@
 use crate::inventory::KeyType;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::fmt;
 
 /// A public key, as `ssh-keygen -l` would list it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "KeyPair")]
 pub struct Described {
     /// RSA or Ed25519.
     #[serde(rename = "type")]

@@ -8,6 +8,7 @@ use super::{AUTHORIZED_KEYS, KNOWN_HOSTS};
 use crate::inventory::{Inventory, Node};
 use crate::node::facts::Facts;
 use crate::text::nodeset;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -17,7 +18,8 @@ const PUSH: &str = "hvdctl keys push";
 const ROTATE: &str = "hvdctl keys rotate";
 
 /// Something wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "KeyFault")]
 pub struct Fault {
     /// What, in words.
     pub text: String,
@@ -26,9 +28,11 @@ pub struct Fault {
 }
 
 /// A node's row.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "NodeKeys")]
 pub struct Row {
     /// The node.
+    #[serde(skip)]
     pub node: String,
     /// Whether it is the master.
     pub master: bool,

@@ -93,7 +93,7 @@ fn what_was_written_since_the_look_is_not_undone() {
             assert_eq!(refused, format!("{name} was changed by somebody else meanwhile\n"));
             assert_eq!(files(&dir), BTreeMap::from([(name.to_owned(), format!("{text}\nnew\n"))]));
             let error = again(NodeError::failed("node1", "write the keys", refused));
-            assert!(error.hint.unwrap().contains("same command again"));
+            assert!(error.hints.join("\n").contains("same command again"));
 
             fs::write(dir.path().join(name), text).unwrap();
             run("", &script(&cluster(&dir), &facts, &changes).whole()).unwrap();

@@ -158,7 +158,7 @@ fn every_node_has_a_row_that_says_what_it_is_at() {
         [
             "* node1  1m06s  starting hworker",
             "✔ node2     7s  unchanged",
-            "✘ node3  1m12s  could not start hworker: no space",
+            "✘ node3  1m12s  cannot start hworker: no space",
             "· node4         waiting",
         ]
     );
@@ -176,7 +176,7 @@ fn every_node_has_a_row_that_says_what_it_is_at() {
             "* looking closer  0s",
             "· node1     0s  waiting",
             "✔ node2     7s  unchanged",
-            "✘ node3  1m12s  could not start hworker: no space",
+            "✘ node3  1m12s  cannot start hworker: no space",
             "· node4         waiting",
         ]
     );
@@ -279,7 +279,7 @@ fn two_hundred_nodes_on_twenty_lines() {
         rows.show(Event::Failed(NodeError::unreachable(node, "log in by ssh", "Connection refused")));
     }
     let seen = rows.drawn();
-    assert_eq!(seen[0], "✘ node011     0s  could not log in by ssh: Connection refused");
+    assert_eq!(seen[0], "✘ node011     0s  cannot log in by ssh: Connection refused");
     assert_eq!(seen[4], "* node015     0s  connecting");
     assert_eq!((seen.len(), seen[18].as_str()), (19, "  182 more: 36 busy, 10 done, 136 waiting"));
 

@@ -382,7 +382,7 @@ proptest! {
 fn a_full_disk_is_told_for_what_it_is_at_every_step() {
     let text = "[cluster]\nname = \"lab\"\nimage = \"x\"\n[[node]]\nhost = \"a\"\n";
     let inventory = crate::inventory::Inventory::parse(text, Path::new("i.toml")).unwrap();
-    let hint = |said: &str| with_hint(&inventory.cluster, NodeError::failed("a", "ship", said)).hint.unwrap();
+    let hint = |said: &str| with_hint(&inventory.cluster, NodeError::failed("a", "ship", said)).hints.join("\n");
     let full = "tar: t/x: Cannot write: No space left on device";
     let misplaced = "not all is in its place with its type and mode";
     assert!(hint(full).contains("make room") && hint(full).contains("the earlier files are whole"));

@@ -2,7 +2,7 @@
 
 use super::script::Script;
 use super::{Link, Output};
-use crate::error::{Error, NodeError};
+use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::Cluster;
 use crate::secret::Secret;
@@ -81,7 +81,7 @@ impl Link {
     }
 
     fn no_root(&self, user: &str, words: &str) -> NodeError {
-        NodeError::failed(&self.node, "get root", words).hint(format!(
+        NodeError::failed(&self.node, "get root", words).kind(Kind::PrivilegesDenied).hint(format!(
             "hvdctl needs root on the node. Give the password: --ask-sudo-pass, or ${PASSWORD_FILE}; or let {user} run sudo \
              without one (NOPASSWD in /etc/sudoers.d); or add {user} to the group docker; or \
              set `user = \"root\"`"

@@ -77,10 +77,10 @@ pub(super) fn own_known_hosts() -> Result<PathBuf, Error> {
         return Err(Error::usage("there is no place for known host keys", "set $HOME or $XDG_STATE_HOME"));
     };
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
-    made.map_err(|e| Error::Here(format!("could not make {}: {e}", dir.display())))?;
+    made.map_err(|e| Error::Here(format!("cannot make {}: {e}", dir.display())))?;
     let file = dir.join("known_hosts");
     let opened = fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&file);
-    opened.map_err(|e| Error::Here(format!("could not open {}: {e}", file.display())))?;
+    opened.map_err(|e| Error::Here(format!("cannot open {}: {e}", file.display())))?;
     Ok(file)
 }
 

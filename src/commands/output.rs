@@ -1,0 +1,608 @@
+//! The documents of `--json`: one type per document. `docs/json.md` is generated from these types and their comments.
+
+use crate::checks::{Finding, verify};
+use crate::error::{Error, NodeError, NodeProgress};
+use crate::inventory::Controller;
+use crate::job::list::Job;
+use crate::job::outcome::JobOutcome;
+use crate::job::record::State;
+use crate::keys::files::{Described, Fault, Row as NodeKeys};
+use crate::keys::reachability::{Absent, Matrix, Pair, Row as FailedLogins};
+use crate::launch::placement::Placement;
+use crate::model::allocation::Allocation;
+use crate::model::lease::Lease;
+use crate::node::facts::Gpu;
+use crate::render::Line;
+use crate::text::argument::Word;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+/// Returns a document as JSON.
+///
+/// # Panics
+/// Never: every document has string keys and serializes without error.
+pub fn value(document: &impl Serialize) -> Value {
+    serde_json::to_value(document).expect("a document serializes")
+}
+
+/// The entry of a node in a document.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Entry-{T}")]
+pub struct NodeEntry<T> {
+    /// Name of the node in the inventory.
+    pub node: String,
+    /// Whether nothing failed on this node.
+    pub ok: bool,
+    /// Whether there is a session with the node; only where a command reports it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reachable: Option<bool>,
+    /// True where `--skip-offline` left the node out, else missing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub skipped: bool,
+    /// What failed, else missing. The other fields of the document are missing then, except where it says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<NodeError>,
+    /// What the command reports of this node.
+    #[serde(flatten)]
+    pub result: Option<T>,
+}
+
+impl<T> NodeEntry<T> {
+    /// The entry of a node, with what the command reports of it.
+    pub fn new(node: &str, ok: bool, result: T) -> NodeEntry<T> {
+        NodeEntry { node: node.to_owned(), ok, reachable: None, skipped: false, error: None, result: Some(result) }
+    }
+
+    /// The entry of a node that failed.
+    pub fn failed(error: &NodeError) -> NodeEntry<T> {
+        let (node, error) = (error.node.clone(), Some(error.clone()));
+        NodeEntry { node, ok: false, reachable: None, skipped: false, error, result: None }
+    }
+
+    /// The entry of a node that failed, with whether it was reached.
+    pub fn unseen(error: &NodeError) -> NodeEntry<T> {
+        NodeEntry { reachable: Some(!error.is_unreachable()), ..NodeEntry::failed(error) }
+    }
+}
+
+/// Nothing but what every entry has.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct NoDetails {}
+
+/// The result of an operation on each node.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Nodes-{T}")]
+pub struct Nodes<T> {
+    /// Whether nothing failed.
+    pub ok: bool,
+    /// The nodes.
+    pub nodes: Vec<NodeEntry<T>>,
+}
+
+/// The value of `event` in the last line of `train`, `run`, `attach` and `logs`.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum End {
+    /// The last line.
+    End,
+}
+
+/// A command that ended before it had a result, whichever command it is.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Failure {
+    /// Only in the last line of `train`, `run`, `attach` and `logs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event: Option<End>,
+    /// Always false.
+    pub ok: bool,
+    /// The exit code.
+    pub code: u8,
+    /// The message, as it is shown without `--json`.
+    pub error: String,
+    /// The nodes that the error is about; may be empty.
+    pub nodes: Vec<NodeEntry<FailureDetails>>,
+}
+
+/// Why a node made a command fail.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub struct FailureDetails {
+    /// The lease of another command, where that holds the node (exit code 5).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Lease>,
+    /// What a running job has of the node, where it is in the way (exit code 5, or 125 of `train` and `run`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<Allocation>,
+    /// Where the command was stopped: how far it came.
+    #[serde(flatten)]
+    pub progress: Option<NodeProgress>,
+}
+
+impl Failure {
+    /// Returns the document of an error. `around_a_program` as for [`Error::exit_code`]; `last_line`: it ends a stream of lines.
+    pub fn new(error: &Error, around_a_program: bool, last_line: bool) -> Failure {
+        let details = FailureDetails::default;
+        let nodes = match error {
+            Error::Unreachable(nodes) | Error::Nodes { failed: nodes, .. } => {
+                nodes.iter().map(NodeEntry::failed).collect()
+            }
+            Error::Lost(error) => vec![NodeEntry::failed(error)],
+            Error::Locked(busy) => {
+                let lease = |lease: &Lease| FailureDetails { lease: Some(lease.clone()), ..details() };
+                busy.iter().map(|(node, of)| NodeEntry::new(node, false, lease(of))).collect()
+            }
+            Error::Allocated(held) => {
+                let allocation = |hold: &Allocation| FailureDetails { allocation: Some(hold.clone()), ..details() };
+                held.allocations.iter().map(|(node, hold)| NodeEntry::new(node, false, allocation(hold))).collect()
+            }
+            Error::Stopped { nodes, .. } => nodes
+                .iter()
+                .map(|node| {
+                    let progress = FailureDetails { progress: Some(node.clone()), ..details() };
+                    NodeEntry { error: node.error.clone(), ..NodeEntry::new(&node.node, node.done, progress) }
+                })
+                .collect(),
+            _ => Vec::new(),
+        };
+        let (code, event) = (error.exit_code(around_a_program), last_line.then_some(End::End));
+        Failure { event, ok: false, code, error: error.to_string(), nodes }
+    }
+}
+
+/// `init`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Init {
+    /// Whether every machine was read.
+    pub ok: bool,
+    /// The file that was written.
+    pub file: String,
+    /// The machines.
+    pub nodes: Vec<NodeEntry<InitNode>>,
+}
+
+/// A machine as `init` was given it. One that was not read has `error`, and neither with `--no-probe`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct InitNode {
+    /// What ssh connects to.
+    pub host: String,
+    /// The login; null where ssh decides.
+    pub user: Option<String>,
+    /// The port; null where ssh decides.
+    pub port: Option<u16>,
+    /// What was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found: Option<FoundMachine>,
+    /// The earlier machine that this one is the same as, and which is why it was left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub same_as: Option<String>,
+}
+
+/// What `init` found on a machine.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct FoundMachine {
+    /// The machine's own name.
+    pub hostname: String,
+    /// The address that the node will have; null where it is not clear.
+    pub address: Option<String>,
+    /// All its addresses.
+    pub addresses: Vec<String>,
+    /// Processor cores.
+    pub cores: u32,
+    /// Its GPUs.
+    pub gpus: Vec<Gpu>,
+    /// How root is had: `login` or `sudo`; null where it is not.
+    pub root: Option<&'static str>,
+    /// The version of the Docker Engine, or null.
+    pub docker: Option<String>,
+    /// Those of the requested images that are there.
+    pub images: Vec<String>,
+    /// What would keep the machine from being a node.
+    pub concerns: Vec<String>,
+}
+
+/// `keys generate`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct KeysGenerate {
+    /// Always true.
+    pub ok: bool,
+    /// The master.
+    pub node: String,
+    /// False where there was a key pair already.
+    pub changed: bool,
+    /// The key pair.
+    #[serde(flatten)]
+    pub pair: Described,
+}
+
+/// What `keys push` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct KeysPushNode {
+    /// Whether anything was written.
+    pub changed: bool,
+    /// What was written, or `unchanged`.
+    pub what: String,
+}
+
+/// `keys status`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct KeysStatus {
+    /// Whether nothing failed and nothing is wrong.
+    pub ok: bool,
+    /// What an unfinished rotation has left to do, or null.
+    pub rotation: Option<Fault>,
+    /// The nodes.
+    pub nodes: Vec<NodeEntry<NodeKeys>>,
+    /// Logins from worker to worker; null where none was tried.
+    pub reach: Option<Reach>,
+}
+
+/// `keys rotate`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct KeysRotate {
+    /// Whether nothing failed.
+    pub ok: bool,
+    /// False where no other key pair was put in place.
+    pub switched: bool,
+    /// The type of the key pair in use, `rsa` or `ed25519`; null where it is not known.
+    #[serde(rename = "type")]
+    pub key_type: Option<crate::inventory::KeyType>,
+    /// Its size.
+    pub bits: Option<u32>,
+    /// Its fingerprint.
+    pub fingerprint: Option<String>,
+    /// The nodes.
+    pub nodes: Vec<NodeEntry<NoDetails>>,
+}
+
+/// Logins from worker to worker.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Reach {
+    /// Whether every login worked.
+    pub ok: bool,
+    /// Nodes whose worker is not up.
+    pub absent: Vec<Absent>,
+    /// The failures by reason, with nodes folded as for `--on`.
+    pub failed: Vec<FailedLogins>,
+    /// Every login that was tried.
+    pub pairs: Vec<Pair>,
+}
+
+impl From<&Matrix> for Reach {
+    fn from(matrix: &Matrix) -> Reach {
+        let (absent, failed, pairs) = (matrix.absent.clone(), matrix.rows(), matrix.pairs.clone());
+        Reach { ok: matrix.is_good(), absent, failed, pairs }
+    }
+}
+
+/// What `up` did on a node, or would do with `--dry-run`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct UpNode {
+    /// Whether there are operations.
+    pub changed: bool,
+    /// The operations in order.
+    pub operations: Vec<String>,
+}
+
+/// What `down` did on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DownNode {
+    /// Whether containers were removed.
+    pub changed: bool,
+    /// The containers that were removed.
+    pub removed: Vec<String>,
+    /// Whether keys, projects and records were removed (`--purge`).
+    pub purged: bool,
+}
+
+/// `doctor`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Doctor {
+    /// False where a finding is an error, or a fix failed.
+    pub ok: bool,
+    /// What was found.
+    pub findings: Vec<DoctorFinding>,
+    /// What `--fix` fixed.
+    pub fixed: Vec<Fixed>,
+    /// The nodes; `ok` is false where a finding on it is an error.
+    pub nodes: Vec<NodeEntry<NoDetails>>,
+}
+
+/// A finding of `doctor`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DoctorFinding {
+    /// The finding.
+    #[serde(flatten)]
+    pub finding: Finding,
+    /// Whether `doctor --fix` fixes it.
+    pub fixable: bool,
+}
+
+/// Something that `doctor --fix` fixed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Fixed {
+    /// The node.
+    pub node: String,
+    /// What was done.
+    pub what: String,
+}
+
+/// `verify`. Where not every worker can log in to the others nothing is launched, and `nodes` is empty.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Verify {
+    /// Whether nothing is wrong.
+    pub ok: bool,
+    /// The id of its job; null where nothing was launched.
+    pub job: Option<String>,
+    /// Horovod's controller.
+    pub controller: Controller,
+    /// How many ranks were launched.
+    pub ranks: usize,
+    /// All that is wrong.
+    pub faults: Vec<String>,
+    /// The nodes.
+    pub nodes: Vec<NodeEntry<VerifyNode>>,
+    /// Logins from worker to worker; null where all ranks are on one node.
+    pub reach: Option<Reach>,
+}
+
+/// The ranks of a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct VerifyNode {
+    /// The ranks that should be there.
+    pub ranks: Vec<verify::Row>,
+}
+
+/// `completions`, `man` and `schema`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Text {
+    /// Always true.
+    pub ok: bool,
+    /// What is printed without `--json`.
+    pub text: String,
+}
+
+/// `man --dir`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Dir {
+    /// Always true.
+    pub ok: bool,
+    /// The directory with the manual pages.
+    pub dir: String,
+}
+
+/// The last line of `train`, `run` and `attach`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct JobEnd {
+    /// `end`.
+    pub event: End,
+    /// Whether the job succeeded and, with `--fetch`, everything was fetched.
+    pub ok: bool,
+    /// The exit code of hvdctl.
+    pub code: u8,
+    /// How the job ended; `running` with `--detach`.
+    pub job: JobOutcome,
+    /// With `--fetch`: what was fetched; null where nothing could be asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fetched: Option<Fetch>,
+}
+
+/// The only line of `train --dry-run` and `run --dry-run`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DryRun {
+    /// `end`.
+    pub event: End,
+    /// Always true.
+    pub ok: bool,
+    /// The exit code.
+    pub code: u8,
+    /// Always true.
+    pub dry_run: bool,
+    /// Which ranks would be where.
+    pub placement: Placement,
+    /// The arguments of the launcher.
+    pub launcher: Vec<String>,
+    /// The command of each rank.
+    pub command: Vec<Word>,
+}
+
+/// The last line of `logs`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct LogsEnd {
+    /// `end`.
+    pub event: End,
+    /// Always true.
+    pub ok: bool,
+    /// The exit code.
+    pub code: u8,
+}
+
+/// `jobs`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Jobs {
+    /// Whether every node answered.
+    pub ok: bool,
+    /// The jobs, the newest first.
+    pub jobs: Vec<JobEntry>,
+    /// The nodes that did not answer.
+    pub nodes: Vec<NodeEntry<NoDetails>>,
+}
+
+/// A job in the list.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct JobEntry {
+    /// The job.
+    #[serde(flatten)]
+    pub job: Job,
+    /// Its nodes.
+    pub nodes: Vec<String>,
+}
+
+/// `jobs prune`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct JobsPrune {
+    /// Whether nothing failed.
+    pub ok: bool,
+    /// The ids of the jobs that were removed.
+    pub removed: Vec<String>,
+    /// The nodes.
+    pub nodes: Vec<NodeEntry<NoDetails>>,
+}
+
+/// `stop`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Stop {
+    /// Whether every node of the job answered.
+    pub ok: bool,
+    /// The id of the job.
+    pub job: String,
+    /// False where the job had ended already.
+    pub changed: bool,
+    /// The state of the job.
+    pub state: Option<State>,
+    /// Nodes of the job that did not answer.
+    pub silent: Vec<String>,
+}
+
+/// `fetch`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Fetch {
+    /// Whether every node gave everything.
+    pub ok: bool,
+    /// The id of the job.
+    pub job: String,
+    /// The directory where the files are.
+    pub folder: String,
+    /// All files and links that the job wrote.
+    pub files: Vec<FetchedFile>,
+    /// The nodes that did not give everything.
+    pub nodes: Vec<NodeEntry<NoDetails>>,
+}
+
+/// A file or link that a job wrote.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct FetchedFile {
+    /// The path below `folder`.
+    pub path: String,
+    /// The node that it came from.
+    pub node: String,
+    /// False where it was there already.
+    pub changed: bool,
+    /// The size; null for a link.
+    pub bytes: Option<u64>,
+    /// The hash as of `b2sum -l 256`; null for a link.
+    pub blake2b: Option<String>,
+}
+
+/// `exec`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Exec {
+    /// Whether the command succeeded on every node.
+    pub ok: bool,
+    /// The exit code of hvdctl.
+    pub code: u8,
+    /// The nodes.
+    pub nodes: Vec<NodeEntry<ExecNode>>,
+}
+
+/// What a command did on a node. Bytes that are not UTF-8 are replaced by U+FFFD.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ExecNode {
+    /// The exit code of the command.
+    pub code: i32,
+    /// Whether it was ended by the time-out.
+    pub late: bool,
+    /// How many bytes of its output are missing here.
+    pub left_out: u64,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+/// `shell`, after it has ended.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Shell {
+    /// Whether the exit code is 0.
+    pub ok: bool,
+    /// The exit code of the shell.
+    pub code: u8,
+}
+
+/// `hosts`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Hosts {
+    /// Always true.
+    pub ok: bool,
+    /// What is printed without `--json`.
+    pub text: String,
+    /// The nodes.
+    pub nodes: Vec<NodeEntry<HostsNode>>,
+}
+
+/// A node as `hosts` has it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct HostsNode {
+    /// What ssh connects to.
+    pub host: String,
+    /// The `address` of the inventory, else `host`.
+    pub reached_by: String,
+    /// The slots; null with `--format ssh` where they are not known.
+    pub slots: Option<u32>,
+    /// Whether it is the master.
+    pub master: bool,
+}
+
+/// The lease of a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct LockStatusNode {
+    /// The lease, or null.
+    pub lease: Option<Lease>,
+}
+
+/// The lease that was released on a node.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct LockReleaseNode {
+    /// The lease that was released, or null.
+    pub released: Option<Lease>,
+}
+
+/// Returns the JSON Schema of every document by its name, under `documents`, and of the types in them, under `$defs`.
+pub fn schema() -> Value {
+    let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let mut documents = Map::new();
+    macro_rules! add {
+        ($($name:literal: $type:ty),* $(,)?) => {
+            $(documents.insert($name.to_owned(), value(&generator.subschema_for::<$type>()));)*
+        };
+    }
+    add! {
+        "error": Failure,
+        "init": Init,
+        "keys-generate": KeysGenerate,
+        "keys-push": Nodes<KeysPushNode>,
+        "keys-status": KeysStatus,
+        "keys-rotate": KeysRotate,
+        "up": Nodes<UpNode>,
+        "down": Nodes<DownNode>,
+        "status": Nodes<super::status::Row>,
+        "doctor": Doctor,
+        "verify": Verify,
+        "text": Text,
+        "dir": Dir,
+        "line": Line,
+        "job-end": JobEnd,
+        "dry-run": DryRun,
+        "logs-end": LogsEnd,
+        "jobs": Jobs,
+        "jobs-prune": JobsPrune,
+        "stop": Stop,
+        "fetch": Fetch,
+        "exec": Exec,
+        "shell": Shell,
+        "hosts": Hosts,
+        "lock-status": Nodes<LockStatusNode>,
+        "lock-release": Nodes<LockReleaseNode>,
+    }
+    json!({ "documents": documents, "$defs": generator.take_definitions(true) })
+}
