@@ -17,8 +17,8 @@ use crate::keys::push;
 use crate::keys::reachability::Matrix;
 use crate::node::facts::Facts;
 use crate::node::network;
+use crate::runtime::EngineInfo;
 use crate::runtime::container::ContainerState;
-use crate::runtime::docker::About;
 use crate::runtime::spec::Role;
 use crate::transport::link::Script;
 use std::time::Duration;
@@ -54,7 +54,7 @@ struct Patient {
     member: Member,
     facts: Facts,
     docker: Option<EngineSeen>,
-    about: Option<About>,
+    about: Option<EngineInfo>,
     details: Option<Details>,
     noise: Option<(String, String)>,
     inside: Option<Inside>,
@@ -108,7 +108,7 @@ pub async fn examine(target: &Target, earlier: Option<&Examined>, events: &Event
         events.reading(&member.node.name, "looking");
         let asked = async {
             let docker = engine(cluster, &member).await?;
-            let about = docker.engine.about().await?;
+            let about = docker.engine.info().await?;
             Ok((docker, about))
         };
         let (facts, asked) = tokio::join!(facts(cluster, &member), asked);
