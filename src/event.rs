@@ -1,38 +1,160 @@
-//! What happens, as values: orchestration tells, renderers show. Nothing else connects the two.
+//! Events: what a command does, as values. Orchestration reports them and renderers show them; nothing else connects the two.
 
-use crate::error::NodeError;
+use crate::error::{Error, NodeError};
 use crate::model::job_state::State;
+use crate::text::units::human;
+use std::fmt;
+use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// Something worth showing.
+/// A step of the work on one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Logging in.
+    Connecting,
+    /// Reading the node's state.
+    Observing,
+    /// Reading what `doctor` wants to know beyond that.
+    Examining,
+    /// Importing the frameworks in the node's worker.
+    ImportingFrameworks,
+    /// Trying ports of the other nodes.
+    TryingPorts,
+    /// Logging in to the other workers.
+    LoggingIn,
+    /// Reading the cluster's keys on the node.
+    ReadingKeys,
+    /// Making a key pair of this kind, e.g. `RSA-4096`.
+    MakingKeyPair(String),
+    /// Writing the cluster's keys.
+    WritingKeys,
+    /// Getting an image from its registry.
+    PullingImage {
+        /// Its reference.
+        image: String,
+    },
+    /// An operation of the node's plan, in the words of the dry run.
+    Applying(String),
+    /// Ending a job and what it left.
+    EndingJob {
+        /// Its id.
+        job: String,
+    },
+    /// Removing a container.
+    RemovingContainer {
+        /// Its name.
+        name: String,
+    },
+    /// Removing keys, projects and records (`down --purge`).
+    Purging,
+    /// Reading the records of jobs.
+    ListingJobs,
+    /// Removing records and logs of jobs.
+    RemovingRecords,
+    /// Comparing the node's copy of the project with the one here.
+    ComparingProject,
+    /// Sending what the node's copy of the project lacks.
+    Uploading {
+        /// How many files.
+        files: usize,
+        /// Their bytes.
+        bytes: u64,
+    },
+    /// Reading which files a job wrote.
+    ListingOutputs,
+    /// Getting files that a job wrote.
+    Fetching {
+        /// Their bytes.
+        bytes: u64,
+    },
+    /// Running a program for `exec`.
+    Running {
+        /// Its name.
+        program: String,
+    },
+}
+
+impl Step {
+    /// Returns whether it changes nothing on the node.
+    pub fn only_reads(&self) -> bool {
+        matches!(
+            self,
+            Step::Connecting
+                | Step::Observing
+                | Step::Examining
+                | Step::ImportingFrameworks
+                | Step::TryingPorts
+                | Step::LoggingIn
+                | Step::ReadingKeys
+                | Step::ListingJobs
+                | Step::ComparingProject
+                | Step::ListingOutputs
+        )
+    }
+
+    /// Returns whether it reports its progress by [`Event::Transfer`].
+    pub fn is_transfer(&self) -> bool {
+        matches!(self, Step::PullingImage { .. } | Step::Uploading { .. } | Step::Fetching { .. })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Step::Connecting => "connecting",
+            Step::Observing => "looking",
+            Step::Examining => "looking closer",
+            Step::ImportingFrameworks => "importing the frameworks in its worker",
+            Step::TryingPorts => "connecting to the others",
+            Step::LoggingIn => "logging in to the others",
+            Step::ReadingKeys => "reading its keys",
+            Step::MakingKeyPair(kind) => return write!(f, "making an {kind} key pair"),
+            Step::WritingKeys => "writing its keys",
+            Step::PullingImage { image } => return write!(f, "pulling {image}"),
+            Step::Applying(operation) => operation,
+            Step::EndingJob { job } => return write!(f, "ending job {job}"),
+            Step::RemovingContainer { name } => return write!(f, "removing {name}"),
+            Step::Purging => "removing keys, projects and records",
+            Step::ListingJobs => "looking for jobs",
+            Step::RemovingRecords => "removing records",
+            Step::ComparingProject => "comparing the project",
+            Step::Uploading { files, bytes } => return write!(f, "uploading {files} files, {}", human(*bytes)),
+            Step::ListingOutputs => "looking for outputs",
+            Step::Fetching { bytes } => return write!(f, "fetching {}", human(*bytes)),
+            Step::Running { program } => return write!(f, "running {program}"),
+        })
+    }
+}
+
+/// Something that happened.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// The nodes that the command is about, in their order; each waits until it is busy.
+    /// The selected nodes in the inventory's order.
     Nodes(Vec<String>),
-    /// A phase of the whole begins, e.g. `connecting`.
+    /// A phase of the command begins, e.g. `comparing`.
     Phase(String),
-    /// A node is busy with something.
-    Busy {
+    /// A node begins a step; several may be under way on one node.
+    StepStarted {
         /// The node.
         node: String,
-        /// With what.
-        step: String,
-        /// Whether that changes nothing there.
-        reads: bool,
+        /// The step.
+        step: Step,
     },
-    /// A node has done its step and waits for the others.
-    Idle {
+    /// A node has left a step, however it ended.
+    StepEnded {
         /// The node.
         node: String,
+        /// The step.
+        step: Step,
     },
     /// A node gets something large.
     Transfer {
         /// The node.
         node: String,
-        /// What is done, as in "pulling the image"; the same words as long as it goes on.
+        /// What is done, e.g. `pulling IMAGE`; the same text as long as it goes on.
         what: String,
         /// Bytes so far.
         done: u64,
@@ -50,9 +172,9 @@ pub enum Event {
     },
     /// A node has failed; the error itself is reported once more at the end, with all others.
     Failed(NodeError),
-    /// A remark.
+    /// A message that is no warning.
     Note(String),
-    /// Something that is not an error and may surprise.
+    /// A warning.
     Warning(String),
     /// A line that a rank wrote.
     Output {
@@ -65,34 +187,34 @@ pub enum Event {
         /// The line without its newline.
         line: Vec<u8>,
     },
-    /// A run is started again: why, when, and on which nodes.
+    /// A job is started again: why, when, and on which nodes.
     Restart(String),
-    /// A line of the launcher itself.
+    /// A line that the launcher wrote.
     Launcher(String),
-    /// Somebody else needs the terminal; see [`Events::suspend`].
+    /// The terminal is needed for a question; see [`Events::suspend`].
     Suspend(Suspension),
-    /// A run changed its state.
+    /// A job changed its state.
     Job {
-        /// The run.
+        /// Its id.
         id: String,
         /// Its state.
         state: State,
     },
 }
 
-/// A time in which nothing is shown, because a question stands on the terminal.
+/// A time in which nothing is shown, because a question is on the terminal.
 #[derive(Debug, Clone, Default)]
-pub struct Suspension(Arc<Turn>);
+pub struct Suspension(Arc<SuspensionState>);
 
 #[derive(Debug, Default)]
-struct Turn {
+struct SuspensionState {
     cleared: tokio::sync::Notify,
     over: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Suspension {
-    /// For the renderer: what moved is cleared. Blocks its thread until the terminal is its own again.
+    /// Reports that the rows are cleared, and blocks the renderer's thread until the suspension is over.
     pub fn wait(&self) {
         self.0.cleared.notify_one();
         if let Ok(over) = self.0.over.lock() {
@@ -101,11 +223,11 @@ impl Suspension {
     }
 }
 
-/// Gives the terminal back to the renderer when it is dropped.
+/// Ends a suspension when it is dropped.
 #[derive(Debug)]
-pub struct Suspended(Suspension);
+pub struct SuspensionGuard(Suspension);
 
-impl Drop for Suspended {
+impl Drop for SuspensionGuard {
     fn drop(&mut self) {
         if let Ok(mut over) = self.0.0.over.lock() {
             *over = true;
@@ -114,8 +236,8 @@ impl Drop for Suspended {
     }
 }
 
-/// Lines of output that may wait to be shown before those who read them from the nodes pause.
-const WAITING: usize = 4096;
+/// How many events may wait to be shown before those who read output from the nodes pause.
+const MAX_WAITING: usize = 4096;
 
 /// Where orchestration sends its events. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -125,58 +247,92 @@ pub struct Events {
     failed: Arc<Mutex<Vec<NodeError>>>,
 }
 
-/// Where a renderer takes them.
+/// The end of the channel that a renderer reads.
 #[derive(Debug)]
 pub struct Receiver {
     receiver: mpsc::Receiver<Event>,
     waiting: Arc<AtomicUsize>,
 }
 
-/// What came of waiting for an event.
+/// The result of waiting for an event.
 #[derive(Debug)]
-pub enum Taken {
-    /// One has come.
+pub enum Received {
+    /// The next event.
     Event(Event),
-    /// None has come in time.
-    Nothing,
+    /// None came in time.
+    TimedOut,
     /// None will come: the last sender is gone.
-    Over,
+    Closed,
 }
 
 impl Receiver {
-    /// The next event, waiting for it no longer than this. Blocks its thread.
-    pub fn take(&mut self, patience: Option<Duration>) -> Taken {
-        let event = match patience {
+    /// Waits for the next event, at most for the time-out. Blocks its thread.
+    pub fn receive(&mut self, timeout: Option<Duration>) -> Received {
+        let event = match timeout {
             Some(limit) => self.receiver.recv_timeout(limit),
             None => self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match event {
             Ok(event) => {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
-                Taken::Event(event)
+                Received::Event(event)
             }
-            Err(RecvTimeoutError::Timeout) => Taken::Nothing,
-            Err(RecvTimeoutError::Disconnected) => Taken::Over,
+            Err(RecvTimeoutError::Timeout) => Received::TimedOut,
+            Err(RecvTimeoutError::Disconnected) => Received::Closed,
         }
     }
 }
 
+/// An error that may hold failures of nodes.
+pub trait NodeFailures {
+    /// Returns them.
+    fn node_failures(&self) -> &[NodeError];
+}
+
+impl NodeFailures for NodeError {
+    fn node_failures(&self) -> &[NodeError] {
+        std::slice::from_ref(self)
+    }
+}
+
+impl NodeFailures for Error {
+    fn node_failures(&self) -> &[NodeError] {
+        match self {
+            Error::Unreachable(failed) | Error::Nodes { failed, .. } => failed,
+            _ => &[],
+        }
+    }
+}
+
+/// A step that is under way. Reports its end when it is dropped, so also when the work is cancelled.
+#[derive(Debug)]
+pub struct StepScope {
+    events: Events,
+    node: String,
+    step: Step,
+}
+
+impl Drop for StepScope {
+    fn drop(&mut self) {
+        self.events.send(Event::StepEnded { node: self.node.clone(), step: self.step.clone() });
+    }
+}
+
 impl Events {
-    /// A sender and the end that a renderer reads.
+    /// Returns a sender and the end that a renderer reads.
     pub fn channel() -> (Events, Receiver) {
         let (sender, receiver) = mpsc::channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         (Events { sender, waiting: Arc::clone(&waiting), failed: Arc::default() }, Receiver { receiver, waiting })
     }
 
-    /// Tells; a renderer that is gone is no reason to stop working. A failure is told once: when it happens by who sees it,
-    /// and not again by who sums up.
+    /// Sends an event; a renderer that is gone is no reason to stop working. The same failure is sent only once.
     pub fn send(&self, event: Event) {
-        if let (Event::Failed(error), Ok(mut told)) = (&event, self.failed.lock()) {
-            if told.contains(error) {
+        if let (Event::Failed(error), Ok(mut failed)) = (&event, self.failed.lock()) {
+            if failed.contains(error) {
                 return;
             }
-            told.push(error.clone());
+            failed.push(error.clone());
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
         if self.sender.send(event).is_err() {
@@ -184,59 +340,70 @@ impl Events {
         }
     }
 
+    /// Does a step on a node: reports its start, the failure if it failed, and its end, each once.
+    ///
+    /// # Errors
+    /// Those of the work.
+    pub async fn step<T, E: NodeFailures>(
+        &self,
+        node: &str,
+        step: Step,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let _scope = self.begin(node, step);
+        self.report(work.await)
+    }
+
+    /// Begins a step on a node, which lasts as long as the result is held. Its failure is for the caller to report.
+    #[must_use]
+    pub fn begin(&self, node: &str, step: Step) -> StepScope {
+        self.send(Event::StepStarted { node: node.to_owned(), step: step.clone() });
+        StepScope { events: self.clone(), node: node.to_owned(), step }
+    }
+
     /// Waits while more events wait to be shown than memory should hold (a pager, a stopped terminal).
-    pub async fn room(&self) {
-        while self.waiting.load(Ordering::Relaxed) > WAITING {
+    pub async fn throttle(&self) {
+        while self.waiting.load(Ordering::Relaxed) > MAX_WAITING {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// Clears the terminal of what moves there and keeps it still while the result is held.
-    pub async fn suspend(&self) -> Suspended {
+    /// Clears the rows from the terminal, which stays still while the result is held.
+    pub async fn suspend(&self) -> SuspensionGuard {
         let suspension = Suspension::default();
         self.send(Event::Suspend(suspension.clone()));
-        let suspended = Suspended(suspension);
+        let guard = SuspensionGuard(suspension);
         // without a renderer, or behind one that a stopped terminal holds, a question must still be asked
-        let _ = tokio::time::timeout(Duration::from_secs(2), suspended.0.0.cleared.notified()).await;
-        suspended
+        let _ = tokio::time::timeout(Duration::from_secs(2), guard.0.0.cleared.notified()).await;
+        guard
     }
 
-    /// [`Event::Phase`].
+    /// Sends [`Event::Phase`].
     pub fn phase(&self, name: impl Into<String>) {
         self.send(Event::Phase(name.into()));
     }
 
-    /// [`Event::Busy`].
-    pub fn busy(&self, node: &str, step: impl Into<String>) {
-        self.send(Event::Busy { node: node.into(), step: step.into(), reads: false });
-    }
-
-    /// [`Event::Busy`] with a step that only reads.
-    pub fn reading(&self, node: &str, step: impl Into<String>) {
-        self.send(Event::Busy { node: node.into(), step: step.into(), reads: true });
-    }
-
-    /// [`Event::Idle`].
-    pub fn idle(&self, node: &str) {
-        self.send(Event::Idle { node: node.into() });
-    }
-
-    /// [`Event::Done`].
+    /// Sends [`Event::Done`].
     pub fn done(&self, node: &str, what: impl Into<String>) {
         self.send(Event::Done { node: node.into(), what: what.into() });
     }
 
-    /// [`Event::Failed`], where a result is one.
-    pub fn told<T>(&self, result: Result<T, NodeError>) -> Result<T, NodeError> {
-        result.inspect_err(|error| self.send(Event::Failed(error.clone())))
+    /// Sends [`Event::Failed`] for each failure of a node in the result.
+    ///
+    /// # Errors
+    /// That of the result.
+    pub fn report<T, E: NodeFailures>(&self, result: Result<T, E>) -> Result<T, E> {
+        result.inspect_err(|error| {
+            error.node_failures().iter().for_each(|error| self.send(Event::Failed(error.clone())));
+        })
     }
 
-    /// Sends an [`Event::Warning`].
-    pub fn warn(&self, warning: impl std::fmt::Display) {
+    /// Sends [`Event::Warning`].
+    pub fn warn(&self, warning: impl fmt::Display) {
         self.send(Event::Warning(warning.to_string()));
     }
 
-    /// [`Event::Note`].
+    /// Sends [`Event::Note`].
     pub fn note(&self, text: impl Into<String>) {
         self.send(Event::Note(text.into()));
     }
@@ -246,19 +413,53 @@ impl Events {
 mod tests {
     use super::*;
 
+    /// The events sent so far, in short.
+    fn sent(receiver: &mut Receiver) -> Vec<String> {
+        let mut all = Vec::new();
+        while let Received::Event(event) = receiver.receive(Some(Duration::ZERO)) {
+            all.push(match event {
+                Event::StepStarted { node, step } => format!("{node} started {step}"),
+                Event::StepEnded { node, step } => format!("{node} ended {step}"),
+                Event::Failed(error) => format!("{} failed", error.node),
+                other => format!("{other:?}"),
+            });
+        }
+        all
+    }
+
     #[test]
-    fn a_failure_is_told_once() {
+    fn a_failure_is_reported_once() {
         let (events, mut receiver) = Events::channel();
         let error = NodeError::failed("a", "look", "no");
-        let told = events.told::<()>(Err(error.clone()));
-        events.send(Event::Failed(error.clone()));
+        assert_eq!(events.report::<(), _>(Err(error.clone())), Err(error.clone()));
+        events.send(Event::Failed(error));
         events.send(Event::Failed(NodeError::failed("b", "look", "no")));
-        drop(events);
-        assert_eq!(told, Err(error));
-        let mut nodes = Vec::new();
-        while let Taken::Event(Event::Failed(error)) = receiver.take(None) {
-            nodes.push(error.node);
-        }
-        assert_eq!(nodes, ["a", "b"]);
+        assert_eq!(sent(&mut receiver), ["a failed", "b failed"]);
+    }
+
+    #[tokio::test]
+    async fn a_step_reports_its_start_failure_and_end_once() {
+        let (events, mut receiver) = Events::channel();
+        assert_eq!(events.step("a", Step::Observing, async { Ok::<_, NodeError>(7) }).await, Ok(7));
+        assert_eq!(sent(&mut receiver), ["a started looking", "a ended looking"]);
+
+        let error = NodeError::failed("a", "pull x", "no");
+        let step = Step::PullingImage { image: "x".into() };
+        let result = events.step("a", step, async { Err::<(), _>(error.clone()) }).await;
+        assert_eq!(events.report(result), Err(error.clone()));
+        assert_eq!(sent(&mut receiver), ["a started pulling x", "a failed", "a ended pulling x"]);
+
+        // the failure of one node within an error of the whole, which was reported before
+        let whole = async { Err::<(), _>(Error::Unreachable(vec![error])) };
+        assert!(events.step("a", Step::Connecting, whole).await.is_err());
+        assert_eq!(sent(&mut receiver), ["a started connecting", "a ended connecting"]);
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_step_has_an_end() {
+        let (events, mut receiver) = Events::channel();
+        let work = events.step("a", Step::Observing, std::future::pending::<Result<(), NodeError>>());
+        assert!(tokio::time::timeout(Duration::from_millis(1), work).await.is_err());
+        assert_eq!(sent(&mut receiver), ["a started looking", "a ended looking"]);
     }
 }

@@ -137,7 +137,7 @@ print(hangs.compute(), hangs.child.wait(), end=' ')",
 
 #[test]
 fn real_processes_are_told_apart() {
-    // a thread that negotiates as Horovod's does, in a program that waits for an operation, sleeps, or computes
+    // a thread that negotiates as the library's does, in a program that waits for an operation, sleeps, or computes
     let said = python(
         "import subprocess
 activity.TICK = activity.os.sysconf('SC_CLK_TCK')
@@ -155,25 +155,4 @@ for child, one, other in zip(children, before, after):
     print((activity.judge(one, other, seconds, False) or b'progress').decode(), end=' ')",
     );
     assert_eq!(said, "waiting blocked progress blocked waiting progress ");
-}
-
-#[test]
-fn which_ranks_are_looked_at_and_for_how_long() {
-    let dir = tempfile::tempdir().unwrap();
-    for file in ["rank.py", "reap.py", "activity.py"] {
-        std::fs::copy(format!("{SCRIPTS}/{file}"), dir.path().join(file)).unwrap();
-    }
-    // without a margin the record is an older hvdctl's
-    let allowed = |size: &str, job: &str| {
-        let script = format!("import rank; print(rank.idle_limit({job}))");
-        let mut command = Command::new("python3");
-        command.current_dir(&dir).args(["-c", &script]).env("HOROVOD_RANK", "1").env("HOROVOD_SIZE", size);
-        let done = command.output().expect("python3");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        String::from_utf8(done.stdout).unwrap()
-    };
-    assert_eq!(allowed("2", "{'stall': 1800}"), "1830\n");
-    assert_eq!(allowed("2", "{'stall': 5, 'idle_margin': 3}"), "8\n");
-    assert_eq!(allowed("1", "{'stall': 1800}"), "None\n", "no other rank waits for it");
-    assert_eq!(allowed("2", "{'stall': 0}"), "None\n", "as long as it likes");
 }

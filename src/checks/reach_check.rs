@@ -4,7 +4,7 @@
 use crate::cluster::nodes;
 use crate::cluster::nodes::{Observed, each};
 use crate::error::{Error, NodeError};
-use crate::event::Events;
+use crate::event::{Events, Step};
 use crate::inventory::Inventory;
 use crate::keys::files::{KNOWN_HOSTS, Keyring};
 use crate::keys::reachability::{Absent, Matrix, Pair, pairs, reason, results};
@@ -48,10 +48,8 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
     let key = private_key(inventory, nodes).await?;
     let tried = each(present.iter().zip(targets).collect(), async |((seen, _), targets): (&(&Observed, IpAddr), _)| {
         let to: Vec<(usize, IpAddr)> = targets.into_iter().map(|to: usize| (to, present[to].1)).collect();
-        events.reading(seen.name(), "logging in to the others");
-        let tried = log_in(inventory, seen, &key, &to).await;
-        events.idle(seen.name());
-        tried
+        let _step = events.begin(seen.name(), Step::LoggingIn);
+        log_in(inventory, seen, &key, &to).await
     })
     .await;
     for ((seen, _), tried) in present.iter().zip(tried) {

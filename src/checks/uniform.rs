@@ -2,6 +2,7 @@
 
 use super::{Finding, Look, Severity};
 use crate::inventory::Node;
+use crate::launch::VERSIONS;
 use crate::text::nodeset;
 
 /// Nodes by what they have.
@@ -51,16 +52,11 @@ pub(super) fn examine(looks: &[Look<'_>]) -> Vec<Finding> {
         };
     let ranks = "ranks of different versions hang in their first exchange or give different numbers";
     let image = "the same image on every node, then hvdctl up: docker save IMAGE | ssh NODE sudo docker load";
-    for (what, key) in [
-        ("Python", "python"),
-        ("PyTorch", "torch"),
-        ("TensorFlow", "tensorflow"),
-        ("MXNet", "mxnet"),
-        ("Horovod", "horovod"),
-        ("Horovod build", "build"),
-        ("CUDA", "cuda"),
-        ("NCCL", "nccl"),
-    ] {
+    for (what, key) in [("Python", "python"), ("PyTorch", "torch"), ("TensorFlow", "tensorflow"), ("MXNet", "mxnet")]
+        .into_iter()
+        .chain(VERSIONS)
+        .chain([("CUDA", "cuda"), ("NCCL", "nccl")])
+    {
         compare(what, Severity::Error, ranks, image, &|look| {
             let inside = look.inside.filter(|inside| !inside.values.is_empty())?;
             Some(inside.values.get(key).map_or_else(|| "none".to_owned(), Clone::clone))

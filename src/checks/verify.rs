@@ -5,7 +5,7 @@ use crate::node::facts::{Gpu, gpu};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What a rank says of itself (`src/scripts/verify.py`).
+/// What a rank says of itself ([`VERIFY`](crate::launch::VERIFY)).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Its rank by `hvd.rank()`.

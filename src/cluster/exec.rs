@@ -2,7 +2,7 @@
 
 use crate::cluster::nodes::{Member, Target, connect, connect_as_login, each, split};
 use crate::error::{Error, NodeError};
-use crate::event::Events;
+use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::Runtime;
 use crate::runtime::container::ContainerState;
@@ -64,11 +64,8 @@ pub async fn exec(
     };
     let (members, mut failed) = split(events, connected);
     let results = each(members, async |member: Member| {
-        let name = member.node.name.clone();
-        events.busy(&name, format!("running {}", command[0]));
-        let told = events.told(on(target.cluster(), &member, command, place, limit).await)?;
-        events.idle(&name);
-        Ok(told)
+        let step = Step::Running { program: command[0].clone() };
+        events.step(&member.node.name, step, on(target.cluster(), &member, command, place, limit)).await
     })
     .await;
     let (told, bad) = split(events, results);

@@ -1,7 +1,7 @@
 //! The nodes of a command: reached all at once, each with what was seen of it.
 
 use crate::error::{Error, Kind, NodeError};
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Step};
 use crate::inventory::{Cluster, Inventory, Node, Pull};
 use crate::node::facts::Facts;
 use crate::node::network::{self, Endpoint};
@@ -25,6 +25,7 @@ const AT_ONCE: usize = 64;
 
 const FACTS: &str = concat!(
     include_str!("../scripts/machine.sh"),
+    include_str!("../scripts/marked.sh"),
     include_str!("../scripts/killed.sh"),
     include_str!("../scripts/facts.sh")
 );
@@ -210,16 +211,13 @@ pub fn all<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> Result<Vec
 /// When the operator's own machine is at fault (no ssh, no room for a control socket, no terminal).
 pub async fn connect(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
     let transport = transport(target, events)?;
-    told(target, events);
+    report_nodes(target, events);
     let opened = each(target.nodes(), async |node| {
-        events.reading(&node.name, "connecting");
-        match Link::open(target.cluster(), &node, transport.clone(), &target.sudo, events).await {
-            Ok(link) => {
-                events.idle(&node.name);
-                Ok(Ok(Member { node, link }))
-            }
+        let opening = Link::open(target.cluster(), &node, transport.clone(), &target.sudo, events);
+        match events.step(&node.name, Step::Connecting, opening).await {
+            Ok(link) => Ok(Ok(Member { node, link })),
             Err(Error::Unreachable(mut one) | Error::Nodes { failed: mut one, .. }) if one.len() == 1 => {
-                Ok(events.told(Err(one.remove(0))))
+                Ok(Err(one.remove(0)))
             }
             Err(error) => Err(error),
         }
@@ -233,18 +231,17 @@ pub async fn connect(target: &Target, events: &Events) -> Result<Vec<Result<Memb
 /// As there.
 pub async fn connect_as_login(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
     let transport = transport(target, events)?;
-    told(target, events);
+    report_nodes(target, events);
     Ok(each(target.nodes(), async |node| {
-        events.reading(&node.name, "connecting");
-        let link = events.told(Link::open_as_login(target.cluster(), &node, transport.clone()).await)?;
-        events.idle(&node.name);
+        let opening = Link::open_as_login(target.cluster(), &node, transport.clone());
+        let link = events.step(&node.name, Step::Connecting, opening).await?;
         Ok(Member { node, link: Arc::new(link) })
     })
     .await)
 }
 
-/// Says which nodes there are, before the first is busy.
-fn told(target: &Target, events: &Events) {
+/// Reports the selected nodes, before the first step begins.
+fn report_nodes(target: &Target, events: &Events) {
     events.send(Event::Nodes(target.nodes().into_iter().map(|node| node.name).collect()));
 }
 
@@ -312,7 +309,7 @@ pub async fn look(
     member: &Member,
     events: &Events,
 ) -> (Result<Facts, NodeError>, Result<EngineSeen, NodeError>) {
-    events.reading(&member.node.name, "looking");
+    let _step = events.begin(&member.node.name, Step::Observing);
     tokio::join!(facts(cluster, member), engine(cluster, member))
 }
 
@@ -322,10 +319,8 @@ pub async fn look(
 /// The first of the two that failed.
 pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Result<Observed, NodeError> {
     let (facts, docker) = look(cluster, &member, events).await;
-    let (facts, docker) = (events.told(facts)?, events.told(docker)?);
-    let seen = Observed { facts, docker, member };
-    events.idle(seen.name());
-    Ok(seen)
+    let (facts, docker) = (events.report(facts)?, events.report(docker)?);
+    Ok(Observed { facts, docker, member })
 }
 
 /// Who works here, as they name themselves: `user@host`.

@@ -5,6 +5,7 @@ use crate::cli::Down;
 use crate::cluster::nodes::{EngineSeen, Member, each, engine, split};
 use crate::cluster::turn::Turn;
 use crate::error::{Error, NodeError};
+use crate::event::Step;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::transport::link::Script;
@@ -39,7 +40,7 @@ async fn work(options: &Down, turn: &Turn, context: Context) -> Result<Outcome, 
     let Reached { members, offline, refused } = reached;
     let look = async || {
         let look = async |member: Member| {
-            events.reading(&member.node.name, "looking");
+            let _step = events.begin(&member.node.name, Step::Observing);
             let EngineSeen { engine, containers, .. } = engine(cluster, &member).await?;
             Ok((member, engine, containers))
         };
@@ -58,7 +59,7 @@ async fn work(options: &Down, turn: &Turn, context: Context) -> Result<Outcome, 
                 return Ok((node, removed));
             }
             if let Operation::Remove { name, id, .. } = operation {
-                events.busy(&node, format!("removing {name}"));
+                let _step = events.begin(&node, Step::RemovingContainer { name: name.clone() });
                 engine.remove(&id).await?;
                 turn.did(&node, format!("removed {name}"));
                 removed.push(name);
@@ -68,7 +69,7 @@ async fn work(options: &Down, turn: &Turn, context: Context) -> Result<Outcome, 
             return Ok((node, removed));
         }
         if options.purge {
-            events.busy(&node, "removing keys, projects and records");
+            let _step = events.begin(&node, Step::Purging);
             let script = Script::new(PURGE)
                 .with("ssh_dir", &cluster.ssh_dir)
                 .with("projects_dir", &cluster.projects_dir)

@@ -6,6 +6,7 @@ use crate::cli::{Generate, NewPair, Push, Rotate};
 use crate::cluster::nodes::{Member, Observed, Target, connect, connect_all, each, engine, facts, split, unreached};
 use crate::cluster::turn::Turn;
 use crate::error::{Error, Kind as Failure, NodeError, exit};
+use crate::event::Step;
 use crate::inventory::{KeyType, Node};
 use crate::keys::files::{Described, Fault, Kind, Report, Row, report};
 use crate::keys::first_login;
@@ -186,7 +187,7 @@ pub async fn status(context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let (members, mut failed) = split(&events, connect(&target, &events).await?);
     let looked = each(members, async |member: Member| {
-        events.reading(&member.node.name, "looking at its keys");
+        let _step = events.begin(&member.node.name, Step::ReadingKeys);
         let (facts, docker) = tokio::join!(facts(target.cluster(), &member), engine(target.cluster(), &member));
         // keys are keys without an engine too; only its worker cannot be logged in to then
         let (facts, docker) = (facts?, docker.ok());

@@ -55,7 +55,7 @@ async fn shell(target: &Target, node: Option<&str>, events: &Events) -> Result<i
     drop(guard);
     if is_own {
         // it is removed when its main process ends, too, but a moment later
-        events.told(runtime.remove(&container).await)?;
+        events.report(runtime.remove(&container).await)?;
     }
     result
 }

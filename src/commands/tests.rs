@@ -9,7 +9,7 @@ mod steps;
 use super::{Context, Shown, run_until_signalled, shown};
 use crate::cli::{Cli, rewrite};
 use crate::cluster::nodes::Target;
-use crate::event::{Event, Events, Taken};
+use crate::event::{Event, Events, Received};
 use crate::inventory::Inventory;
 use crate::transport::link::scripted::Nodes;
 use crate::transport::privileges::process;
@@ -110,7 +110,7 @@ async fn hvdctl_with(nodes: &Nodes, line: &str, mut signals: UnboundedReceiver<u
     nodes.assert_all_expected();
     drop(events);
     let mut err = String::new();
-    while let Taken::Event(event) = receiver.take(Some(Duration::ZERO)) {
+    while let Received::Event(event) = receiver.receive(Some(Duration::ZERO)) {
         match event {
             Event::Note(text) => err.push_str(&format!("{text}\n")),
             Event::Warning(text) => err.push_str(&format!("warning: {text}\n")),

@@ -272,7 +272,7 @@ fn failed(ran: &JobOutcome, events: &Events) -> Result<(), Error> {
             let what =
                 if ran.all_started { "the launcher ended before its ranks" } else { "not every rank could be started" };
             Err(Error::check(
-                format!("{what} (horovodrun: exit code {}){}", ran.code, tail(&ran.launcher)),
+                format!("{what} (launcher: exit code {}){}", ran.code, tail(&ran.launcher)),
                 "hvdctl verify shows whether the cluster itself works",
             ))
         }

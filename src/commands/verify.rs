@@ -18,6 +18,7 @@ use crate::job::start::{new_id, start};
 use crate::job::supervision::OnSignal;
 use crate::job::watch::tail;
 use crate::keys::reachability::Matrix;
+use crate::launch::VERIFY;
 use crate::launch::placement::MapBy;
 use crate::node::gpus::GpuRequest;
 use crate::node::network;
@@ -25,8 +26,6 @@ use crate::render::table::table;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-const SCRIPT: &str = include_str!("../scripts/verify.py");
 
 /// `verify`.
 pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
@@ -73,7 +72,7 @@ async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Ou
         command: vec!["python3".into(), "verify.py".into()],
         cwd: Cwd::Job,
         project: None,
-        files: vec![("verify.py", SCRIPT)],
+        files: vec![("verify.py", VERIFY)],
     };
     let mut said = Said::default();
     let outcome =

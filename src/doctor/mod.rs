@@ -8,13 +8,14 @@ use crate::checks::{self, Details, Finding, Fix, Inside, Look, Severity};
 use crate::cluster::nodes::{EngineSeen, Member, Observed, Target, connect, each, engine, facts, split};
 use crate::cluster::turn::Turn;
 use crate::error::{Error, Kind, NodeError};
-use crate::event::Events;
+use crate::event::{Events, Step};
 use crate::inventory::Inventory;
 use crate::job::cleanup::end_ranks;
 use crate::job::record::starting;
 use crate::keys::files::Keyring;
 use crate::keys::push;
 use crate::keys::reachability::Matrix;
+use crate::launch;
 use crate::node::facts::Facts;
 use crate::node::network;
 use crate::runtime::EngineInfo;
@@ -26,7 +27,7 @@ use std::time::Duration;
 const DOCTOR: &str = include_str!("../scripts/doctor.sh");
 const INSIDE: &str = include_str!("../scripts/inside.py");
 
-/// How long a worker may take to say what is in it; `horovodrun --check-build` loads every framework.
+/// How long a worker may take to say what is in it; a launcher may have to load every framework for that.
 const INSIDE_LIMIT: Duration = Duration::from_secs(90);
 
 /// What was found.
@@ -105,14 +106,13 @@ pub async fn examine(target: &Target, earlier: Option<&Examined>, events: &Event
     let unreachable = failed.into_iter().filter(|e| e.kind == Kind::Unreachable).map(|e| e.node).collect();
 
     let looked = each(members, async |member| {
-        events.reading(&member.node.name, "looking");
+        let _step = events.begin(&member.node.name, Step::Observing);
         let asked = async {
             let docker = engine(cluster, &member).await?;
             let about = docker.engine.info().await?;
             Ok((docker, about))
         };
         let (facts, asked) = tokio::join!(facts(cluster, &member), asked);
-        events.idle(&member.node.name);
         (member, facts, asked)
     })
     .await;
@@ -130,10 +130,8 @@ pub async fn examine(target: &Target, earlier: Option<&Examined>, events: &Event
     let scripts: Vec<Script> = patients.iter().map(|patient| script(inventory, patient, &patients)).collect();
     let closer = each(patients.iter().zip(scripts).collect(), async |(patient, script): (&Patient, Script)| {
         let in_worker = patient.worker(inventory).is_some();
-        events.reading(
-            patient.name(),
-            if in_worker { "importing the frameworks in its worker" } else { "looking closer" },
-        );
+        let step = if in_worker { Step::ImportingFrameworks } else { Step::Examining };
+        let _step = events.begin(patient.name(), step);
         let details = patient.member.link.script(&script, "look at the node more closely");
         let inside = async {
             match earlier.and_then(|earlier| earlier.inside(inventory, patient)) {
@@ -141,9 +139,7 @@ pub async fn examine(target: &Target, earlier: Option<&Examined>, events: &Event
                 None => inside(inventory, patient).await,
             }
         };
-        let looked = tokio::join!(details, inside);
-        events.idle(patient.name());
-        looked
+        tokio::join!(details, inside)
     })
     .await;
     for (patient, (details, inside)) in patients.iter_mut().zip(closer) {
@@ -190,7 +186,8 @@ async fn inside(inventory: &Inventory, patient: &Patient) -> Result<Option<Insid
     let Some(id) = patient.worker(inventory) else { return Ok(None) };
     let tried = "ask the worker what is in it";
     let link = &patient.member.link;
-    let output = link.run_docker(&["exec", "-i", id, "python3", "-"], INSIDE.as_bytes(), tried, INSIDE_LIMIT).await?;
+    let program = [INSIDE, launch::INSIDE].concat();
+    let output = link.run_docker(&["exec", "-i", id, "python3", "-"], program.as_bytes(), tried, INSIDE_LIMIT).await?;
     if output.code != 0 {
         let hint = format!("see `docker logs {}` on the node", inventory.cluster.worker);
         return Err(NodeError::failed(patient.name(), tried, output.complaint()).hint(hint));
@@ -254,12 +251,12 @@ pub async fn fix(
         let (node, what, cured) = match fix {
             Fix::RemoveContainer { node, name, id } => {
                 let Some(docker) = patient(node).and_then(|patient| patient.docker.as_ref()) else { continue };
-                events.busy(node, format!("removing {name}"));
+                let _step = events.begin(node, Step::RemovingContainer { name: name.clone() });
                 (node, format!("removed {name}"), docker.engine.remove(id).await)
             }
             Fix::EndJob { node, job } => {
                 let Some(patient) = patient(node) else { continue };
-                events.busy(node, format!("ending the run {job}"));
+                let _step = events.begin(node, Step::EndingJob { job: job.clone() });
                 let ended = end_ranks(cluster, job, &patient.member).await.and_then(|stuck| stuck.map_or(Ok(()), Err));
                 (node, format!("ended what was left of the run {job}"), ended)
             }

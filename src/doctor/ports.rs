@@ -3,7 +3,7 @@
 use super::Patient;
 use crate::cluster::nodes::each;
 use crate::error::NodeError;
-use crate::event::Events;
+use crate::event::{Events, Step};
 use crate::inventory::Inventory;
 use crate::keys::reachability::{Matrix, Pair, pairs};
 use crate::node::network;
@@ -42,11 +42,10 @@ pub(super) async fn check(inventory: &Inventory, patients: &[Patient], events: &
     let work = placed.iter().zip(&targets).zip(&expected).collect();
     let told = each(work, async |((at, to), expected): ((&(&Patient, IpAddr), &Vec<usize>), &usize)| {
         let (patient, address) = at;
-        events.reading(patient.name(), "connecting to the others");
+        let _step = events.begin(patient.name(), Step::TryingPorts);
         let list: String = to.iter().map(|to| format!("{to} {}\n", placed[*to].1)).collect();
         let input = format!("{token}\n{address} {ports} {LIMIT} {WHOLE} {expected}\n{list}");
         let said = run(inventory, patient, &input).await.unwrap_or_default();
-        events.idle(patient.name());
         results(&said)
     })
     .await;

@@ -2,7 +2,7 @@
 
 use crate::cluster::nodes::{Target, connect_as_login, each};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::{Events, Step};
 use crate::init::draft::Probe;
 use crate::transport::link::Script;
 
@@ -20,12 +20,12 @@ pub async fn all(target: &Target, images: &[&str], events: &Events) -> Result<Ve
     Ok(each(members, async |member| {
         let looked = async {
             let member = member?;
-            events.reading(&member.node.name, "looking");
+            let _step = events.begin(&member.node.name, Step::Observing);
             let said = member.link.script_as_login(&script, "look at the machine").await?;
             events.done(&member.node.name, "looked at");
             Ok(Probe::parse(&String::from_utf8_lossy(&said)))
         };
-        looked.await.inspect_err(|error: &NodeError| events.send(Event::Failed(error.clone())))
+        events.report(looked.await)
     })
     .await)
 }

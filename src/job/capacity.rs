@@ -3,7 +3,7 @@
 use super::request::ResourceRequest;
 use crate::cluster::nodes::{Observed, Target, connect, each};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events, Taken};
+use crate::event::{Event, Events, Received};
 use crate::inventory::Cluster;
 use crate::job::allocation::{self, Allocation, AllocationConflict, Resources};
 use crate::job::record::{Record, open_records};
@@ -56,7 +56,7 @@ pub async fn settle(target: &Target, nodes: &mut [&mut Observed], events: &Event
             Ok::<_, NodeError>((member.node.name.clone(), launched(cluster, &containers).collect::<Vec<_>>()))
         })
         .await;
-        while let Taken::Event(event) = told.take(Some(Duration::ZERO)) {
+        while let Received::Event(event) = told.receive(Some(Duration::ZERO)) {
             if matches!(event, Event::Warning(_)) {
                 events.send(event);
             }

@@ -9,7 +9,11 @@ use crate::runtime::Runtime;
 use crate::transport::link::Script;
 use std::time::Duration;
 
-pub(super) const END: &str = concat!(include_str!("../scripts/killed.sh"), include_str!("../scripts/job_end.sh"));
+pub(super) const END: &str = concat!(
+    include_str!("../scripts/marked.sh"),
+    include_str!("../scripts/killed.sh"),
+    include_str!("../scripts/job_end.sh")
+);
 const RESULT: &str = include_str!("../scripts/job_result.sh");
 
 /// How long the job supervisor may take to stop a job, besides the ranks' grace period.

@@ -5,7 +5,7 @@ use super::request::{Cwd, JobOptions, Program};
 use crate::cluster::nodes::{now, operator};
 use crate::error::NodeError;
 use crate::job::record::Record;
-use crate::launch::horovodrun::{KEEPER as KEEPER_FILE, SUPERVISOR};
+use crate::launch::{launcher, programs};
 use crate::paths::WORKSPACE;
 use crate::transport::link::Script;
 use base64::Engine as _;
@@ -13,11 +13,6 @@ use std::collections::BTreeMap;
 use zeroize::Zeroizing;
 
 const START: &str = include_str!("../scripts/job_start.sh");
-pub(super) const RANK: &str = include_str!("../scripts/rank.py");
-pub(super) const ACTIVITY: &str = include_str!("../scripts/activity.py");
-const SSH: &str = include_str!("../scripts/ssh.sh");
-pub(super) const KEEPER: &str = include_str!("../scripts/keeper.py");
-pub(super) const REAP: &str = include_str!("../scripts/reap.py");
 
 /// The file with the ranks' environment; `job_end.sh` removes it.
 const ENVIRONMENT: &str = "env.json";
@@ -46,18 +41,19 @@ impl Content<'_> {
     fn files(&self, host: &HostAssignment) -> Zeroizing<String> {
         let record = serde_json::to_string(&self.record(host)).unwrap_or_default();
         let environment = self.environment(host);
+        let launcher = launcher(self.options.controller).rank_description(&host.endpoint.interface);
+        let launcher = serde_json::to_string(&launcher).unwrap_or_default();
         let port = self.plan.target.cluster().port;
         let known_hosts = self.plan.shared_port.map(|shared| known_hosts(host, shared, port));
         let mut files = vec![
             (0o600, "job.json", record.as_str()),
             (0o600, ENVIRONMENT, environment.as_str()),
-            (0o644, SUPERVISOR, RANK),
-            (0o644, "activity.py", ACTIVITY),
-            (0o644, "reap.py", REAP),
-            (0o755, "ssh", SSH),
+            (0o644, "launcher.json", launcher.as_str()),
         ];
+        files.extend(programs::ON_EVERY_NODE);
         if host.launches {
-            files.extend([(0o600, "launch.json", self.plan.launch.as_str()), (0o644, KEEPER_FILE, KEEPER)]);
+            files.push((0o600, "launch.json", self.plan.launch.as_str()));
+            files.extend(programs::ON_FIRST_NODE);
             files.extend(known_hosts.as_deref().map(|text| (0o644, "known_hosts", text)));
         }
         files.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, *text)));

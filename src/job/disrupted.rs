@@ -3,7 +3,7 @@
 use super::cleanup::{SUPERVISOR_STOPS_WITHIN, clean_up_node};
 use crate::cluster::nodes::each;
 use crate::error::NodeError;
-use crate::event::Events;
+use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::Role;
@@ -20,7 +20,7 @@ pub async fn end_disrupted(
     let stopped = each(plans, async |plan: WorkerPlan| {
         let engine = &plan.observed.docker.engine;
         for (job, launcher) in launchers(cluster, &plan) {
-            events.busy(plan.node(), format!("ending the job {job}"));
+            let _step = events.begin(plan.node(), Step::EndingJob { job: job.to_owned() });
             engine.terminate(launcher).await?;
             let limit = cluster.stop_grace + SUPERVISOR_STOPS_WITHIN;
             if let Ok(ended) = tokio::time::timeout(limit, engine.wait(launcher)).await {
@@ -33,7 +33,7 @@ pub async fn end_disrupted(
     each(stopped, async |plan: Result<WorkerPlan, NodeError>| {
         let plan = plan?;
         for job in &plan.end_jobs {
-            events.busy(plan.node(), format!("ending the job {job}"));
+            let _step = events.begin(plan.node(), Step::EndingJob { job: job.clone() });
             clean_up_node(cluster, job, &plan.observed.member, events).await?;
         }
         for (_, launcher) in launchers(cluster, &plan) {

@@ -2,7 +2,7 @@
 
 use crate::cluster::nodes::{Member, Target, each, split};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Step};
 use crate::job::list::{Job, Newest};
 use crate::job::manage::{self, Runs};
 use crate::sync::download::{download, list};
@@ -102,9 +102,8 @@ async fn list_all(
     events: &Events,
 ) -> Result<(Vec<(String, NodeOutputs)>, Vec<NodeError>), Error> {
     let listed = each(members.to_vec(), async |member: Member| {
-        events.reading(&member.node.name, "looking for outputs");
-        let outputs = list(target.cluster(), &member.link, project, &job.id).await?;
-        events.idle(&member.node.name);
+        let listing = list(target.cluster(), &member.link, project, &job.id);
+        let outputs = events.step(&member.node.name, Step::ListingOutputs, listing).await?;
         Ok((member.node.name.clone(), outputs))
     })
     .await;

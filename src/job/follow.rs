@@ -130,7 +130,7 @@ impl<'a> Follow<'a> {
             News::Bytes(..) => {}
         }
         self.take(news, on_frame);
-        self.events.room().await;
+        self.events.throttle().await;
     }
 
     fn take(&mut self, news: News, on_frame: &mut impl FnMut(&str, &Frame)) {
@@ -208,7 +208,7 @@ impl<'a> Follow<'a> {
         let ended = async {
             while let Some(news) = self.receiver.recv().await {
                 self.take(news, on_frame);
-                self.events.room().await;
+                self.events.throttle().await;
             }
         };
         let _ = tokio::time::timeout(Duration::from_secs(2), ended).await;
@@ -216,7 +216,7 @@ impl<'a> Follow<'a> {
         while self.tasks.join_next().await.is_some() {}
         while let Ok(news) = self.receiver.try_recv() {
             self.take(news, on_frame);
-            self.events.room().await;
+            self.events.throttle().await;
         }
         let work = members
             .iter()
@@ -233,7 +233,7 @@ impl<'a> Follow<'a> {
         let taking = async {
             while let Some(news) = receiver.recv().await {
                 self.take(news, on_frame);
-                self.events.room().await;
+                self.events.throttle().await;
             }
         };
         let (ends, ()) = tokio::join!(reading, taking);

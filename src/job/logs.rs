@@ -96,13 +96,13 @@ pub async fn history(
             }
             None => {
                 tell(&members[i], frame, events);
-                events.room().await;
+                events.throttle().await;
             }
         }
     }
     for (i, frame) in last {
         tell(&members[i], frame, events);
-        events.room().await;
+        events.throttle().await;
     }
     let mut offsets = vec![0; members.len()];
     while let Some(ended) = tasks.join_next().await {

@@ -3,7 +3,7 @@
 use crate::cancel::signalled;
 use crate::cluster::nodes::{Member, Target, connect, each, now, split};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Step};
 use crate::inventory::Cluster;
 use crate::job::cleanup::{self, SUPERVISOR_STOPS_WITHIN};
 use crate::job::list::{self, Job, Look, Newest};
@@ -41,7 +41,7 @@ pub async fn list(target: &Target, events: &Events) -> Result<Runs, Error> {
     let cluster = target.cluster();
     let (members, mut failed) = split(events, connect(target, events).await?);
     let looked = each(members, async |member| {
-        events.reading(&member.node.name, "looking for runs");
+        let _step = events.begin(&member.node.name, Step::ListingJobs);
         let script = Script::new(LIST).with("jobs_dir", &cluster.jobs_dir);
         // the containers first: a keeper writes its record before its container ends, so where that is gone the record is there
         let containers = Runtime::connect(&member.link).await?.containers().await?;
@@ -226,7 +226,7 @@ pub async fn prune(target: &Target, runs: &Runs, ids: &[String], events: &Events
     let cluster = target.cluster();
     let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
     each(runs.members.clone(), async |member| {
-        events.busy(&member.node.name, "removing records");
+        let _step = events.begin(&member.node.name, Step::RemovingRecords);
         let script = Script::new(PRUNE).with("jobs_dir", &cluster.jobs_dir).with("ids", &lines);
         member.link.script(&script, "remove the records of runs").await?;
         Ok(member.node.name)

@@ -7,11 +7,12 @@ use crate::checks::preflight;
 use crate::cluster::nodes::{self, Member, Observed, Target};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
-use crate::inventory::{Cluster, Controller, Node};
+use crate::inventory::{Cluster, Controller};
 use crate::keys::push;
-use crate::launch::env_file;
-use crate::launch::horovodrun::{Keeping, Launch, Worker};
+use crate::launch::description::{LaunchDescription, Worker};
 use crate::launch::placement::Placement;
+use crate::launch::programs::{JOB_SUPERVISOR, command};
+use crate::launch::{LaunchRequest, Launcher, env_file, launcher};
 use crate::node::gpus::GpuRequest;
 use crate::node::network::{self, Endpoint};
 use crate::runtime::container::ContainerSummary;
@@ -82,14 +83,13 @@ impl JobPlan {
         let target = concurrent(target, id, &hosts, &allocations)?;
         let cluster = target.cluster();
         let addresses = addresses(&hosts);
-        let launch = Launch {
-            controller: options.controller,
-            hosts: &addresses,
+        let (launcher, job_dir) = (launcher(options.controller), format!("{}/{id}", cluster.jobs_dir));
+        let request = LaunchRequest {
             port: cluster.port,
             interface: &hosts[0].endpoint.interface,
             start_timeout: cluster.start_timeout,
             stall_timeout: options.stall_timeout,
-            job_dir: &format!("{}/{id}", cluster.jobs_dir),
+            job_dir: &job_dir,
         };
         let master = &hosts[0];
         let gpus = match master.ranks {
@@ -97,13 +97,19 @@ impl JobPlan {
             _ => network::gpu_request(&master.seen.member.node, &master.seen.facts),
         };
         let container = ContainerSpec {
-            env: environment(id, options.controller, &master.seen.member.node),
-            ..ContainerSpec::master(cluster, &master.seen.member.node, gpus, launch.container_command(), id)
+            env: launcher.container_environment(id, &master.seen.member.node),
+            ..ContainerSpec::master(
+                cluster,
+                &master.seen.member.node,
+                gpus,
+                command(&job_dir, JOB_SUPERVISOR).to_vec(),
+                id,
+            )
         };
         Ok(JobPlan {
             id: id.to_owned(),
-            launcher: launch.horovodrun(),
-            launch: launch_file(cluster, &launch, &hosts, options.restarts, cluster.worker != shared.worker),
+            launcher: launcher.argv(&request, &addresses, master.endpoint.address),
+            launch: launch_file(cluster, launcher, &request, &hosts, options.restarts, cluster.worker != shared.worker),
             shared_port: (cluster.port != shared.port).then_some(shared.port),
             container,
             placement,
@@ -244,11 +250,11 @@ fn assign(
         ));
     }
     let names: BTreeSet<&str> = hosts.iter().map(|host| host.endpoint.interface.as_str()).collect();
-    if controller == Controller::Mpi && names.len() > 1 {
+    if let Some(who) = launcher(controller).one_interface.filter(|_| names.len() > 1) {
         let list: Vec<String> =
             hosts.iter().map(|host| format!("{}: {}", host.seen.name(), host.endpoint.interface)).collect();
         return Err(Error::check(
-            format!("the nodes' interfaces have different names ({}), and MPI takes one for all", list.join(", ")),
+            format!("the nodes' interfaces have different names ({}), and {who} takes one for all", list.join(", ")),
             format!(
                 "use --controller gloo, which takes each node's own; or give {} other interfaces",
                 inventory.cluster.name
@@ -280,7 +286,8 @@ fn addresses(hosts: &[HostAssignment]) -> Vec<(IpAddr, u32)> {
 /// Returns `launch.json`, from which the job supervisor works.
 fn launch_file(
     cluster: &Cluster,
-    launch: &Launch<'_>,
+    launcher: &Launcher,
+    request: &LaunchRequest<'_>,
     hosts: &[HostAssignment],
     restarts: u32,
     own_workers: bool,
@@ -291,8 +298,9 @@ fn launch_file(
         address: host.endpoint.address,
         ranks: host.ranks,
     };
-    let keeping = Keeping {
-        launcher: launch.horovodrun(),
+    let description = LaunchDescription {
+        start: launcher.start,
+        launcher: (launcher.arguments)(request),
         node: hosts[0].seen.name(),
         address: hosts[0].endpoint.address,
         ranks: hosts[0].ranks,
@@ -305,24 +313,7 @@ fn launch_file(
         restart_pause: cluster.restart_pause.as_secs(),
         keep_alive: cluster.keep_alive.as_secs(),
     };
-    serde_json::to_string(&keeping).unwrap_or_default()
-}
-
-/// The environment of the launcher's container; Horovod hands it on to every rank.
-fn environment(id: &str, controller: Controller, master: &Node) -> Vec<String> {
-    let mut env = vec![format!("HVDCTL_JOB={id}"), "PYTHONUNBUFFERED=1".into()];
-    if controller == Controller::Mpi {
-        // Docker denies the system call by which ranks of one container copy from each other; Open MPI 4 falls back, with
-        // a line of complaint for each message
-        env.push("OMPI_MCA_btl_vader_single_copy_mechanism=none".into());
-        // else its daemons leave the sessions of sshd, and when the network is cut nothing tells them and the ranks
-        env.push("OMPI_MCA_orte_leave_session_attached=1".into());
-        // all else of the inventory's environment goes to the ranks by their supervisors; these mpirun itself reads
-        let own = |name: &str| ["OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_"].iter().any(|start| name.starts_with(start));
-        let set = master.container.env.iter().filter(|(name, _)| own(name));
-        env.extend(set.map(|(name, value)| format!("{name}={value}")));
-    }
-    env
+    serde_json::to_string(&description).unwrap_or_default()
 }
 
 /// Reads the files that the nodes' `env_file` name, each once.

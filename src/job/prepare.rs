@@ -4,7 +4,7 @@ use super::directory::Content;
 use super::plan::HostAssignment;
 use crate::cluster::nodes::{Observed, all, each};
 use crate::error::{Error, NodeError};
-use crate::event::Events;
+use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
@@ -43,8 +43,8 @@ async fn prepare_node(
     let compared = match &program.project {
         Some(project) => {
             let concurrent = plan.concurrent_jobs(program, seen.name());
-            let compared = compare(cluster, link, project, &program.name, (&plan.id, &concurrent), events).await;
-            Some((project, events.told(compared)?))
+            let comparing = compare(cluster, link, project, &program.name, (&plan.id, &concurrent), events);
+            Some((project, events.step(seen.name(), Step::ComparingProject, comparing).await?))
         }
         None => None,
     };
@@ -55,7 +55,7 @@ async fn prepare_node(
             Some((_, compared)) if compared.place.own && host.is_none() => Ok(None),
             Some((project, compared)) => {
                 let names = (program.name.as_str(), plan.id.as_str());
-                events.told(upload(cluster, link, project, names, compared, events).await).map(Some)
+                events.report(upload(cluster, link, project, names, compared, events).await).map(Some)
             }
             None => Ok(None),
         }

@@ -2,7 +2,7 @@
 
 use crate::cluster::nodes::{Target, each, unreached};
 use crate::error::{Error, NodeError};
-use crate::event::Events;
+use crate::event::{Events, Step};
 use crate::inventory::Node;
 use crate::terminal;
 use crate::transport::link::Script;
@@ -25,7 +25,7 @@ pub async fn install(target: &Target, events: &Events) -> Result<(), Error> {
     let cluster = target.cluster();
     let control = Control::new(cluster, target.strict, events)?;
     let tried = each(target.nodes(), async |node| {
-        events.reading(&node.name, "connecting");
+        let _step = events.begin(&node.name, Step::Connecting);
         let result = control.connect(&node, cluster.connect_timeout).await;
         (node, result.err())
     })

@@ -11,7 +11,7 @@ pub use rotate::{Rotated, rotate};
 use crate::cluster::nodes::{Member, all, each, facts};
 use crate::cluster::turn::Turn;
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Step};
 use crate::inventory::{Cluster, Inventory, KeyType, Node};
 use crate::keys::files::{
     AUTHORIZED_KEYS, Changes, Desired, KNOWN_HOSTS, KeyPair, Keyring, Keys, Kind, describe, differing, kind,
@@ -117,9 +117,7 @@ async fn look_at_each(
     events: &Events,
 ) -> Vec<Result<(Member, Facts), NodeError>> {
     each(members.to_vec(), async |member| {
-        events.reading(&member.node.name, "looking at its keys");
-        let facts = events.told(facts(cluster, &member).await)?;
-        events.idle(&member.node.name);
+        let facts = events.step(&member.node.name, Step::ReadingKeys, facts(cluster, &member)).await?;
         Ok((member, facts))
     })
     .await
@@ -165,8 +163,8 @@ async fn bring(
         let node = &member.node.name;
         let changes = desired.changes(&member.node, facts, new.as_ref());
         if !changes.is_empty() {
-            events.busy(node, "writing its keys");
-            if let Err(error) = events.told(write(cluster, member, facts, &changes).await) {
+            let writing = write(cluster, member, facts, &changes);
+            if let Err(error) = events.step(node, Step::WritingKeys, writing).await {
                 return Some(Err(error));
             }
             turn.did(node, changes.to_string());
@@ -247,13 +245,11 @@ async fn pair(
 
 /// Makes a pair in memory, beside whatever else is done.
 async fn make(cluster: &Cluster, wanted: Kind, node: &str, events: &Events) -> Result<KeyPair, Error> {
-    events.busy(
-        node,
-        match wanted.key_type {
-            KeyType::Rsa => format!("making an RSA-{} key pair", wanted.bits.unwrap_or(key_pair::RSA_BITS)),
-            KeyType::Ed25519 => "making an Ed25519 key pair".to_owned(),
-        },
-    );
+    let kind = match wanted.key_type {
+        KeyType::Rsa => format!("RSA-{}", wanted.bits.unwrap_or(key_pair::RSA_BITS)),
+        KeyType::Ed25519 => "Ed25519".to_owned(),
+    };
+    let _step = events.begin(node, Step::MakingKeyPair(kind));
     let comment = tag(&cluster.name);
     tokio::task::spawn_blocking(move || key_pair::generate(wanted, &comment))
         .await

@@ -1,13 +1,12 @@
-//! What the rows on a terminal say: the state of every node, and which of them there is room for. Pure: events and the
+//! What the rows on a terminal show: the state of every node, and which of them there is room for. Pure: events and the
 //! time go in, rows come out.
 
-use super::progress;
 use crate::error::NodeError;
-use crate::event::Event;
+use crate::event::{Event, Step};
 use crate::text::units::span;
-use console::{Style, measure_text_width, strip_ansi_codes, truncate_str};
+use console::{Alignment, measure_text_width, pad_str, strip_ansi_codes, style};
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What a node is at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +15,8 @@ enum State {
     Waiting,
     /// Its step is done, those of others are not.
     Idle,
-    /// A step, and how far it is where that is known.
-    Busy { step: String, progress: Option<String> },
+    /// A step, and its bytes done and in all where it is a transfer.
+    Busy { step: String, bytes: Option<(u64, u64)> },
     /// It has finished, with what was done.
     Done(String),
     /// It has failed, with the reason's first words.
@@ -28,10 +27,40 @@ enum State {
 struct Node {
     name: String,
     state: State,
+    /// The steps that are under way there, in the order of their starts.
+    steps: Vec<Step>,
     /// When it first became busy.
     begun: Option<Instant>,
     /// When this state began.
     since: Instant,
+}
+
+/// What stands at the start of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sign {
+    /// Nothing: a count of nodes.
+    None,
+    /// Nothing happens there.
+    Waiting,
+    /// A spinner.
+    Busy,
+    /// A tick.
+    Done,
+    /// A cross.
+    Failed,
+}
+
+/// A row to be shown.
+#[derive(Debug)]
+pub struct Row {
+    /// The same for the same phase, node or count in each draw; rows come in the order of their keys.
+    pub key: usize,
+    /// Its start.
+    pub sign: Sign,
+    /// Its text, with colours.
+    pub text: String,
+    /// Bytes done and in all, for a transfer.
+    pub bytes: Option<(u64, u64)>,
 }
 
 /// The nodes of a command and what they are at.
@@ -59,16 +88,16 @@ impl Board {
                 self.place(name, now);
             }),
             Event::Phase(name) => self.phase = Some((clean(name), now)),
-            Event::Busy { node, step, .. } => {
-                self.turn(node, State::Busy { step: clean(step), progress: None }, now);
+            Event::StepStarted { node, step } => {
+                self.place(node, now).steps.push(step.clone());
+                self.set(node, State::Busy { step: clean(&step.to_string()), bytes: None }, now);
             }
-            Event::Transfer { node, what, done, total, rate } => {
-                let progress = Some(progress(*done, *total, *rate));
-                self.turn(node, State::Busy { step: clean(what), progress }, now);
+            Event::StepEnded { node, step } => self.end(node, step, now),
+            Event::Transfer { node, what, done, total, .. } => {
+                self.set(node, State::Busy { step: clean(what), bytes: Some((*done, *total)) }, now);
             }
-            Event::Idle { node } => self.turn(node, State::Idle, now),
-            Event::Done { node, what } => self.turn(node, State::Done(clean(what)), now),
-            Event::Failed(error) => self.turn(&error.node, State::Failed(reason(error)), now),
+            Event::Done { node, what } => self.set(node, State::Done(clean(what)), now),
+            Event::Failed(error) => self.set(&error.node, State::Failed(reason(error)), now),
             _ => {}
         }
     }
@@ -99,13 +128,33 @@ impl Board {
 
     fn place(&mut self, name: &str, now: Instant) -> &mut Node {
         let place = *self.places.entry(name.to_owned()).or_insert_with(|| {
-            self.nodes.push(Node { name: name.to_owned(), state: State::Waiting, begun: None, since: now });
+            self.nodes.push(Node {
+                name: name.to_owned(),
+                state: State::Waiting,
+                steps: Vec::new(),
+                begun: None,
+                since: now,
+            });
             self.nodes.len() - 1
         });
         &mut self.nodes[place]
     }
 
-    fn turn(&mut self, name: &str, state: State, now: Instant) {
+    /// Ends one of a node's steps; what else is under way there goes on.
+    fn end(&mut self, name: &str, step: &Step, now: Instant) {
+        let node = self.place(name, now);
+        if let Some(i) = node.steps.iter().position(|other| other == step) {
+            node.steps.remove(i);
+        }
+        let state = match (node.steps.last(), &node.state) {
+            (None, _) => State::Idle,
+            (Some(_), State::Busy { bytes: Some(_), .. }) if !step.is_transfer() => return,
+            (Some(other), _) => State::Busy { step: clean(&other.to_string()), bytes: None },
+        };
+        self.set(name, state, now);
+    }
+
+    fn set(&mut self, name: &str, state: State, now: Instant) {
         let node = self.place(name, now);
         let goes_on = match (&node.state, &state) {
             (State::Busy { step: before, .. }, State::Busy { step, .. }) => before == step,
@@ -122,34 +171,33 @@ impl Board {
         node.state = state;
     }
 
-    /// At most so many rows, each at most so many columns wide. A row for every node where there is room; else one for
-    /// those that have failed or are busy, the longest first, and a last one that counts the others.
-    pub fn rows(&self, now: Instant, rows: usize, columns: usize) -> Vec<String> {
-        let mut lines = Vec::new();
+    /// Returns at most so many rows. A row for every node where there is room; else one for those that have failed or are
+    /// busy, the longest first, and a last one that counts the others.
+    pub fn rows(&self, now: Instant, rows: usize, columns: usize) -> Vec<Row> {
+        let mut all = Vec::new();
         if let Some((phase, since)) = self.phase.as_ref().filter(|_| rows > 2 || self.nodes.is_empty()) {
             let time = span(now.saturating_duration_since(*since));
-            lines.push(row(
-                &[(spinner(now, *since), cyan()), (" ", plain()), (phase, plain()), (&format!("  {time}"), dim())],
-                columns,
-            ));
+            let text = format!("{phase}  {}", style(time).dim().for_stderr());
+            all.push(Row { key: 0, sign: Sign::Busy, text, bytes: None });
         }
-        let room = rows.saturating_sub(lines.len());
+        let room = rows.saturating_sub(all.len());
         let (shown, hidden) = self.shown(room);
         let width = self.nodes.iter().map(|node| measure_text_width(&node.name)).max().unwrap_or(0).min(columns / 3);
-        let others = self.nodes.iter().any(|node| matches!(node.state, State::Busy { .. }));
-        lines.extend(shown.into_iter().map(|node| node.row(now, width, columns, others)));
+        let others_busy = self.nodes.iter().any(|node| matches!(node.state, State::Busy { .. }));
+        let what = if shown.is_empty() { "nodes" } else { "more" };
+        all.extend(shown.into_iter().map(|i| self.nodes[i].row(i + 1, now, width, others_busy)));
         if let Some(count) = hidden.filter(|_| room > 0) {
-            let all = lines.len() <= usize::from(self.phase.is_some());
-            lines.push(row(&[(&count.words(if all { "nodes" } else { "more" }), dim())], columns));
+            let text = style(count.words(what)).dim().for_stderr().to_string();
+            all.push(Row { key: usize::MAX, sign: Sign::None, text, bytes: None });
         }
-        lines.truncate(rows);
-        lines
+        all.truncate(rows);
+        all
     }
 
-    /// The nodes that get a row, in the nodes' own order, and the count of the others.
-    fn shown(&self, room: usize) -> (Vec<&Node>, Option<Count>) {
+    /// Returns the places of the nodes that get a row, in the nodes' own order, and the count of the others.
+    fn shown(&self, room: usize) -> (Vec<usize>, Option<Count>) {
         if self.nodes.len() <= room {
-            return (self.nodes.iter().collect(), None);
+            return ((0..self.nodes.len()).collect(), None);
         }
         let room = room.saturating_sub(1);
         let which = |wanted: fn(&State) -> bool| {
@@ -172,7 +220,7 @@ impl Board {
                 State::Waiting | State::Idle => &mut count.waiting,
             } += 1;
         }
-        (shown.into_iter().map(|i| &self.nodes[i]).collect(), Some(count))
+        (shown, Some(count))
     }
 }
 
@@ -181,18 +229,18 @@ impl Count {
         let parts = [(self.busy, "busy"), (self.failed, "failed"), (self.done, "done"), (self.waiting, "waiting")];
         let all: usize = parts.iter().map(|(n, _)| n).sum();
         let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
-        format!("  {all} {what}: {}", parts.join(", "))
+        format!("{all} {what}: {}", parts.join(", "))
     }
 }
 
 impl Node {
-    fn row(&self, now: Instant, width: usize, columns: usize, others: bool) -> String {
-        let (sign, style, text, progress) = match &self.state {
-            State::Idle if others => ("·", dim(), "waiting for the others", None),
-            State::Waiting | State::Idle => ("·", dim(), "waiting", None),
-            State::Busy { step, progress } => (spinner(now, self.since), cyan(), step.as_str(), progress.as_deref()),
-            State::Done(what) => ("✔", Style::new().green(), what.as_str(), None),
-            State::Failed(why) => ("✘", Style::new().red(), why.as_str(), None),
+    fn row(&self, key: usize, now: Instant, width: usize, others_busy: bool) -> Row {
+        let (sign, text, bytes) = match &self.state {
+            State::Idle if others_busy => (Sign::Waiting, "waiting for the others", None),
+            State::Waiting | State::Idle => (Sign::Waiting, "waiting", None),
+            State::Busy { step, bytes } => (Sign::Busy, step.as_str(), *bytes),
+            State::Done(what) => (Sign::Done, what.as_str(), None),
+            State::Failed(why) => (Sign::Failed, why.as_str(), None),
         };
         // of a step that is over, how long the node took for all of them
         let time = match (&self.state, self.begun) {
@@ -200,46 +248,10 @@ impl Node {
             (State::Done(_) | State::Failed(_), begun) => begun.map_or(String::new(), |begun| span(self.since - begun)),
             _ => span(now.saturating_duration_since(self.since)),
         };
-        let name = truncate_str(&self.name, width, "…");
-        let pad = " ".repeat(width.saturating_sub(measure_text_width(&name)));
-        let head = format!("{pad} {time:>6}  ");
-        let taken = 2 + width + measure_text_width(&head);
-        // the numbers matter more than the end of a long name
-        let text = match progress {
-            None => text.to_owned(),
-            Some(progress) => {
-                let room = columns.saturating_sub(taken + measure_text_width(progress) + 2);
-                format!("{}: {progress}", truncate_str(text, room.max(8), "…"))
-            }
-        };
-        row(&[(sign, style), (" ", plain()), (&name, Style::new().bold()), (&head, dim()), (&text, plain())], columns)
+        let name = pad_str(&self.name, width, Alignment::Left, Some("…"));
+        let (name, time) = (style(name).bold().for_stderr(), style(format!("{time:>6}")).dim().for_stderr());
+        Row { key, sign, text: format!("{name} {time}  {text}"), bytes }
     }
-}
-
-fn plain() -> Style {
-    Style::new()
-}
-
-fn dim() -> Style {
-    Style::new().dim()
-}
-
-fn cyan() -> Style {
-    Style::new().cyan()
-}
-
-/// Parts with their styles, cut where the columns end.
-fn row(parts: &[(&str, Style)], columns: usize) -> String {
-    let whole: String =
-        parts.iter().map(|(text, style)| style.clone().for_stderr().apply_to(text).to_string()).collect();
-    truncate_str(&whole, columns, "…").into_owned()
-}
-
-const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
-
-fn spinner(now: Instant, since: Instant) -> &'static str {
-    let frame = now.saturating_duration_since(since).as_millis() / Duration::from_millis(100).as_millis();
-    FRAMES[usize::try_from(frame % 10).unwrap_or_default()]
 }
 
 /// The first words of why a node has failed.

@@ -13,8 +13,7 @@ pub mod table;
 #[cfg(test)]
 pub(crate) use json::line;
 
-use crate::event::{Event, Receiver, Taken};
-use crate::text::units::human;
+use crate::event::{Event, Received, Receiver};
 use crate::text::visible::{visible, visible_lines};
 use console::style;
 use std::io::{self, IsTerminal, Write};
@@ -39,8 +38,8 @@ pub struct Options {
 trait Renderer {
     /// Shows one.
     fn show(&mut self, event: Event, now: Instant);
-    /// So long it may wait for the next event; `None`: nothing of it moves.
-    fn patience(&self) -> Option<Duration> {
+    /// Returns how often it wants a tick, or `None` if nothing of it moves.
+    fn interval(&self) -> Option<Duration> {
         None
     }
     /// Moves what moves, where it is time.
@@ -56,19 +55,19 @@ pub fn run(mut events: Receiver, options: Options) {
     let mut renderer: Box<dyn Renderer> = if options.json {
         Box::new(json::Json::new(options))
     } else if io::stderr().is_terminal() && !console::is_dumb() && !options.quiet {
-        Box::new(rows::Rows::new(rows::Screen::new(), options))
+        Box::new(rows::Rows::stderr(options))
     } else {
         Box::new(plain::Plain::new(options))
     };
     loop {
-        match events.take(renderer.patience()) {
-            Taken::Event(Event::Suspend(suspension)) => {
+        match events.receive(renderer.interval()) {
+            Received::Event(Event::Suspend(suspension)) => {
                 renderer.hide();
                 suspension.wait();
             }
-            Taken::Event(event) => renderer.show(event, Instant::now()),
-            Taken::Nothing => {}
-            Taken::Over => break,
+            Received::Event(event) => renderer.show(event, Instant::now()),
+            Received::TimedOut => {}
+            Received::Closed => break,
         }
         renderer.tick(Instant::now());
     }
@@ -124,12 +123,6 @@ pub fn err(text: &str) {
         true => writeln!(io::stderr().lock(), "{text}"),
         false => writeln!(io::stderr().lock(), "{}", visible_lines(text)),
     };
-}
-
-/// How far a transfer is, in words.
-fn progress(done: u64, total: u64, rate: u64) -> String {
-    let rate = if rate > 0 { format!(", {}/s", human(rate)) } else { String::new() };
-    format!("{} of {}{rate}", human(done), human(total))
 }
 
 /// An error as users see it.

@@ -1,4 +1,4 @@
-//! The Docker Engine of a node as the runtime, and the only user of `bollard` and of `docker`'s command line.
+//! The Docker Engine of a node as the runtime. This directory is the only user of `bollard`.
 
 mod containers;
 mod dial;

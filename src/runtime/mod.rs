@@ -1,8 +1,9 @@
 //! The runtime: what starts, inspects, enters and ends the containers in which ranks live.
 //!
 //! [`Runtime`] is one node's runtime, [`spec::ContainerSpec`] what is wanted of it and [`container::ContainerSummary`] what it has;
-//! hvdctl keeps no state but the containers' labels (in [`spec`]). Docker implements it in `docker/`, and no other file names bollard
-//! or Docker's command line. A second runtime would be a directory beside that one, with `Runtime` as an enum of the two.
+//! hvdctl keeps no state but the containers' labels (in [`spec`]). Docker implements it in `docker/`, the only user of bollard;
+//! `transport` knows of Docker only how its engine, and root through it, are reached on a node. A second runtime would be a
+//! directory beside that one, with `Runtime` as an enum of the two.
 
 pub mod container;
 mod docker;

@@ -1,12 +1,16 @@
 """Tells from outside whether a rank makes progress, by what the kernel counts for its processes and threads; proc(5).
 
-A rank in a collective operation is silent as well, and Horovod's own threads never rest: they negotiate every millisecond. They are
-recognized by their pattern. Looking costs the training nothing (docs/decisions.md has the figures)."""
+A rank in a collective operation is silent as well, and the threads of its communication library never rest: they negotiate every
+millisecond. They are recognized by their pattern. Looking costs the training nothing (docs/decisions.md has the figures)."""
 import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import time
+
+sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+from processes import children, fields  # noqa: E402
 
 TICK = os.sysconf("SC_CLK_TCK")  # in a second
 LEAST = 0.001  # of a core: a thread that sleeps, or is stuck in the kernel, stays below
@@ -16,27 +20,15 @@ IN_KERNEL = 0.4  # of its time: a first thread that waits for an operation yield
 # kernel; one that computes was below 0.02
 QUIET_IO = 64 << 10  # bytes a second, read and written: what is in the kernel for more of them works
 QUIET_FAULTS = 200  # pages a second: the same of memory
-HOROVOD = 0.6  # of a core: more than Horovod's own threads take while there is nothing to do; under Gloo that was up to 0.36
-SHORT = 0.02  # of a core, under MPI: more than that is a program's work, also where the thread or process that did it has ended since
+LIBRARY = 0.6  # of a core: more than the library's own threads take while there is nothing to do; that was up to 0.36
+SHORT = 0.02  # of a core, if one of those threads spins: more than that is a program's work, also if the thread or process that did
+# it has ended since
 ROUNDED = 6  # ticks by which a process and its threads may differ
 SLEPT = 10  # seconds by which a look may be late; after more this process stood still itself, and what others did is not known
 GPU_QUERY = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
 GPU_TIME = 20  # seconds that it may take
 
-BLOCKED, KERNEL, WAITING = b"blocked", b"kernel", b"waiting"  # what a rank without progress does; core/job.rs
-
-
-def fields(path):
-    """Those behind the name; the state is the first."""
-    with open(path, "rb") as file:
-        return file.read().rpartition(b") ")[2].split()
-
-
-def children(process, thread):
-    """What a thread has started and waits for; none where the kernel does not list that (CONFIG_PROC_CHILDREN)."""
-    with contextlib.suppress(OSError), open("/proc/%d/task/%s/children" % (process, thread)) as file:
-        return [int(word) for word in file.read().split()]
-    return []
+BLOCKED, KERNEL, WAITING = b"blocked", b"kernel", b"waiting"  # what a rank without progress does; job/frames.rs
 
 
 def family(pid):
@@ -92,17 +84,17 @@ class Look:
 
 
 class Activity:
-    """Since when a rank has made no progress; `limit` is the time in seconds that is of interest, `mpi` whether the ranks are
-    MPI's."""
+    """Since when a rank has made no progress; `limit` is the time in seconds that is of interest, `spins` whether one of the library's
+    threads waits for the other ranks without ever sleeping. `start` starts a child, as `subprocess.Popen`."""
 
-    def __init__(self, limit, mpi):
-        self.limit, self.mpi = limit, mpi
+    def __init__(self, limit, spins, start=subprocess.Popen):
+        self.limit, self.spins = limit, spins
         self.every = min(max(limit / 100, 1), 60)
         # since when there is no progress; when it was looked at last, and what was seen then
         self.since = self.looked = time.monotonic()
         self.seen = None
         self.does = BLOCKED  # what it does meanwhile
-        self.gpus = Gpus()
+        self.gpus = Gpus(start)
 
     def look(self, pid):
         """Takes in what a process and its descendants have done."""
@@ -117,7 +109,7 @@ class Activity:
         does = None
         # a program that starts and ends processes makes progress
         if before and self.seen and before.processes == self.seen.processes and not late:
-            does = judge(before, self.seen, passed, self.mpi)
+            does = judge(before, self.seen, passed, self.spins)
         # one that only waits for a GPU uses no processor either
         if does and now - self.since > self.limit / 4 and self.gpus.compute():
             does = None
@@ -127,7 +119,7 @@ class Activity:
             self.since = now
 
 
-def judge(before, after, seconds, mpi):
+def judge(before, after, seconds, spins):
     """What a rank does that has made no progress in the seconds between two looks; none where it has, or may have."""
     passed = seconds * TICK
     first = after.first - before.first
@@ -141,20 +133,21 @@ def judge(before, after, seconds, mpi):
         return None
     used = {thread: count - before.others.get(thread, 0) for thread, count in after.others.items()}
     rest = after.total - before.total - first
-    if mpi:
-        # one of Horovod's threads waits for the other ranks all the time, and no other does anything: were the busiest one the
-        # program's, Horovod's would be among the others
+    if spins:
+        # one of the library's threads waits for the other ranks all the time, and no other does anything: were the busiest one the
+        # program's, the library's would be among the others
         busiest = max(used.values(), default=0)
         idle = sum(used.values()) - busiest <= passed * LEAST + 1 and rest - busiest <= passed * SHORT + ROUNDED
     else:
-        idle = rest <= passed * HOROVOD
+        idle = rest <= passed * LIBRARY
     return None if not idle else WAITING if waits else BLOCKED
 
 
 class Gpus:
     """Whether a GPU of this container computes. The answer is that to the question before: nvidia-smi may take seconds, or hang."""
 
-    def __init__(self):
+    def __init__(self, start=subprocess.Popen):
+        self.start = start
         self.there = shutil.which(GPU_QUERY[0]) is not None
         self.child, self.asked = None, 0.0
 
@@ -167,8 +160,7 @@ class Gpus:
         if self.child is None and self.there:
             with contextlib.suppress(OSError):
                 self.asked = time.monotonic()
-                self.child = subprocess.Popen(GPU_QUERY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                              stderr=subprocess.DEVNULL)
+                self.child = self.start(GPU_QUERY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         elif self.child and time.monotonic() - self.asked > GPU_TIME:
             self.child.kill()
         return answer

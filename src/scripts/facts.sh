@@ -1,14 +1,16 @@
-# What one node is, a "KEY VALUE" line each, behind machine.sh and killed.sh; read by core/facts.rs. Wants: ssh_dir, jobs_dir,
-# projects_dir, cluster, port. Changes nothing.
+# What one node is, a "KEY VALUE" line each, behind machine.sh, marked.sh and killed.sh; read by node/facts.rs. Wants: ssh_dir,
+# jobs_dir, projects_dir, cluster, port. Changes nothing. Fails if a tool does: that there is nothing must be known.
 # who listens on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
-ss -Hltnp "sport = :$port" 2>/dev/null | while read -r _ _ _ local _ users; do
+listeners=$(ss -Hltnp "sport = :$port") || exit
+printf '%s' "${listeners:+$listeners
+}" | while read -r _ _ _ local _ users; do
   pid=- user=- container=- program=-
   case $users in
   *pid=*)
     pid=${users#*pid=}
     pid=${pid%%[!0-9]*}
     user=$(stat -c %U "/proc/$pid" 2>/dev/null)
-    container=$(grep -oE '[0-9a-f]{64}' "/proc/$pid/cgroup" 2>/dev/null | tail -n 1)
+    container=$(grep -soE '[0-9a-f]{64}' "/proc/$pid/cgroup" | tail -n 1)
     read -r program 2>/dev/null <"/proc/$pid/comm"
     ;;
   esac
@@ -16,7 +18,8 @@ ss -Hltnp "sport = :$port" 2>/dev/null | while read -r _ _ _ local _ users; do
 done
 
 # the ports that are taken: PORT…
-say ports "$(ss -Hltn 2>/dev/null | sed -n 's/^\([^ ]* *\)\{3\}[^ ]*:\([0-9]*\) .*/\2/p' | sort -nu | tr '\n' ' ')"
+ports=$(ss -Hltn) || exit
+say ports "$(printf '%s\n' "$ports" | sed -n 's/^\([^ ]* *\)\{3\}[^ ]*:\([0-9]*\) .*/\2/p' | sort -nu | tr '\n' ' ')"
 
 # room: WHAT KILOBYTES FOLDER, of the next folder above that is there
 there() {
@@ -26,21 +29,24 @@ there() {
 there "$jobs_dir"
 jobs=$folder
 there "$projects_dir"
-stat -f -c '%a %S %n' -- "$jobs" "$folder" 2>/dev/null | {
+rooms=$(stat -f -c '%a %S %n' -- "$jobs" "$folder") || exit
+printf '%s\n' "$rooms" | {
   read -r blocks of jobs && say disk jobs "$((blocks * of / 1024))" "$jobs"
   read -r blocks of folder && say disk projects "$((blocks * of / 1024))" "$folder"
 }
 
-# processes of runs: RUN PID CONTAINER CLUSTER, and whether they were killed
-grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | while read -r pid; do
-  run=$(tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | sed -n 's/^HVDCTL_JOB=//p' | head -n 1)
+# processes of jobs: JOB PID CONTAINER CLUSTER, and whether they were killed
+files=$(marked '^HVDCTL_JOB=' /proc/[0-9]*/environ) || exit
+for file in $files; do
+  pid=$(pid_of "$file")
+  run=$({ tr '\0' '\n' <"$file"; } 2>/dev/null | sed -n 's/^HVDCTL_JOB=//p' | head -n 1)
   case $run in '' | *[!0-9A-Za-z-]*) continue ;; esac
-  container=$(grep -oE '[0-9a-f]{64}' "/proc/$pid/cgroup" 2>/dev/null | tail -n 1)
+  container=$(grep -soE '[0-9a-f]{64}' "/proc/$pid/cgroup" | tail -n 1)
   owner=$(sed -n 's/.*"cluster":"\([^"]*\)".*/\1/p' "$jobs_dir/$run/job.json" 2>/dev/null)
   if killed "$pid"; then killed=killed; else killed=-; fi
   say rank "$run" "$pid" "${container:--}" "${owner:--}" "$killed"
 done
-# this cluster's runs that have not ended here: what ends a run on a node removes env.json. RUN RECORD
+# this cluster's jobs that have not ended here: what ends a job on a node removes env.json. JOB RECORD
 for record in "$jobs_dir"/*/job.json; do
   folder=${record%/job.json}
   if [ -e "$folder/env.json" ] && [ ! -e "$folder/result.json" ] && grep -qsF "\"cluster\":\"$cluster\"" "$record"; then

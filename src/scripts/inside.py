@@ -1,5 +1,6 @@
-"""What is in the image, as the ranks find it: a "KEY VALUE" line each; read by core/doctor/inside.rs. Runs in the worker
-and changes nothing. Frameworks are not imported where their files say it all: that takes seconds."""
+"""What is in the image, as the ranks find it: a "KEY VALUE" line each, read by checks/inside.rs. Runs in the worker and changes
+nothing; what the launcher adds about itself comes behind it. Frameworks are not imported if their files say it all: that takes
+seconds."""
 import ctypes
 import glob
 import importlib.util
@@ -7,7 +8,6 @@ import os
 import platform
 import re
 import subprocess
-import sys
 
 try:
     from importlib.metadata import version
@@ -82,39 +82,6 @@ def nccl():
     return None
 
 
-# Runs in a process of its own: what a framework prints, and an import that crashes, stay there.
-BUILT = """
-import importlib, sys
-extension = importlib.import_module("horovod." + sys.argv[1])
-print(*(name for name in sys.argv[2:] if getattr(extension, name + "_built")()))
-"""
-OPERATIONS = {"nccl": "NCCL", "ddl": "DDL", "ccl": "CCL", "mpi": "MPI", "gloo": "Gloo"}
-
-
-def built(framework):
-    """What Horovod's extension for a framework was built with; none where it cannot be imported."""
-    if not folder(framework):
-        return None
-    try:
-        argv = [sys.executable, "-c", BUILT, framework] + list(OPERATIONS)
-        answer = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60, check=True).stdout
-        return answer.decode(errors="replace").splitlines()[-1].split()
-    except Exception:
-        return None
-
-
-def build():
-    """What `horovodrun --check-build` shows. That imports each framework up to six times (horovod/runner/launch.py, check_build);
-    here each is imported once."""
-    extensions = [("TensorFlow", built("tensorflow")), ("PyTorch", built("torch")), ("MXNet", built("mxnet"))]
-    frameworks = [name for name, operations in extensions if operations is not None]
-    known = next((operations for _, operations in extensions if operations is not None), [])
-    operations = [name for operation, name in OPERATIONS.items() if operation in known]
-    controllers = [name for name in ("MPI", "Gloo") if name in operations]
-    parts = [("frameworks", frameworks), ("controllers", controllers), ("tensor operations", operations)]
-    return "; ".join("%s %s" % (name, ", ".join(ticks)) for name, ticks in parts if ticks)
-
-
 def gpus():
     """How many a program here has; none where there is no nvidia-smi to tell."""
     try:
@@ -128,8 +95,6 @@ say("python", platform.python_version())
 say("torch", torch_version("__version__") or installed("torch"))
 say("tensorflow", installed("tensorflow", "tensorflow-cpu", "tensorflow-gpu"))
 say("mxnet", installed("mxnet", "mxnet-cu112"))
-say("horovod", installed("horovod"))
 say("cuda", cuda())
 say("nccl", nccl())
 say("gpus", gpus())
-say("build", build())

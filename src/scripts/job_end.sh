@@ -1,36 +1,50 @@
-# Behind killed.sh. Ends what is left of a run on this node: what the run's keeper could not end, because it was killed itself or did
-# not reach the node. Says what is still there in the end, a line each: PID, where it waits in the kernel, and its words. Wants: id,
-# grace (seconds), jobs_dir. A process belongs to the run when its environment says HVDCTL_JOB=ID: other runs and other people's
-# processes are never touched. The programs come first and get the grace time (a last checkpoint); only then the supervisors and the
-# launcher.
-mine() { grep -lzxF -e "HVDCTL_JOB=$id" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }
-# the shells and greps of this very script have no such environment, so the lists end up empty
+# Behind marked.sh and killed.sh. Ends what is left of a job on this node: what the job supervisor could not end, because it was killed
+# itself or did not reach the node. Prints what is still there in the end, a line each: PID, where it waits in the kernel, and its
+# arguments. Wants: id, grace (seconds), jobs_dir. A process belongs to the job if its environment says HVDCTL_JOB=ID: other jobs and
+# other people's processes are never touched. The programs come first and get the grace period (a last checkpoint); only then the
+# supervisors and the launcher. Fails if a tool does: that there is nothing left must be known.
+
+# the shells and tools of this very script have no such environment, so the lists end up empty
+mine() {
+  files=$(marked "^HVDCTL_JOB=$id\$" /proc/[0-9]*/environ) || return
+  for file in $files; do pid_of "$file"; done
+}
 programs() {
-  grep -lzxF -e "HVDCTL_JOB=$id" /proc/[0-9]*/environ 2>/dev/null |
-    xargs -r grep -lzxF -e HVDCTL_PROGRAM=1 2>/dev/null | cut -d/ -f3
+  files=$(marked "^HVDCTL_JOB=$id\$" /proc/[0-9]*/environ) || return
+  # shellcheck disable=SC2086
+  files=$(marked "^HVDCTL_PROGRAM=1\$" $files) || return
+  for file in $files; do pid_of "$file"; done
 }
 # the programs themselves lead their process groups; their helpers are theirs to end, before or after a last checkpoint
 leaders() {
-  for p in $(programs); do
-    group=$(ps -o pgid= -p "$p" 2>/dev/null) || continue
-    [ "$((group))" != "$p" ] || echo "$p"
+  all=$(programs) || return
+  for p in $all; do
+    # what stands behind the name: state, parent, process group (proc(5))
+    { read -r stat <"/proc/$p/stat"; } 2>/dev/null || continue
+    stat=${stat##*) }
+    stat=${stat#* * }
+    [ "${stat%% *}" != "$p" ] || echo "$p"
   done
 }
-# the ranks' supervisors pass SIGTERM on, and write down that the end was asked for
+# the rank supervisors pass SIGTERM on, and record that the end was requested
 supervisors() {
-  for p in $(mine); do
-    # the name that rank.py takes; the process that the launcher started has the same command line
-    [ "$(cat "/proc/$p/comm" 2>/dev/null)" != hvdctl-rank ] || echo "$p"
+  all=$(mine) || return
+  for p in $all; do
+    # the name that rank_supervisor.py takes; its launcher shim has the same command line
+    { read -r name <"/proc/$p/comm"; } 2>/dev/null || continue
+    [ "$name" != hvdctl-rank ] || echo "$p"
   done
 }
-# no grace time helps a program that was killed and is still there
+# no grace period helps a program that was killed and is still there
 alive() {
-  for p in $(programs); do killed "$p" || echo "$p"; done
+  all=$(programs) || return
+  for p in $all; do killed "$p" || echo "$p"; done
 }
 # what is there although it has just been killed: a program may have started another one meanwhile
 killed_all() {
-  # shellcheck disable=SC2046
-  signal KILL $(mine)
+  all=$(mine) || return
+  # shellcheck disable=SC2086
+  signal KILL $all
   mine
 }
 signal() { # SIGNAL PID…
@@ -40,34 +54,39 @@ signal() { # SIGNAL PID…
 }
 gone_within() { # SECONDS COMMAND: waits until the command lists nothing
   end=$(($(date +%s) + $1))
-  while [ -n "$($2)" ]; do
+  while left=$("$2") || exit; [ -n "$left" ]; do
     [ "$(date +%s)" -lt "$end" ] || return 1
     sleep 0.1
   done
 }
 
-forget() { # nobody starts any more, and what it holds may be secret
+forget() { # no rank starts any more, and what it holds may be secret
   rm -f -- "$jobs_dir/$id/env.json"
 }
 
-if [ -z "$(mine)" ]; then
+left=$(mine) || exit
+if [ -z "$left" ]; then
   forget
   exit
 fi
-found=$(leaders)
-asked=$(supervisors)
-# where a supervisor was killed, nobody passes the signal on
+found=$(leaders) || exit
+asked=$(supervisors) || exit
+# if a supervisor was killed, nobody passes the signal on
 # shellcheck disable=SC2086
 signal TERM ${asked:-$found}
-# an ended program's supervisor writes down how it ended, and goes by itself
-# shellcheck disable=SC2046
-gone_within "$grace" alive || signal KILL $(programs)
+# an ended program's supervisor records how it ended, and goes by itself
+gone_within "$grace" alive || {
+  left=$(programs) || exit
+  # shellcheck disable=SC2086
+  signal KILL $left
+}
 [ -z "$found" ] || sleep 0.3
-# shellcheck disable=SC2046
-signal TERM $(mine)
+left=$(mine) || exit
+# shellcheck disable=SC2086
+signal TERM $left
 gone_within 2 mine
 forget
-gone_within 5 killed_all || for p in $(mine); do
-  words=$(tr '\0\n' '  ' <"/proc/$p/cmdline" 2>/dev/null | head -c 200)
+gone_within 5 killed_all || for p in $left; do
+  words=$(tr '\0\n' '  ' 2>/dev/null <"/proc/$p/cmdline" | head -c 200)
   [ -z "$words" ] || printf '%s %s %s\n' "$p" "$(cat "/proc/$p/wchan" 2>/dev/null)" "$words"
 done

@@ -1,50 +1,37 @@
-"""Ends what is left of a run in this container, and prints as JSON how its ranks on this node ended. Wants the grace time in
-seconds, and `again` where the run is to be started again. It is called by the run's keeper, in hmaster and over the workers' sshd.
+"""Ends what is left of a job in this container, and prints as JSON how its ranks on this node ended. Wants the grace period in
+seconds, and `again` if the job is to be started again. The job supervisor calls it in hmaster and over the workers' sshd.
 
-A process belongs to the run when its environment says HVDCTL_JOB=ID: other runs' are never touched. A rank's supervisor (rank.py)
-passes SIGTERM on to its program, waits the grace time for it (a last checkpoint), and writes down how it ended.
+A process belongs to the job if its environment says HVDCTL_JOB=ID: other jobs' are never touched. A rank supervisor passes SIGTERM on
+to its program, waits the grace period for it (a last checkpoint), and records how it ended.
 
-With `started` in place of all that it ends nothing, and prints how many ranks have started.
+With `started` as its only argument it ends nothing, and prints how many ranks have started.
 
-A line with READY comes first, to say that it is there, whatever the image's start-up files have printed before; the JSON is one
-line, and comes when the ranks have ended. To each line that
-then comes it says what its clock shows. With the end of its standard input it ends what else is left of the run: the fronts of the
-ranks go only when the ranks of all nodes have ended, and with them MPI's daemons, which no rank outlives."""
+Its first line is READY, since the image's start-up files may have printed something before; the JSON is one line, printed when the
+ranks have ended. To each line that then comes it answers with the time by its clock. At the end of its standard input it ends what
+else is left of the job: the launcher shims go only when the ranks of all nodes have ended, and with them the launcher's daemons, which no rank
+outlives."""
 import json
 import os
 import signal
 import sys
 import time
 
+sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+from processes import environment, is_killed, name, send  # noqa: E402
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 JOB = os.path.basename(HERE)
-MARK = b"HVDCTL_JOB=" + JOB.encode()  # in the environment of all that is the run's
-SUPERVISOR = b"hvdctl-rank"  # the name of a rank's supervisor; the process that the launcher started has the same command line
-ASKED = signal.SIGUSR1  # asks a supervisor for the end together with all others, so that its launcher need not hear of it
-FAILED = b"hvdctl: a rank has failed with "  # and its exit code: a front's word to the keeper, on the launcher's own output
+MARK = b"HVDCTL_JOB=" + JOB.encode()  # in the environment of all processes of the job
+SUPERVISOR = b"hvdctl-rank"  # the name of a rank supervisor; its launcher shim has the same command line
+ASKED = signal.SIGUSR1  # asks a rank supervisor for the end together with all others, so that its launcher need not hear of it
+FAILED = b"hvdctl: a rank has failed with "  # and its exit code: from a launcher shim to the job supervisor, in the launcher's output
 AFTER_FAILURE = 2  # seconds that the other ranks have when one has failed: all are to be gone within 5
 READY = b"hvdctl: the reaper is there"  # and what came before is not from here
-SPARED = {1, os.getpid()}  # the keeper itself, where this runs in it
-
-
-def environment(pid):
-    try:
-        with open("/proc/%d/environ" % pid, "rb") as file:
-            return file.read().split(b"\0")
-    except OSError:
-        return []
-
-
-def name(pid):
-    try:
-        with open("/proc/%d/comm" % pid, "rb") as file:
-            return file.read().strip()
-    except OSError:
-        return b""
+SPARED = {1, os.getpid()}  # the job supervisor itself, if this runs in it
 
 
 def mine():
-    """The run's processes and whether each is a program of a rank, or started by one."""
+    """The job's processes, and whether each is a rank's program or descends from one."""
     found = {}
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         given = environment(pid) if pid not in SPARED else []
@@ -58,33 +45,16 @@ def programs():
 
 
 def alive():
-    """The programs that nobody has killed. The others wait in the kernel, and no grace time helps them (killed.sh)."""
-    return [pid for pid in programs() if not killed(pid)]
-
-
-def killed(pid):
-    try:
-        with open("/proc/%d/status" % pid, "rb") as file:
-            pending = next(line for line in file if line.startswith(b"SigPnd:"))
-    except (OSError, StopIteration):
-        return False
-    return bool(int(pending.split()[1], 16) & 1 << signal.SIGKILL - 1)
+    """The programs that have not been killed yet."""
+    return [pid for pid in programs() if not is_killed(pid)]
 
 
 def supervisors():
     return [pid for pid, program in mine().items() if not program and name(pid) == SUPERVISOR]
 
 
-def send(number, pids):
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            pass
-
-
 def gone(seconds, left):
-    """Waits until there are none left; false where some are after the time."""
+    """Waits until `left()` is empty. Returns whether it was in time."""
     limit = time.monotonic() + seconds
     while left():
         if time.monotonic() > limit:
@@ -94,7 +64,7 @@ def gone(seconds, left):
 
 
 def ranks(grace):
-    """Programs and their supervisors."""
+    """Ends the ranks' programs, and with them their supervisors."""
     asked = set()
 
     def left():
@@ -104,7 +74,7 @@ def ranks(grace):
         asked.update(new)
         return alive()
 
-    # where a supervisor was killed, nobody passes the signal on
+    # if a supervisor was killed, nobody passes the signal on
     if grace > 0 and not supervisors():
         send(signal.SIGTERM, programs())
     if not gone(grace, left):
@@ -114,54 +84,56 @@ def ranks(grace):
 
 
 def rest():
-    """Everything else of the run: what is left of supervisors and launcher."""
+    """Ends everything else of the job: what is left of supervisors and launcher."""
     send(signal.SIGTERM, mine())
     if not gone(2, mine):
         send(signal.SIGKILL, mine())
 
 
 def forget(again):
-    """Removes what the next try is not to find, or what none needs any more: nobody starts then, and env.json may be secret."""
+    """Removes what the next try must not find or, if there is none, what may be secret; no rank starts without it."""
     try:
         os.unlink(os.path.join(HERE, "states" if again else "env.json"))
     except FileNotFoundError:
         pass
 
 
-def states():
-    """How many ranks started on this node, how they ended, what output of them a full disk lost, and which ones were said to hang: `states` holds these frames of the
-    log once more."""
+def parse_states(lines):
+    """How many ranks started, how they ended, which of them hang or were reported to, and how much of their output a full disk lost,
+    by the lines of `states`, which are frames of the log."""
     started, exits, hung, lost = 0, [], [], []
-    try:
-        with open(os.path.join(HERE, "states"), errors="replace") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        lines = []
     for line in lines:
         words = line.split(" ", 5)
         try:
-            marks = " ".join(words[4:]).split()
-            if words[2] == "s":
+            kind, rank, at = words[2], int(words[1]), float(words[0])
+            if kind == "s":
                 started += 1
-            elif words[2] == "x":
-                exits.append({"time": float(words[0]), "rank": int(words[1]), "code": int(words[3]),
-                              "signal": int(words[3]) - 128 if "signal" in marks else None,
+            elif kind == "x":
+                code, marks = int(words[3]), " ".join(words[4:]).split()
+                exits.append({"time": at, "rank": rank, "code": code, "signal": code - 128 if "signal" in marks else None,
                               "asked": "asked" in marks, "oom": "oom" in marks})
-            elif words[2] == "w":
-                lost.append({"time": float(words[0]), "rank": int(words[1]), "lines": int(words[3])})
-            elif words[2] == "h":
-                hung.append({"time": float(words[0]), "rank": int(words[3]), "seconds": int(words[4]),
-                             "tensors": words[5] or None})
-            elif words[2] == "i":
-                hung.append({"time": float(words[0]), "rank": int(words[1]), "seconds": int(words[3]), "idle": words[4]})
+            elif kind == "w":
+                lost.append({"time": at, "rank": rank, "lines": int(words[3])})
+            elif kind == "h":
+                hung.append({"time": at, "rank": int(words[3]), "seconds": int(words[4]), "tensors": words[5] or None})
+            elif kind == "i":
+                hung.append({"time": at, "rank": rank, "seconds": int(words[3]), "idle": words[4]})
         except (IndexError, ValueError):
             pass  # cut off by a full disk
     return {"started": started, "exits": exits, "hung": hung, "lost": lost}
 
 
+def states():
+    try:
+        with open(os.path.join(HERE, "states"), errors="replace") as file:
+            return parse_states(file.read().splitlines())
+    except OSError:
+        return parse_states([])
+
+
 def started():
-    """How many ranks of this node have started their program. A full disk may have kept that out of `states`: then those count
-    that run. They lead process groups."""
+    """How many ranks of this node have started their program. A full disk may have kept that out of `states`: then those that run
+    count. They lead process groups."""
     running = 0
     for pid in programs():
         try:
@@ -184,7 +156,7 @@ def main():
     ranks(grace)
     seen = states()
     forget(sys.argv[2:] == ["again"])
-    # a keeper whose machine has gone does not end anything any more, and one that was killed does not hear
+    # a job supervisor whose machine has gone ends nothing any more, and one that was killed does not answer
     signal.signal(signal.SIGALRM, late)
     signal.alarm(grace + 40)
     try:

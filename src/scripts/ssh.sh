@@ -1,5 +1,5 @@
 #!/bin/sh
-# The ssh that the launcher finds first in PATH. Horovod says StrictHostKeyChecking=no; ssh takes the first value that
+# The ssh that the launcher finds first in PATH. That says StrictHostKeyChecking=no; ssh takes the first value that
 # it is given, so what stands here holds: only the workers' pinned host keys are accepted, and nothing is asked.
 here=${0%/*}
 # the run's own file holds the same keys for the port of its own workers
@@ -18,7 +18,7 @@ kex=-oKexAlgorithms=^curve25519-sha256
 "$ssh" "$kex" -G localhost >/dev/null 2>&1 || kex=-oBatchMode=yes
 # HVDCTL_KEEP_ALIVE: seconds between keep-alive probes
 #
-# the launcher's question whether a node answers goes over the keeper's connection. What starts ranks has one of its own: the
+# the launcher's test (`true`) whether a node answers goes over the job supervisor's connection. What starts ranks has one of its own: the
 # launcher kills it when a rank has failed, and waits until its streams are closed, which another's connection would hold open
 path=none
 case "$*" in

@@ -1,12 +1,11 @@
 //! Downloads a job's outputs from a node: lists what is there, and receives what is wanted as one tar stream.
 
 use crate::error::NodeError;
-use crate::event::Events;
+use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::sync::outputs::{Item, NodeOutputs, Output};
 use crate::sync::progress;
 use crate::sync::target::TargetDirectory;
-use crate::text::units::human;
 use crate::transport::link::{Link, Output as Ended, Process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read};
@@ -158,7 +157,7 @@ async fn receive(
         return Ok(());
     }
     let total = items.iter().map(|item| if let Output::File { size, .. } = item.output { size } else { 0 }).sum();
-    events.busy(link.node(), format!("fetching {}", human(total)));
+    let _step = events.begin(link.node(), Step::Fetching { bytes: total });
     let directory = format!("--directory={directory}");
     let mut process = link.spawn_as_root(&[&TAR[..4], &[&directory], &TAR[4..]].concat(), DOWNLOAD).await?;
     let complaint = process.collect_stderr();

@@ -2,12 +2,11 @@
 //! it has the same files. A job that is running keeps the files it was started with.
 
 use crate::error::NodeError;
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Step};
 use crate::inventory::Cluster;
 use crate::sync::files::ProjectFiles;
 use crate::sync::manifest::NodeFiles;
 use crate::sync::progress;
-use crate::text::units::human;
 use crate::transport::link::{Link, STUCK};
 use std::time::Duration;
 
@@ -78,7 +77,6 @@ pub async fn compare(
     (id, running): (&str, &[&str]),
     events: &Events,
 ) -> Result<Comparison, NodeError> {
-    events.reading(link.node(), "comparing the project");
     let directory = format!("{}/{name}", cluster.projects_dir);
     let tried = format!("compare the project with {directory}");
     let shared = if project.shared { "shared" } else { "" };
@@ -160,7 +158,7 @@ pub async fn upload(
     let missing = manifest.missing(&node_files);
     let (sent, bytes) = manifest.size(&missing);
     let tried = format!("upload the project to {}", place.directory);
-    events.busy(link.node(), format!("uploading {sent} files, {}", human(bytes)));
+    let _step = events.begin(link.node(), Step::Uploading { files: sent, bytes });
 
     let (arrived, whole) = (manifest.arrived(&missing), manifest.placed(place.own));
     let argv = ["sh", "-c", APPLY, "sh", &cluster.projects_dir, name, &cluster.name];

@@ -3,7 +3,7 @@
 
 use crate::cluster::nodes::{Observed, place};
 use crate::error::{Error, NodeError};
-use crate::event::Events;
+use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory};
 use crate::node::network;
 use crate::runtime::spec::ContainerSpec;
@@ -180,7 +180,7 @@ async fn apply_while(
                 whole = false;
                 break;
             }
-            events.busy(seen.name(), operation.to_string());
+            let _step = events.begin(seen.name(), Step::Applying(operation.to_string()));
             match operation {
                 Operation::Remove { id, name, .. } => {
                     engine.remove(id).await?;
@@ -218,7 +218,7 @@ async fn apply_while(
         let hint = error.hint.as_ref().map_or(up.clone(), |hint| format!("{hint}\n  hint: {up}"));
         error.hint(hint)
     });
-    events.told(carried_out)
+    events.report(carried_out)
 }
 
 /// Waits until the worker's sshd listens; why it does not is the inner error.

@@ -2,7 +2,7 @@
 
 use crate::cluster::nodes::Observed;
 use crate::error::NodeError;
-use crate::event::Events;
+use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::pull;
 
@@ -22,14 +22,16 @@ pub async fn pull(cluster: &Cluster, observed: &mut Observed, events: &Events) -
     let Some(reference) = pull::reference(&cluster.image) else { return Ok(false) };
     let before = observed.docker.image_id.clone();
     let engine = &observed.docker.engine;
-    let pulled = engine.pull(&reference, events).await.map_err(|error| {
-        error.hint(format!(
-            "load it there: docker login and docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load; \
-             pull = \"never\" in [cluster] asks no registry",
-            cluster.image, observed.member.node.host
-        ))
-    });
-    events.told(pulled)?;
+    let pulling = async {
+        engine.pull(&reference, events).await.map_err(|error| {
+            error.hint(format!(
+                "load it there: docker login and docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load; \
+                 pull = \"never\" in [cluster] asks no registry",
+                cluster.image, observed.member.node.host
+            ))
+        })
+    };
+    events.step(observed.name(), Step::PullingImage { image: reference.clone() }, pulling).await?;
     observed.docker.image_id = engine.image_id(&cluster.image).await?;
     Ok(observed.docker.image_id != before)
 }

@@ -391,7 +391,7 @@ p=$(command -v python3)
 mv "$p" "$p.real"
 cat >"$p" <<EOF
 #!/bin/sh
-case \$1 in */rank.py) exec sleep 600 ;; esac
+case \$1 in */rank_supervisor.py) exec sleep 600 ;; esac
 exec $p.real "\$@"
 EOF
 chmod 755 "$p"

@@ -139,7 +139,7 @@ fn a_shell_is_on_a_real_terminal_and_leaves_nothing() {
     let mut run = lab.start(&["run", "-np", "2", "--", "sh", "-c", "echo ready; exec sleep 300"]);
     run.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
     let shell = Typed::start(&lab, &["shell"]);
-    shell.until("echo of-$(tr '\\0' ' ' </proc/1/cmdline | grep -c keeper.py)\n", "of-1");
+    shell.until("echo of-$(tr '\\0' ' ' </proc/1/cmdline | grep -c job_supervisor.py)\n", "of-1");
     shell.keys("exit 0\n");
     shell.end(0);
     assert!(run.runs(), "{}", run.err());

@@ -94,7 +94,7 @@ fn what_the_operator_says_of_a_run_reaches_its_ranks() {
     // on no command line of a node, though the launcher's were seen
     for (node, eyes) in NODES.iter().zip(eyes) {
         let seen = eyes.close();
-        assert!(has(&seen, "rank.py") && !has(&seen, "from the file") && !has(&seen, "d of it"), "{node}");
+        assert!(has(&seen, "rank_supervisor.py") && !has(&seen, "from the file") && !has(&seen, "d of it"), "{node}");
     }
     // and stays nowhere
     for node in NODES {

@@ -40,6 +40,26 @@ static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
     PathBuf::from(String::from_utf8_lossy(&done.stdout).trim())
 });
 
+/// The stand-ins for programs of a real cluster.
+const PROGRAMS: [(&str, &str); 3] = [
+    ("ssh", include_str!("stand_ins/ssh.py")),
+    ("horovodrun", include_str!("stand_ins/horovodrun.py")),
+    ("sshd", include_str!("stand_ins/sshd.py")),
+];
+
+/// Where they are written once: a process that another test starts meanwhile may hold a file open that is being written, and then
+/// nobody can execute it ("text file busy").
+static STAND_INS: LazyLock<&Path> = LazyLock::new(|| {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    for (name, text) in PROGRAMS {
+        let new = dir.join(format!("{name}.{}", std::process::id()));
+        fs::write(&new, text).unwrap();
+        fs::set_permissions(&new, Permissions::from_mode(0o755)).unwrap();
+        fs::rename(new, dir.join(name)).unwrap();
+    }
+    dir
+});
+
 /// Waits until the condition holds, for a minute at most, and returns whether it does.
 pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     let limit = Instant::now() + Duration::from_secs(60);
@@ -237,15 +257,8 @@ impl Cluster {
         for path in ["jobs", "node1", "node2", "cluster", "cluster/bin", "cluster/network", "cluster/shared"] {
             fs::create_dir(at(path)).unwrap();
         }
-        let programs = [
-            ("ssh", include_str!("stand_ins/ssh.py")),
-            ("horovodrun", include_str!("stand_ins/horovodrun.py")),
-            ("sshd", include_str!("stand_ins/sshd.py")),
-        ];
-        for (name, text) in programs {
-            let path = at("cluster/bin").join(name);
-            fs::write(&path, text).unwrap();
-            fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        for (name, _) in PROGRAMS {
+            symlink(STAND_INS.join(name), at("cluster/bin").join(name)).unwrap();
         }
         symlink(&*PYTHON, at("cluster/bin/python3")).unwrap();
         let socket = format!("network/{}:{PORT}", ADDRESSES[1]);

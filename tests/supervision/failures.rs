@@ -2,11 +2,13 @@
 
 use crate::cluster::Cluster;
 use crate::job::{Spec, both, each};
+use hvdctl::inventory::Controller;
 use hvdctl::job::frames::Kind;
 use hvdctl::job::record::State;
+use hvdctl::launch::launcher;
+use hvdctl::launch::programs::{ON_EVERY_NODE, RANK_SUPERVISOR};
 use rustix::process::Signal;
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 #[test]
@@ -166,13 +168,15 @@ fn a_launcher_that_is_killed_ends_the_job() {
 fn a_rank_that_starts_after_the_end_of_its_job_fails_nothing() {
     // the launcher was late with it: the reaper has removed the environment
     let dir = tempfile::tempdir().unwrap();
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/scripts");
-    for file in ["rank.py", "reap.py", "activity.py"] {
-        fs::copy(scripts.join(file), dir.path().join(file)).unwrap();
+    for (_, name, text) in ON_EVERY_NODE {
+        fs::write(dir.path().join(name), text).unwrap();
     }
-    fs::write(dir.path().join("job.json"), r#"{"command": ["true"], "grace": 600, "ulimits": {}}"#).unwrap();
+    let job = r#"{"command": ["true"], "grace": 600, "ulimits": {}, "stall": 0}"#;
+    let launcher = serde_json::to_string(&launcher(Controller::Gloo).rank_description("")).unwrap();
+    fs::write(dir.path().join("job.json"), job).unwrap();
+    fs::write(dir.path().join("launcher.json"), launcher).unwrap();
     let mut rank = Command::new("python3");
-    rank.arg(dir.path().join("rank.py")).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    rank.arg(dir.path().join(RANK_SUPERVISOR)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut rank = rank.spawn().unwrap();
     // it would keep its end from a launcher that still waits for others
     drop(rank.stdout.take());

@@ -1,11 +1,13 @@
-//! A job on the two nodes: its files as `ops::run::prepare` lays them, its processes, and how it ended.
+//! A job on the two nodes: its files as `job::directory` writes them, its processes, and how it ended.
 
 use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, eventually};
 use hvdctl::inventory::Controller;
 use hvdctl::job::frames::{Frame, Kind, Parser};
 use hvdctl::job::record::{Attempt, JobResult, RankExit, Record, State};
-use hvdctl::launch::horovodrun::{KEEPER, Keeping, Launch, SUPERVISOR, Worker};
+use hvdctl::launch::description::{LaunchDescription, Worker};
 use hvdctl::launch::placement::{Placement, Share};
+use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE, command};
+use hvdctl::launch::{LaunchRequest, launcher};
 use hvdctl::text::argument::Word;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -18,14 +20,6 @@ use std::time::Duration;
 
 /// The ID of every job: each cluster has but one.
 const ID: &str = "job-1";
-
-/// The files that every node of a job has, with their modes.
-const FILES: [(&str, &str, u32); 4] = [
-    (SUPERVISOR, include_str!("../../src/scripts/rank.py"), 0o644),
-    ("activity.py", include_str!("../../src/scripts/activity.py"), 0o644),
-    ("reap.py", include_str!("../../src/scripts/reap.py"), 0o644),
-    ("ssh", include_str!("../../src/scripts/ssh.sh"), 0o755),
-];
 
 /// Runs a case for each of these at the same time: they wait most of their time.
 pub fn each<T: Copy + Debug + Send>(of: impl IntoIterator<Item = T>, case: impl Fn(T) + Sync) {
@@ -129,17 +123,26 @@ impl Cluster {
             let dir = self.job_dir(index);
             fs::create_dir(&dir).unwrap();
             let record = serde_json::to_string(&record(spec, index, &seen_as)).unwrap();
-            let launch = serde_json::to_string(&keeping(spec, &seen_as)).unwrap();
-            let keeper = include_str!("../../src/scripts/keeper.py");
-            let own = [("job.json", record.as_str(), 0o600), ("env.json", "{}", 0o600), ("log", "", 0o600)];
-            let launching = [("launch.json", launch.as_str(), 0o600), (KEEPER, keeper, 0o644)];
-            let launching = if index == 0 { &launching[..] } else { &[] };
-            for (name, text, mode) in FILES.iter().chain(&own).chain(launching) {
+            let launch = serde_json::to_string(&description(spec, &seen_as)).unwrap();
+            let launcher = serde_json::to_string(&launcher(spec.controller).rank_description("eth0")).unwrap();
+            let mut files = vec![
+                (0o600, "job.json", record.as_str()),
+                (0o600, "env.json", "{}"),
+                (0o644, "launcher.json", &launcher),
+                (0o600, "log", ""),
+            ];
+            files.extend(ON_EVERY_NODE);
+            if index == 0 {
+                files.push((0o600, "launch.json", &launch));
+                files.extend(ON_FIRST_NODE);
+            }
+            for (mode, name, text) in files {
                 fs::write(dir.join(name), text).unwrap();
-                fs::set_permissions(dir.join(name), Permissions::from_mode(*mode)).unwrap();
+                fs::set_permissions(dir.join(name), Permissions::from_mode(mode)).unwrap();
             }
         }
-        let command = ["python3", &format!("{seen_as}/{KEEPER}")];
+        let command = command(&seen_as, JOB_SUPERVISOR);
+        let command = [command[0].as_str(), &command[1]];
         let env = [("HVDCTL_JOB", ID), ("PYTHONUNBUFFERED", "1"), ("STAND_IN_LEAVES_OUT", spec.left_out)];
         let launching = Node::start(self.dir(), 0, &command, &env);
         Job { launching, cluster: self, spec: spec.clone() }
@@ -170,20 +173,19 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
     }
 }
 
-fn keeping<'a>(spec: &Spec, job_dir: &str) -> Keeping<'a> {
+fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
     let addresses = ADDRESSES.map(|address| address.parse().unwrap());
-    let hosts: Vec<_> = addresses.into_iter().zip(spec.ranks).filter(|(_, ranks)| *ranks > 0).collect();
-    let launch = Launch {
-        controller: spec.controller,
-        hosts: &hosts,
+    let launcher = launcher(spec.controller);
+    let request = LaunchRequest {
         port: PORT,
         interface: "eth0",
         start_timeout: Duration::from_secs(spec.start_timeout),
         stall_timeout: Duration::from_secs(spec.stall),
         job_dir,
     };
-    Keeping {
-        launcher: launch.horovodrun(),
+    LaunchDescription {
+        start: launcher.start,
+        launcher: (launcher.arguments)(&request),
         node: NODES[0],
         address: addresses[0],
         ranks: spec.ranks[0],

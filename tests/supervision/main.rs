@@ -4,6 +4,7 @@
 //! cluster is played by the programs in `stand_ins`: OpenSSH's client and server, horovodrun and mpirun. What only real ones can show
 //! is proven in the lab (`tests/lab`).
 
+mod alone;
 mod cluster;
 mod failures;
 mod job;

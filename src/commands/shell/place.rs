@@ -9,6 +9,7 @@ use crate::inventory::Node;
 use crate::inventory::export::{self, Host};
 use crate::job::manage::{self, under_way};
 use crate::keys::push;
+use crate::launch;
 use crate::node::network;
 use crate::runtime::Runtime;
 use crate::runtime::spec::ContainerSpec;
@@ -111,12 +112,12 @@ async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Ev
     let hostfile = export::hostfile(&hosts);
     let command = ["sh", "-c", MASTER, "sh", &hostfile, SSH].map(str::to_owned).to_vec();
     let node = &master.member.node;
+    let of_launcher = launch::launcher(cluster.controller).shell_environment;
+    let mut env: Vec<String> = of_launcher.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    env.push("PYTHONUNBUFFERED=1".into());
+    env.push(format!("HVDCTL_KEEP_ALIVE={}", cluster.keep_alive.as_secs()));
     let spec = ContainerSpec {
-        env: vec![
-            "PYTHONUNBUFFERED=1".into(),
-            "OMPI_MCA_btl_vader_single_copy_mechanism=none".into(),
-            format!("HVDCTL_KEEP_ALIVE={}", cluster.keep_alive.as_secs()),
-        ],
+        env,
         ..ContainerSpec::shell(
             cluster,
             node,
@@ -142,11 +143,8 @@ async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Ev
         }
     };
     let slots: u32 = hosts.iter().map(|host| host.slots).sum();
-    let interface = interface.map(|name| format!(" --network-interfaces {name}")).unwrap_or_default();
-    events.note(format!(
-        "in {} on {}; the cluster from here: horovodrun -np {slots} -p {} -hostfile /root/hostfile{interface} PROGRAM",
-        spec.name, node.name, cluster.port
-    ));
+    let by_hand = launch::by_hand(slots, cluster.port, interface.as_deref());
+    events.note(format!("in {} on {}; the cluster from here: {by_hand}", spec.name, node.name));
     let path = Some("/run/hvdctl".to_owned());
     Ok(Place { runtime, container, path, guard, is_own: true })
 }

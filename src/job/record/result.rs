@@ -3,6 +3,7 @@
 use super::State;
 use crate::job::frames::Idle;
 use crate::launch::placement::Placement;
+use crate::launch::{INIT, MORE_TIME_FOR_INIT};
 use crate::text::nodeset;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -166,9 +167,6 @@ impl JobResult {
 /// Stands for the tensors where they are not known.
 const OPERATION: &str = "a collective operation";
 
-/// What stands in the place of tensors where the others waited for a rank in Gloo's rendezvous; `rank.py` says so.
-pub(super) const INIT: &str = "hvd.init";
-
 /// Who a run failed by.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RootCause {
@@ -259,7 +257,7 @@ impl RootCause {
         let node = &self.node;
         Some(match &self.how {
             FailureKind::Exited { code: 0, .. } => {
-                "every rank must come to hvd.init, and to the same collective operations as all others".into()
+                format!("every rank must come to {INIT}, and to the same collective operations as all others")
             }
             FailureKind::Exited { oom: true, .. } => {
                 format!("a smaller batch, fewer data loaders or ranks on {node}; `docker stats` there shows the limit")
@@ -276,7 +274,7 @@ impl RootCause {
                 "SIGSTOP, a terminal or a debugger stopped it; --stall-timeout gives it more time".into()
             }
             FailureKind::Hung { tensors: Some(place), .. } if place == INIT => {
-                "every rank must come to hvd.init; -e HOROVOD_GLOO_TIMEOUT_SECONDS=600 gives it more time".into()
+                format!("every rank must come to {INIT}; {MORE_TIME_FOR_INIT}")
             }
             FailureKind::Hung { .. } => {
                 "every rank must come to the same collective operations; --stall-timeout gives it more time".into()

@@ -1,8 +1,8 @@
 //! Endings and their causes.
 
-use super::result::INIT;
 use super::*;
 use crate::job::frames::{Frame, Idle, Kind};
+use crate::launch::INIT;
 
 fn frame(rank: u32, time: f64, kind: Kind) -> Frame {
     Frame { time, rank, kind }

@@ -1,5 +1,7 @@
 use super::*;
 use crate::error::NodeError;
+use crate::event::Step;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
 /// A terminal in memory.
@@ -38,33 +40,71 @@ impl Fake {
     }
 }
 
-impl Terminal for Fake {
-    fn size(&self) -> (usize, usize) {
-        let (rows, columns) = self.0.lock().unwrap().screen().size();
-        (rows.into(), columns.into())
-    }
-
-    fn write(&mut self, text: &str) {
+impl Fake {
+    fn write(&self, text: &str) -> io::Result<()> {
         self.0.lock().unwrap().process(text.as_bytes());
+        Ok(())
     }
 
-    fn shows_output(&self) -> bool {
-        true
+    fn move_cursor(&self, n: usize, direction: char) -> io::Result<()> {
+        if n > 0 { self.write(&format!("\x1b[{n}{direction}")) } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Fake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fake")
+    }
+}
+
+impl TermLike for Fake {
+    fn width(&self) -> u16 {
+        self.0.lock().unwrap().screen().size().1
+    }
+    fn height(&self) -> u16 {
+        self.0.lock().unwrap().screen().size().0
+    }
+    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+        self.move_cursor(n, 'A')
+    }
+    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+        self.move_cursor(n, 'B')
+    }
+    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
+        self.move_cursor(n, 'C')
+    }
+    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
+        self.move_cursor(n, 'D')
+    }
+    fn write_line(&self, s: &str) -> io::Result<()> {
+        self.write(&format!("{}\r\n", s.replace('\n', "\r\n")))
+    }
+    fn write_str(&self, s: &str) -> io::Result<()> {
+        self.write(s)
+    }
+    fn clear_line(&self) -> io::Result<()> {
+        self.write("\r\x1b[2K")
+    }
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
     }
 }
 
 /// The renderer under test, and the test's own time.
 struct Shown {
-    rows: Rows<Fake>,
+    rows: Rows,
     terminal: Fake,
     now: Instant,
 }
 
 impl Shown {
     fn on(terminal: &Fake, result_names_nodes: bool) -> Shown {
+        console::set_colors_enabled(false);
         console::set_colors_enabled_stderr(false);
         let options = Options { json: false, quiet: false, verbose: 0, result_names_nodes };
-        Shown { rows: Rows::new(terminal.clone(), options), terminal: terminal.clone(), now: Instant::now() }
+        let target = ProgressDrawTarget::term_like(Box::new(terminal.clone()));
+        let rows = Rows::new(target, Box::new(terminal.clone()), true, options);
+        Shown { rows, terminal: terminal.clone(), now: Instant::now() }
     }
 
     fn show(&mut self, event: Event) {
@@ -83,7 +123,11 @@ impl Shown {
 }
 
 fn busy(node: &str, step: &str) -> Event {
-    Event::Busy { node: node.into(), step: step.into(), reads: false }
+    Event::StepStarted { node: node.into(), step: Step::Applying(step.into()) }
+}
+
+fn ended(node: &str, step: &str) -> Event {
+    Event::StepEnded { node: node.into(), step: Step::Applying(step.into()) }
 }
 
 fn done(node: &str, what: &str) -> Event {
@@ -121,7 +165,9 @@ fn every_node_has_a_row_that_says_what_it_is_at() {
     rows.show(busy("node1", "starting hworker"));
     assert!(rows.drawn()[0].contains(" 1m06s "), "the same step goes on");
     rows.show(Event::Note("a remark".into()));
-    rows.show(Event::Idle { node: "node1".into() });
+    for step in ["connecting", "starting hworker", "starting hworker"] {
+        rows.show(ended("node1", step));
+    }
     rows.show(Event::Phase("looking closer".into()));
     assert_eq!(
         rows.drawn(),
@@ -165,20 +211,49 @@ fn what_was_done_stays_above_what_the_ranks_write() {
 }
 
 #[test]
-fn a_transfer_says_how_far_it_is_however_long_its_name() {
-    let terminal = Fake::new(10, 60);
+fn a_transfer_has_a_bar_with_bytes_rate_and_time_left() {
+    let terminal = Fake::new(10, 80);
     let mut rows = Shown::on(&terminal, true);
-    let what = |image: &str| Event::Transfer {
+    let pulling = |gib: u64, image: &str| Event::Transfer {
         node: "node1".into(),
         what: format!("pulling {image}"),
-        done: 1 << 30,
-        total: 3 << 30,
+        done: gib << 30,
+        total: 4 << 30,
         rate: 5 << 20,
     };
-    rows.show(what("x:1"));
-    assert_eq!(rows.drawn(), ["* node1     0s  pulling x:1: 1.0 GiB of 3.0 GiB, 5.0 MiB/s"]);
-    rows.show(what("registry.example.org/team/horovod:latest"));
-    assert_eq!(rows.drawn(), ["* node1     0s  pulling reg…: 1.0 GiB of 3.0 GiB, 5.0 MiB/s"]);
+    rows.show(busy("node1", "looking"));
+    rows.drawn();
+    rows.show(pulling(1, "registry.example.org/team/horovod:latest"));
+    let seen = rows.drawn().remove(0);
+    assert_eq!(seen, "* node1     0s  pulling registry ██░░░░░░░░  1.00 GiB/4.00 GiB        0 B/s   0s");
+    rows.show(pulling(2, "x:1"));
+    let seen = rows.drawn().remove(0);
+    assert!(
+        seen.starts_with("* node1     0s  pulling x:1 ") && seen.contains(" █████░░░░░  2.00 GiB/4.00 GiB "),
+        "{seen}"
+    );
+    terminal.resize(10, 40);
+    assert_eq!(rows.drawn(), ["* node1     0s  pulling x:1          50%"]);
+    rows.show(busy("node1", "starting hworker"));
+    assert_eq!(rows.drawn(), ["* node1     0s  starting hworker"]);
+}
+
+#[test]
+fn a_step_that_ends_leaves_the_others_of_its_node() {
+    let terminal = Fake::new(10, 80);
+    let mut rows = Shown::on(&terminal, true);
+    let uploading = Step::Uploading { files: 3, bytes: 4 << 20 };
+    rows.show(Event::StepStarted { node: "node1".into(), step: uploading.clone() });
+    rows.show(busy("node1", "start hworker"));
+    let (node, what) = ("node1".to_owned(), "uploading".to_owned());
+    rows.show(Event::Transfer { node, what, done: 1 << 20, total: 4 << 20, rate: 0 });
+    rows.show(ended("node1", "start hworker"));
+    assert!(rows.drawn()[0].starts_with("* node1     0s  uploading  "));
+    rows.show(busy("node1", "remove hshell-x"));
+    rows.show(Event::StepEnded { node: "node1".into(), step: uploading });
+    assert_eq!(rows.drawn(), ["* node1     0s  remove hshell-x"]);
+    rows.show(ended("node1", "remove hshell-x"));
+    assert_eq!(rows.drawn(), ["· node1     0s  waiting"]);
 }
 
 #[test]
@@ -240,8 +315,8 @@ fn rows_follow_the_terminals_size() {
     terminal.resize(16, 24);
     let seen = rows.drawn();
     assert_eq!(seen.last().unwrap(), "  16 more: 16 busy");
-    assert_eq!(seen.iter().filter(|line| *line == "* node030     0s  makin…").count(), 0, "{seen:?}");
-    assert!(seen.contains(&"* node001     0s  maki…".to_owned()), "{seen:?}");
+    assert_eq!(seen.iter().filter(|line| *line == "* node030     0s  making").count(), 0, "{seen:?}");
+    assert!(seen.contains(&"* node001     0s  making".to_owned()), "{seen:?}");
     for (height, width) in [(1, 1), (2, 3), (3, 80), (1, 80)] {
         terminal.resize(height, width);
         assert!(rows.drawn().len() < usize::from(height).max(1), "{height} {width}");
@@ -249,15 +324,11 @@ fn rows_follow_the_terminals_size() {
 }
 
 #[test]
-fn a_terminal_that_has_folded_the_rows_is_cleared_of_all_of_them() {
-    let terminal = Fake::new(10, 60);
-    let mut rows = Shown::on(&terminal, true);
-    rows.show(busy("node1", "making a worker of the new image"));
-    rows.rows.tick(rows.now);
-    // rows of 48 columns take three lines of 20
-    assert_eq!(rows.rows.back(10, 60), "\r\x1b[1A");
-    assert_eq!(rows.rows.back(10, 20), "\r\x1b[3A");
-    assert_eq!(rows.rows.back(2, 20), "\r\x1b[1A", "above the first line there is nothing");
+fn folded_rows_take_more_lines() {
+    assert_eq!(
+        [folded(3, 60, 60), folded(3, 60, 59), folded(3, 60, 20), folded(3, 80, 50), folded(1, 80, 0)],
+        [3, 4, 9, 5, 80]
+    );
 }
 
 #[test]

@@ -79,7 +79,6 @@ impl Runtime {
         let options = query::CreateImageOptionsBuilder::new().from_image(reference).build();
         let mut messages = std::pin::pin!(self.docker.create_image(Some(options), None, None));
         let mut report = PullReport::new(self.node.clone(), reference);
-        events.busy(&self.node, format!("pulling {reference}"));
         loop {
             match timeout(silence, messages.next()).await {
                 Ok(Some(Ok(message))) => report.update(message, events),

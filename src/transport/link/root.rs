@@ -56,9 +56,6 @@ impl Link {
             }
             access::Root::Nohow(words) => return Err(self.no_root(&seen.user, words).into()),
         };
-        if matches!(root, Root::Container { .. }) {
-            events.reading(&self.node, "root through its Docker Engine");
-        }
         Ok(Access { engine: seen.engine(&way), root, shell: seen.shell })
     }
 

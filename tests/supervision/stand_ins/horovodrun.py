@@ -51,6 +51,10 @@ def layout(options):
     return ranks
 
 
+def join(argv):
+    return " ".join(map(shlex.quote, argv))
+
+
 def is_here(address):
     with open("/run/address") as file:
         return file.read().strip() == address
@@ -109,13 +113,13 @@ def middleman(options, program, place):
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     if is_here(address):
         env = dict(os.environ, **{name: str(value) for name, value in variables.items()})
-        child = subprocess.Popen("cd %s >/dev/null 2>&1; %s" % (shlex.quote(os.getcwd()), shlex.join(argv)),
+        child = subprocess.Popen("cd %s >/dev/null 2>&1; %s" % (shlex.quote(os.getcwd()), join(argv)),
                                  shell=True, env=env, **streams)
     else:
         given = {name: value for name, value in os.environ.items() if name not in ("PATH", "HOME", "PWD", "OLDPWD")}
         words = ["%s=%s" % (name, shlex.quote(str(value))) for name, value in dict(given, **variables).items()]
         child = ssh(options, address,
-                    ["cd %s >/dev/null 2>&1; %s %s" % (shlex.quote(os.getcwd()), " ".join(words), shlex.join(argv))],
+                    ["cd %s >/dev/null 2>&1; %s %s" % (shlex.quote(os.getcwd()), " ".join(words), join(argv))],
                     **streams)
     asked = []
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,0 +1,38 @@
+# Behind src/scripts/inside.py: which Horovod the image has.
+import sys
+
+# Runs in a process of its own: what a framework prints, and an import that crashes, stay there.
+BUILT = """
+import importlib, sys
+extension = importlib.import_module("horovod." + sys.argv[1])
+print(*(name for name in sys.argv[2:] if getattr(extension, name + "_built")()))
+"""
+OPERATIONS = {"nccl": "NCCL", "ddl": "DDL", "ccl": "CCL", "mpi": "MPI", "gloo": "Gloo"}
+
+
+def built(framework):
+    """What Horovod's extension for a framework was built with; none where it cannot be imported."""
+    if not folder(framework):
+        return None
+    try:
+        argv = [sys.executable, "-c", BUILT, framework] + list(OPERATIONS)
+        answer = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60, check=True).stdout
+        return answer.decode(errors="replace").splitlines()[-1].split()
+    except Exception:
+        return None
+
+
+def build():
+    """What `horovodrun --check-build` shows, which imports each framework up to six times (horovod/runner/launch.py, check_build);
+    here each is imported once."""
+    extensions = [("TensorFlow", built("tensorflow")), ("PyTorch", built("torch")), ("MXNet", built("mxnet"))]
+    frameworks = [name for name, operations in extensions if operations is not None]
+    known = next((operations for _, operations in extensions if operations is not None), [])
+    operations = [name for operation, name in OPERATIONS.items() if operation in known]
+    controllers = [name for name in ("MPI", "Gloo") if name in operations]
+    parts = [("frameworks", frameworks), ("controllers", controllers), ("tensor operations", operations)]
+    return "; ".join("%s %s" % (name, ", ".join(ticks)) for name, ticks in parts if ticks)
+
+
+say("horovod", installed("horovod"))
+say("build", build())

@@ -1,0 +1,183 @@
+//! Horovod's launcher `horovodrun` (0.28) with either controller.
+
+use super::description::{Argument, Start};
+use super::programs::{RANK_SUPERVISOR, command};
+use super::{LaunchRequest, Launcher};
+
+/// With Gloo, Horovod's own controller: `horovodrun` starts each rank over ssh.
+pub static GLOO: Launcher = COMMON;
+
+/// With MPI: `horovodrun` starts `mpirun`, and that a daemon on each node.
+pub static MPI: Launcher = Launcher {
+    arguments: |request| arguments("--mpi", request),
+    environment: &[
+        COPY_MECHANISM,
+        // else its daemons leave the sessions of sshd, and when the network is cut nothing tells them and the ranks
+        ("OMPI_MCA_orte_leave_session_attached", "1"),
+    ],
+    reads: &["OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_"],
+    one_interface: Some("MPI"),
+    daemon: Some("orted"),
+    spins: true,
+    ..COMMON
+};
+
+const COMMON: Launcher = Launcher {
+    program: "horovodrun",
+    start: Start::Central,
+    arguments: |request| arguments("--gloo", request),
+    environment: &[],
+    shell_environment: &[COPY_MECHANISM],
+    reads: &[],
+    one_interface: None,
+    rank: &["HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"],
+    size: &["HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"],
+    // the launcher only knows the first node's interface
+    interface_variables: &["HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME"],
+    interface_defaults: &["GLOO_SOCKET_IFNAME"],
+    init: INIT,
+    hang_reports: &[
+        // Gloo's rendezvous, where each rank has a key (horovod/common/gloo/http_store.cc)
+        ("never_began", r"Wait timeout after (?P<seconds>\d+) seconds for key\(s\): (?P<rank>\d+)\."),
+        // horovod/common/stall_inspector.cc
+        ("missing", "Missing ranks:"),
+        ("missing_rank", r"^(?P<rank>\d+)!: \[(?P<tensors>.*)\]$"),
+        ("gave_up", r"stalled for longer than (?P<seconds>\d+) seconds. Will shutdown"),
+    ],
+    daemon: None,
+    spins: false,
+};
+
+/// Docker denies the system call by which ranks of one container copy from each other; Open MPI 4 falls back to another way, with a
+/// line of complaint for each message.
+const COPY_MECHANISM: (&str, &str) = ("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+
+/// What ranks wait in until all have begun.
+pub const INIT: &str = "hvd.init";
+/// What gives them more time for that.
+pub const MORE_TIME_FOR_INIT: &str = "-e HOROVOD_GLOO_TIMEOUT_SECONDS=600 gives it more time";
+
+/// A program for every rank that proves that the ranks work together: it begins, and sums up a number over all ranks.
+pub const VERIFY: &str = include_str!("verify.py");
+
+/// What `src/scripts/inside.py` is to print about the image besides, in Python.
+pub const INSIDE: &str = include_str!("inside.py");
+
+/// Versions by the keys of that, which must be the same on all nodes.
+pub const VERSIONS: [(&str, &str); 2] = [("Horovod", "horovod"), ("Horovod build", "build")];
+
+/// Horovod's own time until it warns about a rank that the others wait for; it heeds the time-out only beyond that.
+const WARNING_SECONDS: u64 = 60;
+
+/// The controller is always passed, because the official image defaults to MPI. With one named interface the launcher probes nothing
+/// (4 s saved on two nodes, and no hang on `docker0`); for ranks of its own node alone it takes none but `lo` (driver_service.py). What
+/// the ranks run is always the supervisor: the user's program is in the job's record, so the launcher quotes, splits and expands none
+/// of its arguments.
+fn arguments(controller: &str, request: &LaunchRequest<'_>) -> Vec<Argument> {
+    let stall = request.stall_timeout.as_secs();
+    let warning = if stall == 0 { WARNING_SECONDS } else { (stall / 2).clamp(1, WARNING_SECONDS) };
+    let interface = Argument::Interface { shared: request.interface.into(), alone: "lo".into() };
+    let port = request.port.to_string();
+    let start_timeout = request.start_timeout.as_secs().to_string();
+    let [python, supervisor] = command(request.job_dir, RANK_SUPERVISOR);
+    vec![
+        "horovodrun".into(),
+        controller.into(),
+        "-np".into(),
+        Argument::Ranks {},
+        "-H".into(),
+        Argument::Hosts {},
+        "-p".into(),
+        port.as_str().into(),
+        "--network-interfaces".into(),
+        interface,
+        "--disable-cache".into(),
+        "--start-timeout".into(),
+        start_timeout.as_str().into(),
+        "--stall-check-warning-time-seconds".into(),
+        warning.to_string().as_str().into(),
+        "--stall-check-shutdown-time-seconds".into(),
+        stall.to_string().as_str().into(),
+        python.as_str().into(),
+        supervisor.as_str().into(),
+    ]
+}
+
+/// Returns a command for a user in a shell in the launcher's container.
+pub fn by_hand(slots: u32, port: u16, interface: Option<&str>) -> String {
+    let interface = interface.map(|name| format!(" --network-interfaces {name}")).unwrap_or_default();
+    format!("horovodrun -np {slots} -p {port} -hostfile /root/hostfile{interface} PROGRAM")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::{Controller, Inventory, env_lines};
+    use crate::launch::launcher;
+    use std::time::Duration;
+
+    const REQUEST: LaunchRequest<'_> = LaunchRequest {
+        port: 12345,
+        interface: "eth0",
+        start_timeout: Duration::from_secs(30),
+        stall_timeout: Duration::from_secs(1800),
+        job_dir: "/opt/horovod/jobs/j1",
+    };
+
+    #[test]
+    fn the_vector_is_exact() {
+        let [first, second] = ["10.0.0.1", "10.0.0.2"].map(|address| address.parse().unwrap());
+        assert_eq!(
+            MPI.argv(&REQUEST, &[(first, 2), (second, 1)], first).join(" "),
+            "horovodrun --mpi -np 3 -H 10.0.0.1:2,10.0.0.2:1 -p 12345 --network-interfaces eth0 --disable-cache \
+             --start-timeout 30 --stall-check-warning-time-seconds 60 --stall-check-shutdown-time-seconds 1800 \
+             python3 /opt/horovod/jobs/j1/rank_supervisor.py"
+        );
+        let patient = LaunchRequest { stall_timeout: Duration::ZERO, ..REQUEST };
+        assert_eq!(
+            GLOO.argv(&patient, &[(first, 2)], first).join(" "),
+            "horovodrun --gloo -np 2 -H 10.0.0.1:2 -p 12345 --network-interfaces lo --disable-cache \
+             --start-timeout 30 --stall-check-warning-time-seconds 60 --stall-check-shutdown-time-seconds 0 \
+             python3 /opt/horovod/jobs/j1/rank_supervisor.py"
+        );
+    }
+
+    #[test]
+    fn the_environment_of_the_launcher() {
+        let mut node = Inventory::local("node1", "image").nodes.remove(0);
+        for name in ["OMPI_MCA_btl", "SECRET"] {
+            node.container.env.insert(name.into(), "1".into());
+        }
+        assert_eq!(GLOO.container_environment("j1", &node), ["HVDCTL_JOB=j1", "PYTHONUNBUFFERED=1"]);
+        assert_eq!(
+            MPI.container_environment("j1", &node)[2..],
+            [
+                "OMPI_MCA_btl_vader_single_copy_mechanism=none",
+                "OMPI_MCA_orte_leave_session_attached=1",
+                "OMPI_MCA_btl=1"
+            ]
+        );
+    }
+
+    #[test]
+    fn each_rank_gets_the_interface_of_its_node() {
+        let description = serde_json::to_value(GLOO.rank_description("ib0")).unwrap();
+        assert_eq!(
+            description["environment"],
+            serde_json::json!({"HOROVOD_GLOO_IFACE": "ib0", "NCCL_SOCKET_IFNAME": "ib0"})
+        );
+        assert_eq!(description["defaults"], serde_json::json!({"GLOO_SOCKET_IFNAME": "ib0"}));
+        assert!(GLOO.rank_description("").environment.is_empty());
+    }
+
+    #[test]
+    fn an_inventory_cannot_set_what_the_launcher_sets_for_each_rank() {
+        for controller in [Controller::Gloo, Controller::Mpi] {
+            let launcher = launcher(controller);
+            for name in launcher.rank.iter().chain(launcher.size) {
+                let refused = env_lines(&format!("{name}=1")).unwrap_err();
+                assert!(refused[0].contains("every rank gets its own"), "{refused:?}");
+            }
+        }
+    }
+}

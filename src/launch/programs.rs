@@ -1,0 +1,27 @@
+//! The programs that supervise a job on its nodes. They lie in the job's directory.
+
+/// The main process of `hmaster`.
+pub const JOB_SUPERVISOR: &str = "job_supervisor.py";
+/// What the launcher starts as every rank.
+pub const RANK_SUPERVISOR: &str = "rank_supervisor.py";
+
+/// On every node of a job: mode, name and text.
+pub const ON_EVERY_NODE: [(u32, &str, &str); 6] = [
+    (0o644, RANK_SUPERVISOR, include_str!("../scripts/rank_supervisor.py")),
+    (0o644, "frames.py", include_str!("../scripts/frames.py")),
+    (0o644, "processes.py", include_str!("../scripts/processes.py")),
+    (0o644, "activity.py", include_str!("../scripts/activity.py")),
+    (0o644, "reap.py", include_str!("../scripts/reap.py")),
+    (0o755, "ssh", include_str!("../scripts/ssh.sh")),
+];
+
+/// On the node of the launcher.
+pub const ON_FIRST_NODE: [(u32, &str, &str); 2] = [
+    (0o644, JOB_SUPERVISOR, include_str!("../scripts/job_supervisor.py")),
+    (0o644, "workers.py", include_str!("../scripts/workers.py")),
+];
+
+/// Returns the command that starts one of them.
+pub fn command(job_dir: &str, program: &str) -> [String; 2] {
+    ["python3".to_owned(), format!("{job_dir}/{program}")]
+}

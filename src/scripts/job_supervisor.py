@@ -1,0 +1,425 @@
+"""The job supervisor, the main process of hmaster. It starts the launcher and logs its output on this node. When the launcher has
+ended, a rank has failed, or the end is requested (SIGTERM; a second one: no grace period), it ends what is left of the job on every
+node and records the result. So a job needs no terminal, and no operator's machine, to come to its end.
+
+If the engine stops hmaster (SIGUSR1: `docker stop`, the end of the engine or of the machine) nobody asked hvdctl for the end, and the
+job has failed.
+
+A job that failed is started again if that was asked for, on the nodes that answer; tries.json has the tries that failed.
+
+launch.json beside it says what to start and how (launch/description.rs). This program knows no launcher by name."""
+import functools
+import json
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+import frames  # noqa: E402
+import processes  # noqa: E402
+import reap  # noqa: E402
+import workers  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BY_ENGINE = signal.SIGUSR1  # what the engine stops this container with (runtime/docker/body.rs)
+ENGINE_FAULT = "its launcher's container was stopped: by `docker stop`, or by the end of the engine or the machine"
+MAX_SILENCES = 3  # how often a node may leave the question for its ranks' starts unanswered before it counts as having none
+RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
+LONGEST_PAUSE = 300  # seconds between two tries; the first pause is `restart_pause`, and each is twice the one before
+
+
+class Requests:
+    """The signals that asked this job for its end, in order."""
+
+    def __init__(self):
+        self.signals = []
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, BY_ENGINE):
+            signal.signal(number, lambda number, _frame: self.signals.append(number))
+
+    def __bool__(self):
+        return bool(self.signals)
+
+    def are_urgent(self):
+        return len(self.signals) > 1
+
+    def fault(self):
+        """Why the job fails if it was the engine that asked first."""
+        return ENGINE_FAULT if self.signals[:1] == [BY_ENGINE] else None
+
+
+def ranks(places):
+    return sum(place["ranks"] for place in places)
+
+
+def resolve(arguments, places, node):
+    """The launcher's argument vector for these nodes; `node` is that of the launcher. launch/description.rs has the same for dry runs."""
+    alone = [place["node"] for place in places] == [node]
+    values = {
+        "ranks": lambda _: str(ranks(places)),
+        "hosts": lambda _: ",".join("%s:%d" % (place["address"], place["ranks"]) for place in places),
+        "interface": lambda names: names["alone" if alone else "shared"],
+    }
+    return [part if isinstance(part, str) else "".join(values[name](of) for name, of in part.items()) for part in arguments]
+
+
+def pause_before(number, first):
+    """Seconds before try `number`, where 1 is the first restart."""
+    return min(first * 2 ** (number - 1), LONGEST_PAUSE)
+
+
+def create(name):
+    return open(os.open(os.path.join(HERE, name + ".new"), os.O_WRONLY | os.O_CREAT, 0o600), "wb")
+
+
+def write(name, value):
+    """Writes a whole file or none, even if the power goes."""
+    with create(name) as file:
+        file.write(json.dumps(value).encode())
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
+    path = os.path.join(HERE, name)
+    os.rename(path + ".new", path)
+
+
+class StartCheck:
+    """Whether all ranks start in time: their nodes are asked when the time is over, and those that do not answer are asked again."""
+
+    def __init__(self, launch, nodes, places):
+        self.node, self.limit, self.nodes, self.places = launch["node"], launch["start_timeout"], nodes, list(places)
+        self.next = time.monotonic() + self.limit
+        self.thread, self.silences, self.missing = None, {}, ""
+
+    def missing_ranks(self):
+        """Where ranks are missing, in words; empty as long as none are known to be. Does not wait."""
+        if self.places and time.monotonic() > self.next and not (self.thread and self.thread.is_alive()):
+            self.next = time.monotonic() + self.limit
+            self.thread = threading.Thread(target=self.look, daemon=True)
+            self.thread.start()
+        return self.missing
+
+    def look(self):
+        # the slowest answer may take long: whoever was late then is asked once more
+        for pause in (0, 1):
+            time.sleep(pause)
+            started = {}
+            workers.for_each(self.places, lambda place: self.ask(place, started))
+            self.places = [place for place in self.places if started.get(place["node"], 0) < place["ranks"]]
+            if not self.places:
+                return
+        self.missing = self.describe(started)
+
+    def ask(self, place, started):
+        count = reap.started() if place["node"] == self.node else self.nodes.started(place)
+        if count is not None:
+            started[place["node"]] = count
+
+    def describe(self, started):
+        words = []
+        for place in self.places:
+            node = place["node"]
+            if node in started:
+                words.append("%d of %d on %s" % (started[node], place["ranks"], node))
+            else:
+                self.silences[node] = self.silences.get(node, 0) + 1
+                words += ["no answer from %s" % node] * (self.silences[node] == MAX_SILENCES)
+        return ", ".join(words)
+
+
+class CentralLauncher:
+    """A launcher of which one process starts the ranks of all nodes."""
+
+    def __init__(self, log, children):
+        self.children, self.failed, self.code, self.child = children, [], None, None
+        self.lines, self.selector = frames.Lines(log, b"l", self.see), selectors.DefaultSelector()
+
+    def see(self, line):
+        """Takes the exit code of a rank that has failed, as soon as it has, from its launcher shim."""
+        told = re.search(reap.FAILED + rb"(\d+)", line)
+        self.failed.extend([int(told.group(1))] if told else [])
+        return told
+
+    def start(self, argv, number):
+        # the remote shell in the job's directory comes before any other
+        env = dict(os.environ, PATH=HERE + os.pathsep + os.environ.get("PATH", os.defpath), HVDCTL_RESTART=str(number))
+        try:
+            self.child = self.children.start(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                             stderr=subprocess.STDOUT, start_new_session=True, bufsize=0)
+            os.set_blocking(self.child.stdout.fileno(), False)
+            self.selector.register(self.child.stdout, selectors.EVENT_READ)
+        except OSError as error:
+            self.lines.take(("%s: %s\n" % (argv[0], error)).encode(errors="replace"))
+            self.code = 127
+
+    def listen(self, seconds):
+        """Logs what it writes within these seconds; returns as soon as there is something."""
+        if not self.selector.get_map():
+            # its output was closed; its end must still be awaited
+            time.sleep(min(seconds, 0.01))
+        for key, _ in self.selector.select(seconds) if self.selector.get_map() else []:
+            try:
+                data = os.read(key.fd, 1 << 16)
+            except BlockingIOError:
+                continue
+            if data:
+                self.lines.take(data)
+            else:
+                self.selector.unregister(key.fileobj)
+        self.lines.idle()
+
+    def poll(self):
+        """Its exit code, or None while it runs."""
+        if self.code is None:
+            code = self.child.poll()
+            self.code = code if code is None or code >= 0 else 128 - code
+        return self.code
+
+    def end(self):
+        """Ends what is left of it, its process group included."""
+        limit = time.monotonic() + 2
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self.child:
+                processes.send(number, [self.child.pid], os.killpg)
+            while self.poll() is None and time.monotonic() < limit:
+                self.listen(0.05)
+            limit += 2
+
+    def close(self):
+        self.listen(0)
+        self.lines.end()
+
+
+LAUNCHERS = {"central": CentralLauncher}  # by the word for it in launch.json
+
+
+def outcome(report, places, node):
+    """What the nodes reported of the ranks, by the clock of the node of the launcher."""
+    took_part = [(place["node"], report.ends[place["node"]]) for place in places if place["node"] in report.ends]
+    others = [place["node"] for place in places if place["node"] != node]
+
+    def all_of(what):
+        return [dict(one, node=name, time=one["time"] - end["ahead"]) for name, end in took_part for one in end[what]]
+
+    return {
+        "started": sum(end["started"] for _, end in took_part),
+        "exits": all_of("exits"),
+        "hung": all_of("hung"),
+        "lost": all_of("lost"),
+        "silent": [name for name in others if name not in report.ends],
+        "silence": {name: words for name, words in dict(report.silent).items() if name in others and name not in report.ends},
+    }
+
+
+def hang_cause(result, places):
+    """The cause if a rank hung, in words."""
+    gave_up = {end["rank"] for end in result["exits"] if not end["asked"]}
+    named = [hung for hung in result["hung"] if not hung.get("idle")]
+    idle = [hung for hung in result["hung"] if hung.get("idle")]
+    if any(hung["rank"] in gave_up for hung in idle):
+        named = named or [hung for hung in idle if hung["idle"] != "waiting"]
+        if not named:
+            return "the ranks waited for one another, or for one that did not come"
+    if not named:
+        return None
+    hung = min(named, key=lambda hung: hung["time"])
+    rank = hung["rank"]
+    if hung.get("tensors"):
+        ends = [end for end in result["exits"] if end["rank"] == rank]
+        if any(end["code"] == 0 and not end["asked"] and end["time"] < hung["time"] for end in ends):
+            return "rank %d ended with 0 while the others waited for it" % rank
+        if places[rank:rank + 1] and places[rank] in result["silent"]:
+            return "%s did not answer at the end" % places[rank]
+    return "rank %d hung" % rank
+
+
+def root_cause(result, used):
+    """Why a try failed, in words; `used` are its nodes, the ranks of each in a row. job/record/ending.rs has the same order."""
+    places = [place["node"] for place in used for _ in range(place["ranks"])]
+    hang = hang_cause(result, places)
+    if hang:
+        return hang
+    seen = {end["rank"] for end in result["exits"]}
+    cut = [node for rank, node in enumerate(places) if rank not in seen and node in result["silent"]]
+    if cut and "fault" not in result:
+        return "%s did not answer at the end" % ", ".join(dict.fromkeys(cut))
+    failed = [end for end in result["exits"] if end["code"] != 0]
+    if all(end["asked"] for end in failed):
+        if "fault" in result:
+            return result["fault"]
+        if result["silent"]:
+            return "%s did not answer at the end" % ", ".join(result["silent"])
+    if not failed:
+        return "the launcher, or a rank that nobody saw end, ended with %s" % result["launcher"]
+    first = min(failed, key=lambda end: (end["asked"], end["time"]))
+    how = "was killed by signal %d" % first["signal"] if first.get("signal") else "ended with %d" % first["code"]
+    return "rank %d on %s %s" % (first["rank"], first["node"], how)
+
+
+class JobSupervisor:
+    """A job from its first try to its result."""
+
+    def __init__(self, launch):
+        self.launch, self.requests, self.children = launch, Requests(), processes.Children()
+        self.log, self.nodes = frames.Log(HERE), workers.Workers(launch, self.children)
+        here = {name: launch[name] for name in ("node", "address", "ranks")}
+        self.places = [place for place in [here] + launch["workers"] if place["ranks"]]
+        self.used = self.places  # the nodes of the current try
+        self.tries = []  # the results of those that failed
+
+    def run(self):
+        """Runs the job and returns the exit code of this process."""
+        while True:
+            started = time.time()
+            result, again = self.attempt()
+            stopped = result["launcher"] is None
+            if not again:
+                break
+            self.record_try(result, started)
+            if self.requests:
+                stopped = self.stop_between_tries(result)
+                break
+            self.choose_nodes()
+        if self.launch["own_workers"]:
+            self.nodes.end_all()
+        launcher = None if stopped else result["launcher"]
+        write("result.json", dict(result, ended=time.time(), launcher=launcher, stopped=stopped, ranks=ranks(self.used)))
+        # a rank that waits in the kernel may keep this container from ending: nobody is to wait for that
+        self.log.write(b"d", [b""])
+        self.nodes.disconnect_all()
+        return 143 if stopped else launcher
+
+    def attempt(self):
+        """Starts the launcher and ends what is left when it has ended, a rank has failed, or the end is requested. Returns the result,
+        whose `launcher` is the exit code of the launcher or that rank (None if the end was requested), and whether to try again."""
+        number = len(self.tries)
+        launcher = LAUNCHERS[self.launch["start"]](self.log, self.children)
+        self.nodes.connect()
+        launcher.start(resolve(self.launch["launcher"], self.used, self.launch["node"]), number)
+        fault = self.watch(launcher)
+        if launcher.code is None and not fault:
+            fault = self.requests.fault()
+        stopped = launcher.code is None and not fault and (self.requests or not launcher.failed)
+        again = launcher.code != 0 and not self.requests and number < self.launch["restarts"]
+
+        # the ranks first, while the launcher still runs: its end takes their connections away
+        report = workers.Report()
+        self.reap_everywhere(report, again)
+        launcher.end()
+        reap.rest()
+        launcher.close()
+        report.ends[self.launch["node"]] = dict(reap.states(), ahead=0.0)
+        reap.forget(again)
+        code = launcher.failed[0] if launcher.failed else launcher.code
+        result = dict(outcome(report, self.used, self.launch["node"]), launcher=None if stopped else 1 if fault else code)
+        if fault:
+            result["fault"] = fault
+        return result, again
+
+    def watch(self, launcher):
+        """Waits until the launcher ends, a rank fails, the end is requested, or ranks are missing. Returns the fault in the last case:
+        a launcher that waits for ranks that never come would do so for ever."""
+        starts, connected = StartCheck(self.launch, self.nodes, self.used), time.monotonic()
+        reconnect = min(self.launch["keep_alive"] + 5, RECONNECT)
+        while launcher.code is None and not self.requests and not launcher.failed:
+            launcher.listen(0.2)
+            if time.monotonic() > connected + reconnect:
+                self.nodes.connect()
+                connected = time.monotonic()
+            # the main process of a container inherits every orphan
+            self.children.reap_orphans()
+            if launcher.poll() is None and starts.missing_ranks():
+                return "not all ranks had started within %d s: %s" % (self.launch["start_timeout"], starts.missing)
+        return None
+
+    def reap_everywhere(self, report, again):
+        """Ends the ranks of all nodes at once. A second signal takes the rest of the grace period away; an engine does not wait for
+        long."""
+        by_user = self.requests and not self.requests.fault()
+        grace = self.launch["grace"] if by_user else min(self.launch["grace"], reap.AFTER_FAILURE)
+        urgent = self.requests.are_urgent()
+        everywhere, waits, threads = self.start_reaping(0 if urgent else grace, report, again)
+        # a thread that failed is waited for no longer
+        while not all(ended.wait(0.05) or not thread.is_alive() for ended, thread in zip(waits, threads)):
+            if self.requests.are_urgent() and not urgent:
+                urgent = True
+                everywhere.set()
+                everywhere, waits, threads = self.start_reaping(0, report, again)
+        everywhere.set()
+        for thread in threads:
+            thread.join()
+
+    def start_reaping(self, grace, report, again):
+        """Starts a thread per node that ends its ranks. Returns the event that lets the nodes end the rest, and for each the event that
+        says that its ranks have ended, and its thread."""
+        everywhere = threading.Event()
+
+        def here(ended):
+            reap.ranks(grace)
+            ended.set()
+
+        elsewhere = functools.partial(self.nodes.reap, grace=grace, again=again, report=report, everywhere=everywhere)
+        work = [functools.partial(elsewhere, worker) for worker in self.launch["workers"]] + [here]
+        waits = [threading.Event() for _ in work]
+        threads = [threading.Thread(target=one, kwargs={"ended": ended}, daemon=True) for one, ended in zip(work, waits)]
+        for thread in threads:
+            thread.start()
+        return everywhere, waits, threads
+
+    def record_try(self, result, started):
+        """Records a try that failed, and waits until the next one may begin or the end is requested."""
+        self.tries.append(dict(result, started=started, ended=time.time(), ranks=ranks(self.used)))
+        try:
+            write("tries.json", self.tries)
+        except OSError:
+            pass  # a full disk is no reason to give up
+        number, pause = len(self.tries), pause_before(len(self.tries), self.launch["restart_pause"])
+        cause = root_cause(result, self.used)
+        self.note("%s; try %d of %d begins in %d s" % (cause, number + 1, self.launch["restarts"] + 1, pause))
+        limit = time.monotonic() + pause
+        while time.monotonic() < limit and not self.requests:
+            time.sleep(0.05)
+
+    def stop_between_tries(self, result):
+        """How the last try ended is known, and what was kept for the next must go. Returns whether the job counts as stopped."""
+        fault = self.requests.fault()
+        result.pop("fault", None)
+        if fault:
+            # it was not the last try that ended the job; how that went is in tries.json
+            result.update(fault=fault, exits=[], hung=[], silent=[], silence={})
+        self.reap_everywhere(workers.Report(), False)
+        reap.forget(False)
+        return not fault
+
+    def choose_nodes(self):
+        """Uses the nodes that answer, or all if none would be left."""
+        answering = self.nodes.answering() | {self.launch["node"]}
+        self.used = [place for place in self.places if place["node"] in answering] or self.places
+        gone = [place["node"] for place in self.places if place not in self.used]
+        if gone:
+            left = "1 rank" if ranks(self.used) == 1 else "%d ranks" % ranks(self.used)
+            self.note("%s did not answer: %s on the other nodes" % (", ".join(gone), left))
+
+    def note(self, words):
+        self.log.write(b"r", [words.encode(errors="replace")])
+
+
+def main():
+    with open(os.path.join(HERE, "launch.json")) as file:
+        launch = json.load(file)
+    os.environ["HVDCTL_KEEP_ALIVE"] = str(launch["keep_alive"])  # ssh.sh reads it
+    supervisor = JobSupervisor(launch)
+    try:
+        with create("result.json") as result:
+            frames.reserve(result.fileno())
+    except OSError:
+        pass
+    return supervisor.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

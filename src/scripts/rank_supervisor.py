@@ -1,0 +1,521 @@
+"""The supervisor of one rank: starts the program that the job's record names, and writes its output and how it ended into this node's
+log. The launcher only ever starts this file, so no argument of the user's command passes through a shell, and the output does not pass
+through the launcher.
+
+When the launcher goes away (a rank failed elsewhere, it was killed, the connection broke), the program is ended: not every launcher
+would do that. How much time it has then is not for the launcher to decide: what that started, and may kill, is a mere shim.
+
+launcher.json beside it has what is the launcher's (launch/description.rs), job.json the job's record, env.json the environment."""
+import collections
+import contextlib
+import ctypes
+import json
+import os
+import re
+import resource
+import select
+import selectors
+import signal
+import subprocess
+import sys
+import time
+import traceback
+
+sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+import activity  # noqa: E402
+import frames  # noqa: E402
+import processes  # noqa: E402
+import reap  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # for the end
+UNKILLABLE = 5  # seconds after which a killed program counts as ended though the kernel has not let it go
+UNHEARD = reap.AFTER_FAILURE + 6  # seconds until the launcher hears of a failure: the job supervisor may have to log in anew first
+TRAPPED = 1  # second after which a shell that was asked for the end has a trap for that, and waits for its program first
+STOPPED = 3  # seconds that a stopped program must have been so, where others give up waiting, to be the one they waited for
+ASKED_BY_REAPER = 20  # seconds beyond the grace period for which a shim then stays
+PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36  # prctl(2)
+
+
+def prctl(option, value):
+    ctypes.CDLL(None).prctl(option, value)
+
+
+def first_number(names, environment):
+    """The first of these variables that is set; 0 if none is."""
+    return next((int(environment[name]) for name in names if environment.get(name)), 0)
+
+
+def oom_kills():
+    """How many processes the kernel has killed for want of memory: of this container (control groups version 2 and 1), else of the
+    machine."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"):
+        try:
+            with open(path) as file:
+                for line in file:
+                    if line.startswith("oom_kill "):
+                        return int(line.split()[1])
+        except (OSError, ValueError):
+            pass
+    return 0
+
+
+def set_limits(wanted):
+    """The inventory's limits, which PAM may have changed at the login; as far as this container may set them."""
+    for name, limit in wanted.items():
+        try:
+            resource.setrlimit(getattr(resource, "RLIMIT_" + name.upper()), (limit["soft"], limit["hard"]))
+        except (AttributeError, OSError, ValueError):
+            pass
+
+
+def program_environment(inherited, launcher, given):
+    """The program's environment: the launcher's, under what hvdctl sets for it, under the inventory's and the operator's own."""
+    env = dict(launcher["defaults"], **inherited)
+    env.update(launcher["environment"], HVDCTL_PROGRAM="1", PYTHONUNBUFFERED="1")
+    env.update(given)
+    return env
+
+
+def idle_limit(job, size):
+    """Seconds that this rank may make no progress, or None if it is not checked. Checks that know more go first: the launcher's own,
+    and that for stopped programs."""
+    if job["stall"] and size > 1 and os.path.exists("/proc/self/task/%d/children" % os.getpid()):
+        return job["stall"] + job["idle_margin"]
+    return None
+
+
+def describe_exit(code, asked, oom):
+    """The frame for an exit code as Popen has it (negative: a signal): 128 + N for signal N."""
+    number = code if code >= 0 else 128 - code
+    return b"%d%s%s%s" % (number, b" signal" if code < 0 else b"", b" asked" if asked else b"", b" oom" if oom else b"")
+
+
+class HangReports:
+    """What the launcher's library says about ranks that keep the others waiting, when it gives up: on the standard error of the rank
+    that coordinates, or of those that wait for the others to begin. launcher.json has the patterns."""
+
+    def __init__(self, log, launcher):
+        self.log, self.init, self.missing = log, launcher["init"].encode(), []
+        self.patterns = {name: re.compile(text.encode()) for name, text in launcher["hang_reports"].items()}
+
+    def match(self, name, line):
+        return self.patterns[name].search(line) if name in self.patterns else None
+
+    def see(self, line):
+        never_began = self.match("never_began", line)
+        if never_began:
+            # whoever waited there aborts now
+            self.report(never_began.group("rank"), never_began.group("seconds"), self.init)
+        if self.match("missing", line):
+            self.missing = []
+        rank = self.match("missing_rank", line)
+        if rank:
+            self.missing.append((rank.group("rank"), rank.group("tensors")))
+        gave_up = self.match("gave_up", line)
+        for rank, tensors in self.missing if gave_up else []:
+            self.report(rank, gave_up.group("seconds"), tensors)
+
+    def report(self, rank, seconds, tensors):
+        self.log.state(b"h", b"%s %s %s" % (rank, seconds, tensors))
+
+
+class Program:
+    """The user's program, which leads a process group of its own."""
+
+    def __init__(self, argv, cwd, env, children):
+        self.child = children.start(
+            argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            preexec_fn=self.lead, bufsize=0,
+        )
+        self.pid = self.child.pid
+        self.background = set()  # what a shell has put into the background
+
+    @staticmethod
+    def lead():
+        """In the child: a process group of its own, and an end together with the supervisor whatever happens to that."""
+        os.setpgid(0, 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def has_ended(self):
+        """Whether it has ended. Leaves its exit code to `Popen`, which a signal handler may interrupt just after it collected that."""
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
+
+    def signal(self, number):
+        processes.send(number, [self.pid])
+
+    def signal_group(self, number):
+        processes.send(number, [self.pid], os.killpg)
+
+    def is_group_alive(self):
+        return processes.is_any_alive(lambda _parent, group: group == self.pid)
+
+    def is_stopped(self):
+        return any(processes.condition(pid) == b"T" for pid in activity.family(self.pid))
+
+    def note_background(self):
+        """A shell's programs in the background ignore SIGINT from their start on (POSIX, Shell Command Language, 2.11)."""
+        started = processes.children_of_shell(self.pid)
+        self.background.update(pid for pid in started if processes.ignores(pid, signal.SIGINT))
+
+    def awaited_by_shell(self):
+        """What a shell waits for before it runs a trap, each with its start time. It asks its programs in the background itself. One
+        that reads from a pipe is not asked: what writes there may still have something to say."""
+        started = processes.children_of_shell(self.pid)
+        found = [pid for pid in started if pid not in self.background and not processes.ignores(pid, signal.SIGINT)]
+        return [(pid, processes.start_time(pid)) for pid in found if not processes.reads_pipe(pid)]
+
+    def end_unmarked(self):
+        """Ends what the program has left behind without the job's mark (`env -i`): nobody would know later whose it is. Its process
+        group has just been killed; what one of those has started becomes ours only when it is gone."""
+        limit, quiet = time.monotonic() + 1, 0
+        while quiet < 2 and time.monotonic() < limit:
+            known = processes.all_processes()
+            left = [pid for pid in processes.descendants(os.getpid(), known)[1:] if known[pid][0] not in processes.ENDED
+                    and (known[pid][2] == self.pid or reap.MARK not in processes.environment(pid))]
+            processes.send(signal.SIGKILL, left)
+            quiet = 0 if left else quiet + 1
+            time.sleep(0.005)
+
+
+class LauncherWatch:
+    """Whether the launcher is still there. A peer that closed its end of our standard output shows as an error on it, and that of the
+    shim as an end. If a daemon of the launcher stands in between, that is left without the session of sshd that started it."""
+
+    def __init__(self, shim, gone, daemon):
+        self.shim, self.daemon = shim, daemon.encode() if daemon else None
+        self.ancestors = processes.ancestors(shim)
+        self.streams = select.poll()
+        self.streams.register(1, 0)
+        self.streams.register(gone, 0)
+
+    def has_let_go(self):
+        """Whether it has closed its streams; true once. It would wait for the other ends, which are closed then."""
+        if not self.streams.poll(0):
+            return False
+        self.streams = select.poll()
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        os.close(nowhere)
+        return True
+
+    def has_lost_session(self):
+        """Whether the shim has other ancestors than at the start, and the daemon that is left without its launcher, if any."""
+        now = processes.ancestors(self.shim) if self.ancestors else None
+        if now in (self.ancestors, None):
+            return False, None
+        return True, now[1] if self.daemon and processes.name(now[1]) == self.daemon else None
+
+
+class Supervisor:
+    """One rank's program from its start to its end. `code` is its exit code then; `hold` the seconds for which the launcher must not
+    hear of it: the reaper asks all ranks for the end, each has its grace period, and a launcher that sees one of them end would take
+    its daemons away from the others; `orphan` the launcher's daemon here, if it has lost its session."""
+
+    def __init__(self, log, job, launcher, watch):
+        self.log, self.job, self.launcher, self.watch = log, job, launcher, watch
+        self.children, self.program = processes.Children(), None
+        self.oom_kills = oom_kills()
+        self.selector = selectors.DefaultSelector()
+        self.streams = {}  # those of the program to their lines
+        self.code, self.hold, self.orphan = None, 0, None
+        self.ended = None  # when
+        self.deadline = None  # of the grace period; None until the program is asked for its end
+        self.was_asked = False  # whether it ended because it was asked to, and not by a failure of its own
+        self.ended_before = False  # whether it had ended when it was asked, and nobody had looked yet
+        self.gave_up = False  # whether it was asked because it waited for others for too long
+        self.hung = None  # for how many seconds, if that is why it ends, or others did
+        self.awaited = []  # what a shell waited for when it was asked: asked as well if it keeps the shell from its end
+        self.stopped = None  # since when a process of it has been seen to be stopped
+        self.heard = self.next_look = time.monotonic()  # when it last wrote something; when it is looked at next
+        self.limit = idle_limit(job, first_number(launcher["size"], os.environ))
+        self.activity = activity.Activity(self.limit, launcher["spins"], self.children.start) if self.limit else None
+        self.quiet = collections.deque(maxlen=3)  # seconds without progress, by the last looks
+
+    def run(self):
+        set_limits(self.job["ulimits"])
+        self.log.limit = self.job.get("log_max")
+        try:
+            with open(os.path.join(HERE, "env.json"), "rb") as file:
+                given = json.load(file)
+        except FileNotFoundError:
+            # the reaper was here before this rank: the job has ended on this node, and nothing has failed
+            self.code, self.hold = 128 + signal.SIGTERM, self.job["grace"] + ASKED_BY_REAPER
+            return
+        self.log.reserve_states()
+        self.watch_children()
+        if self.start(given):
+            self.follow()
+            self.finish()
+
+    def watch_children(self):
+        """Lets the program's end wake `read`: what it started may hold its streams open, and others soon note that it is gone."""
+        woken, wakes = os.pipe()
+        os.set_blocking(woken, False)
+        os.set_blocking(wakes, False)
+        signal.signal(signal.SIGCHLD, lambda _signal, _frame: None)
+        signal.set_wakeup_fd(wakes)
+        self.selector.register(woken, selectors.EVENT_READ)
+
+    def start(self, given):
+        """Starts the program. Returns whether it could be started."""
+        # arguments that are no UTF-8 are lists of bytes (text/argument.rs)
+        argv = [part if isinstance(part, str) else bytes(part) for part in self.job["command"]]
+        env = program_environment(os.environ, self.launcher, given)
+        try:
+            self.program = Program(argv, self.job["cwd"], env, self.children)
+        except (OSError, subprocess.SubprocessError) as error:
+            self.log.write(b"b", [str(error).encode(errors="replace").replace(b"\n", b" ")])
+            # as shells and `docker run`: 127 is not found, 126 is found and cannot be run
+            self.code = 127 if isinstance(error, FileNotFoundError) else 126
+            self.log.state(b"x", b"%d" % self.code)
+            return False
+        self.log.state(b"s", b"")
+        reports = HangReports(self.log, self.launcher)
+        for stream, lines in ((self.program.child.stdout, frames.Lines(self.log, b"o")),
+                              (self.program.child.stderr, frames.Lines(self.log, b"e", reports.see))):
+            self.streams[stream] = lines
+            os.set_blocking(stream.fileno(), False)
+            self.selector.register(stream, selectors.EVENT_READ)
+        for number in REQUESTS:
+            signal.signal(number, self.request_end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)
+        return True
+
+    def follow(self):
+        """Waits for the end of the program and of its process group."""
+        while True:
+            self.read(0.2 if self.code is None else 0.05)
+            if self.code is None:
+                self.note_exit()
+            if self.code is not None and self.is_group_over():
+                return
+            self.check_launcher()
+            for lines in self.streams.values():
+                lines.idle()
+            if time.monotonic() >= self.next_look:
+                self.next_look = time.monotonic() + 1
+                self.look()
+            self.ask_awaited()
+            if self.deadline is not None and time.monotonic() > self.deadline:
+                self.program.signal_group(signal.SIGKILL)
+                if self.code is None and time.monotonic() > self.deadline + UNKILLABLE:
+                    # stuck in the kernel, in a file system that does not answer, say: the others must not wait for it
+                    self.code, self.ended, self.was_asked = -signal.SIGKILL, time.time(), not self.gave_up
+                    return
+
+    def read(self, seconds):
+        """Logs what the program writes; returns as soon as there is something, or it has ended."""
+        for key, _ in self.selector.select(seconds):
+            try:
+                data = os.read(key.fd, 1 << 16)
+            except BlockingIOError:
+                continue
+            if key.fileobj not in self.streams:
+                continue
+            if data:
+                self.heard = time.monotonic()
+                self.streams[key.fileobj].take(data)
+            else:
+                self.selector.unregister(key.fileobj)
+                self.streams.pop(key.fileobj).end()
+
+    def note_exit(self):
+        self.code = self.program.child.poll()
+        if self.code is None:
+            return
+        self.ended = time.time()
+        # an end that was requested (another rank failed, a signal) is no failure of this rank's own
+        self.was_asked = self.deadline is not None and not self.gave_up and not self.ended_before
+        if self.deadline is not None and self.code == -signal.SIGKILL:
+            # somebody did not leave it all of its time: its group has no more
+            self.deadline = time.monotonic()
+        elif self.deadline is not None:
+            # a shell around the training goes at once: now the training itself is asked, and has the rest of the time
+            self.program.signal_group(signal.SIGTERM)
+
+    def is_group_over(self):
+        return self.deadline is None or time.monotonic() > self.deadline or not self.program.is_group_alive()
+
+    def check_launcher(self):
+        if self.watch.has_let_go():
+            self.request_end()
+        elif time.monotonic() >= self.next_look:
+            lost, daemon = self.watch.has_lost_session()
+            if lost:
+                self.orphan = daemon
+                self.request_end()
+
+    def request_end(self, signalled=None, _frame=None):
+        """Asks the program for its end and begins its grace period; also a signal handler."""
+        if signalled == reap.ASKED:
+            self.hold = self.job["grace"] + ASKED_BY_REAPER
+        if self.deadline is not None:
+            return
+        self.deadline = time.monotonic() + self.job["grace"]
+        # others may have given up waiting for it before its own time was over
+        if self.hung is None and self.stopped_seconds() >= STOPPED:
+            self.hung = self.stopped_seconds()
+        if self.code is None:
+            self.ended_before = self.program.has_ended()
+        if self.code is None and not self.ended_before:
+            if self.hung is None and not self.gave_up and self.limit:
+                # what it said in the last seconds may be about the failure for which it is asked
+                self.report_idle(max(self.quiet, default=0), self.limit / 2)
+            self.awaited = self.program.awaited_by_shell()
+            # the program alone: what it started (data loaders, say) is its own to end, before or after a last checkpoint
+            self.program.signal(signal.SIGTERM)
+        # a stopped one hears nothing else
+        self.program.signal_group(signal.SIGCONT)
+
+    def stopped_seconds(self):
+        """For how many seconds the program has been stopped and silent."""
+        return 0 if self.stopped is None else time.monotonic() - max(self.stopped, self.heard)
+
+    def report_idle(self, seconds, least):
+        """Reports that the rank has made no progress for so many seconds if these are enough. Returns whether it did."""
+        if seconds > least:
+            self.log.state(b"i", b"%d %s" % (seconds, self.activity.does))
+        return seconds > least
+
+    def look(self):
+        """Looks at what the program's processes do."""
+        self.children.reap_orphans()
+        self.program.note_background()
+        self.stopped = (self.stopped or time.monotonic()) if self.program.is_stopped() else None
+        if self.deadline is not None:
+            return
+        # other ranks wait for a stopped process in silence, and the library's own check is only made between two rounds with all ranks
+        if 0 < self.job["stall"] <= self.stopped_seconds():
+            self.hung = self.stopped_seconds()
+            self.program.signal_group(signal.SIGKILL)
+        if self.activity:
+            self.activity.look(self.program.pid)
+            self.quiet.append(time.monotonic() - max(self.activity.since, self.heard))
+            if self.report_idle(self.quiet[-1], self.limit):
+                self.gave_up = True
+                self.request_end()
+
+    def ask_awaited(self):
+        """Asks what keeps a shell from its trap, a moment after the shell."""
+        if self.awaited and time.monotonic() > self.deadline - self.job["grace"] + min(TRAPPED, self.job["grace"] / 2):
+            awaited = self.awaited if self.code is None else []
+            processes.send(signal.SIGTERM, [pid for pid, start in awaited if processes.start_time(pid) == start])
+            self.awaited = []
+
+    def finish(self):
+        """Ends what the program has left, logs its last output, and records how it ended."""
+        self.program.signal_group(signal.SIGKILL)
+        self.program.end_unmarked()
+        for stream, lines in self.streams.items():
+            try:
+                # more than a pipe holds; somebody who got away and still writes is not waited for
+                for _ in range(64):
+                    data = os.read(stream.fileno(), 1 << 16)
+                    if not data:
+                        break
+                    lines.take(data)
+            except BlockingIOError:
+                pass
+            lines.end()
+        code = self.code if self.code >= 0 else 128 - self.code
+        if self.gave_up and code == 0:
+            # a checkpoint and a good end: to the launcher it is none, the others still wait
+            code = 128 + signal.SIGTERM
+            self.code = code
+        if self.log.lost:
+            self.log.state(b"w", b"%d" % self.log.lost)
+        if self.hung is not None:
+            self.log.state(b"h", b"%d %d " % (self.log.rank, self.hung))
+        oom = oom_kills() > self.oom_kills
+        self.log.state(b"x", describe_exit(self.code, self.was_asked, oom), self.ended)
+        self.code = code
+        if self.orphan:
+            self.hold = 0
+
+
+def detach():
+    """Continues in a process that the launcher does not know of, while the one that it started, the shim, waits for the end. When a
+    rank has failed, launchers kill what they started on the others, be it in the middle of a checkpoint. Returns the shim's process
+    ID, a file that is at its end when the shim has gone, and a file that takes the exit code and for how many seconds the shim is to
+    keep it to itself."""
+    shim = os.getpid()
+    answers, answer = os.pipe()
+    gone, stands = os.pipe()
+    between = os.fork()
+    if between == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.close(answers)
+            os.close(stands)
+            # a request that comes before it can be answered is answered a moment later
+            signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
+            # by this the reaper knows it from the shim; and what loses its parent becomes its child
+            prctl(PR_SET_NAME, reap.SUPERVISOR)
+            prctl(PR_SET_CHILD_SUBREAPER, 1)
+            return shim, gone, answer
+        os._exit(0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.close(answer)
+    os.waitpid(between, 0)
+    be_shim(answers)
+
+
+def be_shim(answers):
+    """Waits for the rank's end and passes it on to the launcher; does not return."""
+    code, _, hold = os.read(answers, 64).partition(b" ")
+    # without a word it was killed
+    code, hold = int(code) if code else 128 + signal.SIGKILL, int(hold or 0)
+    if code and not hold:
+        # the job supervisor hears of it first, and asks the ranks of all nodes at once: launchers take their time, and then the others'
+        with contextlib.suppress(OSError):
+            os.set_blocking(1, False)
+            os.write(1, b"%s%d\n" % (reap.FAILED, code))
+        hold = UNHEARD
+    launcher = select.poll()
+    launcher.register(1, 0)
+    launcher.poll(hold * 1000)
+    os._exit(code)
+
+
+def end_orphan(daemon, name):
+    """The launcher's daemon whose session has gone, because the network was cut, would wait for orders until TCP gives up. Whoever is
+    its last rank ends it."""
+    for _ in range(40):
+        time.sleep(0.05)
+        if processes.name(daemon) != name.encode():
+            return
+        if not processes.is_any_alive(lambda parent, _group: parent == daemon):
+            processes.send(signal.SIGKILL, [daemon])
+
+
+def load(name):
+    with open(os.path.join(HERE, name), "rb") as file:
+        return json.load(file)
+
+
+def main():
+    shim, gone, answer = detach()
+    code, hold, orphan, launcher = 1, 0, None, None
+    try:
+        launcher = load("launcher.json")
+        log = frames.Log(HERE, first_number(launcher["rank"], os.environ))
+        supervisor = Supervisor(log, load("job.json"), launcher, LauncherWatch(shim, gone, launcher["daemon"]))
+        supervisor.run()
+        code, hold, orphan = supervisor.code, supervisor.hold, supervisor.orphan
+    except Exception:
+        traceback.print_exc()
+    with contextlib.suppress(OSError):
+        # nobody hears the shim of an orphan, whose daemon is ended when no rank is left of it
+        os.write(answer, b"0 0" if orphan else b"%d %d" % (code, hold))
+    if orphan:
+        end_orphan(orphan, launcher["daemon"])
+
+
+if __name__ == "__main__":
+    main()

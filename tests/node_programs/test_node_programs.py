@@ -1,0 +1,255 @@
+"""Unit tests of the node programs in src/scripts: what they decide, without other nodes. tests/node_programs.rs runs them with every
+interpreter that it finds."""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts")
+# the programs take their own directory for that of a job
+JOB = tempfile.mkdtemp()
+for script in os.listdir(SCRIPTS):
+    if script.endswith(".py"):
+        shutil.copy(os.path.join(SCRIPTS, script), JOB)
+sys.path.insert(0, JOB)
+import frames  # noqa: E402
+import job_supervisor  # noqa: E402
+import processes  # noqa: E402
+import rank_supervisor  # noqa: E402
+import reap  # noqa: E402
+import workers  # noqa: E402
+
+
+def tearDownModule():
+    shutil.rmtree(JOB)
+
+
+def end(rank, code, asked=False, time=1.0, node="a", **more):
+    return dict({"rank": rank, "code": code, "asked": asked, "time": time, "node": node, "signal": None, "oom": False}, **more)
+
+
+class Arguments(unittest.TestCase):
+    PLACES = [{"node": "a", "address": "10.0.0.1", "ranks": 2}, {"node": "b", "address": "10.0.0.2", "ranks": 1}]
+    ARGUMENTS = ["run", {"ranks": {}}, {"hosts": {}}, {"interface": {"shared": "eth0", "alone": "lo"}}, "{ranks}"]
+
+    def test_what_depends_on_the_nodes_is_filled_in(self):
+        for places, expected in [
+            (self.PLACES, ["run", "3", "10.0.0.1:2,10.0.0.2:1", "eth0", "{ranks}"]),
+            (self.PLACES[:1], ["run", "2", "10.0.0.1:2", "lo", "{ranks}"]),
+            (self.PLACES[1:], ["run", "1", "10.0.0.2:1", "eth0", "{ranks}"]),
+        ]:
+            self.assertEqual(job_supervisor.resolve(self.ARGUMENTS, places, "a"), expected)
+
+    def test_pauses_double_up_to_a_limit(self):
+        self.assertEqual([job_supervisor.pause_before(number, 2) for number in (1, 2, 3, 9)], [2, 4, 8, 300])
+
+
+class Outcome(unittest.TestCase):
+    PLACES = [{"node": "a", "address": "", "ranks": 1}, {"node": "b", "address": "", "ranks": 1}]
+
+    def cause(self, exits, hung=(), silent=(), launcher=1, **more):
+        result = dict({"exits": list(exits), "hung": list(hung), "silent": list(silent), "launcher": launcher}, **more)
+        return job_supervisor.root_cause(result, self.PLACES)
+
+    def test_times_are_by_the_clock_of_the_launchers_node(self):
+        report = workers.Report()
+        report.ends = {"a": dict(reap.parse_states(["5.0 0 s ", "9.0 0 x 1"]), ahead=0.0),
+                       "b": dict(reap.parse_states(["105.0 1 s ", "108.0 1 x 7"]), ahead=100.0)}
+        outcome = job_supervisor.outcome(report, self.PLACES, "a")
+        self.assertEqual([(one["rank"], one["node"], one["time"]) for one in outcome["exits"]], [(0, "a", 9.0), (1, "b", 8.0)])
+        self.assertEqual((outcome["started"], outcome["silent"], outcome["silence"]), (2, [], {}))
+
+    def test_nodes_that_did_not_answer_are_listed(self):
+        report = workers.Report()
+        report.ends, report.silent = {"a": dict(reap.parse_states([]), ahead=0.0)}, {"b": "refused", "c": "not of this try"}
+        outcome = job_supervisor.outcome(report, self.PLACES, "a")
+        self.assertEqual((outcome["silent"], outcome["silence"]), (["b"], {"b": "refused"}))
+
+    def test_the_first_failure_that_nobody_asked_for_is_the_cause(self):
+        exits = [end(0, 143, asked=True), end(1, 7, time=2.0, node="b")]
+        self.assertEqual(self.cause(exits), "rank 1 on b ended with 7")
+        exits = [end(0, 137, signal=9), end(1, 7, time=2.0, node="b")]
+        self.assertEqual(self.cause(exits), "rank 0 on a was killed by signal 9")
+        self.assertEqual(self.cause([end(0, 0), end(1, 0)]), "the launcher, or a rank that nobody saw end, ended with 1")
+
+    def test_a_node_that_has_gone_goes_before_what_that_brought_on_others(self):
+        self.assertEqual(self.cause([end(0, 1)], silent=["b"]), "b did not answer at the end")
+        exits = [end(0, 143, asked=True)]
+        self.assertEqual(self.cause(exits, silent=["b"], fault="not all ranks had started"), "not all ranks had started")
+
+    def test_a_rank_that_hung_goes_before_failures(self):
+        hung = {"rank": 1, "seconds": 5, "tensors": "grad", "time": 3.0}
+        self.assertEqual(self.cause([end(0, 1)], [hung]), "rank 1 hung")
+        self.assertEqual(self.cause([end(1, 0, time=2.0, node="b")], [hung]), "rank 1 ended with 0 while the others waited for it")
+        self.assertEqual(self.cause([end(0, 1)], [hung], ["b"]), "b did not answer at the end")
+
+    def test_who_waits_is_not_whom_they_wait_for(self):
+        waits = {"rank": 0, "seconds": 5, "idle": "waiting", "time": 2.0}
+        blocked = {"rank": 1, "seconds": 5, "idle": "blocked", "time": 3.0}
+        self.assertEqual(self.cause([end(0, 143)], [waits, blocked]), "rank 1 hung")
+        self.assertEqual(self.cause([end(0, 143)], [waits]), "the ranks waited for one another, or for one that did not come")
+        # whoever was asked for its end did not give up
+        self.assertEqual(self.cause([end(0, 143, asked=True), end(1, 7)], [waits]), "rank 1 on a ended with 7")
+
+
+class States(unittest.TestCase):
+    def test_frames_of_ranks_are_read(self):
+        lines = ["1.0 0 s ", "2.0 0 i 90 blocked", "3.0 0 h 1 60 grad, bias", "4.0 0 h 0 9 ", "5.0 0 w 12", "6.0 0 x 137 signal asked oom"]
+        states = reap.parse_states(lines)
+        self.assertEqual(states["started"], 1)
+        self.assertEqual(states["exits"], [{"time": 6.0, "rank": 0, "code": 137, "signal": 9, "asked": True, "oom": True}])
+        self.assertEqual(states["lost"], [{"time": 5.0, "rank": 0, "lines": 12}])
+        self.assertEqual(states["hung"], [
+            {"time": 2.0, "rank": 0, "seconds": 90, "idle": "blocked"},
+            {"time": 3.0, "rank": 1, "seconds": 60, "tensors": "grad, bias"},
+            {"time": 4.0, "rank": 0, "seconds": 9, "tensors": None},
+        ])
+
+    def test_a_line_that_was_cut_off_is_skipped(self):
+        self.assertEqual(reap.parse_states(["1.0 0 x", "1.0 0", "", "1.0 0 x no", "7.0 1 x 3"])["exits"][0]["code"], 3)
+
+    def test_exit_codes_are_written_as_they_are_read(self):
+        for code, asked, oom in [(0, False, False), (7, True, False), (-9, False, True), (143, True, True)]:
+            frame = rank_supervisor.describe_exit(code, asked, oom).decode()
+            read = reap.parse_states(["1.0 0 x " + frame])["exits"][0]
+            self.assertEqual((read["code"], read["asked"], read["oom"]), (code if code >= 0 else 128 - code, asked, oom))
+            self.assertEqual(read["signal"], -code if code < 0 else None)
+
+
+class Output(unittest.TestCase):
+    def lines(self, *pieces, **options):
+        written = []
+
+        class Log:
+            def write(self, _kind, lines):
+                written.extend(lines)
+
+        lines = frames.Lines(Log(), b"o", **options)
+        for piece in pieces:
+            lines.take(piece)
+        lines.end()
+        return written
+
+    def test_lines_come_whole(self):
+        self.assertEqual(self.lines(b"a", b"b\nc", b"\n\nd"), [b"ab", b"c", b"", b"d"])
+
+    def test_each_state_of_a_progress_bar_is_a_line(self):
+        self.assertEqual(self.lines(b"\r 1%\r 2%", b"\r 3%\n", b"end\r\n"), [b" 1%", b" 2%", b" 3%", b"end"])
+
+    def test_long_lines_are_cut(self):
+        written = self.lines(b"x" * (2 * frames.LONGEST + 1))
+        self.assertEqual([len(line) for line in written], [frames.LONGEST, frames.LONGEST, 1])
+
+    def test_what_is_seen_is_not_logged(self):
+        self.assertEqual(self.lines(b"a\nb\n", see=lambda line: line == b"a"), [b"b"])
+
+    def test_a_log_gives_its_oldest_part_back(self):
+        with tempfile.TemporaryDirectory() as directory:
+            log = frames.Log(directory, 3)
+            log.limit = 4096
+            for _ in range(100):
+                log.write(b"o", [b"x" * 100])
+            self.assertGreater(log.freed, 0)
+            with open(os.path.join(directory, "log"), "rb") as file:
+                last = file.read().splitlines()[-1]
+            self.assertEqual(last.split(b" ", 1)[1], b"3 o " + b"x" * 100)
+            os.close(log.file)
+
+
+class Hangs(unittest.TestCase):
+    LAUNCHER = {"init": "start", "hang_reports": {
+        "never_began": r"waited (?P<seconds>\d+) s for (?P<rank>\d+)", "missing": "Missing:",
+        "missing_rank": r"^(?P<rank>\d+): (?P<tensors>.*)$", "gave_up": r"stalled for (?P<seconds>\d+)"}}
+
+    def reports(self, lines, launcher=LAUNCHER):
+        states = []
+
+        class Log:
+            def state(self, _kind, text):
+                states.append(text)
+
+        reports = rank_supervisor.HangReports(Log(), launcher)
+        for line in lines:
+            self.assertFalse(reports.see(line))
+        return states
+
+    def test_missing_ranks_are_reported_when_the_library_gives_up(self):
+        lines = [b"Missing:", b"0: old", b"Missing:", b"1: grad", b"2: bias, grad", b"stalled for 60"]
+        self.assertEqual(self.reports(lines), [b"1 60 grad", b"2 60 bias, grad"])
+        self.assertEqual(self.reports(lines[:-1]), [])
+
+    def test_a_rank_that_never_began_is_reported(self):
+        self.assertEqual(self.reports([b"waited 30 s for 1"]), [b"1 30 start"])
+
+    def test_a_launcher_without_such_messages_has_no_patterns(self):
+        self.assertEqual(self.reports([b"Missing:", b"stalled for 60"], {"init": "", "hang_reports": {}}), [])
+
+
+class Rank(unittest.TestCase):
+    def test_the_first_variable_that_is_set_counts(self):
+        self.assertEqual(rank_supervisor.first_number(["A", "B"], {"A": "", "B": "3", "C": "4"}), 3)
+        self.assertEqual(rank_supervisor.first_number(["A"], {}), 0)
+
+    def test_whose_environment_goes_first(self):
+        launcher = {"environment": {"IFACE": "eth0", "OWN": "launcher"}, "defaults": {"SOFT": "eth0", "HARD": "eth0"}}
+        env = rank_supervisor.program_environment({"HARD": "lo", "IFACE": "lo"}, launcher, {"OWN": "user", "PYTHONUNBUFFERED": "0"})
+        self.assertEqual(env, {"IFACE": "eth0", "OWN": "user", "SOFT": "eth0", "HARD": "lo", "HVDCTL_PROGRAM": "1", "PYTHONUNBUFFERED": "0"})
+
+    def test_how_long_a_rank_may_be_idle(self):
+        if not os.path.exists("/proc/self/task/%d/children" % os.getpid()):
+            self.skipTest("CONFIG_PROC_CHILDREN")
+        for stall, size, limit in [(1800, 2, 1830), (1800, 1, None), (0, 2, None)]:
+            self.assertEqual(rank_supervisor.idle_limit({"stall": stall, "idle_margin": 30}, size), limit)
+
+
+class Processes(unittest.TestCase):
+    def orphan(self, script):
+        """Starts a shell that leaves a child behind, which becomes ours."""
+        rank_supervisor.prctl(rank_supervisor.PR_SET_CHILD_SUBREAPER, 1)
+        done = subprocess.run(["sh", "-c", "(%s) >/dev/null 2>&1 & echo $!" % script], stdout=subprocess.PIPE, check=True)
+        return int(done.stdout)
+
+    def until_zombie(self, pid):
+        limit = time.monotonic() + 10
+        while processes.condition(pid) != b"Z" and time.monotonic() < limit:
+            time.sleep(0.01)
+
+    def test_orphans_are_reaped_and_no_child_loses_its_exit_code(self):
+        children = processes.Children()
+        mine = [children.start(["sh", "-c", "exit %d" % code]) for code in (3, 4)]
+        orphan = self.orphan("sleep 0.1; exit 5")
+        for pid in [orphan] + [child.pid for child in mine]:
+            self.until_zombie(pid)
+        # one that ends in the middle of it may hold up those behind it once
+        for _ in range(2):
+            children.reap_orphans()
+        self.assertEqual([child.wait() for child in mine], [3, 4])
+        self.assertEqual(processes.condition(orphan), b"X")
+        self.assertEqual(children.started, [])
+
+    def test_what_proc_says_of_a_process(self):
+        with subprocess.Popen(["sleep", "60"], env={"A": "1"}, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) as child:
+            try:
+                self.assertEqual(processes.environment(child.pid)[0], b"A=1")
+                self.assertEqual(processes.name(child.pid), b"sleep")
+                self.assertEqual(processes.ancestors(child.pid)[:2], [child.pid, os.getpid()])
+                self.assertIn(child.pid, processes.descendants(os.getpid(), processes.all_processes()))
+                self.assertTrue(processes.ignores(child.pid, signal.SIGINT))
+                self.assertFalse(processes.ignores(child.pid, signal.SIGTERM))
+                self.assertFalse(processes.is_killed(child.pid))
+                start = processes.start_time(child.pid)
+                self.assertEqual(start, processes.start_time(child.pid))
+            finally:
+                child.kill()
+        self.assertEqual((processes.condition(child.pid), processes.name(child.pid), processes.start_time(child.pid)), (b"X", b"", None))
+        self.assertTrue(processes.ignores(child.pid, signal.SIGTERM))
+        processes.send(signal.SIGTERM, [child.pid])
+
+
+if __name__ == "__main__":
+    unittest.main()

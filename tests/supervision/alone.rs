@@ -1,0 +1,177 @@
+//! The job supervisor and the reaper in a directory of this machine, without a node of their own; another directory plays the other
+//! node. Here tests play the launcher and `ssh` themselves.
+
+use hvdctl::job::frames::{Kind, Parser};
+use hvdctl::job::record::{JobResult, State};
+use hvdctl::launch::description::{Argument, LaunchDescription, Start, Worker};
+use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE};
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The clock of the other node is so many seconds ahead.
+const AHEAD: f64 = 3600.0;
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+/// Writes the programs of a node into its directory.
+fn write_programs(dir: &Path) {
+    for (mode, name, text) in ON_EVERY_NODE.into_iter().chain(ON_FIRST_NODE) {
+        fs::write(dir.join(name), text).unwrap();
+        fs::set_permissions(dir.join(name), Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+/// What the job supervisor is told: a launcher (of `sh -c`), a rank on this node and one on another.
+fn description(launcher: &str) -> LaunchDescription<'_> {
+    LaunchDescription {
+        start: Start::Central,
+        launcher: ["sh", "-c", launcher].map(Argument::from).to_vec(),
+        node: "a",
+        address: "10.0.0.1".parse().unwrap(),
+        ranks: 1,
+        workers: vec![Worker { node: "b".into(), address: "10.0.0.2".parse().unwrap(), ranks: 1 }],
+        restarts: 0,
+        own_workers: false,
+        port: 22,
+        grace: 1,
+        start_timeout: 1,
+        restart_pause: 2,
+        keep_alive: 15,
+    }
+}
+
+/// Runs a job supervisor to its end, with this `ssh` as the way to the other node.
+fn supervise(here: &Path, description: &LaunchDescription<'_>, ssh: &str) -> JobResult {
+    write_programs(here);
+    fs::write(here.join("ssh"), ssh).unwrap();
+    fs::write(here.join("launch.json"), serde_json::to_string(description).unwrap()).unwrap();
+    let done = Command::new("timeout").args(["30", "python3"]).arg(here.join(JOB_SUPERVISOR)).output().unwrap();
+    let text = fs::read_to_string(here.join("result.json")).unwrap_or_else(|e| panic!("{e}: {done:?}"));
+    let ending: JobResult = serde_json::from_str(&text).unwrap();
+    assert_eq!(done.status.code().map(i64::from), ending.launcher, "{done:?}");
+    assert!(done.stderr.is_empty(), "{done:?}");
+    ending
+}
+
+#[test]
+fn the_rank_that_failed_first_is_to_blame_though_its_node_is_slow_to_say_good_bye() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (here, there) = (here.path(), there.path());
+    let failed = now();
+    // the follower fails by itself 2 s later, and the way back from the culprit takes 3 s to close
+    fs::write(here.join("states"), format!("{failed} 0 s \n{} 0 x 1\n", failed + 2.0)).unwrap();
+    fs::write(there.join("states"), format!("{} 1 s \n{0} 1 x 7\n", failed + AHEAD)).unwrap();
+    let other_clock = format!(
+        "import runpy, time\nhere = time.time\ntime.time = lambda: here() + {AHEAD}\n\
+         runpy.run_path('{}', run_name='__main__')\n",
+        there.join("reap.py").display()
+    );
+    write_programs(there);
+    fs::write(there.join("other.py"), other_clock).unwrap();
+
+    let ending = supervise(
+        here,
+        &description("exit 1"),
+        &format!("#!/bin/sh\npython3 {} 1\nexec sleep 3\n", there.join("other.py").display()),
+    );
+    assert_eq!((ending.started, ending.exits.len(), ending.silent.len()), (2, 2, 0), "{ending:?}");
+    let first = ending.first_failure(2).unwrap();
+    assert_eq!((first.rank, first.node.as_str(), first.code), (1, "b", 7), "{ending:?}");
+}
+
+#[test]
+fn a_connection_that_leads_nowhere_is_given_up_for_another() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (here, there) = (here.path(), there.path());
+    fs::write(there.join("states"), "1.0 1 s \n1.0 1 x 7\n").unwrap();
+    write_programs(there);
+    // over the one that stands nothing comes, and like ssh's master it holds the streams of a client that was killed
+    let ssh = format!(
+        "#!/bin/sh\ncase \"$*\" in *' -S /run/'*) sleep 40 & wait ;; esac\nexec python3 {} 1\n",
+        there.join("reap.py").display()
+    );
+    let ending = supervise(here, &description("exit 1"), &ssh);
+    assert_eq!((ending.started, ending.exits.len(), ending.silent.len()), (1, 1, 0), "{ending:?}");
+}
+
+#[test]
+fn a_node_that_never_says_whether_its_ranks_started_ends_the_run() {
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("states"), "1.0 0 s \n").unwrap();
+    let ending = supervise(here.path(), &description("exec sleep 60"), "#!/bin/sh\nexit 255\n");
+    assert_eq!(ending.fault.as_deref(), Some("not all ranks had started within 1 s: no answer from b"));
+    assert_eq!((ending.state(2), ending.launcher), (State::Failed, Some(1)), "{ending:?}");
+    let log = fs::read(here.path().join("log")).unwrap();
+    let last = Parser::default().push(&log).pop().unwrap();
+    assert_eq!(last.kind, Kind::Over, "{last:?}");
+}
+
+#[test]
+fn the_pause_before_a_restart_doubles_and_is_as_it_was_set() {
+    for (restarts, restart_pause, pauses) in [(1, 2, &["2"][..]), (2, 1, &["1", "2"]), (3, 0, &["0", "0", "0"])] {
+        let here = tempfile::tempdir().unwrap();
+        let started = Instant::now();
+        let description = LaunchDescription { restarts, restart_pause, ..description("exit 7") };
+        supervise(here.path(), &description, "#!/bin/sh\nexit 255\n");
+        let waited: u64 = pauses.iter().map(|pause| pause.parse::<u64>().unwrap()).sum();
+        assert!(started.elapsed() >= Duration::from_secs(waited), "{restarts}");
+        let log = fs::read_to_string(here.path().join("log")).unwrap();
+        let told = log.split(" begins in ").skip(1).map(|rest| rest.split_once(" s\n").unwrap().0);
+        assert!(told.eq(pauses.iter().copied()), "{restarts}: {log}");
+    }
+}
+
+#[test]
+fn every_ssh_of_a_job_probes_as_often_as_was_set() {
+    for (keep_alive, seconds) in [(15, "15"), (3, "3")] {
+        let here = tempfile::tempdir().unwrap();
+        // the launcher's, and the job supervisor's own
+        let said = |file: &str| format!("echo \"$HVDCTL_KEEP_ALIVE\" >\"{}/{file}\"", here.path().display());
+        let ssh = format!("#!/bin/sh\n{}\nexit 255\n", said("of-supervisor"));
+        let launcher = said("of-launcher");
+        let description = LaunchDescription { keep_alive, ..description(&launcher) };
+        supervise(here.path(), &description, &ssh);
+        for file in ["of-supervisor", "of-launcher"] {
+            assert_eq!(fs::read_to_string(here.path().join(file)).unwrap().trim(), seconds, "{file}");
+        }
+    }
+    // ssh.sh itself: it asks the first ssh that it finds, which prints what it would do
+    if !Path::new("/usr/bin/ssh").exists() {
+        return;
+    }
+    let here = tempfile::tempdir().unwrap();
+    write_programs(here.path());
+    let ssh = here.path().join("ssh");
+    for (set, interval) in [(None, "15"), (Some("3"), "3")] {
+        let mut asked = Command::new("sh");
+        asked.arg(&ssh).args(["-F", "/dev/null", "-G", "a"]).env_remove("HVDCTL_KEEP_ALIVE");
+        asked.envs(set.map(|seconds| ("HVDCTL_KEEP_ALIVE", seconds)));
+        let said = String::from_utf8(asked.output().unwrap().stdout).unwrap();
+        assert!(said.lines().any(|line| line == format!("serveraliveinterval {interval}")), "{said}");
+    }
+}
+
+#[test]
+fn a_reaper_whose_job_supervisor_has_gone_finishes_its_work() {
+    let here = tempfile::tempdir().unwrap();
+    write_programs(here.path());
+    fs::write(here.path().join("env.json"), "{}").unwrap();
+    let mut left = Command::new("sleep").arg("60").env("HVDCTL_JOB", here.path().file_name().unwrap()).spawn().unwrap();
+    let mut reaper = Command::new("python3");
+    reaper.arg(here.path().join("reap.py")).arg("1").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut reaper = reaper.spawn().unwrap();
+    let mut said = String::new();
+    let mut stdout = BufReader::new(reaper.stdout.take().unwrap());
+    stdout.read_line(&mut said).unwrap();
+    drop((stdout, reaper.stdin.take()));
+    reaper.wait().unwrap();
+    assert!(!here.path().join("env.json").exists());
+    assert_eq!(left.wait().unwrap().signal(), Some(15));
+}
