@@ -7,6 +7,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwins
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
+use tokio::sync::mpsc;
 use zeroize::Zeroizing;
 
 /// No answer is longer than this, in bytes.
@@ -143,17 +144,25 @@ impl Raw {
         tcgetwinsize(&self.tty).map_or((24, 80), |size| (size.ws_row, size.ws_col))
     }
 
-    /// Waits for keys; 0 when the terminal is gone.
+    /// Returns what is typed, piece by piece, until the terminal is gone. A thread of its own reads it, because not every system
+    /// can wait for `/dev/tty` (kqueue cannot); it ends with the process, or at the first key after the receiver is dropped.
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub async fn read(&self, into: &mut [u8]) -> std::io::Result<usize> {
-        loop {
-            match (&self.tty).read(into) {
-                Err(e) if is_later(&e) => tokio::time::sleep(Duration::from_millis(10)).await,
-                other => return other,
+    /// When the terminal cannot be opened.
+    pub fn keys(&self) -> std::io::Result<mpsc::Receiver<Vec<u8>>> {
+        let mut tty = File::open("/dev/tty")?;
+        let (sender, receiver) = mpsc::channel(16);
+        std::thread::Builder::new().name("keys".into()).spawn(move || {
+            let mut buffer = [0; 4096];
+            loop {
+                match tty.read(&mut buffer) {
+                    Ok(n @ 1..) if sender.blocking_send(buffer[..n].to_vec()).is_ok() => {}
+                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                    _ => return,
+                }
             }
-        }
+        })?;
+        Ok(receiver)
     }
 
     /// Shows all of it.

@@ -134,6 +134,13 @@ fn no_directory_holds_more_than_a_fifth_of_the_code() {
 }
 
 #[test]
+fn only_its_directory_knows_the_container_engines_client() {
+    for (file, text) in sources() {
+        assert!(file.starts_with("runtime/docker") || !text.contains("bollard"), "{file} names bollard");
+    }
+}
+
+#[test]
 fn files_that_decide_do_no_input_or_output() {
     let sources = sources();
     for pure in PURE {

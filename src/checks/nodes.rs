@@ -9,7 +9,7 @@ use crate::node::facts::Disk;
 use crate::node::gpus::GpuRequest;
 use crate::node::network;
 use crate::runtime::pull;
-use crate::runtime::spec::Desired;
+use crate::runtime::spec::ContainerSpec;
 use crate::text::units::human;
 use crate::worker::plan::{self, Operation, Workspace};
 use std::net::IpAddr;
@@ -150,7 +150,7 @@ fn containers(inventory: &Inventory, look: &Look<'_>, engine: &Engine<'_>) -> Ve
         }
     }
     let (Some(place), Some(image_id)) = (place(inventory, look), engine.image_id) else { return found };
-    let desired = Desired::worker(cluster, look.node, network::gpu_request(look.node, look.facts), place.address);
+    let desired = ContainerSpec::worker(cluster, look.node, network::gpu_request(look.node, look.facts), place.address);
     let Ok(operations) = plan::worker(&desired, image_id, &Workspace::Any, engine.containers) else { return found };
     let finding = match operations.as_slice() {
         [] => {

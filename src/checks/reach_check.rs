@@ -10,7 +10,7 @@ use crate::keys::files::{KNOWN_HOSTS, Keyring};
 use crate::keys::reachability::{Absent, Matrix, Pair, pairs, reason, results};
 use crate::paths::CONTAINER_SSH;
 use crate::runtime::container::{ContainerState, ContainerSummary};
-use crate::runtime::spec::{Desired, LABEL_SPEC_FULL};
+use crate::runtime::spec::{ContainerSpec, LABEL_SPEC_FULL};
 use crate::secret::Secret;
 use crate::transport::link::Script;
 use crate::worker::apply;
@@ -76,7 +76,7 @@ fn listening(inventory: &Inventory, seen: &Observed) -> Result<IpAddr, String> {
 }
 
 /// The parts in which a worker differs that matter here.
-fn elsewhere(desired: &Desired, worker: &ContainerSummary) -> Option<String> {
+fn elsewhere(desired: &ContainerSpec, worker: &ContainerSummary) -> Option<String> {
     let differences = desired.spec.differences(worker.label(LABEL_SPEC_FULL).unwrap_or_default());
     let matter = differences.into_iter().filter(|part| matches!(part.as_str(), "port" | "address" | "mounts" | "spec"));
     let parts: Vec<String> = matter.collect();

@@ -5,7 +5,7 @@ use crate::inventory::{Gpus, Pull};
 use crate::keys::reachability::{Matrix, Pair};
 use crate::node::gpus::GpuRequest;
 use crate::runtime::container::ContainerState;
-use crate::runtime::spec::{Desired, LABEL_CLUSTER, LABEL_JOB, LABEL_ROLE};
+use crate::runtime::spec::{ContainerSpec, LABEL_CLUSTER, LABEL_JOB, LABEL_ROLE};
 use std::collections::BTreeMap;
 
 /// A node as the tests change it.
@@ -49,8 +49,12 @@ fn clinic(n: usize) -> Clinic {
         for other in (1..=n).filter(|other| *other != i) {
             said.push_str(&format!("route 10.0.0.{other} eth0 10.0.0.{i}\nname gpu{other:02} 10.0.0.{other}\n"));
         }
-        let desired =
-            Desired::worker(&inventory.cluster, &inventory.nodes[i - 1], GpuRequest::All, listens.parse().unwrap());
+        let desired = ContainerSpec::worker(
+            &inventory.cluster,
+            &inventory.nodes[i - 1],
+            GpuRequest::All,
+            listens.parse().unwrap(),
+        );
         let worker = ContainerSummary {
             name: "hworker".into(),
             id: format!("w{i}"),
@@ -468,7 +472,7 @@ fn memory_and_disks() {
             for (i, node) in c.nodes.iter_mut().enumerate() {
                 let address = format!("10.0.0.{}", i + 1).parse().unwrap();
                 node.containers[0].labels =
-                    Desired::worker(&c.inventory.cluster, &node.node, GpuRequest::All, address).labels();
+                    ContainerSpec::worker(&c.inventory.cluster, &node.node, GpuRequest::All, address).labels();
             }
         };
         Clinic::with(2, set).found()

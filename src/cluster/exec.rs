@@ -4,8 +4,8 @@ use crate::cluster::nodes::{Member, Target, connect, connect_as_login, each, spl
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
+use crate::runtime::Runtime;
 use crate::runtime::container::ContainerState;
-use crate::runtime::docker::Engine;
 use crate::runtime::spec::Role;
 use crate::transport::link::Who;
 use std::time::Duration;
@@ -82,34 +82,32 @@ async fn on(
 ) -> Result<Told, NodeError> {
     let node = &member.node.name;
     let tried = format!("run {}", command[0]);
-    let worker;
-    let (who, mut argv) = match place {
-        Place::Node => (Who::Login, Vec::new()),
-        Place::Root => (Who::Root, Vec::new()),
+    let argv: Vec<&str> = ["sh", "-c", EXEC, "sh"].into_iter().chain(command.iter().map(String::as_str)).collect();
+    let process = match place {
+        Place::Node => member.link.hold(Who::Login, &argv, &tried).await?,
+        Place::Root => member.link.hold(Who::Root, &argv, &tried).await?,
         Place::Worker => {
-            worker = self::worker(cluster, member).await?;
-            (Who::Docker, vec!["exec", "-i", &worker])
+            let (runtime, worker) = worker(cluster, member).await?;
+            runtime.exec(&worker, &argv, &tried).await?
         }
     };
-    argv.extend(["sh", "-c", EXEC, "sh"]);
-    argv.extend(command.iter().map(String::as_str));
-    let process = member.link.hold(who, &argv, &tried).await?;
     let heard = process.hear(KEPT, limit).await.map_err(|e| member.link.broken(&tried, &e))?;
     let code = if heard.late { LATE } else { heard.output.code };
     let (stdout, stderr) = (heard.output.stdout, heard.output.stderr);
     Ok(Told { node: node.clone(), code, stdout, stderr, left_out: heard.left_out, late: heard.late })
 }
 
-/// The id of a node's worker, which is up and this cluster's.
+/// Returns a node's runtime and the id of its worker.
 ///
 /// # Errors
-/// When there is none.
-pub async fn worker(cluster: &Cluster, member: &Member) -> Result<String, NodeError> {
-    let containers = Engine::connect(&member.link).await?.containers().await?;
+/// When the cluster has no worker there, or it is not running.
+pub async fn worker(cluster: &Cluster, member: &Member) -> Result<(Runtime, String), NodeError> {
+    let runtime = Runtime::connect(&member.link).await?;
+    let containers = runtime.containers().await?;
     let worker =
         containers.into_iter().find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name) && c.is(Role::Worker));
     match worker {
-        Some(worker) if worker.state == ContainerState::Running => Ok(worker.id),
+        Some(worker) if worker.state == ContainerState::Running => Ok((runtime, worker.id)),
         _ => Err(NodeError::failed(&member.node.name, &format!("enter {}", cluster.worker), "it is not up")
             .hint("hvdctl up")),
     }

@@ -5,8 +5,8 @@ use crate::event::{Event, Events, Step};
 use crate::inventory::{Cluster, Inventory, Node, Pull};
 use crate::node::facts::Facts;
 use crate::node::network::{self, Endpoint};
+use crate::runtime::Runtime;
 use crate::runtime::container::ContainerSummary;
-use crate::runtime::docker::Engine;
 use crate::text::nodeset;
 #[cfg(test)]
 use crate::transport::link::scripted;
@@ -109,7 +109,7 @@ pub struct Member {
 #[derive(Clone)]
 pub struct EngineSeen {
     /// The engine itself.
-    pub engine: Engine,
+    pub engine: Runtime,
     /// Its containers.
     pub containers: Vec<ContainerSummary>,
     /// The id that the cluster's image has there.
@@ -296,7 +296,7 @@ pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeErro
 /// # Errors
 /// With the engine's words.
 pub async fn engine(cluster: &Cluster, member: &Member) -> Result<EngineSeen, NodeError> {
-    let engine = Engine::connect(&member.link).await?;
+    let engine = Runtime::connect(&member.link).await?;
     let containers = engine.containers().await?;
     let image = engine.image(&cluster.image).await?;
     let (image_id, image_content) = image.map(|image| (image.id, image.content)).unzip();

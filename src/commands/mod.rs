@@ -17,7 +17,6 @@ mod lock;
 mod logs;
 pub mod output;
 mod shell;
-mod shell_session;
 mod signal;
 mod status;
 mod stop;
@@ -38,7 +37,7 @@ use crate::job::capacity::{check_capacity, settle};
 use crate::job::request::ResourceRequest;
 use crate::keys::reachability::Matrix;
 use crate::render::table::table;
-use crate::runtime::docker;
+use crate::runtime::Runtime;
 use crate::transport::link;
 use crate::transport::sudo::Sudo;
 pub use execute::execute;
@@ -194,7 +193,7 @@ async fn local_image(global: &Global, name: &str, sudo: &Sudo, events: &Events) 
     }
     let inventory = Inventory::local(name, DEFAULT_IMAGE);
     let link = link::Link::open(&inventory.cluster, &inventory.nodes[0], link::Transport::Local, sudo, events).await?;
-    let engine = docker::Engine::connect(&Arc::clone(&link)).await?;
+    let engine = Runtime::connect(&Arc::clone(&link)).await?;
     for image in [DEFAULT_IMAGE, BUILT_IMAGE] {
         if engine.image_id(image).await?.is_some() {
             return Ok(image.to_owned());

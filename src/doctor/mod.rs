@@ -18,8 +18,8 @@ use crate::keys::reachability::Matrix;
 use crate::launch;
 use crate::node::facts::Facts;
 use crate::node::network;
+use crate::runtime::EngineInfo;
 use crate::runtime::container::ContainerState;
-use crate::runtime::docker::About;
 use crate::runtime::spec::Role;
 use crate::transport::link::Script;
 use std::time::Duration;
@@ -55,7 +55,7 @@ struct Patient {
     member: Member,
     facts: Facts,
     docker: Option<EngineSeen>,
-    about: Option<About>,
+    about: Option<EngineInfo>,
     details: Option<Details>,
     noise: Option<(String, String)>,
     inside: Option<Inside>,
@@ -109,7 +109,7 @@ pub async fn examine(target: &Target, earlier: Option<&Examined>, events: &Event
         let _step = events.begin(&member.node.name, Step::Observing);
         let asked = async {
             let docker = engine(cluster, &member).await?;
-            let about = docker.engine.about().await?;
+            let about = docker.engine.info().await?;
             Ok((docker, about))
         };
         let (facts, asked) = tokio::join!(facts(cluster, &member), asked);

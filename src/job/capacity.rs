@@ -11,8 +11,8 @@ use crate::launch::placement::{Placement, place};
 use crate::node::facts::Facts;
 use crate::node::gpus::GpuRequest;
 use crate::node::network;
+use crate::runtime::Runtime;
 use crate::runtime::container::ContainerSummary;
-use crate::runtime::docker::Engine;
 use crate::runtime::spec::Role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub async fn settle(target: &Target, nodes: &mut [&mut Observed], events: &Event
         let (quiet, mut told) = Events::channel();
         let members = connect(&Target { selected, ..target.clone() }, &quiet).await?;
         let asked = each(members.into_iter().flatten().collect(), async |member| {
-            let containers = Engine::connect(&member.link).await?.containers().await?;
+            let containers = Runtime::connect(&member.link).await?.containers().await?;
             Ok::<_, NodeError>((member.node.name.clone(), launched(cluster, &containers).collect::<Vec<_>>()))
         })
         .await;

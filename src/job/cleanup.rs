@@ -5,7 +5,7 @@ use crate::error::NodeError;
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
 use crate::job::record::JobResult;
-use crate::runtime::docker::Engine;
+use crate::runtime::Runtime;
 use crate::transport::link::Script;
 use std::time::Duration;
 
@@ -26,14 +26,14 @@ pub(super) async fn clean_up(
     cluster: &Cluster,
     id: &str,
     members: &[Member],
-    engines: &[Engine],
+    engines: &[Runtime],
     events: &Events,
 ) -> Vec<Member> {
     let ended = each((0..members.len()).collect(), async |i: usize| {
         let engine = async {
             match engines.get(i) {
                 Some(engine) => Ok(engine.clone()),
-                None => Engine::connect(&members[i].link).await,
+                None => Runtime::connect(&members[i].link).await,
             }
         };
         let (cleaned, engine) = tokio::join!(clean_up_node(cluster, id, &members[i], events), engine);
@@ -150,7 +150,7 @@ pub async fn finish(
     cluster: &Cluster,
     id: &str,
     members: &[Member],
-    launches: Engine,
+    launches: Runtime,
     events: &Events,
 ) -> Result<JobResult, NodeError> {
     let answered = clean_up(cluster, id, members, &[launches], events).await;
@@ -158,7 +158,7 @@ pub async fn finish(
     result(cluster, id, &members[0], &instead).await
 }
 
-async fn remove_containers_of(cluster: &Cluster, id: &str, engine: &Engine) -> Result<(), NodeError> {
+async fn remove_containers_of(cluster: &Cluster, id: &str, engine: &Runtime) -> Result<(), NodeError> {
     for container in engine.containers().await? {
         if container.belongs_to(&cluster.name) && container.job() == Some(id) {
             engine.remove(&container.id).await?;

@@ -10,7 +10,7 @@ use crate::inventory::Cluster;
 use crate::job::frames::{Frame, Kind, Parser};
 use crate::job::log_order::{Filter, Merge};
 use crate::job::tails::Tails;
-use crate::runtime::docker::Engine;
+use crate::runtime::Runtime;
 use crate::text::units::human;
 use crate::transport::link::Script;
 use std::collections::VecDeque;
@@ -257,7 +257,7 @@ pub async fn follow(
     cluster: &Cluster,
     id: &str,
     (members, offsets): (&[Member], Vec<u64>),
-    (engine, container): (&Engine, &str),
+    (engine, container): (&Runtime, &str),
     filter: &Filter,
     events: &Events,
     cancel: &mut watch::Receiver<Option<u8>>,

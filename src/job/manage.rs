@@ -14,8 +14,8 @@ use crate::job::record::{JobResult, lost_output};
 use crate::job::request::{Show, Until};
 use crate::job::start;
 use crate::job::tails::Tails;
+use crate::runtime::Runtime;
 use crate::runtime::container::ContainerSummary;
-use crate::runtime::docker::Engine;
 use crate::runtime::spec::Role;
 use crate::transport::link::Script;
 use tokio::sync::watch;
@@ -44,7 +44,7 @@ pub async fn list(target: &Target, events: &Events) -> Result<Runs, Error> {
         let _step = events.begin(&member.node.name, Step::ListingJobs);
         let script = Script::new(LIST).with("jobs_dir", &cluster.jobs_dir);
         // the containers first: a keeper writes its record before its container ends, so where that is gone the record is there
-        let containers = Engine::connect(&member.link).await?.containers().await?;
+        let containers = Runtime::connect(&member.link).await?.containers().await?;
         let launchers = launchers(cluster, &containers).map(|(job, _)| job.to_owned()).collect();
         let said = member.link.script(&script, "look for runs").await?;
         let pieces = list::parse(&String::from_utf8_lossy(&said));
@@ -131,10 +131,10 @@ impl Runs {
 pub async fn under_way<'a>(
     cluster: &Cluster,
     runs: &'a Runs,
-) -> Result<Option<(&'a Job, Member, Engine, String)>, NodeError> {
+) -> Result<Option<(&'a Job, Member, Runtime, String)>, NodeError> {
     for job in runs.jobs.iter().filter(|job| !job.is_over()) {
         let Some(member) = runs.members.iter().find(|member| member.node.name == job.launcher()) else { continue };
-        let engine = Engine::connect(&member.link).await?;
+        let engine = Runtime::connect(&member.link).await?;
         let containers = engine.containers().await?;
         if let Some((_, container)) = launchers(cluster, &containers).find(|(id, _)| *id == job.id) {
             let container = container.to_owned();
@@ -195,8 +195,8 @@ pub async fn logs(
 }
 
 /// The engine and the container of a run's launcher; of one that has gone meanwhile a name that no container has.
-async fn launcher(cluster: &Cluster, job: &Job, member: &Member) -> Result<(Engine, String), NodeError> {
-    let engine = Engine::connect(&member.link).await?;
+async fn launcher(cluster: &Cluster, job: &Job, member: &Member) -> Result<(Runtime, String), NodeError> {
+    let engine = Runtime::connect(&member.link).await?;
     let containers = engine.containers().await?;
     let up = launchers(cluster, &containers).find(|(id, _)| *id == job.id);
     let container = up.map_or_else(|| format!("ended-{}", job.id), |(_, container)| container.to_owned());

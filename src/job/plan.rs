@@ -16,7 +16,7 @@ use crate::launch::{LaunchRequest, Launcher, env_file, launcher};
 use crate::node::gpus::GpuRequest;
 use crate::node::network::{self, Endpoint};
 use crate::runtime::container::ContainerSummary;
-use crate::runtime::spec::Desired;
+use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
 use crate::text::nodeset;
 use crate::worker::apply;
@@ -58,7 +58,7 @@ pub struct JobPlan {
     /// The launcher's argument vector.
     pub launcher: Vec<String>,
     /// The `hmaster` container, but for the project's directory.
-    pub container: Desired,
+    pub container: ContainerSpec,
     /// The variables of the nodes' `env_file`.
     pub(super) env_files: EnvFiles,
     /// What the job supervisor has to know, as JSON.
@@ -96,9 +96,15 @@ impl JobPlan {
             0 => GpuRequest::None,
             _ => network::gpu_request(&master.seen.member.node, &master.seen.facts),
         };
-        let container = Desired {
+        let container = ContainerSpec {
             env: launcher.container_environment(id, &master.seen.member.node),
-            ..Desired::master(cluster, &master.seen.member.node, gpus, command(&job_dir, JOB_SUPERVISOR).to_vec(), id)
+            ..ContainerSpec::master(
+                cluster,
+                &master.seen.member.node,
+                gpus,
+                command(&job_dir, JOB_SUPERVISOR).to_vec(),
+                id,
+            )
         };
         Ok(JobPlan {
             id: id.to_owned(),

@@ -7,7 +7,7 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::container::ContainerState;
-use crate::runtime::spec::{Desired, LABEL_WORKSPACE, Role};
+use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
 use crate::sync::upload::{Place, Uploaded, compare, merge, upload};
 use crate::text::units::human;
 use crate::worker::apply;
@@ -126,7 +126,7 @@ async fn ensure_worker(
         None => Workspace::Any,
     };
     let workspace = place.map(|place| place.directory.clone());
-    let desired = Desired { workspace, ..apply::desired(inventory, seen)? };
+    let desired = ContainerSpec { workspace, ..apply::desired(inventory, seen)? };
     let desired = match plan.shared_port {
         Some(_) => desired.of_run(&inventory.cluster, &plan.id, options.restarts),
         None => desired,

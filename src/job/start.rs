@@ -18,8 +18,8 @@ use crate::job::frames::Frame;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
 use crate::job::record::{JobResult, State};
-use crate::runtime::docker::Engine;
-use crate::runtime::spec::Desired;
+use crate::runtime::Runtime;
+use crate::runtime::spec::ContainerSpec;
 use std::time::SystemTime;
 use tokio::sync::watch::Receiver;
 
@@ -38,7 +38,7 @@ pub async fn start(
 ) -> Result<JobOutcome, Error> {
     let cluster = plan.target.cluster();
     let content = Content { plan, program, options };
-    let engines: Vec<Engine> = plan.hosts.iter().map(|host| host.seen.docker.engine.clone()).collect();
+    let engines: Vec<Runtime> = plan.hosts.iter().map(|host| host.seen.docker.engine.clone()).collect();
     events.send(Event::Job { id: plan.id.clone(), state: State::Starting });
     let launched = tokio::select! {
         launched = launch(&content, &engines[0], events) => launched,
@@ -74,7 +74,7 @@ pub async fn start(
 /// Prepares the nodes and starts the launcher's container. Its id comes with the followers of the logs, which begin before it.
 async fn launch<'a>(
     content: &Content<'_>,
-    engine: &Engine,
+    engine: &Runtime,
     events: &'a Events,
 ) -> Result<(Follow<'a>, String, Workspaces), Error> {
     let Content { plan, options, .. } = *content;
@@ -86,12 +86,12 @@ async fn launch<'a>(
     events.phase(format!("starting {ranks} rank{}", if ranks == 1 { "" } else { "s" }));
     check_workspaces(cluster, &plan.hosts, &workspaces, events).await?;
     let workspace = workspaces.get(plan.hosts[0].seen.name()).map(|place| place.directory.clone());
-    let container = engine.create_and_start(&Desired { workspace, ..plan.container.clone() }).await?;
+    let container = engine.create_and_start(&ContainerSpec { workspace, ..plan.container.clone() }).await?;
     Ok((follow, container, workspaces))
 }
 
 /// Cleans up after a job that could not be launched, and records why.
-async fn abandon(plan: &JobPlan, engines: &[Engine], error: &Error, events: &Events) {
+async fn abandon(plan: &JobPlan, engines: &[Runtime], error: &Error, events: &Events) {
     let (cluster, members) = (plan.target.cluster(), plan.members());
     let answered = clean_up(cluster, &plan.id, &members, engines, events).await;
     let never = JobResult {
@@ -115,7 +115,7 @@ pub async fn watch(
     cluster: &Cluster,
     job: &Job,
     members: Vec<Member>,
-    launcher: (Engine, String),
+    launcher: (Runtime, String),
     (show, until): (Show, Until),
     events: &Events,
     cancel: &mut Receiver<Option<u8>>,

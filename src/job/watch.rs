@@ -14,7 +14,7 @@ use crate::job::frames::Frame;
 use crate::job::outcome::JobOutcome;
 use crate::job::record::{JobResult, lost_output};
 use crate::launch::placement::Placement;
-use crate::runtime::docker::Engine;
+use crate::runtime::Runtime;
 use crate::text::nodeset;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -28,7 +28,7 @@ pub(super) struct Watch<'a> {
     /// Its nodes, that of the launcher first.
     pub(super) members: Vec<Member>,
     /// The engines of the first of them, as many as are known: at least the launcher's.
-    pub(super) engines: Vec<Engine>,
+    pub(super) engines: Vec<Runtime>,
     /// The launcher's container there.
     pub(super) container: String,
     pub(super) follow: Follow<'a>,

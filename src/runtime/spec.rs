@@ -118,7 +118,7 @@ pub struct Spec {
 
 /// A container to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Desired {
+pub struct ContainerSpec {
     /// Its name.
     pub name: String,
     /// The cluster's name.
@@ -168,10 +168,10 @@ impl Spec {
     }
 }
 
-impl Desired {
+impl ContainerSpec {
     /// The worker of a node whose place on the cluster's network is `address`: its sshd listens there and nowhere else.
-    pub fn worker(cluster: &Cluster, node: &Node, gpus: GpuRequest, address: IpAddr) -> Desired {
-        Desired {
+    pub fn worker(cluster: &Cluster, node: &Node, gpus: GpuRequest, address: IpAddr) -> ContainerSpec {
+        ContainerSpec {
             name: cluster.worker.clone(),
             cluster: cluster.name.clone(),
             role: Role::Worker,
@@ -184,7 +184,7 @@ impl Desired {
 
     /// The same for one run alone, whose end is its end too: where nobody is left to tell it, it notices.
     #[must_use]
-    pub fn of_run(mut self, cluster: &Cluster, job: &str, restarts: u32) -> Desired {
+    pub fn of_run(mut self, cluster: &Cluster, job: &str, restarts: u32) -> ContainerSpec {
         self.job = Some(job.to_owned());
         let start = self.spec.command.iter_mut().find(|word| *word == START);
         let states = format!("{}/{job}/states", cluster.jobs_dir);
@@ -195,8 +195,8 @@ impl Desired {
 
     /// The launcher's container: the same image, GPUs, mounts and shared memory as the workers, because the ranks of
     /// the master node run in it and not in its `hworker`.
-    pub fn master(cluster: &Cluster, node: &Node, gpus: GpuRequest, command: Vec<String>, job: &str) -> Desired {
-        Desired {
+    pub fn master(cluster: &Cluster, node: &Node, gpus: GpuRequest, command: Vec<String>, job: &str) -> ContainerSpec {
+        ContainerSpec {
             name: cluster.master.clone(),
             cluster: cluster.name.clone(),
             role: Role::Master,
@@ -208,12 +208,12 @@ impl Desired {
     }
 
     /// The same for a shell and without a run; `word` tells it from others.
-    pub fn shell(cluster: &Cluster, node: &Node, gpus: GpuRequest, command: Vec<String>, word: &str) -> Desired {
-        Desired {
+    pub fn shell(cluster: &Cluster, node: &Node, gpus: GpuRequest, command: Vec<String>, word: &str) -> ContainerSpec {
+        ContainerSpec {
             name: format!("{}-shell-{word}", cluster.master),
             role: Role::Shell,
             job: None,
-            ..Desired::master(cluster, node, gpus, command, "")
+            ..ContainerSpec::master(cluster, node, gpus, command, "")
         }
     }
 
@@ -364,17 +364,17 @@ mod tests {
     fn the_hash_moves_with_every_part_but_the_workspace() {
         let Inventory { cluster, nodes, .. } = Inventory::local("here", "some/image:1");
         let address = IpAddr::from([10, 0, 0, 1]);
-        let base = Desired::worker(&cluster, &nodes[0], GpuRequest::All, address);
-        let with = Desired { workspace: Some("/opt/horovod/projects/x".into()), ..base.clone() };
+        let base = ContainerSpec::worker(&cluster, &nodes[0], GpuRequest::All, address);
+        let with = ContainerSpec { workspace: Some("/opt/horovod/projects/x".into()), ..base.clone() };
         assert_eq!(base.spec.hash(), with.spec.hash());
         assert_eq!(with.mounts().last().unwrap().target, WORKSPACE);
         let mut other = cluster.clone();
         other.port = 2222;
-        let moved = Desired::worker(&other, &nodes[0], GpuRequest::All, address);
+        let moved = ContainerSpec::worker(&other, &nodes[0], GpuRequest::All, address);
         assert_ne!(base.spec.hash(), moved.spec.hash());
         assert_eq!(moved.spec.differences(&base.spec.json()), ["port"]);
         assert_eq!(
-            Desired::worker(&cluster, &nodes[0], GpuRequest::None, address).spec.differences(&base.spec.json()),
+            ContainerSpec::worker(&cluster, &nodes[0], GpuRequest::None, address).spec.differences(&base.spec.json()),
             ["gpus"]
         );
         assert_eq!(base.spec.differences("{}"), ["spec"]);
@@ -383,9 +383,9 @@ mod tests {
     #[test]
     fn the_worker_listens_on_one_address_which_is_a_part_of_it() {
         let Inventory { cluster, nodes, .. } = Inventory::local("here", "some/image:1");
-        let at = |address: &str| Desired::worker(&cluster, &nodes[0], GpuRequest::All, address.parse().unwrap());
+        let at = |address: &str| ContainerSpec::worker(&cluster, &nodes[0], GpuRequest::All, address.parse().unwrap());
         let (v4, v6) = (at("10.0.0.1"), at("fd00::1"));
-        let has = |desired: &Desired, words: &str| desired.spec.command.windows(2).any(|w| w == ["-o", words]);
+        let has = |desired: &ContainerSpec, words: &str| desired.spec.command.windows(2).any(|w| w == ["-o", words]);
         assert!(has(&v4, "ListenAddress=10.0.0.1") && has(&v4, "AddressFamily=inet"), "{:?}", v4.spec.command);
         // sshd_config(5): an IPv6 address without brackets has no port, and -p holds
         assert!(has(&v6, "ListenAddress=fd00::1") && has(&v6, "AddressFamily=inet6"), "{:?}", v6.spec.command);
@@ -394,7 +394,7 @@ mod tests {
         let mut without: serde_json::Value = serde_json::from_str(&v4.spec.json()).unwrap();
         without.as_object_mut().unwrap().remove("address");
         assert_eq!(v4.spec.differences(&without.to_string()), ["address"], "a worker that listens on all addresses");
-        let master = Desired::master(&cluster, &nodes[0], GpuRequest::All, vec!["true".into()], "job");
+        let master = ContainerSpec::master(&cluster, &nodes[0], GpuRequest::All, vec!["true".into()], "job");
         assert_eq!((master.spec.address, master.name.as_str()), (None, "hmaster"));
     }
 
@@ -402,7 +402,7 @@ mod tests {
     fn a_runs_own_worker_ends_itself_and_soon_where_the_run_is_not_started_again() {
         let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "some/image:1");
         cluster.jobs_dir = "/my jobs".into();
-        let worker = Desired::worker(&cluster, &nodes[0], GpuRequest::All, IpAddr::from([10, 0, 0, 1]));
+        let worker = ContainerSpec::worker(&cluster, &nodes[0], GpuRequest::All, IpAddr::from([10, 0, 0, 1]));
         for (idle, restarts, seconds) in [(60, 0, 60), (60, 1, 86_400), (10, 0, 10)] {
             assert!(idle == 10 || cluster.worker_idle.as_secs() == idle, "the default");
             cluster.worker_idle = Duration::from_secs(idle);
@@ -419,7 +419,7 @@ mod tests {
         let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "some/image:1");
         for jobs_dir in quote::HOSTILE.into_iter().chain(["/opt/horovod/jobs"]) {
             cluster.jobs_dir = jobs_dir.into();
-            let worker = Desired::worker(&cluster, &nodes[0], GpuRequest::All, IpAddr::from([10, 0, 0, 1]));
+            let worker = ContainerSpec::worker(&cluster, &nodes[0], GpuRequest::All, IpAddr::from([10, 0, 0, 1]));
             quote::shellcheck(&worker.spec.command[2]);
             for restarts in [0, 1] {
                 quote::shellcheck(&worker.clone().of_run(&cluster, "j1", restarts).spec.command[2]);
@@ -431,7 +431,7 @@ mod tests {
     fn another_keep_alive_is_another_worker_and_the_default_changes_none() {
         let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "some/image:1");
         let address = IpAddr::from([10, 0, 0, 1]);
-        let made = |cluster: &Cluster| Desired::worker(cluster, &nodes[0], GpuRequest::None, address).spec;
+        let made = |cluster: &Cluster| ContainerSpec::worker(cluster, &nodes[0], GpuRequest::None, address).spec;
         let base = made(&cluster);
         let at = |at: usize| base.command[at].as_str();
         let probes = base.command.iter().position(|word| word == "ClientAliveInterval=15").unwrap();
@@ -458,7 +458,7 @@ mod tests {
     fn what_the_inventory_adds_is_a_part_of_it_and_its_absence_changes_no_label() {
         let Inventory { cluster, mut nodes, .. } = Inventory::local("here", "some/image:1");
         let address = IpAddr::from([10, 0, 0, 1]);
-        let made = |node: &Node, gpus: GpuRequest| Desired::worker(&cluster, node, gpus, address).spec;
+        let made = |node: &Node, gpus: GpuRequest| ContainerSpec::worker(&cluster, node, gpus, address).spec;
         let plain = made(&nodes[0], GpuRequest::All);
         let json = plain.json();
         assert!(json.contains("\"gpus\":true") && !json.contains("devices") && !json.contains("ulimits"), "{json}");

@@ -6,7 +6,7 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory};
 use crate::node::network;
-use crate::runtime::spec::Desired;
+use crate::runtime::spec::ContainerSpec;
 use crate::text::failure::{self, Sshd};
 use crate::text::nodeset;
 use crate::transport::link::Script;
@@ -21,10 +21,10 @@ const WAIT_PORT: &str = include_str!("../scripts/wait_port.sh");
 ///
 /// # Errors
 /// When the node's place on the cluster's network is not known: its sshd would listen nowhere, or everywhere.
-pub fn desired(inventory: &Inventory, seen: &Observed) -> Result<Desired, NodeError> {
+pub fn desired(inventory: &Inventory, seen: &Observed) -> Result<ContainerSpec, NodeError> {
     let node = &seen.member.node;
     let gpus = network::gpu_request(node, &seen.facts);
-    Ok(Desired::worker(&inventory.cluster, node, gpus, place(inventory, seen)?.address))
+    Ok(ContainerSpec::worker(&inventory.cluster, node, gpus, place(inventory, seen)?.address))
 }
 
 /// What has to be done on a node; nothing is changed.
@@ -34,7 +34,7 @@ pub fn desired(inventory: &Inventory, seen: &Observed) -> Result<Desired, NodeEr
 pub fn plan(
     cluster: &Cluster,
     seen: &Observed,
-    desired: &Desired,
+    desired: &ContainerSpec,
     workspace: &Workspace,
 ) -> Result<Vec<Operation>, NodeError> {
     let name = seen.name();

@@ -9,7 +9,7 @@ mod tests;
 use crate::inventory::Cluster;
 use crate::node::facts::Span;
 use crate::runtime::container::{ContainerState, ContainerSummary};
-use crate::runtime::spec::{Desired, LABEL_CLUSTER, LABEL_SPEC, LABEL_SPEC_FULL, LABEL_WORKSPACE, Role};
+use crate::runtime::spec::{ContainerSpec, LABEL_CLUSTER, LABEL_SPEC, LABEL_SPEC_FULL, LABEL_WORKSPACE, Role};
 
 use std::fmt;
 
@@ -42,7 +42,7 @@ pub enum Operation {
         why: Vec<String>,
     },
     /// Make the desired container and start it.
-    Create(Box<Desired>),
+    Create(Box<ContainerSpec>),
     /// Start one that has ended.
     Start {
         /// Its name.
@@ -66,7 +66,7 @@ impl fmt::Display for Operation {
     }
 }
 
-fn with(desired: &Desired) -> String {
+fn with(desired: &ContainerSpec) -> String {
     desired.workspace.as_ref().map(|workspace| format!(" with {workspace}")).unwrap_or_default()
 }
 
@@ -113,7 +113,7 @@ pub struct Foreign {
 /// # Errors
 /// [`Foreign`] when the name is taken by a container that is not this cluster's; nothing may be done then.
 pub fn worker(
-    desired: &Desired,
+    desired: &ContainerSpec,
     image_id: &str,
     workspace: &Workspace,
     seen: &[ContainerSummary],
@@ -160,7 +160,12 @@ fn remove(container: &ContainerSummary, why: Vec<String>) -> Operation {
 }
 
 /// In what a worker of ours differs from the desired one.
-pub fn differences(desired: &Desired, image_id: &str, workspace: &Workspace, seen: &ContainerSummary) -> Vec<String> {
+pub fn differences(
+    desired: &ContainerSpec,
+    image_id: &str,
+    workspace: &Workspace,
+    seen: &ContainerSummary,
+) -> Vec<String> {
     let mut why = Vec::new();
     if seen.label(LABEL_SPEC) != Some(desired.spec.hash().as_str()) {
         why = desired.spec.differences(seen.label(LABEL_SPEC_FULL).unwrap_or_default());

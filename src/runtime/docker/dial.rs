@@ -4,12 +4,13 @@ use crate::transport::link::{Link, Process};
 use bollard::BollardRequest;
 use bollard::errors::Error as DockerError;
 use hyper::client::conn::http1;
+use hyper::upgrade::Upgraded;
 use hyper::{Request, StatusCode, Uri, header};
+use hyper_util::rt::TokioIo;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::ReadBuf;
+use tokio::io::{AsyncRead, AsyncWrite, Join};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -21,30 +22,33 @@ impl<B> HasBody for Request<B> {
     type Body = B;
 }
 type Sender = http1::SendRequest<<BollardRequest as HasBody>::Body>;
+type Input = Pin<Box<dyn AsyncRead + Send>>;
+type Output = Pin<Box<dyn AsyncWrite + Send>>;
+type Streams = Join<Input, Output>;
 
-/// Milliseconds for which a connection is waited for. Who has read an answer to its end often asks the next before the
-/// connection's own task has seen that end; and another connection would cost the node two programs.
-const MOMENTS: u32 = 4;
+/// Milliseconds to wait for a busy connection. The next request often comes before the connection's task has seen the end of the
+/// last answer, and another connection would start two programs on the node.
+const REUSE_WAIT_MS: u32 = 4;
 
-/// Gives bollard its connections: each is a `docker system dial-stdio` on the node, used again while it is free.
+/// Opens bollard's connections and reuses idle ones.
 #[derive(Clone)]
 pub(super) struct Dial {
     link: Arc<Link>,
     idle: Arc<Mutex<Vec<Connection>>>,
 }
 
-/// One connection.
+/// A connection of the pool.
 struct Connection {
     sender: Sender,
-    /// What its program complained of, once it has ended.
-    said: oneshot::Receiver<String>,
+    /// The standard error of its program, once that has ended.
+    stderr: oneshot::Receiver<String>,
 }
 
 impl Connection {
-    /// Why it broke: what the program at its other end complained of says more than hyper does, and comes a moment later.
+    /// Returns why the connection broke. The program's standard error says more than hyper's error, and comes a moment later.
     async fn broken(self, error: hyper::Error) -> DockerError {
-        match timeout(Duration::from_secs(1), self.said).await {
-            Ok(Ok(said)) if !said.trim().is_empty() => std::io::Error::other(said.trim().to_owned()).into(),
+        match timeout(Duration::from_secs(1), self.stderr).await {
+            Ok(Ok(text)) if !text.trim().is_empty() => std::io::Error::other(text.trim().to_owned()).into(),
             _ => error.into(),
         }
     }
@@ -74,9 +78,9 @@ impl Dial {
         }
     }
 
-    /// A connection that is there and has nothing to do. One whose answer is still being read (a log that is followed) is not ready.
+    /// Returns an idle connection. One whose answer is still being read (a log that is followed) is not ready.
     async fn free(&self) -> Option<Connection> {
-        for _ in 0..MOMENTS {
+        for _ in 0..REUSE_WAIT_MS {
             {
                 let mut idle = self.idle.lock().ok()?;
                 idle.retain(|connection| !connection.sender.is_closed());
@@ -92,12 +96,16 @@ impl Dial {
         None
     }
 
-    /// A connection of its own that becomes the two streams of what was asked for, and what has come of them already.
-    pub(super) async fn upgrade(&self, path: String, body: String) -> Result<(Process, Vec<u8>), DockerError> {
+    /// Posts a request whose connection becomes a stream of bytes in both directions. The process carries the stream.
+    pub(super) async fn upgrade(
+        &self,
+        path: String,
+        body: String,
+    ) -> Result<(TokioIo<Upgraded>, Process), DockerError> {
         let mut process = self.link.dial_docker().await?;
-        // somebody has to read it
+        // a program whose standard error nobody reads would hang
         drop(process.collect_stderr());
-        let (mut sender, connection) = http1::handshake(Stdio(process)).await?;
+        let (mut sender, connection) = http1::handshake(streams(&mut process)).await?;
         tokio::spawn(connection.with_upgrades());
         let request = Request::post(path)
             .header(header::HOST, "docker")
@@ -110,26 +118,25 @@ impl Dial {
             let message = format!("the engine gave no terminal: {}", response.status());
             return Err(DockerError::DockerResponseServerError { status_code: response.status().as_u16(), message });
         }
-        let streams = hyper::upgrade::on(response).await?.downcast::<Stdio>();
-        let streams = streams.map_err(|_| std::io::Error::other("the connection is another's"))?;
-        Ok((streams.io.0, streams.read_buf.to_vec()))
+        Ok((TokioIo::new(hyper::upgrade::on(response).await?), process))
     }
 
     async fn dial(&self) -> Result<Connection, DockerError> {
         let mut process = self.link.dial_docker().await?;
         let complaint = process.collect_stderr();
-        let (sender, connection) = http1::handshake(Stdio(process)).await?;
-        let (tell, said) = oneshot::channel();
+        let (sender, connection) = http1::handshake(streams(&mut process)).await?;
+        let (report, stderr) = oneshot::channel();
         tokio::spawn(async move {
-            // however it ended: a program that is not there closes the connection as politely as any
-            let _ = connection.with_upgrades().await;
-            let _ = tell.send(complaint.await.unwrap_or_default());
+            // the result says nothing: a missing program closes the connection in order, too
+            let _ = connection.await;
+            drop(process);
+            let _ = report.send(complaint.await.unwrap_or_default());
         });
-        Ok(Connection { sender, said })
+        Ok(Connection { sender, stderr })
     }
 }
 
-/// `http://docker/v1.41/x` → `/v1.41/x` with a Host field, as a server on a socket expects (RFC 9112, 3.2.1).
+/// Turns `http://docker/v1.41/x` into `/v1.41/x` with a Host field, as a server on a socket expects (RFC 9112, 3.2.1).
 fn origin_form(request: BollardRequest) -> Result<BollardRequest, DockerError> {
     let (mut parts, body) = request.into_parts();
     if let Some(path) = parts.uri.path_and_query() {
@@ -139,39 +146,9 @@ fn origin_form(request: BollardRequest) -> Result<BollardRequest, DockerError> {
     Ok(BollardRequest::from_parts(parts, body))
 }
 
-/// A process's two streams as one connection for hyper.
-struct Stdio(Process);
-
-impl hyper::rt::Read for Stdio {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        mut buf: hyper::rt::ReadBufCursor<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        // without unsafe code the bytes go through a buffer of our own
-        let mut own = [0u8; 16 * 1024];
-        let room = buf.remaining().min(own.len());
-        let mut read = ReadBuf::new(&mut own[..room]);
-        match self.0.stdout.as_mut().poll_read(cx, &mut read) {
-            Poll::Ready(Ok(())) => {
-                buf.put_slice(read.filled());
-                Poll::Ready(Ok(()))
-            }
-            other => other,
-        }
-    }
-}
-
-impl hyper::rt::Write for Stdio {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        self.0.stdin.as_mut().poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        self.0.stdin.as_mut().poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        self.0.stdin.as_mut().poll_shutdown(cx)
-    }
+/// Joins a process's output and input into one connection. The process has to outlive it: dropping it ends the program.
+fn streams(process: &mut Process) -> TokioIo<Streams> {
+    let stdout: Input = std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty()));
+    let stdin: Output = std::mem::replace(&mut process.stdin, Box::pin(tokio::io::sink()));
+    TokioIo::new(tokio::io::join(stdout, stdin))
 }

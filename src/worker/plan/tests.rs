@@ -58,18 +58,18 @@ fn apply(
     after
 }
 
-fn desired(port: u16, gpus: bool, workspace: Option<&str>) -> Desired {
+fn desired(port: u16, gpus: bool, workspace: Option<&str>) -> ContainerSpec {
     let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "image");
     let gpus = if gpus { GpuRequest::All } else { GpuRequest::None };
     cluster.name = "lab".into();
     cluster.port = port;
-    Desired {
+    ContainerSpec {
         workspace: workspace.map(str::to_owned),
-        ..Desired::worker(&cluster, &nodes[0], gpus, [10, 0, 0, 1].into())
+        ..ContainerSpec::worker(&cluster, &nodes[0], gpus, [10, 0, 0, 1].into())
     }
 }
 
-fn seen(desired: &Desired, image_id: &str, state: ContainerState) -> ContainerSummary {
+fn seen(desired: &ContainerSpec, image_id: &str, state: ContainerState) -> ContainerSummary {
     let (name, labels) = (desired.name.clone(), desired.labels());
     ContainerSummary { name, id: "1".into(), image_id: image_id.into(), state, labels, created: None }
 }
@@ -78,7 +78,7 @@ fn seen(desired: &Desired, image_id: &str, state: ContainerState) -> ContainerSu
 fn a_shell_that_nobody_will_start_goes() {
     let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "image");
     cluster.name = "lab".into();
-    let shell = Desired::shell(&cluster, &nodes[0], GpuRequest::None, Vec::new(), "ab12");
+    let shell = ContainerSpec::shell(&cluster, &nodes[0], GpuRequest::None, Vec::new(), "ab12");
     let left = |state, created, cluster: &str, clock| {
         let there =
             [ContainerSummary { created, ..seen(&shell, "img", state) }, seen(&desired(1, false, None), "img", state)];
@@ -117,7 +117,7 @@ fn table() {
     renamed.name = "before".into();
     assert_eq!(plan(&[renamed]).unwrap(), "remove before (renamed), start hworker");
     // that of a single run is no worker of the node's, and goes only when its run has ended
-    let own = Desired { name: "hworker-j1".into(), ..want.clone() }.of_run(
+    let own = ContainerSpec { name: "hworker-j1".into(), ..want.clone() }.of_run(
         &Inventory::local("here", "image").cluster,
         "j1",
         0,
@@ -201,7 +201,7 @@ fn disrupted_by(
     let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "image");
     cluster.name = "lab".into();
     let worker_there = |id: &str| ContainerSummary { id: id.into(), ..seen(&old, "img", ContainerState::Running) };
-    let hmaster = Desired::master(&cluster, &nodes[0], GpuRequest::All, Vec::new(), "run-1");
+    let hmaster = ContainerSpec::master(&cluster, &nodes[0], GpuRequest::All, Vec::new(), "run-1");
     let hmaster = launcher.map(|state| ContainerSummary { id: "m".into(), ..seen(&hmaster, "img", state) });
     let containers = [Vec::from_iter([worker_there("w1")].into_iter().chain(hmaster)), vec![worker_there("w2")]];
     let facts = [Facts::parse(master), Facts::parse(other)];
@@ -251,7 +251,7 @@ fn a_run_is_in_the_way_where_it_would_lose_its_worker() {
         let part = NodePlan { name: "b", facts: &facts, containers, operations: &operations };
         disrupted_jobs("lab", &[part]).len()
     };
-    let there = |desired: &Desired, state| [ContainerSummary { id: "w2".into(), ..seen(desired, "img", state) }];
+    let there = |desired: &ContainerSpec, state| [ContainerSummary { id: "w2".into(), ..seen(desired, "img", state) }];
     assert_eq!(part(&there(&want, ContainerState::Running)), 0);
     assert_eq!(part(&there(&desired(22, true, None), ContainerState::Exited)), 0);
     assert_eq!(part(&there(&desired(22, true, None), ContainerState::Running)), 1);

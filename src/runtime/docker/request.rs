@@ -1,43 +1,43 @@
-//! A container as Docker is asked for it.
+//! Requests to create containers.
 
 use crate::inventory::Ulimit;
 use crate::node::gpus::GpuRequest;
-use crate::runtime::spec::{self, Desired, Role};
+use crate::runtime::spec::{self, ContainerSpec, Role};
 use bollard::models::{
     ContainerCreateBody, DeviceMapping, DeviceRequest, HostConfig, Mount, MountType, ResourcesUlimits,
 };
 
-/// The words for Docker.
-pub(super) fn body(desired: &Desired) -> ContainerCreateBody {
-    let spec = &desired.spec;
-    let binds = desired
+/// Returns the request that creates a container.
+pub(super) fn create_request(spec: &ContainerSpec) -> ContainerCreateBody {
+    let covered = &spec.spec;
+    let binds = spec
         .mounts()
         .into_iter()
         .map(|mount| format!("{}:{}{}", mount.source, mount.target, if mount.read_only { ":ro" } else { "" }));
     ContainerCreateBody {
-        image: Some(spec.image.clone()),
-        cmd: Some(spec.command.clone()),
+        image: Some(covered.image.clone()),
+        cmd: Some(covered.command.clone()),
         user: Some("0:0".into()),
-        working_dir: Some(desired.workspace.as_ref().map_or("/", |_| crate::paths::WORKSPACE).into()),
-        env: (!desired.env.is_empty()).then(|| desired.env.clone()),
-        // whoever has the shell holds its main process, and that ends when it is let go of
-        open_stdin: Some(desired.role == Role::Shell),
-        stdin_once: Some(desired.role == Role::Shell),
-        // hvdctl asks a run for its end by SIGTERM, and its keeper tells that from an engine that is shut down
-        stop_signal: (desired.role == Role::Master).then(|| "SIGUSR1".into()),
-        // seconds; more than the keeper takes when a node has gone
-        stop_timeout: (desired.role == Role::Master).then_some(30),
-        labels: Some(desired.labels().into_iter().collect()),
+        working_dir: Some(spec.workspace.as_ref().map_or("/", |_| crate::paths::WORKSPACE).into()),
+        env: (!spec.env.is_empty()).then(|| spec.env.clone()),
+        // a shell's container lives as long as hvdctl is attached to its main process
+        open_stdin: Some(spec.role == Role::Shell),
+        stdin_once: Some(spec.role == Role::Shell),
+        // hvdctl stops a job by SIGTERM, which its supervisor tells from an engine that shuts down
+        stop_signal: (spec.role == Role::Master).then(|| "SIGUSR1".into()),
+        // seconds; more than the job supervisor takes when a node is lost
+        stop_timeout: (spec.role == Role::Master).then_some(30),
+        labels: Some(spec.labels().into_iter().collect()),
         host_config: Some(HostConfig {
             network_mode: Some("host".into()),
             binds: Some(binds.collect()),
-            mounts: some(spec.extra_mounts.iter().map(mount).collect()),
-            devices: some(spec.devices.iter().map(device).collect()),
-            ulimits: some(spec.ulimits.iter().map(ulimit).collect()),
-            shm_size: i64::try_from(spec.shm_size).ok(),
-            // a run's end leaves nothing behind, also where nobody is there to see it
-            auto_remove: Some(desired.job.is_some() || desired.role == Role::Shell),
-            device_requests: gpus(&spec.gpus).map(|gpus| vec![gpus]),
+            mounts: some(covered.extra_mounts.iter().map(mount).collect()),
+            devices: some(covered.devices.iter().map(device).collect()),
+            ulimits: some(covered.ulimits.iter().map(ulimit).collect()),
+            shm_size: i64::try_from(covered.shm_size).ok(),
+            // nothing of an ended job stays, even if no hvdctl is connected
+            auto_remove: Some(spec.job.is_some() || spec.role == Role::Shell),
+            device_requests: gpus(&covered.gpus).map(|gpus| vec![gpus]),
             ..HostConfig::default()
         }),
         ..ContainerCreateBody::default()
@@ -48,7 +48,7 @@ fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
 
-/// Not as a bind: for that Docker would make an empty folder where the node has none.
+/// Not a bind, for which Docker would create a missing directory on the node.
 fn mount(mount: &spec::Mount) -> Mount {
     Mount {
         typ: Some(MountType::BIND),
@@ -90,10 +90,10 @@ mod tests {
     #[test]
     fn the_body_is_what_docker_run_sends() {
         let Inventory { cluster, nodes, .. } = Inventory::local("here", "img");
-        let worker = |gpus| Desired::worker(&cluster, &nodes[0], gpus, [10, 0, 0, 1].into());
-        let desired = Desired { workspace: Some("/opt/horovod/projects/x".into()), ..worker(GpuRequest::All) };
-        let body = body(&desired);
-        let host = body.host_config.unwrap();
+        let worker = |gpus| ContainerSpec::worker(&cluster, &nodes[0], gpus, [10, 0, 0, 1].into());
+        let spec = ContainerSpec { workspace: Some("/opt/horovod/projects/x".into()), ..worker(GpuRequest::All) };
+        let request = create_request(&spec);
+        let host = request.host_config.unwrap();
         assert_eq!(host.network_mode.as_deref(), Some("host"));
         assert_eq!(
             host.binds.unwrap(),
@@ -105,9 +105,9 @@ mod tests {
         );
         let gpus = &host.device_requests.unwrap()[0];
         assert_eq!((gpus.count, gpus.capabilities.clone()), (Some(-1), Some(vec![vec!["gpu".to_owned()]])));
-        assert!(super::body(&worker(GpuRequest::None)).host_config.unwrap().device_requests.is_none());
+        assert!(create_request(&worker(GpuRequest::None)).host_config.unwrap().device_requests.is_none());
         assert!(host.mounts.is_none() && host.devices.is_none() && host.ulimits.is_none());
-        let some = |request| super::gpus(&request).map(|gpus| (gpus.count, gpus.device_ids));
+        let some = |wanted| super::gpus(&wanted).map(|gpus| (gpus.count, gpus.device_ids));
         assert_eq!(some(GpuRequest::First(2)), Some((Some(2), None)));
         let devices = vec!["0".to_owned(), "GPU-1".to_owned()];
         assert_eq!(some(GpuRequest::Devices(devices.clone())), Some((None, Some(devices))));

@@ -1,0 +1,192 @@
+//! Containers for `hvdctl shell`: a worker, the `hmaster` of a job, or one of the shell's own.
+
+use crate::cluster::exec::worker;
+use crate::cluster::nodes;
+use crate::cluster::nodes::{Member, Observed, Target, connect, connect_all, each, observe, split};
+use crate::error::{Error, NodeError};
+use crate::event::{Event, Events};
+use crate::inventory::Node;
+use crate::inventory::export::{self, Host};
+use crate::job::manage::{self, under_way};
+use crate::keys::push;
+use crate::launch;
+use crate::node::network;
+use crate::runtime::Runtime;
+use crate::runtime::spec::ContainerSpec;
+use crate::transport::link::Process;
+use crate::transport::privileges;
+use crate::worker::apply;
+use crate::worker::plan;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
+
+const GUARD: &str = include_str!("../../scripts/shell_guard.sh");
+const MASTER: &str = include_str!("../../scripts/shell_master.sh");
+/// The operation, for messages.
+const OPEN: &str = "open a shell";
+const SSH: &str = include_str!("../../scripts/ssh.sh");
+
+/// Where a shell is opened.
+pub(super) struct Place {
+    pub(super) runtime: Runtime,
+    pub(super) container: String,
+    /// A directory in the container whose programs come first in `PATH`.
+    pub(super) path: Option<String>,
+    /// The guard of the shell, or the main process of the shell's own container: it ends when this is dropped.
+    pub(super) guard: Process,
+    /// Whether the container was created for this shell.
+    pub(super) is_own: bool,
+}
+
+/// Returns a place in a node's worker.
+///
+/// # Errors
+/// When the node is not selected, does not answer, or its worker is not up.
+pub(super) async fn in_worker(target: &Target, node: &str, events: &Events) -> Result<Place, Error> {
+    let known = target.nodes().into_iter().any(|one| one.name == node);
+    if !known {
+        let names: Vec<String> = target.nodes().into_iter().map(|node| node.name).collect();
+        let words = format!("no selected node is named {node} (nodes: {})", crate::text::nodeset::fold(&names));
+        return Err(Error::usage(words, "hvdctl shell opens one in hmaster"));
+    }
+    let target = Target { selected: vec![node.to_owned()], ..target.clone() };
+    let member = connect_all(&target, events).await?.remove(0);
+    let (runtime, worker) = worker(target.cluster(), &member).await?;
+    guarded(&member, runtime, worker, None).await.map_err(Into::into)
+}
+
+/// Returns a place in the `hmaster` of the newest job in progress, or else in a container of the shell's own on the first node.
+///
+/// # Errors
+/// When the node does not answer, or the container cannot be started.
+pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place, Error> {
+    let cluster = target.cluster();
+    let runs = manage::list(target, events).await?;
+    if let Some((job, member, runtime, container)) = under_way(cluster, &runs).await? {
+        events.note(format!("in the launcher of the run {} ({}) on {}", job.id, job.name, member.node.name));
+        let path = format!("{}/{}", cluster.jobs_dir, job.id);
+        return guarded(&member, runtime, container, Some(path)).await.map_err(Into::into);
+    }
+    let (members, _) = split(events, connect(target, events).await?);
+    let looked = each(members, async |member| observe(cluster, member, events).await).await;
+    let (nodes, failed) = split(events, looked);
+    let failed: Vec<NodeError> = runs.failed.into_iter().chain(failed).collect();
+    let wanted = target.nodes().first().map(|node| node.name.clone()).unwrap_or_default();
+    let Some(master) = nodes.iter().find(|seen| seen.name() == wanted) else {
+        let why = failed.into_iter().find(|error| error.node == wanted);
+        return Err(why.map_or_else(|| Error::Here(format!("{wanted} did not answer")), Error::from));
+    };
+    for error in &failed {
+        events.send(Event::Warning(format!("{} is not in the hostfile: {error}", error.node)));
+    }
+    own(target, master, &nodes, events).await
+}
+
+/// A place in a container that has other work; a guard there ends the shell when hvdctl is gone.
+async fn guarded(
+    member: &Member,
+    runtime: Runtime,
+    container: String,
+    path: Option<String>,
+) -> Result<Place, NodeError> {
+    let argv = ["sh", "-c", GUARD, "sh", privileges::process()];
+    let mut guard = runtime.exec(&container, &argv, OPEN).await?;
+    wait_until_ready(member, &mut guard).await?;
+    Ok(Place { runtime, container, path, guard, is_own: false })
+}
+
+/// A container of the shell's own, equal to that of a job's launcher.
+async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Events) -> Result<Place, Error> {
+    let cluster = target.cluster();
+    master.image_id(cluster)?;
+    let keys: Vec<_> = nodes.iter().map(|seen| (&seen.member.node, &seen.facts)).collect();
+    let lacking = if nodes.len() > 1 { push::lacking(&target.inventory, &keys) } else { Vec::new() };
+    if !lacking.is_empty() {
+        let who = crate::text::nodeset::fold(&lacking);
+        let words = format!("the cluster's keys are missing or not as they should be on {who}");
+        return Err(Error::check(words, "hvdctl keys push"));
+    }
+    let (hosts, interface) = hosts(target, master, nodes, events);
+    let hosts: Vec<Host<'_>> = hosts.iter().map(|(node, slots)| Host { node, slots: *slots }).collect();
+    let hostfile = export::hostfile(&hosts);
+    let command = ["sh", "-c", MASTER, "sh", &hostfile, SSH].map(str::to_owned).to_vec();
+    let node = &master.member.node;
+    let of_launcher = launch::launcher(cluster.controller).shell_environment;
+    let mut env: Vec<String> = of_launcher.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    env.push("PYTHONUNBUFFERED=1".into());
+    env.push(format!("HVDCTL_KEEP_ALIVE={}", cluster.keep_alive.as_secs()));
+    let spec = ContainerSpec {
+        env,
+        ..ContainerSpec::shell(
+            cluster,
+            node,
+            network::gpu_request(node, &master.facts),
+            command,
+            &privileges::process()[..4],
+        )
+    };
+    let runtime = master.docker.engine.clone();
+    let left = plan::left_shells(&cluster.name, &master.docker.containers, master.facts.clock);
+    apply::apply(&target.inventory, master, &left, events).await?;
+    let container = runtime.create(&spec).await?;
+    let started = async {
+        let mut main = runtime.start_attached(&container, &format!("start {}", spec.name)).await?;
+        wait_until_ready(&master.member, &mut main).await?;
+        Ok(main)
+    };
+    let guard = match started.await {
+        Ok(main) => main,
+        Err(error) => {
+            let _ = runtime.remove(&container).await;
+            return Err(NodeError::into(error));
+        }
+    };
+    let slots: u32 = hosts.iter().map(|host| host.slots).sum();
+    let by_hand = launch::by_hand(slots, cluster.port, interface.as_deref());
+    events.note(format!("in {} on {}; the cluster from here: {by_hand}", spec.name, node.name));
+    let path = Some("/run/hvdctl".to_owned());
+    Ok(Place { runtime, container, path, guard, is_own: true })
+}
+
+/// Returns the nodes of the hostfile with their addresses and slots, and the master's interface to them.
+fn hosts(
+    target: &Target,
+    master: &Observed,
+    nodes: &[Observed],
+    events: &Events,
+) -> (Vec<(Node, u32)>, Option<String>) {
+    let mut hosts = Vec::new();
+    let mut interface = None;
+    for seen in nodes {
+        match nodes::place(&target.inventory, seen) {
+            Ok(place) => {
+                if seen.name() == master.name() {
+                    interface = Some(place.interface);
+                }
+                let mut node = seen.member.node.clone();
+                node.address = Some(place.address);
+                hosts.push((node, network::slots(&seen.member.node, &seen.facts)));
+            }
+            Err(error) => events.send(Event::Warning(format!("{} is not in the hostfile: {error}", seen.name()))),
+        }
+    }
+    (hosts, interface)
+}
+
+/// Waits until a script has written `ready`.
+async fn wait_until_ready(member: &Member, script: &mut Process) -> Result<(), NodeError> {
+    let node = &member.node.name;
+    let complaint = script.collect_stderr();
+    let mut word = [0; 6];
+    match timeout(member.link.limit(), script.stdout.read_exact(&mut word)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(_)) => {
+            let said = timeout(Duration::from_secs(5), complaint).await;
+            let said = said.ok().and_then(Result::ok).unwrap_or_default();
+            let said = if said.trim().is_empty() { "the container ended at once".into() } else { said };
+            Err(NodeError::failed(node, OPEN, said))
+        }
+        Err(_) => Err(NodeError::failed(node, OPEN, format!("no answer within {} s", member.link.limit().as_secs()))),
+    }
+}
