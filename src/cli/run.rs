@@ -64,7 +64,7 @@ pub struct Running {
 }
 
 fn name(text: &str) -> Result<String, String> {
-    if project::folder_name(text) == text {
+    if project::directory_name(text) == text {
         return Ok(text.to_owned());
     }
     Err("a name has 1 to 64 letters, digits, `.`, `_` and `-`, and begins with none of `.` and `-`".to_owned())

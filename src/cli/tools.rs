@@ -63,7 +63,7 @@ pub struct Fetch {
 
 const FETCH: &str = "\
 What is new in the project's folder on the run's nodes, or not as it was shipped: outputs and checkpoints. Broken off, the same \
-command goes on where it was. Where nodes wrote other contents under one name, that of rank 0's node has it, and the others \
+command brings what is missing. Where nodes wrote other contents under one name, that of rank 0's node has it, and the others \
 are in DIR/NODE.
 
 hvdctl fetch                       the newest run, into ./NAME-ID

@@ -15,7 +15,7 @@ use crate::event::Event;
 use crate::init::draft::{Entry, Found, Probe};
 use crate::inventory::{Controller, Inventory, KeyType};
 use crate::job::allocation::{Allocation, AllocationConflict, Resources};
-use crate::job::fetch::Fetched;
+use crate::job::fetch::FetchReport;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
 use crate::job::record::{Attempt, FailureKind, LostOutput, RankExit, RootCause, State};
@@ -224,7 +224,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     let id = "20261121-120304-k7qd";
     let line = |event: Event| render::line(&event).unwrap();
     all.push(("train-job", line(Event::Job { id: id.into(), state: State::Running })));
-    all.push(("train-node", line(Event::Done { node: "node1".into(), what: "shipped 3 files, 12.0 KiB".into() })));
+    all.push(("train-node", line(Event::Done { node: "node1".into(), what: "uploaded 3 files, 12.0 KiB".into() })));
     all.push(("train-node/failed", line(Event::Failed(full("node2")))));
     let output = Event::Output { rank: 1, node: "node2".into(), stderr: false, line: b"epoch 1: loss 0.25".to_vec() };
     all.push(("train-output", line(output)));
@@ -397,13 +397,13 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
 }
 
 /// One file, and nothing went wrong.
-fn fetched() -> Fetched {
+fn fetched() -> FetchReport {
     let hash = "324dcf027dd4a30a932c441f365a25e86b173defa4b8e58948253471b81b72cf".to_owned();
     let output = Output::File { hash, mode: 0o644, size: 5, time: 1_795_262_584.0 };
     let item = Item { path: "best.pt".into(), node: "node1".into(), name: "best.pt".into(), output };
-    Fetched {
+    FetchReport {
         job: "20261121-120304-k7qd".into(),
-        folder: "digits-20261121-120304-k7qd".into(),
+        directory: "digits-20261121-120304-k7qd".into(),
         items: vec![(item, true)],
         failed: Vec::new(),
     }

@@ -3,7 +3,7 @@
 use super::{Context, Outcome, unless_signalled};
 use crate::cli;
 use crate::error::{Error, exit};
-use crate::job::fetch::{Fetched, default_folder, fetch};
+use crate::job::fetch::{FetchReport, default_directory, fetch};
 use crate::job::list::Newest;
 use crate::job::manage;
 use crate::sync::outputs::Output;
@@ -13,18 +13,18 @@ use serde_json::{Value, json};
 /// `fetch`.
 pub async fn run(options: &cli::Fetch, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, cancel, .. } = context;
-    let fetched = unless_signalled(&cancel, async {
-        let runs = manage::list(&target, &events).await?;
-        let job = runs.find(options.job.as_deref(), Newest::Project)?;
-        let folder = options.output.clone().unwrap_or_else(|| default_folder(job));
-        fetch(&target, &runs, job, &folder, options.force, &events).await
+    let report = unless_signalled(&cancel, async {
+        let jobs = manage::list(&target, &events).await?;
+        let job = jobs.find(options.job.as_deref(), Newest::Project)?;
+        let directory = options.output.clone().unwrap_or_else(|| default_directory(job));
+        fetch(&target, &jobs, job, &directory, options.force, &events).await
     });
-    Ok(outcome(fetched.await?))
+    Ok(outcome(report.await?))
 }
 
-pub(super) fn outcome(fetched: Fetched) -> Outcome {
-    let Fetched { job, folder, items, failed } = fetched;
-    let folder = folder.display().to_string();
+pub(super) fn outcome(report: FetchReport) -> Outcome {
+    let FetchReport { job, directory, items, failed } = report;
+    let directory = directory.display().to_string();
     let code = match (failed.is_empty(), items.is_empty()) {
         (true, _) => exit::OK,
         (false, true) => exit::FAILED,
@@ -50,11 +50,11 @@ pub(super) fn outcome(fetched: Fetched) -> Outcome {
     }
     let new = items.iter().filter(|(_, new)| *new).count();
     text.push_str(&match (items.len(), new) {
-        (0, _) if code == exit::OK => format!("the run {job} wrote nothing\n"),
-        (all, 0) => format!("{folder}: unchanged ({all} of the run {job})\n"),
-        (all, new) => format!("{folder}: {new} fetched, {} unchanged\n", all - new),
+        (0, _) if code == exit::OK => format!("job {job} wrote nothing\n"),
+        (all, 0) => format!("{directory}: unchanged ({all} of job {job})\n"),
+        (all, new) => format!("{directory}: {new} fetched, {} unchanged\n", all - new),
     });
     let nodes: Vec<Value> = failed.iter().map(|e| json!({ "node": e.node, "ok": false, "error": e })).collect();
-    let document = json!({ "ok": failed.is_empty(), "job": job, "folder": folder, "files": files, "nodes": nodes });
+    let document = json!({ "ok": failed.is_empty(), "job": job, "folder": directory, "files": files, "nodes": nodes });
     Outcome { code, text, document, failed }
 }

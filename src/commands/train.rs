@@ -6,7 +6,7 @@ use crate::cluster::nodes::Target;
 use crate::cluster::turn::Turn;
 use crate::error::{Error, exit};
 use crate::event::{Event, Events};
-use crate::job::fetch::{self, Fetched};
+use crate::job::fetch::{self, FetchReport};
 use crate::job::outcome::JobOutcome;
 use crate::job::plan::JobPlan;
 use crate::job::record::{RootCause, State};
@@ -18,8 +18,8 @@ use crate::launch::env_file;
 use crate::launch::placement::Placement;
 use crate::render::table::table;
 use crate::secret::Secret;
+use crate::sync::files::ProjectFiles;
 use crate::sync::project;
-use crate::sync::tree::Tree;
 use crate::sync::upload::Project;
 use crate::text::argument::Word;
 use crate::text::nodeset;
@@ -43,16 +43,16 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
     let (title, cancel) = (options.running.name.clone(), context.cancel.clone());
     let program = async move {
         let origin = origin(&root);
-        let reading = tokio::task::spawn_blocking(move || Tree::read(&root));
-        let tree = unless_signalled(&cancel, async {
+        let reading = tokio::task::spawn_blocking(move || ProjectFiles::read(&root));
+        let files = unless_signalled(&cancel, async {
             reading.await.map_err(|e| Error::Here(format!("could not read the project: {e}")))?
         });
         Ok(Program {
             title,
-            name: project::folder_name(&options.name_on_nodes.unwrap_or(name)),
+            name: project::directory_name(&options.name_on_nodes.unwrap_or(name)),
             command,
             cwd: Cwd::Workspace,
-            project: Some(Project { origin, tree: tree.await?, shared }),
+            project: Some(Project { origin, files: files.await?, shared }),
             files: Vec::new(),
         })
     };
@@ -67,7 +67,7 @@ pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> 
     let name = Path::new(&called).file_name().map(|n| n.to_string_lossy().into_owned());
     let program = Program {
         title: options.running.name.clone(),
-        name: project::folder_name(&name.unwrap_or_default()),
+        name: project::directory_name(&name.unwrap_or_default()),
         command: options.command,
         cwd: Cwd::Root,
         project: None,
@@ -144,7 +144,7 @@ async fn launch(
 }
 
 /// How a run ended, and what came of what it wrote; a run that went well is not done as long as something is missing here.
-pub(super) fn with_fetched(mut outcome: Outcome, fetched: Option<Fetched>) -> Outcome {
+pub(super) fn with_fetched(mut outcome: Outcome, fetched: Option<FetchReport>) -> Outcome {
     let all = fetched.as_ref().is_some_and(|fetched| fetched.failed.is_empty());
     if !all && outcome.code == exit::OK {
         outcome.code = exit::AROUND;
@@ -162,7 +162,7 @@ async fn bring(
     folder: &Path,
     cancel: &Receiver<Option<u8>>,
     events: &Events,
-) -> Option<Fetched> {
+) -> Option<FetchReport> {
     match unless_signalled(cancel, fetch::after(target, id, folder, events)).await {
         Ok(fetched) => {
             let new = fetched.items.iter().filter(|(_, new)| *new).count();

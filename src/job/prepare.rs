@@ -8,7 +8,7 @@ use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::{Desired, LABEL_WORKSPACE, Role};
-use crate::sync::upload::{Place, Shipped, gather, look, ship};
+use crate::sync::upload::{Place, Uploaded, compare, merge, upload};
 use crate::text::units::human;
 use crate::worker::apply;
 use crate::worker::plan::{self, Workspace};
@@ -40,20 +40,23 @@ async fn prepare_node(
 ) -> Result<Option<(String, Place)>, NodeError> {
     let Content { plan, program, .. } = *content;
     let (cluster, link) = (plan.target.cluster(), &seen.member.link);
-    let looked = match &program.project {
+    let compared = match &program.project {
         Some(project) => {
             let concurrent = plan.concurrent_jobs(program, seen.name());
-            let looking = look(cluster, link, project, &program.name, (&plan.id, &concurrent), events);
-            Some((project, events.step(seen.name(), Step::ComparingProject, looking).await?))
+            let comparing = compare(cluster, link, project, &program.name, (&plan.id, &concurrent), events);
+            Some((project, events.step(seen.name(), Step::ComparingProject, comparing).await?))
         }
         None => None,
     };
-    let place = looked.as_ref().map(|(_, looked)| looked.place.clone());
+    let place = compared.as_ref().map(|(_, compared)| compared.place.clone());
     let uploading = async {
-        match looked {
+        match compared {
             // nothing of this job is there, and another job's directory stays as it is
-            Some((_, looked)) if looked.place.own && host.is_none() => Ok(None),
-            Some((project, looked)) => events.report(ship(cluster, link, project, looked, events).await).map(Some),
+            Some((_, compared)) if compared.place.own && host.is_none() => Ok(None),
+            Some((project, compared)) => {
+                let names = (program.name.as_str(), plan.id.as_str());
+                events.report(upload(cluster, link, project, names, compared, events).await).map(Some)
+            }
             None => Ok(None),
         }
     };
@@ -93,12 +96,12 @@ async fn prepare_node(
 }
 
 /// Formats what an upload did.
-fn summarize(uploaded: Option<&Shipped>) -> String {
+fn summarize(uploaded: Option<&Uploaded>) -> String {
     match uploaded {
         None => "ready".into(),
-        Some(Shipped { sent: 0, removed: 0, .. }) => "project unchanged".into(),
-        Some(Shipped { sent, bytes, removed: 0 }) => format!("uploaded {}, {}", files(*sent), human(*bytes)),
-        Some(Shipped { sent, bytes, removed }) => {
+        Some(Uploaded { sent: 0, removed: 0, .. }) => "project unchanged".into(),
+        Some(Uploaded { sent, bytes, removed: 0 }) => format!("uploaded {}, {}", files(*sent), human(*bytes)),
+        Some(Uploaded { sent, bytes, removed }) => {
             format!("uploaded {}, {}; removed {}", files(*sent), human(*bytes), files(*removed))
         }
     }
@@ -122,7 +125,7 @@ async fn ensure_worker(
         Some(_) => Workspace::AsDesired,
         None => Workspace::Any,
     };
-    let workspace = place.map(|place| place.folder.clone());
+    let workspace = place.map(|place| place.directory.clone());
     let desired = Desired { workspace, ..apply::desired(inventory, seen)? };
     let desired = match plan.shared_port {
         Some(_) => desired.of_run(&inventory.cluster, &plan.id, options.restarts),
@@ -149,7 +152,7 @@ pub(super) async fn check_workspaces(
         let worker = containers
             .iter()
             .find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name) && c.state == ContainerState::Running);
-        if worker.and_then(|c| c.label(LABEL_WORKSPACE)) == Some(place.folder.as_str()) {
+        if worker.and_then(|c| c.label(LABEL_WORKSPACE)) == Some(place.directory.as_str()) {
             return Ok(());
         }
         let said = format!("{} is gone or has another project mounted by now", cluster.worker);
@@ -173,7 +176,7 @@ pub(super) async fn gather_outputs(content: &Content<'_>, workspaces: &Workspace
     let Content { plan, program, .. } = *content;
     let own = |host: &&HostAssignment| workspaces.get(host.seen.name()).is_some_and(|place| place.own);
     let gathered = each(plan.hosts.iter().filter(own).collect(), async |host: &HostAssignment| {
-        gather(plan.target.cluster(), &host.seen.member.link, &program.name, &plan.id, events).await
+        merge(plan.target.cluster(), &host.seen.member.link, &program.name, &plan.id, events).await
     })
     .await;
     for error in gathered.into_iter().filter_map(Result::err) {

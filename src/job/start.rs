@@ -85,7 +85,7 @@ async fn launch<'a>(
     let ranks = plan.placement.ranks();
     events.phase(format!("starting {ranks} rank{}", if ranks == 1 { "" } else { "s" }));
     check_workspaces(cluster, &plan.hosts, &workspaces, events).await?;
-    let workspace = workspaces.get(plan.hosts[0].seen.name()).map(|place| place.folder.clone());
+    let workspace = workspaces.get(plan.hosts[0].seen.name()).map(|place| place.directory.clone());
     let container = engine.create_and_start(&Desired { workspace, ..plan.container.clone() }).await?;
     Ok((follow, container, workspaces))
 }

@@ -1,26 +1,26 @@
-//! What runs wrote, as their nodes tell of it, and where it goes on the operator's machine.
+//! A job's outputs as the nodes list them, and where they go on the operator's machine.
 
 use crate::text::digest::in_hex;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The folder in the target where fetching keeps what it has so far, and what it fetched.
-pub const KEEP: &str = ".hvdctl-fetch";
+/// The directory in the target where `fetch` keeps its lock, its list of what it fetched, and unfinished files.
+pub const STATE_DIR: &str = ".hvdctl-fetch";
 
-/// A file or link that a run wrote.
+/// A file or link that a job wrote.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Output {
     /// A file.
     File {
-        /// Its hash in hex; empty before it was asked for.
+        /// Its hash in hex; empty until [`NodeOutputs::add_hashes`].
         hash: String,
         /// Permission bits.
         mode: u32,
         /// Bytes.
         size: u64,
-        /// When it was written, in seconds since the epoch by the node's clock.
+        /// Time of modification in seconds since the epoch, by the node's clock.
         time: f64,
     },
-    /// A symbolic link, by its text.
+    /// A symbolic link with its target.
     Link(String),
 }
 
@@ -35,74 +35,67 @@ impl Output {
     }
 }
 
-/// A project's folder on one node.
+/// A project's directory on one node.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Found {
-    /// Its name; none where there is none.
-    pub folder: Option<String>,
-    /// What may be a run's: all that is not known to be as it was shipped.
+pub struct NodeOutputs {
+    /// Its name; None if the node has none.
+    pub directory: Option<String>,
+    /// What jobs may have written: everything that is not known to be as it was uploaded.
     pub outputs: BTreeMap<String, Output>,
-    /// Names that cannot be brought here, for people.
+    /// Names that cannot be written here, for messages.
     pub odd: Vec<String>,
-    /// What the node said of files that it could not read.
+    /// The node's messages about files that it could not read.
     pub unread: Vec<String>,
-    /// Kind and hash of what was shipped.
-    shipped: BTreeMap<String, (String, String)>,
+    /// Kind and hash of what was uploaded, `KIND HASH`.
+    uploaded: BTreeMap<String, String>,
 }
 
-impl Found {
-    /// Reads what `fetch_look.sh` says.
-    pub fn read(said: &[u8]) -> Found {
-        let mut found = Found::default();
-        let mut same = BTreeSet::new();
+impl NodeOutputs {
+    /// Reads the records of `fetch_list.sh`.
+    pub fn parse(listed: &[u8]) -> NodeOutputs {
+        let mut found = NodeOutputs::default();
+        let mut unchanged = BTreeSet::new();
         let mut link = None;
-        for record in said.split(|b| *b == 0) {
-            let (word, rest) = split(record);
-            let Ok(rest) = std::str::from_utf8(rest) else {
-                // as names are told that no text can have
-                let name = rest.splitn(4, |b| *b == b' ').last().unwrap_or_default();
-                found.odd.extend((word != b"had").then(|| String::from_utf8_lossy(name).into_owned()));
+        for record in listed.split(|b| *b == 0) {
+            let Ok(record) = std::str::from_utf8(record) else {
+                if !record.starts_with(b"had ") {
+                    let name = record.splitn(5, |b| *b == b' ').last().unwrap_or_default();
+                    found.odd.push(String::from_utf8_lossy(name).into_owned());
+                }
                 continue;
             };
-            match word {
-                b"folder" => found.folder = Some(rest.to_owned()),
-                b"had" => {
-                    let mut parts = rest.splitn(4, ' ');
-                    if let (Some(kind), Some(_), Some(hash), Some(name)) =
-                        (parts.next(), parts.next(), parts.next(), parts.next())
-                    {
-                        found.shipped.insert(name.to_owned(), (kind.to_owned(), hash.to_owned()));
-                    }
+            let (kind, rest) = record.split_once(' ').unwrap_or((record, ""));
+            let mut fields = rest.splitn(4, ' ');
+            let mut next = || fields.next().unwrap_or_default();
+            match kind {
+                "folder" => found.directory = Some(rest.to_owned()),
+                "had" => {
+                    let (kind, _, hash, name) = (next(), next(), next(), next());
+                    found.uploaded.insert(name.to_owned(), format!("{kind} {hash}"));
                 }
-                b"same" => drop(same.insert(rest.to_owned())),
-                b"file" => {
-                    let mut parts = rest.splitn(4, ' ');
-                    let mut next = || parts.next().unwrap_or_default();
+                "same" => drop(unchanged.insert(rest)),
+                "file" => {
                     let (mode, size, time, name) = (next(), next(), next(), next());
                     if let (Ok(mode), Ok(size), Ok(time)) = (u32::from_str_radix(mode, 8), size.parse(), time.parse()) {
                         let file = Output::File { hash: String::new(), mode, size, time };
                         found.outputs.insert(name.to_owned(), file);
                     }
                 }
-                b"link" => link = Some(rest.to_owned()),
-                b"to" => {
+                "link" => link = Some(rest),
+                "to" => {
                     if let Some(name) = link.take() {
-                        found.outputs.insert(name, Output::Link(rest.to_owned()));
+                        found.outputs.insert(name.to_owned(), Output::Link(rest.to_owned()));
                     }
                 }
                 _ => {}
             }
         }
-        let odd: Vec<String> = found.outputs.keys().filter(|name| !is_inside(name)).cloned().collect();
-        for name in odd {
-            found.outputs.remove(&name);
-            found.odd.push(name);
-        }
-        found.outputs.retain(|name, _| !same.contains(name));
+        found.odd.extend(found.outputs.keys().filter(|name| !is_inside(name)).cloned());
+        found.outputs.retain(|name, _| is_inside(name) && !unchanged.contains(name.as_str()));
         found
     }
 
-    /// The files whose contents have to be known.
+    /// Returns names and sizes of the files.
     pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
         self.outputs.iter().filter_map(|(name, output)| match output {
             Output::File { size, .. } => Some((name.as_str(), *size)),
@@ -110,51 +103,38 @@ impl Found {
         })
     }
 
-    /// Takes in what `fetch_hash.sh` says; what it did not say is gone by now, and what is as it was shipped is none of the run's.
-    pub fn hashed(&mut self, said: &[u8]) {
-        let mut hashes: BTreeMap<String, String> = BTreeMap::new();
-        for record in said.split(|b| *b == 0) {
-            let record = String::from_utf8_lossy(record);
-            // it becomes the name of a file here
-            if let Some((hash, name)) = record.split_once(' ')
-                && hash.len() == 64
-                && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
-            {
-                hashes.insert(name.to_owned(), hash.to_owned());
-            }
-        }
-        let shipped = &self.shipped;
+    /// Adds the hashes of `fetch_hash.sh`. Files without one are gone by now; what is as it was uploaded is no output.
+    pub fn add_hashes(&mut self, hashed: &[u8]) {
+        let hashed = String::from_utf8_lossy(hashed);
+        let is_hash = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let records = hashed.split('\0').filter_map(|record| record.split_once(' '));
+        let hashes: BTreeMap<&str, &str> =
+            records.filter(|(hash, _)| is_hash(hash)).map(|(hash, name)| (name, hash)).collect();
+        let uploaded = &self.uploaded;
         self.outputs.retain(|name, output| {
-            let (kind, now) = match output {
-                Output::File { hash, .. } => match hashes.remove(name) {
-                    Some(now) => {
-                        hash.clone_from(&now);
-                        ("f", now)
-                    }
-                    None => return false,
-                },
-                Output::Link(target) => ("l", in_hex(target.as_bytes())),
+            let now = match output {
+                Output::File { hash, .. } => {
+                    let Some(now) = hashes.get(name.as_str()) else { return false };
+                    (*now).clone_into(hash);
+                    format!("f {now}")
+                }
+                Output::Link(target) => format!("l {}", in_hex(target.as_bytes())),
             };
-            !shipped.get(name).is_some_and(|(was, hash)| was == kind && *hash == now)
+            uploaded.get(name) != Some(&now)
         });
     }
 }
 
-fn split(record: &[u8]) -> (&[u8], &[u8]) {
-    let at = record.iter().position(|b| *b == b' ').unwrap_or(record.len());
-    (&record[..at], record.get(at + 1..).unwrap_or_default())
-}
-
-/// Whether a name leads to a place below the folder that it is taken in, and not to our own.
+/// Returns whether a name stays below the directory that it is joined to, and out of [`STATE_DIR`].
 fn is_inside(name: &str) -> bool {
     let mut parts = name.split('/');
-    parts.clone().next() != Some(KEEP) && parts.all(|part| !matches!(part, "" | "." | ".."))
+    parts.clone().next() != Some(STATE_DIR) && parts.all(|part| !matches!(part, "" | "." | ".."))
 }
 
-/// Something to be fetched.
+/// An output to be fetched.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
-    /// Where it goes, below the target folder.
+    /// Its path below the target directory.
     pub path: String,
     /// The node that has it.
     pub node: String,
@@ -164,10 +144,13 @@ pub struct Item {
     pub output: Output,
 }
 
-/// What goes where. The first node is that of rank 0, and all of its is at its own place; another node's is there too, unless
-/// there is something else at that place, or on the way to it: then it is below the node's name. What is the same on several
-/// nodes is fetched once.
-pub fn plan(found: &[(String, Found)]) -> Result<Vec<Item>, String> {
+/// Decides what goes where. The outputs of the first node, that of rank 0, keep their names; another node's do too, unless something
+/// else has that path or one of its directories: then they go below the node's name. What is the same on several nodes is
+/// fetched once.
+///
+/// # Errors
+/// If two outputs would have the same path.
+pub fn plan(found: &[(String, NodeOutputs)]) -> Result<Vec<Item>, String> {
     let mut taken: BTreeMap<String, Item> = BTreeMap::new();
     for (node, found) in found {
         for (name, output) in &found.outputs {
@@ -188,12 +171,12 @@ pub fn plan(found: &[(String, Found)]) -> Result<Vec<Item>, String> {
     Ok(taken.into_values().collect())
 }
 
-/// Whether nothing stands at a path, on the way to it, or below it.
+/// Returns whether nothing has this path, one of its directories, or a path below it.
 fn is_free(taken: &BTreeMap<String, Item>, path: &str) -> bool {
     let below = format!("{path}/");
     let way = path.match_indices('/').map(|(at, _)| &path[..at]);
     !taken.contains_key(path)
-        && way.into_iter().all(|folder| !taken.contains_key(folder))
+        && way.into_iter().all(|directory| !taken.contains_key(directory))
         && !taken.range(below.clone()..).next().is_some_and(|(other, _)| other.starts_with(&below))
 }
 
@@ -208,14 +191,17 @@ mod tests {
 
     #[test]
     fn a_hash_is_nothing_but_a_hash() {
-        let mut found = Found::read(b"folder p\0file 644 1 1.0 a\0file 644 1 1.0 b\0file 644 1 1.0 c\0");
+        let mut found = NodeOutputs::parse(b"folder p\0file 644 1 1.0 a\0file 644 1 1.0 b\0file 644 1 1.0 c\0");
         let hash = in_hex(b"a");
-        found.hashed(format!("{hash} a\0/home/me/.bashrc b\0../../x c\0").as_bytes());
+        found.add_hashes(format!("{hash} a\0/home/me/.bashrc b\0../../x c\0").as_bytes());
         assert_eq!(found.outputs.keys().collect::<Vec<_>>(), ["a"]);
     }
 
-    fn found(outputs: &[(&str, Output)]) -> Found {
-        Found { outputs: outputs.iter().map(|(n, o)| ((*n).to_owned(), o.clone())).collect(), ..Found::default() }
+    fn found(outputs: &[(&str, Output)]) -> NodeOutputs {
+        NodeOutputs {
+            outputs: outputs.iter().map(|(n, o)| ((*n).to_owned(), o.clone())).collect(),
+            ..NodeOutputs::default()
+        }
     }
 
     #[test]
@@ -225,14 +211,14 @@ mod tests {
         let said = format!(
             "folder p\0had f 644 {train} train.py\0had f 644 x data\0had l - {link} old\0had d 755 - d\0same data\0\
              file 644 5 1.25 train.py\0file 644 9 1.5 data\0file 755 7 2.5 d/a b\nc\0link old\0to a\0link new\0to ../x\0\
-             file 644 1 1.0 ../out\0file 644 1 1.0 {KEEP}/x\0noise\0"
+             file 644 1 1.0 ../out\0file 644 1 1.0 {STATE_DIR}/x\0noise\0"
         );
-        let mut found = Found::read(&[said.as_bytes(), b"file 644 1 1.0 \xff\0"].concat());
-        assert_eq!(found.folder.as_deref(), Some("p"));
+        let mut found = NodeOutputs::parse(&[said.as_bytes(), b"file 644 1 1.0 \xff\0"].concat());
+        assert_eq!(found.directory.as_deref(), Some("p"));
         assert_eq!(found.files().collect::<Vec<_>>(), [("d/a b\nc", 7), ("train.py", 5)]);
         assert_eq!(found.odd, ["\u{fffd}", "../out", ".hvdctl-fetch/x"]);
         let hash = in_hex(b"c");
-        found.hashed(format!("{hash} d/a b\nc\0{train} train.py\0").as_bytes());
+        found.add_hashes(format!("{hash} d/a b\nc\0{train} train.py\0").as_bytes());
         let output = Output::File { hash, mode: 0o755, size: 7, time: 2.5 };
         let outputs =
             BTreeMap::from([("d/a b\nc".to_owned(), output), ("new".to_owned(), Output::Link("../x".into()))]);
@@ -258,12 +244,12 @@ mod tests {
                 prop::collection::btree_map("(n[0-2]/)?([ab]/)?[ab]", "[12]", 0..5), 1..4,
             )
         ) {
-            // a folder is no file on the same node
-            let nodes: Vec<(String, Found)> = nodes.iter().enumerate().map(|(i, names)| {
+            // a directory is no file on the same node
+            let nodes: Vec<(String, NodeOutputs)> = nodes.iter().enumerate().map(|(i, names)| {
                 let names = names.iter().filter(|(name, _)| {
                     !names.keys().any(|other| other.starts_with(&format!("{name}/")))
                 });
-                (format!("n{i}"), Found { outputs: names.map(|(n, h)| (n.clone(), file(h))).collect(), ..Found::default() })
+                (format!("n{i}"), NodeOutputs { outputs: names.map(|(n, h)| (n.clone(), file(h))).collect(), ..NodeOutputs::default() })
             }).collect();
             let Ok(items) = plan(&nodes) else { return Ok(()) };
             for item in &items {
@@ -281,8 +267,8 @@ mod tests {
 
         #[test]
         fn anything_is_read(said in prop::collection::vec(any::<u8>(), 0..80)) {
-            let mut found = Found::read(&said);
-            found.hashed(&said);
+            let mut found = NodeOutputs::parse(&said);
+            found.add_hashes(&said);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a project says about itself: its name on the nodes and the command that trains it.
+//! A project's name on the nodes and its command.
 
 use crate::text::argument::Word;
 use serde::Deserialize;
@@ -11,24 +11,24 @@ struct File {
     command: Vec<String>,
 }
 
-/// Why a project has no clear entry.
+/// Why a project's command is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoEntry {
-    /// `hvdctl.toml` cannot be read; toml's own words with line and column.
+    /// `hvdctl.toml` is invalid; the message has line and column.
     #[error("hvdctl.toml: {0}")]
     File(String),
-    /// Neither file is there.
+    /// The project has neither file.
     #[error("there is no hvdctl.toml, train.py or main.py in it")]
     None,
-    /// Both are there.
+    /// The project has both.
     #[error("both train.py and main.py are in it")]
     Two,
 }
 
-/// The command of a project: what stands after `--`, else its `hvdctl.toml`, else the one script it has.
+/// Returns the command of a project: the `given` one, else that of `hvdctl.toml`, else its only script.
 ///
 /// # Errors
-/// [`NoEntry`] when there is not exactly one answer.
+/// [`NoEntry`] if there is not exactly one.
 pub fn command(given: &[Word], file: Option<&str>, has_train: bool, has_main: bool) -> Result<Vec<Word>, NoEntry> {
     if !given.is_empty() {
         return Ok(given.to_vec());
@@ -48,10 +48,9 @@ pub fn command(given: &[Word], file: Option<&str>, has_train: bool, has_main: bo
     }
 }
 
-/// The name of a project's folder on the nodes: the folder's own name where it is plain; otherwise its plain
-/// letters and a hash of the whole, so that two names never share a folder and none carries a space or a quote into
-/// Docker's mounts.
-pub fn folder_name(name: &str) -> String {
+/// Returns the name of a project's directory on the nodes: `name` if it is plain; otherwise its plain letters and a hash, so that two
+/// names never share a directory and no space or quote gets into Docker's mounts.
+pub fn directory_name(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if !name.is_empty() && name.len() <= 64 && name.chars().all(plain) && !name.starts_with(['.', '-']) {
         return name.to_owned();
@@ -82,12 +81,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn folder_names_are_safe_and_distinct(a in ".{1,80}", b in ".{1,80}") {
-            let name = folder_name(&a);
+        fn directory_names_are_safe_and_distinct(a in ".{1,80}", b in ".{1,80}") {
+            let name = directory_name(&a);
             prop_assert!(!name.is_empty() && name.len() <= 64);
             prop_assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)));
             prop_assert!(!name.starts_with(['.', '-']));
-            prop_assert!(a == b || folder_name(&b) != name);
+            prop_assert!(a == b || directory_name(&b) != name);
         }
     }
 }

@@ -11,7 +11,6 @@ mod root;
 mod script;
 #[cfg(test)]
 pub(crate) mod scripted;
-mod window;
 
 use crate::error::{Error, NodeError};
 use crate::event::Events;
@@ -27,31 +26,12 @@ use prelude::{AfterMark, Fault, Prelude};
 use process::Child;
 pub use process::{Output, Process, STUCK};
 pub use script::Script;
-use std::os::fd::AsFd;
 use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-pub use window::Taking;
-
-/// Bytes that a pipe to a program takes which much is fed to, in place of 64 KiB. All of a user's pipes together have 64 MiB before
-/// they become narrow (`pipe-user-pages-soft`, pipe(7)), and as many nodes as are asked at once shall leave
-/// half of that to others.
-#[cfg(target_os = "linux")]
-const WIDE: usize = 512 << 10;
-
-/// Whether a pipe takes that much from now on.
-#[cfg(target_os = "linux")]
-fn widened(pipe: &impl AsFd) -> bool {
-    rustix::pipe::fcntl_setpipe_size(pipe, WIDE).is_ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn widened(_pipe: &impl AsFd) -> bool {
-    false
-}
 
 /// What helps where a limit is over.
 const SLOW: &str = "if the node is only slow, raise cluster.command_timeout_s";
@@ -173,11 +153,10 @@ impl Link {
                     return Err(std::io::Error::other("ssh gave no streams"));
                 };
                 let prelude = Prelude::new(&self.noise);
-                let wide = start.much && widened(&stdin);
                 let stdout = AfterMark::stdout(stdout, prelude.clone(), self.limit);
                 let stderr = AfterMark::stderr(stderr, Prelude::new(&self.noise), self.limit);
                 let process = Process::new((stdin, stdout, stderr), Child::Ssh(child), permit);
-                Ok(Process { wide, prelude: Some(prelude), _place: Some(place), ..process })
+                Ok(Process { prelude: Some(prelude), _place: Some(place), ..process })
             }
             Way::Local => {
                 let mut child = tokio::process::Command::new(&argv[0])
@@ -194,8 +173,7 @@ impl Link {
                 else {
                     return Err(std::io::Error::other("the child has no streams"));
                 };
-                let wide = start.much && widened(&stdin);
-                Ok(Process { wide, ..Process::new((stdin, stdout, stderr), Child::Local(child), permit) })
+                Ok(Process::new((stdin, stdout, stderr), Child::Local(child), permit))
             }
             #[cfg(test)]
             Way::Scripted(node) => {
@@ -211,41 +189,6 @@ impl Link {
     /// [`NodeError`] when the session is gone.
     pub async fn spawn_as_root(&self, argv: &[&str], tried: &str) -> Result<Process, NodeError> {
         self.start(&self.access.as_root(argv), AtDrop::Kills).await.map_err(|e| self.broken(tried, &e))
-    }
-
-    /// Starts a program as root that says something first and then, behind a mark, waits to be fed much: it is given with what
-    /// it said. One that ends with 0 before has said all, and waits for nothing.
-    ///
-    /// # Errors
-    /// As [`Link::script_within`].
-    pub async fn ask_as_root(
-        &self,
-        argv: &[&str],
-        mark: &[u8],
-        tried: &str,
-        limit: Duration,
-    ) -> Result<(Vec<u8>, Option<Process>), NodeError> {
-        self.ask(&Start { much: true, ..self.access.as_root(argv) }, mark, tried, limit).await
-    }
-
-    async fn ask(
-        &self,
-        start: &Start,
-        mark: &[u8],
-        tried: &str,
-        limit: Duration,
-    ) -> Result<(Vec<u8>, Option<Process>), NodeError> {
-        let mut process = self.within(self.start(start, AtDrop::Kills), tried, limit).await?;
-        let (said, waits) = process.hear_until(mark, limit).await.map_err(|e| {
-            let late = e.kind() == std::io::ErrorKind::TimedOut;
-            let error = self.broken(tried, &e);
-            if late { error.hint(SLOW) } else { error }
-        })?;
-        if waits {
-            return Ok((said, Some(process)));
-        }
-        let output = self.within(process.finish(&[]), tried, limit).await?;
-        if output.code == 0 { Ok((said, None)) } else { Err(self.failed(&output, tried)) }
     }
 
     /// Runs a program as root with these bytes on its standard input, within the node's limit.

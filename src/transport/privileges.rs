@@ -70,8 +70,6 @@ pub struct Start {
     pub argv: Vec<String>,
     /// The password and the line that ends it.
     pub first: Option<Zeroizing<String>>,
-    /// Whether much goes there.
-    pub much: bool,
 }
 
 impl Access {
@@ -97,7 +95,7 @@ impl Access {
             }
         };
         words.extend(argv.iter().map(|word| (*word).to_owned()));
-        Start { argv: words, first, much: false }
+        Start { argv: words, first }
     }
 
     /// `docker` with arguments, as whoever may use the engine.

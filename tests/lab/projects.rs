@@ -1,4 +1,4 @@
-//! Shipping: the nodes have the project as it is here, byte for byte, and what a run wrote stays.
+//! Upload: the nodes have the project as it is here, byte for byte, and what a run wrote stays.
 
 use crate::process::{eventually, run, s};
 use crate::state::{FULL, Lab, NODES, id_of, node_sh, on};
@@ -200,7 +200,7 @@ fn a_full_disk_ends_the_shipping_with_its_own_words() {
     fs::remove_file(project.join(".hvdctlignore")).unwrap();
     let done = lab.hvdctl(&["train", path, "-np", "2"]).code(125);
     done.complains(&[
-        "node2: could not ship the project to /opt/horovod/projects/p",
+        "node2: could not upload the project to /opt/horovod/projects/p",
         "No space left on device",
         "hint: make room",
     ]);
@@ -251,7 +251,7 @@ fn a_node_that_takes_nothing_of_the_project_is_given_up_and_holds_no_other_up() 
         on("node2", "rm -f /usr/local/bin/tar; kill $(pgrep -f '^sleep 97'); :");
     });
     let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(125);
-    done.complains(&["node2: could not ship the project", "nothing went on for 5 s", "hint: look at the node's disk"]);
+    done.complains(&["node2: could not upload the project", "nothing went on for 5 s", "hint: check the node's disk"]);
     assert_eq!(on("node1", "ls -A /opt/horovod/projects/.p@lab"), "origin\nshipped\nstat\n");
     crate::state::no_run_is_left();
     drop(stuck);

@@ -193,10 +193,10 @@ fn what_was_done_stays_above_what_the_ranks_write() {
     for node in nodes(2) {
         rows.show(done(&node, "project unchanged"));
     }
-    rows.show(done("node003", "shipped 1 file, 1.0 KiB"));
+    rows.show(done("node003", "uploaded 1 file, 1.0 KiB"));
     rows.rows.tick(rows.now);
     rows.show(Event::Job { id: "x".into(), state: State::Running });
-    let done = ["✔ node[001-002] project unchanged", "✔ node003 shipped 1 file, 1.0 KiB"];
+    let done = ["✔ node[001-002] project unchanged", "✔ node003 uploaded 1 file, 1.0 KiB"];
     assert_eq!(terminal.lines(), done);
     // between the ranks' lines nothing moves, and when they are silent the time does
     let output = Event::Output { rank: 0, node: "node001".into(), stderr: false, line: b"x".to_vec() };

@@ -1,7 +1,7 @@
-//! The scripts as the nodes run them, in folders of this machine.
+//! The scripts as the nodes run them, in directories of this machine.
 
 use super::*;
-use crate::sync::manifest::Entry;
+use crate::sync::manifest::{Entry, Selection};
 use proptest::prelude::*;
 use std::fs::{self, Permissions};
 use std::io::Write as _;
@@ -9,18 +9,16 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A project here and a node's folder of projects.
+/// A project here and a node's directory of projects.
 struct Bench {
     dir: tempfile::TempDir,
-    /// Passes before each piece of what is sent to a script.
-    pause: Duration,
 }
 
 impl Bench {
     fn new() -> Bench {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("here")).unwrap();
-        Bench { dir, pause: Duration::ZERO }
+        Bench { dir }
     }
 
     fn here(&self, name: &str) -> PathBuf {
@@ -36,52 +34,37 @@ impl Bench {
         fs::write(self.here(name), text).unwrap();
     }
 
-    fn tree(&self) -> Tree {
-        Tree::read(&self.dir.path().join("here")).unwrap()
+    fn tree(&self) -> ProjectFiles {
+        ProjectFiles::read(&self.dir.path().join("here")).unwrap()
     }
 
     fn script(&self, script: &str, args: &[&str], input: &[u8]) -> Output {
         let mut command = Command::new("sh");
-        // what a test has put there goes before what is installed
-        let path = std::env::var("PATH").unwrap_or_default();
-        command.env("PATH", format!("{}:{path}", self.dir.path().join("bin").display()));
         command.args(["-c", script, "sh"]).arg(self.dir.path().join("there")).args(["p", "lab"]).args(args);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        let (input, pause) = (input.to_vec(), self.pause);
-        let feeder = std::thread::spawn(move || {
-            input.chunks(256 * 1024).try_for_each(|piece| {
-                std::thread::sleep(pause);
-                stdin.write_all(piece)
-            })
-        });
+        let input = input.to_vec();
+        let feeder = std::thread::spawn(move || stdin.write_all(&input));
         let output = child.wait_with_output().unwrap();
         let _ = feeder.join();
         output
     }
 
-    /// What the script says and does for a run `j1`, beside those that are under way, when it is told this.
-    fn shipping(&self, tree: &Tree, (origin, shared, runs): (&str, &str, &str), input: &[u8]) -> Output {
-        self.script(SHIP, &[&tree.hash, origin, shared, runs, "j1"], input)
-    }
-
-    fn look(&self, tree: &Tree) -> Seen {
+    fn look(&self, tree: &ProjectFiles) -> Comparison {
         self.look_as(tree, ("desk:/p", "", "")).unwrap()
     }
 
-    fn look_as(&self, tree: &Tree, words: (&str, &str, &str)) -> Result<Seen, Refusal> {
-        let said = self.shipping(tree, words, b"");
+    /// Compares with what the node has, beside these running jobs.
+    fn look_as(&self, tree: &ProjectFiles, (origin, shared, jobs): (&str, &str, &str)) -> Result<Comparison, Refusal> {
+        let said = self.script(COMPARE, &[&tree.hash, origin, shared, jobs], b"");
         assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
-        let text = said.stdout.strip_suffix(WAITS);
-        let seen = read(text.unwrap_or(&said.stdout), "p".into(), "j1", |words| panic!("{words}"))?;
-        assert_eq!(seen.same, text.is_none(), "it waits where it lacks something");
-        Ok(seen)
+        Comparison::parse(&said.stdout, |words| panic!("{words}"))
     }
 
-    /// The stream that brings a tree to a place.
-    fn stream(tree: &Tree, missing: &Part) -> Vec<u8> {
-        let mut pieces = tree.tar(missing.clone());
+    /// The tar stream with the missing entries.
+    fn stream(tree: &ProjectFiles, missing: &Selection) -> Vec<u8> {
+        let mut pieces = tree.stream(missing.clone());
         let mut stream = Vec::new();
         while let Some(piece) = pieces.blocking_recv() {
             stream.extend_from_slice(&piece.unwrap());
@@ -89,41 +72,37 @@ impl Bench {
         stream
     }
 
-    fn put(&self, tree: &Tree, missing: &Part, stream: &[u8]) -> Output {
-        self.put_beside("", tree, missing, stream)
+    fn put(&self, tree: &ProjectFiles, missing: &Selection, stream: &[u8]) -> Output {
+        self.put_for("", tree, missing, stream)
     }
 
-    fn put_beside(&self, runs: &str, tree: &Tree, missing: &Part, stream: &[u8]) -> Output {
-        let mut input = hashes(&tree.manifest, missing, !runs.is_empty()).into_bytes();
-        input.extend_from_slice(stream);
-        self.shipping(tree, ("desk:/p", "", runs), &input)
+    /// Applies a stream; for a job that gets a directory of its own where its id is not empty.
+    fn put_for(&self, id: &str, tree: &ProjectFiles, missing: &Selection, stream: &[u8]) -> Output {
+        let (arrived, whole) = (tree.manifest.arrived(missing), tree.manifest.placed(!id.is_empty()));
+        self.script(APPLY, &[&tree.hash, &arrived, &whole, id], stream)
     }
 
-    /// Ships, and gives the names that went over the wire.
-    fn ship(&self) -> Vec<String> {
+    /// Uploads, and returns the names that were sent.
+    fn upload(&self) -> Vec<String> {
         let tree = self.tree();
         let seen = self.look(&tree);
         if seen.same {
             return Vec::new();
         }
-        let missing = tree.manifest.missing(&seen.had);
+        let missing = tree.manifest.missing(&seen.node_files);
         let stream = Self::stream(&tree, &missing);
         let done = self.put(&tree, &missing, &stream);
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         let last = String::from_utf8_lossy(done.stdout.rsplit(|b| *b == 0).next().unwrap()).into_owned();
-        // before each part that tar begins to read; whether it looks for one more behind the end is its own business
-        let parts = stream.len().div_ceil(TAKING.part as usize);
-        let marks = last.bytes().take_while(|b| *b == TAKING.mark).count();
-        assert!((parts..=parts + 1).contains(&marks), "{marks} of {parts}");
-        assert_eq!(last[marks..], format!("{}  -\n", tree.hash));
+        assert_eq!(last, format!("{}  -\n", tree.hash));
         assert!(self.look(&tree).same, "proven and unchanged");
         assert!(!self.dir.path().join("there/.p@lab/stage").exists());
-        tree.manifest.those(&missing).map(|(name, _)| name.clone()).collect()
+        tree.manifest.select(&missing).map(|(name, _)| name.clone()).collect()
     }
 
-    /// What is in the node's folder, as the project here is read.
-    fn arrived(&self) -> Tree {
-        Tree::read(&self.there("")).unwrap()
+    /// The project's directory on the node, as the project here is read.
+    fn arrived(&self) -> ProjectFiles {
+        ProjectFiles::read(&self.there("")).unwrap()
     }
 
     #[track_caller]
@@ -161,11 +140,11 @@ fn odd_names_arrive_unchanged_and_only_changes_go_over_the_wire() {
     symlink("a b.py", bench.here("link")).unwrap();
     symlink("/etc", bench.here("out of it")).unwrap();
     symlink("no\nwhere", bench.here("dangling")).unwrap();
-    assert_eq!(bench.ship().len(), bench.tree().manifest.0.len());
+    assert_eq!(bench.upload().len(), bench.tree().manifest.0.len());
     bench.same();
-    assert_eq!(bench.ship(), [""; 0]);
+    assert_eq!(bench.upload(), [""; 0]);
 
-    // what a run writes is nobody's business, what it does to the project's files is undone
+    // what a job writes stays, what it does to the project's files is undone
     fs::write(bench.there("deep/checkpoint"), "mine").unwrap();
     fs::write(bench.there("new\nline"), "New\nline").unwrap();
     fs::set_permissions(bench.there("*"), Permissions::from_mode(0o600)).unwrap();
@@ -175,7 +154,7 @@ fn odd_names_arrive_unchanged_and_only_changes_go_over_the_wire() {
     symlink("elsewhere", bench.there("link")).unwrap();
     bench.write("deep/er/more/new", "new");
     let kept = inode(&bench.there("-rf"));
-    let sent = bench.ship();
+    let sent = bench.upload();
     assert_eq!(
         sent,
         ["*", "a b.py", "deep", "deep/er", "deep/er/more", "deep/er/more/new", "empty", "link", "new\nline"]
@@ -193,9 +172,9 @@ fn what_is_gone_here_goes_there() {
         bench.write(name, "old");
     }
     symlink("kind", bench.here("was a link")).unwrap();
-    bench.ship();
+    bench.upload();
     fs::write(bench.there("stays/checkpoint"), "mine").unwrap();
-    // a run moved a folder elsewhere and left a link
+    // a job moved a directory elsewhere and left a link
     fs::create_dir(bench.dir.path().join("else")).unwrap();
     fs::write(bench.dir.path().join("else/f"), "theirs").unwrap();
     fs::remove_dir_all(bench.there("moved")).unwrap();
@@ -207,10 +186,10 @@ fn what_is_gone_here_goes_there() {
     for name in ["other", "d", "moved", "stays"] {
         fs::remove_dir_all(bench.here(name)).unwrap();
     }
-    bench.write("kind/now", "a folder");
+    bench.write("kind/now", "a directory");
     bench.write("other", "a file");
     bench.write("was a link", "a file");
-    bench.ship();
+    bench.upload();
     assert_eq!(fs::read_to_string(bench.there("stays/checkpoint")).unwrap(), "mine");
     assert_eq!(fs::read_to_string(bench.dir.path().join("else/f")).unwrap(), "theirs");
     fs::remove_dir_all(bench.there("stays")).unwrap();
@@ -223,14 +202,14 @@ fn a_stream_that_breaks_off_or_lies_leaves_the_earlier_tree_whole() {
     for i in 0..20 {
         bench.write(&format!("f{i}"), &format!("old {i}"));
     }
-    bench.ship();
+    bench.upload();
     let (before, had) = (bench.arrived().manifest, bench.tree());
     for i in 0..20 {
         bench.write(&format!("f{i}"), &format!("new {i}"));
     }
     fs::remove_file(bench.here("f7")).unwrap();
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.look(&tree).had);
+    let missing = tree.manifest.missing(&bench.look(&tree).node_files);
     let stream = Bench::stream(&tree, &missing);
     // the last two blocks say that it is the end; tar does without them
     for end in (0..stream.len() - 1024).step_by(512).chain([1, 700, stream.len() / 2 + 1]) {
@@ -247,7 +226,7 @@ fn a_stream_that_breaks_off_or_lies_leaves_the_earlier_tree_whole() {
     assert_eq!(bench.arrived().manifest, before);
     assert!(bench.look(&had).same, "and still proven");
     assert!(!bench.dir.path().join("there/.p@lab/stage").exists(), "nothing is left on a full disk");
-    bench.ship();
+    bench.upload();
     bench.same();
 }
 
@@ -257,62 +236,57 @@ fn what_arrived_and_what_is_in_its_place_has_to_be_what_was_read() {
     bench.write("train.py", "");
     bench.write("a b", "text");
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&Had::default());
-    let right = hashes(&tree.manifest, &missing, false);
-    let wrong = |at: usize| {
-        let mut words: Vec<&str> = right.split_whitespace().collect();
-        words[at] = "0";
-        words.join(" ") + "\n"
-    };
-    let ship = |hashes: &str| {
+    let missing = tree.manifest.missing(&NodeFiles::default());
+    let (arrived, whole) = (tree.manifest.arrived(&missing), tree.manifest.placed(false));
+    let upload = |arrived: &str, whole: &str| {
         let _ = fs::remove_dir_all(bench.dir.path().join("there"));
-        let input = [hashes.as_bytes(), &Bench::stream(&tree, &missing)].concat();
-        bench.shipping(&tree, ("desk:/p", "", ""), &input).status.success()
+        bench.look(&tree);
+        bench.script(APPLY, &[&tree.hash, arrived, whole, ""], &Bench::stream(&tree, &missing)).status.success()
     };
-    assert!(ship(&right));
-    assert!(!ship(&wrong(0)) && !bench.there("a b").exists());
-    assert!(!ship(&wrong(1)), "nor with another end than is expected");
+    assert!(upload(&arrived, &whole));
+    assert!(!upload("0", &whole) && !bench.there("a b").exists());
+    assert!(!upload(&arrived, "0"), "nor with another end than is expected");
 }
 
 #[test]
-fn where_a_run_wrote_what_the_project_now_has_the_end_is_clear_and_nothing_of_it_is_lost() {
+fn where_a_job_wrote_what_the_project_now_has_the_end_is_clear_and_nothing_of_it_is_lost() {
     let bench = Bench::new();
     bench.write("train.py", "");
-    bench.ship();
+    bench.upload();
     fs::create_dir(bench.there("out")).unwrap();
     fs::write(bench.there("out/checkpoint"), "mine").unwrap();
     bench.write("out", "a file");
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.look(&tree).had);
+    let missing = tree.manifest.missing(&bench.look(&tree).node_files);
     let done = bench.put(&tree, &missing, &Bench::stream(&tree, &missing));
     assert!(!done.status.success() && String::from_utf8_lossy(&done.stderr).contains("cannot overwrite"), "{done:?}");
     assert_eq!(fs::read_to_string(bench.there("out/checkpoint")).unwrap(), "mine");
     fs::remove_dir_all(bench.there("out")).unwrap();
-    bench.ship();
+    bench.upload();
     bench.same();
 }
 
 #[test]
-fn a_run_of_its_own_folder_gives_back_what_it_wrote() {
+fn what_a_job_wrote_in_a_directory_of_its_own_is_merged() {
     let bench = Bench::new();
     for name in ["train.py", "data", "deep/er"] {
         bench.write(name, "old");
     }
-    bench.ship();
+    bench.upload();
     fs::write(bench.there("checkpoint"), "of the first").unwrap();
     fs::write(bench.there("deep/log"), "first").unwrap();
-    // as where another run is under way
+    // as where another job is running
     bench.write("train.py", "new");
     bench.write("data2", "new");
     fs::remove_file(bench.here("data")).unwrap();
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.look(&tree).had);
-    let done = bench.put_beside("j0", &tree, &missing, &Bench::stream(&tree, &missing));
+    let missing = tree.manifest.missing(&bench.look(&tree).node_files);
+    let done = bench.put_for("j1", &tree, &missing, &Bench::stream(&tree, &missing));
     assert!(done.status.success(), "{done:?}");
 
     let side = bench.dir.path().join("there/p+j1");
     let read = |path: PathBuf| fs::read_to_string(path).unwrap();
-    assert_eq!(read(bench.there("train.py")), "old", "the first run keeps its files");
+    assert_eq!(read(bench.there("train.py")), "old", "the first job keeps its files");
     assert!(bench.there("data").exists() && !side.join("data").exists());
     assert_eq!((read(side.join("train.py")), read(side.join("checkpoint"))), ("new".into(), "of the first".into()));
     assert_ne!(inode(&side.join("deep/er")), inode(&bench.there("deep/er")), "who writes one does not write the other");
@@ -324,32 +298,32 @@ fn a_run_of_its_own_folder_gives_back_what_it_wrote() {
     fs::write(side.join("checkpoint"), "of the second").unwrap();
     fs::write(side.join("deep/best"), "second").unwrap();
     fs::write(side.join("train.py"), "scribbled over").unwrap();
-    // a run that has no process just now is no ended one: neither for another's end nor for the next look
-    let other = bench.script(GATHER, &["j2"], b"");
+    // a job that has no process just now has not ended: neither for another's end nor for the next comparison
+    let other = bench.script(MERGE, &["j2"], b"");
     assert!(other.status.success() && side.exists(), "{other:?}");
-    let beside = |tree: &Tree, runs: &str| bench.look_as(tree, ("desk:/p", "", runs)).unwrap().place;
+    let beside = |tree: &ProjectFiles, runs: &str| bench.look_as(tree, ("desk:/p", "", runs)).unwrap().place;
     bench.write("data3", "newest");
     let place = beside(&bench.tree(), "j1");
-    assert!(side.exists() && !place.own, "it has its own folder, and nobody the project's");
+    assert!(side.exists() && !place.own, "it has its own directory, and nobody the project's");
     let place = beside(&bench.tree(), "j0 j1");
-    assert!(place.own && place.folder.ends_with("p+j1"), "the first may have it: {place:?}");
+    assert!(place.own, "the first may have it: {place:?}");
     fs::remove_file(bench.here("data3")).unwrap();
 
-    let gathered = bench.script(GATHER, &["j1"], b"");
+    let gathered = bench.script(MERGE, &["j1"], b"");
     assert!(gathered.status.success() && gathered.stdout.is_empty(), "{gathered:?}");
     assert!(!side.exists());
     assert_eq!(read(bench.there("checkpoint")), "of the second");
     assert_eq!(read(bench.there("deep/log")), "first, longer");
     assert_eq!(read(bench.there("deep/best")), "second");
     assert_eq!(read(bench.there("train.py")), "old");
-    bench.ship();
+    bench.upload();
     assert_eq!(read(bench.there("train.py")), "new");
     let known: Vec<_> = fs::read_dir(bench.dir.path().join("there/.p@lab")).unwrap().flatten().collect();
     assert_eq!(known.len(), 3, "origin, shipped and stat: {known:?}");
 }
 
 #[test]
-fn another_project_of_the_name_and_a_folder_of_somebodys_are_left_alone() {
+fn another_project_of_the_name_and_a_directory_of_somebody_are_left_alone() {
     let bench = Bench::new();
     bench.write("train.py", "");
     fs::create_dir_all(bench.there("")).unwrap();
@@ -357,7 +331,7 @@ fn another_project_of_the_name_and_a_folder_of_somebodys_are_left_alone() {
     fs::write(bench.there("theirs"), "").unwrap();
     assert_eq!(bench.look_as(&tree, ("desk:/p", "", "")).unwrap_err(), Refusal::Foreign);
     fs::remove_file(bench.there("theirs")).unwrap();
-    bench.ship();
+    bench.upload();
     let other = bench.look_as(&tree, ("desk:/q", "", ""));
     assert_eq!(other.unwrap_err(), Refusal::Origin("desk:/p".into()));
     assert!(bench.look_as(&tree, ("desk:/p", "", "")).unwrap().same);
@@ -367,7 +341,7 @@ fn another_project_of_the_name_and_a_folder_of_somebodys_are_left_alone() {
     assert_eq!(bench.look_as(&tree, ("desk:/p", "", "")).unwrap_err(), Refusal::Origin("desk:/q".into()));
 }
 
-/// A file, a folder or a link, by a name that may be in a folder.
+/// A file, a directory or a link, by a name that may be in a directory.
 fn things() -> impl Strategy<Value = Vec<(String, u8)>> {
     prop::collection::vec(("([ab]/)?[a-c' *]{1,2}", any::<u8>()), 0..6)
 }
@@ -396,61 +370,23 @@ proptest! {
             fs::remove_dir_all(bench.here("")).unwrap();
             fs::create_dir(bench.here("")).unwrap();
             lay_out(&bench.here(""), &things);
-            bench.ship();
+            bench.upload();
             prop_assert_eq!(bench.arrived().manifest, bench.tree().manifest);
-            let links = |tree: &Tree| tree.manifest.0.values().filter(|e| matches!(e, Entry::Link { .. })).count();
+            let links = |tree: &ProjectFiles| tree.manifest.0.values().filter(|e| matches!(e, Entry::Link { .. })).count();
             prop_assert_eq!(links(&bench.arrived()), links(&bench.tree()));
         }
     }
 }
 
 #[test]
-fn what_comes_slowly_is_proven_while_it_comes() {
-    let mut bench = Bench::new();
-    for i in 0..40 {
-        bench.write(&format!("folder{}/{i}\n-rw", i % 3), &format!("{i}").repeat(400_000));
-    }
-    symlink("0", bench.here("-link")).unwrap();
-    // one that notes when it is called before all has come
-    let bin = bench.dir.path().join("bin");
-    fs::create_dir(&bin).unwrap();
-    let stage = bench.dir.path().join("there/.p@lab/stage");
-    let b2sum = which::which("b2sum").unwrap();
-    let text = format!(
-        "#!/bin/sh\n[ -e '{0}/all' ] || [ ! -e '{0}/n' ] || echo >>'{1}/early'\nexec {2} \"$@\"\n",
-        stage.display(),
-        bin.display(),
-        b2sum.display()
-    );
-    fs::write(bin.join("b2sum"), text).unwrap();
-    fs::set_permissions(bin.join("b2sum"), Permissions::from_mode(0o755)).unwrap();
-
-    bench.pause = Duration::from_millis(10);
-    let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.look(&tree).had);
-    let stream = Bench::stream(&tree, &missing);
-    let mut broken = stream.clone();
-    let place = broken.windows(600).position(|bytes| bytes == [b'7'; 600]).unwrap();
-    broken[place + 100] = b'x';
-    let refused = bench.put(&tree, &missing, &broken);
-    assert!(!refused.status.success());
-    assert_eq!(String::from_utf8_lossy(&refused.stderr), "what arrived is not what was read\n");
-    assert!(!stage.exists() && fs::read_dir(bench.there("")).unwrap().next().is_none());
-    assert!(fs::read_to_string(bin.join("early")).unwrap().lines().count() > 1, "it is hashed in the end");
-
-    bench.ship();
-    bench.same();
-}
-
-#[test]
 fn a_full_disk_is_told_for_what_it_is_at_every_step() {
     let text = "[cluster]\nname = \"lab\"\nimage = \"x\"\n[[node]]\nhost = \"a\"\n";
     let inventory = crate::inventory::Inventory::parse(text, Path::new("i.toml")).unwrap();
-    let hint = |said: &str| explained(&inventory.cluster, NodeError::failed("a", "ship", said)).hint.unwrap();
+    let hint = |said: &str| with_hint(&inventory.cluster, NodeError::failed("a", "ship", said)).hint.unwrap();
     let full = "tar: t/x: Cannot write: No space left on device";
     let misplaced = "not all is in its place with its type and mode";
-    assert!(hint(full).contains("make room") && hint(full).contains("the tree that was there is whole"));
-    assert!(hint(misplaced).contains("keeps no modes"));
+    assert!(hint(full).contains("make room") && hint(full).contains("the earlier files are whole"));
+    assert!(hint(misplaced).contains("keeps modes"));
     // by then files are in their places, so nothing is said of an earlier tree
     let late = hint(&format!("stat: write error: No space left on device\n{misplaced}"));
     assert!(late.contains("make room") && !late.contains("whole") && !late.contains("modes"), "{late}");

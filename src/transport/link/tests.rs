@@ -18,13 +18,13 @@ fn here() -> Link {
 async fn feed(script: &str, limits: (u64, u64)) -> Result<Output, std::io::Error> {
     let link = here();
     let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
-    let process = link.start(&Start { argv, much: true, ..Start::default() }, AtDrop::Kills).await?;
+    let process = link.start(&Start { argv, ..Start::default() }, AtDrop::Kills).await?;
     let (sender, pieces) = mpsc::channel(8);
     for _ in 0..8 {
-        sender.send(Ok(Arc::new(vec![0; 256 << 10]))).await.unwrap();
+        sender.send(Ok(vec![0; 256 << 10])).await.unwrap();
     }
     drop(sender);
-    process.feed(b"", pieces, (Duration::from_secs(limits.0), Duration::from_secs(limits.1)), None, |_| {}).await
+    process.feed(pieces, (Duration::from_secs(limits.0), Duration::from_secs(limits.1)), |_| {}).await
 }
 
 #[tokio::test]
@@ -35,60 +35,4 @@ async fn a_program_that_takes_nothing_or_does_not_end_is_not_waited_for_for_ever
     assert_eq!(error.to_string(), "nothing went on for 1 s");
     let error = feed("cat >/dev/null; exec sleep 60", (20, 1)).await.unwrap_err();
     assert_eq!(error.to_string(), "nothing went on for 1 s");
-}
-
-#[tokio::test]
-async fn a_program_that_says_what_it_takes_is_sent_no_more_than_that() {
-    const PART: usize = 100_000;
-    // on a way that seems long, and then it takes no more
-    let script = "printf .; for i in 1 2; do head -c 100000 >/dev/null; sleep 0.1; printf .; done; exec sleep 60";
-    let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
-    let process = here().start(&Start { argv, much: true, ..Start::default() }, AtDrop::Kills).await.unwrap();
-    let (sender, pieces) = mpsc::channel(8);
-    for _ in 0..8 {
-        sender.send(Ok(Arc::new(vec![0; PART]))).await.unwrap();
-    }
-    let limit = Duration::from_secs(4);
-    let mut sent = 0;
-    let taking = Some(Taking { mark: b'.', part: PART as u64 });
-    let error = process.feed(b"", pieces, (limit, limit), taking, |bytes| sent = bytes).await.unwrap_err();
-    assert_eq!(error.to_string(), "nothing went on for 4 s");
-    assert_eq!(sent, 3 * PART as u64, "the pipe has room for more");
-}
-
-async fn ask(script: &str, limit: u64) -> Result<(Vec<u8>, Option<Process>), NodeError> {
-    let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
-    let start = Start { argv, much: true, ..Start::default() };
-    here().ask(&start, b"\0waits\0", "ask", Duration::from_secs(limit)).await
-}
-
-#[tokio::test]
-async fn a_program_says_something_and_then_takes_what_it_is_fed() {
-    // the mark in two pieces, and before it more complaints than a pipe takes
-    let script = "head -c 300000 /dev/zero >&2; printf 'a\\0b\\0wai'; sleep 0.3; printf 'ts\\0'
-        read -r line; echo \"$line\"; wc -c; echo words >&2";
-    let (said, process) = ask(script, 30).await.unwrap();
-    assert_eq!(said, b"a\0b");
-    let (sender, pieces) = mpsc::channel(1);
-    sender.send(Ok(Arc::new(vec![b'x'; 1000]))).await.unwrap();
-    drop(sender);
-    let limit = Duration::from_secs(30);
-    let fed = process.unwrap().feed(b"head\n", pieces, (limit, limit), None, |_| {}).await.unwrap();
-    assert_eq!((fed.code, &fed.stdout[..], &fed.stderr[..]), (0, &b"head\n1000\n"[..], &b"words\n"[..]));
-
-    let (said, process) = ask("printf 'all\\0'", 30).await.unwrap();
-    assert!(said == b"all\0" && process.is_none());
-}
-
-#[tokio::test]
-async fn a_program_that_fails_or_hangs_before_it_takes_anything_is_told_by_its_own_words() {
-    let refused = |result: Result<(Vec<u8>, Option<Process>), NodeError>| result.err().unwrap().to_string();
-    let said = refused(ask("printf 'a\\0'; echo 'no such disk' >&2; exit 3", 30).await);
-    assert!(said.contains("no such disk"), "{said}");
-    let said = refused(ask("echo 'on the way' >&2; exec sleep 60", 1).await);
-    assert!(said.contains("no end within 1 s; its last words: on the way"), "{said}");
-    assert!(said.contains("command_timeout_s"), "{said}");
-    // as sudo does with a password that it does not take: it reads on, for another one
-    let said = refused(ask("echo 'Sorry, try again.' >&2; cat; echo 'a password is required' >&2; exit 1", 30).await);
-    assert!(said.contains("a password is required") && said.contains("hvdctl needs root"), "{said}");
 }

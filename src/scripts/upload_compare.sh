@@ -1,16 +1,15 @@
-# Between ship_common.sh and ship_put.sh, with five more arguments: tree (its hash), origin, shared (not empty: whoever shipped
-# it before), runs (the ids of those of this project that are under way), id (of the run that it is for). Says what the node has
-# of a project, in records ended by NUL (ops/ship.rs reads them), and makes its folder. Where nothing is to be shipped it
-# says so and ends.
-tree=$4 origin=$5 shared=$6 runs=$7 id=$8
+# Behind upload_common.sh, with four more arguments: tree (its hash), origin, shared (not empty: whatever origin it has there), jobs
+# (the ids of this project's running jobs). Prints what the node has of a project, in records ended by NUL (sync/upload.rs reads
+# them), and makes its directory.
+tree=$4 origin=$5 shared=$6 jobs=$7
 
 has_ended() {
-  case " $runs " in *" $1 "*) return 1 ;; esac
+  case " $jobs " in *" $1 "*) return 1 ;; esac
 }
-# whether one of them has the project's own folder
+# whether one of them has the project's own directory
 in_use() {
-  for run in $runs; do
-    [ -d "$name+$run" ] || return 0
+  for job in $jobs; do
+    [ -d "$name+$job" ] || return 0
   done
   [ -z "$made" ] && busy "$name"
 }
@@ -38,7 +37,7 @@ if [ ! -d "$name" ]; then
   made=yes
   say new
 fi
-gather has_ended
+merge has_ended
 
 if [ ! -f "$known/shipped" ] || [ ! -f "$known/stat" ]; then
   say unsure
@@ -46,9 +45,8 @@ elif [ "$(b2sum -l 256 <"$known/shipped")" = "$tree  -" ] && stats "$known/shipp
   say same
   exit 0
 fi
-# the run gets a folder of its own where another one is in this one
-# shellcheck disable=SC2034 # ship_put.sh uses it
-if in_use; then say busy; else id=; fi
+# the job gets a directory of its own where another one is in this one
+if in_use; then say busy; fi
 if [ -f "$known/shipped" ]; then
   sed -z 's/^/had /' "$known/shipped"
   if [ -f "$known/stat" ]; then

@@ -1,8 +1,8 @@
-# Behind ship_common.sh, with one more argument: id, the run's. Says what is in its project's folder, in records ended by NUL
-# (core/fetch.rs reads them): what was shipped, what of that is as it was, and every file and link. Changes nothing.
+# Behind upload_common.sh, with one more argument: id, the job's. Prints what is in its project's directory, in records ended by NUL
+# (sync/outputs.rs reads them): what was uploaded, what of that is as it was, and every file and link. Changes nothing.
 id=$4
 work=$name list=$known/shipped
-# a folder of its own, as long as that was not brought into the project's
+# a directory of its own, as long as that is not merged into the project's
 if [ -d "$name+$id" ]; then work=$name+$id list=$known/shipped+$id; fi
 [ -d "$work" ] || exit 0
 say folder "$work"

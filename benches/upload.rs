@@ -1,11 +1,11 @@
-//! Shipping a project to the nodes of an inventory beside `tar | ssh tar` and `rsync -a` to all of them at once, in turns in
+//! Uploading a project to the nodes of an inventory beside `tar | ssh tar` and `rsync -a` to all of them at once, in turns in
 //! one run. Prints medians and ratios. The inventory is `$HVDCTL_INVENTORY`; scripts/bench names the lab's.
 
 use hvdctl::cluster::nodes::{Target, all, connect_all, each};
 use hvdctl::event::Events;
 use hvdctl::inventory::{Inventory, Node};
-use hvdctl::sync::tree::Tree;
-use hvdctl::sync::upload::{Project, look, ship};
+use hvdctl::sync::files::ProjectFiles;
+use hvdctl::sync::upload::{Project, compare, upload};
 use hvdctl::transport::link::Script;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,11 +22,11 @@ const BYTES: usize = 200 << 20;
 
 fn main() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(compare());
+    runtime.block_on(measure());
 }
 
 #[expect(clippy::print_stdout, reason = "the figures are what this program is for")]
-async fn compare() {
+async fn measure() {
     let file = PathBuf::from(std::env::var_os("HVDCTL_INVENTORY").expect("$HVDCTL_INVENTORY"));
     let mut inventory = Inventory::load(&file).expect("an inventory");
     inventory.cluster.name = "bench".into();
@@ -94,19 +94,19 @@ async fn compare() {
     println!("{:<18} hvdctl {:6.2} s", "one file changed", median(changed));
 }
 
-/// All that `train` does to ship: reads the project, connects, compares, sends, has it proven.
+/// All that `train` does to upload: reads the project, connects, compares, sends, has it proven.
 async fn hvdctl(target: &Target, project: &Path) {
     let (events, _receiver) = Events::channel();
     let root = project.to_owned();
-    let reading = tokio::task::spawn_blocking(move || Tree::read(&root));
-    let (members, tree) = tokio::join!(connect_all(target, &events), reading);
-    let (members, tree) = (members.expect("the nodes"), tree.expect("a thread").expect("the project"));
-    let project = Project { tree, origin: "bench".into(), shared: false };
-    let shipped = each(members, async |member| {
-        let looked = look(target.cluster(), &member.link, &project, "p", ("1", &[]), &events).await?;
-        ship(target.cluster(), &member.link, &project, looked, &events).await
+    let reading = tokio::task::spawn_blocking(move || ProjectFiles::read(&root));
+    let (members, files) = tokio::join!(connect_all(target, &events), reading);
+    let (members, files) = (members.expect("the nodes"), files.expect("a thread").expect("the project"));
+    let project = Project { files, origin: "bench".into(), shared: false };
+    let uploaded = each(members, async |member| {
+        let comparison = compare(target.cluster(), &member.link, &project, "p", ("1", &[]), &events).await?;
+        upload(target.cluster(), &member.link, &project, ("p", "1"), comparison, &events).await
     });
-    all(&events, shipped.await).expect("shipped");
+    all(&events, uploaded.await).expect("uploaded");
 }
 
 async fn clean(target: &Target) {

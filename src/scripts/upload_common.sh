@@ -1,7 +1,7 @@
-# In front of ship_look.sh, ship_put.sh and ship_gather.sh. Arguments: projects_dir, name, cluster, … ; standard input is the
+# In front of upload_compare.sh, upload_merge.sh and fetch_list.sh. Arguments: projects_dir, name, cluster, … ; standard input is the
 # project's, so these scripts come as an argument. What hvdctl knows of a project NAME lies beside it, in .NAME@CLUSTER
-# (no name can have an `@` or a `+`): `shipped` is the manifest of the files that it shipped ("KIND MODE HASH NAME", NUL), `stat`
-# what they were like when that was proven, `origin` where they came from. NAME+ID is the folder of a run that was started
+# (no name can have an `@` or a `+`): `shipped` is the manifest of the files that it uploaded ("KIND MODE HASH NAME", NUL), `stat`
+# what they were like when that was proven, `origin` where they came from. NAME+ID is the directory of a job that was started
 # while another one used NAME; its manifest is shipped+ID.
 LC_ALL=C
 export LC_ALL
@@ -15,23 +15,23 @@ say() { printf '%s\0' "$*"; }
 # the names of a manifest's records; `-` would be standard input to many a program
 names() { sed -z 's|^[^ ]* [^ ]* [^ ]* |./|'; }
 
-# what stat has to say of what a manifest names: whoever writes a file changes its ctime. Of a folder (its mode begins with a 4)
-# only the mode, the rest changes with what runs put there
-stats() { # MANIFEST FOLDER
+# what stat has to say of what a manifest names: whoever writes a file changes its ctime. Of a directory (its mode begins with a 4)
+# only the mode, the rest changes with what jobs put there
+stats() { # MANIFEST DIRECTORY
   names <"$1" | (cd "$2" && xargs -0 -r stat --printf='%f %i %s %.9Y %.9Z %n\0' 2>/dev/null) |
     sed -z 's|^\(4...\) [^ ]* [^ ]* [^ ]* [^ ]* |\1 - - - - |'
 }
 
-# whether processes of a run have this folder as their workspace
-busy() { # FOLDER
+# whether processes of a job have this directory as their workspace
+busy() { # DIRECTORY
   here=$(stat -Lc '%d:%i' "$1")
   grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | sed 's|/environ$|/root/workspace|' |
     xargs -r stat -Lc '%d:%i' 2>/dev/null | grep -qx "$here"
 }
 
-# removes the names on standard input (NUL), what is in a folder before the folder, and only empty folders: what runs wrote
-# stays. A folder that a run has replaced by a link leads out of the project, and is left alone
-remove() { # FOLDER
+# removes the names on standard input (NUL), what is in a directory before the directory, and only empty ones: what jobs
+# wrote stays. A directory that a job has replaced by a link leads out of the project, and is left alone
+remove() { # DIRECTORY
   # shellcheck disable=SC2016 # it is the inner shell's
   (cd "$1" && xargs -0 -r sh -c 'r=$(pwd -P) last=
     for f; do
@@ -41,10 +41,10 @@ remove() { # FOLDER
     done' sh | xargs -0 -r rm -df 2>/dev/null) || :
 }
 
-# brings what the runs of other folders wrote into the project's, once they have ended; of two files of a name the newer
-# one stays, as if there had been one folder all the time. A run that is under way may have no process just now: between two
-# tries, or before its first
-gather() { # TEST: whether the run of an id has ended
+# brings what jobs wrote in directories of their own into the project's, once they have ended; of two files of a name the newer
+# one stays, as if there had been one directory all the time. A running job may have no process just now: between two tries, or
+# before its first
+merge() { # TEST: whether the job of an id has ended
   for list in "$known"/shipped+*; do
     [ -f "$list" ] || continue
     side=$name+${list##*+}

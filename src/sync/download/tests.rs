@@ -1,0 +1,165 @@
+//! The scripts as the nodes run them, in directories of this machine.
+
+use super::*;
+use crate::text::digest::in_hex;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
+
+/// A script's output.
+fn sh(script: &str, args: &[&str], input: &[u8]) -> Vec<u8> {
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    let feeder = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().unwrap();
+    feeder.join().unwrap().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
+/// The outputs of the job `j1` in the projects' directory `root`.
+fn found(root: &str) -> NodeOutputs {
+    let mut found = NodeOutputs::parse(&sh(LIST, &[root, "p", "lab", "j1"], b""));
+    let names: String = found.files().map(|(name, _)| format!("{name}\0")).collect();
+    if let Some(folder) = &found.directory {
+        let said = sh(HASH, &[&format!("{root}/{folder}")], names.as_bytes());
+        found.add_hashes(&said);
+    }
+    found
+}
+
+fn uploaded(known: &std::path::Path, list: &str, files: &[(&str, &str)]) {
+    fs::create_dir_all(known).unwrap();
+    let text: String = files.iter().map(|(name, text)| format!("f 644 {} {name}\0", in_hex(text.as_bytes()))).collect();
+    fs::write(known.join(list), text).unwrap();
+}
+
+#[test]
+fn what_is_new_or_changed_is_found_under_any_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().to_str().unwrap();
+    assert_eq!(found(root), NodeOutputs::default(), "there is no project");
+    let at = |name: &str| dir.path().join("p").join(name);
+    fs::create_dir_all(at("deep/__pycache__")).unwrap();
+    for (name, text) in
+        [("train.py", "code"), ("data", "scribbled"), ("-n ew\nline'", "x"), ("deep/__pycache__/a", "x")]
+    {
+        fs::write(at(name), text).unwrap();
+    }
+    symlink("data", at("deep/latest")).unwrap();
+    uploaded(&dir.path().join(".p@lab"), "shipped", &[("train.py", "code"), ("data", "as it was")]);
+    let outputs = found(root).outputs;
+    assert_eq!(outputs.keys().collect::<Vec<_>>(), ["-n ew\nline'", "data", "deep/latest"]);
+    assert_eq!(outputs["deep/latest"], Output::Link("data".into()));
+    let Output::File { hash, mode, size, .. } = &outputs["data"] else { panic!() };
+    assert_eq!((hash.as_str(), mode & 0o700, *size), (in_hex(b"scribbled").as_str(), 0o600, 9));
+
+    // a directory of the job's own goes before the project's
+    fs::create_dir(dir.path().join("p+j1")).unwrap();
+    fs::write(dir.path().join("p+j1/train.py"), "new code").unwrap();
+    fs::write(dir.path().join("p+j1/best"), "x").unwrap();
+    uploaded(&dir.path().join(".p@lab"), "shipped+j1", &[("train.py", "new code")]);
+    let own = found(root);
+    assert_eq!((own.directory.as_deref(), own.outputs.len()), (Some("p+j1"), 1));
+}
+
+/// Unpacks what tar reads of these files, which have the given contents when they are listed and are changed by `change` before tar
+/// reads them.
+fn unpacked(files: &[(&str, &[u8])], change: impl FnOnce(&std::path::Path)) -> (tempfile::TempDir, Unpacked) {
+    let dir = tempfile::tempdir().unwrap();
+    let (there, here) = (dir.path().join("there"), dir.path().join("here"));
+    fs::create_dir(&there).unwrap();
+    let items: Vec<Item> = files
+        .iter()
+        .map(|(name, text)| {
+            fs::write(there.join(name), text).unwrap();
+            let output = Output::File { hash: in_hex(text), mode: 0o640, size: text.len() as u64, time: 1.0 };
+            Item { path: (*name).to_owned(), node: "n1".into(), name: (*name).to_owned(), output }
+        })
+        .collect();
+    change(&there);
+    let mut tar = Command::new(TAR[0]);
+    tar.args(&TAR[1..]).current_dir(&there).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = tar.spawn().unwrap();
+    let names: Vec<u8> = items.iter().flat_map(|item| [packed(item), vec![0]].concat()).collect();
+    child.stdin.take().unwrap().write_all(&names).unwrap();
+    let stream = child.wait_with_output().unwrap().stdout;
+    let target = TargetDirectory::open(&here).unwrap();
+    let unpacked = unpack(&stream[..], &items, &target);
+    (dir, unpacked)
+}
+
+#[test]
+fn files_of_any_name_arrive() {
+    let long: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
+    let name = "n".repeat(200);
+    let files =
+        [("a b", &b"hello"[..]), ("-x", b""), ("long", &long), ("q'\n", b"odd"), ("back\\n", b"x"), (&name, b"y")];
+    let (dir, unpacked) = unpacked(&files, |there| {
+        fs::remove_file(there.join("-x")).unwrap();
+        fs::hard_link(there.join("a b"), there.join("another")).unwrap();
+        fs::write(there.join("-x"), "").unwrap();
+    });
+    assert!(unpacked.error.is_none() && unpacked.placed.len() == files.len(), "{unpacked:?}");
+    for (name, text) in files {
+        assert!(fs::read(dir.path().join("here").join(name)).unwrap() == text, "{name:?}");
+    }
+}
+
+#[test]
+fn a_file_that_was_changed_gets_no_name_and_holds_no_other_up() {
+    let files = [("shrunk", &b"contents"[..]), ("replaced", b"old"), ("gone", b"x"), ("kind", b"x"), ("grown", b"log")];
+    let (dir, unpacked) = unpacked(&files, |there| {
+        fs::write(there.join("shrunk"), "con").unwrap();
+        fs::write(there.join("replaced"), "new").unwrap();
+        fs::remove_file(there.join("gone")).unwrap();
+        fs::remove_file(there.join("kind")).unwrap();
+        symlink("/etc/passwd", there.join("kind")).unwrap();
+        fs::write(there.join("grown"), "log and more").unwrap();
+    });
+    assert!(unpacked.error.is_none(), "{unpacked:?}");
+    assert_eq!(unpacked.placed, BTreeSet::from(["grown".to_owned()]));
+    let here: Vec<_> = fs::read_dir(dir.path().join("here")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(here.len(), 2, "{here:?}");
+    assert_eq!(fs::read_to_string(dir.path().join("here/grown")).unwrap(), "log");
+}
+
+#[test]
+fn a_stream_that_breaks_off_or_lies_writes_nothing_but_what_was_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = TargetDirectory::open(&dir.path().join("here")).unwrap();
+    let output = |text: &[u8]| Output::File { hash: in_hex(text), mode: 0o640, size: text.len() as u64, time: 1.0 };
+    let item = |name: &str, text: &[u8]| Item {
+        path: name.to_owned(),
+        node: "n1".into(),
+        name: name.to_owned(),
+        output: output(text),
+    };
+    let items = [item("a", &[b'a'; 2000]), item("b", &[b'b'; 2000])];
+    let mut tar = tar::Builder::new(Vec::new());
+    for (name, text) in [("./a", [b'a'; 2000]), ("./c", [b'c'; 2000]), ("../b", [b'b'; 2000]), ("./b", [b'b'; 2000])] {
+        let mut header = tar::Header::new_gnu();
+        header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_mode(0o644);
+        header.set_size(2000);
+        header.set_cksum();
+        tar.append(&header, &text[..]).unwrap();
+    }
+    let stream = tar.into_inner().unwrap();
+    let entries = |end: usize| unpack(&stream[..end], &items, &target).placed;
+    for (end, whole) in [(0, 0), (100, 0), (600, 0), (2600, 1), (9000, 1), (stream.len(), 2)] {
+        assert_eq!(entries(end).len(), whole, "after {end} of {} bytes", stream.len());
+    }
+    drop(target);
+    let mut written: Vec<_> = fs::read_dir(dir.path())
+        .unwrap()
+        .chain(fs::read_dir(dir.path().join("here")).unwrap())
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    written.sort();
+    assert_eq!(written, [".hvdctl-fetch", "a", "b", "here"]);
+}
