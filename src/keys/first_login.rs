@@ -68,7 +68,7 @@ async fn let_in(control: &Control, node: &Node, limit: Duration, events: &Events
     let script = Script::new(FIRST_LOGIN).with("key", &key);
     let still = events.suspend().await;
     // an ssh that is ended at its question leaves the terminal without echo
-    let _as_before = terminal::Kept::new();
+    let _saved = terminal::SavedSettings::save();
     let mut command = control.plain(node, limit);
     // the keys were refused a moment ago, and offering many once more may use up the attempts that sshd allows
     command.args(["-o", "BatchMode=no", "-o", "PubkeyAuthentication=no", "--", &node.host, "sh -s"]);

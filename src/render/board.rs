@@ -8,18 +8,18 @@ use console::{Alignment, measure_text_width, pad_str, strip_ansi_codes, style};
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// What a node is at.
+/// What a node is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
-    /// Nothing was begun yet.
+    /// No step has begun.
     Waiting,
-    /// Its step is done, those of others are not.
+    /// Its steps are done, those of other nodes may not be.
     Idle,
     /// A step, and its bytes done and in all where it is a transfer.
     Busy { step: String, bytes: Option<(u64, u64)> },
-    /// It has finished, with what was done.
+    /// It is finished, with what was done.
     Done(String),
-    /// It has failed, with the reason's first words.
+    /// It failed, with the first line of the reason.
     Failed(String),
 }
 
@@ -29,7 +29,7 @@ struct Node {
     state: State,
     /// The steps that are under way there, in the order of their starts.
     steps: Vec<Step>,
-    /// When it first became busy.
+    /// When its first step began.
     begun: Option<Instant>,
     /// When this state began.
     since: Instant,
@@ -63,7 +63,7 @@ pub struct Row {
     pub bytes: Option<(u64, u64)>,
 }
 
-/// The nodes of a command and what they are at.
+/// The nodes of a command and what they are doing.
 #[derive(Debug, Default)]
 pub struct Board {
     nodes: Vec<Node>,
@@ -71,7 +71,7 @@ pub struct Board {
     phase: Option<(String, Instant)>,
 }
 
-/// How many nodes are at what.
+/// How many nodes are doing what.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Count {
     busy: usize,
@@ -81,8 +81,8 @@ struct Count {
 }
 
 impl Board {
-    /// Takes what an event says of the nodes.
-    pub fn see(&mut self, event: &Event, now: Instant) {
+    /// Updates the nodes from an event.
+    pub fn update(&mut self, event: &Event, now: Instant) {
         match event {
             Event::Nodes(names) => names.iter().for_each(|name| {
                 self.place(name, now);
@@ -102,17 +102,17 @@ impl Board {
         }
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub fn clear(&mut self) {
         *self = Board::default();
     }
 
-    /// Whether there is nothing to show.
+    /// Returns whether there is nothing to show.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.phase.is_none()
     }
 
-    /// What was done, with the nodes that have it in common, in the order of the first of them.
+    /// Returns what was done, each with its nodes, in the order of the first of them.
     pub fn done(&self) -> Vec<(&str, Vec<String>)> {
         let mut all: Vec<(&str, Vec<String>)> = Vec::new();
         for node in &self.nodes {
@@ -187,7 +187,7 @@ impl Board {
         let what = if shown.is_empty() { "nodes" } else { "more" };
         all.extend(shown.into_iter().map(|i| self.nodes[i].row(i + 1, now, width, others_busy)));
         if let Some(count) = hidden.filter(|_| room > 0) {
-            let text = style(count.words(what)).dim().for_stderr().to_string();
+            let text = style(count.summary(what)).dim().for_stderr().to_string();
             all.push(Row { key: usize::MAX, sign: Sign::None, text, bytes: None });
         }
         all.truncate(rows);
@@ -225,7 +225,7 @@ impl Board {
 }
 
 impl Count {
-    fn words(self, what: &str) -> String {
+    fn summary(self, what: &str) -> String {
         let parts = [(self.busy, "busy"), (self.failed, "failed"), (self.done, "done"), (self.waiting, "waiting")];
         let all: usize = parts.iter().map(|(n, _)| n).sum();
         let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
@@ -254,7 +254,7 @@ impl Node {
     }
 }
 
-/// The first words of why a node has failed.
+/// Returns the first line of why a node failed.
 fn reason(error: &NodeError) -> String {
     let said = error.message.lines().next().unwrap_or_default();
     clean(&if said.is_empty() {
@@ -264,7 +264,7 @@ fn reason(error: &NodeError) -> String {
     })
 }
 
-/// Words for one row: nothing that moves the cursor or changes colours.
+/// Returns text for one row, without what moves the cursor or changes colours.
 fn clean(text: &str) -> String {
     let text = strip_ansi_codes(text);
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()

@@ -1,16 +1,16 @@
-//! Whether there are colours: what the command line says, else what the environment says, else what the stream is.
+//! Whether output has colours, from the command line, the environment and the kind of stream.
 
 use crate::cli::Color;
 use std::io::{self, IsTerminal};
 
-/// Decides it for both streams.
+/// Decides it for standard output and standard error.
 pub fn set(when: Color) {
     let set = |name: &str| std::env::var(name).ok();
     console::set_colors_enabled(wanted(when, set, io::stdout().is_terminal()));
     console::set_colors_enabled_stderr(wanted(when, set, io::stderr().is_terminal()));
 }
 
-/// For one stream. `--color` goes before `NO_COLOR`, that before `CLICOLOR_FORCE`, and that before the terminal.
+/// Decides it for one stream: `--color` wins over `NO_COLOR`, that over `CLICOLOR_FORCE`, and that over the terminal.
 fn wanted(when: Color, set: impl Fn(&str) -> Option<String>, terminal: bool) -> bool {
     let set = |name: &str| set(name).filter(|value| !value.is_empty());
     match when {

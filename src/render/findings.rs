@@ -1,9 +1,9 @@
-//! Findings for people.
+//! Findings as text.
 
 use crate::checks::{Finding, Severity};
 use console::style;
 
-/// Every finding with its severity in front, then how many there are of each kind.
+/// Formats each finding with its severity, then the number of findings of each severity.
 pub fn findings(found: &[Finding], nodes: usize) -> String {
     let mut text = String::new();
     for finding in found {
@@ -19,16 +19,16 @@ pub fn findings(found: &[Finding], nodes: usize) -> String {
         let n = found.iter().filter(|finding| finding.severity == severity).count();
         (n, format!("{n} {one}{}", if n == 1 { "" } else { "s" }))
     };
-    let (errors, words) = count(Severity::Error, "error");
+    let (errors, counted) = count(Severity::Error, "error");
     let more: Vec<String> = [count(Severity::Warning, "warning"), count(Severity::Note, "note")]
         .into_iter()
         .filter(|(n, _)| *n > 0)
-        .map(|(_, words)| words)
+        .map(|(_, counted)| counted)
         .collect();
     let more = if more.is_empty() { String::new() } else { format!(", {}", more.join(", ")) };
     let plural = if nodes == 1 { "" } else { "s" };
-    let verdict = if errors == 0 { "ok".to_owned() } else { "failed".to_owned() };
-    let words = if errors == 0 { "no errors".to_owned() } else { words };
-    text.push_str(&format!("{verdict}: {nodes} node{plural}, {words}{more}\n"));
+    let verdict = if errors == 0 { "ok" } else { "failed" };
+    let errors = if errors == 0 { "no errors" } else { &counted };
+    text.push_str(&format!("{verdict}: {nodes} node{plural}, {errors}{more}\n"));
     text
 }

@@ -20,36 +20,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How to show.
+/// What a renderer shows.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// JSON instead of text.
     pub json: bool,
     /// Results and errors only.
     pub quiet: bool,
-    /// 0: what matters; 1: every step.
+    /// From 1 on, every step.
     pub verbose: u8,
-    /// Whether the command itself says at its end what became of each node.
+    /// Whether the command's result names what was done on each node.
     pub result_names_nodes: bool,
 }
 
 /// Something that shows events.
 trait Renderer {
-    /// Shows one.
+    /// Shows an event.
     fn show(&mut self, event: Event, now: Instant);
     /// Returns how often it wants a tick, or `None` if nothing of it moves.
     fn interval(&self) -> Option<Duration> {
         None
     }
-    /// Moves what moves, where it is time.
+    /// Redraws what moves, if it is time.
     fn tick(&mut self, _now: Instant) {}
-    /// Clears what moves from the terminal, until the next tick.
+    /// Clears what moves until the next tick.
     fn hide(&mut self) {}
     /// Clears what is not meant to stay.
     fn finish(&mut self) {}
 }
 
-/// Shows events until the last sender is gone. Runs on a thread of its own, so that a slow terminal holds up nothing.
+/// Shows events until the last sender is gone. Runs on a thread of its own, so that a slow terminal delays nothing else.
 pub fn run(mut events: Receiver, options: Options) {
     let mut renderer: Box<dyn Renderer> = if options.json {
         Box::new(json::Json::new(options))
@@ -73,13 +73,13 @@ pub fn run(mut events: Receiver, options: Options) {
     renderer.finish();
 }
 
-/// Whether what ranks and nodes write goes to the terminal as it is (`--raw`).
+/// Whether control sequences from ranks and nodes reach the terminal (`--raw`).
 static RAW: AtomicBool = AtomicBool::new(false);
 
-/// Why something could not be written to standard output.
+/// The first error of writing to standard output.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// Lets control sequences of ranks and nodes through to the terminal, or not.
+/// Sets whether control sequences from ranks and nodes reach the terminal.
 pub fn set_raw(raw: bool) {
     RAW.store(raw, Ordering::Relaxed);
 }
@@ -88,8 +88,8 @@ fn is_raw() -> bool {
     RAW.load(Ordering::Relaxed)
 }
 
-/// Keeps the first failure for [`finish`]. A reader that has gone (`| head`) ends nothing but the writing.
-fn written(result: io::Result<()>) {
+/// Keeps the first error for [`finish`]. A reader that has gone (`| head`) is none.
+fn keep_error(result: io::Result<()>) {
     if let Err(error) = result
         && error.kind() != io::ErrorKind::BrokenPipe
     {
@@ -97,26 +97,26 @@ fn written(result: io::Result<()>) {
     }
 }
 
-/// Writes to standard output what is left to write.
+/// Flushes standard output.
 ///
 /// # Errors
-/// When something could not be written since the start, a full disk for example.
+/// The first error of writing to it since the start, for example a full disk.
 pub fn finish() -> io::Result<()> {
-    written(io::stdout().lock().flush());
+    keep_error(io::stdout().lock().flush());
     FAILED.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
 }
 
-/// Writes to standard output. To a terminal only what it can show goes there.
+/// Writes to standard output, without control sequences if that is a terminal.
 pub fn out(text: &str) {
     let mut stdout = io::stdout().lock();
-    written(if stdout.is_terminal() && !is_raw() {
+    keep_error(if stdout.is_terminal() && !is_raw() {
         stdout.write_all(visible_lines(text).as_bytes())
     } else {
         stdout.write_all(text.as_bytes())
     });
 }
 
-/// Writes a line to standard error. What remote programs say of themselves, and names of files, may have control characters.
+/// Writes a line to standard error, without the control sequences that output of remote programs and file names may have.
 pub fn err(text: &str) {
     let _ = match is_raw() {
         true => writeln!(io::stderr().lock(), "{text}"),
@@ -124,7 +124,7 @@ pub fn err(text: &str) {
     };
 }
 
-/// An error as users see it.
+/// Writes an error message to standard error.
 pub fn error(text: &str) {
     err(&format!("{} {text}", style("error:").red().bold().for_stderr()));
 }
@@ -145,9 +145,9 @@ fn output_line(rank: u32, node: &str, stderr: bool, line: &[u8]) {
     if stderr {
         let _ = io::stderr().lock().write_all(&whole);
     } else {
-        written(io::stdout().lock().write_all(&whole));
+        keep_error(io::stdout().lock().write_all(&whole));
     }
 }
 
-/// Colours of the 256 that are readable on dark and light grounds.
+/// Colours of the 256 that are readable on dark and light backgrounds.
 const COLOURS: [u8; 8] = [33, 166, 64, 127, 37, 160, 136, 98];

@@ -167,7 +167,7 @@ impl Rows {
     fn leave_to_ranks(&mut self, now: Instant) {
         if let Some(id) = self.job.take() {
             self.settle();
-            self.board.see(&Event::Phase(format!("the run {id} is under way")), now);
+            self.board.update(&Event::Phase(format!("the run {id} is under way")), now);
         }
     }
 
@@ -194,7 +194,7 @@ fn folded(lines: usize, before: u16, now: u16) -> usize {
 
 impl Renderer for Rows {
     fn show(&mut self, event: Event, now: Instant) {
-        self.board.see(&event, now);
+        self.board.update(&event, now);
         match event {
             Event::Note(text) => self.line(&text),
             Event::Warning(text) | Event::Restart(text) => {

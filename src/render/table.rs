@@ -1,8 +1,8 @@
-//! Columns for people.
+//! Tables as text.
 
 use console::measure_text_width;
 
-/// Rows under a header, columns two spaces apart, no spaces at the ends of lines. Cells may carry colours.
+/// Formats rows under a header, columns two spaces apart, without spaces at the ends of lines. Cells may have colours.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let header: Vec<String> = header.iter().map(|h| console::style(h).bold().to_string()).collect();
     let all: Vec<&Vec<String>> = std::iter::once(&header).chain(rows).collect();
