@@ -10,40 +10,40 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use zeroize::Zeroizing;
 
-/// No answer is longer than this, in bytes.
-const LONGEST: usize = 1024;
+/// The most bytes that an answer may have.
+const MAX_ANSWER: usize = 1024;
 
-/// Whether an answer is seen while it is typed.
+/// Whether an answer is shown while it is typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Echo {
-    /// It is.
+    /// It is shown.
     Shown,
-    /// It is not: a password.
+    /// It is not, because it is a password.
     Hidden,
 }
 
-/// Whether there is a terminal to ask on.
+/// Returns whether there is a terminal to ask on.
 pub fn present() -> bool {
     open().is_ok()
 }
 
-/// Asks, and gives the line that was typed, without its end. What moves on the terminal stands still meanwhile. When the
-/// future is dropped (a signal), the terminal is as it was before.
+/// Asks a question and returns the line that was typed, without its end. The renderer shows nothing meanwhile. When the future
+/// is dropped (a signal), the terminal's settings are restored.
 ///
 /// # Errors
-/// Where there is no terminal, it cannot be set, or nothing but its end came (Ctrl-D).
+/// When there is no terminal, its settings cannot be changed, or the input ended without a line (Ctrl-D).
 pub async fn ask(events: &Events, prompt: &str, echo: Echo) -> Result<Zeroizing<String>, Error> {
-    let failed = |e: std::io::Error| Error::Here(format!("cannot ask on the terminal: {e}"));
+    let failed = |e: std::io::Error| Error::Here(format!("could not ask on the terminal: {e}"));
     let tty = open().map_err(failed)?;
-    let _still = events.suspend().await;
-    let quiet = match echo {
+    let _suspension = events.suspend().await;
+    let hidden = match echo {
         Echo::Shown => None,
-        Echo::Hidden => Some(Quiet::new(&tty).map_err(failed)?),
+        Echo::Hidden => Some(SavedSettings::hide_input(&tty).map_err(failed)?),
     };
     (&tty).write_all(prompt.as_bytes()).map_err(failed)?;
     let line = read_line(&tty).await;
     // the newline that was typed was not seen
-    if quiet.is_some() {
+    if hidden.is_some() {
         let _ = (&tty).write_all(b"\n");
     }
     line.map_err(failed)
@@ -54,19 +54,19 @@ fn open() -> std::io::Result<File> {
     Ok(File::from(rustix::fs::open("/dev/tty", flags, Mode::empty())?))
 }
 
-/// Looks again and again instead of waiting for readiness: not every system can wait for `/dev/tty` (kqueue cannot), and a
-/// read that blocks could not be given up.
+/// Reads a line by polling: not every system can wait for `/dev/tty` (kqueue cannot), and a read that blocks could not be
+/// cancelled.
 async fn read_line(mut tty: &File) -> std::io::Result<Zeroizing<String>> {
-    let mut typed = Zeroizing::new(Vec::with_capacity(LONGEST));
+    let mut typed = Zeroizing::new(Vec::with_capacity(MAX_ANSWER));
     let mut piece = Zeroizing::new([0u8; 256]);
     // a terminal hands out whole lines; one that is longer than the buffer comes in pieces
     while typed.last() != Some(&b'\n') {
         match tty.read(&mut piece[..]) {
             Ok(0) if typed.is_empty() => return Err(std::io::Error::other("nothing was typed")),
             Ok(0) => break,
-            Ok(n) if typed.len() + n <= LONGEST => typed.extend_from_slice(&piece[..n]),
-            Ok(_) => return Err(std::io::Error::other(format!("the answer is longer than {LONGEST} bytes"))),
-            Err(e) if is_later(&e) => tokio::time::sleep(Duration::from_millis(20)).await,
+            Ok(n) if typed.len() + n <= MAX_ANSWER => typed.extend_from_slice(&piece[..n]),
+            Ok(_) => return Err(std::io::Error::other(format!("the answer is longer than {MAX_ANSWER} bytes"))),
+            Err(e) if would_block(&e) => tokio::time::sleep(Duration::from_millis(20)).await,
             Err(e) => return Err(e),
         }
     }
@@ -76,72 +76,61 @@ async fn read_line(mut tty: &File) -> std::io::Result<Zeroizing<String>> {
     Ok(Zeroizing::new(line.to_owned()))
 }
 
-/// The terminal's settings as they are, put back when this is dropped, whatever another program has made of them.
-pub struct Kept(Option<(File, Termios)>);
-
-impl Kept {
-    /// Remembers them; without a terminal nothing.
-    #[allow(clippy::new_without_default, reason = "it looks at the terminal, which is no default")]
-    pub fn new() -> Kept {
-        Kept(open().ok().and_then(|tty| tcgetattr(&tty).ok().map(|settings| (tty, settings))))
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        if let Some((tty, settings)) = &self.0 {
-            let _ = tcsetattr(tty, OptionalActions::Now, settings);
-        }
-    }
-}
-
-/// A terminal that does not show what is typed, until this is dropped.
-struct Quiet {
+/// The terminal's settings, which are restored when this is dropped, whatever has changed them meanwhile.
+pub struct SavedSettings {
     tty: File,
     before: Termios,
+    /// What is waited for or dropped when they are restored.
+    when: OptionalActions,
 }
 
-impl Quiet {
-    fn new(tty: &File) -> std::io::Result<Quiet> {
-        let tty = tty.try_clone()?;
+impl SavedSettings {
+    /// Saves them; `None` without a terminal.
+    pub fn save() -> Option<SavedSettings> {
+        let tty = open().ok()?;
+        let before = tcgetattr(&tty).ok()?;
+        Some(SavedSettings { tty, before, when: OptionalActions::Now })
+    }
+
+    fn change(tty: File, when: OptionalActions, change: impl Fn(&mut Termios)) -> std::io::Result<SavedSettings> {
         let before = tcgetattr(&tty)?;
-        let mut hidden = before.clone();
-        hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ECHONL);
-        // what was typed before the question is not its answer
-        tcsetattr(&tty, OptionalActions::Flush, &hidden)?;
-        Ok(Quiet { tty, before })
+        let mut settings = before.clone();
+        change(&mut settings);
+        tcsetattr(&tty, when, &settings)?;
+        Ok(SavedSettings { tty, before, when })
+    }
+
+    /// Does not show what is typed. What was typed before the question is not its answer, and is dropped.
+    fn hide_input(tty: &File) -> std::io::Result<SavedSettings> {
+        SavedSettings::change(tty.try_clone()?, OptionalActions::Flush, |settings| {
+            settings.local_modes.remove(LocalModes::ECHO | LocalModes::ECHONL);
+        })
     }
 }
 
-impl Drop for Quiet {
+impl Drop for SavedSettings {
     fn drop(&mut self) {
-        let _ = tcsetattr(&self.tty, OptionalActions::Flush, &self.before);
+        let _ = tcsetattr(&self.tty, self.when, &self.before);
     }
 }
 
-/// A terminal that hands every key on as it is typed and shows what it is given as it is, until this is dropped.
-pub struct Raw {
-    tty: File,
-    before: Termios,
-}
+/// The terminal in raw mode until this is dropped: it hands on each key as it is typed, and shows what it is given unchanged.
+pub struct Raw(SavedSettings);
 
 impl Raw {
-    /// Makes the terminal so.
+    /// Puts the terminal into raw mode.
     ///
     /// # Errors
-    /// Where there is none, or it cannot be set.
+    /// When there is no terminal, or its settings cannot be changed.
     pub fn new() -> std::io::Result<Raw> {
-        let tty = open()?;
-        let before = tcgetattr(&tty)?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        tcsetattr(&tty, OptionalActions::Drain, &raw)?;
-        Ok(Raw { tty, before })
+        let mut saved = SavedSettings::change(open()?, OptionalActions::Drain, Termios::make_raw)?;
+        saved.when = OptionalActions::Now;
+        Ok(Raw(saved))
     }
 
-    /// Rows and columns.
+    /// Returns rows and columns.
     pub fn size(&self) -> (u16, u16) {
-        tcgetwinsize(&self.tty).map_or((24, 80), |size| (size.ws_row, size.ws_col))
+        tcgetwinsize(&self.0.tty).map_or((24, 80), |size| (size.ws_row, size.ws_col))
     }
 
     /// Returns what is typed, piece by piece, until the terminal is gone. A thread of its own reads it, because not every system
@@ -165,15 +154,15 @@ impl Raw {
         Ok(receiver)
     }
 
-    /// Shows all of it.
+    /// Writes all of it.
     ///
     /// # Errors
     /// When it cannot be written.
     pub async fn write(&self, mut text: &[u8]) -> std::io::Result<()> {
         while !text.is_empty() {
-            match (&self.tty).write(text) {
+            match (&self.0.tty).write(text) {
                 Ok(n) => text = &text[n..],
-                Err(e) if is_later(&e) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(e) if would_block(&e) => tokio::time::sleep(Duration::from_millis(5)).await,
                 Err(e) => return Err(e),
             }
         }
@@ -181,12 +170,6 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
-    fn drop(&mut self) {
-        let _ = tcsetattr(&self.tty, OptionalActions::Now, &self.before);
-    }
-}
-
-fn is_later(error: &std::io::Error) -> bool {
+fn would_block(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

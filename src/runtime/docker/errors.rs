@@ -60,7 +60,7 @@ mod tests {
             message: "could not select device driver \"\" with capabilities: [[gpu]]".into(),
         };
         let error = explain("gpu1", "start hworker", &said).to_string();
-        assert!(error.starts_with("gpu1: could not start hworker: could not select device driver"), "{error}");
+        assert!(error.starts_with("gpu1: cannot start hworker: could not select device driver"), "{error}");
         assert!(error.contains("nvidia-container-toolkit"), "{error}");
     }
 }
