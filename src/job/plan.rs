@@ -7,7 +7,7 @@ use crate::checks::preflight;
 use crate::cluster::nodes::{self, Member, Observed, Target};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
-use crate::inventory::{Cluster, Controller};
+use crate::inventory::{Cluster, Controller, Inventory};
 use crate::keys::push;
 use crate::launch::description::{LaunchDescription, Worker};
 use crate::launch::placement::Placement;
@@ -67,6 +67,8 @@ pub struct JobPlan {
     pub(super) shared_port: Option<u16>,
     /// What other jobs have of the nodes.
     pub(super) allocations: Allocations,
+    /// The inventory as it is, by which the nodes are checked.
+    shared: Inventory,
 }
 
 impl JobPlan {
@@ -79,7 +81,7 @@ impl JobPlan {
         let placement = placed(target, &nodes, options.resources, &allocations)?;
         let (hosts, others) = assign(target, &placement, nodes, options.controller)?;
         let env_files = env_files(&hosts)?;
-        let shared = target.cluster();
+        let shared = target.inventory.clone();
         let target = concurrent(target, id, &hosts, &allocations)?;
         let cluster = target.cluster();
         let addresses = addresses(&hosts);
@@ -109,8 +111,15 @@ impl JobPlan {
         Ok(JobPlan {
             id: id.to_owned(),
             launcher: launcher.argv(&request, &addresses, master.endpoint.address),
-            launch: launch_file(cluster, launcher, &request, &hosts, options.restarts, cluster.worker != shared.worker),
-            shared_port: (cluster.port != shared.port).then_some(shared.port),
+            launch: launch_file(
+                cluster,
+                launcher,
+                &request,
+                &hosts,
+                options.restarts,
+                cluster.worker != shared.cluster.worker,
+            ),
+            shared_port: (cluster.port != shared.cluster.port).then_some(shared.cluster.port),
             container,
             placement,
             hosts,
@@ -118,6 +127,7 @@ impl JobPlan {
             env_files,
             allocations,
             target,
+            shared,
         })
     }
 
@@ -131,7 +141,7 @@ impl JobPlan {
             events.send(Event::Failed(error.clone()));
             failed.push(error);
         }
-        let inventory = &self.target.inventory;
+        let inventory = &self.shared;
         let taking_part: Vec<_> = self.hosts.iter().map(|host| (&host.seen, !host.launches)).collect();
         failed.extend(preflight::stops(&preflight::before(inventory, &taking_part), events));
         if !failed.is_empty() {
@@ -150,7 +160,7 @@ impl JobPlan {
     }
 
     fn check_host(&self, host: &HostAssignment) -> Result<(), NodeError> {
-        let (inventory, cluster, seen) = (&self.target.inventory, self.target.cluster(), &host.seen);
+        let (inventory, cluster, seen) = (&self.shared, &self.shared.cluster, &host.seen);
         if !host.launches {
             let worker = apply::desired(inventory, seen)?;
             return apply::plan(cluster, seen, &worker, &Workspace::Any).map(|_| ());

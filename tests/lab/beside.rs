@@ -49,10 +49,10 @@ fn runs_on_nodes_of_their_own_do_not_meet_and_one_of_the_same_waits() {
     let before = NODES.map(|node| on(node, "ls /opt/horovod/jobs; docker ps -aq"));
     let refused = lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125);
     refused.complains(&[
-        "node1: the run",
+        "node1 is allocated exclusively to job",
         id_a.as_str().unwrap(),
         "(a)",
-        "node2: the run",
+        "node2 is allocated exclusively to job",
         id_b.as_str().unwrap(),
         "--wait",
     ]);

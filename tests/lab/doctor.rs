@@ -85,7 +85,8 @@ fn a_node_out_of_reach_hides_nothing_of_the_other() {
     on("node1", "docker stop -t 1 hworker");
     power(&["pause"], "node2");
     let restore = Restore(|| power(&["unpause"], "node2"));
-    let done = lab.hvdctl(&["doctor"]).code(3).says(&["warning node1: its worker is not as it should be", "hvdctl up"]);
+    let done =
+        lab.hvdctl(&["doctor"]).code(3).says(&["warning node1: its worker differs from the inventory", "hvdctl up"]);
     assert!(told(&done, "error")[0].starts_with("node2: cannot log in by ssh"), "{}", done.out);
     lab.hvdctl(&["--on", "node2", "doctor"]).code(4);
     let document: Value = serde_json::from_str(&lab.hvdctl(&["doctor", "--json"]).code(3).out).unwrap();

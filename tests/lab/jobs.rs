@@ -80,7 +80,7 @@ fn a_detached_run_ends_by_itself_and_tells_how_afterwards() {
     lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(0);
     let before = jobs(&lab).len();
     assert_eq!(before, 1 + controllers("--gloo").len());
-    lab.hvdctl(&["-y", "jobs", "prune", "--keep", "1"]).code(0).says(&[&format!("removed {} run", before - 1)]);
+    lab.hvdctl(&["-y", "jobs", "prune", "--keep", "1"]).code(0).says(&[&format!("removed {} job", before - 1)]);
     assert_eq!(jobs(&lab).len(), 1);
     lab.hvdctl(&["-y", "jobs", "prune"]).code(0);
     for node in NODES {
