@@ -54,7 +54,7 @@ fn everything_works(desk: &Desk) {
     let project = desk.lab.project("words", &[("a word", "shipped\n")]);
     let script = "cat '/workspace/a word'; echo on $(hostname)";
     let done = desk.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "sh", "-c", script]).code(0);
-    assert_eq!(done.out.matches("uploaded").count(), 2, "{}", done.out);
+    assert_eq!(done.out.matches("shipped").count(), 2, "{}", done.out);
     done.says(&["on node1", "on node2"]);
     no_run_is_left();
     for node in NODES {
