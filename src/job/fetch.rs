@@ -174,7 +174,7 @@ fn check_conflicts(existing: &[(Item, Existing)], directory: &Path) -> Result<()
     let conflicts: Vec<String> = conflicts.map(|(item, _)| directory.join(&item.path).display().to_string()).collect();
     let more = match conflicts.len() {
         0 => return Ok(()),
-        ..=5 => String::new(),
+        1..=5 => String::new(),
         n => format!(" and {} more", n - 5),
     };
     let names = conflicts[..conflicts.len().min(5)].join(", ");
