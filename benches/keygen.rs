@@ -1,4 +1,4 @@
-//! RSA-4096 pairs: ours against `ssh-keygen`, in turns in one run. Prints both medians and their ratio.
+//! RSA-4096 pairs: ours against `ssh-keygen`, in turns in one job. Prints both medians and their ratio.
 
 use hvdctl::inventory::KeyType;
 use hvdctl::keys::files::Kind;
@@ -23,7 +23,7 @@ fn median(mut times: Vec<Duration>) -> f64 {
 
 #[expect(clippy::print_stdout, reason = "the figures are what this program is for")]
 fn main() {
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let dir = tempfile::tempdir().expect("a temporary directory");
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         ours.push(timed(|| drop(generate(Kind { key_type: KeyType::Rsa, bits: None }, "bench").expect("a pair"))));

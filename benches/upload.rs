@@ -1,12 +1,12 @@
 //! Uploading a project to the nodes of an inventory beside `tar | ssh tar` and `rsync -a` to all of them at once, in turns in
-//! one run. Prints medians and ratios. The inventory is `$HVDCTL_INVENTORY`; scripts/bench names the lab's.
+//! one job. Prints medians and ratios. The inventory is `$HVDCTL_INVENTORY`; scripts/bench names the lab's.
 
-use hvdctl::cluster::nodes::{Target, all, connect_all, each};
+use hvdctl::cluster::nodes::{Target, all, connect_all, for_each_node};
 use hvdctl::event::Events;
 use hvdctl::inventory::{Inventory, Node};
 use hvdctl::sync::files::ProjectFiles;
 use hvdctl::sync::upload::{Project, compare, upload};
-use hvdctl::transport::link::Script;
+use hvdctl::transport::node::Script;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,13 +30,13 @@ async fn measure() {
     let file = PathBuf::from(std::env::var_os("HVDCTL_INVENTORY").expect("$HVDCTL_INVENTORY"));
     let mut inventory = Inventory::load(&file).expect("an inventory");
     inventory.cluster.name = "bench".into();
-    let in_folder = |folder: &str| {
+    let in_directory = |directory: &str| {
         let mut inventory = inventory.clone();
-        inventory.cluster.projects_dir = format!("{PLACE}/{folder}");
+        inventory.cluster.projects_dir = format!("{PLACE}/{directory}");
         Target::new(inventory, None, false).expect("nodes")
     };
-    let target = in_folder("");
-    let dir = tempfile::tempdir().expect("a temporary folder");
+    let target = in_directory("");
+    let dir = tempfile::tempdir().expect("a temporary directory");
     let project = dir.path().join("p");
     fill(&project);
 
@@ -48,7 +48,7 @@ async fn measure() {
         // nothing is removed in between: ext4 keeps off inodes that were freed in the last minutes, and searches long for others
         // a disk that has just taken some hundred megabytes is slower than one that has rested: they take turns at being the first
         let [with_tar, with_hvdctl, with_rsync] =
-            ["tar", "hvdctl", "rsync"].map(|name| in_folder(&format!("{name}{round}")));
+            ["tar", "hvdctl", "rsync"].map(|name| in_directory(&format!("{name}{round}")));
         for turn in 0..3 {
             match (round + turn) % 3 {
                 0 => {
@@ -71,7 +71,7 @@ async fn measure() {
             rsync_unchanged
                 .push(timed(&target, async || on_all(&target, |node| rsync_to(&target, node, &project))).await);
         }
-        fs::write(project.join("folder7/7.bin"), round.to_string()).expect("a change");
+        fs::write(project.join("directory7/7.bin"), round.to_string()).expect("a change");
         changed.push(timed(&target, async || hvdctl(&target, &project).await).await);
     }
     clean(&target).await;
@@ -102,9 +102,9 @@ async fn hvdctl(target: &Target, project: &Path) {
     let (members, files) = tokio::join!(connect_all(target, &events), reading);
     let (members, files) = (members.expect("the nodes"), files.expect("a thread").expect("the project"));
     let project = Project { files, origin: "bench".into(), shared: false };
-    let uploaded = each(members, async |member| {
-        let comparison = compare(target.cluster(), &member.link, &project, "p", ("1", &[]), &events).await?;
-        upload(target.cluster(), &member.link, &project, ("p", "1"), comparison, &events).await
+    let uploaded = for_each_node(members, async |member| {
+        let comparison = compare(target.cluster(), &member.transport, &project, "p", ("1", &[]), &events).await?;
+        upload(target.cluster(), &member.transport, &project, ("p", "1"), comparison, &events).await
     });
     all(&events, uploaded.await).expect("uploaded");
 }
@@ -113,7 +113,7 @@ async fn clean(target: &Target) {
     let (events, _receiver) = Events::channel();
     let script = Script::new("rm -rf -- \"$dir\" && mkdir -p \"$dir\"").with("dir", PLACE);
     let members = connect_all(target, &events).await.expect("the nodes");
-    let cleaned = each(members, async |member| member.link.script(&script, "clean").await);
+    let cleaned = for_each_node(members, async |member| member.transport.script(&script, "clean").await);
     all(&events, cleaned.await).expect("clean nodes");
 }
 
@@ -164,13 +164,13 @@ fn installed(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Files of different sizes in a hundred folders, with contents that do not compress.
+/// Files of different sizes in a hundred directories, with contents that do not compress.
 fn fill(project: &Path) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut left = BYTES;
     for i in 0..FILES {
-        let folder = project.join(format!("folder{}", i % 100));
-        fs::create_dir_all(&folder).expect("a folder");
+        let directory = project.join(format!("directory{}", i % 100));
+        fs::create_dir_all(&directory).expect("a directory");
         let size = if i + 1 == FILES { left } else { (i * 37 % 200) * BYTES / FILES / 100 };
         left -= size.min(left);
         let mut contents = Vec::with_capacity(size + 8);
@@ -181,7 +181,7 @@ fn fill(project: &Path) {
             contents.extend_from_slice(&state.to_le_bytes());
         }
         contents.truncate(size);
-        fs::write(folder.join(format!("{i}.bin")), contents).expect("a file");
+        fs::write(directory.join(format!("{i}.bin")), contents).expect("a file");
     }
 }
 

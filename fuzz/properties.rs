@@ -18,7 +18,7 @@ use std::path::Path;
 /// A promise about any bytes; it panics where it is not kept.
 pub type Property = fn(&[u8]);
 
-/// Every property under the name of its target and of its folder of kept inputs.
+/// Every property under the name of its target and of its directory of kept inputs.
 pub const TARGETS: [(&str, Property); 10] = [
     ("access", access),
     ("authorized_keys", authorized_keys),
@@ -80,7 +80,7 @@ pub fn inventory_values(data: &[u8]) {
         assert!(!known.contains(&name) || there == value, "{field}: {value:?} was read as {there:?}");
     }
     if let Some(there) = there.as_str() {
-        // a path starts from the inventory's folder, which has no name here, and is only ever an option's value
+        // a path starts from the inventory's directory, which has no name here, and is only ever an option's value
         assert!((path || !there.starts_with('-')) && !there.contains(char::is_control), "{field}: {there:?}");
         let spaces = path || name.ends_with("_dir");
         assert!(spaces || !there.contains(char::is_whitespace), "{field}: {there:?}");

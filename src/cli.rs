@@ -333,7 +333,7 @@ pub fn rewrite(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::argument::Word;
+    use crate::text::argument::ProgramArgument;
     use clap::CommandFactory;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
@@ -392,6 +392,6 @@ mod tests {
         else {
             panic!()
         };
-        assert_eq!(train.command, ["python", "-np=3", "-v", "--json", "--", "x"].map(Word::from));
+        assert_eq!(train.command, ["python", "-np=3", "-v", "--json", "--", "x"].map(ProgramArgument::from));
     }
 }

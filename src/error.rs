@@ -202,7 +202,7 @@ pub enum Error {
     /// Other commands hold these nodes' leases.
     #[error("{}", locked(.0))]
     Locked(Vec<(String, Lease)>),
-    /// Runs under way have what another one asks for.
+    /// Running jobs have what another one asks for.
     #[error("{0}\nnothing was changed\n  hint: {hint}", hint = .0.hint())]
     Allocated(AllocationConflict),
     /// The lease of a node was lost under way.

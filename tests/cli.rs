@@ -15,8 +15,8 @@ use tempfile::TempDir;
 const REFUSES: &str = "[cluster]\nname = \"lab\"\nconnect_timeout_s = 5\n[defaults]\nuser = \"nobody\"\nssh_port = 1\ngpus = 1\n\
                        [[node]]\nhost = \"127.0.0.1\"\nname = \"a\"\n[[node]]\nhost = \"127.0.0.2\"\nname = \"b\"\n";
 
-/// A folder for one test, with this inventory in it.
-fn folder(inventory: Option<&str>) -> TempDir {
+/// A directory for one test, with this inventory in it.
+fn directory(inventory: Option<&str>) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     if let Some(text) = inventory {
         fs::write(dir.path().join("inventory.toml"), text).unwrap();
@@ -63,7 +63,7 @@ fn code(dir: &Path, args: &[&str]) -> i32 {
 
 #[test]
 fn help() {
-    let dir = folder(None);
+    let dir = directory(None);
     for words in [
         "",
         "keys",
@@ -97,7 +97,7 @@ fn help() {
 
 #[test]
 fn other_tools_words_need_no_node() {
-    let dir = folder(Some(REFUSES));
+    let dir = directory(Some(REFUSES));
     insta::assert_snapshot!(hvdctl(dir.path(), &["hosts"]), @r"
     exit code: 0
     --- stdout
@@ -133,7 +133,7 @@ fn other_tools_words_need_no_node() {
 
 #[test]
 fn every_fault_of_an_inventory_is_listed_at_once_and_nothing_is_touched() {
-    let dir = folder(Some(
+    let dir = directory(Some(
         "[cluster]\nname = \"lab\"\nport = 70000\nimagee = \"x\"\n\n[defaults]\ngpus = \"some\"\n\n[[node]]\nhost = \"a\"\n\n[[node]]\nhost = \"a\"\nslots = -1\n",
     ));
     insta::assert_snapshot!(hvdctl(dir.path(), &["up"]), @r#"
@@ -191,7 +191,7 @@ fn every_fault_of_an_inventory_is_listed_at_once_and_nothing_is_touched() {
 
 #[test]
 fn where_the_inventory_is_looked_for() {
-    let dir = folder(None);
+    let dir = directory(None);
     insta::assert_snapshot!(hvdctl(dir.path(), &["keys", "push"]), @r"
     exit code: 2
     --- stdout
@@ -230,7 +230,7 @@ fn where_the_inventory_is_looked_for() {
 
 #[test]
 fn words_that_do_not_fit_are_refused() {
-    let dir = folder(Some(REFUSES));
+    let dir = directory(Some(REFUSES));
     fs::create_dir(dir.path().join("p")).unwrap();
     insta::assert_snapshot!(hvdctl(dir.path(), &["--on", "a,c", "status"]), @r"
     exit code: 2
@@ -280,14 +280,14 @@ fn words_that_do_not_fit_are_refused() {
     --- stdout
     --- stderr
     error: the project nowhere: No such file or directory (os error 2)
-      hint: name the project's folder, e.g. hvdctl train ./myproject -np 2
+      hint: name the project's directory, e.g. hvdctl train ./myproject -np 2
     ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["train", "inventory.toml", "-np", "2"]), @r"
     exit code: 2
     --- stdout
     --- stderr
-    error: the project inventory.toml is not a folder
-      hint: name the project's folder, e.g. hvdctl train ./myproject -np 2
+    error: the project inventory.toml is not a directory
+      hint: name the project's directory, e.g. hvdctl train ./myproject -np 2
     ");
     for args in [
         &["verify", "--gloo", "--mpi"] as &[&str],
@@ -312,7 +312,7 @@ fn words_that_do_not_fit_are_refused() {
 
 #[test]
 fn a_project_without_a_clear_entry() {
-    let dir = folder(Some(REFUSES));
+    let dir = directory(Some(REFUSES));
     let project = dir.path().join("p");
     fs::create_dir(&project).unwrap();
     let train = || {
@@ -350,7 +350,7 @@ fn an_sshd_that_says_nothing_is_given_up() {
     let inventory = REFUSES
         .replace("connect_timeout_s = 5", "connect_timeout_s = 1")
         .replace("name = \"a\"", &format!("name = \"a\"\nssh_port = {port}"));
-    let dir = folder(Some(&inventory));
+    let dir = directory(Some(&inventory));
     let shown = hvdctl(dir.path(), &["up"]);
     for words in ["exit code: 4", "error: a: cannot log in by ssh", "\nb: cannot log in by ssh", "2 nodes unreachable"]
     {
@@ -363,7 +363,7 @@ fn an_sshd_that_says_nothing_is_given_up() {
 
 #[test]
 fn nodes_out_of_reach_have_their_own_code() {
-    let dir = folder(Some(REFUSES));
+    let dir = directory(Some(REFUSES));
     insta::assert_snapshot!(hvdctl(dir.path(), &["-q", "up"]), @r"
     exit code: 4
     --- stdout
@@ -396,7 +396,7 @@ fn nodes_out_of_reach_have_their_own_code() {
 
 #[test]
 fn without_ssh_it_says_what_to_install() {
-    let dir = folder(Some(REFUSES));
+    let dir = directory(Some(REFUSES));
     let mut status = command(dir.path(), &["status"]);
     status.env("PATH", dir.path());
     insta::assert_snapshot!(show(status), @r"
@@ -410,7 +410,7 @@ fn without_ssh_it_says_what_to_install() {
 
 #[test]
 fn what_cannot_be_written_is_an_error() {
-    let dir = folder(Some(REFUSES));
+    let dir = directory(Some(REFUSES));
     for args in [&["schema"] as &[&str], &["--json", "schema"], &["completions", "bash"]] {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let done = command(dir.path(), args).stdout(full).output().unwrap();
@@ -422,7 +422,7 @@ fn what_cannot_be_written_is_an_error() {
 
 #[test]
 fn a_number_of_ranks_that_is_none() {
-    let dir = folder(Some(REFUSES));
+    let dir = directory(Some(REFUSES));
     for np in ["-1", "two", "1.5"] {
         let shown = hvdctl(dir.path(), &["train", "p", "-np", np]);
         assert!(shown.starts_with("exit code: 2"), "{shown}");
@@ -432,7 +432,7 @@ fn a_number_of_ranks_that_is_none() {
 
 #[test]
 fn a_reader_that_has_gone_is_no_panic() {
-    let dir = folder(Some(REFUSES));
+    let dir = directory(Some(REFUSES));
     for args in [&["--help"] as &[&str], &["--json", "status"], &["status"]] {
         let mut child = command(dir.path(), args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());

@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 
 const FUZZ: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz");
 
-/// The entries of a folder by name.
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let listed = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+/// The entries of a directory by name.
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let listed = std::fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let mut paths: Vec<PathBuf> = listed.map(|entry| entry.expect("an entry").path()).collect();
     paths.sort();
     paths
@@ -20,8 +20,8 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 
 /// The kept inputs of a target: those written by hand, and those found.
 fn inputs(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
-    let folders = ["seeds", "corpus"].map(|kind| Path::new(FUZZ).join(kind).join(target));
-    let files = folders.iter().flat_map(|folder| entries(folder));
+    let directories = ["seeds", "corpus"].map(|kind| Path::new(FUZZ).join(kind).join(target));
+    let files = directories.iter().flat_map(|directory| entries(directory));
     files.map(|file| (file.clone(), std::fs::read(&file).expect("it can be read"))).collect()
 }
 
@@ -41,9 +41,9 @@ fn every_kept_input_still_holds() {
 fn every_target_has_its_program_and_its_inputs() {
     let named = |path: &PathBuf| path.file_stem().expect("a name").to_string_lossy().into_owned();
     let targets: BTreeSet<String> = properties::TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
-    for folder in ["fuzz_targets", "seeds", "corpus"] {
-        let there: BTreeSet<String> = entries(&Path::new(FUZZ).join(folder)).iter().map(named).collect();
-        assert_eq!(there, targets, "fuzz/{folder}");
+    for directory in ["fuzz_targets", "seeds", "corpus"] {
+        let there: BTreeSet<String> = entries(&Path::new(FUZZ).join(directory)).iter().map(named).collect();
+        assert_eq!(there, targets, "fuzz/{directory}");
     }
 }
 

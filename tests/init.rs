@@ -32,7 +32,7 @@ fn hvdctl(dir: &Path, args: &[&str]) -> String {
     shown(&command(dir, args).output().unwrap())
 }
 
-fn folder() -> TempDir {
+fn directory() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
@@ -46,7 +46,7 @@ fn nodes(file: &Path) -> Vec<String> {
 
 #[test]
 fn help() {
-    let dir = folder();
+    let dir = directory();
     for words in ["init", "completions", "man", "schema"] {
         insta::assert_snapshot!(format!("help_{words}"), hvdctl(dir.path(), &[words, "--help"]));
     }
@@ -54,7 +54,7 @@ fn help() {
 
 #[test]
 fn the_machines_that_were_named_are_written() {
-    let dir = folder();
+    let dir = directory();
     let args =
         ["init", "--no-probe", "--user", "ana", "--name", "blue", "gpu[1-2]", "eve@[fd00::1]:2222", "10.0.0.9:22"];
     insta::assert_snapshot!(hvdctl(dir.path(), &args), @r"
@@ -92,7 +92,7 @@ fn the_machines_that_were_named_are_written() {
 
 #[test]
 fn a_file_that_is_there_stays_unless_it_is_forced() {
-    let dir = folder();
+    let dir = directory();
     let file = dir.path().join("inventory.toml");
     fs::write(&file, "mine").unwrap();
     insta::assert_snapshot!(hvdctl(dir.path(), &["init", "a"]), @r"
@@ -109,14 +109,14 @@ fn a_file_that_is_there_stays_unless_it_is_forced() {
     exit code: 2
     --- stdout
     --- stderr
-    error: cannot write no/where.toml: there is no folder no
+    error: cannot write no/where.toml: there is no directory no
       hint: mkdir -p no
     ");
 }
 
 #[test]
 fn words_that_do_not_fit_are_refused_and_nothing_is_written() {
-    let dir = folder();
+    let dir = directory();
     insta::assert_snapshot!(hvdctl(dir.path(), &["init"]), @r"
     exit code: 2
     --- stdout
@@ -159,7 +159,7 @@ fn words_that_do_not_fit_are_refused_and_nothing_is_written() {
 
 #[test]
 fn the_names_of_the_ssh_configuration() {
-    let dir = folder();
+    let dir = directory();
     let ssh = dir.path().join(".ssh");
     fs::create_dir_all(ssh.join("d")).unwrap();
     fs::write(ssh.join("d/2.conf"), "Host third\nInclude ~/.ssh/d/1.conf").unwrap();
@@ -178,7 +178,7 @@ fn the_names_of_the_ssh_configuration() {
 
 #[test]
 fn a_machine_that_cannot_be_looked_at_is_written_with_the_reason() {
-    let dir = folder();
+    let dir = directory();
     insta::assert_snapshot!(hvdctl(dir.path(), &["-q", "init", "nobody@127.0.0.1:1", "nobody@127.0.0.2:1"]), @r"
     exit code: 4
     --- stdout
@@ -221,7 +221,7 @@ fn on_a_terminal(dir: &Path, words: &str, typed: &str) -> Option<(i32, String)> 
 
 #[test]
 fn on_a_terminal_it_asks() {
-    let dir = folder();
+    let dir = directory();
     let file = dir.path().join("inventory.toml");
     fs::create_dir(dir.path().join(".ssh")).unwrap();
     fs::write(dir.path().join(".ssh/config"), "Host a b\nHost gpu1 gpu2\n").unwrap();
@@ -268,7 +268,7 @@ fn completions(dir: &Path, name: &str) -> std::path::PathBuf {
 
 #[test]
 fn the_shells_take_their_completions() {
-    let dir = folder();
+    let dir = directory();
     for name in ["bash", "zsh", "fish"] {
         let script = completions(dir.path(), name);
         if let Some(done) = shell(name, &["-n"], &script) {
@@ -295,7 +295,7 @@ fn offered_by_bash(script: &Path, words: &[&str]) -> Vec<String> {
 
 #[test]
 fn bash_completes_words() {
-    let dir = folder();
+    let dir = directory();
     let script = completions(dir.path(), "bash");
     assert_eq!(offered_by_bash(&script, &["hvdctl", "ke"]), ["keys"]);
     assert_eq!(offered_by_bash(&script, &["hvdctl", "keys", "pu"]), ["push"]);
@@ -307,7 +307,7 @@ fn bash_completes_words() {
 
 #[test]
 fn shellcheck_finds_nothing_in_the_bash_completions() {
-    let dir = folder();
+    let dir = directory();
     let script = completions(dir.path(), "bash");
     // clap_complete splits the words that it offers on purpose
     let done = Command::new("shellcheck").args(["--norc", "-e", "SC2207", "-s", "bash"]).arg(script).output();
@@ -319,7 +319,7 @@ fn shellcheck_finds_nothing_in_the_bash_completions() {
 
 #[test]
 fn fish_completes_words() {
-    let dir = folder();
+    let dir = directory();
     let script = completions(dir.path(), "fish");
     for (words, expected) in [("hvdctl ke", "keys\t"), ("hvdctl train p -n", "-np\t")] {
         let program = format!("source '{}'; complete -C '{words}'", script.display());
@@ -330,7 +330,7 @@ fn fish_completes_words() {
 
 #[test]
 fn the_manual_page_has_every_command() {
-    let dir = folder();
+    let dir = directory();
     let done = command(dir.path(), &["man"]).output().unwrap();
     let page = dir.path().join("page.1");
     fs::write(&page, &done.stdout).unwrap();
@@ -350,7 +350,7 @@ fn the_manual_page_has_every_command() {
         assert!(done.status.success() && done.stderr.is_empty(), "{}", shown(&done));
         assert!(text(&done.stdout).contains("hvdctl keys push"), "{}", shown(&done));
     }
-    // and all pages in a folder
+    // and all pages in a directory
     let pages = dir.path().join("man1");
     fs::create_dir(&pages).unwrap();
     assert!(hvdctl(dir.path(), &["man", "--dir", "man1"]).starts_with("exit code: 0"));
@@ -362,7 +362,7 @@ fn the_manual_page_has_every_command() {
 
 #[test]
 fn the_schema_is_printed_without_an_inventory() {
-    let dir = folder();
+    let dir = directory();
     let done = command(dir.path(), &["schema"]).output().unwrap();
     assert!(done.status.success() && done.stderr.is_empty(), "{}", shown(&done));
     let schema: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();

@@ -224,7 +224,7 @@ master = true
 }
 
 #[test]
-fn paths_start_from_home_or_the_inventorys_folder() {
+fn paths_start_from_home_or_the_inventorys_directory() {
     let home = PathBuf::from(std::env::var_os("HOME").expect("a home"));
     for (value, expected) in [
         ("~/.ssh/id", home.join(".ssh/id")),
@@ -238,7 +238,7 @@ fn paths_start_from_home_or_the_inventorys_folder() {
         assert_eq!(inventory.nodes[0].identity, Some(expected), "{value}");
     }
     let inventory = parse(&in_cluster("ssh_config = \"c\"")).expect("valid");
-    assert_eq!(inventory.cluster.ssh_config, Some("c".into()), "no folder in the file's name");
+    assert_eq!(inventory.cluster.ssh_config, Some("c".into()), "no directory in the file's name");
 }
 
 #[test]
@@ -489,9 +489,9 @@ fn excerpts_are_short_and_safe() {
 
 #[test]
 fn files() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("inventory.toml");
-    let shown = |faults: Faults| faults.to_string().replace(&format!("{}/", folder.path().display()), "");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("inventory.toml");
+    let shown = |faults: Faults| faults.to_string().replace(&format!("{}/", directory.path().display()), "");
 
     let missing = Inventory::load(&file).expect_err("no file");
     assert_eq!((missing.faults[0].line, missing.faults[0].column), (0, 0));
@@ -499,8 +499,8 @@ fn files() {
         shown(missing),
         "inventory.toml: 1 fault\n  inventory.toml: cannot be read: No such file or directory (os error 2)"
     );
-    let directory = Inventory::load(folder.path()).expect_err("a folder");
-    assert!(directory.to_string().ends_with(": cannot be read: Is a directory (os error 21)"), "{directory}");
+    let refused = Inventory::load(directory.path()).expect_err("a directory");
+    assert!(refused.to_string().ends_with(": cannot be read: Is a directory (os error 21)"), "{refused}");
 
     std::fs::write(&file, b"[cluster]\nname = \"gr\xf6\xdfe\"\n").expect("written");
     assert_eq!(
@@ -517,7 +517,7 @@ fn files() {
     }
     std::fs::write(&file, in_cluster("ssh_config = 'c'")).expect("written");
     let inventory = Inventory::load(&file).expect("valid");
-    assert_eq!(inventory.cluster.ssh_config, Some(folder.path().join("c")));
+    assert_eq!(inventory.cluster.ssh_config, Some(directory.path().join("c")));
 }
 
 #[test]

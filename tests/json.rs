@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Runs it in a folder; exit code and what it wrote to standard output.
+/// Runs it in a directory; exit code and what it wrote to standard output.
 fn hvdctl(dir: &Path, args: &[&str]) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
     command.current_dir(dir).env("HOME", dir).arg("--json").args(args).stdin(Stdio::null());

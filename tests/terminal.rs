@@ -19,8 +19,8 @@ const SSH: &str = "#!/bin/sh\n\
                    echo 'ssh: connect to host x port 22: Connection refused' >&2\n\
                    exit 255\n";
 
-/// A folder with that ssh and an inventory of so many nodes.
-fn folder(nodes: usize) -> TempDir {
+/// A directory with that ssh and an inventory of so many nodes.
+fn directory(nodes: usize) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let inventory = format!(
         "[cluster]\nname = \"lab\"\nconnect_timeout_s = 100\n[defaults]\nuser = \"nobody\"\ngpus = 1\n\
@@ -146,7 +146,7 @@ fn is_busy(line: &str) -> bool {
 
 #[test]
 fn more_nodes_than_rows_on_a_terminal_that_grows() {
-    let dir = folder(40);
+    let dir = directory(40);
     let mut seen = Seen::start(command(dir.path(), &["status"]), 12, 40);
     let full = |rows: usize, last: &'static str| {
         move |lines: &[String]| lines.iter().filter(|line| is_busy(line)).count() == rows - 2 && lines[rows - 2] == last
@@ -164,7 +164,7 @@ fn more_nodes_than_rows_on_a_terminal_that_grows() {
 
 #[test]
 fn without_colours_there_are_rows_all_the_same() {
-    let dir = folder(2);
+    let dir = directory(2);
     let colours = regex::Regex::new("\x1b\\[[0-9;]*m").unwrap();
     for (environment, args) in
         [(("NO_COLOR", "1"), &["status"][..]), (("CLICOLOR_FORCE", "1"), &["--color", "never", "status"][..])]
@@ -179,7 +179,7 @@ fn without_colours_there_are_rows_all_the_same() {
 
 #[test]
 fn a_terminal_that_can_do_nothing_gets_lines() {
-    let dir = folder(2);
+    let dir = directory(2);
     let mut command = command(dir.path(), &["status"]);
     command.env("TERM", "dumb");
     command.arg("-v");
@@ -194,7 +194,7 @@ fn a_terminal_that_can_do_nothing_gets_lines() {
 
 #[test]
 fn elsewhere_there_are_lines_with_time_and_node() {
-    let dir = folder(2);
+    let dir = directory(2);
     go(&dir);
     let err = |args: &[&str]| {
         let done = command(dir.path(), args).output().unwrap();

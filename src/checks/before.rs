@@ -2,7 +2,7 @@
 //! those that they ask anyway. Keys, a missing image, missing GPUs and foreign containers are their own to refuse.
 
 use super::uniform::Groups;
-use super::{Finding, Look, Severity};
+use super::{Finding, NodeView, Severity};
 use crate::inventory::Inventory;
 use crate::node::facts::Rank;
 use crate::node::network::{self, Endpoint};
@@ -20,39 +20,39 @@ const JOBS_FULL: u64 = 1 << 20;
 const PROJECTS_FULL: u64 = 2 << 20;
 /// Free space below which there is a warning.
 const DISK_LOW: u64 = 512 << 20;
-/// From here on a clock stops a run.
+/// From here on a clock stops a job.
 const CLOCK_FAILS: f64 = 10.0;
 
 /// The fast part.
-pub fn before(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding> {
-    let mut found: Vec<Finding> = looks.iter().filter_map(|look| port(inventory, look)).collect();
-    found.extend(looks.iter().filter_map(|look| unending(inventory, look)));
-    found.extend(looks.iter().flat_map(disks));
-    if looks.len() > 1 {
-        found.extend(clocks(looks));
-        found.extend(host_names(looks));
-        found.extend(looks.iter().filter_map(|look| interface(inventory, look)));
-        found.extend(addresses(inventory, looks));
-        found.extend(images(inventory, looks));
+pub fn before(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
+    let mut found: Vec<Finding> = views.iter().filter_map(|view| port(inventory, view)).collect();
+    found.extend(views.iter().filter_map(|view| unending(inventory, view)));
+    found.extend(views.iter().flat_map(disks));
+    if views.len() > 1 {
+        found.extend(clocks(views));
+        found.extend(host_names(views));
+        found.extend(views.iter().filter_map(|view| interface(inventory, view)));
+        found.extend(addresses(inventory, views));
+        found.extend(images(inventory, views));
     }
     found
 }
 
 /// Where a node has its place; none where that is not known, which is told elsewhere.
-pub(super) fn place(inventory: &Inventory, look: &Look<'_>) -> Option<Endpoint> {
-    network::place(inventory, look.node, look.facts).ok()
+pub(super) fn place(inventory: &Inventory, view: &NodeView<'_>) -> Option<Endpoint> {
+    network::place(inventory, view.node, view.facts).ok()
 }
 
 /// Somebody else on the port of the worker.
-fn port(inventory: &Inventory, look: &Look<'_>) -> Option<Finding> {
+fn port(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let cluster = &inventory.cluster;
-    if !look.worker {
+    if !view.worker {
         return None;
     }
-    let address = place(inventory, look).map(|place| place.address);
-    let containers = look.engine.map_or(&[][..], |engine| engine.containers);
+    let address = place(inventory, view).map(|place| place.address);
+    let containers = view.engine.map_or(&[][..], |engine| engine.containers);
     let ours = |c: &ContainerSummary| c.belongs_to(&cluster.name) && c.is(Role::Worker);
-    let taken = look.facts.listeners.iter().find_map(|listener| {
+    let taken = view.facts.listeners.iter().find_map(|listener| {
         // a wildcard of IPv6 alone leaves the IPv4 address free
         if listener.address.is_some() && listener.address != address {
             return None;
@@ -78,7 +78,7 @@ fn port(inventory: &Inventory, look: &Look<'_>) -> Option<Finding> {
     })?;
     let seen = format!("port {} is taken by {taken}", cluster.port);
     Some(
-        Finding::error("port", look.name(), seen)
+        Finding::error("port", view.name(), seen)
             .why("the worker's sshd needs this port, and no other node could log in without it")
             .cure(format!(
                 "end that program, or set cluster.port to a free one (ss -ltnp 'sport = :{}' on the node)",
@@ -87,27 +87,27 @@ fn port(inventory: &Inventory, look: &Look<'_>) -> Option<Finding> {
     )
 }
 
-/// Programs that wait in the kernel and hold what the next run needs.
-fn unending(inventory: &Inventory, look: &Look<'_>) -> Option<Finding> {
+/// Programs that wait in the kernel and hold what the next job needs.
+fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let ours = |rank: &&Rank| rank.cluster.as_ref() == Some(&inventory.cluster.name);
-    let left: Vec<String> = look
+    let left: Vec<String> = view
         .facts
         .unending()
         .filter(ours)
-        .map(|rank| format!("process {} of the run {}", rank.pid, rank.job))
+        .map(|rank| format!("process {} of the job {}", rank.pid, rank.job))
         .collect();
     let seen = format!("killed and still there: {}", left.join(", "));
     (!left.is_empty()).then(|| {
-        Finding::warning("killed", look.name(), seen)
+        Finding::warning("killed", view.name(), seen)
             .why("it waits in the kernel for a disk, a file system of the network or a driver, and may hold memory of a GPU")
             .cure("see to what it waits for (ps -o pid,stat,wchan:30,args -p PID on the node), or restart the node")
     })
 }
 
 /// Room for projects, and for the records and the output of jobs.
-fn disks(look: &Look<'_>) -> Vec<Finding> {
+fn disks(view: &NodeView<'_>) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
-    for disk in &look.facts.disks {
+    for disk in &view.facts.disks {
         let (field, full, why, cure) = match disk.what.as_str() {
             "jobs" => (
                 "jobs_dir",
@@ -124,8 +124,8 @@ fn disks(look: &Look<'_>) -> Vec<Finding> {
         };
         let seen = format!("cluster.{field} has {} left in {}", human(disk.free), disk.path);
         let finding = match disk.free {
-            free if free < full => Finding::error("disk", look.name(), seen),
-            ..DISK_LOW => Finding::warning("disk", look.name(), seen),
+            free if free < full => Finding::error("disk", view.name(), seen),
+            ..DISK_LOW => Finding::warning("disk", view.name(), seen),
             _ => continue,
         };
         found.push(finding.why(why).cure(cure));
@@ -135,15 +135,15 @@ fn disks(look: &Look<'_>) -> Vec<Finding> {
 
 /// Clocks against the middle one of all. Of an even number none is in the middle, and ours joins them: with two nodes it
 /// tells which is wrong.
-fn clocks(looks: &[Look<'_>]) -> Vec<Finding> {
-    let known: Vec<_> = looks.iter().filter_map(|look| Some((look, look.facts.ahead?))).collect();
+fn clocks(views: &[NodeView<'_>]) -> Vec<Finding> {
+    let known: Vec<_> = views.iter().filter_map(|view| Some((view, view.facts.ahead?))).collect();
     let mut middles: Vec<f64> = known.iter().map(|(_, span)| f64::midpoint(span.low, span.high)).collect();
     if middles.len().is_multiple_of(2) {
         middles.push(0.0);
     }
     middles.sort_by(f64::total_cmp);
     let reference = middles[middles.len() / 2];
-    let finding = |(look, span): &(&Look<'_>, crate::node::facts::Span)| {
+    let finding = |(view, span): &(&NodeView<'_>, crate::node::facts::Span)| {
         let (low, high) = (span.low - reference, span.high - reference);
         // what is certain counts: a slow answer is no wrong clock
         let (off, word) = if low > 0.0 { (low, "ahead of") } else { (-high, "behind") };
@@ -153,7 +153,7 @@ fn clocks(looks: &[Look<'_>]) -> Vec<Finding> {
         let severity = if off < CLOCK_FAILS { Severity::Warning } else { Severity::Error };
         let seen = format!("its clock is {off:.0} s {word} the others'");
         Some(
-            Finding::new(severity, "clock", look.name(), seen)
+            Finding::new(severity, "clock", view.name(), seen)
                 .why("Horovod's launcher gives its ranks an absolute time, and a start \"timed out\" at once where clocks differ")
                 .cure("set the clock: sudo timedatectl set-ntp true, or sudo chronyc makestep, on the node"),
         )
@@ -161,10 +161,10 @@ fn clocks(looks: &[Look<'_>]) -> Vec<Finding> {
     known.iter().filter_map(finding).collect()
 }
 
-fn host_names(looks: &[Look<'_>]) -> Vec<Finding> {
+fn host_names(views: &[NodeView<'_>]) -> Vec<Finding> {
     let mut by_name: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for look in looks.iter().filter(|look| !look.facts.hostname.is_empty()) {
-        by_name.entry(&look.facts.hostname).or_default().push(look.name().to_owned());
+    for view in views.iter().filter(|view| !view.facts.hostname.is_empty()) {
+        by_name.entry(&view.facts.hostname).or_default().push(view.name().to_owned());
     }
     let twice = by_name.into_iter().filter(|(_, nodes)| nodes.len() > 1);
     twice
@@ -178,7 +178,7 @@ fn host_names(looks: &[Look<'_>]) -> Vec<Finding> {
 }
 
 /// Whether an interface leads to no other machine, whatever its address.
-pub(super) fn leads_nowhere(interface: &str) -> bool {
+pub(super) fn is_virtual(interface: &str) -> bool {
     let bridge_of_docker = |name: &str| {
         name.strip_prefix("br-").is_some_and(|id| id.len() == 12 && id.chars().all(|c| c.is_ascii_hexdigit()))
     };
@@ -188,29 +188,29 @@ pub(super) fn leads_nowhere(interface: &str) -> bool {
         || bridge_of_docker(interface)
 }
 
-fn interface(inventory: &Inventory, look: &Look<'_>) -> Option<Finding> {
-    let place = place(inventory, look).filter(|place| leads_nowhere(&place.interface))?;
+fn interface(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
+    let place = place(inventory, view).filter(|place| is_virtual(&place.interface))?;
     let (address, interface) = (place.address, place.interface);
     let seen = format!("its place in the cluster is {address} on {interface}, which leads to no other machine");
     Some(
-        Finding::error("interface", look.name(), seen)
+        Finding::error("interface", view.name(), seen)
             .why("Horovod binds to it and waits for the others without a word")
-            .cure(format!("set `interface` or `address` of this [[node]] (there: {})", others(look))),
+            .cure(format!("set `interface` or `address` of this [[node]] (there: {})", others(view))),
     )
 }
 
-fn others(look: &Look<'_>) -> String {
-    let good = look.facts.addresses.iter().filter(|(name, address)| address.is_ipv4() && !leads_nowhere(name));
+fn others(view: &NodeView<'_>) -> String {
+    let good = view.facts.addresses.iter().filter(|(name, address)| address.is_ipv4() && !is_virtual(name));
     let list: Vec<String> = good.map(|(name, address)| format!("{name} {address}")).collect();
     if list.is_empty() { "none that would do".to_owned() } else { list.join(", ") }
 }
 
-fn addresses(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding> {
+fn addresses(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     let mut by_address: BTreeMap<IpAddr, Vec<String>> = BTreeMap::new();
-    for look in looks {
-        let place = place(inventory, look).filter(|place| !leads_nowhere(&place.interface));
+    for view in views {
+        let place = place(inventory, view).filter(|place| !is_virtual(&place.interface));
         if let Some(place) = place {
-            by_address.entry(place.address).or_default().push(look.name().to_owned());
+            by_address.entry(place.address).or_default().push(view.name().to_owned());
         }
     }
     let twice = by_address.into_iter().filter(|(_, nodes)| nodes.len() > 1);
@@ -225,10 +225,10 @@ fn addresses(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding> {
 }
 
 /// One image everywhere, whatever its id: engines that keep images in another way give the same one another.
-fn images(inventory: &Inventory, looks: &[Look<'_>]) -> Option<Finding> {
-    let held = looks.iter().filter_map(|look| {
-        let engine = look.engine?;
-        Some((look.node, engine.image_content?, engine.image_id?))
+fn images(inventory: &Inventory, views: &[NodeView<'_>]) -> Option<Finding> {
+    let held = views.iter().filter_map(|view| {
+        let engine = view.engine?;
+        Some((view.node, engine.image_content?, engine.image_id?))
     });
     let (mut values, mut ids) = (Vec::new(), BTreeMap::new());
     for (node, content, id) in held {

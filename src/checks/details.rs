@@ -24,7 +24,7 @@ pub struct GpuUser {
     pub memory: Option<u64>,
     /// Whose it is.
     pub user: String,
-    /// The run of hvdctl's that it belongs to.
+    /// The job of hvdctl's that it belongs to.
     pub job: Option<String>,
     /// Its program.
     pub program: String,

@@ -1,4 +1,4 @@
-//! What would make a run fail or hang before it does: what was seen of every node goes in, findings come out. Each says
+//! What would make a job fail or hang before it does: what was seen of every node goes in, findings come out. Each says
 //! what was seen, why it matters and what cures it.
 
 mod before;
@@ -30,9 +30,9 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// A run would fail or hang.
+    /// A job would fail or hang.
     Error,
-    /// A run may fail, or be slow.
+    /// A job may fail, or be slow.
     Warning,
     /// Worth knowing.
     Note,
@@ -67,7 +67,7 @@ pub enum Fix {
         /// The job's id.
         job: String,
     },
-    /// Bring all key folders to the state they should have.
+    /// Bring all key directories to the state they should have.
     PushKeys,
 }
 
@@ -140,7 +140,7 @@ impl Finding {
 
 /// What was seen of one node.
 #[derive(Debug, Clone)]
-pub struct Look<'a> {
+pub struct NodeView<'a> {
     /// Its line in the inventory.
     pub node: &'a Node,
     /// Its facts.
@@ -159,7 +159,7 @@ pub struct Look<'a> {
     pub inside: Option<&'a Inside>,
 }
 
-impl Look<'_> {
+impl NodeView<'_> {
     fn name(&self) -> &str {
         &self.node.name
     }
@@ -185,15 +185,15 @@ pub struct Engine<'a> {
 }
 
 /// All that is wrong with the nodes themselves and between them; who reaches whom is [`logins`] and [`ports`].
-pub fn examine(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding> {
-    let mut found = before::before(inventory, looks);
-    for look in looks {
-        found.extend(nodes::examine(inventory, look));
+pub fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
+    let mut found = before::before(inventory, views);
+    for view in views {
+        found.extend(nodes::examine(inventory, view));
     }
-    found.extend(nodes::keys(inventory, looks));
-    found.extend(nodes::between(inventory, looks));
-    found.extend(uniform::examine(looks));
-    found.extend(jobs::examine(inventory, looks));
+    found.extend(nodes::keys(inventory, views));
+    found.extend(nodes::between(inventory, views));
+    found.extend(uniform::examine(views));
+    found.extend(jobs::examine(inventory, views));
     found
 }
 

@@ -1,8 +1,8 @@
 //! What is wrong with single nodes, and with their views of each other.
 
-use super::before::{leads_nowhere, place};
+use super::before::{is_virtual, place};
 use super::uniform::Groups;
-use super::{Details, Engine, Finding, Fix, Look};
+use super::{Details, Engine, Finding, Fix, NodeView};
 use crate::inventory::{Gpus, Inventory, Node};
 use crate::keys::files;
 use crate::node::facts::Disk;
@@ -29,91 +29,91 @@ const SESSIONS: u32 = 10;
 /// Free space that loading an image takes at least.
 const DISK_FOR_IMAGE: u64 = 8 << 30;
 
-pub(super) fn examine(inventory: &Inventory, look: &Look<'_>) -> Vec<Finding> {
+pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
-    found.extend(no_place(inventory, look));
-    found.extend(gpus(look));
-    found.extend(noise(look));
-    if let Some(engine) = look.engine {
-        found.extend(old_engine(look, &engine));
-        found.extend(toolkit(look, &engine));
-        found.extend(image(inventory, look, &engine));
-        found.extend(containers(inventory, look, &engine));
+    found.extend(no_place(inventory, view));
+    found.extend(gpus(view));
+    found.extend(noise(view));
+    if let Some(engine) = view.engine {
+        found.extend(old_engine(view, &engine));
+        found.extend(toolkit(view, &engine));
+        found.extend(image(inventory, view, &engine));
+        found.extend(containers(inventory, view, &engine));
     }
-    found.extend(shm(inventory, look));
-    if let Some(details) = look.details {
-        found.extend(memlock(look, details));
-        found.extend(max_sessions(look, details));
-        found.extend(disks(look, details));
+    found.extend(shm(inventory, view));
+    if let Some(details) = view.details {
+        found.extend(memlock(view, details));
+        found.extend(max_sessions(view, details));
+        found.extend(disks(view, details));
     }
     found
 }
 
-fn no_place(inventory: &Inventory, look: &Look<'_>) -> Option<Finding> {
-    let said = match network::place(inventory, look.node, look.facts) {
+fn no_place(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
+    let said = match network::place(inventory, view.node, view.facts) {
         Err(words) => words,
         Ok(place) if place.address.is_ipv6() => network::no_ipv6(place.address),
         Ok(_) => return None,
     };
     Some(
-        Finding::error("network", look.name(), format!("its place in the cluster is not known: {said}"))
+        Finding::error("network", view.name(), format!("its place in the cluster is not known: {said}"))
             .why("its worker would listen nowhere, and the others would not find it")
             .cure("set `address` or `interface` of this [[node]] in the inventory"),
     )
 }
 
-fn gpus(look: &Look<'_>) -> Option<Finding> {
+fn gpus(view: &NodeView<'_>) -> Option<Finding> {
     let cure = "run nvidia-smi on the node, or set `gpus` to what it has";
-    if let Some(words) = network::missing_gpus(look.node, look.facts) {
+    if let Some(words) = network::missing_gpus(view.node, view.facts) {
         let why = "ranks would have no GPU of their own";
-        return Some(Finding::error("gpus", look.name(), words).why(why).cure(cure));
+        return Some(Finding::error("gpus", view.name(), words).why(why).cure(cure));
     }
-    let promised = match &look.node.gpus {
+    let promised = match &view.node.gpus {
         Gpus::Auto | Gpus::Count(0) => return None,
         Gpus::Count(count) => count.to_string(),
         Gpus::All => "\"all\"".to_owned(),
         Gpus::List(list) => list.join(", "),
     };
-    if !look.facts.nvidia_smi {
+    if !view.facts.nvidia_smi {
         let seen = format!("the inventory promises {promised}, and there is no nvidia-smi");
         return Some(
-            Finding::warning("gpus", look.name(), seen)
+            Finding::warning("gpus", view.name(), seen)
                 .why("without the NVIDIA driver no container sees a GPU")
                 .cure("install the NVIDIA driver on the node, or set `gpus = 0`"),
         );
     }
-    let there = look.facts.gpus.len();
-    let more = matches!(look.node.gpus, Gpus::Count(count) if there > count as usize);
-    more.then(|| Finding::note("gpus", look.name(), format!("nvidia-smi lists {there}, the inventory has {promised}")))
+    let there = view.facts.gpus.len();
+    let more = matches!(view.node.gpus, Gpus::Count(count) if there > count as usize);
+    more.then(|| Finding::note("gpus", view.name(), format!("nvidia-smi lists {there}, the inventory has {promised}")))
 }
 
 /// An engine older than the request for GPUs: it ignores what it does not know, and the container sees none.
-fn old_engine(look: &Look<'_>, engine: &Engine<'_>) -> Option<Finding> {
+fn old_engine(view: &NodeView<'_>, engine: &Engine<'_>) -> Option<Finding> {
     let mut numbers = engine.version.split('.').map(|number| number.parse::<u32>().ok());
     let version = (numbers.next()??, numbers.next()??);
-    if version >= ENGINE_WITH_GPUS || network::gpu_request(look.node, look.facts) == GpuRequest::None {
+    if version >= ENGINE_WITH_GPUS || network::gpu_request(view.node, view.facts) == GpuRequest::None {
         return None;
     }
     Some(
-        Finding::error("engine", look.name(), format!("Docker Engine {} knows no --gpus", engine.version))
+        Finding::error("engine", view.name(), format!("Docker Engine {} knows no --gpus", engine.version))
             .why("its containers would see no GPU")
             .cure("install Docker Engine 19.03 or later on the node"),
     )
 }
 
-fn toolkit(look: &Look<'_>, engine: &Engine<'_>) -> Option<Finding> {
+fn toolkit(view: &NodeView<'_>, engine: &Engine<'_>) -> Option<Finding> {
     let registered = engine.runtimes?.iter().any(|name| name.contains("nvidia"));
-    if network::gpu_request(look.node, look.facts) == GpuRequest::None || registered || look.details?.toolkit {
+    if network::gpu_request(view.node, view.facts) == GpuRequest::None || registered || view.details?.toolkit {
         return None;
     }
     Some(
-        Finding::error("toolkit", look.name(), "Docker has no NVIDIA runtime, and the node has GPUs or should")
+        Finding::error("toolkit", view.name(), "Docker has no NVIDIA runtime, and the node has GPUs or should")
             .why("a container that asks for GPUs cannot be started")
             .cure("install nvidia-container-toolkit on the node and restart Docker, or set `gpus = 0`"),
     )
 }
 
-fn image(inventory: &Inventory, look: &Look<'_>, engine: &Engine<'_>) -> Option<Finding> {
+fn image(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -> Option<Finding> {
     let cluster = &inventory.cluster;
     let image = &cluster.image;
     if engine.image_id.is_some() {
@@ -122,7 +122,7 @@ fn image(inventory: &Inventory, look: &Look<'_>, engine: &Engine<'_>) -> Option<
     let from_registry = pull::is_wanted(cluster.pull, false) && pull::reference(image).is_some();
     let by_hand = format!("docker pull {image} on the node, or docker save {image} | ssh NODE sudo docker load");
     Some(
-        Finding::error("image", look.name(), format!("the image {image} is not there"))
+        Finding::error("image", view.name(), format!("the image {image} is not there"))
             .why("no container can be started without it")
             .cure(if from_registry {
                 format!("hvdctl up, which gets it from its registry; else {by_hand}")
@@ -133,36 +133,36 @@ fn image(inventory: &Inventory, look: &Look<'_>, engine: &Engine<'_>) -> Option<
 }
 
 /// Containers that are in the way, and what `up` would do.
-fn containers(inventory: &Inventory, look: &Look<'_>, engine: &Engine<'_>) -> Vec<Finding> {
+fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -> Vec<Finding> {
     let cluster = &inventory.cluster;
     let mut found = Vec::new();
-    let wanted = [(&cluster.worker, "worker", true), (&cluster.master, "master", look.node.master)];
+    let wanted = [(&cluster.worker, "worker", true), (&cluster.master, "master", view.node.master)];
     for (name, field, needed) in wanted {
         let there = engine.containers.iter().find(|c| c.name == *name && !c.belongs_to(&cluster.name));
         if let Some(there) = there.filter(|_| needed) {
             let cluster = there.label(crate::runtime::spec::LABEL_CLUSTER).map(str::to_owned);
             let foreign = plan::Foreign { name: there.name.clone(), cluster };
             found.push(
-                Finding::error("container", look.name(), foreign.to_string())
+                Finding::error("container", view.name(), foreign.to_string())
                     .why("hvdctl needs the name, and does not touch what it did not make")
                     .cure(format!("remove or rename it, or set cluster.{field} to another name")),
             );
         }
     }
-    let (Some(place), Some(image_id)) = (place(inventory, look), engine.image_id) else { return found };
-    let desired = ContainerSpec::worker(cluster, look.node, network::gpu_request(look.node, look.facts), place.address);
+    let (Some(place), Some(image_id)) = (place(inventory, view), engine.image_id) else { return found };
+    let desired = ContainerSpec::worker(cluster, view.node, network::gpu_request(view.node, view.facts), place.address);
     let Ok(operations) = plan::worker(&desired, image_id, &Workspace::Any, engine.containers) else { return found };
     let finding = match operations.as_slice() {
         [] => {
-            found.extend(lost_gpus(look));
+            found.extend(lost_gpus(view));
             return found;
         }
-        [Operation::Create(_)] => Finding::note("worker", look.name(), "its worker is not up")
+        [Operation::Create(_)] => Finding::note("worker", view.name(), "its worker is not up")
             .why("what is in the image and who can log in to whom was not looked at there"),
         _ => {
             let seen =
                 format!("its worker differs from the inventory: {}", plan::summarize(&plan::describe(&operations)));
-            Finding::warning("worker", look.name(), seen).why("it does not serve runs as the inventory has them by now")
+            Finding::warning("worker", view.name(), seen).why("it does not serve runs as the inventory has them by now")
         }
     };
     found.push(finding.cure("hvdctl up"));
@@ -170,52 +170,52 @@ fn containers(inventory: &Inventory, look: &Look<'_>, engine: &Engine<'_>) -> Ve
 }
 
 /// GPUs that a worker was given when it was started, and has no more.
-fn lost_gpus(look: &Look<'_>) -> Option<Finding> {
-    let seen: usize = look.inside?.values.get("gpus")?.parse().ok()?;
-    let given = network::chosen_gpus(look.node, look.facts).len();
+fn lost_gpus(view: &NodeView<'_>) -> Option<Finding> {
+    let seen: usize = view.inside?.values.get("gpus")?.parse().ok()?;
+    let given = network::chosen_gpus(view.node, view.facts).len();
     (seen < given).then(|| {
-        Finding::error("gpus", look.name(), format!("its worker was given {given} and sees {seen}"))
+        Finding::error("gpus", view.name(), format!("its worker was given {given} and sees {seen}"))
             .why("systemctl daemon-reload and a driver that is loaded anew take the GPUs from containers that run")
             .cure("hvdctl --on NODE down, then hvdctl up")
     })
 }
 
-fn shm(inventory: &Inventory, look: &Look<'_>) -> Option<Finding> {
+fn shm(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let size = inventory.cluster.shm_size;
-    let ranks = network::slots(look.node, look.facts);
+    let ranks = network::slots(view.node, view.facts);
     let cure = "set cluster.shm_size (8g is the default), then hvdctl up";
-    let memory = look.details.and_then(|details| details.memory);
+    let memory = view.details.and_then(|details| details.memory);
     if ranks > 1 && size <= SMALLEST_SHM {
         let seen = format!("/dev/shm of its containers has {} for {ranks} ranks", human(size));
         let why = "NCCL, Gloo and data loaders meet there: too little ends in \"Bus error\", or in a hang";
-        return Some(Finding::error("shm", look.name(), seen).why(why).cure(cure));
+        return Some(Finding::error("shm", view.name(), seen).why(why).cure(cure));
     }
     if ranks > 1 && size < SHM_OF_A_RANK.saturating_mul(ranks.into()) {
         let seen = format!("/dev/shm of its containers has {} for {ranks} ranks", human(size));
         let why = format!("less than {} a rank may end in \"Bus error\"", human(SHM_OF_A_RANK));
-        return Some(Finding::warning("shm", look.name(), seen).why(why).cure(cure));
+        return Some(Finding::warning("shm", view.name(), seen).why(why).cure(cure));
     }
     let memory = memory.filter(|memory| size > *memory)?;
     let seen =
         format!("/dev/shm of its containers may grow to {}, the node has {} of memory", human(size), human(memory));
-    let why = "what lies there is memory: a run that fills it is ended by the kernel";
-    Some(Finding::note("shm", look.name(), seen).why(why).cure("a smaller cluster.shm_size, then hvdctl up"))
+    let why = "what lies there is memory: a job that fills it is ended by the kernel";
+    Some(Finding::note("shm", view.name(), seen).why(why).cure("a smaller cluster.shm_size, then hvdctl up"))
 }
 
-fn memlock(look: &Look<'_>, details: &Details) -> Option<Finding> {
+fn memlock(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let limit = details.memlock.filter(|limit| details.infiniband && *limit != u64::MAX)?;
     Some(
-        Finding::warning("memlock", look.name(), format!("its worker may lock {} of memory", human(limit)))
+        Finding::warning("memlock", view.name(), format!("its worker may lock {} of memory", human(limit)))
             .why("InfiniBand registers memory by locking it, and falls back or fails where it may not")
             .cure("ulimits = { memlock = -1 } in [defaults] or this [[node]], then hvdctl up"),
     )
 }
 
 /// An sshd that starts fewer programs on a connection than hvdctl has at the same time.
-fn max_sessions(look: &Look<'_>, details: &Details) -> Option<Finding> {
+fn max_sessions(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let sessions = details.max_sessions.filter(|sessions| *sessions < SESSIONS)?;
     Some(
-        Finding::warning("sshd", look.name(), format!("its sshd has MaxSessions {sessions}"))
+        Finding::warning("sshd", view.name(), format!("its sshd has MaxSessions {sessions}"))
             .why("hvdctl has to open several connections in place of one, and each command takes longer")
             .cure(format!(
                 "set MaxSessions to {SESSIONS}, sshd's default, in /etc/ssh/sshd_config there, and restart it"
@@ -224,24 +224,24 @@ fn max_sessions(look: &Look<'_>, details: &Details) -> Option<Finding> {
 }
 
 /// A login shell that prints something.
-fn noise(look: &Look<'_>) -> Option<Finding> {
-    let (seen, cure) = look.noise?;
+fn noise(view: &NodeView<'_>) -> Option<Finding> {
+    let (seen, cure) = view.noise?;
     let why = "hvdctl skips it; scp, rsync and other programs over ssh may not";
-    Some(Finding::warning("shell", look.name(), seen).why(why).cure(cure))
+    Some(Finding::warning("shell", view.name(), seen).why(why).cure(cure))
 }
 
-fn disks(look: &Look<'_>, details: &Details) -> Vec<Finding> {
-    let has_image = look.engine.is_none_or(|engine| engine.image_id.is_some());
+fn disks(view: &NodeView<'_>, details: &Details) -> Vec<Finding> {
+    let has_image = view.engine.is_none_or(|engine| engine.image_id.is_some());
     let finding = |disk: &Disk| {
-        let seen = format!("Docker's folder {} has {} left", disk.path, human(disk.free));
+        let seen = format!("Docker's directory {} has {} left", disk.path, human(disk.free));
         let why = "images, containers and what ranks write into them lie there";
         let cure = "make room on the node: docker system prune, or remove what is not needed";
         let finding = if disk.free < DISK_FULL {
-            Finding::error("disk", look.name(), seen).why(why)
+            Finding::error("disk", view.name(), seen).why(why)
         } else if disk.free < DISK_LOW {
-            Finding::warning("disk", look.name(), seen).why(why)
+            Finding::warning("disk", view.name(), seen).why(why)
         } else if !has_image && disk.free < DISK_FOR_IMAGE {
-            Finding::warning("disk", look.name(), seen).why("the image still has to be loaded, and may not fit")
+            Finding::warning("disk", view.name(), seen).why("the image still has to be loaded, and may not fit")
         } else {
             return None;
         };
@@ -250,17 +250,18 @@ fn disks(look: &Look<'_>, details: &Details) -> Vec<Finding> {
     details.disks.iter().filter_map(finding).collect()
 }
 
-/// What is wrong with the key folders; where this cluster never had keys, that is a word and no fault.
-pub(super) fn keys(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding> {
-    let seen: Vec<_> = looks.iter().map(|look| (look.node, look.facts)).collect();
+/// What is wrong with the key directories; where this cluster never had keys, that is a word and no fault.
+pub(super) fn keys(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
+    let seen: Vec<_> = views.iter().map(|view| (view.node, view.facts)).collect();
     let cluster = &inventory.cluster.name;
-    let has_worker = |look: &Look<'_>| look.engine.is_some_and(|e| e.containers.iter().any(|c| c.belongs_to(cluster)));
-    let pushed = looks.iter().any(|look| has_worker(look) || !files::our_keys(look.facts, cluster).is_empty());
+    let has_worker =
+        |view: &NodeView<'_>| view.engine.is_some_and(|e| e.containers.iter().any(|c| c.belongs_to(cluster)));
+    let pushed = views.iter().any(|view| has_worker(view) || !files::our_keys(view.facts, cluster).is_empty());
     if !pushed {
-        let note = |look: &Look<'_>| {
-            Finding::note("keys", look.name(), "there are no keys yet").cure("hvdctl up, or hvdctl keys push")
+        let note = |view: &NodeView<'_>| {
+            Finding::note("keys", view.name(), "there are no keys yet").cure("hvdctl up, or hvdctl keys push")
         };
-        return looks.iter().map(note).collect();
+        return views.iter().map(note).collect();
     }
     let report = files::report(inventory, &seen);
     let why = "workers that do not know or trust each other's keys cannot be logged in to";
@@ -282,20 +283,20 @@ pub(super) fn keys(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding> {
 }
 
 /// How the nodes see each other: routes, names, packet sizes, names of interfaces.
-pub(super) fn between(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding> {
-    if looks.len() < 2 {
+pub(super) fn between(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
+    if views.len() < 2 {
         return Vec::new();
     }
     let mut found = Vec::new();
-    for look in looks {
-        let Some(details) = look.details else { continue };
-        for other in looks.iter().filter(|other| other.name() != look.name()) {
-            found.extend(route(inventory, look, details, other));
-            found.extend(name(look, details, other));
+    for view in views {
+        let Some(details) = view.details else { continue };
+        for other in views.iter().filter(|other| other.name() != view.name()) {
+            found.extend(route(inventory, view, details, other));
+            found.extend(name(view, details, other));
         }
     }
     let mtus =
-        on_interface(inventory, looks, |look, interface| look.details?.mtu.get(interface).map(ToString::to_string));
+        on_interface(inventory, views, |view, interface| view.details?.mtu.get(interface).map(ToString::to_string));
     if let Some(groups) = Groups::of(&mtus) {
         let seen = format!("its interface has another MTU than the others': {}", groups.told(str::to_owned));
         found.push(
@@ -305,7 +306,7 @@ pub(super) fn between(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding>
                 .cure("the same MTU on every node: sudo ip link set dev INTERFACE mtu N, and in its configuration"),
         );
     }
-    let interfaces = on_interface(inventory, looks, |_, interface| Some(interface.to_owned()));
+    let interfaces = on_interface(inventory, views, |_, interface| Some(interface.to_owned()));
     if let Some(groups) = Groups::of(&interfaces) {
         let seen = format!("its interface has another name than the others': {}", groups.told(str::to_owned));
         found.push(
@@ -321,45 +322,45 @@ pub(super) fn between(inventory: &Inventory, looks: &[Look<'_>]) -> Vec<Finding>
 /// Something about the interface of each node's place, where it is known.
 fn on_interface<'a>(
     inventory: &Inventory,
-    looks: &[Look<'a>],
-    of: impl Fn(&Look<'a>, &str) -> Option<String>,
+    views: &[NodeView<'a>],
+    of: impl Fn(&NodeView<'a>, &str) -> Option<String>,
 ) -> Vec<(&'a Node, String)> {
-    let value = |look: &Look<'a>| Some((look.node, of(look, &place(inventory, look)?.interface)?));
-    looks.iter().filter_map(value).collect()
+    let value = |view: &NodeView<'a>| Some((view.node, of(view, &place(inventory, view)?.interface)?));
+    views.iter().filter_map(value).collect()
 }
 
 /// By where packets to another node leave.
-fn route(inventory: &Inventory, look: &Look<'_>, details: &Details, other: &Look<'_>) -> Option<Finding> {
-    let (own, target) = (place(inventory, look)?, place(inventory, other)?.address);
+fn route(inventory: &Inventory, view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option<Finding> {
+    let (own, target) = (place(inventory, view)?, place(inventory, other)?.address);
     let route = details.routes.get(&target)?;
-    let cure = "mend the route (ip route get ADDRESS on the node), or set `address` or `interface` of the [[node]]s";
+    let cure = "fix the route (ip route get ADDRESS on the node), or set `address` or `interface` of the [[node]]s";
     let Some(interface) = &route.interface else {
         return Some(
             Finding::error(
                 "route",
-                look.name(),
+                view.name(),
                 format!("has no way to {} ({target}): {}", other.name(), route.source),
             )
             .why("no rank there can reach the other's")
             .cure(cure),
         );
     };
-    if leads_nowhere(interface) {
+    if is_virtual(interface) {
         let seen =
             format!("packets to {} ({target}) leave by {interface}, which leads to no other machine", other.name());
         let why =
             "another network on the node has the same addresses, or both have one: ranks wait for answers for ever";
-        return Some(Finding::error("route", look.name(), seen).why(why).cure(cure));
+        return Some(Finding::error("route", view.name(), seen).why(why).cure(cure));
     }
     let own = &own.interface;
     (interface != own).then(|| {
         let seen = format!("packets to {} ({target}) leave by {interface} and not by {own}", other.name());
         if details.strict.contains(own) {
-            Finding::warning("route", look.name(), format!("{seen}, which drops what comes from there (rp_filter)"))
+            Finding::warning("route", view.name(), format!("{seen}, which drops what comes from there (rp_filter)"))
                 .why("the kernel takes such packets for forged: ranks wait for answers for ever")
                 .cure(format!("{cure}; or sudo sysctl net.ipv4.conf.{{all,{own}}}.rp_filter=2"))
         } else {
-            Finding::warning("route", look.name(), seen)
+            Finding::warning("route", view.name(), seen)
                 .why("ranks bind to the one and are answered by the other: slow, and firewalls may not know the answer")
                 .cure(cure)
         }
@@ -367,24 +368,24 @@ fn route(inventory: &Inventory, look: &Look<'_>, details: &Details, other: &Look
 }
 
 /// What a node takes another's host name for.
-fn name(look: &Look<'_>, details: &Details, other: &Look<'_>) -> Option<Finding> {
+fn name(view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option<Finding> {
     let hostname = &other.facts.hostname;
     let cure = format!("a line for {hostname} in /etc/hosts of the node, or in the DNS");
     match details.names.get(hostname)? {
         Some(address) if has_address(other, *address) => None,
         Some(address) => Some(
-            Finding::warning("names", look.name(), format!("takes {hostname} ({}) for {address}", other.name()))
+            Finding::warning("names", view.name(), format!("takes {hostname} ({}) for {address}", other.name()))
                 .why("hvdctl hands out addresses, but a program that connects by name waits at the wrong machine")
                 .cure(cure),
         ),
         None => Some(
-            Finding::note("names", look.name(), format!("does not know the host name {hostname} ({})", other.name()))
+            Finding::note("names", view.name(), format!("does not know the host name {hostname} ({})", other.name()))
                 .why("hvdctl hands out addresses and needs no names; your program may")
                 .cure(cure),
         ),
     }
 }
 
-fn has_address(look: &Look<'_>, address: IpAddr) -> bool {
-    !address.is_loopback() && look.facts.addresses.iter().any(|(_, own)| *own == address)
+fn has_address(view: &NodeView<'_>, address: IpAddr) -> bool {
+    !address.is_loopback() && view.facts.addresses.iter().any(|(_, own)| *own == address)
 }

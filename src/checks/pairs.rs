@@ -5,7 +5,7 @@ use crate::keys::reachability::Matrix;
 use crate::text::failure::{self, Ssh};
 use crate::text::nodeset;
 
-/// Log-ins from worker to worker that failed. Nodes whose worker is not up are told elsewhere.
+/// Logins from worker to worker that failed. Nodes whose worker is not up are told elsewhere.
 pub fn logins(matrix: &Matrix, port: u16) -> Vec<Finding> {
     let finding = |row: crate::keys::reachability::Row| {
         let cure = if matches!(failure::ssh(&row.reason), Ssh::Refused | Ssh::HostKeyUnknown) {
@@ -15,7 +15,7 @@ pub fn logins(matrix: &Matrix, port: u16) -> Vec<Finding> {
         };
         Finding::error("login", "", format!("cannot log in to {} on port {port}: {}", row.to, row.reason))
             .about(names(&row.from))
-            .why("the launcher starts ranks by these log-ins, and waits where one gets no answer")
+            .why("the launcher starts ranks by these logins, and waits where one gets no answer")
             .cure(cure)
     };
     matrix.rows().into_iter().map(finding).collect()

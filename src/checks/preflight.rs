@@ -1,7 +1,7 @@
 //! The rules that `up`, `train`, `run` and `verify` apply before they change anything, on the state that they have observed.
 
-use super::{Engine, Finding, Look, Severity, before, fold};
-use crate::cluster::nodes::{EngineSeen, Member, Observed};
+use super::{Engine, Finding, NodeView, Severity, before, fold};
+use crate::cluster::nodes::{Member, Observed, RuntimeState};
 use crate::error::NodeError;
 use crate::event::{Event, Events};
 use crate::inventory::Inventory;
@@ -11,9 +11,9 @@ use crate::node::facts::Facts;
 pub fn look<'a>(
     member: &'a Member,
     facts: &'a Facts,
-    docker: Option<&'a EngineSeen>,
+    docker: Option<&'a RuntimeState>,
     runtimes: Option<&'a [String]>,
-) -> Look<'a> {
+) -> NodeView<'a> {
     let engine = docker.map(|docker| Engine {
         version: &docker.engine.version,
         containers: &docker.containers,
@@ -21,7 +21,7 @@ pub fn look<'a>(
         image_content: docker.image_content.as_deref(),
         runtimes,
     });
-    Look {
+    NodeView {
         node: &member.node,
         facts,
         engine,
@@ -35,11 +35,11 @@ pub fn look<'a>(
 
 /// The part of it that needs no further question. Each node comes with whether its worker is needed.
 pub fn before(inventory: &Inventory, nodes: &[(&Observed, bool)]) -> Vec<Finding> {
-    let mut looks = Vec::new();
+    let mut views = Vec::new();
     for (seen, worker) in nodes {
-        looks.push(Look { worker: *worker, ..look(&seen.member, &seen.facts, Some(&seen.docker), None) });
+        views.push(NodeView { worker: *worker, ..look(&seen.member, &seen.facts, Some(&seen.docker), None) });
     }
-    fold(before::before(inventory, &looks))
+    fold(before::before(inventory, &views))
 }
 
 /// Tells the warnings, and gives the errors as those of their nodes.

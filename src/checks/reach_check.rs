@@ -2,7 +2,7 @@
 //! the sshd of the others.
 
 use crate::cluster::nodes;
-use crate::cluster::nodes::{Observed, each};
+use crate::cluster::nodes::{Observed, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Inventory;
@@ -12,7 +12,7 @@ use crate::paths::CONTAINER_SSH;
 use crate::runtime::container::{ContainerState, ContainerSummary};
 use crate::runtime::spec::{ContainerSpec, LABEL_SPEC_FULL};
 use crate::secret::Secret;
-use crate::transport::link::Script;
+use crate::transport::node::Script;
 use crate::worker::apply;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -21,10 +21,10 @@ use zeroize::Zeroizing;
 
 const REACH: &str = include_str!("../scripts/reach.sh");
 
-/// At most this many log-ins from one node at the same time.
+/// At most this many logins from one node at the same time.
 const AT_ONCE: usize = 16;
 
-/// Tries the log-ins between the workers of these nodes. A failed one is no error but a part of the result; so is a node
+/// Tries the logins between the workers of these nodes. A failed one is no error but a part of the result; so is a node
 /// without a worker. Nothing is changed.
 ///
 /// # Errors
@@ -46,11 +46,14 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
         return Ok(matrix);
     }
     let key = private_key(inventory, nodes).await?;
-    let tried = each(present.iter().zip(targets).collect(), async |((seen, _), targets): (&(&Observed, IpAddr), _)| {
-        let to: Vec<(usize, IpAddr)> = targets.into_iter().map(|to: usize| (to, present[to].1)).collect();
-        let _step = events.begin(seen.name(), Step::LoggingIn);
-        log_in(inventory, seen, &key, &to).await
-    })
+    let tried = for_each_node(
+        present.iter().zip(targets).collect(),
+        async |((seen, _), targets): (&(&Observed, IpAddr), _)| {
+            let to: Vec<(usize, IpAddr)> = targets.into_iter().map(|to: usize| (to, present[to].1)).collect();
+            let _step = events.begin(seen.name(), Step::LoggingIn);
+            log_in(inventory, seen, &key, &to).await
+        },
+    )
     .await;
     for ((seen, _), tried) in present.iter().zip(tried) {
         matrix.pairs.extend(tried.into_iter().map(|(to, reason)| Pair {
@@ -99,7 +102,7 @@ async fn private_key(inventory: &Inventory, nodes: &[Observed]) -> Result<Secret
     let name = held.name;
     let tried = format!("read the cluster's key {name}");
     let path = format!("{}/{name}", cluster.ssh_dir);
-    let output = master.member.link.run_as_root(&["cat", "--", &path], b"", &tried).await?;
+    let output = master.member.transport.run_as_root(&["cat", "--", &path], b"", &tried).await?;
     let said = output.complaint();
     match String::from_utf8(output.stdout).map(Zeroizing::new) {
         Ok(text) if output.code == 0 && !text.trim().is_empty() => Ok(Secret::new(text)),
@@ -116,7 +119,7 @@ async fn log_in(
 ) -> Vec<(usize, Option<String>)> {
     let cluster = &inventory.cluster;
     let limit = cluster.connect_timeout.as_secs().max(1);
-    // reach.sh gives each log-in two seconds more than ssh needs to say itself that the time is over
+    // reach.sh gives each login two seconds more than ssh needs to say itself that the time is over
     let whole = to.len().div_ceil(AT_ONCE) as u64 * (limit + 3) + 5;
     let targets: String = to.iter().map(|(index, address)| format!("{index} {address}\n")).collect();
     let script = Script::new(REACH)
@@ -130,7 +133,7 @@ async fn log_in(
     let args = ["exec", "-i", &cluster.worker, "sh", "-s"];
     let within = Duration::from_secs(whole + 5);
     let output =
-        seen.member.link.run_docker(&args, script.whole().as_bytes(), "log in to the other workers", within).await;
+        seen.member.transport.run_docker(&args, script.whole().as_bytes(), "log in to the other workers", within).await;
     let (told, lost): (BTreeMap<usize, (i32, String)>, String) = match output {
         Ok(output) => {
             let said = output.complaint();

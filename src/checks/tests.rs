@@ -85,11 +85,11 @@ impl Clinic {
         clinic
     }
 
-    fn looks<'a>(&'a self) -> Vec<Look<'a>> {
-        let look = |sick: &'a Sick| -> Look<'a> {
+    fn views<'a>(&'a self) -> Vec<NodeView<'a>> {
+        let view = |sick: &'a Sick| -> NodeView<'a> {
             let Sick { node, facts, containers, image, runtimes, details, inside, engine, worker } = sick;
             let image = image.as_ref();
-            Look {
+            NodeView {
                 node,
                 facts,
                 engine: Some(Engine {
@@ -106,7 +106,7 @@ impl Clinic {
                 inside: inside.as_ref(),
             }
         };
-        self.nodes.iter().map(look).collect()
+        self.nodes.iter().map(view).collect()
     }
 
     /// `SEVERITY CHECK NODES: SEEN`, the word on keys aside: no test here has pushed any.
@@ -118,7 +118,7 @@ impl Clinic {
     }
 
     fn all(&self) -> Vec<Finding> {
-        let found = fold(examine(&self.inventory, &self.looks()));
+        let found = fold(examine(&self.inventory, &self.views()));
         for finding in &found {
             assert!(!finding.nodes.is_empty() && finding.nodes.iter().all(|node| !node.is_empty()), "{finding:?}");
             let told = !finding.why.is_empty() && !finding.cure.is_empty();
@@ -133,7 +133,7 @@ impl Clinic {
     }
 
     fn before(&self) -> Vec<String> {
-        before::before(&self.inventory, &self.looks()).iter().map(|f| format!("{} {}", f.severity, f.check)).collect()
+        before::before(&self.inventory, &self.views()).iter().map(|f| format!("{} {}", f.severity, f.check)).collect()
     }
 }
 
@@ -222,7 +222,7 @@ fn host_names_and_addresses() {
         let found = Clinic::with(2, |c| {
             (c.nodes[1].facts.ssh_address, c.nodes[1].facts.addresses) = (facts.ssh_address, facts.addresses);
         });
-        before::before(&found.inventory, &found.looks())
+        before::before(&found.inventory, &found.views())
             .iter()
             .map(|f| format!("{} {} {}", f.check, f.seen, f.cure))
             .collect::<Vec<_>>()
@@ -236,7 +236,7 @@ fn host_names_and_addresses() {
     assert_eq!(place("10.0.0.2"), Vec::<String>::new());
     for (name, nowhere) in [("lo", true), ("br-0123456789ab", true), ("br-lan", false), ("br0", false), ("ib0", false)]
     {
-        assert_eq!(before::leads_nowhere(name), nowhere, "{name}");
+        assert_eq!(before::is_virtual(name), nowhere, "{name}");
     }
     let found = Clinic::with(2, |c| c.nodes[1].facts.ssh_address = Some("10.9.9.9".parse().unwrap())).found();
     assert!(
@@ -420,12 +420,12 @@ fn what_runs_left_behind() {
     let mut under_way = Clinic::with(2, ranks);
     under_way.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
     under_way.finds(&["note run gpu01: job run-1 is running"]);
-    // what nothing ends is nothing to fix; of a run that is not over it may go the next moment
+    // what nothing ends is nothing to fix; of a job that is not over it may go the next moment
     let killed = Facts::parse("rank run-1 7 - local killed\nrank run-2 8 - theirs killed\n").ranks;
     let mut stuck = Clinic::with(2, |c: &mut Clinic| c.nodes[1].facts.ranks = killed.clone());
-    stuck.finds(&["warning killed gpu02: killed and still there: process 7 of the run run-1"]);
+    stuck.finds(&["warning killed gpu02: killed and still there: process 7 of the job run-1"]);
     assert!(stuck.all().iter().all(|finding| finding.fixes.is_empty()));
-    stuck.nodes[1].facts.open_runs = vec!["run-1".into()];
+    stuck.nodes[1].facts.open_jobs = vec!["run-1".into()];
     stuck.finds(&["error stale gpu02: 1 process of job run-1, whose launcher is not up"]);
     stuck.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
     stuck.finds(&["note run gpu01: job run-1 is running"]);
@@ -495,7 +495,7 @@ fn memory_and_disks() {
     };
     assert_eq!(
         found("disk images 1024 /var/lib/docker\n"),
-        ["error disk gpu02: Docker's folder /var/lib/docker has 1.0 MiB left"]
+        ["error disk gpu02: Docker's directory /var/lib/docker has 1.0 MiB left"]
     );
     assert_eq!(
         found("disk jobs 1023 /opt\ndisk projects 524287 /data\n"),
@@ -510,7 +510,7 @@ fn memory_and_disks() {
     assert_eq!(found("disk images 4194304 /var/lib/docker\n"), Vec::<String>::new());
     let mut without = Clinic::with(2, |c| c.nodes[1].details.disks = Details::parse("disk images 4194304 /d\n").disks);
     without.nodes[1].image = None;
-    assert_eq!(without.found()[1], "warning disk gpu02: Docker's folder /d has 4.0 GiB left");
+    assert_eq!(without.found()[1], "warning disk gpu02: Docker's directory /d has 4.0 GiB left");
     assert_eq!(
         found("infiniband yes\nmemlock 65536\n"),
         ["warning memlock gpu02: its worker may lock 64.0 KiB of memory"]
@@ -573,7 +573,7 @@ fn the_network_between() {
 
 #[test]
 fn keys() {
-    let all = |c: &Clinic| fold(super::nodes::keys(&c.inventory, &c.looks()));
+    let all = |c: &Clinic| fold(super::nodes::keys(&c.inventory, &c.views()));
     let fresh = all(&Clinic::with(2, |c| c.nodes.iter_mut().for_each(|node| node.containers.clear())));
     assert_eq!((fresh.len(), fresh[0].severity, fresh[0].nodes.len()), (1, Severity::Note, 2));
     // workers without keys are another matter

@@ -1,6 +1,6 @@
 //! What has to be the same on every node, and who is the odd one out.
 
-use super::{Finding, Look, Severity};
+use super::{Finding, NodeView, Severity};
 use crate::inventory::Node;
 use crate::launch::VERSIONS;
 use crate::text::nodeset;
@@ -40,11 +40,11 @@ impl Groups {
 }
 
 /// Versions that differ.
-pub(super) fn examine(looks: &[Look<'_>]) -> Vec<Finding> {
+pub(super) fn examine(views: &[NodeView<'_>]) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut compare =
-        |what: &'static str, severity, why: &str, cure: &str, of: &dyn Fn(&Look<'_>) -> Option<String>| {
-            let values: Vec<(&Node, String)> = looks.iter().filter_map(|look| Some((look.node, of(look)?))).collect();
+        |what: &'static str, severity, why: &str, cure: &str, of: &dyn Fn(&NodeView<'_>) -> Option<String>| {
+            let values: Vec<(&Node, String)> = views.iter().filter_map(|view| Some((view.node, of(view)?))).collect();
             if let Some(groups) = Groups::of(&values) {
                 let seen = format!("another {what} than the others: {}", groups.told(str::to_owned));
                 found.push(Finding::new(severity, "versions", "", seen).about(groups.odd()).why(why).cure(cure));
@@ -57,8 +57,8 @@ pub(super) fn examine(looks: &[Look<'_>]) -> Vec<Finding> {
         .chain(VERSIONS)
         .chain([("CUDA", "cuda"), ("NCCL", "nccl")])
     {
-        compare(what, Severity::Error, ranks, image, &|look| {
-            let inside = look.inside.filter(|inside| !inside.values.is_empty())?;
+        compare(what, Severity::Error, ranks, image, &|view| {
+            let inside = view.inside.filter(|inside| !inside.values.is_empty())?;
             Some(inside.values.get(key).map_or_else(|| "none".to_owned(), Clone::clone))
         });
     }
@@ -67,10 +67,10 @@ pub(super) fn examine(looks: &[Look<'_>]) -> Vec<Finding> {
         Severity::Warning,
         "an older driver may not run what the image brings, and speed differs",
         "install the same driver on every node, and restart it",
-        &|look| look.details?.driver.clone(),
+        &|view| view.details?.driver.clone(),
     );
     let same = "seldom the cause of trouble, but the first thing to know when one node behaves in another way";
-    compare("Docker Engine", Severity::Note, same, "", &|look| Some(look.engine?.version.to_owned()));
-    compare("kernel", Severity::Note, same, "", &|look| look.details?.kernel.clone());
+    compare("Docker Engine", Severity::Note, same, "", &|view| Some(view.engine?.version.to_owned()));
+    compare("kernel", Severity::Note, same, "", &|view| view.details?.kernel.clone());
     found
 }

@@ -4,7 +4,7 @@ use super::Waiting;
 use crate::inventory::{Controller, parse_size, variable_name};
 use crate::launch::placement;
 use crate::sync::project;
-use crate::text::argument::Word;
+use crate::text::argument::ProgramArgument;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
@@ -168,8 +168,8 @@ pub struct Train {
     #[command(flatten)]
     pub running: Running,
     /// Program to run [default: `command` in hvdctl.toml, else train.py or main.py]
-    #[arg(last = true, value_name = "COMMAND", value_parser = OsStringValueParser::new().map(Word::from))]
-    pub command: Vec<Word>,
+    #[arg(last = true, value_name = "COMMAND", value_parser = OsStringValueParser::new().map(ProgramArgument::from))]
+    pub command: Vec<ProgramArgument>,
     /// Whether to wait
     #[command(flatten)]
     pub waiting: Waiting,
@@ -185,8 +185,8 @@ pub struct Run {
     #[command(flatten)]
     pub running: Running,
     /// Program to run
-    #[arg(last = true, required = true, value_name = "COMMAND", value_parser = OsStringValueParser::new().map(Word::from))]
-    pub command: Vec<Word>,
+    #[arg(last = true, required = true, value_name = "COMMAND", value_parser = OsStringValueParser::new().map(ProgramArgument::from))]
+    pub command: Vec<ProgramArgument>,
     /// Whether to wait
     #[command(flatten)]
     pub waiting: Waiting,

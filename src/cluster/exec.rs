@@ -1,13 +1,13 @@
 //! A command on every node at once, or inside each worker.
 
-use crate::cluster::nodes::{Member, Target, connect, connect_as_login, each, split};
+use crate::cluster::nodes::{Member, Target, connect, connect_as_login, for_each_node, split};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::Runtime;
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::Role;
-use crate::transport::link::Who;
+use crate::transport::node::Who;
 use std::time::Duration;
 
 const EXEC: &str = include_str!("../scripts/exec.sh");
@@ -63,7 +63,7 @@ pub async fn exec(
         Place::Root | Place::Worker => connect(target, events).await?,
     };
     let (members, mut failed) = split(events, connected);
-    let results = each(members, async |member: Member| {
+    let results = for_each_node(members, async |member: Member| {
         let step = Step::Running { program: command[0].clone() };
         events.step(&member.node.name, step, on(target.cluster(), &member, command, place, limit)).await
     })
@@ -84,14 +84,14 @@ async fn on(
     let tried = format!("run {}", command[0]);
     let argv: Vec<&str> = ["sh", "-c", EXEC, "sh"].into_iter().chain(command.iter().map(String::as_str)).collect();
     let process = match place {
-        Place::Node => member.link.hold(Who::Login, &argv, &tried).await?,
-        Place::Root => member.link.hold(Who::Root, &argv, &tried).await?,
+        Place::Node => member.transport.hold(Who::Login, &argv, &tried).await?,
+        Place::Root => member.transport.hold(Who::Root, &argv, &tried).await?,
         Place::Worker => {
             let (runtime, worker) = worker(cluster, member).await?;
             runtime.exec(&worker, &argv, &tried).await?
         }
     };
-    let heard = process.hear(KEPT, limit).await.map_err(|e| member.link.broken(&tried, &e))?;
+    let heard = process.hear(KEPT, limit).await.map_err(|e| member.transport.broken(&tried, &e))?;
     let code = if heard.late { LATE } else { heard.output.code };
     let (stdout, stderr) = (heard.output.stdout, heard.output.stderr);
     Ok(Told { node: node.clone(), code, stdout, stderr, left_out: heard.left_out, late: heard.late })
@@ -102,7 +102,7 @@ async fn on(
 /// # Errors
 /// When the cluster has no worker there, or it is not running.
 pub async fn worker(cluster: &Cluster, member: &Member) -> Result<(Runtime, String), NodeError> {
-    let runtime = Runtime::connect(&member.link).await?;
+    let runtime = Runtime::connect(&member.transport).await?;
     let containers = runtime.containers().await?;
     let worker =
         containers.into_iter().find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name) && c.is(Role::Worker));

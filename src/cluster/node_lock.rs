@@ -3,7 +3,7 @@
 
 use crate::error::NodeError;
 use crate::model::lease::{EXPIRES, Lease, RENEWED, idle};
-use crate::transport::link::{Link, Process, Script};
+use crate::transport::node::{Process, Script, Transport};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,7 +15,7 @@ const HOLD: &str = concat!(include_str!("../scripts/lease.sh"), include_str!("..
 const LOOK: &str = concat!(include_str!("../scripts/lease.sh"), include_str!("../scripts/lease_look.sh"));
 const RELEASE: &str = concat!(include_str!("../scripts/lease.sh"), include_str!("../scripts/lease_release.sh"));
 
-/// The folder that a restart of a node clears.
+/// The directory that a restart of a node clears.
 const RUN: &str = "/run";
 /// `lease_hold.sh` ends with it where somebody else holds the lease.
 const BUSY: i32 = 3;
@@ -51,14 +51,14 @@ pub struct Held {
     /// How long nobody had held it before.
     pub idle: Duration,
     close: oneshot::Sender<()>,
-    keeper: JoinHandle<()>,
+    renewal: JoinHandle<()>,
 }
 
 impl Held {
     /// Gives it back and waits until the node has done so.
     pub async fn give_back(self) {
         let _ = self.close.send(());
-        let _ = self.keeper.await;
+        let _ = self.renewal.await;
     }
 }
 
@@ -66,13 +66,17 @@ impl Held {
 ///
 /// # Errors
 /// When the node cannot say whose it is.
-pub async fn take(link: Arc<Link>, claim: Claim, lost: watch::Sender<Option<NodeError>>) -> Result<Answer, NodeError> {
+pub async fn take(
+    link: Arc<Transport>,
+    claim: Claim,
+    lost: watch::Sender<Option<NodeError>>,
+) -> Result<Answer, NodeError> {
     let limit = link.limit();
     let asked = timeout(limit, ask(&link, &claim, lost)).await;
     asked.unwrap_or_else(|_| Err(not_taken(&link, format!("no answer within {} s", limit.as_secs()))))
 }
 
-async fn ask(link: &Link, claim: &Claim, lost: watch::Sender<Option<NodeError>>) -> Result<Answer, NodeError> {
+async fn ask(link: &Transport, claim: &Claim, lost: watch::Sender<Option<NodeError>>) -> Result<Answer, NodeError> {
     let script = script(HOLD, &claim.cluster)
         .with("id", &claim.id)
         .with("holder", &claim.holder)
@@ -82,15 +86,15 @@ async fn ask(link: &Link, claim: &Claim, lost: watch::Sender<Option<NodeError>>)
     let line = first_line(&mut process).await.map_err(|e| not_taken(link, e))?;
     if let Some(idle) = idle(&line) {
         let (close, closed) = oneshot::channel();
-        let keeper = tokio::spawn(keep(link.node().to_owned(), process, closed, lost));
-        return Ok(Answer::Held(Held { at: Instant::now(), idle, close, keeper }));
+        let renewal = tokio::spawn(keep(link.node().to_owned(), process, closed, lost));
+        return Ok(Answer::Held(Held { at: Instant::now(), idle, close, renewal }));
     }
     let output = process.finish(b"").await.map_err(|e| not_taken(link, e))?;
     let lease = Lease::parse(&String::from_utf8_lossy(&output.stdout)).filter(|_| output.code == BUSY);
     lease.map(Answer::Busy).ok_or_else(|| link.failed(&output, TAKE))
 }
 
-fn not_taken(link: &Link, why: impl std::fmt::Display) -> NodeError {
+fn not_taken(link: &Transport, why: impl std::fmt::Display) -> NodeError {
     NodeError::failed(link.node(), TAKE, why)
 }
 
@@ -98,7 +102,7 @@ fn not_taken(link: &Link, why: impl std::fmt::Display) -> NodeError {
 ///
 /// # Errors
 /// When the node cannot be asked.
-pub async fn look(link: &Link, cluster: &str) -> Result<Option<Lease>, NodeError> {
+pub async fn look(link: &Transport, cluster: &str) -> Result<Option<Lease>, NodeError> {
     let said = link.script(&script(LOOK, cluster), "look at its lease").await?;
     Ok(Lease::parse(&String::from_utf8_lossy(&said)))
 }
@@ -107,7 +111,7 @@ pub async fn look(link: &Link, cluster: &str) -> Result<Option<Lease>, NodeError
 ///
 /// # Errors
 /// When the node cannot be asked.
-pub async fn release(link: &Link, cluster: &str, lease: &Lease) -> Result<bool, NodeError> {
+pub async fn release(link: &Transport, cluster: &str, lease: &Lease) -> Result<bool, NodeError> {
     let said = link.script(&script(RELEASE, cluster).with("id", &lease.id), "release its lease").await?;
     Ok(said.starts_with(b"released"))
 }
@@ -212,7 +216,7 @@ mod tests {
         }
     }
 
-    /// `lease_hold.sh` in a folder of this machine.
+    /// `lease_hold.sh` in a directory of this machine.
     struct Holder {
         child: Child,
         stdin: Option<ChildStdin>,

@@ -9,8 +9,8 @@ use crate::runtime::Runtime;
 use crate::runtime::container::ContainerSummary;
 use crate::text::nodeset;
 #[cfg(test)]
-use crate::transport::link::scripted;
-use crate::transport::link::{Link, Script, Transport};
+use crate::transport::node::scripted;
+use crate::transport::node::{Script, Transport, TransportKind};
 use crate::transport::ssh::Control;
 use crate::transport::sudo::Sudo;
 use futures_util::FutureExt;
@@ -71,7 +71,7 @@ impl Target {
         })
     }
 
-    /// The same with the master, where a run on several nodes may need it as its launcher: only there is the private key.
+    /// The same with the master, where a job on several nodes may need it as its launcher: only there is the private key.
     #[must_use]
     pub fn with_launcher(&self) -> Target {
         let mut with = self.clone();
@@ -102,12 +102,12 @@ pub struct Member {
     /// Its line in the inventory.
     pub node: Node,
     /// The way to it.
-    pub link: Arc<Link>,
+    pub transport: Arc<Transport>,
 }
 
 /// What was seen of a node's engine.
 #[derive(Clone)]
-pub struct EngineSeen {
+pub struct RuntimeState {
     /// The engine itself.
     pub engine: Runtime,
     /// Its containers.
@@ -126,7 +126,7 @@ pub struct Observed {
     /// Its facts.
     pub facts: Facts,
     /// Its engine.
-    pub docker: EngineSeen,
+    pub docker: RuntimeState,
 }
 
 impl Observed {
@@ -169,7 +169,7 @@ pub fn no_place(node: &str, words: String) -> NodeError {
 
 /// Does the same on many nodes at once; the results come in the nodes' order, and every node is finished whatever
 /// becomes of the others. One that hangs keeps its own place busy and no other's.
-pub async fn each<I, T, F>(items: Vec<I>, work: impl Fn(I) -> F) -> Vec<T>
+pub async fn for_each_node<I, T, F>(items: Vec<I>, work: impl Fn(I) -> F) -> Vec<T>
 where
     F: Future<Output = T>,
 {
@@ -212,10 +212,10 @@ pub fn all<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> Result<Vec
 pub async fn connect(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
     let transport = transport(target, events)?;
     report_nodes(target, events);
-    let opened = each(target.nodes(), async |node| {
-        let opening = Link::open(target.cluster(), &node, transport.clone(), &target.sudo, events);
+    let opened = for_each_node(target.nodes(), async |node| {
+        let opening = Transport::open(target.cluster(), &node, transport.clone(), &target.sudo, events);
         match events.step(&node.name, Step::Connecting, opening).await {
-            Ok(link) => Ok(Ok(Member { node, link })),
+            Ok(link) => Ok(Ok(Member { node, transport: link })),
             Err(Error::Unreachable(mut one) | Error::Nodes { failed: mut one, .. }) if one.len() == 1 => {
                 Ok(Err(one.remove(0)))
             }
@@ -232,10 +232,10 @@ pub async fn connect(target: &Target, events: &Events) -> Result<Vec<Result<Memb
 pub async fn connect_as_login(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
     let transport = transport(target, events)?;
     report_nodes(target, events);
-    Ok(each(target.nodes(), async |node| {
-        let opening = Link::open_as_login(target.cluster(), &node, transport.clone());
+    Ok(for_each_node(target.nodes(), async |node| {
+        let opening = Transport::open_as_login(target.cluster(), &node, transport.clone());
         let link = events.step(&node.name, Step::Connecting, opening).await?;
-        Ok(Member { node, link: Arc::new(link) })
+        Ok(Member { node, transport: Arc::new(link) })
     })
     .await)
 }
@@ -246,15 +246,15 @@ fn report_nodes(target: &Target, events: &Events) {
 }
 
 /// Prepares the way to the nodes.
-fn transport(target: &Target, events: &Events) -> Result<Transport, Error> {
+fn transport(target: &Target, events: &Events) -> Result<TransportKind, Error> {
     #[cfg(test)]
     if let Some(nodes) = &target.scripted {
-        return Ok(Transport::Scripted(nodes.clone()));
+        return Ok(TransportKind::Scripted(nodes.clone()));
     }
     if target.local {
-        return Ok(Transport::Local);
+        return Ok(TransportKind::Local);
     }
-    Control::new(target.cluster(), target.strict, events).map(|control| Transport::Ssh(Arc::new(control)))
+    Control::new(target.cluster(), target.strict, events).map(|control| TransportKind::Ssh(Arc::new(control)))
 }
 
 /// Why nothing is begun: nodes that cannot be reached, or give no root.
@@ -287,7 +287,7 @@ pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeErro
         .with("cluster", &cluster.name)
         .with("port", &cluster.port.to_string());
     let asked = now();
-    let output = member.link.script(&script, "look at the node").await?;
+    let output = member.transport.script(&script, "look at the node").await?;
     Ok(Facts::parse(&String::from_utf8_lossy(&output)).between(asked, now()))
 }
 
@@ -295,20 +295,20 @@ pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeErro
 ///
 /// # Errors
 /// With the engine's words.
-pub async fn engine(cluster: &Cluster, member: &Member) -> Result<EngineSeen, NodeError> {
-    let engine = Runtime::connect(&member.link).await?;
+pub async fn engine(cluster: &Cluster, member: &Member) -> Result<RuntimeState, NodeError> {
+    let engine = Runtime::connect(&member.transport).await?;
     let containers = engine.containers().await?;
     let image = engine.image(&cluster.image).await?;
     let (image_id, image_content) = image.map(|image| (image.id, image.content)).unzip();
-    Ok(EngineSeen { engine, containers, image_id, image_content })
+    Ok(RuntimeState { engine, containers, image_id, image_content })
 }
 
-/// Looks at both at once: the one observation that `up`, `status`, `verify`, `doctor` and the runs are made of.
+/// Looks at both at once: the one observation that `up`, `status`, `verify`, `doctor` and the jobs are made of.
 pub async fn look(
     cluster: &Cluster,
     member: &Member,
     events: &Events,
-) -> (Result<Facts, NodeError>, Result<EngineSeen, NodeError>) {
+) -> (Result<Facts, NodeError>, Result<RuntimeState, NodeError>) {
     let _step = events.begin(&member.node.name, Step::Observing);
     tokio::join!(facts(cluster, member), engine(cluster, member))
 }
@@ -379,7 +379,7 @@ mod tests {
         // the first ends only when the last has: with a queue behind it that would never be
         let last = Notify::new();
         let count = 3 * AT_ONCE;
-        let work = each((0..count).collect(), async |i| {
+        let work = for_each_node((0..count).collect(), async |i| {
             match i {
                 0 => last.notified().await,
                 i if i == count - 1 => last.notify_one(),

@@ -3,7 +3,7 @@
 
 use crate::cancel::signalled;
 use crate::cluster::node_lock::{Answer, Claim, Held, take};
-use crate::cluster::nodes::{Member, each, operator};
+use crate::cluster::nodes::{Member, for_each_node, operator};
 use crate::error::{Error, NodeError, NodeProgress};
 use crate::event::Events;
 use crate::model::lease::{Lease, Wait, holders};
@@ -25,7 +25,7 @@ const YOUNG: Duration = Duration::from_secs(5);
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 /// How often somebody who waits is told for whom.
 const BETWEEN_TOLD: Duration = Duration::from_secs(30);
-/// What may be missing from a time that a node has for its folder: its clock's tick, and more.
+/// What may be missing from a time that a node has for its directory: its clock's tick, and more.
 const MARGIN: Duration = Duration::from_millis(100);
 
 /// A command's turn.
@@ -132,7 +132,7 @@ impl Turn {
         let mut missing = members.to_vec();
         let mut failed = Vec::new();
         loop {
-            let answers = each(missing, async |member: Member| match self.ask(&member, &claim).await {
+            let answers = for_each_node(missing, async |member: Member| match self.ask(&member, &claim).await {
                 Ok(None) => None,
                 Ok(Some(lease)) => Some(Ok((member, lease))),
                 Err(error) => Some(Err(error)),
@@ -163,7 +163,7 @@ impl Turn {
     async fn ask(&self, member: &Member, claim: &Claim) -> Result<Option<Lease>, NodeError> {
         let asking = self.asking.clone().read_owned().await;
         let (held, lost) = (self.held.clone(), self.lost.clone());
-        let (link, claim) = (member.link.clone(), claim.clone());
+        let (link, claim) = (member.transport.clone(), claim.clone());
         let task = tokio::spawn(async move {
             let answer = match take(link, claim, lost).await? {
                 Answer::Held(lease) => {
@@ -190,7 +190,7 @@ impl Turn {
     pub async fn give_back(&self) {
         let _all_have_answered = timeout(ANSWERED_WITHIN, self.asking.write()).await;
         let held = std::mem::take(&mut *self.held());
-        each(held, Held::give_back).await;
+        for_each_node(held, Held::give_back).await;
     }
 
     /// What is set to a signal's number once one has come.

@@ -38,7 +38,7 @@ fn with_np(script: &str, shell: Shell) -> String {
     }
 }
 
-/// Prints the manual page, or writes all pages into a folder.
+/// Prints the manual page, or writes all pages into a directory.
 ///
 /// # Errors
 /// When they cannot be written.
@@ -50,8 +50,9 @@ pub fn man(options: &Man) -> Result<Outcome, Error> {
         clap_mangen::generate_to(Cli::command(), dir)?;
         std::fs::write(dir.join("hvdctl.1"), &page)
     };
-    written(dir)
-        .map_err(|e| Error::usage(format!("cannot write to {}: {e}", dir.display()), "name a folder that is there"))?;
+    written(dir).map_err(|e| {
+        Error::usage(format!("cannot write to {}: {e}", dir.display()), "name a directory that is there")
+    })?;
     Ok(written_to(dir))
 }
 

@@ -16,7 +16,7 @@ pub async fn run(options: &Attach, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, cancel, verbose, .. } = context;
     let runs = unless_signalled(&cancel, manage::list(&target, &events)).await?;
     let job = runs.find(options.job.as_deref(), Newest::Program)?;
-    events.note(format!("the run {}, started by {}", job.id, job.operator));
+    events.note(format!("the job {}, started by {}", job.id, job.operator));
     if !job.is_over() {
         let show = Show { output: true, launcher: verbose > 1 };
         let until = Until { limit: None, all_started: false, on_signal: OnSignal::Leave };
@@ -27,7 +27,7 @@ pub async fn run(options: &Attach, context: Context) -> Result<Outcome, Error> {
     manage::logs(&target, &runs, job, (&Filter::default(), None, false), &mut tails, &events, cancel).await?;
     let Some(state) = job.state.filter(|_| job.ended.is_some()) else {
         return Err(Error::check(
-            format!("the run {} is lost: its launcher has gone, and nobody wrote down how it ended", job.id),
+            format!("the job {} is lost: its launcher has gone, and nobody wrote down how it ended", job.id),
             format!("hvdctl stop {} sees to it that nothing of it is left", job.id),
         ));
     };

@@ -29,7 +29,7 @@ use crate::model::lease::Lease;
 use crate::render;
 use crate::secret::Secret;
 use crate::sync::outputs::{Item, Output};
-use crate::text::argument::Word;
+use crate::text::argument::ProgramArgument;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -113,7 +113,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         agreed: None,
         pinned: false,
         faults: vec![fault("node2: authorized_keys does not let the master's key in")],
-        remarks: names(&["node2: another cluster's key is in the same folder: blue"]),
+        remarks: names(&["node2: another cluster's key is in the same directory: blue"]),
         ..row("node2", false)
     };
     let bad = Trust { rows: vec![wrong], rotation: Some(fault("a rotation is unfinished")) };
@@ -177,7 +177,7 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
             Severity::Warning,
             "left",
             &["node1", "node2"],
-            "what is left of the run 20261121-120304-k7qd",
+            "what is left of the job 20261121-120304-k7qd",
             "it may hold GPUs",
             "hvdctl doctor --fix",
             vec![Fix::EndJob { node: "node1".into(), job: "20261121-120304-k7qd".into() }],
@@ -284,7 +284,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     let placement = Placement { shares: vec![share("node1", 0), share("node2", 2)] };
     let addresses = ["node1", "node2"].map(|node| (node, "10.0.0.1".parse().unwrap())).into();
     let launcher = names(&["horovodrun", "--gloo"]);
-    let command = ["python", "train.py"].map(Word::from);
+    let command = ["python", "train.py"].map(ProgramArgument::from);
     all.push(("train-end/dry", train::planned(&command, &placement, &addresses, &launcher).document));
     all.push(("train-end/logs", logs::ended().document));
 
@@ -297,7 +297,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         ranks: 4,
         placement,
         controller: Controller::Gloo,
-        command: ["python", "train.py"].map(Word::from).into(),
+        command: ["python", "train.py"].map(ProgramArgument::from).into(),
         restarts: 3,
         tries: vec![Attempt {
             started: 1_795_262_500.0,
@@ -341,7 +341,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
             how: FailureKind::Hung { seconds: 1800, tensors: Some("allreduce.loss".into()), idle: None },
         }),
         reason: Some("rank 1 on node1 hung: the others waited 1800 s for it in allreduce.loss".into()),
-        fault: Some("hmaster was gone before the end of the run was written down".into()),
+        fault: Some("hmaster was gone before the end of the job was written down".into()),
         lost: vec![LostOutput { rank: 1, node: "node1".into(), lines: 66_131 }],
         ..running.clone()
     };

@@ -3,13 +3,13 @@
 use super::output::{DownNode, NodeEntry};
 use super::{Context, Outcome, Reached, connect_or_skip, in_turn};
 use crate::cli::Down;
-use crate::cluster::nodes::{EngineSeen, Member, each, engine, split};
+use crate::cluster::nodes::{Member, RuntimeState, engine, for_each_node, split};
 use crate::cluster::turn::Turn;
 use crate::error::{Error, NodeError};
 use crate::event::Step;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
-use crate::transport::link::Script;
+use crate::transport::node::Script;
 use crate::worker::plan::{self, Operation};
 
 const PURGE: &str = include_str!("../scripts/purge.sh");
@@ -26,7 +26,7 @@ async fn work(options: &Down, turn: &Turn, context: Context) -> Result<Outcome, 
     let cluster = target.cluster();
     if options.purge && ask && terminal::present() {
         let what = format!(
-            "remove the keys, the shipped projects with all that runs wrote into them, and the records of runs of {} from \
+            "remove the keys, the shipped projects with all that runs wrote into them, and the records of jobs of {} from \
              every node?",
             cluster.name
         );
@@ -41,13 +41,13 @@ async fn work(options: &Down, turn: &Turn, context: Context) -> Result<Outcome, 
     let look = async || {
         let look = async |member: Member| {
             let _step = events.begin(&member.node.name, Step::Observing);
-            let EngineSeen { engine, containers, .. } = engine(cluster, &member).await?;
+            let RuntimeState { engine, containers, .. } = engine(cluster, &member).await?;
             Ok((member, engine, containers))
         };
-        each(members.clone(), look).await
+        for_each_node(members.clone(), look).await
     };
     let (unleased, looked) = turn.unless_stopped(turn.take_and_look(&members, look)).await?;
-    let results = each(looked, async |looked| {
+    let results = for_each_node(looked, async |looked| {
         let (member, engine, containers) = looked?;
         let node = member.node.name.clone();
         if let Some(error) = unleased.iter().find(|error| error.node == node) {
@@ -75,7 +75,7 @@ async fn work(options: &Down, turn: &Turn, context: Context) -> Result<Outcome, 
                 .with("projects_dir", &cluster.projects_dir)
                 .with("jobs_dir", &cluster.jobs_dir)
                 .with("cluster", &cluster.name);
-            member.link.script(&script, "remove keys, projects and records").await?;
+            member.transport.script(&script, "remove keys, projects and records").await?;
             turn.did(&node, "removed keys, projects and records");
         }
         engine.remove_helpers(&cluster.name).await?;

@@ -3,7 +3,7 @@
 use super::output::{self, HostsNode, NodeEntry};
 use super::{Context, Outcome, unless_signalled};
 use crate::cli::{self, Format};
-use crate::cluster::nodes::{Target, all, connect_all, each, facts};
+use crate::cluster::nodes::{Target, all, connect_all, facts, for_each_node};
 use crate::error::{Error, exit};
 use crate::inventory::export::{self, Host};
 use crate::inventory::{Cluster, Node};
@@ -22,7 +22,7 @@ pub async fn run(options: &cli::Hosts, context: Context) -> Result<Outcome, Erro
     if !unknown.selected.is_empty() && options.format != Format::Ssh {
         let asked = unless_signalled(&cancel, async {
             let members = connect_all(&unknown, &events).await?;
-            let seen = each(members, async |member| {
+            let seen = for_each_node(members, async |member| {
                 let facts = facts(unknown.cluster(), &member).await?;
                 Ok((member.node.name.clone(), network::slots(&member.node, &facts)))
             });

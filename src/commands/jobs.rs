@@ -34,12 +34,12 @@ pub async fn list(options: &Jobs, context: Context) -> Result<Outcome, Error> {
 pub async fn prune(options: &Prune, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, ask, .. } = context;
     let runs = manage::list(&target, &events).await?;
-    // one that is taken for lost may be a run whose project takes long to ship
+    // one that is taken for lost may be a job whose project takes long to ship
     let over = runs.jobs.iter().filter(|job| job.ended.is_some() || job.is_over() && now() - job.started > A_DAY);
     let old = |job: &Job| options.older_than.is_none_or(|age| job.started < now() - age.as_secs_f64());
     let ids: Vec<String> = over.skip(options.keep).filter(|job| old(job)).map(|job| job.id.clone()).collect();
     if !ids.is_empty() && ask && terminal::present() {
-        let what = format!("remove the records and logs of {} ended runs?", ids.len());
+        let what = format!("remove the records and logs of {} ended jobs?", ids.len());
         let answer = terminal::ask(&events, &format!("{what} [y/N] "), Echo::Shown).await?;
         if !matches!(answer.trim(), "y" | "Y" | "yes") {
             return Err(Error::usage("nothing was removed", "answer y, or say -y"));
@@ -64,7 +64,7 @@ pub(super) fn pruned(ids: &[String], nodes: &[String], failed: Vec<NodeError>) -
 
 fn text(jobs: &[&Job]) -> String {
     if jobs.is_empty() {
-        return "no runs\n".into();
+        return "no jobs\n".into();
     }
     let rows: Vec<Vec<String>> = jobs
         .iter()

@@ -4,7 +4,9 @@ use super::output::{KeysGenerate, KeysPushNode, KeysRotate, KeysStatus, NoDetail
 use super::{Context, Outcome, Reached, connect_or_skip, in_turn, reach_table};
 use crate::checks::reach_check;
 use crate::cli::{Generate, NewPair, Push, Rotate};
-use crate::cluster::nodes::{Member, Observed, Target, connect, connect_all, each, engine, facts, split, unreached};
+use crate::cluster::nodes::{
+    Member, Observed, Target, connect, connect_all, engine, facts, for_each_node, split, unreached,
+};
 use crate::cluster::turn::Turn;
 use crate::error::{Error, Kind as Failure, NodeError, exit};
 use crate::event::Step;
@@ -180,7 +182,7 @@ pub(super) fn rotated(done: Rotated, wanted: Option<Kind>, offline: &[NodeError]
 pub async fn status(context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let (members, mut failed) = split(&events, connect(&target, &events).await?);
-    let looked = each(members, async |member: Member| {
+    let looked = for_each_node(members, async |member: Member| {
         let _step = events.begin(&member.node.name, Step::ReadingKeys);
         let (facts, docker) = tokio::join!(facts(target.cluster(), &member), engine(target.cluster(), &member));
         // keys are keys without an engine too; only its worker cannot be logged in to then

@@ -3,7 +3,7 @@
 use super::output::{LockReleaseNode, LockStatusNode, NodeEntry};
 use super::{Context, Outcome, unless_signalled};
 use crate::cluster::node_lock;
-use crate::cluster::nodes::{Member, connect, each, split};
+use crate::cluster::nodes::{Member, connect, for_each_node, split};
 use crate::error::{Error, Kind, NodeError, exit};
 use crate::model::lease::{Lease, holders};
 use crate::render::table::table;
@@ -58,10 +58,10 @@ pub async fn release(context: Context) -> Result<Outcome, Error> {
                 return Err(Error::usage("nothing was released", "answer y, or say -y"));
             }
         }
-        let released = each(seen, async |(member, lease): Seen| {
+        let released = for_each_node(seen, async |(member, lease): Seen| {
             let gone = match &lease {
                 // this very one: another command may have the node by now
-                Some(lease) => node_lock::release(&member.link, &target.cluster().name, lease).await?,
+                Some(lease) => node_lock::release(&member.transport, &target.cluster().name, lease).await?,
                 None => false,
             };
             Ok((member.node.name, lease.filter(|_| gone)))
@@ -92,8 +92,8 @@ pub(super) fn freed(released: &[(String, Option<Lease>)], failed: Vec<NodeError>
 async fn look(context: &Context) -> Result<(Vec<Seen>, Vec<NodeError>), Error> {
     let Context { target, events, .. } = context;
     let (members, mut failed) = split(events, connect(target, events).await?);
-    let seen = each(members, async |member: Member| {
-        let lease = node_lock::look(&member.link, &target.cluster().name).await?;
+    let seen = for_each_node(members, async |member: Member| {
+        let lease = node_lock::look(&member.transport, &target.cluster().name).await?;
         Ok((member, lease.filter(|lease| !lease.is_expired())))
     });
     let (seen, bad) = split(events, seen.await);

@@ -25,7 +25,7 @@ pub async fn run(options: &Logs, context: Context) -> Result<Outcome, Error> {
     let job = runs.find(options.job.as_deref(), Newest::Program)?;
     if let Some(rank) = filter.ranks.iter().find(|rank| **rank >= job.ranks) {
         return Err(Error::usage(
-            format!("the run {} has no rank {rank}", job.id),
+            format!("the job {} has no rank {rank}", job.id),
             format!("its ranks are 0 to {}", job.ranks.saturating_sub(1)),
         ));
     }

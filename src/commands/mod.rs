@@ -28,7 +28,9 @@ mod verify;
 
 use crate::cancel::signalled;
 use crate::cli::{Command, Global, Jobs, JobsCommand, Keys, Lock, Waiting};
-use crate::cluster::nodes::{Member, Observed, Target, all, connect, connect_all, each, observe, split, unreached};
+use crate::cluster::nodes::{
+    Member, Observed, Target, all, connect, connect_all, for_each_node, observe, split, unreached,
+};
 use crate::cluster::turn::Turn;
 use crate::error::{Error, Kind, NodeError, exit};
 use crate::event::{Event, Events};
@@ -38,7 +40,7 @@ use crate::job::request::ResourceRequest;
 use crate::keys::reachability::Matrix;
 use crate::render::table::table;
 use crate::runtime::Runtime;
-use crate::transport::link;
+use crate::transport::node;
 use crate::transport::sudo::Sudo;
 pub use execute::execute;
 use output::{Failure, NodeEntry, Nodes};
@@ -56,7 +58,7 @@ pub const DEFAULT_IMAGE: &str = "horovod/horovod:latest";
 /// What `scripts/image/build` makes.
 pub const BUILT_IMAGE: &str = "hvdctl-lab/horovod:latest";
 
-/// How long it takes to look again whether another run has ended.
+/// How long it takes to look again whether another job has ended.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 
 /// What a command needs beside its own options.
@@ -192,7 +194,8 @@ async fn local_image(global: &Global, name: &str, sudo: &Sudo, events: &Events) 
         return Ok(image);
     }
     let inventory = Inventory::local(name, DEFAULT_IMAGE);
-    let link = link::Link::open(&inventory.cluster, &inventory.nodes[0], link::Transport::Local, sudo, events).await?;
+    let link = node::Transport::open(&inventory.cluster, &inventory.nodes[0], node::TransportKind::Local, sudo, events)
+        .await?;
     let engine = Runtime::connect(&Arc::clone(&link)).await?;
     for image in [DEFAULT_IMAGE, BUILT_IMAGE] {
         if engine.image_id(image).await?.is_some() {
@@ -259,9 +262,9 @@ async fn in_turn(
     result.map_err(|error| turn.told(error, &nodes))
 }
 
-/// Looks at every one of them, for runs, which need all.
+/// Looks at every one of them, for jobs, which need all.
 async fn observe_all(target: &Target, members: Vec<Member>, events: &Events) -> Result<Vec<Observed>, Error> {
-    let looked = each(members, async |member| observe(target.cluster(), member, events).await).await;
+    let looked = for_each_node(members, async |member| observe(target.cluster(), member, events).await).await;
     let mut seen = all(events, looked)?;
     settle(target, &mut seen.iter_mut().collect::<Vec<_>>(), events).await?;
     Ok(seen)
@@ -286,7 +289,7 @@ async fn take_and_observe(context: &Context, turn: &Turn) -> Result<Vec<Observed
     .await
 }
 
-/// The same for a run that wants this of them; where others have it, they are waited for as the turn says. Nodes that a run may
+/// The same for a job that wants this of them; where others have it, they are waited for as the turn says. Nodes that a job may
 /// have to be launched on are among those that come back.
 async fn take_and_observe_free(
     context: &mut Context,
@@ -319,7 +322,7 @@ struct Waited {
 }
 
 impl Waited {
-    /// Waits until nobody has what a run wants, or its time is over. It holds no leases: they would be in the way of what it waits
+    /// Waits until nobody has what a job wants, or its time is over. It holds no leases: they would be in the way of what it waits
     /// for.
     async fn until_free(
         &mut self,

@@ -13,7 +13,7 @@ use crate::model::allocation::Allocation;
 use crate::model::lease::Lease;
 use crate::node::facts::Gpu;
 use crate::render::Line;
-use crate::text::argument::Word;
+use crate::text::argument::ProgramArgument;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Serialize;
@@ -403,7 +403,7 @@ pub struct DryRun {
     /// The arguments of the launcher.
     pub launcher: Vec<String>,
     /// The command of each rank.
-    pub command: Vec<Word>,
+    pub command: Vec<ProgramArgument>,
 }
 
 /// The last line of `logs`.
@@ -472,7 +472,7 @@ pub struct Fetch {
     /// The id of the job.
     pub job: String,
     /// The directory where the files are.
-    pub folder: String,
+    pub directory: String,
     /// All files and links that the job wrote.
     pub files: Vec<FetchedFile>,
     /// The nodes that did not give everything.
@@ -482,7 +482,7 @@ pub struct Fetch {
 /// A file or link that a job wrote.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct FetchedFile {
-    /// The path below `folder`.
+    /// The path below `directory`.
     pub path: String,
     /// The node that it came from.
     pub node: String,

@@ -2,7 +2,7 @@
 
 use super::output::{NodeEntry, Nodes};
 use super::{Context, Outcome};
-use crate::cluster::nodes::{EngineSeen, Member, Observed, connect, each, look, split};
+use crate::cluster::nodes::{Member, Observed, RuntimeState, connect, for_each_node, look, split};
 use crate::error::{Error, Kind, NodeError, exit};
 use crate::inventory::Inventory;
 use crate::node::network;
@@ -44,7 +44,7 @@ pub async fn run(context: Context) -> Result<Outcome, Error> {
     let cluster = target.cluster();
     let (members, mut failed) = split(&events, connect(&target, &events).await?);
     let unreachable = failed.iter().filter(|e| e.kind == Kind::Unreachable).count();
-    let looked = each(members, async |member: Member| {
+    let looked = for_each_node(members, async |member: Member| {
         let (facts, docker) = look(cluster, &member, &events).await;
         let facts = facts?;
         let row = match docker {
@@ -88,11 +88,11 @@ pub async fn run(context: Context) -> Result<Outcome, Error> {
 
 fn row(inventory: &Inventory, seen: &Observed) -> Row {
     let cluster = &inventory.cluster;
-    let docker: &EngineSeen = &seen.docker;
+    let docker: &RuntimeState = &seen.docker;
     let job = plan::running_jobs(&cluster.name, &docker.containers);
     let planned =
         apply::desired(inventory, seen).and_then(|desired| apply::plan(cluster, seen, &desired, &Workspace::Any));
-    let (worker, differs) = plan::standing(cluster, &docker.containers, planned.as_deref().ok());
+    let (worker, differs) = plan::worker_status(cluster, &docker.containers, planned.as_deref().ok());
     let image = docker.image_id.as_deref().map_or("missing", |id| {
         let id = id.strip_prefix("sha256:").unwrap_or(id);
         id.get(..12).unwrap_or(id)

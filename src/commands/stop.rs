@@ -24,7 +24,7 @@ pub async fn run(options: &Stop, context: Context) -> Result<Outcome, Error> {
             (None, None) => runs.find(None, Newest::Any)?,
         };
         if job.is_over() && job.ended.is_some() {
-            let text = format!("the run {} has ended already\n", job.id);
+            let text = format!("the job {} has ended already\n", job.id);
             let (job, state) = (job.id.clone(), job.state);
             let document = output::Stop { ok: true, job, changed: false, state, silent: Vec::new() };
             return Ok(Outcome::new(exit::OK, text, &document, Vec::new()));
@@ -36,7 +36,7 @@ pub async fn run(options: &Stop, context: Context) -> Result<Outcome, Error> {
 }
 
 pub(super) fn stopped(id: &str, state: State, silent: Vec<String>) -> Outcome {
-    let mut text = format!("the run {id} is over\n");
+    let mut text = format!("the job {id} is over\n");
     let ok = silent.is_empty();
     if !ok {
         let who = nodeset::fold(&silent);

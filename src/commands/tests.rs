@@ -11,7 +11,7 @@ use crate::cli::{Cli, rewrite};
 use crate::cluster::nodes::Target;
 use crate::event::{Event, Events, Received};
 use crate::inventory::Inventory;
-use crate::transport::link::scripted::Nodes;
+use crate::transport::node::scripted::Nodes;
 use crate::transport::privileges::process;
 use clap::Parser;
 use serde_json::Value;

@@ -22,7 +22,7 @@ use crate::secret::Secret;
 use crate::sync::files::ProjectFiles;
 use crate::sync::project;
 use crate::sync::upload::Project;
-use crate::text::argument::Word;
+use crate::text::argument::ProgramArgument;
 use crate::text::nodeset;
 use crate::text::quote;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ use tokio::sync::watch::Receiver;
 /// `train`.
 pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Error> {
     check_ranks(&context.target, Some(options.np), options.running.gpus_per_node)?;
-    let root = folder(&options.project)?;
+    let root = directory(&options.project)?;
     let command = command(&root, &options.command)?;
     let name = root.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let shared = options.name_on_nodes.is_some();
@@ -135,15 +135,15 @@ async fn launch(
     })?;
     if running.detach && ran.state == State::Running {
         events
-            .note(format!("the run goes on by itself: hvdctl attach {0} follows it, hvdctl stop {0} ends it", ran.id));
+            .note(format!("the job goes on by itself: hvdctl attach {0} follows it, hvdctl stop {0} ends it", ran.id));
         return Ok(Outcome { text: format!("{}\n", ran.id), ..ended(exit::OK, &ran) });
     }
-    let Some(folder) = fetch else { return outcome(ran, &events) };
-    let fetched = bring(&target, &ran.id, folder, &turn.cancel(), &events).await;
+    let Some(directory) = fetch else { return outcome(ran, &events) };
+    let fetched = bring(&target, &ran.id, directory, &turn.cancel(), &events).await;
     Ok(with_fetched(outcome(ran, &events)?, fetched))
 }
 
-/// How a run ended, and what came of what it wrote; a run that went well is not done as long as something is missing here.
+/// How a job ended, and what came of what it wrote; a job that went well is not done as long as something is missing here.
 pub(super) fn with_fetched(mut outcome: Outcome, fetched: Option<FetchReport>) -> Outcome {
     let all = fetched.as_ref().is_some_and(|fetched| fetched.failed.is_empty());
     if !all && outcome.code == exit::OK {
@@ -155,34 +155,34 @@ pub(super) fn with_fetched(mut outcome: Outcome, fetched: Option<FetchReport>) -
     outcome
 }
 
-/// Fetches what the run wrote. How the run ended is told all the same, also where a signal ends the fetching.
+/// Fetches what the job wrote. How the job ended is told all the same, also where a signal ends the fetching.
 async fn bring(
     target: &Target,
     id: &str,
-    folder: &Path,
+    directory: &Path,
     cancel: &Receiver<Option<u8>>,
     events: &Events,
 ) -> Option<FetchReport> {
-    match unless_signalled(cancel, fetch::after(target, id, folder, events)).await {
+    match unless_signalled(cancel, fetch::after(target, id, directory, events)).await {
         Ok(fetched) => {
             let new = fetched.items.iter().filter(|(_, new)| *new).count();
             let old = fetched.items.len() - new;
-            events.note(format!("{}: {new} fetched, {old} unchanged", folder.display()));
+            events.note(format!("{}: {new} fetched, {old} unchanged", directory.display()));
             for error in &fetched.failed {
                 events.send(Event::Warning(error.to_string()));
             }
             Some(fetched)
         }
         Err(error) => {
-            let again = format!("hvdctl fetch {id} -o {}", quote::readable(&folder.display().to_string()));
-            events.send(Event::Warning(format!("cannot fetch what the run wrote: {error}\n  again: {again}")));
+            let again = format!("hvdctl fetch {id} -o {}", quote::readable(&directory.display().to_string()));
+            events.send(Event::Warning(format!("cannot fetch what the job wrote: {error}\n  again: {again}")));
             None
         }
     }
 }
 
 /// Formats the plan of a job.
-fn dry_run(command: &[Word], plan: &JobPlan) -> Outcome {
+fn dry_run(command: &[ProgramArgument], plan: &JobPlan) -> Outcome {
     let address =
         |node: &str| plan.hosts.iter().find(|host| host.seen.name() == node).map(|host| host.endpoint.address);
     let addresses: BTreeMap<&str, IpAddr> =
@@ -191,7 +191,7 @@ fn dry_run(command: &[Word], plan: &JobPlan) -> Outcome {
 }
 
 pub(super) fn planned(
-    command: &[Word],
+    command: &[ProgramArgument],
     placement: &Placement,
     addresses: &BTreeMap<&str, IpAddr>,
     launcher: &[String],
@@ -228,14 +228,14 @@ fn shell_line(words: &[impl ToString]) -> String {
     words.iter().map(|word| quote::readable(&word.to_string())).collect::<Vec<_>>().join(" ")
 }
 
-/// How a run ended that was seen to its end, for `train`, `run` and `attach`.
+/// How a job ended that was seen to its end, for `train`, `run` and `attach`.
 ///
 /// # Errors
-/// Where no rank failed and yet the run did: that is not the program's doing.
+/// Where no rank failed and yet the job did: that is not the program's doing.
 pub(super) fn outcome(ran: JobOutcome, events: &Events) -> Result<Outcome, Error> {
     match ran.state {
         State::Succeeded => {}
-        State::Stopped => events.send(Event::Warning(format!("the run {} was stopped", ran.id))),
+        State::Stopped => events.send(Event::Warning(format!("the job {} was stopped", ran.id))),
         _ => failed(&ran, events)?,
     }
     // an exit code that a process can have; anything else is the engine's business
@@ -253,7 +253,7 @@ fn failed(ran: &JobOutcome, events: &Events) -> Result<(), Error> {
     if !ran.silent.is_empty() {
         let who = nodeset::fold(&ran.silent);
         let words =
-            format!("{who} did not answer at the end of the run: ranks may be left there (hvdctl doctor --fix)");
+            format!("{who} did not answer at the end of the job: ranks may be left there (hvdctl doctor --fix)");
         events.send(Event::Warning(words));
     }
     match (&ran.blame, &ran.fault) {
@@ -262,7 +262,7 @@ fn failed(ran: &JobOutcome, events: &Events) -> Result<(), Error> {
             Ok(())
         }
         (None, Some(fault)) if ran.state == State::Failed => Err(Error::check(
-            format!("the run {} has failed: {fault}{}", ran.id, tail(&ran.launcher)),
+            format!("the job {} has failed: {fault}{}", ran.id, tail(&ran.launcher)),
             if ran.all_started {
                 "`docker events` and the system's log on that node say who ended it"
             } else {
@@ -270,7 +270,7 @@ fn failed(ran: &JobOutcome, events: &Events) -> Result<(), Error> {
             },
         )),
         (None, Some(fault)) => Err(Error::check(
-            format!("the run {} is lost: {fault}{}", ran.id, tail(&ran.launcher)),
+            format!("the job {} is lost: {fault}{}", ran.id, tail(&ran.launcher)),
             "nothing of it is left on the nodes that answered; `dmesg` and `docker events` there may say why",
         )),
         (None, None) => {
@@ -284,9 +284,9 @@ fn failed(ran: &JobOutcome, events: &Events) -> Result<(), Error> {
     }
 }
 
-/// Who a run failed by, with the last lines of that rank, unless they have just been shown.
+/// Who a job failed by, with the last lines of that rank, unless they have just been shown.
 fn blamed(ran: &JobOutcome, blame: &RootCause) -> String {
-    let mut words = format!("{blame}; the run {} has failed", ran.id);
+    let mut words = format!("{blame}; the job {} has failed", ran.id);
     if !ran.just_shown && !ran.last_lines.is_empty() {
         let what = if ran.last_lines.len() == 1 { "line" } else { "lines" };
         let bracket = format!("[{} {}]", blame.rank, blame.node);
@@ -305,12 +305,12 @@ fn origin(root: &Path) -> String {
     format!("{}:{}", host.trim(), root.display())
 }
 
-fn folder(path: &Path) -> Result<PathBuf, Error> {
+fn directory(path: &Path) -> Result<PathBuf, Error> {
     let shown = path.display();
-    let hint = "name the project's folder, e.g. hvdctl train ./myproject -np 2";
+    let hint = "name the project's directory, e.g. hvdctl train ./myproject -np 2";
     let root = fs::canonicalize(path).map_err(|e| Error::usage(format!("the project {shown}: {e}"), hint))?;
     if !root.is_dir() {
-        return Err(Error::usage(format!("the project {shown} is not a folder"), hint));
+        return Err(Error::usage(format!("the project {shown} is not a directory"), hint));
     }
     if root.file_name().is_none() {
         return Err(Error::usage(format!("{shown} is the whole file system"), hint));
@@ -318,7 +318,7 @@ fn folder(path: &Path) -> Result<PathBuf, Error> {
     Ok(root)
 }
 
-fn command(root: &Path, given: &[Word]) -> Result<Vec<Word>, Error> {
+fn command(root: &Path, given: &[ProgramArgument]) -> Result<Vec<ProgramArgument>, Error> {
     let own = root.join("hvdctl.toml");
     let file = match fs::read_to_string(&own) {
         Ok(text) => Some(text),

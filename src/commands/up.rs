@@ -4,7 +4,7 @@ use super::output::{NodeEntry, UpNode};
 use super::{Context, Outcome, Reached, connect_or_skip, in_turn};
 use crate::checks::preflight;
 use crate::cli::Up;
-use crate::cluster::nodes::{Member, Observed, Target, each, observe, split};
+use crate::cluster::nodes::{Member, Observed, Target, for_each_node, observe, split};
 use crate::cluster::turn::Turn;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
@@ -62,8 +62,9 @@ impl Steps<'_> {
     /// Locks the nodes and observes them; a dry run only observes them.
     async fn observe(&mut self, members: &[Member]) -> Result<Vec<Observed>, Error> {
         let Steps { turn, target, events, .. } = *self;
-        let look =
-            async || each(members.to_vec(), async |member| observe(target.cluster(), member, events).await).await;
+        let look = async || {
+            for_each_node(members.to_vec(), async |member| observe(target.cluster(), member, events).await).await
+        };
         let (unlocked, observed) = match self.options.dry_run {
             true => turn.unless_stopped(async { Ok((Vec::new(), look().await)) }).await?,
             false => turn.unless_stopped(turn.take_and_look(members, look)).await?,
@@ -84,7 +85,7 @@ impl Steps<'_> {
         let Steps { turn, target, events, .. } = *self;
         let cluster = target.cluster();
         let dry_run = self.options.dry_run;
-        let pulling = each(observed, async |mut seen: Observed| {
+        let pulling = for_each_node(observed, async |mut seen: Observed| {
             if !image::is_wanted(cluster, &seen) {
                 return Ok((seen, None));
             }
@@ -194,7 +195,7 @@ impl Steps<'_> {
     /// Executes the plans on all nodes at once. A command that is stopped begins no further operation.
     async fn apply(&mut self, plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
         let Steps { turn, target, events, .. } = *self;
-        let applied = each(plans, async |plan: WorkerPlan| {
+        let applied = for_each_node(plans, async |plan: WorkerPlan| {
             let goes_on = || turn.check().is_ok();
             let is_whole =
                 plan.apply(&target.inventory, events, goes_on, |step| turn.did(plan.node(), step.to_string())).await?;

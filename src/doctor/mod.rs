@@ -1,11 +1,11 @@
-//! `doctor`: looks at every node and every pair, and lets the core say what is wrong; carries out the cures that are safe.
+//! `doctor`: views at every node and every pair, and lets the core say what is wrong; carries out the cures that are safe.
 
 mod ports;
 
 use crate::checks::preflight::look;
 use crate::checks::reach_check;
-use crate::checks::{self, Details, Finding, Fix, Inside, Look, Severity};
-use crate::cluster::nodes::{EngineSeen, Member, Observed, Target, connect, each, engine, facts, split};
+use crate::checks::{self, Details, Finding, Fix, Inside, NodeView, Severity};
+use crate::cluster::nodes::{Member, Observed, RuntimeState, Target, connect, engine, facts, for_each_node, split};
 use crate::cluster::turn::Turn;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Events, Step};
@@ -21,7 +21,7 @@ use crate::node::network;
 use crate::runtime::EngineInfo;
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::Role;
-use crate::transport::link::Script;
+use crate::transport::node::Script;
 use std::time::Duration;
 
 const DOCTOR: &str = include_str!("../scripts/doctor.sh");
@@ -54,7 +54,7 @@ impl Examined {
 struct Patient {
     member: Member,
     facts: Facts,
-    docker: Option<EngineSeen>,
+    docker: Option<RuntimeState>,
     about: Option<EngineInfo>,
     details: Option<Details>,
     noise: Option<(String, String)>,
@@ -66,9 +66,9 @@ impl Patient {
         &self.member.node.name
     }
 
-    fn look(&self) -> Look<'_> {
+    fn look(&self) -> NodeView<'_> {
         let runtimes = self.about.as_ref().map(|about| about.runtimes.as_slice());
-        Look {
+        NodeView {
             details: self.details.as_ref(),
             noise: self.noise.as_ref().map(|(seen, cure)| (seen.as_str(), cure.as_str())),
             inside: self.inside.as_ref(),
@@ -105,7 +105,7 @@ pub async fn examine(target: &Target, earlier: Option<&Examined>, events: &Event
     let mut findings: Vec<Finding> = failed.iter().map(told).collect();
     let unreachable = failed.into_iter().filter(|e| e.kind == Kind::Unreachable).map(|e| e.node).collect();
 
-    let looked = each(members, async |member| {
+    let looked = for_each_node(members, async |member| {
         let _step = events.begin(&member.node.name, Step::Observing);
         let asked = async {
             let docker = engine(cluster, &member).await?;
@@ -121,27 +121,28 @@ pub async fn examine(target: &Target, earlier: Option<&Examined>, events: &Event
         findings.extend(facts.as_ref().err().into_iter().chain(asked.as_ref().err()).map(told));
         let (docker, about) = asked.ok().unzip();
         if let Ok(facts) = facts {
-            let noise = member.link.noise().map(|noise| (noise.seen(), noise.cure()));
+            let noise = member.transport.noise().map(|noise| (noise.seen(), noise.cure()));
             patients.push(Patient { member, facts, docker, about, details: None, noise, inside: None });
         }
     }
 
     events.phase("looking closer");
     let scripts: Vec<Script> = patients.iter().map(|patient| script(inventory, patient, &patients)).collect();
-    let closer = each(patients.iter().zip(scripts).collect(), async |(patient, script): (&Patient, Script)| {
-        let in_worker = patient.worker(inventory).is_some();
-        let step = if in_worker { Step::ImportingFrameworks } else { Step::Examining };
-        let _step = events.begin(patient.name(), step);
-        let details = patient.member.link.script(&script, "look at the node more closely");
-        let inside = async {
-            match earlier.and_then(|earlier| earlier.inside(inventory, patient)) {
-                Some(inside) => Ok(Some(inside.clone())),
-                None => inside(inventory, patient).await,
-            }
-        };
-        tokio::join!(details, inside)
-    })
-    .await;
+    let closer =
+        for_each_node(patients.iter().zip(scripts).collect(), async |(patient, script): (&Patient, Script)| {
+            let in_worker = patient.worker(inventory).is_some();
+            let step = if in_worker { Step::ImportingFrameworks } else { Step::Examining };
+            let _step = events.begin(patient.name(), step);
+            let details = patient.member.transport.script(&script, "look at the node more closely");
+            let inside = async {
+                match earlier.and_then(|earlier| earlier.inside(inventory, patient)) {
+                    Some(inside) => Ok(Some(inside.clone())),
+                    None => inside(inventory, patient).await,
+                }
+            };
+            tokio::join!(details, inside)
+        })
+        .await;
     for (patient, (details, inside)) in patients.iter_mut().zip(closer) {
         match details {
             Ok(said) => patient.details = Some(Details::parse(&String::from_utf8_lossy(&said))),
@@ -152,8 +153,8 @@ pub async fn examine(target: &Target, earlier: Option<&Examined>, events: &Event
             Err(error) => findings.push(told(&error)),
         }
     }
-    let looks: Vec<Look<'_>> = patients.iter().map(Patient::look).collect();
-    findings.extend(checks::examine(inventory, &looks));
+    let views: Vec<NodeView<'_>> = patients.iter().map(Patient::look).collect();
+    findings.extend(checks::examine(inventory, &views));
     findings.extend(between(inventory, &patients, events).await?);
     Ok(Examined { findings: checks::fold(findings), unreachable, patients })
 }
@@ -185,7 +186,7 @@ fn script(inventory: &Inventory, patient: &Patient, all: &[Patient]) -> Script {
 async fn inside(inventory: &Inventory, patient: &Patient) -> Result<Option<Inside>, NodeError> {
     let Some(id) = patient.worker(inventory) else { return Ok(None) };
     let tried = "ask the worker what is in it";
-    let link = &patient.member.link;
+    let link = &patient.member.transport;
     let program = [INSIDE, launch::INSIDE].concat();
     let output = link.run_docker(&["exec", "-i", id, "python3", "-"], program.as_bytes(), tried, INSIDE_LIMIT).await?;
     if output.code != 0 {
@@ -195,7 +196,7 @@ async fn inside(inventory: &Inventory, patient: &Patient) -> Result<Option<Insid
     Ok(Some(Inside::parse(&String::from_utf8_lossy(&output.stdout))))
 }
 
-/// Who reaches whom: by log-in on the workers' port, and on random ports.
+/// Who reaches whom: by login on the workers' port, and on random ports.
 async fn between(inventory: &Inventory, patients: &[Patient], events: &Events) -> Result<Vec<Finding>, Error> {
     if patients.len() < 2 {
         return Ok(Vec::new());
@@ -258,7 +259,7 @@ pub async fn fix(
                 let Some(patient) = patient(node) else { continue };
                 let _step = events.begin(node, Step::EndingJob { job: job.clone() });
                 let ended = end_ranks(cluster, job, &patient.member).await.and_then(|stuck| stuck.map_or(Ok(()), Err));
-                (node, format!("ended what was left of the run {job}"), ended)
+                (node, format!("ended what was left of the job {job}"), ended)
             }
             Fix::PushKeys => continue,
         };

@@ -1,7 +1,7 @@
 //! TCP between the nodes on ports that nobody has agreed on, as Horovod's ranks use them.
 
 use super::Patient;
-use crate::cluster::nodes::each;
+use crate::cluster::nodes::for_each_node;
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Inventory;
@@ -40,7 +40,7 @@ pub(super) async fn check(inventory: &Inventory, patients: &[Patient], events: &
     let ports = format!("{},{}", port(2, 20_000, 32_768), port(3, 32_768, 60_999));
 
     let work = placed.iter().zip(&targets).zip(&expected).collect();
-    let told = each(work, async |((at, to), expected): ((&(&Patient, IpAddr), &Vec<usize>), &usize)| {
+    let told = for_each_node(work, async |((at, to), expected): ((&(&Patient, IpAddr), &Vec<usize>), &usize)| {
         let (patient, address) = at;
         let _step = events.begin(patient.name(), Step::TryingPorts);
         let list: String = to.iter().map(|to| format!("{to} {}\n", placed[*to].1)).collect();
@@ -63,7 +63,7 @@ pub(super) async fn check(inventory: &Inventory, patients: &[Patient], events: &
 async fn run(inventory: &Inventory, patient: &Patient, input: &str) -> Result<String, NodeError> {
     let tried = "connect to the other nodes";
     let limit = Duration::from_secs(WHOLE + 10);
-    let link = &patient.member.link;
+    let link = &patient.member.transport;
     let output = match patient.worker(inventory) {
         Some(id) => {
             let args = ["exec", "-i", id, "python3", "-c", PORTS];

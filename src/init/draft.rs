@@ -305,7 +305,7 @@ fn node(text: &mut Text, entry: &Entry, user: bool, port: bool, addresses: &mut 
         n => text.field("gpus", &n.min(1024).to_string(), &gpus[0].name),
     }
     let slots = if gpus.is_empty() { probe.facts.cores.max(1) as usize } else { gpus.len() };
-    text.comment("slots", &slots.min(1024).to_string(), "most ranks of one run");
+    text.comment("slots", &slots.min(1024).to_string(), "most ranks of one job");
     match probe.place() {
         Place::Found((name, address)) => {
             text.comment("address", &quoted(&address.to_string()), &format!("on {name}"));

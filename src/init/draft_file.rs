@@ -7,18 +7,20 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Refuses a file that is there, unless it may be replaced, and one whose folder is not.
+/// Refuses a file that is there, unless it may be replaced, and one whose directory is not.
 ///
 /// # Errors
 /// Naming the file.
 pub fn is_free(file: &Path, force: bool) -> Result<(), Error> {
-    let folder = folder(file);
-    if !folder.is_dir() {
-        let why = format!("cannot write {}: there is no folder {}", file.display(), folder.display());
-        return Err(Error::usage(why, format!("mkdir -p {}", folder.display())));
+    let directory = directory(file);
+    if !directory.is_dir() {
+        let why = format!("cannot write {}: there is no directory {}", file.display(), directory.display());
+        return Err(Error::usage(why, format!("mkdir -p {}", directory.display())));
     }
     match file.symlink_metadata() {
-        Ok(_) if file.is_dir() => Err(Error::usage(format!("{} is a folder", file.display()), "name a file with -o")),
+        Ok(_) if file.is_dir() => {
+            Err(Error::usage(format!("{} is a directory", file.display()), "name a file with -o"))
+        }
         Ok(_) if !force && !is_unfinished(file) => Err(taken(file)),
         _ => Ok(()),
     }
@@ -36,7 +38,7 @@ pub fn write(file: &Path, text: &str, force: bool) -> Result<(), Error> {
     let mut draft = tempfile::Builder::new()
         .prefix(".hvdctl-init.")
         .permissions(mode)
-        .tempfile_in(folder(&place))
+        .tempfile_in(directory(&place))
         .map_err(|e| failed(&e))?;
     draft.write_all(text.as_bytes()).and_then(|()| draft.as_file().sync_all()).map_err(|e| failed(&e))?;
     let moved = if force || is_unfinished(&place) { draft.persist(&place) } else { draft.persist_noclobber(&place) };
@@ -68,7 +70,7 @@ fn taken(file: &Path) -> Error {
     Error::usage(why, "--force writes over it, -o FILE writes elsewhere")
 }
 
-fn folder(file: &Path) -> PathBuf {
+fn directory(file: &Path) -> PathBuf {
     match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
         _ => PathBuf::from("."),

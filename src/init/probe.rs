@@ -1,10 +1,10 @@
 //! A look at machines that may become nodes, before there is an inventory.
 
-use crate::cluster::nodes::{Target, connect_as_login, each};
+use crate::cluster::nodes::{Target, connect_as_login, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::init::draft::Probe;
-use crate::transport::link::Script;
+use crate::transport::node::Script;
 
 const PROBE: &str = concat!(include_str!("../scripts/machine.sh"), include_str!("../scripts/probe.sh"));
 
@@ -17,11 +17,11 @@ pub async fn all(target: &Target, images: &[&str], events: &Events) -> Result<Ve
     events.phase("looking");
     let script = Script::new(PROBE).with("images", &images.join(" "));
     let members = connect_as_login(target, events).await?;
-    Ok(each(members, async |member| {
+    Ok(for_each_node(members, async |member| {
         let looked = async {
             let member = member?;
             let _step = events.begin(&member.node.name, Step::Observing);
-            let said = member.link.script_as_login(&script, "look at the machine").await?;
+            let said = member.transport.script_as_login(&script, "look at the machine").await?;
             events.done(&member.node.name, "looked at");
             Ok(Probe::parse(&String::from_utf8_lossy(&said)))
         };

@@ -1,6 +1,6 @@
-//! Who has what of a node: what the runs under way hold, and what is left for another.
+//! Who has what of a node: what the running jobs hold, and what is left for another.
 //!
-//! A run has its nodes for itself, unless it was started with so many GPUs (or slots, where there are no GPUs) per node: then
+//! A job has its nodes for itself, unless it was started with so many GPUs (or slots, where there are no GPUs) per node: then
 //! it has those, and others of that kind may have the rest.
 
 use crate::job::record::Record;
@@ -8,7 +8,7 @@ use crate::launch::placement::Share;
 pub use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::node::facts::Gpu;
 
-/// What the run of this record has of a node; none where it has no ranks there.
+/// What the job of this record has of a node; none where it has no ranks there.
 pub fn allocation(record: &Record, node: &str) -> Option<Allocation> {
     let share = record.placement.shares.iter().find(|share| share.node == node && share.ranks > 0)?;
     Some(Allocation {
@@ -21,7 +21,7 @@ pub fn allocation(record: &Record, node: &str) -> Option<Allocation> {
     })
 }
 
-/// What a run with `per_node` GPUs or slots of each node may have of a node with so many slots and these GPUs.
+/// What a job with `per_node` GPUs or slots of each node may have of a node with so many slots and these GPUs.
 pub fn left(slots: u32, gpus: &[Gpu], allocations: &[Allocation], per_node: u32) -> Resources {
     let parts: Option<Vec<&Resources>> = allocations.iter().map(|allocation| allocation.part.as_ref()).collect();
     let Some(parts) = parts else { return Resources::default() };
@@ -35,7 +35,7 @@ pub fn left(slots: u32, gpus: &[Gpu], allocations: &[Allocation], per_node: u32)
     Resources { slots: gpus.len() as u32, gpus }
 }
 
-/// Gives a run's share of a node the GPUs that are its alone.
+/// Gives a job's share of a node the GPUs that are its alone.
 pub fn share_out(share: &mut Share, mut part: Resources) {
     part.gpus.truncate(share.ranks as usize);
     share.shared = true;
@@ -72,7 +72,7 @@ mod tests {
         // no GPUs: slots are counted
         let slots = [held("j1", Some(Resources { slots: 2, gpus: Vec::new() }))];
         assert_eq!(left(3, &[], &slots, 2), Resources { slots: 1, gpus: Vec::new() });
-        // more slots than GPUs: a GPU is one run's alone all the same
+        // more slots than GPUs: a GPU is one job's alone all the same
         let one = [held("j1", Some(Resources { slots: 1, gpus: vec!["GPU-0".into()] }))];
         assert_eq!(left(2, &gpus(1), &one, 1).slots, 0);
     }

@@ -1,7 +1,7 @@
-//! What the runs under way have of the nodes that another run asks for.
+//! What the running jobs have of the nodes that another job asks for.
 
 use super::request::ResourceRequest;
-use crate::cluster::nodes::{Observed, Target, connect, each};
+use crate::cluster::nodes::{Observed, Target, connect, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Received};
 use crate::inventory::Cluster;
@@ -17,18 +17,18 @@ use crate::runtime::spec::Role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What runs under way have, by node.
+/// What running jobs have, by node.
 pub(super) type Allocations = BTreeMap<String, Vec<Allocation>>;
 
-/// The runs whose launcher is up among these containers.
+/// The jobs whose launcher is up among these containers.
 fn launched<'a>(cluster: &'a Cluster, containers: &'a [ContainerSummary]) -> impl Iterator<Item = String> + 'a {
     let up = |c: &&ContainerSummary| c.belongs_to(&cluster.name) && c.is(Role::Master) && c.state.is_up();
     containers.iter().filter(up).filter_map(|c| c.job().map(str::to_owned))
 }
 
-/// Strikes the open runs that have ended from what these nodes said, although nobody wrote it down there: a record alone does not
-/// say that its run goes on. Its launcher is up, or ranks of it are there. Where the launcher would be on another node, that one
-/// is asked. With the nodes' leases taken no run can be on its way to that.
+/// Strikes the open jobs that have ended from what these nodes said, although nobody wrote it down there: a record alone does not
+/// say that its job goes on. Its launcher is up, or ranks of it are there. Where the launcher would be on another node, that one
+/// is asked. With the nodes' leases taken no job can be on its way to that.
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
@@ -51,8 +51,8 @@ pub async fn settle(target: &Target, nodes: &mut [&mut Observed], events: &Event
         // they are no nodes of this command, and so nothing is told of them but whom ssh met for the first time
         let (quiet, mut told) = Events::channel();
         let members = connect(&Target { selected, ..target.clone() }, &quiet).await?;
-        let asked = each(members.into_iter().flatten().collect(), async |member| {
-            let containers = Runtime::connect(&member.link).await?.containers().await?;
+        let asked = for_each_node(members.into_iter().flatten().collect(), async |member| {
+            let containers = Runtime::connect(&member.transport).await?.containers().await?;
             Ok::<_, NodeError>((member.node.name.clone(), launched(cluster, &containers).collect::<Vec<_>>()))
         })
         .await;
@@ -68,20 +68,20 @@ pub async fn settle(target: &Target, nodes: &mut [&mut Observed], events: &Event
     }
     for seen in nodes {
         let records: Vec<Record> = open_records(&seen.facts).collect();
-        let Facts { open_runs, open_records, under_way: known, .. } = &mut seen.facts;
+        let Facts { open_jobs, open_records, under_way: known, .. } = &mut seen.facts;
         // a node that does not answer has no say in what is free, but nothing of its runs is removed
         let unsure = |run: &String| {
             let record = records.iter().find(|record| record.id == *run);
             record.and_then(launcher).is_none_or(|launcher| silent.contains(&launcher))
         };
-        open_runs.retain(|run| under_way.contains(run) || unsure(run));
+        open_jobs.retain(|run| under_way.contains(run) || unsure(run));
         open_records.retain(|text| Record::parse(text).is_some_and(|record| under_way.contains(&record.id)));
-        *known = open_runs.iter().filter(|run| under_way.contains(*run)).cloned().collect();
+        *known = open_jobs.iter().filter(|run| under_way.contains(*run)).cloned().collect();
     }
     Ok(())
 }
 
-/// What the runs under way have of these nodes, which have been settled.
+/// What the running jobs have of these nodes, which have been settled.
 pub(super) fn allocations(nodes: &[Observed]) -> Allocations {
     let of = |seen: &Observed| {
         let held = open_records(&seen.facts).filter_map(|record| allocation::allocation(&record, seen.name()));
@@ -90,8 +90,8 @@ pub(super) fn allocations(nodes: &[Observed]) -> Allocations {
     nodes.iter().map(of).filter(|(_, allocations)| !allocations.is_empty()).collect()
 }
 
-/// Places the ranks of a run on the selected nodes: on whole ones in their order, or on what others leave of each. Where the master
-/// launches the run and has none of its ranks, it comes first all the same.
+/// Places the ranks of a job on the selected nodes: on whole ones in their order, or on what others leave of each. Where the master
+/// launches the job and has none of its ranks, it comes first all the same.
 ///
 /// # Errors
 /// Too many ranks, GPUs that are not there, and [`Error::Allocated`] where others are in the way.
@@ -161,7 +161,7 @@ pub fn check_capacity(target: &Target, nodes: &[Observed], wanted: ResourceReque
     placed(target, nodes, wanted, &allocations(nodes)).map(|_| ())
 }
 
-/// Whether a node has as many GPUs or slots as a run asks for of each.
+/// Whether a node has as many GPUs or slots as a job asks for of each.
 fn enough(seen: &Observed, asked: u32) -> Result<(), Error> {
     let (node, facts) = (&seen.member.node, &seen.facts);
     let gpus = network::chosen_gpus(node, facts);

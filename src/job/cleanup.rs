@@ -1,12 +1,12 @@
 //! What a job leaves on its nodes is ended and removed, and its result recorded.
 
-use crate::cluster::nodes::{Member, each, now};
+use crate::cluster::nodes::{Member, for_each_node, now};
 use crate::error::NodeError;
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
 use crate::job::record::JobResult;
 use crate::runtime::Runtime;
-use crate::transport::link::Script;
+use crate::transport::node::Script;
 use std::time::Duration;
 
 pub(super) const END: &str = concat!(
@@ -29,11 +29,11 @@ pub(super) async fn clean_up(
     engines: &[Runtime],
     events: &Events,
 ) -> Vec<Member> {
-    let ended = each((0..members.len()).collect(), async |i: usize| {
+    let ended = for_each_node((0..members.len()).collect(), async |i: usize| {
         let engine = async {
             match engines.get(i) {
                 Some(engine) => Ok(engine.clone()),
-                None => Runtime::connect(&members[i].link).await,
+                None => Runtime::connect(&members[i].transport).await,
             }
         };
         let (cleaned, engine) = tokio::join!(clean_up_node(cluster, id, &members[i], events), engine);
@@ -85,7 +85,7 @@ pub async fn end_ranks(cluster: &Cluster, id: &str, member: &Member) -> Result<O
         .with("id", id)
         .with("grace", &cluster.stop_grace.as_secs().to_string());
     let limit = cluster.stop_grace + Duration::from_secs(20);
-    let said = member.link.script_within(&script, TRIED, limit).await?;
+    let said = member.transport.script_within(&script, TRIED, limit).await?;
     Ok(stuck(&String::from_utf8_lossy(&said)).map(|stuck| {
         NodeError::failed(&member.node.name, TRIED, stuck).hint(
             "it waits in the kernel for a disk, a file system of the network or a driver, and holds its memory and GPUs until that \
@@ -122,7 +122,7 @@ pub(super) async fn result(
         .with("jobs_dir", &cluster.jobs_dir)
         .with("id", id)
         .with("result", &serde_json::to_string(instead).unwrap_or_default());
-    let said = launches.link.script(&script, tried).await?;
+    let said = launches.transport.script(&script, tried).await?;
     serde_json::from_slice(&said).map_err(|e| NodeError::failed(&launches.node.name, tried, e))
 }
 

@@ -7,7 +7,7 @@ use crate::error::NodeError;
 use crate::job::record::Record;
 use crate::launch::{launcher, programs};
 use crate::paths::WORKSPACE;
-use crate::transport::link::Script;
+use crate::transport::node::Script;
 use base64::Engine as _;
 use std::collections::BTreeMap;
 use zeroize::Zeroizing;
@@ -34,7 +34,7 @@ impl Content<'_> {
         let files = self.files(host);
         let script = Script::new(START).with("jobs_dir", jobs_dir).with("id", &self.plan.id).with("files", &files);
         let tried = format!("create the directory of the job in {jobs_dir}");
-        host.seen.member.link.script(&script, &tried).await.map(|_| ())
+        host.seen.member.transport.script(&script, &tried).await.map(|_| ())
     }
 
     /// The files, as `job_start.sh` reads them.

@@ -1,7 +1,7 @@
 //! Jobs that are ended because their workers are replaced.
 
 use super::cleanup::{SUPERVISOR_STOPS_WITHIN, clean_up_node};
-use crate::cluster::nodes::each;
+use crate::cluster::nodes::for_each_node;
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
@@ -17,7 +17,7 @@ pub async fn end_disrupted(
     events: &Events,
 ) -> Vec<Result<WorkerPlan, NodeError>> {
     // their supervisors first, which give the ranks the grace period and record the result
-    let stopped = each(plans, async |plan: WorkerPlan| {
+    let stopped = for_each_node(plans, async |plan: WorkerPlan| {
         let engine = &plan.observed.docker.engine;
         for (job, launcher) in launchers(cluster, &plan) {
             let _step = events.begin(plan.node(), Step::EndingJob { job: job.to_owned() });
@@ -30,7 +30,7 @@ pub async fn end_disrupted(
         Ok(plan)
     })
     .await;
-    each(stopped, async |plan: Result<WorkerPlan, NodeError>| {
+    for_each_node(stopped, async |plan: Result<WorkerPlan, NodeError>| {
         let plan = plan?;
         for job in &plan.end_jobs {
             let _step = events.begin(plan.node(), Step::EndingJob { job: job.clone() });

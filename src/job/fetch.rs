@@ -1,6 +1,6 @@
 //! Fetches a job's outputs: new and changed files of its project's directory, from the nodes that wrote them.
 
-use crate::cluster::nodes::{Member, Target, each, split};
+use crate::cluster::nodes::{Member, Target, for_each_node, split};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Step};
 use crate::job::list::{Job, Newest};
@@ -101,8 +101,8 @@ async fn list_all(
     job: &Job,
     events: &Events,
 ) -> Result<(Vec<(String, NodeOutputs)>, Vec<NodeError>), Error> {
-    let listed = each(members.to_vec(), async |member: Member| {
-        let listing = list(target.cluster(), &member.link, project, &job.id);
+    let listed = for_each_node(members.to_vec(), async |member: Member| {
+        let listing = list(target.cluster(), &member.transport, project, &job.id);
         let outputs = events.step(&member.node.name, Step::ListingOutputs, listing).await?;
         Ok((member.node.name.clone(), outputs))
     })
@@ -155,8 +155,8 @@ async fn download_all(
         let member = members.iter().find(|member| member.node.name == *node)?;
         (!items.is_empty()).then_some((member, directory, items))
     });
-    let downloaded = each(work.collect(), async |(member, directory, items): (&Member, String, Vec<Item>)| {
-        let (placed, errors) = download(&member.link, &directory, items, into, events).await;
+    let downloaded = for_each_node(work.collect(), async |(member, directory, items): (&Member, String, Vec<Item>)| {
+        let (placed, errors) = download(&member.transport, &directory, items, into, events).await;
         if errors.is_empty() {
             let s = if placed.len() == 1 { "" } else { "s" };
             events.done(&member.node.name, format!("fetched {} file{s}", placed.len()));

@@ -1,14 +1,14 @@
-//! While a run lasts: the logs of all its nodes, in one stream.
+//! While a job lasts: the logs of all its nodes, in one stream.
 
 use super::request::Show;
-use crate::cluster::nodes::{Member, all, each, now};
+use crate::cluster::nodes::{Member, all, for_each_node, now};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
 use crate::job::frames::{Frame, Kind, Parser};
 use crate::job::record::Progress;
 use crate::job::tails::Tails;
-use crate::transport::link::{Process, Script};
+use crate::transport::node::{Process, Script};
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -35,7 +35,7 @@ const PULSE: u64 = 3;
 /// A node that has given no sign of life for so long does not answer.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// What comes from the nodes while a run lasts.
+/// What comes from the nodes while a job lasts.
 enum News {
     Bytes(usize, Vec<u8>),
     /// Nothing has come for [`SILENCE`].
@@ -57,7 +57,7 @@ pub(super) struct Follow<'a> {
     pub(super) progress: Progress,
     pub(super) launcher: VecDeque<String>,
     pub(super) tails: Tails,
-    /// Since when the keeper has nothing more to do.
+    /// Since when the job supervisor has nothing more to do.
     over: Option<Instant>,
     receiver: mpsc::Receiver<News>,
     /// Followers end when this changes.
@@ -75,12 +75,12 @@ impl<'a> Follow<'a> {
         events: &'a Events,
     ) -> Result<Follow<'a>, Error> {
         let work = members.iter().zip(offsets.clone()).collect();
-        let started = each(work, async |(member, offset): (&Member, u64)| {
+        let started = for_each_node(work, async |(member, offset): (&Member, u64)| {
             let script = log_script(FOLLOW, cluster, id, offset).with("pulse", &PULSE.to_string());
-            let mut process = member.link.follow(&script, "follow the run's log").await?;
-            let hello = tokio::time::timeout(member.link.limit(), hello(&mut process)).await;
+            let mut process = member.transport.follow(&script, "follow the job's log").await?;
+            let hello = tokio::time::timeout(member.transport.limit(), hello(&mut process)).await;
             let hello = hello.unwrap_or_else(|_| Err(std::io::Error::other("the follower did not start in time")));
-            let skew = hello.map_err(|e| NodeError::failed(&member.node.name, "follow the run's log", e))?;
+            let skew = hello.map_err(|e| NodeError::failed(&member.node.name, "follow the job's log", e))?;
             Ok((process, skew))
         })
         .await;
@@ -113,7 +113,7 @@ impl<'a> Follow<'a> {
     /// Tells what comes next.
     pub(super) async fn next(&mut self, on_frame: &mut impl FnMut(&str, &Frame)) {
         let Some(news) = self.receiver.recv().await else {
-            // no follower is left; only the end of the run is still to come
+            // no follower is left; only the end of the job is still to come
             return std::future::pending().await;
         };
         let warn = |i: usize, words: &str| {
@@ -172,7 +172,7 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// Waits until the launcher's container should have ended: some time after its keeper has. A rank that waits in the kernel keeps
+    /// Waits until the launcher's container should have ended: some time after its job supervisor has. A rank that waits in the kernel keeps
     /// it from that.
     pub(super) fn overdue(&self) -> impl Future<Output = ()> + use<> {
         let over = self.over;
@@ -227,8 +227,10 @@ impl<'a> Follow<'a> {
             .collect();
         let (sender, mut receiver) = mpsc::channel(WAITING);
         let reading = async move {
-            each(work, async |(i, member, script): (usize, &Member, Script)| rest(i, member, &script, &sender).await)
-                .await
+            for_each_node(work, async |(i, member, script): (usize, &Member, Script)| {
+                rest(i, member, &script, &sender).await
+            })
+            .await
         };
         let taking = async {
             while let Some(news) = receiver.recv().await {
@@ -245,13 +247,13 @@ impl<'a> Follow<'a> {
 
 /// Hands on what a script says of a node's log.
 async fn rest(i: usize, member: &Member, script: &Script, sender: &mpsc::Sender<News>) -> Result<(), NodeError> {
-    let tried = "read the end of the run's log";
-    let mut process = member.link.follow(script, tried).await?;
-    let all = pieces(&mut process.stdout, member.link.limit(), async |piece| {
+    let tried = "read the end of the job's log";
+    let mut process = member.transport.follow(script, tried).await?;
+    let all = pieces(&mut process.stdout, member.transport.limit(), async |piece| {
         let _ = sender.send(News::Bytes(i, piece)).await;
     });
     all.await.map_err(|e| NodeError::failed(&member.node.name, tried, e))?;
-    member.link.ended(process, tried).await
+    member.transport.ended(process, tried).await
 }
 
 /// Hands on what comes to its end, piece by piece: each within the limit, and none before the one before it was taken.

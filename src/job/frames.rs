@@ -45,9 +45,9 @@ pub enum Kind {
     Broken(String),
     /// A line of the launcher, which has no rank.
     Launcher(Vec<u8>),
-    /// What the run's keeper says of starting it again: why, when, and on which nodes.
+    /// What the job's job supervisor says of starting it again: why, when, and on which nodes.
     Restart(String),
-    /// The run's keeper has written down how the run ended, and goes.
+    /// The job's job supervisor has written down how the job ended, and goes.
     Over,
 }
 

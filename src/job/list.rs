@@ -1,4 +1,4 @@
-//! The runs of a cluster, as the records on its nodes tell of them. No state is kept anywhere else, so that every operator sees the
+//! The jobs of a cluster, as the records on its nodes tell of them. No state is kept anywhere else, so that every operator sees the
 //! same.
 
 use crate::inventory::Controller;
@@ -6,13 +6,13 @@ use crate::job::record::{
     Attempt, JobResult, LostOutput, RankExit, Record, RootCause, SETTING_OUT, State, lost_output,
 };
 use crate::launch::placement::Placement;
-use crate::text::argument::Word;
+use crate::text::argument::ProgramArgument;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// What one node knows of one run.
+/// What one node knows of one job.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Piece {
     /// Its record; the same on all nodes but for the node's own share.
@@ -27,16 +27,16 @@ pub struct Piece {
 
 /// What one node knows.
 #[derive(Debug, Clone, Default)]
-pub struct Look {
+pub struct NodeRecords {
     /// The node.
     pub node: String,
-    /// Its pieces by the run's id.
+    /// Its pieces by the job's id.
     pub pieces: BTreeMap<String, Piece>,
     /// Runs whose launcher is up there.
     pub launchers: Vec<String>,
 }
 
-/// A run.
+/// A job.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Job {
     /// Its id.
@@ -56,7 +56,7 @@ pub struct Job {
     /// Who connects the ranks.
     pub controller: Controller,
     /// The program.
-    pub command: Vec<Word>,
+    pub command: Vec<ProgramArgument>,
     /// How often it is started again after a failure.
     pub restarts: u32,
     /// The tries that failed, after which it was.
@@ -143,8 +143,8 @@ pub fn parse(text: &str) -> BTreeMap<String, Piece> {
     pieces
 }
 
-/// The cluster's runs, the newest first. `now`: seconds since the epoch.
-pub fn jobs(cluster: &str, looks: &[Look], now: f64) -> Vec<Job> {
+/// The cluster's jobs, the newest first. `now`: seconds since the epoch.
+pub fn jobs(cluster: &str, looks: &[NodeRecords], now: f64) -> Vec<Job> {
     let mut records: BTreeMap<&str, &Record> = BTreeMap::new();
     for (id, piece) in looks.iter().flat_map(|look| &look.pieces) {
         if let Some(record) = piece.record.as_ref().filter(|record| record.cluster == cluster) {
@@ -156,7 +156,7 @@ pub fn jobs(cluster: &str, looks: &[Look], now: f64) -> Vec<Job> {
     jobs
 }
 
-fn job(id: &str, record: &Record, looks: &[Look], now: f64) -> Job {
+fn job(id: &str, record: &Record, looks: &[NodeRecords], now: f64) -> Job {
     let ranks = record.placement.ranks();
     let pieces = || looks.iter().filter_map(|look| look.pieces.get(id));
     let ending = pieces().find_map(|piece| piece.ending.as_ref());
@@ -217,17 +217,17 @@ pub enum Newest {
     Project,
 }
 
-/// The run that was meant: by its id, the beginning of it, or a name (the newest of that name); without a word the newest of its kind.
+/// The job that was meant: by its id, the beginning of it, or a name (the newest of that name); without a word the newest of its kind.
 ///
 /// # Errors
 /// In words: there is none, or several begin so.
 pub fn find<'a>(jobs: &'a [Job], word: Option<&str>, newest: Newest) -> Result<&'a Job, String> {
     let Some(word) = word else {
         return match newest {
-            Newest::Any => jobs.first().ok_or_else(|| "there was no run yet".to_owned()),
+            Newest::Any => jobs.first().ok_or_else(|| "there was no job yet".to_owned()),
             Newest::Program => {
                 let job = jobs.iter().find(|job| !job.is_check).or(jobs.first());
-                job.ok_or_else(|| "there was no run yet".to_owned())
+                job.ok_or_else(|| "there was no job yet".to_owned())
             }
             Newest::Project => {
                 let job = jobs.iter().find(|job| job.project.is_some());
@@ -242,7 +242,7 @@ pub fn find<'a>(jobs: &'a [Job], word: Option<&str>, newest: Newest) -> Result<&
     let fitting: Vec<&Job> = jobs.iter().filter(|job| job.id.starts_with(word)).collect();
     match fitting[..] {
         [job] => Ok(job),
-        [] => Err(format!("there is no run {word}")),
+        [] => Err(format!("there is no job {word}")),
         _ => {
             let ids: Vec<&str> = fitting.iter().take(5).map(|job| job.id.as_str()).collect();
             Err(format!("{word} may be {} runs: {}", fitting.len(), ids.join(", ")))
@@ -291,8 +291,12 @@ mod tests {
         assert_eq!(now.idle_margin, crate::inventory::Cluster::default().idle_margin.as_secs());
     }
 
-    fn look(node: &str, text: &str, launchers: &[&str]) -> Look {
-        Look { node: node.into(), pieces: parse(text), launchers: launchers.iter().map(|l| (*l).to_owned()).collect() }
+    fn look(node: &str, text: &str, launchers: &[&str]) -> NodeRecords {
+        NodeRecords {
+            node: node.into(),
+            pieces: parse(text),
+            launchers: launchers.iter().map(|l| (*l).to_owned()).collect(),
+        }
     }
 
     fn lines(id: &str, created: f64, started: u32) -> String {
@@ -303,7 +307,7 @@ mod tests {
     #[test]
     fn a_run_is_known_by_what_its_nodes_say() {
         let text = lines("j1", 1000.0, 1);
-        let state = |looks: &[Look], now| jobs("lab", looks, now)[0].state;
+        let state = |looks: &[NodeRecords], now| jobs("lab", looks, now)[0].state;
         let both = |launchers: &[&str]| [look("a", &text, launchers), look("b", &text, &[])];
         assert_eq!(state(&both(&["j1"]), 5000.0), Some(State::Running));
         let early = [look("a", &text, &["j1"]), look("b", &lines("j1", 1000.0, 0), &[])];
@@ -317,7 +321,7 @@ mod tests {
             Some("its launcher on a is gone, and nobody wrote down how it ended")
         );
         assert_eq!(state(&[look("b", &text, &[])], 5000.0), None, "the node that knows is away");
-        assert!(jobs("other", &both(&[]), 0.0).is_empty(), "another cluster's in the same folder");
+        assert!(jobs("other", &both(&[]), 0.0).is_empty(), "another cluster's in the same directory");
     }
 
     #[test]
@@ -365,8 +369,8 @@ mod tests {
         assert_eq!(found(Some("20261122")), Ok("20261122-1"));
         assert_eq!(found(Some("digits")), Ok("20261122-1"));
         assert_eq!(found(Some("20261121")), Err("20261121 may be 2 runs: 20261121-2, 20261121-1".into()));
-        assert_eq!(found(Some("x")), Err("there is no run x".into()));
-        assert_eq!(find(&[], None, Newest::Any).unwrap_err(), "there was no run yet");
+        assert_eq!(found(Some("x")), Err("there is no job x".into()));
+        assert_eq!(find(&[], None, Newest::Any).unwrap_err(), "there was no job yet");
     }
 
     #[test]

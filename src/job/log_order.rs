@@ -1,10 +1,10 @@
-//! Which of a run's lines are wanted, and in what order several nodes' logs are told.
+//! Which of a job's lines are wanted, and in what order several nodes' logs are told.
 
 use crate::job::frames::{Frame, Kind};
 use regex::bytes::Regex;
 use std::collections::VecDeque;
 
-/// What is wanted of a run's output.
+/// What is wanted of a job's output.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     /// Only these ranks; none named: all.

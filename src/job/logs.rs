@@ -1,9 +1,9 @@
-//! What the ranks of a run have said, and say.
+//! What the ranks of a job have said, and say.
 
 use super::follow::{Follow, PIECE, READ, log_script, piece};
 use super::request::Show;
 use crate::cancel::signalled;
-use crate::cluster::nodes::{Member, all, each};
+use crate::cluster::nodes::{Member, all, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
@@ -12,7 +12,7 @@ use crate::job::log_order::{Filter, Merge};
 use crate::job::tails::Tails;
 use crate::runtime::Runtime;
 use crate::text::units::human;
-use crate::transport::link::Script;
+use crate::transport::node::Script;
 use std::collections::VecDeque;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::watch;
@@ -24,7 +24,7 @@ const SIZE: &str = include_str!("../scripts/job_size.sh");
 /// many.
 const END: u64 = 256 << 10;
 
-/// Which part of a run's logs is wanted.
+/// Which part of a job's logs is wanted.
 #[derive(Debug, Clone, Copy)]
 pub struct Reading<'a> {
     /// Which lines.
@@ -112,7 +112,7 @@ pub async fn history(
     Ok(offsets)
 }
 
-const TRIED: &str = "read the run's log";
+const TRIED: &str = "read the job's log";
 
 /// Where the frames of a log go.
 enum Sink<'a> {
@@ -143,8 +143,8 @@ async fn extents(
     members: &[Member],
     log_max: Option<u64>,
 ) -> Vec<Result<(u64, u64), NodeError>> {
-    each(members.iter().collect(), async |member: &Member| {
-        let said = member.link.script(&log_script(SIZE, cluster, id, 0), TRIED).await?;
+    for_each_node(members.iter().collect(), async |member: &Member| {
+        let said = member.transport.script(&log_script(SIZE, cluster, id, 0), TRIED).await?;
         let said = String::from_utf8_lossy(&said);
         let mut numbers = said.split_whitespace().map_while(|word| word.parse::<u64>().ok());
         let (Some(size), Some(blocks), Some(of)) = (numbers.next(), numbers.next(), numbers.next()) else {
@@ -185,7 +185,7 @@ fn tell_gone(member: &Member, bytes: u64, events: &Events) {
     }
 }
 
-/// A run's log on one node.
+/// A job's log on one node.
 struct Log {
     member: Member,
     filter: Filter,
@@ -200,7 +200,7 @@ struct Log {
 impl Log {
     /// Reads the frames that are wanted from a byte to the end. Gives the byte behind the last whole frame.
     async fn read(&self, from: u64, sink: &mut Sink<'_>) -> Result<u64, NodeError> {
-        let link = &self.member.link;
+        let link = &self.member.transport;
         // one byte earlier: up to the next line end it is the rest of a frame, which could look like one
         let first = from.saturating_sub(1);
         let script =

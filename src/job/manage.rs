@@ -1,12 +1,12 @@
-//! Runs that were started by whomever: found, watched again, ended, forgotten.
+//! Jobs that were started by whomever: found, watched again, ended, forgotten.
 
 use crate::cancel::signalled;
-use crate::cluster::nodes::{Member, Target, connect, each, now, split};
+use crate::cluster::nodes::{Member, Target, connect, for_each_node, now, split};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Step};
 use crate::inventory::Cluster;
 use crate::job::cleanup::{self, SUPERVISOR_STOPS_WITHIN};
-use crate::job::list::{self, Job, Look, Newest};
+use crate::job::list::{self, Job, Newest, NodeRecords};
 use crate::job::log_order::Filter;
 use crate::job::logs::{self, Reading};
 use crate::job::outcome::JobOutcome;
@@ -17,15 +17,15 @@ use crate::job::tails::Tails;
 use crate::runtime::Runtime;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::Role;
-use crate::transport::link::Script;
+use crate::transport::node::Script;
 use tokio::sync::watch;
 
 const LIST: &str = include_str!("../scripts/jobs_list.sh");
 const PRUNE: &str = include_str!("../scripts/jobs_prune.sh");
 
-/// The runs of a cluster, and the nodes that were asked.
+/// The jobs of a cluster, and the nodes that were asked.
 pub struct Runs {
-    /// The runs, the newest first.
+    /// The jobs, the newest first.
     pub jobs: Vec<Job>,
     /// The nodes that answered.
     pub members: Vec<Member>,
@@ -40,20 +40,20 @@ pub struct Runs {
 pub async fn list(target: &Target, events: &Events) -> Result<Runs, Error> {
     let cluster = target.cluster();
     let (members, mut failed) = split(events, connect(target, events).await?);
-    let looked = each(members, async |member| {
+    let looked = for_each_node(members, async |member| {
         let _step = events.begin(&member.node.name, Step::ListingJobs);
         let script = Script::new(LIST).with("jobs_dir", &cluster.jobs_dir);
-        // the containers first: a keeper writes its record before its container ends, so where that is gone the record is there
-        let containers = Runtime::connect(&member.link).await?.containers().await?;
+        // the containers first: a job supervisor writes its record before its container ends, so where that is gone the record is there
+        let containers = Runtime::connect(&member.transport).await?.containers().await?;
         let launchers = launchers(cluster, &containers).map(|(job, _)| job.to_owned()).collect();
-        let said = member.link.script(&script, "look for runs").await?;
+        let said = member.transport.script(&script, "look for jobs").await?;
         let pieces = list::parse(&String::from_utf8_lossy(&said));
-        Ok((Look { node: member.node.name.clone(), pieces, launchers }, member))
+        Ok((NodeRecords { node: member.node.name.clone(), pieces, launchers }, member))
     })
     .await;
     let (looked, bad) = split(events, looked);
     failed.extend(bad);
-    let (looks, members): (Vec<Look>, Vec<Member>) = looked.into_iter().unzip();
+    let (looks, members): (Vec<NodeRecords>, Vec<Member>) = looked.into_iter().unzip();
     let mut jobs = list::jobs(&cluster.name, &looks, now());
     for job in jobs.iter_mut().filter(|job| job.state.is_none()) {
         job.reason = Some(unseen(job.launcher(), &failed));
@@ -61,7 +61,7 @@ pub async fn list(target: &Target, events: &Events) -> Result<Runs, Error> {
     Ok(Runs { jobs, members, failed })
 }
 
-/// Why nobody knows how a run stands.
+/// Why nobody knows how a job stands.
 fn unseen(launcher: &str, failed: &[NodeError]) -> String {
     match failed.iter().find(|error| error.node == launcher) {
         Some(error) => {
@@ -72,7 +72,7 @@ fn unseen(launcher: &str, failed: &[NodeError]) -> String {
     }
 }
 
-/// The runs whose launcher is up among these containers, and its id.
+/// The jobs whose launcher is up among these containers, and its id.
 fn launchers<'a>(cluster: &'a Cluster, containers: &'a [ContainerSummary]) -> impl Iterator<Item = (&'a str, &'a str)> {
     containers
         .iter()
@@ -81,7 +81,7 @@ fn launchers<'a>(cluster: &'a Cluster, containers: &'a [ContainerSummary]) -> im
 }
 
 impl Runs {
-    /// The run that was meant.
+    /// The job that was meant.
     ///
     /// # Errors
     /// There is none, or several are meant; and which nodes were not asked.
@@ -96,7 +96,7 @@ impl Runs {
         })
     }
 
-    /// The nodes of a run, that of the launcher first.
+    /// The nodes of a job, that of the launcher first.
     ///
     /// # Errors
     /// When that one did not answer.
@@ -113,7 +113,7 @@ impl Runs {
                 Err(why.map_or_else(
                     || {
                         Error::check(
-                            format!("the run {} was launched on {}, which was not asked", job.id, job.launcher()),
+                            format!("the job {} was launched on {}, which was not asked", job.id, job.launcher()),
                             "add it to --on, or leave --on out",
                         )
                     },
@@ -124,7 +124,7 @@ impl Runs {
     }
 }
 
-/// The newest run whose launcher is up, with that one's node, engine and container.
+/// The newest job whose launcher is up, with that one's node, engine and container.
 ///
 /// # Errors
 /// When a node that has one does not answer any more.
@@ -134,7 +134,7 @@ pub async fn under_way<'a>(
 ) -> Result<Option<(&'a Job, Member, Runtime, String)>, NodeError> {
     for job in runs.jobs.iter().filter(|job| !job.is_over()) {
         let Some(member) = runs.members.iter().find(|member| member.node.name == job.launcher()) else { continue };
-        let engine = Runtime::connect(&member.link).await?;
+        let engine = Runtime::connect(&member.transport).await?;
         let containers = engine.containers().await?;
         if let Some((_, container)) = launchers(cluster, &containers).find(|(id, _)| *id == job.id) {
             let container = container.to_owned();
@@ -144,7 +144,7 @@ pub async fn under_way<'a>(
     Ok(None)
 }
 
-/// Watches a run that is under way from its first line on.
+/// Watches a job that is under way from its first line on.
 ///
 /// # Errors
 /// As of [`run::run`] after the launch.
@@ -161,7 +161,7 @@ pub async fn attach(
     start::watch(target.cluster(), job, members, launcher, (show, until), events, &mut cancel).await
 }
 
-/// Tells what a run's ranks have said; with `follow` also what they say until its end. `tails` takes note of what they had
+/// Tells what a job's ranks have said; with `follow` also what they say until its end. `tails` takes note of what they had
 /// said by then.
 ///
 /// # Errors
@@ -194,16 +194,16 @@ pub async fn logs(
     Ok(())
 }
 
-/// The engine and the container of a run's launcher; of one that has gone meanwhile a name that no container has.
+/// The engine and the container of a job's launcher; of one that has gone meanwhile a name that no container has.
 async fn launcher(cluster: &Cluster, job: &Job, member: &Member) -> Result<(Runtime, String), NodeError> {
-    let engine = Runtime::connect(&member.link).await?;
+    let engine = Runtime::connect(&member.transport).await?;
     let containers = engine.containers().await?;
     let up = launchers(cluster, &containers).find(|(id, _)| *id == job.id);
     let container = up.map_or_else(|| format!("ended-{}", job.id), |(_, container)| container.to_owned());
     Ok((engine, container))
 }
 
-/// Ends a run, and waits until nothing of it is left on the nodes that answer.
+/// Ends a job, and waits until nothing of it is left on the nodes that answer.
 ///
 /// # Errors
 /// When the node of the launcher does not answer, or not in time.
@@ -211,7 +211,7 @@ pub async fn stop(target: &Target, runs: &Runs, job: &Job, events: &Events) -> R
     let cluster = target.cluster();
     let members = runs.members_of(job)?;
     let (engine, container) = launcher(cluster, job, &members[0]).await?;
-    events.phase(format!("stopping the run {}", job.id));
+    events.phase(format!("stopping the job {}", job.id));
     engine.terminate(&container).await?;
     let limit = cluster.stop_grace + SUPERVISOR_STOPS_WITHIN;
     // what it cannot end in its time is ended from outside
@@ -221,14 +221,14 @@ pub async fn stop(target: &Target, runs: &Runs, job: &Job, events: &Events) -> R
     cleanup::finish(cluster, &job.id, &members, engine, events).await.map_err(Into::into)
 }
 
-/// Removes the records and logs of these runs from every node that answered.
+/// Removes the records and logs of these jobs from every node that answered.
 pub async fn prune(target: &Target, runs: &Runs, ids: &[String], events: &Events) -> Vec<Result<String, NodeError>> {
     let cluster = target.cluster();
     let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
-    each(runs.members.clone(), async |member| {
+    for_each_node(runs.members.clone(), async |member| {
         let _step = events.begin(&member.node.name, Step::RemovingRecords);
         let script = Script::new(PRUNE).with("jobs_dir", &cluster.jobs_dir).with("ids", &lines);
-        member.link.script(&script, "remove the records of runs").await?;
+        member.transport.script(&script, "remove the records of jobs").await?;
         Ok(member.node.name)
     })
     .await

@@ -2,7 +2,7 @@
 
 use super::directory::Content;
 use super::plan::HostAssignment;
-use crate::cluster::nodes::{Observed, all, each};
+use crate::cluster::nodes::{Observed, all, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
@@ -27,7 +27,7 @@ pub(super) async fn prepare(content: &Content<'_>, events: &Events) -> Result<Wo
     let hosts = plan.hosts.iter().map(|host| (&host.seen, Some(host)));
     let nodes: Vec<_> = hosts.chain(plan.others.iter().map(|seen| (seen, None))).collect();
     events.phase("preparing");
-    let results = each(nodes, async |(seen, host)| prepare_node(content, seen, host, events).await).await;
+    let results = for_each_node(nodes, async |(seen, host)| prepare_node(content, seen, host, events).await).await;
     Ok(all(events, results)?.into_iter().flatten().collect())
 }
 
@@ -39,7 +39,7 @@ async fn prepare_node(
     events: &Events,
 ) -> Result<Option<(String, Place)>, NodeError> {
     let Content { plan, program, .. } = *content;
-    let (cluster, link) = (plan.target.cluster(), &seen.member.link);
+    let (cluster, link) = (plan.target.cluster(), &seen.member.transport);
     let compared = match &program.project {
         Some(project) => {
             let concurrent = plan.concurrent_jobs(program, seen.name());
@@ -88,7 +88,7 @@ async fn prepare_node(
     worker?;
     if host.is_some_and(|host| host.launches) {
         remove_ended_master(cluster, seen).await?;
-        let left = plan::left_shells(&cluster.name, &seen.docker.containers, seen.facts.clock);
+        let left = plan::orphaned_shells(&cluster.name, &seen.docker.containers, seen.facts.clock);
         apply::apply(&plan.target.inventory, seen, &left, events).await?;
     }
     events.done(seen.name(), summarize(uploaded.as_ref()));
@@ -146,7 +146,7 @@ pub(super) async fn check_workspaces(
     workspaces: &Workspaces,
     events: &Events,
 ) -> Result<(), Error> {
-    let checked = each(hosts.iter().filter(|host| !host.launches).collect(), async |host: &HostAssignment| {
+    let checked = for_each_node(hosts.iter().filter(|host| !host.launches).collect(), async |host: &HostAssignment| {
         let Some(place) = workspaces.get(host.seen.name()) else { return Ok(()) };
         let containers = host.seen.docker.engine.containers().await?;
         let worker = containers
@@ -175,8 +175,8 @@ async fn remove_ended_master(cluster: &Cluster, seen: &Observed) -> Result<(), N
 pub(super) async fn gather_outputs(content: &Content<'_>, workspaces: &Workspaces, events: &Events) {
     let Content { plan, program, .. } = *content;
     let own = |host: &&HostAssignment| workspaces.get(host.seen.name()).is_some_and(|place| place.own);
-    let gathered = each(plan.hosts.iter().filter(own).collect(), async |host: &HostAssignment| {
-        merge(plan.target.cluster(), &host.seen.member.link, &program.name, &plan.id, events).await
+    let gathered = for_each_node(plan.hosts.iter().filter(own).collect(), async |host: &HostAssignment| {
+        merge(plan.target.cluster(), &host.seen.member.transport, &program.name, &plan.id, events).await
     })
     .await;
     for error in gathered.into_iter().filter_map(Result::err) {

@@ -1,4 +1,4 @@
-//! A run: its record and its states; how it ended, and by which rank it failed; how far it is.
+//! A job: its record and its states; how it ended, and by which rank it failed; how far it is.
 
 mod progress;
 mod result;
@@ -12,18 +12,18 @@ use crate::inventory::{Controller, Ulimit};
 use crate::launch::placement::Placement;
 pub use crate::model::job_state::State;
 use crate::node::facts::Facts;
-use crate::text::argument::Word;
+use crate::text::argument::ProgramArgument;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A run that was begun this many seconds ago and has no launcher yet is taken to be on its way.
+/// A job that was begun this many seconds ago and has no launcher yet is taken to be on its way.
 pub const SETTING_OUT: f64 = 120.0;
 
-/// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the run (mode 600),
+/// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the job (mode 600),
 /// so that neither the program's words nor its environment pass through a launcher or a shell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// The run's id: time of its start and a few random letters.
+    /// The job's id: time of its start and a few random letters.
     pub id: String,
     /// The cluster it belongs to.
     pub cluster: String,
@@ -44,8 +44,8 @@ pub struct Record {
     /// Which rank runs where; the launcher runs on the first node.
     pub placement: Placement,
     /// The program and its arguments, byte for byte.
-    pub command: Vec<Word>,
-    /// The folder it starts in, as seen in the container.
+    pub command: Vec<ProgramArgument>,
+    /// The directory it starts in, as seen in the container.
     pub cwd: String,
     /// The number of ranks.
     pub ranks: u32,
@@ -54,18 +54,18 @@ pub struct Record {
     pub port: Option<u16>,
     /// This node's interface on the cluster network; the supervisor pins Gloo and NCCL to it.
     pub interface: String,
-    /// Seconds between SIGTERM and SIGKILL when the run is to end.
+    /// Seconds between SIGTERM and SIGKILL when the job is to end.
     pub grace: u64,
     /// Seconds after which the supervisor ends a program that is stopped and silent; 0: never.
     #[serde(default)]
     pub stall: u64,
-    /// Seconds beyond that after which a rank that makes no progress ends the run.
+    /// Seconds beyond that after which a rank that makes no progress ends the job.
     #[serde(default = "idle_margin")]
     pub idle_margin: u64,
     /// Bytes that the log may take on each node; the oldest lines go first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_max: Option<u64>,
-    /// The inventory's limits by name: a log-in by sshd may have changed those of the container.
+    /// The inventory's limits by name: a login by sshd may have changed those of the container.
     pub ulimits: BTreeMap<String, Ulimit>,
 }
 
@@ -81,7 +81,7 @@ impl Record {
     }
 }
 
-/// The records of a node's open runs, as far as they can be read.
+/// The records of a node's open jobs, as far as they can be read.
 pub fn open_records(facts: &Facts) -> impl Iterator<Item = Record> {
     facts.open_records.iter().filter_map(|text| Record::parse(text))
 }
@@ -93,7 +93,7 @@ pub fn starting(facts: &Facts) -> Vec<String> {
         let begun = record.zip(facts.clock).map(|(record, clock)| clock.high - record.created);
         begun.is_none_or(|age| age < SETTING_OUT)
     };
-    facts.open_runs.iter().filter(is_starting).cloned().collect()
+    facts.open_jobs.iter().filter(is_starting).cloned().collect()
 }
 
 fn is_zero(number: &u32) -> bool {

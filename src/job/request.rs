@@ -8,7 +8,7 @@ use crate::launch::placement::{MapBy, Placement, place};
 use crate::node::network;
 use crate::secret::Secret;
 use crate::sync::upload::Project;
-use crate::text::argument::Word;
+use crate::text::argument::ProgramArgument;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub struct Program {
     /// The name of the project, the program or the check.
     pub name: String,
     /// The program and its arguments, byte for byte.
-    pub command: Vec<Word>,
+    pub command: Vec<ProgramArgument>,
     /// The working directory.
     pub cwd: Cwd,
     /// The project that is uploaded and mounted first.

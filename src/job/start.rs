@@ -51,7 +51,7 @@ pub async fn start(
             return Err(error);
         }
     };
-    // from here on hmaster itself shows that a job is under way
+    // from here on hmaster itself shows that a job is running
     turn.give_back().await;
     let watch = Watch {
         cluster,

@@ -1,6 +1,6 @@
-//! What the cluster's key folder holds on each node: who may log in, which host keys are pinned, with which modes.
+//! What the cluster's key directory holds on each node: who may log in, which host keys are pinned, with which modes.
 
-mod folder;
+mod directory;
 mod lines;
 mod pair;
 mod public;
@@ -8,7 +8,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use folder::{Desired, Files, Keys, differing, public_host_key, remarks};
+pub use directory::{Desired, Files, Keys, differing, public_host_key, remarks};
 pub use lines::{
     Pin, address_of, authorized, authorized_line, bare, known_hosts_line, known_hosts_names, merge_authorized,
     merge_known_hosts, our_key, owner, pins, tag,
@@ -42,7 +42,7 @@ pub struct KeyPair {
 /// A file to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Put {
-    /// Its name in the key folder.
+    /// Its name in the key directory.
     pub name: String,
     /// Permission bits, `600` or `644`.
     pub mode: &'static str,
@@ -50,7 +50,7 @@ pub struct Put {
     pub text: Secret,
 }
 
-/// What a node's key folder needs.
+/// What a node's key directory needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Files to be written, new or with other content.
@@ -62,7 +62,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Whether the folder is as it should be.
+    /// Whether the directory is as it should be.
     pub fn is_empty(&self) -> bool {
         self.puts.is_empty() && self.removes.is_empty() && self.repairs.is_empty()
     }

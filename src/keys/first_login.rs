@@ -1,11 +1,11 @@
 //! `keys push --first-login`: nodes that only take a password for now let the operator's key in.
 
-use crate::cluster::nodes::{Target, each, unreached};
+use crate::cluster::nodes::{Target, for_each_node, unreached};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Node;
 use crate::terminal;
-use crate::transport::link::Script;
+use crate::transport::node::Script;
 use crate::transport::ssh::{Control, is_refused};
 use std::process::Stdio;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const TYPING: Duration = Duration::from_secs(150);
 pub async fn install(target: &Target, events: &Events) -> Result<(), Error> {
     let cluster = target.cluster();
     let control = Control::new(cluster, target.strict, events)?;
-    let tried = each(target.nodes(), async |node| {
+    let tried = for_each_node(target.nodes(), async |node| {
         let _step = events.begin(&node.name, Step::Connecting);
         let result = control.connect(&node, cluster.connect_timeout).await;
         (node, result.err())

@@ -8,7 +8,7 @@ mod tests;
 pub use generate::{Generated, generate};
 pub use rotate::{Rotated, rotate};
 
-use crate::cluster::nodes::{Member, all, each, facts};
+use crate::cluster::nodes::{Member, all, facts, for_each_node};
 use crate::cluster::turn::Turn;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Step};
@@ -21,7 +21,7 @@ use crate::keys::key_pair;
 use crate::node::facts::Facts;
 use crate::runtime::spec::private_key_name;
 use crate::text::quote;
-use crate::transport::link::Script;
+use crate::transport::node::Script;
 use base64::Engine as _;
 use zeroize::Zeroizing;
 
@@ -41,7 +41,7 @@ pub struct Pushed {
     pub changes: Changes,
 }
 
-/// Brings the members' folders to the wanted state. The private key is made here in memory when the master has none,
+/// Brings the members' directories to the wanted state. The private key is made here in memory when the master has none,
 /// and goes to the master only. Where the command has to stop, nodes that were not begun are missing in the results.
 ///
 /// # Errors
@@ -90,12 +90,12 @@ fn tell(inventory: &Inventory, seen: &[(Member, Facts)], events: &Events) {
     remarks.for_each(|words| events.send(Event::Warning(words)));
 }
 
-/// The names of the nodes whose key folder is not what `push` would make of it. Nothing is changed.
+/// The names of the nodes whose key directory is not what `push` would make of it. Nothing is changed.
 pub fn pending(inventory: &Inventory, seen: &[(&Node, &Facts)]) -> Vec<String> {
     differing(inventory, seen, ring(inventory, seen).as_ref().and_then(Keys::to_push))
 }
 
-/// The names of the nodes whose key folder is not what a launch needs: a worker would not be reached, or not trusted. A
+/// The names of the nodes whose key directory is not what a launch needs: a worker would not be reached, or not trusted. A
 /// rotation that is under way, or was broken off, is nothing to stop for.
 pub fn lacking(inventory: &Inventory, seen: &[(&Node, &Facts)]) -> Vec<String> {
     differing(inventory, seen, ring(inventory, seen).as_ref().and_then(Keys::to_launch))
@@ -116,7 +116,7 @@ async fn look_at_each(
     members: &[Member],
     events: &Events,
 ) -> Vec<Result<(Member, Facts), NodeError>> {
-    each(members.to_vec(), async |member| {
+    for_each_node(members.to_vec(), async |member| {
         let facts = events.step(&member.node.name, Step::ReadingKeys, facts(cluster, &member)).await?;
         Ok((member, facts))
     })
@@ -156,23 +156,24 @@ async fn bring(
         seen.iter().zip(&hosts).map(|((member, facts), (public, _))| (&member.node, facts, public.as_str()));
     let desired = Desired::new(inventory, with_host, keys);
     let work = seen.iter().zip(&hosts).collect();
-    let brought = each(work, async |((member, facts), (_, new)): (&(Member, Facts), &(String, Option<KeyPair>))| {
-        if turn.check().is_err() {
-            return None;
-        }
-        let node = &member.node.name;
-        let changes = desired.changes(&member.node, facts, new.as_ref());
-        if !changes.is_empty() {
-            let writing = write(cluster, member, facts, &changes);
-            if let Err(error) = events.step(node, Step::WritingKeys, writing).await {
-                return Some(Err(error));
+    let brought =
+        for_each_node(work, async |((member, facts), (_, new)): (&(Member, Facts), &(String, Option<KeyPair>))| {
+            if turn.check().is_err() {
+                return None;
             }
-            turn.did(node, changes.to_string());
-        }
-        let what = if changes.is_empty() { "keys unchanged".to_owned() } else { changes.to_string() };
-        events.done(node, what);
-        Some(Ok(Pushed { node: node.clone(), changes }))
-    });
+            let node = &member.node.name;
+            let changes = desired.changes(&member.node, facts, new.as_ref());
+            if !changes.is_empty() {
+                let writing = write(cluster, member, facts, &changes);
+                if let Err(error) = events.step(node, Step::WritingKeys, writing).await {
+                    return Some(Err(error));
+                }
+                turn.did(node, changes.to_string());
+            }
+            let what = if changes.is_empty() { "keys unchanged".to_owned() } else { changes.to_string() };
+            events.done(node, what);
+            Some(Ok(Pushed { node: node.clone(), changes }))
+        });
     Ok(brought.await.into_iter().flatten().collect())
 }
 
@@ -187,10 +188,10 @@ async fn write(cluster: &Cluster, member: &Member, facts: &Facts, changes: &Chan
                 .hint(format!("take them out of {}/{name} by hand, then try again", cluster.ssh_dir)));
         }
     }
-    member.link.script(&script(cluster, facts, changes), &tried).await.map(|_| ()).map_err(again)
+    member.transport.script(&script(cluster, facts, changes), &tried).await.map(|_| ()).map_err(again)
 }
 
-/// Names the next step where somebody else was at the same folder.
+/// Names the next step where somebody else was at the same directory.
 fn again(error: NodeError) -> NodeError {
     let words = ["somebody else meanwhile", "another hvdctl is writing"];
     if words.iter().any(|words| error.message.contains(words)) {
@@ -234,7 +235,7 @@ async fn pair(
 ) -> Result<Keys, Error> {
     if let Some(held) = &ring.current {
         let script = Script::new(PUBLIC_KEY).with("ssh_dir", &cluster.ssh_dir).with("key_name", held.name);
-        let output = member.link.script(&script, &format!("read the public half of {}", held.name)).await?;
+        let output = member.transport.script(&script, &format!("read the public half of {}", held.name)).await?;
         let words = String::from_utf8_lossy(&output);
         let key: Vec<&str> = words.split_whitespace().take(2).collect();
         return Ok(Keys::only(held.name, &format!("{} {}", key.join(" "), tag(&cluster.name)), None));

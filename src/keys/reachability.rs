@@ -21,7 +21,7 @@ pub fn pairs(n: usize) -> Vec<(usize, usize)> {
     (0..n).flat_map(|from| steps().map(move |step| (from, (from + step) % n))).collect()
 }
 
-/// One log-in that was tried.
+/// One login that was tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "Login")]
 pub struct Pair {
@@ -43,12 +43,12 @@ pub struct Absent {
     pub why: String,
 }
 
-/// What came of all log-ins.
+/// What came of all logins.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Matrix {
     /// Nodes that were left out, each with the reason.
     pub absent: Vec<Absent>,
-    /// The log-ins among the others.
+    /// The logins among the others.
     pub pairs: Vec<Pair>,
 }
 
@@ -62,7 +62,7 @@ pub struct Row {
     pub to: String,
     /// The reason.
     pub reason: String,
-    /// How many log-ins that were.
+    /// How many logins that were.
     pub pairs: usize,
 }
 
@@ -78,7 +78,7 @@ impl Matrix {
         (tried().filter(|pair| pair.reason.is_none()).count(), tried().count())
     }
 
-    /// The failures in as few rows as say exactly which log-ins failed.
+    /// The failures in as few rows as say exactly which logins failed.
     pub fn rows(&self) -> Vec<Row> {
         let mut by_reason: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
         for pair in &self.pairs {

@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The share of one node in a run.
+/// The share of one node in a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Share {
     /// Name of the node in the inventory.
@@ -15,7 +15,7 @@ pub struct Share {
     pub ranks: u32,
     /// The lowest of these ranks; they are consecutive.
     pub first: u32,
-    /// Whether the run has as many slots there as ranks, and leaves the rest to others; else the node is its alone.
+    /// Whether the job has as many slots there as ranks, and leaves the rest to others; else the node is its alone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
     /// The UUIDs of the GPUs that a shared node gives it, one for each rank in turn.
@@ -23,7 +23,7 @@ pub struct Share {
     pub gpus: Vec<String>,
 }
 
-/// The nodes of a run in rank order; the sum of the shares is exactly the number of ranks.
+/// The nodes of a job in rank order; the sum of the shares is exactly the number of ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Placement {
     /// Its nodes, that of the launcher first.

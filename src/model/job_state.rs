@@ -1,9 +1,9 @@
-//! Where a run stands.
+//! Where a job stands.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where a run stands; the words are part of the command line's contract.
+/// Where a job stands; the words are part of the command line's contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "JobState")]

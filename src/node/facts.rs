@@ -16,7 +16,7 @@ pub struct Gpu {
     pub uuid: String,
 }
 
-/// A file in the cluster's key folder.
+/// A file in the cluster's key directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct KeyFile {
     /// Permission bits in octal, as `stat -c %a` prints them.
@@ -42,16 +42,16 @@ pub struct Listener {
     pub program: String,
 }
 
-/// A process of a run.
+/// A process of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Rank {
-    /// The run that its environment names.
+    /// The job that its environment names.
     pub job: String,
     /// Its process id.
     pub pid: u32,
     /// The id of the container that it runs in.
     pub container: Option<String>,
-    /// The cluster that the run belongs to, by the record that lies on the node.
+    /// The cluster that the job belongs to, by the record that lies on the node.
     pub cluster: Option<String>,
     /// Whether it was killed and waits in the kernel, so that it is still there.
     pub killed: bool,
@@ -73,7 +73,7 @@ pub struct Disk {
     pub what: String,
     /// Bytes that are free.
     pub free: u64,
-    /// The folder.
+    /// The directory.
     pub path: String,
 }
 
@@ -100,10 +100,10 @@ pub struct Facts {
     pub listeners: Vec<Listener>,
     /// Whether `nvidia-smi` is installed.
     pub nvidia_smi: bool,
-    /// The processes of runs, other clusters' too.
+    /// The processes of jobs, other clusters' too.
     pub ranks: Vec<Rank>,
-    /// The runs of this cluster that have a part here and whose end nobody has written down.
-    pub open_runs: Vec<String>,
+    /// The jobs of this cluster that have a part here and whose end nobody has written down.
+    pub open_jobs: Vec<String>,
     /// Their records as they are written down, each as JSON.
     #[serde(skip)]
     pub open_records: Vec<String>,
@@ -114,16 +114,16 @@ pub struct Facts {
     pub disks: Vec<Disk>,
     /// The TCP ports that somebody listens on, at whatever address.
     pub ports: BTreeSet<u16>,
-    /// The key folder itself (mode and owner), if it is there.
+    /// The key directory itself (mode and owner), if it is there.
     pub key_dir: Option<KeyFile>,
     /// Its files by name.
     pub key_files: BTreeMap<String, KeyFile>,
 }
 
 impl Facts {
-    /// What ended runs left behind and nothing ends. A program of a run that goes on may have been killed a moment ago.
+    /// What ended jobs left behind and nothing ends. A program of a job that goes on may have been killed a moment ago.
     pub fn unending(&self) -> impl Iterator<Item = &Rank> {
-        self.ranks.iter().filter(|rank| rank.killed && !self.open_runs.contains(&rank.job))
+        self.ranks.iter().filter(|rank| rank.killed && !self.open_jobs.contains(&rank.job))
     }
 
     /// Parses the script's lines: `KEY VALUE`. Unknown keys are passed over, so that an older program can read a
@@ -151,7 +151,7 @@ impl Facts {
                 "rank" => facts.ranks.extend(rank(value)),
                 "open" => {
                     let (run, record) = value.split_once(' ').unwrap_or((value, ""));
-                    facts.open_runs.push(run.to_owned());
+                    facts.open_jobs.push(run.to_owned());
                     facts.open_records.extend((!record.is_empty()).then(|| record.to_owned()));
                 }
                 "disk" => facts.disks.extend(disk(value)),
@@ -308,8 +308,8 @@ mod tests {
             .map(|r| (r.job.as_str(), r.pid, r.container.as_deref(), r.cluster.as_deref(), r.killed))
             .collect();
         assert_eq!(told, [("run-1", 7, Some("abc"), Some("lab"), false), ("run-2", 8, None, None, true)]);
-        // of a record that a full disk cut off the run is known all the same
-        assert_eq!(facts.open_runs, ["run-1", "run-2"]);
+        // of a record that a full disk cut off the job is known all the same
+        assert_eq!(facts.open_jobs, ["run-1", "run-2"]);
         assert_eq!(facts.open_records, ["{\"id\""]);
         assert_eq!(facts.ports.into_iter().collect::<Vec<_>>(), [22, 12345]);
     }

@@ -1,4 +1,4 @@
-//! Under which address and on which interface a node takes part in a run.
+//! Under which address and on which interface a node takes part in a job.
 
 use crate::inventory::{Gpus, Inventory, Node};
 use crate::node::facts::{Facts, Gpu};
@@ -73,7 +73,7 @@ fn reached_by(facts: &Facts) -> Result<IpAddr, String> {
         .ok_or_else(|| format!("{} (ssh reached it so), and {interface} has no IPv4 address", no_ipv6(address)))
 }
 
-/// Why an IPv6 address is of no use to a run.
+/// Why an IPv6 address is of no use to a job.
 pub fn no_ipv6(address: IpAddr) -> String {
     format!("Horovod's -H takes no IPv6 address such as {address}")
 }

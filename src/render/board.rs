@@ -140,7 +140,7 @@ impl Board {
         &mut self.nodes[place]
     }
 
-    /// Ends one of a node's steps; what else is under way there goes on.
+    /// Ends one of a node's steps; what else is running there goes on.
     fn end(&mut self, name: &str, step: &Step, now: Instant) {
         let node = self.place(name, now);
         if let Some(i) = node.steps.iter().position(|other| other == step) {

@@ -1,4 +1,4 @@
-//! JSON: a line per event of a run; for other commands only their result, so nothing here but remarks.
+//! JSON: a line per event of a job; for other commands only their result, so nothing here but remarks.
 
 use super::{Options, Renderer, err, out};
 use crate::error::NodeError;

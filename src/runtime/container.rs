@@ -81,7 +81,7 @@ impl ContainerSummary {
         self.label(LABEL_ROLE) == Some(role.as_str())
     }
 
-    /// The run that it serves.
+    /// The job that it serves.
     pub fn job(&self) -> Option<&str> {
         self.label(LABEL_JOB)
     }

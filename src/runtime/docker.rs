@@ -8,7 +8,7 @@ mod images;
 mod request;
 
 use crate::error::NodeError;
-use crate::transport::link::Link;
+use crate::transport::node::Transport;
 use bollard::Docker;
 use bollard::errors::Error as DockerError;
 use dial::Dial;
@@ -36,7 +36,7 @@ pub struct EngineInfo {
 pub struct Runtime {
     docker: Docker,
     dial: Dial,
-    link: Arc<Link>,
+    link: Arc<Transport>,
     node: String,
     limit: Duration,
     /// The engine's version, e.g. `20.10.24`.
@@ -48,7 +48,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`NodeError`] with the message of `docker`, sudo or the engine.
-    pub async fn connect(link: &Arc<Link>) -> Result<Runtime, NodeError> {
+    pub async fn connect(link: &Arc<Transport>) -> Result<Runtime, NodeError> {
         let dial = Dial::new(link);
         let dialler = dial.clone();
         let transport = move |request| Box::pin(dialler.clone().request(request));

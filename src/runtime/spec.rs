@@ -18,9 +18,9 @@ pub const LABEL_ROLE: &str = "hvdctl.role";
 pub const LABEL_SPEC: &str = "hvdctl.spec";
 /// The same desired state in full (JSON), so that a later plan can say which part differs.
 pub const LABEL_SPEC_FULL: &str = "hvdctl.spec.full";
-/// The run that the container serves.
+/// The job that the container serves.
 pub const LABEL_JOB: &str = "hvdctl.job";
-/// The folder on the node that is mounted at [`WORKSPACE`].
+/// The directory on the node that is mounted at [`WORKSPACE`].
 pub const LABEL_WORKSPACE: &str = "hvdctl.workspace";
 /// The hvdctl that works as root in the container.
 pub const LABEL_PROCESS: &str = "hvdctl.process";
@@ -36,7 +36,7 @@ pub enum Role {
     Worker,
     /// `hmaster`: the launcher, and the ranks of the master node.
     Master,
-    /// An `hmaster` without a run, where somebody has a shell.
+    /// An `hmaster` without a job, where somebody has a shell.
     Shell,
     /// Where hvdctl works as root for a moment, on nodes without sudo.
     Helper,
@@ -127,9 +127,9 @@ pub struct ContainerSpec {
     pub role: Role,
     /// What the hash covers.
     pub spec: Spec,
-    /// Folder on the node that is mounted at [`WORKSPACE`]; also the working directory then.
+    /// Directory on the node that is mounted at [`WORKSPACE`]; also the working directory then.
     pub workspace: Option<String>,
-    /// The run it serves.
+    /// The job it serves.
     pub job: Option<String>,
     /// Environment beside the image's, as `NAME=VALUE`; nothing secret.
     pub env: Vec<String>,
@@ -182,7 +182,7 @@ impl ContainerSpec {
         }
     }
 
-    /// The same for one run alone, whose end is its end too: where nobody is left to tell it, it notices.
+    /// The same for one job alone, whose end is its end too: where nobody is left to tell it, it notices.
     #[must_use]
     pub fn of_run(mut self, cluster: &Cluster, job: &str, restarts: u32) -> ContainerSpec {
         self.job = Some(job.to_owned());
@@ -207,7 +207,7 @@ impl ContainerSpec {
         }
     }
 
-    /// The same for a shell and without a run; `word` tells it from others.
+    /// The same for a shell and without a job; `word` tells it from others.
     pub fn shell(cluster: &Cluster, node: &Node, gpus: GpuRequest, command: Vec<String>, word: &str) -> ContainerSpec {
         ContainerSpec {
             name: format!("{}-shell-{word}", cluster.master),
@@ -270,9 +270,9 @@ fn command(command: &[String]) -> (Option<&str>, Vec<&str>) {
 /// How a worker's sshd becomes its main process.
 const START: &str = "mkdir -p /run/sshd && exec \"$0\" \"$@\"";
 
-/// A loop beside the sshd of a run's own worker, which ends that when nothing else has been in the container for long. The run's
-/// keeper and its ranks are connected to it, and a rank that was cut off stays until its grace time is over. Before its first rank
-/// writes down that it is there (`states`), the project may be on its way to another node; and where the run is to be started
+/// A loop beside the sshd of a job's own worker, which ends that when nothing else has been in the container for long. The job's
+/// job supervisor and its ranks are connected to it, and a rank that was cut off stays until its grace time is over. Before its first rank
+/// writes down that it is there (`states`), the project may be on its way to another node; and where the job is to be started
 /// again, a node that was cut off may come back for it.
 fn until_idle(states: &str, idle: Duration) -> String {
     let (seconds, day) = (idle.as_secs(), DAY.as_secs());
@@ -299,7 +299,7 @@ fn until_idle(states: &str, idle: Duration) -> String {
     )
 }
 
-/// The worker's main process. sshd wants its full path and its privilege separation folder; the host key is the
+/// The worker's main process. sshd wants its full path and its privilege separation directory; the host key is the
 /// cluster's own, so that a worker keeps its identity when it is made anew.
 fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
     let listen = format!("ListenAddress={address}");
@@ -477,6 +477,6 @@ mod tests {
         assert_eq!(more.differences(&json), ["mounts", "devices", "ulimits"]);
         assert!(more.differences(&more.json()).is_empty());
         assert_ne!(more.hash(), plain.hash());
-        assert!(!more.json().contains("env"), "the environment is the runs', not the containers'");
+        assert!(!more.json().contains("env"), "the environment is the jobs', not the containers'");
     }
 }

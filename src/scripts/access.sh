@@ -4,7 +4,7 @@ LC_ALL=C
 export LC_ALL
 say() { printf '%s\n' "$*"; }
 
-# what the scripts for nodes call: without it some would report that there is nothing to see. Logins may lack the folder of `ip`
+# what the scripts for nodes call: without it some would report that there is nothing to see. Logins may lack the directory of `ip`
 PATH=$PATH:/usr/sbin:/sbin
 for tool in awk b2sum cut df find grep ip ps sed ss stat tar timeout xargs; do
   command -v "$tool" >/dev/null 2>&1 || say missing "$tool"

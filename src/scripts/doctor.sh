@@ -23,11 +23,11 @@ for interface in /sys/class/net/*; do
   [ "$filter" != 1 ] || say strict "$name"
 done
 
-room() { # WHAT FOLDER: of the next folder above that is there
-  folder=$2
-  until [ -d "$folder" ]; do folder=${folder%/*} folder=${folder:-/}; done
-  free=$(df -Pk "$folder" 2>/dev/null | awk 'NR == 2 { print $4 }')
-  [ -z "$free" ] || say disk "$1" "$free" "$folder"
+room() { # WHAT FOLDER: of the next directory above that is there
+  directory=$2
+  until [ -d "$directory" ]; do directory=${directory%/*} directory=${directory:-/}; done
+  free=$(df -Pk "$directory" 2>/dev/null | awk 'NR == 2 { print $4 }')
+  [ -z "$free" ] || say disk "$1" "$free" "$directory"
 }
 [ -z "$docker_root" ] || room images "$docker_root"
 
@@ -46,7 +46,7 @@ printf '%s' "$names" | while read -r name; do
   say name "$name" "${address:--}"
 done
 
-# the run that a process belongs to, by its environment
+# the job that a process belongs to, by its environment
 job() { tr '\0' '\n' <"/proc/$1/environ" 2>/dev/null | sed -n 's/^HVDCTL_JOB=//p' | head -n 1; }
 for program in nvidia-container-runtime-hook nvidia-container-runtime nvidia-ctk; do
   if command -v "$program" >/dev/null 2>&1; then

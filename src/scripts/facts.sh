@@ -21,18 +21,18 @@ done
 ports=$(ss -Hltn) || exit
 say ports "$(printf '%s\n' "$ports" | sed -n 's/^\([^ ]* *\)\{3\}[^ ]*:\([0-9]*\) .*/\2/p' | sort -nu | tr '\n' ' ')"
 
-# room: WHAT KILOBYTES FOLDER, of the next folder above that is there
+# room: WHAT KILOBYTES FOLDER, of the next directory above that is there
 there() {
-  folder=$1
-  until [ -d "$folder" ]; do folder=${folder%/*} folder=${folder:-/}; done
+  directory=$1
+  until [ -d "$directory" ]; do directory=${directory%/*} directory=${directory:-/}; done
 }
 there "$jobs_dir"
-jobs=$folder
+jobs=$directory
 there "$projects_dir"
-rooms=$(stat -f -c '%a %S %n' -- "$jobs" "$folder") || exit
+rooms=$(stat -f -c '%a %S %n' -- "$jobs" "$directory") || exit
 printf '%s\n' "$rooms" | {
   read -r blocks of jobs && say disk jobs "$((blocks * of / 1024))" "$jobs"
-  read -r blocks of folder && say disk projects "$((blocks * of / 1024))" "$folder"
+  read -r blocks of directory && say disk projects "$((blocks * of / 1024))" "$directory"
 }
 
 # processes of jobs: JOB PID CONTAINER CLUSTER, and whether they were killed
@@ -48,9 +48,9 @@ for file in $files; do
 done
 # this cluster's jobs that have not ended here: what ends a job on a node removes env.json. JOB RECORD
 for record in "$jobs_dir"/*/job.json; do
-  folder=${record%/job.json}
-  if [ -e "$folder/env.json" ] && [ ! -e "$folder/result.json" ] && grep -qsF "\"cluster\":\"$cluster\"" "$record"; then
-    say open "${folder##*/} $(head -n 1 "$record")"
+  directory=${record%/job.json}
+  if [ -e "$directory/env.json" ] && [ ! -e "$directory/result.json" ] && grep -qsF "\"cluster\":\"$cluster\"" "$record"; then
+    say open "${directory##*/} $(head -n 1 "$record")"
   fi
 done
 say clock "$(date +%s.%N)"

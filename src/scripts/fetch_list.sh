@@ -5,7 +5,7 @@ work=$name list=$known/shipped
 # a directory of its own, as long as that is not merged into the project's
 if [ -d "$name+$id" ]; then work=$name+$id list=$known/shipped+$id; fi
 [ -d "$work" ] || exit 0
-say folder "$work"
+say directory "$work"
 if [ -f "$list" ]; then
   sed -z 's/^/had /' "$list"
   if [ "$list" = "$known/shipped" ] && [ -f "$known/stat" ]; then

@@ -1,4 +1,4 @@
-# Lets the operator's key in, for whoever is logged in. Wants: key (one line). sshd wants the folder and the file to be
+# Lets the operator's key in, for whoever is logged in. Wants: key (one line). sshd wants the directory and the file to be
 # nobody else's to write.
 set -eu
 umask 077

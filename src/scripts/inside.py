@@ -29,7 +29,7 @@ def installed(*names):
     return None
 
 
-def folder(module):
+def directory(module):
     try:
         spec = importlib.util.find_spec(module)
         return list(spec.submodule_search_locations)[0]
@@ -40,7 +40,7 @@ def folder(module):
 def torch_version(field):
     """A field of torch/version.py, which torch itself reads."""
     try:
-        with open(os.path.join(folder("torch"), "version.py")) as file:
+        with open(os.path.join(directory("torch"), "version.py")) as file:
             found = re.search(r"^%s(?:\s*:[^=]*)?\s*=\s*['\"]([^'\"]+)" % field, file.read(), re.M)
         return found and found.group(1)
     except Exception:
@@ -66,7 +66,7 @@ def cuda():
 def nccl():
     places = ["libnccl.so.2"]
     for module in ("nvidia.nccl", "torch"):
-        where = folder(module)
+        where = directory(module)
         if where:
             places.append(os.path.join(where, "lib", "libnccl.so.2"))
     for place in places:

@@ -1,4 +1,4 @@
-# Follows a run's log on this node from a byte on, until standard input ends. Wants: jobs_dir, id, offset, pulse (seconds). The first
+# Follows a job's log on this node from a byte on, until standard input ends. Wants: jobs_dir, id, offset, pulse (seconds). The first
 # line is the node's clock; a dot on standard error every few seconds says that the node is there. It ends by itself: when hvdctl
 # goes, its end of the standard input goes with it.
 exec 3<&0

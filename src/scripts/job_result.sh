@@ -1,4 +1,4 @@
-# Says how a run ended, as its keeper wrote it down; where there is no such record, the given one is written and said. Wants:
+# Says how a job ended, as its job supervisor wrote it down; where there is no such record, the given one is written and said. Wants:
 # jobs_dir, id, result (JSON).
 set -eu
 cd "$jobs_dir/$id"

@@ -1,4 +1,4 @@
-# Lays a run's folder. Wants: jobs_dir, id, files (a tar archive, in base64; its last file is called log).
+# Lays a job's directory. Wants: jobs_dir, id, files (a tar archive, in base64; its last file is called log).
 set -eu
 umask 022
 mkdir -p "${jobs_dir%/*}"

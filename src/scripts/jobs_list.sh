@@ -1,4 +1,4 @@
-# The runs that this node knows of: what job.json, result.json and tries.json say, each on one line behind its path, and how many ranks have
+# The jobs that this node knows of: what job.json, result.json and tries.json say, each on one line behind its path, and how many ranks have
 # started here. Wants: jobs_dir.
 [ -d "$jobs_dir" ] || exit 0
 cd "$jobs_dir" || exit

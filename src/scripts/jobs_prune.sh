@@ -1,4 +1,4 @@
-# Removes the folders of these runs. Wants: jobs_dir, ids (one a line).
+# Removes the directories of these jobs. Wants: jobs_dir, ids (one a line).
 set -eu
 [ -d "$jobs_dir" ] || exit 0
 cd "$jobs_dir"

@@ -1,4 +1,4 @@
-# In front of the scripts that write the key folder: one at a time, where the node has flock. Nobody else writes there
+# In front of the scripts that write the key directory: one at a time, where the node has flock. Nobody else writes there
 # then, so that what a push or a rotation before this one was cut off in is cleared away.
 alone() {
   command -v flock >/dev/null 2>&1 || return 0

@@ -1,4 +1,4 @@
-# Behind put_file.sh and keys_lock.sh. Brings the key folder to the state that the contract names. Wants: ssh_dir, puts
+# Behind put_file.sh and keys_lock.sh. Brings the key directory to the state that the contract names. Wants: ssh_dir, puts
 # ("MODE NAME BASE64" a line), removes (a name a line), seen ("NAME SHA256" a line: the texts that these were computed
 # from, as facts.sh reads them). Secrets come in a variable of this script, which came over standard input: no process of
 # this node ever has them among its arguments (printf is the shell's own).

@@ -1,5 +1,5 @@
 # Behind keys_lock.sh. Puts the staged pair in place: NAME.next becomes NAME, the pair of another type goes, NAME.next.pub becomes NAME.pub.
-# Wants: ssh_dir, new (its NAME), public (its line, without a newline), old (the other pair's name, or empty). Cut off anywhere, a second run finishes it; in
+# Wants: ssh_dir, new (its NAME), public (its line, without a newline), old (the other pair's name, or empty). Cut off anywhere, a second job finishes it; in
 # between there is always a private key that every node lets in.
 main() {
   set -eu

@@ -1,9 +1,9 @@
-# In front of the scripts about the lease. Wants: run (the folder that a restart clears, /run), cluster, expires (seconds).
+# In front of the scripts about the lease. Wants: run (the directory that a restart clears, /run), cluster, expires (seconds).
 # The lease is a file of "KEY VALUE" lines, read by core/lease.rs; its time of change is when it was renewed last.
 file=$cluster.lease
 # root of a rootless engine is one of the node's users, and only writes where that user may
 user=$(awk 'NR == 1 { print $2 }' /proc/self/uid_map 2>/dev/null)
-folder() { # COMMAND: the first place of the two where it is true
+directory() { # COMMAND: the first place of the two where it is true
   for place in "$run/hvdctl" "$run/user/${user:-0}/hvdctl"; do
     if "$@"; then
       cd "$place" && return

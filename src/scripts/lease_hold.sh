@@ -5,7 +5,7 @@
 # shellcheck disable=SC2317
 
 main() {
-  folder writable || {
+  directory writable || {
     echo "neither $run/hvdctl nor $run/user/${user:-0}/hvdctl can be written" >&2
     exit 1
   }

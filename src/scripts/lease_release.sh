@@ -5,4 +5,4 @@ release() {
     rm -f "$file" && echo released
   fi
 }
-if folder has_lease; then alone release; fi
+if directory has_lease; then alone release; fi

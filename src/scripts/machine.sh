@@ -1,6 +1,6 @@
 # What a machine is, a "KEY VALUE" line each: the beginning of facts.sh and probe.sh. Changes nothing.
 say() { printf '%s\n' "$*"; }
-# logins that are not root's may lack the folder of `ip`
+# logins that are not root's may lack the directory of `ip`
 PATH=$PATH:/usr/sbin:/sbin
 
 # first and last: what is asked between may take its time, and its middle would say nothing of the clock

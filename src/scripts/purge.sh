@@ -1,7 +1,7 @@
 # Removes what `keys push`, `train` and `verify` left on this node. Wants: ssh_dir, projects_dir, jobs_dir, cluster.
 # Only what hvdctl wrote for this cluster goes: its own lines of authorized_keys and known_hosts, its key files, the
 # projects that it shipped (what it knows of them lies beside each) and the records of its runs. Another cluster may use
-# the same folders. What cannot be removed is told, and everything else goes all the same.
+# the same directories. What cannot be removed is told, and everything else goes all the same.
 failed=0
 fail() {
   echo "$1" >&2
@@ -48,7 +48,7 @@ for known in "$projects_dir"/.*"@$cluster"; do
   [ -d "$known" ] || continue
   name=${known##*/.}
   name=$projects_dir/${name%"@$cluster"}
-  # the folders of runs that got one of their own
+  # the directories of jobs that got one of their own
   for list in "$known"/shipped+*; do
     if rm -rf "${name:?}+${list##*+}"; then rm -f "$list"; else failed=1; fi
   done

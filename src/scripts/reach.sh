@@ -1,5 +1,5 @@
 # Logs in from this worker to others with the cluster's key. Runs in the container. Wants: key (the private key), known_hosts,
-# targets ("INDEX ADDRESS" a line), port, limit (seconds for one log-in), at_once, whole (seconds for all). Prints for
+# targets ("INDEX ADDRESS" a line), port, limit (seconds for one login), at_once, whole (seconds for all). Prints for
 # each target INDEX, exit code and the last of what ssh said, a tab for each line's end.
 # Only the master has the key as a file. Here it goes from this shell's memory (printf is the shell's own) into an agent
 # that lives as long as this script, and in any case not longer than `whole`.
@@ -36,7 +36,7 @@ try() { # INDEX ADDRESS
     >/dev/null 2>"$dir/$1"
   printf '%s %s %s\n' "$1" "$?" "$(tail -c 1000 "$dir/$1" | tr '\r' '\t' | tr '\n' '\t')"
 }
-# a subshell of its own: its `wait` is for the log-ins and not for the agent
+# a subshell of its own: its `wait` is for the logins and not for the agent
 printf '%s' "$targets" | {
   n=0
   while read -r index address; do

@@ -2,7 +2,7 @@
 # The ssh that the launcher finds first in PATH. That says StrictHostKeyChecking=no; ssh takes the first value that
 # it is given, so what stands here holds: only the workers' pinned host keys are accepted, and nothing is asked.
 here=${0%/*}
-# the run's own file holds the same keys for the port of its own workers
+# the job's own file holds the same keys for the port of its own workers
 known=$here/known_hosts
 [ -f "$known" ] || known=/root/.ssh/known_hosts
 for ssh in /usr/bin/ssh /usr/local/bin/ssh /bin/ssh; do
@@ -12,7 +12,7 @@ if [ ! -x "$ssh" ]; then
   echo "hvdctl: there is no ssh in this image" >&2
   exit 127
 fi
-# of a log-in inside the cluster the key exchange takes longest: a third of it with what OpenSSH 9 begins with, sntrup761. An ssh
+# of a login inside the cluster the key exchange takes longest: a third of it with what OpenSSH 9 begins with, sntrup761. An ssh
 # that does not know the word stays with its own
 kex=-oKexAlgorithms=^curve25519-sha256
 "$ssh" "$kex" -G localhost >/dev/null 2>&1 || kex=-oBatchMode=yes

@@ -6,7 +6,7 @@ use crate::inventory::Cluster;
 use crate::sync::outputs::{Item, NodeOutputs, Output};
 use crate::sync::progress;
 use crate::sync::target::TargetDirectory;
-use crate::transport::link::{Link, Output as Ended, Process};
+use crate::transport::node::{Output as Ended, Process, Transport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ const AGAIN: &str = "the same command again goes on with the files that are miss
 ///
 /// # Errors
 /// If the node cannot be asked.
-pub async fn list(cluster: &Cluster, link: &Link, project: &str, id: &str) -> Result<NodeOutputs, NodeError> {
+pub async fn list(cluster: &Cluster, link: &Transport, project: &str, id: &str) -> Result<NodeOutputs, NodeError> {
     let tried = "list what the job wrote";
     let argv = ["sh", "-c", LIST, "sh", &cluster.projects_dir, project, &cluster.name, id];
     let listed = link.list_as_root(&argv, &[], tried, link.limit()).await?;
@@ -72,7 +72,7 @@ pub async fn list(cluster: &Cluster, link: &Link, project: &str, id: &str) -> Re
 
 /// Downloads items from a node's directory. Returns the paths of those that are in their places, and what failed.
 pub async fn download(
-    link: &Link,
+    link: &Transport,
     directory: &str,
     items: Vec<Item>,
     target: &Arc<TargetDirectory>,
@@ -145,7 +145,7 @@ fn packed(item: &Item) -> Vec<u8> {
 
 /// Runs tar on the node and writes its output to `pipe`.
 async fn receive(
-    link: &Link,
+    link: &Transport,
     directory: &str,
     items: &[Item],
     mut pipe: impl AsyncWrite + Unpin,
@@ -190,7 +190,7 @@ async fn receive(
 }
 
 /// Checks how tar ended. 1 and 2 are its codes for files that changed or vanished, which `unpack` notices.
-async fn ended(link: &Link, process: Process, complaint: JoinHandle<String>) -> Result<(), NodeError> {
+async fn ended(link: &Transport, process: Process, complaint: JoinHandle<String>) -> Result<(), NodeError> {
     let ended = timeout(link.limit(), process.finish(&[])).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
     let ended = ended.map_err(|e| link.broken(DOWNLOAD, &e))?;
     if (0..=2).contains(&ended.code) {

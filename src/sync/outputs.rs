@@ -68,7 +68,7 @@ impl NodeOutputs {
             let mut fields = rest.splitn(4, ' ');
             let mut next = || fields.next().unwrap_or_default();
             match kind {
-                "folder" => found.directory = Some(rest.to_owned()),
+                "directory" => found.directory = Some(rest.to_owned()),
                 "had" => {
                     let (kind, _, hash, name) = (next(), next(), next(), next());
                     found.uploaded.insert(name.to_owned(), format!("{kind} {hash}"));
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_hash_is_nothing_but_a_hash() {
-        let mut found = NodeOutputs::parse(b"folder p\0file 644 1 1.0 a\0file 644 1 1.0 b\0file 644 1 1.0 c\0");
+        let mut found = NodeOutputs::parse(b"directory p\0file 644 1 1.0 a\0file 644 1 1.0 b\0file 644 1 1.0 c\0");
         let hash = in_hex(b"a");
         found.add_hashes(format!("{hash} a\0/home/me/.bashrc b\0../../x c\0").as_bytes());
         assert_eq!(found.outputs.keys().collect::<Vec<_>>(), ["a"]);
@@ -209,7 +209,7 @@ mod tests {
         let train = in_hex(b"train");
         let link = in_hex(b"a");
         let said = format!(
-            "folder p\0had f 644 {train} train.py\0had f 644 x data\0had l - {link} old\0had d 755 - d\0same data\0\
+            "directory p\0had f 644 {train} train.py\0had f 644 x data\0had l - {link} old\0had d 755 - d\0same data\0\
              file 644 5 1.25 train.py\0file 644 9 1.5 data\0file 755 7 2.5 d/a b\nc\0link old\0to a\0link new\0to ../x\0\
              file 644 1 1.0 ../out\0file 644 1 1.0 {STATE_DIR}/x\0noise\0"
         );

@@ -1,6 +1,6 @@
 //! A project's name on the nodes and its command.
 
-use crate::text::argument::Word;
+use crate::text::argument::ProgramArgument;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -29,7 +29,12 @@ pub enum NoEntry {
 ///
 /// # Errors
 /// [`NoEntry`] if there is not exactly one.
-pub fn command(given: &[Word], file: Option<&str>, has_train: bool, has_main: bool) -> Result<Vec<Word>, NoEntry> {
+pub fn command(
+    given: &[ProgramArgument],
+    file: Option<&str>,
+    has_train: bool,
+    has_main: bool,
+) -> Result<Vec<ProgramArgument>, NoEntry> {
     if !given.is_empty() {
         return Ok(given.to_vec());
     }
@@ -38,7 +43,7 @@ pub fn command(given: &[Word], file: Option<&str>, has_train: bool, has_main: bo
         if file.command.is_empty() || file.command.iter().any(|word| word.contains('\0')) {
             return Err(NoEntry::File("command must name a program, e.g. command = [\"python\", \"train.py\"]".into()));
         }
-        return Ok(file.command.into_iter().map(Word::Text).collect());
+        return Ok(file.command.into_iter().map(ProgramArgument::Text).collect());
     }
     match (has_train, has_main) {
         (true, false) => Ok(vec!["python".into(), "train.py".into()]),
@@ -67,7 +72,7 @@ mod tests {
 
     #[test]
     fn entries() {
-        let ok = |c: &[&str]| Ok(c.iter().map(|s| Word::from(*s)).collect::<Vec<_>>());
+        let ok = |c: &[&str]| Ok(c.iter().map(|s| ProgramArgument::from(*s)).collect::<Vec<_>>());
         assert_eq!(command(&["x".into()], Some("junk"), true, true), ok(&["x"]));
         assert_eq!(command(&[], Some("command = ['python', 'a b.py']"), true, true), ok(&["python", "a b.py"]));
         assert_eq!(command(&[], None, true, false), ok(&["python", "train.py"]));

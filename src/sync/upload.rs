@@ -7,7 +7,7 @@ use crate::inventory::Cluster;
 use crate::sync::files::ProjectFiles;
 use crate::sync::manifest::NodeFiles;
 use crate::sync::progress;
-use crate::transport::link::{Link, STUCK};
+use crate::transport::node::{STUCK, Transport};
 use std::time::Duration;
 
 const COMPARE: &str =
@@ -71,7 +71,7 @@ pub struct Uploaded {
 /// If the node cannot be asked, the name is another project's, or hvdctl did not create the directory.
 pub async fn compare(
     cluster: &Cluster,
-    link: &Link,
+    link: &Transport,
     project: &Project,
     name: &str,
     (id, running): (&str, &[&str]),
@@ -144,7 +144,7 @@ impl Comparison {
 /// If the node cannot take the files (disk full, above all) or ends up with others; its earlier files are whole then.
 pub async fn upload(
     cluster: &Cluster,
-    link: &Link,
+    link: &Transport,
     project: &Project,
     (name, id): (&str, &str),
     comparison: Comparison,
@@ -183,7 +183,13 @@ pub async fn upload(
 ///
 /// # Errors
 /// If the node cannot be asked.
-pub async fn merge(cluster: &Cluster, link: &Link, name: &str, id: &str, events: &Events) -> Result<(), NodeError> {
+pub async fn merge(
+    cluster: &Cluster,
+    link: &Transport,
+    name: &str,
+    id: &str,
+    events: &Events,
+) -> Result<(), NodeError> {
     let tried = "merge what the job wrote into the project's directory";
     let argv = ["sh", "-c", MERGE, "sh", &cluster.projects_dir, name, &cluster.name, id];
     let output = link.run_as_root(&argv, &[], tried).await?;
@@ -193,7 +199,7 @@ pub async fn merge(cluster: &Cluster, link: &Link, name: &str, id: &str, events:
     if output.code == 0 { Ok(()) } else { Err(NodeError::failed(link.node(), tried, output.complaint())) }
 }
 
-fn limit(link: &Link, project: &Project) -> Duration {
+fn limit(link: &Transport, project: &Project) -> Duration {
     link.limit() + Duration::from_secs(project.files.manifest.bytes() / SLOWEST)
 }
 

@@ -1,4 +1,4 @@
-//! A word of the program that a run starts.
+//! A word of the program that a job starts.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,31 +10,32 @@ use std::os::unix::ffi::OsStringExt as _;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(rename = "Argument")]
-pub enum Word {
+pub enum ProgramArgument {
     /// What nearly all of them are.
     Text(String),
     /// The name of a file from another system, for example.
     Bytes(Vec<u8>),
 }
 
-impl From<OsString> for Word {
-    fn from(word: OsString) -> Word {
-        String::from_utf8(word.into_vec()).map_or_else(|e| Word::Bytes(e.into_bytes()), Word::Text)
+impl From<OsString> for ProgramArgument {
+    fn from(word: OsString) -> ProgramArgument {
+        String::from_utf8(word.into_vec())
+            .map_or_else(|e| ProgramArgument::Bytes(e.into_bytes()), ProgramArgument::Text)
     }
 }
 
-impl From<&str> for Word {
-    fn from(word: &str) -> Word {
-        Word::Text(word.to_owned())
+impl From<&str> for ProgramArgument {
+    fn from(word: &str) -> ProgramArgument {
+        ProgramArgument::Text(word.to_owned())
     }
 }
 
 /// For people: bytes that are no UTF-8 are replaced by U+FFFD.
-impl fmt::Display for Word {
+impl fmt::Display for ProgramArgument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Word::Text(text) => f.write_str(text),
-            Word::Bytes(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
+            ProgramArgument::Text(text) => f.write_str(text),
+            ProgramArgument::Bytes(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
         }
     }
 }
@@ -45,11 +46,11 @@ mod tests {
 
     #[test]
     fn json_keeps_every_byte() {
-        let words: Vec<Word> = [&b"a b"[..], b"", b"\xff\n", "\u{fffd}".as_bytes()]
+        let words: Vec<ProgramArgument> = [&b"a b"[..], b"", b"\xff\n", "\u{fffd}".as_bytes()]
             .map(|bytes| OsString::from_vec(bytes.to_vec()).into())
             .into();
         let json = serde_json::to_string(&words).unwrap();
         assert_eq!(json, "[\"a b\",\"\",[255,10],\"\u{fffd}\"]");
-        assert_eq!(serde_json::from_str::<Vec<Word>>(&json).unwrap(), words);
+        assert_eq!(serde_json::from_str::<Vec<ProgramArgument>>(&json).unwrap(), words);
     }
 }

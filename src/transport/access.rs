@@ -26,7 +26,7 @@ pub enum Root {
     /// runs as root is root (docs.docker.com, "Docker daemon attack surface").
     Engine,
     /// Not at all; why, in words.
-    Nohow(String),
+    Unavailable(String),
 }
 
 /// How the engine is had.
@@ -134,7 +134,7 @@ impl Access {
             _ if here => Root::Engine,
             Sudo::Asks(_) if given || self.own.is_none() => Root::Password,
             _ if self.own.is_some() => Root::Engine,
-            Sudo::Asks(words) | Sudo::No(words) => Root::Nohow(words.clone()),
+            Sudo::Asks(words) | Sudo::No(words) => Root::Unavailable(words.clone()),
         }
     }
 
@@ -186,7 +186,7 @@ mod tests {
         // an engine on another machine is none in which this node's root could be had
         let elsewhere = "user ana\nsudo asks sudo: a password is required\nengine direct tcp://10.0.0.9:2376\n";
         assert_eq!(ways(elsewhere), (Root::Password, direct("tcp://10.0.0.9:2376")));
-        assert_eq!(ways("user ana\nsudo no words\nengine context\n").0, Root::Nohow("words".into()));
+        assert_eq!(ways("user ana\nsudo no words\nengine context\n").0, Root::Unavailable("words".into()));
         // a rootless engine is used where nothing else is had, and not instead of a password that was given
         let asks_and_own = "user ana\nsudo asks words\nengine closed\nown unix:///run/user/1000/docker.sock\n";
         assert_eq!(ways_with(asks_and_own, true), (Root::Password, Engine::AsRoot));
@@ -197,9 +197,9 @@ mod tests {
         let both = "user ana\nsudo yes\nengine closed\nown unix:///run/user/1000/docker.sock\n";
         assert_eq!(ways(both), (Root::Sudo, Engine::AsRoot));
         let neither = "user ana\nsudo no ana is not allowed\nengine closed\n";
-        assert_eq!(ways(neither).0, Root::Nohow("ana is not allowed".into()));
+        assert_eq!(ways(neither).0, Root::Unavailable("ana is not allowed".into()));
         assert_eq!(ways("user ana\nsudo yes\n"), (Root::Sudo, direct("")));
-        assert_eq!(ways("").0, Root::Nohow("it did not say anything".into()));
+        assert_eq!(ways("").0, Root::Unavailable("it did not say anything".into()));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 pub mod access;
 pub mod host_key;
-pub mod link;
+pub mod node;
 pub mod privileges;
 pub mod ssh;
 pub mod sudo;

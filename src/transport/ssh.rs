@@ -34,7 +34,7 @@ const ON_THE_WAY: &str = "on the way there: ";
 /// these go over jump hosts at the same time.
 const OVER_JUMP_HOSTS: usize = 8;
 
-/// This process's control sockets and its generated configuration. Its folder is removed on drop.
+/// This process's control sockets and its generated configuration. Its directory is removed on drop.
 #[derive(Debug)]
 pub struct Control {
     dir: tempfile::TempDir,
@@ -74,11 +74,11 @@ struct Resolved {
 }
 
 impl Control {
-    /// Makes the folder (mode 700) and the configuration that includes the cluster's, the user's and the system's. `strict`:
+    /// Makes the directory (mode 700) and the configuration that includes the cluster's, the user's and the system's. `strict`:
     /// no host key is accepted that is not known.
     ///
     /// # Errors
-    /// When `ssh` is not installed, the cluster's configuration cannot be read, or a folder cannot be made.
+    /// When `ssh` is not installed, the cluster's configuration cannot be read, or a directory cannot be made.
     pub fn new(cluster: &Cluster, strict: bool, events: &Events) -> Result<Control, Error> {
         which::which("ssh").map_err(|e| Error::Here(format!("ssh: {e}\n  hint: install the OpenSSH client")))?;
         let here = |e: &dyn std::fmt::Display| Error::Here(format!("cannot prepare the ssh configuration: {e}"));
@@ -91,7 +91,7 @@ impl Control {
                 )
             })?;
         }
-        // control sockets have a limit of about 100 bytes for their path, so the folder is in /tmp whatever TMPDIR says
+        // control sockets have a limit of about 100 bytes for their path, so the directory is in /tmp whatever TMPDIR says
         let dir = tempfile::Builder::new()
             .prefix(&format!("{PREFIX}{}.", std::process::id()))
             .tempdir_in("/tmp")
@@ -395,7 +395,7 @@ pub fn is_refused(said: &str) -> bool {
 
 impl Drop for Control {
     /// An ssh that was given up while it connected goes on by itself, and would become a master that nobody knows. One that ends
-    /// may still write there, so the folder goes when it can.
+    /// may still write there, so the directory goes when it can.
     fn drop(&mut self) {
         for _ in 0..50 {
             end_those_of(self.dir.path());
@@ -408,7 +408,7 @@ impl Drop for Control {
     }
 }
 
-/// Ends what hvdctls left that were killed: their folders carry the id of a process that is no more.
+/// Ends what hvdctls left that were killed: their directories carry the id of a process that is no more.
 fn sweep() {
     let Ok(entries) = fs::read_dir("/tmp") else { return };
     for entry in entries.flatten() {
@@ -424,15 +424,15 @@ fn sweep() {
     }
 }
 
-/// Ends every ssh of ours whose control socket is, or would be, in this folder: its path stands among the arguments, and in
+/// Ends every ssh of ours whose control socket is, or would be, in this directory: its path stands among the arguments, and in
 /// the title that a master gives itself.
-fn end_those_of(folder: &Path) {
-    let folder = folder.as_os_str().as_encoded_bytes();
+fn end_those_of(directory: &Path) {
+    let directory = directory.as_os_str().as_encoded_bytes();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let pid = process.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
         let Some(pid) = pid.filter(|pid| *pid != rustix::process::getpid()) else { continue };
         let words = fs::read(process.path().join("cmdline")).unwrap_or_default();
-        if words.starts_with(b"ssh") && words.windows(folder.len()).any(|w| w == folder) {
+        if words.starts_with(b"ssh") && words.windows(directory.len()).any(|w| w == directory) {
             let _ = rustix::process::kill_process(pid, Signal::TERM);
         }
     }

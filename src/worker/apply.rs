@@ -9,7 +9,7 @@ use crate::node::network;
 use crate::runtime::spec::ContainerSpec;
 use crate::text::failure::{self, Sshd};
 use crate::text::nodeset;
-use crate::transport::link::Script;
+use crate::transport::node::Script;
 use crate::worker::plan::{self, NodePlan, Operation, Workspace};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -44,9 +44,9 @@ pub fn plan(
     }
     let image_id = seen.image_id(cluster)?;
     let facts = &seen.facts;
-    let is_open = |run: &str| facts.open_runs.iter().any(|open| open == run);
-    let mut operations = plan::left_over(&cluster.name, &seen.docker.containers, &facts.ranks, is_open);
-    operations.extend(plan::left_shells(&cluster.name, &seen.docker.containers, facts.clock));
+    let is_open = |run: &str| facts.open_jobs.iter().any(|open| open == run);
+    let mut operations = plan::orphaned_workers(&cluster.name, &seen.docker.containers, &facts.ranks, is_open);
+    operations.extend(plan::orphaned_shells(&cluster.name, &seen.docker.containers, facts.clock));
     operations.extend(plan::worker(desired, image_id, workspace, &seen.docker.containers).map_err(|foreign| {
         let hint = format!("remove or rename it, or set cluster.worker to another name than {}", foreign.name);
         NodeError::failed(name, &format!("start {}", desired.name), foreign).hint(hint)
@@ -227,7 +227,7 @@ async fn apply_while(
 async fn listening(inventory: &Inventory, seen: &Observed, name: &str) -> Result<Result<(), NodeError>, NodeError> {
     let cluster = &inventory.cluster;
     let listener = SocketAddr::new(place(inventory, seen)?.address, cluster.port).to_string();
-    let link = &seen.member.link;
+    let link = &seen.member.transport;
     let limit = link.limit().min(Duration::from_secs(20));
     let tried = format!("reach sshd in {name} on port {}", cluster.port);
     let script = Script::new(WAIT_PORT).with("listener", &listener).with("seconds", &limit.as_secs().to_string());

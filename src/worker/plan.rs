@@ -13,7 +13,7 @@ use crate::runtime::spec::{ContainerSpec, LABEL_CLUSTER, LABEL_SPEC, LABEL_SPEC_
 
 use std::fmt;
 
-pub use disrupted::{NodePlan, disrupted_jobs, left_over};
+pub use disrupted::{NodePlan, disrupted_jobs, orphaned_workers};
 
 /// A shell that was made so many seconds ago and does not run will not be started any more.
 const ABOUT_TO_START: f64 = 120.0;
@@ -25,7 +25,7 @@ pub enum Workspace {
     Any,
     /// Exactly what the desired container says.
     AsDesired,
-    /// The same, and its folder was made anew, so that an old mount shows nothing of it.
+    /// The same, and its directory was made anew, so that an old mount shows nothing of it.
     Renewed,
 }
 
@@ -192,7 +192,7 @@ pub fn differences(
 
 /// How a node's worker stands, in a word of the contract (`docs/cli.md`), and in what it differs. What is planned there is
 /// missing where it could not have a worker at all.
-pub fn standing(
+pub fn worker_status(
     cluster: &Cluster,
     seen: &[ContainerSummary],
     planned: Option<&[Operation]>,
@@ -214,7 +214,7 @@ pub fn standing(
     }
 }
 
-/// The runs whose launcher is up among these containers, separated by commas.
+/// The jobs whose launcher is up among these containers, separated by commas.
 pub fn running_jobs(cluster: &str, seen: &[ContainerSummary]) -> Option<String> {
     let masters = seen.iter().filter(|c| c.belongs_to(cluster) && c.is(Role::Master) && c.state.is_up());
     let jobs: Vec<&str> = masters.map(|c| c.job().unwrap_or("unknown")).collect();
@@ -223,7 +223,7 @@ pub fn running_jobs(cluster: &str, seen: &[ContainerSummary]) -> Option<String> 
 
 /// The removal of shells' containers that were made and never started: whoever made one did not live to start it, and one that has
 /// run removes itself. Those of the last minutes stay, because somebody may be about to start them; `clock` is that of the node.
-pub fn left_shells(cluster: &str, seen: &[ContainerSummary], clock: Option<Span>) -> Vec<Operation> {
+pub fn orphaned_shells(cluster: &str, seen: &[ContainerSummary], clock: Option<Span>) -> Vec<Operation> {
     let Some(clock) = clock else { return Vec::new() };
     let left = seen.iter().filter(|c| c.belongs_to(cluster) && c.is(Role::Shell) && c.state == ContainerState::Created);
     let old = left.filter(|c| c.created.is_some_and(|created| clock.low - created as f64 > ABOUT_TO_START));

@@ -81,7 +81,7 @@ os.makedirs('out put', exist_ok=True)
 open('same', 'w').write('the same')
 open('out put/log', 'w').write('of rank %d' % rank)
 open('own-%d' % rank, 'w').write('x')
-open('data', 'a').write('written by a run')
+open('data', 'a').write('written by a job')
 if rank == 0:
     open('best.pt', 'wb').write(bytes(range(256)) * 40000)
     os.chmod('best.pt', 0o640)
@@ -91,12 +91,12 @@ hvd.allreduce(torch.zeros(1))
 sys.exit(3)
 "#;
 
-/// Everything in a folder but what fetching keeps there: names with hashes, or links with targets.
-fn list(folder: &Path) -> String {
+/// Everything in a directory but what fetching keeps there: names with hashes, or links with targets.
+fn list(directory: &Path) -> String {
     let script = "cd \"$1\" && find . -name .hvdctl-fetch -prune -o -type l -printf '%P -> %l\\n' -o -type f -print |
         sort | while IFS= read -r f; do [ -f \"$f\" ] && [ ! -h \"$f\" ] && sha256sum \"$f\" || echo \"$f\"; done";
     let mut command = Command::new("sh");
-    command.args(["-c", script, "sh"]).arg(folder);
+    command.args(["-c", script, "sh"]).arg(directory);
     crate::process::run(command, s(20)).ok()
 }
 
@@ -152,7 +152,7 @@ fn what_a_run_wrote_comes_back_also_when_it_failed() {
     assert_eq!(sorted(&list(&again)), expected);
     assert!(!parts.exists(), "unfinished files are removed");
 
-    // a later run's checkpoint goes over the one that was fetched
+    // a later job's checkpoint goes over the one that was fetched
     on("node1", "echo newer >/opt/horovod/projects/writes/best.pt");
     lab.hvdctl(&["fetch", "-o", to]).code(0);
     assert_eq!(fs::read_to_string(results.join("best.pt")).unwrap(), "newer\n");
@@ -186,8 +186,8 @@ fn what_ctrl_c_cuts_off_behind_a_run_is_brought_by_the_command_that_it_names() {
         sleep(Duration::from_millis(5));
     }
     run.signal("INT");
-    // the run itself went well
-    let done = run.end(s(60)).code(125).complains(&["cannot fetch what the run wrote", "again: hvdctl fetch "]);
+    // the job itself went well
+    let done = run.end(s(60)).code(125).complains(&["cannot fetch what the job wrote", "again: hvdctl fetch "]);
     assert!(!results.join("large").exists(), "{}", done.err);
     no_session_is_left(done.pid);
     no_run_is_left();

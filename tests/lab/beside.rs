@@ -1,4 +1,4 @@
-//! Several runs at once, on nodes of their own or on parts of the same, and runs that are started again.
+//! Several runs at once, on nodes of their own or on parts of the same, and jobs that are started again.
 
 use crate::lease::is_given_back;
 use crate::process::{Running, eventually, s};
@@ -7,7 +7,7 @@ use crate::state::{
 };
 use serde_json::Value;
 
-/// Says where it is and waits for a file of its own name, in a folder that all containers of a node see.
+/// Says where it is and waits for a file of its own name, in a directory that all containers of a node see.
 const WAITS: &str = "echo ready; while [ ! -e /opt/horovod/jobs/go-$0 ]; do sleep 0.1; done; echo gone";
 
 fn go(name: &str) {
@@ -16,7 +16,7 @@ fn go(name: &str) {
     }
 }
 
-/// The environments of the programs of a run on a node that have this variable.
+/// The environments of the programs of a job on a node that have this variable.
 fn variable(node: &str, job: &str, name: &str) -> Vec<String> {
     let script = "for p in $(grep -lzxF \"HVDCTL_JOB=$1\" /proc/[0-9]*/environ 2>/dev/null); do
           grep -qzxF HVDCTL_PROGRAM=1 \"$p\" && tr '\\0' '\\n' <\"$p\" | sed -n \"s/^$2=//p\"
@@ -81,7 +81,7 @@ fn runs_on_nodes_of_their_own_do_not_meet_and_one_of_the_same_waits() {
 /// How many jobs are "many".
 const MANY: usize = if FULL { 10 } else { 3 };
 
-/// Asserts that nothing of many runs is left but their records, which say this of them, in any order.
+/// Asserts that nothing of many jobs is left but their records, which say this of them, in any order.
 #[track_caller]
 fn only_records_are_left(lab: &Lab, mut wanted: Vec<(&str, u64)>) {
     no_run_is_left();
@@ -200,7 +200,7 @@ while not os.path.exists('/opt/horovod/jobs/go-' + open('mine').read()): time.sl
     third.end(s(60)).code(130);
     assert!(eventually(s(20), || NODES.iter().all(|node| !ours(node).contains(&id))), "{:?}", NODES.map(ours));
 
-    // where neither keeper nor hvdctl lives to remove its workers, the next up does, and takes them for nobody's slots
+    // where neither job supervisor nor hvdctl lives to remove its workers, the next up does, and takes them for nobody's slots
     let mut fourth = start("fourth", "--gloo");
     fourth.until(&["[1 node2] this is fourth"], s(90));
     let id = job(&lab, "fourth")["id"].as_str().unwrap().to_owned();
@@ -209,7 +209,7 @@ while not os.path.exists('/opt/horovod/jobs/go-' + open('mine').read()): time.sl
     on("node1", &format!("docker kill hmaster-{id}"));
     assert!(eventually(s(60), || variable("node2", &id, "HVDCTL_JOB").is_empty()), "{}", rank_processes("node2"));
     assert_eq!(ours("node2"), format!("hworker running\nhworker-{id} running\n"));
-    lab.hvdctl(&["up"]).code(0).says(&["its run has ended"]);
+    lab.hvdctl(&["up"]).code(0).says(&["its job has ended"]);
     assert_eq!(ours("node2"), "hworker running\n");
     lab.hvdctl(&["run", "-np", "2", "--gpus-per-node", "1", "--map-by", "node", "--", "true"]).code(0);
     assert!(first.runs());
@@ -235,7 +235,7 @@ fn a_gpu_is_one_runs_alone_and_its_ranks_see_no_other() {
     a.end(s(60)).code(0);
     no_run_is_left();
 
-    // a second GPU, and a run on each of them at the same time
+    // a second GPU, and a job on each of them at the same time
     let file = "/etc/hvdctl-lab/gpus";
     let install = "nvidia-container-runtime-hook install /usr/bin/nvidia-smi all";
     let _one = Restore(|| drop(node_sh("node1", &format!("sed -i 2,9d {file}; {install}"), &[])));

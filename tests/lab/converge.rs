@@ -73,14 +73,14 @@ fn a_worker_that_does_not_come_up_is_not_left_behind() {
 fn a_disk_that_is_full_is_named() {
     let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
-    // a file system of its own without room, over the folder
-    let full = |folder: &str, options: &str| {
-        on("node2", &format!("mkdir -p {folder} && mount -t tmpfs -o {options} test {folder}"));
+    // a file system of its own without room, over the directory
+    let full = |directory: &str, options: &str| {
+        on("node2", &format!("mkdir -p {directory} && mount -t tmpfs -o {options} test {directory}"));
     };
     {
-        let folder = "/var/lib/docker/containers";
-        full(folder, "nr_inodes=1");
-        let off = format!("umount {folder}");
+        let directory = "/var/lib/docker/containers";
+        full(directory, "nr_inodes=1");
+        let off = format!("umount {directory}");
         let _restore = undo(&off);
         let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker\n"]);
         done.complains(&["node2: cannot start hworker: ", "no space left on device", "hint: make room on that node"]);
@@ -126,7 +126,7 @@ fn a_worker_is_not_replaced_under_a_run() {
     lab.hvdctl(&["up", "--force"]).code(0).says(&["node[1-2] (2): end the job ", ", recreate hworker (shm)\n"]);
     // in order: every rank had its time
     let run = run.end(s(60)).says(&["[0 node1] saved", "[1 node2] saved"]);
-    assert_eq!(run.code, 143, "a run that was ended is no success");
+    assert_eq!(run.code, 143, "a job that was ended is no success");
     no_run_is_left();
     for (node, before) in NODES.iter().zip(before) {
         assert_eq!(ours(node), "hworker running\n");

@@ -26,7 +26,7 @@ sed -i '/DOCKER_HOST/d' /home/own/.bashrc
 
 /// The lab for one test, seen from a desk of its own. The nodes are put right when it begins and when it is over.
 pub struct Desk {
-    /// Its turn on the lab, and the folder that everything lies in.
+    /// Its turn on the lab, and the directory that everything lies in.
     pub lab: Lab,
     variables: Vec<(String, String)>,
 }

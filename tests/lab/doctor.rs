@@ -114,7 +114,7 @@ fn a_port_that_another_program_has() {
     assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
     lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node2: cannot take part", "python3"]);
     lab.hvdctl(&["verify"]).code(1).complains(&["node2: cannot take part", "python3"]);
-    assert_eq!(on("node1", "ls /opt/horovod/jobs 2>/dev/null; :"), "", "a run was begun");
+    assert_eq!(on("node1", "ls /opt/horovod/jobs 2>/dev/null; :"), "", "a job was begun");
     assert_eq!(server().trim(), pid, "the other program still has its port");
     drop(restore);
     lab.hvdctl(&["up"]).code(0);
@@ -333,7 +333,7 @@ fn what_a_dead_run_left_is_ended_with_fix() {
     assert_eq!(rank_processes("node2").lines().count(), 2, "nothing is changed without --fix");
     lab.hvdctl(&["doctor", "--fix"]).code(0).says(&[
         "fixed node1: removed hmaster",
-        "fixed node2: ended what was left of the run 20990101-000000-dead",
+        "fixed node2: ended what was left of the job 20990101-000000-dead",
         "ok: 2 nodes, no errors",
     ]);
     assert_eq!(ours("node1"), "hworker running\n");

@@ -1,4 +1,4 @@
-//! However a run ends, nothing of it is left: no rank, no launcher, no follower, no ssh master.
+//! However a job ends, nothing of it is left: no rank, no launcher, no follower, no ssh master.
 
 use crate::process::{Running, eventually, kill, s};
 use crate::state::{
@@ -278,7 +278,7 @@ fn after_hvdctl_itself_was_killed_down_ends_the_run_and_its_session() {
         kill(&pid.to_string(), "KILL");
         run.end(s(10)).code(137);
         assert!(!sessions_of(pid).is_empty(), "nobody was there to end its ssh masters");
-        // the run does not depend on the operator's machine
+        // the job does not depend on the operator's machine
         assert!(ours("node1").contains("hmaster running"));
         assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()));
         lab.hvdctl(&["down"]).code(0).says(&["hmaster"]);

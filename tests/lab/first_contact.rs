@@ -74,7 +74,7 @@ fn keys_at_first_sight_are_shown_and_kept() {
 }
 
 #[test]
-fn the_state_folder_may_be_elsewhere() {
+fn the_state_directory_may_be_elsewhere() {
     let mut desk = Desk::new("user = \"workshop\"", "user = \"workshop\"");
     let state = desk.lab.path().join("a state");
     desk.set("XDG_STATE_HOME", state.to_str().unwrap());

@@ -6,7 +6,7 @@ use hvdctl::inventory::{Gpus, Inventory};
 use std::fs;
 use std::path::PathBuf;
 
-/// An operator whose own ssh configuration knows the nodes, in a folder without an inventory.
+/// An operator whose own ssh configuration knows the nodes, in a directory without an inventory.
 struct Operator {
     home: PathBuf,
     dir: PathBuf,

@@ -21,7 +21,7 @@ fn jobs(lab: &Lab) -> Vec<Value> {
     document["jobs"].as_array().unwrap().clone()
 }
 
-/// What the keeper wrote down on the node of the launcher, once it has.
+/// What the job supervisor wrote down on the node of the launcher, once it has.
 #[track_caller]
 fn result(id: &str) -> Value {
     let file = format!("/opt/horovod/jobs/{id}/result.json");
@@ -86,7 +86,7 @@ fn a_detached_run_ends_by_itself_and_tells_how_afterwards() {
     for node in NODES {
         assert_eq!(on(node, "ls /opt/horovod/jobs"), "", "{node}");
     }
-    lab.hvdctl(&["attach"]).code(125).complains(&["there was no run yet"]);
+    lab.hvdctl(&["attach"]).code(125).complains(&["there was no job yet"]);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn outlives(lab: &Lab, controller: &str) {
     crash(first);
     assert!(ours("node1").contains("hmaster running"));
 
-    // another's machine has nothing of the first one's; Ctrl-C at an attach does not end the run
+    // another's machine has nothing of the first one's; Ctrl-C at an attach does not end the job
     let home = tempfile::tempdir().unwrap();
     let mut theirs = lab.command(&["attach"]);
     theirs.env("HOME", home.path()).env_remove("XDG_STATE_HOME");
@@ -160,7 +160,7 @@ fn an_operator_whose_own_network_is_cut_finds_the_run_again() {
     assert!(eventually(s(90), || NODES.iter().all(|node| rank_processes(node).is_empty())));
     no_run_is_left();
 
-    // what is known of a run while its launcher's node is away
+    // what is known of a job while its launcher's node is away
     lab.edit("host = \"node1\"", "host = \"node1\"\nssh_port = 1");
     let away: Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).code(3).out).unwrap();
     let job = &away["jobs"][0];
@@ -221,7 +221,7 @@ fn logs_are_read_by_rank_by_time_and_by_word() {
     let time = late.lines().last().unwrap().rsplit(' ').next().unwrap();
     assert_eq!(lab.hvdctl(&["logs", "--since", time]).ok(), format!("[0 node1] {time}\n"));
     lab.hvdctl(&["logs", "--rank", "2"]).code(2).complains(&["has no rank 2"]);
-    lab.hvdctl(&["logs", "nosuch"]).code(1).complains(&["there is no run nosuch", "hvdctl jobs"]);
+    lab.hvdctl(&["logs", "nosuch"]).code(1).complains(&["there is no job nosuch", "hvdctl jobs"]);
 
     let id = lab.hvdctl(&["run", "-d", "-np", "2", "--", "sh", "-c", WAITS]).ok();
     let mut follower = lab.start(&["logs", "-f", "--rank", "0"]);
@@ -262,7 +262,7 @@ mod full {
         let [mut attached, mut logs] = [["attach", &id].as_slice(), &["logs", "-f", &id]].map(|words| lab.start(words));
         attached.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
         logs.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
-        // as where a rank waits in the kernel: the keeper has done all it had to, and its container does not end
+        // as where a rank waits in the kernel: the job supervisor has done all it had to, and its container does not end
         let over = r#"
         kill -STOP "$(docker inspect -f '{{.State.Pid}}' hmaster)"
         exits='[{"rank": 1, "node": "node2", "code": 7, "time": 1, "asked": false}]'

@@ -19,7 +19,7 @@ fn shaped(lab: &Lab, name: &str, args: &[&str], code: i32) -> Value {
     document
 }
 
-/// The names of a run's lines, each held against its type.
+/// The names of a job's lines, each held against its type.
 #[track_caller]
 fn events(out: &str) -> Vec<String> {
     let mut seen = Vec::new();
@@ -65,8 +65,8 @@ fn documents_are_as_they_are_shown() {
     assert_eq!(seen.last().unwrap(), "train-end");
 
     let project = lab.project("p", &[("train.py", "open('out', 'w').write('x')")]);
-    let (project, folder) = (project.to_str().unwrap(), lab.path().join("brought"));
-    let words = ["--json", "train", project, "-np", "1", "--fetch", folder.to_str().unwrap()];
+    let (project, directory) = (project.to_str().unwrap(), lab.path().join("brought"));
+    let words = ["--json", "train", project, "-np", "1", "--fetch", directory.to_str().unwrap()];
     let done = lab.hvdctl(&words).code(0);
     events(&done.out);
     let end: Value = serde_json::from_str(done.out.lines().last().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! `keys push`: what lies in the nodes' key folders, and where the private key never is.
+//! `keys push`: what lies in the nodes' key directories, and where the private key never is.
 
 use crate::pool::power;
 use crate::process::{Done, Running, run, s};
@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Every file of the key folder with its mode and owner, the folder first.
-pub fn folder(node: &str) -> Vec<String> {
+/// Every file of the key directory with its mode and owner, the directory first.
+pub fn directory(node: &str) -> Vec<String> {
     let listed = on(node, "cd /opt/horovod/ssh && { stat -c '%n %a %u:%g' .; stat -c '%n %a %u:%g' $(ls -A); }");
     listed.lines().map(str::to_owned).collect()
 }
 
-/// Inodes, times and contents of the key folder.
+/// Inodes, times and contents of the key directory.
 pub fn fingerprint(node: &str) -> String {
     on(node, "cd /opt/horovod/ssh && stat -c '%n %i %y %z %a %u:%g' . * && sha256sum *")
 }
@@ -56,11 +56,11 @@ pub fn login() -> Done {
     node_sh("node1", ssh, &[&address])
 }
 
-/// Runs a command and collects the contents of every file that lies meanwhile, or afterwards, in these folders and in
+/// Runs a command and collects the contents of every file that lies meanwhile, or afterwards, in these directories and in
 /// the one for its ssh sessions.
-fn run_and_collect(command: Command, folders: &[PathBuf]) -> (Done, Vec<u8>) {
-    fn collect(folder: &Path, into: &mut BTreeSet<Vec<u8>>) {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+fn run_and_collect(command: Command, directories: &[PathBuf]) -> (Done, Vec<u8>) {
+    fn collect(directory: &Path, into: &mut BTreeSet<Vec<u8>>) {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => collect(&entry.path(), into),
                 Ok(kind) if kind.is_file() => into.extend(fs::read(entry.path())),
@@ -74,8 +74,8 @@ fn run_and_collect(command: Command, folders: &[PathBuf]) -> (Done, Vec<u8>) {
     let mut look = || {
         let sessions = fs::read_dir("/tmp").unwrap().flatten();
         let sessions = sessions.filter(|e| e.file_name().to_string_lossy().starts_with(&prefix)).map(|e| e.path());
-        for folder in sessions.chain(folders.iter().cloned()) {
-            collect(&folder, &mut seen);
+        for directory in sessions.chain(directories.iter().cloned()) {
+            collect(&directory, &mut seen);
         }
     };
     while running.runs() {
@@ -121,8 +121,8 @@ fn from_nothing_to_the_state_that_the_contract_names() {
     ];
     let mut node1 = vec![". 700 0:0", common[0], "id_rsa 600 0:0", "id_rsa.pub 644 0:0"];
     node1.extend(&common[1..]);
-    assert_eq!(folder("node1"), node1);
-    assert_eq!(folder("node2"), [". 700 0:0", common[0], common[1], common[2], common[3]]);
+    assert_eq!(directory("node1"), node1);
+    assert_eq!(directory("node2"), [". 700 0:0", common[0], common[1], common[2], common[3]]);
 
     // the cluster's key
     let listed = on("node1", "ssh-keygen -l -f /opt/horovod/ssh/id_rsa");
@@ -151,7 +151,7 @@ fn from_nothing_to_the_state_that_the_contract_names() {
     // where the private key must not be: pieces of it as it is, and as it is when it travels
     let pieces = pieces("id_rsa", 8);
     assert!(pieces.len() > 50, "{}", pieces.len());
-    assert!(files_here.len() > 100, "the folders of this machine were seen");
+    assert!(files_here.len() > 100, "the directories of this machine were seen");
     for (place, seen) in &watched {
         assert!(
             has(seen, if *place == "this machine" { "hvdctl-ssh." } else { "HVDCTL_ADDRESS" }),
@@ -173,19 +173,19 @@ fn from_nothing_to_the_state_that_the_contract_names() {
 fn what_is_wrong_is_repaired_and_said_and_what_is_others_stays() {
     let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
-    let right = NODES.map(folder);
+    let right = NODES.map(directory);
     let keys = NODES.map(|node| public_half(node, "ssh_host_ed25519_key"));
     on("node1", "cd /opt/horovod/ssh && chmod 755 . && chown 1000 authorized_keys && chmod 644 id_ed25519");
     on("node2", "cd /opt/horovod/ssh && chown 1000:1000 . && echo x >id_ed25519 && chmod 666 ssh_host_ed25519_key");
     lab.hvdctl(&["keys", "push"]).code(0).says(&[
-        "the folder (755 0:0)",
+        "the directory (755 0:0)",
         "authorized_keys (600 1000:0)",
         "id_ed25519 (644 0:0)",
         "node2: removed id_ed25519",
-        "the folder (700 1000:1000)",
+        "the directory (700 1000:1000)",
         "ssh_host_ed25519_key (666 0:0)",
     ]);
-    assert_eq!(NODES.map(folder), right, "modes and owners are right again; no private key on node2");
+    assert_eq!(NODES.map(directory), right, "modes and owners are right again; no private key on node2");
     assert_eq!(NODES.map(|node| public_half(node, "ssh_host_ed25519_key")), keys, "the host keys are the old ones");
     lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
 
@@ -259,7 +259,7 @@ fn a_node_that_leaves_the_inventory_is_revoked() {
 }
 
 #[test]
-fn the_key_of_another_cluster_in_a_shared_folder_stays() {
+fn the_key_of_another_cluster_in_a_shared_directory_stays() {
     let lab = Lab::empty();
     let ours = fs::read_to_string(lab.inventory()).unwrap();
     let theirs = ours.replacen("name = \"lab\"", "name = \"other\"", 1);
@@ -270,7 +270,7 @@ fn the_key_of_another_cluster_in_a_shared_folder_stays() {
     assert_eq!(read("node2", "id_ed25519.pub"), format!("{their_key} hvdctl:other\n"));
 
     fs::write(lab.inventory(), &ours).unwrap();
-    let words = "id_ed25519 on node2 is the key of the cluster other, which shares the folder: it stays";
+    let words = "id_ed25519 on node2 is the key of the cluster other, which shares the directory: it stays";
     lab.hvdctl(&["keys", "push"]).code(0).complains(&[words]);
     assert_eq!(public_half("node2", "id_ed25519"), their_key);
     let our_key = public_half("node1", "id_ed25519");
@@ -296,7 +296,7 @@ fn a_pair_is_made_once() {
     lab.hvdctl(&["keys", "generate", "--bits", "4096"]).code(2).complains(&["one size", "--type rsa"]);
     on("node1", "test ! -e /opt/horovod");
     let made = lab.hvdctl(&["keys", "generate"]).code(0).says(&["node1: made a key pair: Ed25519 SHA256:"]);
-    assert_eq!(folder("node1"), [". 700 0:0", "id_ed25519 600 0:0", "id_ed25519.pub 644 0:0"]);
+    assert_eq!(directory("node1"), [". 700 0:0", "id_ed25519 600 0:0", "id_ed25519.pub 644 0:0"]);
     on("node2", "test ! -e /opt/horovod");
     let listed = on("node1", "ssh-keygen -l -f /opt/horovod/ssh/id_ed25519");
     let sha = listed.split_whitespace().nth(1).unwrap();
@@ -354,7 +354,7 @@ fn the_state_of_every_nodes_keys() {
         (
             "node2",
             "chmod 755 . && chown 1000 authorized_keys",
-            "wrong mode or owner on node2: the folder (755 0:0), authorized_keys (600 1000:0)",
+            "wrong mode or owner on node2: the directory (755 0:0), authorized_keys (600 1000:0)",
         ),
         ("node2", "sed -i 's/from=.* ssh/from=\"192.0.2.1\" ssh/' authorized_keys", "node2 does not restrict the key"),
         ("node2", "rm authorized_keys", "node2 does not let the cluster's key in"),
@@ -430,7 +430,7 @@ mod full {
         }
         // a node that was selected with the master gets all; the other nothing
         lab.hvdctl(&["--on", "node1", "keys", "push"]).code(0);
-        assert_eq!(folder("node1").len(), 7);
+        assert_eq!(directory("node1").len(), 7);
         on("node2", "test ! -e /opt/horovod");
         let mut pushed = lab.command(&["keys", "push"]);
         pushed.env("HVDCTL_INVENTORY", lab.inventory()).current_dir("/");

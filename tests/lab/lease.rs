@@ -304,7 +304,7 @@ mod full {
     #[test]
     fn the_step_in_hand_is_finished_and_a_second_signal_leaves_at_once() {
         let lab = Lab::empty();
-        // who writes keys waits for whoever has the folder
+        // who writes keys waits for whoever has the directory
         let hold = "mkdir -p /opt/horovod/ssh && cd /opt/horovod/ssh && \
                     HVDCTL_TEST=1 setsid flock . sh -c 'echo $$ >/run/test-flock; exec sleep 100' >/dev/null 2>&1 &";
         let is_held = || on("node2", "flock -n /opt/horovod/ssh true && echo free; :").is_empty();

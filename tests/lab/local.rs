@@ -39,7 +39,7 @@ fn the_whole_job_on_this_machine_alone() {
         0,
         "the image is not on this machine: scripts/image/build"
     );
-    let had_folder = Path::new("/opt/horovod").exists();
+    let had_directory = Path::new("/opt/horovod").exists();
     let home = lab.path().join("home");
     let elsewhere = lab.path().join("elsewhere");
     fs::create_dir(&home).unwrap();
@@ -72,7 +72,7 @@ fn the_whole_job_on_this_machine_alone() {
     let done = hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(5);
     assert!(done.out.contains("] /workspace"), "{}", done.out);
     assert_eq!((ours().as_str(), processes().as_str()), ("hworker running\n", ""));
-    assert!(!project.join("by-0").exists(), "a run does not write to the project here");
+    assert!(!project.join("by-0").exists(), "a job does not write to the project here");
     let done =
         hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--mpi", "--", "echo", "a  b", "$HOME"]).code(0);
     assert_eq!(done.out.lines().filter(|l| l.ends_with("] a  b $HOME")).count(), 2, "{}", done.out);
@@ -96,7 +96,7 @@ fn the_whole_job_on_this_machine_alone() {
     hvdctl(&["keys", "push"]).code(2).complains(&["no inventory"]);
     hvdctl(&["down", "--purge", "-y"]).code(0);
     assert_eq!(ours(), "");
-    assert!(had_folder || !Path::new("/opt/horovod").exists(), "{}", here("find /opt/horovod").out);
+    assert!(had_directory || !Path::new("/opt/horovod").exists(), "{}", here("find /opt/horovod").out);
     assert_eq!(
         here(&format!("ls -A {} {}", home.display(), elsewhere.display()))
             .out

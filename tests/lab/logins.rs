@@ -18,14 +18,14 @@ fn detached_and_fetched(desk: &Desk, project: &str) {
     no_run_is_left();
     let writes = ["train", project, "-np", "2", "--", "sh", "-c", "hostname >of-$(hostname)"];
     desk.hvdctl(&writes).code(0);
-    let folder = desk.lab.path().join("brought");
-    desk.hvdctl(&["fetch", "-o", folder.to_str().unwrap()]).code(0);
+    let directory = desk.lab.path().join("brought");
+    desk.hvdctl(&["fetch", "-o", directory.to_str().unwrap()]).code(0);
     for node in NODES {
-        assert_eq!(std::fs::read_to_string(folder.join(format!("of-{node}"))).unwrap(), format!("{node}\n"));
+        assert_eq!(std::fs::read_to_string(directory.join(format!("of-{node}"))).unwrap(), format!("{node}\n"));
     }
 }
 
-/// All that a cluster is for, with these logins: keys, workers, a run over both nodes with a project, and nothing left.
+/// All that a cluster is for, with these logins: keys, workers, a job over both nodes with a project, and nothing left.
 #[track_caller]
 fn everything_works(desk: &Desk) {
     let before = NODES.map(engine_has);
@@ -127,7 +127,7 @@ fn nothing_of_a_run_is_left_where_containers_stand_for_root() {
             done.code(code);
             no_run_is_left();
         }
-        // one that is killed leaves its run on the nodes; `down` knows what is its own
+        // one that is killed leaves its job on the nodes; `down` knows what is its own
         if code.is_none() {
             desk.hvdctl(&["down"]).code(0);
         }

@@ -1,5 +1,5 @@
 //! Every way in which a rank ends, under both controllers, beside the launcher and on another node: the exit code, the words, and
-//! that nothing of the run is left. The template is the matrix of Horovod's own launcher tests (test/integration/test_static_run.py).
+//! that nothing of the job is left. The template is the matrix of Horovod's own launcher tests (test/integration/test_static_run.py).
 
 use crate::process::{Running, eventually, s};
 use crate::state::{FULL, IMAGE, Lab, NODES, controllers, no_run_is_left, on, ours};
@@ -44,7 +44,7 @@ fn ends(
     assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"], "{controller} {command:?}");
     let id = on("node1", "ls -t /opt/horovod/jobs | head -n 1");
     let record = on("node1", &format!("cat /opt/horovod/jobs/{}/result.json", id.trim()));
-    assert!(record.contains("\"stopped\": false"), "the keeper's own record: {record}");
+    assert!(record.contains("\"stopped\": false"), "the job supervisor's own record: {record}");
     let last = lab.hvdctl(&["--json", "attach", id.trim()]).code(code).out;
     serde_json::from_str(last.lines().last().unwrap()).unwrap()
 }
@@ -57,7 +57,7 @@ fn every_end_of_a_rank_under_both_controllers_on_one_node_and_on_two() {
         ("kill -9 $$", 137, "was killed by signal 9"),
         ("kill -STOP $$", 137, "hung: it was stopped"),
     ];
-    // what is not of the run: a program of somebody's, and somebody's container of the same image
+    // what is not of the job: a program of somebody's, and somebody's container of the same image
     let others = NODES.map(|node| {
         on(node, "HVDCTL_TEST=1 setsid sleep 9000 >/dev/null 2>&1 </dev/null &");
         on(node, &format!("docker run -d --network host --label hvdctl-test {IMAGE} sleep 9000"));
@@ -203,7 +203,7 @@ fn many_lines_of_many_ranks_come_whole_while_the_reader_sleeps() {
     let done = child.wait_with_output().unwrap();
     let complaint = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(1), "{complaint}");
-    assert!(complaint.contains("node2: cannot read the run's log"), "{complaint}");
+    assert!(complaint.contains("node2: cannot read the job's log"), "{complaint}");
     let text = String::from_utf8_lossy(&done.stdout);
     assert!(text.lines().filter(|line| line.starts_with("[0 node1]")).count() > LINES, "what could be read is shown");
 }
@@ -231,7 +231,7 @@ time.sleep(4)";
     });
     // 15 MiB of it are Python's own
     assert!((1..26 << 10).contains(&supervisors), "a supervisor held {supervisors} KiB of its rank's 10 MB");
-    // nor when the run has ended, and what the followers had not brought by then is read
+    // nor when the job has ended, and what the followers had not brought by then is read
     let followers = "pgrep -fc '^tail -c [+]1 -f'; :";
     let over = over && eventually(s(120), || NODES.iter().all(|node| on(node, followers).trim() == "0"));
     let status = format!("/proc/{}/status", child.id());

@@ -1,4 +1,4 @@
-//! Upload: the nodes have the project as it is here, byte for byte, and what a run wrote stays.
+//! Upload: the nodes have the project as it is here, byte for byte, and what a job wrote stays.
 
 use crate::process::{eventually, run, s};
 use crate::state::{FULL, Lab, NODES, id_of, node_sh, on};
@@ -8,14 +8,14 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// Names, kinds, modes, contents and targets of a folder's entries, sorted, one record each. The folder is the first
-/// argument. Where the record of a file that a run wrote would stand (`by-rank-*`) there is nothing.
+/// Names, kinds, modes, contents and targets of a directory's entries, sorted, one record each. The directory is the first
+/// argument. Where the record of a file that a job wrote would stand (`by-rank-*`) there is nothing.
 const LIST: &str = r#"cd -- "$1" && export LC_ALL=C && find . -mindepth 1 -not -name 'by-rank-*' -print0 | sort -z |
 xargs -0 sh -c 'for f; do stat --printf "%F %a %N" -- "$f"; [ ! -f "$f" ] || [ -h "$f" ] || sha256sum <"$f"; echo; done' sh"#;
 
-fn list_here(folder: &Path) -> String {
+fn list_here(directory: &Path) -> String {
     let mut command = Command::new("sh");
-    command.args(["-c", LIST, "sh"]).arg(folder);
+    command.args(["-c", LIST, "sh"]).arg(directory);
     run(command, s(10)).ok()
 }
 
@@ -42,7 +42,7 @@ fn odd_names_arrive_identical_and_never_reach_a_shell() {
         fs::write(project.join(name), format!("contents of {name}")).unwrap();
     }
     fs::create_dir_all(project.join("deep/er/ and deeper")).unwrap();
-    fs::create_dir(project.join("empty folder")).unwrap();
+    fs::create_dir(project.join("empty directory")).unwrap();
     fs::write(project.join("deep/er/ and deeper/empty"), "").unwrap();
     fs::write(project.join("deep/binary"), (0..=255u8).cycle().take(300_000).collect::<Vec<u8>>()).unwrap();
     fs::write(project.join("tool.sh"), "#!/bin/sh\n").unwrap();
@@ -50,7 +50,7 @@ fn odd_names_arrive_identical_and_never_reach_a_shell() {
     fs::set_permissions(project.join("a b.txt"), fs::Permissions::from_mode(0o640)).unwrap();
     symlink("a b.txt", project.join("link")).unwrap();
     symlink("/nowhere at all", project.join("dangling")).unwrap();
-    symlink("deep", project.join("folder link")).unwrap();
+    symlink("deep", project.join("directory link")).unwrap();
 
     let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
     done.complains(&["node1: uploaded", "node2: uploaded"]);
@@ -60,10 +60,10 @@ fn odd_names_arrive_identical_and_never_reach_a_shell() {
     assert_eq!(names[0], names[1]);
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     assert!(!names[0].is_empty() && names[0].chars().all(plain), "{names:?}");
-    let folder = format!("/opt/horovod/projects/{}", names[0]);
+    let directory = format!("/opt/horovod/projects/{}", names[0]);
     for (rank, node) in NODES.iter().enumerate() {
-        assert_eq!(node_sh(node, LIST, &[&folder]).ok(), here, "{node}");
-        assert_eq!(node_sh(node, "cat \"$1/by-rank-$2\"", &[&folder, &rank.to_string()]).ok(), "x");
+        assert_eq!(node_sh(node, LIST, &[&directory]).ok(), here, "{node}");
+        assert_eq!(node_sh(node, "cat \"$1/by-rank-$2\"", &[&directory, &rank.to_string()]).ok(), "x");
         let hits = "touch /var/tmp/hit; find / -xdev -name hit 2>/dev/null; rm /var/tmp/hit";
         assert_eq!(on(node, hits), "/var/tmp/hit\n", "{node}: beside the one that was planted, a name was expanded");
     }
@@ -79,19 +79,19 @@ fn what_is_deleted_here_goes_there_and_what_a_run_wrote_stays() {
     let lab = Lab::up();
     let project =
         lab.project("p", &[("train.py", WRITE), ("gone.txt", "old"), ("kept.txt", "kept"), ("kind", "a file")]);
-    fs::create_dir(project.join("folder")).unwrap();
-    fs::write(project.join("folder/inside"), "x").unwrap();
+    fs::create_dir(project.join("directory")).unwrap();
+    fs::write(project.join("directory/inside"), "x").unwrap();
     let path = project.to_str().unwrap();
     lab.hvdctl(&["train", path, "-np", "2"]).code(0);
 
     fs::remove_file(project.join("gone.txt")).unwrap();
-    fs::remove_dir_all(project.join("folder")).unwrap();
+    fs::remove_dir_all(project.join("directory")).unwrap();
     fs::write(project.join("kept.txt"), "changed").unwrap();
     fs::write(project.join("new.txt"), "new").unwrap();
-    // a file becomes a folder
+    // a file becomes a directory
     fs::remove_file(project.join("kind")).unwrap();
     fs::create_dir(project.join("kind")).unwrap();
-    fs::write(project.join("kind/now"), "a folder").unwrap();
+    fs::write(project.join("kind/now"), "a directory").unwrap();
     // someone changed the copy on one node by hand
     on("node2", "echo other >/opt/horovod/projects/p/train.py");
     lab.hvdctl(&["train", path, "-np", "2"]).code(0);
@@ -102,7 +102,7 @@ fn what_is_deleted_here_goes_there_and_what_a_run_wrote_stays() {
             format!("by-rank-{rank}\nkept.txt\nkind\nnew.txt\ntrain.py\n")
         );
     }
-    // what a run wrote is not sent back, and not taken for a part of the project
+    // what a job wrote is not sent back, and not taken for a part of the project
     assert!(!project.join("by-rank-0").exists());
 
     // a node that takes no part now is brought to the same files: another day's run may be there
@@ -116,9 +116,9 @@ fn what_is_ignored_stays_here() {
     let lab = Lab::up();
     let files = [("train.py", WRITE), (".hvdctlignore", "*.bin\n"), (".gitignore", "cache/\n"), ("big.bin", "x")];
     let project = lab.project("p", &files);
-    for folder in ["cache", ".git"] {
-        fs::create_dir(project.join(folder)).unwrap();
-        fs::write(project.join(folder).join("x"), "x").unwrap();
+    for directory in ["cache", ".git"] {
+        fs::create_dir(project.join(directory)).unwrap();
+        fs::write(project.join(directory).join("x"), "x").unwrap();
     }
     lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
     for (rank, node) in NODES.iter().enumerate() {
@@ -138,7 +138,7 @@ fn a_project_without_a_clear_entry_is_refused_before_anything_is_touched() {
     let missing = lab.path().join("missing");
     for (project, words) in [
         (&missing, ["missing", "No such file"]),
-        (&file, ["file.py", "not a folder"]),
+        (&file, ["file.py", "not a directory"]),
         (&none, ["no clear entry", "there is no hvdctl.toml, train.py or main.py"]),
         (&two, ["no clear entry", "both train.py and main.py"]),
         (&broken, ["hvdctl.toml", "comand"]),
@@ -159,15 +159,15 @@ fn a_project_without_a_clear_entry_is_refused_before_anything_is_touched() {
 }
 
 #[test]
-fn a_folder_that_was_emptied_is_still_there_and_what_a_link_leads_to_is_not_touched() {
+fn a_directory_that_was_emptied_is_still_there_and_what_a_link_leads_to_is_not_touched() {
     let lab = Lab::up();
     let project = lab.project("p", &[("logs/a.txt", "a"), ("d/f", "f"), ("d/g", "g")]);
-    let folder = project.to_str().unwrap();
-    let look = ["train", folder, "-np", "2", "--", "sh", "-c", "ls -d logs && echo x >logs/by-rank-$HOROVOD_RANK"];
+    let directory = project.to_str().unwrap();
+    let look = ["train", directory, "-np", "2", "--", "sh", "-c", "ls -d logs && echo x >logs/by-rank-$HOROVOD_RANK"];
     fs::write(project.join("train.py"), "").unwrap();
     lab.hvdctl(&look).code(0);
     for node in NODES {
-        // a run moved a folder of the project elsewhere and left a link
+        // a job moved a directory of the project elsewhere and left a link
         on(
             node,
             "mkdir /opt/horovod/else && echo mine >/opt/horovod/else/f && cd /opt/horovod/projects/p && rm -r d && ln -s ../../else d",
@@ -284,7 +284,7 @@ import lazy";
     assert_eq!(done.out, "[0 node2] lazy is new\n[0 node2] of the first\n[0 node2] /workspace\n");
     let there = "cd /opt/horovod/projects && cat p/lazy.py && test -e p/gone.py && ls -d p*";
     assert_eq!(on("node2", there), "print('lazy is old')p\n", "it is the first one's until that has ended");
-    // what the second wrote is in the project's folder already
+    // what the second wrote is in the project's directory already
     on("node2", "test -e /opt/horovod/projects/p/second");
 
     for node in NODES {
@@ -348,9 +348,9 @@ fn of_thousands_of_files_only_what_changed_goes_over_the_wire() {
     let count = "import os; print(sum(len(files) for _, _, files in os.walk('.')))";
     let project = lab.project("many", &[("train.py", count)]);
     for i in 0..FILES {
-        let folder = project.join(format!("folder {}", i % 100));
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join(i.to_string()), vec![b'x'; i % 500]).unwrap();
+        let directory = project.join(format!("directory {}", i % 100));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(i.to_string()), vec![b'x'; i % 500]).unwrap();
     }
     let train = || lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
     let first = train();
@@ -362,16 +362,16 @@ fn of_thousands_of_files_only_what_changed_goes_over_the_wire() {
     train().complains(&["node1: project unchanged", "node2: project unchanged"]);
     assert_eq!(inodes(), before);
 
-    fs::remove_file(project.join("folder 7/107")).unwrap();
-    fs::rename(project.join("folder 8/108"), project.join("folder 9/108")).unwrap();
-    fs::write(project.join("folder 10/110"), "changed").unwrap();
+    fs::remove_file(project.join("directory 7/107")).unwrap();
+    fs::rename(project.join("directory 8/108"), project.join("directory 9/108")).unwrap();
+    fs::write(project.join("directory 10/110"), "changed").unwrap();
     let done = train().says(&[&format!("[0 node1] {FILES}\n"), &format!("[1 node2] {FILES}\n")]);
     done.complains(&["node1: uploaded 2 files", "node2: uploaded 2 files", "removed 2 files"]);
-    let wanted: Vec<&str> = ["folder 10/110 ", "folder 7/107 ", "folder 8/108 "].into();
+    let wanted: Vec<&str> = ["directory 10/110 ", "directory 7/107 ", "directory 8/108 "].into();
     for (node, (before, after)) in NODES.iter().zip(before.iter().zip(inodes().iter())) {
         let kept: Vec<&str> = before.lines().filter(|line| !after.lines().any(|other| other == *line)).collect();
         assert_eq!(kept.len(), wanted.len(), "{node}: {kept:?}");
         assert!(kept.iter().zip(&wanted).all(|(line, name)| line.starts_with(name)), "{node}: {kept:?}");
-        assert_eq!(on(node, "cat '/opt/horovod/projects/many/folder 10/110'"), "changed");
+        assert_eq!(on(node, "cat '/opt/horovod/projects/many/directory 10/110'"), "changed");
     }
 }

@@ -28,7 +28,7 @@ fn fails_with(lab: &Lab, row: [&str; 4]) -> Done {
     assert!(rows[2].starts_with("failed: ") && rows[2].contains("nothing was launched"), "{}", done.out);
     for node in NODES {
         assert!(!ours(node).contains("hmaster"), "{}", ours(node));
-        assert_eq!(on(node, "ls /opt/horovod/jobs 2>/dev/null; :"), "", "a run was begun");
+        assert_eq!(on(node, "ls /opt/horovod/jobs 2>/dev/null; :"), "", "a job was begun");
     }
     done
 }
@@ -143,7 +143,7 @@ fn every_reason_is_told_and_nothing_is_launched() {
     fails_with(&lab, ["–", "node2", "its worker is not up: hvdctl up", "–"]);
     lab.hvdctl(&["up"]).code(0);
 
-    // another host key than the pinned one, and nothing in the folder tells
+    // another host key than the pinned one, and nothing in the directory tells
     on(
         "node2",
         "cd /opt/horovod/ssh && cp -p ssh_host_ed25519_key ../test-key && rm -f ../test-new* &&

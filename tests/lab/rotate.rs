@@ -1,6 +1,6 @@
 //! `keys rotate`: a new pair everywhere, and a cluster that launches at every moment of it.
 
-use crate::keys::{fingerprint, folder, line, login, pieces, public_half, read};
+use crate::keys::{directory, fingerprint, line, login, pieces, public_half, read};
 use crate::pool::power;
 use crate::process::{Running, kill, s};
 use crate::state::{FULL, Lab, NODES, Restore, files_with, id_of, node_sh, on};
@@ -27,7 +27,7 @@ fn one_key_everywhere(lab: &Lab, name: &str) -> String {
             .map(|l| format!("{l}\n"))
             .collect();
         assert_eq!(ours, line(&key, &NODES), "{node}");
-        let files = folder(node);
+        let files = directory(node);
         let keys: Vec<&str> =
             files.iter().filter_map(|f| f.split(' ').next()).filter(|f| f.starts_with("id_")).collect();
         let wanted = if node == "node1" { vec![name.to_owned(), format!("{name}.pub")] } else { Vec::new() };
@@ -111,9 +111,9 @@ fn killed_after_any_step_it_launches_and_the_next_one_finishes() {
             "it ended before it could be killed: {step}"
         );
         lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
-        let left = folder("node1").iter().any(|f| f.contains(".next"));
+        let left = directory("node1").iter().any(|f| f.contains(".next"));
         // the switch follows the second step at once, and may have been on its way when hvdctl was killed
-        assert!(left || !step.starts_with("not yet"), "{step}: {:?}", folder("node1"));
+        assert!(left || !step.starts_with("not yet"), "{step}: {:?}", directory("node1"));
         if left {
             lab.hvdctl(&["keys", "status"]).code(1).says(&["a rotation is unfinished", "hint: hvdctl keys rotate"]);
             // neither breaks what was begun
@@ -142,17 +142,17 @@ fn cut_off_within_the_switch_it_launches_and_the_next_one_finishes() {
             // what the nodes were told last is over by then; a push lets both keys in
             sleep(Duration::from_millis(500));
             lab.hvdctl(&["keys", "push"]).code(0);
-            assert!(folder("node1").iter().any(|f| f.contains(".next ")), "{:?}", folder("node1"));
+            assert!(directory("node1").iter().any(|f| f.contains(".next ")), "{:?}", directory("node1"));
             for step in &steps[..last] {
                 on("node1", &format!("cd /opt/horovod/ssh && {step}"));
             }
-            let place = format!("after {:?}: {:?}", &steps[..last], folder("node1"));
+            let place = format!("after {:?}: {:?}", &steps[..last], directory("node1"));
             let run = lab.hvdctl(&["run", "-np", "2", "--", "true"]);
             assert_eq!(run.code, 0, "{place}\n{}", run.err);
             lab.hvdctl(&["keys", "status"]).code(1).says(&["a rotation is unfinished"]);
-            let before = folder("node1");
+            let before = directory("node1");
             lab.hvdctl(&["keys", "push"]).code(0);
-            assert_eq!(folder("node1"), before, "{place}");
+            assert_eq!(directory("node1"), before, "{place}");
             lab.hvdctl(&["keys", "rotate"]).code(0).complains(&["going on with the rotation that was begun"]);
             one_key_everywhere(&lab, if words.is_empty() { "id_ed25519" } else { "id_rsa" });
             launches(&lab);
@@ -163,7 +163,7 @@ fn cut_off_within_the_switch_it_launches_and_the_next_one_finishes() {
     }
     // a purge takes what was staged
     assert!(killed_when(&lab, &[], |running| running.err().contains("not yet in use")));
-    assert!(folder("node1").iter().any(|f| f.contains(".next ")), "{:?}", folder("node1"));
+    assert!(directory("node1").iter().any(|f| f.contains(".next ")), "{:?}", directory("node1"));
     lab.hvdctl(&["down", "--purge", "-y"]).code(0);
     on("node1", "test ! -e /opt/horovod/ssh");
 }

@@ -135,7 +135,7 @@ fn a_shell_is_on_a_real_terminal_and_leaves_nothing() {
     assert_eq!((after.local_modes, after.input_modes), (before.local_modes, before.input_modes));
     assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
 
-    // in the hmaster of a run that is under way, which goes on
+    // in the hmaster of a job that is under way, which goes on
     let mut run = lab.start(&["run", "-np", "2", "--", "sh", "-c", "echo ready; exec sleep 300"]);
     run.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
     let shell = Typed::start(&lab, &["shell"]);

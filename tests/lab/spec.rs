@@ -67,10 +67,10 @@ fn mounts_devices_limits_and_environment_are_where_the_ranks_are() {
         let prefix = format!("[{rank}] ");
         let said: Vec<&str> = done.out.lines().filter_map(|line| line.strip_prefix(&prefix)).collect();
         assert_eq!(said, lines, "{rank}");
-        assert_eq!(on(node, "ls /opt/horovod/jobs/*/env.json 2>/dev/null; :"), "", "it is gone with the run");
+        assert_eq!(on(node, "ls /opt/horovod/jobs/*/env.json 2>/dev/null; :"), "", "it is gone with the job");
     }
 
-    // the environment is the next run's and asks for no other worker; the rest does
+    // the environment is the next job's and asks for no other worker; the rest does
     lab.edit("PLAIN = \"another\"", "PLAIN = \"changed\"");
     lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["nothing to do"]);
     lab.edit("memlock = 32768, ", "");

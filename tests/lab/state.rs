@@ -197,8 +197,8 @@ pub fn ours(node: &str) -> String {
     on(node, "docker ps -a --filter label=hvdctl.cluster=lab --format '{{.Names}} {{.State}}' | sort")
 }
 
-/// The processes of this cluster's runs on a node, and those that follow a run's log for hvdctl; a line each. The
-/// containers of other clusters have another folder for their runs.
+/// The processes of this cluster's runs on a node, and those that follow a job's log for hvdctl; a line each. The
+/// containers of other clusters have another directory for their runs.
 #[track_caller]
 pub fn rank_processes(node: &str) -> String {
     on(
@@ -242,19 +242,19 @@ pub fn gpu_uuids(node: &str) -> Vec<String> {
     listed.lines().filter_map(|l| l.split("UUID: ").nth(1)).map(|u| u.trim_end_matches(')').to_owned()).collect()
 }
 
-/// Asserts that nothing of a run is left on the nodes.
+/// Asserts that nothing of a job is left on the nodes.
 #[track_caller]
 pub fn no_run_is_left() {
     for node in NODES {
         // a container that is being removed and a process that was just killed need a moment
         let containers = || ours(node).lines().any(|name| name.starts_with("hmaster") || name.starts_with("hworker-"));
         eventually(s(5), || rank_processes(node).is_empty() && !containers());
-        assert_eq!(rank_processes(node), "", "processes of the run are left on {node}");
-        assert!(!containers(), "containers of the run are left on {node}: {}", ours(node));
+        assert_eq!(rank_processes(node), "", "processes of the job are left on {node}");
+        assert!(!containers(), "containers of the job are left on {node}: {}", ours(node));
     }
 }
 
-/// Asserts that an hvdctl that has ended left no ssh master and no folder for one on this machine.
+/// Asserts that an hvdctl that has ended left no ssh master and no directory for one on this machine.
 #[track_caller]
 pub fn no_session_is_left(pid: u32) {
     let left = || sessions_of(pid);
@@ -262,7 +262,7 @@ pub fn no_session_is_left(pid: u32) {
     assert_eq!(left(), Vec::<String>::new(), "of hvdctl {pid} on this machine");
 }
 
-/// The folders and processes of an hvdctl's ssh sessions on this machine.
+/// The directories and processes of an hvdctl's ssh sessions on this machine.
 pub fn sessions_of(pid: u32) -> Vec<String> {
     let name = format!("hvdctl-ssh.{pid}.");
     let mut left: Vec<String> = fs::read_dir("/tmp")

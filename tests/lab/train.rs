@@ -71,7 +71,7 @@ fn what_the_operator_says_of_a_run_reaches_its_ranks() {
         &format!("-H {}:1,{}:1", address("node1"), address("node2")),
         "-seconds 90 ",
     ]);
-    // without a word of it, half an hour of silence ends a run
+    // without a word of it, half an hour of silence ends a job
     let dry = lab.hvdctl(&[&["run", "-np", "2", "--mpi", "--dry-run"][..], &program].concat()).code(0);
     dry.says(&["horovodrun --mpi -np 2", "--stall-check-shutdown-time-seconds 1800 "]);
     for node in NODES {
@@ -196,7 +196,7 @@ fn every_run_sees_its_own_project() {
     let projects = ["one", "two"].map(|name| lab.project(name, &[("train.py", show), ("mine", name)]));
     let all = [(0, "--gloo"), (1, "--mpi"), (0, "--mpi"), (0, "--gloo")];
     for &(i, controller) in if FULL { &all[..] } else { &all[..2] } {
-        // named by the folder that one stands in, as well
+        // named by the directory that one stands in, as well
         let mut train = lab.command(&["train", ".", "-np", "2", controller]);
         train.current_dir(&projects[i]).env("HVDCTL_INVENTORY", lab.inventory());
         let done = run(train, s(120)).code(0);
@@ -240,7 +240,7 @@ fn json_is_a_line_per_event_and_ends_with_the_code() {
         events.iter().filter(|e| e["event"] == "job").map(|e| e["state"].as_str().unwrap()).collect();
     assert_eq!(states.first(), Some(&"starting"));
     assert_eq!(states.last(), Some(&"failed"));
-    // an error before the run is a line too
+    // an error before the job is a line too
     let done = lab.hvdctl(&["--json", "train", "no-such-project", "-np", "2"]).code(2);
     let end: Value = serde_json::from_str(done.out.trim()).unwrap();
     assert_eq!((&end["event"], &end["ok"], &end["code"]), (&"end".into(), &false.into(), &2.into()));
@@ -295,7 +295,7 @@ fn without_keys_or_with_another_run_under_way_it_says_what_to_do() {
     let job = node_sh("node1", "docker inspect -f '{{index .Config.Labels \"hvdctl.job\"}}' hmaster", &[]).ok();
     let second = lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125);
     second.complains(&["node[1-2] are allocated exclusively to job ", job.trim()]);
-    assert!(first.runs(), "the first run goes on");
+    assert!(first.runs(), "the first job goes on");
     assert!(lab.hvdctl(&["status"]).code(0).out.contains(job.trim()));
     first.signal("TERM");
     first.end(s(40)).code(143);

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub const FOLDERS: [&str; 6] = ["/tmp", "/var/tmp", "/dev/shm", "/home", "/root", "/opt/horovod"];
 
 /// Collects what somebody on the node could read until its standard input ends: the arguments and environments of all
-/// processes that come by, and the files in the folders where one would put something for a moment.
+/// processes that come by, and the files in the directories where one would put something for a moment.
 const WATCH: &str = r#"
 import glob, os, sys, threading
 seen, done = set(), threading.Event()
@@ -17,8 +17,8 @@ threading.Thread(target=lambda: (sys.stdin.read(), done.set()), daemon=True).sta
 print("watching", flush=True)
 def files():
     for root in sys.argv[1:]:
-        for folder, _, names in os.walk(root):
-            yield from (os.path.join(folder, name) for name in names)
+        for directory, _, names in os.walk(root):
+            yield from (os.path.join(directory, name) for name in names)
 pause = float(os.environ.get("PAUSE", "0"))
 kinds = ["cmdline"] if sys.argv[1:] == ["arguments"] else ["cmdline", "environ"]
 while not done.is_set():
@@ -37,15 +37,15 @@ pub struct Eyes {
 }
 
 impl Eyes {
-    /// Opens them on a node (none: here), for processes and for what lies in these folders.
+    /// Opens them on a node (none: here), for processes and for what lies in these directories.
     #[track_caller]
-    pub fn open(node: Option<&str>, folders: &[&str]) -> Eyes {
-        Eyes::open_every(Duration::ZERO, node, folders)
+    pub fn open(node: Option<&str>, directories: &[&str]) -> Eyes {
+        Eyes::open_every(Duration::ZERO, node, directories)
     }
 
     /// The same with a pause between two looks, for what stays for longer: a look takes a good part of a processor's time.
     #[track_caller]
-    pub fn open_every(pause: Duration, node: Option<&str>, folders: &[&str]) -> Eyes {
+    pub fn open_every(pause: Duration, node: Option<&str>, directories: &[&str]) -> Eyes {
         let mut command = match node {
             Some(node) => {
                 let mut command = node_command(node, &["timeout"]);
@@ -56,7 +56,7 @@ impl Eyes {
         };
         command.env("PAUSE", pause.as_secs_f64().to_string());
         command.args(["200", "python3", "-c", WATCH]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.args(folders);
+        command.args(directories);
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         // one byte at a time would do; nothing comes behind this line until the end

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The nodes' names; the launcher runs on the first, and the other runs an sshd.
+/// The nodes' names; the launcher runs on the first, and the other jobs an sshd.
 pub const NODES: [&str; 2] = ["node1", "node2"];
 /// Their addresses, which mean something to the stand-ins only.
 pub const ADDRESSES: [&str; 2] = ["10.0.0.1", "10.0.0.2"];

@@ -8,7 +8,7 @@ use hvdctl::launch::description::{LaunchDescription, Worker};
 use hvdctl::launch::placement::{Placement, Share};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE, command};
 use hvdctl::launch::{LaunchRequest, launcher};
-use hvdctl::text::argument::Word;
+use hvdctl::text::argument::ProgramArgument;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -160,7 +160,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         created: 0.0,
         controller: spec.controller,
         placement: spec.placement(),
-        command: spec.command.iter().map(|word| Word::from(word.as_str())).collect(),
+        command: spec.command.iter().map(|word| ProgramArgument::from(word.as_str())).collect(),
         cwd: job_dir.into(),
         ranks: spec.ranks[index],
         port: Some(PORT),

@@ -2,7 +2,7 @@
 
 use crate::cluster::exec::worker;
 use crate::cluster::nodes;
-use crate::cluster::nodes::{Member, Observed, Target, connect, connect_all, each, observe, split};
+use crate::cluster::nodes::{Member, Observed, Target, connect, connect_all, for_each_node, observe, split};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::inventory::Node;
@@ -13,7 +13,7 @@ use crate::launch;
 use crate::node::network;
 use crate::runtime::Runtime;
 use crate::runtime::spec::ContainerSpec;
-use crate::transport::link::Process;
+use crate::transport::node::Process;
 use crate::transport::privileges;
 use crate::worker::apply;
 use crate::worker::plan;
@@ -64,12 +64,12 @@ pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place,
     let cluster = target.cluster();
     let runs = manage::list(target, events).await?;
     if let Some((job, member, runtime, container)) = under_way(cluster, &runs).await? {
-        events.note(format!("in the launcher of the run {} ({}) on {}", job.id, job.name, member.node.name));
+        events.note(format!("in the launcher of the job {} ({}) on {}", job.id, job.name, member.node.name));
         let path = format!("{}/{}", cluster.jobs_dir, job.id);
         return guarded(&member, runtime, container, Some(path)).await.map_err(Into::into);
     }
     let (members, _) = split(events, connect(target, events).await?);
-    let looked = each(members, async |member| observe(cluster, member, events).await).await;
+    let looked = for_each_node(members, async |member| observe(cluster, member, events).await).await;
     let (nodes, failed) = split(events, looked);
     let failed: Vec<NodeError> = runs.failed.into_iter().chain(failed).collect();
     let wanted = target.nodes().first().map(|node| node.name.clone()).unwrap_or_default();
@@ -127,7 +127,7 @@ async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Ev
         )
     };
     let runtime = master.docker.engine.clone();
-    let left = plan::left_shells(&cluster.name, &master.docker.containers, master.facts.clock);
+    let left = plan::orphaned_shells(&cluster.name, &master.docker.containers, master.facts.clock);
     apply::apply(&target.inventory, master, &left, events).await?;
     let container = runtime.create(&spec).await?;
     let started = async {
@@ -179,7 +179,7 @@ async fn wait_until_ready(member: &Member, script: &mut Process) -> Result<(), N
     let node = &member.node.name;
     let complaint = script.collect_stderr();
     let mut word = [0; 6];
-    match timeout(member.link.limit(), script.stdout.read_exact(&mut word)).await {
+    match timeout(member.transport.limit(), script.stdout.read_exact(&mut word)).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(_)) => {
             let said = timeout(Duration::from_secs(5), complaint).await;
@@ -187,6 +187,8 @@ async fn wait_until_ready(member: &Member, script: &mut Process) -> Result<(), N
             let said = if said.trim().is_empty() { "the container ended at once".into() } else { said };
             Err(NodeError::failed(node, OPEN, said))
         }
-        Err(_) => Err(NodeError::failed(node, OPEN, format!("no answer within {} s", member.link.limit().as_secs()))),
+        Err(_) => {
+            Err(NodeError::failed(node, OPEN, format!("no answer within {} s", member.transport.limit().as_secs())))
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Commands where something fails on one node: that node is named with cause and hint, and the other is done.
 
 use super::*;
-use crate::transport::link::scripted::{CONNECT, DIAL, Fault, State};
+use crate::transport::node::scripted::{CONNECT, DIAL, Fault, State};
 
 /// `up` with a fault in a call of node2: its exit code, and texts of its standard error.
 struct Case {

@@ -1,7 +1,7 @@
 //! Leases: held by another operator, waited for, and lost in the middle of a command.
 
 use super::*;
-use crate::transport::link::scripted::{Fault, Lease, State};
+use crate::transport::node::scripted::{Fault, Lease, State};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

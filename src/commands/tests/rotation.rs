@@ -4,7 +4,7 @@ use super::signals::{assert_in_order, signalled_at};
 use super::*;
 use crate::keys::files::bare;
 use crate::keys::key_pair::public_of;
-use crate::transport::link::scripted::{CONNECT, Fault};
+use crate::transport::node::scripted::{CONNECT, Fault};
 
 /// The public half of the private key that the master launches with.
 fn key_in_use(nodes: &Nodes) -> String {

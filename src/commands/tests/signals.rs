@@ -1,7 +1,7 @@
 //! A signal at any moment of a command: it ends in order, nothing is left half-made, and the same command again does the rest.
 
 use super::*;
-use crate::transport::link::scripted::{Fault, Moment};
+use crate::transport::node::scripted::{Fault, Moment};
 use tokio::time::Instant;
 
 const INT: u8 = 2;
@@ -101,7 +101,7 @@ async fn up_that_replaces_workers_ends_in_order_at_every_moment() {
 #[tokio::test(start_paused = true)]
 async fn up_that_ends_a_run_ends_in_order_at_every_moment() {
     let nodes = under_a_run().await;
-    // the keys are pushed before the run is ended
+    // the keys are pushed before the job is ended
     nodes.edit("node2", |state| drop(state.keys.as_mut().unwrap().remove("known_hosts")));
     let reached = async |nodes: &Nodes, when: &str| {
         assert_up(nodes, when);

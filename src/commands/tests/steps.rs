@@ -1,7 +1,7 @@
 //! What commands do where nothing goes wrong.
 
 use super::*;
-use crate::transport::link::scripted::{CONNECT, Fault, State};
+use crate::transport::node::scripted::{CONNECT, Fault, State};
 use serde_json::Value;
 
 #[tokio::test(start_paused = true)]
@@ -135,8 +135,8 @@ async fn a_worker_is_not_replaced_under_a_run_unless_it_is_forced() {
     }
     let done = hvdctl(&nodes, "up --force").await;
     done.code(0).says(&["node[1-2] (2): end the job run-1, recreate hworker (image)\n"]);
-    assert_up(&nodes, "after the run");
-    // its keeper first, then what it left, and only then the worker
+    assert_up(&nodes, "after the job");
+    // its job supervisor first, then what it left, and only then the worker
     let calls = nodes.calls("node1");
     let at = |call: &str| calls.iter().position(|other| other == call).unwrap_or_else(|| panic!("{call}: {calls:?}"));
     assert!(

@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 
 #[test]
 fn who_was_killed_is_known_by_the_signals_that_are_pending() {
-    let folder = tempfile::tempdir().unwrap();
-    let status = folder.path().join("status");
+    let directory = tempfile::tempdir().unwrap();
+    let status = directory.path().join("status");
     let killed = || {
-        let words = format!("{}\nkilled ..{}", include_str!("../../scripts/killed.sh"), folder.path().display());
+        let words = format!("{}\nkilled ..{}", include_str!("../../scripts/killed.sh"), directory.path().display());
         Command::new("sh").args(["-c", &words]).status().unwrap().success()
     };
     assert!(!killed());
@@ -66,10 +66,10 @@ fn a_search_that_fails_does_not_pass_for_no_processes() {
 #[test]
 fn what_no_signal_ends_is_told_with_its_place_and_words() {
     let jobs = tempfile::tempdir().unwrap();
-    let folder = jobs.path().join("run-1");
-    fs::create_dir(&folder).unwrap();
-    fs::write(folder.join("env.json"), "{}").unwrap();
-    // the first process of a PID namespace takes no SIGKILL from inside of it (pid_namespaces(7)), and this one is of the run
+    let directory = jobs.path().join("run-1");
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("env.json"), "{}").unwrap();
+    // the first process of a PID namespace takes no SIGKILL from inside of it (pid_namespaces(7)), and this one is of the job
     let outside = "env -u HVDCTL_JOB -u HVDCTL_PROGRAM sh -c \"$1\"; true";
     let unshare = || {
         let mut unshare = Command::new("unshare");
@@ -97,7 +97,7 @@ fn what_no_signal_ends_is_told_with_its_place_and_words() {
     let words = stuck(&said).unwrap();
     assert!(words.starts_with("process 1 (sh -c env -u"), "{words}");
     assert!(words.contains(") was killed and is still there"), "{words}");
-    assert!(!folder.join("env.json").exists());
+    assert!(!directory.join("env.json").exists());
 
     assert_eq!(stuck(""), None);
     assert_eq!(
@@ -126,14 +126,14 @@ fn the_files_of_a_run_are_laid_byte_for_byte_with_their_modes() {
     ];
     let ended = lay("run-1", &archive(&files));
     assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
-    let folder = jobs.path().join("run-1");
+    let directory = jobs.path().join("run-1");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     for (wanted, name, text) in files {
-        assert_eq!(fs::read_to_string(folder.join(name)).unwrap(), text);
-        assert_eq!(mode(&folder.join(name)), wanted, "{name}");
+        assert_eq!(fs::read_to_string(directory.join(name)).unwrap(), text);
+        assert_eq!(mode(&directory.join(name)), wanted, "{name}");
     }
     // the ranks' output is nobody else's business
-    assert_eq!(mode(&folder), 0o700);
+    assert_eq!(mode(&directory), 0o700);
 
     // whatever became of base64 there, what did not come whole is not taken for it
     for (id, cut) in [("run-2", archive(&files[..3]).as_str()), ("run-3", ""), ("run-4", "!")] {

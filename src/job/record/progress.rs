@@ -1,9 +1,9 @@
-//! How far a run is, by the frames of its nodes.
+//! How far a job is, by the frames of its nodes.
 
 use super::{HungRank, RankExit};
 use crate::job::frames::{Frame, Kind};
 
-/// Follows the frames of all nodes and knows how far the run is.
+/// Follows the frames of all nodes and knows how far the job is.
 #[derive(Debug, Default)]
 pub struct Progress {
     started: u32,

@@ -1,4 +1,4 @@
-//! How a run ended, and the rank by which it failed.
+//! How a job ended, and the rank by which it failed.
 
 use super::State;
 use crate::job::frames::Idle;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A try of a run that failed, after which it was started again; `JOBS/ID/tries.json` on the node of the launcher has them all.
+/// A try of a job that failed, after which it was started again; `JOBS/ID/tries.json` on the node of the launcher has them all.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempt {
     /// When it was begun, in seconds since the epoch.
@@ -30,7 +30,7 @@ pub struct Attempt {
     pub fault: Option<String>,
 }
 
-/// What the run's keeper wrote down at its end, as `JOBS/ID/result.json` on the node of the launcher.
+/// What the job's job supervisor wrote down at its end, as `JOBS/ID/result.json` on the node of the launcher.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobResult {
     /// When, in seconds since the epoch by that node's clock.
@@ -58,13 +58,13 @@ pub struct JobResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
     /// What else than a rank ended it: not all of them started in time, the engine was shut down; or why hvdctl wrote this in the
-    /// keeper's place, which was never started, or did not live to do so.
+    /// job supervisor's place, which was never started, or did not live to do so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }
 
 impl JobResult {
-    /// The state of a run of `ranks` ranks that ended so.
+    /// The state of a job of `ranks` ranks that ended so.
     pub fn state(&self, ranks: u32) -> State {
         let ranks = self.ranks.unwrap_or(ranks);
         let first_failure = self.first_failure(ranks);
@@ -84,13 +84,13 @@ impl JobResult {
     /// that were asked to. The milliseconds between a failure and the end that it brings on others are less than clocks agree
     /// in, so that the supervisor's word for "asked" goes first and the time second.
     pub fn first_failure(&self, ranks: u32) -> Option<&RankExit> {
-        // where the keeper had another reason it asked them all
+        // where the job supervisor had another reason it asked them all
         let all_known = self.exits.len() as u32 >= ranks && (self.fault.is_none() || self.launcher.is_none());
         let failed = self.exits.iter().filter(|e| e.code != 0 && (all_known || !e.asked));
         failed.min_by(|a, b| a.asked.cmp(&b.asked).then(a.time.total_cmp(&b.time)))
     }
 
-    /// The rank that hung first, if that is why the run ended. What makes no progress while it waits for others is not what keeps them
+    /// The rank that hung first, if that is why the job ended. What makes no progress while it waits for others is not what keeps them
     /// waiting: then this is a rank that was not seen to wait, or rank 0 where all wait for one another.
     fn root_hang(&self, ranks: u32) -> Option<HungRank> {
         let first = |chosen: &dyn Fn(&HungRank) -> bool| {
@@ -111,7 +111,7 @@ impl JobResult {
             })
     }
 
-    /// The rank that the run failed by, and how; none where it did not fail, or no rank is to blame.
+    /// The rank that the job failed by, and how; none where it did not fail, or no rank is to blame.
     pub fn blame(&self, placement: &Placement) -> Option<RootCause> {
         let ranks = self.ranks.unwrap_or(placement.ranks());
         if !matches!(self.state(ranks), State::Failed | State::Lost) {
@@ -148,7 +148,7 @@ impl JobResult {
         })
     }
 
-    /// Why the run ended as it did, in words; none where there is nothing to tell.
+    /// Why the job ended as it did, in words; none where there is nothing to tell.
     pub fn reason(&self, placement: &Placement) -> Option<String> {
         self.blame(placement).map(|blame| blame.to_string()).or_else(|| self.fault.clone())
     }
@@ -168,7 +168,7 @@ impl JobResult {
 /// Stands for the tensors where they are not known.
 const OPERATION: &str = "a collective operation";
 
-/// Who a run failed by.
+/// Who a job failed by.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct RootCause {
     /// The global rank.
@@ -180,7 +180,7 @@ pub struct RootCause {
     pub how: FailureKind,
 }
 
-/// How a run failed by a rank.
+/// How a job failed by a rank.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "how", rename_all = "lowercase")]
 pub enum FailureKind {
@@ -330,7 +330,7 @@ pub struct LostOutput {
     pub lines: u64,
 }
 
-/// How much output of a run was lost and on which nodes, in words; none where none was.
+/// How much output of a job was lost and on which nodes, in words; none where none was.
 pub fn lost_output(lost: &[LostOutput]) -> Option<String> {
     let lines: u64 = lost.iter().map(|lost| lost.lines).sum();
     let mut nodes: Vec<String> = lost.iter().map(|lost| lost.node.clone()).collect();

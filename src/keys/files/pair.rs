@@ -45,7 +45,7 @@ pub struct Next {
 }
 
 impl Keyring {
-    /// Reads the master's folder.
+    /// Reads the master's directory.
     pub fn read(cluster: &Cluster, facts: &Facts) -> Keyring {
         let there = |name: &str| facts.key_files.contains_key(name);
         let public = |name: &str| {
@@ -79,7 +79,7 @@ impl Keyring {
         Keyring { current, next, abandoned }
     }
 
-    /// The cluster that the current pair is tagged for, where that is another one: it shares the folder.
+    /// The cluster that the current pair is tagged for, where that is another one: it shares the directory.
     pub fn belongs_to_another(&self, cluster: &str) -> Option<&str> {
         owner(self.current.as_ref()?.public.as_deref()?).filter(|owner| *owner != cluster)
     }

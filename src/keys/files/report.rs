@@ -1,6 +1,6 @@
-//! `keys status`: what is right and what is wrong with each node's key folder, in words and with the cure.
+//! `keys status`: what is right and what is wrong with each node's key directory, in words and with the cure.
 
-use super::folder::{Desired, Files, Keys, public_host_key, remarks};
+use super::directory::{Desired, Files, Keys, public_host_key, remarks};
 use super::lines::{Pin, bare, known_hosts_names, pins};
 use super::pair::{Keyring, our_keys};
 use super::public::{Described, describe};
@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Makes the folders right.
+/// Makes the directories right.
 const PUSH: &str = "hvdctl keys push";
 /// Ends what was begun.
 const ROTATE: &str = "hvdctl keys rotate";
@@ -44,7 +44,7 @@ pub struct Row {
     pub fingerprint: Option<String>,
     /// How many more of the cluster's keys it lets in.
     pub further: usize,
-    /// Files and folders with a wrong owner or mode, with both as seen.
+    /// Files and directories with a wrong owner or mode, with both as seen.
     pub modes: Vec<String>,
     /// Whether it lets in exactly the master's key, with the right restrictions; `None` where the master was not seen.
     pub agreed: Option<bool>,

@@ -1,4 +1,4 @@
-//! The folders of a small cluster: what a push makes of them, and what is said of them.
+//! The directories of a small cluster: what a push makes of them, and what is said of them.
 
 use super::*;
 use crate::inventory::{Inventory, KeyType, Node};
@@ -29,7 +29,7 @@ fn file(name: &str, text: &str) -> (String, KeyFile) {
     (name.to_owned(), KeyFile { mode: mode.into(), owner: "0:0".into(), text: text.to_owned() })
 }
 
-/// The folder after the changes, as the next look would see it.
+/// The directory after the changes, as the next look would see it.
 fn apply(facts: &mut Facts, changes: &Changes) {
     facts.key_dir = Some(KeyFile { mode: "700".into(), owner: "0:0".into(), text: String::new() });
     for name in &changes.removes {
@@ -127,7 +127,7 @@ fn without_the_masters_address_the_key_is_not_tied_to_any() {
 }
 
 #[test]
-fn another_clusters_key_in_a_shared_folder_stays() {
+fn another_clusters_key_in_a_shared_directory_stays() {
     const OTHER: &str = "ssh-ed25519 AAAA hvdctl:other";
     let (inventory, nodes) = pushed(NEW, "id_ed25519");
     // its master is node2: as it lies there at any moment, also of a rotation
@@ -143,7 +143,7 @@ fn another_clusters_key_in_a_shared_folder_stays() {
         assert_eq!(says(&inventory, &nodes), [""; 0], "{state:?}");
         assert_eq!(
             remarks(&inventory, &inventory.nodes[1], &nodes[1]),
-            ["id_ed25519 on node2 is the key of the cluster other, which shares the folder: it stays"]
+            ["id_ed25519 on node2 is the key of the cluster other, which shares the directory: it stays"]
         );
         let keys = Keys::to_push(&ring(&inventory, &nodes)).unwrap();
         assert!(push(&inventory, &mut nodes, keys).iter().all(Changes::is_empty), "{state:?}");

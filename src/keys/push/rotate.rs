@@ -11,7 +11,7 @@ use crate::keys::files::{Described, Files, KEY_NAMES, Keyring, Keys, Kind, Next,
 use crate::node::facts::Facts;
 use crate::runtime::spec::private_key_name;
 use crate::text::nodeset;
-use crate::transport::link::Script;
+use crate::transport::node::Script;
 
 pub(super) const STAGE: &str = concat!(
     include_str!("../../scripts/put_file.sh"),
@@ -54,7 +54,7 @@ pub async fn rotate(
     let ring = Keyring::read(cluster, facts);
     if let Some(owner) = ring.belongs_to_another(&cluster.name) {
         return Err(Error::check(
-            format!("the pair on {} is that of the cluster {owner}, which shares the folder", member.node.name),
+            format!("the pair on {} is that of the cluster {owner}, which shares the directory", member.node.name),
             "rotate it from that cluster's inventory, or give this one an ssh_dir of its own",
         ));
     }
@@ -82,8 +82,8 @@ pub async fn rotate(
     let_in.push(next.public.clone());
     let_in.dedup();
     let keys = Keys { let_in, keep_ours: true, files: Files::Left };
-    // the master's folder has the staged files by now, which none of this looks at
-    let link = member.link.clone();
+    // the master's directory has the staged files by now, which none of this looks at
+    let link = member.transport.clone();
     let name = member.node.name.clone();
     let (pushed, failed) = split(events, bring(inventory, seen, keys, turn, events).await?);
     if !failed.is_empty() {
@@ -92,7 +92,7 @@ pub async fn rotate(
             switched: false,
             done: pushed.into_iter().map(|p| p.node).collect(),
             failed,
-            left: Some("the old key still holds everywhere; mend that, and hvdctl keys rotate goes on".to_owned()),
+            left: Some("the old key still holds everywhere; fix that, and hvdctl keys rotate goes on".to_owned()),
         });
     }
     events.note(format!("both keys are let in on {} nodes", pushed.len()));
@@ -178,7 +178,7 @@ async fn stage(
         .with("name", name)
         .with("private", &base64(made.private.expose()))
         .with("public", &base64(&format!("{}\n", made.public)));
-    let output = member.link.script(&script, "lay the new pair beside the old one").await.map_err(again)?;
+    let output = member.transport.script(&script, "lay the new pair beside the old one").await.map_err(again)?;
     let words = String::from_utf8_lossy(&output);
     let (there, public) = words.trim().split_once(' ').unwrap_or_default();
     let ours = our_key(public, &cluster.name).is_some();
@@ -190,7 +190,7 @@ async fn stage(
             Ok(Next { name, public: public.to_owned(), in_place: false, replaces })
         }
         None => Err(NodeError::failed(node, "lay the new pair beside the old one", format!("it answered {words:?}"))
-            .hint("another cluster that shares the folder may be rotating its pair")
+            .hint("another cluster that shares the directory may be rotating its pair")
             .into()),
     }
 }

@@ -1,4 +1,4 @@
-//! The scripts that write the key folder, run on a folder of this machine; nobody has to be root for it.
+//! The scripts that write the key directory, run on a directory of this machine; nobody has to be root for it.
 
 use super::rotate::{STAGE, SWITCH};
 use super::*;
@@ -19,8 +19,8 @@ const FACTS: &str = concat!(
 const OLD: &str = "ssh-ed25519 OLD hvdctl:lab";
 const NEW: &str = "ssh-rsa NEW hvdctl:lab";
 
-/// A folder with these files.
-fn folder(files: &[(&str, &str)]) -> TempDir {
+/// A directory with these files.
+fn directory(files: &[(&str, &str)]) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     files.iter().for_each(|(name, text)| fs::write(dir.path().join(name), text).unwrap());
     dir
@@ -85,7 +85,7 @@ fn what_was_written_since_the_look_is_not_undone() {
     let texts = ["", "a\n", "no newline", "  two  spaces \\n and\t\n\n\nempty\r\n", "é ''\"$HOME\"\n"];
     for name in [AUTHORIZED_KEYS, KNOWN_HOSTS, "id_rsa.pub"] {
         for text in texts {
-            let dir = folder(&[(name, text)]);
+            let dir = directory(&[(name, text)]);
             let facts = look(&dir);
             let changes = put(name, "stale\n");
             fs::write(dir.path().join(name), format!("{text}\nnew\n")).unwrap();
@@ -101,7 +101,7 @@ fn what_was_written_since_the_look_is_not_undone() {
         }
     }
     // neither is one that was not there, or is no more
-    let dir = folder(&[]);
+    let dir = directory(&[]);
     let facts = look(&dir);
     run("", &script(&cluster(&dir), &facts, &put(AUTHORIZED_KEYS, "first\n")).whole()).unwrap();
     run("", &script(&cluster(&dir), &facts, &put(AUTHORIZED_KEYS, "second\n")).whole()).unwrap_err();
@@ -117,10 +117,10 @@ fn what_was_written_since_the_look_is_not_undone() {
 }
 
 #[test]
-fn a_folder_that_another_writes_in_is_left_alone_and_so_is_one_whose_script_is_cut_off() {
+fn a_directory_that_another_writes_in_is_left_alone_and_so_is_one_whose_script_is_cut_off() {
     let before =
         [("id_ed25519", "PRIVATE OLD\n"), ("id_ed25519.pub", OLD), ("id_rsa.next", ""), ("id_rsa.next.pub", NEW)];
-    let dir = folder(&before);
+    let dir = directory(&before);
     let there = files(&dir);
     let name = dir.path().to_str().unwrap();
     let push = script(&cluster(&dir), &look(&dir), &put(AUTHORIZED_KEYS, "x\n")).whole();
@@ -142,13 +142,13 @@ fn a_folder_that_another_writes_in_is_left_alone_and_so_is_one_whose_script_is_c
 #[test]
 fn a_staged_public_half_alone_costs_nobody_the_key() {
     let left = [("id_ed25519", "PRIVATE OLD\n"), ("id_ed25519.pub", OLD), ("id_rsa.next.pub", NEW)];
-    let dir = folder(&left);
+    let dir = directory(&left);
     let before = files(&dir);
     assert_eq!(Keyring::read(&cluster(&dir), &look(&dir)).next, None);
     assert_eq!(switch(&dir, "id_rsa", "id_ed25519").unwrap_err(), "id_rsa.next is missing\n");
     assert_eq!(files(&dir), before);
     // with the same name for both, the public half in place says that nothing was moved
-    let same = folder(&[("id_rsa", "PRIVATE OLD\n"), ("id_rsa.pub", OLD), ("id_rsa.next.pub", NEW)]);
+    let same = directory(&[("id_rsa", "PRIVATE OLD\n"), ("id_rsa.pub", OLD), ("id_rsa.next.pub", NEW)]);
     let before = files(&same);
     assert_eq!(switch(&same, "id_rsa", "").unwrap_err(), "id_rsa.next is missing\n");
     assert_eq!(files(&same), before);
@@ -172,7 +172,7 @@ fn a_switch_that_was_cut_off_is_finished_and_another_pair_is_not_put_in_place() 
         &[("id_rsa", new), ("id_rsa.next.pub", &public)],
     ];
     for state in states {
-        let dir = folder(state);
+        let dir = directory(state);
         // a staging meanwhile finds what is there
         assert_eq!(stage(&dir).unwrap(), format!("id_rsa {public}"));
         switch(&dir, "id_rsa", "id_ed25519").unwrap();
@@ -182,8 +182,11 @@ fn a_switch_that_was_cut_off_is_finished_and_another_pair_is_not_put_in_place() 
         switch(&dir, "id_rsa", "id_ed25519").unwrap();
         assert_eq!(files(&dir).len(), 2);
     }
-    let other =
-        folder(&[("id_ed25519", old), ("id_rsa.next", "PRIVATE X\n"), ("id_rsa.next.pub", "ssh-rsa X hvdctl:lab\n")]);
+    let other = directory(&[
+        ("id_ed25519", old),
+        ("id_rsa.next", "PRIVATE X\n"),
+        ("id_rsa.next.pub", "ssh-rsa X hvdctl:lab\n"),
+    ]);
     let before = files(&other);
     assert!(switch(&other, "id_rsa", "id_ed25519").unwrap_err().contains("another pair"));
     assert_eq!(files(&other), before);

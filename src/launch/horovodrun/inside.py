@@ -12,7 +12,7 @@ OPERATIONS = {"nccl": "NCCL", "ddl": "DDL", "ccl": "CCL", "mpi": "MPI", "gloo": 
 
 def built(framework):
     """What Horovod's extension for a framework was built with; none where it cannot be imported."""
-    if not folder(framework):
+    if not directory(framework):
         return None
     try:
         argv = [sys.executable, "-c", BUILT, framework] + list(OPERATIONS)

@@ -1,6 +1,6 @@
 //! Connections to a node's Docker Engine: each is a `docker system dial-stdio` there.
 
-use crate::transport::link::{Link, Process};
+use crate::transport::node::{Process, Transport};
 use bollard::BollardRequest;
 use bollard::errors::Error as DockerError;
 use hyper::client::conn::http1;
@@ -33,7 +33,7 @@ const REUSE_WAIT_MS: u32 = 4;
 /// Opens bollard's connections and reuses idle ones.
 #[derive(Clone)]
 pub(super) struct Dial {
-    link: Arc<Link>,
+    link: Arc<Transport>,
     idle: Arc<Mutex<Vec<Connection>>>,
 }
 
@@ -55,7 +55,7 @@ impl Connection {
 }
 
 impl Dial {
-    pub(super) fn new(link: &Arc<Link>) -> Dial {
+    pub(super) fn new(link: &Arc<Transport>) -> Dial {
         Dial { link: Arc::clone(link), idle: Arc::default() }
     }
 

@@ -3,7 +3,7 @@
 use super::Runtime;
 use crate::error::{Error, NodeError};
 use crate::terminal::Raw;
-use crate::transport::link::{Process, Who};
+use crate::transport::node::{Process, Who};
 use bollard::exec::{CreateExecOptions, ResizeExecOptions};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;

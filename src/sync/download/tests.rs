@@ -25,8 +25,8 @@ fn sh(script: &str, args: &[&str], input: &[u8]) -> Vec<u8> {
 fn found(root: &str) -> NodeOutputs {
     let mut found = NodeOutputs::parse(&sh(LIST, &[root, "p", "lab", "j1"], b""));
     let names: String = found.files().map(|(name, _)| format!("{name}\0")).collect();
-    if let Some(folder) = &found.directory {
-        let said = sh(HASH, &[&format!("{root}/{folder}")], names.as_bytes());
+    if let Some(directory) = &found.directory {
+        let said = sh(HASH, &[&format!("{root}/{directory}")], names.as_bytes());
         found.add_hashes(&said);
     }
     found

@@ -38,7 +38,7 @@ impl NodePlan<'_> {
     /// Whether a job has anything here: ranks, its record, or its launcher.
     pub fn has_job(&self, cluster: &str, job: &str) -> bool {
         self.facts.ranks.iter().any(|rank| rank.job == job)
-            || self.facts.open_runs.iter().any(|run| run == job)
+            || self.facts.open_jobs.iter().any(|run| run == job)
             || self.launches(cluster).any(|run| run == job)
     }
 }
@@ -58,9 +58,9 @@ pub fn disrupted_jobs(cluster: &str, nodes: &[NodePlan<'_>]) -> BTreeMap<String,
             Some(container) => workers.iter().any(|worker| worker.id == *container),
             None => !here.contains(rank.job.as_str()),
         });
-        // a worker of a single run is nobody else's
+        // a worker of a single job is nobody else's
         let concerned = |run: &&str| workers.iter().any(|worker| worker.job().is_none_or(|job| job == *run));
-        let open = node.facts.open_runs.iter().map(String::as_str);
+        let open = node.facts.open_jobs.iter().map(String::as_str);
         let goes_on = |run: &&str| launched.contains(run) || node.facts.under_way.iter().any(|known| known == run);
         let about_to = open.filter(goes_on).filter(concerned);
         let runs: BTreeSet<&str> =
@@ -72,9 +72,9 @@ pub fn disrupted_jobs(cluster: &str, nodes: &[NodePlan<'_>]) -> BTreeMap<String,
     found
 }
 
-/// The removal of workers of single runs that have ended: whoever should have removed them did not live to do it. Where ranks are
+/// The removal of workers of single jobs that have ended: whoever should have removed them did not live to do it. Where ranks are
 /// left, their end comes first.
-pub fn left_over(
+pub fn orphaned_workers(
     cluster: &str,
     containers: &[ContainerSummary],
     ranks: &[Rank],
@@ -83,6 +83,6 @@ pub fn left_over(
     let goes_on = |job: &str| is_open(job) || ranks.iter().any(|rank| rank.job == job);
     let workers = containers.iter().filter(|c| c.belongs_to(cluster) && c.is(Role::Worker));
     let left = workers.filter(|c| c.job().is_some_and(|job| !goes_on(job)));
-    left.map(|c| Operation::Remove { name: c.name.clone(), id: c.id.clone(), why: vec!["its run has ended".into()] })
+    left.map(|c| Operation::Remove { name: c.name.clone(), id: c.id.clone(), why: vec!["its job has ended".into()] })
         .collect()
 }

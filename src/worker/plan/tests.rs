@@ -82,7 +82,7 @@ fn a_shell_that_nobody_will_start_goes() {
     let left = |state, created, cluster: &str, clock| {
         let there =
             [ContainerSummary { created, ..seen(&shell, "img", state) }, seen(&desired(1, false, None), "img", state)];
-        line(&left_shells(cluster, &there, clock))
+        line(&orphaned_shells(cluster, &there, clock))
     };
     let clock = Some(Span { low: 1000.5, high: 1001.0 });
     assert_eq!(left(ContainerState::Created, Some(800), "lab", clock), "remove hmaster-shell-ab12 (never started)");
@@ -116,7 +116,7 @@ fn table() {
     let mut renamed = seen(&want, "img", ContainerState::Running);
     renamed.name = "before".into();
     assert_eq!(plan(&[renamed]).unwrap(), "remove before (renamed), start hworker");
-    // that of a single run is no worker of the node's, and goes only when its run has ended
+    // that of a single job is no worker of the node's, and goes only when its job has ended
     let own = ContainerSpec { name: "hworker-j1".into(), ..want.clone() }.of_run(
         &Inventory::local("here", "image").cluster,
         "j1",
@@ -125,10 +125,10 @@ fn table() {
     let both = [seen(&want, "img", ContainerState::Running), seen(&own, "img", ContainerState::Running)];
     assert_eq!(plan(&both).unwrap(), "unchanged");
     assert_eq!(line(&worker(&own, "img", &Workspace::Any, &both[..1]).unwrap()), "start hworker-j1");
-    assert_eq!(left_over("lab", &both, &[], |run| run == "j1"), []);
+    assert_eq!(orphaned_workers("lab", &both, &[], |run| run == "j1"), []);
     let rank = Rank { job: "j1".into(), pid: 7, container: None, cluster: None, killed: false };
-    assert_eq!(left_over("lab", &both, &[rank], |_| false), []);
-    assert_eq!(line(&left_over("lab", &both, &[], |_| false)), "remove hworker-j1 (its run has ended)");
+    assert_eq!(orphaned_workers("lab", &both, &[rank], |_| false), []);
+    assert_eq!(line(&orphaned_workers("lab", &both, &[], |_| false)), "remove hworker-j1 (its job has ended)");
     let mut older = seen(&want, "img", ContainerState::Running);
     older.labels.insert(LABEL_SPEC.into(), "000000000000".into());
     older.labels.insert(LABEL_SPEC_FULL.into(), "{\"version\":0}".into());
@@ -161,21 +161,21 @@ fn every_state_has_its_way_back() {
         let there = [seen(&want, "img", state)];
         let operations = worker(&want, "img", &Workspace::Any, &there).unwrap();
         assert_eq!(line(&operations), told);
-        assert_eq!(standing(&cluster, &there, Some(&operations)).0, word, "{state:?}");
+        assert_eq!(worker_status(&cluster, &there, Some(&operations)).0, word, "{state:?}");
     }
     // what is left of others beside it is none of its own differences
     let beside =
-        [Operation::Remove { name: "hworker-j1".into(), id: "2".into(), why: vec!["its run has ended".into()] }];
-    assert_eq!(standing(&cluster, &[seen(&want, "img", ContainerState::Running)], Some(&beside)), ("up", vec![]));
-    assert_eq!(standing(&cluster, &[], None), ("none", vec![]));
+        [Operation::Remove { name: "hworker-j1".into(), id: "2".into(), why: vec!["its job has ended".into()] }];
+    assert_eq!(worker_status(&cluster, &[seen(&want, "img", ContainerState::Running)], Some(&beside)), ("up", vec![]));
+    assert_eq!(worker_status(&cluster, &[], None), ("none", vec![]));
     // without an image or a place nothing is planned
-    assert_eq!(standing(&cluster, &[seen(&want, "img", ContainerState::Running)], None), ("differs", vec![]));
-    assert_eq!(standing(&cluster, &[seen(&want, "img", ContainerState::Exited)], None), ("stopped", vec![]));
+    assert_eq!(worker_status(&cluster, &[seen(&want, "img", ContainerState::Running)], None), ("differs", vec![]));
+    assert_eq!(worker_status(&cluster, &[seen(&want, "img", ContainerState::Exited)], None), ("stopped", vec![]));
     let other = [seen(&desired(22, true, None), "img", ContainerState::Exited)];
     let operations = worker(&want, "img", &Workspace::Any, &other).unwrap();
-    assert_eq!(standing(&cluster, &other, Some(&operations)), ("differs", vec!["port".to_owned()]));
+    assert_eq!(worker_status(&cluster, &other, Some(&operations)), ("differs", vec!["port".to_owned()]));
     cluster.name = "another".into();
-    assert_eq!(standing(&cluster, &other, None).0, "foreign");
+    assert_eq!(worker_status(&cluster, &other, None).0, "foreign");
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_workspace_matters_only_to_a_run() {
     assert_eq!(line(&plan), "recreate hworker with /opt/horovod/projects/b (workspace)");
 }
 
-/// Two nodes, the first the master, with a worker each and what they say of runs; the worker of each is recreated.
+/// Two nodes, the first the master, with a worker each and what they say of jobs; the worker of each is recreated.
 fn disrupted_by(
     master: &str,
     other: &str,

@@ -16,7 +16,7 @@ fn a_node_that_is_restarted_or_loses_its_power_under_a_run() {
         power(&["restart", "-t", "1"], node);
         comes_back(node);
     };
-    // it is back only when the run has ended and the other node is free of it
+    // it is back only when the job has ended and the other node is free of it
     let lose_power = |node: &str, other: &str, run: Running| {
         power(&["kill"], node);
         let on_again = Restore(|| power(&["start"], node));
@@ -59,7 +59,7 @@ fn a_node_that_is_restarted_or_loses_its_power_under_a_run() {
         assert!(done.code != 0, "{}{}", done.out, done.err);
         assert!(eventually(s(90), || rank_processes("node2").is_empty()), "{}", rank_processes("node2"));
         let job = newest(&lab);
-        // where the engine was shut down in order and left the keeper a moment, it says so
+        // where the engine was shut down in order and left the job supervisor a moment, it says so
         assert!(matches!(job["state"].as_str(), Some("lost" | "failed")) && job["reason"].is_string(), "{job}");
         lab.hvdctl(&["logs"]).code(0).says(&["[0 node1] ready", "[1 node2] ready"]);
         lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);

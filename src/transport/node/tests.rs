@@ -3,10 +3,10 @@
 use super::*;
 use tokio::sync::mpsc;
 
-fn here() -> Link {
-    Link {
+fn here() -> Transport {
+    Transport {
         node: "here".into(),
-        way: Way::Local,
+        way: Channel::Local,
         access: Access { root: Root::Login, engine: Engine::Direct(String::new()), shell: String::new() },
         sessions: Arc::new(Semaphore::new(1)),
         limit: Duration::from_secs(60),

@@ -1,7 +1,7 @@
 //! Programs that live as long as their standard input is open: never killed from here, and never left behind.
 
 use super::process::{wait, was_started};
-use super::{AtDrop, Link, Output, Process};
+use super::{AtDrop, Output, Process, Transport};
 use crate::error::NodeError;
 use crate::transport::privileges::Start;
 use std::io;
@@ -34,7 +34,7 @@ pub struct Heard {
     pub late: bool,
 }
 
-impl Link {
+impl Transport {
     /// Starts a program whose life is that of its standard input.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! How root is had on a node, and what to say where it is not.
 
 use super::script::Script;
-use super::{Link, Output};
+use super::{Output, Transport};
 use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::Cluster;
@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 const ACCESS: &str = include_str!("../../scripts/access.sh");
 
-impl Link {
+impl Transport {
     /// Looks at what the login may do, and tries the password where one is needed: once, because accounts are locked for
     /// less.
     pub(super) async fn find_access(&self, cluster: &Cluster, sudo: &Sudo, events: &Events) -> Result<Access, Error> {
@@ -54,7 +54,7 @@ impl Link {
                     }
                 }
             }
-            access::Root::Nohow(words) => return Err(self.no_root(&seen.user, words).into()),
+            access::Root::Unavailable(words) => return Err(self.no_root(&seen.user, words).into()),
         };
         Ok(Access { engine: seen.engine(&way), root, shell: seen.shell })
     }

@@ -19,7 +19,7 @@ pub struct State {
     pub has_registry: bool,
     /// The containers that its engine has.
     pub containers: Vec<Container>,
-    /// The files of the cluster's key folder by name; none where there is no folder.
+    /// The files of the cluster's key directory by name; none where there is no directory.
     pub keys: Option<BTreeMap<String, KeyFile>>,
     /// The lease, if it is held.
     pub lease: Option<Lease>,
@@ -50,7 +50,7 @@ pub struct Container {
     pub labels: BTreeMap<String, String>,
 }
 
-/// A file of a key folder.
+/// A file of a key directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFile {
     /// Permission bits in octal.

@@ -1,4 +1,4 @@
-//! The key folders of a cluster as the contract wants them, and what has to change on a node.
+//! The key directories of a cluster as the contract wants them, and what has to change on a node.
 
 use super::lines::{known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts, our_key, owner, pins};
 use super::pair::{Held, Keyring};
@@ -69,7 +69,7 @@ impl Keys {
     }
 }
 
-/// What all nodes' folders have in common.
+/// What all nodes' directories have in common.
 #[derive(Debug, Clone)]
 pub struct Desired<'a> {
     inventory: &'a Inventory,
@@ -160,7 +160,7 @@ impl<'a> Desired<'a> {
             }
         }
         let dir = facts.key_dir.iter().filter(|dir| dir.mode != "700" || dir.owner != "0:0");
-        changes.repairs.extend(dir.map(|dir| seen("the folder", dir)));
+        changes.repairs.extend(dir.map(|dir| seen("the directory", dir)));
         for name in kept {
             let file = facts.key_files.get(&name).filter(|file| file.mode != mode(&name) || file.owner != "0:0");
             changes.repairs.extend(file.map(|file| seen(&name, file)));
@@ -199,7 +199,7 @@ impl<'a> Desired<'a> {
     }
 }
 
-/// The private keys here that are another cluster's, which shares the folder, and that cluster. While it rotates, the
+/// The private keys here that are another cluster's, which shares the directory, and that cluster. While it rotates, the
 /// public half may still be the staged one.
 fn others<'a>(facts: &'a Facts, cluster: &str) -> Vec<(&'static str, &'a str)> {
     let found = KEY_NAMES.into_iter().filter_map(|name| {
@@ -211,10 +211,10 @@ fn others<'a>(facts: &'a Facts, cluster: &str) -> Vec<(&'static str, &'a str)> {
     found.collect()
 }
 
-/// What a person should know of a node's folder, and no push changes.
+/// What a person should know of a node's directory, and no push changes.
 pub fn remarks(inventory: &Inventory, node: &Node, facts: &Facts) -> Vec<String> {
     let others = others(facts, &inventory.cluster.name).into_iter().map(|(name, owner)| {
-        format!("{name} on {} is the key of the cluster {owner}, which shares the folder: it stays", node.name)
+        format!("{name} on {} is the key of the cluster {owner}, which shares the directory: it stays", node.name)
     });
     let unplaced = network::place(inventory, node, facts).err().filter(|_| node.master).map(|why| {
         format!(
@@ -279,7 +279,7 @@ pub fn public_host_key(facts: &Facts) -> Option<String> {
     (facts.key_files.contains_key(HOST_KEY) && !public.is_empty()).then(|| public.to_owned())
 }
 
-/// The names of the nodes whose folder differs from what these keys ask for. Nothing is changed.
+/// The names of the nodes whose directory differs from what these keys ask for. Nothing is changed.
 pub fn differing(inventory: &Inventory, seen: &[(&Node, &Facts)], keys: Option<Keys>) -> Vec<String> {
     let Some(keys) = keys else { return seen.iter().map(|(node, _)| node.name.clone()).collect() };
     let hosts: Vec<Option<String>> = seen.iter().map(|(_, facts)| public_host_key(facts)).collect();

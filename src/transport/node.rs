@@ -48,7 +48,7 @@ enum AtDrop {
 
 /// How the nodes of a command are reached.
 #[derive(Debug, Clone)]
-pub enum Transport {
+pub enum TransportKind {
     /// Over an SSH session for each.
     Ssh(Arc<Control>),
     /// As child processes: the node is this machine.
@@ -60,7 +60,7 @@ pub enum Transport {
 
 /// How a node is spoken to.
 #[derive(Debug)]
-enum Way {
+enum Channel {
     Ssh(Arc<Connections>),
     Local,
     #[cfg(test)]
@@ -69,9 +69,9 @@ enum Way {
 
 /// One node, reachable.
 #[derive(Debug)]
-pub struct Link {
+pub struct Transport {
     node: String,
-    way: Way,
+    way: Channel,
     access: Access,
     sessions: Arc<Semaphore>,
     limit: Duration,
@@ -79,7 +79,7 @@ pub struct Link {
     noise: Arc<OnceLock<String>>,
 }
 
-impl Link {
+impl Transport {
     /// Opens the link to a node and finds out how root is had there.
     ///
     /// # Errors
@@ -87,11 +87,11 @@ impl Link {
     pub async fn open(
         cluster: &Cluster,
         node: &Node,
-        transport: Transport,
+        transport: TransportKind,
         sudo: &Sudo,
         events: &Events,
-    ) -> Result<Arc<Link>, Error> {
-        let mut link = Link::open_as_login(cluster, node, transport).await?;
+    ) -> Result<Arc<Transport>, Error> {
+        let mut link = Transport::open_as_login(cluster, node, transport).await?;
         link.access = link.find_access(cluster, sudo, events).await?;
         if let Some(noise) = link.noise() {
             events.note(format!("{}: {}; hvdctl skips it\n  hint: {}", link.node, noise.seen(), noise.cure()));
@@ -103,14 +103,20 @@ impl Link {
     ///
     /// # Errors
     /// When ssh fails.
-    pub async fn open_as_login(cluster: &Cluster, node: &Node, transport: Transport) -> Result<Link, NodeError> {
+    pub async fn open_as_login(
+        cluster: &Cluster,
+        node: &Node,
+        transport: TransportKind,
+    ) -> Result<Transport, NodeError> {
         let way = match transport {
-            Transport::Ssh(control) => Way::Ssh(Connections::open(control, node, cluster.connect_timeout).await?),
-            Transport::Local => Way::Local,
+            TransportKind::Ssh(control) => {
+                Channel::Ssh(Connections::open(control, node, cluster.connect_timeout).await?)
+            }
+            TransportKind::Local => Channel::Local,
             #[cfg(test)]
-            Transport::Scripted(nodes) => Way::Scripted(nodes.connect(&node.name).await?),
+            TransportKind::Scripted(nodes) => Channel::Scripted(nodes.connect(&node.name).await?),
         };
-        Ok(Link {
+        Ok(Transport {
             node: node.name.clone(),
             way,
             access: Access { root: Root::Login, engine: Engine::Direct(String::new()), shell: String::new() },
@@ -145,7 +151,7 @@ impl Link {
         let argv = &start.argv;
         let permit = Arc::clone(&self.sessions).acquire_owned().await.map_err(std::io::Error::other)?;
         match &self.way {
-            Way::Ssh(connections) => {
+            Channel::Ssh(connections) => {
                 let (mut child, place) = connections.spawn(&prelude::marked(argv)).await?;
                 let (Some(stdin), Some(stdout), Some(stderr)) =
                     (child.stdin().take(), child.stdout().take(), child.stderr().take())
@@ -158,7 +164,7 @@ impl Link {
                 let process = Process::new((stdin, stdout, stderr), Child::Ssh(child), permit);
                 Ok(Process { prelude: Some(prelude), _place: Some(place), ..process })
             }
-            Way::Local => {
+            Channel::Local => {
                 let mut child = tokio::process::Command::new(&argv[0])
                     .args(&argv[1..])
                     .stdin(Stdio::piped())
@@ -176,7 +182,7 @@ impl Link {
                 Ok(Process::new((stdin, stdout, stderr), Child::Local(child), permit))
             }
             #[cfg(test)]
-            Way::Scripted(node) => {
+            Channel::Scripted(node) => {
                 let scripted::Streams { stdin, stdout, stderr, code } = node.start(argv);
                 Ok(Process::new((stdin, stdout, stderr), Child::Scripted(code), permit))
             }
@@ -199,7 +205,7 @@ impl Link {
         self.run_as_root_within(argv, input, tried, self.limit).await
     }
 
-    /// [`Link::run_as_root`] with a limit of its own.
+    /// [`Transport::run_as_root`] with a limit of its own.
     ///
     /// # Errors
     /// As there.
@@ -215,7 +221,7 @@ impl Link {
         Ok(output)
     }
 
-    /// [`Link::run_as_root_within`] for a program that lists the files of a project.
+    /// [`Transport::run_as_root_within`] for a program that lists the files of a project.
     ///
     /// # Errors
     /// As there.
@@ -273,12 +279,12 @@ impl Link {
     /// Runs a script as root and gives what it printed.
     ///
     /// # Errors
-    /// As [`Link::run_as_root`], and when it ends with another code than 0: its own words are in the error.
+    /// As [`Transport::run_as_root`], and when it ends with another code than 0: its own words are in the error.
     pub async fn script(&self, script: &Script, tried: &str) -> Result<Vec<u8>, NodeError> {
         self.script_within(script, tried, self.limit).await
     }
 
-    /// [`Link::script`] with a limit of its own.
+    /// [`Transport::script`] with a limit of its own.
     ///
     /// # Errors
     /// As there.
@@ -287,10 +293,10 @@ impl Link {
         if output.code == 0 { Ok(output.stdout) } else { Err(self.failed(&output, tried)) }
     }
 
-    /// Sees how a script of [`Link::follow`] ended that has said all.
+    /// Sees how a script of [`Transport::follow`] ended that has said all.
     ///
     /// # Errors
-    /// As of [`Link::script`].
+    /// As of [`Transport::script`].
     pub async fn ended(&self, process: Process, tried: &str) -> Result<(), NodeError> {
         let output = self.within(process.finish(&[]), tried, self.limit).await?;
         if output.code == 0 { Ok(()) } else { Err(self.failed(&output, tried)) }
@@ -322,7 +328,7 @@ impl Link {
     /// Starts a script as root and leaves it running.
     ///
     /// # Errors
-    /// As [`Link::spawn_as_root`].
+    /// As [`Transport::spawn_as_root`].
     pub async fn follow(&self, script: &Script, tried: &str) -> Result<Process, NodeError> {
         let start = async {
             let mut process = self.spawn_as_root(&["sh", "-s"], tried).await?;

@@ -234,7 +234,7 @@ fn variable(script: &str, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::link::Script;
+    use crate::transport::node::Script;
 
     #[test]
     fn variables_are_read_as_they_were_set() {
