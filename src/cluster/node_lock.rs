@@ -25,7 +25,7 @@ const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(5);
 
 /// What a lease is taken for.
 #[derive(Debug, Clone)]
-pub struct Claim {
+pub struct LockRequest {
     /// The cluster.
     pub cluster: String,
     /// Tells this lease from every other one.
@@ -39,13 +39,13 @@ pub struct Claim {
 /// What a node answers to a claim.
 pub enum Answer {
     /// It is ours now.
-    Held(Held),
+    Held(NodeLock),
     /// It is somebody else's.
     Busy(Lease),
 }
 
 /// A lease that is held until it is given back. Dropping it gives it back, too, but nobody waits for that.
-pub struct Held {
+pub struct NodeLock {
     /// When it was known to be ours.
     pub at: Instant,
     /// How long nobody had held it before.
@@ -54,9 +54,9 @@ pub struct Held {
     renewal: JoinHandle<()>,
 }
 
-impl Held {
+impl NodeLock {
     /// Gives it back and waits until the node has done so.
-    pub async fn give_back(self) {
+    pub async fn release(self) {
         let _ = self.close.send(());
         let _ = self.renewal.await;
     }
@@ -68,7 +68,7 @@ impl Held {
 /// When the node cannot say whose it is.
 pub async fn take(
     link: Arc<Transport>,
-    claim: Claim,
+    claim: LockRequest,
     lost: watch::Sender<Option<NodeError>>,
 ) -> Result<Answer, NodeError> {
     let limit = link.limit();
@@ -76,7 +76,11 @@ pub async fn take(
     asked.unwrap_or_else(|_| Err(not_taken(&link, format!("no answer within {} s", limit.as_secs()))))
 }
 
-async fn ask(link: &Transport, claim: &Claim, lost: watch::Sender<Option<NodeError>>) -> Result<Answer, NodeError> {
+async fn ask(
+    link: &Transport,
+    claim: &LockRequest,
+    lost: watch::Sender<Option<NodeError>>,
+) -> Result<Answer, NodeError> {
     let script = script(HOLD, &claim.cluster)
         .with("id", &claim.id)
         .with("holder", &claim.holder)
@@ -87,7 +91,7 @@ async fn ask(link: &Transport, claim: &Claim, lost: watch::Sender<Option<NodeErr
     if let Some(idle) = idle(&line) {
         let (close, closed) = oneshot::channel();
         let renewal = tokio::spawn(keep(link.node().to_owned(), process, closed, lost));
-        return Ok(Answer::Held(Held { at: Instant::now(), idle, close, renewal }));
+        return Ok(Answer::Held(NodeLock { at: Instant::now(), idle, close, renewal }));
     }
     let output = process.finish(b"").await.map_err(|e| not_taken(link, e))?;
     let lease = Lease::parse(&String::from_utf8_lossy(&output.stdout)).filter(|_| output.code == BUSY);

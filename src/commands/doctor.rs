@@ -1,10 +1,10 @@
 //! `hvdctl doctor`.
 
 use super::output::{self, DoctorFinding, Fixed, NoDetails, NodeEntry};
-use super::{Context, Outcome, in_turn};
+use super::{Context, Outcome, in_session};
 use crate::checks::{Finding, Severity};
 use crate::cli::Doctor;
-use crate::cluster::turn::Turn;
+use crate::cluster::session::Session;
 use crate::doctor::{Examined, claim, examine, fix};
 use crate::error::{Error, exit};
 use crate::model::lease::Wait;
@@ -15,23 +15,23 @@ pub async fn run(options: &Doctor, context: Context) -> Result<Outcome, Error> {
     if !options.fix && Wait::from(options.waiting) != Wait::No {
         return Err(Error::usage("--wait is for --fix: without it nothing is changed", "leave --wait out"));
     }
-    let turn = context.turn("hvdctl doctor --fix", options.waiting);
+    let session = context.session("hvdctl doctor --fix", options.waiting);
     let nodes = context.target.selected.clone();
-    in_turn(turn, nodes, async |turn| work(options, turn, context).await).await
+    in_session(session, nodes, async |session| work(options, session, context).await).await
 }
 
-async fn work(options: &Doctor, turn: &Turn, context: Context) -> Result<Outcome, Error> {
+async fn work(options: &Doctor, session: &Session, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
-    let mut examined = turn.unless_stopped(examine(&target, None, &events)).await?;
+    let mut examined = session.cancellation.run(examine(&target, None, &events)).await?;
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     if options.fix && examined.findings.iter().any(|finding| !finding.fixes.is_empty()) {
-        claim(&examined, turn).await?;
+        claim(&examined, session).await?;
         // what was seen before that may be over
-        examined = turn.unless_stopped(examine(&target, Some(&examined), &events)).await?;
-        (done, failed) = fix(&target, &examined, turn, &events).await?;
-        turn.give_back().await;
+        examined = session.cancellation.run(examine(&target, Some(&examined), &events)).await?;
+        (done, failed) = fix(&target, &examined, session, &events).await?;
+        session.locks.release().await;
         // what is left is seen and not reckoned
-        examined = turn.unless_stopped(examine(&target, Some(&examined), &events)).await?;
+        examined = session.cancellation.run(examine(&target, Some(&examined), &events)).await?;
     }
     let Examined { findings: found, unreachable, .. } = &examined;
 

@@ -1,10 +1,10 @@
 //! `hvdctl down`.
 
 use super::output::{DownNode, NodeEntry};
-use super::{Context, Outcome, Reached, connect_or_skip, in_turn};
+use super::{Context, Outcome, Reached, connect_or_skip, in_session};
 use crate::cli::Down;
 use crate::cluster::nodes::{Member, RuntimeState, engine, for_each_node, split};
-use crate::cluster::turn::Turn;
+use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::Step;
 use crate::terminal::{self, Echo};
@@ -16,12 +16,12 @@ const PURGE: &str = include_str!("../scripts/purge.sh");
 
 /// `down`.
 pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
-    let turn = context.turn("hvdctl down", options.waiting);
+    let session = context.session("hvdctl down", options.waiting);
     let nodes = context.target.selected.clone();
-    in_turn(turn, nodes, async |turn| work(options, turn, context).await).await
+    in_session(session, nodes, async |session| work(options, session, context).await).await
 }
 
-async fn work(options: &Down, turn: &Turn, context: Context) -> Result<Outcome, Error> {
+async fn work(options: &Down, session: &Session, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, ask, .. } = context;
     let cluster = target.cluster();
     if options.purge && ask && terminal::present() {
@@ -31,12 +31,12 @@ async fn work(options: &Down, turn: &Turn, context: Context) -> Result<Outcome, 
             cluster.name
         );
         let question = format!("{what} [y/N] ");
-        let answer = turn.unless_stopped(terminal::ask(&events, &question, Echo::Shown)).await?;
+        let answer = session.cancellation.run(terminal::ask(&events, &question, Echo::Shown)).await?;
         if !matches!(answer.trim(), "y" | "Y" | "yes") {
             return Err(Error::usage("nothing was removed", "answer y, or say -y"));
         }
     }
-    let reached = turn.unless_stopped(connect_or_skip(&target, &events, options.skip_offline)).await?;
+    let reached = session.cancellation.run(connect_or_skip(&target, &events, options.skip_offline)).await?;
     let Reached { members, offline, refused } = reached;
     let look = async || {
         let look = async |member: Member| {
@@ -46,7 +46,7 @@ async fn work(options: &Down, turn: &Turn, context: Context) -> Result<Outcome, 
         };
         for_each_node(members.clone(), look).await
     };
-    let (unleased, looked) = turn.unless_stopped(turn.take_and_look(&members, look)).await?;
+    let (unleased, looked) = session.cancellation.run(session.locks.take_and_look(&members, look)).await?;
     let results = for_each_node(looked, async |looked| {
         let (member, engine, containers) = looked?;
         let node = member.node.name.clone();
@@ -55,17 +55,17 @@ async fn work(options: &Down, turn: &Turn, context: Context) -> Result<Outcome, 
         }
         let mut removed = Vec::new();
         for operation in plan::down(&cluster.name, &containers) {
-            if turn.check().is_err() {
+            if session.cancellation.check().is_err() {
                 return Ok((node, removed));
             }
             if let Operation::Remove { name, id, .. } = operation {
                 let _step = events.begin(&node, Step::RemovingContainer { name: name.clone() });
                 engine.remove(&id).await?;
-                turn.did(&node, format!("removed {name}"));
+                session.progress.did(&node, format!("removed {name}"));
                 removed.push(name);
             }
         }
-        if turn.check().is_err() {
+        if session.cancellation.check().is_err() {
             return Ok((node, removed));
         }
         if options.purge {
@@ -76,18 +76,18 @@ async fn work(options: &Down, turn: &Turn, context: Context) -> Result<Outcome, 
                 .with("jobs_dir", &cluster.jobs_dir)
                 .with("cluster", &cluster.name);
             member.transport.script(&script, "remove keys, projects and records").await?;
-            turn.did(&node, "removed keys, projects and records");
+            session.progress.did(&node, "removed keys, projects and records");
         }
         engine.remove_helpers(&cluster.name).await?;
-        turn.done(&node);
+        session.progress.done(&node);
         events.done(&node, "down");
         Ok((node, removed))
     })
     .await;
     let (done, mut failed) = split(&events, results);
     failed.extend(refused);
-    turn.failed(&failed);
-    turn.check()?;
+    session.progress.failed(&failed);
+    session.cancellation.check()?;
     Ok(outcome(options.purge, &done, failed).skipping(&offline))
 }
 

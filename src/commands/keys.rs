@@ -1,13 +1,13 @@
 //! `hvdctl keys`.
 
 use super::output::{KeysGenerate, KeysPushNode, KeysRotate, KeysStatus, NoDetails, NodeEntry};
-use super::{Context, Outcome, Reached, connect_or_skip, in_turn, reach_table};
+use super::{Context, Outcome, Reached, connect_or_skip, in_session, reach_table};
 use crate::checks::reach_check;
 use crate::cli::{Generate, NewPair, Push, Rotate};
 use crate::cluster::nodes::{
     Member, Observed, Target, connect, connect_all, engine, facts, for_each_node, split, unreached,
 };
-use crate::cluster::turn::Turn;
+use crate::cluster::session::Session;
 use crate::error::{Error, Kind as Failure, NodeError, exit};
 use crate::event::Step;
 use crate::inventory::{KeyType, Node};
@@ -21,21 +21,21 @@ use crate::render::table::table;
 
 /// `keys push`.
 pub async fn push(options: &Push, context: Context) -> Result<Outcome, Error> {
-    let turn = context.turn("hvdctl keys push", options.waiting);
+    let session = context.session("hvdctl keys push", options.waiting);
     let nodes = context.target.selected.clone();
-    in_turn(turn, nodes, async |turn| push_in_turn(options, turn, context).await).await
+    in_session(session, nodes, async |session| push_in_session(options, session, context).await).await
 }
 
-async fn push_in_turn(options: &Push, turn: &Turn, context: Context) -> Result<Outcome, Error> {
+async fn push_in_session(options: &Push, session: &Session, context: Context) -> Result<Outcome, Error> {
     if options.first_login {
-        turn.unless_stopped(first_login::install(&context.target, &context.events)).await?;
+        session.cancellation.run(first_login::install(&context.target, &context.events)).await?;
     }
-    let members = connect_and_take(&context, turn).await?;
-    let results = push::push(&context.target.inventory, &members, turn, &context.events).await?;
+    let members = connect_and_take(&context, session).await?;
+    let results = push::push(&context.target.inventory, &members, session, &context.events).await?;
     let (done, failed) = split(&context.events, results);
-    done.iter().for_each(|node| turn.done(&node.node));
-    turn.failed(&failed);
-    turn.check()?;
+    done.iter().for_each(|node| session.progress.done(&node.node));
+    session.progress.failed(&failed);
+    session.cancellation.check()?;
     Ok(pushed(&done, failed))
 }
 
@@ -57,13 +57,15 @@ pub(super) fn pushed(done: &[Pushed], failed: Vec<NodeError>) -> Outcome {
 }
 
 /// Reaches all nodes and takes them, or changes nothing.
-async fn connect_and_take(context: &Context, turn: &Turn) -> Result<Vec<Member>, Error> {
-    turn.unless_stopped(async {
-        let members = connect_all(&context.target, &context.events).await?;
-        let unleased = turn.take(&members).await?;
-        if unleased.is_empty() { Ok(members) } else { Err(Error::Nodes { failed: unleased, done: 0 }) }
-    })
-    .await
+async fn connect_and_take(context: &Context, session: &Session) -> Result<Vec<Member>, Error> {
+    session
+        .cancellation
+        .run(async {
+            let members = connect_all(&context.target, &context.events).await?;
+            let unleased = session.locks.take(&members).await?;
+            if unleased.is_empty() { Ok(members) } else { Err(Error::Nodes { failed: unleased, done: 0 }) }
+        })
+        .await
 }
 
 fn kind(pair: &NewPair, usual: KeyType) -> Result<Option<Kind>, Error> {
@@ -79,15 +81,15 @@ pub async fn generate(options: &Generate, context: Context) -> Result<Outcome, E
     }
     // no other node has a part in it, and so none has to answer
     let context = Context { target: Target { selected: vec![master.clone()], ..context.target }, ..context };
-    let turn = context.turn("hvdctl keys generate", options.waiting);
-    in_turn(turn, vec![master], async |turn| generate_in_turn(wanted, turn, context).await).await
+    let session = context.session("hvdctl keys generate", options.waiting);
+    in_session(session, vec![master], async |session| generate_in_session(wanted, session, context).await).await
 }
 
-async fn generate_in_turn(wanted: Option<Kind>, turn: &Turn, context: Context) -> Result<Outcome, Error> {
-    let members = connect_and_take(&context, turn).await?;
-    let done = push::generate(&context.target.inventory, &members, wanted, turn, &context.events).await?;
-    turn.done(&done.node);
-    turn.check()?;
+async fn generate_in_session(wanted: Option<Kind>, session: &Session, context: Context) -> Result<Outcome, Error> {
+    let members = connect_and_take(&context, session).await?;
+    let done = push::generate(&context.target.inventory, &members, wanted, session, &context.events).await?;
+    session.progress.done(&done.node);
+    session.cancellation.check()?;
     Ok(generated(&done))
 }
 
@@ -111,19 +113,19 @@ pub async fn rotate(options: &Rotate, context: Context) -> Result<Outcome, Error
             "leave --on out; --skip-offline leaves out what does not answer",
         ));
     }
-    let turn = context.turn("hvdctl keys rotate", options.waiting);
+    let session = context.session("hvdctl keys rotate", options.waiting);
     let nodes = context.target.selected.clone();
-    in_turn(turn, nodes, async |turn| rotate_in_turn(options, wanted, turn, context).await).await
+    in_session(session, nodes, async |session| rotate_in_session(options, wanted, session, context).await).await
 }
 
-async fn rotate_in_turn(
+async fn rotate_in_session(
     options: &Rotate,
     wanted: Option<Kind>,
-    turn: &Turn,
+    session: &Session,
     context: Context,
 ) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
-    let reached = turn.unless_stopped(connect_or_skip(&target, &events, options.skip_offline)).await?;
+    let reached = session.cancellation.run(connect_or_skip(&target, &events, options.skip_offline)).await?;
     let Reached { members, offline, refused } = reached;
     if !refused.is_empty() {
         return Err(unreached(refused));
@@ -132,13 +134,13 @@ async fn rotate_in_turn(
         // the pair lies there: without it there is nothing to do for the others
         return Err(Error::Unreachable(offline));
     }
-    let unleased = turn.unless_stopped(turn.take(&members)).await?;
+    let unleased = session.cancellation.run(session.locks.take(&members)).await?;
     if !unleased.is_empty() {
         return Err(Error::Nodes { failed: unleased, done: 0 });
     }
-    let done = push::rotate(&target.inventory, &members, wanted, turn, &events).await?;
-    turn.failed(&done.failed);
-    turn.check()?;
+    let done = push::rotate(&target.inventory, &members, wanted, session, &events).await?;
+    session.progress.failed(&done.failed);
+    session.cancellation.check()?;
     Ok(rotated(done, wanted, &offline))
 }
 

@@ -31,7 +31,7 @@ use crate::cli::{Command, Global, Jobs, JobsCommand, Keys, Lock, Waiting};
 use crate::cluster::nodes::{
     Member, Observed, Target, all, connect, connect_all, for_each_node, observe, split, unreached,
 };
-use crate::cluster::turn::Turn;
+use crate::cluster::session::Session;
 use crate::error::{Error, Kind, NodeError, exit};
 use crate::event::{Event, Events};
 use crate::inventory::Inventory;
@@ -244,22 +244,22 @@ pub async fn unless_signalled<T>(
 }
 
 impl Context {
-    /// A turn of this command on its nodes, which has taken none of them yet.
-    fn turn(&self, purpose: &str, waiting: Waiting) -> Turn {
-        Turn::new(&self.target.cluster().name, purpose, waiting.into(), &self.events, &self.cancel)
+    /// Returns a session of this command that holds no lock yet.
+    fn session(&self, purpose: &str, waiting: Waiting) -> Session {
+        Session::new(&self.target.cluster().name, purpose, waiting.into(), &self.events, &self.cancel)
     }
 }
 
-/// Does the work of a command in its turn, and gives the nodes back however it ends. Where it was stopped, it says how far each
+/// Does the work of a command in its session, and gives the nodes back however it ends. Where it was stopped, it says how far each
 /// node came.
-async fn in_turn(
-    turn: Turn,
+async fn in_session(
+    session: Session,
     nodes: Vec<String>,
-    work: impl AsyncFnOnce(&Turn) -> Result<Outcome, Error>,
+    work: impl AsyncFnOnce(&Session) -> Result<Outcome, Error>,
 ) -> Result<Outcome, Error> {
-    let result = work(&turn).await;
-    turn.give_back().await;
-    result.map_err(|error| turn.told(error, &nodes))
+    let result = work(&session).await;
+    session.locks.release().await;
+    result.map_err(|error| session.progress.explain(error, &nodes))
 }
 
 /// Looks at every one of them, for jobs, which need all.
@@ -278,33 +278,35 @@ async fn reach_and_observe(context: &Context, events: &Events) -> Result<Vec<Obs
 }
 
 /// Reaches every node, takes it and looks at it.
-async fn take_and_observe(context: &Context, turn: &Turn) -> Result<Vec<Observed>, Error> {
+async fn take_and_observe(context: &Context, session: &Session) -> Result<Vec<Observed>, Error> {
     let Context { target, events, .. } = context;
-    turn.unless_stopped(async {
-        let members = connect_all(target, events).await?;
-        let look = async || observe_all(target, members.clone(), events).await;
-        let (unleased, seen) = turn.take_and_look(&members, look).await?;
-        if unleased.is_empty() { seen } else { Err(Error::Nodes { failed: unleased, done: 0 }) }
-    })
-    .await
+    session
+        .cancellation
+        .run(async {
+            let members = connect_all(target, events).await?;
+            let look = async || observe_all(target, members.clone(), events).await;
+            let (unleased, seen) = session.locks.take_and_look(&members, look).await?;
+            if unleased.is_empty() { seen } else { Err(Error::Nodes { failed: unleased, done: 0 }) }
+        })
+        .await
 }
 
-/// The same for a job that wants this of them; where others have it, they are waited for as the turn says. Nodes that a job may
+/// The same for a job that wants this of them; where others have it, they are waited for as `--wait` says. Nodes that a job may
 /// have to be launched on are among those that come back.
 async fn take_and_observe_free(
     context: &mut Context,
     wanted: ResourceRequest,
-    turn: &Turn,
+    session: &Session,
 ) -> Result<Vec<Observed>, Error> {
     let asked = context.target.clone();
     context.target = asked.with_launcher();
     let free = |nodes: Vec<Observed>| check_capacity(&asked, &nodes, wanted).map(|()| nodes);
     let mut waiting = Waited { began: Instant::now(), told: None };
     let taken = loop {
-        match take_and_observe(context, turn).await.and_then(free) {
+        match take_and_observe(context, session).await.and_then(free) {
             Err(error @ Error::Allocated(_)) => {
-                turn.give_back().await;
-                if let Err(error) = waiting.until_free(context, turn, error, free).await {
+                session.locks.release().await;
+                if let Err(error) = waiting.until_free(context, session, error, free).await {
                     break Err(error);
                 }
             }
@@ -327,14 +329,14 @@ impl Waited {
     async fn until_free(
         &mut self,
         context: &Context,
-        turn: &Turn,
+        session: &Session,
         mut error: Error,
         free: impl Fn(Vec<Observed>) -> Result<Vec<Observed>, Error>,
     ) -> Result<(), Error> {
         // of many looks the steps and failures are not worth telling
         let (quiet, _) = Events::channel();
         loop {
-            if !turn.waits(self.began.elapsed()) {
+            if !session.locks.waits(self.began.elapsed()) {
                 return Err(error);
             }
             let words = error.to_string();

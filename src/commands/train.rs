@@ -4,7 +4,7 @@ use super::output::{self, DryRun, End, JobEnd};
 use super::{Context, Outcome, reach_and_observe, take_and_observe_free, unless_signalled};
 use crate::cli;
 use crate::cluster::nodes::Target;
-use crate::cluster::turn::Turn;
+use crate::cluster::session::Session;
 use crate::error::{Error, exit};
 use crate::event::{Event, Events};
 use crate::job::fetch::{self, FetchReport};
@@ -39,7 +39,7 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
     let command = command(&root, &options.command)?;
     let name = root.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let shared = options.name_on_nodes.is_some();
-    let turn = context.turn(&format!("hvdctl train {name}"), options.waiting);
+    let session = context.session(&format!("hvdctl train {name}"), options.waiting);
     let (title, cancel) = (options.running.name.clone(), context.cancel.clone());
     let program = async move {
         let origin = origin(&root);
@@ -56,14 +56,14 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
             files: Vec::new(),
         })
     };
-    go(program, options.np, &options.running, options.fetch.as_deref(), turn, context).await
+    go(program, options.np, &options.running, options.fetch.as_deref(), session, context).await
 }
 
 /// `run`.
 pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> {
     check_ranks(&context.target, Some(options.np), options.running.gpus_per_node)?;
     let called = options.command[0].to_string();
-    let turn = context.turn(&format!("hvdctl run {called}"), options.waiting);
+    let session = context.session(&format!("hvdctl run {called}"), options.waiting);
     let name = Path::new(&called).file_name().map(|n| n.to_string_lossy().into_owned());
     let program = Program {
         title: options.running.name.clone(),
@@ -73,7 +73,7 @@ pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> 
         project: None,
         files: Vec::new(),
     };
-    go(async { Ok(program) }, options.np, &options.running, None, turn, context).await
+    go(async { Ok(program) }, options.np, &options.running, None, session, context).await
 }
 
 async fn go(
@@ -81,11 +81,11 @@ async fn go(
     np: u32,
     running: &cli::Running,
     fetch: Option<&Path>,
-    turn: Turn,
+    session: Session,
     context: Context,
 ) -> Result<Outcome, Error> {
-    let result = launch(program, np, running, fetch, &turn, context).await;
-    turn.give_back().await;
+    let result = launch(program, np, running, fetch, &session, context).await;
+    session.locks.release().await;
     result
 }
 
@@ -94,7 +94,7 @@ async fn launch(
     np: u32,
     running: &cli::Running,
     fetch: Option<&Path>,
-    turn: &Turn,
+    session: &Session,
     mut context: Context,
 ) -> Result<Outcome, Error> {
     let mut env = running.env_file.as_deref().map(env_file::read).transpose()?.unwrap_or_default();
@@ -105,7 +105,7 @@ async fn launch(
             context.target = context.target.with_launcher();
             reach_and_observe(&context, &context.events).await
         } else {
-            take_and_observe_free(&mut context, resources, turn).await
+            take_and_observe_free(&mut context, resources, session).await
         }
     };
     // a large project is read while the nodes are looked at; the first failure ends both
@@ -128,7 +128,7 @@ async fn launch(
     if running.dry_run {
         return Ok(dry_run(&program.command, &plan));
     }
-    let ran = start(&plan, &program, &how, turn, &events, |_, _| {}).await.inspect_err(|error| {
+    let ran = start(&plan, &program, &how, session, &events, |_, _| {}).await.inspect_err(|error| {
         if fetch.is_some() && matches!(error, Error::Signal(_)) {
             events.note("what it wrote is where it wrote it: hvdctl fetch brings it");
         }
@@ -139,7 +139,7 @@ async fn launch(
         return Ok(Outcome { text: format!("{}\n", ran.id), ..ended(exit::OK, &ran) });
     }
     let Some(directory) = fetch else { return outcome(ran, &events) };
-    let fetched = bring(&target, &ran.id, directory, &turn.cancel(), &events).await;
+    let fetched = bring(&target, &ran.id, directory, &session.cancellation.signal(), &events).await;
     Ok(with_fetched(outcome(ran, &events)?, fetched))
 }
 

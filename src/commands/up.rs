@@ -1,11 +1,11 @@
 //! `hvdctl up`: connect, lock and observe, pull images, plan, check, push keys, end disrupted jobs, apply.
 
 use super::output::{NodeEntry, UpNode};
-use super::{Context, Outcome, Reached, connect_or_skip, in_turn};
+use super::{Context, Outcome, Reached, connect_or_skip, in_session};
 use crate::checks::preflight;
 use crate::cli::Up;
 use crate::cluster::nodes::{Member, Observed, Target, for_each_node, observe, split};
-use crate::cluster::turn::Turn;
+use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::job::capacity::settle;
@@ -20,16 +20,16 @@ use crate::worker::image::{self, TO_BE_PULLED};
 
 /// `up`.
 pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
-    let turn = context.turn("hvdctl up", options.waiting);
+    let session = context.session("hvdctl up", options.waiting);
     let nodes = context.target.selected.clone();
-    in_turn(turn, nodes, async |turn| up(options, turn, context).await).await
+    in_session(session, nodes, async |session| up(options, session, context).await).await
 }
 
-async fn up(options: &Up, turn: &Turn, context: Context) -> Result<Outcome, Error> {
+async fn up(options: &Up, session: &Session, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = &context;
-    let reached = turn.unless_stopped(connect_or_skip(target, events, options.skip_offline)).await?;
+    let reached = session.cancellation.run(connect_or_skip(target, events, options.skip_offline)).await?;
     let Reached { members, offline, refused } = reached;
-    let mut steps = Steps { options, turn, target, events, failed: refused };
+    let mut steps = Steps { options, session, target, events, failed: refused };
     let observed = steps.observe(&members).await?;
     let observed = steps.pull(observed).await?;
     let plans = steps.plan(observed);
@@ -49,7 +49,7 @@ async fn up(options: &Up, turn: &Turn, context: Context) -> Result<Outcome, Erro
 /// The steps of `up`. A node that fails leaves the set before the next step.
 struct Steps<'a> {
     options: &'a Up,
-    turn: &'a Turn,
+    session: &'a Session,
     target: &'a Target,
     events: &'a Events,
     failed: Vec<NodeError>,
@@ -61,13 +61,13 @@ type Pulled = (Observed, Option<String>);
 impl Steps<'_> {
     /// Locks the nodes and observes them; a dry run only observes them.
     async fn observe(&mut self, members: &[Member]) -> Result<Vec<Observed>, Error> {
-        let Steps { turn, target, events, .. } = *self;
+        let Steps { session, target, events, .. } = *self;
         let look = async || {
             for_each_node(members.to_vec(), async |member| observe(target.cluster(), member, events).await).await
         };
         let (unlocked, observed) = match self.options.dry_run {
-            true => turn.unless_stopped(async { Ok((Vec::new(), look().await)) }).await?,
-            false => turn.unless_stopped(turn.take_and_look(members, look)).await?,
+            true => session.cancellation.run(async { Ok((Vec::new(), look().await)) }).await?,
+            false => session.cancellation.run(session.locks.take_and_look(members, look)).await?,
         };
         // what cannot be locked is not changed
         let is_locked = |seen: Observed| match unlocked.iter().find(|error| error.node == seen.name()) {
@@ -76,13 +76,13 @@ impl Steps<'_> {
         };
         let mut observed = self.keep(observed.into_iter().map(|seen| seen.and_then(is_locked)).collect());
         let mut nodes: Vec<&mut Observed> = observed.iter_mut().collect();
-        turn.unless_stopped(settle(target, &mut nodes, events)).await?;
+        session.cancellation.run(settle(target, &mut nodes, events)).await?;
         Ok(observed)
     }
 
     /// Pulls the image where it is wanted. A dry run only notes that.
     async fn pull(&mut self, observed: Vec<Observed>) -> Result<Vec<Pulled>, Error> {
-        let Steps { turn, target, events, .. } = *self;
+        let Steps { session, target, events, .. } = *self;
         let cluster = target.cluster();
         let dry_run = self.options.dry_run;
         let pulling = for_each_node(observed, async |mut seen: Observed| {
@@ -98,12 +98,12 @@ impl Steps<'_> {
                 seen.docker.image_id = Some(TO_BE_PULLED.into());
             }
             if is_new && !dry_run {
-                turn.did(seen.name(), format!("pull {}", cluster.image));
+                session.progress.did(seen.name(), format!("pull {}", cluster.image));
             }
             Ok((seen, is_new.then(|| cluster.image.clone())))
         });
         // a pull ends with us
-        let pulled = turn.unless_stopped(async { Ok(pulling.await) }).await?;
+        let pulled = session.cancellation.run(async { Ok(pulling.await) }).await?;
         Ok(self.keep(pulled))
     }
 
@@ -152,7 +152,7 @@ impl Steps<'_> {
             let names = nodeset::fold(&pending);
             self.events.note(format!("keys are missing or differ on {names}: pushing them first"));
             let members: Vec<Member> = plans.iter().map(|plan| plan.observed.member.clone()).collect();
-            let failed = match push::push(inventory, &members, self.turn, self.events).await {
+            let failed = match push::push(inventory, &members, self.session, self.events).await {
                 Ok(pushed) => split(self.events, pushed).1,
                 Err(Error::Nodes { failed, .. }) => {
                     has_master = false;
@@ -194,13 +194,14 @@ impl Steps<'_> {
 
     /// Executes the plans on all nodes at once. A command that is stopped begins no further operation.
     async fn apply(&mut self, plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
-        let Steps { turn, target, events, .. } = *self;
+        let Steps { session, target, events, .. } = *self;
         let applied = for_each_node(plans, async |plan: WorkerPlan| {
-            let goes_on = || turn.check().is_ok();
-            let is_whole =
-                plan.apply(&target.inventory, events, goes_on, |step| turn.did(plan.node(), step.to_string())).await?;
+            let goes_on = || session.cancellation.check().is_ok();
+            let is_whole = plan
+                .apply(&target.inventory, events, goes_on, |step| session.progress.did(plan.node(), step.to_string()))
+                .await?;
             if is_whole {
-                turn.done(plan.node());
+                session.progress.done(plan.node());
                 events.done(plan.node(), plan.summary());
             }
             Ok(plan)
@@ -226,8 +227,8 @@ impl Steps<'_> {
     /// # Errors
     /// The signal, or the lost lock, after which nothing more may be done.
     fn stop_if_asked(&self) -> Result<(), Error> {
-        self.turn.failed(&self.failed);
-        self.turn.check()
+        self.session.progress.failed(&self.failed);
+        self.session.cancellation.check()
     }
 }
 

@@ -7,7 +7,7 @@ use crate::checks::reach_check;
 use crate::checks::verify::{Expected, Report, Row, compare};
 use crate::cli::Verify;
 use crate::cluster::nodes::{Observed, Target};
-use crate::cluster::turn::Turn;
+use crate::cluster::session::Session;
 use crate::error::{Error, exit};
 use crate::event::Events;
 use crate::inventory::Controller;
@@ -30,15 +30,15 @@ use std::time::Duration;
 /// `verify`.
 pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
     check_ranks(&context.target, options.np, None)?;
-    let turn = context.turn("hvdctl verify", options.waiting);
-    let result = prove(options, &turn, context).await;
-    turn.give_back().await;
+    let session = context.session("hvdctl verify", options.waiting);
+    let result = prove(options, &session, context).await;
+    session.locks.release().await;
     result
 }
 
-async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Outcome, Error> {
+async fn prove(options: &Verify, session: &Session, mut context: Context) -> Result<Outcome, Error> {
     let resources = ResourceRequest { ranks: options.np, map_by: MapBy::Slot, per_node: None };
-    let nodes = take_and_observe_free(&mut context, resources, turn).await?;
+    let nodes = take_and_observe_free(&mut context, resources, session).await?;
     let Context { target, events, verbose, .. } = context;
     let expected: Vec<Expected> = nodes.iter().map(expected).collect();
     let controller = options.launching.controller(target.cluster().controller);
@@ -59,7 +59,7 @@ async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Ou
     let plan = JobPlan::new(&target, nodes, &job, &new_id())?;
     let reached = match plan.hosts.len() {
         1 => None,
-        _ => Some(reach(&target, &plan, turn, &events).await?),
+        _ => Some(reach(&target, &plan, session, &events).await?),
     };
     if let Some(matrix) = reached.as_ref().filter(|matrix| !matrix.is_good()) {
         return Ok(unreached(matrix, controller, target.cluster().port, &events));
@@ -76,7 +76,7 @@ async fn prove(options: &Verify, turn: &Turn, mut context: Context) -> Result<Ou
     };
     let mut said = Said::default();
     let outcome =
-        start(&plan, &program, &job, turn, &events, |node, frame| said.take(node, frame.rank, &frame.kind)).await?;
+        start(&plan, &program, &job, session, &events, |node, frame| said.take(node, frame.rank, &frame.kind)).await?;
     let rows = compare(&outcome.placement, &expected, &said.reports);
     let faults = faults(&rows, &outcome);
     let text = summary(&rows, &faults, outcome.placement.ranks());
@@ -103,7 +103,7 @@ fn expected(seen: &Observed) -> Expected {
 
 /// Tries the logins between the nodes of the plan: Horovod only hangs where one worker cannot log in to another, and does not say
 /// which.
-async fn reach(target: &Target, plan: &JobPlan, turn: &Turn, events: &Events) -> Result<Matrix, Error> {
+async fn reach(target: &Target, plan: &JobPlan, session: &Session, events: &Events) -> Result<Matrix, Error> {
     let nodes: Vec<_> = plan.hosts.iter().map(|host| (&host.seen, !host.launches)).collect();
     let failed = preflight::stops(&preflight::before(&target.inventory, &nodes), events);
     if !failed.is_empty() {
@@ -111,7 +111,7 @@ async fn reach(target: &Target, plan: &JobPlan, turn: &Turn, events: &Events) ->
     }
     events.phase("logging in from worker to worker");
     let observed: Vec<Observed> = plan.hosts.iter().map(|host| host.seen.clone()).collect();
-    turn.unless_stopped(reach_check::check(&target.inventory, &observed, events)).await
+    session.cancellation.run(reach_check::check(&target.inventory, &observed, events)).await
 }
 
 /// What the ranks said: their reports, and all other lines.

@@ -6,7 +6,7 @@ use crate::checks::preflight::look;
 use crate::checks::reach_check;
 use crate::checks::{self, Details, Finding, Fix, Inside, NodeView, Severity};
 use crate::cluster::nodes::{Member, Observed, RuntimeState, Target, connect, engine, facts, for_each_node, split};
-use crate::cluster::turn::Turn;
+use crate::cluster::session::Session;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Inventory;
@@ -226,9 +226,9 @@ async fn between(inventory: &Inventory, patients: &[Patient], events: &Events) -
 ///
 /// # Errors
 /// When they are another's, or one cannot be taken.
-pub async fn claim(examined: &Examined, turn: &Turn) -> Result<(), Error> {
+pub async fn claim(examined: &Examined, session: &Session) -> Result<(), Error> {
     let members: Vec<Member> = examined.patients.iter().map(|patient| patient.member.clone()).collect();
-    let unleased = turn.unless_stopped(turn.take(&members)).await?;
+    let unleased = session.cancellation.run(session.locks.take(&members)).await?;
     if unleased.is_empty() { Ok(()) } else { Err(Error::Nodes { failed: unleased, done: 0 }) }
 }
 
@@ -239,7 +239,7 @@ pub async fn claim(examined: &Examined, turn: &Turn) -> Result<(), Error> {
 pub async fn fix(
     target: &Target,
     examined: &Examined,
-    turn: &Turn,
+    session: &Session,
     events: &Events,
 ) -> Result<(Vec<(String, String)>, Vec<NodeError>), Error> {
     let cluster = target.cluster();
@@ -248,7 +248,7 @@ pub async fn fix(
     let fixes: Vec<&Fix> = examined.findings.iter().flat_map(|finding| &finding.fixes).collect();
     let patient = |node: &str| examined.patients.iter().find(|patient| patient.name() == node);
     for fix in &fixes {
-        turn.check()?;
+        session.cancellation.check()?;
         let (node, what, cured) = match fix {
             Fix::RemoveContainer { node, name, id } => {
                 let Some(docker) = patient(node).and_then(|patient| patient.docker.as_ref()) else { continue };
@@ -265,14 +265,14 @@ pub async fn fix(
         };
         match cured {
             Ok(()) => {
-                turn.did(node, &what);
+                session.progress.did(node, &what);
                 done.push((node.clone(), what));
             }
             Err(error) => failed.push(error),
         }
     }
     if fixes.contains(&&Fix::PushKeys) {
-        let (pushed, bad) = split(events, push::push(&target.inventory, &members, turn, events).await?);
+        let (pushed, bad) = split(events, push::push(&target.inventory, &members, session, events).await?);
         let changed = pushed.into_iter().filter(|pushed| !pushed.changes.is_empty());
         done.extend(changed.map(|pushed| (pushed.node, pushed.changes.to_string())));
         failed.extend(bad);

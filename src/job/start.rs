@@ -10,7 +10,7 @@ use super::request::{JobOptions, Program, Show, Until};
 use super::watch::Watch;
 use crate::cancel::signalled;
 use crate::cluster::nodes::{Member, now};
-use crate::cluster::turn::Turn;
+use crate::cluster::session::Session;
 use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
@@ -32,7 +32,7 @@ pub async fn start(
     plan: &JobPlan,
     program: &Program,
     options: &JobOptions,
-    turn: &Turn,
+    session: &Session,
     events: &Events,
     mut on_frame: impl FnMut(&str, &Frame),
 ) -> Result<JobOutcome, Error> {
@@ -42,7 +42,7 @@ pub async fn start(
     events.send(Event::Job { id: plan.id.clone(), state: State::Starting });
     let launched = tokio::select! {
         launched = launch(&content, &engines[0], events) => launched,
-        error = turn.stops() => Err(error),
+        error = session.cancellation.cancelled() => Err(error),
     };
     let (follow, container, workspaces) = match launched {
         Ok(launched) => launched,
@@ -52,7 +52,7 @@ pub async fn start(
         }
     };
     // from here on hmaster itself shows that a job is running
-    turn.give_back().await;
+    session.locks.release().await;
     let watch = Watch {
         cluster,
         id: &plan.id,
@@ -63,7 +63,7 @@ pub async fn start(
         follow,
         events,
     };
-    let outcome = watch.run(options.until, &mut turn.cancel(), &mut on_frame).await;
+    let outcome = watch.run(options.until, &mut session.cancellation.signal(), &mut on_frame).await;
     // a job that goes on, in its next attempt perhaps, keeps its directory
     if outcome.as_ref().is_ok_and(|outcome| outcome.state != State::Running) {
         gather_outputs(&content, &workspaces, events).await;

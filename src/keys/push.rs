@@ -9,7 +9,7 @@ pub use generate::{Generated, generate};
 pub use rotate::{Rotated, rotate};
 
 use crate::cluster::nodes::{Member, all, facts, for_each_node};
-use crate::cluster::turn::Turn;
+use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Step};
 use crate::inventory::{Cluster, Inventory, KeyType, Node};
@@ -49,11 +49,11 @@ pub struct Pushed {
 pub async fn push(
     inventory: &Inventory,
     members: &[Member],
-    turn: &Turn,
+    session: &Session,
     events: &Events,
 ) -> Result<Vec<Result<Pushed, NodeError>>, Error> {
     let looking = async { Ok(look_at_each(&inventory.cluster, members, events).await) };
-    let mut seen = turn.unless_stopped(looking).await?;
+    let mut seen = session.cancellation.run(looking).await?;
     if members.iter().zip(&seen).any(|(member, seen)| member.node.master && seen.is_err()) {
         return all(events, seen).map(|_| Vec::new());
     }
@@ -66,7 +66,9 @@ pub async fn push(
     }
     let keys = match Keys::to_push(&ring) {
         Some(keys) => keys,
-        None => turn.unless_stopped(pair(&inventory.cluster, member, &ring, usual(&inventory.cluster), events)).await?,
+        None => {
+            session.cancellation.run(pair(&inventory.cluster, member, &ring, usual(&inventory.cluster), events)).await?
+        }
     };
     if let Some(there) = keys.let_in.first().and_then(|key| describe(key))
         && there.key_type != inventory.cluster.key_type
@@ -79,7 +81,7 @@ pub async fn push(
         ));
     }
     tell(inventory, &seen, events);
-    let mut pushed = bring(inventory, seen, keys, turn, events).await?;
+    let mut pushed = bring(inventory, seen, keys, session, events).await?;
     pushed.extend(failed.into_iter().map(Err));
     Ok(pushed)
 }
@@ -144,7 +146,7 @@ async fn bring(
     inventory: &Inventory,
     seen: Vec<(Member, Facts)>,
     keys: Keys,
-    turn: &Turn,
+    session: &Session,
     events: &Events,
 ) -> Result<Vec<Result<Pushed, NodeError>>, Error> {
     let cluster = &inventory.cluster;
@@ -158,7 +160,7 @@ async fn bring(
     let work = seen.iter().zip(&hosts).collect();
     let brought =
         for_each_node(work, async |((member, facts), (_, new)): (&(Member, Facts), &(String, Option<KeyPair>))| {
-            if turn.check().is_err() {
+            if session.cancellation.check().is_err() {
                 return None;
             }
             let node = &member.node.name;
@@ -168,7 +170,7 @@ async fn bring(
                 if let Err(error) = events.step(node, Step::WritingKeys, writing).await {
                     return Some(Err(error));
                 }
-                turn.did(node, changes.to_string());
+                session.progress.did(node, changes.to_string());
             }
             let what = if changes.is_empty() { "keys unchanged".to_owned() } else { changes.to_string() };
             events.done(node, what);

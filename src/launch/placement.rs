@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_node_is_filled_first_or_each_gets_one_in_turn() {
+    fn the_first_node_is_filled_first_or_each_gets_one_in_session() {
         let got = |counts: &[u32], ranks, map_by| -> Vec<(u32, u32)> {
             place(&slots(counts), ranks, map_by).unwrap().shares.iter().map(|s| (s.ranks, s.first)).collect()
         };

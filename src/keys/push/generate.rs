@@ -2,7 +2,7 @@
 
 use super::{look, master, pair, usual, write};
 use crate::cluster::nodes::Member;
-use crate::cluster::turn::Turn;
+use crate::cluster::session::Session;
 use crate::error::Error;
 use crate::event::Events;
 use crate::inventory::Inventory;
@@ -28,17 +28,17 @@ pub async fn generate(
     inventory: &Inventory,
     members: &[Member],
     wanted: Option<Kind>,
-    turn: &Turn,
+    session: &Session,
     events: &Events,
 ) -> Result<Generated, Error> {
     let cluster = &inventory.cluster;
-    let seen = turn.unless_stopped(look(cluster, members, events)).await?;
+    let seen = session.cancellation.run(look(cluster, members, events)).await?;
     let (member, facts) = master(inventory, &seen)?;
     let node = member.node.name.clone();
     let ring = Keyring::read(cluster, facts);
     let keys = match (&ring.current, Keys::to_push(&ring)) {
         (Some(_), Some(keys)) => keys,
-        _ => turn.unless_stopped(pair(cluster, member, &ring, wanted.unwrap_or(usual(cluster)), events)).await?,
+        _ => session.cancellation.run(pair(cluster, member, &ring, wanted.unwrap_or(usual(cluster)), events)).await?,
     };
     let public = keys.let_in.first().map(String::as_str).unwrap_or_default();
     let there = describe(public).ok_or_else(|| {

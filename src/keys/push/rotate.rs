@@ -3,7 +3,7 @@
 
 use super::{again, base64, bring, look, make, master, tell, usual};
 use crate::cluster::nodes::{Member, split};
-use crate::cluster::turn::Turn;
+use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
@@ -45,11 +45,11 @@ pub async fn rotate(
     inventory: &Inventory,
     members: &[Member],
     wanted: Option<Kind>,
-    turn: &Turn,
+    session: &Session,
     events: &Events,
 ) -> Result<Rotated, Error> {
     let cluster = &inventory.cluster;
-    let seen = turn.unless_stopped(look(cluster, members, events)).await?;
+    let seen = session.cancellation.run(look(cluster, members, events)).await?;
     let (member, facts) = master(inventory, &seen)?;
     let ring = Keyring::read(cluster, facts);
     if let Some(owner) = ring.belongs_to_another(&cluster.name) {
@@ -71,9 +71,9 @@ pub async fn rotate(
                     nodeset::fold(&stale)
                 ));
                 tell(inventory, &seen, events);
-                return finish(inventory, members, false, turn, events).await;
+                return finish(inventory, members, false, session, events).await;
             }
-            stage(cluster, member, facts, &ring, wanted.unwrap_or(usual(cluster)), turn, events).await?
+            stage(cluster, member, facts, &ring, wanted.unwrap_or(usual(cluster)), session, events).await?
         }
     };
     tell(inventory, &seen, events);
@@ -85,7 +85,7 @@ pub async fn rotate(
     // the master's directory has the staged files by now, which none of this looks at
     let link = member.transport.clone();
     let name = member.node.name.clone();
-    let (pushed, failed) = split(events, bring(inventory, seen, keys, turn, events).await?);
+    let (pushed, failed) = split(events, bring(inventory, seen, keys, session, events).await?);
     if !failed.is_empty() {
         return Ok(Rotated {
             pair: ring.described(),
@@ -96,7 +96,7 @@ pub async fn rotate(
         });
     }
     events.note(format!("both keys are let in on {} nodes", pushed.len()));
-    turn.check()?;
+    session.cancellation.check()?;
 
     let script = Script::new(SWITCH)
         .with("ssh_dir", &cluster.ssh_dir)
@@ -110,8 +110,8 @@ pub async fn rotate(
         done: pushed.len() - 1,
     })?;
     events.note(format!("{name} launches with the new key: {}", told(&next.public)));
-    turn.did(&name, "launches with the new key");
-    finish(inventory, members, !next.in_place, turn, events).await
+    session.progress.did(&name, "launches with the new key");
+    finish(inventory, members, !next.in_place, session, events).await
 }
 
 /// Lets in nothing but the master's key.
@@ -119,11 +119,11 @@ async fn finish(
     inventory: &Inventory,
     members: &[Member],
     switched: bool,
-    turn: &Turn,
+    session: &Session,
     events: &Events,
 ) -> Result<Rotated, Error> {
     let cluster = &inventory.cluster;
-    let seen = turn.unless_stopped(look(cluster, members, events)).await?;
+    let seen = session.cancellation.run(look(cluster, members, events)).await?;
     let ring = Keyring::read(cluster, &master(inventory, &seen)?.1);
     let Some(keys) = Keys::to_push(&ring).filter(|_| ring.next.is_none()) else {
         return Err(Error::check(
@@ -132,11 +132,11 @@ async fn finish(
         ));
     };
     let pair = ring.described();
-    let (pushed, failed) = split(events, bring(inventory, seen, keys, turn, events).await?);
-    pushed.iter().for_each(|node| turn.done(&node.node));
+    let (pushed, failed) = split(events, bring(inventory, seen, keys, session, events).await?);
+    pushed.iter().for_each(|node| session.progress.done(&node.node));
     if pushed.len() + failed.len() < members.len() {
-        turn.failed(&failed);
-        turn.check()?;
+        session.progress.failed(&failed);
+        session.cancellation.check()?;
     }
     let left = if failed.is_empty() {
         events.note(format!("the old key is let in nowhere on {} nodes", pushed.len()));
@@ -154,7 +154,7 @@ async fn stage(
     facts: &Facts,
     ring: &Keyring,
     wanted: Kind,
-    turn: &Turn,
+    session: &Session,
     events: &Events,
 ) -> Result<Next, Error> {
     let node = &member.node.name;
@@ -172,7 +172,7 @@ async fn stage(
             "move it away, or rotate to the other --type",
         ));
     }
-    let made = turn.unless_stopped(make(cluster, wanted, node, events)).await?;
+    let made = session.cancellation.run(make(cluster, wanted, node, events)).await?;
     let script = Script::new(STAGE)
         .with("ssh_dir", &cluster.ssh_dir)
         .with("name", name)
@@ -185,7 +185,7 @@ async fn stage(
     match KEY_NAMES.into_iter().find(|n| *n == there && ours) {
         Some(name) => {
             events.note(format!("{node} has a new pair, not yet in use: {}", told(public)));
-            turn.did(node, "has a new pair, not yet in use");
+            session.progress.did(node, "has a new pair, not yet in use");
             let replaces = Some(current.name).filter(|old| *old != name);
             Ok(Next { name, public: public.to_owned(), in_place: false, replaces })
         }

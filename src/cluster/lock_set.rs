@@ -1,16 +1,12 @@
-//! A command's turn on its nodes: it holds the lease of each for as long as it changes them, and knows when it has to stop: at
-//! a signal, or when a lease is lost.
+//! The locks of the nodes that a command changes: it holds the lease of each for as long as it does.
 
-use crate::cancel::signalled;
-use crate::cluster::node_lock::{Answer, Claim, Held, take};
+use crate::cluster::node_lock::{Answer, LockRequest, NodeLock, take};
 use crate::cluster::nodes::{Member, for_each_node, operator};
-use crate::error::{Error, NodeError, NodeProgress};
+use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::model::lease::{Lease, Wait, holders};
 use crate::text::nodeset;
 use crate::transport::privileges::process;
-use std::collections::BTreeMap;
-use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,40 +24,37 @@ const BETWEEN_TOLD: Duration = Duration::from_secs(30);
 /// What may be missing from a time that a node has for its directory: its clock's tick, and more.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// A command's turn.
-pub struct Turn {
+/// The node locks that a command holds.
+pub struct LockSet {
     cluster: String,
     purpose: String,
     wait: Wait,
     events: Events,
-    cancel: watch::Receiver<Option<u8>>,
+    /// Told when a lock is lost.
     lost: watch::Sender<Option<NodeError>>,
-    held: Arc<Mutex<Vec<Held>>>,
+    held: Arc<Mutex<Vec<NodeLock>>>,
     /// Read-locked for as long as a node is being asked for its lease.
     asking: Arc<RwLock<()>>,
-    progress: Mutex<BTreeMap<String, NodeProgress>>,
 }
 
-impl Turn {
-    /// A turn that has no lease yet. `purpose`: the command, as others are told of it.
+impl LockSet {
+    /// A set without locks yet. `purpose`: the command, as others see it. `lost` is set when a lock is lost.
     pub fn new(
         cluster: &str,
         purpose: &str,
         wait: Wait,
         events: &Events,
-        cancel: &watch::Receiver<Option<u8>>,
-    ) -> Turn {
-        Turn {
+        lost: watch::Sender<Option<NodeError>>,
+    ) -> LockSet {
+        LockSet {
             cluster: cluster.to_owned(),
             // it has one line
             purpose: purpose.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect(),
             wait,
             events: events.clone(),
-            cancel: cancel.clone(),
-            lost: watch::Sender::new(None),
+            lost,
             held: Arc::default(),
             asking: Arc::default(),
-            progress: Mutex::default(),
         }
     }
 
@@ -99,7 +92,7 @@ impl Turn {
         Ok(Vec::new())
     }
 
-    /// [`Turn::take`] and a look at the nodes at the same time. Where somebody may have been at work after the look had begun,
+    /// [`LockSet::take`] and a look at the nodes at the same time. Where somebody may have been at work after the look had begun,
     /// there is another one.
     ///
     /// # Errors
@@ -122,7 +115,7 @@ impl Turn {
     /// All at once. Where two get some nodes each, the one whose id is smaller waits for the other to give back, and so exactly
     /// one of them gets all.
     async fn attempt(&self, members: &[Member], attempt: u32) -> Result<Vec<NodeError>, Vec<(String, Lease)>> {
-        let claim = Claim {
+        let claim = LockRequest {
             cluster: self.cluster.clone(),
             id: format!("{}-{attempt:06}", process()),
             holder: operator(),
@@ -150,7 +143,7 @@ impl Turn {
             let yields = |lease: &Lease| claim.id < lease.id && lease.age() < YOUNG;
             let patient = began.elapsed() < PATIENCE && !self.held().is_empty();
             if !patient || !busy.iter().all(|(_, lease)| yields(lease)) {
-                self.give_back().await;
+                self.release().await;
                 return Err(busy.into_iter().map(|(member, lease)| (member.node.name, lease)).collect());
             }
             missing = busy.into_iter().map(|(member, _)| member).collect();
@@ -160,7 +153,7 @@ impl Turn {
 
     /// Asks a node for its lease; gives the one that is in the way. Goes on where nobody waits for the answer any more, so
     /// that a lease that came after that is given back with the others.
-    async fn ask(&self, member: &Member, claim: &Claim) -> Result<Option<Lease>, NodeError> {
+    async fn ask(&self, member: &Member, claim: &LockRequest) -> Result<Option<Lease>, NodeError> {
         let asking = self.asking.clone().read_owned().await;
         let (held, lost) = (self.held.clone(), self.lost.clone());
         let (link, claim) = (member.transport.clone(), claim.clone());
@@ -186,89 +179,14 @@ impl Turn {
         }
     }
 
-    /// Gives all leases back; a second time does nothing.
-    pub async fn give_back(&self) {
+    /// Releases all locks; a second time does nothing.
+    pub async fn release(&self) {
         let _all_have_answered = timeout(ANSWERED_WITHIN, self.asking.write()).await;
         let held = std::mem::take(&mut *self.held());
-        for_each_node(held, Held::give_back).await;
+        for_each_node(held, NodeLock::release).await;
     }
 
-    /// What is set to a signal's number once one has come.
-    pub fn cancel(&self) -> watch::Receiver<Option<u8>> {
-        self.cancel.clone()
-    }
-
-    /// # Errors
-    /// Why no further step may be begun: [`Error::Signal`] or [`Error::Lost`].
-    pub fn check(&self) -> Result<(), Error> {
-        if let Some(number) = *self.cancel.borrow() {
-            return Err(Error::Signal(number));
-        }
-        match &*self.lost.borrow() {
-            Some(error) => Err(Error::Lost(error.clone())),
-            None => Ok(()),
-        }
-    }
-
-    /// Waits until no further step may be begun.
-    pub async fn stops(&self) -> Error {
-        let (mut cancel, mut lost) = (self.cancel.clone(), self.lost.subscribe());
-        tokio::select! {
-            number = signalled(&mut cancel) => Error::Signal(number),
-            Ok(error) = async { lost.wait_for(Option::is_some).await.map(|error| error.clone()) } => {
-                error.map_or(Error::Signal(15), Error::Lost)
-            }
-        }
-    }
-
-    /// Does what changes nothing, unless it has to stop.
-    ///
-    /// # Errors
-    /// Those of the work, and as of [`Turn::check`].
-    pub async fn unless_stopped<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        tokio::select! {
-            biased;
-            error = self.stops() => Err(error),
-            result = work => result,
-        }
-    }
-
-    /// Notes a step that a node has behind it, for the case that there will not be another.
-    pub fn did(&self, node: &str, what: impl Into<String>) {
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        progress.entry(node.to_owned()).or_insert_with(|| NodeProgress::new(node)).did.push(what.into());
-    }
-
-    /// Notes that all is done on a node.
-    pub fn done(&self, node: &str) {
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        progress.entry(node.to_owned()).or_insert_with(|| NodeProgress::new(node)).done = true;
-    }
-
-    /// Notes that something failed on nodes.
-    pub fn failed(&self, errors: &[NodeError]) {
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        for error in errors {
-            let node = progress.entry(error.node.clone()).or_insert_with(|| NodeProgress::new(&error.node));
-            node.error = Some(error.clone());
-        }
-    }
-
-    /// An error that stopped the command, with the progress of each of these nodes; any other as it is.
-    #[must_use]
-    pub fn told(&self, error: Error, nodes: &[String]) -> Error {
-        match error {
-            Error::Signal(_) | Error::Lost(_) => {
-                let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-                let nodes =
-                    nodes.iter().map(|node| progress.get(node).cloned().unwrap_or_else(|| NodeProgress::new(node)));
-                Error::Stopped { by: Box::new(error), nodes: nodes.collect() }
-            }
-            error => error,
-        }
-    }
-
-    fn held(&self) -> MutexGuard<'_, Vec<Held>> {
+    fn held(&self) -> MutexGuard<'_, Vec<NodeLock>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,0 +1,33 @@
+//! A command that changes nodes: the locks that it holds, whether it has to stop, and how far it came.
+
+use super::cancellation::Cancellation;
+use super::lock_set::LockSet;
+use super::progress::ProgressLog;
+use crate::event::Events;
+use crate::model::lease::Wait;
+use tokio::sync::watch;
+
+/// A command that changes nodes.
+pub struct Session {
+    /// The locks of its nodes.
+    pub locks: LockSet,
+    /// Whether it has to stop.
+    pub cancellation: Cancellation,
+    /// How far each node came.
+    pub progress: ProgressLog,
+}
+
+impl Session {
+    /// A session that holds no lock yet. `purpose`: the command, as others see it.
+    pub fn new(
+        cluster: &str,
+        purpose: &str,
+        wait: Wait,
+        events: &Events,
+        signal: &watch::Receiver<Option<u8>>,
+    ) -> Session {
+        let cancellation = Cancellation::new(signal);
+        let locks = LockSet::new(cluster, purpose, wait, events, cancellation.lost.clone());
+        Session { locks, cancellation, progress: ProgressLog::default() }
+    }
+}
