@@ -55,6 +55,6 @@ pub(super) fn outcome(report: FetchReport) -> Outcome {
         (all, new) => format!("{directory}: {new} fetched, {} unchanged\n", all - new),
     });
     let nodes = failed.iter().map(NodeEntry::failed).collect();
-    let document = output::Fetch { ok: failed.is_empty(), job, directory: directory, files, nodes };
+    let document = output::Fetch { ok: failed.is_empty(), job, directory, files, nodes };
     Outcome::new(code, text, &document, failed)
 }
