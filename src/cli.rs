@@ -1,4 +1,6 @@
 //! The command line: arguments and help, without behaviour.
+// help texts show hosts as [user@]host[:port]
+#![allow(rustdoc::broken_intra_doc_links)]
 
 mod jobs;
 mod keys;

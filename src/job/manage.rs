@@ -147,7 +147,7 @@ pub async fn under_way<'a>(
 /// Watches a job that is under way from its first line on.
 ///
 /// # Errors
-/// As of [`run::run`] after the launch.
+/// As of [`start::start`] after the launch.
 pub async fn attach(
     target: &Target,
     runs: &Runs,
