@@ -29,7 +29,7 @@ pub struct TargetDirectory {
     root: PathBuf,
     /// The hashes of what was fetched by path.
     fetched: Mutex<BTreeMap<String, String>>,
-    _lock: File,
+    lock: File,
 }
 
 /// What is at an item's path.
@@ -66,7 +66,7 @@ impl TargetDirectory {
         let _ = fs::remove_dir_all(&parts);
         fs::create_dir_all(&parts).map_err(|e| failed("make", &parts, e))?;
         let fetched = Mutex::new(read_fetched(&state)?);
-        Ok(TargetDirectory { root: root.to_owned(), fetched, _lock: lock })
+        Ok(TargetDirectory { root: root.to_owned(), fetched, lock })
     }
 
     /// Returns what is at an item's path. A directory there is [`Existing::Other`].
@@ -189,6 +189,8 @@ impl TargetDirectory {
 impl Drop for TargetDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(self.state(PARTS));
+        // closing the file is not enough while a process that was started meanwhile has it open, too
+        let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
