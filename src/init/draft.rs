@@ -246,7 +246,7 @@ pub fn text(name: &str, image: &str, entries: &[Entry]) -> String {
                 text.line(&plain(&format!("\n# {} is left out: it is the same machine as {}.", entry.host, twin.name)))
             }
             None => {
-                text.line(if i == 0 { "\n# The first node is the master: runs are launched there." } else { "" });
+                text.line(if i == 0 { "\n# The first node is the master: jobs are launched there." } else { "" });
                 node(&mut text, entry, user.is_some(), port.is_some(), &mut addresses);
             }
         }
@@ -264,7 +264,7 @@ fn cluster(text: &mut Text, name: &str, image: &str) {
     let default = Cluster::default();
     text.line("\n[cluster]");
     text.field("name", &quoted(name), "another for each cluster on the same machines");
-    text.field("image", &quoted(image), "of all containers; name a version to keep runs repeatable");
+    text.field("image", &quoted(image), "of all containers; name a version to keep jobs repeatable");
     text.comment("controller", "\"gloo\"", "or \"mpi\", if the image has Open MPI");
     text.comment("key_type", "\"rsa\"", "of the containers' key pair: 4096 bits; or \"ed25519\"");
     text.comment("port", &default.port.to_string(), "over which the containers reach each other");

@@ -245,7 +245,7 @@ pub fn find<'a>(jobs: &'a [Job], word: Option<&str>, newest: Newest) -> Result<&
         [] => Err(format!("there is no job {word}")),
         _ => {
             let ids: Vec<&str> = fitting.iter().take(5).map(|job| job.id.as_str()).collect();
-            Err(format!("{word} may be {} runs: {}", fitting.len(), ids.join(", ")))
+            Err(format!("{word} may be {} jobs: {}", fitting.len(), ids.join(", ")))
         }
     }
 }
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(found(Some("20261121-1")), Ok("20261121-1"));
         assert_eq!(found(Some("20261122")), Ok("20261122-1"));
         assert_eq!(found(Some("digits")), Ok("20261122-1"));
-        assert_eq!(found(Some("20261121")), Err("20261121 may be 2 runs: 20261121-2, 20261121-1".into()));
+        assert_eq!(found(Some("20261121")), Err("20261121 may be 2 jobs: 20261121-2, 20261121-1".into()));
         assert_eq!(found(Some("x")), Err("there is no job x".into()));
         assert_eq!(find(&[], None, Newest::Any).unwrap_err(), "there was no job yet");
     }

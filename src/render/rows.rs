@@ -167,7 +167,7 @@ impl Rows {
     fn leave_to_ranks(&mut self, now: Instant) {
         if let Some(id) = self.job.take() {
             self.settle();
-            self.board.update(&Event::Phase(format!("the job {id} is under way")), now);
+            self.board.update(&Event::Phase(format!("job {id} is running")), now);
         }
     }
 

@@ -204,7 +204,7 @@ fn what_was_done_stays_above_what_the_ranks_write() {
     for (seconds, running) in [(1, None), (0, None), (1, Some("2s")), (60, Some("1m02s"))] {
         rows.pass(seconds);
         rows.rows.tick(rows.now);
-        assert_eq!(terminal.lines().get(2).cloned(), running.map(|time| format!("* the job x is under way  {time}")));
+        assert_eq!(terminal.lines().get(2).cloned(), running.map(|time| format!("* job x is running  {time}")));
     }
     rows.show(output);
     assert_eq!(terminal.lines(), done);
