@@ -3,6 +3,8 @@
 use super::cancellation::Cancellation;
 use super::lock_set::LockSet;
 use super::progress::ProgressLog;
+use crate::cluster::nodes::Member;
+use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::model::lease::Wait;
 use tokio::sync::watch;
@@ -29,5 +31,13 @@ impl Session {
         let cancellation = Cancellation::new(signal);
         let locks = LockSet::new(cluster, purpose, wait, events, cancellation.lost.clone());
         Session { locks, cancellation, progress: ProgressLog::default() }
+    }
+
+    /// Locks these nodes, or none. Returns those that could not be asked.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] where another command holds one, and why the command was cancelled.
+    pub async fn lock(&self, members: &[Member]) -> Result<Vec<NodeError>, Error> {
+        self.locks.take(members, &self.cancellation).await
     }
 }

@@ -38,19 +38,20 @@ async fn work(options: &Down, session: &Session, context: Context) -> Result<Out
     }
     let reached = session.cancellation.run(connect_or_skip(&target, &events, options.skip_offline)).await?;
     let Reached { members, offline, refused } = reached;
-    let look = async || {
+    let unlocked = session.lock(&members).await?;
+    let look = async {
         let look = async |member: Member| {
             let _step = events.begin(&member.node.name, Step::Observing);
             let RuntimeState { engine, containers, .. } = engine(cluster, &member).await?;
             Ok((member, engine, containers))
         };
-        for_each_node(members.clone(), look).await
+        Ok(for_each_node(members.clone(), look).await)
     };
-    let (unleased, looked) = session.cancellation.run(session.locks.take_and_look(&members, look)).await?;
+    let looked = session.cancellation.run(look).await?;
     let results = for_each_node(looked, async |looked| {
         let (member, engine, containers) = looked?;
         let node = member.node.name.clone();
-        if let Some(error) = unleased.iter().find(|error| error.node == node) {
+        if let Some(error) = unlocked.iter().find(|error| error.node == node) {
             return Err(error.clone());
         }
         let mut removed = Vec::new();

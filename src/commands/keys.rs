@@ -1,12 +1,10 @@
 //! `hvdctl keys`.
 
 use super::output::{KeysGenerate, KeysPushNode, KeysRotate, KeysStatus, NoDetails, NodeEntry};
-use super::{Context, Outcome, Reached, connect_or_skip, in_session, reach_table};
+use super::{Context, Outcome, Reached, connect_and_lock, connect_or_skip, in_session, reach_table};
 use crate::checks::reach_check;
 use crate::cli::{Generate, NewPair, Push, Rotate};
-use crate::cluster::nodes::{
-    Member, Observed, Target, connect, connect_all, engine, facts, for_each_node, split, unreached,
-};
+use crate::cluster::nodes::{Member, Observed, Target, connect, engine, facts, for_each_node, split, unreached};
 use crate::cluster::session::Session;
 use crate::error::{Error, Kind as Failure, NodeError, exit};
 use crate::event::Step;
@@ -30,7 +28,7 @@ async fn push_in_session(options: &Push, session: &Session, context: Context) ->
     if options.first_login {
         session.cancellation.run(first_login::install(&context.target, &context.events)).await?;
     }
-    let members = connect_and_take(&context, session).await?;
+    let members = connect_and_lock(&context, session).await?;
     let results = push::push(&context.target.inventory, &members, session, &context.events).await?;
     let (done, failed) = split(&context.events, results);
     done.iter().for_each(|node| session.progress.done(&node.node));
@@ -56,18 +54,6 @@ pub(super) fn pushed(done: &[Pushed], failed: Vec<NodeError>) -> Outcome {
     Outcome::of_nodes(text, nodes, failed)
 }
 
-/// Reaches all nodes and takes them, or changes nothing.
-async fn connect_and_take(context: &Context, session: &Session) -> Result<Vec<Member>, Error> {
-    session
-        .cancellation
-        .run(async {
-            let members = connect_all(&context.target, &context.events).await?;
-            let unleased = session.locks.take(&members).await?;
-            if unleased.is_empty() { Ok(members) } else { Err(Error::Nodes { failed: unleased, done: 0 }) }
-        })
-        .await
-}
-
 fn kind(pair: &NewPair, usual: KeyType) -> Result<Option<Kind>, Error> {
     pair.kind(usual).map_err(|words| Error::usage(words, "leave --bits out, or say --type rsa"))
 }
@@ -86,7 +72,7 @@ pub async fn generate(options: &Generate, context: Context) -> Result<Outcome, E
 }
 
 async fn generate_in_session(wanted: Option<Kind>, session: &Session, context: Context) -> Result<Outcome, Error> {
-    let members = connect_and_take(&context, session).await?;
+    let members = connect_and_lock(&context, session).await?;
     let done = push::generate(&context.target.inventory, &members, wanted, session, &context.events).await?;
     session.progress.done(&done.node);
     session.cancellation.check()?;
@@ -134,7 +120,7 @@ async fn rotate_in_session(
         // the pair lies there: without it there is nothing to do for the others
         return Err(Error::Unreachable(offline));
     }
-    let unleased = session.cancellation.run(session.locks.take(&members)).await?;
+    let unleased = session.lock(&members).await?;
     if !unleased.is_empty() {
         return Err(Error::Nodes { failed: unleased, done: 0 });
     }

@@ -277,18 +277,17 @@ async fn reach_and_observe(context: &Context, events: &Events) -> Result<Vec<Obs
     unless_signalled(&context.cancel, observed).await
 }
 
-/// Reaches every node, takes it and looks at it.
+/// Connects to all nodes and locks them, or changes nothing.
+async fn connect_and_lock(context: &Context, session: &Session) -> Result<Vec<Member>, Error> {
+    let members = session.cancellation.run(connect_all(&context.target, &context.events)).await?;
+    let unlocked = session.lock(&members).await?;
+    if unlocked.is_empty() { Ok(members) } else { Err(Error::Nodes { failed: unlocked, done: 0 }) }
+}
+
+/// Connects to all nodes, locks and observes them.
 async fn take_and_observe(context: &Context, session: &Session) -> Result<Vec<Observed>, Error> {
-    let Context { target, events, .. } = context;
-    session
-        .cancellation
-        .run(async {
-            let members = connect_all(target, events).await?;
-            let look = async || observe_all(target, members.clone(), events).await;
-            let (unleased, seen) = session.locks.take_and_look(&members, look).await?;
-            if unleased.is_empty() { seen } else { Err(Error::Nodes { failed: unleased, done: 0 }) }
-        })
-        .await
+    let members = connect_and_lock(context, session).await?;
+    session.cancellation.run(observe_all(&context.target, members, &context.events)).await
 }
 
 /// The same for a job that wants this of them; where others have it, they are waited for as `--wait` says. Nodes that a job may

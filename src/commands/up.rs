@@ -62,13 +62,11 @@ impl Steps<'_> {
     /// Locks the nodes and observes them; a dry run only observes them.
     async fn observe(&mut self, members: &[Member]) -> Result<Vec<Observed>, Error> {
         let Steps { session, target, events, .. } = *self;
-        let look = async || {
-            for_each_node(members.to_vec(), async |member| observe(target.cluster(), member, events).await).await
+        let look = async {
+            Ok(for_each_node(members.to_vec(), async |member| observe(target.cluster(), member, events).await).await)
         };
-        let (unlocked, observed) = match self.options.dry_run {
-            true => session.cancellation.run(async { Ok((Vec::new(), look().await)) }).await?,
-            false => session.cancellation.run(session.locks.take_and_look(members, look)).await?,
-        };
+        let unlocked = if self.options.dry_run { Vec::new() } else { session.lock(members).await? };
+        let observed = session.cancellation.run(look).await?;
         // what cannot be locked is not changed
         let is_locked = |seen: Observed| match unlocked.iter().find(|error| error.node == seen.name()) {
             Some(error) => Err(error.clone()),

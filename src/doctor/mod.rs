@@ -228,7 +228,7 @@ async fn between(inventory: &Inventory, patients: &[Patient], events: &Events) -
 /// When they are another's, or one cannot be taken.
 pub async fn claim(examined: &Examined, session: &Session) -> Result<(), Error> {
     let members: Vec<Member> = examined.patients.iter().map(|patient| patient.member.clone()).collect();
-    let unleased = session.cancellation.run(session.locks.take(&members)).await?;
+    let unleased = session.lock(&members).await?;
     if unleased.is_empty() { Ok(()) } else { Err(Error::Nodes { failed: unleased, done: 0 }) }
 }
 

@@ -86,17 +86,6 @@ impl fmt::Display for Lease {
     }
 }
 
-/// How long a node had been left alone when a lease was taken there, by the line that says so: `held CHANGED NOW`. Where
-/// that cannot be read, no time at all.
-pub fn idle(line: &str) -> Option<Duration> {
-    let mut times = line.trim_end_matches('\n').strip_prefix("held ")?.split(' ').map(|time| time.parse::<f64>().ok());
-    let idle = match (times.next().flatten(), times.next().flatten()) {
-        (Some(changed), Some(now)) => Duration::try_from_secs_f64(now - changed).unwrap_or_default(),
-        _ => Duration::ZERO,
-    };
-    Some(idle)
-}
-
 /// The nodes of each lease's holder, a command once.
 pub fn holders(busy: &[(String, Lease)]) -> Vec<(Vec<String>, &Lease)> {
     let mut holders: Vec<(Vec<String>, &Lease)> = Vec::new();
@@ -146,16 +135,5 @@ mod tests {
             assert_eq!(seen(renewed - now).is_expired(), expired, "the clock was set back by {now} s");
         }
         assert_eq!(seen(renewed - 5).silence(), Duration::ZERO);
-    }
-
-    #[test]
-    fn how_long_nobody_was_there() {
-        assert_eq!(idle("held 1763735527.250000000 1763735599.750000000\n"), Some(Duration::from_millis(72_500)));
-        // a clock that was set back, a stat without fractions, none at all: nothing is known
-        assert_eq!(idle("held 1763735599.5 1763735527.25"), Some(Duration::ZERO));
-        assert_eq!(idle("held 1763735527 1763735528"), Some(Duration::from_secs(1)));
-        assert_eq!(idle("held  1763735528.5"), Some(Duration::ZERO));
-        assert_eq!(idle("held "), Some(Duration::ZERO));
-        assert_eq!(idle("busy"), None);
     }
 }

@@ -1,6 +1,6 @@
 # Behind lease.sh. Takes this node's lease and holds it until standard input ends; each line there renews it. Wants further:
-# id, holder, pid, purpose. Says "held CHANGED NOW" (when anybody last took or gave back a lease here, and the time), or "busy"
-# and the lease that is in the way. Ends by itself when the lease is no longer its own, and says so.
+# id, holder, pid, purpose. Says "held", or "busy" and the lease that is in
+# the way. Ends by itself when the lease is no longer its own, and says so.
 # `alone` calls the functions
 # shellcheck disable=SC2317
 
@@ -27,10 +27,9 @@ take() {
     show
     exit 3
   fi
-  changed=$(stat -c %.Y .)
   umask 022
   printf 'id %s\nholder %s\npid %s\npurpose %s\nsince %s\n' "$id" "$holder" "$pid" "$purpose" "$(date +%s)" >"$file.new" &&
-    mv -f "$file.new" "$file" && echo "held $changed $(date +%s.%N)"
+    mv -f "$file.new" "$file" && echo held
 }
 
 renew() {

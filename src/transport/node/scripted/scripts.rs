@@ -125,9 +125,8 @@ impl Node {
         let answer = self.edit(|state| match &state.lease {
             Some(other) => Err(format!("busy\n{}", other.shown(taken))),
             None => {
-                let changed = std::mem::replace(&mut state.lease_changed, taken);
                 state.lease = Some(mine);
-                Ok(format!("held {changed} {taken}\n"))
+                Ok("held\n")
             }
         });
         self.ends(HOLD).await;
@@ -138,7 +137,7 @@ impl Node {
                 return 3;
             }
         };
-        own.say(&said).await;
+        own.say(said).await;
         let mut line = [0; 64];
         while matches!(own.stdin.read(&mut line).await, Ok(1..)) {
             let at = now();
@@ -155,12 +154,7 @@ impl Node {
                 return 1;
             }
         }
-        let at = now();
-        self.edit(|state| {
-            if state.lease.take_if(|lease| lease.id == id).is_some() {
-                state.lease_changed = at;
-            }
-        });
+        self.edit(|state| drop(state.lease.take_if(|lease| lease.id == id)));
         0
     }
 }

@@ -23,8 +23,6 @@ pub struct State {
     pub keys: Option<BTreeMap<String, KeyFile>>,
     /// The lease, if it is held.
     pub lease: Option<Lease>,
-    /// When anybody last took or gave back a lease, in seconds since the epoch.
-    pub lease_changed: u64,
     /// Further lines of `facts.sh`.
     pub facts: String,
     /// What `access.sh` says.
@@ -98,7 +96,6 @@ impl State {
             containers: Vec::new(),
             keys: None,
             lease: None,
-            lease_changed: 0,
             facts: String::new(),
             access: "user root\nsudo root\nengine direct\n",
             log: String::new(),
