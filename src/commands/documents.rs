@@ -241,7 +241,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("train-output", line(output)));
     all.push((
         "train-restart",
-        line(Event::Restart("rank 3 on node2 ended with 137; try 2 of 4 begins in 2 s".into())),
+        line(Event::Restart("rank 3 on node2 was killed by signal 9; attempt 2 of 4 begins in 2 s".into())),
     ));
     all.push(("train-launcher", line(Event::Launcher("[0]<stdout>: ...".into()))));
 

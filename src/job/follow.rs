@@ -7,6 +7,7 @@ use crate::event::{Event, Events};
 use crate::inventory::Cluster;
 use crate::job::frames::{Frame, Kind, Parser};
 use crate::job::record::Progress;
+use crate::job::restart::Restart;
 use crate::job::tails::Tails;
 use crate::transport::node::{Process, Script};
 use std::collections::VecDeque;
@@ -156,7 +157,7 @@ impl<'a> Follow<'a> {
             Kind::Stdout(line) => self.events.send(Event::Output { rank, node, stderr: false, line }),
             Kind::Stderr(line) => self.events.send(Event::Output { rank, node, stderr: true, line }),
             Kind::Broken(words) => self.events.send(Event::Warning(format!("rank {rank} on {node}: {words}"))),
-            Kind::Restart(words) => self.events.send(Event::Restart(words)),
+            Kind::Restart(event) => self.events.send(Event::Restart(Restart::message(&event))),
             Kind::Over => self.over = Some(Instant::now()),
             Kind::Started | Kind::Exited { .. } | Kind::Hung { .. } | Kind::Lost(_) => {}
             Kind::Launcher(line) => {

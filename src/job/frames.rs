@@ -45,7 +45,7 @@ pub enum Kind {
     Broken(String),
     /// A line of the launcher, which has no rank.
     Launcher(Vec<u8>),
-    /// What the job's job supervisor says of starting it again: why, when, and on which nodes.
+    /// The job supervisor starts the job again; the event as JSON ([`Restart`](super::restart::Restart)).
     Restart(String),
     /// The job's job supervisor has written down how the job ended, and goes.
     Over,

@@ -21,6 +21,7 @@ pub mod plan;
 mod prepare;
 pub mod record;
 pub mod request;
+pub mod restart;
 pub mod start;
 pub mod supervision;
 pub mod tails;

@@ -215,51 +215,6 @@ def outcome(report, places, node):
     }
 
 
-def hang_cause(result, places):
-    """The cause if a rank hung, in words."""
-    gave_up = {end["rank"] for end in result["exits"] if not end["asked"]}
-    named = [hung for hung in result["hung"] if not hung.get("idle")]
-    idle = [hung for hung in result["hung"] if hung.get("idle")]
-    if any(hung["rank"] in gave_up for hung in idle):
-        named = named or [hung for hung in idle if hung["idle"] != "waiting"]
-        if not named:
-            return "the ranks waited for one another, or for one that did not come"
-    if not named:
-        return None
-    hung = min(named, key=lambda hung: hung["time"])
-    rank = hung["rank"]
-    if hung.get("tensors"):
-        ends = [end for end in result["exits"] if end["rank"] == rank]
-        if any(end["code"] == 0 and not end["asked"] and end["time"] < hung["time"] for end in ends):
-            return "rank %d ended with 0 while the others waited for it" % rank
-        if places[rank:rank + 1] and places[rank] in result["silent"]:
-            return "%s did not answer at the end" % places[rank]
-    return "rank %d hung" % rank
-
-
-def root_cause(result, used):
-    """Why a try failed, in words; `used` are its nodes, the ranks of each in a row. job/record/ending.rs has the same order."""
-    places = [place["node"] for place in used for _ in range(place["ranks"])]
-    hang = hang_cause(result, places)
-    if hang:
-        return hang
-    seen = {end["rank"] for end in result["exits"]}
-    cut = [node for rank, node in enumerate(places) if rank not in seen and node in result["silent"]]
-    if cut and "fault" not in result:
-        return "%s did not answer at the end" % ", ".join(dict.fromkeys(cut))
-    failed = [end for end in result["exits"] if end["code"] != 0]
-    if all(end["asked"] for end in failed):
-        if "fault" in result:
-            return result["fault"]
-        if result["silent"]:
-            return "%s did not answer at the end" % ", ".join(result["silent"])
-    if not failed:
-        return "the launcher, or a rank that nobody saw end, ended with %s" % result["launcher"]
-    first = min(failed, key=lambda end: (end["asked"], end["time"]))
-    how = "was killed by signal %d" % first["signal"] if first.get("signal") else "ended with %d" % first["code"]
-    return "rank %d on %s %s" % (first["rank"], first["node"], how)
-
-
 class JobSupervisor:
     """A job from its first try to its result."""
 
@@ -378,8 +333,8 @@ class JobSupervisor:
         except OSError:
             pass  # a full disk is no reason to give up
         number, pause = len(self.tries), pause_before(len(self.tries), self.launch["restart_pause"])
-        cause = root_cause(result, self.used)
-        self.note("%s; try %d of %d begins in %d s" % (cause, number + 1, self.launch["restarts"] + 1, pause))
+        shares = [{"node": place["node"], "ranks": place["ranks"]} for place in self.used]
+        self.note({"failed": result, "shares": shares, "attempt": number + 1, "attempts": self.launch["restarts"] + 1, "pause": pause})
         limit = time.monotonic() + pause
         while time.monotonic() < limit and not self.requests:
             time.sleep(0.05)
@@ -401,11 +356,11 @@ class JobSupervisor:
         self.used = [place for place in self.places if place["node"] in answering] or self.places
         gone = [place["node"] for place in self.places if place not in self.used]
         if gone:
-            left = "1 rank" if ranks(self.used) == 1 else "%d ranks" % ranks(self.used)
-            self.note("%s did not answer: %s on the other nodes" % (", ".join(gone), left))
+            self.note({"gone": gone, "ranks": ranks(self.used)})
 
-    def note(self, words):
-        self.log.write(b"r", [words.encode(errors="replace")])
+    def note(self, event):
+        """Logs an event of a restart (job/restart.rs)."""
+        self.log.write(b"r", [json.dumps(event).encode()])
 
 
 def main():

@@ -280,7 +280,7 @@ if rank == '1': print('goes on from', open('checkpoint').read())";
         let project = project.to_str().unwrap();
         let done = lab.hvdctl(&["train", project, "-np", "2", controller, "--restarts", "3", "--name", &name]).code(0);
         done.says(&["[1 node2] try 0", "[1 node2] try 1", "[1 node2] goes on from half"])
-            .complains(&["rank 1 on node2 ended with 7", "try 2 of 4"]);
+            .complains(&["rank 1 on node2 ended with exit code 7", "attempt 2 of 4"]);
         no_run_is_left();
         let job = job(&lab, &name);
         assert_eq!(
@@ -314,10 +314,7 @@ mod full {
             on("node2", "docker kill hworker");
             let done = run.end(s(120)).code(0).says(&["[0 node1] try 1"]);
             assert!(!done.out.contains("[1 node2] try 1"), "{}", done.out);
-            done.complains(&[
-                "node2 did not answer at the end; try 2 of 3 begins in 2 s",
-                "node2 did not answer: 1 rank on the other nodes",
-            ]);
+            done.complains(&["attempt 2 of 3 begins in 2 s", "node2 did not answer: 1 rank on the other nodes"]);
             no_run_is_left();
             let job = job(&lab, &name);
             assert_eq!((&job["state"], job["tries"].as_array().unwrap().len()), (&"succeeded".into(), 1), "{job}");
@@ -335,8 +332,8 @@ mod full {
         assert_eq!(done.out.lines().filter(|line| *line == "[0 node1] one").count(), 2, "{}", done.out);
         no_run_is_left();
         let mut stopped = lab.start(&["run", "-np", "2", "--restarts", "1000", "--", "sh", "-c", "exit 9"]);
-        assert!(eventually(s(60), || stopped.err().contains("try 3 of 1001 begins in 4 s")), "{}", stopped.err());
-        assert!(stopped.err().contains("try 2 of 1001 begins in 2 s"), "{}", stopped.err());
+        assert!(eventually(s(60), || stopped.err().contains("attempt 3 of 1001 begins in 4 s")), "{}", stopped.err());
+        assert!(stopped.err().contains("attempt 2 of 1001 begins in 2 s"), "{}", stopped.err());
         assert!(stopped.runs());
         stopped.signal("INT");
         stopped.end(s(60)).code(130);

@@ -384,7 +384,8 @@ while True: time.sleep(1)";
                 "for i in $(seq 1000); do [ ! -e /opt/horovod/projects/$1/checkpoint.pt ] || break; sleep 0.05; done
                 kill -9 $(grep -lzxF HVDCTL_PROGRAM=1 /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3)";
             node_sh("node1", kill, &[&name]).code(0);
-            let again = run.end(s(200)).code(0).complains(&["rank 0 on node1 was killed by signal 9", "try 2 of 2"]);
+            let again =
+                run.end(s(200)).code(0).complains(&["rank 0 on node1 was killed by signal 9", "attempt 2 of 2"]);
             let (_, resumed) =
                 again.out.split_once("[0 node1] resumed from checkpoint.pt after epoch ").expect("a checkpoint");
             let at: usize = resumed.lines().next().unwrap().parse().unwrap();

@@ -29,10 +29,6 @@ def tearDownModule():
     shutil.rmtree(JOB)
 
 
-def end(rank, code, asked=False, time=1.0, node="a", **more):
-    return dict({"rank": rank, "code": code, "asked": asked, "time": time, "node": node, "signal": None, "oom": False}, **more)
-
-
 class Arguments(unittest.TestCase):
     PLACES = [{"node": "a", "address": "10.0.0.1", "ranks": 2}, {"node": "b", "address": "10.0.0.2", "ranks": 1}]
     ARGUMENTS = ["run", {"ranks": {}}, {"hosts": {}}, {"interface": {"shared": "eth0", "alone": "lo"}}, "{ranks}"]
@@ -52,10 +48,6 @@ class Arguments(unittest.TestCase):
 class Outcome(unittest.TestCase):
     PLACES = [{"node": "a", "address": "", "ranks": 1}, {"node": "b", "address": "", "ranks": 1}]
 
-    def cause(self, exits, hung=(), silent=(), launcher=1, **more):
-        result = dict({"exits": list(exits), "hung": list(hung), "silent": list(silent), "launcher": launcher}, **more)
-        return job_supervisor.root_cause(result, self.PLACES)
-
     def test_times_are_by_the_clock_of_the_launchers_node(self):
         report = workers.Report()
         report.ends = {"a": dict(reap.parse_states(["5.0 0 s ", "9.0 0 x 1"]), ahead=0.0),
@@ -69,32 +61,6 @@ class Outcome(unittest.TestCase):
         report.ends, report.silent = {"a": dict(reap.parse_states([]), ahead=0.0)}, {"b": "refused", "c": "not of this try"}
         outcome = job_supervisor.outcome(report, self.PLACES, "a")
         self.assertEqual((outcome["silent"], outcome["silence"]), (["b"], {"b": "refused"}))
-
-    def test_the_first_failure_that_nobody_asked_for_is_the_cause(self):
-        exits = [end(0, 143, asked=True), end(1, 7, time=2.0, node="b")]
-        self.assertEqual(self.cause(exits), "rank 1 on b ended with 7")
-        exits = [end(0, 137, signal=9), end(1, 7, time=2.0, node="b")]
-        self.assertEqual(self.cause(exits), "rank 0 on a was killed by signal 9")
-        self.assertEqual(self.cause([end(0, 0), end(1, 0)]), "the launcher, or a rank that nobody saw end, ended with 1")
-
-    def test_a_node_that_has_gone_goes_before_what_that_brought_on_others(self):
-        self.assertEqual(self.cause([end(0, 1)], silent=["b"]), "b did not answer at the end")
-        exits = [end(0, 143, asked=True)]
-        self.assertEqual(self.cause(exits, silent=["b"], fault="not all ranks had started"), "not all ranks had started")
-
-    def test_a_rank_that_hung_goes_before_failures(self):
-        hung = {"rank": 1, "seconds": 5, "tensors": "grad", "time": 3.0}
-        self.assertEqual(self.cause([end(0, 1)], [hung]), "rank 1 hung")
-        self.assertEqual(self.cause([end(1, 0, time=2.0, node="b")], [hung]), "rank 1 ended with 0 while the others waited for it")
-        self.assertEqual(self.cause([end(0, 1)], [hung], ["b"]), "b did not answer at the end")
-
-    def test_who_waits_is_not_whom_they_wait_for(self):
-        waits = {"rank": 0, "seconds": 5, "idle": "waiting", "time": 2.0}
-        blocked = {"rank": 1, "seconds": 5, "idle": "blocked", "time": 3.0}
-        self.assertEqual(self.cause([end(0, 143)], [waits, blocked]), "rank 1 hung")
-        self.assertEqual(self.cause([end(0, 143)], [waits]), "the ranks waited for one another, or for one that did not come")
-        # whoever was asked for its end did not give up
-        self.assertEqual(self.cause([end(0, 143, asked=True), end(1, 7)], [waits]), "rank 1 on a ended with 7")
 
 
 class States(unittest.TestCase):

@@ -4,6 +4,7 @@ use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, eventually};
 use hvdctl::inventory::Controller;
 use hvdctl::job::frames::{Frame, Kind, Parser};
 use hvdctl::job::record::{Attempt, JobResult, RankExit, Record, State};
+use hvdctl::job::restart::Restart;
 use hvdctl::launch::description::{LaunchDescription, Worker};
 use hvdctl::launch::placement::{Placement, Share};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE, command};
@@ -363,7 +364,7 @@ impl End {
     /// What the job supervisor wrote about starting the job again.
     pub fn restarts(&self) -> Vec<String> {
         let text = |frame: &Frame| match &frame.kind {
-            Kind::Restart(text) => Some(text.clone()),
+            Kind::Restart(event) => Some(Restart::message(event)),
             _ => None,
         };
         self.frames.iter().filter_map(text).collect()

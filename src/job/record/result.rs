@@ -6,7 +6,7 @@ use crate::launch::placement::Placement;
 use crate::launch::{INIT, MORE_TIME_FOR_INIT};
 use crate::text::nodeset;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -34,10 +34,12 @@ pub struct Attempt {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobResult {
     /// When, in seconds since the epoch by that node's clock.
+    #[serde(default)]
     pub ended: f64,
-    /// The exit code of the launcher, or of the rank whose failure ended it; none where the end was asked for.
+    /// The exit code of the launcher, or of the rank whose failure ended it; none where the end was requested.
     pub launcher: Option<i64>,
-    /// Whether the end was asked for.
+    /// Whether the end was requested.
+    #[serde(default)]
     pub stopped: bool,
     /// How many ranks had started their program.
     pub started: u32,
@@ -299,24 +301,10 @@ pub struct HungRank {
     #[serde(default)]
     pub tensors: Option<String>,
     /// As in [`FailureKind::Hung`].
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "idle")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Idle>,
     /// When that was said, as [`RankExit::time`].
     pub time: f64,
-}
-
-/// Reads what a rank did; records of an older hvdctl only say whether it did nothing.
-fn idle<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Idle>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Recorded {
-        Idle(Idle),
-        Nothing(bool),
-    }
-    Ok(match Recorded::deserialize(from)? {
-        Recorded::Idle(idle) => Some(idle),
-        Recorded::Nothing(nothing) => nothing.then_some(Idle::Blocked),
-    })
 }
 
 /// Lines of one rank that had no room in the log of its node.

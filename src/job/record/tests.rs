@@ -51,19 +51,15 @@ fn states() {
 }
 
 #[test]
-fn the_keepers_record_is_read() {
+fn the_job_supervisors_record_is_read() {
     let text = r#"{"ended": 5.5, "launcher": 7, "stopped": false, "started": 1, "silent": ["b"],
         "exits": [{"time": 4.5, "rank": 0, "code": 7, "asked": false, "node": "a"}]}"#;
     let ending: JobResult = serde_json::from_str(text).unwrap();
-    let older = r#"{"rank": 1, "seconds": 5, "time": 1.0, "idle": true}"#;
-    assert_eq!(serde_json::from_str::<HungRank>(older).unwrap().idle, Some(Idle::Blocked));
-    let older = r#"{"rank": 1, "seconds": 5, "time": 1.0, "idle": false, "tensors": "a"}"#;
-    assert_eq!(serde_json::from_str::<HungRank>(older).unwrap().idle, None);
     assert_eq!((ending.first_failure(2).unwrap().code, ending.silent.len(), ending.fault), (7, 1, None));
 }
 
 #[test]
-fn who_is_to_blame() {
+fn root_causes() {
     let placement = |text: &str| serde_json::from_str::<Placement>(text).unwrap();
     let placement =
         placement(r#"{"shares": [{"node": "a", "first": 0, "ranks": 1}, {"node": "b", "first": 1, "ranks": 1}]}"#);
