@@ -1,8 +1,8 @@
 //! The inventory file: what it takes, what it refuses and in which words, and that nothing makes it panic.
 
 use hvdctl::inventory::{
-    CLUSTER_FIELDS, Cluster, Container, Controller, DEFAULTS_FIELDS, Device, Faults, Gpus, Inventory, KeyType, Mount,
-    NODE_FIELDS, Node, Pull, TABLES, Ulimit,
+    CLUSTER_FIELDS, Cluster, Container, Controller, DEFAULTS_FIELDS, Device, Faults, Gpus, Inventory, KeyType,
+    LauncherName, Mount, NODE_FIELDS, Node, Pull, TABLES, Ulimit,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -51,6 +51,7 @@ fn the_smallest_has_the_documented_defaults() {
         projects_dir: "/opt/horovod/projects".into(),
         jobs_dir: "/opt/horovod/jobs".into(),
         key_type: KeyType::Rsa,
+        launcher: LauncherName::Horovodrun,
         controller: Controller::Gloo,
         shm_size: 8 * 1024 * 1024 * 1024,
         ssh_config: None,
@@ -155,6 +156,7 @@ master = true
         projects_dir: "/srv/h/projects".into(),
         jobs_dir: "/srv/h/jobs of ours".into(),
         key_type: KeyType::Ed25519,
+        launcher: LauncherName::Horovodrun,
         controller: Controller::Mpi,
         shm_size: 512 * 1024 * 1024,
         ssh_config: Some("/etc/hvdctl/ssh_config".into()),

@@ -1,11 +1,12 @@
 //! Arguments of the commands that start jobs.
 
 use super::Waiting;
-use crate::inventory::{Controller, parse_size, variable_name};
+use crate::error::Error;
+use crate::inventory::{Controller, LauncherName, parse_size, variable_name};
 use crate::launch::placement;
 use crate::sync::project;
 use crate::text::argument::ProgramArgument;
-use clap::builder::{OsStringValueParser, TypedValueParser as _};
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,6 +14,9 @@ use std::time::Duration;
 /// How ranks are launched.
 #[derive(Debug, Args)]
 pub struct Launching {
+    /// What starts the ranks; env: hvdctl itself [default: `launcher` in hvdctl.toml, else cluster.launcher, horovodrun]
+    #[arg(long, value_name = "LAUNCHER", value_parser = launcher())]
+    pub launcher: Option<LauncherName>,
     /// Horovod's controller, which connects the ranks [default: cluster.controller]
     #[arg(long, value_name = "CONTROLLER")]
     pub controller: Option<ControllerName>,
@@ -121,7 +125,30 @@ pub enum ControllerName {
     Mpi,
 }
 
+/// Parses the name of a launcher.
+fn launcher() -> impl TypedValueParser<Value = LauncherName> {
+    let parse =
+        |name: String| LauncherName::ALL.into_iter().find(|(other, _)| *other == name).map(|(_, launcher)| launcher);
+    PossibleValuesParser::new(LauncherName::ALL.map(|(name, _)| name)).map(move |name| parse(name).unwrap_or_default())
+}
+
 impl Launching {
+    /// The launcher that was asked for, else that of the project, else the cluster's.
+    ///
+    /// # Errors
+    /// A controller for another launcher than `horovodrun`.
+    pub fn launcher(&self, project: Option<LauncherName>, cluster: LauncherName) -> Result<LauncherName, Error> {
+        let launcher = self.launcher.or(project).unwrap_or(cluster);
+        let has_controller = self.controller.is_some() || self.gloo || self.mpi;
+        if has_controller && launcher != LauncherName::Horovodrun {
+            return Err(Error::usage(
+                format!("--controller is Horovod's, and the launcher is {launcher}"),
+                "leave --controller out, or use --launcher horovodrun",
+            ));
+        }
+        Ok(launcher)
+    }
+
     /// The controller that was asked for, else the cluster's.
     pub fn controller(&self, default: Controller) -> Controller {
         match (self.controller, self.gloo, self.mpi) {

@@ -15,7 +15,7 @@ use crate::cluster::exec::Told;
 use crate::error::{Error, NodeError, NodeProgress};
 use crate::event::Event;
 use crate::init::draft::{Entry, Found, Probe};
-use crate::inventory::{Controller, Inventory, KeyType};
+use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
 use crate::job::allocation::{Allocation, AllocationConflict, Resources};
 use crate::job::fetch::FetchReport;
 use crate::job::list::Job;
@@ -24,6 +24,7 @@ use crate::job::record::{Attempt, FailureKind, LostOutput, RankExit, RootCause, 
 use crate::keys::files::{Changes, Described, Fault, Put, Report as Trust, Row as Trusted};
 use crate::keys::push::{Generated, Pushed, Rotated};
 use crate::keys::reachability::{Absent, Matrix, Pair};
+use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
 use crate::model::lease::Lease;
 use crate::render;
@@ -283,7 +284,11 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("train-end/error", failure(&Error::Unreachable(vec![refused("node2")]), true, true)));
     let placement = Placement { shares: vec![share("node1", 0), share("node2", 2)] };
     let addresses = ["node1", "node2"].map(|node| (node, "10.0.0.1".parse().unwrap())).into();
-    let launcher = names(&["horovodrun", "--gloo"]);
+    let launcher = [NodeCommand {
+        node: "node1".into(),
+        argv: names(&["horovodrun", "--gloo"]),
+        variables: vec![vec!["RANK=0".into()]],
+    }];
     let command = ["python", "train.py"].map(ProgramArgument::from);
     all.push(("train-end/dry", train::planned(&command, &placement, &addresses, &launcher).document));
     all.push(("train-end/logs", logs::ended().document));
@@ -296,7 +301,8 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         state: Some(State::Running),
         ranks: 4,
         placement,
-        controller: Controller::Gloo,
+        launcher: LauncherName::Horovodrun,
+        controller: Some(Controller::Gloo),
         command: ["python", "train.py"].map(ProgramArgument::from).into(),
         restarts: 3,
         tries: vec![Attempt {

@@ -8,6 +8,7 @@ use crate::job::outcome::JobOutcome;
 use crate::job::record::State;
 use crate::keys::files::{Described, Fault, Row as NodeKeys};
 use crate::keys::reachability::{Absent, Matrix, Pair, Row as FailedLogins};
+use crate::launch::NodeCommand;
 use crate::launch::placement::Placement;
 use crate::model::allocation::Allocation;
 use crate::model::lease::Lease;
@@ -400,8 +401,8 @@ pub struct DryRun {
     pub dry_run: bool,
     /// Which ranks would be where.
     pub placement: Placement,
-    /// The arguments of the launcher.
-    pub launcher: Vec<String>,
+    /// What would be started on the nodes.
+    pub launch: Vec<NodeCommand>,
     /// The command of each rank.
     pub command: Vec<ProgramArgument>,
 }

@@ -15,12 +15,13 @@ use crate::job::request::{Cwd, JobOptions, Program, ResourceRequest, Show, Until
 use crate::job::start::{new_id, start};
 use crate::job::supervision::OnSignal;
 use crate::job::watch::tail;
+use crate::launch::NodeCommand;
 use crate::launch::env_file;
 use crate::launch::placement::Placement;
 use crate::render::table::table;
 use crate::secret::Secret;
 use crate::sync::files::ProjectFiles;
-use crate::sync::project;
+use crate::sync::project::{self, ProjectCommand};
 use crate::sync::upload::Project;
 use crate::text::argument::ProgramArgument;
 use crate::text::nodeset;
@@ -50,7 +51,8 @@ pub async fn train(options: cli::Train, context: Context) -> Result<Outcome, Err
         Ok(Program {
             title,
             name: project::directory_name(&options.name_on_nodes.unwrap_or(name)),
-            command,
+            command: command.argv,
+            launcher: command.launcher,
             cwd: Cwd::Workspace,
             project: Some(Project { origin, files: files.await?, shared }),
             files: Vec::new(),
@@ -69,6 +71,7 @@ pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> 
         title: options.running.name.clone(),
         name: project::directory_name(&name.unwrap_or_default()),
         command: options.command,
+        launcher: None,
         cwd: Cwd::Root,
         project: None,
         files: Vec::new(),
@@ -115,6 +118,7 @@ async fn launch(
     let how = JobOptions {
         resources,
         restarts: running.restarts,
+        launcher: running.launching.launcher(program.launcher, cluster.launcher)?,
         controller: running.launching.controller(cluster.controller),
         stall_timeout: running.stall_timeout.unwrap_or(cluster.stall_timeout),
         log_max: running.log_max,
@@ -187,14 +191,14 @@ fn dry_run(command: &[ProgramArgument], plan: &JobPlan) -> Outcome {
         |node: &str| plan.hosts.iter().find(|host| host.seen.name() == node).map(|host| host.endpoint.address);
     let addresses: BTreeMap<&str, IpAddr> =
         plan.placement.shares.iter().filter_map(|share| Some((share.node.as_str(), address(&share.node)?))).collect();
-    planned(command, &plan.placement, &addresses, &plan.launcher)
+    planned(command, &plan.placement, &addresses, &plan.commands)
 }
 
 pub(super) fn planned(
     command: &[ProgramArgument],
     placement: &Placement,
     addresses: &BTreeMap<&str, IpAddr>,
-    launcher: &[String],
+    commands: &[NodeCommand],
 ) -> Outcome {
     let rows: Vec<Vec<String>> = placement
         .shares
@@ -209,7 +213,7 @@ pub(super) fn planned(
         })
         .collect();
     let mut text = table(&["NODE", "RANKS", "ADDRESS"], &rows);
-    text.push_str(&format!("launcher: {}\n", shell_line(launcher)));
+    text.push_str(&launch_lines(commands));
     text.push_str(&format!("each rank: {}\n", shell_line(command)));
     let document = DryRun {
         event: End::End,
@@ -217,10 +221,24 @@ pub(super) fn planned(
         code: exit::OK,
         dry_run: true,
         placement: placement.clone(),
-        launcher: launcher.to_vec(),
+        launch: commands.to_vec(),
         command: command.to_vec(),
     };
     Outcome::new(exit::OK, text, &document, Vec::new())
+}
+
+/// Formats what is started on the nodes.
+fn launch_lines(commands: &[NodeCommand]) -> String {
+    let lines = |command: &NodeCommand| {
+        let on = if commands.len() > 1 { format!(" on {}", command.node) } else { String::new() };
+        let argv = shell_line(&command.argv);
+        let rank = |variables: &Vec<String>| format!("rank{on}: env {} {argv}\n", shell_line(variables));
+        match command.variables.is_empty() {
+            true => format!("launcher{on}: {argv}\n"),
+            false => command.variables.iter().map(rank).collect(),
+        }
+    };
+    commands.iter().map(lines).collect()
 }
 
 /// A vector as one would type it.
@@ -318,7 +336,7 @@ fn directory(path: &Path) -> Result<PathBuf, Error> {
     Ok(root)
 }
 
-fn command(root: &Path, given: &[ProgramArgument]) -> Result<Vec<ProgramArgument>, Error> {
+fn command(root: &Path, given: &[ProgramArgument]) -> Result<ProjectCommand, Error> {
     let own = root.join("hvdctl.toml");
     let file = match fs::read_to_string(&own) {
         Ok(text) => Some(text),

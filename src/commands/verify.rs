@@ -42,9 +42,11 @@ async fn prove(options: &Verify, session: &Session, mut context: Context) -> Res
     let Context { target, events, verbose, .. } = context;
     let expected: Vec<Expected> = nodes.iter().map(expected).collect();
     let controller = options.launching.controller(target.cluster().controller);
+    let launcher = options.launching.launcher(None, target.cluster().launcher)?;
     let job = JobOptions {
         resources,
         restarts: 0,
+        launcher,
         controller,
         stall_timeout: Duration::ZERO,
         log_max: None,
@@ -70,6 +72,7 @@ async fn prove(options: &Verify, session: &Session, mut context: Context) -> Res
         title: None,
         name: "verify".into(),
         command: vec!["python3".into(), "verify.py".into()],
+        launcher: None,
         cwd: Cwd::Job,
         project: None,
         files: vec![("verify.py", VERIFY)],

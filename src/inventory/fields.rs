@@ -8,7 +8,7 @@
 use super::container::{Device, Mount, Ulimit};
 use super::kind::Kind::{self, *};
 use super::kind::{PORT, seconds};
-use super::{Controller, Gpus, KeyType, Pull, check};
+use super::{Controller, Gpus, KeyType, LauncherName, Pull, check};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -84,7 +84,9 @@ tables! {
         jobs_dir: String = "/opt/horovod/jobs".into(), Text(&check::DIRECTORY);
         /// Type of the key pair with which the containers reach each other.
         key_type: KeyType = KeyType::Rsa, Choice(&["rsa", "ed25519"]);
-        /// What starts and connects the ranks, unless `train` says otherwise.
+        /// What starts the ranks, unless `--launcher` or the project's hvdctl.toml says otherwise.
+        launcher: LauncherName = LauncherName::Horovodrun, Choice(&["horovodrun", "torchrun", "mpirun", "env"]);
+        /// Horovod's controller for `horovodrun`, unless `--controller` says otherwise.
         controller: Controller = Controller::Gloo, Choice(&["gloo", "mpi"]);
         /// Size of /dev/shm in the containers. Too little of it kills data loaders and NCCL.
         shm_size: u64 = 8 << 30, Size;
@@ -179,7 +181,7 @@ pub(super) fn defaults() -> impl Iterator<Item = &'static Field> {
 }
 
 /// The names of the fields of `[cluster]`.
-pub static CLUSTER_FIELDS: &[&str] = &names::<22>(&[CLUSTER], false);
+pub static CLUSTER_FIELDS: &[&str] = &names::<23>(&[CLUSTER], false);
 
 /// The names of the fields of `[defaults]`: those of a node that many nodes may share.
 pub static DEFAULTS_FIELDS: &[&str] = &names::<12>(&[NODE, CONTAINER], true);

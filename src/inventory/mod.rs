@@ -26,6 +26,7 @@ mod schema;
 #[cfg(test)]
 mod sets;
 
+pub use crate::model::launcher::{Controller, LauncherName};
 pub use check::parse_size;
 pub use container::{Device, Mount, Ulimit, env_lines, variable_name};
 pub use fault::{Excerpt, Fault, Faults};
@@ -72,16 +73,6 @@ pub enum KeyType {
     Rsa,
     /// Ed25519: short and made at once.
     Ed25519,
-}
-
-/// What starts and connects the ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Controller {
-    /// Horovod's own, over ssh.
-    Gloo,
-    /// `mpirun` of the image.
-    Mpi,
 }
 
 /// The GPUs of a node that its containers get.

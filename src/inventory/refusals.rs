@@ -76,6 +76,8 @@ cluster.jobs_dir: an absolute path of a directory on the nodes, without `:`
 cluster.key_type: "rsa" or "ed25519"
   "dsa" -> "dsa"
   4096 -> the integer 4096
+cluster.launcher: "horovodrun", "torchrun", "mpirun" or "env"
+  "slurm" -> "slurm"
 cluster.controller: "gloo" or "mpi"
   "MPI" -> "MPI"
 cluster.shm_size: a size of at least 64k, like "512m", "8g" or a number of bytes

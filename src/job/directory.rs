@@ -6,6 +6,7 @@ use crate::cluster::nodes::{now, operator};
 use crate::error::NodeError;
 use crate::job::record::Record;
 use crate::launch::{launcher, programs};
+use crate::model::launcher::LauncherName;
 use crate::paths::WORKSPACE;
 use crate::transport::node::Script;
 use base64::Engine as _;
@@ -41,7 +42,8 @@ impl Content<'_> {
     fn files(&self, host: &HostAssignment) -> Zeroizing<String> {
         let record = serde_json::to_string(&self.record(host)).unwrap_or_default();
         let environment = self.environment(host);
-        let launcher = launcher(self.options.controller).rank_description(&host.endpoint.interface);
+        let launcher =
+            launcher(self.options.launcher, self.options.controller).rank_description(&host.endpoint.interface);
         let launcher = serde_json::to_string(&launcher).unwrap_or_default();
         let port = self.plan.target.cluster().port;
         let known_hosts = self.plan.shared_port.map(|shared| known_hosts(host, shared, port));
@@ -73,7 +75,8 @@ impl Content<'_> {
             restarts: options.restarts,
             operator: operator(),
             created: now(),
-            controller: options.controller,
+            launcher: options.launcher,
+            controller: (options.launcher == LauncherName::Horovodrun).then_some(options.controller),
             placement: plan.placement.clone(),
             command: program.command.clone(),
             cwd: match program.cwd {

@@ -1,11 +1,11 @@
 //! The jobs of a cluster, as the records on its nodes tell of them. No state is kept anywhere else, so that every operator sees the
 //! same.
 
-use crate::inventory::Controller;
 use crate::job::record::{
     Attempt, JobResult, LostOutput, RankExit, Record, RootCause, SETTING_OUT, State, lost_output,
 };
 use crate::launch::placement::Placement;
+use crate::model::launcher::{Controller, LauncherName};
 use crate::text::argument::ProgramArgument;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
@@ -53,8 +53,10 @@ pub struct Job {
     pub ranks: u32,
     /// Who runs where; the launcher is on the first.
     pub placement: Placement,
-    /// Who connects the ranks.
-    pub controller: Controller,
+    /// What starts the ranks.
+    pub launcher: LauncherName,
+    /// Horovod's controller, if `horovodrun` does.
+    pub controller: Option<Controller>,
     /// The program.
     pub command: Vec<ProgramArgument>,
     /// How often it is started again after a failure.
@@ -185,6 +187,7 @@ fn job(id: &str, record: &Record, looks: &[NodeRecords], now: f64) -> Job {
         state,
         ranks,
         placement: record.placement.clone(),
+        launcher: record.launcher,
         controller: record.controller,
         command: record.command.clone(),
         project: record.project.clone(),
@@ -265,7 +268,8 @@ mod tests {
             restarts: 0,
             operator: "ana@desk".into(),
             created,
-            controller: Controller::Gloo,
+            launcher: LauncherName::Horovodrun,
+            controller: None,
             placement: Placement { shares: vec![share("a", 0), share("b", 1)] },
             command: vec!["python".into(), "a:b.py".into()],
             cwd: "/workspace".into(),

@@ -7,12 +7,12 @@ use crate::checks::preflight;
 use crate::cluster::nodes::{self, Member, Observed, Target};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
-use crate::inventory::{Cluster, Controller, Inventory};
+use crate::inventory::{Cluster, Inventory};
 use crate::keys::push;
-use crate::launch::description::{LaunchDescription, Worker};
+use crate::launch::description::{LaunchDescription, Start, Worker};
 use crate::launch::placement::Placement;
 use crate::launch::programs::{JOB_SUPERVISOR, command};
-use crate::launch::{LaunchRequest, Launcher, env_file, launcher};
+use crate::launch::{LaunchRequest, Launcher, NodeCommand, env_file, launcher};
 use crate::node::gpus::GpuRequest;
 use crate::node::network::{self, Endpoint};
 use crate::runtime::container::ContainerSummary;
@@ -55,8 +55,8 @@ pub struct JobPlan {
     pub hosts: Vec<HostAssignment>,
     /// Selected nodes without ranks; they get the project all the same.
     pub others: Vec<Observed>,
-    /// The launcher's argument vector.
-    pub launcher: Vec<String>,
+    /// What is started on the nodes.
+    pub commands: Vec<NodeCommand>,
     /// The `hmaster` container, but for the project's directory.
     pub container: ContainerSpec,
     /// The variables of the nodes' `env_file`.
@@ -79,14 +79,20 @@ impl JobPlan {
     pub fn new(target: &Target, nodes: Vec<Observed>, options: &JobOptions, id: &str) -> Result<JobPlan, Error> {
         let allocations = allocations(&nodes);
         let placement = placed(target, &nodes, options.resources, &allocations)?;
-        let (hosts, others) = assign(target, &placement, nodes, options.controller)?;
+        let launcher = launcher(options.launcher, options.controller);
+        let (hosts, others) = assign(target, &placement, nodes, launcher)?;
         let env_files = env_files(&hosts)?;
         let shared = target.inventory.clone();
         let target = concurrent(target, id, &hosts, &allocations)?;
         let cluster = target.cluster();
         let addresses = addresses(&hosts);
-        let (launcher, job_dir) = (launcher(options.controller), format!("{}/{id}", cluster.jobs_dir));
+        let with_ranks = |host: &&HostAssignment| launcher.start == Start::Central || host.ranks > 0;
+        let names: Vec<&str> = hosts.iter().filter(with_ranks).map(|host| host.seen.name()).collect();
+        let job_dir = format!("{}/{id}", cluster.jobs_dir);
         let request = LaunchRequest {
+            hosts: &addresses,
+            first: hosts[0].endpoint.address,
+            rendezvous_port: rendezvous_port(&hosts)?,
             port: cluster.port,
             interface: &hosts[0].endpoint.interface,
             start_timeout: cluster.start_timeout,
@@ -99,7 +105,7 @@ impl JobPlan {
             _ => network::gpu_request(&master.seen.member.node, &master.seen.facts),
         };
         let container = ContainerSpec {
-            env: launcher.container_environment(id, &master.seen.member.node),
+            env: launcher.container_environment(id, &master.seen.member.node, &request),
             ..ContainerSpec::master(
                 cluster,
                 &master.seen.member.node,
@@ -110,7 +116,7 @@ impl JobPlan {
         };
         Ok(JobPlan {
             id: id.to_owned(),
-            launcher: launcher.argv(&request, &addresses, master.endpoint.address),
+            commands: launcher.commands(&request, &names),
             launch: launch_file(
                 cluster,
                 launcher,
@@ -219,7 +225,7 @@ fn assign(
     target: &Target,
     placement: &Placement,
     nodes: Vec<Observed>,
-    controller: Controller,
+    launcher: &Launcher,
 ) -> Result<(Vec<HostAssignment>, Vec<Observed>), Error> {
     let inventory = &target.inventory;
     let alone = placement.shares.len() == 1;
@@ -260,7 +266,7 @@ fn assign(
         ));
     }
     let names: BTreeSet<&str> = hosts.iter().map(|host| host.endpoint.interface.as_str()).collect();
-    if let Some(who) = launcher(controller).one_interface.filter(|_| names.len() > 1) {
+    if let Some(who) = launcher.one_interface.filter(|_| names.len() > 1) {
         let list: Vec<String> =
             hosts.iter().map(|host| format!("{}: {}", host.seen.name(), host.endpoint.interface)).collect();
         return Err(Error::check(
@@ -293,6 +299,24 @@ fn addresses(hosts: &[HostAssignment]) -> Vec<(IpAddr, u32)> {
     hosts.iter().filter(|host| host.ranks > 0).map(|host| (host.endpoint.address, host.ranks)).collect()
 }
 
+/// Returns the first of the ports for the ranks to find one another: as many as a node has ranks, and free on all of them.
+fn rendezvous_port(hosts: &[HostAssignment]) -> Result<u16, Error> {
+    /// PyTorch's own choice.
+    const FIRST: u16 = 29500;
+    let most = hosts.iter().map(|host| host.ranks).max().unwrap_or_default().max(1);
+    let is_free = |port: u16| hosts.iter().all(|host| !host.seen.facts.ports.contains(&port));
+    let are_free = |first: &u16| {
+        let last = u32::from(*first) + most - 1;
+        u16::try_from(last).is_ok_and(|last| (*first..=last).all(is_free))
+    };
+    (FIRST..=u16::MAX).find(are_free).ok_or_else(|| {
+        Error::check(
+            format!("no {most} ports in a row from {FIRST} on are free on all nodes of the job"),
+            "end programs that listen there: ss -ltnp on the nodes",
+        )
+    })
+}
+
 /// Returns `launch.json`, from which the job supervisor works.
 fn launch_file(
     cluster: &Cluster,
@@ -311,6 +335,7 @@ fn launch_file(
     let description = LaunchDescription {
         start: launcher.start,
         launcher: (launcher.arguments)(request),
+        variables: (launcher.variables)(request).into_iter().collect(),
         node: hosts[0].seen.name(),
         address: hosts[0].endpoint.address,
         ranks: hosts[0].ranks,

@@ -8,9 +8,10 @@ mod tests;
 pub use progress::Progress;
 pub use result::{Attempt, FailureKind, HungRank, JobResult, LostOutput, RankExit, RootCause, lost_output};
 
-use crate::inventory::{Controller, Ulimit};
+use crate::inventory::Ulimit;
 use crate::launch::placement::Placement;
 pub use crate::model::job_state::State;
+use crate::model::launcher::{Controller, LauncherName};
 use crate::node::facts::Facts;
 use crate::text::argument::ProgramArgument;
 use serde::{Deserialize, Serialize};
@@ -39,8 +40,12 @@ pub struct Record {
     pub operator: String,
     /// When, in seconds since the epoch by the operator's clock.
     pub created: f64,
-    /// Who connects the ranks.
-    pub controller: Controller,
+    /// What starts the ranks.
+    #[serde(default)]
+    pub launcher: LauncherName,
+    /// Horovod's controller, if `horovodrun` does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<Controller>,
     /// Which rank runs where; the launcher runs on the first node.
     pub placement: Placement,
     /// The program and its arguments, byte for byte.

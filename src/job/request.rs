@@ -2,9 +2,9 @@
 
 use crate::cluster::nodes::Target;
 use crate::error::Error;
-use crate::inventory::Controller;
 use crate::job::supervision::OnSignal;
 use crate::launch::placement::{MapBy, Placement, place};
+use crate::model::launcher::{Controller, LauncherName};
 use crate::node::network;
 use crate::secret::Secret;
 use crate::sync::upload::Project;
@@ -21,6 +21,8 @@ pub struct Program {
     pub name: String,
     /// The program and its arguments, byte for byte.
     pub command: Vec<ProgramArgument>,
+    /// The launcher that the project names.
+    pub launcher: Option<LauncherName>,
     /// The working directory.
     pub cwd: Cwd,
     /// The project that is uploaded and mounted first.
@@ -56,7 +58,9 @@ pub struct ResourceRequest {
 pub struct JobOptions {
     /// What it asks of the nodes.
     pub resources: ResourceRequest,
-    /// Gloo or MPI.
+    /// What starts the ranks.
+    pub launcher: LauncherName,
+    /// Horovod's controller, for `horovodrun`.
     pub controller: Controller,
     /// How often it is started again after a failure.
     pub restarts: u32,

@@ -1,6 +1,7 @@
 //! What the programs on the nodes are told about a launcher and a job, as JSON.
 
 use serde::Serialize;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -10,13 +11,14 @@ use std::net::IpAddr;
 pub enum Start {
     /// One process on the first node starts the ranks of all nodes.
     Central,
-    /// One process on each node starts the ranks there. No launcher of this kind is implemented yet: the job supervisor needs a class
-    /// for it (`LAUNCHERS`), and [`Argument`] what differs from node to node.
+    /// One process on each node starts the ranks there.
     PerNode,
+    /// One process for each rank: there is no launcher.
+    PerRank,
 }
 
-/// An argument of the launcher. What depends on the nodes is filled in by the job supervisor: after a failure a job may continue on
-/// those that still answer.
+/// An argument of the launcher, or the value of a variable. What depends on the nodes is filled in by the job supervisor: after a
+/// failure a job may continue on those that still answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Argument {
@@ -31,6 +33,28 @@ pub enum Argument {
         /// On that node alone.
         alone: String,
     },
+    /// The number of nodes.
+    Nodes {},
+    /// The number of this node, from 0 on.
+    Node {},
+    /// The number of ranks on this node.
+    LocalRanks {},
+    /// The address of the first node.
+    FirstAddress {},
+    /// The address of the first node and this port.
+    FirstEndpoint {
+        /// The port.
+        port: u16,
+    },
+    /// The number of this rank.
+    Rank {},
+    /// The same among the ranks of its node.
+    LocalRank {},
+    /// `TF_CONFIG` of this rank (<https://www.tensorflow.org/guide/distributed_training#TF_CONFIG>).
+    TfConfig {
+        /// The port of the first rank of each node; the next rank has the next port.
+        port: u16,
+    },
     /// The same on any nodes.
     #[serde(untagged)]
     Text(String),
@@ -42,20 +66,56 @@ impl From<&str> for Argument {
     }
 }
 
-/// Returns the argument vector for these hosts (address and ranks of each, in rank order); `first` is the node of the launcher.
-/// `job_supervisor.py` does the same.
-pub fn resolve(arguments: &[Argument], hosts: &[(IpAddr, u32)], first: IpAddr) -> Vec<String> {
-    let is_alone = matches!(hosts, [(address, _)] if *address == first);
-    let value = |argument: &Argument| match argument {
-        Argument::Ranks {} => hosts.iter().map(|(_, ranks)| ranks).sum::<u32>().to_string(),
-        Argument::Hosts {} => {
-            hosts.iter().map(|(address, ranks)| format!("{address}:{ranks}")).collect::<Vec<_>>().join(",")
+impl From<String> for Argument {
+    fn from(text: String) -> Argument {
+        Argument::Text(text)
+    }
+}
+
+/// Where a launcher, or a rank, is started.
+#[derive(Debug, Clone, Copy)]
+pub struct Position<'a> {
+    /// Address and ranks of each node, in rank order.
+    pub hosts: &'a [(IpAddr, u32)],
+    /// The address of the launcher's node.
+    pub first: IpAddr,
+    /// The node's number in `hosts`.
+    pub node: usize,
+    /// The rank's number on that node.
+    pub local_rank: u32,
+}
+
+impl Position<'_> {
+    /// Returns the text of an argument here. `job_supervisor.py` does the same.
+    pub fn text(&self, argument: &Argument) -> String {
+        let Position { hosts, first, node, local_rank } = *self;
+        let before: u32 = hosts[..node].iter().map(|(_, ranks)| ranks).sum();
+        let is_alone = matches!(hosts, [(address, _)] if *address == first);
+        let first_address = hosts.first().map_or(first, |(address, _)| *address);
+        match argument {
+            Argument::Ranks {} => hosts.iter().map(|(_, ranks)| ranks).sum::<u32>().to_string(),
+            Argument::Hosts {} => {
+                hosts.iter().map(|(address, ranks)| format!("{address}:{ranks}")).collect::<Vec<_>>().join(",")
+            }
+            Argument::Interface { alone, .. } if is_alone => alone.clone(),
+            Argument::Interface { shared, .. } => shared.clone(),
+            Argument::Nodes {} => hosts.len().to_string(),
+            Argument::Node {} => node.to_string(),
+            Argument::LocalRanks {} => hosts.get(node).map_or(0, |(_, ranks)| *ranks).to_string(),
+            Argument::FirstAddress {} => first_address.to_string(),
+            Argument::FirstEndpoint { port } => format!("{first_address}:{port}"),
+            Argument::Rank {} => (before + local_rank).to_string(),
+            Argument::LocalRank {} => local_rank.to_string(),
+            Argument::TfConfig { port } => {
+                let ranks = hosts.iter().flat_map(|(address, ranks)| (0..*ranks).map(move |rank| (address, rank)));
+                let workers: Vec<String> =
+                    ranks.map(|(address, rank)| format!("{address}:{}", u32::from(*port) + rank)).collect();
+                let task = json!({"type": "worker", "index": before + local_rank});
+                json!({"cluster": {"worker": workers}, "task": task}).to_string()
+            }
+            Argument::Text(text) => text.clone(),
         }
-        Argument::Interface { alone, .. } if is_alone => alone.clone(),
-        Argument::Interface { shared, .. } => shared.clone(),
-        Argument::Text(text) => text.clone(),
-    };
-    arguments.iter().map(value).collect()
+    }
 }
 
 /// What the job supervisor has to know: `JOBS/ID/launch.json` on the node of the launcher.
@@ -63,8 +123,10 @@ pub fn resolve(arguments: &[Argument], hosts: &[(IpAddr, u32)], first: IpAddr) -
 pub struct LaunchDescription<'a> {
     /// On which nodes the launcher is started.
     pub start: Start,
-    /// The launcher's argument vector.
+    /// The argument vector of the launcher, or of every rank.
     pub launcher: Vec<Argument>,
+    /// The variables of every rank, if no launcher sets them.
+    pub variables: BTreeMap<&'static str, Argument>,
     /// The node of the launcher.
     pub node: &'a str,
     /// Its address in the cluster.
@@ -139,7 +201,10 @@ mod tests {
             r#"["run",{"ranks":{}},{"hosts":{}},{"interface":{"shared":"eth0","alone":"lo"}}]"#
         );
         let [first, second] = ["10.0.0.1", "10.0.0.2"].map(|address| address.parse().unwrap());
-        let resolved = |hosts: &[(IpAddr, u32)]| resolve(&arguments, hosts, first).join(" ");
+        let resolved = |hosts: &[(IpAddr, u32)]| {
+            let at = Position { hosts, first, node: 0, local_rank: 0 };
+            arguments.iter().map(|argument| at.text(argument)).collect::<Vec<_>>().join(" ")
+        };
         assert_eq!(resolved(&[(first, 2), (second, 1)]), "run 3 10.0.0.1:2,10.0.0.2:1 eth0");
         assert_eq!(resolved(&[(first, 2)]), "run 2 10.0.0.1:2 lo");
         assert_eq!(resolved(&[(second, 1)]), "run 1 10.0.0.2:1 eth0");

@@ -2,18 +2,24 @@
 //!
 //! A [`Launcher`] is everything that hvdctl knows about a program that starts ranks, as data where possible; [`launcher`] chooses one.
 //! The job supervisor and the rank supervisors ([`programs`]) get what they need of it as JSON ([`description`]) and know no launcher
-//! by name. `horovodrun` is the only directory that does; another launcher is another directory beside it.
+//! by name. Each launcher has its own module.
 
 pub mod description;
+mod env;
 pub mod env_file;
 pub mod horovodrun;
+mod mpirun;
 pub mod placement;
 pub mod programs;
+mod torchrun;
 
-use crate::inventory::{Controller, Node};
-use description::{Argument, RankDescription, Start};
+use crate::inventory::Node;
+use crate::model::launcher::{Controller, LauncherName};
+use description::{Argument, Position, RankDescription, Start};
 /// What all launchers of today have in common.
 pub use horovodrun::{INIT, INSIDE, MORE_TIME_FOR_INIT, VERIFY, VERSIONS, by_hand};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -24,10 +30,12 @@ pub struct Launcher {
     pub program: &'static str,
     /// On which nodes it is started.
     pub start: Start,
-    /// Its argument vector.
+    /// Its argument vector; with [`Start::PerRank`] that of each rank.
     pub arguments: fn(&LaunchRequest<'_>) -> Vec<Argument>,
+    /// The variables of each rank with [`Start::PerRank`].
+    pub variables: fn(&LaunchRequest<'_>) -> Vec<(&'static str, Argument)>,
     /// Environment that it needs.
-    pub environment: &'static [(&'static str, &'static str)],
+    pub environment: fn(&LaunchRequest<'_>) -> Vec<(&'static str, String)>,
     /// Environment that a shell in its container needs, for launches by hand.
     pub shell_environment: &'static [(&'static str, &'static str)],
     /// Prefixes of the variables that it reads itself; everything else of the inventory's environment only goes to the ranks.
@@ -55,8 +63,14 @@ pub struct Launcher {
 /// Everything that decides a launcher's arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct LaunchRequest<'a> {
+    /// Address and ranks of each node, in rank order.
+    pub hosts: &'a [(IpAddr, u32)],
+    /// The address of the launcher's node.
+    pub first: IpAddr,
     /// Port of the workers' sshd.
     pub port: u16,
+    /// The first of the ports that are free on all nodes, as many as a node has ranks.
+    pub rendezvous_port: u16,
     /// The interface of the first node on the cluster network.
     pub interface: &'a str,
     /// Time for all ranks to start.
@@ -67,27 +81,57 @@ pub struct LaunchRequest<'a> {
     pub job_dir: &'a str,
 }
 
-/// Returns the launcher for a controller.
-pub fn launcher(controller: Controller) -> &'static Launcher {
-    match controller {
-        Controller::Gloo => &horovodrun::GLOO,
-        Controller::Mpi => &horovodrun::MPI,
+/// Returns a launcher. `controller` is that of `horovodrun`.
+pub fn launcher(name: LauncherName, controller: Controller) -> &'static Launcher {
+    match (name, controller) {
+        (LauncherName::Horovodrun, Controller::Gloo) => &horovodrun::GLOO,
+        (LauncherName::Horovodrun, Controller::Mpi) => &horovodrun::MPI,
+        (LauncherName::Torchrun, _) => &torchrun::LAUNCHER,
+        (LauncherName::Mpirun, _) => &mpirun::LAUNCHER,
+        (LauncherName::Env, _) => &env::LAUNCHER,
     }
 }
 
+/// What is started on a node, for a dry run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Launch")]
+pub struct NodeCommand {
+    /// The node's name.
+    pub node: String,
+    /// The argument vector of the launcher, or of every rank.
+    pub argv: Vec<String>,
+    /// The variables of each rank, `NAME=VALUE`, if no launcher sets them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub variables: Vec<Vec<String>>,
+}
+
 impl Launcher {
-    /// Returns the argument vector for these hosts (address and ranks of each, in rank order); `first` is the node of the launcher.
-    pub fn argv(&self, request: &LaunchRequest<'_>, hosts: &[(IpAddr, u32)], first: IpAddr) -> Vec<String> {
-        description::resolve(&(self.arguments)(request), hosts, first)
+    /// Returns what is started on each node, of which `names` has the names: on the launcher's node alone if that starts all ranks.
+    pub fn commands(&self, request: &LaunchRequest<'_>, names: &[&str]) -> Vec<NodeCommand> {
+        let LaunchRequest { hosts, first, .. } = *request;
+        let (arguments, variables) = ((self.arguments)(request), (self.variables)(request));
+        let command = |(node, name): (usize, &&str)| {
+            let at = |local_rank| Position { hosts, first, node, local_rank };
+            let of_rank =
+                |rank| variables.iter().map(|(name, value)| format!("{name}={}", at(rank).text(value))).collect();
+            let ranks = if self.start == Start::PerRank { hosts[node].1 } else { 0 };
+            NodeCommand {
+                node: (*name).to_owned(),
+                argv: arguments.iter().map(|argument| at(0).text(argument)).collect(),
+                variables: (0..ranks).map(of_rank).collect(),
+            }
+        };
+        let nodes = if self.start == Start::Central { 1 } else { hosts.len() };
+        names.iter().enumerate().take(nodes).map(command).collect()
     }
 
-    /// Returns the environment of the launcher's container as `NAME=VALUE`; a central launcher hands it on to every rank.
-    pub fn container_environment(&self, id: &str, first: &Node) -> Vec<String> {
-        let base = [("HVDCTL_JOB", id), ("PYTHONUNBUFFERED", "1")];
+    /// Returns the environment of the launcher's container as `NAME=VALUE`; it is handed on to every rank.
+    pub fn container_environment(&self, id: &str, first: &Node, request: &LaunchRequest<'_>) -> Vec<String> {
+        let base = [("HVDCTL_JOB", id.to_owned()), ("PYTHONUNBUFFERED", "1".to_owned())];
         let reads = |name: &str| self.reads.iter().any(|prefix| name.starts_with(prefix));
         let own = first.container.env.iter().filter(|(name, _)| reads(name));
-        let own = own.map(|(name, value)| (name.as_str(), value.as_str()));
-        let all = base.into_iter().chain(self.environment.iter().copied()).chain(own);
+        let own = own.map(|(name, value)| (name.as_str(), value.clone()));
+        let all = base.into_iter().chain((self.environment)(request)).chain(own);
         all.map(|(name, value)| format!("{name}={value}")).collect()
     }
 

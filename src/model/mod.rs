@@ -2,4 +2,5 @@
 
 pub mod allocation;
 pub mod job_state;
+pub mod launcher;
 pub mod lease;

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import selectors
+import shlex
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ BY_ENGINE = signal.SIGUSR1  # what the engine stops this container with (runtime
 ENGINE_FAULT = "its launcher's container was stopped: by `docker stop`, or by the end of the engine or the machine"
 MAX_SILENCES = 3  # how often a node may leave the question for its ranks' starts unanswered before it counts as having none
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
+OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that each node has for itself
 LONGEST_PAUSE = 300  # seconds between two tries; the first pause is `restart_pause`, and each is twice the one before
 
 
@@ -56,15 +58,54 @@ def ranks(places):
     return sum(place["ranks"] for place in places)
 
 
-def resolve(arguments, places, node):
-    """The launcher's argument vector for these nodes; `node` is that of the launcher. launch/description.rs has the same for dry runs."""
-    alone = [place["node"] for place in places] == [node]
-    values = {
-        "ranks": lambda _: str(ranks(places)),
-        "hosts": lambda _: ",".join("%s:%d" % (place["address"], place["ranks"]) for place in places),
-        "interface": lambda names: names["alone" if alone else "shared"],
-    }
-    return [part if isinstance(part, str) else "".join(values[name](of) for name, of in part.items()) for part in arguments]
+class Position:
+    """Where a launcher or a rank is started: on which of the nodes (`places`, in rank order), and as which rank there. `node` is the
+    launcher's node. launch/description.rs has the same for dry runs."""
+
+    def __init__(self, places, node, index=0, local_rank=0):
+        self.places, self.node, self.index, self.local_rank = places, node, index, local_rank
+        self.rank = ranks(places[:index]) + local_rank
+
+    def text(self, part):
+        """The text of an argument here."""
+        if isinstance(part, str):
+            return part
+        (name, of), = part.items()
+        return str(getattr(self, "of_" + name)(**of))
+
+    def of_ranks(self):
+        return ranks(self.places)
+
+    def of_hosts(self):
+        return ",".join("%s:%d" % (place["address"], place["ranks"]) for place in self.places)
+
+    def of_interface(self, shared, alone):
+        return alone if [place["node"] for place in self.places] == [self.node] else shared
+
+    def of_nodes(self):
+        return len(self.places)
+
+    def of_node(self):
+        return self.index
+
+    def of_local_ranks(self):
+        return self.places[self.index]["ranks"]
+
+    def of_first_address(self):
+        return self.places[0]["address"]
+
+    def of_first_endpoint(self, port):
+        return "%s:%d" % (self.of_first_address(), port)
+
+    def of_rank(self):
+        return self.rank
+
+    def of_local_rank(self):
+        return self.local_rank
+
+    def of_tf_config(self, port):
+        workers = ["%s:%d" % (place["address"], port + rank) for place in self.places for rank in range(place["ranks"])]
+        return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": self.rank}})
 
 
 def pause_before(number, first):
@@ -131,11 +172,13 @@ class StartCheck:
         return ", ".join(words)
 
 
-class CentralLauncher:
-    """A launcher of which one process starts the ranks of all nodes."""
+class Launcher:
+    """What starts the ranks: one process for all nodes, or one on each. Its `code` is the exit code of the first that failed, else 0
+    when all have ended, and None until then."""
 
-    def __init__(self, log, children):
-        self.children, self.failed, self.code, self.child = children, [], None, None
+    def __init__(self, launch, log, children, nodes):
+        self.launch, self.children, self.nodes = launch, children, nodes
+        self.failed, self.code, self.processes = [], None, []
         self.lines, self.selector = frames.Lines(log, b"l", self.see), selectors.DefaultSelector()
 
     def see(self, line):
@@ -144,17 +187,50 @@ class CentralLauncher:
         self.failed.extend([int(told.group(1))] if told else [])
         return told
 
-    def start(self, argv, number):
+    def start(self, places, number):
         # the remote shell in the job's directory comes before any other
         env = dict(os.environ, PATH=HERE + os.pathsep + os.environ.get("PATH", os.defpath), HVDCTL_RESTART=str(number))
         try:
-            self.child = self.children.start(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                             stderr=subprocess.STDOUT, start_new_session=True, bufsize=0)
-            os.set_blocking(self.child.stdout.fileno(), False)
-            self.selector.register(self.child.stdout, selectors.EVENT_READ)
+            for process in self.start_processes(places, env):
+                self.processes.append(process)
+                os.set_blocking(process.stdout.fileno(), False)
+                self.selector.register(process.stdout, selectors.EVENT_READ)
         except OSError as error:
-            self.lines.take(("%s: %s\n" % (argv[0], error)).encode(errors="replace"))
+            self.lines.take(("%s: %s\n" % (error.filename, error.strerror)).encode(errors="replace"))
             self.code = 127
+
+    def start_processes(self, places, env):
+        here = self.launch["node"]
+        if self.launch["start"] == "central":
+            argv = [Position(places, here).text(part) for part in self.launch["launcher"]]
+            yield self.children.start(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      start_new_session=True, bufsize=0)
+            return
+        for index, place in enumerate(places):
+            order = json.dumps(self.order(places, index, env)).encode() + b"\n"
+            program = os.path.join(HERE, "node_launcher.py")
+            if place["node"] == here:
+                process = self.children.start(["python3", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                              stderr=subprocess.STDOUT, start_new_session=True, bufsize=0)
+            else:
+                process = self.nodes.ssh(place, [], ["python3 " + shlex.quote(program)], subprocess.PIPE, subprocess.PIPE,
+                                         stderr=subprocess.STDOUT, start_new_session=True)
+            try:
+                process.stdin.write(order)
+                process.stdin.close()
+            except OSError:
+                pass  # how it ended tells why
+            yield process
+
+    def order(self, places, index, env):
+        """What a node is to start (node_launcher.py)."""
+        at = Position(places, self.launch["node"], index)
+        order = {"env": {name: value for name, value in env.items() if name not in OF_NODE},
+                 "argv": [at.text(part) for part in self.launch["launcher"]], "ranks": places[index]["ranks"], "variables": None}
+        if self.launch["start"] == "per-rank":
+            positions = [Position(places, self.launch["node"], index, local) for local in range(places[index]["ranks"])]
+            order["variables"] = [{name: at.text(value) for name, value in self.launch["variables"].items()} for at in positions]
+        return order
 
     def listen(self, seconds):
         """Logs what it writes within these seconds; returns as soon as there is something."""
@@ -175,26 +251,27 @@ class CentralLauncher:
     def poll(self):
         """Its exit code, or None while it runs."""
         if self.code is None:
-            code = self.child.poll()
-            self.code = code if code is None or code >= 0 else 128 - code
+            codes = [process.poll() for process in self.processes]
+            ended = [code if code >= 0 else 128 - code for code in codes if code is not None]
+            # ssh's own code for a connection that failed or broke is nobody's exit code
+            ended = [1 if code == 255 and len(codes) > 1 else code for code in ended]
+            if any(ended) or len(ended) == len(codes):
+                self.code = next((code for code in ended if code), 0)
         return self.code
 
     def end(self):
-        """Ends what is left of it, its process group included."""
+        """Ends what is left of it, its process groups included."""
         limit = time.monotonic() + 2
         for number in (signal.SIGTERM, signal.SIGKILL):
-            if self.child:
-                processes.send(number, [self.child.pid], os.killpg)
-            while self.poll() is None and time.monotonic() < limit:
+            processes.send(number, [process.pid for process in self.processes], os.killpg)
+            while any(process.poll() is None for process in self.processes) and time.monotonic() < limit:
                 self.listen(0.05)
             limit += 2
+        self.poll()
 
     def close(self):
         self.listen(0)
         self.lines.end()
-
-
-LAUNCHERS = {"central": CentralLauncher}  # by the word for it in launch.json
 
 
 def outcome(report, places, node):
@@ -252,9 +329,9 @@ class JobSupervisor:
         """Starts the launcher and ends what is left when it has ended, a rank has failed, or the end is requested. Returns the result,
         whose `launcher` is the exit code of the launcher or that rank (None if the end was requested), and whether to try again."""
         number = len(self.tries)
-        launcher = LAUNCHERS[self.launch["start"]](self.log, self.children)
+        launcher = Launcher(self.launch, self.log, self.children, self.nodes)
         self.nodes.connect()
-        launcher.start(resolve(self.launch["launcher"], self.used, self.launch["node"]), number)
+        launcher.start(self.used, number)
         fault = self.watch(launcher)
         if launcher.code is None and not fault:
             fault = self.requests.fault()

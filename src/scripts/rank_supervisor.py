@@ -69,9 +69,11 @@ def set_limits(wanted):
             pass
 
 
-def program_environment(inherited, launcher, given):
-    """The program's environment: the launcher's, under what hvdctl sets for it, under the inventory's and the operator's own."""
-    env = dict(launcher["defaults"], **inherited)
+def program_environment(inherited, launcher, given, ranks):
+    """The program's environment: the launcher's, under what hvdctl sets for it, under the inventory's and the operator's own. `ranks`:
+    how many there are on this node."""
+    env = dict(launcher["defaults"], OMP_NUM_THREADS=str(processes.threads(ranks)))
+    env.update(inherited)
     env.update(launcher["environment"], HVDCTL_PROGRAM="1", PYTHONUNBUFFERED="1")
     env.update(given)
     return env
@@ -266,7 +268,7 @@ class Supervisor:
         """Starts the program. Returns whether it could be started."""
         # arguments that are no UTF-8 are lists of bytes (text/argument.rs)
         argv = [part if isinstance(part, str) else bytes(part) for part in self.job["command"]]
-        env = program_environment(os.environ, self.launcher, given)
+        env = program_environment(os.environ, self.launcher, given, self.job["ranks"])
         try:
             self.program = Program(argv, self.job["cwd"], env, self.children)
         except (OSError, subprocess.SubprocessError) as error:

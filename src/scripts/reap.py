@@ -74,9 +74,10 @@ def ranks(grace):
         asked.update(new)
         return alive()
 
-    # if a supervisor was killed, nobody passes the signal on
+    # if a supervisor was killed, nobody passes the signal on; one that has just begun has no program yet
+    running = programs()
     if grace > 0 and not supervisors():
-        send(signal.SIGTERM, programs())
+        send(signal.SIGTERM, running)
     if not gone(grace, left):
         send(signal.SIGKILL, programs())
     # a supervisor whose program has ended has a last line to write
@@ -84,8 +85,9 @@ def ranks(grace):
 
 
 def rest():
-    """Ends everything else of the job: what is left of supervisors and launcher."""
-    send(signal.SIGTERM, mine())
+    """Ends everything else of the job: what is left of supervisors and launcher. A rank that started late hears of it from its
+    supervisor, which then knows why it ended."""
+    send(signal.SIGTERM, [pid for pid, program in mine().items() if not program])
     if not gone(2, mine):
         send(signal.SIGKILL, mine())
 

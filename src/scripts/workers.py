@@ -72,12 +72,13 @@ class Workers:
         self.list, self.port, self.children = launch["workers"], launch["port"], children
         self.connections = {}  # node to the ssh that holds it open
 
-    def ssh(self, worker, options, command, stdin, others):
-        """Starts a command in a worker, over its sshd, as the launcher reaches it."""
+    def ssh(self, worker, options, command, stdin, stdout, stderr=None, **more):
+        """Starts a command in a worker, over its sshd, as the launcher reaches it. `stderr`: as `stdout` if it is not given."""
         argv = [os.path.join(HERE, "ssh"), "-p", str(self.port), "-o", "ConnectTimeout=5"] + options
         # without the job's mark: this ssh must not be ended with the rest of the job
         env = {name: value for name, value in os.environ.items() if name != "HVDCTL_JOB"}
-        return self.children.start(argv + [worker["address"]] + command, env=env, stdin=stdin, stdout=others, stderr=others, bufsize=0)
+        return self.children.start(argv + [worker["address"]] + command, env=env, stdin=stdin, stdout=stdout,
+                                   stderr=stdout if stderr is None else stderr, bufsize=0, **more)
 
     def connect(self):
         """Opens a connection to each worker that has none: the launcher's test whether it answers uses it, and at the end what ends

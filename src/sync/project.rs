@@ -1,5 +1,6 @@
 //! A project's name on the nodes and its command.
 
+use crate::model::launcher::LauncherName;
 use crate::text::argument::ProgramArgument;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -8,7 +9,17 @@ use sha2::{Digest, Sha256};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    command: Vec<String>,
+    command: Option<Vec<String>>,
+    launcher: Option<LauncherName>,
+}
+
+/// How the ranks of a project are started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProjectCommand {
+    /// The program and its arguments.
+    pub argv: Vec<ProgramArgument>,
+    /// The launcher that the project names.
+    pub launcher: Option<LauncherName>,
 }
 
 /// Why a project's command is unknown.
@@ -25,7 +36,7 @@ pub enum NoEntry {
     Two,
 }
 
-/// Returns the command of a project: the `given` one, else that of `hvdctl.toml`, else its only script.
+/// Returns the command of a project: the `given` one, else that of `hvdctl.toml`, else its only script; and the launcher.
 ///
 /// # Errors
 /// [`NoEntry`] if there is not exactly one.
@@ -34,23 +45,23 @@ pub fn command(
     file: Option<&str>,
     has_train: bool,
     has_main: bool,
-) -> Result<Vec<ProgramArgument>, NoEntry> {
-    if !given.is_empty() {
-        return Ok(given.to_vec());
+) -> Result<ProjectCommand, NoEntry> {
+    let file = match file {
+        Some(text) => toml::from_str(text).map_err(|e| NoEntry::File(e.to_string().trim_end().to_owned()))?,
+        None => File { command: None, launcher: None },
+    };
+    if file.command.as_ref().is_some_and(|argv| argv.is_empty() || argv.iter().any(|part| part.contains('\0'))) {
+        return Err(NoEntry::File("command must name a program, e.g. command = [\"python\", \"train.py\"]".into()));
     }
-    if let Some(text) = file {
-        let file: File = toml::from_str(text).map_err(|e| NoEntry::File(e.to_string().trim_end().to_owned()))?;
-        if file.command.is_empty() || file.command.iter().any(|word| word.contains('\0')) {
-            return Err(NoEntry::File("command must name a program, e.g. command = [\"python\", \"train.py\"]".into()));
-        }
-        return Ok(file.command.into_iter().map(ProgramArgument::Text).collect());
-    }
-    match (has_train, has_main) {
-        (true, false) => Ok(vec!["python".into(), "train.py".into()]),
-        (false, true) => Ok(vec!["python".into(), "main.py".into()]),
-        (true, true) => Err(NoEntry::Two),
-        (false, false) => Err(NoEntry::None),
-    }
+    let argv = match (file.command, has_train, has_main) {
+        _ if !given.is_empty() => given.to_vec(),
+        (Some(argv), ..) => argv.into_iter().map(ProgramArgument::Text).collect(),
+        (None, true, false) => vec!["python".into(), "train.py".into()],
+        (None, false, true) => vec!["python".into(), "main.py".into()],
+        (None, true, true) => return Err(NoEntry::Two),
+        (None, false, false) => return Err(NoEntry::None),
+    };
+    Ok(ProjectCommand { argv, launcher: file.launcher })
 }
 
 /// Returns the name of a project's directory on the nodes: `name` if it is plain; otherwise its plain letters and a hash, so that two
@@ -72,8 +83,14 @@ mod tests {
 
     #[test]
     fn entries() {
-        let ok = |c: &[&str]| Ok(c.iter().map(|s| ProgramArgument::from(*s)).collect::<Vec<_>>());
-        assert_eq!(command(&["x".into()], Some("junk"), true, true), ok(&["x"]));
+        let ok = |c: &[&str]| {
+            Ok(ProjectCommand { argv: c.iter().map(|s| ProgramArgument::from(*s)).collect(), launcher: None })
+        };
+        assert_eq!(command(&["x".into()], Some("command = ['y']"), true, true), ok(&["x"]));
+        assert!(command(&["x".into()], Some("junk"), true, true).is_err());
+        let with_launcher = command(&[], Some("launcher = 'torchrun'"), true, false).unwrap();
+        assert_eq!(with_launcher.launcher, Some(LauncherName::Torchrun));
+        assert!(command(&[], Some("launcher = 'slurm'"), true, false).unwrap_err().to_string().contains("slurm"));
         assert_eq!(command(&[], Some("command = ['python', 'a b.py']"), true, true), ok(&["python", "a b.py"]));
         assert_eq!(command(&[], None, true, false), ok(&["python", "train.py"]));
         assert_eq!(command(&[], None, false, true), ok(&["python", "main.py"]));

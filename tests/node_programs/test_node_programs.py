@@ -1,5 +1,6 @@
 """Unit tests of the node programs in src/scripts: what they decide, without other nodes. tests/node_programs.rs runs them with every
 interpreter that it finds."""
+import json
 import os
 import shutil
 import signal
@@ -39,7 +40,20 @@ class Arguments(unittest.TestCase):
             (self.PLACES[:1], ["run", "2", "10.0.0.1:2", "lo", "{ranks}"]),
             (self.PLACES[1:], ["run", "1", "10.0.0.2:1", "eth0", "{ranks}"]),
         ]:
-            self.assertEqual(job_supervisor.resolve(self.ARGUMENTS, places, "a"), expected)
+            at = job_supervisor.Position(places, "a")
+            self.assertEqual([at.text(part) for part in self.ARGUMENTS], expected)
+
+    def test_a_rank_without_a_launcher_gets_its_numbers(self):
+        at = job_supervisor.Position(self.PLACES, "a", 1, 0)
+        of = {"rank": {}, "local_rank": {}, "node": {}, "nodes": {}, "local_ranks": {}, "first_address": {}, "first_endpoint": {"port": 7}}
+        self.assertEqual([at.text({name: how}) for name, how in of.items()], ["2", "0", "1", "2", "1", "10.0.0.1", "10.0.0.1:7"])
+        config = {"cluster": {"worker": ["10.0.0.1:7", "10.0.0.1:8", "10.0.0.2:7"]}, "task": {"type": "worker", "index": 2}}
+        self.assertEqual(json.loads(at.text({"tf_config": {"port": 7}})), config)
+
+    def test_ranks_share_the_cores_of_a_node(self):
+        cores = len(os.sched_getaffinity(0))
+        self.assertEqual(processes.threads(4 * cores), 1)
+        self.assertLessEqual(processes.threads(1), cores)
 
     def test_pauses_double_up_to_a_limit(self):
         self.assertEqual([job_supervisor.pause_before(number, 2) for number in (1, 2, 3, 9)], [2, 4, 8, 300])
@@ -163,8 +177,9 @@ class Rank(unittest.TestCase):
 
     def test_whose_environment_goes_first(self):
         launcher = {"environment": {"IFACE": "eth0", "OWN": "launcher"}, "defaults": {"SOFT": "eth0", "HARD": "eth0"}}
-        env = rank_supervisor.program_environment({"HARD": "lo", "IFACE": "lo"}, launcher, {"OWN": "user", "PYTHONUNBUFFERED": "0"})
-        self.assertEqual(env, {"IFACE": "eth0", "OWN": "user", "SOFT": "eth0", "HARD": "lo", "HVDCTL_PROGRAM": "1", "PYTHONUNBUFFERED": "0"})
+        env = rank_supervisor.program_environment({"HARD": "lo", "IFACE": "lo"}, launcher, {"OWN": "user", "PYTHONUNBUFFERED": "0"}, 10000)
+        self.assertEqual(env, {"IFACE": "eth0", "OWN": "user", "SOFT": "eth0", "HARD": "lo", "HVDCTL_PROGRAM": "1", "PYTHONUNBUFFERED": "0",
+                               "OMP_NUM_THREADS": "1"})
 
     def test_how_long_a_rank_may_be_idle(self):
         if not os.path.exists("/proc/self/task/%d/children" % os.getpid()):

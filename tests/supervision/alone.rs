@@ -5,6 +5,7 @@ use hvdctl::job::frames::{Kind, Parser};
 use hvdctl::job::record::{JobResult, State};
 use hvdctl::launch::description::{Argument, LaunchDescription, Start, Worker};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE};
+use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -33,6 +34,7 @@ fn description(launcher: &str) -> LaunchDescription<'_> {
     LaunchDescription {
         start: Start::Central,
         launcher: ["sh", "-c", launcher].map(Argument::from).to_vec(),
+        variables: BTreeMap::new(),
         node: "a",
         address: "10.0.0.1".parse().unwrap(),
         ranks: 1,

@@ -41,9 +41,10 @@ static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 /// The stand-ins for programs of a real cluster.
-const PROGRAMS: [(&str, &str); 3] = [
+const PROGRAMS: [(&str, &str); 4] = [
     ("ssh", include_str!("stand_ins/ssh.py")),
     ("horovodrun", include_str!("stand_ins/horovodrun.py")),
+    ("torchrun", include_str!("stand_ins/torchrun.py")),
     ("sshd", include_str!("stand_ins/sshd.py")),
 ];
 

@@ -1,8 +1,8 @@
 //! Ranks that fail, hang, or never start.
 
 use crate::cluster::Cluster;
-use crate::job::{Spec, both, each};
-use hvdctl::inventory::Controller;
+use crate::job::{Method, Spec, each, each_launcher};
+use hvdctl::inventory::{Controller, LauncherName};
 use hvdctl::job::frames::Kind;
 use hvdctl::job::record::State;
 use hvdctl::launch::launcher;
@@ -13,13 +13,13 @@ use std::process::{Command, Stdio};
 
 #[test]
 fn the_rank_that_failed_is_named_and_the_others_get_little_time() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
         // the grace period is for a request to end
         let program = "trap '' TERM INT HUP; echo ready
             [ $RANK = 0 ] || { until [ -e /run/cluster/shared/go ]; do sleep 0.05; done; exit 7; }
             while :; do sleep 0.1; done";
-        let job = cluster.start(&Spec { grace: 600, ..Spec::shell(controller, program) });
+        let job = cluster.start(&Spec { grace: 600, ..Spec::shell(method, program) });
         job.until_ready();
         fs::write(cluster.shared("go"), "").unwrap();
         let end = job.end();
@@ -29,7 +29,7 @@ fn the_rank_that_failed_is_named_and_the_others_get_little_time() {
 
 #[test]
 fn the_others_save_though_their_launcher_knows_of_the_failure() {
-    both(|controller| {
+    each_launcher(|method| {
         each([0, 1], |culprit: u32| {
             let cluster = Cluster::new();
             let program = format!(
@@ -41,7 +41,7 @@ print('ready', flush=True)
 while not os.path.exists('/run/cluster/shared/go') or rank != {culprit}: time.sleep(0.05)
 os._exit(7)"
             );
-            let job = cluster.start(&Spec::python(controller, &program));
+            let job = cluster.start(&Spec::python(method, &program));
             job.until_ready();
             fs::write(cluster.shared("go"), "").unwrap();
             let end = job.end();
@@ -56,11 +56,11 @@ os._exit(7)"
 
 #[test]
 fn a_killed_rank_is_the_root_cause_though_its_streams_are_held_and_others_fail_because_of_it() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
         let program = "[ $RANK = 1 ] || { sleep 300 & for i in $(seq 30); do echo line $i; done; kill -9 $$; }
             until [ -e /run/cluster/shared/go ]; do sleep 0.05; done; exit 1";
-        let job = cluster.start(&Spec::shell(controller, &format!("trap '' TERM\n{program}")));
+        let job = cluster.start(&Spec::shell(method, &format!("trap '' TERM\n{program}")));
         job.until_holds("rank 0 has ended", || job.file(0, "states").is_some_and(|states| states.contains(" 0 x ")));
         fs::write(cluster.shared("go"), "").unwrap();
         let end = job.end();
@@ -72,11 +72,11 @@ fn a_killed_rank_is_the_root_cause_though_its_streams_are_held_and_others_fail_b
 
 #[test]
 fn a_stopped_rank_hangs() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
         let program = "if [ $RANK = 0 ]; then touch /run/cluster/shared/go; exec sleep 300; fi
             until [ -e /run/cluster/shared/go ]; do sleep 0.05; done; kill -STOP $$";
-        let job = cluster.start(&Spec { stall: 1, ..Spec::shell(controller, program) });
+        let job = cluster.start(&Spec { stall: 1, ..Spec::shell(method, program) });
         let end = job.end();
         end.failed("rank 1 on node2 hung: it was stopped, and silent, for ", 137).ranks([(143, true), (137, false)]);
         assert_eq!(end.ending.hung.len(), 1, "{}", end.all);
@@ -85,21 +85,21 @@ fn a_stopped_rank_hangs() {
 
 #[test]
 fn a_rank_that_sleeps_is_named_before_the_one_that_waits_for_it() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
         // as PyTorch waits in an operation: it yields without end
         let program = "if rank == 1: time.sleep(300)
 while True: os.sched_yield()";
-        let end = cluster.start(&Spec { stall: 2, idle_margin: 1, ..Spec::python(controller, program) }).end();
+        let end = cluster.start(&Spec { stall: 2, idle_margin: 1, ..Spec::python(method, program) }).end();
         end.failed("rank 1 on node2 hung: it wrote nothing and did nothing for ", 143);
     });
 }
 
 #[test]
 fn a_timeline_of_the_users_own_is_all_that_there_is() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
-        let spec = Spec { stall: 60, ..Spec::shell(controller, "env | grep -c ^HOROVOD_TIMELINE; exit 0") };
+        let spec = Spec { stall: 60, ..Spec::shell(method, "env | grep -c ^HOROVOD_TIMELINE; exit 0") };
         let end = cluster.start(&spec).end();
         assert_eq!(end.lines, [["0"], ["0"]], "{}", end.all);
     });
@@ -107,11 +107,11 @@ fn a_timeline_of_the_users_own_is_all_that_there_is() {
 
 #[test]
 fn a_high_exit_code_is_no_signal() {
-    both(|controller| {
+    each_launcher(|method| {
         each([129, 200, 255], |code: i32| {
             let cluster = Cluster::new();
             let program = format!("[ $RANK = 1 ] || exec sleep 300; exit {code}");
-            let end = cluster.start(&Spec::shell(controller, &program)).end();
+            let end = cluster.start(&Spec::shell(method, &program)).end();
             end.failed(&format!("rank 1 on node2 ended with exit code {code}"), code.into());
         });
     });
@@ -119,12 +119,12 @@ fn a_high_exit_code_is_no_signal() {
 
 #[test]
 fn a_program_that_cannot_be_started() {
-    both(|controller| {
+    each_launcher(|method| {
         // the codes are those of shells and `docker run`; the job directory's log cannot be executed
         let programs = [("no-such-program", 127, "No such file"), ("./log", 126, "Permission denied")];
         each(programs, |(program, code, error): (&str, i32, &str)| {
             let cluster = Cluster::new();
-            let spec = Spec { ranks: [0, 1], ..Spec::command(controller, &[program]) };
+            let spec = Spec { ranks: [0, 1], ..Spec::command(method, &[program]) };
             let end = cluster.start(&spec).end();
             let reason = format!("rank 0 on node2 ended with exit code {code} (could not be started)");
             end.failed(&reason, code.into());
@@ -137,9 +137,10 @@ fn a_program_that_cannot_be_started() {
 
 #[test]
 fn a_rank_that_never_starts_fails_the_job_and_its_node_is_named() {
-    both(|controller| {
+    // without a launcher hvdctl starts each of them
+    each([Method::Gloo, Method::Mpi, Method::Torchrun], |method| {
         let cluster = Cluster::new();
-        let spec = Spec { start_timeout: 1, left_out: "1", ..Spec::shell(controller, "exec sleep 300") };
+        let spec = Spec { start_timeout: 1, left_out: "1", ..Spec::shell(method, "exec sleep 300") };
         let end = cluster.start(&spec).end();
         let fault = end.ending.fault.as_deref().unwrap_or_default();
         // where this machine is slow, rank 0 may be late, too
@@ -151,12 +152,12 @@ fn a_rank_that_never_starts_fails_the_job_and_its_node_is_named() {
 
 #[test]
 fn a_launcher_that_is_killed_ends_the_job() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
-        let job = cluster.start(&Spec::shell(controller, "echo ready; exec sleep 300"));
+        let job = cluster.start(&Spec::shell(method, "echo ready; exec sleep 300"));
         job.until_ready();
         // the first of its processes: with Gloo it has one more for each rank
-        let launcher = job.launching.named("horovodrun").into_iter().min_by_key(|process| process.pid.as_raw_nonzero());
+        let launcher = job.launchers().into_iter().min_by_key(|process| process.pid.as_raw_nonzero());
         launcher.expect("a launcher").signal(Signal::KILL);
         let end = job.end();
         end.ranks([(143, true), (143, true)]);
@@ -172,7 +173,8 @@ fn a_rank_that_starts_after_the_end_of_its_job_fails_nothing() {
         fs::write(dir.path().join(name), text).unwrap();
     }
     let job = r#"{"command": ["true"], "grace": 600, "ulimits": {}, "stall": 0}"#;
-    let launcher = serde_json::to_string(&launcher(Controller::Gloo).rank_description("")).unwrap();
+    let launcher =
+        serde_json::to_string(&launcher(LauncherName::Horovodrun, Controller::Gloo).rank_description("")).unwrap();
     fs::write(dir.path().join("job.json"), job).unwrap();
     fs::write(dir.path().join("launcher.json"), launcher).unwrap();
     let mut rank = Command::new("python3");

@@ -1,14 +1,14 @@
 //! A job on the two nodes: its files as `job::directory` writes them, its processes, and how it ended.
 
-use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, eventually};
-use hvdctl::inventory::Controller;
+use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, Process, eventually};
 use hvdctl::job::frames::{Frame, Kind, Parser};
 use hvdctl::job::record::{Attempt, JobResult, RankExit, Record, State};
 use hvdctl::job::restart::Restart;
 use hvdctl::launch::description::{LaunchDescription, Worker};
 use hvdctl::launch::placement::{Placement, Share};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE, command};
-use hvdctl::launch::{LaunchRequest, launcher};
+use hvdctl::launch::{LaunchRequest, Launcher, launcher};
+use hvdctl::model::launcher::{Controller, LauncherName};
 use hvdctl::text::argument::ProgramArgument;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -37,15 +37,44 @@ pub fn each<T: Copy + Debug + Send>(of: impl IntoIterator<Item = T>, case: impl 
     });
 }
 
-/// Runs a case under both controllers.
-pub fn both(case: impl Fn(Controller) + Sync) {
-    each([Controller::Gloo, Controller::Mpi], case);
+/// What starts the ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// `horovodrun` with Gloo.
+    Gloo,
+    /// `horovodrun` with MPI.
+    Mpi,
+    /// An agent on each node.
+    Torchrun,
+    /// hvdctl itself.
+    Env,
+}
+
+impl Method {
+    fn name(self) -> (LauncherName, Controller) {
+        match self {
+            Method::Gloo => (LauncherName::Horovodrun, Controller::Gloo),
+            Method::Mpi => (LauncherName::Horovodrun, Controller::Mpi),
+            Method::Torchrun => (LauncherName::Torchrun, Controller::Gloo),
+            Method::Env => (LauncherName::Env, Controller::Gloo),
+        }
+    }
+
+    fn launcher(self) -> &'static Launcher {
+        let (name, controller) = self.name();
+        launcher(name, controller)
+    }
+}
+
+/// Runs a case under every launcher.
+pub fn each_launcher(case: impl Fn(Method) + Sync) {
+    each([Method::Gloo, Method::Mpi, Method::Torchrun, Method::Env], case);
 }
 
 /// What a job runs, and with which settings.
 #[derive(Clone)]
 pub struct Spec {
-    pub controller: Controller,
+    pub method: Method,
     pub command: Vec<String>,
     /// The ranks of each node.
     pub ranks: [u32; 2],
@@ -66,10 +95,10 @@ pub struct Spec {
 
 impl Spec {
     /// One rank per node that runs these arguments, with times that are never reached.
-    pub fn command(controller: Controller, command: &[&str]) -> Spec {
+    pub fn command(method: Method, command: &[&str]) -> Spec {
         let command = command.iter().map(|&word| word.to_owned()).collect();
         Spec {
-            controller,
+            method,
             command,
             ranks: [1, 1],
             grace: 60,
@@ -83,15 +112,15 @@ impl Spec {
     }
 
     /// The same with a shell script, which has the rank as `$RANK`.
-    pub fn shell(controller: Controller, script: &str) -> Spec {
-        let script = format!("RANK=${{HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}}\n{script}");
-        Spec::command(controller, &["sh", "-c", &script])
+    pub fn shell(method: Method, script: &str) -> Spec {
+        let script = format!("RANK=${{HOROVOD_RANK:-${{OMPI_COMM_WORLD_RANK:-$RANK}}}}\n{script}");
+        Spec::command(method, &["sh", "-c", &script])
     }
 
     /// The same with a Python program, which has the rank as `rank`.
-    pub fn python(controller: Controller, program: &str) -> Spec {
-        let rank = "rank = int(os.environ.get('HOROVOD_RANK') or os.environ['OMPI_COMM_WORLD_RANK'])";
-        Spec::command(controller, &["python3", "-c", &format!("import os, signal, sys, time\n{rank}\n{program}")])
+    pub fn python(method: Method, program: &str) -> Spec {
+        let rank = "rank = int(next(os.environ[n] for n in ('HOROVOD_RANK', 'OMPI_COMM_WORLD_RANK', 'RANK') if n in os.environ))";
+        Spec::command(method, &["python3", "-c", &format!("import os, signal, sys, time\n{rank}\n{program}")])
     }
 
     fn placement(&self) -> Placement {
@@ -125,7 +154,7 @@ impl Cluster {
             fs::create_dir(&dir).unwrap();
             let record = serde_json::to_string(&record(spec, index, &seen_as)).unwrap();
             let launch = serde_json::to_string(&description(spec, &seen_as)).unwrap();
-            let launcher = serde_json::to_string(&launcher(spec.controller).rank_description("eth0")).unwrap();
+            let launcher = serde_json::to_string(&spec.method.launcher().rank_description("eth0")).unwrap();
             let mut files = vec![
                 (0o600, "job.json", record.as_str()),
                 (0o600, "env.json", "{}"),
@@ -159,7 +188,8 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         restarts: spec.restarts,
         operator: "test@localhost".into(),
         created: 0.0,
-        controller: spec.controller,
+        launcher: spec.method.name().0,
+        controller: Some(spec.method.name().1),
         placement: spec.placement(),
         command: spec.command.iter().map(|word| ProgramArgument::from(word.as_str())).collect(),
         cwd: job_dir.into(),
@@ -176,8 +206,12 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
 
 fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
     let addresses = ADDRESSES.map(|address| address.parse().unwrap());
-    let launcher = launcher(spec.controller);
+    let launcher = spec.method.launcher();
+    let hosts: Vec<_> = addresses.into_iter().zip(spec.ranks).filter(|(_, ranks)| *ranks > 0).collect();
     let request = LaunchRequest {
+        hosts: &hosts,
+        first: addresses[0],
+        rendezvous_port: 29500,
         port: PORT,
         interface: "eth0",
         start_timeout: Duration::from_secs(spec.start_timeout),
@@ -187,6 +221,7 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
     LaunchDescription {
         start: launcher.start,
         launcher: (launcher.arguments)(&request),
+        variables: (launcher.variables)(&request).into_iter().collect(),
         node: NODES[0],
         address: addresses[0],
         ranks: spec.ranks[0],
@@ -255,6 +290,18 @@ impl Job<'_> {
     #[track_caller]
     pub fn until_holds(&self, what: &str, condition: impl FnMut() -> bool) {
         assert!(eventually(condition), "never: {what}{}", self.describe());
+    }
+
+    /// The launcher's processes on the first node.
+    pub fn launchers(&self) -> Vec<Process> {
+        let program = match self.spec.method {
+            Method::Gloo | Method::Mpi => "horovodrun",
+            Method::Torchrun => "torchrun",
+            Method::Env => "node_launcher.py each",
+        };
+        let mut all = self.launching.processes();
+        all.retain(|process| process.arguments.contains(program));
+        all
     }
 
     /// Sends a signal to the job supervisor.

@@ -1,14 +1,14 @@
 //! What ranks write, and what they are given.
 
 use crate::cluster::Cluster;
-use crate::job::{Spec, both, each};
+use crate::job::{Spec, each, each_launcher};
 use hvdctl::job::frames::Kind;
 use hvdctl::job::record::State;
 use std::os::unix::fs::MetadataExt;
 
 #[test]
 fn many_lines_of_many_ranks_come_whole() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
         // a progress bar, a line longer than any buffer, bytes that are no UTF-8, and no newline at the end
         let program = "out = sys.stdout.buffer
@@ -18,7 +18,7 @@ out.write(b'\\n' + b'y' * 300000 + b'\\n')
 out.flush()
 print('an error', file=sys.stderr)
 out.write(b'\\xff\\xfe end without newline')";
-        let end = cluster.start(&Spec { ranks: [2, 2], ..Spec::python(controller, program) }).end();
+        let end = cluster.start(&Spec { ranks: [2, 2], ..Spec::python(method, program) }).end();
         assert_eq!((end.ending.state(4), end.ending.started), (State::Succeeded, 4), "{}", end.all);
         for rank in 0..4 {
             let of_rank = || end.frames.iter().filter(|frame| frame.rank == rank);
@@ -41,10 +41,10 @@ out.write(b'\\xff\\xfe end without newline')";
 
 #[test]
 fn a_limited_log_keeps_its_newest_part() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
         let program = "for i in range(40000): print('%d' % i + 'x' * 200)";
-        let job = cluster.start(&Spec { log_max: Some(1 << 20), ..Spec::python(controller, program) });
+        let job = cluster.start(&Spec { log_max: Some(1 << 20), ..Spec::python(method, program) });
         let end = job.end();
         assert_eq!(end.ending.state(2), State::Succeeded, "{}", end.all);
         let x = "x".repeat(200);
@@ -60,12 +60,12 @@ fn a_limited_log_keeps_its_newest_part() {
 
 #[test]
 fn the_last_lines_of_a_rank_come_however_it_ends() {
-    both(|controller| {
+    each_launcher(|method| {
         let ways = [("exit 7", 7), ("kill -9 $$", 137), ("kill -SEGV $$", 139)];
         each(ways, |(way, code): (&str, i32)| {
             let cluster = Cluster::new();
             let program = format!("[ $RANK = 1 ] || exec sleep 300; seq 200; printf end; printf error >&2; {way}");
-            let end = cluster.start(&Spec::shell(controller, &program)).end();
+            let end = cluster.start(&Spec::shell(method, &program)).end();
             assert_eq!(end.rank(1), (code, false), "{}", end.all);
             let wanted: Vec<String> = (1..=200).map(|i| i.to_string()).chain(["end".to_owned()]).collect();
             assert_eq!(end.lines[1], wanted, "{way}");
@@ -76,12 +76,12 @@ fn the_last_lines_of_a_rank_come_however_it_ends() {
 
 #[test]
 fn a_progress_bar_is_in_the_log_while_it_moves() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
         let program = "for i in range(3): print(f'\\rstep {i}', end='', flush=True)
 print('\\r\\ndone\\r\\n\\nand a prompt', end='', flush=True)
 time.sleep(300)";
-        let job = cluster.start(&Spec::python(controller, program));
+        let job = cluster.start(&Spec::python(method, program));
         (0..2).for_each(|rank| job.until(rank, "and a prompt"));
         job.signal(rustix::process::Signal::TERM);
         let end = job.end();
@@ -109,9 +109,9 @@ fn arguments_reach_the_program_byte_for_byte() {
         " lead",
         "#",
     ];
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
-        let mut spec = Spec::python(controller, "import json; print(json.dumps(sys.argv[1:]))");
+        let mut spec = Spec::python(method, "import json; print(json.dumps(sys.argv[1:]))");
         spec.command.extend(words.map(str::to_owned));
         let end = cluster.start(&spec).end();
         for lines in &end.lines {

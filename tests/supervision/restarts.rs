@@ -1,17 +1,17 @@
 //! Jobs that are started again after a failure.
 
 use crate::cluster::Cluster;
-use crate::job::{Spec, both};
+use crate::job::{Spec, each_launcher};
 use hvdctl::job::record::State;
 use rustix::process::Signal;
 
 #[test]
 fn a_job_that_fails_is_started_again_and_goes_on_from_its_checkpoint() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
         let program = "echo try $HVDCTL_RESTART; [ $RANK = 1 ] || exec sleep $((300 * (1 - HVDCTL_RESTART)))
             if [ -e checkpoint ]; then echo resumed; else touch checkpoint; exit 7; fi";
-        let end = cluster.start(&Spec { restarts: 3, ..Spec::shell(controller, program) }).end();
+        let end = cluster.start(&Spec { restarts: 3, ..Spec::shell(method, program) }).end();
         end.ranks([(0, false), (0, false)]);
         assert_eq!((end.ending.state(2), end.ending.started), (State::Succeeded, 2), "{}", end.all);
         assert_eq!(end.lines[1], ["try 0", "try 1", "resumed"], "{}", end.all);
@@ -24,10 +24,10 @@ fn a_job_that_fails_is_started_again_and_goes_on_from_its_checkpoint() {
 
 #[test]
 fn a_job_that_never_succeeds_ends_with_its_last_failure() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
         let program = "[ $RANK = 0 ] || exec sleep 300; exit 9";
-        let end = cluster.start(&Spec { restarts: 1, ..Spec::shell(controller, program) }).end();
+        let end = cluster.start(&Spec { restarts: 1, ..Spec::shell(method, program) }).end();
         end.failed("rank 0 on node1 ended with exit code 9", 9);
         assert_eq!(end.tries.len(), 1, "{}", end.all);
     });
@@ -35,9 +35,9 @@ fn a_job_that_never_succeeds_ends_with_its_last_failure() {
 
 #[test]
 fn a_job_that_is_stopped_between_two_tries_is_not_started_again() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
-        let job = cluster.start(&Spec { restarts: 1000, ..Spec::shell(controller, "exit 9") });
+        let job = cluster.start(&Spec { restarts: 1000, ..Spec::shell(method, "exit 9") });
         job.until_holds("a try has failed", || job.file(0, "tries.json").is_some());
         job.signal(Signal::TERM);
         let end = job.end();
@@ -49,10 +49,10 @@ fn a_job_that_is_stopped_between_two_tries_is_not_started_again() {
 
 #[test]
 fn a_job_goes_on_without_a_node_that_has_gone() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
         let program = "echo try $HVDCTL_RESTART; [ $HVDCTL_RESTART = 0 ] || exit 0; exec sleep 300";
-        let job = cluster.start(&Spec { restarts: 2, ..Spec::shell(controller, program) });
+        let job = cluster.start(&Spec { restarts: 2, ..Spec::shell(method, program) });
         (0..2).for_each(|rank| job.until(rank, "try 0"));
         cluster.worker.signal(Signal::KILL);
         let end = job.end();

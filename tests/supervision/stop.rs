@@ -1,7 +1,7 @@
 //! Jobs that are asked to end.
 
 use crate::cluster::Cluster;
-use crate::job::{Spec, both, each};
+use crate::job::{Spec, each, each_launcher};
 use rustix::process::Signal;
 use std::fs;
 use std::thread;
@@ -12,11 +12,11 @@ const STUBBORN: &str = "trap '' TERM INT HUP; echo ready; while :; do sleep 0.1;
 
 #[test]
 fn ranks_that_ignore_the_request_are_killed_after_the_grace_period() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
         // with children, one of them in a session of its own
         let family = format!("setsid sleep 300 & sleep 300 & {STUBBORN}");
-        let job = cluster.start(&Spec { grace: 1, ..Spec::shell(controller, &family) });
+        let job = cluster.start(&Spec { grace: 1, ..Spec::shell(method, &family) });
         job.until_ready();
         job.signal(Signal::TERM);
         job.end().stopped([(137, true), (137, true)]);
@@ -25,10 +25,10 @@ fn ranks_that_ignore_the_request_are_killed_after_the_grace_period() {
 
 #[test]
 fn a_second_request_ends_the_grace_period() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
         let program = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.1; done";
-        let job = cluster.start(&Spec { grace: 600, ..Spec::shell(controller, program) });
+        let job = cluster.start(&Spec { grace: 600, ..Spec::shell(method, program) });
         job.until_ready();
         job.signal(Signal::TERM);
         (0..2).for_each(|rank| job.until(rank, "asked"));
@@ -39,9 +39,9 @@ fn a_second_request_ends_the_grace_period() {
 
 #[test]
 fn a_job_that_the_engine_stops_has_failed_and_gets_little_time() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
-        let job = cluster.start(&Spec { grace: 600, ..Spec::shell(controller, STUBBORN) });
+        let job = cluster.start(&Spec { grace: 600, ..Spec::shell(method, STUBBORN) });
         job.until_ready();
         job.signal(Signal::USR1);
         let end = job.end();
@@ -51,7 +51,7 @@ fn a_job_that_the_engine_stops_has_failed_and_gets_little_time() {
 
 #[test]
 fn a_checkpoint_is_saved_with_the_help_of_the_programs_own_processes() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
         let program = "import multiprocessing
 def save(*_):
@@ -63,7 +63,7 @@ helper.start()
 signal.signal(signal.SIGTERM, save)
 print('ready', flush=True)
 while True: time.sleep(1)";
-        let job = cluster.start(&Spec::python(controller, program));
+        let job = cluster.start(&Spec::python(method, program));
         job.until_ready();
         job.signal(Signal::TERM);
         let end = job.end();
@@ -81,9 +81,9 @@ time.sleep(300)\"; true";
 
 #[test]
 fn a_training_is_asked_though_the_shell_around_it_goes_at_once() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
-        let job = cluster.start(&Spec::shell(controller, TRAINING));
+        let job = cluster.start(&Spec::shell(method, TRAINING));
         job.until_ready();
         job.signal(Signal::TERM);
         let end = job.end();
@@ -94,9 +94,9 @@ fn a_training_is_asked_though_the_shell_around_it_goes_at_once() {
 
 #[test]
 fn a_training_is_asked_though_the_shell_around_it_waits_for_it_with_a_trap() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
-        let job = cluster.start(&Spec::shell(controller, &format!("trap 'echo cleaned' TERM; {TRAINING}")));
+        let job = cluster.start(&Spec::shell(method, &format!("trap 'echo cleaned' TERM; {TRAINING}")));
         job.until_ready();
         job.signal(Signal::TERM);
         let end = job.end();
@@ -107,13 +107,13 @@ fn a_training_is_asked_though_the_shell_around_it_waits_for_it_with_a_trap() {
 
 #[test]
 fn a_shell_that_cleans_up_by_itself_has_its_time_and_who_ends_first_takes_none_of_it() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
         // rank 1 ends at once, and with a failure; rank 0 when its test says so
         let go = cluster.shared("go");
         let program = "trap '[ $RANK = 1 ] || until [ -e /run/cluster/shared/go ]; do sleep 0.05; done
             echo saved; exit $((RANK * 143))' TERM; echo ready; sleep 300 & wait";
-        let job = cluster.start(&Spec::shell(controller, program));
+        let job = cluster.start(&Spec::shell(method, program));
         job.until_ready();
         job.signal(Signal::TERM);
         job.until(1, "saved");
@@ -127,12 +127,12 @@ fn a_shell_that_cleans_up_by_itself_has_its_time_and_who_ends_first_takes_none_o
 
 #[test]
 fn a_job_that_is_asked_to_end_while_it_starts_leaves_nothing() {
-    both(|controller| {
+    each_launcher(|method| {
         // the launcher has just been started, its connections are made, ranks start
         each([0, 100, 200, 300], |moment| {
             let cluster = Cluster::new();
-            let job = cluster.start(&Spec::shell(controller, "exec sleep 300"));
-            job.until_holds("the launcher runs", || !job.launching.named("horovodrun").is_empty());
+            let job = cluster.start(&Spec::shell(method, "exec sleep 300"));
+            job.until_holds("the launcher runs", || !job.launchers().is_empty());
             thread::sleep(Duration::from_millis(moment));
             job.signal(Signal::TERM);
             assert!(job.end().ending.stopped);
@@ -142,13 +142,13 @@ fn a_job_that_is_asked_to_end_while_it_starts_leaves_nothing() {
 
 #[test]
 fn what_a_program_leaves_behind_is_ended_also_without_the_jobs_environment() {
-    both(|controller| {
+    each_launcher(|method| {
         let cluster = Cluster::new();
         let go = cluster.shared("go");
         // its own session, its own environment, and both with its parent gone
         let program = "setsid sleep 9711 & env -i setsid sleep 9712 & (env -i setsid sh -c 'sleep 9713; true' &)
             echo ready; until [ -e /run/cluster/shared/go-$RANK ]; do sleep 0.05; done; echo left";
-        let job = cluster.start(&Spec::shell(controller, program));
+        let job = cluster.start(&Spec::shell(method, program));
         job.until_ready();
         let left_on = |node: &crate::cluster::Node| {
             let all = node.processes().into_iter().map(|process| process.arguments);

@@ -10,6 +10,7 @@ use crate::inventory::export::{self, Host};
 use crate::job::manage::{self, under_way};
 use crate::keys::push;
 use crate::launch;
+use crate::model::launcher::LauncherName;
 use crate::node::network;
 use crate::runtime::Runtime;
 use crate::runtime::spec::ContainerSpec;
@@ -112,7 +113,7 @@ async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Ev
     let hostfile = export::hostfile(&hosts);
     let command = ["sh", "-c", MASTER, "sh", &hostfile, SSH].map(str::to_owned).to_vec();
     let node = &master.member.node;
-    let of_launcher = launch::launcher(cluster.controller).shell_environment;
+    let of_launcher = launch::launcher(LauncherName::Horovodrun, cluster.controller).shell_environment;
     let mut env: Vec<String> = of_launcher.iter().map(|(name, value)| format!("{name}={value}")).collect();
     env.push("PYTHONUNBUFFERED=1".into());
     env.push(format!("HVDCTL_KEEP_ALIVE={}", cluster.keep_alive.as_secs()));

@@ -2,7 +2,7 @@
 
 use super::description::{Argument, Start};
 use super::programs::{RANK_SUPERVISOR, command};
-use super::{LaunchRequest, Launcher};
+use super::{LaunchRequest, Launcher, mpirun};
 
 /// With Gloo, Horovod's own controller: `horovodrun` starts each rank over ssh.
 pub static GLOO: Launcher = COMMON;
@@ -10,24 +10,21 @@ pub static GLOO: Launcher = COMMON;
 /// With MPI: `horovodrun` starts `mpirun`, and that a daemon on each node.
 pub static MPI: Launcher = Launcher {
     arguments: |request| arguments("--mpi", request),
-    environment: &[
-        COPY_MECHANISM,
-        // else its daemons leave the sessions of sshd, and when the network is cut nothing tells them and the ranks
-        ("OMPI_MCA_orte_leave_session_attached", "1"),
-    ],
-    reads: &["OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_"],
+    environment: |_| mpirun::session_environment(),
+    reads: mpirun::READS,
     one_interface: Some("MPI"),
     daemon: Some("orted"),
     spins: true,
     ..COMMON
 };
 
-const COMMON: Launcher = Launcher {
+pub(super) const COMMON: Launcher = Launcher {
     program: "horovodrun",
     start: Start::Central,
     arguments: |request| arguments("--gloo", request),
-    environment: &[],
-    shell_environment: &[COPY_MECHANISM],
+    variables: |_| Vec::new(),
+    environment: |_| Vec::new(),
+    shell_environment: &[mpirun::COPY_MECHANISM],
     reads: &[],
     one_interface: None,
     rank: &["HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"],
@@ -47,10 +44,6 @@ const COMMON: Launcher = Launcher {
     daemon: None,
     spins: false,
 };
-
-/// Docker denies the system call by which ranks of one container copy from each other; Open MPI 4 falls back to another way, with a
-/// line of complaint for each message.
-const COPY_MECHANISM: (&str, &str) = ("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
 
 /// What ranks wait in until all have begun.
 pub const INIT: &str = "hvd.init";
@@ -112,34 +105,102 @@ pub fn by_hand(slots: u32, port: u16, interface: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inventory::{Controller, Inventory, env_lines};
-    use crate::launch::launcher;
+    use crate::inventory::{Controller, Inventory, LauncherName, env_lines};
+    use crate::launch::{NodeCommand, launcher};
+    use serde_json::json;
+    use std::net::{IpAddr, Ipv4Addr};
     use std::time::Duration;
 
+    const ADDRESSES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2))];
     const REQUEST: LaunchRequest<'_> = LaunchRequest {
+        hosts: &[(ADDRESSES[0], 2), (ADDRESSES[1], 1)],
+        first: ADDRESSES[0],
         port: 12345,
+        rendezvous_port: 29500,
         interface: "eth0",
         start_timeout: Duration::from_secs(30),
         stall_timeout: Duration::from_secs(1800),
         job_dir: "/opt/horovod/jobs/j1",
     };
 
+    fn commands(name: LauncherName, controller: Controller, request: &LaunchRequest<'_>) -> Vec<NodeCommand> {
+        launcher(name, controller).commands(request, &["node1", "node2"][..request.hosts.len()])
+    }
+
     #[test]
     fn the_vector_is_exact() {
-        let [first, second] = ["10.0.0.1", "10.0.0.2"].map(|address| address.parse().unwrap());
+        let horovodrun = |controller, request: &LaunchRequest<'_>| {
+            let commands = commands(LauncherName::Horovodrun, controller, request);
+            assert_eq!((commands.len(), commands[0].node.as_str(), commands[0].variables.len()), (1, "node1", 0));
+            commands[0].argv.join(" ")
+        };
         assert_eq!(
-            MPI.argv(&REQUEST, &[(first, 2), (second, 1)], first).join(" "),
+            horovodrun(Controller::Mpi, &REQUEST),
             "horovodrun --mpi -np 3 -H 10.0.0.1:2,10.0.0.2:1 -p 12345 --network-interfaces eth0 --disable-cache \
              --start-timeout 30 --stall-check-warning-time-seconds 60 --stall-check-shutdown-time-seconds 1800 \
              python3 /opt/horovod/jobs/j1/rank_supervisor.py"
         );
-        let patient = LaunchRequest { stall_timeout: Duration::ZERO, ..REQUEST };
+        let patient = LaunchRequest { stall_timeout: Duration::ZERO, hosts: &[(ADDRESSES[0], 2)], ..REQUEST };
         assert_eq!(
-            GLOO.argv(&patient, &[(first, 2)], first).join(" "),
+            horovodrun(Controller::Gloo, &patient),
             "horovodrun --gloo -np 2 -H 10.0.0.1:2 -p 12345 --network-interfaces lo --disable-cache \
              --start-timeout 30 --stall-check-warning-time-seconds 60 --stall-check-shutdown-time-seconds 0 \
              python3 /opt/horovod/jobs/j1/rank_supervisor.py"
         );
+    }
+
+    #[test]
+    fn every_node_has_an_agent_of_torchrun() {
+        let all = commands(LauncherName::Torchrun, Controller::Gloo, &REQUEST);
+        let lines: Vec<String> = all.iter().map(|command| command.argv.join(" ")).collect();
+        let end = "--master_addr 10.0.0.1 --master_port 29500 --max_restarts 0 --no_python python3 \
+                   /opt/horovod/jobs/j1/rank_supervisor.py";
+        assert_eq!(
+            lines,
+            [
+                format!("torchrun --nnodes 2 --node_rank 0 --nproc_per_node 2 {end}"),
+                format!("torchrun --nnodes 2 --node_rank 1 --nproc_per_node 1 {end}")
+            ]
+        );
+    }
+
+    #[test]
+    fn every_rank_has_its_variables_without_a_launcher() {
+        let all = commands(LauncherName::Env, Controller::Gloo, &REQUEST);
+        let [first, second] = &all[..] else { panic!("{all:?}") };
+        assert_eq!((first.variables.len(), second.variables.len()), (2, 1));
+        let value = |name: &str| second.variables[0].iter().find_map(|set| set.strip_prefix(name)?.strip_prefix('='));
+        for (name, expected) in [
+            ("RANK", "2"),
+            ("LOCAL_RANK", "0"),
+            ("WORLD_SIZE", "3"),
+            ("LOCAL_WORLD_SIZE", "1"),
+            ("NODE_RANK", "1"),
+            ("MASTER_ADDR", "10.0.0.1"),
+            ("MASTER_PORT", "29500"),
+            ("JAX_COORDINATOR_ADDRESS", "10.0.0.1:29500"),
+            ("JAX_NUM_PROCESSES", "3"),
+            ("JAX_PROCESS_ID", "2"),
+        ] {
+            assert_eq!(value(name), Some(expected), "{name}");
+        }
+        let config: serde_json::Value = serde_json::from_str(value("TF_CONFIG").unwrap()).unwrap();
+        let workers = ["10.0.0.1:29500", "10.0.0.1:29501", "10.0.0.2:29500"];
+        assert_eq!(config, json!({"cluster": {"worker": workers}, "task": {"type": "worker", "index": 2}}));
+    }
+
+    #[test]
+    fn mpirun_takes_the_addresses_of_the_nodes() {
+        let all = commands(LauncherName::Mpirun, Controller::Gloo, &REQUEST);
+        assert!(
+            all[0].argv.join(" ").starts_with("mpirun --allow-run-as-root -np 3 -H 10.0.0.1:2,10.0.0.2:1 "),
+            "{all:?}"
+        );
+        let node = Inventory::local("node1", "image").nodes.remove(0);
+        let env = launcher(LauncherName::Mpirun, Controller::Gloo).container_environment("j1", &node, &REQUEST);
+        for variable in ["OMPI_MCA_btl_tcp_if_include=10.0.0.1/32,10.0.0.2/32", "OMPI_MCA_plm_rsh_args=-p 12345"] {
+            assert!(env.iter().any(|set| set == variable), "{env:?}");
+        }
     }
 
     #[test]
@@ -148,9 +209,9 @@ mod tests {
         for name in ["OMPI_MCA_btl", "SECRET"] {
             node.container.env.insert(name.into(), "1".into());
         }
-        assert_eq!(GLOO.container_environment("j1", &node), ["HVDCTL_JOB=j1", "PYTHONUNBUFFERED=1"]);
+        assert_eq!(GLOO.container_environment("j1", &node, &REQUEST), ["HVDCTL_JOB=j1", "PYTHONUNBUFFERED=1"]);
         assert_eq!(
-            MPI.container_environment("j1", &node)[2..],
+            MPI.container_environment("j1", &node, &REQUEST)[2..],
             [
                 "OMPI_MCA_btl_vader_single_copy_mechanism=none",
                 "OMPI_MCA_orte_leave_session_attached=1",
@@ -173,7 +234,7 @@ mod tests {
     #[test]
     fn an_inventory_cannot_set_what_the_launcher_sets_for_each_rank() {
         for controller in [Controller::Gloo, Controller::Mpi] {
-            let launcher = launcher(controller);
+            let launcher = launcher(LauncherName::Horovodrun, controller);
             for name in launcher.rank.iter().chain(launcher.size) {
                 let refused = env_lines(&format!("{name}=1")).unwrap_err();
                 assert!(refused[0].contains("every rank gets its own"), "{refused:?}");

@@ -1,0 +1,82 @@
+//! Open MPI's `mpirun`, directly: for mpi4py, C programs, or Horovod built with MPI.
+//!
+//! Open MPI 4 starts its daemons itself (ORTE), Open MPI 5 leaves that to PRRTE; the same settings have other names there
+//! (<https://docs.open-mpi.org/en/v5.0.x/mca.html>). Both sets are given, since each version only reads its own, and as
+//! environment, so that the argument vector is the same.
+
+use super::description::{Argument, Start};
+use super::horovodrun;
+use super::programs::{RANK_SUPERVISOR, command};
+use super::{LaunchRequest, Launcher};
+
+/// Starts a daemon on each node over ssh, and that its ranks.
+pub static LAUNCHER: Launcher = Launcher {
+    program: "mpirun",
+    start: Start::Central,
+    arguments,
+    environment,
+    reads: READS,
+    one_interface: None,
+    rank: &["OMPI_COMM_WORLD_RANK", "PMIX_RANK"],
+    size: &["OMPI_COMM_WORLD_SIZE"],
+    init: "MPI_Init",
+    daemon: Some("orted"),
+    spins: true,
+    ..horovodrun::COMMON
+};
+
+/// Prefixes of the variables that Open MPI reads.
+pub(super) const READS: &[&str] = &["OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_"];
+
+/// Docker denies the system call by which ranks of one container copy from each other; Open MPI 4 falls back to another way, with a
+/// line of complaint for each message.
+pub(super) const COPY_MECHANISM: (&str, &str) = ("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+
+/// The environment that any `mpirun` in hmaster needs.
+pub(super) fn session_environment() -> Vec<(&'static str, String)> {
+    let (copy, none) = COPY_MECHANISM;
+    vec![
+        (copy, none.into()),
+        // else its daemons leave the sessions of sshd, and when the network is cut nothing tells them and the ranks
+        ("OMPI_MCA_orte_leave_session_attached", "1".into()),
+    ]
+}
+
+fn environment(request: &LaunchRequest<'_>) -> Vec<(&'static str, String)> {
+    // networks instead of interface names, which may differ from node to node
+    let networks: Vec<String> = request.hosts.iter().map(|(address, _)| format!("{address}/32")).collect();
+    let ssh = format!("-p {}", request.port);
+    let mut all = session_environment();
+    if request.hosts.len() > 1 {
+        let networks = networks.join(",");
+        all.extend([
+            ("OMPI_MCA_btl_tcp_if_include", networks.clone()),
+            ("OMPI_MCA_oob_tcp_if_include", networks.clone()),
+            ("PRTE_MCA_prte_if_include", networks),
+        ]);
+    }
+    all.extend([("OMPI_MCA_plm_rsh_args", ssh.clone()), ("PRTE_MCA_plm_ssh_args", ssh)]);
+    all
+}
+
+/// hvdctl's own environment is passed by name; that of the program is in the job's directory. Ranks are bound by hvdctl.
+fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
+    let [python, supervisor] = command(request.job_dir, RANK_SUPERVISOR);
+    let mut argv: Vec<Argument> = vec![
+        "mpirun".into(),
+        "--allow-run-as-root".into(),
+        "-np".into(),
+        Argument::Ranks {},
+        "-H".into(),
+        Argument::Hosts {},
+        "--map-by".into(),
+        "slot".into(),
+        "--bind-to".into(),
+        "none".into(),
+    ];
+    for name in ["HVDCTL_JOB", "HVDCTL_RESTART", "PATH", "PYTHONUNBUFFERED", "LD_LIBRARY_PATH"] {
+        argv.extend(["-x".into(), name.into()]);
+    }
+    argv.extend([python.into(), supervisor.into()]);
+    argv
+}

@@ -1,0 +1,49 @@
+//! PyTorch's `torchrun`: an agent on each node starts the ranks there.
+//!
+//! A job of fixed size uses the static rendezvous: the number of each node is given, so that ranks are where the placement says and
+//! rank 0 is on the first node. The dynamic one (c10d) numbers the nodes by their host names
+//! (`torch/distributed/elastic/rendezvous/dynamic_rendezvous.py`, `_mark_rendezvous_complete`). The agents restart nothing:
+//! `--restarts` starts all of them again. The options are written with underscores, as PyTorch 1 takes no others.
+
+use super::description::{Argument, Start};
+use super::horovodrun;
+use super::programs::{RANK_SUPERVISOR, command};
+use super::{LaunchRequest, Launcher};
+
+/// An agent on each node.
+pub static LAUNCHER: Launcher = Launcher {
+    program: "torchrun",
+    start: Start::PerNode,
+    arguments,
+    rank: &["RANK"],
+    size: &["WORLD_SIZE"],
+    interface_variables: INTERFACE_VARIABLES,
+    interface_defaults: &[],
+    init: "init_process_group",
+    ..horovodrun::COMMON
+};
+
+/// Gloo, NCCL and TensorPipe choose an interface by themselves, and often one that leads nowhere.
+pub(super) const INTERFACE_VARIABLES: &[&str] = &["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"];
+
+fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
+    let [python, supervisor] = command(request.job_dir, RANK_SUPERVISOR);
+    vec![
+        "torchrun".into(),
+        "--nnodes".into(),
+        Argument::Nodes {},
+        "--node_rank".into(),
+        Argument::Node {},
+        "--nproc_per_node".into(),
+        Argument::LocalRanks {},
+        "--master_addr".into(),
+        Argument::FirstAddress {},
+        "--master_port".into(),
+        request.rendezvous_port.to_string().into(),
+        "--max_restarts".into(),
+        "0".into(),
+        "--no_python".into(),
+        python.into(),
+        supervisor.into(),
+    ]
+}
