@@ -272,7 +272,8 @@ fn assign(
         return Err(Error::check(
             format!("the nodes' interfaces have different names ({}), and {who} takes one for all", list.join(", ")),
             format!(
-                "use --controller gloo, which takes each node's own; or give {} other interfaces",
+                "use --launcher torchrun or env, or horovodrun with --controller gloo, which take each node's own; or give {} \
+                 other interfaces",
                 inventory.cluster.name
             ),
         ));

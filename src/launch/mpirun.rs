@@ -16,7 +16,7 @@ pub static LAUNCHER: Launcher = Launcher {
     arguments,
     environment,
     reads: READS,
-    one_interface: None,
+    one_interface: Some("mpirun"),
     rank: &["OMPI_COMM_WORLD_RANK", "PMIX_RANK"],
     size: &["OMPI_COMM_WORLD_SIZE"],
     init: "MPI_Init",
@@ -43,17 +43,13 @@ pub(super) fn session_environment() -> Vec<(&'static str, String)> {
 }
 
 fn environment(request: &LaunchRequest<'_>) -> Vec<(&'static str, String)> {
-    // networks instead of interface names, which may differ from node to node
-    let networks: Vec<String> = request.hosts.iter().map(|(address, _)| format!("{address}/32")).collect();
     let ssh = format!("-p {}", request.port);
     let mut all = session_environment();
     if request.hosts.len() > 1 {
-        let networks = networks.join(",");
-        all.extend([
-            ("OMPI_MCA_btl_tcp_if_include", networks.clone()),
-            ("OMPI_MCA_oob_tcp_if_include", networks.clone()),
-            ("PRTE_MCA_prte_if_include", networks),
-        ]);
+        // else it tries all interfaces, the loopback and Docker's own among them, and hangs
+        for name in ["OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include"] {
+            all.push((name, request.interface.to_owned()));
+        }
     }
     all.extend([("OMPI_MCA_plm_rsh_args", ssh.clone()), ("PRTE_MCA_plm_ssh_args", ssh)]);
     all

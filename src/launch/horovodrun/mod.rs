@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn mpirun_takes_the_addresses_of_the_nodes() {
+    fn mpirun_takes_the_interface_of_the_nodes() {
         let all = commands(LauncherName::Mpirun, Controller::Gloo, &REQUEST);
         assert!(
             all[0].argv.join(" ").starts_with("mpirun --allow-run-as-root -np 3 -H 10.0.0.1:2,10.0.0.2:1 "),
@@ -198,7 +198,7 @@ mod tests {
         );
         let node = Inventory::local("node1", "image").nodes.remove(0);
         let env = launcher(LauncherName::Mpirun, Controller::Gloo).container_environment("j1", &node, &REQUEST);
-        for variable in ["OMPI_MCA_btl_tcp_if_include=10.0.0.1/32,10.0.0.2/32", "OMPI_MCA_plm_rsh_args=-p 12345"] {
+        for variable in ["OMPI_MCA_btl_tcp_if_include=eth0", "OMPI_MCA_plm_rsh_args=-p 12345"] {
             assert!(env.iter().any(|set| set == variable), "{env:?}");
         }
     }
