@@ -6,7 +6,7 @@ use crate::cli::{Global, Init};
 use crate::cluster::nodes;
 use crate::error::{Error, NodeError, exit};
 use crate::event::{Event, Events};
-use crate::init::draft::{self, Docker, Entry, Found, Place, Probe, Root};
+use crate::init::draft::{self, Docker, Entry, Found, Probe, Root};
 use crate::init::draft_file;
 use crate::init::machines::{self, Host};
 use crate::init::probe;
@@ -31,9 +31,9 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
         return Err(Error::usage("--on selects nodes of an inventory, and init writes one", "name the machines alone"));
     }
     let wrong = |field: &str, why: String| Error::usage(format!("{field}: {why}"), "see hvdctl init --help");
-    inventory::cluster_name(&options.name).map_err(|why| wrong("--name", why))?;
+    inventory::NAME.read(&options.name).map_err(|why| wrong("--name", why))?;
     let images: Vec<&str> = global.image.as_deref().map_or(vec![DEFAULT_IMAGE, BUILT_IMAGE], |image| vec![image]);
-    inventory::image(images[0]).map_err(|why| wrong("--image", why))?;
+    inventory::IMAGE.read(images[0]).map_err(|why| wrong("--image", why))?;
     let file = file(options, global);
     // before anybody is asked anything
     draft_file::is_free(&file, options.force)?;
@@ -62,7 +62,6 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
     }
     warn(&entries, events);
     let text = draft::text(&options.name, draft::image(&images, &entries), &entries);
-    let text = if failed.is_empty() { text } else { draft_file::unfinished(&text) };
     draft_file::write(&file, &text, options.force)?;
     Ok(outcome(&file, options, global, &entries, failed))
 }
@@ -105,7 +104,7 @@ fn some(hosts: Vec<Host>) -> Result<Vec<Host>, Error> {
 
 /// The aliases that an inventory can hold.
 fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
-    let (good, bad): (Vec<_>, Vec<_>) = aliases.into_iter().partition(|alias| inventory::host(alias).is_ok());
+    let (good, bad): (Vec<_>, Vec<_>) = aliases.into_iter().partition(|alias| inventory::HOST.read(alias).is_ok());
     if !bad.is_empty() {
         events.send(Event::Warning(format!("an inventory cannot hold these names: {}", bad.join(", "))));
     }
@@ -114,18 +113,19 @@ fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
 
 /// Shows the aliases and asks which.
 async fn pick(aliases: &[String], events: &Events) -> Result<Vec<String>, Error> {
-    let mut list = String::from("~/.ssh/config has these machines:\n");
-    let width = aliases.len().to_string().len();
-    for (i, alias) in aliases.iter().enumerate() {
-        list.push_str(&format!("  {:width$}  {alias}\n", i + 1));
-    }
-    let mut prompt = format!("{list}which? (1,3-5, names, or all; the first becomes the master): ");
+    let list: String = aliases.iter().map(|alias| format!("  {alias}\n")).collect();
+    let mut prompt = format!(
+        "~/.ssh/config has these machines:\n{list}which? (names as for --on, or all; the first becomes the master): "
+    );
     for _ in 0..ATTEMPTS {
         let answer = terminal::ask(events, &prompt, Echo::Shown).await?;
-        prompt = match machines::pick(&answer, aliases) {
-            Ok(picked) if !picked.is_empty() => return Ok(picked),
-            Ok(_) => return Err(Error::usage("no machine was picked", "hvdctl init HOST… takes them by name")),
-            Err(why) => format!("{why}\nwhich? "),
+        prompt = match answer.trim() {
+            "" => return Err(Error::usage("no machine was picked", "hvdctl init HOST… takes them by name")),
+            "all" => return Ok(aliases.to_vec()),
+            names => match nodeset::select(&names.replace(' ', ","), aliases, &nodeset::Groups::new()) {
+                Ok(picked) => return Ok(picked),
+                Err(bad) => format!("{}\nwhich? ", bad.reason),
+            },
         };
     }
     Err(Error::usage("none of the answers could be read", "hvdctl init HOST… takes the machines by name"))
@@ -206,8 +206,8 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry], fail
     } else {
         let nodes: Vec<String> = failed.iter().map(|error| error.node.clone()).collect();
         text.push_str(&format!(
-            "{} could not be looked at. Fix these and run the same command again: it writes the file anew as \
-             long as you have not changed it.\n",
+            "{} could not be looked at. Fix these and run the same command again \
+             with --force.\n",
             nodeset::fold(&nodes)
         ));
     }
@@ -240,10 +240,7 @@ fn row(entry: &Entry) -> Vec<String> {
 }
 
 fn address(probe: &Probe) -> Option<String> {
-    match probe.place() {
-        Place::Found((_, address)) | Place::Chosen((_, address), _) => Some(address.to_string()),
-        Place::Open(_) => None,
-    }
+    probe.address().map(|(_, address)| address.to_string())
 }
 
 fn node(entry: &Entry, same_as: Option<String>, failed: &[NodeError]) -> NodeEntry<InitNode> {
