@@ -182,10 +182,10 @@ fn a_machine_that_cannot_be_looked_at_is_written_with_the_reason() {
     insta::assert_snapshot!(hvdctl(dir.path(), &["-q", "init", "nobody@127.0.0.1:1", "nobody@127.0.0.2:1"]), @r"
     exit code: 4
     --- stdout
-    NODE       ADDRESS        CORES  GPUS  DOCKER
-    127.0.0.1  not looked at  –      –     –
-    127.0.0.2  not looked at  –      –     –
-    wrote inventory.toml with 2 nodes; 127.0.0.1,127.0.0.2 could not be looked at. Fix these and run the same command again with --force.
+    NODE       ADDRESS     CORES  GPUS  DOCKER
+    127.0.0.1  not probed  –      –     –
+    127.0.0.2  not probed  –      –     –
+    wrote inventory.toml with 2 nodes; 127.0.0.1,127.0.0.2 could not be probed. Fix these and run the same command again with --force.
     --- stderr
     error: 127.0.0.1: cannot log in by ssh as nobody@127.0.0.1: connect to host 127.0.0.1 port 1: Connection refused
       hint: see whether `ssh -p 1 nobody@127.0.0.1` works
@@ -195,7 +195,7 @@ fn a_machine_that_cannot_be_looked_at_is_written_with_the_reason() {
     let file = dir.path().join("inventory.toml");
     assert_eq!(nodes(&file), ["127.0.0.1 127.0.0.1 nobody 1", "127.0.0.2 127.0.0.2 nobody 1"]);
     let written = fs::read_to_string(&file).unwrap();
-    assert!(written.contains("could not be looked at:\n#   cannot log in by ssh as nobody@127.0.0.1"), "{written}");
+    assert!(written.contains("could not be probed:\n#   cannot log in by ssh as nobody@127.0.0.1"), "{written}");
     assert!(written.contains("Connection refused"), "{written}");
 }
 

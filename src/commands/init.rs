@@ -42,7 +42,7 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
     let mut entries: Vec<Entry> = draft::names(&hosts)
         .into_iter()
         .zip(hosts)
-        .map(|(name, host)| Entry { name, host, found: Found::NotLooked })
+        .map(|(name, host)| Entry { name, host, found: Found::NotProbed })
         .collect();
     let mut failed = Vec::new();
     if !options.no_probe {
@@ -51,7 +51,7 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
         let results = probe::all(&target, &images, events).await?;
         for (entry, result) in entries.iter_mut().zip(results) {
             entry.found = match result {
-                Ok(probe) => Found::Seen(Box::new(probe)),
+                Ok(probe) => Found::Probed(Box::new(probe)),
                 Err(error) => {
                     let found = Found::Failed(format!("cannot {}: {}", error.operation, error.message));
                     failed.push(error);
@@ -172,7 +172,7 @@ fn warn(entries: &[Entry], events: &Events) {
         if let Some(twin) = twin {
             let text = format!("{}: left out, it is the same machine as {}", entry.name, twin.name);
             events.send(Event::Warning(text));
-        } else if let Found::Seen(probe) = &entry.found {
+        } else if let Found::Probed(probe) = &entry.found {
             for (what, cure) in probe.concerns() {
                 events.send(Event::Warning(format!("{}: {what}\n  hint: {cure}", entry.name)));
             }
@@ -206,7 +206,7 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry], fail
     } else {
         let nodes: Vec<String> = failed.iter().map(|error| error.node.clone()).collect();
         text.push_str(&format!(
-            "{} could not be looked at. Fix these and run the same command again \
+            "{} could not be probed. Fix these and run the same command again \
              with --force.\n",
             nodeset::fold(&nodes)
         ));
@@ -222,8 +222,8 @@ pub(super) fn document(file: &Path, entries: &[Entry], failed: &[NodeError]) -> 
 
 fn row(entry: &Entry) -> Vec<String> {
     let none = || "–".to_owned();
-    let Found::Seen(probe) = &entry.found else {
-        return vec![entry.name.clone(), "not looked at".into(), none(), none(), none()];
+    let Found::Probed(probe) = &entry.found else {
+        return vec![entry.name.clone(), "not probed".into(), none(), none(), none()];
     };
     let gpus = &probe.facts.gpus;
     vec![
@@ -233,7 +233,7 @@ fn row(entry: &Entry) -> Vec<String> {
         gpus.first().map_or_else(|| "0".into(), |gpu| format!("{} ({})", gpus.len(), gpu.name)),
         match &probe.docker {
             Docker::Version(version) => version.clone(),
-            Docker::No(_) => "not seen".into(),
+            Docker::No(_) => "unknown".into(),
             Docker::None => "none".into(),
         },
     ]
@@ -246,9 +246,9 @@ fn address(probe: &Probe) -> Option<String> {
 fn node(entry: &Entry, same_as: Option<String>, failed: &[NodeError]) -> NodeEntry<InitNode> {
     let Entry { name, host, found } = entry;
     let (found, error) = match found {
-        Found::NotLooked => (None, None),
+        Found::NotProbed => (None, None),
         Found::Failed(_) => (None, failed.iter().find(|error| error.node == *name).cloned()),
-        Found::Seen(probe) => (Some(machine(probe)), None),
+        Found::Probed(probe) => (Some(machine(probe)), None),
     };
     let details = InitNode { host: host.host.clone(), user: host.user.clone(), port: host.port, found, same_as };
     NodeEntry { error, ..NodeEntry::new(name, !matches!(entry.found, Found::Failed(_)), details) }

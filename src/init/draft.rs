@@ -9,7 +9,7 @@ use std::net::IpAddr;
 /// What `src/scripts/probe.sh` says of a machine, parsed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Probe {
-    /// What any look at a node gives.
+    /// The facts of any node.
     pub facts: Facts,
     /// How root is had.
     pub root: Root,
@@ -26,9 +26,9 @@ pub enum Root {
     Login,
     /// By sudo, without a password.
     Sudo,
-    /// Not without more; sudo's words.
+    /// Not without more; sudo's message.
     No(String),
-    /// Nothing was said.
+    /// The probe did not say.
     #[default]
     Unknown,
 }
@@ -38,7 +38,7 @@ pub enum Root {
 pub enum Docker {
     /// The engine's version.
     Version(String),
-    /// It is installed and did not answer; its words.
+    /// It is installed and did not answer; its message.
     No(String),
     /// It is not installed.
     #[default]
@@ -102,7 +102,7 @@ impl Probe {
         }
         match &self.docker {
             Docker::None => concerns.push(("Docker is not installed".into(), "install Docker Engine on that machine")),
-            // whoever may not open the socket without sudo's password has not seen whether the engine runs
+            // whoever may not open the socket without sudo's password cannot tell whether the engine runs
             Docker::No(_) if matches!(self.root, Root::No(_)) => {}
             Docker::No(said) => {
                 concerns.push((format!("its Docker Engine does not answer: {said}"), "sudo systemctl start docker"));
@@ -134,15 +134,15 @@ fn list(places: &[(&str, IpAddr)]) -> String {
     places.iter().map(|(name, address)| format!("{address} on {name}")).collect::<Vec<_>>().join(", ")
 }
 
-/// What became of the look at a machine.
+/// The outcome of probing a machine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Found {
-    /// There was none.
-    NotLooked,
-    /// It failed, with these words.
+    /// It was not probed.
+    NotProbed,
+    /// It failed, with this message.
     Failed(String),
-    /// What was seen.
-    Seen(Box<Probe>),
+    /// What was found.
+    Probed(Box<Probe>),
 }
 
 /// One machine of the draft.
@@ -171,7 +171,7 @@ pub fn names(hosts: &[Host]) -> Vec<String> {
 /// For each entry the earlier one that is the same machine, if there is one.
 pub fn twins(entries: &[Entry]) -> Vec<Option<&Entry>> {
     let same = |a: &Entry, b: &Entry| match (&a.found, &b.found) {
-        (Found::Seen(a), Found::Seen(b)) => a.is(b),
+        (Found::Probed(a), Found::Probed(b)) => a.is(b),
         _ => false,
     };
     entries.iter().enumerate().map(|(i, entry)| entries[..i].iter().find(|other| same(other, entry))).collect()
@@ -182,7 +182,7 @@ pub fn image<'i>(wanted: &[&'i str], entries: &[Entry]) -> &'i str {
     let probes: Vec<&Probe> = entries
         .iter()
         .filter_map(|entry| match &entry.found {
-            Found::Seen(probe) if matches!(probe.docker, Docker::Version(_)) => Some(&**probe),
+            Found::Probed(probe) if matches!(probe.docker, Docker::Version(_)) => Some(&**probe),
             _ => None,
         })
         .collect();
@@ -234,14 +234,14 @@ fn node(text: &mut Text, entry: &Entry, addresses: &mut HashSet<IpAddr>) {
     let host = &entry.host;
     text.line("[[node]]");
     match &entry.found {
-        Found::NotLooked => text.field("host", &quoted(&host.host), "not looked at"),
+        Found::NotProbed => text.field("host", &quoted(&host.host), "not probed"),
         Found::Failed(said) => {
-            text.field("host", &quoted(&host.host), "could not be looked at:");
+            text.field("host", &quoted(&host.host), "could not be probed:");
             for line in said.lines() {
                 text.line(&format!("#   {line}"));
             }
         }
-        Found::Seen(probe) => text.field("host", &quoted(&host.host), &found(probe)),
+        Found::Probed(probe) => text.field("host", &quoted(&host.host), &found(probe)),
     }
     if entry.name != host.host {
         text.field("name", &quoted(&entry.name), "what hvdctl calls it");
@@ -252,7 +252,7 @@ fn node(text: &mut Text, entry: &Entry, addresses: &mut HashSet<IpAddr>) {
     if let Some(port) = host.port {
         text.field("ssh_port", &port.to_string(), "of the machine's own sshd");
     }
-    let Found::Seen(probe) = &entry.found else {
+    let Found::Probed(probe) = &entry.found else {
         return text.comment("gpus", "\"auto\"", "as many as nvidia-smi lists");
     };
     let gpus = &probe.facts.gpus;
@@ -284,12 +284,12 @@ fn node(text: &mut Text, entry: &Entry, addresses: &mut HashSet<IpAddr>) {
     }
 }
 
-/// A machine in a few words.
+/// A machine in short.
 fn found(probe: &Probe) -> String {
     let cores = probe.facts.cores;
     let docker = match &probe.docker {
         Docker::Version(version) => format!("Docker {version}"),
-        Docker::No(_) => "Docker not seen".into(),
+        Docker::No(_) => "Docker unknown".into(),
         Docker::None => "no Docker".into(),
     };
     format!("{cores} core{}, {docker}", if cores == 1 { "" } else { "s" })
@@ -303,7 +303,7 @@ fn quoted(text: &str) -> String {
 struct Text(String);
 
 impl Text {
-    /// A line, without what a comment may not hold in other machines' words.
+    /// A line, without what a comment may not hold in messages of other machines.
     fn line(&mut self, line: &str) {
         let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(400).collect();
         self.0.push_str(line.trim_end());

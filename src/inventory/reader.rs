@@ -32,9 +32,9 @@ impl<'a, 't> Section<'a, 't> {
     ) -> Section<'a, 't> {
         let mut section = Section { label, span, table, values: Map::new() };
         let known = fields::names(label);
-        for (key, _) in table.iter().filter(|(key, _)| !known.contains(&key.get_ref().as_ref())) {
-            report
-                .at(key.span(), format!("{}: {}", section.path(key.get_ref()), unknown(key.get_ref(), label, &known)));
+        for key in table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
+            let name = key.get_ref();
+            report.at(key.span(), format!("{}: {}", section.path(name), unknown(name, label, &known)));
         }
         for field in fields::of(label) {
             let Some(value) = section.value(field.name) else { continue };

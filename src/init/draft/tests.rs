@@ -10,13 +10,13 @@ const PLAIN: &str = "hostname a\ncores 8\nssh 10.0.0.1\naddr lo 127.0.0.1/8\nadd
                      addr docker0 172.17.0.1/16\nroot sudo\ndocker sudo 27.1.0\nimage x/y:1\n";
 
 fn seen(text: &str) -> Found {
-    Found::Seen(Box::new(Probe::parse(text)))
+    Found::Probed(Box::new(Probe::parse(text)))
 }
 
 /// Entries for hosts, each with what was found there; nothing where `found` is shorter.
 fn entries(named: &str, found: Vec<Found>) -> Vec<Entry> {
     let hosts = machines::read(named, None).unwrap();
-    let found = found.into_iter().chain(std::iter::repeat(Found::NotLooked));
+    let found = found.into_iter().chain(std::iter::repeat(Found::NotProbed));
     let named = names(&hosts).into_iter().zip(hosts);
     named.zip(found).map(|((name, host), found)| Entry { name, host, found }).collect()
 }
@@ -159,7 +159,7 @@ fn said() -> impl Strategy<Value = Found> {
         "(hostname|cores|image|nvidia-smi) .{0,10}",
     ];
     prop_oneof![
-        Just(Found::NotLooked),
+        Just(Found::NotProbed),
         any::<String>().prop_map(Found::Failed),
         prop::collection::vec(line, 0..8).prop_map(|lines| seen(&lines.join("\n"))),
     ]
@@ -174,7 +174,7 @@ proptest! {
     ) {
         let Ok(hosts) = machines::read(&named.join(" "), user.as_deref()) else { return Ok(()) };
         prop_assume!(!hosts.is_empty());
-        let found = found.into_iter().chain(std::iter::repeat(Found::NotLooked));
+        let found = found.into_iter().chain(std::iter::repeat(Found::NotProbed));
         let names = names(&hosts).into_iter().zip(hosts);
         let entries: Vec<Entry> =
             names.zip(found).map(|((name, host), found)| Entry { name, host, found }).collect();
