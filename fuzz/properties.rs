@@ -4,7 +4,7 @@
 //! replays what they have found interesting so far. What decides whether a line is somebody else's is written anew
 //! here, after OpenSSH, and not taken from the code under test.
 
-use hvdctl::inventory::{CLUSTER_FIELDS, Inventory, NODE_FIELDS, Node};
+use hvdctl::inventory::{Inventory, Node, names};
 use hvdctl::job::frames::Parser;
 use hvdctl::keys::files::{self, Desired, Keys};
 use hvdctl::node::facts::Facts;
@@ -57,11 +57,11 @@ pub fn inventory_values(data: &[u8]) {
     let document = match table {
         "cluster" => {
             let start = if name == "name" { "" } else { "name = 'lab'\n" };
-            format!("[cluster]\n{start}{}[[node]]\nhost = 'a'\n", line(CLUSTER_FIELDS, name, ""))
+            format!("[cluster]\n{start}{}[[node]]\nhost = 'a'\n", line(&names("cluster"), name, ""))
         }
         "node" => {
             let start = if name == "host" { "" } else { "host = 'a'\n" };
-            format!("[cluster]\nname = 'lab'\n[[node]]\n{start}{}", line(NODE_FIELDS, name, ""))
+            format!("[cluster]\nname = 'lab'\n[[node]]\n{start}{}", line(&names("node"), name, ""))
         }
         _ => return,
     };
@@ -76,7 +76,7 @@ pub fn inventory_values(data: &[u8]) {
         && !range
         && let Some(there) = there.as_str()
     {
-        let known = if table == "cluster" { CLUSTER_FIELDS } else { NODE_FIELDS };
+        let known = names(if table == "cluster" { "cluster" } else { "node" });
         assert!(!known.contains(&name) || there == value, "{field}: {value:?} was read as {there:?}");
     }
     if let Some(there) = there.as_str() {

@@ -10,8 +10,8 @@ mod tools;
 use crate::model::lease::Wait;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Since, Stop};
-pub use keys::{Generate, Keys, NewPair, PairType, Push, Rotate};
-pub use run::{ControllerName, Launching, MapBy, Run, Running, Train, Verify};
+pub use keys::{Generate, Keys, NewPair, Push, Rotate};
+pub use run::{Launching, Run, Running, Train, Verify};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,44 +37,42 @@ Exit codes: 0 done or nothing to do; 1 failed; 2 wrong usage or inventory, nothi
 4 nodes unreachable, nothing changed; 5 nodes locked by another command; 125 train, run, exec and shell: hvdctl itself failed; 130, 143 interrupted, terminated. \
 Otherwise train and run exit with the code of the rank that failed first.";
 
-/// The heading of the options that every command takes.
-const GLOBAL: &str = "Global options";
-
 /// Options that every command takes.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
 pub struct Global {
     /// Inventory file
-    #[arg(short, long, value_name = "FILE", global = true, help_heading = GLOBAL, env = "HVDCTL_INVENTORY", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", global = true, env = "HVDCTL_INVENTORY", value_hint = ValueHint::FilePath)]
     pub inventory: Option<PathBuf>,
     /// Select nodes: names, node[01-16,20], @group, a,b for both, !c for all but c
-    #[arg(long, value_name = "NODES", global = true, help_heading = GLOBAL, allow_hyphen_values = true)]
+    #[arg(long, value_name = "NODES", global = true, allow_hyphen_values = true)]
     pub on: Option<String>,
     /// Print the result as one JSON document (train, run, attach, logs: one line per event)
-    #[arg(long, global = true, help_heading = GLOBAL)]
+    #[arg(long, global = true)]
     pub json: bool,
     /// When to use colours
-    #[arg(long, value_name = "WHEN", global = true, help_heading = GLOBAL, default_value = "auto")]
+    #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
     pub color: Color,
     /// Pass all control sequences of ranks and nodes to the terminal [default: only colours; others are escaped]
-    #[arg(long, global = true, help_heading = GLOBAL)]
+    #[arg(long, global = true)]
     pub raw: bool,
     /// Show only results and errors
-    #[arg(short, long, global = true, help_heading = GLOBAL, conflicts_with = "verbose")]
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
     /// Show every step; twice: also the launcher's output
-    #[arg(short, long, global = true, help_heading = GLOBAL, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Answer yes to every question
-    #[arg(short = 'y', long, global = true, help_heading = GLOBAL)]
+    #[arg(short = 'y', long, global = true)]
     pub yes: bool,
     /// Reject unknown host keys, also at first contact
-    #[arg(long, global = true, help_heading = GLOBAL)]
+    #[arg(long, global = true)]
     pub strict: bool,
     /// Ask for the sudo password at the start [default: $HVDCTL_SUDO_PASSWORD_FILE, or ask when a node needs it]
-    #[arg(long, global = true, help_heading = GLOBAL, conflicts_with = "yes")]
+    #[arg(long, global = true, conflicts_with = "yes")]
     pub ask_sudo_pass: bool,
     /// Image to use without an inventory [default: $HVDCTL_IMAGE, else horovod/horovod:latest]
-    #[arg(long, value_name = "IMAGE", global = true, help_heading = GLOBAL)]
+    #[arg(long, value_name = "IMAGE", global = true)]
     pub image: Option<String>,
 }
 

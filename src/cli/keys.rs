@@ -3,7 +3,7 @@
 use super::Waiting;
 use crate::inventory::KeyType;
 use crate::keys::files::Kind;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 /// What is done with keys.
 #[derive(Debug, Subcommand)]
@@ -34,32 +34,19 @@ pub struct Push {
 pub struct NewPair {
     /// Key type [default: cluster.key_type]
     #[arg(long = "type", value_name = "TYPE")]
-    pub key_type: Option<PairType>,
+    pub key_type: Option<KeyType>,
     /// Size of an RSA key: 2048 to 8192, a multiple of 8 [default: 4096]
     #[arg(long, value_name = "N", value_parser = bits)]
     pub bits: Option<u32>,
-}
-
-/// Types of a pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PairType {
-    /// RSA, as in Horovod's documentation
-    Rsa,
-    /// Ed25519: short, and generated at once
-    Ed25519,
 }
 
 impl NewPair {
     /// What was asked for; `None` where nothing was. `usual`: the inventory's type.
     ///
     /// # Errors
-    /// In words: a size for what has only one.
+    /// A size was asked for of a type that has only one.
     pub fn kind(&self, usual: KeyType) -> Result<Option<Kind>, String> {
-        let key_type = match self.key_type {
-            Some(PairType::Rsa) => KeyType::Rsa,
-            Some(PairType::Ed25519) => KeyType::Ed25519,
-            None => usual,
-        };
+        let key_type = self.key_type.unwrap_or(usual);
         match self.bits {
             Some(_) if key_type == KeyType::Ed25519 => Err("--bits is for RSA: an Ed25519 key has one size".to_owned()),
             None if self.key_type.is_none() => Ok(None),

@@ -2,24 +2,24 @@
 
 use super::Waiting;
 use crate::error::Error;
-use crate::inventory::{Controller, LauncherName, parse_size, variable_name};
-use crate::launch::placement;
+use crate::inventory::{Controller, LauncherName, VARIABLE, parse_size};
+use crate::launch::placement::MapBy;
 use crate::sync::project;
 use crate::text::argument::ProgramArgument;
-use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum, ValueHint};
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
+use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// How ranks are launched.
 #[derive(Debug, Args)]
 pub struct Launching {
-    /// What starts the ranks; env: hvdctl itself [default: `launcher` in hvdctl.toml, else cluster.launcher, horovodrun]
-    #[arg(long, value_name = "LAUNCHER", value_parser = launcher())]
+    /// What starts the ranks [default: `launcher` in hvdctl.toml, else cluster.launcher, horovodrun]
+    #[arg(long, value_name = "LAUNCHER")]
     pub launcher: Option<LauncherName>,
     /// Horovod's controller, which connects the ranks [default: cluster.controller]
     #[arg(long, value_name = "CONTROLLER")]
-    pub controller: Option<ControllerName>,
+    pub controller: Option<Controller>,
     /// The same as --controller gloo
     #[arg(long, conflicts_with_all = ["controller", "mpi"])]
     pub gloo: bool,
@@ -91,45 +91,11 @@ fn size(text: &str) -> Result<u64, String> {
 
 fn variable(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value.to_owned())));
-    variable_name(name)?;
+    VARIABLE.read(name)?;
     match value.or_else(|| std::env::var(name).ok()) {
         None => Err(format!("{name} is not set here, and no value was given")),
         Some(value) => Ok((name.to_owned(), value)),
     }
-}
-
-/// How ranks are spread over the nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum MapBy {
-    /// Fill the slots of a node before the next node gets a rank
-    Slot,
-    /// Give every node a rank before any gets another
-    Node,
-}
-
-impl From<MapBy> for placement::MapBy {
-    fn from(by: MapBy) -> placement::MapBy {
-        match by {
-            MapBy::Slot => placement::MapBy::Slot,
-            MapBy::Node => placement::MapBy::Node,
-        }
-    }
-}
-
-/// Horovod's controllers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ControllerName {
-    /// horovodrun --gloo
-    Gloo,
-    /// horovodrun --mpi
-    Mpi,
-}
-
-/// Parses the name of a launcher.
-fn launcher() -> impl TypedValueParser<Value = LauncherName> {
-    let parse =
-        |name: String| LauncherName::ALL.into_iter().find(|(other, _)| *other == name).map(|(_, launcher)| launcher);
-    PossibleValuesParser::new(LauncherName::ALL.map(|(name, _)| name)).map(move |name| parse(name).unwrap_or_default())
 }
 
 impl Launching {
@@ -151,11 +117,9 @@ impl Launching {
 
     /// The controller that was asked for, else the cluster's.
     pub fn controller(&self, default: Controller) -> Controller {
-        match (self.controller, self.gloo, self.mpi) {
-            (Some(ControllerName::Gloo), _, _) | (_, true, _) => Controller::Gloo,
-            (Some(ControllerName::Mpi), _, _) | (_, _, true) => Controller::Mpi,
-            _ => default,
-        }
+        let named = [(self.gloo, Controller::Gloo), (self.mpi, Controller::Mpi)];
+        let named = named.into_iter().find(|(is_named, _)| *is_named).map(|(_, controller)| controller);
+        self.controller.or(named).unwrap_or(default)
     }
 }
 

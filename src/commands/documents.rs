@@ -464,11 +464,11 @@ fn tools_made(all: &mut Vec<(&'static str, Value)>) {
 
 fn init_made(all: &mut Vec<(&'static str, Value)>) {
     let hosts = crate::init::machines::read("ana@10.0.0.[1-2] ana@gpu1 10.0.0.3:2222 10.0.0.4", None).unwrap();
-    let seen = |text: &str| Found::Seen(Box::new(Probe::parse(text)));
+    let seen = |text: &str| Found::Probed(Box::new(Probe::parse(text)));
     let probe = "hostname gpu1\ncores 64\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 10.0.0.1/24\nroot sudo\n\
                  gpu GPU 0: NVIDIA H200 (UUID: GPU-4f1e)\ndocker sudo 27.1.0\nimage horovod/horovod:latest\n";
     let bare = "hostname gpu2\ncores 8\nroot no\ndocker none\n";
-    let found = [seen(probe), seen(bare), seen(probe), Found::Failed("x".into()), Found::NotLooked];
+    let found = [seen(probe), seen(bare), seen(probe), Found::Failed("x".into()), Found::NotProbed];
     let names = ["10.0.0.1", "10.0.0.2", "gpu1", "10.0.0.3", "10.0.0.4"];
     let entries = names.into_iter().zip(hosts).zip(found);
     let entries: Vec<Entry> = entries.map(|((name, host), found)| Entry { name: name.into(), host, found }).collect();

@@ -6,7 +6,7 @@ use crate::cli::{Global, Init};
 use crate::cluster::nodes;
 use crate::error::{Error, NodeError, exit};
 use crate::event::{Event, Events};
-use crate::init::draft::{self, Docker, Entry, Found, Place, Probe, Root};
+use crate::init::draft::{self, Docker, Entry, Found, Probe, Root};
 use crate::init::draft_file;
 use crate::init::machines::{self, Host};
 use crate::init::probe;
@@ -31,9 +31,9 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
         return Err(Error::usage("--on selects nodes of an inventory, and init writes one", "name the machines alone"));
     }
     let wrong = |field: &str, why: String| Error::usage(format!("{field}: {why}"), "see hvdctl init --help");
-    inventory::cluster_name(&options.name).map_err(|why| wrong("--name", why))?;
+    inventory::NAME.read(&options.name).map_err(|why| wrong("--name", why))?;
     let images: Vec<&str> = global.image.as_deref().map_or(vec![DEFAULT_IMAGE, BUILT_IMAGE], |image| vec![image]);
-    inventory::image(images[0]).map_err(|why| wrong("--image", why))?;
+    inventory::IMAGE.read(images[0]).map_err(|why| wrong("--image", why))?;
     let file = file(options, global);
     // before anybody is asked anything
     draft_file::is_free(&file, options.force)?;
@@ -42,7 +42,7 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
     let mut entries: Vec<Entry> = draft::names(&hosts)
         .into_iter()
         .zip(hosts)
-        .map(|(name, host)| Entry { name, host, found: Found::NotLooked })
+        .map(|(name, host)| Entry { name, host, found: Found::NotProbed })
         .collect();
     let mut failed = Vec::new();
     if !options.no_probe {
@@ -51,7 +51,7 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
         let results = probe::all(&target, &images, events).await?;
         for (entry, result) in entries.iter_mut().zip(results) {
             entry.found = match result {
-                Ok(probe) => Found::Seen(Box::new(probe)),
+                Ok(probe) => Found::Probed(Box::new(probe)),
                 Err(error) => {
                     let found = Found::Failed(format!("cannot {}: {}", error.operation, error.message));
                     failed.push(error);
@@ -62,7 +62,6 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
     }
     warn(&entries, events);
     let text = draft::text(&options.name, draft::image(&images, &entries), &entries);
-    let text = if failed.is_empty() { text } else { draft_file::unfinished(&text) };
     draft_file::write(&file, &text, options.force)?;
     Ok(outcome(&file, options, global, &entries, failed))
 }
@@ -105,7 +104,7 @@ fn some(hosts: Vec<Host>) -> Result<Vec<Host>, Error> {
 
 /// The aliases that an inventory can hold.
 fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
-    let (good, bad): (Vec<_>, Vec<_>) = aliases.into_iter().partition(|alias| inventory::host(alias).is_ok());
+    let (good, bad): (Vec<_>, Vec<_>) = aliases.into_iter().partition(|alias| inventory::HOST.read(alias).is_ok());
     if !bad.is_empty() {
         events.send(Event::Warning(format!("an inventory cannot hold these names: {}", bad.join(", "))));
     }
@@ -114,18 +113,19 @@ fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
 
 /// Shows the aliases and asks which.
 async fn pick(aliases: &[String], events: &Events) -> Result<Vec<String>, Error> {
-    let mut list = String::from("~/.ssh/config has these machines:\n");
-    let width = aliases.len().to_string().len();
-    for (i, alias) in aliases.iter().enumerate() {
-        list.push_str(&format!("  {:width$}  {alias}\n", i + 1));
-    }
-    let mut prompt = format!("{list}which? (1,3-5, names, or all; the first becomes the master): ");
+    let list: String = aliases.iter().map(|alias| format!("  {alias}\n")).collect();
+    let mut prompt = format!(
+        "~/.ssh/config has these machines:\n{list}which? (names as for --on, or all; the first becomes the master): "
+    );
     for _ in 0..ATTEMPTS {
         let answer = terminal::ask(events, &prompt, Echo::Shown).await?;
-        prompt = match machines::pick(&answer, aliases) {
-            Ok(picked) if !picked.is_empty() => return Ok(picked),
-            Ok(_) => return Err(Error::usage("no machine was picked", "hvdctl init HOST… takes them by name")),
-            Err(why) => format!("{why}\nwhich? "),
+        prompt = match answer.trim() {
+            "" => return Err(Error::usage("no machine was picked", "hvdctl init HOST… takes them by name")),
+            "all" => return Ok(aliases.to_vec()),
+            names => match nodeset::select(&names.replace(' ', ","), aliases, &nodeset::Groups::new()) {
+                Ok(picked) => return Ok(picked),
+                Err(bad) => format!("{}\nwhich? ", bad.reason),
+            },
         };
     }
     Err(Error::usage("none of the answers could be read", "hvdctl init HOST… takes the machines by name"))
@@ -172,7 +172,7 @@ fn warn(entries: &[Entry], events: &Events) {
         if let Some(twin) = twin {
             let text = format!("{}: left out, it is the same machine as {}", entry.name, twin.name);
             events.send(Event::Warning(text));
-        } else if let Found::Seen(probe) = &entry.found {
+        } else if let Found::Probed(probe) = &entry.found {
             for (what, cure) in probe.concerns() {
                 events.send(Event::Warning(format!("{}: {what}\n  hint: {cure}", entry.name)));
             }
@@ -206,8 +206,8 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry], fail
     } else {
         let nodes: Vec<String> = failed.iter().map(|error| error.node.clone()).collect();
         text.push_str(&format!(
-            "{} could not be looked at. Fix these and run the same command again: it writes the file anew as \
-             long as you have not changed it.\n",
+            "{} could not be probed. Fix these and run the same command again \
+             with --force.\n",
             nodeset::fold(&nodes)
         ));
     }
@@ -222,8 +222,8 @@ pub(super) fn document(file: &Path, entries: &[Entry], failed: &[NodeError]) -> 
 
 fn row(entry: &Entry) -> Vec<String> {
     let none = || "–".to_owned();
-    let Found::Seen(probe) = &entry.found else {
-        return vec![entry.name.clone(), "not looked at".into(), none(), none(), none()];
+    let Found::Probed(probe) = &entry.found else {
+        return vec![entry.name.clone(), "not probed".into(), none(), none(), none()];
     };
     let gpus = &probe.facts.gpus;
     vec![
@@ -233,25 +233,22 @@ fn row(entry: &Entry) -> Vec<String> {
         gpus.first().map_or_else(|| "0".into(), |gpu| format!("{} ({})", gpus.len(), gpu.name)),
         match &probe.docker {
             Docker::Version(version) => version.clone(),
-            Docker::No(_) => "not seen".into(),
+            Docker::No(_) => "unknown".into(),
             Docker::None => "none".into(),
         },
     ]
 }
 
 fn address(probe: &Probe) -> Option<String> {
-    match probe.place() {
-        Place::Found((_, address)) | Place::Chosen((_, address), _) => Some(address.to_string()),
-        Place::Open(_) => None,
-    }
+    probe.address().map(|(_, address)| address.to_string())
 }
 
 fn node(entry: &Entry, same_as: Option<String>, failed: &[NodeError]) -> NodeEntry<InitNode> {
     let Entry { name, host, found } = entry;
     let (found, error) = match found {
-        Found::NotLooked => (None, None),
+        Found::NotProbed => (None, None),
         Found::Failed(_) => (None, failed.iter().find(|error| error.node == *name).cloned()),
-        Found::Seen(probe) => (Some(machine(probe)), None),
+        Found::Probed(probe) => (Some(machine(probe)), None),
     };
     let details = InitNode { host: host.host.clone(), user: host.user.clone(), port: host.port, found, same_as };
     NodeEntry { error, ..NodeEntry::new(name, !matches!(entry.found, Found::Failed(_)), details) }

@@ -102,7 +102,7 @@ async fn launch(
 ) -> Result<Outcome, Error> {
     let mut env = running.env_file.as_deref().map(env_file::read).transpose()?.unwrap_or_default();
     env.extend(running.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value))));
-    let resources = ResourceRequest { ranks: Some(np), map_by: running.map_by.into(), per_node: running.gpus_per_node };
+    let resources = ResourceRequest { ranks: Some(np), map_by: running.map_by, per_node: running.gpus_per_node };
     let nodes = async {
         if running.dry_run {
             context.target = context.target.with_launcher();

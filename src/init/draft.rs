@@ -1,17 +1,15 @@
 //! An inventory's first text: what was named and what was found on the machines, with what the file may say beside.
 
 use crate::init::machines::Host;
-use crate::inventory::Cluster;
 use crate::node::facts::Facts;
 use crate::text::failure;
-use std::collections::{HashMap, HashSet};
-use std::fmt::Write as _;
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 /// What `src/scripts/probe.sh` says of a machine, parsed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Probe {
-    /// What any look at a node gives.
+    /// The facts of any node.
     pub facts: Facts,
     /// How root is had.
     pub root: Root,
@@ -28,9 +26,9 @@ pub enum Root {
     Login,
     /// By sudo, without a password.
     Sudo,
-    /// Not without more; sudo's words.
+    /// Not without more; sudo's message.
     No(String),
-    /// Nothing was said.
+    /// The probe did not say.
     #[default]
     Unknown,
 }
@@ -40,7 +38,7 @@ pub enum Root {
 pub enum Docker {
     /// The engine's version.
     Version(String),
-    /// It is installed and did not answer; its words.
+    /// It is installed and did not answer; its message.
     No(String),
     /// It is not installed.
     #[default]
@@ -80,16 +78,11 @@ impl Probe {
         addresses.filter(|(_, address)| usable(address)).map(|(name, address)| (name.as_str(), *address)).collect()
     }
 
-    /// Its address on the cluster's network as far as it can be known.
-    pub fn place(&self) -> Place<'_> {
+    /// Its address on the cluster's network as far as it can be known: the one by which ssh reached it, or the only one.
+    pub fn address(&self) -> Option<(&str, IpAddr)> {
         let candidates = self.candidates();
-        let by_ssh = self.facts.ssh_address.and_then(|ssh| candidates.iter().find(|(_, address)| *address == ssh));
-        match (by_ssh, &candidates[..]) {
-            (Some(one), [_]) => Place::Found(*one),
-            (Some(one), _) => Place::Chosen(*one, candidates.iter().filter(|other| *other != one).copied().collect()),
-            (None, [one]) => Place::Chosen(*one, Vec::new()),
-            (None, _) => Place::Open(candidates),
-        }
+        let by_ssh = candidates.iter().find(|(_, address)| Some(*address) == self.facts.ssh_address);
+        by_ssh.or(candidates.first().filter(|_| candidates.len() == 1)).copied()
     }
 
     /// What keeps it from being a node, or will surprise: what is wrong, and the next step.
@@ -109,7 +102,7 @@ impl Probe {
         }
         match &self.docker {
             Docker::None => concerns.push(("Docker is not installed".into(), "install Docker Engine on that machine")),
-            // whoever may not open the socket without sudo's password has not seen whether the engine runs
+            // whoever may not open the socket without sudo's password cannot tell whether the engine runs
             Docker::No(_) if matches!(self.root, Root::No(_)) => {}
             Docker::No(said) => {
                 concerns.push((format!("its Docker Engine does not answer: {said}"), "sudo systemctl start docker"));
@@ -120,8 +113,8 @@ impl Probe {
             let cure = "see what `nvidia-smi -L` says there, then set `gpus`";
             concerns.push(("nvidia-smi is installed and lists no GPU".into(), cure));
         }
-        if let Place::Open(candidates) = self.place() {
-            let there = list(&candidates);
+        if self.address().is_none() {
+            let there = list(&self.candidates());
             let what = if there.is_empty() { "no address of its own".into() } else { format!("several: {there}") };
             concerns.push((format!("its address on the cluster's network is not clear ({what})"), "set `address`"));
         }
@@ -137,30 +130,19 @@ impl Probe {
     }
 }
 
-/// What is known of a machine's address on the cluster's network; each with its interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place<'p> {
-    /// There is but one, and ssh reached it: hvdctl will find it again.
-    Found((&'p str, IpAddr)),
-    /// The one by which ssh reached it, or the only one where ssh came by another way; and the others.
-    Chosen((&'p str, IpAddr), Vec<(&'p str, IpAddr)>),
-    /// None or several, and nothing to choose by.
-    Open(Vec<(&'p str, IpAddr)>),
-}
-
 fn list(places: &[(&str, IpAddr)]) -> String {
     places.iter().map(|(name, address)| format!("{address} on {name}")).collect::<Vec<_>>().join(", ")
 }
 
-/// What became of the look at a machine.
+/// The outcome of probing a machine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Found {
-    /// There was none.
-    NotLooked,
-    /// It failed, with these words.
+    /// It was not probed.
+    NotProbed,
+    /// It failed, with this message.
     Failed(String),
-    /// What was seen.
-    Seen(Box<Probe>),
+    /// What was found.
+    Probed(Box<Probe>),
 }
 
 /// One machine of the draft.
@@ -174,29 +156,22 @@ pub struct Entry {
     pub found: Found,
 }
 
-/// A name for each host: the host itself, unless several have the same.
+/// A name for each host: the host itself, unless an earlier one has it.
 pub fn names(hosts: &[Host]) -> Vec<String> {
-    let mut count: HashMap<&str, usize> = HashMap::new();
-    for host in hosts {
-        *count.entry(&host.host).or_default() += 1;
-    }
     let mut taken = HashSet::new();
-    let mut name = |(i, host): (usize, &Host)| {
-        let alone = (count[host.host.as_str()] == 1).then(|| host.host.clone());
+    let mut name = |host: &Host| {
         let port = host.port.map(|port| format!("{}-{port}", host.host));
-        let numbered = (i + 1..).map(|n| format!("node-{n}"));
-        let mut candidates = alone.into_iter().chain(port).chain([host.host.clone()]).chain(numbered);
-        let free = candidates.find(|name| name.len() <= 253 && !taken.contains(name)).unwrap_or_default();
-        taken.insert(free.clone());
-        free
+        let numbered = (1..).map(|n| format!("node-{n}"));
+        let mut candidates = std::iter::once(host.host.clone()).chain(port).chain(numbered);
+        candidates.find(|name| name.len() <= 253 && taken.insert(name.clone())).unwrap_or_default()
     };
-    hosts.iter().enumerate().map(&mut name).collect()
+    hosts.iter().map(&mut name).collect()
 }
 
 /// For each entry the earlier one that is the same machine, if there is one.
 pub fn twins(entries: &[Entry]) -> Vec<Option<&Entry>> {
     let same = |a: &Entry, b: &Entry| match (&a.found, &b.found) {
-        (Found::Seen(a), Found::Seen(b)) => a.is(b),
+        (Found::Probed(a), Found::Probed(b)) => a.is(b),
         _ => false,
     };
     entries.iter().enumerate().map(|(i, entry)| entries[..i].iter().find(|other| same(other, entry))).collect()
@@ -207,7 +182,7 @@ pub fn image<'i>(wanted: &[&'i str], entries: &[Entry]) -> &'i str {
     let probes: Vec<&Probe> = entries
         .iter()
         .filter_map(|entry| match &entry.found {
-            Found::Seen(probe) if matches!(probe.docker, Docker::Version(_)) => Some(&**probe),
+            Found::Probed(probe) if matches!(probe.docker, Docker::Version(_)) => Some(&**probe),
             _ => None,
         })
         .collect();
@@ -217,85 +192,67 @@ pub fn image<'i>(wanted: &[&'i str], entries: &[Entry]) -> &'i str {
 
 /// The inventory's text. It is one that [`crate::inventory::Inventory::parse`] takes, whatever was found.
 pub fn text(name: &str, image: &str, entries: &[Entry]) -> String {
-    let twins = twins(entries);
-    let nodes: Vec<&Entry> = entries.iter().zip(&twins).filter(|(_, twin)| twin.is_none()).map(|(e, _)| e).collect();
-    let user = common(&nodes, |entry| entry.host.user.as_deref());
-    let port = common(&nodes, |entry| entry.host.port);
-    let mut text = Text::default();
-    text.line("# The inventory of a cluster, written by `hvdctl init`. A field behind # does not hold: it shows what holds without");
-    text.line("# it, or what was found on the machine.");
-    cluster(&mut text, name, image);
+    let (name, image) = (quoted(name), quoted(image));
+    let mut text = Text(format!(
+        "\
+# The inventory of a cluster, written by `hvdctl init`. A field behind # does not hold: it shows what holds without
+# it, or what was found on the machine.
 
-    text.line("\n# What many nodes have in common; each may say otherwise.");
-    text.line("[defaults]");
-    match user {
-        Some(user) => text.field("user", &quoted(user), "to log in as"),
-        None => text.comment("user", "\"workshop\"", "to log in as; otherwise your ssh configuration decides"),
-    }
-    match port {
-        Some(port) => text.field("ssh_port", &port.to_string(), "of the machines' own sshd"),
-        None => text.comment("ssh_port", "22", "otherwise your ssh configuration decides"),
-    }
-    text.comment("identity", "\"~/.ssh/id_ed25519\"", "otherwise your ssh configuration decides");
-    text.comment("jump", "\"ana@gate:2222\"", "as ssh -J takes it; otherwise your ssh configuration decides");
+[cluster]
+name = {name:32} # another for each cluster on the same machines
+image = {image:31} # of all containers; name a version to keep jobs repeatable
+# controller = \"gloo\"                   # or \"mpi\", if the image has Open MPI
+# key_type = \"rsa\"                      # of the containers' key pair: 4096 bits; or \"ed25519\"
+# port = 12345                          # over which the containers reach each other
+# shm_size = \"8g\"                       # /dev/shm of the containers
+# connect_timeout_s = 10                # for one node to answer
 
+# What many nodes have in common; each may say otherwise.
+[defaults]
+# user = \"workshop\"                     # to log in as; otherwise your ssh configuration decides
+# ssh_port = 22                         # otherwise your ssh configuration decides
+# identity = \"~/.ssh/id_ed25519\"        # otherwise your ssh configuration decides
+# jump = \"ana@gate:2222\"                # as ssh -J takes it; otherwise your ssh configuration decides
+
+# The first node is the master: jobs are launched there.
+"
+    ));
     let mut addresses = HashSet::new();
-    for (i, (entry, twin)) in entries.iter().zip(&twins).enumerate() {
+    for (i, (entry, twin)) in entries.iter().zip(twins(entries)).enumerate() {
+        if i > 0 {
+            text.line("");
+        }
         match twin {
-            Some(twin) => {
-                text.line(&plain(&format!("\n# {} is left out: it is the same machine as {}.", entry.host, twin.name)))
-            }
-            None => {
-                text.line(if i == 0 { "\n# The first node is the master: jobs are launched there." } else { "" });
-                node(&mut text, entry, user.is_some(), port.is_some(), &mut addresses);
-            }
+            Some(twin) => text.line(&format!("# {} is left out: it is the same machine as {}.", entry.host, twin.name)),
+            None => node(&mut text, entry, &mut addresses),
         }
     }
     text.0
 }
 
-/// What all have in common.
-fn common<'e, T: PartialEq>(nodes: &[&'e Entry], value: impl Fn(&'e Entry) -> Option<T>) -> Option<T> {
-    let first = value(nodes.first()?)?;
-    nodes.iter().all(|entry| value(entry).as_ref() == Some(&first)).then_some(first)
-}
-
-fn cluster(text: &mut Text, name: &str, image: &str) {
-    let default = Cluster::default();
-    text.line("\n[cluster]");
-    text.field("name", &quoted(name), "another for each cluster on the same machines");
-    text.field("image", &quoted(image), "of all containers; name a version to keep jobs repeatable");
-    text.comment("controller", "\"gloo\"", "or \"mpi\", if the image has Open MPI");
-    text.comment("key_type", "\"rsa\"", "of the containers' key pair: 4096 bits; or \"ed25519\"");
-    text.comment("port", &default.port.to_string(), "over which the containers reach each other");
-    text.comment("shm_size", "\"8g\"", "/dev/shm of the containers");
-    let seconds = default.connect_timeout.as_secs().to_string();
-    text.comment("connect_timeout_s", &seconds, "for one node to answer");
-}
-
-fn node(text: &mut Text, entry: &Entry, user: bool, port: bool, addresses: &mut HashSet<IpAddr>) {
+fn node(text: &mut Text, entry: &Entry, addresses: &mut HashSet<IpAddr>) {
     let host = &entry.host;
     text.line("[[node]]");
     match &entry.found {
-        Found::NotLooked => text.field("host", &quoted(&host.host), "not looked at"),
+        Found::NotProbed => text.field("host", &quoted(&host.host), "not probed"),
         Found::Failed(said) => {
-            text.field("host", &quoted(&host.host), "could not be looked at:");
+            text.field("host", &quoted(&host.host), "could not be probed:");
             for line in said.lines() {
-                text.line(&plain(&format!("#   {line}")));
+                text.line(&format!("#   {line}"));
             }
         }
-        Found::Seen(probe) => text.field("host", &quoted(&host.host), &found(probe)),
+        Found::Probed(probe) => text.field("host", &quoted(&host.host), &found(probe)),
     }
     if entry.name != host.host {
         text.field("name", &quoted(&entry.name), "what hvdctl calls it");
     }
-    if let Some(own) = host.user.as_ref().filter(|_| !user) {
-        text.field("user", &quoted(own), "");
+    if let Some(user) = &host.user {
+        text.field("user", &quoted(user), "to log in as");
     }
-    if let Some(own) = host.port.filter(|_| !port) {
-        text.field("ssh_port", &own.to_string(), "");
+    if let Some(port) = host.port {
+        text.field("ssh_port", &port.to_string(), "of the machine's own sshd");
     }
-    let Found::Seen(probe) = &entry.found else {
+    let Found::Probed(probe) = &entry.found else {
         return text.comment("gpus", "\"auto\"", "as many as nvidia-smi lists");
     };
     let gpus = &probe.facts.gpus;
@@ -306,34 +263,33 @@ fn node(text: &mut Text, entry: &Entry, user: bool, port: bool, addresses: &mut 
     }
     let slots = if gpus.is_empty() { probe.facts.cores.max(1) as usize } else { gpus.len() };
     text.comment("slots", &slots.min(1024).to_string(), "most ranks of one job");
-    match probe.place() {
-        Place::Found((name, address)) => {
-            text.comment("address", &quoted(&address.to_string()), &format!("on {name}"));
-        }
-        Place::Chosen((name, address), others) => {
-            let others = list(&others);
-            let others = if others.is_empty() { String::new() } else { format!("; there is also {others}") };
-            // no two nodes have one address; where they seem to, somebody must say which is whose
-            let write = if addresses.insert(address) { Text::field } else { Text::comment };
+    let candidates = probe.candidates();
+    match probe.address() {
+        Some((name, address)) => {
+            let others: Vec<_> = candidates.iter().filter(|other| **other != (name, address)).copied().collect();
+            let others = if others.is_empty() { String::new() } else { format!("; there is also {}", list(&others)) };
+            // the only one that ssh reached hvdctl finds again; no two nodes have one address
+            let is_clear = candidates.len() == 1 && probe.facts.ssh_address == Some(address);
+            let write = if !is_clear && addresses.insert(address) { Text::field } else { Text::comment };
             write(text, "address", &quoted(&address.to_string()), &format!("on {name}{others}"));
         }
-        Place::Open(candidates) => {
+        None => {
             for (name, address) in candidates {
                 text.comment("address", &quoted(&address.to_string()), &format!("on {name}"));
             }
         }
     }
     for (what, cure) in probe.concerns() {
-        text.line(&plain(&format!("# {what}: {cure}")));
+        text.line(&format!("# {what}: {cure}"));
     }
 }
 
-/// A machine in a few words.
+/// A machine in short.
 fn found(probe: &Probe) -> String {
     let cores = probe.facts.cores;
     let docker = match &probe.docker {
         Docker::Version(version) => format!("Docker {version}"),
-        Docker::No(_) => "Docker not seen".into(),
+        Docker::No(_) => "Docker unknown".into(),
         Docker::None => "no Docker".into(),
     };
     format!("{cores} core{}, {docker}", if cores == 1 { "" } else { "s" })
@@ -344,35 +300,19 @@ fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-/// Words of other machines on one line of the file, without what a comment may not hold.
-fn plain(text: &str) -> String {
-    let (start, words) = text.split_at(text.len() - text.trim_start_matches('\n').len());
-    let words: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect();
-    format!("{start}{}", words.trim_end())
-}
-
-#[derive(Default)]
 struct Text(String);
 
 impl Text {
-    /// Where the comments behind values begin.
-    const COLUMN: usize = 40;
-
+    /// A line, without what a comment may not hold in messages of other machines.
     fn line(&mut self, line: &str) {
-        self.0.push_str(line);
+        let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(400).collect();
+        self.0.push_str(line.trim_end());
         self.0.push('\n');
     }
 
     /// A field that holds.
     fn field(&mut self, name: &str, value: &str, comment: &str) {
-        let field = format!("{name} = {value}");
-        match comment {
-            "" => self.line(&field),
-            _ => {
-                let _ =
-                    writeln!(self.0, "{field:width$}# {}", plain(comment), width = Text::COLUMN.max(field.len() + 1));
-            }
-        }
+        self.line(&format!("{:39} # {comment}", format!("{name} = {value}")));
     }
 
     /// A field that does not hold.

@@ -1,7 +1,6 @@
-//! The file that `init` writes: whole or not at all, and over nothing that it was not told to write over.
+//! The file that `init` writes: whole or not at all, and over another only with `--force`.
 
 use crate::error::Error;
-use crate::text::digest::in_hex;
 use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +20,7 @@ pub fn is_free(file: &Path, force: bool) -> Result<(), Error> {
         Ok(_) if file.is_dir() => {
             Err(Error::usage(format!("{} is a directory", file.display()), "name a file with -o"))
         }
-        Ok(_) if !force && !is_unfinished(file) => Err(taken(file)),
+        Ok(_) if !force => Err(taken(file)),
         _ => Ok(()),
     }
 }
@@ -41,7 +40,7 @@ pub fn write(file: &Path, text: &str, force: bool) -> Result<(), Error> {
         .tempfile_in(directory(&place))
         .map_err(|e| failed(&e))?;
     draft.write_all(text.as_bytes()).and_then(|()| draft.as_file().sync_all()).map_err(|e| failed(&e))?;
-    let moved = if force || is_unfinished(&place) { draft.persist(&place) } else { draft.persist_noclobber(&place) };
+    let moved = if force { draft.persist(&place) } else { draft.persist_noclobber(&place) };
     match moved {
         Ok(_) => Ok(()),
         Err(e) if e.error.kind() == std::io::ErrorKind::AlreadyExists => Err(taken(file)),
@@ -49,25 +48,9 @@ pub fn write(file: &Path, text: &str, force: bool) -> Result<(), Error> {
     }
 }
 
-/// What ends a file for which not every machine could be looked at, before a hash of all that stands above.
-const UNFINISHED: &str =
-    "# not every machine was reached: init may write this file again as long as it is not changed: ";
-
-/// Marks a file as one that may be overwritten as long as it is unchanged.
-pub fn unfinished(text: &str) -> String {
-    format!("{text}\n{UNFINISHED}{}\n", in_hex(text.as_bytes()))
-}
-
-/// Whether this is such a file, still unchanged.
-fn is_unfinished(file: &Path) -> bool {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    let Some((above, hash)) = text.split_once(&format!("\n{UNFINISHED}")) else { return false };
-    hash.trim_end() == in_hex(above.as_bytes())
-}
-
 fn taken(file: &Path) -> Error {
-    let why = format!("{} is there already, and was left as it is", file.display());
-    Error::usage(why, "--force writes over it, -o FILE writes elsewhere")
+    let why = format!("{} exists", file.display());
+    Error::usage(why, "overwrite it with --force, or name another file with -o FILE")
 }
 
 fn directory(file: &Path) -> PathBuf {
@@ -102,15 +85,6 @@ mod tests {
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
         assert!(link.symlink_metadata().unwrap().is_symlink());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
-        // what init could not finish is written again, unless it was edited
-        let again = dir.path().join("again.toml");
-        write(&again, &unfinished("a = 1\n"), false).unwrap();
-        is_free(&again, false).unwrap();
-        write(&again, &unfinished("a = 2\n"), false).unwrap();
-        let text = fs::read_to_string(&again).unwrap();
-        fs::write(&again, text.replacen("a = 2", "a = 3", 1)).unwrap();
-        assert!(is_free(&again, false).is_err() && write(&again, "a = 4\n", false).is_err());
-        fs::remove_file(&again).unwrap();
         for nowhere in [dir.path().join("b/c.toml"), dir.path().to_path_buf()] {
             assert_eq!(is_free(&nowhere, true).unwrap_err().exit_code(false), 2);
         }

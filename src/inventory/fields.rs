@@ -5,10 +5,9 @@
 //! the first fault, and the reader reports all of them with their places. What the reader has accepted becomes JSON, and
 //! from that serde makes the types.
 
-use super::container::{Device, Mount, Ulimit};
 use super::kind::Kind::{self, *};
 use super::kind::{PORT, seconds};
-use super::{Controller, Gpus, KeyType, LauncherName, Pull, check};
+use super::{Controller, KeyType, LauncherName, Pull, check, container};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -31,7 +30,6 @@ pub const TABLES: &[&str] = &["cluster", "defaults", "groups", "node"];
 macro_rules! tables {
     ($($(#[doc = $about:literal])+ $table:ident, $fields:ident { $(
         $(#[doc = $doc:literal])+
-        $(#[serde $serde:tt])?
         $name:ident $(as $seconds:literal)?: $type:ty = $default:expr, $kind:expr;
     )* $(.. $(#[doc = $rest_doc:literal])+ $rest:ident: $rest_type:ty)? })*) => {$(
         $(#[doc = $about])+
@@ -40,7 +38,6 @@ macro_rules! tables {
         pub struct $table {
             $(
                 $(#[doc = $doc])+
-                $(#[serde $serde])?
                 $(#[serde(rename = $seconds, with = "super::seconds")])?
                 pub $name: $type,
             )*
@@ -91,8 +88,7 @@ tables! {
         /// Size of /dev/shm in the containers. Too little of it kills data loaders and NCCL.
         shm_size: u64 = 8 << 30, Size;
         /// An ssh configuration of this cluster's own, read before yours; relative to the inventory.
-        #[serde(serialize_with = "super::lossy_option")]
-        ssh_config: Option<PathBuf> = None, File;
+        ssh_config: Option<PathBuf> = None, Text(&check::FILE);
         /// Seconds for one node to answer.
         connect_timeout as "connect_timeout_s": Duration = Duration::from_secs(10), seconds(1, 600);
         /// Seconds for one step on one node.
@@ -126,13 +122,12 @@ tables! {
         /// Port of the machine's own sshd; otherwise your ssh configuration decides.
         ssh_port: Option<u16> = None, PORT;
         /// Your private key for the nodes; otherwise your ssh configuration decides. Relative to the inventory.
-        #[serde(serialize_with = "super::lossy_option")]
-        identity: Option<PathBuf> = None, File;
+        identity: Option<PathBuf> = None, Text(&check::FILE);
         /// Jump hosts, as ssh -J takes them; "none" overrides those of your ssh configuration.
         jump: Option<String> = None, Text(&check::JUMP);
         /// GPUs for jobs: the first so many, "auto" (all that nvidia-smi lists), "all" (at least one), "none", or a list
         /// of indices and UUIDs.
-        gpus: Gpus = Gpus::Auto, Gpus;
+        gpus: super::Gpus = super::Gpus::Auto, Gpus;
         /// Most ranks of one job; otherwise one per GPU, or by the CPU cores.
         slots: Option<u32> = None, Number("a number of slots", 1, 1024);
         /// Address on the network between the nodes; otherwise found out. With a range of hosts, one of as many, like
@@ -150,60 +145,43 @@ tables! {
     /// What a node's containers have beside the image; fields of `[[node]]`, too.
     Container, CONTAINER {
         /// More directories and files of the node in the containers, beside hvdctl's own.
-        mounts: Vec<Mount> = Vec::new(), Mounts;
+        mounts: Vec<container::Mount> = Vec::new(), List(&Mount);
         /// Devices of the node in the containers; a directory stands for all in it.
-        devices: Vec<Device> = Vec::new(), Devices;
+        devices: Vec<container::Device> = Vec::new(), List(&Device);
         /// Limits of the processes in the containers by name. RDMA wants memlock = -1.
-        ulimits: BTreeMap<String, Ulimit> = BTreeMap::new(), Ulimits;
+        ulimits: BTreeMap<String, container::Ulimit> = BTreeMap::new(), Table(&check::LIMIT, &Limit);
         /// Environment of every rank beside the image's; nothing secret.
-        env: BTreeMap<String, String> = BTreeMap::new(), Env;
+        env: BTreeMap<String, String> = BTreeMap::new(), Table(&check::VARIABLE, &Variable);
         /// A file on this machine with more of it, NAME=VALUE lines; its values may be secret. Relative to the inventory.
-        #[serde(serialize_with = "super::lossy_option")]
-        env_file: Option<PathBuf> = None, File;
+        env_file: Option<PathBuf> = None, Text(&check::FILE);
     }
 }
 
-impl Field {
-    /// Whether many nodes may have the same value, so that it may stand in `[defaults]`, too.
-    const fn is_shared(&self) -> bool {
-        !matches!(self.kind, Range(_) | Flag)
+/// The groups, of which there may be any; here as the one field that they are read as.
+static GROUPS: Field = Field {
+    name: "groups",
+    kind: Table(&check::NAME, &Nodes),
+    doc: "Names for sets of nodes, used as --on @NAME: nodes as for --on, or a list of such; other groups as @NAME.",
+};
+
+/// The fields of the table `cluster`, `defaults` or `node`; of the whole file, `""`, what is no table of fields.
+pub(super) fn of(table: &str) -> Vec<&'static Field> {
+    let node = NODE.iter().chain(CONTAINER);
+    match table {
+        "cluster" => CLUSTER.iter().collect(),
+        // what many nodes may share
+        "defaults" => node.filter(|field| !matches!(field.kind, Range(_) | Flag)).collect(),
+        "node" => node.collect(),
+        _ => vec![&GROUPS],
     }
 }
 
-/// The fields of `[[node]]`.
-pub(super) fn node() -> impl Iterator<Item = &'static Field> {
-    NODE.iter().chain(CONTAINER)
-}
-
-/// The fields of `[defaults]`.
-pub(super) fn defaults() -> impl Iterator<Item = &'static Field> {
-    node().filter(|field| field.is_shared())
-}
-
-/// The names of the fields of `[cluster]`.
-pub static CLUSTER_FIELDS: &[&str] = &names::<23>(&[CLUSTER], false);
-
-/// The names of the fields of `[defaults]`: those of a node that many nodes may share.
-pub static DEFAULTS_FIELDS: &[&str] = &names::<12>(&[NODE, CONTAINER], true);
-
-/// The names of the fields of `[[node]]`.
-pub static NODE_FIELDS: &[&str] = &names::<16>(&[NODE, CONTAINER], false);
-
-const fn names<const N: usize>(mut tables: &[&[Field]], only_shared: bool) -> [&'static str; N] {
-    let (mut names, mut count) = ([""; N], 0);
-    while let [fields, rest @ ..] = tables {
-        let mut fields = *fields;
-        while let [field, others @ ..] = fields {
-            if field.is_shared() || !only_shared {
-                names[count] = field.name;
-                count += 1;
-            }
-            fields = others;
-        }
-        tables = rest;
+/// The names of the fields of the table `cluster`, `defaults` or `node`, or of these tables for `""`.
+pub fn names(table: &str) -> Vec<&'static str> {
+    match table {
+        "" => TABLES.to_vec(),
+        table => of(table).into_iter().map(|field| field.name).collect(),
     }
-    assert!(count == N, "the number of fields");
-    names
 }
 
 const fn last(names: &[&'static str]) -> &'static str {

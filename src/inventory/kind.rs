@@ -1,12 +1,9 @@
-//! The kinds of fields: what they expect, and how their values are read as JSON.
+//! The kinds of fields: what they expect, how their values are read, and their JSON Schema.
 
-use super::check::{self, Rule, integer, within};
-use super::reader::{Checked, FieldReader, NO_HINT};
-use super::{container, nodes};
+use super::check::{self, Checked, Rule};
+use super::container;
+use super::nodes::range;
 use serde_json::{Value, json};
-use std::path::Path;
-use toml::Spanned;
-use toml::de::DeValue;
 
 /// The values that a field takes.
 pub(super) enum Kind {
@@ -14,31 +11,32 @@ pub(super) enum Kind {
     Text(&'static Rule),
     /// A string in which `[1-16]` stands for as many; read as a list.
     Range(&'static Rule),
-    /// The path of a file on the operator's machine.
-    File,
     /// One of these strings.
     Choice(&'static [&'static str]),
     /// An integer, named by the first, from the second to the third.
     Number(&'static str, u64, u64),
     /// `true` or `false`.
     Flag,
-    /// A number of bytes; read as a number.
+    /// A number of bytes, also as text; read as a number.
     Size,
-    /// A number, a word, or a list of indices and UUIDs.
+    /// A number, a word, or a list of [`Kind::Gpu`].
     Gpus,
-    Mounts,
-    Devices,
-    Ulimits,
-    Env,
-}
-
-/// What values depend on beside themselves.
-#[derive(Clone, Copy)]
-pub(super) struct Context<'p> {
-    /// `~/` on the operator's machine.
-    pub(super) home: Option<&'p Path>,
-    /// The cluster's own directory in every container.
-    pub(super) jobs_dir: &'p str,
+    /// An index or UUID; read as text.
+    Gpu,
+    /// A [`container::Mount`].
+    Mount,
+    /// A [`container::Device`].
+    Device,
+    /// A [`container::Ulimit`].
+    Limit,
+    /// The value of a variable; read as text.
+    Variable,
+    /// Nodes as for `--on`, or a list of such.
+    Nodes,
+    /// A list.
+    List(&'static Kind),
+    /// A table whose names follow a rule.
+    Table(&'static Rule, &'static Kind),
 }
 
 pub(super) const PORT: Kind = Kind::Number("a port", 1, 65_535);
@@ -48,73 +46,125 @@ pub(super) const fn seconds(least: u64, most: u64) -> Kind {
     Kind::Number("whole seconds", least, most)
 }
 
+/// The most entries of a list.
+const LONGEST_LIST: usize = 64;
+
 impl Kind {
     /// Completes "expected …".
     pub(super) fn expected(&self) -> String {
         match self {
-            Kind::Text(rule) | Kind::Range(rule) => rule.expected.to_owned(),
-            Kind::File => check::FILE.expected.to_owned(),
-            Kind::Choice(words) => {
-                let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-                let (last, first) = words.split_last().expect("a choice has words");
-                format!("{} or {last}", first.join(", "))
+            Kind::Text(rule) | Kind::Range(rule) => rule.expected,
+            Kind::Choice(words) => return format!("\"{}\"", words.join("\" or \"")),
+            Kind::Number(what, least, most) => return format!("{what} from {least} to {most}"),
+            Kind::Flag => "true or false",
+            Kind::Size => "a size of at least 64k, like \"512m\", \"8g\" or a number of bytes",
+            Kind::Gpus => {
+                "a number of GPUs from 0 to 1024, \"auto\", \"all\", \"none\", or a list of indices and UUIDs"
             }
-            Kind::Number(what, least, most) => format!("{what} from {least} to {most}"),
-            Kind::Flag => "true or false".to_owned(),
-            Kind::Size => check::SIZE.to_owned(),
-            Kind::Gpus => check::GPUS.to_owned(),
-            Kind::Mounts => container::MOUNT.to_owned(),
-            Kind::Devices => container::DEVICE.to_owned(),
-            Kind::Ulimits => container::LIMIT.to_owned(),
-            Kind::Env => container::ENV_VALUE.to_owned(),
+            Kind::Gpu => check::GPU.expected,
+            Kind::Mount => {
+                "a mount like \"/data:/data:ro\" or { source = \"/data\", target = \"/data\", read_only = true }"
+            }
+            Kind::Device => "a device like \"/dev/infiniband\" or \"/dev/fuse:/dev/fuse:rwm\"",
+            Kind::Limit => "a number, -1 for no limit, or { soft = 1024, hard = 4096 }",
+            Kind::Variable => "a string or a whole number",
+            Kind::Nodes => "nodes as for --on, like \"gpu[01-08],!gpu03\", or a list of such",
+            Kind::List(entry) => return format!("a list of at most {LONGEST_LIST}, each {}", entry.expected()),
+            Kind::Table(_, value) => return format!("a table, each value {}", value.expected()),
+        }
+        .to_owned()
+    }
+
+    /// Returns the kind of each entry, if the value may be a list of so many.
+    pub(super) fn entry(&self, length: usize) -> Option<&Kind> {
+        match self {
+            Kind::List(entry) if length <= LONGEST_LIST => Some(entry),
+            Kind::Gpus if (1..=LONGEST_LIST).contains(&length) => Some(&Kind::Gpu),
+            Kind::Nodes if length > 0 => Some(&Kind::Nodes),
+            _ => None,
         }
     }
 
-    /// Reads a value as JSON, or reports what is wrong with it.
-    pub(super) fn read(
-        &self,
-        value: &Spanned<DeValue<'_>>,
-        context: Context<'_>,
-        reader: &mut FieldReader<'_, '_>,
-    ) -> Option<Value> {
-        let expected = self.expected();
-        let text = |accept: &dyn Fn(&str) -> Checked<Value>| match value.get_ref() {
-            DeValue::String(text) => Some(accept(text)),
-            _ => None,
-        };
-        let number = |least, most| integer(value.get_ref()).map(|number| within(number, least, most).map(Value::from));
-        let accepted = match self {
-            Kind::Text(rule) => text(&|text| rule.check(text).map(|()| text.into())),
-            Kind::Range(rule) => text(&|text| nodes::names(text, rule).map(Value::from)),
-            Kind::File => text(&|text| check::file(text, context.home).map(|()| text.into())),
-            Kind::Choice(words) => text(&|text| if words.contains(&text) { Ok(text.into()) } else { Err(NO_HINT) }),
-            Kind::Number(_, least, most) => number(*least, *most),
-            Kind::Flag => value.get_ref().as_bool().map(|flag| Ok(flag.into())),
-            Kind::Size => match value.get_ref() {
-                DeValue::String(text) => Some(check::size_text(text).map(Value::from)),
-                value => integer(value).map(|number| check::size(number).map(Value::from)),
-            },
-            Kind::Gpus => match value.get_ref() {
-                DeValue::Array(items) if !items.is_empty() => return reader.list(check::GPU, value, container::gpu()),
-                DeValue::Array(_) => Some(Err("an empty one is written \"none\"".into())),
-                DeValue::String(text) if matches!(text.as_ref(), "auto" | "all") => Some(Ok(json!(text))),
-                DeValue::String(text) if text == "none" => Some(Ok(json!(0))),
-                DeValue::String(_) => Some(Err(NO_HINT)),
-                _ => number(0, 1024),
-            },
-            Kind::Mounts => return reader.list(&expected, value, container::mount(context.jobs_dir)),
-            Kind::Devices => return reader.list(&expected, value, container::device()),
-            Kind::Ulimits => {
-                return reader.entries(
-                    container::LIMIT_NAME,
-                    &expected,
-                    value,
-                    container::limit_name,
-                    container::ulimit,
-                );
+    /// Reads a value that is no list or table of others, as JSON. An error says why it is refused, and may be empty.
+    pub(super) fn read(&self, value: &Value) -> Checked<Value> {
+        let good = |is_good: bool| if is_good { Ok(value.clone()) } else { Err(String::new()) };
+        let number_in = |least, most| value.as_u64().is_some_and(|number| (least..=most).contains(&number));
+        match (self, value) {
+            (Kind::Text(rule), Value::String(text)) => rule.check(text).and_then(|()| good(true)),
+            (Kind::Range(rule), Value::String(text)) => range(text, rule).map(Value::from),
+            (Kind::Choice(words), Value::String(text)) => good(words.contains(&text.as_str())),
+            (Kind::Number(_, least, most), _) => good(number_in(*least, *most)),
+            (Kind::Flag, _) => good(value.is_boolean()),
+            (Kind::Size, _) => {
+                let bytes = value.as_u64().and_then(check::size);
+                bytes.or_else(|| check::parse_size(value.as_str()?)).map(Value::from).ok_or_else(String::new)
             }
-            Kind::Env => return container::env(&expected, value, reader),
-        };
-        reader.judge(&expected, value, accepted)
+            (Kind::Gpus, Value::String(text)) if text == "none" => Ok(json!(0)),
+            (Kind::Gpus, _) => good(value == "auto" || value == "all" || number_in(0, 1024)),
+            (Kind::Gpu, Value::String(text)) => check::GPU.check(text).and_then(|()| good(true)),
+            (Kind::Gpu, Value::Number(index)) => {
+                check::GPU.check(&index.to_string()).map(|()| json!(index.to_string()))
+            }
+            (Kind::Mount, Value::String(_) | Value::Object(_)) => container::mount(value).map(|mount| json!(mount)),
+            (Kind::Device, Value::String(text)) => container::device(text).map(|device| json!(device)),
+            (Kind::Limit, Value::Number(_) | Value::Object(_)) => container::ulimit(value).map(|limit| json!(limit)),
+            (Kind::Variable, Value::String(text)) => good(!text.contains('\0')),
+            (Kind::Variable, Value::Number(number)) if number.is_i64() => Ok(json!(number.to_string())),
+            (Kind::Nodes, Value::String(_)) => good(true),
+            _ => good(false),
+        }
     }
+
+    /// The form of the value as a JSON Schema.
+    pub(super) fn schema(&self) -> Value {
+        let integer = |least: u64, most: u64| json!({ "type": "integer", "minimum": least, "maximum": most });
+        match self {
+            Kind::Text(rule) => string(rule),
+            Kind::Range(rule) => {
+                json!({ "type": "string", "anyOf": [{ "pattern": rule.pattern }, { "pattern": "\\[[0-9,-]+\\]" }] })
+            }
+            Kind::Choice(words) => json!({ "enum": words }),
+            Kind::Number(_, least, most) => integer(*least, *most),
+            Kind::Flag => json!({ "type": "boolean" }),
+            Kind::Size => json!({ "anyOf": [
+                { "type": "integer", "minimum": 65536 },
+                { "type": "string", "pattern": "^[0-9]+([kKmMgGtT]([iI]?[bB])?|[bB])?$" },
+            ] }),
+            Kind::Gpus => json!({ "anyOf": [
+                integer(0, 1024),
+                { "enum": ["auto", "all", "none"] },
+                { "type": "array", "minItems": 1, "maxItems": LONGEST_LIST, "items": Kind::Gpu.schema() },
+            ] }),
+            Kind::Gpu => json!({ "anyOf": [integer(0, 1023), string(&check::GPU)] }),
+            Kind::Mount => json!({ "anyOf": [
+                { "type": "string", "pattern": container::MOUNT },
+                record(json!({
+                    "source": { "type": "string" }, "target": { "type": "string" }, "read_only": { "type": "boolean" },
+                }), &["source", "target"]),
+            ] }),
+            Kind::Device => json!({ "type": "string", "pattern": container::DEVICE }),
+            Kind::Limit => {
+                let limit = json!({ "type": "integer", "minimum": -1 });
+                json!({ "anyOf": [limit, record(json!({ "soft": limit, "hard": limit }), &["soft", "hard"])] })
+            }
+            Kind::Variable => json!({ "type": ["string", "integer"] }),
+            Kind::Nodes => json!({ "anyOf": [
+                { "type": "string" },
+                { "type": "array", "minItems": 1, "items": { "type": "string" } },
+            ] }),
+            Kind::List(entry) => json!({ "type": "array", "maxItems": LONGEST_LIST, "items": entry.schema() }),
+            Kind::Table(names, value) => {
+                json!({ "type": "object", "propertyNames": string(names), "additionalProperties": value.schema() })
+            }
+        }
+    }
+}
+
+fn string(rule: &Rule) -> Value {
+    json!({ "type": "string", "maxLength": rule.longest, "pattern": rule.pattern })
+}
+
+/// The schema of a table with these properties and no others.
+pub(super) fn record(properties: Value, required: &[&str]) -> Value {
+    json!({ "type": "object", "additionalProperties": false, "required": required, "properties": properties })
 }

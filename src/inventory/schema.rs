@@ -1,9 +1,7 @@
 //! The fields as a JSON Schema, from which editors complete and check the file, and as a table for people.
 
-use super::check::{self, Rule};
-use super::container;
-use super::fields::{self, CLUSTER, Field};
-use super::kind::Kind;
+use super::fields::{self, Field};
+use super::kind::{Kind, record};
 use super::{Cluster, Node};
 use serde_json::{Map, Value, json};
 
@@ -11,70 +9,47 @@ use serde_json::{Map, Value, json};
 ///
 /// It cannot say all that the reader checks, such as what must fit together.
 pub fn schema() -> String {
-    let text = json!({ "type": "string", "minLength": 1 });
-    let schema = json!({
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": "Inventory of hvdctl",
-        "description": "The machines of a cluster, and how hvdctl reaches and sets them up.",
-        "type": "object",
-        "additionalProperties": false,
-        "required": ["cluster", "node"],
-        "properties": {
-            "cluster": table("What holds for all nodes.", CLUSTER.iter(), &cluster_defaults(), &["name"]),
-            "defaults": table(
-                "What many nodes have in common; each [[node]] may say otherwise. A list there takes the place of the \
-                 list here; env and ulimits go over these name by name.",
-                fields::defaults(),
-                &node_defaults(),
-                &[],
-            ),
-            "groups": {
-                "description": "Names for sets of nodes, used as --on @NAME: nodes as for --on, or a list of such; other \
-                                groups as @NAME.",
-                "type": "object",
-                "maxProperties": super::groups::MOST,
-                "propertyNames": string(&check::NAME),
-                "additionalProperties": { "anyOf": [text, { "type": "array", "minItems": 1, "items": text }] },
-            },
-            "node": {
-                "description": "The machines. The first is the master unless another says so.",
-                "type": "array",
-                "minItems": 1,
-                "items": table("One machine, or a range of them.", fields::node(), &node_defaults(), &["host"]),
-            },
-        },
-    });
+    let groups = fields::of("").into_iter().map(|field| (field.name.to_owned(), property(field, &Value::Null)));
+    let mut properties: Map<String, Value> = groups.collect();
+    for (name, required, description) in [
+        ("cluster", &["name"][..], "What holds for all nodes."),
+        (
+            "defaults",
+            &[],
+            "What many nodes have in common; each [[node]] may say otherwise. A list there takes the place of the \
+             list here; env and ulimits go over these name by name.",
+        ),
+        ("node", &["host"], "One machine, or a range of them."),
+    ] {
+        let defaults = defaults(name);
+        let fields = fields::of(name).into_iter().map(|field| (field.name.to_owned(), property(field, &defaults)));
+        let mut table = record(Value::Object(fields.collect()), required);
+        table["description"] = description.into();
+        if name == "node" {
+            let about = "The machines. The first is the master unless another says so.";
+            table = json!({ "description": about, "type": "array", "minItems": 1, "items": table });
+        }
+        properties.insert(name.to_owned(), table);
+    }
+    let mut schema = record(Value::Object(properties), &["cluster", "node"]);
+    schema["$schema"] = "http://json-schema.org/draft-07/schema#".into();
+    schema["title"] = "Inventory of hvdctl".into();
+    schema["description"] = "The machines of a cluster, and how hvdctl reaches and sets them up.".into();
     format!("{schema:#}\n")
 }
 
-fn table(
-    description: &str,
-    fields: impl Iterator<Item = &'static Field>,
-    defaults: &Value,
-    required: &[&str],
-) -> Value {
-    let property = |field: &'static Field| {
-        let mut rules = field.kind.schema();
-        rules.insert("description".to_owned(), field.doc.into());
-        rules.extend(default(field, defaults).map(|value| ("default".to_owned(), value)));
-        (field.name.to_owned(), Value::Object(rules))
-    };
-    let properties: Map<String, Value> = fields.map(property).collect();
-    json!({
-        "description": description,
-        "type": "object",
-        "additionalProperties": false,
-        "required": required,
-        "properties": properties,
-    })
+fn property(field: &Field, defaults: &Value) -> Value {
+    let mut rules = field.kind.schema();
+    rules["description"] = field.doc.into();
+    if let Some(default) = default(field, defaults) {
+        rules["default"] = default;
+    }
+    rules
 }
 
-fn cluster_defaults() -> Value {
-    json!(Cluster::default())
-}
-
-fn node_defaults() -> Value {
-    json!(Node::default())
+/// The default of each field of a table.
+fn defaults(table: &str) -> Value {
+    if table == "cluster" { json!(Cluster::default()) } else { json!(Node::default()) }
 }
 
 /// What holds where the file does not have a field, as the file would say it.
@@ -89,75 +64,9 @@ fn default(field: &Field, defaults: &Value) -> Option<Value> {
     }
 }
 
-fn string(rule: &Rule) -> Value {
-    json!({ "type": "string", "maxLength": rule.longest, "pattern": rule.pattern })
-}
-
-impl Kind {
-    /// The form of the value.
-    fn schema(&self) -> Map<String, Value> {
-        let integer = |least: u64, most: u64| json!({ "type": "integer", "minimum": least, "maximum": most });
-        let limit = json!({ "type": "integer", "minimum": -1 });
-        let path = json!({ "type": "string", "pattern": "^/" });
-        let schema = match self {
-            Kind::Text(rule) => string(rule),
-            Kind::Range(rule) => {
-                json!({ "type": "string", "anyOf": [{ "pattern": rule.pattern }, { "pattern": "\\[[0-9,-]+\\]" }] })
-            }
-            Kind::File => string(&check::FILE),
-            Kind::Choice(words) => json!({ "enum": words }),
-            Kind::Number(_, least, most) => integer(*least, *most),
-            Kind::Flag => json!({ "type": "boolean" }),
-            Kind::Size => json!({ "anyOf": [
-                { "type": "integer", "minimum": 65536 },
-                { "type": "string", "pattern": "^[0-9]+([kKmMgGtT]([iI]?[bB])?|[bB])?$" },
-            ] }),
-            Kind::Gpus => json!({ "anyOf": [
-                integer(0, 1024),
-                { "enum": ["auto", "all", "none"] },
-                {
-                    "type": "array", "minItems": 1, "maxItems": 64, "uniqueItems": true,
-                    "items": { "anyOf": [integer(0, 1023), string(&check::GPU_ID)] },
-                },
-            ] }),
-            Kind::Mounts => json!({ "type": "array", "maxItems": 64, "items": { "anyOf": [
-                { "type": "string", "pattern": "^/[^:]*:/[^:]+(:(ro|rw))?$" },
-                {
-                    "type": "object",
-                    "additionalProperties": false,
-                    "required": ["source", "target"],
-                    "properties": { "source": path, "target": path, "read_only": { "type": "boolean" } },
-                },
-            ] } }),
-            Kind::Devices => json!({ "type": "array", "maxItems": 64, "items": {
-                "type": "string", "pattern": "^/dev/[^:]+(:/[^:]+)?(:[rwm]{1,3})?$",
-            } }),
-            Kind::Ulimits => json!({
-                "type": "object",
-                "propertyNames": { "enum": container::limits().collect::<Vec<_>>() },
-                "additionalProperties": { "anyOf": [limit, {
-                    "type": "object",
-                    "additionalProperties": false,
-                    "required": ["soft", "hard"],
-                    "properties": { "soft": limit, "hard": limit },
-                }] },
-            }),
-            Kind::Env => json!({
-                "type": "object",
-                "propertyNames": { "pattern": "^[A-Za-z_][A-Za-z0-9_]*$" },
-                "additionalProperties": { "type": ["string", "integer"] },
-            }),
-        };
-        match schema {
-            Value::Object(rules) => rules,
-            _ => Map::new(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{CLUSTER_FIELDS, DEFAULTS_FIELDS, Inventory, NODE_FIELDS, TABLES, properties, refusals};
+    use super::super::{Inventory, TABLES, names, properties, refusals};
     use super::*;
     use regex::Regex;
     use std::fmt::Write as _;
@@ -170,12 +79,12 @@ mod tests {
     }
 
     /// Each table, as it is written, with its properties and the fields that it should have.
-    fn tables(schema: &Value) -> [(&'static str, &Map<String, Value>, &'static [&'static str]); 3] {
+    fn tables(schema: &Value) -> [(&'static str, &Map<String, Value>, Vec<&'static str>); 3] {
         let properties = |pointer: &str| schema.pointer(pointer).and_then(Value::as_object).expect("properties");
         [
-            ("[cluster]", properties("/properties/cluster/properties"), CLUSTER_FIELDS),
-            ("[defaults]", properties("/properties/defaults/properties"), DEFAULTS_FIELDS),
-            ("[[node]]", properties("/properties/node/items/properties"), NODE_FIELDS),
+            ("[cluster]", properties("/properties/cluster/properties"), names("cluster")),
+            ("[defaults]", properties("/properties/defaults/properties"), names("defaults")),
+            ("[[node]]", properties("/properties/node/items/properties"), names("node")),
         ]
     }
 
@@ -278,14 +187,10 @@ mod tests {
         let mut text = "# The fields of an inventory\n\nMade from the fields of the reader, as `hvdctl schema` is. \
                         `inventory.example.toml` shows them in use.\n"
             .to_owned();
-        let tables: [(&str, Vec<&Field>, Value); 3] = [
-            ("[cluster]", CLUSTER.iter().collect(), cluster_defaults()),
-            ("[[node]]", fields::node().collect(), node_defaults()),
-            ("[defaults]", fields::defaults().collect(), node_defaults()),
-        ];
-        for (table, fields, defaults) in tables {
-            let _ = write!(text, "\n## `{table}`\n\n");
-            if table == "[defaults]" {
+        for (table, written) in [("cluster", "[cluster]"), ("node", "[[node]]"), ("defaults", "[defaults]")] {
+            let (fields, defaults) = (fields::of(table), defaults(table));
+            let _ = write!(text, "\n## `{written}`\n\n");
+            if table == "defaults" {
                 let names: Vec<String> = fields.iter().map(|field| format!("`{}`", field.name)).collect();
                 let _ = writeln!(
                     text,

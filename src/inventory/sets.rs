@@ -28,21 +28,21 @@ fn what_does_not_fit_together() {
     for (text, expected) in [
         (
             in_cluster("worker = 'hmaster'"),
-            "3:10: cluster.worker: expected different names for `worker` and `master`, found \"hmaster\" for both",
+            "3:10: cluster.worker: `worker` and `master` must differ, found \"hmaster\" and \"hmaster\"",
         ),
         (
             in_cluster("worker = 'same'\nmaster = 'same'"),
-            "4:10: cluster.master: expected different names for `worker` and `master`, found \"same\" for both",
+            "4:10: cluster.master: `worker` and `master` must differ, found \"same\" and \"same\"",
         ),
         (
             in_cluster("ssh_dir = '/opt/horovod/jobs'"),
-            "3:11: cluster.ssh_dir: expected a directory apart from `jobs_dir` (\"/opt/horovod/jobs\"), \
-             found \"/opt/horovod/jobs\"",
+            "3:11: cluster.ssh_dir: `ssh_dir` and `jobs_dir` must differ, \
+             found \"/opt/horovod/jobs\" and \"/opt/horovod/jobs\"",
         ),
         (
             in_cluster("jobs_dir = '/opt/horovod/projects/jobs'"),
-            "3:12: cluster.jobs_dir: expected a directory apart from `projects_dir` (\"/opt/horovod/projects\"), \
-             found \"/opt/horovod/projects/jobs\"",
+            "3:12: cluster.jobs_dir: `projects_dir` and `jobs_dir` must differ, \
+             found \"/opt/horovod/projects\" and \"/opt/horovod/projects/jobs\"",
         ),
         (
             with_nodes("[[node]]\nhost = 'a'\n[[node]]\nhost = 'b'\n[[node]]\nhost = 'a'\n"),
@@ -64,7 +64,7 @@ fn what_does_not_fit_together() {
         ),
         (
             with_nodes("[[node]]\nhost = 'a'\nssh_port = 1\n[[node]]\nhost = 'a'\nssh_port = 2\n"),
-            "7:8: node.host: duplicate node \"a\"; line 4 has the same name; give each of them a `name`",
+            "7:8: node.host: duplicate node \"a\"; line 4 has the same name",
         ),
         (
             with_nodes("[[node]]\nhost = 'a'\nname = 'x'\n[[node]]\nhost = 'b'\nname = 'x'\n"),
@@ -76,7 +76,7 @@ fn what_does_not_fit_together() {
         ),
         (
             with_nodes("[[node]]\nhost = 'a'\naddress = '10.0.0.1'\n[[node]]\nhost = 'b'\naddress = '10.0.0.1'\n"),
-            "8:11: node.address: expected an address of its own, found that of line 5",
+            "8:11: node.address: duplicate node \"b\"; line 5 has the same address",
         ),
         (
             with_nodes("[[node]]\nhost = 'a'\nmaster = true\n[[node]]\nhost = 'b'\nmaster = true\n"),
@@ -91,6 +91,24 @@ fn what_does_not_fit_together() {
     }
     let same_host = "[[node]]\nhost = 'a'\nname = 'x'\n[[node]]\nhost = 'a'\nname = 'y'\nuser = 'other'\n";
     assert!(parse(&with_nodes(same_host)).is_ok(), "another user may be another machine behind an alias");
+}
+
+#[test]
+fn entries_of_lists_are_there_once_and_apart_from_the_jobs_directory() {
+    for (line, expected) in [
+        ("gpus = [1, '1']", "5:12: node.gpus: expected each entry once, \"1\" is there already"),
+        ("mounts = ['/a:/c', '/b:/c']", "5:20: node.mounts: expected each entry once, \"/c\" is there already"),
+        (
+            "devices = ['/dev/a', '/dev/b:/dev/a']",
+            "5:22: node.devices: expected each entry once, \"/dev/a\" is there already",
+        ),
+        (
+            "mounts = ['/a:/opt/horovod/jobs/x']",
+            "5:10: node.mounts: \"/opt/horovod/jobs/x\" in the container is hvdctl's own",
+        ),
+    ] {
+        assert_eq!(faults(&with_nodes(&format!("[[node]]\nhost = 'a'\n{line}\n"))), [expected], "{line}");
+    }
 }
 
 #[test]
@@ -145,11 +163,11 @@ fn ranges_are_many_nodes() {
         ),
         (
             "[[node]]\nhost = 'a'\naddress = '10.0.0.2'\n[[node]]\nhost = 'n[1-3]'\naddress = '10.0.0.[1-3]'\n",
-            "8:11: node.address: expected an address of its own, found that of line 5 (10.0.0.2)",
+            "8:11: node.address: duplicate node \"n2\"; line 5 has the same address",
         ),
         (
             "[[node]]\nhost = 'n[0-5999]'\n[[node]]\nhost = 'm[0-5999]'\n",
-            "6:8: node.host: expected an inventory of at most 10000 machines, and these are more",
+            "6:8: node.host: an inventory has at most 10000 machines",
         ),
     ] {
         assert_eq!(faults(&with_nodes(nodes)), [expected], "{nodes}");
@@ -165,27 +183,27 @@ fn groups_of_nodes() {
 
     const EXPECTED: &str = "expected nodes as for --on, like \"gpu[01-08],!gpu03\", or a list of such, found";
     for (groups, expected) in [
-        ("a = 1", format!("6:5: groups.a: {EXPECTED} the integer 1")),
-        ("a = []", format!("6:5: groups.a: {EXPECTED} an array")),
-        ("a = ['n1', 2]", format!("6:12: groups.a: {EXPECTED} the integer 2")),
-        ("a = 'n5'", format!("6:5: groups.a: {EXPECTED} \"n5\"; no node is named n5 (nodes: n[1-4])")),
+        ("a = 1", format!("6:5: groups: {EXPECTED} 1")),
+        ("a = []", format!("6:5: groups: {EXPECTED} an array")),
+        ("a = ['n1', 2]", format!("6:12: groups: {EXPECTED} 2")),
+        ("a = 'n5'", "6:5: groups.a: expected nodes, found \"n5\"; no node is named n5 (nodes: n[1-4])".into()),
         (
             r#"a = "n[1-2]\u0000,!n2""#,
-            format!(r#"6:5: groups.a: {EXPECTED} "n[1-2]\0,!n2"; no node is named "n1\0" (nodes: n[1-4])"#),
+            r#"6:5: groups.a: expected nodes, found "n[1-2]\0,!n2"; no node is named "n1\0" (nodes: n[1-4])"#.into(),
         ),
         (
             "a = ['n1', '@c']\nb = 'n2'",
-            format!("6:12: groups.a: {EXPECTED} \"@c\"; there is no group c (groups: @a, @b)"),
+            "6:5: groups.a: expected nodes, found \"n1,@c\"; there is no group c (groups: @a, @b)".into(),
         ),
-        ("a = 'n1,!n1'", "6:1: groups.a: no node is left".into()),
-        ("a = '@a'", "6:1: groups.a: expected a group that is no part of itself, found @a → @a".into()),
+        ("a = 'n1,!n1'", "6:5: groups.a: expected nodes, found \"n1,!n1\"; no node is left".into()),
+        ("a = '@a'", "6:5: groups.a: expected groups that are no part of themselves, found @a".into()),
         (
-            "a = '@b'\nb = ['n1', '@c']\nc = '@b'\nd = '@a'",
-            "7:1: groups.b: expected a group that is no part of itself, found @b → @c → @b".into(),
+            "a = '@b'\nb = ['n1', '@c']\nc = '@b'\nd = '@a'\ne = 'n1'",
+            "6:5: groups.a: expected groups that are no part of themselves, found @a, @b, @c, @d".into(),
         ),
         (
             "'a b' = 'n1'",
-            "6:1: groups: expected a name of 1 to 63 letters, digits, `_`, `.` or `-`, the first a letter or digit, \
+            "6:1: groups: expected 1 to 63 letters, digits, `_`, `.` or `-`, the first a letter or digit, \
              found \"a b\""
                 .into(),
         ),
@@ -197,6 +215,6 @@ fn groups_of_nodes() {
     assert_eq!(faults(&unsure).len(), 2, "{:?}", faults(&unsure));
     assert_eq!(
         faults(&with_nodes("[[groups]]\n[[node]]\nhost = 'a'")),
-        ["3:1: groups: expected one table [groups], found an array"]
+        [format!("3:1: groups: expected a table, each value {EXPECTED} an array").replace("value expected ", "value ")]
     );
 }

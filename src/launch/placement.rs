@@ -31,12 +31,14 @@ pub struct Placement {
 }
 
 /// How ranks are spread over the nodes. Either way the ranks of a node are consecutive, as the launcher numbers them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum MapBy {
-    /// A node's slots are filled before the next node gets a rank: few nodes, and most traffic stays inside them.
+    // few nodes, and most traffic stays inside them
+    /// Fill the slots of a node before the next node gets a rank
     #[default]
     Slot,
-    /// Every node gets a rank before any gets another: each has the most memory and cores to itself.
+    // each rank has the most memory and cores to itself
+    /// Give every node a rank before any gets another
     Node,
 }
 

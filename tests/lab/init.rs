@@ -55,7 +55,7 @@ fn what_is_written_is_what_the_nodes_say_and_works_at_once() {
         let engine = on(node, "docker version -f '{{.Server.Version}}'");
         assert_eq!((row[1], row[2]), (address.trim(), on(node, "nproc").trim()));
         assert_eq!((row[3], *row.last().unwrap()), (gpu_uuids(node).len().to_string().as_str(), engine.trim()));
-        // it only looked
+        // nothing was changed
         on(node, "test ! -e /opt/horovod");
     }
     let inventory = operator.inventory("inventory.toml");
@@ -67,7 +67,7 @@ fn what_is_written_is_what_the_nodes_say_and_works_at_once() {
 
     // it stays as it is
     let before = operator.text("inventory.toml");
-    operator.hvdctl(&["init", "node2"]).code(2).complains(&["inventory.toml is there already"]);
+    operator.hvdctl(&["init", "node2"]).code(2).complains(&["inventory.toml exists"]);
     assert_eq!(operator.text("inventory.toml"), before);
     // and the same comes from the configuration's own names
     operator.hvdctl(&["init", "--from-ssh-config", "-o", "again.toml"]).code(0);
