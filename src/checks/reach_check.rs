@@ -95,11 +95,11 @@ async fn private_key(inventory: &Inventory, nodes: &[Observed]) -> Result<Secret
         ));
     };
     let cluster = &inventory.cluster;
-    let Some(held) = Keyring::read(cluster, &master.facts).current else {
+    let Some(pair) = Keyring::read(cluster, &master.facts).current else {
         let tried = "read the cluster's key";
         return Err(NodeError::failed(master.name(), tried, "there is none").hint("hvdctl keys push").into());
     };
-    let name = held.name;
+    let name = pair.name;
     let tried = format!("read the cluster's key {name}");
     let path = format!("{}/{name}", cluster.ssh_dir);
     let output = master.member.transport.run_as_root(&["cat", "--", &path], b"", &tried).await?;

@@ -1,12 +1,12 @@
 //! `keys generate`: the pair on the master, and nothing anywhere else.
 
-use super::{look, master, pair, usual, write};
+use super::{master, observe_all, pair, usual, write};
 use crate::cluster::nodes::Member;
 use crate::cluster::session::Session;
 use crate::error::Error;
 use crate::event::Events;
 use crate::inventory::Inventory;
-use crate::keys::files::{Changes, Described, Files, Keyring, Keys, Kind, Put, describe};
+use crate::keys::files::{Changes, CurrentPair, Described, Keyring, Kind, MasterPair, Put, describe};
 use crate::secret::Secret;
 
 /// What lies on the master now.
@@ -32,38 +32,33 @@ pub async fn generate(
     events: &Events,
 ) -> Result<Generated, Error> {
     let cluster = &inventory.cluster;
-    let seen = session.cancellation.run(look(cluster, members, events)).await?;
-    let (member, facts) = master(inventory, &seen)?;
+    let nodes = observe_all(cluster, members, session, events).await?;
+    let (member, facts) = master(inventory, &nodes)?;
     let node = member.node.name.clone();
     let ring = Keyring::read(cluster, facts);
-    let keys = match (&ring.current, Keys::to_push(&ring)) {
-        (Some(_), Some(keys)) => keys,
-        _ => session.cancellation.run(pair(cluster, member, &ring, wanted.unwrap_or(usual(cluster)), events)).await?,
+    let mut puts = Vec::new();
+    let pair = match &ring.current {
+        Some(CurrentPair { name, public: Some(public) }) => MasterPair { name, public: public.clone(), new: None },
+        _ => {
+            let kind = wanted.unwrap_or(usual(cluster));
+            let pair = session.cancellation.run(pair(cluster, member, &ring, kind, events)).await?;
+            let text = Secret::plain(format!("{}\n", pair.public));
+            puts.extend(pair.new.clone().map(|text| Put { name: pair.name.to_owned(), mode: "600", text }));
+            puts.push(Put { name: format!("{}.pub", pair.name), mode: "644", text });
+            pair
+        }
     };
-    let public = keys.let_in.first().map(String::as_str).unwrap_or_default();
-    let there = describe(public).ok_or_else(|| {
+    let described = describe(&pair.public).ok_or_else(|| {
         Error::check(
-            format!("what lies on {node} as the cluster's public key is none: {public}"),
+            format!("what lies on {node} as the cluster's public key is none: {}", pair.public),
             format!("remove it from {} there; `hvdctl keys push` writes it again", cluster.ssh_dir),
         )
     })?;
-    if let Some(kind) = wanted.filter(|kind| !kind.is(&there)) {
-        return Err(Error::check(format!("{node} has a pair of another kind: {there}"), kind.rotation()));
+    if let Some(kind) = wanted.filter(|kind| !kind.is(&described)) {
+        return Err(Error::check(format!("{node} has a pair of another kind: {described}"), kind.rotation()));
     }
-    let (puts, made) = puts(&keys, &ring);
     if !puts.is_empty() {
         write(cluster, member, facts, &Changes { puts, ..Changes::default() }).await?;
     }
-    Ok(Generated { node, pair: there, made })
-}
-
-/// The pair's files that are missing, and whether the private half is one of them.
-fn puts(keys: &Keys, ring: &Keyring) -> (Vec<Put>, bool) {
-    let Files::Pair { name, public, new } = &keys.files else { return (Vec::new(), false) };
-    let private = new.iter().map(|text| Put { name: (*name).to_owned(), mode: "600", text: text.clone() });
-    let mut puts: Vec<Put> = private.collect();
-    if ring.current.as_ref().is_none_or(|held| held.public.is_none()) {
-        puts.push(Put { name: format!("{name}.pub"), mode: "644", text: Secret::plain(format!("{public}\n")) });
-    }
-    (puts, new.is_some())
+    Ok(Generated { node, pair: described, made: pair.new.is_some() })
 }
