@@ -1,6 +1,6 @@
 //! TCP between the nodes on ports that nobody has agreed on, as Horovod's ranks use them.
 
-use super::Patient;
+use super::NodeState;
 use crate::cluster::nodes::for_each_node;
 use crate::error::NodeError;
 use crate::event::{Events, Step};
@@ -21,8 +21,8 @@ const WHOLE: u64 = 10;
 
 /// Tries every pair of [`targets`]. Each node listens and connects at the same time, in its worker or, where that is not up, on
 /// the machine itself: both have the same network. Where that cannot be done the pair is left out.
-pub(super) async fn check(inventory: &Inventory, patients: &[Patient], events: &Events) -> Matrix {
-    let placed: Vec<(&Patient, IpAddr)> = patients
+pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &Events) -> Matrix {
+    let placed: Vec<(&NodeState, IpAddr)> = nodes
         .iter()
         .filter_map(|p| Some((p, network::place(inventory, &p.member.node, &p.facts).ok()?.address)))
         .filter(|(_, address)| !address.is_loopback())
@@ -34,14 +34,14 @@ pub(super) async fn check(inventory: &Inventory, patients: &[Patient], events: &
     let ports = format!("{},{}", port(2, 20_000, 32_768), port(3, 32_768, 60_999));
 
     let sources = placed.iter().enumerate().collect();
-    let answers = for_each_node(sources, async |(from, (patient, address)): (usize, &(&Patient, IpAddr))| {
-        let _step = events.begin(patient.name(), Step::TryingPorts);
+    let answers = for_each_node(sources, async |(from, (node, address)): (usize, &(&NodeState, IpAddr))| {
+        let _step = events.begin(node.name(), Step::TryingPorts);
         let targets = targets(placed.len(), from);
         // every node is a target as often as it is a source
         let expected = targets.len();
         let list: String = targets.iter().map(|to| format!("{to} {}\n", placed[*to].1)).collect();
         let input = format!("{token}\n{address} {ports} {LIMIT} {WHOLE} {expected}\n{list}");
-        results(&run(inventory, patient, &input).await.unwrap_or_default())
+        results(&run(inventory, node, &input).await.unwrap_or_default())
     })
     .await;
     let name = |i: usize| placed[i].0.name().to_owned();
@@ -56,11 +56,11 @@ pub(super) async fn check(inventory: &Inventory, patients: &[Patient], events: &
     matrix
 }
 
-async fn run(inventory: &Inventory, patient: &Patient, input: &str) -> Result<String, NodeError> {
+async fn run(inventory: &Inventory, node: &NodeState, input: &str) -> Result<String, NodeError> {
     let tried = "connect to the other nodes";
     let limit = Duration::from_secs(WHOLE + 10);
-    let link = &patient.member.transport;
-    let output = match patient.worker(inventory) {
+    let link = &node.member.transport;
+    let output = match node.worker(inventory) {
         Some(id) => {
             let args = ["exec", "-i", id, "python3", "-c", PORTS];
             link.run_docker(&args, input.as_bytes(), tried, limit).await?
@@ -70,7 +70,7 @@ async fn run(inventory: &Inventory, patient: &Patient, input: &str) -> Result<St
     if output.code == 0 {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
-        Err(NodeError::failed(patient.name(), tried, output.complaint()))
+        Err(NodeError::failed(node.name(), tried, output.complaint()))
     }
 }
 
