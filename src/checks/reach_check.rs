@@ -7,6 +7,7 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Inventory;
 use crate::keys::files::{KNOWN_HOSTS, Keyring};
+use crate::keys::push::without_master;
 use crate::keys::reachability::{Absent, Matrix, Pair, reason, results, targets};
 use crate::paths::CONTAINER_SSH;
 use crate::runtime::container::ContainerState;
@@ -77,10 +78,7 @@ fn listening(inventory: &Inventory, seen: &Observed) -> Result<IpAddr, String> {
 /// The cluster's private key, which only the master has.
 async fn private_key(inventory: &Inventory, nodes: &[Observed]) -> Result<Secret, Error> {
     let Some(master) = nodes.iter().find(|seen| seen.member.node.master) else {
-        return Err(Error::usage(
-            format!("the master {} is not among the selected nodes, and only it has the key", inventory.master().name),
-            "leave --on out, or add the master to it",
-        ));
+        return Err(without_master(inventory));
     };
     let cluster = &inventory.cluster;
     let Some(pair) = Keyring::read(cluster, &master.facts).current else {

@@ -72,8 +72,8 @@ impl Keys {
 pub struct Desired<'a> {
     inventory: &'a Inventory,
     keys: Keys,
-    /// Our lines of `known_hosts`.
-    known_hosts: Vec<String>,
+    /// Our lines of `known_hosts`, by node.
+    known_hosts: Vec<(String, String)>,
     /// The nodes' own names in `known_hosts` form; our lines about others are dropped.
     members: BTreeSet<String>,
     /// Whether the address that the master comes from is known, so that `from=` can be written.
@@ -93,7 +93,8 @@ impl<'a> Desired<'a> {
         for (node, facts, host_key) in nodes {
             let addresses = addresses(node, facts);
             restricted |= node.master && !addresses.is_empty();
-            known_hosts.push(known_hosts_line(&cluster.name, &names(inventory, node, facts, &addresses), host_key));
+            let names = names(inventory, node, facts, &addresses);
+            known_hosts.push((node.name.clone(), known_hosts_line(&cluster.name, &names, host_key)));
         }
         let members = inventory.nodes.iter().flat_map(|n| known_hosts_names(&[&n.name], &[], cluster.port)).collect();
         Desired { inventory, keys, known_hosts, members, restricted }
@@ -110,9 +111,16 @@ impl<'a> Desired<'a> {
         &self.members
     }
 
+    /// The line that pins a node's host key, if it has one.
+    pub fn pin(&self, node: &str) -> Option<&str> {
+        self.known_hosts.iter().find(|(name, _)| name == node).map(|(_, line)| line.as_str())
+    }
+
     /// Returns a node's desired `known_hosts`.
     pub fn known_hosts(&self, facts: &Facts) -> String {
-        merge_known_hosts(text(facts, KNOWN_HOSTS), &self.known_hosts, &self.members, &self.inventory.cluster.name)
+        let wanted = self.known_hosts.iter().map(|(_, line)| line.clone());
+        let cluster = &self.inventory.cluster.name;
+        merge_known_hosts(text(facts, KNOWN_HOSTS), &wanted.collect::<Vec<_>>(), &self.members, cluster)
     }
 
     /// Returns a node's desired `authorized_keys`. The key is accepted from the cluster's addresses only: those in the

@@ -4,7 +4,7 @@
 //! private half first, public half last. The staged public half is written after the private one and goes last, so what
 //! lies there shows at any moment how to go on.
 
-use super::lines::{authorized, bare, our_key, owner};
+use super::lines::{authorized, our_key, owner};
 use super::public::{Described, describe};
 use super::{AUTHORIZED_KEYS, KEY_NAMES, text};
 use crate::inventory::{Cluster, KeyType};
@@ -78,22 +78,12 @@ impl Keyring {
         describe(self.current.as_ref()?.public.as_deref()?)
     }
 
-    /// Returns whether a node lets in another key of the cluster than the current one.
-    pub fn is_stale_on(&self, cluster: &str, facts: &Facts) -> bool {
-        let current = self.current.as_ref().and_then(|pair| pair.public.as_deref()).map(bare);
-        current.is_some_and(|current| our_keys(facts, cluster).iter().any(|key| *key != current))
-    }
-
-    /// Returns what an unfinished rotation has left to do. `nodes`: the facts of all observed nodes.
-    pub fn unfinished<'a>(&self, cluster: &str, nodes: impl IntoIterator<Item = &'a Facts>) -> Option<String> {
-        match &self.next {
-            Some(next) if next.in_place => Some(format!("{}.next.pub is not in its place yet", next.name)),
-            Some(next) => Some(format!("the new pair {}.next is staged and not yet in use", next.name)),
-            None => {
-                let stale = nodes.into_iter().any(|facts| self.is_stale_on(cluster, facts));
-                stale.then(|| "an earlier key is still let in".to_owned())
-            }
-        }
+    /// Returns what an unfinished rotation has left to do.
+    pub fn unfinished(&self) -> Option<String> {
+        self.next.as_ref().map(|StagedPair { name, in_place, .. }| match in_place {
+            true => format!("{name}.next.pub is not in its place yet"),
+            false => format!("the new pair {name}.next is staged and not yet in use"),
+        })
     }
 }
 

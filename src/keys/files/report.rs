@@ -1,7 +1,7 @@
 //! `keys status`: what is right and what is wrong with each node's key directory, and the cure.
 
-use super::directory::{Desired, Keys, public_host_key, remarks};
-use super::lines::{Pin, bare, known_hosts_names, pins};
+use super::directory::{Desired, Keys, remarks};
+use super::lines::{bare, pins};
 use super::pair::{Keyring, our_keys};
 use super::public::{Described, describe};
 use super::{AUTHORIZED_KEYS, KNOWN_HOSTS, text};
@@ -10,7 +10,6 @@ use crate::node::facts::Facts;
 use crate::text::nodeset;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::BTreeMap;
 
 /// Repairs the directories.
 const PUSH: &str = "hvdctl keys push";
@@ -74,44 +73,33 @@ impl Report {
 
 /// Compares the observed directories with the desired ones.
 pub fn report(inventory: &Inventory, nodes: &[(&Node, &Facts)]) -> Report {
-    let cluster = &inventory.cluster;
-    let ring = nodes.iter().find(|(node, _)| node.master).map(|(_, facts)| Keyring::read(cluster, facts));
+    let cluster = &inventory.cluster.name;
+    let ring = nodes.iter().find(|(node, _)| node.master).map(|(_, facts)| Keyring::read(&inventory.cluster, facts));
     let keys = ring.as_ref().and_then(Keys::to_push);
     let known = keys.is_some();
     let keys = keys.unwrap_or(Keys { let_in: Vec::new(), keep_ours: true, pair: None });
     let desired = Desired::observed(inventory, nodes, keys.clone());
-    let pinned: Vec<Pinned> = nodes.iter().map(|(_, facts)| Pinned::read(&desired, &cluster.name, facts)).collect();
 
-    let rows = nodes.iter().zip(&pinned).map(|((node, facts), own_pins)| {
+    let row = |(node, facts): &(&Node, &Facts)| {
         let name = &node.name;
-        let mut faults = Vec::new();
-        let mut fault = |text: String, cure| faults.push(Fault { text, cure });
         let master = ring.as_ref().filter(|_| node.master);
-        if let Some(text) = master.and_then(pair_fault) {
-            fault(text, PUSH);
-        }
         let changes = desired.changes(node, facts, None);
         let stray: Vec<String> = changes.removes.into_iter().filter(|name| !name.ends_with(".pub")).collect();
-        if !stray.is_empty() {
-            let which = if node.master { "which is not in use" } else { "which launches nothing" };
-            fault(format!("a private key ({}) lies on {name}, {which}", stray.join(", ")), PUSH);
-        }
-        if !changes.repairs.is_empty() {
-            fault(format!("wrong mode or owner on {name}: {}", changes.repairs.join(", ")), PUSH);
-        }
-
-        let ours = our_keys(facts, &cluster.name);
+        let which = if node.master { "which is not in use" } else { "which launches nothing" };
+        let ours = our_keys(facts, cluster);
         let let_in = keys.let_in.iter().map(|key| bare(key)).find(|key| ours.contains(key));
         let disagreement = if known { disagreement(&desired, &keys, facts, &ours) } else { None };
-        if let Some((words, cure)) = disagreement {
-            fault(format!("{name} {words}"), cure);
-        }
-        let unpinned = unpinned(inventory, node, facts, nodes, &pinned);
-        let is_pinned = unpinned.is_empty();
-        unpinned.into_iter().for_each(|text| fault(text, PUSH));
-        if own_pins.stale {
-            fault(format!("{name} still pins nodes that the inventory does not have"), PUSH);
-        }
+        let unpinned = unpinned(&desired, node, nodes);
+        let mut pins = pins(text(facts, KNOWN_HOSTS), cluster).into_iter();
+        let faults = [
+            master.and_then(pair_fault),
+            list(&stray).map(|names| format!("a private key ({names}) lies on {name}, {which}")),
+            list(&changes.repairs).map(|names| format!("wrong mode or owner on {name}: {names}")),
+            disagreement.map(|words| format!("{name} {words}")),
+            unpinned.clone(),
+            pins.any(|pin| pin.member(desired.members()).is_none())
+                .then(|| format!("{name} still pins nodes that the inventory does not have")),
+        ];
         Row {
             node: name.clone(),
             master: node.master,
@@ -121,15 +109,19 @@ pub fn report(inventory: &Inventory, nodes: &[(&Node, &Facts)]) -> Report {
             further: ours.len().saturating_sub(1),
             modes: changes.repairs,
             agreed: ring.as_ref().map(|_| known && disagreement.is_none()),
-            pinned: is_pinned,
-            faults,
+            pinned: unpinned.is_none(),
+            faults: faults.into_iter().flatten().map(|text| Fault { text, cure: PUSH }).collect(),
             remarks: remarks(inventory, node, facts),
         }
-    });
-    let rows = rows.collect();
-    let rotation = ring.and_then(|ring| ring.unfinished(&cluster.name, nodes.iter().map(|(_, facts)| *facts)));
+    };
+    let rows = nodes.iter().map(row).collect();
+    let rotation = ring.and_then(|ring| ring.unfinished());
     let rotation = rotation.map(|words| Fault { text: format!("a rotation is unfinished: {words}"), cure: ROTATE });
     Report { rows, rotation }
+}
+
+fn list(names: &[String]) -> Option<String> {
+    (!names.is_empty()).then(|| names.join(", "))
 }
 
 /// What is wrong with the master's pair itself.
@@ -142,66 +134,21 @@ fn pair_fault(ring: &Keyring) -> Option<String> {
     }
 }
 
-/// How a node's `authorized_keys` differs from what it should be, and the cure.
-fn disagreement(
-    desired: &Desired<'_>,
-    keys: &Keys,
-    facts: &Facts,
-    ours: &[String],
-) -> Option<(&'static str, &'static str)> {
-    if desired.authorized_keys(facts) == text(facts, AUTHORIZED_KEYS) {
-        return None;
-    }
-    Some(match ours {
-        [] => ("does not let the cluster's key in", PUSH),
-        _ if !keys.let_in.iter().all(|key| ours.contains(&bare(key))) => {
-            ("lets another key in than the master has", PUSH)
-        }
-        _ if !keys.keep_ours && ours.len() > keys.let_in.len() => ("lets an earlier key in, too", ROTATE),
-        _ => ("does not restrict the key as it should (restrict, and from= the cluster's addresses)", PUSH),
+/// How a node's `authorized_keys` differs from what it should be.
+fn disagreement(desired: &Desired<'_>, keys: &Keys, facts: &Facts, ours: &[String]) -> Option<&'static str> {
+    (desired.authorized_keys(facts) != text(facts, AUTHORIZED_KEYS)).then(|| match ours {
+        [] => "does not let the cluster's key in",
+        _ if !keys.let_in.iter().all(|key| ours.contains(&bare(key))) => "lets another key in than the master has",
+        _ if !keys.keep_ours && ours.len() > keys.let_in.len() => "lets an earlier key in, too",
+        _ => "does not restrict the key as it should (restrict, and from= the cluster's addresses)",
     })
 }
 
-/// A node's pins by the members that they are about: as they are, and as they should be.
-struct Pinned {
-    actual: BTreeMap<String, Pin>,
-    desired: BTreeMap<String, Pin>,
-    /// Whether some are about nodes that the inventory does not have (any more).
-    stale: bool,
-}
-
-impl Pinned {
-    fn read(desired: &Desired<'_>, cluster: &str, facts: &Facts) -> Pinned {
-        let by_member = |text: &str| {
-            let pins = pins(text, cluster).into_iter();
-            pins.filter_map(|pin| Some((pin.member(desired.members())?.clone(), pin))).collect()
-        };
-        let text = text(facts, KNOWN_HOSTS);
-        let stale = pins(text, cluster).iter().any(|pin| pin.member(desired.members()).is_none());
-        Pinned { actual: by_member(text), desired: by_member(&desired.known_hosts(facts)), stale }
-    }
-}
-
-/// Which nodes do not pin a node's host key as it is.
-fn unpinned(
-    inventory: &Inventory,
-    node: &Node,
-    facts: &Facts,
-    nodes: &[(&Node, &Facts)],
-    pinned: &[Pinned],
-) -> Vec<String> {
-    let Some(key) = public_host_key(facts).map(bare) else {
-        return vec![format!("{} has no host key for its worker", node.name)];
-    };
-    let own = known_hosts_names(&[&node.name], &[], inventory.cluster.port).concat();
-    let wrong = nodes.iter().zip(pinned).filter_map(|((other, _), pins)| match pins.actual.get(&own) {
-        None => Some(("is not pinned on", other.name.clone())),
-        Some(pin) if pin.key != key => Some(("is pinned as another key on", other.name.clone())),
-        pin if pin != pins.desired.get(&own) => {
-            Some(("is pinned under other names or addresses on", other.name.clone()))
-        }
-        _ => None,
-    });
-    let groups = nodeset::alike(wrong).into_iter();
-    groups.map(|(words, on)| format!("the host key of {} {words} {}", node.name, nodeset::fold(&on))).collect()
+/// The nodes that do not pin a node's host key as they should.
+fn unpinned(desired: &Desired<'_>, node: &Node, nodes: &[(&Node, &Facts)]) -> Option<String> {
+    let name = &node.name;
+    let Some(pin) = desired.pin(name) else { return Some(format!("{name} has no host key for its worker")) };
+    let lacks = |facts: &Facts| !text(facts, KNOWN_HOSTS).lines().any(|line| line.trim_end() == pin);
+    let on: Vec<String> = nodes.iter().filter(|(_, facts)| lacks(facts)).map(|(other, _)| other.name.clone()).collect();
+    (!on.is_empty()).then(|| format!("the host key of {name} is not pinned as it should be on {}", nodeset::fold(&on)))
 }

@@ -10,7 +10,6 @@ use crate::inventory::{Cluster, Inventory};
 use crate::keys::files::{Described, KEY_NAMES, Keyring, Keys, Kind, StagedPair, bare, describe, our_key, text};
 use crate::node::facts::Facts;
 use crate::runtime::spec::private_key_name;
-use crate::text::nodeset;
 use crate::transport::node::Script;
 
 pub(super) const STAGE: &str = concat!(
@@ -26,7 +25,7 @@ pub(super) const SWITCH: &str =
 pub struct Rotated {
     /// The pair that the cluster uses now.
     pub pair: Option<Described>,
-    /// Whether it is another than before. Not so where only the end of an earlier rotation was missing.
+    /// Whether it is another than before. Not so where an earlier rotation had put it in place.
     pub switched: bool,
     /// Nodes that let in exactly this key.
     pub done: Vec<String>,
@@ -57,19 +56,11 @@ pub async fn rotate(
             "rotate it from that cluster's inventory, or give this one an ssh_dir of its own",
         ));
     }
-    let is_stale =
-        |(member, facts): &(Member, Facts)| ring.is_stale_on(&cluster.name, facts).then(|| member.node.name.clone());
-    let stale: Vec<String> = nodes.iter().filter_map(is_stale).collect();
     warn(inventory, &nodes, events);
     let next = match &ring.next {
         Some(next) => {
             events.note(format!("going on with the rotation that was begun: {}", name_of(&next.public)));
             next.clone()
-        }
-        None if !stale.is_empty() => {
-            let stale = nodeset::fold(&stale);
-            events.note(format!("finishing the last rotation: an earlier key is let in on {stale}"));
-            return finish(inventory, members, false, session, events).await;
         }
         None => stage(cluster, member, facts, &ring, wanted.unwrap_or(usual(cluster)), session, events).await?,
     };
@@ -130,7 +121,7 @@ async fn finish(
         session.cancellation.check()?;
     }
     let left =
-        (!failed.is_empty()).then(|| "the old key is still let in there: hvdctl keys rotate takes it out".to_owned());
+        (!failed.is_empty()).then(|| "the old key is still let in there: hvdctl keys push takes it out".to_owned());
     if left.is_none() {
         events.note(format!("the old key is let in nowhere on {} nodes", pushed.len()));
     }
