@@ -19,8 +19,6 @@ const SMALLEST_SHM: u64 = 64 << 20;
 const SHM_OF_A_RANK: u64 = 128 << 20;
 /// Free space below which the next write may fail.
 const DISK_FULL: u64 = 128 << 20;
-/// The first Docker Engine with `--gpus` (its release notes, 19.03; API 1.40).
-const ENGINE_WITH_GPUS: (u32, u32) = (19, 3);
 /// Free space below which there is a warning.
 const DISK_LOW: u64 = 1 << 30;
 /// sshd's own default of `MaxSessions`.
@@ -31,7 +29,6 @@ const DISK_FOR_IMAGE: u64 = 8 << 30;
 pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
     let mut found: Vec<Finding> = no_place(inventory, view).into_iter().chain(gpus(view)).collect();
     if let Some(engine) = view.engine {
-        found.extend(old_engine(view, &engine));
         found.extend(toolkit(view, &engine));
         found.extend(image(inventory, view, &engine));
         found.extend(containers(inventory, view, &engine));
@@ -78,20 +75,6 @@ fn gpus(view: &NodeView<'_>) -> Option<Finding> {
         Finding::warning("gpus", view.name(), seen)
             .why("without the NVIDIA driver no container sees a GPU")
             .cure("install the NVIDIA driver on the node, or set `gpus = 0`"),
-    )
-}
-
-/// An engine older than the request for GPUs: it ignores what it does not know, and the container sees none.
-fn old_engine(view: &NodeView<'_>, engine: &Engine<'_>) -> Option<Finding> {
-    let mut numbers = engine.version.split('.').map(|number| number.parse::<u32>().ok());
-    let version = (numbers.next()??, numbers.next()??);
-    if version >= ENGINE_WITH_GPUS || network::gpu_request(view.node, view.facts) == GpuRequest::None {
-        return None;
-    }
-    Some(
-        Finding::error("engine", view.name(), format!("Docker Engine {} knows no --gpus", engine.version))
-            .why("its containers would see no GPU")
-            .cure("install Docker Engine 19.03 or later on the node"),
     )
 }
 

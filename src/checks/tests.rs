@@ -296,22 +296,6 @@ fn versions_that_differ() {
 }
 
 #[test]
-fn an_engine_from_before_gpus() {
-    let found = |version, gpus| {
-        let clinic = Clinic::with(2, |c| {
-            c.nodes[1].engine = version;
-            c.nodes[1].node.gpus = gpus;
-        });
-        clinic.found().into_iter().filter(|f| f.contains(" engine ")).collect::<Vec<_>>()
-    };
-    assert_eq!(found("18.09.1", Gpus::Count(1)), ["error engine gpu02: Docker Engine 18.09.1 knows no --gpus"]);
-    for fine in ["19.03.0", "19.03.0-ce", "20.10.24+dfsg1", "27.0", "dev"] {
-        assert_eq!(found(fine, Gpus::Count(1)), [""; 0], "{fine}");
-    }
-    assert_eq!(found("18.09.1", Gpus::Count(0)), [""; 0]);
-}
-
-#[test]
 fn gpus() {
     let found = |make: &dyn Fn(&mut Sick)| Clinic::with(2, |c| make(&mut c.nodes[1])).found();
     assert_eq!(

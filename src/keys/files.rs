@@ -43,8 +43,6 @@ pub struct KeyPair {
 pub struct Put {
     /// Its name in the key directory.
     pub name: String,
-    /// Permission bits, `600` or `644`.
-    pub mode: &'static str,
     /// Its whole content.
     pub text: Secret,
 }
@@ -80,4 +78,9 @@ impl fmt::Display for Changes {
 /// The text of a file in a node's key directory; empty where there is none.
 pub(super) fn text<'a>(facts: &'a Facts, name: &str) -> &'a str {
     facts.key_files.get(name).map(|file| file.text.as_str()).unwrap_or_default()
+}
+
+/// Returns the permission bits of a file in the key directory.
+pub fn mode(name: &str) -> &'static str {
+    if name == KNOWN_HOSTS || name.ends_with(".pub") { "644" } else { "600" }
 }

@@ -15,7 +15,7 @@ use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory, KeyType, Node};
 use crate::keys::files::{
     AUTHORIZED_KEYS, Changes, CurrentPair, Desired, KNOWN_HOSTS, KeyPair, Keyring, Keys, Kind, MasterPair, Put, bare,
-    describe, differing, public_host_key, remarks, tag, text,
+    describe, differing, mode, public_host_key, remarks, tag, text,
 };
 use crate::keys::key_pair;
 use crate::node::facts::Facts;
@@ -81,16 +81,11 @@ pub async fn push(
             usual(cluster).rotation()
         ));
     }
-    warn(inventory, &nodes, events);
+    let remarks = nodes.iter().flat_map(|(member, facts)| remarks(inventory, &member.node, facts));
+    remarks.for_each(|remark| events.warn(remark));
     let mut pushed = distribute(inventory, nodes, keys, session, events).await?;
     pushed.extend(failed.into_iter().map(Err));
     Ok(pushed)
-}
-
-/// Warns of what a push does not change.
-fn warn(inventory: &Inventory, nodes: &[(Member, Facts)], events: &Events) {
-    let remarks = nodes.iter().flat_map(|(member, facts)| remarks(inventory, &member.node, facts));
-    remarks.for_each(|remark| events.warn(remark));
 }
 
 /// Returns the names of the nodes whose key directory [`push`] would change.
@@ -200,8 +195,8 @@ async fn write(cluster: &Cluster, member: &Member, facts: &Facts, changes: &Chan
 fn script(cluster: &Cluster, facts: &Facts, changes: &Changes) -> Script {
     let mut puts = Zeroizing::new(String::new());
     let mut observed = String::new();
-    for Put { name, mode, text: content } in &changes.puts {
-        puts = quote::joined(&[puts.as_str(), mode, " ", name, " ", base64(content.expose()).as_str(), "\n"]);
+    for Put { name, text: content } in &changes.puts {
+        puts = quote::joined(&[puts.as_str(), mode(name), " ", name, " ", base64(content.expose()).as_str(), "\n"]);
         // where the file is another by now than the one that was read, it is somebody else's work
         if [AUTHORIZED_KEYS, KNOWN_HOSTS].contains(&name.as_str()) || name.ends_with(".pub") {
             observed.push_str(&format!("{name} {}\n", hex(&Sha256::digest(text(facts, name)))));

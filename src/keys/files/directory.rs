@@ -2,7 +2,7 @@
 
 use super::lines::{known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts, our_key, owner, pins};
 use super::pair::{CurrentPair, Keyring};
-use super::{AUTHORIZED_KEYS, Changes, KEY_NAMES, KNOWN_HOSTS, KeyPair, Put, text};
+use super::{AUTHORIZED_KEYS, Changes, KEY_NAMES, KNOWN_HOSTS, KeyPair, Put, mode, text};
 use crate::inventory::{Inventory, Node};
 use crate::node::facts::Facts;
 use crate::node::network;
@@ -158,12 +158,11 @@ impl<'a> Desired<'a> {
         changes.repairs.extend(dir.map(|dir| format!("the directory ({} {})", dir.mode, dir.owner)));
         for (name, content) in files {
             let file = facts.key_files.get(&name);
-            let mode = if name == KNOWN_HOSTS || name.ends_with(".pub") { "644" } else { "600" };
             match (content, file) {
                 (Some(text), file) if file.is_none_or(|file| file.text != text.expose()) => {
-                    changes.puts.push(Put { name, mode, text });
+                    changes.puts.push(Put { name, text });
                 }
-                (_, Some(file)) if file.mode != mode || file.owner != "0:0" => {
+                (_, Some(file)) if file.mode != mode(&name) || file.owner != "0:0" => {
                     changes.repairs.push(format!("{name} ({} {})", file.mode, file.owner));
                 }
                 _ => {}

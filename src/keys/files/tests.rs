@@ -25,8 +25,7 @@ fn node(number: u8) -> Facts {
 }
 
 fn file(name: &str, text: &str) -> (String, KeyFile) {
-    let mode = if name.ends_with(".pub") || name == KNOWN_HOSTS { "644" } else { "600" };
-    (name.to_owned(), KeyFile { mode: mode.into(), owner: "0:0".into(), text: text.to_owned() })
+    (name.to_owned(), KeyFile { mode: mode(name).into(), owner: "0:0".into(), text: text.to_owned() })
 }
 
 /// The directory after the changes, as the next look would see it.

@@ -43,8 +43,8 @@ pub async fn generate(
             let kind = wanted.unwrap_or(usual(cluster));
             let pair = session.cancellation.run(pair(cluster, member, &ring, kind, events)).await?;
             let text = Secret::plain(format!("{}\n", pair.public));
-            puts.extend(pair.new.clone().map(|text| Put { name: pair.name.to_owned(), mode: "600", text }));
-            puts.push(Put { name: format!("{}.pub", pair.name), mode: "644", text });
+            puts.extend(pair.new.clone().map(|text| Put { name: pair.name.to_owned(), text }));
+            puts.push(Put { name: format!("{}.pub", pair.name), text });
             pair
         }
     };

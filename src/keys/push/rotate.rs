@@ -1,7 +1,7 @@
 //! `keys rotate`: a new pair in the old one's place. The cluster launches at every moment of it: the new key is let in
 //! everywhere before the master uses it, and the old one goes only when the master no longer does.
 
-use super::{base64, distribute, make, master, observe_all, usual, warn};
+use super::{base64, distribute, make, master, observe_all, push, usual};
 use crate::cluster::nodes::{Member, split};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
@@ -56,7 +56,6 @@ pub async fn rotate(
             "rotate it from that cluster's inventory, or give this one an ssh_dir of its own",
         ));
     }
-    warn(inventory, &nodes, events);
     let next = match &ring.next {
         Some(next) => {
             events.note(format!("going on with the rotation that was begun: {}", name_of(&next.public)));
@@ -95,38 +94,21 @@ pub async fn rotate(
     })?;
     events.note(format!("{name} launches with the new key: {}", name_of(&next.public)));
     session.progress.did(&name, "launches with the new key");
-    finish(inventory, members, !next.in_place, session, events).await
-}
-
-/// Lets in nothing but the master's key.
-async fn finish(
-    inventory: &Inventory,
-    members: &[Member],
-    switched: bool,
-    session: &Session,
-    events: &Events,
-) -> Result<Rotated, Error> {
-    let nodes = observe_all(&inventory.cluster, members, session, events).await?;
-    let ring = Keyring::read(&inventory.cluster, &master(inventory, &nodes)?.1);
-    let Some(keys) = Keys::to_push(&ring).filter(|_| ring.next.is_none()) else {
-        return Err(Error::check(
-            "another rotation was begun meanwhile",
-            "hvdctl keys status, then hvdctl keys rotate",
-        ));
-    };
-    let (pushed, failed) = split(events, distribute(inventory, nodes, keys, session, events).await?);
+    // from now on a push lets in nothing but the new key
+    let (pushed, failed) = split(events, push(inventory, members, session, events).await?);
     pushed.iter().for_each(|node| session.progress.done(&node.node));
     if pushed.len() + failed.len() < members.len() {
         session.progress.failed(&failed);
         session.cancellation.check()?;
     }
-    let left =
-        (!failed.is_empty()).then(|| "the old key is still let in there: hvdctl keys push takes it out".to_owned());
-    if left.is_none() {
+    let mut left = None;
+    if failed.is_empty() {
         events.note(format!("the old key is let in nowhere on {} nodes", pushed.len()));
+    } else {
+        left = Some("the old key is still let in there: hvdctl keys push takes it out".to_owned());
     }
     let done = pushed.into_iter().map(|p| p.node).collect();
-    Ok(Rotated { pair: ring.described(), switched, done, failed, left })
+    Ok(Rotated { pair: describe(&next.public), switched: !next.in_place, done, failed, left })
 }
 
 /// Makes the new pair and writes it beside the one in use. A pair that another hvdctl has staged meanwhile is kept.

@@ -57,8 +57,7 @@ fn look(dir: &TempDir) -> Facts {
 }
 
 fn put(name: &str, text: &str) -> Changes {
-    let mode = if name == AUTHORIZED_KEYS { "600" } else { "644" };
-    Changes { puts: vec![Put { name: name.into(), mode, text: Secret::plain(text) }], ..Changes::default() }
+    Changes { puts: vec![Put { name: name.into(), text: Secret::plain(text) }], ..Changes::default() }
 }
 
 fn stage(dir: &TempDir) -> Result<String, String> {
