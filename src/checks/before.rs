@@ -48,13 +48,10 @@ fn port(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let port = inventory.cluster.port;
     let mut listeners = view.facts.listeners.iter().filter(|_| view.worker);
     let taken = listeners.find_map(|listener| taken_by(inventory, view, listener))?;
-    Some(
-        Finding::error("port", view.name(), format!("port {port} is taken by {taken}"))
-            .why("the worker's sshd needs this port, and no other node could log in without it")
-            .cure(format!(
-                "end that program, or set cluster.port to a free one (ss -ltnp 'sport = :{port}' on the node)"
-            )),
-    )
+    Some(Finding::error("port", view.name(), format!("port {port} is taken by {taken}")).explain(
+        "the worker's sshd needs this port, and no other node could log in without it",
+        format!("end that program, or set cluster.port to a free one (ss -ltnp 'sport = :{port}' on the node)"),
+    ))
 }
 
 /// The program that listens, unless it leaves the worker's address free or is the worker's sshd.
@@ -83,9 +80,10 @@ fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let process = |rank: &Rank| format!("process {} of the job {}", rank.pid, rank.job);
     let left: Vec<String> = ours.map(process).collect();
     (!left.is_empty()).then(|| {
-        Finding::warning("killed", view.name(), format!("killed and still there: {}", left.join(", ")))
-            .why("it waits in the kernel for a disk, a file system of the network or a driver, and may hold memory of a GPU")
-            .cure("see to what it waits for (ps -o pid,stat,wchan:30,args -p PID on the node), or restart the node")
+        Finding::warning("killed", view.name(), format!("killed and still there: {}", left.join(", "))).explain(
+            "it waits in the kernel for a disk, a file system of the network or a driver, and may hold memory of a GPU",
+            "see to what it waits for (ps -o pid,stat,wchan:30,args -p PID on the node), or restart the node",
+        )
     })
 }
 
@@ -110,7 +108,7 @@ fn disks(view: &NodeView<'_>) -> Vec<Finding> {
         if disk.free < DISK_LOW {
             let severity = if disk.free < full { Severity::Error } else { Severity::Warning };
             let seen = format!("cluster.{field} has {} left in {}", human(disk.free), disk.path);
-            found.push(Finding::new(severity, "disk", view.name(), seen).why(why).cure(cure));
+            found.push(Finding::new(severity, "disk", view.name(), seen).explain(why, cure));
         }
     }
     found
@@ -132,9 +130,11 @@ fn clocks(views: &[NodeView<'_>]) -> Vec<Finding> {
         let (off, word) = if low > 0.0 { (low, "ahead of") } else { (-high, "behind") };
         let severity = if off < CLOCK_FAILS { Severity::Warning } else { Severity::Error };
         (off >= CLOCK_WARNS).then(|| {
-            Finding::new(severity, "clock", view.name(), format!("its clock is {off:.0} s {word} the others'"))
-                .why("Horovod's launcher gives its ranks an absolute time, and a start \"timed out\" at once where clocks differ")
-                .cure("set the clock: sudo timedatectl set-ntp true, or sudo chronyc makestep, on the node")
+            let seen = format!("its clock is {off:.0} s {word} the others'");
+            Finding::new(severity, "clock", view.name(), seen).explain(
+                "Horovod's launcher gives its ranks an absolute time: where clocks differ, a start times out at once",
+                "set the clock: sudo timedatectl set-ntp true, or sudo chronyc makestep, on the node",
+            )
         })
     };
     known.iter().filter_map(finding).collect()
@@ -148,10 +148,10 @@ fn shared<V: PartialEq>(values: impl Iterator<Item = (V, String)>) -> impl Itera
 fn host_names(views: &[NodeView<'_>]) -> Vec<Finding> {
     let named = views.iter().filter(|view| !view.facts.hostname.is_empty());
     let finding = |(name, nodes)| {
-        Finding::error("hostname", "", format!("their host name is {name} on each of them"))
-            .about(nodes)
-            .why("Horovod, MPI and NCCL tell machines apart by their host names, and would take these for one")
-            .cure("sudo hostnamectl set-hostname NAME on the node, then hvdctl down and up for its worker")
+        Finding::error("hostname", "", format!("their host name is {name} on each of them")).about(nodes).explain(
+            "Horovod, MPI and NCCL tell machines apart by their host names, and would take these for one",
+            "sudo hostnamectl set-hostname NAME on the node, then hvdctl down and up for its worker",
+        )
     };
     shared(named.map(|view| (&view.facts.hostname, view.name().to_owned()))).map(finding).collect()
 }
@@ -164,8 +164,10 @@ fn addresses(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     let finding = |(address, nodes)| {
         Finding::error("address", "", format!("their address in the cluster is {address} for each of them"))
             .about(nodes)
-            .why("they are one machine under two names, or their packets reach only one of them")
-            .cure("take one of them out of the inventory, or set `address` or `interface` of each [[node]]")
+            .explain(
+                "they are one machine under two names, or their packets reach only one of them",
+                "take one of them out of the inventory, or set `address` or `interface` of each [[node]]",
+            )
     };
     shared(views.iter().filter_map(place)).map(finding).collect()
 }
@@ -185,11 +187,10 @@ fn interface(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let others = view.facts.addresses.iter().filter(|(name, address)| address.is_ipv4() && !is_virtual(name));
     let others: Vec<String> = others.map(|(name, address)| format!("{name} {address}")).collect();
     let others = if others.is_empty() { "none that would do".to_owned() } else { others.join(", ") };
-    Some(
-        Finding::error("interface", view.name(), seen)
-            .why("Horovod binds to it and waits for the others without a word")
-            .cure(format!("set `interface` or `address` of this [[node]] (there: {others})")),
-    )
+    Some(Finding::error("interface", view.name(), seen).explain(
+        "Horovod binds to it and waits for the others without a word",
+        format!("set `interface` or `address` of this [[node]] (there: {others})"),
+    ))
 }
 
 /// One image everywhere, whatever its id: engines that keep images in another way give the same one another.
@@ -203,12 +204,10 @@ fn images(inventory: &Inventory, views: &[NodeView<'_>]) -> Option<Finding> {
     }
     let (odd, text) = odd_ones(images)?;
     let image = &inventory.cluster.image;
-    Some(
-        Finding::error("image", "", format!("{image} is another image: {text}"))
-            .about(odd)
-            .why("ranks of different images exchange what the others do not understand, and hang or end in confusion")
-            .cure(format!("load the same one: docker save {image} | ssh NODE sudo docker load, then hvdctl up")),
-    )
+    Some(Finding::error("image", "", format!("{image} is another image: {text}")).about(odd).explain(
+        "ranks of different images exchange what the others do not understand, and hang or end in confusion",
+        format!("load the same one: docker save {image} | ssh NODE sudo docker load, then hvdctl up"),
+    ))
 }
 
 /// The beginning of an image's id.

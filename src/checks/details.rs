@@ -1,4 +1,4 @@
-//! What `src/scripts/doctor.sh` says of a node, parsed.
+//! The output of `src/scripts/doctor.sh`, parsed.
 
 use crate::node::facts::{Disk, disk};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,7 @@ pub struct Details {
     pub disks: Vec<Disk>,
     /// The addresses that names resolve to there.
     pub names: BTreeMap<String, IpAddr>,
-    /// The interfaces by which packets to other nodes' addresses leave; if there is no way, the words of `ip`.
+    /// The interfaces by which packets to other nodes' addresses leave; if there is no way, the message of `ip`.
     pub routes: BTreeMap<IpAddr, Result<String, String>>,
     /// Who uses the GPUs.
     pub gpu_users: Vec<GpuUser>,

@@ -1,4 +1,4 @@
-//! What ended jobs have left behind, and who else uses the GPUs.
+//! Containers and processes of ended jobs, and other users of the GPUs.
 
 use super::{Finding, Fix, NodeView};
 use crate::inventory::Inventory;
@@ -40,8 +40,7 @@ fn launchers<'a>(cluster: &str, view: &NodeView<'a>) -> impl Iterator<Item = &'a
 /// A container that nobody needs any more.
 fn stale(view: &NodeView<'_>, name: &str, id: &str, seen: String, why: &str) -> Finding {
     Finding::warning("stale", view.name(), seen)
-        .why(why)
-        .cure("hvdctl doctor --fix removes it, and so does the next job")
+        .explain(why, "hvdctl doctor --fix removes it, and so does the next job")
         .fix(Fix::RemoveContainer { node: view.name().into(), name: name.into(), id: id.into() })
 }
 
@@ -86,8 +85,10 @@ impl Jobs<'_> {
             let plural = if processes == 1 { "" } else { "es" };
             let seen = format!("{processes} process{plural} of job {job}, whose launcher is not up");
             Finding::error("stale", view.name(), seen)
-                .why("orphaned ranks keep the GPUs' memory, and the next job fails or is slow")
-                .cure("hvdctl doctor --fix ends them")
+                .explain(
+                    "orphaned ranks keep the GPUs' memory, and the next job fails or is slow",
+                    "hvdctl doctor --fix ends them",
+                )
                 .fix(Fix::EndJob { node: view.name().into(), job: job.into() })
         };
         orphaned.into_iter().map(finding).collect()
@@ -106,9 +107,10 @@ impl Jobs<'_> {
             })
             .collect();
         (!users.is_empty()).then(|| {
-            Finding::warning("gpu-users", view.name(), format!("others use its GPUs: {}", users.join("; ")))
-                .why("a job shares memory and time with them, may run out of memory, and slows every rank down")
-                .cure("ask their users, or leave this node out with --on")
+            Finding::warning("gpu-users", view.name(), format!("others use its GPUs: {}", users.join("; "))).explain(
+                "a job shares memory and time with them, may run out of memory, and slows every rank down",
+                "ask their users, or leave this node out with --on",
+            )
         })
     }
 

@@ -65,7 +65,7 @@ pub enum Fix {
         /// The job's id.
         job: String,
     },
-    /// Bring all key directories to the state they should have.
+    /// Push the keys to all nodes.
     PushKeys,
 }
 
@@ -76,7 +76,7 @@ pub struct Finding {
     pub severity: Severity,
     /// The check, in a word.
     pub check: &'static str,
-    /// The nodes that it is about.
+    /// The nodes that have it.
     pub nodes: Vec<String>,
     /// What was seen.
     pub seen: String,
@@ -115,10 +115,10 @@ impl Finding {
         Finding::new(Severity::Note, check, node, seen)
     }
 
-    /// Says why it matters.
+    /// Adds why it matters, and what cures it.
     #[must_use]
-    pub fn why(self, why: impl Into<String>) -> Finding {
-        Finding { why: why.into(), ..self }
+    pub fn explain(self, why: impl Into<String>, cure: impl Into<String>) -> Finding {
+        Finding { why: why.into(), cure: cure.into(), ..self }
     }
 
     /// Says what cures it.
@@ -136,7 +136,7 @@ impl Finding {
     }
 }
 
-/// What was seen of one node.
+/// The observed state of one node.
 #[derive(Debug, Clone)]
 pub struct NodeView<'a> {
     /// Its line in the inventory.
@@ -165,7 +165,7 @@ impl<'a> NodeView<'a> {
     }
 }
 
-/// What was seen of a node's engine.
+/// The observed state of a node's engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Engine<'a> {
     /// Its version.
@@ -193,7 +193,7 @@ pub fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     found
 }
 
-/// Findings that say the same become one with all their nodes; errors come first.
+/// Equal findings become one with all their nodes; errors come first.
 pub fn fold(found: Vec<Finding>) -> Vec<Finding> {
     let mut folded: Vec<Finding> = Vec::new();
     for finding in found {

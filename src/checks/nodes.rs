@@ -48,20 +48,18 @@ fn no_place(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
         Ok(place) if place.address.is_ipv6() => network::no_ipv6(place.address),
         Ok(_) => return None,
     };
-    Some(
-        Finding::error("network", view.name(), format!("its place in the cluster is not known: {said}"))
-            .why("its worker would listen nowhere, and the others would not find it")
-            .cure("set `address` or `interface` of this [[node]] in the inventory"),
-    )
+    Some(Finding::error("network", view.name(), format!("its place in the cluster is not known: {said}")).explain(
+        "its worker would listen nowhere, and the others would not find it",
+        "set `address` or `interface` of this [[node]] in the inventory",
+    ))
 }
 
 fn gpus(view: &NodeView<'_>) -> Option<Finding> {
     if let Some(missing) = network::missing_gpus(view.node, view.facts) {
-        return Some(
-            Finding::error("gpus", view.name(), missing)
-                .why("ranks would have no GPU of their own")
-                .cure("run nvidia-smi on the node, or set `gpus` to what it has"),
-        );
+        return Some(Finding::error("gpus", view.name(), missing).explain(
+            "ranks would have no GPU of their own",
+            "run nvidia-smi on the node, or set `gpus` to what it has",
+        ));
     }
     let promised = match &view.node.gpus {
         _ if view.facts.nvidia_smi => return None,
@@ -71,11 +69,10 @@ fn gpus(view: &NodeView<'_>) -> Option<Finding> {
         Gpus::List(list) => list.join(", "),
     };
     let seen = format!("the inventory promises {promised}, and there is no nvidia-smi");
-    Some(
-        Finding::warning("gpus", view.name(), seen)
-            .why("without the NVIDIA driver no container sees a GPU")
-            .cure("install the NVIDIA driver on the node, or set `gpus = 0`"),
-    )
+    Some(Finding::warning("gpus", view.name(), seen).explain(
+        "without the NVIDIA driver no container sees a GPU",
+        "install the NVIDIA driver on the node, or set `gpus = 0`",
+    ))
 }
 
 fn toolkit(view: &NodeView<'_>, engine: &Engine<'_>) -> Option<Finding> {
@@ -85,8 +82,10 @@ fn toolkit(view: &NodeView<'_>, engine: &Engine<'_>) -> Option<Finding> {
     }
     Some(
         Finding::error("toolkit", view.name(), "Docker has no NVIDIA runtime, and the node has GPUs or should")
-            .why("a container that asks for GPUs cannot be started")
-            .cure("install nvidia-container-toolkit on the node and restart Docker, or set `gpus = 0`"),
+            .explain(
+                "a container that asks for GPUs cannot be started",
+                "install nvidia-container-toolkit on the node and restart Docker, or set `gpus = 0`",
+            ),
     )
 }
 
@@ -97,11 +96,10 @@ fn image(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -> Opt
     }
     let from_registry = pull::is_wanted(inventory.cluster.pull, false) && pull::reference(image).is_some();
     let up = if from_registry { "hvdctl up, which gets it from its registry; else " } else { "" };
-    Some(
-        Finding::error("image", view.name(), format!("the image {image} is not there"))
-            .why("no container can be started without it")
-            .cure(format!("{up}docker pull {image} on the node, or docker save {image} | ssh NODE sudo docker load")),
-    )
+    Some(Finding::error("image", view.name(), format!("the image {image} is not there")).explain(
+        "no container can be started without it",
+        format!("{up}docker pull {image} on the node, or docker save {image} | ssh NODE sudo docker load"),
+    ))
 }
 
 /// Containers that are in the way, and what `up` would do.
@@ -113,9 +111,10 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
         found.extend(foreign.filter(|_| needed).map(|there| {
             let cluster = there.label(LABEL_CLUSTER).map(str::to_owned);
             let foreign = plan::Foreign { name: there.name.clone(), cluster };
-            Finding::error("container", view.name(), foreign.to_string())
-                .why("hvdctl needs the name, and does not touch what it did not make")
-                .cure(format!("remove or rename it, or set cluster.{field} to another name"))
+            Finding::error("container", view.name(), foreign.to_string()).explain(
+                "hvdctl needs the name, and does not touch what it did not make",
+                format!("remove or rename it, or set cluster.{field} to another name"),
+            )
         }));
     }
     let (Some(place), Some(image_id)) = (place(inventory, view), engine.image_id) else { return found };
@@ -125,15 +124,13 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
         [] => lost_gpus(view),
         [Operation::Create(_)] => Some(
             Finding::note("worker", view.name(), "its worker is not up")
-                .why("what is in the image and who can log in to whom was not looked at there")
-                .cure("hvdctl up"),
+                .explain("what is in the image and who can log in to whom was not checked there", "hvdctl up"),
         ),
         _ => {
             let changes = plan::summarize(&plan::describe(&operations));
             Some(
                 Finding::warning("worker", view.name(), format!("its worker differs from the inventory: {changes}"))
-                    .why("jobs do not get what the inventory has by now")
-                    .cure("hvdctl up"),
+                    .explain("jobs do not get what the inventory has by now", "hvdctl up"),
             )
         }
     });
@@ -145,9 +142,10 @@ fn lost_gpus(view: &NodeView<'_>) -> Option<Finding> {
     let seen: usize = view.inside?.get("gpus")?.parse().ok()?;
     let given = network::chosen_gpus(view.node, view.facts).len();
     (seen < given).then(|| {
-        Finding::error("gpus", view.name(), format!("its worker was given {given} and sees {seen}"))
-            .why("systemctl daemon-reload and a driver that is loaded anew take the GPUs from containers that run")
-            .cure("hvdctl --on NODE down, then hvdctl up")
+        Finding::error("gpus", view.name(), format!("its worker was given {given} and sees {seen}")).explain(
+            "systemctl daemon-reload and a driver that is loaded anew take the GPUs from containers that run",
+            "hvdctl --on NODE down, then hvdctl up",
+        )
     })
 }
 
@@ -159,49 +157,48 @@ fn shm(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     }
     let severity = if size <= SMALLEST_SHM { Severity::Error } else { Severity::Warning };
     let seen = format!("/dev/shm of its containers has {} for {ranks} ranks", human(size));
-    Some(
-        Finding::new(severity, "shm", view.name(), seen)
-            .why(format!(
-                "NCCL, Gloo and data loaders meet there: less than {} a rank may end in \"Bus error\", or in a hang",
-                human(SHM_OF_A_RANK)
-            ))
-            .cure("set cluster.shm_size (8g is the default), then hvdctl up"),
-    )
+    Some(Finding::new(severity, "shm", view.name(), seen).explain(
+        format!(
+            "NCCL, Gloo and data loaders meet there: less than {} a rank may end in \"Bus error\", or in a hang",
+            human(SHM_OF_A_RANK)
+        ),
+        "set cluster.shm_size (8g is the default), then hvdctl up",
+    ))
 }
 
 fn memlock(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let limit = details.memlock.filter(|limit| details.infiniband && *limit != u64::MAX)?;
-    Some(
-        Finding::warning("memlock", view.name(), format!("its worker may lock {} of memory", human(limit)))
-            .why("InfiniBand registers memory by locking it, and falls back or fails where it may not")
-            .cure("ulimits = { memlock = -1 } in [defaults] or this [[node]], then hvdctl up"),
-    )
+    Some(Finding::warning("memlock", view.name(), format!("its worker may lock {} of memory", human(limit))).explain(
+        "InfiniBand registers memory by locking it, and falls back or fails where it may not",
+        "ulimits = { memlock = -1 } in [defaults] or this [[node]], then hvdctl up",
+    ))
 }
 
 /// An sshd that starts fewer programs on a connection than hvdctl has at the same time.
 fn max_sessions(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let sessions = details.max_sessions.filter(|sessions| *sessions < SESSIONS)?;
-    Some(
-        Finding::warning("sshd", view.name(), format!("its sshd has MaxSessions {sessions}"))
-            .why("hvdctl has to open several connections in place of one, and each command takes longer")
-            .cure(format!(
-                "set MaxSessions to {SESSIONS}, sshd's default, in /etc/ssh/sshd_config there, and restart it"
-            )),
-    )
+    Some(Finding::warning("sshd", view.name(), format!("its sshd has MaxSessions {sessions}")).explain(
+        "hvdctl has to open several connections in place of one, and each command takes longer",
+        format!("set MaxSessions to {SESSIONS}, sshd's default, in /etc/ssh/sshd_config there, and restart it"),
+    ))
 }
 
 /// Room for images and containers.
 fn images_disk(view: &NodeView<'_>, disk: &Disk) -> Option<Finding> {
     let has_image = view.engine.is_none_or(|engine| engine.image_id.is_some());
-    let (severity, why) = match disk.free {
-        ..DISK_FULL => (Severity::Error, "images, containers and what ranks write into them lie there"),
-        ..DISK_LOW => (Severity::Warning, "images, containers and what ranks write into them lie there"),
-        ..DISK_FOR_IMAGE if !has_image => (Severity::Warning, "the image still has to be loaded, and may not fit"),
-        _ => return None,
+    let written = "images, containers and what ranks write into them lie there";
+    let (severity, why) = if disk.free < DISK_FULL {
+        (Severity::Error, written)
+    } else if disk.free < DISK_LOW {
+        (Severity::Warning, written)
+    } else if disk.free < DISK_FOR_IMAGE && !has_image {
+        (Severity::Warning, "the image still has to be loaded, and may not fit")
+    } else {
+        return None;
     };
     let seen = format!("Docker's directory {} has {} left", disk.path, human(disk.free));
     let cure = "make room on the node: docker system prune, or remove what is not needed";
-    Some(Finding::new(severity, "disk", view.name(), seen).why(why).cure(cure))
+    Some(Finding::new(severity, "disk", view.name(), seen).explain(why, cure))
 }
 
 /// What is wrong with the key directories; where this cluster never had keys, that is a note.
@@ -222,15 +219,13 @@ pub(super) fn keys(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding
     for row in &report.rows {
         for fault in &row.faults {
             let finding = Finding::error("keys", &row.node, &fault.text)
-                .why("workers that do not know or trust each other's keys cannot be logged in to")
-                .cure(fault.cure);
+                .explain("workers that do not know or trust each other's keys cannot be logged in to", fault.cure);
             found.push(if fault.cure.ends_with("push") { finding.fix(Fix::PushKeys) } else { finding });
         }
     }
     found.extend(report.rotation.map(|fault| {
         Finding::warning("keys", &inventory.master().name, fault.text)
-            .why("both keys are let in until then")
-            .cure(fault.cure)
+            .explain("both keys are let in until then", fault.cure)
     }));
     found
 }
@@ -251,8 +246,10 @@ pub(super) fn between(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Find
         found.push(
             Finding::warning("mtu", "", format!("its interface has another MTU than the others': {text}"))
                 .about(odd)
-                .why("large packets may be lost on the way: small ones pass, and the first large tensor hangs")
-                .cure("the same MTU on every node: sudo ip link set dev INTERFACE mtu N, and in its configuration"),
+                .explain(
+                    "large packets may be lost on the way: small ones pass, and the first large tensor hangs",
+                    "the same MTU on every node: sudo ip link set dev INTERFACE mtu N, and in its configuration",
+                ),
         );
     }
     found
@@ -268,25 +265,26 @@ fn route(inventory: &Inventory, view: &NodeView<'_>, details: &Details, other: &
         Err(words) => {
             let seen = format!("has no way to {} ({target}): {words}", other.name());
             let why = "no rank there can reach the other's";
-            return Some(Finding::error("route", view.name(), seen).why(why).cure(cure));
+            return Some(Finding::error("route", view.name(), seen).explain(why, cure));
         }
     };
     let seen = format!("packets to {} ({target}) leave by {interface}", other.name());
     Some(if is_virtual(interface) {
-        Finding::error("route", view.name(), format!("{seen}, which leads to no other machine"))
-            .why(
-                "another network on the node has the same addresses, or both have one: ranks wait for answers for ever",
-            )
-            .cure(cure)
+        Finding::error("route", view.name(), format!("{seen}, which leads to no other machine")).explain(
+            "another network on the node has the same addresses, or both have one: ranks wait for answers for ever",
+            cure,
+        )
     } else if details.strict.contains(&own) {
         let seen = format!("{seen} and not by {own}, which drops what comes from there (rp_filter)");
-        Finding::warning("route", view.name(), seen)
-            .why("the kernel takes such packets for forged: ranks wait for answers for ever")
-            .cure(format!("{cure}; or sudo sysctl net.ipv4.conf.{{all,{own}}}.rp_filter=2"))
+        Finding::warning("route", view.name(), seen).explain(
+            "the kernel takes such packets for forged: ranks wait for answers for ever",
+            format!("{cure}; or sudo sysctl net.ipv4.conf.{{all,{own}}}.rp_filter=2"),
+        )
     } else {
-        Finding::warning("route", view.name(), format!("{seen} and not by {own}"))
-            .why("ranks bind to the one and are answered by the other: slow, and firewalls may not know the answer")
-            .cure(cure)
+        Finding::warning("route", view.name(), format!("{seen} and not by {own}")).explain(
+            "ranks bind to the one and are answered by the other: slow, and firewalls may not know the answer",
+            cure,
+        )
     })
 }
 
@@ -297,9 +295,8 @@ fn name(view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option<
     if !address.is_loopback() && other.facts.interface_of(*address).is_some() {
         return None;
     }
-    Some(
-        Finding::warning("names", view.name(), format!("takes {hostname} ({}) for {address}", other.name()))
-            .why("hvdctl hands out addresses, but a program that connects by name waits at the wrong machine")
-            .cure(format!("a line for {hostname} in /etc/hosts of the node, or in the DNS")),
-    )
+    Some(Finding::warning("names", view.name(), format!("takes {hostname} ({}) for {address}", other.name())).explain(
+        "hvdctl hands out addresses, but a program that connects by name waits at the wrong machine",
+        format!("a line for {hostname} in /etc/hosts of the node, or in the DNS"),
+    ))
 }

@@ -8,8 +8,10 @@ pub fn logins(matrix: &Matrix, port: u16) -> Vec<Finding> {
     let finding = |row: crate::keys::reachability::Row| {
         Finding::error("login", "", format!("cannot log in to {} on port {port}: {}", row.to, row.reason))
             .about(row.sources)
-            .why("the launcher starts ranks by these logins, and waits where one gets no answer")
-            .cure(cure(&row.reason, port))
+            .explain(
+                "the launcher starts ranks by these logins, and waits where one gets no answer",
+                cure(&row.reason, port),
+            )
     };
     matrix.rows().into_iter().map(finding).collect()
 }
@@ -20,8 +22,8 @@ pub fn ports(matrix: &Matrix, open: Option<u16>) -> Vec<Finding> {
     let finding = |row: crate::keys::reachability::Row| {
         Finding::error("ports", "", format!("cannot reach {} on random high ports: {}", row.to, row.reason))
             .about(row.sources)
-            .why(format!("{firewall}Horovod's ranks connect on random ports from 1024 on, and wait without a word"))
-            .cure(
+            .explain(
+                format!("{firewall}Horovod's ranks connect on random ports from 1024 on, and wait without a word"),
                 "allow TCP from 1024 on between the nodes' addresses, both ways (firewall of the node, security group)",
             )
     };

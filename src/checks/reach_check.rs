@@ -60,7 +60,7 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
     Ok(matrix)
 }
 
-/// Where the node's worker listens, or why it does not, or not there where the others would look for it.
+/// Where the node's worker listens, or why the others cannot reach it.
 fn listening(inventory: &Inventory, seen: &Observed) -> Result<IpAddr, String> {
     let desired = apply::desired(inventory, seen).map_err(|error| error.message)?;
     let worker = seen.docker.containers.iter().find(|c| c.name == desired.name && c.belongs_to(&desired.cluster));

@@ -572,7 +572,7 @@ fn pairs() {
 }
 
 #[test]
-fn equal_findings_are_told_once_and_errors_first() {
+fn equal_findings_are_one_and_errors_come_first() {
     let note = |node: &str| Finding::note("a", node, "x");
     let folded = fold(vec![note("n1"), Finding::error("a", "n1", "x"), note("n2"), note("n1"), note("n3").cure("y")]);
     let told: Vec<String> = folded.iter().map(|f| format!("{} {f}", f.severity)).collect();
@@ -580,7 +580,7 @@ fn equal_findings_are_told_once_and_errors_first() {
 }
 
 #[test]
-fn what_a_script_says_is_read_or_passed_over() {
+fn lines_of_the_scripts_are_parsed_or_skipped() {
     let details =
         Details::parse("memlock unlimited\ndriver \nname a\nroute x eth0 y\ndisk images x /\nmtu a b\nrank a\n\n");
     assert_eq!(details, Details { memlock: Some(u64::MAX), ..Details::default() });

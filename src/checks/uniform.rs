@@ -32,16 +32,18 @@ pub(super) fn examine(views: &[NodeView<'_>]) -> Vec<Finding> {
             Some(versions.get(key).map_or("none", String::as_str).to_owned())
         };
         found.extend(compare(views, Severity::Error, what, version).map(|finding| {
-            finding
-                .why("ranks of different versions hang in their first exchange or give different numbers")
-                .cure("the same image on every node, then hvdctl up: docker save IMAGE | ssh NODE sudo docker load")
+            finding.explain(
+                "ranks of different versions hang in their first exchange or give different numbers",
+                "the same image on every node, then hvdctl up: docker save IMAGE | ssh NODE sudo docker load",
+            )
         }));
     }
     let driver = compare(views, Severity::Warning, "NVIDIA driver", |view| view.details?.driver.clone());
     found.extend(driver.map(|finding| {
-        finding
-            .why("an older driver may not run what the image brings, and speed differs")
-            .cure("install the same driver on every node, and restart it")
+        finding.explain(
+            "an older driver may not run what the image brings, and speed differs",
+            "install the same driver on every node, and restart it",
+        )
     }));
     let engine = compare(views, Severity::Note, "Docker Engine", |view| Some(view.engine?.version.to_owned()));
     let kernel = compare(views, Severity::Note, "kernel", |view| view.details?.kernel.clone());

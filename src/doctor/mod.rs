@@ -192,17 +192,17 @@ async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) ->
     Ok(found)
 }
 
-/// Takes the nodes that answered.
+/// Locks the nodes that answered.
 ///
 /// # Errors
-/// When they are another's, or one cannot be taken.
+/// When another command has them, or one cannot be locked.
 pub async fn claim(examined: &Examined, session: &Session) -> Result<(), Error> {
     let members: Vec<Member> = examined.nodes.iter().map(|node| node.member.clone()).collect();
     let failed = session.cancellation.run(session.locks.take(&members)).await?;
     if failed.is_empty() { Ok(()) } else { Err(Error::Nodes { failed, done: 0 }) }
 }
 
-/// Carries out what is safe on nodes that were claimed; says what was done on which node, and what could not be.
+/// Carries out the fixes on locked nodes. Returns what was done on which node, and the failures.
 ///
 /// # Errors
 /// When the command has to stop, or keys cannot be pushed at all.
@@ -242,7 +242,7 @@ pub async fn fix(
         }
     }
     if fixes.contains(&&Fix::PushKeys) {
-        let (pushed, bad) = split(events, push::push(&target.inventory, &members, session, events).await?);
+        let (pushed, bad) = push::push(&target.inventory, &members, session, events).await?;
         let changed = pushed.into_iter().filter(|pushed| !pushed.changes.is_empty());
         done.extend(changed.map(|pushed| (pushed.node, pushed.changes.to_string())));
         failed.extend(bad);

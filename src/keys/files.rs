@@ -54,7 +54,7 @@ pub struct Changes {
     pub puts: Vec<Put>,
     /// Files that must not be there.
     pub removes: Vec<String>,
-    /// Things whose owner or mode is wrong, with both as seen; the push sets them right.
+    /// Things whose owner or mode is wrong, with both; the push repairs them.
     pub repairs: Vec<String>,
 }
 

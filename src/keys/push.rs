@@ -1,25 +1,24 @@
-//! The cluster's keys on the nodes: `keys push`, and what `keys generate`, `status` and `rotate` have in common with it.
+//! `keys push` and `keys generate`, and what `keys rotate` has in common with them.
 
-mod generate;
 mod rotate;
 #[cfg(test)]
 mod tests;
 
-pub use generate::{Generated, generate};
 pub use rotate::{Rotated, rotate};
 
-use crate::cluster::nodes::{Member, all, facts, for_each_node};
+use crate::cluster::nodes::{Member, all, facts, for_each_node, split};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory, KeyType, Node};
 use crate::keys::files::{
-    AUTHORIZED_KEYS, Changes, CurrentPair, Desired, KNOWN_HOSTS, KeyPair, Keyring, Keys, Kind, MasterPair, Put, bare,
-    describe, differing, mode, public_host_key, remarks, tag, text,
+    AUTHORIZED_KEYS, Changes, CurrentPair, Described, Desired, KNOWN_HOSTS, KeyPair, Keyring, Keys, Kind, MasterPair,
+    Put, bare, describe, differing, mode, public_host_key, remarks, tag, text,
 };
 use crate::keys::key_pair;
 use crate::node::facts::Facts;
 use crate::runtime::spec::private_key_name;
+use crate::secret::Secret;
 use crate::text::digest::hex;
 use crate::text::quote;
 use crate::transport::node::Script;
@@ -43,6 +42,9 @@ pub struct Pushed {
     pub changes: Changes,
 }
 
+/// The nodes that were done, and the failures.
+pub type Results = (Vec<Pushed>, Vec<NodeError>);
+
 /// Brings the members' directories to the desired state. The private key is made here in memory when the master has none,
 /// and goes to the master only. Where the command has to stop, nodes that were not begun are missing in the results.
 ///
@@ -53,15 +55,13 @@ pub async fn push(
     members: &[Member],
     session: &Session,
     events: &Events,
-) -> Result<Vec<Result<Pushed, NodeError>>, Error> {
+) -> Result<Results, Error> {
     let cluster = &inventory.cluster;
-    let observing = async { Ok(observe(cluster, members, events).await) };
-    let mut nodes = session.cancellation.run(observing).await?;
-    if members.iter().zip(&nodes).any(|(member, result)| member.node.master && result.is_err()) {
-        return all(events, nodes).map(|_| Vec::new());
+    let observing = async { Ok(split(events, observe(cluster, members, events).await)) };
+    let (nodes, mut failed) = session.cancellation.run(observing).await?;
+    if failed.iter().any(|error| error.node == inventory.master().name) {
+        return Err(Error::Nodes { failed, done: 0 });
     }
-    let failed: Vec<_> = nodes.extract_if(.., |result| result.is_err()).filter_map(Result::err).collect();
-    let nodes = all(events, nodes)?;
     let (member, facts) = master(inventory, &nodes)?;
     let ring = Keyring::read(cluster, facts);
     if ring.next.is_some() {
@@ -83,9 +83,9 @@ pub async fn push(
     }
     let remarks = nodes.iter().flat_map(|(member, facts)| remarks(inventory, &member.node, facts));
     remarks.for_each(|remark| events.warn(remark));
-    let mut pushed = distribute(inventory, nodes, keys, session, events).await?;
-    pushed.extend(failed.into_iter().map(Err));
-    Ok(pushed)
+    let (pushed, failures) = distribute(inventory, nodes, keys, session, events).await?;
+    failed.extend(failures);
+    Ok((pushed, failed))
 }
 
 /// Returns the names of the nodes whose key directory [`push`] would change.
@@ -145,7 +145,7 @@ async fn distribute(
     keys: Keys,
     session: &Session,
     events: &Events,
-) -> Result<Vec<Result<Pushed, NodeError>>, Error> {
+) -> Result<Results, Error> {
     let cluster = &inventory.cluster;
     let mut new_host_keys = Vec::new();
     for (member, facts) in &nodes {
@@ -177,7 +177,7 @@ async fn distribute(
         Some(Ok(Pushed { node, changes }))
     };
     let results = for_each_node(nodes.iter().zip(&new_host_keys).collect(), write_node).await;
-    Ok(results.into_iter().flatten().collect())
+    Ok(split(events, results.into_iter().flatten().collect()))
 }
 
 async fn write(cluster: &Cluster, member: &Member, facts: &Facts, changes: &Changes) -> Result<(), NodeError> {
@@ -249,4 +249,58 @@ async fn make(cluster: &Cluster, wanted: Kind, node: &str, events: &Events) -> R
     tokio::task::spawn_blocking(move || key_pair::generate(wanted, &comment))
         .await
         .map_err(|e| Error::Here(format!("cannot make a key pair: {e}")))?
+}
+
+/// The pair on the master.
+#[derive(Debug)]
+pub struct Generated {
+    /// The master's name.
+    pub node: String,
+    /// The pair.
+    pub pair: Described,
+    /// Whether it was made just now.
+    pub made: bool,
+}
+
+/// Makes the pair where the master, the only member here, has none. `wanted`: of this kind; else as the inventory says.
+///
+/// # Errors
+/// When a pair of another kind is there.
+pub async fn generate(
+    inventory: &Inventory,
+    members: &[Member],
+    wanted: Option<Kind>,
+    session: &Session,
+    events: &Events,
+) -> Result<Generated, Error> {
+    let cluster = &inventory.cluster;
+    let nodes = observe_all(cluster, members, session, events).await?;
+    let (member, facts) = master(inventory, &nodes)?;
+    let node = member.node.name.clone();
+    let ring = Keyring::read(cluster, facts);
+    let mut puts = Vec::new();
+    let pair = match &ring.current {
+        Some(CurrentPair { name, public: Some(public) }) => MasterPair { name, public: public.clone(), new: None },
+        _ => {
+            let kind = wanted.unwrap_or(usual(cluster));
+            let pair = session.cancellation.run(pair(cluster, member, &ring, kind, events)).await?;
+            let text = Secret::plain(format!("{}\n", pair.public));
+            puts.extend(pair.new.clone().map(|text| Put { name: pair.name.to_owned(), text }));
+            puts.push(Put { name: format!("{}.pub", pair.name), text });
+            pair
+        }
+    };
+    let described = describe(&pair.public).ok_or_else(|| {
+        Error::check(
+            format!("what lies on {node} as the cluster's public key is none: {}", pair.public),
+            format!("remove it from {} there; `hvdctl keys push` writes it again", cluster.ssh_dir),
+        )
+    })?;
+    if let Some(kind) = wanted.filter(|kind| !kind.is(&described)) {
+        return Err(Error::check(format!("{node} has a pair of another kind: {described}"), kind.rotation()));
+    }
+    if !puts.is_empty() {
+        write(cluster, member, facts, &Changes { puts, ..Changes::default() }).await?;
+    }
+    Ok(Generated { node, pair: described, made: pair.new.is_some() })
 }

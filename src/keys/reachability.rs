@@ -1,5 +1,4 @@
-//! Who can log in to whom from worker to worker: which pairs are tried, why one failed, and how failures are told in a
-//! few rows.
+//! Who can log in to whom from worker to worker: which pairs are tried, why one failed, and failures in few rows.
 
 use crate::text::failure::{self, Ssh};
 use crate::text::nodeset;
@@ -156,11 +155,11 @@ pub fn results(output: &str) -> BTreeMap<usize, (i32, String)> {
     output.lines().filter_map(line).collect()
 }
 
-/// Why ssh failed, in its own last words. What names the target is taken out, so that equal reasons are equal.
+/// Returns why ssh failed: the last of its messages, without the target, so that equal reasons are equal.
 pub fn reason(code: i32, said: &str, target: SocketAddr, limit: u64) -> String {
     let lines: Vec<String> = said.lines().map(|line| nameless(line, target)).filter(|line| !line.is_empty()).collect();
     match lines.split_last() {
-        // the line before says what about it: not known, or changed
+        // the line before has the reason: not known, or changed
         Some((last, [.., before])) if last.starts_with("Host key verification failed") => {
             let before = before.split(" and you have requested").next().unwrap_or_default();
             format!("{}: {before}", last.trim_end_matches('.'))
@@ -315,7 +314,7 @@ mod tests {
             let reason = |from: usize, to: usize| match kind[from * 40 + to] { 0 => Some("a"), 1 => Some("b"), _ => None };
             let matrix = matrix(n, reason);
             let names: Vec<String> = (1..=n).map(|i| format!("node{i}")).collect();
-            let mut told = BTreeMap::new();
+            let mut reported = BTreeMap::new();
             for row in matrix.rows() {
                 let select = |set: &str| nodeset::select(set, &names, &nodeset::Groups::new()).unwrap();
                 let (from, to) = (select(&row.from), select(&row.to));
@@ -324,10 +323,10 @@ mod tests {
                 prop_assert_eq!(inside.len(), row.pairs);
                 for pair in inside {
                     prop_assert_eq!(pair.reason.as_deref(), Some(row.reason.as_str()));
-                    prop_assert!(told.insert((pair.from.clone(), pair.to.clone()), ()).is_none(), "told twice");
+                    prop_assert!(reported.insert((pair.from.clone(), pair.to.clone()), ()).is_none(), "reported twice");
                 }
             }
-            prop_assert_eq!(told.len(), matrix.pairs.iter().filter(|p| p.reason.is_some()).count());
+            prop_assert_eq!(reported.len(), matrix.pairs.iter().filter(|p| p.reason.is_some()).count());
         }
 
         #[test]

@@ -1,4 +1,4 @@
-//! What a public key says of itself: its type, its size, its fingerprint.
+//! Type, size and fingerprint of a public key.
 
 use crate::inventory::KeyType;
 use schemars::JsonSchema;

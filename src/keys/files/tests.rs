@@ -180,7 +180,7 @@ fn a_node_that_leaves_the_inventory_is_revoked() {
 }
 
 #[test]
-fn the_pair_with_our_tag_holds_whatever_the_inventory_says() {
+fn the_pair_with_our_tag_is_used_whatever_the_inventory_has() {
     let (mut inventory, mut nodes) = pushed(NEW, "id_ed25519");
     inventory.cluster.key_type = KeyType::Rsa;
     assert_eq!(ring(&inventory, &nodes).current, Some(CurrentPair { name: "id_ed25519", public: Some(NEW.into()) }));
@@ -289,7 +289,7 @@ fn files_sorted(files: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn each_fault_has_its_words_and_its_cure() {
+fn each_fault_has_its_message_and_its_cure() {
     let (inventory, nodes) = pushed(NEW, "id_ed25519");
     let fault = |make: &dyn Fn(&mut [Facts; 2])| {
         let mut nodes = nodes.clone();

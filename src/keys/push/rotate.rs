@@ -2,7 +2,7 @@
 //! everywhere before the master uses it, and the old one goes only when the master no longer does.
 
 use super::{base64, distribute, make, master, observe_all, push, usual};
-use crate::cluster::nodes::{Member, split};
+use crate::cluster::nodes::Member;
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
@@ -68,7 +68,7 @@ pub async fn rotate(
     let transport = member.transport.clone();
     let name = member.node.name.clone();
     let keys = Keys::both(&ring, &next.public);
-    let (pushed, failed) = split(events, distribute(inventory, nodes, keys, session, events).await?);
+    let (pushed, failed) = distribute(inventory, nodes, keys, session, events).await?;
     if !failed.is_empty() {
         return Ok(Rotated {
             pair: ring.described(),
@@ -95,7 +95,7 @@ pub async fn rotate(
     events.note(format!("{name} launches with the new key: {}", name_of(&next.public)));
     session.progress.did(&name, "launches with the new key");
     // from now on a push lets in nothing but the new key
-    let (pushed, failed) = split(events, push(inventory, members, session, events).await?);
+    let (pushed, failed) = push(inventory, members, session, events).await?;
     pushed.iter().for_each(|node| session.progress.done(&node.node));
     if pushed.len() + failed.len() < members.len() {
         session.progress.failed(&failed);

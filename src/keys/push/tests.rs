@@ -79,7 +79,7 @@ fn switch(dir: &TempDir, new: &str, old: &str) -> Result<String, String> {
 }
 
 #[test]
-fn what_was_written_since_the_look_is_not_undone() {
+fn what_was_written_after_the_observation_is_not_undone() {
     // texts that a shell or a careless reader would change
     let texts = ["", "a\n", "no newline", "  two  spaces \\n and\t\n\n\nempty\r\n", "é ''\"$HOME\"\n"];
     for name in [AUTHORIZED_KEYS, KNOWN_HOSTS, "id_rsa.pub"] {
