@@ -10,8 +10,8 @@ mod tests;
 
 pub use directory::{Desired, Keys, MasterPair, differing, public_host_key, remarks};
 pub use lines::{
-    Pin, address_of, authorized, authorized_line, bare, known_hosts_line, known_hosts_names, merge_authorized,
-    merge_known_hosts, our_key, owner, pins, tag,
+    Pin, authorized, authorized_line, bare, known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts,
+    our_key, owner, pins, tag,
 };
 pub use pair::{CurrentPair, Keyring, Kind, StagedPair, our_keys};
 pub use public::{Described, describe};
@@ -83,4 +83,9 @@ pub(super) fn text<'a>(facts: &'a Facts, name: &str) -> &'a str {
 /// Returns the permission bits of a file in the key directory.
 pub fn mode(name: &str) -> &'static str {
     if name == KNOWN_HOSTS || name.ends_with(".pub") { "644" } else { "600" }
+}
+
+/// Returns whether the public half of a pair has the cluster's tag.
+pub(super) fn is_ours(facts: &Facts, name: &str, cluster: &str) -> bool {
+    our_key(text(facts, &format!("{name}.pub")).trim_end(), cluster).is_some()
 }

@@ -1,8 +1,8 @@
 //! The desired key directories of a cluster, and what has to change on a node.
 
-use super::lines::{known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts, our_key, owner, pins};
+use super::lines::{known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts, owner, pins};
 use super::pair::{CurrentPair, Keyring};
-use super::{AUTHORIZED_KEYS, Changes, KEY_NAMES, KNOWN_HOSTS, KeyPair, Put, mode, text};
+use super::{AUTHORIZED_KEYS, Changes, KEY_NAMES, KNOWN_HOSTS, KeyPair, Put, is_ours, mode, text};
 use crate::inventory::{Inventory, Node};
 use crate::node::facts::Facts;
 use crate::node::network;
@@ -175,7 +175,7 @@ impl<'a> Desired<'a> {
     /// master one of the other type, if it is ours. Another cluster that shares the directory may launch from this node.
     fn unwanted(&self, node: &Node, facts: &Facts) -> Vec<String> {
         let cluster = &self.inventory.cluster.name;
-        let ours = |private: &str| our_key(text(facts, &format!("{private}.pub")).trim_end(), cluster).is_some();
+        let ours = |private: &str| is_ours(facts, private, cluster);
         let in_use = self.keys.pair.as_ref().map(|pair| pair.name);
         let alone = others(facts, cluster).is_empty();
         let mut names = Vec::new();

@@ -1,5 +1,6 @@
 //! Type, size and fingerprint of a public key.
 
+use super::lines::bare;
 use crate::inventory::KeyType;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -41,7 +42,7 @@ impl Described {
 
 /// Reads `TYPE BASE64 …`. Returns `None` for anything but an RSA or Ed25519 key.
 pub fn describe(public: &str) -> Option<Described> {
-    let key = PublicKey::from_openssh(public).ok()?;
+    let key = PublicKey::from_openssh(&bare(public)).ok()?;
     let (key_type, bits) = match key.key_data() {
         KeyData::Ed25519(_) => (KeyType::Ed25519, 256),
         KeyData::Rsa(rsa) => {

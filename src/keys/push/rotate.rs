@@ -7,7 +7,7 @@ use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
-use crate::keys::files::{Described, KEY_NAMES, Keyring, Keys, Kind, StagedPair, bare, describe, our_key, text};
+use crate::keys::files::{Described, KEY_NAMES, Keyring, Keys, Kind, StagedPair, bare, describe, is_ours, our_key};
 use crate::node::facts::Facts;
 use crate::runtime::spec::private_key_name;
 use crate::transport::node::Script;
@@ -64,7 +64,7 @@ pub async fn rotate(
         None => stage(cluster, member, facts, &ring, wanted.unwrap_or(usual(cluster)), session, events).await?,
     };
 
-    let replaced = KEY_NAMES.into_iter().find(|name| *name != next.name && is_ours(cluster, facts, name));
+    let replaced = KEY_NAMES.into_iter().find(|name| *name != next.name && is_ours(facts, name, &cluster.name));
     let transport = member.transport.clone();
     let name = member.node.name.clone();
     let keys = Keys::both(&ring, &next.public);
@@ -127,7 +127,7 @@ async fn stage(
     };
     let name = private_key_name(wanted.key_type);
     let exists = [name.to_owned(), format!("{name}.pub")].iter().any(|file| facts.key_files.contains_key(file));
-    if name != current.name && exists && !is_ours(cluster, facts, name) {
+    if name != current.name && exists && !is_ours(facts, name, &cluster.name) {
         return Err(Error::check(
             format!("{}/{name} on {node} is not the cluster's, and the new pair would have its place", cluster.ssh_dir),
             "move it away, or rotate to the other --type",
@@ -153,11 +153,6 @@ async fn stage(
             .hint("another cluster that shares the directory may be rotating its pair")
             .into()),
     }
-}
-
-/// Whether a pair has the cluster's tag.
-fn is_ours(cluster: &Cluster, facts: &Facts, name: &str) -> bool {
-    our_key(text(facts, &format!("{name}.pub")).trim_end(), &cluster.name).is_some()
 }
 
 /// A key as messages name it.
