@@ -90,18 +90,13 @@ pub async fn push(
 
 /// Returns the names of the nodes whose key directory [`push`] would change.
 pub fn pending(inventory: &Inventory, nodes: &[(&Node, &Facts)]) -> Vec<String> {
-    differing(inventory, nodes, ring(inventory, nodes).as_ref().and_then(Keys::to_push))
+    differing(inventory, nodes, Keys::to_push)
 }
 
 /// Returns the names of the nodes whose key directory lacks what a launch needs: a worker would not be reached, or not
 /// trusted. An unfinished rotation does not matter.
 pub fn lacking(inventory: &Inventory, nodes: &[(&Node, &Facts)]) -> Vec<String> {
-    differing(inventory, nodes, ring(inventory, nodes).as_ref().and_then(Keys::to_launch))
-}
-
-fn ring(inventory: &Inventory, nodes: &[(&Node, &Facts)]) -> Option<Keyring> {
-    let master = nodes.iter().find(|(node, _)| node.master);
-    master.map(|(_, facts)| Keyring::read(&inventory.cluster, facts))
+    differing(inventory, nodes, Keys::to_launch)
 }
 
 async fn observe(cluster: &Cluster, members: &[Member], events: &Events) -> Vec<Result<(Member, Facts), NodeError>> {

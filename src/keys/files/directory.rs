@@ -260,8 +260,9 @@ pub fn public_host_key(facts: &Facts) -> Option<&str> {
     (facts.key_files.contains_key(HOST_KEY) && !public.is_empty()).then_some(public)
 }
 
-/// Returns the names of the nodes whose directory differs from what these keys ask for.
-pub fn differing(inventory: &Inventory, nodes: &[(&Node, &Facts)], keys: Option<Keys>) -> Vec<String> {
+/// Returns the names of the nodes whose directory differs from what the master's pair asks for.
+pub fn differing(inventory: &Inventory, nodes: &[(&Node, &Facts)], keys: fn(&Keyring) -> Option<Keys>) -> Vec<String> {
+    let keys = Keyring::of_master(inventory, nodes).as_ref().and_then(keys);
     let desired = keys.map(|keys| Desired::observed(inventory, nodes, keys));
     let is_right = |node, facts| {
         let desired = desired.as_ref().filter(|_| public_host_key(facts).is_some());

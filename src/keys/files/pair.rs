@@ -7,7 +7,7 @@
 use super::lines::{authorized, our_key, owner};
 use super::public::{Described, describe};
 use super::{AUTHORIZED_KEYS, KEY_NAMES, text};
-use crate::inventory::{Cluster, KeyType};
+use crate::inventory::{Cluster, Inventory, KeyType, Node};
 use crate::node::facts::Facts;
 use crate::runtime::spec::private_key_name;
 
@@ -66,6 +66,12 @@ impl Keyring {
             _ => tagged().or_else(any).map(|name| CurrentPair { name, public: public(facts, name) }),
         };
         Keyring { current, next }
+    }
+
+    /// Reads the directory of the master, if it is among these nodes.
+    pub fn of_master(inventory: &Inventory, nodes: &[(&Node, &Facts)]) -> Option<Keyring> {
+        let (_, facts) = nodes.iter().find(|(node, _)| node.master)?;
+        Some(Keyring::read(&inventory.cluster, facts))
     }
 
     /// Returns the cluster that the current pair is tagged for if it is another one, which shares the directory.

@@ -74,7 +74,7 @@ impl Report {
 /// Compares the observed directories with the desired ones.
 pub fn report(inventory: &Inventory, nodes: &[(&Node, &Facts)]) -> Report {
     let cluster = &inventory.cluster.name;
-    let ring = nodes.iter().find(|(node, _)| node.master).map(|(_, facts)| Keyring::read(&inventory.cluster, facts));
+    let ring = Keyring::of_master(inventory, nodes);
     let keys = ring.as_ref().and_then(Keys::to_push);
     let known = keys.is_some();
     let keys = keys.unwrap_or(Keys { let_in: Vec::new(), keep_ours: true, pair: None });

@@ -105,11 +105,11 @@ fn the_key_is_let_in_from_the_clusters_addresses_and_the_second_push_is_empty() 
     }
     assert!(nodes[0].key_files.contains_key("id_ed25519") && !nodes[1].key_files.contains_key("id_ed25519"));
     let keys = Keys::to_push(&ring(&inventory, &nodes));
-    assert!(push(&inventory, &mut nodes, keys.clone().unwrap()).iter().all(Changes::is_empty));
-    assert!(differing(&inventory, &seen(&inventory, &nodes), keys.clone()).is_empty());
+    assert!(push(&inventory, &mut nodes, keys.unwrap()).iter().all(Changes::is_empty));
+    assert!(differing(&inventory, &seen(&inventory, &nodes), Keys::to_push).is_empty());
     assert_eq!(says(&inventory, &nodes), [""; 0]);
     // a part of the nodes is no reason to write anything anew
-    assert!(differing(&inventory, &seen(&inventory, &nodes)[..1], keys).is_empty());
+    assert!(differing(&inventory, &seen(&inventory, &nodes)[..1], Keys::to_push).is_empty());
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_node_that_leaves_the_inventory_is_revoked() {
     inventory.nodes.pop();
     let there = vec![(&inventory.nodes[0], &nodes[0])];
     let keys = Keys::to_push(&ring(&inventory, &nodes));
-    assert_eq!(differing(&inventory, &there, keys.clone()), ["node1"]);
+    assert_eq!(differing(&inventory, &there, Keys::to_push), ["node1"]);
     assert!(!report(&inventory, &there).is_clean());
     let desired = Desired::observed(&inventory, &there, keys.unwrap());
     let changes = desired.changes(&inventory.nodes[0], &nodes[0], None);
@@ -263,7 +263,7 @@ fn in_every_state_of_a_rotation_a_launch_works_and_a_push_breaks_nothing() {
             // the private key that a launch uses is let in, and neither launch nor push sees a fault in that
             let moved = !staged;
             let in_use = if moved && files.contains(&new.to_owned()) { &after } else { &before };
-            assert!(differing(&inventory, &seen(&inventory, &nodes), Keys::to_launch(&ring)).is_empty(), "{place}");
+            assert!(differing(&inventory, &seen(&inventory, &nodes), Keys::to_launch).is_empty(), "{place}");
             assert_eq!(ring.next.is_some(), files.iter().any(|f| f.ends_with(".next.pub")), "{place}");
             if let Some(next) = &ring.next {
                 assert_eq!((next.name, next.in_place), (new, moved), "{place}");
