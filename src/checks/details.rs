@@ -1,16 +1,18 @@
-//! What `src/scripts/doctor.sh` says of a node, parsed.
+//! The output of `src/scripts/doctor.sh`, parsed.
 
 use crate::node::facts::{Disk, disk};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::str::FromStr;
 
-/// By where packets to another node leave.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
-    /// The interface; none: there is no way.
-    pub interface: Option<String>,
-    /// The address that they come from; without an interface the words of `ip`.
-    pub source: String,
+/// What is installed in a worker, by `src/scripts/inside.py`: `python`, `torch`, `horovod`, `build`, `cuda`, `nccl`, … and their
+/// versions, without what is missing. `gpus`: how many `nvidia-smi` lists.
+pub type Versions = BTreeMap<String, String>;
+
+/// Parses the lines of `inside.py`: `KEY VALUE`.
+pub fn versions(text: &str) -> Versions {
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    lines.map(|(key, value)| (key.to_owned(), value.trim().to_owned())).collect()
 }
 
 /// A process that uses a GPU.
@@ -41,8 +43,6 @@ pub struct Details {
     pub toolkit: bool,
     /// How many programs its sshd starts on one connection (`MaxSessions`, sshd_config(5)).
     pub max_sessions: Option<u32>,
-    /// Bytes of memory.
-    pub memory: Option<u64>,
     /// Whether there are InfiniBand devices.
     pub infiniband: bool,
     /// The limit of locked memory in the worker, in bytes; `u64::MAX`: none.
@@ -53,10 +53,10 @@ pub struct Details {
     pub strict: BTreeSet<String>,
     /// Room.
     pub disks: Vec<Disk>,
-    /// What names resolve to there; none: to nothing.
-    pub names: BTreeMap<String, Option<IpAddr>>,
-    /// The ways to the other nodes' addresses.
-    pub routes: BTreeMap<IpAddr, Route>,
+    /// The addresses that names resolve to there.
+    pub names: BTreeMap<String, IpAddr>,
+    /// The interfaces by which packets to other nodes' addresses leave; if there is no way, the message of `ip`.
+    pub routes: BTreeMap<IpAddr, Result<String, String>>,
     /// Who uses the GPUs.
     pub gpu_users: Vec<GpuUser>,
 }
@@ -72,17 +72,12 @@ impl Details {
                 "driver" => details.driver = Some(value.trim().to_owned()).filter(|v| !v.is_empty()),
                 "toolkit" => details.toolkit = true,
                 "max-sessions" => details.max_sessions = value.parse().ok(),
-                "memory" => details.memory = value.parse().ok(),
                 "infiniband" => details.infiniband = true,
                 "memlock" => details.memlock = if value == "unlimited" { Some(u64::MAX) } else { value.parse().ok() },
-                "mtu" => details.mtu.extend(mtu(value)),
+                "mtu" => details.mtu.extend(pair(value)),
                 "strict" => drop(details.strict.insert(value.to_owned())),
                 "disk" => details.disks.extend(disk(value)),
-                "name" => {
-                    if let Some((name, address)) = value.split_once(' ') {
-                        details.names.insert(name.to_owned(), address.parse().ok());
-                    }
-                }
+                "name" => details.names.extend(pair(value)),
                 "route" => details.routes.extend(route(value)),
                 "gpu-user" => details.gpu_users.extend(gpu_user(value)),
                 _ => {}
@@ -92,17 +87,17 @@ impl Details {
     }
 }
 
-fn mtu(value: &str) -> Option<(String, u32)> {
-    let (name, mtu) = value.split_once(' ')?;
-    Some((name.to_owned(), mtu.parse().ok()?))
+/// `NAME VALUE`.
+fn pair<V: FromStr>(text: &str) -> Option<(String, V)> {
+    let (name, value) = text.split_once(' ')?;
+    Some((name.to_owned(), value.parse().ok()?))
 }
 
 /// `ADDRESS INTERFACE SOURCE`, or `ADDRESS - WORDS`.
-fn route(value: &str) -> Option<(IpAddr, Route)> {
+fn route(value: &str) -> Option<(IpAddr, Result<String, String>)> {
     let mut parts = value.splitn(3, ' ');
-    let (address, interface) = (parts.next()?.parse().ok()?, parts.next()?);
-    let interface = Some(interface.to_owned()).filter(|name| name != "-");
-    Some((address, Route { interface, source: parts.next().unwrap_or_default().to_owned() }))
+    let (address, interface, rest) = (parts.next()?.parse().ok()?, parts.next()?, parts.next().unwrap_or_default());
+    Some((address, if interface == "-" { Err(rest.to_owned()) } else { Ok(interface.to_owned()) }))
 }
 
 /// `USER JOB PROGRAM, PID, MEMORY, UUID`: the first part is ours, the second as `nvidia-smi` prints it.

@@ -1,9 +1,8 @@
-//! What would make a job fail or hang before it does: what was seen of every node goes in, findings come out. Each says
-//! what was seen, why it matters and what cures it.
+//! What would make a job fail or hang: the observed state of every node goes in, findings come out. Each has what was
+//! found, why it matters and what cures it.
 
 mod before;
 mod details;
-mod inside;
 mod jobs;
 mod nodes;
 mod pairs;
@@ -14,8 +13,7 @@ mod tests;
 mod uniform;
 pub mod verify;
 
-pub use details::{Details, GpuUser, Route};
-pub use inside::Inside;
+pub use details::{Details, GpuUser, Versions, versions};
 pub use pairs::{logins, ports};
 
 use crate::inventory::{Inventory, Node};
@@ -67,18 +65,18 @@ pub enum Fix {
         /// The job's id.
         job: String,
     },
-    /// Bring all key directories to the state they should have.
+    /// Push the keys to all nodes.
     PushKeys,
 }
 
-/// Something worth telling.
+/// Something that was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Finding {
     /// How much it matters.
     pub severity: Severity,
-    /// What was looked at, in a word.
+    /// The check, in a word.
     pub check: &'static str,
-    /// The nodes that it is about.
+    /// The nodes that have it.
     pub nodes: Vec<String>,
     /// What was seen.
     pub seen: String,
@@ -86,7 +84,7 @@ pub struct Finding {
     pub why: String,
     /// What cures it; empty where there is nothing to be done.
     pub cure: String,
-    /// What of this hvdctl does itself when it is asked to.
+    /// What `doctor --fix` does about it.
     #[serde(skip)]
     pub fixes: Vec<Fix>,
 }
@@ -117,10 +115,10 @@ impl Finding {
         Finding::new(Severity::Note, check, node, seen)
     }
 
-    /// Says why it matters.
+    /// Adds why it matters, and what cures it.
     #[must_use]
-    pub fn why(self, why: impl Into<String>) -> Finding {
-        Finding { why: why.into(), ..self }
+    pub fn explain(self, why: impl Into<String>, cure: impl Into<String>) -> Finding {
+        Finding { why: why.into(), cure: cure.into(), ..self }
     }
 
     /// Says what cures it.
@@ -138,38 +136,36 @@ impl Finding {
     }
 }
 
-/// What was seen of one node.
+/// The observed state of one node.
 #[derive(Debug, Clone)]
 pub struct NodeView<'a> {
     /// Its line in the inventory.
     pub node: &'a Node,
     /// Its facts.
     pub facts: &'a Facts,
-    /// Its engine; none: it did not answer.
+    /// Its engine, if it answered.
     pub engine: Option<Engine<'a>>,
     /// Whether a worker is needed there; ranks beside the launcher need none.
     pub worker: bool,
     /// What only `doctor` asks.
     pub details: Option<&'a Details>,
-    /// That its login shell prints text before every command, in words, and what stops it.
-    pub noise: Option<(&'a str, &'a str)>,
     /// Jobs whose launcher may not be up yet.
     pub starting: Vec<String>,
-    /// What is in its worker; none: it is not up.
-    pub inside: Option<&'a Inside>,
+    /// What is in its worker, if that is up.
+    pub inside: Option<&'a Versions>,
 }
 
-impl NodeView<'_> {
+impl<'a> NodeView<'a> {
     fn name(&self) -> &str {
         &self.node.name
     }
 
-    fn containers(&self) -> &[ContainerSummary] {
+    fn containers(&self) -> &'a [ContainerSummary] {
         self.engine.map_or(&[], |engine| engine.containers)
     }
 }
 
-/// What was seen of a node's engine.
+/// The observed state of a node's engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Engine<'a> {
     /// Its version.
@@ -184,7 +180,7 @@ pub struct Engine<'a> {
     pub runtimes: Option<&'a [String]>,
 }
 
-/// All that is wrong with the nodes themselves and between them; who reaches whom is [`logins`] and [`ports`].
+/// Applies all rules; those on who reaches whom are [`logins`] and [`ports`].
 pub fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     let mut found = before::before(inventory, views);
     for view in views {
@@ -197,7 +193,7 @@ pub fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     found
 }
 
-/// Findings that say the same become one with all their nodes; errors come first.
+/// Equal findings become one with all their nodes; errors come first.
 pub fn fold(found: Vec<Finding>) -> Vec<Finding> {
     let mut folded: Vec<Finding> = Vec::new();
     for finding in found {

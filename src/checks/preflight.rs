@@ -8,7 +8,7 @@ use crate::inventory::Inventory;
 use crate::node::facts::Facts;
 
 /// A node's observed state, for the rules.
-pub fn look<'a>(
+pub fn view<'a>(
     member: &'a Member,
     facts: &'a Facts,
     docker: Option<&'a RuntimeState>,
@@ -21,28 +21,19 @@ pub fn look<'a>(
         image_content: docker.image_content.as_deref(),
         runtimes,
     });
-    NodeView {
-        node: &member.node,
-        facts,
-        engine,
-        worker: true,
-        details: None,
-        noise: None,
-        inside: None,
-        starting: Vec::new(),
-    }
+    NodeView { node: &member.node, facts, engine, worker: true, details: None, inside: None, starting: Vec::new() }
 }
 
 /// The part of it that needs no further question. Each node comes with whether its worker is needed.
-pub fn before(inventory: &Inventory, nodes: &[(&Observed, bool)]) -> Vec<Finding> {
-    let mut views = Vec::new();
-    for (seen, worker) in nodes {
-        views.push(NodeView { worker: *worker, ..look(&seen.member, &seen.facts, Some(&seen.docker), None) });
-    }
-    fold(before::before(inventory, &views))
+pub fn before<'a>(inventory: &Inventory, nodes: &[(&'a Observed, bool)]) -> Vec<Finding> {
+    let view = |(node, worker): &(&'a Observed, bool)| NodeView {
+        worker: *worker,
+        ..view(&node.member, &node.facts, Some(&node.docker), None)
+    };
+    fold(before::before(inventory, &nodes.iter().map(view).collect::<Vec<_>>()))
 }
 
-/// Tells the warnings, and gives the errors as those of their nodes.
+/// Warns of the warnings, and returns the errors as those of their nodes.
 pub fn stops(found: &[Finding], events: &Events) -> Vec<NodeError> {
     let mut failed = Vec::new();
     for finding in found {

@@ -7,10 +7,11 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Inventory;
 use crate::keys::files::{KNOWN_HOSTS, Keyring};
-use crate::keys::reachability::{Absent, Matrix, Pair, pairs, reason, results};
+use crate::keys::push::without_master;
+use crate::keys::reachability::{Absent, Matrix, Pair, reason, results, targets};
 use crate::paths::CONTAINER_SSH;
-use crate::runtime::container::{ContainerState, ContainerSummary};
-use crate::runtime::spec::{ContainerSpec, LABEL_SPEC_FULL};
+use crate::runtime::container::ContainerState;
+use crate::runtime::spec::LABEL_SPEC_FULL;
 use crate::secret::Secret;
 use crate::transport::node::Script;
 use crate::worker::apply;
@@ -38,68 +39,53 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
             Err(why) => matrix.absent.push(Absent { node: seen.name().to_owned(), why }),
         }
     }
-    let mut targets: Vec<Vec<usize>> = vec![Vec::new(); present.len()];
-    for (from, to) in pairs(present.len()) {
-        targets[from].push(to);
-    }
     if present.len() < 2 {
         return Ok(matrix);
     }
     let key = private_key(inventory, nodes).await?;
-    let tried = for_each_node(
-        present.iter().zip(targets).collect(),
-        async |((seen, _), targets): (&(&Observed, IpAddr), _)| {
-            let to: Vec<(usize, IpAddr)> = targets.into_iter().map(|to: usize| (to, present[to].1)).collect();
-            let _step = events.begin(seen.name(), Step::LoggingIn);
-            log_in(inventory, seen, &key, &to).await
-        },
-    )
-    .await;
-    for ((seen, _), tried) in present.iter().zip(tried) {
-        matrix.pairs.extend(tried.into_iter().map(|(to, reason)| Pair {
+    let sources = present.iter().enumerate().collect();
+    let results = for_each_node(sources, async |(from, (seen, _)): (usize, &(&Observed, IpAddr))| {
+        let targets = targets(present.len(), from);
+        let addresses = targets.iter().map(|to| present[*to].1).collect::<Vec<_>>();
+        let _step = events.begin(seen.name(), Step::LoggingIn);
+        let reasons = log_in(inventory, seen, &key, &addresses).await;
+        let pair = |(to, reason): (&usize, _)| Pair {
             from: seen.name().to_owned(),
-            to: present[to].0.name().to_owned(),
+            to: present[*to].0.name().to_owned(),
             reason,
-        }));
-    }
+        };
+        targets.iter().zip(reasons).map(pair).collect::<Vec<_>>()
+    });
+    matrix.pairs = results.await.into_iter().flatten().collect();
     Ok(matrix)
 }
 
-/// Where the node's worker listens, or in words why it does not, or not there where the others would look for it.
+/// Where the node's worker listens, or why the others cannot reach it.
 fn listening(inventory: &Inventory, seen: &Observed) -> Result<IpAddr, String> {
     let desired = apply::desired(inventory, seen).map_err(|error| error.message)?;
-    let there = seen.docker.containers.iter().find(|c| c.name == desired.name && c.belongs_to(&desired.cluster));
-    match there {
-        Some(worker) if worker.state == ContainerState::Running => elsewhere(&desired, worker)
-            .map_or(Ok(nodes::place(inventory, seen).map_err(|error| error.message)?.address), |parts| {
-                Err(format!("its worker is not as it should be ({parts}): hvdctl up"))
-            }),
-        _ => Err("its worker is not up: hvdctl up".into()),
+    let worker = seen.docker.containers.iter().find(|c| c.name == desired.name && c.belongs_to(&desired.cluster));
+    let Some(worker) = worker.filter(|worker| worker.state == ContainerState::Running) else {
+        return Err("its worker is not up: hvdctl up".into());
+    };
+    let mut differences = desired.spec.differences(worker.label(LABEL_SPEC_FULL).unwrap_or_default());
+    differences.retain(|part| matches!(part.as_str(), "port" | "address" | "mounts" | "spec"));
+    if !differences.is_empty() {
+        return Err(format!("its worker is not as it should be ({}): hvdctl up", differences.join(", ")));
     }
-}
-
-/// The parts in which a worker differs that matter here.
-fn elsewhere(desired: &ContainerSpec, worker: &ContainerSummary) -> Option<String> {
-    let differences = desired.spec.differences(worker.label(LABEL_SPEC_FULL).unwrap_or_default());
-    let matter = differences.into_iter().filter(|part| matches!(part.as_str(), "port" | "address" | "mounts" | "spec"));
-    let parts: Vec<String> = matter.collect();
-    (!parts.is_empty()).then(|| parts.join(", "))
+    Ok(nodes::place(inventory, seen).map_err(|error| error.message)?.address)
 }
 
 /// The cluster's private key, which only the master has.
 async fn private_key(inventory: &Inventory, nodes: &[Observed]) -> Result<Secret, Error> {
     let Some(master) = nodes.iter().find(|seen| seen.member.node.master) else {
-        return Err(Error::usage(
-            format!("the master {} is not among the selected nodes, and only it has the key", inventory.master().name),
-            "leave --on out, or add the master to it",
-        ));
+        return Err(without_master(inventory));
     };
     let cluster = &inventory.cluster;
-    let Some(held) = Keyring::read(cluster, &master.facts).current else {
+    let Some(pair) = Keyring::read(cluster, &master.facts).current else {
         let tried = "read the cluster's key";
         return Err(NodeError::failed(master.name(), tried, "there is none").hint("hvdctl keys push").into());
     };
-    let name = held.name;
+    let name = pair.name;
     let tried = format!("read the cluster's key {name}");
     let path = format!("{}/{name}", cluster.ssh_dir);
     let output = master.member.transport.run_as_root(&["cat", "--", &path], b"", &tried).await?;
@@ -110,18 +96,13 @@ async fn private_key(inventory: &Inventory, nodes: &[Observed]) -> Result<Secret
     }
 }
 
-/// Logs in from one worker to others; for each of these the reason where that failed.
-async fn log_in(
-    inventory: &Inventory,
-    seen: &Observed,
-    key: &Secret,
-    to: &[(usize, IpAddr)],
-) -> Vec<(usize, Option<String>)> {
+/// Logs in from one worker to others; for each of these the reason why that failed.
+async fn log_in(inventory: &Inventory, seen: &Observed, key: &Secret, to: &[IpAddr]) -> Vec<Option<String>> {
     let cluster = &inventory.cluster;
     let limit = cluster.connect_timeout.as_secs().max(1);
-    // reach.sh gives each login two seconds more than ssh needs to say itself that the time is over
+    // reach.sh gives each login two seconds more than ssh needs to report a time-out itself
     let whole = to.len().div_ceil(AT_ONCE) as u64 * (limit + 3) + 5;
-    let targets: String = to.iter().map(|(index, address)| format!("{index} {address}\n")).collect();
+    let targets: String = to.iter().enumerate().map(|(index, address)| format!("{index} {address}\n")).collect();
     let script = Script::new(REACH)
         .with("key", key.expose().trim_end())
         .with("known_hosts", &format!("{CONTAINER_SSH}/{KNOWN_HOSTS}"))
@@ -132,26 +113,21 @@ async fn log_in(
         .with("whole", &whole.to_string());
     let args = ["exec", "-i", &cluster.worker, "sh", "-s"];
     let within = Duration::from_secs(whole + 5);
-    let output =
-        seen.member.transport.run_docker(&args, script.whole().as_bytes(), "log in to the other workers", within).await;
-    let (told, lost): (BTreeMap<usize, (i32, String)>, String) = match output {
+    let tried = "log in to the other workers";
+    let output = seen.member.transport.run_docker(&args, script.whole().as_bytes(), tried, within).await;
+    let (results, failure) = match output {
         Ok(output) => {
-            let said = output.complaint();
-            let last = said.lines().rfind(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned());
-            let last = last.unwrap_or_else(|| format!("exit code {}", output.code));
+            let complaint = output.complaint();
+            let last = complaint.lines().map(str::trim).rfind(|line| !line.is_empty());
+            let last = last.map_or_else(|| format!("exit code {}", output.code), str::to_owned);
             (results(&String::from_utf8_lossy(&output.stdout)), last)
         }
         Err(error) => (BTreeMap::new(), error.message),
     };
-    to.iter()
-        .map(|(index, address)| {
-            let target = SocketAddr::new(*address, cluster.port);
-            let why = match told.get(index) {
-                Some((0, _)) => None,
-                Some((code, said)) => Some(reason(*code, said, target, limit + 2)),
-                None => Some(format!("could not be tried: {lost}")),
-            };
-            (*index, why)
-        })
-        .collect()
+    let reasons = to.iter().enumerate().map(|(index, address)| match results.get(&index) {
+        Some((0, _)) => None,
+        Some((code, text)) => Some(reason(*code, text, SocketAddr::new(*address, cluster.port), limit + 2)),
+        None => Some(format!("could not be tried: {failure}")),
+    });
+    reasons.collect()
 }

@@ -16,7 +16,7 @@ struct Sick {
     image: Option<(String, String)>,
     runtimes: Vec<String>,
     details: Details,
-    inside: Option<Inside>,
+    inside: Option<Versions>,
     engine: &'static str,
     worker: bool,
 }
@@ -43,7 +43,7 @@ fn clinic(n: usize) -> Clinic {
              gpu GPU 0: NVIDIA H200 (UUID: GPU-{i})\nlistener {listens}:12345 77 root w{i} sshd\n"
         ))
         .between(999.99, 1000.11);
-        let mut said = "kernel 6.1\nmemory 99999999999\nmtu eth0 1500\ntoolkit yes\ndriver 535.161\n\
+        let mut said = "kernel 6.1\nmtu eth0 1500\ntoolkit yes\ndriver 535.161\n\
                         disk images 99999999 /var/lib/docker\n"
             .to_owned();
         for other in (1..=n).filter(|other| *other != i) {
@@ -70,7 +70,7 @@ fn clinic(n: usize) -> Clinic {
             image: Some(("sha256:aaa".into(), "content".into())),
             runtimes: vec!["runc".into()],
             details: Details::parse(&said),
-            inside: Some(Inside::parse("python 3.11.2\ntorch 1.13\nhorovod 0.28.1\nbuild PyTorch, Gloo\n")),
+            inside: Some(versions("python 3.11.2\ntorch 1.13\nhorovod 0.28.1\nbuild PyTorch, Gloo\n")),
             engine: "20.10.24",
             worker: true,
         }
@@ -99,7 +99,6 @@ impl Clinic {
                     image_content: image.map(|(_, content)| content.as_str()),
                     runtimes: Some(runtimes),
                 }),
-                noise: None,
                 starting: crate::job::record::starting(facts),
                 worker: *worker,
                 details: Some(details),
@@ -176,8 +175,7 @@ fn the_port() {
             &[(LABEL_CLUSTER, "theirs")],
         ));
     };
-    Clinic::with(2, other)
-        .finds(&["error port gpu02: port 12345 is taken by the container their-worker of the cluster theirs"]);
+    Clinic::with(2, other).finds(&["error port gpu02: port 12345 is taken by the container their-worker"]);
     // ranks beside the launcher need no worker
     let mut sick = Clinic::with(2, other);
     sick.nodes[1].worker = false;
@@ -282,11 +280,10 @@ fn images() {
 }
 
 #[test]
-fn versions() {
+fn versions_that_differ() {
     let found = Clinic::with(8, |c| {
         c.nodes[7].details.driver = Some("550.54".into());
-        c.nodes[2].inside =
-            Some(Inside::parse("python 3.11.2\ntorch 1.13\nhorovod 0.28.1\nbuild PyTorch\nnccl 2.18.3\n"));
+        c.nodes[2].inside = Some(versions("python 3.11.2\ntorch 1.13\nhorovod 0.28.1\nbuild PyTorch\nnccl 2.18.3\n"));
         c.nodes[3].inside = None;
         c.nodes[4].engine = "27.0";
     });
@@ -296,22 +293,6 @@ fn versions() {
         "warning versions gpu08: another NVIDIA driver than the others: gpu[01-07] 535.161 · gpu08 550.54",
         "note versions gpu05: another Docker Engine than the others: gpu[01-04,06-08] 20.10.24 · gpu05 27.0",
     ]);
-}
-
-#[test]
-fn an_engine_from_before_gpus() {
-    let found = |version, gpus| {
-        let clinic = Clinic::with(2, |c| {
-            c.nodes[1].engine = version;
-            c.nodes[1].node.gpus = gpus;
-        });
-        clinic.found().into_iter().filter(|f| f.contains(" engine ")).collect::<Vec<_>>()
-    };
-    assert_eq!(found("18.09.1", Gpus::Count(1)), ["error engine gpu02: Docker Engine 18.09.1 knows no --gpus"]);
-    for fine in ["19.03.0", "19.03.0-ce", "20.10.24+dfsg1", "27.0", "dev"] {
-        assert_eq!(found(fine, Gpus::Count(1)), [""; 0], "{fine}");
-    }
-    assert_eq!(found("18.09.1", Gpus::Count(0)), [""; 0]);
 }
 
 #[test]
@@ -355,8 +336,7 @@ fn gpus() {
         n.runtimes.push("nvidia".into());
     };
     assert_eq!(found(&registered), Vec::<String>::new());
-    let inside =
-        |n: &mut Sick, count: &str| drop(n.inside.as_mut().unwrap().values.insert("gpus".into(), count.into()));
+    let inside = |n: &mut Sick, count: &str| drop(n.inside.as_mut().unwrap().insert("gpus".into(), count.into()));
     assert_eq!(found(&|n| inside(n, "0")), ["error gpus gpu02: its worker was given 1 and sees 0"]);
     assert_eq!(found(&|n| inside(n, "1")), Vec::<String>::new());
     // one that is to be made anew gets what it lacks by that
@@ -419,7 +399,7 @@ fn what_runs_left_behind() {
     assert_eq!(stale.all()[0].fixes, [Fix::EndJob { node: "gpu02".into(), job: "run-1".into() }]);
     let mut under_way = Clinic::with(2, ranks);
     under_way.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
-    under_way.finds(&["note run gpu01: job run-1 is running"]);
+    under_way.finds(&[]);
     // what nothing ends is nothing to fix; of a job that is not over it may go the next moment
     let killed = Facts::parse("rank run-1 7 - local killed\nrank run-2 8 - theirs killed\n").ranks;
     let mut stuck = Clinic::with(2, |c: &mut Clinic| c.nodes[1].facts.ranks = killed.clone());
@@ -428,7 +408,7 @@ fn what_runs_left_behind() {
     stuck.nodes[1].facts.open_jobs = vec!["run-1".into()];
     stuck.finds(&["error stale gpu02: 1 process of job run-1, whose launcher is not up"]);
     stuck.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
-    stuck.finds(&["note run gpu01: job run-1 is running"]);
+    stuck.finds(&[]);
     // of another cluster
     let mut theirs = Clinic::with(2, ranks);
     let other = [(LABEL_CLUSTER, "theirs"), (LABEL_ROLE, "master"), (LABEL_JOB, "run-1")];
@@ -437,8 +417,7 @@ fn what_runs_left_behind() {
     // without the master nobody knows, and nothing is ended
     let mut unknown = Clinic::with(2, ranks);
     unknown.nodes.remove(0);
-    assert!(unknown.found()[0].starts_with("note stale gpu02"), "{:?}", unknown.found());
-    assert!(unknown.all().iter().all(|finding| finding.fixes.is_empty()));
+    unknown.finds(&[]);
     let mut ended = clinic(2);
     ended.nodes[0].containers.push(container("hmaster", "m", ContainerState::Exited, &labels));
     ended.finds(&["warning stale gpu01: hmaster of the ended job run-1 still exists"]);
@@ -481,7 +460,6 @@ fn memory_and_disks() {
     assert_eq!(shm(128 << 20, 2), ["warning shm gpu02: /dev/shm of its containers has 128.0 MiB for 2 ranks"]);
     assert_eq!(shm(256 << 20, 2), Vec::<String>::new());
     assert_eq!(shm(64 << 20, 1), Vec::<String>::new());
-    assert!(shm(1 << 50, 1)[0].starts_with("note shm gpu[01-02]: /dev/shm of its containers may grow to 1024.0 TiB"));
     let found = |said: &str| {
         let details = Details::parse(said);
         Clinic::with(2, |c| {
@@ -550,25 +528,12 @@ fn the_network_between() {
              from there (rp_filter)"]
     );
     assert_eq!(found("strict eth0\nstrict wlan0\n"), Vec::<String>::new());
-    assert_eq!(
-        found("name gpu01 10.0.0.3\nname gpu03 -\n"),
-        [
-            "warning names gpu02: takes gpu01 (gpu01) for 10.0.0.3",
-            "note names gpu02: does not know the host name gpu03 (gpu03)"
-        ]
-    );
+    assert_eq!(found("name gpu01 10.0.0.3\nname gpu03 -\n"), ["warning names gpu02: takes gpu01 (gpu01) for 10.0.0.3"]);
     assert!(found("name gpu01 127.0.1.1\n")[0].starts_with("warning names"));
     assert_eq!(
         found("mtu eth0 9000\n"),
         ["warning mtu gpu02: its interface has another MTU than the others': gpu[01,03] 1500 · gpu02 9000"]
     );
-    let renamed = Clinic::with(3, |c| {
-        c.nodes[1].facts.addresses = vec![("ib0".into(), "10.0.0.2".parse().unwrap())];
-        c.nodes[1].details.routes.clear();
-        c.nodes[1].details.mtu.insert("ib0".into(), 1500);
-    });
-    renamed
-        .finds(&["note interface gpu02: its interface has another name than the others': gpu[01,03] eth0 · gpu02 ib0"]);
 }
 
 #[test]
@@ -607,7 +572,7 @@ fn pairs() {
 }
 
 #[test]
-fn equal_findings_are_told_once_and_errors_first() {
+fn equal_findings_are_one_and_errors_come_first() {
     let note = |node: &str| Finding::note("a", node, "x");
     let folded = fold(vec![note("n1"), Finding::error("a", "n1", "x"), note("n2"), note("n1"), note("n3").cure("y")]);
     let told: Vec<String> = folded.iter().map(|f| format!("{} {f}", f.severity)).collect();
@@ -615,11 +580,11 @@ fn equal_findings_are_told_once_and_errors_first() {
 }
 
 #[test]
-fn what_a_script_says_is_read_or_passed_over() {
+fn lines_of_the_scripts_are_parsed_or_skipped() {
     let details =
         Details::parse("memlock unlimited\ndriver \nname a\nroute x eth0 y\ndisk images x /\nmtu a b\nrank a\n\n");
     assert_eq!(details, Details { memlock: Some(u64::MAX), ..Details::default() });
-    let route = &Details::parse("route 10.0.0.1 eth0 10.0.0.2\n").routes[&"10.0.0.1".parse().unwrap()];
-    assert_eq!((route.interface.as_deref(), route.source.as_str()), (Some("eth0"), "10.0.0.2"));
-    assert_eq!(Inside::parse("a b c\njunk\n").values, BTreeMap::from([("a".into(), "b c".into())]));
+    let details = Details::parse("route 10.0.0.1 eth0 10.0.0.2\nroute 10.0.0.3 - no way\n");
+    assert_eq!(details.routes.into_values().collect::<Vec<_>>(), [Ok("eth0".to_owned()), Err("no way".to_owned())]);
+    assert_eq!(versions("a b c\njunk\n"), BTreeMap::from([("a".into(), "b c".into())]));
 }

@@ -1,4 +1,4 @@
-//! What `verify` expects, and what the ranks said, compared.
+//! Compares what `verify` expects with what the ranks reported.
 
 use crate::launch::placement::Placement;
 use crate::node::facts::{Gpu, gpu};
@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What a rank says of itself ([`VERIFY`](crate::launch::VERIFY)).
+/// What a rank reports ([`VERIFY`](crate::launch::VERIFY)).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "RankReport")]
 pub struct Report {
@@ -53,9 +53,9 @@ pub struct Row {
     pub expected: String,
     /// The node whose log its report came from.
     pub actual: Option<String>,
-    /// What it said.
+    /// What it reported.
     pub report: Option<Report>,
-    /// What does not fit; empty when all does.
+    /// What is not as expected.
     pub faults: Vec<String>,
 }
 
@@ -64,50 +64,35 @@ pub fn compare(placement: &Placement, expected: &[Expected], reports: &[(String,
     let size = placement.ranks();
     let sum = u64::from(size) * (u64::from(size) + 1) / 2;
     let versions = |r: &Report| format!("{}, Horovod {}, Python {}", r.framework, r.horovod, r.python);
-    let mut rows = Vec::new();
-    for rank in 0..size {
+    let row = |rank| {
         let (node, local_rank) = placement.node_of(rank).unwrap_or_default();
-        let found: Vec<&(String, Report)> = reports.iter().filter(|(_, r)| r.rank == rank).collect();
         let mut row = Row { rank, expected: node.to_owned(), actual: None, report: None, faults: Vec::new() };
-        if found.len() > 1 {
-            let nodes: Vec<&str> = found.iter().map(|(n, _)| n.as_str()).collect();
-            row.faults.push(format!("{} processes say that they are this rank ({})", found.len(), nodes.join(", ")));
-        }
-        if let Some((actual, report)) = found.first() {
-            let mut expect = |what: &str, want: String, got: String| {
-                if want != got {
-                    row.faults.push(format!("{what}: expected {want}, got {got}"));
-                }
-            };
-            expect("node", node.to_owned(), actual.clone());
-            expect("local rank", local_rank.to_string(), report.local_rank.to_string());
-            expect("size", size.to_string(), report.size.to_string());
-            expect("allreduce", sum.to_string(), report.sum.to_string());
-            if let Some((_, first)) = reports.iter().find(|(_, r)| r.rank == 0) {
-                expect("versions", versions(first), versions(report));
+        let Some((actual, report)) = reports.iter().find(|(_, r)| r.rank == rank) else {
+            row.faults.push("it reported nothing".into());
+            return row;
+        };
+        let mut expect = |what: &str, want: String, got: String| {
+            if want != got {
+                row.faults.push(format!("{what}: expected {want}, got {got}"));
             }
-            if let Some(node) = expected.iter().find(|e| e.node == *actual) {
-                expect("host name", node.hostname.clone(), report.hostname.clone());
-                let ranks = placement.shares.iter().find(|s| s.node == *actual).map_or(1, |s| s.ranks);
-                row.faults.extend(gpu_fault(node, ranks, report));
-            }
-            row.actual = Some(actual.clone());
-            row.report = Some(report.clone());
-        } else {
-            row.faults.push("it said nothing".into());
+        };
+        expect("node", node.to_owned(), actual.clone());
+        expect("local rank", local_rank.to_string(), report.local_rank.to_string());
+        expect("size", size.to_string(), report.size.to_string());
+        expect("allreduce", sum.to_string(), report.sum.to_string());
+        if let Some((_, first)) = reports.iter().find(|(_, r)| r.rank == 0) {
+            expect("versions", versions(first), versions(report));
         }
-        rows.push(row);
-    }
-    for (node, report) in reports.iter().filter(|(_, r)| r.rank >= size) {
-        rows.push(Row {
-            rank: report.rank,
-            expected: "nowhere".into(),
-            actual: Some(node.clone()),
-            report: Some(report.clone()),
-            faults: vec![format!("there should be {size} ranks")],
-        });
-    }
-    rows
+        if let Some(node) = expected.iter().find(|e| e.node == *actual) {
+            expect("host name", node.hostname.clone(), report.hostname.clone());
+            let ranks = placement.shares.iter().find(|s| s.node == *actual).map_or(1, |s| s.ranks);
+            row.faults.extend(gpu_fault(node, ranks, report));
+        }
+        row.actual = Some(actual.clone());
+        row.report = Some(report.clone());
+        row
+    };
+    (0..size).map(row).collect()
 }
 
 /// In a container of a node with GPUs a rank must see those that the inventory gives it: the same UUIDs, and one per local
@@ -166,7 +151,7 @@ mod tests {
     fn every_kind_of_mismatch_is_a_fault() {
         let none: Vec<String> = Vec::new();
         assert_eq!(faults(&[("a", report(0, "a")), ("b", report(1, "b"))]), none);
-        assert_eq!(faults(&[("a", report(0, "a"))]), ["it said nothing"]);
+        assert_eq!(faults(&[("a", report(0, "a"))]), ["it reported nothing"]);
         let both_on_a = faults(&[("a", report(0, "a")), ("a", Report { local_rank: 1, ..report(1, "a") })]);
         assert_eq!(both_on_a, ["node: expected b, got a", "local rank: expected 0, got 1"]);
         let sum = faults(&[("a", report(0, "a")), ("b", Report { sum: 2, ..report(1, "b") })]);
@@ -177,10 +162,6 @@ mod tests {
         assert_eq!(other, ["GPUs: the machine has GPU-b, the rank sees GPU-a"]);
         let few = faults(&[("a", report(0, "a")), ("b", Report { gpus: Some(vec![]), ..report(1, "b") })]);
         assert_eq!(few, ["GPUs: the machine has GPU-b, the rank sees "]);
-        let more = faults(&[("a", report(0, "a")), ("b", report(1, "b")), ("b", report(2, "b"))]);
-        assert_eq!(more, ["there should be 2 ranks"]);
-        let twice = faults(&[("a", report(0, "a")), ("b", report(0, "b")), ("b", report(1, "b"))]);
-        assert_eq!(twice, ["2 processes say that they are this rank (a, b)"]);
         let version = faults(&[("a", report(0, "a")), ("b", Report { python: "3.8".into(), ..report(1, "b") })]);
         assert_eq!(
             version,

@@ -22,16 +22,15 @@ pub async fn run(options: &Doctor, context: Context) -> Result<Outcome, Error> {
 
 async fn work(options: &Doctor, session: &Session, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
-    let mut examined = session.cancellation.run(examine(&target, None, &events)).await?;
+    let mut examined = session.cancellation.run(examine(&target, &events)).await?;
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     if options.fix && examined.findings.iter().any(|finding| !finding.fixes.is_empty()) {
         claim(&examined, session).await?;
-        // what was seen before that may be over
-        examined = session.cancellation.run(examine(&target, Some(&examined), &events)).await?;
+        // what was found without the locks may be over
+        examined = session.cancellation.run(examine(&target, &events)).await?;
         (done, failed) = fix(&target, &examined, session, &events).await?;
         session.locks.release().await;
-        // what is left is seen and not reckoned
-        examined = session.cancellation.run(examine(&target, Some(&examined), &events)).await?;
+        examined = session.cancellation.run(examine(&target, &events)).await?;
     }
     let Examined { findings: found, unreachable, .. } = &examined;
 

@@ -69,7 +69,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
     let generated = Generated { node: "node1".into(), pair: pair(), made: true };
     all.push(("keys-generate", keys::generated(&generated).document));
 
-    let put = |name: &str| Put { name: name.into(), mode: "600", text: Secret::new(String::new().into()) };
+    let put = |name: &str| Put { name: name.into(), text: Secret::new(String::new().into()) };
     let changes = Changes { puts: vec![put("authorized_keys"), put("known_hosts")], ..Changes::default() };
     let pushed =
         [Pushed { node: "node1".into(), changes: Changes::default() }, Pushed { node: "node2".into(), changes }];

@@ -29,8 +29,7 @@ async fn push_in_session(options: &Push, session: &Session, context: Context) ->
         session.cancellation.run(first_login::install(&context.target, &context.events)).await?;
     }
     let members = connect_and_lock(&context, session).await?;
-    let results = push::push(&context.target.inventory, &members, session, &context.events).await?;
-    let (done, failed) = split(&context.events, results);
+    let (done, failed) = push::push(&context.target.inventory, &members, session, &context.events).await?;
     done.iter().for_each(|node| session.progress.done(&node.node));
     session.progress.failed(&failed);
     session.cancellation.check()?;

@@ -151,7 +151,7 @@ impl Steps<'_> {
             self.events.note(format!("keys are missing or differ on {names}: pushing them first"));
             let members: Vec<Member> = plans.iter().map(|plan| plan.observed.member.clone()).collect();
             let failed = match push::push(inventory, &members, self.session, self.events).await {
-                Ok(pushed) => split(self.events, pushed).1,
+                Ok((_, failed)) => failed,
                 Err(Error::Nodes { failed, .. }) => {
                     has_master = false;
                     failed

@@ -1,11 +1,11 @@
 //! TCP between the nodes on ports that nobody has agreed on, as Horovod's ranks use them.
 
-use super::Patient;
+use super::NodeState;
 use crate::cluster::nodes::for_each_node;
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Inventory;
-use crate::keys::reachability::{Matrix, Pair, pairs};
+use crate::keys::reachability::{Matrix, Pair, targets};
 use crate::node::network;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -19,52 +19,48 @@ const LIMIT: u64 = 3;
 /// Seconds after which a node gives up: the others may begin a little later than it.
 const WHOLE: u64 = 10;
 
-/// Tries every pair of [`pairs`]. Each node listens and connects at the same time, in its worker or, where that is not up, on
+/// Tries every pair of [`targets`]. Each node listens and connects at the same time, in its worker or, where that is not up, on
 /// the machine itself: both have the same network. Where that cannot be done the pair is left out.
-pub(super) async fn check(inventory: &Inventory, patients: &[Patient], events: &Events) -> Matrix {
-    let placed: Vec<(&Patient, IpAddr)> = patients
+pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &Events) -> Matrix {
+    let placed: Vec<(&NodeState, IpAddr)> = nodes
         .iter()
         .filter_map(|p| Some((p, network::place(inventory, &p.member.node, &p.facts).ok()?.address)))
         .filter(|(_, address)| !address.is_loopback())
         .collect();
-    let mut targets: Vec<Vec<usize>> = vec![Vec::new(); placed.len()];
-    let mut expected = vec![0usize; placed.len()];
-    for (from, to) in pairs(placed.len()) {
-        targets[from].push(to);
-        expected[to] += 1;
-    }
     let random = RandomState::new();
     let token = format!("{:016x}{:016x}", random.hash_one(0), random.hash_one(1));
     // one below the range that systems take ports from by themselves, and one in it
     let port = |seed: u64, from: u64, to: u64| from + random.hash_one(seed) % (to - from);
     let ports = format!("{},{}", port(2, 20_000, 32_768), port(3, 32_768, 60_999));
 
-    let work = placed.iter().zip(&targets).zip(&expected).collect();
-    let told = for_each_node(work, async |((at, to), expected): ((&(&Patient, IpAddr), &Vec<usize>), &usize)| {
-        let (patient, address) = at;
-        let _step = events.begin(patient.name(), Step::TryingPorts);
-        let list: String = to.iter().map(|to| format!("{to} {}\n", placed[*to].1)).collect();
+    let sources = placed.iter().enumerate().collect();
+    let answers = for_each_node(sources, async |(from, (node, address)): (usize, &(&NodeState, IpAddr))| {
+        let _step = events.begin(node.name(), Step::TryingPorts);
+        let targets = targets(placed.len(), from);
+        // every node is a target as often as it is a source
+        let expected = targets.len();
+        let list: String = targets.iter().map(|to| format!("{to} {}\n", placed[*to].1)).collect();
         let input = format!("{token}\n{address} {ports} {LIMIT} {WHOLE} {expected}\n{list}");
-        let said = run(inventory, patient, &input).await.unwrap_or_default();
-        results(&said)
+        results(&run(inventory, node, &input).await.unwrap_or_default())
     })
     .await;
+    let name = |i: usize| placed[i].0.name().to_owned();
     let mut matrix = Matrix::default();
-    for (from, to) in pairs(placed.len()) {
-        // who could not listen was not to be reached, and who could not start has tried nothing
-        let (Some(Some(words)), Some(_)) = (told[from].as_ref().map(|told| told.get(&to)), &told[to]) else { continue };
-        let reason = Some(words.clone()).filter(|words| words != "ok");
-        let name = |i: usize| placed[i].0.name().to_owned();
-        matrix.pairs.push(Pair { from: name(from), to: name(to), reason });
+    for (from, answer) in answers.iter().enumerate() {
+        // a node that could not listen cannot be reached, and one that could not start has tried nothing
+        for (to, result) in answer.iter().filter(|(to, _)| answers.get(**to).is_some_and(|other| !other.is_empty())) {
+            let reason = Some(result.clone()).filter(|result| result != "ok");
+            matrix.pairs.push(Pair { from: name(from), to: name(*to), reason });
+        }
     }
     matrix
 }
 
-async fn run(inventory: &Inventory, patient: &Patient, input: &str) -> Result<String, NodeError> {
+async fn run(inventory: &Inventory, node: &NodeState, input: &str) -> Result<String, NodeError> {
     let tried = "connect to the other nodes";
     let limit = Duration::from_secs(WHOLE + 10);
-    let link = &patient.member.transport;
-    let output = match patient.worker(inventory) {
+    let link = &node.member.transport;
+    let output = match node.worker(inventory) {
         Some(id) => {
             let args = ["exec", "-i", id, "python3", "-c", PORTS];
             link.run_docker(&args, input.as_bytes(), tried, limit).await?
@@ -74,16 +70,14 @@ async fn run(inventory: &Inventory, patient: &Patient, input: &str) -> Result<St
     if output.code == 0 {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
-        Err(NodeError::failed(patient.name(), tried, output.complaint()))
+        Err(NodeError::failed(node.name(), tried, output.complaint()))
     }
 }
 
-/// `INDEX WORDS` a line; none where the node could not listen or said nothing at all.
-fn results(said: &str) -> Option<BTreeMap<usize, String>> {
-    let lines = said.lines().filter_map(|line| line.split_once(' '));
-    let told: BTreeMap<usize, String> =
-        lines.filter_map(|(index, words)| Some((index.parse().ok()?, words.to_owned()))).collect();
-    (!told.is_empty()).then_some(told)
+/// `INDEX RESULT` a line; nothing where the node could not listen.
+fn results(text: &str) -> BTreeMap<usize, String> {
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    lines.filter_map(|(index, result)| Some((index.parse().ok()?, result.to_owned()))).collect()
 }
 
 #[cfg(test)]
@@ -92,9 +86,9 @@ mod tests {
 
     #[test]
     fn the_scripts_lines_are_read() {
-        let told = results("1 ok\n0 no answer within 3 s\nnoise\n").unwrap();
-        assert_eq!((told[&1].as_str(), told[&0].as_str()), ("ok", "no answer within 3 s"));
-        assert_eq!(results("busy Address already in use\n"), None);
-        assert_eq!(results(""), None);
+        let results_of = |text| results(text).into_values().collect::<Vec<_>>();
+        assert_eq!(results_of("1 ok\n0 no answer within 3 s\nnoise\n"), ["no answer within 3 s", "ok"]);
+        assert_eq!(results_of("busy Address already in use\n"), [""; 0]);
+        assert_eq!(results_of(""), [""; 0]);
     }
 }

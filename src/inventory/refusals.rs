@@ -76,7 +76,7 @@ cluster.jobs_dir: an absolute path of a directory on the nodes, without `:`
 cluster.key_type: "rsa" or "ed25519"
   "dsa" -> "dsa"
   4096 -> 4096
-cluster.launcher: "horovodrun", "torchrun", "mpirun" or "env"
+cluster.launcher: "horovodrun" or "torchrun" or "mpirun" or "env"
   "slurm" -> "slurm"
 cluster.controller: "gloo" or "mpi"
   "MPI" -> "MPI"

@@ -8,18 +8,17 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use directory::{Desired, Files, Keys, differing, public_host_key, remarks};
+pub use directory::{Desired, Keys, MasterPair, differing, public_host_key, remarks};
 pub use lines::{
-    Pin, address_of, authorized, authorized_line, bare, known_hosts_line, known_hosts_names, merge_authorized,
-    merge_known_hosts, our_key, owner, pins, tag,
+    Pin, authorized, authorized_line, bare, known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts,
+    our_key, owner, pins, tag,
 };
-pub use pair::{Held, Keyring, Kind, Next, our_keys};
-pub use public::{Described, describe, kind};
+pub use pair::{CurrentPair, Keyring, Kind, StagedPair, our_keys};
+pub use public::{Described, describe};
 pub use report::{Fault, Report, Row, report};
 
 use crate::node::facts::Facts;
 use crate::secret::Secret;
-use sha2::{Digest as _, Sha256};
 use std::fmt;
 
 /// Who may log in to the workers.
@@ -44,8 +43,6 @@ pub struct KeyPair {
 pub struct Put {
     /// Its name in the key directory.
     pub name: String,
-    /// Permission bits, `600` or `644`.
-    pub mode: &'static str,
     /// Its whole content.
     pub text: Secret,
 }
@@ -57,7 +54,7 @@ pub struct Changes {
     pub puts: Vec<Put>,
     /// Files that must not be there.
     pub removes: Vec<String>,
-    /// Things whose owner or mode is wrong, with both as seen; the push sets them right.
+    /// Things whose owner or mode is wrong, with both; the push repairs them.
     pub repairs: Vec<String>,
 }
 
@@ -66,36 +63,29 @@ impl Changes {
     pub fn is_empty(&self) -> bool {
         self.puts.is_empty() && self.removes.is_empty() && self.repairs.is_empty()
     }
-
-    /// The texts that are to be written anew as they were seen, `NAME SHA256` a line: where one is another by then, it is
-    /// somebody else's work. Bytes that are no UTF-8 were not seen as they are and cannot be compared.
-    pub fn computed_from(&self, facts: &Facts) -> String {
-        let texts = self.puts.iter().map(|put| &put.name);
-        let texts =
-            texts.filter(|name| [AUTHORIZED_KEYS, KNOWN_HOSTS].contains(&name.as_str()) || name.ends_with(".pub"));
-        let seen = texts.map(|name| (name, facts.key_files.get(name).map_or("", |file| file.text.as_str())));
-        let seen = seen.filter(|(_, text)| !text.contains(char::REPLACEMENT_CHARACTER));
-        seen.map(|(name, text)| {
-            let sum: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("{name} {sum}\n")
-        })
-        .collect()
-    }
 }
 
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let written: Vec<&str> = self.puts.iter().map(|p| p.name.as_str()).collect();
-        let mut parts = Vec::new();
-        if !written.is_empty() {
-            parts.push(format!("wrote {}", written.join(", ")));
-        }
-        if !self.removes.is_empty() {
-            parts.push(format!("removed {}", self.removes.join(", ")));
-        }
-        if !self.repairs.is_empty() {
-            parts.push(format!("repaired {}", self.repairs.join(", ")));
-        }
+        let written: Vec<String> = self.puts.iter().map(|put| put.name.clone()).collect();
+        let parts = [("wrote", &written), ("removed", &self.removes), ("repaired", &self.repairs)];
+        let parts = parts.iter().filter(|(_, names)| !names.is_empty());
+        let parts: Vec<String> = parts.map(|(verb, names)| format!("{verb} {}", names.join(", "))).collect();
         f.write_str(&parts.join("; "))
     }
+}
+
+/// The text of a file in a node's key directory; empty where there is none.
+pub(super) fn text<'a>(facts: &'a Facts, name: &str) -> &'a str {
+    facts.key_files.get(name).map(|file| file.text.as_str()).unwrap_or_default()
+}
+
+/// Returns the permission bits of a file in the key directory.
+pub fn mode(name: &str) -> &'static str {
+    if name == KNOWN_HOSTS || name.ends_with(".pub") { "644" } else { "600" }
+}
+
+/// Returns whether the public half of a pair has the cluster's tag.
+pub(super) fn is_ours(facts: &Facts, name: &str, cluster: &str) -> bool {
+    our_key(text(facts, &format!("{name}.pub")).trim_end(), cluster).is_some()
 }

@@ -55,10 +55,10 @@ pub async fn install(target: &Target, events: &Events) -> Result<(), Error> {
             Err(error) => failed.push(error),
         }
     }
-    match (failed.is_empty(), done) {
-        (true, _) => Ok(()),
-        (false, 0) => Err(unreached(failed)),
-        (false, done) => Err(Error::Nodes { failed, done }),
+    match done {
+        _ if failed.is_empty() => Ok(()),
+        0 => Err(unreached(failed)),
+        done => Err(Error::Nodes { failed, done }),
     }
 }
 
@@ -66,27 +66,28 @@ async fn let_in(control: &Control, node: &Node, limit: Duration, events: &Events
     let what = "let your key in";
     let key = control.operators_key(node).await?;
     let script = Script::new(FIRST_LOGIN).with("key", &key);
-    let still = events.suspend().await;
+    let suspended = events.suspend().await;
     // an ssh that is ended at its question leaves the terminal without echo
     let _saved = terminal::SavedSettings::save();
     let mut command = control.plain(node, limit);
     // the keys were refused a moment ago, and offering many once more may use up the attempts that sshd allows
     command.args(["-o", "BatchMode=no", "-o", "PubkeyAuthentication=no", "--", &node.host, "sh -s"]);
     command.stdin(Stdio::piped());
-    let spoken = async {
+    let login = async {
         let mut child = command.spawn()?;
         if let Some(mut stdin) = child.stdin.take() {
             stdin.write_all(script.whole().as_bytes()).await?;
         }
         child.wait().await
     };
-    let status = match timeout(limit + TYPING, spoken).await {
-        Ok(status) => status.map_err(|e| NodeError::unreachable(&node.name, what, e))?,
-        Err(_) => return Err(NodeError::unreachable(&node.name, what, "no end; was the password typed?")),
-    };
-    drop(still);
+    let unreachable = |message: String| NodeError::unreachable(&node.name, what, message);
+    let status = timeout(limit + TYPING, login)
+        .await
+        .map_err(|_| unreachable("no end; was the password typed?".to_owned()))?
+        .map_err(|error| unreachable(error.to_string()))?;
+    drop(suspended);
     if !status.success() {
-        return Err(NodeError::unreachable(&node.name, what, format!("ssh ended with {status}; its words are above"))
+        return Err(unreachable(format!("ssh ended with {status}; its message is above"))
             .hint("is the password right, and does sshd take passwords there (PasswordAuthentication)?"));
     }
     control.connect(node, limit).await.map_err(|e| {

@@ -1,4 +1,4 @@
-//! The only module that knows the `ssh-key` crate: makes key pairs in memory.
+//! Makes key pairs in memory.
 
 use crate::error::Error;
 use crate::inventory::KeyType;
@@ -62,7 +62,7 @@ mod tests {
     use crate::keys::files::{bare, describe};
 
     #[test]
-    fn ssh_keygen_reads_what_we_make_and_says_of_it_what_we_do() {
+    fn ssh_keygen_reads_our_keys_and_describes_them_as_we_do() {
         let kinds =
             [(KeyType::Rsa, None), (KeyType::Rsa, Some(2048)), (KeyType::Rsa, Some(2056)), (KeyType::Ed25519, None)];
         for (key_type, bits) in kinds {

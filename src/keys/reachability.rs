@@ -1,7 +1,8 @@
-//! Who can log in to whom from worker to worker: which pairs are tried, why one failed, and how failures are told in a
-//! few rows.
+//! Who can log in to whom from worker to worker: which pairs are tried, why one failed, and failures in few rows.
 
+use crate::text::failure::{self, Ssh};
 use crate::text::nodeset;
+use regex::Regex;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,15 +11,15 @@ use std::net::SocketAddr;
 /// Up to this many nodes every ordered pair is tried.
 const ALL_PAIRS: usize = 32;
 
-/// The ordered pairs that are tried among `n` nodes: all of them up to 32 nodes. Beyond that each node logs in to those 1,
-/// 2, 4, … places after it, so that every node is source and target equally often, and whatever parts the cluster
-/// would fall into, a pair lies across.
-pub fn pairs(n: usize) -> Vec<(usize, usize)> {
+/// Returns the nodes that node `from` of `n` logs in to: all others up to 32 nodes. Beyond that those 1, 2, 4, … places
+/// after it, so that every node is source and target equally often, and whatever parts the cluster would fall into, a
+/// login crosses between them.
+pub fn targets(n: usize, from: usize) -> Vec<usize> {
     if n <= ALL_PAIRS {
-        return (0..n).flat_map(|from| (0..n).filter(move |to| *to != from).map(move |to| (from, to))).collect();
+        return (0..n).filter(|to| *to != from).collect();
     }
-    let steps = || std::iter::successors(Some(1), |step| Some(step * 2)).take_while(|step| *step < n);
-    (0..n).flat_map(|from| steps().map(move |step| (from, (from + step) % n))).collect()
+    let steps = std::iter::successors(Some(1), |step| Some(step * 2)).take_while(|step| *step < n);
+    steps.map(|step| (from + step) % n).collect()
 }
 
 /// One login that was tried.
@@ -56,6 +57,9 @@ pub struct Matrix {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "FailedLogins")]
 pub struct Row {
+    /// The nodes that they came from.
+    #[serde(skip)]
+    pub sources: Vec<String>,
     /// Where they came from, folded.
     pub from: String,
     /// Where they went, folded.
@@ -78,26 +82,41 @@ impl Matrix {
         (tried().filter(|pair| pair.reason.is_none()).count(), tried().count())
     }
 
-    /// The failures in as few rows as say exactly which logins failed.
+    /// The failures in few rows that say exactly which logins failed.
     pub fn rows(&self) -> Vec<Row> {
-        let mut by_reason: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
+        let mut by_reason: BTreeMap<&str, Vec<&Pair>> = BTreeMap::new();
         for pair in &self.pairs {
             if let Some(reason) = &pair.reason {
-                by_reason.entry(reason).or_default().insert((&pair.from, &pair.to));
+                by_reason.entry(reason).or_default().push(pair);
             }
         }
-        let tried: Tried<'_> = self.pairs.iter().map(|pair| (pair.from.as_str(), pair.to.as_str())).collect();
         let mut rows = Vec::new();
         for (reason, failed) in by_reason {
-            for (from, to) in blocks(&failed, &tried) {
-                let pairs = failed.iter().filter(|(f, t)| from.contains(f) && to.contains(t)).count();
-                let names = |set: &BTreeSet<&str>| {
-                    nodeset::fold(&set.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
-                };
-                rows.push(Row { from: names(&from), to: names(&to), reason: reason.to_owned(), pairs });
+            for (to, from) in self.blocks(&failed) {
+                let inside = |pair: &&&Pair| from.contains(&pair.from) && to.contains(&pair.to);
+                rows.push(Row {
+                    from: nodeset::fold(&from),
+                    to: nodeset::fold(&to),
+                    reason: reason.to_owned(),
+                    pairs: failed.iter().filter(inside).count(),
+                    sources: from,
+                });
             }
         }
         rows
+    }
+
+    /// The targets and sources of failed logins: one block if every login from these sources to these targets failed,
+    /// else a block for the sources that failed at the same targets.
+    fn blocks(&self, failed: &[&Pair]) -> Vec<(Vec<String>, Vec<String>)> {
+        let from: BTreeSet<&String> = failed.iter().map(|pair| &pair.from).collect();
+        let to: BTreeSet<&String> = failed.iter().map(|pair| &pair.to).collect();
+        let tried = self.pairs.iter().filter(|pair| from.contains(&pair.from) && to.contains(&pair.to)).count();
+        if tried == failed.len() {
+            return vec![(to.into_iter().cloned().collect(), from.into_iter().cloned().collect())];
+        }
+        let by_source = nodeset::alike(failed.iter().map(|pair| (&pair.from, pair.to.clone())));
+        nodeset::alike(by_source.into_iter().map(|(from, to)| (to, from.clone())))
     }
 
     /// The same as sentences, the absent nodes first.
@@ -110,62 +129,19 @@ impl Matrix {
         absent.chain(rows).collect()
     }
 
-    /// The next step for the first failure that has a known cure.
+    /// The next step for the first failure.
     pub fn hint(&self, port: u16) -> Option<String> {
-        let reasons = || self.pairs.iter().filter_map(|pair| pair.reason.as_deref());
-        let any = |words: &[&str]| reasons().any(|reason| words.iter().any(|word| reason.contains(word)));
-        if any(&["Permission denied", "Host key verification failed"]) {
-            Some("hvdctl keys push, and hvdctl down and up for workers that still show another host key".into())
-        } else if any(&["timed out", "refused", "No route to host", "no answer", "unreachable"]) {
-            Some(format!("allow TCP port {port} between the nodes, and see `docker logs` of the worker"))
-        } else {
-            None
-        }
+        self.pairs.iter().find_map(|pair| pair.reason.as_deref()).map(|reason| cure(reason, port))
     }
 }
 
-type Set<'a> = BTreeSet<&'a str>;
-type Tried<'a> = BTreeSet<(&'a str, &'a str)>;
-
-/// Covers the failed pairs by blocks: in each, every pair that was tried from its sources to its targets has failed.
-fn blocks<'a>(failed: &Tried<'a>, tried: &Tried<'a>) -> Vec<(Set<'a>, Set<'a>)> {
-    let all: Set<'a> = failed.iter().flat_map(|(from, to)| [*from, *to]).collect();
-    if tried.iter().filter(|(from, to)| all.contains(from) && all.contains(to)).all(|pair| failed.contains(pair)) {
-        return vec![(failed.iter().map(|p| p.0).collect(), failed.iter().map(|p| p.1).collect())];
+/// Returns what to do about a login that failed for this reason.
+pub fn cure(reason: &str, port: u16) -> String {
+    if matches!(failure::ssh(reason), Ssh::Refused | Ssh::HostKeyUnknown) {
+        "hvdctl keys push, and hvdctl down and up for workers that still show another host key".to_owned()
+    } else {
+        format!("allow TCP port {port} between the nodes' addresses, and see `docker logs` of the worker")
     }
-    let turned = |pairs: &Tried<'a>| pairs.iter().map(|(from, to)| (*to, *from)).collect::<Tried<'a>>();
-    let by_source = merged(failed, tried);
-    let by_target = merged(&turned(failed), &turned(tried));
-    if by_target.len() < by_source.len() {
-        return by_target.into_iter().map(|(to, from)| (from, to)).collect();
-    }
-    by_source
-}
-
-/// Blocks of the sources that failed at the same targets, themselves aside: nobody logs in to itself, and so three nodes
-/// that do not reach each other are one block.
-fn merged<'a>(failed: &Tried<'a>, tried: &Tried<'a>) -> Vec<(Set<'a>, Set<'a>)> {
-    let mut single: BTreeMap<&str, Set<'a>> = BTreeMap::new();
-    for (from, to) in failed {
-        single.entry(from).or_default().insert(to);
-    }
-    let mut blocks: Vec<(Set<'a>, Set<'a>)> = Vec::new();
-    for (from, to) in single {
-        let joined = blocks.iter_mut().find_map(|block| {
-            let sources: Set<'a> = block.0.iter().copied().chain([from]).collect();
-            let targets: Set<'a> = block.1.union(&to).copied().collect();
-            let same = block.1.difference(&sources).eq(to.difference(&sources));
-            let whole = || {
-                let inside = sources.iter().flat_map(|from| targets.iter().map(move |to| (*from, *to)));
-                inside.filter(|pair| tried.contains(pair)).all(|pair| failed.contains(&pair))
-            };
-            (same && whole()).then(|| *block = (sources, targets))
-        });
-        if joined.is_none() {
-            blocks.push((BTreeSet::from([from]), to));
-        }
-    }
-    blocks
 }
 
 /// What `reach.sh` printed, for each target that it has a result for: `INDEX EXIT WORDS…`, the words being the end of
@@ -179,11 +155,11 @@ pub fn results(output: &str) -> BTreeMap<usize, (i32, String)> {
     output.lines().filter_map(line).collect()
 }
 
-/// Why ssh failed, in its own last words. What names the target is taken out, so that equal reasons are equal.
+/// Returns why ssh failed: the last of its messages, without the target, so that equal reasons are equal.
 pub fn reason(code: i32, said: &str, target: SocketAddr, limit: u64) -> String {
     let lines: Vec<String> = said.lines().map(|line| nameless(line, target)).filter(|line| !line.is_empty()).collect();
     match lines.split_last() {
-        // the line before says what about it: not known, or changed
+        // the line before has the reason: not known, or changed
         Some((last, [.., before])) if last.starts_with("Host key verification failed") => {
             let before = before.split(" and you have requested").next().unwrap_or_default();
             format!("{}: {before}", last.trim_end_matches('.'))
@@ -194,24 +170,13 @@ pub fn reason(code: i32, said: &str, target: SocketAddr, limit: u64) -> String {
     }
 }
 
+/// Removes the target's address and port, and the words that connect them to the sentence.
 fn nameless(line: &str, target: SocketAddr) -> String {
-    let (address, port) = (target.ip(), target.port());
-    let mut line = line.trim().to_owned();
-    for words in [
-        format!("ssh: connect to host {address} port {port}: "),
-        format!("root@{address}: "),
-        format!(" by {address} port {port}"),
-        format!(" with {address} port {port}"),
-        format!(" to {address} port {port}"),
-        format!(" for [{address}]:{port}"),
-        format!(" for {address}"),
-        format!(" [{address}]:{port}"),
-        format!(" {address} port {port}"),
-        format!(" {address}"),
-    ] {
-        line = line.replace(&words, "");
-    }
-    line
+    let (address, port) = (regex::escape(&target.ip().to_string()), target.port());
+    let names = format!(
+        r"ssh: connect to host {address} port {port}: |root@{address}: |( (by|with|to|for))? \[?{address}(\]:{port}| port {port})?"
+    );
+    Regex::new(&names).map_or_else(|_| line.to_owned(), |names| names.replace_all(line, "").trim().to_owned())
 }
 
 #[cfg(test)]
@@ -220,9 +185,12 @@ mod tests {
     use crate::keys::files::known_hosts_names;
     use proptest::prelude::*;
 
+    fn pairs(n: usize) -> Vec<(usize, usize)> {
+        (0..n).flat_map(|from| targets(n, from).into_iter().map(move |to| (from, to))).collect()
+    }
+
     #[test]
     fn the_sample_covers_every_node_both_ways() {
-        assert_eq!(pairs(0), []);
         assert_eq!(pairs(1), []);
         assert_eq!(pairs(2), [(0, 1), (1, 0)]);
         assert_eq!(pairs(32).len(), 32 * 31);
@@ -346,7 +314,7 @@ mod tests {
             let reason = |from: usize, to: usize| match kind[from * 40 + to] { 0 => Some("a"), 1 => Some("b"), _ => None };
             let matrix = matrix(n, reason);
             let names: Vec<String> = (1..=n).map(|i| format!("node{i}")).collect();
-            let mut told = BTreeMap::new();
+            let mut reported = BTreeMap::new();
             for row in matrix.rows() {
                 let select = |set: &str| nodeset::select(set, &names, &nodeset::Groups::new()).unwrap();
                 let (from, to) = (select(&row.from), select(&row.to));
@@ -355,10 +323,10 @@ mod tests {
                 prop_assert_eq!(inside.len(), row.pairs);
                 for pair in inside {
                     prop_assert_eq!(pair.reason.as_deref(), Some(row.reason.as_str()));
-                    prop_assert!(told.insert((pair.from.clone(), pair.to.clone()), ()).is_none(), "told twice");
+                    prop_assert!(reported.insert((pair.from.clone(), pair.to.clone()), ()).is_none(), "reported twice");
                 }
             }
-            prop_assert_eq!(told.len(), matrix.pairs.iter().filter(|p| p.reason.is_some()).count());
+            prop_assert_eq!(reported.len(), matrix.pairs.iter().filter(|p| p.reason.is_some()).count());
         }
 
         #[test]

@@ -58,17 +58,11 @@ impl AllocationConflict {
 impl fmt::Display for AllocationConflict {
     /// A line for each job and what is allocated to it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut by_allocation: Vec<(&Allocation, Vec<String>)> = Vec::new();
-        for (node, allocation) in &self.allocations {
-            match by_allocation.iter_mut().find(|(other, _)| *other == allocation) {
-                Some((_, nodes)) => nodes.push(node.clone()),
-                None => by_allocation.push((allocation, vec![node.clone()])),
-            }
-        }
-        let lines = by_allocation.iter().map(|(allocation, nodes)| {
+        let allocations = self.allocations.iter().map(|(node, allocation)| (allocation, node.clone()));
+        let lines = nodeset::alike(allocations).into_iter().map(|(allocation, nodes)| {
             let Allocation { job, name, operator, part, .. } = allocation;
             let verb = if nodes.len() == 1 { "is" } else { "are" };
-            let nodes = nodeset::fold(nodes);
+            let nodes = nodeset::fold(&nodes);
             let what = match part {
                 None => format!("{nodes} {verb} allocated exclusively"),
                 Some(Resources { slots, gpus }) if gpus.is_empty() => {

@@ -1,5 +1,6 @@
 //! The lease of a node: who is at work there, told by the node's own clock. Read from what `lease.sh` shows.
 
+use crate::text::nodeset;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
@@ -88,14 +89,14 @@ impl fmt::Display for Lease {
 
 /// The nodes of each lease's holder, a command once.
 pub fn holders(busy: &[(String, Lease)]) -> Vec<(Vec<String>, &Lease)> {
-    let mut holders: Vec<(Vec<String>, &Lease)> = Vec::new();
-    for (node, lease) in busy {
-        match holders.iter_mut().find(|(_, other)| other.id == lease.id) {
-            Some((nodes, _)) => nodes.push(node.clone()),
-            None => holders.push((vec![node.clone()], lease)),
-        }
-    }
-    holders
+    let groups = nodeset::alike(busy.iter().map(|(node, lease)| (&lease.id, (node.clone(), lease))));
+    groups
+        .into_iter()
+        .filter_map(|(_, nodes)| {
+            let lease = nodes.first()?.1;
+            Some((nodes.into_iter().map(|(node, _)| node).collect(), lease))
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use crate::error::NodeError;
 use crate::event::{Event, Step};
+use crate::text::nodeset;
 use crate::text::units::span;
 use console::{Alignment, measure_text_width, pad_str, strip_ansi_codes, style};
 use std::collections::HashMap;
@@ -114,16 +115,10 @@ impl Board {
 
     /// Returns what was done, each with its nodes, in the order of the first of them.
     pub fn done(&self) -> Vec<(&str, Vec<String>)> {
-        let mut all: Vec<(&str, Vec<String>)> = Vec::new();
-        for node in &self.nodes {
-            if let State::Done(what) = &node.state {
-                match all.iter_mut().find(|(other, _)| other == what) {
-                    Some((_, names)) => names.push(node.name.clone()),
-                    None => all.push((what, vec![node.name.clone()])),
-                }
-            }
-        }
-        all
+        nodeset::alike(self.nodes.iter().filter_map(|node| match &node.state {
+            State::Done(what) => Some((what.as_str(), node.name.clone())),
+            _ => None,
+        }))
     }
 
     fn place(&mut self, name: &str, now: Instant) -> &mut Node {

@@ -3,6 +3,7 @@
 use crate::inventory::{Cluster, KeyType, Node, Ulimit};
 use crate::node::gpus::GpuRequest;
 use crate::paths::{CONTAINER_SSH, HOST_KEY, WORKSPACE};
+use crate::text::digest::hex;
 use crate::text::quote;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
@@ -138,8 +139,7 @@ pub struct ContainerSpec {
 impl Spec {
     /// Twelve hex digits that change with any part of it.
     pub fn hash(&self) -> String {
-        let json = self.json();
-        Sha256::digest(json.as_bytes()).iter().take(6).map(|b| format!("{b:02x}")).collect()
+        hex(&Sha256::digest(self.json())[..6])
     }
 
     /// The whole spec as JSON, for [`LABEL_SPEC_FULL`].

@@ -1,13 +1,10 @@
-# What only `doctor` asks of a node, a "KEY VALUE" line each; read by core/doctor/details.rs. Wants: worker_pid (sshd in the
+# What only `doctor` asks of a node, a "KEY VALUE" line each; read by checks/details.rs. Wants: worker_pid (sshd in the
 # worker, may be empty), docker_root (may be empty), addresses and names of the other nodes (a line
 # each). Changes nothing.
 say() { printf '%s\n' "$*"; }
 PATH=$PATH:/usr/sbin:/sbin
 
 say kernel "$(uname -r)"
-while read -r key value _; do
-  [ "$key" != MemTotal: ] || say memory "$((value * 1024))"
-done </proc/meminfo
 [ ! -d /dev/infiniband ] || say infiniband yes
 # of an sshd that reads another file than its default one this is not known; only root may ask
 sessions=$(sshd -T 2>/dev/null </dev/null | sed -n 's/^maxsessions //p')

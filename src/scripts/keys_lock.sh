@@ -4,7 +4,7 @@ alone() {
   command -v flock >/dev/null 2>&1 || return 0
   exec 9<.
   flock -w 30 9 || {
-    echo "another hvdctl is writing there" >&2
+    echo "another hvdctl is writing there; run the same command again" >&2
     exit 1
   }
   rm -f ./.*.hvdctl.*

@@ -15,7 +15,7 @@ main() {
     case $(text "$name" | sha256sum) in
     "$sum "*) ;;
     *)
-      echo "$name was changed by somebody else meanwhile" >&2
+      echo "$name was changed by somebody else meanwhile; run the same command again" >&2
       exit 1
       ;;
     esac

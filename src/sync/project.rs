@@ -2,6 +2,7 @@
 
 use crate::model::launcher::LauncherName;
 use crate::text::argument::ProgramArgument;
+use crate::text::digest::hex;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -72,7 +73,7 @@ pub fn directory_name(name: &str) -> String {
         return name.to_owned();
     }
     let letters: String = name.chars().filter(|c| plain(*c)).take(40).collect();
-    let hash: String = Sha256::digest(name.as_bytes()).iter().take(4).map(|b| format!("{b:02x}")).collect();
+    let hash = hex(&Sha256::digest(name)[..4]);
     format!("{}-{hash}", letters.trim_start_matches(['.', '-'])).trim_start_matches('-').to_owned()
 }
 

@@ -240,18 +240,16 @@ pub fn blocks(told: impl IntoIterator<Item = (String, String)>) -> String {
     alike(told).iter().map(block).collect()
 }
 
-/// The names that share a text, in the order in which the texts first come.
-pub fn alike(told: impl IntoIterator<Item = (String, String)>) -> Vec<(String, Vec<String>)> {
-    let mut by_text: Vec<(String, Vec<String>)> = Vec::new();
-    let mut places: HashMap<String, usize> = HashMap::new();
-    for (text, node) in told {
-        let place = *places.entry(text.clone()).or_insert(by_text.len());
-        match by_text.get_mut(place) {
+/// Groups nodes by equal value, in the order in which the values first come.
+pub fn alike<V: PartialEq, N>(nodes: impl IntoIterator<Item = (V, N)>) -> Vec<(V, Vec<N>)> {
+    let mut groups: Vec<(V, Vec<N>)> = Vec::new();
+    for (value, node) in nodes {
+        match groups.iter_mut().find(|(other, _)| *other == value) {
             Some((_, nodes)) => nodes.push(node),
-            None => by_text.push((text, vec![node])),
+            None => groups.push((value, vec![node])),
         }
     }
-    by_text
+    groups
 }
 
 fn counted(nodes: &[String]) -> String {

@@ -363,11 +363,11 @@ fn the_state_of_every_nodes_keys() {
             "cat ssh_host_ed25519_key.pub | cut -d' ' -f1,2 | sed 's/$/ hvdctl:lab/' >authorized_keys",
             "lets another key in",
         ),
-        ("node1", "rm known_hosts", "the host key of node2 is not pinned on node1"),
+        ("node1", "rm known_hosts", "the host key of node2 is not pinned as it should be on node1"),
         (
             "node2",
             "rm ssh_host_ed25519_key* && ssh-keygen -q -t ed25519 -N '' -f ssh_host_ed25519_key",
-            "the host key of node2 is pinned as another key on node[1-2]",
+            "the host key of node2 is not pinned as it should be on node[1-2]",
         ),
         ("node1", "rm id_ed25519.pub", "id_ed25519.pub is missing on the master"),
     ];

@@ -45,7 +45,7 @@ fn text_of_a_start_up_file_is_skipped_on_every_channel_and_the_file_is_named() {
         "{}",
         ran.out
     );
-    lab.hvdctl(&["doctor"]).says(&["node2: its login shell prints text before every command", "~/.bashrc"]);
+    lab.hvdctl(&["doctor"]).complains(&["node2: its login shell prints text before every command", "~/.bashrc"]);
     lab.hvdctl(&["down"]).code(0);
     lab.hvdctl(&["up"]).code(0);
     assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);

@@ -100,7 +100,7 @@ async fn a_master_that_fails_at_the_switch_has_a_key_that_is_let_in() {
         let nodes = two_up().await;
         let old = key_in_use(&nodes);
         nodes.fault("node1", call, fault);
-        hvdctl(&nodes, "keys rotate").await.complains(&["error: node1: cannot ", "hint: "]);
+        hvdctl(&nodes, "keys rotate").await.complains(&["error: node1: cannot "]);
         assert_eq!(key_in_use(&nodes), old);
         assert!(NODES.iter().all(|node| let_in(&nodes, node).contains(&old)), "{call}");
         nodes.repair();

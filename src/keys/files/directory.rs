@@ -1,10 +1,10 @@
-//! The key directories of a cluster as the contract wants them, and what has to change on a node.
+//! The desired key directories of a cluster, and what has to change on a node.
 
-use super::lines::{known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts, our_key, owner, pins};
-use super::pair::{Held, Keyring};
-use super::{AUTHORIZED_KEYS, Changes, KEY_NAMES, KNOWN_HOSTS, KeyPair, Put};
+use super::lines::{known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts, owner, pins};
+use super::pair::{CurrentPair, Keyring};
+use super::{AUTHORIZED_KEYS, Changes, KEY_NAMES, KNOWN_HOSTS, KeyPair, Put, is_ours, mode, text};
 use crate::inventory::{Inventory, Node};
-use crate::node::facts::{Facts, KeyFile};
+use crate::node::facts::Facts;
 use crate::node::network;
 use crate::paths::HOST_KEY;
 use crate::secret::Secret;
@@ -18,87 +18,92 @@ pub struct Keys {
     pub let_in: Vec<String>,
     /// Whether further keys of the cluster that a node lets in stay.
     pub keep_ours: bool,
-    /// The master's files.
-    pub files: Files,
+    /// The pair on the master, where no other of ours belongs. `None` while a rotation is unfinished: its files stay as
+    /// they are, and only `keys rotate` goes on with them.
+    pub pair: Option<MasterPair>,
 }
 
-/// The key pair's files on the master.
+/// The key pair as the master should have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Files {
-    /// One pair and no other of ours.
-    Pair {
-        /// File name of the private half.
-        name: &'static str,
-        /// The line of the public half.
-        public: String,
-        /// The private half, where it was made just now.
-        new: Option<Secret>,
-    },
-    /// A rotation is under way: they stay as they are, and only `keys rotate` goes on with them.
-    Left,
+pub struct MasterPair {
+    /// File name of the private half.
+    pub name: &'static str,
+    /// The line of the public half.
+    pub public: String,
+    /// The private half, if it was made just now.
+    pub new: Option<Secret>,
 }
 
 impl Keys {
-    /// For a pair and nothing else.
-    pub fn only(name: &'static str, public: &str, new: Option<Secret>) -> Keys {
-        let files = Files::Pair { name, public: public.to_owned(), new };
-        Keys { let_in: vec![public.to_owned()], keep_ours: false, files }
+    /// Keys for one pair and nothing else.
+    pub fn only(pair: MasterPair) -> Keys {
+        Keys { let_in: vec![pair.public.clone()], keep_ours: false, pair: Some(pair) }
     }
 
-    /// What a push brings; `None` where the master has no pair, or its public half is missing. While a rotation is under
-    /// way both keys are let in: whatever the master launches with holds.
+    /// Both keys of a rotation, so that whatever the master launches with is let in.
+    pub fn both(ring: &Keyring, next: &str) -> Keys {
+        let current = ring.current.iter().filter_map(|pair| pair.public.clone());
+        let mut let_in: Vec<String> = current.chain([next.to_owned()]).collect();
+        let_in.dedup();
+        Keys { let_in, keep_ours: true, pair: None }
+    }
+
+    /// The keys that a push distributes; `None` where the master has no pair, or its public half is missing.
     pub fn to_push(ring: &Keyring) -> Option<Keys> {
         match (&ring.next, &ring.current) {
-            (Some(next), current) => {
-                let current = current.iter().filter_map(|held| held.public.clone());
-                let mut let_in: Vec<String> = current.chain([next.public.clone()]).collect();
-                let_in.dedup();
-                Some(Keys { let_in, keep_ours: true, files: Files::Left })
+            (Some(next), _) => Some(Keys::both(ring, &next.public)),
+            (None, Some(CurrentPair { name, public })) => {
+                Some(Keys::only(MasterPair { name, public: public.clone()?, new: None }))
             }
-            (None, Some(Held { name, public: Some(public) })) => Some(Keys::only(name, public, None)),
-            (None, _) => None,
+            (None, None) => None,
         }
     }
 
-    /// What a launch needs: the key that the master has in use. A key that a rotation is bringing or has left behind is
-    /// nothing to stop for.
+    /// The keys that a launch needs: only the one that the master uses, whatever a rotation has let in or not.
     pub fn to_launch(ring: &Keyring) -> Option<Keys> {
         let keys = Keys::to_push(ring)?;
         let in_use = ring.current.as_ref()?.public.clone();
-        Some(Keys { let_in: in_use.map_or(keys.let_in, |key| vec![key]), keep_ours: true, files: keys.files })
+        Some(Keys { let_in: in_use.map_or(keys.let_in, |key| vec![key]), keep_ours: true, pair: keys.pair })
     }
 }
 
-/// What all nodes' directories have in common.
+/// The desired contents that all nodes' directories have in common.
 #[derive(Debug, Clone)]
 pub struct Desired<'a> {
     inventory: &'a Inventory,
     keys: Keys,
-    /// Our lines of `known_hosts`.
-    known_hosts: Vec<String>,
+    /// Our lines of `known_hosts`, by node.
+    known_hosts: Vec<(String, String)>,
     /// The nodes' own names in `known_hosts` form; our lines about others are dropped.
     members: BTreeSet<String>,
-    /// Whether `from=` can be said: the address that the master comes from is known.
+    /// Whether the address that the master comes from is known, so that `from=` can be written.
     restricted: bool,
 }
 
 impl<'a> Desired<'a> {
-    /// For the nodes that were seen, each with its host key.
+    /// Computes it from the observed nodes, each with its host key.
     pub fn new<'b>(
         inventory: &'a Inventory,
-        seen: impl IntoIterator<Item = (&'b Node, &'b Facts, &'b str)>,
+        nodes: impl IntoIterator<Item = (&'b Node, &'b Facts, &'b str)>,
         keys: Keys,
     ) -> Desired<'a> {
         let cluster = &inventory.cluster;
         let mut restricted = false;
         let mut known_hosts = Vec::new();
-        for (node, facts, host_key) in seen {
+        for (node, facts, host_key) in nodes {
             let addresses = addresses(node, facts);
             restricted |= node.master && !addresses.is_empty();
-            known_hosts.push(known_hosts_line(&cluster.name, &names(inventory, node, facts, &addresses), host_key));
+            let names = names(inventory, node, facts, &addresses);
+            known_hosts.push((node.name.clone(), known_hosts_line(&cluster.name, &names, host_key)));
         }
         let members = inventory.nodes.iter().flat_map(|n| known_hosts_names(&[&n.name], &[], cluster.port)).collect();
         Desired { inventory, keys, known_hosts, members, restricted }
+    }
+
+    /// Computes it from the observed nodes; those without a host key are left out.
+    pub fn observed(inventory: &'a Inventory, nodes: &[(&Node, &Facts)], keys: Keys) -> Desired<'a> {
+        let nodes = nodes.iter().filter_map(|(node, facts)| Some((*node, *facts, public_host_key(facts)?)));
+        Desired::new(inventory, nodes, keys)
     }
 
     /// The nodes' own names in `known_hosts` form.
@@ -106,90 +111,85 @@ impl<'a> Desired<'a> {
         &self.members
     }
 
-    /// `known_hosts` as this node shall have it.
-    pub fn known_hosts(&self, facts: &Facts) -> String {
-        merge_known_hosts(text(facts, KNOWN_HOSTS), &self.known_hosts, &self.members, &self.inventory.cluster.name)
+    /// The line that pins a node's host key, if it has one.
+    pub fn pin(&self, node: &str) -> Option<&str> {
+        self.known_hosts.iter().find(|(name, _)| name == node).map(|(_, line)| line.as_str())
     }
 
-    /// `authorized_keys` as this node shall have it. The key is of use from the cluster's addresses only: those that the
-    /// node's own `known_hosts` has, so that nodes which are not at hand now keep theirs.
+    /// Returns a node's desired `known_hosts`.
+    pub fn known_hosts(&self, facts: &Facts) -> String {
+        let wanted = self.known_hosts.iter().map(|(_, line)| line.clone());
+        let cluster = &self.inventory.cluster.name;
+        merge_known_hosts(text(facts, KNOWN_HOSTS), &wanted.collect::<Vec<_>>(), &self.members, cluster)
+    }
+
+    /// Returns a node's desired `authorized_keys`. The key is accepted from the cluster's addresses only: those in the
+    /// node's own `known_hosts`, so that nodes which were not observed now keep theirs.
     pub fn authorized_keys(&self, facts: &Facts) -> String {
         let cluster = &self.inventory.cluster.name;
-        let from: BTreeSet<IpAddr> = if self.restricted {
-            pins(&self.known_hosts(facts), cluster).iter().flat_map(|pin| pin.addresses().collect::<Vec<_>>()).collect()
-        } else {
-            BTreeSet::new()
-        };
+        let pins = if self.restricted { pins(&self.known_hosts(facts), cluster) } else { Vec::new() };
+        let from = pins.iter().flat_map(|pin| pin.addresses()).collect();
         merge_authorized(text(facts, AUTHORIZED_KEYS), &self.keys.let_in, self.keys.keep_ours, cluster, &from)
     }
 
-    /// What has to change on a node. `new_host_key`: where it has none.
+    /// Returns what has to change on a node. `new_host_key`: for a node that has none.
     pub fn changes(&self, node: &Node, facts: &Facts, new_host_key: Option<&KeyPair>) -> Changes {
-        let mut changes = Changes { removes: self.not_wanted(node, facts), ..Changes::default() };
-        let host_key_public = format!("{HOST_KEY}.pub");
-        let mut secrets: Vec<(String, Secret)> = Vec::new();
-        let mut texts = vec![
-            (AUTHORIZED_KEYS.to_owned(), self.authorized_keys(facts)),
-            (KNOWN_HOSTS.to_owned(), self.known_hosts(facts)),
+        let line = |text: &str| Secret::plain(format!("{text}\n"));
+        // `None`: the file stays as it is
+        let mut files: Vec<(String, Option<Secret>)> = vec![
+            (HOST_KEY.to_owned(), new_host_key.map(|pair| pair.private.clone())),
+            (format!("{HOST_KEY}.pub"), new_host_key.map(|pair| line(&pair.public))),
         ];
-        let mut kept = Vec::new();
-        match new_host_key {
-            Some(pair) => {
-                secrets.push((HOST_KEY.to_owned(), pair.private.clone()));
-                secrets.push((host_key_public, Secret::plain(format!("{}\n", pair.public))));
+        match &self.keys.pair {
+            Some(pair) if node.master => {
+                files.push((pair.name.to_owned(), pair.new.clone()));
+                files.push((format!("{}.pub", pair.name), Some(line(&pair.public))));
             }
-            None => kept.extend([HOST_KEY.to_owned(), host_key_public]),
-        }
-        match &self.keys.files {
-            Files::Pair { name, public, new } if node.master => {
-                match new {
-                    Some(private) => secrets.push(((*name).to_owned(), private.clone())),
-                    None => kept.push((*name).to_owned()),
-                }
-                texts.push((format!("{name}.pub"), format!("{public}\n")));
+            None if node.master => {
+                files.extend(KEY_NAMES.iter().flat_map(|name| files_of(name)).map(|name| (name, None)));
             }
-            Files::Left if node.master => kept.extend(KEY_NAMES.iter().flat_map(|name| files_of(name))),
             _ => {}
         }
+        files.push((AUTHORIZED_KEYS.to_owned(), Some(Secret::plain(self.authorized_keys(facts)))));
+        files.push((KNOWN_HOSTS.to_owned(), Some(Secret::plain(self.known_hosts(facts)))));
 
-        changes.puts = secrets.into_iter().map(|(name, text)| put(name, text)).collect();
-        for (name, wanted) in texts {
-            match facts.key_files.get(&name) {
-                Some(there) if there.text == wanted => kept.push(name),
-                _ => changes.puts.push(put(name, Secret::plain(wanted))),
-            }
-        }
+        let mut changes = Changes { removes: self.unwanted(node, facts), ..Changes::default() };
         let dir = facts.key_dir.iter().filter(|dir| dir.mode != "700" || dir.owner != "0:0");
-        changes.repairs.extend(dir.map(|dir| seen("the directory", dir)));
-        for name in kept {
-            let file = facts.key_files.get(&name).filter(|file| file.mode != mode(&name) || file.owner != "0:0");
-            changes.repairs.extend(file.map(|file| seen(&name, file)));
+        changes.repairs.extend(dir.map(|dir| format!("the directory ({} {})", dir.mode, dir.owner)));
+        for (name, content) in files {
+            let file = facts.key_files.get(&name);
+            match (content, file) {
+                (Some(text), file) if file.is_none_or(|file| file.text != text.expose()) => {
+                    changes.puts.push(Put { name, text });
+                }
+                (_, Some(file)) if file.mode != mode(&name) || file.owner != "0:0" => {
+                    changes.repairs.push(format!("{name} ({} {})", file.mode, file.owner));
+                }
+                _ => {}
+            }
         }
         changes
     }
 
-    /// Files that must not be there: a node that does not launch holds no private key, and one that does none of another
-    /// type, if it is ours. What another cluster's tag is on stays: it may launch from that node.
-    fn not_wanted(&self, node: &Node, facts: &Facts) -> Vec<String> {
+    /// Private keys that must not be there, with their public halves: all on a node that does not launch, and on the
+    /// master one of the other type, if it is ours. Another cluster that shares the directory may launch from this node.
+    fn unwanted(&self, node: &Node, facts: &Facts) -> Vec<String> {
         let cluster = &self.inventory.cluster.name;
-        let ours = |name: &str| our_key(text(facts, &format!("{name}.pub")).trim_end(), cluster).is_some();
-        let in_use = match &self.keys.files {
-            Files::Pair { name, .. } => Some(*name),
-            Files::Left => None,
-        };
-        let others = others(facts, cluster);
+        let ours = |private: &str| is_ours(facts, private, cluster);
+        let in_use = self.keys.pair.as_ref().map(|pair| pair.name);
+        let alone = others(facts, cluster).is_empty();
         let mut names = Vec::new();
         for name in KEY_NAMES {
             let [private, public, next, next_public] = files_of(name);
             if node.master {
-                if in_use.is_some_and(|in_use| in_use != name) && ours(name) {
+                if in_use.is_some_and(|in_use| in_use != name) && ours(&private) {
                     names.extend([private, public]);
                 }
             } else {
-                if (in_use == Some(name) || ours(name)) && others.iter().all(|(other, _)| *other != name) {
+                if ours(&private) || (alone && in_use == Some(name)) {
                     names.extend([private, public]);
                 }
-                if ours(&next) || (others.is_empty() && !facts.key_files.contains_key(&next_public)) {
+                if ours(&next) || alone {
                     names.extend([next, next_public]);
                 }
             }
@@ -199,19 +199,19 @@ impl<'a> Desired<'a> {
     }
 }
 
-/// The private keys here that are another cluster's, which shares the directory, and that cluster. While it rotates, the
-/// public half may still be the staged one.
+/// The private keys on a node that are those of another cluster, which shares the directory, and that cluster. While it
+/// rotates, the public half may still be the staged one.
 fn others<'a>(facts: &'a Facts, cluster: &str) -> Vec<(&'static str, &'a str)> {
-    let found = KEY_NAMES.into_iter().filter_map(|name| {
+    let other = |name| {
         let [private, public, _, next_public] = files_of(name);
         let public = if facts.key_files.contains_key(&public) { public } else { next_public };
         let owner = owner(text(facts, &public)).filter(|owner| *owner != cluster)?;
         facts.key_files.contains_key(&private).then_some((name, owner))
-    });
-    found.collect()
+    };
+    KEY_NAMES.into_iter().filter_map(other).collect()
 }
 
-/// What a person should know of a node's directory, and no push changes.
+/// Returns what a person should know of a node's directory and no push changes.
 pub fn remarks(inventory: &Inventory, node: &Node, facts: &Facts) -> Vec<String> {
     let others = others(facts, &inventory.cluster.name).into_iter().map(|(name, owner)| {
         format!("{name} on {} is the key of the cluster {owner}, which shares the directory: it stays", node.name)
@@ -229,24 +229,21 @@ pub fn remarks(inventory: &Inventory, node: &Node, facts: &Facts) -> Vec<String>
 /// any address of that interface. Those of the other family go to no worker and change by themselves, as IPv6 does.
 fn addresses(node: &Node, facts: &Facts) -> Vec<IpAddr> {
     let Ok(endpoint) = network::endpoint(node, facts) else { return Vec::new() };
-    let further = facts.addresses.iter().filter(|(name, _)| *name == endpoint.interface).map(|(_, address)| *address);
-    let further = further.filter(|a| a.is_ipv4() == endpoint.address.is_ipv4() && *a != endpoint.address);
-    [endpoint.address].into_iter().chain(further.filter(|a| !link_local(a))).collect()
-}
-
-fn link_local(address: &IpAddr) -> bool {
-    match address {
+    let link_local = |address: &IpAddr| match address {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    }
+    };
+    let further = facts.addresses.iter().filter(|(name, _)| *name == endpoint.interface).map(|(_, address)| *address);
+    let further = further.filter(|a| a.is_ipv4() == endpoint.address.is_ipv4() && !link_local(a));
+    [endpoint.address].into_iter().chain(further).collect()
 }
 
 /// Every name that a launcher may use.
 fn names(inventory: &Inventory, node: &Node, facts: &Facts, addresses: &[IpAddr]) -> Vec<String> {
     let mut own = vec![node.name.as_str(), node.host.as_str()];
-    // what a machine calls itself is its own word: it must not pass for another node
-    let others = || inventory.nodes.iter().filter(|other| other.name != node.name);
-    if others().all(|other| other.name != facts.hostname && other.host != facts.hostname) {
+    // a machine chooses its own host name: it must not pass for another node
+    let mut others = inventory.nodes.iter().filter(|other| other.name != node.name);
+    if others.all(|other| other.name != facts.hostname && other.host != facts.hostname) {
         own.push(&facts.hostname);
     }
     known_hosts_names(&own, addresses, inventory.cluster.port)
@@ -257,37 +254,20 @@ fn files_of(name: &str) -> [String; 4] {
     [name.to_owned(), format!("{name}.pub"), format!("{name}.next"), format!("{name}.next.pub")]
 }
 
-fn mode(name: &str) -> &'static str {
-    if name == KNOWN_HOSTS || name.ends_with(".pub") { "644" } else { "600" }
-}
-
-fn put(name: String, text: Secret) -> Put {
-    Put { mode: mode(&name), name, text }
-}
-
-fn seen(name: &str, file: &KeyFile) -> String {
-    format!("{name} ({} {})", file.mode, file.owner)
-}
-
-fn text<'a>(facts: &'a Facts, name: &str) -> &'a str {
-    facts.key_files.get(name).map(|file| file.text.as_str()).unwrap_or_default()
-}
-
-/// A worker's public host key, if both halves are there.
-pub fn public_host_key(facts: &Facts) -> Option<String> {
+/// Returns a worker's public host key, if both halves exist.
+pub fn public_host_key(facts: &Facts) -> Option<&str> {
     let public = text(facts, &format!("{HOST_KEY}.pub")).trim();
-    (facts.key_files.contains_key(HOST_KEY) && !public.is_empty()).then(|| public.to_owned())
+    (facts.key_files.contains_key(HOST_KEY) && !public.is_empty()).then_some(public)
 }
 
-/// The names of the nodes whose directory differs from what these keys ask for. Nothing is changed.
-pub fn differing(inventory: &Inventory, seen: &[(&Node, &Facts)], keys: Option<Keys>) -> Vec<String> {
-    let Some(keys) = keys else { return seen.iter().map(|(node, _)| node.name.clone()).collect() };
-    let hosts: Vec<Option<String>> = seen.iter().map(|(_, facts)| public_host_key(facts)).collect();
-    let there = seen.iter().zip(&hosts).filter_map(|((node, facts), host)| Some((*node, *facts, host.as_deref()?)));
-    let desired = Desired::new(inventory, there, keys);
-    let differs = |node: &Node, facts: &Facts, host: &Option<String>| {
-        host.is_none() || !desired.changes(node, facts, None).is_empty()
+/// Returns the names of the nodes whose directory differs from what the master's pair asks for.
+pub fn differing(inventory: &Inventory, nodes: &[(&Node, &Facts)], keys: fn(&Keyring) -> Option<Keys>) -> Vec<String> {
+    let keys = Keyring::of_master(inventory, nodes).as_ref().and_then(keys);
+    let desired = keys.map(|keys| Desired::observed(inventory, nodes, keys));
+    let is_right = |node, facts| {
+        let desired = desired.as_ref().filter(|_| public_host_key(facts).is_some());
+        desired.is_some_and(|desired| desired.changes(node, facts, None).is_empty())
     };
-    let names = seen.iter().zip(&hosts).filter(|((node, facts), host)| differs(node, facts, host));
-    names.map(|((node, _), _)| node.name.clone()).collect()
+    let differing = nodes.iter().filter(|(node, facts)| !is_right(node, facts));
+    differing.map(|(node, _)| node.name.clone()).collect()
 }

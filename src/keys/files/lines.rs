@@ -3,7 +3,7 @@
 //! A line is ours when it ends with a key and our tag as its comment. What somebody else wrote, a remark that mentions
 //! the tag included, stays byte for byte and in its place.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// The comment by which a cluster's lines are known.
@@ -79,24 +79,33 @@ pub fn merge_authorized(
     cluster: &str,
     from: &BTreeSet<IpAddr>,
 ) -> String {
-    let keys: Vec<String> = keys.iter().map(|key| bare(key)).collect();
+    let line = |key: String| (key.clone(), authorized_line(cluster, &key, from));
+    let wanted: Vec<(String, String)> = keys.iter().map(|key| line(bare(key))).collect();
+    let stays = |key: &String| keep_ours || wanted.iter().any(|(wanted, _)| wanted == key);
+    merge(existing, cluster, &wanted, |_, key| Some(key).filter(stays).map(line))
+}
+
+/// A text in which each of our lines is replaced by what `replace` makes of it and its key: what it is about, and the line.
+/// Each subject has its line once; those of `wanted` that are missing come at the end.
+fn merge(
+    existing: &str,
+    cluster: &str,
+    wanted: &[(String, String)],
+    replace: impl Fn(&str, String) -> Option<(String, String)>,
+) -> String {
     let mut written = BTreeSet::new();
-    let mut lines: Vec<String> = Vec::new();
+    let mut lines = Vec::new();
     for line in lines_of(existing) {
         match our_key(line, cluster) {
             None => lines.push(line.to_owned()),
-            Some(key) if (keep_ours || keys.contains(&key)) && written.insert(key.clone()) => {
-                lines.push(authorized_line(cluster, &key, from));
+            Some(key) => {
+                lines.extend(replace(line, key).filter(|(id, _)| written.insert(id.clone())).map(|(_, line)| line))
             }
-            Some(_) => {}
         }
     }
-    for key in keys {
-        if written.insert(key.clone()) {
-            lines.push(authorized_line(cluster, &key, from));
-        }
-    }
-    joined(&lines)
+    let missing = wanted.iter().filter(|(id, _)| written.insert(id.clone()));
+    lines.extend(missing.map(|(_, line)| line.clone()));
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
 /// The keys of this cluster that a text of `authorized_keys` lets in, as `TYPE BASE64`.
@@ -125,13 +134,11 @@ pub fn known_hosts_names(names: &[&str], addresses: &[IpAddr], port: u16) -> Vec
     all
 }
 
-/// A worker's pinned host key.
+/// A line that pins a worker's host key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin {
     /// Every name that it holds for, in `known_hosts` form.
     pub names: Vec<String>,
-    /// `TYPE BASE64`.
-    pub key: String,
 }
 
 impl Pin {
@@ -152,13 +159,13 @@ pub fn pins(text: &str, cluster: &str) -> Vec<Pin> {
 }
 
 fn pin(line: &str, cluster: &str) -> Option<Pin> {
-    let key = our_key(line, cluster)?;
+    our_key(line, cluster)?;
     let names = line.trim_start_matches(BLANK).split(BLANK).next()?;
-    Some(Pin { names: names.split(',').map(str::to_owned).collect(), key })
+    Some(Pin { names: names.split(',').map(str::to_owned).collect() })
 }
 
 /// `10.0.0.1` or `[10.0.0.1]:12345` as an address; `None` for a host name.
-pub fn address_of(name: &str) -> Option<IpAddr> {
+fn address_of(name: &str) -> Option<IpAddr> {
     let bare = name.strip_prefix('[').and_then(|rest| rest.split_once("]:")).map_or(name, |(host, _)| host);
     bare.parse().ok()
 }
@@ -167,36 +174,18 @@ pub fn address_of(name: &str) -> Option<IpAddr> {
 /// nodes that are none (any more) go. `members`: the nodes' own names in `known_hosts` form.
 pub fn merge_known_hosts(existing: &str, wanted: &[String], members: &BTreeSet<String>, cluster: &str) -> String {
     let member_of = |line: &str| pin(line, cluster).and_then(|pin| pin.member(members).cloned());
-    let mut ours: BTreeMap<String, &str> = BTreeMap::new();
-    for line in wanted {
-        if let Some(member) = member_of(line) {
-            ours.entry(member).or_insert(line);
-        }
-    }
-    let mut written = BTreeSet::new();
-    let mut lines: Vec<String> = Vec::new();
-    for line in lines_of(existing) {
-        if our_key(line, cluster).is_none() {
-            lines.push(line.to_owned());
-        } else if let Some(member) = member_of(line) {
-            let right = ours.get(&member).is_none_or(|wanted| *wanted == line.trim_end());
-            if right && written.insert(member) {
-                lines.push(line.trim_end().to_owned());
-            }
-        }
-    }
-    let missing = ours.into_iter().filter(|(member, _)| !written.contains(member));
-    lines.extend(missing.map(|(_, line)| line.to_owned()));
-    joined(&lines)
+    let wanted = wanted.iter().filter_map(|line| Some((member_of(line)?, line.clone())));
+    let wanted: Vec<(String, String)> = wanted.collect();
+    merge(existing, cluster, &wanted, |line, _| {
+        let member = member_of(line)?;
+        let wanted = wanted.iter().find(|(other, _)| *other == member);
+        Some(wanted.cloned().unwrap_or_else(|| (member, line.trim_end().to_owned())))
+    })
 }
 
 /// Lines without their newlines; a carriage return belongs to the line.
 fn lines_of(text: &str) -> impl Iterator<Item = &str> {
     text.split_terminator('\n')
-}
-
-fn joined(lines: &[String]) -> String {
-    lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
 #[cfg(test)]
@@ -261,7 +250,7 @@ mod tests {
         );
         let pins = pins(&merged, "lab");
         assert_eq!(pins[0].addresses().collect::<BTreeSet<_>>(), from(&["10.0.0.9"]));
-        assert_eq!((pins.len(), pins[1].key.as_str()), (2, "ssh-rsa A"));
+        assert_eq!(pins.len(), 2);
     }
 
     #[test]

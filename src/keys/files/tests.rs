@@ -25,8 +25,7 @@ fn node(number: u8) -> Facts {
 }
 
 fn file(name: &str, text: &str) -> (String, KeyFile) {
-    let mode = if name.ends_with(".pub") || name == KNOWN_HOSTS { "644" } else { "600" };
-    (name.to_owned(), KeyFile { mode: mode.into(), owner: "0:0".into(), text: text.to_owned() })
+    (name.to_owned(), KeyFile { mode: mode(name).into(), owner: "0:0".into(), text: text.to_owned() })
 }
 
 /// The directory after the changes, as the next look would see it.
@@ -50,7 +49,9 @@ fn push(inventory: &Inventory, nodes: &mut [Facts; 2], keys: Keys) -> [Changes; 
     let hosts: Vec<(String, Option<KeyPair>)> = nodes
         .iter()
         .enumerate()
-        .map(|(n, facts)| public_host_key(facts).map_or((pair(n).public, Some(pair(n))), |there| (there, None)))
+        .map(|(n, facts)| {
+            public_host_key(facts).map_or((pair(n).public, Some(pair(n))), |there| (there.to_owned(), None))
+        })
         .collect();
     let seen = inventory.nodes.iter().zip(nodes.iter()).zip(&hosts).map(|((n, f), h)| (n, f, h.0.as_str()));
     let desired = Desired::new(inventory, seen, keys);
@@ -61,11 +62,15 @@ fn push(inventory: &Inventory, nodes: &mut [Facts; 2], keys: Keys) -> [Changes; 
     changes
 }
 
+fn new_keys(name: &'static str, public: &str) -> Keys {
+    Keys::only(MasterPair { name, public: public.to_owned(), new: Some(Secret::plain("PRIVATE")) })
+}
+
 /// Both nodes with a pair pushed.
 fn pushed(public: &str, name: &'static str) -> (Inventory, [Facts; 2]) {
     let inventory = inventory();
     let mut nodes = [node(1), node(2)];
-    push(&inventory, &mut nodes, Keys::only(name, public, Some(Secret::plain("PRIVATE"))));
+    push(&inventory, &mut nodes, new_keys(name, public));
     (inventory, nodes)
 }
 
@@ -100,18 +105,18 @@ fn the_key_is_let_in_from_the_clusters_addresses_and_the_second_push_is_empty() 
     }
     assert!(nodes[0].key_files.contains_key("id_ed25519") && !nodes[1].key_files.contains_key("id_ed25519"));
     let keys = Keys::to_push(&ring(&inventory, &nodes));
-    assert!(push(&inventory, &mut nodes, keys.clone().unwrap()).iter().all(Changes::is_empty));
-    assert!(differing(&inventory, &seen(&inventory, &nodes), keys.clone()).is_empty());
+    assert!(push(&inventory, &mut nodes, keys.unwrap()).iter().all(Changes::is_empty));
+    assert!(differing(&inventory, &seen(&inventory, &nodes), Keys::to_push).is_empty());
     assert_eq!(says(&inventory, &nodes), [""; 0]);
     // a part of the nodes is no reason to write anything anew
-    assert!(differing(&inventory, &seen(&inventory, &nodes)[..1], keys).is_empty());
+    assert!(differing(&inventory, &seen(&inventory, &nodes)[..1], Keys::to_push).is_empty());
 }
 
 #[test]
 fn without_the_masters_address_the_key_is_not_tied_to_any() {
     let inventory = inventory();
     let mut nodes = [Facts { ssh_address: None, ..node(1) }, node(2)];
-    push(&inventory, &mut nodes, Keys::only("id_ed25519", NEW, Some(Secret::plain("PRIVATE"))));
+    push(&inventory, &mut nodes, new_keys("id_ed25519", NEW));
     assert_eq!(text(&nodes[1], AUTHORIZED_KEYS), format!("restrict {NEW}\n"));
     // which is said, and is no fault that a push cures
     assert_eq!(says(&inventory, &nodes), [""; 0]);
@@ -165,10 +170,9 @@ fn a_node_that_leaves_the_inventory_is_revoked() {
     inventory.nodes.pop();
     let there = vec![(&inventory.nodes[0], &nodes[0])];
     let keys = Keys::to_push(&ring(&inventory, &nodes));
-    assert_eq!(differing(&inventory, &there, keys.clone()), ["node1"]);
+    assert_eq!(differing(&inventory, &there, Keys::to_push), ["node1"]);
     assert!(!report(&inventory, &there).is_clean());
-    let host = public_host_key(&nodes[0]).unwrap();
-    let desired = Desired::new(&inventory, [(&inventory.nodes[0], &nodes[0], host.as_str())], keys.unwrap());
+    let desired = Desired::observed(&inventory, &there, keys.unwrap());
     let changes = desired.changes(&inventory.nodes[0], &nodes[0], None);
     apply(&mut nodes[0], &changes);
     assert_eq!(text(&nodes[0], AUTHORIZED_KEYS), format!("restrict,from=\"10.0.0.1,10.0.9.1\" {NEW}\n"));
@@ -176,21 +180,19 @@ fn a_node_that_leaves_the_inventory_is_revoked() {
 }
 
 #[test]
-fn the_pair_with_our_tag_holds_whatever_the_inventory_says() {
+fn the_pair_with_our_tag_is_used_whatever_the_inventory_has() {
     let (mut inventory, mut nodes) = pushed(NEW, "id_ed25519");
     inventory.cluster.key_type = KeyType::Rsa;
-    assert_eq!(ring(&inventory, &nodes).current, Some(Held { name: "id_ed25519", public: Some(NEW.into()) }));
+    assert_eq!(ring(&inventory, &nodes).current, Some(CurrentPair { name: "id_ed25519", public: Some(NEW.into()) }));
     // somebody else's pair of that name beside it stays
     nodes[0].key_files.extend([file("id_rsa", ""), file("id_rsa.pub", "ssh-rsa AAAA ana@desk\n")]);
     let keys = Keys::to_push(&ring(&inventory, &nodes)).unwrap();
     assert!(push(&inventory, &mut nodes, keys).iter().all(Changes::is_empty));
-    // one that lacks its public half is known by what is let in
+    // one that lacks its public half is taken for ours
     nodes[0].key_files.retain(|name, _| !name.starts_with("id_rsa") && name != "id_ed25519.pub");
     let lone = ring(&inventory, &nodes);
-    assert_eq!(lone.current, Some(Held { name: "id_ed25519", public: None }));
+    assert_eq!(lone.current, Some(CurrentPair { name: "id_ed25519", public: None }));
     assert_eq!(Keys::to_push(&lone), None);
-    nodes[0].key_files.remove(AUTHORIZED_KEYS);
-    assert_eq!(ring(&inventory, &nodes).current, None);
     nodes[0].key_files.extend([file("id_rsa", ""), file("id_rsa.pub", "ssh-rsa AAAA hvdctl:other\n")]);
     assert_eq!(ring(&inventory, &nodes).belongs_to_another("lab"), Some("other"));
 }
@@ -220,7 +222,6 @@ fn states(old: &'static str, new: &'static str) -> Vec<(Vec<String>, [bool; 2])>
     let (old_pub, new_pub) = (format!("{old}.pub"), format!("{new}.pub"));
     let (next, next_pub) = (format!("{new}.next"), format!("{new}.next.pub"));
     let mut states = vec![
-        (plain(&[old, &old_pub, &next]), [false, false]),
         (plain(&[old, &old_pub, &next, &next_pub]), [false, false]),
         (plain(&[old, &old_pub, &next, &next_pub]), [true, false]),
         (plain(&[old, &old_pub, &next, &next_pub]), [true, true]),
@@ -262,19 +263,16 @@ fn in_every_state_of_a_rotation_a_launch_works_and_a_push_breaks_nothing() {
             // the private key that a launch uses is let in, and neither launch nor push sees a fault in that
             let moved = !staged;
             let in_use = if moved && files.contains(&new.to_owned()) { &after } else { &before };
-            assert!(differing(&inventory, &seen(&inventory, &nodes), Keys::to_launch(&ring)).is_empty(), "{place}");
+            assert!(differing(&inventory, &seen(&inventory, &nodes), Keys::to_launch).is_empty(), "{place}");
             assert_eq!(ring.next.is_some(), files.iter().any(|f| f.ends_with(".next.pub")), "{place}");
-            assert!(ring.unfinished("lab", &nodes).is_some(), "{place}");
             if let Some(next) = &ring.next {
                 assert_eq!((next.name, next.in_place), (new, moved), "{place}");
-                let replaces = (old != new && files.contains(&format!("{old}.pub"))).then_some(old);
-                assert_eq!(next.replaces, replaces, "{place}");
             }
             let last = ring.next.is_none() && moved;
             push(&inventory, &mut nodes, Keys::to_push(&ring).unwrap());
             let keys = our_keys(&nodes[1], "lab");
             assert!(keys.contains(&bare(in_use)), "{place}: {keys:?}");
-            assert_eq!(keys.len(), if step == 0 || last { 1 } else { 2 }, "{place}");
+            assert_eq!(keys.len(), if last { 1 } else { 2 }, "{place}");
             assert_eq!(says(&inventory, &nodes).len(), usize::from(!last), "{place}: {:?}", says(&inventory, &nodes));
             assert!(
                 nodes[0].key_files.keys().filter(|n| n.starts_with("id_")).eq(files_sorted(&files).iter()),
@@ -291,7 +289,7 @@ fn files_sorted(files: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn each_fault_has_its_words_and_its_cure() {
+fn each_fault_has_its_message_and_its_cure() {
     let (inventory, nodes) = pushed(NEW, "id_ed25519");
     let fault = |make: &dyn Fn(&mut [Facts; 2])| {
         let mut nodes = nodes.clone();
@@ -308,10 +306,7 @@ fn each_fault_has_its_words_and_its_cure() {
     );
     assert_eq!(
         fault(&|n| edit(&mut n[1], AUTHORIZED_KEYS, &|_| format!("restrict {OLD}\n"))),
-        [
-            "node2 lets another key in than the master has: push",
-            "a rotation is unfinished: an earlier key is still let in: rotate"
-        ]
+        ["node2 lets another key in than the master has: push"]
     );
     assert_eq!(
         fault(&|n| edit(&mut n[1], AUTHORIZED_KEYS, &|_| String::new())),
@@ -319,18 +314,15 @@ fn each_fault_has_its_words_and_its_cure() {
     );
     assert_eq!(
         fault(&|n| edit(&mut n[1], AUTHORIZED_KEYS, &|t| format!("{t}ssh-rsa AAAA hvdctl:lab\n"))),
-        [
-            "node2 lets an earlier key in, too: rotate",
-            "a rotation is unfinished: an earlier key is still let in: rotate"
-        ]
+        ["node2 lets an earlier key in, too: push"]
     );
     assert_eq!(
         fault(&|n| edit(&mut n[0], KNOWN_HOSTS, &|t| t.replace("HOST1", "HOSTX"))),
-        ["the host key of node2 is pinned as another key on node1: push"]
+        ["the host key of node2 is not pinned as it should be on node1: push"]
     );
     assert_eq!(
         fault(&|n| edit(&mut n[1], KNOWN_HOSTS, &|t| t.replace("[10.0.9.1]:12345", "[10.0.9.8]:12345"))),
-        ["the host key of node1 is pinned under other names or addresses on node2: push"]
+        ["the host key of node1 is not pinned as it should be on node2: push"]
     );
     assert_eq!(
         fault(&|n| edit(&mut n[1], KNOWN_HOSTS, &|t| format!("[gone]:12345 ssh-rsa AAAA hvdctl:lab\n{t}"))),
@@ -349,7 +341,7 @@ fn each_fault_has_its_words_and_its_cure() {
     assert_eq!(
         fault(&|n| n[1] = node(2))[..3],
         [
-            "the host key of node1 is not pinned on node2: push",
+            "the host key of node1 is not pinned as it should be on node2: push",
             "node2 does not let the cluster's key in: push",
             "node2 has no host key for its worker: push"
         ]
@@ -375,7 +367,7 @@ fn a_machine_that_calls_itself_by_anothers_name_is_not_pinned_under_it() {
     let inventory = inventory();
     let mut nodes = [node(1), node(2)];
     nodes[1].hostname = "node1".into();
-    push(&inventory, &mut nodes, Keys::only("id_ed25519", NEW, Some(Secret::plain("PRIVATE"))));
+    push(&inventory, &mut nodes, new_keys("id_ed25519", NEW));
     let known = &nodes[0].key_files[KNOWN_HOSTS].text;
     let pinned: Vec<&str> = known.lines().filter(|line| line.contains("[node1]:12345")).collect();
     assert_eq!(pinned.len(), 1, "{known}");

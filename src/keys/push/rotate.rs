@@ -1,16 +1,15 @@
 //! `keys rotate`: a new pair in the old one's place. The cluster launches at every moment of it: the new key is let in
 //! everywhere before the master uses it, and the old one goes only when the master no longer does.
 
-use super::{again, base64, bring, look, make, master, tell, usual};
-use crate::cluster::nodes::{Member, split};
+use super::{base64, distribute, make, master, observe_all, push, usual};
+use crate::cluster::nodes::Member;
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
-use crate::keys::files::{Described, Files, KEY_NAMES, Keyring, Keys, Kind, Next, bare, describe, our_key, our_keys};
+use crate::keys::files::{Described, KEY_NAMES, Keyring, Keys, Kind, StagedPair, bare, describe, is_ours, our_key};
 use crate::node::facts::Facts;
 use crate::runtime::spec::private_key_name;
-use crate::text::nodeset;
 use crate::transport::node::Script;
 
 pub(super) const STAGE: &str = concat!(
@@ -26,18 +25,17 @@ pub(super) const SWITCH: &str =
 pub struct Rotated {
     /// The pair that the cluster uses now.
     pub pair: Option<Described>,
-    /// Whether it is another than before. Not so where an earlier rotation had come that far, and only its end was made
-    /// up for.
+    /// Whether it is another than before. Not so where an earlier rotation had put it in place.
     pub switched: bool,
-    /// Nodes that let exactly this key in.
+    /// Nodes that let in exactly this key.
     pub done: Vec<String>,
     /// Nodes that do not yet.
     pub failed: Vec<NodeError>,
-    /// What is left, in words.
+    /// What is left to do.
     pub left: Option<String>,
 }
 
-/// Rotates, or finishes a rotation that was broken off. Told after each step.
+/// Rotates, or finishes an interrupted rotation.
 ///
 /// # Errors
 /// Before anything was changed; or when the master failed at the switch, in which case the old key still holds.
@@ -49,8 +47,8 @@ pub async fn rotate(
     events: &Events,
 ) -> Result<Rotated, Error> {
     let cluster = &inventory.cluster;
-    let seen = session.cancellation.run(look(cluster, members, events)).await?;
-    let (member, facts) = master(inventory, &seen)?;
+    let nodes = observe_all(cluster, members, session, events).await?;
+    let (member, facts) = master(inventory, &nodes)?;
     let ring = Keyring::read(cluster, facts);
     if let Some(owner) = ring.belongs_to_another(&cluster.name) {
         return Err(Error::check(
@@ -60,32 +58,17 @@ pub async fn rotate(
     }
     let next = match &ring.next {
         Some(next) => {
-            events.note(format!("going on with the rotation that was begun: {}", told(&next.public)));
+            events.note(format!("going on with the rotation that was begun: {}", name_of(&next.public)));
             next.clone()
         }
-        None => {
-            let stale = stale(cluster, &ring, &seen);
-            if !stale.is_empty() {
-                events.note(format!(
-                    "finishing the last rotation: an earlier key is let in on {}",
-                    nodeset::fold(&stale)
-                ));
-                tell(inventory, &seen, events);
-                return finish(inventory, members, false, session, events).await;
-            }
-            stage(cluster, member, facts, &ring, wanted.unwrap_or(usual(cluster)), session, events).await?
-        }
+        None => stage(cluster, member, facts, &ring, wanted.unwrap_or(usual(cluster)), session, events).await?,
     };
-    tell(inventory, &seen, events);
 
-    let mut let_in: Vec<String> = ring.current.iter().filter_map(|held| held.public.clone()).collect();
-    let_in.push(next.public.clone());
-    let_in.dedup();
-    let keys = Keys { let_in, keep_ours: true, files: Files::Left };
-    // the master's directory has the staged files by now, which none of this looks at
-    let link = member.transport.clone();
+    let replaced = KEY_NAMES.into_iter().find(|name| *name != next.name && is_ours(facts, name, &cluster.name));
+    let transport = member.transport.clone();
     let name = member.node.name.clone();
-    let (pushed, failed) = split(events, bring(inventory, seen, keys, session, events).await?);
+    let keys = Keys::both(&ring, &next.public);
+    let (pushed, failed) = distribute(inventory, nodes, keys, session, events).await?;
     if !failed.is_empty() {
         return Ok(Rotated {
             pair: ring.described(),
@@ -102,52 +85,33 @@ pub async fn rotate(
         .with("ssh_dir", &cluster.ssh_dir)
         .with("new", next.name)
         .with("public", &next.public)
-        .with("old", next.replaces.unwrap_or_default());
-    link.script(&script, "put the new pair in place").await.map_err(|error| Error::Nodes {
+        .with("old", replaced.unwrap_or_default());
+    transport.script(&script, "put the new pair in place").await.map_err(|error| Error::Nodes {
         failed: vec![
             error.hint("both keys are let in everywhere, so launches work; hvdctl keys rotate goes on from here"),
         ],
         done: pushed.len() - 1,
     })?;
-    events.note(format!("{name} launches with the new key: {}", told(&next.public)));
+    events.note(format!("{name} launches with the new key: {}", name_of(&next.public)));
     session.progress.did(&name, "launches with the new key");
-    finish(inventory, members, !next.in_place, session, events).await
-}
-
-/// Lets in nothing but the master's key.
-async fn finish(
-    inventory: &Inventory,
-    members: &[Member],
-    switched: bool,
-    session: &Session,
-    events: &Events,
-) -> Result<Rotated, Error> {
-    let cluster = &inventory.cluster;
-    let seen = session.cancellation.run(look(cluster, members, events)).await?;
-    let ring = Keyring::read(cluster, &master(inventory, &seen)?.1);
-    let Some(keys) = Keys::to_push(&ring).filter(|_| ring.next.is_none()) else {
-        return Err(Error::check(
-            "another rotation was begun meanwhile",
-            "hvdctl keys status, then hvdctl keys rotate",
-        ));
-    };
-    let pair = ring.described();
-    let (pushed, failed) = split(events, bring(inventory, seen, keys, session, events).await?);
+    // from now on a push lets in nothing but the new key
+    let (pushed, failed) = push(inventory, members, session, events).await?;
     pushed.iter().for_each(|node| session.progress.done(&node.node));
     if pushed.len() + failed.len() < members.len() {
         session.progress.failed(&failed);
         session.cancellation.check()?;
     }
-    let left = if failed.is_empty() {
+    let mut left = None;
+    if failed.is_empty() {
         events.note(format!("the old key is let in nowhere on {} nodes", pushed.len()));
-        None
     } else {
-        Some("the old key is still let in there: hvdctl keys rotate takes it out".to_owned())
-    };
-    Ok(Rotated { pair, switched, done: pushed.into_iter().map(|p| p.node).collect(), failed, left })
+        left = Some("the old key is still let in there: hvdctl keys push takes it out".to_owned());
+    }
+    let done = pushed.into_iter().map(|p| p.node).collect();
+    Ok(Rotated { pair: describe(&next.public), switched: !next.in_place, done, failed, left })
 }
 
-/// Makes the new pair and lays it beside the one in use. Where another hvdctl did so since we looked, that one holds.
+/// Makes the new pair and writes it beside the one in use. A pair that another hvdctl has staged meanwhile is kept.
 async fn stage(
     cluster: &Cluster,
     member: &Member,
@@ -156,17 +120,14 @@ async fn stage(
     wanted: Kind,
     session: &Session,
     events: &Events,
-) -> Result<Next, Error> {
+) -> Result<StagedPair, Error> {
     let node = &member.node.name;
     let Some(current) = &ring.current else {
         return Err(Error::check(format!("{node} has no key pair to rotate"), "hvdctl keys push"));
     };
     let name = private_key_name(wanted.key_type);
-    let foreign = |file: &String| {
-        let public = facts.key_files.get(&format!("{name}.pub")).map(|f| f.text.trim_end()).unwrap_or_default();
-        facts.key_files.contains_key(file) && our_key(public, &cluster.name).is_none()
-    };
-    if name != current.name && [name.to_owned(), format!("{name}.pub")].iter().any(foreign) {
+    let exists = [name.to_owned(), format!("{name}.pub")].iter().any(|file| facts.key_files.contains_key(file));
+    if name != current.name && exists && !is_ours(facts, name, &cluster.name) {
         return Err(Error::check(
             format!("{}/{name} on {node} is not the cluster's, and the new pair would have its place", cluster.ssh_dir),
             "move it away, or rotate to the other --type",
@@ -178,31 +139,23 @@ async fn stage(
         .with("name", name)
         .with("private", &base64(made.private.expose()))
         .with("public", &base64(&format!("{}\n", made.public)));
-    let output = member.transport.script(&script, "lay the new pair beside the old one").await.map_err(again)?;
-    let words = String::from_utf8_lossy(&output);
-    let (there, public) = words.trim().split_once(' ').unwrap_or_default();
-    let ours = our_key(public, &cluster.name).is_some();
-    match KEY_NAMES.into_iter().find(|n| *n == there && ours) {
+    let tried = "stage the new pair";
+    let output = member.transport.script(&script, tried).await?;
+    let answer = String::from_utf8_lossy(&output);
+    let (staged, public) = answer.trim().split_once(' ').unwrap_or_default();
+    match KEY_NAMES.into_iter().find(|name| *name == staged && our_key(public, &cluster.name).is_some()) {
         Some(name) => {
-            events.note(format!("{node} has a new pair, not yet in use: {}", told(public)));
+            events.note(format!("{node} has a new pair, not yet in use: {}", name_of(public)));
             session.progress.did(node, "has a new pair, not yet in use");
-            let replaces = Some(current.name).filter(|old| *old != name);
-            Ok(Next { name, public: public.to_owned(), in_place: false, replaces })
+            Ok(StagedPair { name, public: public.to_owned(), in_place: false })
         }
-        None => Err(NodeError::failed(node, "lay the new pair beside the old one", format!("it answered {words:?}"))
+        None => Err(NodeError::failed(node, tried, format!("it answered {answer:?}"))
             .hint("another cluster that shares the directory may be rotating its pair")
             .into()),
     }
 }
 
-/// Nodes that let another key of the cluster in than the master's.
-fn stale(cluster: &Cluster, ring: &Keyring, seen: &[(Member, Facts)]) -> Vec<String> {
-    let Some(public) = ring.current.as_ref().and_then(|held| held.public.as_deref()) else { return Vec::new() };
-    let key = bare(public);
-    let stale = seen.iter().filter(|(_, facts)| our_keys(facts, &cluster.name).iter().any(|k| *k != key));
-    stale.map(|(member, _)| member.node.name.clone()).collect()
-}
-
-fn told(public: &str) -> String {
+/// A key as messages name it.
+fn name_of(public: &str) -> String {
     describe(public).map_or_else(|| bare(public), |described| described.to_string())
 }

@@ -5,6 +5,7 @@ use super::errors::message;
 use crate::error::NodeError;
 use crate::event::{Event, Events};
 use crate::runtime::pull::{Progress, Rate};
+use crate::text::digest::hex;
 use bollard::errors::Error as DockerError;
 use bollard::models::{CreateImageInfo, ImageInspect};
 use bollard::query_parameters as query;
@@ -34,10 +35,7 @@ impl Image {
         let mut env = inspect.config.and_then(|config| config.env).unwrap_or_default();
         env.sort();
         let content = match layers {
-            Some(layers) => {
-                let parts = [layers, env].concat().join("\n");
-                Sha256::digest(parts.as_bytes()).iter().take(6).map(|b| format!("{b:02x}")).collect()
-            }
+            Some(layers) => hex(&Sha256::digest([layers, env].concat().join("\n"))[..6]),
             None => id.clone(),
         };
         Some(Image { id, content })
