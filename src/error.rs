@@ -24,11 +24,12 @@ pub mod exit {
     /// `train`, `run`: hvdctl itself failed before or around the program.
     pub const AROUND: u8 = 125;
 
-    /// Returns the exit code of an operation that `done` nodes have finished and `failed` others have not.
-    pub fn of_nodes(done: usize, failed: usize) -> u8 {
-        match (done, failed) {
-            (_, 0) => OK,
-            (0, _) => FAILED,
+    /// Returns the exit code of an operation that `done` nodes have finished and others have not.
+    pub fn of_nodes(done: usize, failed: &[super::NodeError]) -> u8 {
+        match done {
+            _ if failed.is_empty() => OK,
+            0 if failed.iter().all(super::NodeError::is_unreachable) => UNREACHABLE,
+            0 => FAILED,
             _ => PARTLY,
         }
     }

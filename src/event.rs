@@ -7,8 +7,9 @@ use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// A step of the work on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,7 +131,7 @@ impl fmt::Display for Step {
 }
 
 /// Something that happened.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub enum Event {
     /// The selected nodes in the inventory's order.
     Nodes(Vec<String>),
@@ -203,37 +204,24 @@ pub enum Event {
 }
 
 /// A time in which nothing is shown, because a question is on the terminal.
-#[derive(Debug, Clone, Default)]
-pub struct Suspension(Arc<SuspensionState>);
-
-#[derive(Debug, Default)]
-struct SuspensionState {
-    cleared: tokio::sync::Notify,
-    over: Mutex<bool>,
-    changed: Condvar,
+#[derive(Debug)]
+pub struct Suspension {
+    cleared: oneshot::Sender<()>,
+    over: mpsc::Receiver<()>,
 }
 
 impl Suspension {
     /// Reports that the rows are cleared, and blocks the renderer's thread until the suspension is over.
-    pub fn wait(&self) {
-        self.0.cleared.notify_one();
-        if let Ok(over) = self.0.over.lock() {
-            drop(self.0.changed.wait_while(over, |over| !*over));
-        }
+    pub fn wait(self) {
+        let _ = self.cleared.send(());
+        let _ = self.over.recv();
     }
 }
 
 /// Ends a suspension when it is dropped.
 #[derive(Debug)]
-pub struct SuspensionGuard(Suspension);
-
-impl Drop for SuspensionGuard {
-    fn drop(&mut self) {
-        if let Ok(mut over) = self.0.0.over.lock() {
-            *over = true;
-        }
-        self.0.0.changed.notify_all();
-    }
+pub struct SuspensionGuard {
+    _over: mpsc::Sender<()>,
 }
 
 /// How many events may wait to be shown before those who read output from the nodes pause.
@@ -283,20 +271,15 @@ impl Receiver {
     }
 }
 
-/// An error that may hold failures of nodes.
-pub trait NodeFailures {
-    /// Returns them.
-    fn node_failures(&self) -> &[NodeError];
-}
-
-impl NodeFailures for NodeError {
-    fn node_failures(&self) -> &[NodeError] {
+impl AsRef<[NodeError]> for NodeError {
+    fn as_ref(&self) -> &[NodeError] {
         std::slice::from_ref(self)
     }
 }
 
-impl NodeFailures for Error {
-    fn node_failures(&self) -> &[NodeError] {
+/// The failures of nodes in it.
+impl AsRef<[NodeError]> for Error {
+    fn as_ref(&self) -> &[NodeError] {
         match self {
             Error::Unreachable(failed) | Error::Nodes { failed, .. } => failed,
             _ => &[],
@@ -344,7 +327,7 @@ impl Events {
     ///
     /// # Errors
     /// Those of the work.
-    pub async fn step<T, E: NodeFailures>(
+    pub async fn step<T, E: AsRef<[NodeError]>>(
         &self,
         node: &str,
         step: Step,
@@ -370,12 +353,12 @@ impl Events {
 
     /// Clears the rows from the terminal, which stays still while the result is held.
     pub async fn suspend(&self) -> SuspensionGuard {
-        let suspension = Suspension::default();
-        self.send(Event::Suspend(suspension.clone()));
-        let guard = SuspensionGuard(suspension);
-        // without a renderer, or behind one that a stopped terminal holds, a question must still be asked
-        let _ = tokio::time::timeout(Duration::from_secs(2), guard.0.0.cleared.notified()).await;
-        guard
+        let (cleared, is_cleared) = oneshot::channel();
+        let (guard, over) = mpsc::channel();
+        self.send(Event::Suspend(Suspension { cleared, over }));
+        // without a renderer, or behind one that a stopped terminal blocks, a question must still be asked
+        let _ = tokio::time::timeout(Duration::from_secs(2), is_cleared).await;
+        SuspensionGuard { _over: guard }
     }
 
     /// Sends [`Event::Phase`].
@@ -392,9 +375,9 @@ impl Events {
     ///
     /// # Errors
     /// That of the result.
-    pub fn report<T, E: NodeFailures>(&self, result: Result<T, E>) -> Result<T, E> {
+    pub fn report<T, E: AsRef<[NodeError]>>(&self, result: Result<T, E>) -> Result<T, E> {
         result.inspect_err(|error| {
-            error.node_failures().iter().for_each(|error| self.send(Event::Failed(error.clone())));
+            error.as_ref().iter().for_each(|error| self.send(Event::Failed(error.clone())));
         })
     }
 

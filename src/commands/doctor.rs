@@ -15,9 +15,8 @@ pub async fn run(options: &Doctor, context: Context) -> Result<Outcome, Error> {
     if !options.fix && Wait::from(options.waiting) != Wait::No {
         return Err(Error::usage("--wait is for --fix: without it nothing is changed", "leave --wait out"));
     }
-    let session = context.session("hvdctl doctor --fix", options.waiting);
-    let nodes = context.target.selected.clone();
-    in_session(session, nodes, async |session| work(options, session, context).await).await
+    let work = async |session: &Session, context| work(options, session, context).await;
+    in_session("hvdctl doctor --fix", options.waiting, context, work).await
 }
 
 async fn work(options: &Doctor, session: &Session, context: Context) -> Result<Outcome, Error> {

@@ -7,7 +7,6 @@ use crate::cluster::nodes::{Member, RuntimeState, engine, for_each_node, split};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::Step;
-use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::transport::node::Script;
 use crate::worker::plan::{self, Operation};
@@ -16,26 +15,21 @@ const PURGE: &str = include_str!("../scripts/purge.sh");
 
 /// `down`.
 pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
-    let session = context.session("hvdctl down", options.waiting);
-    let nodes = context.target.selected.clone();
-    in_session(session, nodes, async |session| work(options, session, context).await).await
+    let work = async |session: &Session, context| work(options, session, context).await;
+    in_session("hvdctl down", options.waiting, context, work).await
 }
 
 async fn work(options: &Down, session: &Session, context: Context) -> Result<Outcome, Error> {
-    let Context { target, events, ask, .. } = context;
-    let cluster = target.cluster();
-    if options.purge && ask && terminal::present() {
-        let what = format!(
-            "remove the keys, the shipped projects with all that runs wrote into them, and the records of jobs of {} from \
+    if options.purge {
+        let question = format!(
+            "remove the keys, the uploaded projects with all that jobs wrote into them, and the records of jobs of {} from \
              every node?",
-            cluster.name
+            context.target.cluster().name
         );
-        let question = format!("{what} [y/N] ");
-        let answer = session.cancellation.run(terminal::ask(&events, &question, Echo::Shown)).await?;
-        if !matches!(answer.trim(), "y" | "Y" | "yes") {
-            return Err(Error::usage("nothing was removed", "answer y, or say -y"));
-        }
+        session.cancellation.run(context.confirm(&question)).await?;
     }
+    let Context { target, events, .. } = context;
+    let cluster = target.cluster();
     let reached = session.cancellation.run(connect_or_skip(&target, &events, options.skip_offline)).await?;
     let Reached { members, offline, refused } = reached;
     let unlocked = session.lock(&members).await?;

@@ -25,11 +25,7 @@ pub async fn run(options: &cli::Fetch, context: Context) -> Result<Outcome, Erro
 pub(super) fn outcome(report: FetchReport) -> Outcome {
     let FetchReport { job, directory, items, failed } = report;
     let directory = directory.display().to_string();
-    let code = match (failed.is_empty(), items.is_empty()) {
-        (true, _) => exit::OK,
-        (false, true) => exit::FAILED,
-        (false, false) => exit::PARTLY,
-    };
+    let code = exit::of_nodes(items.len(), &failed);
     let files = items
         .iter()
         .map(|(item, new)| {

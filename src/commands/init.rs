@@ -5,7 +5,7 @@ use super::{BUILT_IMAGE, DEFAULT_IMAGE, Outcome};
 use crate::cli::{Global, Init};
 use crate::cluster::nodes;
 use crate::error::{Error, NodeError, exit};
-use crate::event::{Event, Events};
+use crate::event::Events;
 use crate::init::draft::{self, Docker, Entry, Found, Probe, Root};
 use crate::init::draft_file;
 use crate::init::machines::{self, Host};
@@ -106,7 +106,7 @@ fn some(hosts: Vec<Host>) -> Result<Vec<Host>, Error> {
 fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
     let (good, bad): (Vec<_>, Vec<_>) = aliases.into_iter().partition(|alias| inventory::HOST.read(alias).is_ok());
     if !bad.is_empty() {
-        events.send(Event::Warning(format!("an inventory cannot hold these names: {}", bad.join(", "))));
+        events.warn(format!("an inventory cannot hold these names: {}", bad.join(", ")));
     }
     good
 }
@@ -171,10 +171,10 @@ fn warn(entries: &[Entry], events: &Events) {
     for (entry, twin) in entries.iter().zip(draft::twins(entries)) {
         if let Some(twin) = twin {
             let text = format!("{}: left out, it is the same machine as {}", entry.name, twin.name);
-            events.send(Event::Warning(text));
+            events.warn(text);
         } else if let Found::Probed(probe) = &entry.found {
             for (what, cure) in probe.concerns() {
-                events.send(Event::Warning(format!("{}: {what}\n  hint: {cure}", entry.name)));
+                events.warn(format!("{}: {what}\n  hint: {cure}", entry.name));
             }
         }
     }
@@ -183,11 +183,7 @@ fn warn(entries: &[Entry], events: &Events) {
 fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry], failed: Vec<NodeError>) -> Outcome {
     let twins = draft::twins(entries);
     let written = twins.iter().filter(|twin| twin.is_none()).count();
-    let code = match failed.len() {
-        0 => exit::OK,
-        n if n < entries.len() => exit::PARTLY,
-        _ => exit::UNREACHABLE,
-    };
+    let code = exit::of_nodes(entries.len() - failed.len(), &failed);
     let document = document(file, entries, &failed);
     let mut text = String::new();
     if !options.no_probe {

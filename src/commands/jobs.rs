@@ -9,7 +9,6 @@ use crate::job::list::Job;
 use crate::job::manage::{self, Runs};
 use crate::job::record::State;
 use crate::render::table::table;
-use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use serde_json::Value;
 use std::time::Duration;
@@ -22,31 +21,23 @@ pub async fn list(options: &Jobs, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let Runs { jobs, members, failed } = manage::list(&target, &events).await?;
     let wanted: Vec<&Job> = jobs.iter().filter(|job| !options.running || !job.is_over()).collect();
-    let code = match (failed.is_empty(), members.is_empty()) {
-        (true, _) => exit::OK,
-        (false, true) => exit::UNREACHABLE,
-        (false, false) => exit::PARTLY,
-    };
+    let code = exit::of_nodes(members.len(), &failed);
     Ok(Outcome::new(code, text(&wanted), &document(&wanted, &failed), failed))
 }
 
 /// `jobs prune`.
 pub async fn prune(options: &Prune, context: Context) -> Result<Outcome, Error> {
-    let Context { target, events, ask, .. } = context;
-    let runs = manage::list(&target, &events).await?;
+    let Context { target, events, .. } = &context;
+    let runs = manage::list(target, events).await?;
     // one that is taken for lost may be a job whose project takes long to ship
     let over = runs.jobs.iter().filter(|job| job.ended.is_some() || job.is_over() && now() - job.started > A_DAY);
     let old = |job: &Job| options.older_than.is_none_or(|age| job.started < now() - age.as_secs_f64());
     let ids: Vec<String> = over.skip(options.keep).filter(|job| old(job)).map(|job| job.id.clone()).collect();
-    if !ids.is_empty() && ask && terminal::present() {
-        let what = format!("remove the records and logs of {} ended jobs?", ids.len());
-        let answer = terminal::ask(&events, &format!("{what} [y/N] "), Echo::Shown).await?;
-        if !matches!(answer.trim(), "y" | "Y" | "yes") {
-            return Err(Error::usage("nothing was removed", "answer y, or say -y"));
-        }
+    if !ids.is_empty() {
+        context.confirm(&format!("remove the records and logs of {} ended jobs?", ids.len())).await?;
     }
-    let done = if ids.is_empty() { Vec::new() } else { manage::prune(&target, &runs, &ids, &events).await };
-    let (done, mut failed) = split(&events, done);
+    let done = if ids.is_empty() { Vec::new() } else { manage::prune(target, &runs, &ids, events).await };
+    let (done, mut failed) = split(events, done);
     failed.extend(runs.failed);
     Ok(pruned(&ids, &done, failed))
 }
@@ -56,7 +47,7 @@ pub(super) fn pruned(ids: &[String], nodes: &[String], failed: Vec<NodeError>) -
         0 => "nothing to remove\n".to_owned(),
         n => format!("removed {n} job{}\n", if n == 1 { "" } else { "s" }),
     };
-    let code = exit::of_nodes(nodes.len(), failed.len());
+    let code = exit::of_nodes(nodes.len(), &failed);
     let done = nodes.iter().map(|node| NodeEntry::new(node, true, NoDetails {}));
     let nodes = done.chain(failed.iter().map(NodeEntry::failed)).collect();
     Outcome::new(code, text, &JobsPrune { ok: failed.is_empty(), removed: ids.to_vec(), nodes }, failed)

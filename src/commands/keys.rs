@@ -1,12 +1,14 @@
 //! `hvdctl keys`.
 
 use super::output::{KeysGenerate, KeysPushNode, KeysRotate, KeysStatus, NoDetails, NodeEntry};
-use super::{Context, Outcome, Reached, connect_and_lock, connect_or_skip, in_session, reach_table};
+use super::{
+    Context, Outcome, Reached, connect_and_lock, connect_or_skip, failed_row, in_session, no_failures, reach_table,
+};
 use crate::checks::reach_check;
 use crate::cli::{Generate, NewPair, Push, Rotate};
 use crate::cluster::nodes::{Member, Observed, Target, connect, engine, facts, for_each_node, split, unreached};
 use crate::cluster::session::Session;
-use crate::error::{Error, Kind as Failure, NodeError, exit};
+use crate::error::{Error, NodeError, exit};
 use crate::event::Step;
 use crate::inventory::{KeyType, Node};
 use crate::keys::files::{Described, Fault, Kind, Report, Row, report};
@@ -19,9 +21,8 @@ use crate::render::table::table;
 
 /// `keys push`.
 pub async fn push(options: &Push, context: Context) -> Result<Outcome, Error> {
-    let session = context.session("hvdctl keys push", options.waiting);
-    let nodes = context.target.selected.clone();
-    in_session(session, nodes, async |session| push_in_session(options, session, context).await).await
+    let work = async |session: &Session, context| push_in_session(options, session, context).await;
+    in_session("hvdctl keys push", options.waiting, context, work).await
 }
 
 async fn push_in_session(options: &Push, session: &Session, context: Context) -> Result<Outcome, Error> {
@@ -65,9 +66,9 @@ pub async fn generate(options: &Generate, context: Context) -> Result<Outcome, E
         return Err(push::without_master(&context.target.inventory));
     }
     // no other node has a part in it, and so none has to answer
-    let context = Context { target: Target { selected: vec![master.clone()], ..context.target }, ..context };
-    let session = context.session("hvdctl keys generate", options.waiting);
-    in_session(session, vec![master], async |session| generate_in_session(wanted, session, context).await).await
+    let context = Context { target: Target { selected: vec![master], ..context.target }, ..context };
+    let work = async |session: &Session, context| generate_in_session(wanted, session, context).await;
+    in_session("hvdctl keys generate", options.waiting, context, work).await
 }
 
 async fn generate_in_session(wanted: Option<Kind>, session: &Session, context: Context) -> Result<Outcome, Error> {
@@ -98,9 +99,8 @@ pub async fn rotate(options: &Rotate, context: Context) -> Result<Outcome, Error
             "leave --on out; --skip-offline leaves out what does not answer",
         ));
     }
-    let session = context.session("hvdctl keys rotate", options.waiting);
-    let nodes = context.target.selected.clone();
-    in_session(session, nodes, async |session| rotate_in_session(options, wanted, session, context).await).await
+    let work = async |session: &Session, context| rotate_in_session(options, wanted, session, context).await;
+    in_session("hvdctl keys rotate", options.waiting, context, work).await
 }
 
 async fn rotate_in_session(
@@ -119,10 +119,7 @@ async fn rotate_in_session(
         // the pair lies there: without it there is nothing to do for the others
         return Err(Error::Unreachable(offline));
     }
-    let unleased = session.lock(&members).await?;
-    if !unleased.is_empty() {
-        return Err(Error::Nodes { failed: unleased, done: 0 });
-    }
+    no_failures(session.lock(&members).await?)?;
     let done = push::rotate(&target.inventory, &members, wanted, session, &events).await?;
     session.progress.failed(&done.failed);
     session.cancellation.check()?;
@@ -152,7 +149,7 @@ pub(super) fn rotated(done: Rotated, wanted: Option<Kind>, offline: &[NodeError]
     for error in offline {
         text.push_str(&format!("{} was left out: hvdctl keys push when it is back\n", error.node));
     }
-    let code = exit::of_nodes(done.done.len(), done.failed.len());
+    let code = exit::of_nodes(done.done.len(), &done.failed);
     let entries = done.done.iter().map(|node| NodeEntry::new(node, true, NoDetails {}));
     let document = KeysRotate {
         ok: done.failed.is_empty(),
@@ -193,12 +190,9 @@ pub async fn status(context: Context) -> Result<Outcome, Error> {
             Matrix::default()
         };
     let reached = matrix.pairs.iter().all(|pair| pair.reason.is_none());
-    let code = match (failed.is_empty(), report.rows.is_empty()) {
-        (true, _) if report.is_clean() && reached => exit::OK,
-        (true, _) => exit::FAILED,
-        (false, false) => exit::PARTLY,
-        (false, true) if failed.iter().all(|e| e.kind == Failure::Unreachable) => exit::UNREACHABLE,
-        (false, true) => exit::FAILED,
+    let code = match failed.is_empty() && !(report.is_clean() && reached) {
+        true => exit::FAILED,
+        false => exit::of_nodes(report.rows.len(), &failed),
     };
     let text = status_text(&report, &matrix, &failed);
     Ok(Outcome::new(code, text, &status_document(&report, &matrix, &failed), failed))
@@ -208,10 +202,7 @@ const HEADER: [&str; 7] = ["NODE", "KEY", "FINGERPRINT", "OWNER/MODES", "AGREED"
 
 fn status_text(report: &Report, matrix: &Matrix, failed: &[NodeError]) -> String {
     let mut rows: Vec<Vec<String>> = report.rows.iter().map(|row| cells(row, matrix)).collect();
-    rows.extend(failed.iter().map(|e| {
-        let what = if e.kind == Failure::Unreachable { "unreachable" } else { "failed" };
-        vec![e.node.clone(), what.to_owned()]
-    }));
+    rows.extend(failed.iter().map(failed_row));
     let mut text = table(&HEADER, &rows);
     for Fault { text: what, cure } in report.rows.iter().flat_map(|row| &row.faults).chain(&report.rotation) {
         text.push_str(&format!("{what}\n  hint: {cure}\n"));
@@ -249,10 +240,7 @@ fn cells(row: &Row, matrix: &Matrix) -> Vec<String> {
 }
 
 pub(super) fn status_document(report: &Report, matrix: &Matrix, failed: &[NodeError]) -> KeysStatus {
-    let seen = report.rows.iter().map(|row| {
-        let entry = NodeEntry::new(&row.node, row.faults.is_empty(), row.clone());
-        NodeEntry { reachable: Some(true), ..entry }
-    });
+    let seen = report.rows.iter().map(|row| NodeEntry::seen(&row.node, row.faults.is_empty(), row.clone()));
     let reached = matrix.pairs.iter().all(|pair| pair.reason.is_none());
     KeysStatus {
         ok: failed.is_empty() && report.is_clean() && reached,

@@ -1,15 +1,13 @@
 //! `hvdctl lock`.
 
 use super::output::{LockReleaseNode, LockStatusNode, NodeEntry};
-use super::{Context, Outcome, unless_signalled};
+use super::{Context, Outcome, failed_row, unless_signalled};
 use crate::cluster::node_lock;
 use crate::cluster::nodes::{Member, connect, for_each_node, split};
-use crate::error::{Error, Kind, NodeError, exit};
+use crate::error::{Error, NodeError};
 use crate::model::lease::{Lease, holders};
 use crate::render::table::table;
-use crate::terminal::{self, Echo};
 use crate::text::nodeset;
-use serde::Serialize;
 
 /// A node, and its lease where it has one that holds.
 type Seen = (Member, Option<Lease>);
@@ -32,31 +30,24 @@ pub(super) fn holding(seen: &[(String, Option<Lease>)], failed: Vec<NodeError>) 
             None => vec![node.clone(), "nobody".into(), none(), none(), none()],
         });
     }
-    rows.extend(failed.iter().map(|e| vec![e.node.clone(), word(e).to_owned()]));
+    rows.extend(failed.iter().map(failed_row));
     let text = table(&["NODE", "HOLDER", "COMMAND", "PROCESS", "SINCE"], &rows);
-    let nodes = seen.iter().map(|(node, lease)| {
-        let entry = NodeEntry::new(node, true, LockStatusNode { lease: lease.clone() });
-        NodeEntry { reachable: Some(true), ..entry }
-    });
-    outcome(text, nodes.collect(), failed)
+    let nodes = seen.iter().map(|(node, lease)| NodeEntry::seen(node, true, LockStatusNode { lease: lease.clone() }));
+    Outcome::of_nodes(text, nodes.collect(), failed)
 }
 
 /// `lock release`.
 pub async fn release(context: Context) -> Result<Outcome, Error> {
     unless_signalled(&context.cancel, async {
-        let Context { target, events, ask, .. } = &context;
+        let Context { target, events, .. } = &context;
         let (seen, mut failed) = look(&context).await?;
         let held: Vec<(String, Lease)> =
             seen.iter().filter_map(|(m, lease)| Some((m.node.name.clone(), lease.clone()?))).collect();
-        if !held.is_empty() && *ask && terminal::present() {
-            for (nodes, lease) in holders(&held) {
-                events.note(format!("{}: {lease}", nodeset::fold(&nodes)));
-            }
-            let question = "release these nodes? A command that is still at work there stops after its step [y/N] ";
-            let answer = terminal::ask(events, question, Echo::Shown).await?;
-            if !matches!(answer.trim(), "y" | "Y" | "yes") {
-                return Err(Error::usage("nothing was released", "answer y, or say -y"));
-            }
+        if !held.is_empty() {
+            let held: String =
+                holders(&held).iter().map(|(nodes, by)| format!("{}: {by}\n", nodeset::fold(nodes))).collect();
+            let question = "release these nodes? A command that is still at work there stops after its step";
+            context.confirm(&format!("{held}{question}")).await?;
         }
         let released = for_each_node(seen, async |(member, lease): Seen| {
             let gone = match &lease {
@@ -85,7 +76,7 @@ pub(super) fn freed(released: &[(String, Option<Lease>)], failed: Vec<NodeError>
     }
     let nodes =
         released.iter().map(|(node, lease)| NodeEntry::new(node, true, LockReleaseNode { released: lease.clone() }));
-    outcome(text, nodes.collect(), failed)
+    Outcome::of_nodes(text, nodes.collect(), failed)
 }
 
 /// The leases of all nodes that answer, without those that have expired.
@@ -99,14 +90,4 @@ async fn look(context: &Context) -> Result<(Vec<Seen>, Vec<NodeError>), Error> {
     let (seen, bad) = split(events, seen.await);
     failed.extend(bad);
     Ok((seen, failed))
-}
-
-fn word(error: &NodeError) -> &'static str {
-    if error.kind == Kind::Unreachable { "unreachable" } else { "failed" }
-}
-
-fn outcome<T: Serialize>(text: String, nodes: Vec<NodeEntry<T>>, failed: Vec<NodeError>) -> Outcome {
-    let unreachable = !failed.is_empty() && nodes.is_empty() && failed.iter().all(|e| e.kind == Kind::Unreachable);
-    let outcome = Outcome::of_nodes(text, nodes, failed);
-    Outcome { code: if unreachable { exit::UNREACHABLE } else { outcome.code }, ..outcome }
 }

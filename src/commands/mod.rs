@@ -33,13 +33,14 @@ use crate::cluster::nodes::{
 };
 use crate::cluster::session::Session;
 use crate::error::{Error, Kind, NodeError, exit};
-use crate::event::{Event, Events};
+use crate::event::Events;
 use crate::inventory::Inventory;
 use crate::job::capacity::{check_capacity, settle};
 use crate::job::request::ResourceRequest;
 use crate::keys::reachability::Matrix;
 use crate::render::table::table;
 use crate::runtime::Runtime;
+use crate::terminal::{self, Echo};
 use crate::transport::node;
 use crate::transport::sudo::Sudo;
 pub use execute::execute;
@@ -58,8 +59,8 @@ pub const DEFAULT_IMAGE: &str = "horovod/horovod:latest";
 /// What `scripts/image/build` makes.
 pub const BUILT_IMAGE: &str = "hvdctl-lab/horovod:latest";
 
-/// How long it takes to look again whether another job has ended.
-const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
+/// How often a job that waits looks whether another one has ended.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What a command needs beside its own options.
 pub struct Context {
@@ -91,7 +92,7 @@ pub struct Outcome {
 impl Outcome {
     /// The outcome of something that was done on each node by itself.
     pub fn of_nodes<T: Serialize>(text: String, nodes: Vec<NodeEntry<T>>, failed: Vec<NodeError>) -> Outcome {
-        let code = exit::of_nodes(nodes.len(), failed.len());
+        let code = exit::of_nodes(nodes.len(), &failed);
         let nodes = nodes.into_iter().chain(failed.iter().map(NodeEntry::failed)).collect();
         Outcome::new(code, text, &Nodes { ok: failed.is_empty(), nodes }, failed)
     }
@@ -131,18 +132,11 @@ pub fn shown(result: Result<Outcome, Error>, json: bool, program: bool, lines: b
         Ok(Outcome { code, text, failed, .. }) => {
             Shown { code, out: text, errors: failed.iter().map(ToString::to_string).collect() }
         }
-        Err(error) => {
-            let code = error.exit_code(program);
-            if json {
-                Shown {
-                    code,
-                    out: format!("{}\n", output::value(&Failure::new(&error, program, lines))),
-                    errors: Vec::new(),
-                }
-            } else {
-                Shown { code, out: String::new(), errors: vec![error.to_string()] }
-            }
+        Err(error) if json => {
+            let failure = Failure::new(&error, program, lines);
+            Shown { code: failure.code, out: format!("{}\n", output::value(&failure)), errors: Vec::new() }
         }
+        Err(error) => Shown { code: error.exit_code(program), out: String::new(), errors: vec![error.to_string()] },
     }
 }
 
@@ -223,7 +217,7 @@ async fn connect_or_skip(target: &Target, events: &Events, skip: bool) -> Result
         return Err(unreached(offline.into_iter().chain(refused).collect()));
     }
     for error in &offline {
-        events.send(Event::Warning(error.to_string()));
+        events.warn(error);
     }
     Ok(Reached { members, offline, refused })
 }
@@ -244,6 +238,21 @@ pub async fn unless_signalled<T>(
 }
 
 impl Context {
+    /// Asks whether to do what cannot be undone. Without a terminal, and with `-y` or `--json`, nobody is asked.
+    ///
+    /// # Errors
+    /// When the answer is not yes.
+    async fn confirm(&self, question: &str) -> Result<(), Error> {
+        if !(self.ask && terminal::present()) {
+            return Ok(());
+        }
+        let answer = terminal::ask(&self.events, &format!("{question} [y/N] "), Echo::Shown).await?;
+        match answer.trim() {
+            "y" | "Y" | "yes" => Ok(()),
+            _ => Err(Error::usage("nothing was changed", "answer y, or pass -y")),
+        }
+    }
+
     /// Returns a session of this command that holds no lock yet.
     fn session(&self, purpose: &str, waiting: Waiting) -> Session {
         Session::new(&self.target.cluster().name, purpose, waiting.into(), &self.events, &self.cancel)
@@ -253,11 +262,14 @@ impl Context {
 /// Does the work of a command in its session, and gives the nodes back however it ends. Where it was stopped, it says how far each
 /// node came.
 async fn in_session(
-    session: Session,
-    nodes: Vec<String>,
-    work: impl AsyncFnOnce(&Session) -> Result<Outcome, Error>,
+    purpose: &str,
+    waiting: Waiting,
+    context: Context,
+    work: impl AsyncFnOnce(&Session, Context) -> Result<Outcome, Error>,
 ) -> Result<Outcome, Error> {
-    let result = work(&session).await;
+    let session = context.session(purpose, waiting);
+    let nodes = context.target.selected.clone();
+    let result = work(&session, context).await;
     session.locks.release().await;
     result.map_err(|error| session.progress.explain(error, &nodes))
 }
@@ -280,8 +292,8 @@ async fn reach_and_observe(context: &Context, events: &Events) -> Result<Vec<Obs
 /// Connects to all nodes and locks them, or changes nothing.
 async fn connect_and_lock(context: &Context, session: &Session) -> Result<Vec<Member>, Error> {
     let members = session.cancellation.run(connect_all(&context.target, &context.events)).await?;
-    let unlocked = session.lock(&members).await?;
-    if unlocked.is_empty() { Ok(members) } else { Err(Error::Nodes { failed: unlocked, done: 0 }) }
+    no_failures(session.lock(&members).await?)?;
+    Ok(members)
 }
 
 /// Connects to all nodes, locks and observes them.
@@ -300,65 +312,33 @@ async fn take_and_observe_free(
     let asked = context.target.clone();
     context.target = asked.with_launcher();
     let free = |nodes: Vec<Observed>| check_capacity(&asked, &nodes, wanted).map(|()| nodes);
-    let mut waiting = Waited { began: Instant::now(), told: None };
-    let taken = loop {
-        match take_and_observe(context, session).await.and_then(free) {
-            Err(error @ Error::Allocated(_)) => {
-                session.locks.release().await;
-                if let Err(error) = waiting.until_free(context, session, error, free).await {
-                    break Err(error);
-                }
-            }
-            result => break result,
+    let (quiet, _) = Events::channel();
+    let (began, mut reported) = (Instant::now(), String::new());
+    let mut result = take_and_observe(context, session).await.and_then(free);
+    while let Err(error @ Error::Allocated(_)) = &result
+        && session.locks.waits(began.elapsed())
+    {
+        let message = format!("waiting for the end of it: {error}");
+        if message != reported {
+            context.events.note(&message);
+            reported = message;
         }
-    };
-    context.target.selected = asked.selected;
-    taken
-}
-
-/// How long others have been waited for, and what was told of them last.
-struct Waited {
-    began: Instant,
-    told: Option<String>,
-}
-
-impl Waited {
-    /// Waits until nobody has what a job wants, or its time is over. It holds no leases: they would be in the way of what it waits
-    /// for.
-    async fn until_free(
-        &mut self,
-        context: &Context,
-        session: &Session,
-        mut error: Error,
-        free: impl Fn(Vec<Observed>) -> Result<Vec<Observed>, Error>,
-    ) -> Result<(), Error> {
-        // of many looks the steps and failures are not worth telling
-        let (quiet, _) = Events::channel();
-        loop {
-            if !session.locks.waits(self.began.elapsed()) {
-                return Err(error);
-            }
-            let words = error.to_string();
-            if self.told.as_ref() != Some(&words) {
-                context.events.note(match &error {
-                    Error::Allocated(held) => format!("waiting for the end of it: {held}"),
-                    _ => format!("still waiting, although the last look failed: {words}"),
-                });
-                self.told = Some(words);
-            }
-            unless_signalled(&context.cancel, async {
-                tokio::time::sleep(BETWEEN_LOOKS).await;
-                Ok(())
-            })
-            .await?;
-            error = match reach_and_observe(context, &quiet).await.and_then(&free) {
-                Ok(_) => return Ok(()),
-                // a node that does not answer at one of them is no reason to give up
-                Err(error @ (Error::Allocated(_) | Error::Nodes { .. } | Error::Unreachable(_))) => error,
-                Err(error) => return Err(error),
-            };
-        }
+        // locks would be in the way of the job that is waited for
+        session.locks.release().await;
+        unless_signalled(&context.cancel, async {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            Ok(())
+        })
+        .await?;
+        result = match reach_and_observe(context, &quiet).await.and_then(free) {
+            Ok(_) => take_and_observe(context, session).await.and_then(free),
+            // a node that does not answer for a moment is no reason to give up
+            Err(Error::Nodes { .. } | Error::Unreachable(_)) => result,
+            Err(error) => Err(error),
+        };
     }
+    context.target.selected = asked.selected;
+    result
 }
 
 /// Who cannot log in to whom, in few rows.
@@ -366,6 +346,16 @@ fn reach_table(matrix: &Matrix) -> String {
     let absent = matrix.absent.iter().map(|a| ["–".into(), a.node.clone(), a.why.clone(), "–".into()].to_vec());
     let rows = matrix.rows().into_iter().map(|row| vec![row.from, row.to, row.reason, row.pairs.to_string()]);
     table(&["FROM", "TO", "REASON", "PAIRS"], &absent.chain(rows).collect::<Vec<_>>())
+}
+
+/// Fails if a node has failed, for what needs all of them.
+fn no_failures(failed: Vec<NodeError>) -> Result<(), Error> {
+    if failed.is_empty() { Ok(()) } else { Err(Error::Nodes { failed, done: 0 }) }
+}
+
+/// A row for a node of which nothing is known but that it failed.
+fn failed_row(error: &NodeError) -> Vec<String> {
+    vec![error.node.clone(), if error.is_unreachable() { "unreachable" } else { "failed" }.to_owned()]
 }
 
 /// Runs a command. Those that are about hvdctl itself or write an inventory do not await the context, which wants one.

@@ -56,6 +56,11 @@ impl<T> NodeEntry<T> {
         NodeEntry { node: node.to_owned(), ok, reachable: None, skipped: false, error: None, result: Some(result) }
     }
 
+    /// The entry of a node with which there is a session, where the command reports that.
+    pub fn seen(node: &str, ok: bool, result: T) -> NodeEntry<T> {
+        NodeEntry { reachable: Some(true), ..NodeEntry::new(node, ok, result) }
+    }
+
     /// The entry of a node that failed.
     pub fn failed(error: &NodeError) -> NodeEntry<T> {
         let (node, error) = (error.node.clone(), Some(error.clone()));

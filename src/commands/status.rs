@@ -1,9 +1,9 @@
 //! `hvdctl status`.
 
 use super::output::{NodeEntry, Nodes};
-use super::{Context, Outcome};
+use super::{Context, Outcome, failed_row};
 use crate::cluster::nodes::{Member, Observed, RuntimeState, connect, for_each_node, look, split};
-use crate::error::{Error, Kind, NodeError, exit};
+use crate::error::{Error, NodeError, exit};
 use crate::inventory::Inventory;
 use crate::node::network;
 use crate::render::table::table;
@@ -43,32 +43,26 @@ pub async fn run(context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let cluster = target.cluster();
     let (members, mut failed) = split(&events, connect(&target, &events).await?);
-    let unreachable = failed.iter().filter(|e| e.kind == Kind::Unreachable).count();
     let looked = for_each_node(members, async |member: Member| {
         let (facts, docker) = look(cluster, &member, &events).await;
         let facts = facts?;
-        let row = match docker {
-            Ok(docker) => row(&target.inventory, &Observed { member, facts, docker }),
-            // without an engine the rest of the row still says something
-            Err(error) => {
-                return Ok((
-                    Row {
-                        node: member.node.name.clone(),
-                        ok: false,
-                        master: member.node.master,
-                        engine: "–".into(),
-                        worker: "–",
-                        differs: Vec::new(),
-                        image: "–".into(),
-                        gpus: facts.gpus.len().to_string(),
-                        slots: network::slots(&member.node, &facts),
-                        job: None,
-                    },
-                    Some(error),
-                ));
-            }
+        // without an engine the rest of the row is still useful
+        let row = Row {
+            node: member.node.name.clone(),
+            ok: false,
+            master: member.node.master,
+            engine: "–".into(),
+            worker: "–",
+            differs: Vec::new(),
+            image: "–".into(),
+            gpus: facts.gpus.len().to_string(),
+            slots: network::slots(&member.node, &facts),
+            job: None,
         };
-        Ok((row, None))
+        Ok(match docker {
+            Ok(docker) => (with_engine(row, &target.inventory, &Observed { member, facts, docker }), None),
+            Err(error) => (row, Some(error)),
+        })
     })
     .await;
     let (rows, bad) = split(&events, looked);
@@ -77,16 +71,11 @@ pub async fn run(context: Context) -> Result<Outcome, Error> {
     failed.extend(engines.into_iter().flatten());
 
     let good = rows.iter().filter(|r| r.ok).count();
-    let code = match (failed.len(), good) {
-        (0, _) => exit::OK,
-        (_, 0) if unreachable == failed.len() => exit::UNREACHABLE,
-        (_, 0) => exit::FAILED,
-        _ => exit::PARTLY,
-    };
-    Ok(Outcome::new(code, text(&rows, &failed), &document(&rows, &failed), failed))
+    Ok(Outcome::new(exit::of_nodes(good, &failed), text(&rows, &failed), &document(&rows, &failed), failed))
 }
 
-fn row(inventory: &Inventory, seen: &Observed) -> Row {
+/// Adds what the engine reports.
+fn with_engine(row: Row, inventory: &Inventory, seen: &Observed) -> Row {
     let cluster = &inventory.cluster;
     let docker: &RuntimeState = &seen.docker;
     let job = plan::running_jobs(&cluster.name, &docker.containers);
@@ -97,18 +86,7 @@ fn row(inventory: &Inventory, seen: &Observed) -> Row {
         let id = id.strip_prefix("sha256:").unwrap_or(id);
         id.get(..12).unwrap_or(id)
     });
-    Row {
-        node: seen.name().to_owned(),
-        ok: true,
-        master: seen.member.node.master,
-        engine: docker.engine.version.clone(),
-        worker,
-        differs,
-        image: image.to_owned(),
-        gpus: seen.facts.gpus.len().to_string(),
-        slots: network::slots(&seen.member.node, &seen.facts),
-        job,
-    }
+    Row { ok: true, engine: docker.engine.version.clone(), worker, differs, image: image.to_owned(), job, ..row }
 }
 
 fn text(rows: &[Row], failed: &[NodeError]) -> String {
@@ -131,17 +109,14 @@ fn text(rows: &[Row], failed: &[NodeError]) -> String {
         })
         .collect();
     let without_row = failed.iter().filter(|e| rows.iter().all(|r| r.node != e.node));
-    cells.extend(without_row.map(|e| {
-        let what = if e.kind == Kind::Unreachable { "unreachable" } else { "failed" };
-        vec![e.node.clone(), what.into()]
-    }));
+    cells.extend(without_row.map(failed_row));
     table(&["NODE", "ENGINE", "WORKER", "IMAGE", "GPUS", "SLOTS", "JOB"], &cells)
 }
 
 pub(super) fn document(rows: &[Row], failed: &[NodeError]) -> Nodes<Row> {
     let seen = rows.iter().map(|row| {
         let error = failed.iter().find(|e| e.node == row.node).cloned();
-        NodeEntry { reachable: Some(true), error, ..NodeEntry::new(&row.node, row.ok, row.clone()) }
+        NodeEntry { error, ..NodeEntry::seen(&row.node, row.ok, row.clone()) }
     });
     let unseen = failed.iter().filter(|e| rows.iter().all(|r| r.node != e.node)).map(NodeEntry::unseen);
     Nodes { ok: failed.is_empty(), nodes: seen.chain(unseen).collect() }

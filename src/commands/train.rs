@@ -6,7 +6,7 @@ use crate::cli;
 use crate::cluster::nodes::Target;
 use crate::cluster::session::Session;
 use crate::error::{Error, exit};
-use crate::event::{Event, Events};
+use crate::event::Events;
 use crate::job::fetch::{self, FetchReport};
 use crate::job::outcome::JobOutcome;
 use crate::job::plan::JobPlan;
@@ -173,13 +173,13 @@ async fn bring(
             let old = fetched.items.len() - new;
             events.note(format!("{}: {new} fetched, {old} unchanged", directory.display()));
             for error in &fetched.failed {
-                events.send(Event::Warning(error.to_string()));
+                events.warn(error);
             }
             Some(fetched)
         }
         Err(error) => {
             let again = format!("hvdctl fetch {id} -o {}", quote::readable(&directory.display().to_string()));
-            events.send(Event::Warning(format!("cannot fetch what the job wrote: {error}\n  again: {again}")));
+            events.warn(format!("cannot fetch what the job wrote: {error}\n  again: {again}"));
             None
         }
     }
@@ -253,7 +253,7 @@ fn shell_line(words: &[impl ToString]) -> String {
 pub(super) fn outcome(ran: JobOutcome, events: &Events) -> Result<Outcome, Error> {
     match ran.state {
         State::Succeeded => {}
-        State::Stopped => events.send(Event::Warning(format!("the job {} was stopped", ran.id))),
+        State::Stopped => events.warn(format!("the job {} was stopped", ran.id)),
         _ => failed(&ran, events)?,
     }
     // an exit code that a process can have; anything else is the engine's business
@@ -272,34 +272,31 @@ fn failed(ran: &JobOutcome, events: &Events) -> Result<(), Error> {
         let who = nodeset::fold(&ran.silent);
         let words =
             format!("{who} did not answer at the end of the job: ranks may be left there (hvdctl doctor --fix)");
-        events.send(Event::Warning(words));
+        events.warn(words);
     }
-    match (&ran.blame, &ran.fault) {
-        (Some(blame), _) => {
-            events.send(Event::Warning(blamed(ran, blame)));
-            Ok(())
-        }
-        (None, Some(fault)) if ran.state == State::Failed => Err(Error::check(
-            format!("the job {} has failed: {fault}{}", ran.id, tail(&ran.launcher)),
-            if ran.all_started {
-                "`docker events` and the system's log on that node say who ended it"
-            } else {
-                "hvdctl verify shows whether the cluster itself works; where it is only slow, raise cluster.start_timeout_s"
-            },
-        )),
-        (None, Some(fault)) => Err(Error::check(
-            format!("the job {} is lost: {fault}{}", ran.id, tail(&ran.launcher)),
+    if let Some(blame) = &ran.blame {
+        events.warn(blamed(ran, blame));
+        return Ok(());
+    }
+    let verify =
+        "hvdctl verify shows whether the cluster itself works; if it is only slow, raise cluster.start_timeout_s";
+    let (what, hint) = match &ran.fault {
+        Some(fault) if ran.state == State::Failed && ran.all_started => (
+            format!("the job {} has failed: {fault}", ran.id),
+            "`docker events` and the system's log on that node say who ended it",
+        ),
+        Some(fault) if ran.state == State::Failed => (format!("the job {} has failed: {fault}", ran.id), verify),
+        Some(fault) => (
+            format!("the job {} is lost: {fault}", ran.id),
             "nothing of it is left on the nodes that answered; `dmesg` and `docker events` there may say why",
-        )),
-        (None, None) => {
+        ),
+        None => {
             let what =
                 if ran.all_started { "the launcher ended before its ranks" } else { "not every rank could be started" };
-            Err(Error::check(
-                format!("{what} (launcher: exit code {}){}", ran.code, tail(&ran.launcher)),
-                "hvdctl verify shows whether the cluster itself works",
-            ))
+            (format!("{what} (launcher: exit code {})", ran.code), verify)
         }
-    }
+    };
+    Err(Error::check(format!("{what}{}", tail(&ran.launcher)), hint))
 }
 
 /// Who a job failed by, with the last lines of that rank, unless they have just been shown.

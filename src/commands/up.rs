@@ -20,9 +20,8 @@ use crate::worker::image::{self, TO_BE_PULLED};
 
 /// `up`.
 pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
-    let session = context.session("hvdctl up", options.waiting);
-    let nodes = context.target.selected.clone();
-    in_session(session, nodes, async |session| up(options, session, context).await).await
+    let work = async |session: &Session, context| up(options, session, context).await;
+    in_session("hvdctl up", options.waiting, context, work).await
 }
 
 async fn up(options: &Up, session: &Session, context: Context) -> Result<Outcome, Error> {

@@ -1,7 +1,7 @@
 //! `hvdctl verify`.
 
 use super::output::{self, NodeEntry, Reach, VerifyNode};
-use super::{Context, Outcome, reach_table, take_and_observe_free};
+use super::{Context, Outcome, no_failures, reach_table, take_and_observe_free};
 use crate::checks::preflight;
 use crate::checks::reach_check;
 use crate::checks::verify::{Expected, Report, Row, compare};
@@ -109,9 +109,7 @@ fn expected(seen: &Observed) -> Expected {
 async fn reach(target: &Target, plan: &JobPlan, session: &Session, events: &Events) -> Result<Matrix, Error> {
     let nodes: Vec<_> = plan.hosts.iter().map(|host| (&host.seen, !host.launches)).collect();
     let failed = preflight::stops(&preflight::before(&target.inventory, &nodes), events);
-    if !failed.is_empty() {
-        return Err(Error::Nodes { failed, done: 0 });
-    }
+    no_failures(failed)?;
     events.phase("logging in from worker to worker");
     let observed: Vec<Observed> = plan.hosts.iter().map(|host| host.seen.clone()).collect();
     session.cancellation.run(reach_check::check(&target.inventory, &observed, events)).await

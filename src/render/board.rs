@@ -72,15 +72,6 @@ pub struct Board {
     phase: Option<(String, Instant)>,
 }
 
-/// How many nodes are doing what.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Count {
-    busy: usize,
-    failed: usize,
-    done: usize,
-    waiting: usize,
-}
-
 impl Board {
     /// Updates the nodes from an event.
     pub fn update(&mut self, event: &Event, now: Instant) {
@@ -178,53 +169,53 @@ impl Board {
         let room = rows.saturating_sub(all.len());
         let (shown, hidden) = self.shown(room);
         let width = self.nodes.iter().map(|node| measure_text_width(&node.name)).max().unwrap_or(0).min(columns / 3);
-        let others_busy = self.nodes.iter().any(|node| matches!(node.state, State::Busy { .. }));
+        let others_busy = self.nodes.iter().any(|node| node.state.name() == "busy");
         let what = if shown.is_empty() { "nodes" } else { "more" };
         all.extend(shown.into_iter().map(|i| self.nodes[i].row(i + 1, now, width, others_busy)));
-        if let Some(count) = hidden.filter(|_| room > 0) {
-            let text = style(count.summary(what)).dim().for_stderr().to_string();
+        if !hidden.is_empty() && room > 0 {
+            let text = style(self.summary(&hidden, what)).dim().for_stderr().to_string();
             all.push(Row { key: usize::MAX, sign: Sign::None, text, bytes: None });
         }
         all.truncate(rows);
         all
     }
 
-    /// Returns the places of the nodes that get a row, in the nodes' own order, and the count of the others.
-    fn shown(&self, room: usize) -> (Vec<usize>, Option<Count>) {
+    /// Returns the places of the nodes that get a row and of those that do not, in the nodes' own order.
+    fn shown(&self, room: usize) -> (Vec<usize>, Vec<usize>) {
         if self.nodes.len() <= room {
-            return ((0..self.nodes.len()).collect(), None);
+            return ((0..self.nodes.len()).collect(), Vec::new());
         }
         let room = room.saturating_sub(1);
-        let which = |wanted: fn(&State) -> bool| {
-            let mut nodes: Vec<usize> = (0..self.nodes.len()).filter(|i| wanted(&self.nodes[*i].state)).collect();
+        let which = |name: &str| {
+            let mut nodes: Vec<usize> = (0..self.nodes.len()).filter(|i| self.nodes[*i].state.name() == name).collect();
             // what has lasted longest stays until it is over, so no row jumps to another node meanwhile
             nodes.sort_by_key(|i| self.nodes[*i].since);
             nodes
         };
-        let failed = which(|state| matches!(state, State::Failed(_)));
-        let busy = which(|state| matches!(state, State::Busy { .. }));
+        let (failed, busy) = (which("failed"), which("busy"));
         let half = failed.len().min((room / 2).max(room.saturating_sub(busy.len())));
-        let mut shown: Vec<usize> = failed[..half].iter().chain(busy.iter().take(room - half)).copied().collect();
-        shown.sort_unstable();
-        let mut count = Count::default();
-        for (_, node) in self.nodes.iter().enumerate().filter(|(i, _)| shown.binary_search(i).is_err()) {
-            *match node.state {
-                State::Busy { .. } => &mut count.busy,
-                State::Failed(_) => &mut count.failed,
-                State::Done(_) => &mut count.done,
-                State::Waiting | State::Idle => &mut count.waiting,
-            } += 1;
-        }
-        (shown, Some(count))
+        let chosen: Vec<usize> = failed[..half].iter().chain(busy.iter().take(room - half)).copied().collect();
+        (0..self.nodes.len()).partition(|i| chosen.contains(i))
+    }
+
+    /// Counts these nodes by what they are doing.
+    fn summary(&self, nodes: &[usize], what: &str) -> String {
+        let count = |name: &str| nodes.iter().filter(|i| self.nodes[**i].state.name() == name).count();
+        let counts = ["busy", "failed", "done", "waiting"].map(|name| (count(name), name));
+        let parts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, name)| format!("{n} {name}")).collect();
+        format!("{} {what}: {}", nodes.len(), parts.join(", "))
     }
 }
 
-impl Count {
-    fn summary(self, what: &str) -> String {
-        let parts = [(self.busy, "busy"), (self.failed, "failed"), (self.done, "done"), (self.waiting, "waiting")];
-        let all: usize = parts.iter().map(|(n, _)| n).sum();
-        let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
-        format!("{all} {what}: {}", parts.join(", "))
+impl State {
+    /// Its name where nodes are counted.
+    fn name(&self) -> &'static str {
+        match self {
+            State::Busy { .. } => "busy",
+            State::Failed(_) => "failed",
+            State::Done(_) => "done",
+            State::Waiting | State::Idle => "waiting",
+        }
     }
 }
 
@@ -251,12 +242,8 @@ impl Node {
 
 /// Returns the first line of why a node failed.
 fn reason(error: &NodeError) -> String {
-    let said = error.message.lines().next().unwrap_or_default();
-    clean(&if said.is_empty() {
-        format!("cannot {}", error.operation)
-    } else {
-        format!("cannot {}: {said}", error.operation)
-    })
+    let message = error.message.lines().next().unwrap_or_default();
+    clean(format!("cannot {}: {message}", error.operation).trim_end_matches(": "))
 }
 
 /// Returns text for one row, without what moves the cursor or changes colours.

@@ -4,7 +4,7 @@ use crate::cluster::exec::worker;
 use crate::cluster::nodes;
 use crate::cluster::nodes::{Member, Observed, Target, connect, connect_all, for_each_node, observe, split};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::Events;
 use crate::inventory::Node;
 use crate::inventory::export::{self, Host};
 use crate::job::manage::{self, under_way};
@@ -79,7 +79,7 @@ pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place,
         return Err(why.map_or_else(|| Error::Here(format!("{wanted} did not answer")), Error::from));
     };
     for error in &failed {
-        events.send(Event::Warning(format!("{} is not in the hostfile: {error}", error.node)));
+        events.warn(format!("{} is not in the hostfile: {error}", error.node));
     }
     own(target, master, &nodes, events).await
 }
@@ -169,7 +169,7 @@ fn hosts(
                 node.address = Some(place.address);
                 hosts.push((node, network::slots(&seen.member.node, &seen.facts)));
             }
-            Err(error) => events.send(Event::Warning(format!("{} is not in the hostfile: {error}", seen.name()))),
+            Err(error) => events.warn(format!("{} is not in the hostfile: {error}", seen.name())),
         }
     }
     (hosts, interface)
@@ -177,19 +177,15 @@ fn hosts(
 
 /// Waits until a script has written `ready`.
 async fn wait_until_ready(member: &Member, script: &mut Process) -> Result<(), NodeError> {
-    let node = &member.node.name;
-    let complaint = script.collect_stderr();
-    let mut word = [0; 6];
-    match timeout(member.transport.limit(), script.stdout.read_exact(&mut word)).await {
+    let failed = |why: String| Err(NodeError::failed(&member.node.name, OPEN, why));
+    let stderr = script.collect_stderr();
+    let mut ready = [0; 6];
+    match timeout(member.transport.limit(), script.stdout.read_exact(&mut ready)).await {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(_)) => {
-            let said = timeout(Duration::from_secs(5), complaint).await;
-            let said = said.ok().and_then(Result::ok).unwrap_or_default();
-            let said = if said.trim().is_empty() { "the container ended at once".into() } else { said };
-            Err(NodeError::failed(node, OPEN, said))
-        }
-        Err(_) => {
-            Err(NodeError::failed(node, OPEN, format!("no answer within {} s", member.transport.limit().as_secs())))
-        }
+        Ok(Err(_)) => match timeout(Duration::from_secs(5), stderr).await {
+            Ok(Ok(text)) if !text.trim().is_empty() => failed(text),
+            _ => failed("the container ended at once".into()),
+        },
+        Err(_) => failed(format!("no answer within {} s", member.transport.limit().as_secs())),
     }
 }
