@@ -193,6 +193,10 @@ pub fn image<'i>(wanted: &[&'i str], entries: &[Entry]) -> &'i str {
 /// The inventory's text. It is one that [`crate::inventory::Inventory::parse`] takes, whatever was found.
 pub fn text(name: &str, image: &str, entries: &[Entry]) -> String {
     let (name, image) = (quoted(name), quoted(image));
+    // the user of all, if they have the same
+    let user = entries.first().and_then(|entry| entry.host.user.as_deref());
+    let user = user.filter(|user| entries.iter().all(|entry| entry.host.user.as_deref() == Some(user)));
+    let default_user = user.map_or("# user = \"workshop\"".to_owned(), |user| format!("user = {}", quoted(user)));
     let mut text = Text(format!(
         "\
 # The inventory of a cluster, written by `hvdctl init`. A field behind # does not hold: it shows what holds without
@@ -209,7 +213,7 @@ image = {image:31} # of all containers; name a version to keep jobs repeatable
 
 # What many nodes have in common; each may say otherwise.
 [defaults]
-# user = \"workshop\"                     # to log in as; otherwise your ssh configuration decides
+{default_user:39} # to log in as; otherwise your ssh configuration decides
 # ssh_port = 22                         # otherwise your ssh configuration decides
 # identity = \"~/.ssh/id_ed25519\"        # otherwise your ssh configuration decides
 # jump = \"ana@gate:2222\"                # as ssh -J takes it; otherwise your ssh configuration decides
@@ -224,13 +228,13 @@ image = {image:31} # of all containers; name a version to keep jobs repeatable
         }
         match twin {
             Some(twin) => text.line(&format!("# {} is left out: it is the same machine as {}.", entry.host, twin.name)),
-            None => node(&mut text, entry, &mut addresses),
+            None => node(&mut text, entry, user, &mut addresses),
         }
     }
     text.0
 }
 
-fn node(text: &mut Text, entry: &Entry, addresses: &mut HashSet<IpAddr>) {
+fn node(text: &mut Text, entry: &Entry, common_user: Option<&str>, addresses: &mut HashSet<IpAddr>) {
     let host = &entry.host;
     text.line("[[node]]");
     match &entry.found {
@@ -246,7 +250,7 @@ fn node(text: &mut Text, entry: &Entry, addresses: &mut HashSet<IpAddr>) {
     if entry.name != host.host {
         text.field("name", &quoted(&entry.name), "what hvdctl calls it");
     }
-    if let Some(user) = &host.user {
+    if let Some(user) = host.user.as_deref().filter(|user| Some(*user) != common_user) {
         text.field("user", &quoted(user), "to log in as");
     }
     if let Some(port) = host.port {

@@ -92,7 +92,11 @@ fn cluster(root: &Section<'_, '_>, report: &mut Report<'_>) -> Cluster {
         if Path::new(first).starts_with(second) || Path::new(second).starts_with(first) {
             let field = if section.value(other).is_some() { other } else { one };
             let (first, second) = (quoted(first), quoted(second));
-            section.fault(field, &format!("`{one}` and `{other}` must differ, found {first} and {second}"), report);
+            section.fault(
+                field,
+                &format!("`{one}` and `{other}` must not overlap, found {first} and {second}"),
+                report,
+            );
         }
     }
     cluster

@@ -46,7 +46,7 @@ pub(super) fn groups(root: &Section<'_, '_>, nodes: &[String], report: &mut Repo
     }
     if let Some(name) = open.keys().next() {
         let names: Vec<String> = open.keys().map(|name| format!("@{name}")).collect();
-        fault(name, format!("expected groups that are no part of themselves, found {}", names.join(", ")), report);
+        fault(name, format!("these groups name each other in a circle: {}", names.join(", ")), report);
     }
     groups
 }

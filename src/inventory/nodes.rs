@@ -146,7 +146,10 @@ pub(super) fn range(text: &str, rule: &Rule) -> Checked<Vec<String>> {
 fn unique(entries: &[Entry<'_, '_>], report: &mut Report<'_>) {
     let mut known = HashMap::new();
     'entries: for Entry { section, nodes } in entries {
-        let named_by = if section.value("name").is_some() { "name" } else { "host" };
+        let (named_by, same_name) = match section.value("name") {
+            Some(_) => ("name", "name"),
+            None => ("host", "name; give each a `name`"),
+        };
         for node in nodes {
             // DNS and addresses do not care how they are written
             let host = node.host.parse::<IpAddr>().map_or(node.host.to_lowercase(), |address| address.to_string());
@@ -154,13 +157,13 @@ fn unique(entries: &[Entry<'_, '_>], report: &mut Report<'_>) {
             let address = node.address.map(|address| address.to_string());
             let keys = [
                 ("host", "host, port and user", &node.host, Some(machine)),
-                (named_by, "name", &node.name, Some(node.name.clone())),
+                (named_by, same_name, &node.name, Some(node.name.clone())),
                 ("address", "address", &node.name, address),
             ];
-            for (field, what, shown, key) in keys {
+            for (kind, (field, what, shown, key)) in keys.into_iter().enumerate() {
                 let Some(key) = key else { continue };
                 let span = section.span(field);
-                if let Some(first) = known.insert((what, key), span.clone()) {
+                if let Some(first) = known.insert((kind, key), span.clone()) {
                     let line = report.line(&first);
                     let message = format!("duplicate node {}; line {line} has the same {what}", quoted(shown));
                     section.fault(field, &message, report);

@@ -28,20 +28,20 @@ fn what_does_not_fit_together() {
     for (text, expected) in [
         (
             in_cluster("worker = 'hmaster'"),
-            "3:10: cluster.worker: `worker` and `master` must differ, found \"hmaster\" and \"hmaster\"",
+            "3:10: cluster.worker: `worker` and `master` must not overlap, found \"hmaster\" and \"hmaster\"",
         ),
         (
             in_cluster("worker = 'same'\nmaster = 'same'"),
-            "4:10: cluster.master: `worker` and `master` must differ, found \"same\" and \"same\"",
+            "4:10: cluster.master: `worker` and `master` must not overlap, found \"same\" and \"same\"",
         ),
         (
             in_cluster("ssh_dir = '/opt/horovod/jobs'"),
-            "3:11: cluster.ssh_dir: `ssh_dir` and `jobs_dir` must differ, \
+            "3:11: cluster.ssh_dir: `ssh_dir` and `jobs_dir` must not overlap, \
              found \"/opt/horovod/jobs\" and \"/opt/horovod/jobs\"",
         ),
         (
             in_cluster("jobs_dir = '/opt/horovod/projects/jobs'"),
-            "3:12: cluster.jobs_dir: `projects_dir` and `jobs_dir` must differ, \
+            "3:12: cluster.jobs_dir: `projects_dir` and `jobs_dir` must not overlap, \
              found \"/opt/horovod/projects\" and \"/opt/horovod/projects/jobs\"",
         ),
         (
@@ -64,7 +64,7 @@ fn what_does_not_fit_together() {
         ),
         (
             with_nodes("[[node]]\nhost = 'a'\nssh_port = 1\n[[node]]\nhost = 'a'\nssh_port = 2\n"),
-            "7:8: node.host: duplicate node \"a\"; line 4 has the same name",
+            "7:8: node.host: duplicate node \"a\"; line 4 has the same name; give each a `name`",
         ),
         (
             with_nodes("[[node]]\nhost = 'a'\nname = 'x'\n[[node]]\nhost = 'b'\nname = 'x'\n"),
@@ -196,10 +196,10 @@ fn groups_of_nodes() {
             "6:5: groups.a: expected nodes, found \"n1,@c\"; there is no group c (groups: @a, @b)".into(),
         ),
         ("a = 'n1,!n1'", "6:5: groups.a: expected nodes, found \"n1,!n1\"; no node is left".into()),
-        ("a = '@a'", "6:5: groups.a: expected groups that are no part of themselves, found @a".into()),
+        ("a = '@a'", "6:5: groups.a: these groups name each other in a circle: @a".into()),
         (
             "a = '@b'\nb = ['n1', '@c']\nc = '@b'\nd = '@a'\ne = 'n1'",
-            "6:5: groups.a: expected groups that are no part of themselves, found @a, @b, @c, @d".into(),
+            "6:5: groups.a: these groups name each other in a circle: @a, @b, @c, @d".into(),
         ),
         (
             "'a b' = 'n1'",
