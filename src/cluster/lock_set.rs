@@ -100,7 +100,11 @@ impl LockSet {
             // commands that wait do not all ask at the same moment
             let pause = Duration::from_millis(500 + random() % 1000);
             let pause = left.map_or(pause, |left| pause.min(left));
-            cancellation.run(async { Ok(sleep(pause).await) }).await?;
+            let pausing = async {
+                sleep(pause).await;
+                Ok(())
+            };
+            cancellation.run(pausing).await?;
         }
         Ok(Vec::new())
     }
