@@ -22,10 +22,11 @@ pub(super) fn odd_ones(values: Vec<(&Node, String)>) -> Option<(Vec<String>, Str
 /// Versions that differ.
 pub(super) fn examine(views: &[NodeView<'_>]) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (what, key) in [("Python", "python"), ("PyTorch", "torch"), ("TensorFlow", "tensorflow"), ("MXNet", "mxnet")]
-        .into_iter()
-        .chain(VERSIONS)
-        .chain([("CUDA", "cuda"), ("NCCL", "nccl")])
+    for (what, key) in
+        [("Python", "python"), ("PyTorch", "torch"), ("TensorFlow", "tensorflow"), ("MXNet", "mxnet"), ("JAX", "jax")]
+            .into_iter()
+            .chain(VERSIONS)
+            .chain([("set of launchers", "launchers"), ("CUDA", "cuda"), ("NCCL", "nccl")])
     {
         let version = |view: &NodeView<'_>| {
             let versions = view.inside.filter(|versions| !versions.is_empty())?;
@@ -48,6 +49,23 @@ pub(super) fn examine(views: &[NodeView<'_>]) -> Vec<Finding> {
     let engine = compare(views, Severity::Note, "Docker Engine", |view| Some(view.engine?.version.to_owned()));
     let kernel = compare(views, Severity::Note, "kernel", |view| view.details?.kernel.clone());
     found.extend(engine.into_iter().chain(kernel));
+    // the same everywhere, or a finding of its own above
+    let versions = views.iter().find_map(|view| view.inside.filter(|versions| versions.contains_key("launchers")));
+    found.extend(versions.map(|versions| {
+        let of = |(name, key): (&str, &str)| versions.get(key).map(|version| format!("{name} {version}"));
+        let frameworks: Vec<String> = [
+            ("PyTorch", "torch"),
+            ("TensorFlow", "tensorflow"),
+            ("JAX", "jax"),
+            ("MXNet", "mxnet"),
+            ("mpi4py", "mpi4py"),
+        ]
+        .into_iter()
+        .filter_map(of)
+        .collect();
+        let text = format!("the image has {}; frameworks: {}", versions["launchers"], frameworks.join(", "));
+        Finding::new(Severity::Note, "launchers", "", text)
+    }));
     found
 }
 

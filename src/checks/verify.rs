@@ -24,8 +24,8 @@ pub struct Report {
     pub gpus: Option<Vec<String>>,
     /// Framework and version.
     pub framework: String,
-    /// Horovod's version.
-    pub horovod: String,
+    /// What the ranks communicate with, and its version.
+    pub library: String,
     /// Python's version.
     pub python: String,
 }
@@ -63,7 +63,7 @@ pub struct Row {
 pub fn compare(placement: &Placement, expected: &[Expected], reports: &[(String, Report)]) -> Vec<Row> {
     let size = placement.ranks();
     let sum = u64::from(size) * (u64::from(size) + 1) / 2;
-    let versions = |r: &Report| format!("{}, Horovod {}, Python {}", r.framework, r.horovod, r.python);
+    let versions = |r: &Report| format!("{}, {}, Python {}", r.framework, r.library, r.python);
     let row = |rank| {
         let (node, local_rank) = placement.node_of(rank).unwrap_or_default();
         let mut row = Row { rank, expected: node.to_owned(), actual: None, report: None, faults: Vec::new() };
@@ -125,7 +125,7 @@ mod tests {
             hostname: host.into(),
             gpus: Some(vec![format!("GPU 0: NVIDIA H200 (UUID: GPU-{host})")]),
             framework: "torch 1".into(),
-            horovod: "0.28.1".into(),
+            library: "Horovod 0.28.1".into(),
             python: "3.11".into(),
         }
     }

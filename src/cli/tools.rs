@@ -98,4 +98,12 @@ pub enum Format {
     Ssh,
     /// For a shell: export HVDCTL_HOSTS=..., and others
     Env,
+    /// For deepspeed --hostfile: node1 slots=1, a line each
+    Deepspeed,
+    /// For PyTorch: the torchrun command of each node
+    Torchrun,
+    /// For Slurm's tools: node[1-2]
+    Slurm,
+    /// For tf.distribute: the TF_CONFIG of each rank
+    TfConfig,
 }

@@ -198,7 +198,7 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
         hostname: format!("gpu{}", rank + 1),
         gpus,
         framework: "torch 2.4.0".into(),
-        horovod: "0.28.1".into(),
+        library: "Horovod 0.28.1".into(),
         python: "3.10.12".into(),
     };
     let row = |rank: u32, node: &str, report| Row {

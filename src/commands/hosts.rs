@@ -41,9 +41,12 @@ pub(super) fn outcome(cluster: &Cluster, format: Format, nodes: &[(Node, Option<
         nodes.iter().map(|(node, slots)| Host { node, slots: slots.unwrap_or_default() }).collect();
     let text = match format {
         Format::Horovod => format!("{}\n", export::horovod(&hosts)),
-        Format::Mpi => export::hostfile(&hosts),
+        Format::Mpi | Format::Deepspeed => export::hostfile(&hosts),
         Format::Ssh => export::ssh(cluster, &hosts),
         Format::Env => export::env(&hosts),
+        Format::Torchrun => export::torchrun(&hosts),
+        Format::Slurm => format!("{}\n", export::slurm(&hosts)),
+        Format::TfConfig => export::tf_config(&hosts),
     };
     let entries = nodes
         .iter()

@@ -8,6 +8,7 @@ use crate::cluster::session::Session;
 use crate::error::{Error, exit};
 use crate::event::Events;
 use crate::job::fetch::{self, FetchReport};
+use crate::job::launcher_check;
 use crate::job::outcome::JobOutcome;
 use crate::job::plan::JobPlan;
 use crate::job::record::{RootCause, State};
@@ -18,6 +19,7 @@ use crate::job::watch::tail;
 use crate::launch::NodeCommand;
 use crate::launch::env_file;
 use crate::launch::placement::Placement;
+use crate::model::launcher::LauncherName;
 use crate::render::table::table;
 use crate::secret::Secret;
 use crate::sync::files::ProjectFiles;
@@ -131,6 +133,10 @@ async fn launch(
     plan.check(&events)?;
     if running.dry_run {
         return Ok(dry_run(&program.command, &plan));
+    }
+    // images are built for the default
+    if how.launcher != LauncherName::default() {
+        session.cancellation.run(launcher_check::check(&plan)).await?;
     }
     let ran = start(&plan, &program, &how, session, &events, |_, _| {}).await.inspect_err(|error| {
         if fetch.is_some() && matches!(error, Error::Signal(_)) {

@@ -19,8 +19,8 @@ use crate::job::start::{new_id, start};
 use crate::job::supervision::OnSignal;
 use crate::job::watch::tail;
 use crate::keys::reachability::Matrix;
-use crate::launch::VERIFY;
 use crate::launch::placement::MapBy;
+use crate::launch::{self, VERIFY};
 use crate::node::gpus::GpuRequest;
 use crate::node::network;
 use crate::render::table::table;
@@ -43,6 +43,7 @@ async fn prove(options: &Verify, session: &Session, mut context: Context) -> Res
     let expected: Vec<Expected> = nodes.iter().map(expected).collect();
     let controller = options.launching.controller(target.cluster().controller);
     let launcher = options.launching.launcher(None, target.cluster().launcher)?;
+    let ways = launch::launcher(launcher, controller).ways;
     let job = JobOptions {
         resources,
         restarts: 0,
@@ -71,7 +72,7 @@ async fn prove(options: &Verify, session: &Session, mut context: Context) -> Res
     let program = Program {
         title: None,
         name: "verify".into(),
-        command: vec!["python3".into(), "verify.py".into()],
+        command: ["python3", "verify.py"].into_iter().chain(ways.iter().copied()).map(Into::into).collect(),
         launcher: None,
         cwd: Cwd::Job,
         project: None,
@@ -151,7 +152,7 @@ fn summary(rows: &[Row], faults: &[String], ranks: u32) -> String {
         let plural = if ranks == 1 { "" } else { "s" };
         let report = rows.first().and_then(|row| row.report.as_ref());
         let versions = report.map_or(String::new(), |report| {
-            format!(" ({}, Horovod {}, Python {})", report.framework, report.horovod, report.python)
+            format!(" ({}, {}, Python {})", report.framework, report.library, report.python)
         });
         text.push_str(&format!("ok: {ranks} rank{plural} where expected, allreduce correct{versions}\n"));
     }

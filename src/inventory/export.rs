@@ -1,7 +1,9 @@
 //! The cluster in the words of other tools.
 
 use crate::inventory::{Cluster, Node};
+use crate::text::nodeset;
 use crate::text::quote::readable;
+use serde_json::json;
 
 /// A node with its slots.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +29,42 @@ pub fn horovod(hosts: &[Host<'_>]) -> String {
 /// A hostfile of Open MPI and Horovod: `node1 slots=1`, a line each.
 pub fn hostfile(hosts: &[Host<'_>]) -> String {
     hosts.iter().map(|host| format!("{} slots={}\n", host.reached_by(), host.slots)).collect()
+}
+
+/// The port at which ranks find one another, as PyTorch's documentation has it.
+const PORT: u16 = 29500;
+
+/// A `torchrun` command for each node, behind its name.
+pub fn torchrun(hosts: &[Host<'_>]) -> String {
+    let first = hosts.first().map(Host::reached_by).unwrap_or_default();
+    let nodes = hosts.len();
+    let command = |(number, host): (usize, &Host<'_>)| {
+        format!(
+            "{}: torchrun --nnodes {nodes} --node_rank {number} --nproc_per_node {} --master_addr {first} --master_port {PORT} train.py\n",
+            host.node.name, host.slots
+        )
+    };
+    hosts.iter().enumerate().map(command).collect()
+}
+
+/// A nodelist, as Slurm writes it: names of one form folded, others beside them.
+pub fn slurm(hosts: &[Host<'_>]) -> String {
+    nodeset::fold(&hosts.iter().map(|host| host.node.name.clone()).collect::<Vec<_>>())
+}
+
+/// The `TF_CONFIG` of each rank, behind its node's name: one worker for each slot.
+pub fn tf_config(hosts: &[Host<'_>]) -> String {
+    let ranks: Vec<(&str, String)> = hosts
+        .iter()
+        .flat_map(|host| (0..host.slots).map(move |slot| (host, u32::from(PORT) + slot)))
+        .map(|(host, port)| (host.node.name.as_str(), format!("{}:{port}", host.reached_by())))
+        .collect();
+    let workers: Vec<&String> = ranks.iter().map(|(_, worker)| worker).collect();
+    let line = |(index, (node, _)): (usize, &(&str, String))| {
+        let config = json!({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}});
+        format!("{node}: TF_CONFIG='{config}'\n")
+    };
+    ranks.iter().enumerate().map(line).collect()
 }
 
 /// An ssh configuration with a `Host` for each node. Behind that come the cluster's own configuration and the user's, which `ssh -F`
@@ -106,6 +144,22 @@ mod tests {
             "export HVDCTL_NODES='node1 node2'\nexport HVDCTL_HOSTS=node1:1,192.168.0.2:4\nexport HVDCTL_SLOTS=5\n\
              export HVDCTL_MASTER=node1\nexport HVDCTL_MASTER_HOST=node1\n"
         );
+        let two = [Host { node: &first, slots: 1 }, Host { node: &second, slots: 2 }];
+        let end = "--master_addr node1 --master_port 29500 train.py\n";
+        assert_eq!(
+            torchrun(&two),
+            format!(
+                "node1: torchrun --nnodes 2 --node_rank 0 --nproc_per_node 1 {end}\
+                 node2: torchrun --nnodes 2 --node_rank 1 --nproc_per_node 2 {end}"
+            )
+        );
+        assert_eq!(slurm(&two), "node[1-2]");
+        let lines = tf_config(&two);
+        let last =
+            lines.lines().last().unwrap().strip_prefix("node2: TF_CONFIG='").unwrap().strip_suffix('\'').unwrap();
+        let workers = ["node1:29500", "192.168.0.2:29500", "192.168.0.2:29501"];
+        let config: serde_json::Value = serde_json::from_str(last).unwrap();
+        assert_eq!(config, json!({"cluster": {"worker": workers}, "task": {"type": "worker", "index": 2}}));
         cluster.ssh_config = Some("/lab/ssh_config".into());
         assert_eq!(
             ssh(&cluster, &hosts),

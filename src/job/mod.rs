@@ -12,6 +12,7 @@ pub mod disrupted;
 pub mod fetch;
 mod follow;
 pub mod frames;
+pub mod launcher_check;
 pub mod list;
 pub mod log_order;
 pub mod logs;

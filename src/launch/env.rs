@@ -17,6 +17,7 @@ pub static LAUNCHER: Launcher = Launcher {
     interface_variables: INTERFACE_VARIABLES,
     interface_defaults: &[],
     init: "its initialization",
+    ways: &["torch"],
     ..horovodrun::COMMON
 };
 

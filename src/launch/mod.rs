@@ -17,11 +17,15 @@ use crate::inventory::Node;
 use crate::model::launcher::{Controller, LauncherName};
 use description::{Argument, Position, RankDescription, Start};
 /// What all launchers of today have in common.
-pub use horovodrun::{INIT, INSIDE, MORE_TIME_FOR_INIT, VERIFY, VERSIONS, by_hand};
+pub use horovodrun::{INIT, INSIDE, MORE_TIME_FOR_INIT, VERSIONS, by_hand};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::net::IpAddr;
 use std::time::Duration;
+
+/// A program for every rank that proves that the ranks work together: it begins, and sums up a number over all ranks. Its arguments are
+/// [`Launcher::ways`].
+pub const VERIFY: &str = include_str!("verify.py");
 
 /// A program that starts the ranks of a job.
 #[derive(Debug)]
@@ -52,6 +56,8 @@ pub struct Launcher {
     pub interface_defaults: &'static [&'static str],
     /// What ranks wait in until all have begun, as failures name it.
     pub init: &'static str,
+    /// The ways in which [`VERIFY`] may communicate, in order of preference.
+    pub ways: &'static [&'static str],
     /// The patterns of messages about ranks that hang (`HangReports` in `rank_supervisor.py`).
     pub hang_reports: &'static [(&'static str, &'static str)],
     /// The process that it leaves on each node, above the ranks.

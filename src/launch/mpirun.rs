@@ -20,6 +20,7 @@ pub static LAUNCHER: Launcher = Launcher {
     rank: &["OMPI_COMM_WORLD_RANK", "PMIX_RANK"],
     size: &["OMPI_COMM_WORLD_SIZE"],
     init: "MPI_Init",
+    ways: &["mpi4py", "horovod.torch", "horovod.tensorflow", "horovod.mxnet"],
     daemon: Some("orted"),
     spins: true,
     ..horovodrun::COMMON

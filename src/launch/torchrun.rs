@@ -20,6 +20,7 @@ pub static LAUNCHER: Launcher = Launcher {
     interface_variables: INTERFACE_VARIABLES,
     interface_defaults: &[],
     init: "init_process_group",
+    ways: &["torch"],
     ..horovodrun::COMMON
 };
 

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import platform
 import re
+import shutil
 import subprocess
 
 try:
@@ -91,10 +92,34 @@ def gpus():
         return None
 
 
+def mpirun():
+    try:
+        said = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20).stdout
+        found = re.search(rb"\(?(Open MPI|OpenRTE)\)? ?v?(\d+(?:\.\d+)*)", said)
+        return found and ("%s %s" % (found.group(1).decode(), found.group(2).decode()))
+    except Exception:
+        return None
+
+
+def launchers():
+    """The launchers of this image, with versions."""
+    found = []
+    if shutil.which("horovodrun"):
+        found.append("horovodrun (Horovod %s)" % installed("horovod"))
+    if shutil.which("torchrun"):
+        found.append("torchrun (PyTorch %s)" % (torch_version("__version__") or installed("torch")))
+    if shutil.which("mpirun"):
+        found.append("mpirun (%s)" % (mpirun() or "not Open MPI"))
+    return ", ".join(found + ["env"])
+
+
 say("python", platform.python_version())
 say("torch", torch_version("__version__") or installed("torch"))
 say("tensorflow", installed("tensorflow", "tensorflow-cpu", "tensorflow-gpu"))
 say("mxnet", installed("mxnet", "mxnet-cu112"))
+say("jax", installed("jax"))
+say("mpi4py", installed("mpi4py"))
+say("launchers", launchers())
 say("cuda", cuda())
 say("nccl", nccl())
 say("gpus", gpus())

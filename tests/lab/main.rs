@@ -20,6 +20,7 @@ mod init;
 mod jobs;
 mod json;
 mod keys;
+mod launchers;
 mod lease;
 mod local;
 mod logins;

@@ -33,6 +33,7 @@ pub(super) const COMMON: Launcher = Launcher {
     interface_variables: &["HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME"],
     interface_defaults: &["GLOO_SOCKET_IFNAME"],
     init: INIT,
+    ways: &["horovod.torch", "horovod.tensorflow", "horovod.mxnet"],
     hang_reports: &[
         // Gloo's rendezvous, where each rank has a key (horovod/common/gloo/http_store.cc)
         ("never_began", r"Wait timeout after (?P<seconds>\d+) seconds for key\(s\): (?P<rank>\d+)\."),
@@ -49,9 +50,6 @@ pub(super) const COMMON: Launcher = Launcher {
 pub const INIT: &str = "hvd.init";
 /// What gives them more time for that.
 pub const MORE_TIME_FOR_INIT: &str = "-e HOROVOD_GLOO_TIMEOUT_SECONDS=600 gives it more time";
-
-/// A program for every rank that proves that the ranks work together: it begins, and sums up a number over all ranks.
-pub const VERIFY: &str = include_str!("verify.py");
 
 /// What `src/scripts/inside.py` is to print about the image besides, in Python.
 pub const INSIDE: &str = include_str!("inside.py");

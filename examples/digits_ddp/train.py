@@ -1,0 +1,76 @@
+"""Handwritten digits, trained by several processes at once with PyTorch alone (DistributedDataParallel).
+
+The data are the 1,797 real 8 x 8 images of the UCI digits that scikit-learn brings along: nothing is downloaded.
+Every process (rank) runs this same file. The numbered comments are what makes an ordinary program a distributed one.
+"""
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+parser = argparse.ArgumentParser(description="Train a digit classifier with PyTorch DDP.")
+parser.add_argument("--epochs", type=int, default=15)
+parser.add_argument("--batch-size", type=int, default=16, help="images per step and rank")
+parser.add_argument("--lr", type=float, default=0.001, help="learning rate of one rank")
+parser.add_argument("--target-accuracy", type=float, metavar="A", help="exit 1 if the final accuracy is below")
+options = parser.parse_args()
+
+# 1. Find the other ranks. Who and where they are stands in the environment (RANK, WORLD_SIZE, MASTER_ADDR, ...).
+on_gpu = torch.cuda.is_available()
+dist.init_process_group("nccl" if on_gpu else "gloo")
+rank, size = dist.get_rank(), dist.get_world_size()
+
+# 2. Take the GPU of this rank, if there are any.
+device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
+
+images, labels = load_digits(return_X_y=True)
+images = (images / 16).astype("float32").reshape(-1, 1, 8, 8)
+parts = train_test_split(images, labels, test_size=0.2, random_state=0, stratify=labels)
+train_images, test_images, train_labels, test_labels = map(torch.from_numpy, parts)
+train = TensorDataset(train_images, train_labels)
+
+# 3. Every rank reads another part of the data.
+sampler = DistributedSampler(train, num_replicas=size, rank=rank, seed=1)
+loader = DataLoader(train, batch_size=options.batch_size, sampler=sampler)
+
+torch.manual_seed(1)
+model = nn.Sequential(
+    nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+    nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+    nn.Flatten(), nn.Linear(64 * 2 * 2, 64), nn.ReLU(), nn.Linear(64, 10),
+).to(device)
+
+# 4. After each step all ranks average their gradients, so all models stay the same.
+model = DistributedDataParallel(model, device_ids=[device.index] if on_gpu else None)
+optimizer = torch.optim.Adam(model.parameters(), lr=options.lr * size)
+
+for epoch in range(options.epochs):
+    sampler.set_epoch(epoch)  # another order in each epoch
+    for batch, expected in loader:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(batch.to(device)), expected.to(device))
+        loss.backward()
+        optimizer.step()
+    if rank == 0:
+        print(f"epoch {epoch + 1}/{options.epochs}: loss {loss.item():.4f}", flush=True)
+
+# 5. One rank tests and writes; all have the same model.
+accuracy = torch.zeros(1, device=device)
+if rank == 0:
+    with torch.no_grad():
+        right = model.module(test_images.to(device)).argmax(1) == test_labels.to(device)
+    accuracy[0] = right.float().mean()
+    torch.save(model.module.state_dict(), "model.pt")
+    print(f"accuracy: {accuracy.item():.4f} with {size} ranks", flush=True)
+dist.broadcast(accuracy, 0)
+dist.destroy_process_group()
+if options.target_accuracy and accuracy.item() < options.target_accuracy:
+    raise SystemExit(1)

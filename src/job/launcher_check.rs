@@ -1,0 +1,34 @@
+//! Whether the image has the launcher of a job, before anything is uploaded.
+
+use super::plan::JobPlan;
+use crate::error::Error;
+use crate::runtime::container::{ContainerState, ContainerSummary};
+use crate::runtime::spec::Role;
+
+const TRIED: &str = "look for the launcher in the image";
+
+/// Checks in a worker that the image has the launcher, or Python if there is none. If no worker is up, the launch itself fails.
+///
+/// # Errors
+/// The image does not have it; the worker's node does not answer.
+pub async fn check(plan: &JobPlan) -> Result<(), Error> {
+    let cluster = plan.target.cluster();
+    let program = plan.commands[0].argv[0].as_str();
+    let worker = plan.hosts.iter().find_map(|host| {
+        let is_worker = |c: &&ContainerSummary| {
+            c.belongs_to(&cluster.name) && c.is(Role::Worker) && c.state == ContainerState::Running
+        };
+        Some((host, host.seen.docker.containers.iter().find(is_worker)?))
+    });
+    let Some((host, worker)) = worker else { return Ok(()) };
+    let argv = ["sh", "-c", "command -v \"$1\" >/dev/null || echo missing", "sh", program];
+    let process = host.seen.docker.engine.exec(&worker.id, &argv, TRIED).await?;
+    let output = process.finish(b"").await.map_err(|e| host.seen.member.transport.broken(TRIED, &e))?;
+    if !output.stdout.starts_with(b"missing") {
+        return Ok(());
+    }
+    Err(Error::check(
+        format!("the image {} has no {program}", cluster.image),
+        "hvdctl doctor lists the launchers that it has; choose one with --launcher, or set another cluster.image",
+    ))
+}

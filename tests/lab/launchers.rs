@@ -1,0 +1,171 @@
+//! Launchers other than `horovodrun`: ranks find one another, end as under any launcher, and leave nothing.
+
+use crate::process::s;
+use crate::state::{FULL, Lab, NODES, Restore, no_run_is_left, no_session_is_left, node_sh, ours};
+use serde_json::Value;
+
+const LAUNCHERS: [&str; 3] = ["torchrun", "env", "mpirun"];
+
+/// Collective operations of PyTorch with Gloo, each with a known result.
+const COLLECTIVES: &str = "
+import torch, torch.distributed as dist
+dist.init_process_group('gloo')
+rank, size = dist.get_rank(), dist.get_world_size()
+ranks = list(range(size))
+value = torch.tensor([rank + 1.0])
+dist.all_reduce(value)
+assert value.item() == size * (size + 1) / 2
+value = torch.tensor([rank + 1.0])
+dist.all_reduce(value, op=dist.ReduceOp.MAX)
+assert value.item() == size
+value = torch.tensor([rank + 1.0])
+dist.reduce(value, 1)
+assert rank != 1 or value.item() == size * (size + 1) / 2
+value = torch.tensor([rank])
+dist.broadcast(value, 1)
+assert value.item() == 1
+parts = [torch.zeros(1, dtype=torch.int64) for _ in ranks]
+dist.all_gather(parts, torch.tensor([rank]))
+assert [part.item() for part in parts] == ranks
+dist.gather(torch.tensor([rank]), parts if rank == 0 else None)
+assert [part.item() for part in parts] == ranks
+mine = torch.zeros(1, dtype=torch.int64)
+dist.scatter(mine, [torch.tensor([10 * other]) for other in ranks] if rank == 0 else None)
+assert mine.item() == 10 * rank
+got = torch.zeros(1, dtype=torch.int64)
+if rank == 0:
+    dist.send(torch.tensor([7]), size - 1)
+elif rank == size - 1:
+    dist.recv(got, 0)
+    assert got.item() == 7
+objects = [None] * size
+dist.all_gather_object(objects, {'rank': rank})
+assert objects == [{'rank': other} for other in ranks]
+dist.barrier()
+print('all right', flush=True)
+dist.destroy_process_group()
+";
+
+#[test]
+fn ranks_communicate_under_each_launcher() {
+    let lab = Lab::up();
+    for launcher in LAUNCHERS {
+        let document: Value =
+            serde_json::from_str(&lab.hvdctl(&["verify", "--launcher", launcher, "--json"]).code(0).out).unwrap();
+        let reports: Vec<&Value> =
+            document["nodes"].as_array().unwrap().iter().flat_map(|node| node["ranks"].as_array().unwrap()).collect();
+        assert_eq!(reports.len(), 2, "{document}");
+        assert!(
+            reports.iter().all(|rank| rank["report"]["sum"] == 3 && rank["faults"] == Value::Array(vec![])),
+            "{document}"
+        );
+        no_run_is_left();
+    }
+    let project =
+        lab.project("collectives", &[("train.py", COLLECTIVES), ("hvdctl.toml", "launcher = \"torchrun\"\n")]);
+    for options in [&[][..], &["--launcher", "env"]] {
+        let args = [&["train", project.to_str().unwrap(), "-np", "2"], options].concat();
+        lab.hvdctl(&args).code(0).says(&["[0 node1] all right", "[1 node2] all right"]);
+        no_run_is_left();
+    }
+}
+
+#[test]
+fn a_dry_run_says_what_would_run_on_each_node() {
+    let lab = Lab::up();
+    let of =
+        |launcher: &str| lab.hvdctl(&["run", "-np", "2", "--launcher", launcher, "--dry-run", "--", "train"]).code(0);
+    of("torchrun").says(&[
+        "launcher on node1: torchrun --nnodes 2 --node_rank 0",
+        "launcher on node2: torchrun --nnodes 2 --node_rank 1",
+    ]);
+    of("env").says(&["rank on node1: env RANK=0 LOCAL_RANK=0 WORLD_SIZE=2", "rank on node2: env RANK=1"]);
+    of("mpirun").says(&["launcher: mpirun --allow-run-as-root -np 2"]);
+    assert_eq!(NODES.map(ours), ["hworker running\n"; 2]);
+}
+
+#[test]
+fn every_end_of_a_rank_leaves_nothing() {
+    let lab = Lab::up();
+    let program = |way: &str| {
+        format!(
+            "[ ${{RANK:-$OMPI_COMM_WORLD_RANK}} = 1 ] || exec sleep 300; for i in $(seq 30); do echo line $i; done; {way}"
+        )
+    };
+    let ends = [
+        ("exit 7", 7, "rank 1 on node2 ended with exit code 7"),
+        ("kill -9 $$", 137, "rank 1 on node2 was killed by signal 9"),
+        ("kill -STOP $$", 137, "rank 1 on node2 hung: it was stopped"),
+    ];
+    for launcher in LAUNCHERS {
+        for (way, code, words) in ends {
+            let program = program(way);
+            let args = ["run", "-np", "2", "--launcher", launcher, "--stall-timeout", "5s", "--", "sh", "-c", &program];
+            let done = lab.hvdctl(&args).code(code);
+            let out = done.out.clone();
+            done.complains(&[words]);
+            assert_eq!(out.lines().filter(|line| line.starts_with("[1 node2] line")).count(), 30, "{out}");
+            no_run_is_left();
+            assert_eq!(NODES.map(ours), ["hworker running\n"; 2], "{launcher} {way}");
+        }
+        lab.hvdctl(&["run", "-np", "2", "--launcher", launcher, "--", "true"]).code(0);
+        no_run_is_left();
+    }
+}
+
+#[test]
+fn a_job_is_stopped_under_each_launcher() {
+    let lab = Lab::up();
+    for launcher in LAUNCHERS {
+        let mut run =
+            lab.start(&["run", "-np", "2", "--launcher", launcher, "--", "sh", "-c", "echo ready; exec sleep 300"]);
+        run.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+        run.signal("INT");
+        let done = run.end(s(60)).code(130);
+        no_run_is_left();
+        no_session_is_left(done.pid);
+    }
+}
+
+#[test]
+fn a_launcher_that_cannot_do_it_is_refused_before_anything_is_uploaded() {
+    let lab = Lab::up();
+    let project = lab.project("p", &[("train.py", "")]);
+    let train = ["train", project.to_str().unwrap(), "-np", "2", "--launcher"];
+    lab.hvdctl(&[&train[..], &["slurm"]].concat()).code(2).complains(&["invalid value 'slurm'", "torchrun"]);
+    let done = lab.hvdctl(&[&train[..], &["torchrun", "--controller", "mpi"]].concat()).code(125);
+    done.complains(&["--controller is Horovod's, and the launcher is torchrun"]);
+    node_sh("node1", "docker exec hworker mv /usr/bin/torchrun /usr/bin/torchrun.away", &[]).code(0);
+    let _restored = Restore(|| {
+        node_sh("node1", "docker exec hworker mv /usr/bin/torchrun.away /usr/bin/torchrun", &[]);
+    });
+    let done = lab.hvdctl(&[&train[..], &["torchrun"]].concat()).code(125);
+    done.complains(&["has no torchrun", "hvdctl doctor lists the launchers"]);
+    for node in NODES {
+        node_sh(node, "! test -e /opt/horovod/projects/p", &[]).code(0);
+    }
+}
+
+#[test]
+fn the_examples_of_other_launchers_work() {
+    let lab = Lab::up();
+    let example = |name: &str| format!("{}/examples/{name}", env!("CARGO_MANIFEST_DIR"));
+    lab.hvdctl(&["train", &example("mpi_pi"), "-np", "2"]).code(0).says(&["[0 node1] pi is about 3.1415926536"]);
+    let digits = example("digits_ddp");
+    for launcher in if FULL { &["torchrun", "env"][..] } else { &["torchrun"] } {
+        let args = [
+            "train",
+            &digits,
+            "-np",
+            "2",
+            "--launcher",
+            launcher,
+            "--",
+            "python",
+            "train.py",
+            "--target-accuracy",
+            "0.97",
+        ];
+        lab.hvdctl(&args).code(0).says(&["[0 node1] accuracy: 0.9"]);
+    }
+}
