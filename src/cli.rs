@@ -372,7 +372,7 @@ mod tests {
     fn np_in_all_its_spellings() {
         for line in ["hvdctl train p -np 2", "hvdctl train -np=2 p", "hvdctl train p --np 2", "hvdctl train p --np=2"] {
             let Command::Train(train) = parse(line).unwrap().command else { panic!("{line}") };
-            assert_eq!(train.np, 2, "{line}");
+            assert_eq!(train.np.max, 2, "{line}");
         }
         assert!(parse("hvdctl train p").is_err(), "-np must be said");
     }

@@ -62,6 +62,7 @@ fn the_smallest_has_the_documented_defaults() {
         stall_timeout: Duration::from_secs(1800),
         idle_margin: Duration::from_secs(30),
         restart_pause: Duration::from_secs(2),
+        elastic_timeout: Duration::from_secs(600),
         worker_idle: Duration::from_secs(60),
         keep_alive: Duration::from_secs(15),
     };
@@ -106,6 +107,7 @@ stop_grace_s = 0
 stall_timeout_s = 604800
 idle_margin_s = 0
 restart_pause_s = 300
+elastic_timeout_s = 60
 worker_idle_s = 5
 keep_alive_s = 1
 [defaults]
@@ -167,6 +169,7 @@ master = true
         stall_timeout: Duration::from_secs(604_800),
         idle_margin: Duration::ZERO,
         restart_pause: Duration::from_secs(300),
+        elastic_timeout: Duration::from_secs(60),
         worker_idle: Duration::from_secs(5),
         keep_alive: Duration::from_secs(1),
     };

@@ -3,7 +3,7 @@
 use super::Waiting;
 use crate::error::Error;
 use crate::inventory::{Controller, LauncherName, VARIABLE, parse_size};
-use crate::launch::placement::MapBy;
+use crate::launch::placement::{MapBy, RankCount};
 use crate::sync::project;
 use crate::text::argument::ProgramArgument;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
@@ -146,9 +146,9 @@ pub struct Train {
     /// Project directory; uploaded to every node, and mounted at /workspace
     #[arg(value_hint = ValueHint::DirPath)]
     pub project: PathBuf,
-    /// Number of ranks, also written -np N
-    #[arg(long = "np", value_name = "N", allow_negative_numbers = true, value_parser = ranks)]
-    pub np: u32,
+    /// Number of ranks, also written -np N; MIN:MAX lets nodes leave and join meanwhile
+    #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
+    pub np: RankCount,
     /// Project name on the nodes; replaces an existing project of that name [default: the directory's name]
     #[arg(long = "as", value_name = "NAME")]
     pub name_on_nodes: Option<String>,
@@ -169,9 +169,9 @@ pub struct Train {
 /// Options of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Number of ranks, also written -np N
-    #[arg(long = "np", value_name = "N", allow_negative_numbers = true, value_parser = ranks)]
-    pub np: u32,
+    /// Number of ranks, also written -np N; MIN:MAX lets nodes leave and join meanwhile
+    #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
+    pub np: RankCount,
     /// How it is started and left
     #[command(flatten)]
     pub running: Running,

@@ -21,6 +21,7 @@ use crate::job::fetch::FetchReport;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
 use crate::job::record::{Attempt, FailureKind, LostOutput, RankExit, RootCause, State};
+use crate::job::restart::{Change, Departure, Membership, Ranks};
 use crate::keys::files::{Changes, Described, Fault, Put, Report as Trust, Row as Trusted};
 use crate::keys::push::{Generated, Pushed, Rotated};
 use crate::keys::reachability::{Absent, Matrix, Pair};
@@ -305,6 +306,18 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         controller: Some(Controller::Gloo),
         command: ["python", "train.py"].map(ProgramArgument::from).into(),
         restarts: 3,
+        min_ranks: Some(2),
+        membership: Some(Membership {
+            members: vec![Ranks { node: "node1".into(), ranks: 2 }],
+            changes: vec![Change {
+                time: 1_795_262_580.0,
+                left: vec![Departure { node: "node2".into(), reason: "no answer".into() }],
+                joined: Vec::new(),
+                ranks: 2,
+                wanted: 4,
+                waits: 0,
+            }],
+        }),
         tries: vec![Attempt {
             started: 1_795_262_500.0,
             ended: 1_795_262_580.0,
@@ -336,6 +349,8 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         state: Some(State::Lost),
         placement: Placement { shares: vec![part("node1", 0), part("node2", 2)] },
         restarts: 0,
+        min_ranks: None,
+        membership: None,
         tries: Vec::new(),
         started: 1_795_258_800.0,
         ended: Some(1_795_260_000.0),

@@ -66,7 +66,7 @@ fn text(jobs: &[&Job]) -> String {
                 job.project.clone().unwrap_or_else(|| "–".into()),
                 job.operator.clone(),
                 state(job.state) + &tried(job),
-                job.ranks.to_string(),
+                size(job),
                 nodeset::fold(&job.nodes()),
                 ago(now() - job.started),
                 lasted(job),
@@ -90,6 +90,14 @@ fn state(state: Option<State>) -> String {
         Some(State::Stopped) | None => styled,
     }
     .to_string()
+}
+
+/// The number of ranks; of an elastic job also how many there are just now.
+fn size(job: &Job) -> String {
+    match &job.membership {
+        Some(membership) if membership.ranks() != job.ranks => format!("{} of {}", membership.ranks(), job.ranks),
+        _ => job.ranks.to_string(),
+    }
 }
 
 /// Which try it is, or was, of one that failed before.

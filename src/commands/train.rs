@@ -18,7 +18,7 @@ use crate::job::supervision::OnSignal;
 use crate::job::watch::tail;
 use crate::launch::NodeCommand;
 use crate::launch::env_file;
-use crate::launch::placement::Placement;
+use crate::launch::placement::{Placement, RankCount};
 use crate::model::launcher::LauncherName;
 use crate::render::table::table;
 use crate::secret::Secret;
@@ -83,7 +83,7 @@ pub async fn run(options: cli::Run, context: Context) -> Result<Outcome, Error> 
 
 async fn go(
     program: impl Future<Output = Result<Program, Error>>,
-    np: u32,
+    np: RankCount,
     running: &cli::Running,
     fetch: Option<&Path>,
     session: Session,
@@ -96,7 +96,7 @@ async fn go(
 
 async fn launch(
     program: impl Future<Output = Result<Program, Error>>,
-    np: u32,
+    np: RankCount,
     running: &cli::Running,
     fetch: Option<&Path>,
     session: &Session,

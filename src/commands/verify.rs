@@ -19,7 +19,7 @@ use crate::job::start::{new_id, start};
 use crate::job::supervision::OnSignal;
 use crate::job::watch::tail;
 use crate::keys::reachability::Matrix;
-use crate::launch::placement::MapBy;
+use crate::launch::placement::{MapBy, RankCount};
 use crate::launch::{self, VERIFY};
 use crate::node::gpus::GpuRequest;
 use crate::node::network;
@@ -29,7 +29,8 @@ use std::time::Duration;
 
 /// `verify`.
 pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
-    check_ranks(&context.target, options.np, None)?;
+    let ranks = options.np.map(RankCount::exactly);
+    check_ranks(&context.target, ranks, None)?;
     let session = context.session("hvdctl verify", options.waiting);
     let result = prove(options, &session, context).await;
     session.locks.release().await;
@@ -37,7 +38,7 @@ pub async fn run(options: &Verify, context: Context) -> Result<Outcome, Error> {
 }
 
 async fn prove(options: &Verify, session: &Session, mut context: Context) -> Result<Outcome, Error> {
-    let resources = ResourceRequest { ranks: options.np, map_by: MapBy::Slot, per_node: None };
+    let resources = ResourceRequest { ranks: options.np.map(RankCount::exactly), map_by: MapBy::Slot, per_node: None };
     let nodes = take_and_observe_free(&mut context, resources, session).await?;
     let Context { target, events, verbose, .. } = context;
     let expected: Vec<Expected> = nodes.iter().map(expected).collect();

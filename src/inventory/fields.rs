@@ -104,6 +104,8 @@ tables! {
         idle_margin as "idle_margin_s": Duration = Duration::from_secs(30), seconds(0, 86_400);
         /// Seconds before the first of --restarts; each further pause is twice the one before, at most 300 s.
         restart_pause as "restart_pause_s": Duration = Duration::from_secs(2), seconds(0, 300);
+        /// Seconds for which an elastic job may have fewer than its least number of ranks, else it has failed.
+        elastic_timeout as "elastic_timeout_s": Duration = Duration::from_secs(600), seconds(0, 604_800);
         /// Seconds after which a job's own worker exits when nothing runs in it and no hvdctl stopped it.
         worker_idle as "worker_idle_s": Duration = Duration::from_secs(60), seconds(5, 86_400);
         /// Seconds between keep-alive probes of every SSH connection; it is lost after 3 unanswered ones. `up` recreates

@@ -109,6 +109,9 @@ cluster.idle_margin_s: whole seconds from 0 to 86400
 cluster.restart_pause_s: whole seconds from 0 to 300
   0.5 -> 0.5
   301 -> 301
+cluster.elastic_timeout_s: whole seconds from 0 to 604800
+  -1 -> -1
+  604801 -> 604801
 cluster.worker_idle_s: whole seconds from 5 to 86400
   4 -> 4
   86401 -> 86401

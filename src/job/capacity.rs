@@ -114,7 +114,8 @@ pub(super) fn placed(
             Some(asked) => enough(seen, asked).map(|()| (seen.name().to_owned(), left(seen, &[], asked).slots)),
         })
         .collect::<Result<_, Error>>()?;
-    let ranks = wanted.ranks.unwrap_or_else(|| all.iter().map(|(_, n)| n).sum());
+    let available = all.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
+    let ranks = wanted.ranks.map_or(available, |ranks| ranks.on(available));
     let mut placement = super::request::placement(&all, ranks, wanted.map_by)?;
     let held = |concerned: &dyn Fn(&str) -> bool| {
         let concerned = selected.iter().filter(|seen| concerned(seen.name()));

@@ -73,6 +73,7 @@ impl Content<'_> {
             name: program.title.clone().unwrap_or_else(|| program.name.clone()),
             project: program.project.as_ref().map(|_| program.name.clone()),
             restarts: options.restarts,
+            min_ranks: options.min_ranks(),
             operator: operator(),
             created: now(),
             launcher: options.launcher,

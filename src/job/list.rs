@@ -4,6 +4,7 @@
 use crate::job::record::{
     Attempt, JobResult, LostOutput, RankExit, Record, RootCause, SETTING_OUT, State, lost_output,
 };
+use crate::job::restart::Membership;
 use crate::launch::placement::Placement;
 use crate::model::launcher::{Controller, LauncherName};
 use crate::text::argument::ProgramArgument;
@@ -21,6 +22,8 @@ pub struct Piece {
     pub ending: Option<JobResult>,
     /// Its tries that failed; on the same one.
     pub tries: Vec<Attempt>,
+    /// The nodes of an elastic job; on the same one.
+    pub membership: Option<Membership>,
     /// Ranks that have started on this node, in the last of them.
     pub started: u32,
 }
@@ -61,6 +64,10 @@ pub struct Job {
     pub command: Vec<ProgramArgument>,
     /// How often it is started again after a failure.
     pub restarts: u32,
+    /// The least number of ranks, if it is elastic.
+    pub min_ranks: Option<u32>,
+    /// Its nodes then, and how they changed.
+    pub membership: Option<Membership>,
     /// The tries that failed, after which it was.
     pub tries: Vec<Attempt>,
     /// Whether all its ranks had started when it ended.
@@ -96,7 +103,7 @@ pub struct Job {
 }
 
 /// Formats seconds since the epoch as RFC 3339 in UTC.
-fn stamp(seconds: f64) -> String {
+pub(super) fn stamp(seconds: f64) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs_f64(seconds.max(0.0))).to_string()
 }
 
@@ -138,6 +145,7 @@ pub fn parse(text: &str) -> BTreeMap<String, Piece> {
             "job.json" => piece.record = serde_json::from_str(value).ok(),
             "result.json" => piece.ending = serde_json::from_str(value).ok(),
             "tries.json" => piece.tries = serde_json::from_str(value).unwrap_or_default(),
+            "members.json" => piece.membership = serde_json::from_str(value).ok(),
             "states" => piece.started = value.trim().parse().unwrap_or_default(),
             _ => {}
         }
@@ -165,9 +173,14 @@ fn job(id: &str, record: &Record, looks: &[NodeRecords], now: f64) -> Job {
     let launcher = record.placement.shares.first().map_or("", |share| share.node.as_str());
     let is_up = looks.iter().any(|look| look.launchers.iter().any(|up| up == id));
     let tries = pieces().map(|piece| &piece.tries).find(|tries| !tries.is_empty()).cloned().unwrap_or_default();
+    let membership = pieces().find_map(|piece| piece.membership.clone());
     let begun = pieces().map(|piece| piece.started).sum::<u32>();
     // started again, it may have lost nodes
-    let needed = if tries.is_empty() { ranks } else { 1 };
+    let needed = match &membership {
+        Some(membership) => membership.ranks().max(1),
+        None if tries.is_empty() => ranks,
+        None => 1,
+    };
     let state = match ending {
         Some(ending) => Some(ending.state(ranks)),
         None if is_up && begun >= needed => Some(State::Running),
@@ -192,6 +205,8 @@ fn job(id: &str, record: &Record, looks: &[NodeRecords], now: f64) -> Job {
         command: record.command.clone(),
         project: record.project.clone(),
         restarts: record.restarts,
+        min_ranks: record.min_ranks,
+        membership,
         tries,
         all_started: ending.is_some_and(|ending| ending.started >= ending.ranks.unwrap_or(ranks)),
         started: record.created,
@@ -266,6 +281,7 @@ mod tests {
             name: "digits".into(),
             project: Some("digits".into()),
             restarts: 0,
+            min_ranks: None,
             operator: "ana@desk".into(),
             created,
             launcher: LauncherName::Horovodrun,

@@ -18,7 +18,12 @@ pub struct Filter {
 impl Filter {
     /// Whether a frame is a line that is wanted.
     pub fn takes(&self, frame: &Frame) -> bool {
-        let (Kind::Stdout(line) | Kind::Stderr(line)) = &frame.kind else { return false };
+        let line = match &frame.kind {
+            Kind::Stdout(line) | Kind::Stderr(line) => line,
+            // it concerns all ranks
+            Kind::Restart(_) => return self.since.is_none_or(|since| frame.time >= since),
+            _ => return false,
+        };
         (self.ranks.is_empty() || self.ranks.contains(&frame.rank))
             && self.since.is_none_or(|since| frame.time >= since)
             && self.grep.as_ref().is_none_or(|grep| grep.is_match(line))

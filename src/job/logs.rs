@@ -8,7 +8,9 @@ use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
 use crate::job::frames::{Frame, Kind, Parser};
+use crate::job::list::stamp;
 use crate::job::log_order::{Filter, Merge};
+use crate::job::restart::Restart;
 use crate::job::tails::Tails;
 use crate::runtime::Runtime;
 use crate::text::units::human;
@@ -287,6 +289,10 @@ fn tell(member: &Member, frame: Frame, events: &Events) {
     let (stderr, line) = match frame.kind {
         Kind::Stdout(line) => (false, line),
         Kind::Stderr(line) => (true, line),
+        Kind::Restart(event) => {
+            let message = format!("{}: {}", stamp(frame.time), Restart::message(&event));
+            return events.send(Event::Restart(message));
+        }
         _ => return,
     };
     events.send(Event::Output { rank: frame.rank, node: member.node.name.clone(), stderr, line });

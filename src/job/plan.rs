@@ -9,7 +9,7 @@ use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::inventory::{Cluster, Inventory};
 use crate::keys::push;
-use crate::launch::description::{LaunchDescription, Start, Worker};
+use crate::launch::description::{Elastic, LaunchDescription, Start, Worker};
 use crate::launch::placement::Placement;
 use crate::launch::programs::{JOB_SUPERVISOR, command};
 use crate::launch::{LaunchRequest, Launcher, NodeCommand, env_file, launcher};
@@ -117,14 +117,7 @@ impl JobPlan {
         Ok(JobPlan {
             id: id.to_owned(),
             commands: launcher.commands(&request, &names),
-            launch: launch_file(
-                cluster,
-                launcher,
-                &request,
-                &hosts,
-                options.restarts,
-                cluster.worker != shared.cluster.worker,
-            ),
+            launch: launch_file(cluster, launcher, &request, &hosts, options, cluster.worker != shared.cluster.worker),
             shared_port: (cluster.port != shared.cluster.port).then_some(shared.cluster.port),
             container,
             placement,
@@ -324,7 +317,7 @@ fn launch_file(
     launcher: &Launcher,
     request: &LaunchRequest<'_>,
     hosts: &[HostAssignment],
-    restarts: u32,
+    options: &JobOptions,
     own_workers: bool,
 ) -> String {
     let workers = hosts.iter().filter(|host| !host.launches);
@@ -341,7 +334,8 @@ fn launch_file(
         address: hosts[0].endpoint.address,
         ranks: hosts[0].ranks,
         workers: workers.map(worker).collect(),
-        restarts,
+        restarts: options.restarts,
+        elastic: options.min_ranks().map(|min_ranks| Elastic { min_ranks, timeout: cluster.elastic_timeout.as_secs() }),
         own_workers,
         port: cluster.port,
         grace: cluster.stop_grace.as_secs(),

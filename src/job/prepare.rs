@@ -128,7 +128,7 @@ async fn ensure_worker(
     let workspace = place.map(|place| place.directory.clone());
     let desired = ContainerSpec { workspace, ..apply::desired(inventory, seen)? };
     let desired = match plan.shared_port {
-        Some(_) => desired.of_run(&inventory.cluster, &plan.id, options.restarts),
+        Some(_) => desired.of_run(&inventory.cluster, &plan.id, options.may_restart()),
         None => desired,
     };
     let operations = apply::plan(&inventory.cluster, seen, &desired, &which)?;

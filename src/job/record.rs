@@ -36,6 +36,9 @@ pub struct Record {
     /// How often it is started again after a failure.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts: u32,
+    /// The least number of ranks, if it is elastic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_ranks: Option<u32>,
     /// Who started it, `user@host`.
     pub operator: String,
     /// When, in seconds since the epoch by the operator's clock.

@@ -3,7 +3,7 @@
 use crate::cluster::nodes::Target;
 use crate::error::Error;
 use crate::job::supervision::OnSignal;
-use crate::launch::placement::{MapBy, Placement, place};
+use crate::launch::placement::{MapBy, Placement, RankCount, place};
 use crate::model::launcher::{Controller, LauncherName};
 use crate::node::network;
 use crate::secret::Secret;
@@ -46,7 +46,7 @@ pub enum Cwd {
 #[derive(Debug, Clone, Copy)]
 pub struct ResourceRequest {
     /// The number of ranks; `None`: one on every slot.
-    pub ranks: Option<u32>,
+    pub ranks: Option<RankCount>,
     /// How they are spread over the nodes.
     pub map_by: MapBy,
     /// GPUs (or slots, where there are no GPUs) of each node; `None`: whole nodes.
@@ -76,6 +76,18 @@ pub struct JobOptions {
     pub until: Until,
 }
 
+impl JobOptions {
+    /// The least number of ranks, if the job is elastic.
+    pub fn min_ranks(&self) -> Option<u32> {
+        self.resources.ranks.and_then(|ranks| ranks.min)
+    }
+
+    /// Whether its ranks may be started more than once.
+    pub fn may_restart(&self) -> bool {
+        self.restarts > 0 || self.min_ranks().is_some()
+    }
+}
+
 /// What is shown of a job besides how it ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Show {
@@ -100,13 +112,18 @@ pub struct Until {
 ///
 /// # Errors
 /// More ranks than slots, when all slots stand in the inventory.
-pub fn check_ranks(target: &Target, ranks: Option<u32>, per_node: Option<u32>) -> Result<(), Error> {
+pub fn check_ranks(target: &Target, ranks: Option<RankCount>, per_node: Option<u32>) -> Result<(), Error> {
     let at_most = per_node.unwrap_or(u32::MAX);
     let known: Option<Vec<(String, u32)>> =
         target.nodes().iter().map(|n| network::known_slots(n).map(|s| (n.name.clone(), s.min(at_most)))).collect();
     match (ranks, known) {
-        (Some(0), _) => Err(Error::usage("-np 0: a job has at least one rank", "say -np with a number from 1 on")),
-        (Some(ranks), Some(slots)) => placement(&slots, ranks, MapBy::Slot).map(|_| ()),
+        (Some(RankCount { max: 0, .. }), _) => {
+            Err(Error::usage("-np 0: a job has at least one rank", "say -np with a number from 1 on"))
+        }
+        (Some(ranks), Some(slots)) => {
+            let all = slots.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
+            placement(&slots, ranks.on(all), MapBy::Slot).map(|_| ())
+        }
         _ => Ok(()),
     }
 }

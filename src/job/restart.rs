@@ -2,7 +2,9 @@
 
 use super::record::JobResult;
 use crate::launch::placement::{Placement, Share};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A job is started again after a failure.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -21,6 +23,8 @@ pub enum Restart {
         /// Seconds until then.
         pause: u64,
     },
+    /// Nodes left an elastic job or joined it.
+    Membership(Change),
     /// Nodes did not answer, so the next attempt does without them.
     Without {
         /// These nodes.
@@ -30,11 +34,71 @@ pub enum Restart {
     },
 }
 
+/// A change of the nodes of an elastic job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Change {
+    /// When, in seconds since the epoch by the clock of the launcher's node.
+    #[serde(default)]
+    pub time: f64,
+    /// The nodes that left.
+    pub left: Vec<Departure>,
+    /// Those that joined.
+    pub joined: Vec<String>,
+    /// The ranks on the nodes that are there now.
+    pub ranks: u32,
+    /// The ranks on all nodes.
+    pub wanted: u32,
+    /// Seconds for which the job waits for other nodes, because these are too few; 0: it goes on.
+    pub waits: u64,
+}
+
+/// A node that left an elastic job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Departure {
+    /// The node.
+    pub node: String,
+    /// Why: what was heard in place of an answer.
+    pub reason: String,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Departure { node, reason } in &self.left {
+            write!(f, "{node} left ({reason}); ")?;
+        }
+        for node in &self.joined {
+            write!(f, "{node} joined; ")?;
+        }
+        match self.waits {
+            0 => write!(f, "the job goes on with {} of {} ranks", self.ranks, self.wanted),
+            seconds => write!(f, "with {} of {} ranks the job waits {seconds} s for more", self.ranks, self.wanted),
+        }
+    }
+}
+
+/// The nodes of an elastic job; `JOBS/ID/members.json` on the node of the launcher.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Membership {
+    /// Those that are there, in rank order.
+    pub members: Vec<Ranks>,
+    /// What has changed since the start.
+    pub changes: Vec<Change>,
+}
+
+impl Membership {
+    /// The number of ranks that there are.
+    pub fn ranks(&self) -> u32 {
+        self.members.iter().map(|member| member.ranks).sum()
+    }
+}
+
 /// The ranks of a node.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ranks {
-    node: String,
-    ranks: u32,
+    /// The node.
+    pub node: String,
+    /// How many there are.
+    pub ranks: u32,
 }
 
 impl Restart {
@@ -49,6 +113,7 @@ impl Restart {
                 });
                 format!("{cause}; attempt {attempt} of {attempts} begins in {pause} s")
             }
+            Ok(Restart::Membership(change)) => change.to_string(),
             Ok(Restart::Without { gone, ranks }) => {
                 let s = if ranks == 1 { "" } else { "s" };
                 format!("{} did not answer: {ranks} rank{s} on the other nodes", gone.join(", "))
@@ -91,6 +156,19 @@ mod tests {
         assert_eq!(
             Restart::message(r#"{"gone": ["b", "d"], "ranks": 1}"#),
             "b, d did not answer: 1 rank on the other nodes"
+        );
+        let change = |left: &str, joined: &str, waits: u64| {
+            Restart::message(&format!(
+                r#"{{"left": [{left}], "joined": [{joined}], "ranks": 2, "wanted": 3, "waits": {waits}}}"#
+            ))
+        };
+        assert_eq!(
+            change(r#"{"node": "c", "reason": "no answer"}"#, "", 0),
+            "c left (no answer); the job goes on with 2 of 3 ranks"
+        );
+        assert_eq!(
+            change(r#"{"node": "c", "reason": "refused"}"#, r#""b""#, 9),
+            "c left (refused); b joined; with 2 of 3 ranks the job waits 9 s for more"
         );
         assert_eq!(Restart::message("of another version"), "of another version");
     }

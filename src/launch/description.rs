@@ -137,6 +137,8 @@ pub struct LaunchDescription<'a> {
     pub workers: Vec<Worker>,
     /// How often the job is started again after a failure.
     pub restarts: u32,
+    /// What holds for an elastic job; none: the job has all of its ranks or fails.
+    pub elastic: Option<Elastic>,
     /// Whether the workers are this job's alone, and end with it.
     pub own_workers: bool,
     /// Port of their sshd.
@@ -149,6 +151,15 @@ pub struct LaunchDescription<'a> {
     pub restart_pause: u64,
     /// Seconds between keep-alive probes of the connections to the workers.
     pub keep_alive: u64,
+}
+
+/// How an elastic job lives with nodes that leave and join (`membership.py`).
+#[derive(Debug, Clone, Serialize)]
+pub struct Elastic {
+    /// The least number of ranks.
+    pub min_ranks: u32,
+    /// Seconds for which it may have fewer.
+    pub timeout: u64,
 }
 
 /// A node that the job supervisor reaches over the sshd of its worker.

@@ -5,6 +5,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 
 /// The share of one node in a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -28,6 +29,45 @@ pub struct Share {
 pub struct Placement {
     /// Its nodes, that of the launcher first.
     pub shares: Vec<Share>,
+}
+
+/// How many ranks a job is to have: `MAX`, or `MIN:MAX` if it is elastic and may have fewer while nodes are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RankCount {
+    /// The least that an elastic job may have.
+    pub min: Option<u32>,
+    /// As many as it has where all nodes are there.
+    pub max: u32,
+}
+
+impl FromStr for RankCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<RankCount, String> {
+        let number = |text: &str| {
+            let whole = "the number of ranks is a whole number from 1 on, or MIN:MAX for an elastic job";
+            text.parse::<u32>().map_err(|_| whole.to_owned())
+        };
+        let Some((min, max)) = text.split_once(':') else { return Ok(RankCount::exactly(number(text)?)) };
+        let (min, max) = (number(min)?, number(max)?);
+        match min {
+            0 => Err("an elastic job has at least one rank".to_owned()),
+            _ if min > max => Err(format!("at least {min} and at most {max} ranks is a contradiction")),
+            _ => Ok(RankCount { min: Some(min), max }),
+        }
+    }
+}
+
+impl RankCount {
+    /// So many and no others.
+    pub fn exactly(ranks: u32) -> RankCount {
+        RankCount { min: None, max: ranks }
+    }
+
+    /// The number of ranks to begin with on so many slots: an elastic job takes what there is.
+    pub fn on(self, slots: u32) -> u32 {
+        self.min.map_or(self.max, |min| self.max.min(slots.max(min)))
+    }
 }
 
 /// How ranks are spread over the nodes. Either way the ranks of a node are consecutive, as the launcher numbers them.
@@ -132,6 +172,19 @@ mod tests {
         let placement = place(&slots(&[2, 2]), 3, MapBy::Slot).unwrap();
         assert_eq!(placement.node_of(2), Some(("n1", 0)));
         assert_eq!(placement.node_of(3), None);
+    }
+
+    #[test]
+    fn an_elastic_job_has_a_range_of_ranks() {
+        let count = |text: &str| text.parse::<RankCount>();
+        assert_eq!(count("4"), Ok(RankCount { min: None, max: 4 }));
+        let elastic = count("2:4").unwrap();
+        assert_eq!(elastic, RankCount { min: Some(2), max: 4 });
+        assert_eq!([1, 2, 3, 8].map(|slots| elastic.on(slots)), [2, 2, 3, 4]);
+        assert_eq!(count("4").unwrap().on(2), 4);
+        for bad in ["", "x", "2:", ":4", "4:2", "0:4", "-1", "1:2:3"] {
+            assert!(count(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -17,8 +17,9 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 7] = [
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 2] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 3] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/job_supervisor.py")),
+    (0o644, "membership.py", include_str!("../scripts/membership.py")),
     (0o644, "workers.py", include_str!("../scripts/workers.py")),
 ];
 

@@ -184,11 +184,11 @@ impl ContainerSpec {
 
     /// The same for one job alone, whose end is its end too: where nobody is left to tell it, it notices.
     #[must_use]
-    pub fn of_run(mut self, cluster: &Cluster, job: &str, restarts: u32) -> ContainerSpec {
+    pub fn of_run(mut self, cluster: &Cluster, job: &str, may_restart: bool) -> ContainerSpec {
         self.job = Some(job.to_owned());
         let start = self.spec.command.iter_mut().find(|word| *word == START);
         let states = format!("{}/{job}/states", cluster.jobs_dir);
-        let idle = if restarts == 0 { cluster.worker_idle } else { DAY };
+        let idle = if may_restart { DAY } else { cluster.worker_idle };
         start.expect("a worker's command begins so").insert_str(0, &until_idle(&states, idle));
         self
     }
@@ -403,10 +403,10 @@ mod tests {
         let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "some/image:1");
         cluster.jobs_dir = "/my jobs".into();
         let worker = ContainerSpec::worker(&cluster, &nodes[0], GpuRequest::All, IpAddr::from([10, 0, 0, 1]));
-        for (idle, restarts, seconds) in [(60, 0, 60), (60, 1, 86_400), (10, 0, 10)] {
+        for (idle, may_restart, seconds) in [(60, false, 60), (60, true, 86_400), (10, false, 10)] {
             assert!(idle == 10 || cluster.worker_idle.as_secs() == idle, "the default");
             cluster.worker_idle = Duration::from_secs(idle);
-            let own = worker.clone().of_run(&cluster, "j1", restarts);
+            let own = worker.clone().of_run(&cluster, "j1", may_restart);
             assert_eq!(own.spec.command[..2], worker.spec.command[..2]);
             assert_eq!(own.spec.command[3..], worker.spec.command[3..]);
             let text = own.spec.command[2].strip_suffix(worker.spec.command[2].as_str()).unwrap();
@@ -421,8 +421,8 @@ mod tests {
             cluster.jobs_dir = jobs_dir.into();
             let worker = ContainerSpec::worker(&cluster, &nodes[0], GpuRequest::All, IpAddr::from([10, 0, 0, 1]));
             quote::shellcheck(&worker.spec.command[2]);
-            for restarts in [0, 1] {
-                quote::shellcheck(&worker.clone().of_run(&cluster, "j1", restarts).spec.command[2]);
+            for may_restart in [false, true] {
+                quote::shellcheck(&worker.clone().of_run(&cluster, "j1", may_restart).spec.command[2]);
             }
         }
     }

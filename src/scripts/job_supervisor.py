@@ -5,7 +5,8 @@ node and records the result. So a job needs no terminal, and no operator's machi
 If the engine stops hmaster (SIGUSR1: `docker stop`, the end of the engine or of the machine) nobody asked hvdctl for the end, and the
 job has failed.
 
-A job that failed is started again if that was asked for, on the nodes that answer; tries.json has the tries that failed.
+A job that failed is started again if that was asked for, on the nodes that answer; tries.json has the tries that failed. An elastic job
+is started again whenever a node leaves or joins (membership.py); members.json has its nodes and those changes.
 
 launch.json beside it says what to start and how (launch/description.rs). This program knows no launcher by name."""
 import functools
@@ -22,6 +23,7 @@ import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import frames  # noqa: E402
+import membership  # noqa: E402
 import processes  # noqa: E402
 import reap  # noqa: E402
 import workers  # noqa: E402
@@ -301,21 +303,36 @@ class JobSupervisor:
         here = {name: launch[name] for name in ("node", "address", "ranks")}
         self.places = [place for place in [here] + launch["workers"] if place["ranks"]]
         self.used = self.places  # the nodes of the current try
+        self.starts = 0  # how often the launcher was started
         self.tries = []  # the results of those that failed
+        elastic = launch["elastic"]
+        self.membership = membership.Membership(elastic, launch["node"], self.nodes, self.places) if elastic else None
+        self.leaving, self.changes = [], []  # the nodes that leave the elastic job, and its changes so far
 
     def run(self):
         """Runs the job and returns the exit code of this process."""
+        if self.membership:
+            self.write_members()
         while True:
             started = time.time()
             result, again = self.attempt()
             stopped = result["launcher"] is None
             if not again:
                 break
-            self.record_try(result, started)
+            if self.membership and (self.leaving or stopped or result["silent"]):
+                result, again = self.regroup(result)
+            else:
+                again = len(self.tries) < self.launch["restarts"]
+                if again:
+                    self.record_try(result, started)
+                    self.choose_nodes()
             if self.requests:
                 stopped = self.stop_between_tries(result)
                 break
-            self.choose_nodes()
+            if not again:
+                stopped = False
+                self.clean()
+                break
         if self.launch["own_workers"]:
             self.nodes.end_all()
         launcher = None if stopped else result["launcher"]
@@ -326,17 +343,20 @@ class JobSupervisor:
         return 143 if stopped else launcher
 
     def attempt(self):
-        """Starts the launcher and ends what is left when it has ended, a rank has failed, or the end is requested. Returns the result,
-        whose `launcher` is the exit code of the launcher or that rank (None if the end was requested), and whether to try again."""
-        number = len(self.tries)
+        """Starts the launcher and ends what is left when it has ended, a rank has failed, the end is requested, or a node leaves or
+        joins. Returns the result, whose `launcher` is the exit code of the launcher or that rank (None if the end was asked for), and
+        whether there may be another one."""
+        self.leaving = []
         launcher = Launcher(self.launch, self.log, self.children, self.nodes)
         self.nodes.connect()
-        launcher.start(self.used, number)
+        launcher.start(self.used, self.starts)
+        self.starts += 1
         fault = self.watch(launcher)
         if launcher.code is None and not fault:
             fault = self.requests.fault()
         stopped = launcher.code is None and not fault and (self.requests or not launcher.failed)
-        again = launcher.code != 0 and not self.requests and number < self.launch["restarts"]
+        may_restart = self.membership or len(self.tries) < self.launch["restarts"]
+        again = bool(launcher.code != 0 and not self.requests and may_restart)
 
         # the ranks first, while the launcher still runs: its end takes their connections away
         report = workers.Report()
@@ -353,8 +373,8 @@ class JobSupervisor:
         return result, again
 
     def watch(self, launcher):
-        """Waits until the launcher ends, a rank fails, the end is requested, or ranks are missing. Returns the fault in the last case:
-        a launcher that waits for ranks that never come would do so for ever."""
+        """Waits until the launcher ends, a rank fails, the end is requested, a node leaves or joins, or ranks are missing. Returns the
+        fault in the last case: a launcher that waits for ranks that never come would do so for ever."""
         starts, connected = StartCheck(self.launch, self.nodes, self.used), time.monotonic()
         reconnect = min(self.launch["keep_alive"] + 5, RECONNECT)
         while launcher.code is None and not self.requests and not launcher.failed:
@@ -364,6 +384,10 @@ class JobSupervisor:
                 connected = time.monotonic()
             # the main process of a container inherits every orphan
             self.children.reap_orphans()
+            if self.membership:
+                self.leaving, joining = self.membership.change(self.used)
+                if self.leaving or joining:
+                    return None
             if launcher.poll() is None and starts.missing_ranks():
                 return "not all ranks had started within %d s: %s" % (self.launch["start_timeout"], starts.missing)
         return None
@@ -395,7 +419,9 @@ class JobSupervisor:
             ended.set()
 
         elsewhere = functools.partial(self.nodes.reap, grace=grace, again=again, report=report, everywhere=everywhere)
-        work = [functools.partial(elsewhere, worker) for worker in self.launch["workers"]] + [here]
+        # before another attempt nobody waits for the nodes that are not there anyway
+        reached = [worker for worker in self.launch["workers"] if not again or worker in self.used]
+        work = [functools.partial(elsewhere, worker) for worker in reached] + [here]
         waits = [threading.Event() for _ in work]
         threads = [threading.Thread(target=one, kwargs={"ended": ended}, daemon=True) for one, ended in zip(work, waits)]
         for thread in threads:
@@ -423,17 +449,63 @@ class JobSupervisor:
         if fault:
             # it was not the last try that ended the job; how that went is in tries.json
             result.update(fault=fault, exits=[], hung=[], silent=[], silence={})
+        self.clean()
+        return not fault
+
+    def clean(self):
+        """Removes what was kept for another attempt, on all nodes."""
         self.reap_everywhere(workers.Report(), False)
         reap.forget(False)
-        return not fault
 
     def choose_nodes(self):
         """Uses the nodes that answer, or all if none would be left."""
-        answering = self.nodes.answering() | {self.launch["node"]}
+        if self.requests:
+            return
+        answering = self.nodes.answering(self.launch["workers"]) | {self.launch["node"]}
         self.used = [place for place in self.places if place["node"] in answering] or self.places
         gone = [place["node"] for place in self.places if place not in self.used]
         if gone:
             self.note({"gone": gone, "ranks": ranks(self.used)})
+
+    def regroup(self, result):
+        """Chooses the nodes of an elastic job's next attempt, and waits until there are enough. Returns the result of the job if it ends
+        here, and whether it goes on."""
+        least, timeout = self.membership.min_ranks, self.membership.timeout
+        reasons = result["silence"]
+        limit, before, waits = time.monotonic() + timeout, self.used, False
+        while not self.requests:
+            present = self.membership.present() | {self.launch["node"]}
+            self.used = [place for place in self.places if place["node"] in present]
+            if ranks(self.used) >= least:
+                self.record_change(before, reasons, 0)
+                return result, True
+            if not waits:
+                waits = True
+                self.record_change(before, reasons, timeout)
+                before = self.used
+            if time.monotonic() > limit:
+                fault = "it had fewer than its %d ranks for %d s" % (least, timeout)
+                silent = [place["node"] for place in self.places if place not in self.used]
+                return dict(result, launcher=1, fault=fault, exits=[], hung=[], silent=silent), False
+            time.sleep(0.5)
+        return result, False
+
+    def record_change(self, before, reasons, waits):
+        """Logs which nodes left and joined. `waits`: for how many seconds the job waits for others, if they are too few."""
+        left = [place["node"] for place in before if place not in self.used]
+        left = [{"node": node, "reason": reasons.get(node, "no answer")} for node in left]
+        joined = [place["node"] for place in self.used if place not in before]
+        change = {"left": left, "joined": joined, "ranks": ranks(self.used), "wanted": ranks(self.places), "waits": waits}
+        self.note(change)
+        self.changes.append(dict(change, time=time.time()))
+        self.write_members()
+
+    def write_members(self):
+        members = [{"node": place["node"], "ranks": place["ranks"]} for place in self.used]
+        try:
+            write("members.json", {"members": members, "changes": self.changes})
+        except OSError:
+            pass  # a full disk is no reason to give up
 
     def note(self, event):
         """Logs an event of a restart (job/restart.rs)."""

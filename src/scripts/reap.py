@@ -4,7 +4,8 @@ seconds, and `again` if the job is to be started again. The job supervisor calls
 A process belongs to the job if its environment says HVDCTL_JOB=ID: other jobs' are never touched. A rank supervisor passes SIGTERM on
 to its program, waits the grace period for it (a last checkpoint), and records how it ended.
 
-With `started` as its only argument it ends nothing, and prints how many ranks have started.
+With `started` as its only argument it ends nothing, and prints how many ranks have started. With `ready` it exits with 0 if ranks can
+start here: the job's record is there, and the directory that they start in.
 
 Its first line is READY, since the image's start-up files may have printed something before; the JSON is one line, printed when the
 ranks have ended. To each line that then comes it answers with the time by its clock. At the end of its standard input it ends what
@@ -145,15 +146,25 @@ def started():
     return max(running, states()["started"])
 
 
+def is_ready():
+    try:
+        with open(os.path.join(HERE, "job.json")) as file:
+            return os.path.isdir(json.load(file)["cwd"])
+    except (OSError, ValueError):
+        return False
+
+
 def late(_signal, _frame):
     raise TimeoutError
 
 
 def main():
+    if sys.argv[1] == "ready":
+        return 0 if is_ready() else 1
     os.write(1, b"\n" + READY + b"\n")
     if sys.argv[1] == "started":
         print(started(), flush=True)
-        return
+        return 0
     grace = int(sys.argv[1])
     ranks(grace)
     seen = states()
@@ -169,7 +180,8 @@ def main():
         pass
     signal.alarm(0)
     rest()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,5 @@
 """The other nodes of a job, as the job supervisor reaches them: over the sshd of their workers."""
+import contextlib
 import json
 import os
 import select
@@ -14,6 +15,7 @@ import reap
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # ssh.sh looks there as well; only root may write to /run
 SHARED = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
+CAN_RUN_LIMIT = 8  # seconds for a node to say that it can run ranks
 PROGRAM_LIMIT = 15  # seconds for an answer of reap.py beyond its grace period
 
 
@@ -155,11 +157,11 @@ class Workers:
         report.silent.pop(node, None)
         report.ends[node]["ahead"] = clock_offset(child)
 
-    def answering(self):
+    def answering(self, candidates):
         """The nodes that answer, with nothing of the try before on them."""
         report, everywhere = Report(), threading.Event()
         everywhere.set()
-        for_each(self.list, lambda worker: self.reap(worker, 0, True, report, threading.Event(), everywhere))
+        for_each(candidates, lambda worker: self.reap(worker, 0, True, report, threading.Event(), everywhere))
         return set(report.ends)
 
     def started(self, worker):
@@ -179,6 +181,22 @@ class Workers:
             return None
         finally:
             late.cancel()
+
+    def can_run(self, worker):
+        """Whether a node answers and has what ranks need there: the job's programs, and their working directory. A connection that does
+        not lead to it any more is closed."""
+        command = ["python3 %s ready" % shlex.quote(os.path.join(HERE, "reap.py"))]
+        try:
+            child = self.ssh(worker, SHARED, command, subprocess.DEVNULL, subprocess.DEVNULL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if child.wait(CAN_RUN_LIMIT) == 0:
+                    return True
+            child.kill()
+            child.wait()
+        except OSError:
+            pass
+        self.disconnect(worker["node"])
+        return False
 
     def end_all(self):
         """Ends the workers of this job's own: their main process, and with it the container, which removes itself."""

@@ -108,7 +108,8 @@ fn a_worker_is_not_replaced_under_a_run() {
     let ids = || NODES.map(|node| id_of(node, "hworker"));
     let before = ids();
     let mut run = lab.start(&["run", "-np", "2", "--", "sh", "-c", SAVES]);
-    run.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+    // the first job on a machine reads all of Horovod from its disk
+    run.until(&["[0 node1] ready", "[1 node2] ready"], s(180));
     lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
     lab.edit("[defaults]", "shm_size = \"1g\"\n[defaults]");
     let dry = lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["node[1-2] (2): recreate hworker (shm)\n"]);

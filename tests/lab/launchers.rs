@@ -1,7 +1,7 @@
 //! Launchers other than `horovodrun`: ranks find one another, end as under any launcher, and leave nothing.
 
 use crate::process::s;
-use crate::state::{FULL, Lab, NODES, Restore, no_run_is_left, no_session_is_left, node_sh, ours};
+use crate::state::{FULL, Lab, NODES, Restore, no_run_is_left, no_session_is_left, node_sh, on, ours};
 use serde_json::Value;
 
 const LAUNCHERS: [&str; 3] = ["torchrun", "env", "mpirun"];
@@ -168,4 +168,20 @@ fn the_examples_of_other_launchers_work() {
         ];
         lab.hvdctl(&args).code(0).says(&["[0 node1] accuracy: 0.9"]);
     }
+}
+
+#[test]
+fn an_elastic_job_goes_on_without_a_node_and_takes_it_back() {
+    let lab = Lab::up();
+    let program = "echo attempt $HVDCTL_RESTART; [ $HVDCTL_RESTART = 2 ] || exec sleep 300";
+    let mut run = lab.start(&["run", "-np", "1:2", "--launcher", "env", "--", "sh", "-c", program]);
+    run.until(&["[0 node1] attempt 0", "[1 node2] attempt 0"], s(120));
+    on("node2", "docker kill hworker");
+    run.until(&["[0 node1] attempt 1"], s(60));
+    lab.hvdctl(&["jobs"]).code(0).says(&["running", "1 of 2"]);
+    lab.hvdctl(&["up"]).code(0).says(&["node2: start hworker again (stopped)\n"]);
+    let done = run.end(s(120)).code(0).says(&["[0 node1] attempt 2", "[1 node2] attempt 2"]);
+    done.complains(&["node2 left (", "goes on with 1 of 2 ranks", "node2 joined; the job goes on with 2 of 2 ranks"]);
+    lab.hvdctl(&["logs"]).code(0).complains(&["Z: node2 left (", "Z: node2 joined; "]);
+    no_run_is_left();
 }

@@ -40,6 +40,7 @@ fn description(launcher: &str) -> LaunchDescription<'_> {
         ranks: 1,
         workers: vec![Worker { node: "b".into(), address: "10.0.0.2".parse().unwrap(), ranks: 1 }],
         restarts: 0,
+        elastic: None,
         own_workers: false,
         port: 22,
         grace: 1,

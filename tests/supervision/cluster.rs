@@ -240,6 +240,18 @@ impl Drop for Node {
     }
 }
 
+/// Starts the second node, and waits until its sshd listens.
+fn start_worker(dir: &Path) -> Node {
+    let socket = format!("network/{}:{PORT}", ADDRESSES[1]);
+    let path = dir.join("cluster").join(&socket);
+    // of one that was killed
+    let _ = fs::remove_file(&path);
+    let mut worker = Node::start(dir, 1, &["sshd", &format!("/run/cluster/{socket}")], &[]);
+    eventually(|| path.exists() || worker.unshare.try_wait().unwrap().is_some());
+    assert!(path.exists(), "node2 does not start: {}", fs::read_to_string(dir.join("node2.stderr")).unwrap());
+    worker
+}
+
 /// Two nodes; the job supervisor is the main process of the first, and so that one is started with a job (`job.rs`).
 pub struct Cluster {
     /// The second node, whose main process is an sshd. Before `dir`: it ends before its files go.
@@ -262,12 +274,12 @@ impl Cluster {
             symlink(STAND_INS.join(name), at("cluster/bin").join(name)).unwrap();
         }
         symlink(&*PYTHON, at("cluster/bin/python3")).unwrap();
-        let socket = format!("network/{}:{PORT}", ADDRESSES[1]);
-        let mut worker = Node::start(dir.path(), 1, &["sshd", &format!("/run/cluster/{socket}")], &[]);
-        let listening = || at("cluster").join(&socket).exists();
-        eventually(|| listening() || worker.unshare.try_wait().unwrap().is_some());
-        assert!(listening(), "node2 does not start: {}", fs::read_to_string(at("node2.stderr")).unwrap());
-        Cluster { worker, dir }
+        Cluster { worker: start_worker(dir.path()), dir }
+    }
+
+    /// Starts the second node again, after its end.
+    pub fn start_worker_again(&self) -> Node {
+        start_worker(self.dir())
     }
 
     /// The directory that has all of the cluster's files.

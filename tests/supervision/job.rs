@@ -4,7 +4,7 @@ use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, Process, eventually}
 use hvdctl::job::frames::{Frame, Kind, Parser};
 use hvdctl::job::record::{Attempt, JobResult, RankExit, Record, State};
 use hvdctl::job::restart::Restart;
-use hvdctl::launch::description::{LaunchDescription, Worker};
+use hvdctl::launch::description::{Elastic, LaunchDescription, Worker};
 use hvdctl::launch::placement::{Placement, Share};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE, command};
 use hvdctl::launch::{LaunchRequest, Launcher, launcher};
@@ -85,6 +85,10 @@ pub struct Spec {
     /// Seconds for all ranks to start.
     pub start_timeout: u64,
     pub restarts: u32,
+    /// The least number of ranks of an elastic job.
+    pub min_ranks: Option<u32>,
+    /// Seconds for which it may have fewer.
+    pub elastic_timeout: u64,
     /// Seconds beyond `stall` after which a rank without progress ends the job.
     pub idle_margin: u64,
     /// Bytes that the log may take on each node.
@@ -107,6 +111,8 @@ impl Spec {
             log_max: None,
             start_timeout: 60,
             restarts: 0,
+            min_ranks: None,
+            elastic_timeout: 60,
             left_out: "",
         }
     }
@@ -186,6 +192,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         name: "test".into(),
         project: None,
         restarts: spec.restarts,
+        min_ranks: spec.min_ranks,
         operator: "test@localhost".into(),
         created: 0.0,
         launcher: spec.method.name().0,
@@ -227,6 +234,7 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         ranks: spec.ranks[0],
         workers: vec![Worker { node: NODES[1].into(), address: addresses[1], ranks: spec.ranks[1] }],
         restarts: spec.restarts,
+        elastic: spec.min_ranks.map(|min_ranks| Elastic { min_ranks, timeout: spec.elastic_timeout }),
         own_workers: false,
         port: PORT,
         grace: spec.grace,

@@ -6,6 +6,7 @@
 
 mod alone;
 mod cluster;
+mod elastic;
 mod failures;
 mod job;
 mod lost;

@@ -120,7 +120,7 @@ fn table() {
     let own = ContainerSpec { name: "hworker-j1".into(), ..want.clone() }.of_run(
         &Inventory::local("here", "image").cluster,
         "j1",
-        0,
+        false,
     );
     let both = [seen(&want, "img", ContainerState::Running), seen(&own, "img", ContainerState::Running)];
     assert_eq!(plan(&both).unwrap(), "unchanged");

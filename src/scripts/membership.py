@@ -1,0 +1,45 @@
+"""The nodes of an elastic job. One that does not answer leaves; one that answers again joins. Each change ends the current attempt, and
+the next one begins on the nodes that are there: its program continues from what it saved last."""
+import threading
+import time
+
+import workers
+
+PERIOD = 2  # seconds between two questions to a node
+MISSES = 3  # a node that leaves so many in a row unanswered has gone; a busy one may miss one
+
+
+class Membership:
+    """Asks the nodes, in a thread of its own. `places` are all nodes with ranks; that of the launcher never leaves."""
+
+    def __init__(self, elastic, home, nodes, places):
+        self.min_ranks, self.timeout, self.nodes = elastic["min_ranks"], elastic["timeout"], nodes
+        self.workers = [place for place in places if place["node"] != home]
+        self.misses = {place["node"]: 0 for place in self.workers}
+        self.next, self.thread = 0.0, None
+
+    def look(self):
+        workers.for_each(self.workers, self.ask)
+        self.next = time.monotonic() + PERIOD
+
+    def ask(self, place):
+        node = place["node"]
+        self.misses[node] = 0 if self.nodes.can_run(place) else self.misses[node] + 1
+
+    def change(self, used):
+        """The nodes of `used` that have gone, and the others that can join. Does not wait."""
+        if time.monotonic() > self.next and not (self.thread and self.thread.is_alive()):
+            self.thread = threading.Thread(target=self.look, daemon=True)
+            self.thread.start()
+        leaving = [place for place in self.workers if place in used and self.misses[place["node"]] >= MISSES]
+        joining = [place for place in self.workers if place not in used and self.misses[place["node"]] == 0]
+        return leaving, joining
+
+    def present(self):
+        """The nodes besides the launcher's that can take part, with nothing of the attempt before on them."""
+        answering, found = self.nodes.answering(self.workers), set()
+        workers.for_each([place for place in self.workers if place["node"] in answering],
+                         lambda place: found.update([place["node"]] * self.nodes.can_run(place)))
+        # the others are asked again before they join
+        self.misses = {place["node"]: 0 if place["node"] in found else MISSES for place in self.workers}
+        return found

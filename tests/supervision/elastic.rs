@@ -1,0 +1,76 @@
+//! Elastic jobs, whose nodes leave and join.
+
+use crate::cluster::Cluster;
+use crate::job::{Method, Spec, each_launcher};
+use hvdctl::job::record::State;
+use rustix::process::Signal;
+
+fn elastic(method: Method, min_ranks: u32, program: &str) -> Spec {
+    Spec { min_ranks: Some(min_ranks), ..Spec::shell(method, program) }
+}
+
+#[test]
+fn a_node_leaves_and_comes_back() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        // rank 0 says how many there are; the third attempt, with both again, ends
+        let program = "echo attempt $HVDCTL_RESTART; [ $HVDCTL_RESTART = 2 ] || exec sleep 300";
+        let job = cluster.start(&elastic(method, 1, program));
+        (0..2).for_each(|rank| job.until(rank, "attempt 0"));
+        cluster.worker.signal(Signal::KILL);
+        job.until(0, "attempt 1");
+        let _again = cluster.start_worker_again();
+        let end = job.end();
+        assert_eq!((end.ending.state(2), end.ending.ranks), (State::Succeeded, Some(2)), "{}", end.all);
+        assert_eq!(
+            end.lines,
+            [vec!["attempt 0", "attempt 1", "attempt 2"], vec!["attempt 0", "attempt 2"]],
+            "{}",
+            end.all
+        );
+        let [left, joined] = &end.restarts()[..] else { panic!("{:?}\n{}", end.restarts(), end.all) };
+        assert!(left.starts_with("node2 left (") && left.ends_with("; the job goes on with 1 of 2 ranks"), "{left}");
+        assert_eq!(joined, "node2 joined; the job goes on with 2 of 2 ranks");
+        assert!(end.tries.is_empty(), "a node that leaves is no failed attempt: {:?}", end.tries);
+    });
+}
+
+#[test]
+fn a_rank_that_fails_on_its_own_ends_an_elastic_job() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let end = cluster.start(&elastic(method, 1, "[ $RANK = 1 ] || exec sleep 300; exit 7")).end();
+        end.failed("rank 1 on node2 ended with exit code 7", 7);
+        assert!(end.restarts().is_empty(), "{:?}", end.restarts());
+    });
+}
+
+#[test]
+fn too_few_nodes_end_an_elastic_job_after_its_time() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let spec = Spec { elastic_timeout: 1, ..elastic(method, 2, "echo begun; exec sleep 300") };
+        let job = cluster.start(&spec);
+        (0..2).for_each(|rank| job.until(rank, "begun"));
+        cluster.worker.signal(Signal::KILL);
+        let end = job.end();
+        assert_eq!(end.ending.state(2), State::Failed, "{}", end.all);
+        assert_eq!(end.ending.fault.as_deref(), Some("it had fewer than its 2 ranks for 1 s"), "{}", end.all);
+        let [waits] = &end.restarts()[..] else { panic!("{:?}", end.restarts()) };
+        assert!(waits.ends_with("; with 1 of 2 ranks the job waits 1 s for more"), "{waits}");
+    });
+}
+
+#[test]
+fn an_elastic_job_that_waits_for_nodes_can_be_stopped() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let job = cluster.start(&elastic(method, 2, "echo begun; exec sleep 300"));
+        (0..2).for_each(|rank| job.until(rank, "begun"));
+        cluster.worker.signal(Signal::KILL);
+        job.until_holds("the job waits", || job.file(0, "members.json").is_some_and(|text| text.contains("waits")));
+        job.signal(Signal::TERM);
+        let end = job.end();
+        assert!(end.ending.stopped, "{}", end.all);
+    });
+}
