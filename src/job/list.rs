@@ -22,7 +22,7 @@ pub struct Piece {
     pub ending: Option<JobResult>,
     /// Its tries that failed; on the same one.
     pub tries: Vec<Attempt>,
-    /// The nodes of an elastic job; on the same one.
+    /// The nodes that take part in an elastic job; on the node of the launcher.
     pub membership: Option<Membership>,
     /// Ranks that have started on this node, in the last of them.
     pub started: u32,
@@ -66,7 +66,7 @@ pub struct Job {
     pub restarts: u32,
     /// The least number of ranks, if it is elastic.
     pub min_ranks: Option<u32>,
-    /// Its nodes then, and how they changed.
+    /// The nodes that take part in an elastic job, and how they changed.
     pub membership: Option<Membership>,
     /// The tries that failed, after which it was.
     pub tries: Vec<Attempt>,

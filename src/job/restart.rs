@@ -42,13 +42,13 @@ pub struct Change {
     pub time: f64,
     /// The nodes that left.
     pub left: Vec<Departure>,
-    /// Those that joined.
+    /// The nodes that joined.
     pub joined: Vec<String>,
-    /// The ranks on the nodes that are there now.
+    /// The number of ranks after the change.
     pub ranks: u32,
-    /// The ranks on all nodes.
+    /// The number of ranks with all nodes.
     pub wanted: u32,
-    /// Seconds for which the job waits for other nodes, because these are too few; 0: it goes on.
+    /// Seconds for which the job waits for other nodes, because it has too few ranks; 0: it continues.
     pub waits: u64,
 }
 
@@ -57,7 +57,7 @@ pub struct Change {
 pub struct Departure {
     /// The node.
     pub node: String,
-    /// Why: what was heard in place of an answer.
+    /// Why it left: the error of the connection to it, or `no answer`.
     pub reason: String,
 }
 
@@ -79,14 +79,14 @@ impl fmt::Display for Change {
 /// The nodes of an elastic job; `JOBS/ID/members.json` on the node of the launcher.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Membership {
-    /// Those that are there, in rank order.
+    /// The nodes that take part, in rank order.
     pub members: Vec<Ranks>,
     /// What has changed since the start.
     pub changes: Vec<Change>,
 }
 
 impl Membership {
-    /// The number of ranks that there are.
+    /// Returns the current number of ranks.
     pub fn ranks(&self) -> u32 {
         self.members.iter().map(|member| member.ranks).sum()
     }
@@ -97,7 +97,7 @@ impl Membership {
 pub struct Ranks {
     /// The node.
     pub node: String,
-    /// How many there are.
+    /// The number of its ranks.
     pub ranks: u32,
 }
 

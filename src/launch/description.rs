@@ -137,7 +137,7 @@ pub struct LaunchDescription<'a> {
     pub workers: Vec<Worker>,
     /// How often the job is started again after a failure.
     pub restarts: u32,
-    /// What holds for an elastic job; none: the job has all of its ranks or fails.
+    /// The limits of an elastic job; none: the job has a fixed size.
     pub elastic: Option<Elastic>,
     /// Whether the workers are this job's alone, and end with it.
     pub own_workers: bool,
@@ -153,7 +153,7 @@ pub struct LaunchDescription<'a> {
     pub keep_alive: u64,
 }
 
-/// How an elastic job lives with nodes that leave and join (`membership.py`).
+/// The limits of an elastic job, whose nodes may leave and join (`membership.py`).
 #[derive(Debug, Clone, Serialize)]
 pub struct Elastic {
     /// The least number of ranks.

@@ -34,9 +34,9 @@ pub struct Placement {
 /// How many ranks a job is to have: `MAX`, or `MIN:MAX` if it is elastic and may have fewer while nodes are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankCount {
-    /// The least that an elastic job may have.
+    /// The least that an elastic job may have; none: the job has a fixed size.
     pub min: Option<u32>,
-    /// As many as it has where all nodes are there.
+    /// The number with all nodes.
     pub max: u32,
 }
 
@@ -51,20 +51,20 @@ impl FromStr for RankCount {
         let Some((min, max)) = text.split_once(':') else { return Ok(RankCount::exactly(number(text)?)) };
         let (min, max) = (number(min)?, number(max)?);
         match min {
-            0 => Err("an elastic job has at least one rank".to_owned()),
-            _ if min > max => Err(format!("at least {min} and at most {max} ranks is a contradiction")),
+            0 => Err("MIN is at least 1".to_owned()),
+            _ if min > max => Err(format!("MIN is greater than MAX: {min} is more than {max}")),
             _ => Ok(RankCount { min: Some(min), max }),
         }
     }
 }
 
 impl RankCount {
-    /// So many and no others.
+    /// Returns the count of a job of fixed size.
     pub fn exactly(ranks: u32) -> RankCount {
         RankCount { min: None, max: ranks }
     }
 
-    /// The number of ranks to begin with on so many slots: an elastic job takes what there is.
+    /// Returns the number of ranks to begin with on so many slots. An elastic job begins with fewer than MAX, but never fewer than MIN.
     pub fn on(self, slots: u32) -> u32 {
         self.min.map_or(self.max, |min| self.max.min(slots.max(min)))
     }

@@ -307,7 +307,8 @@ class JobSupervisor:
         self.tries = []  # the results of those that failed
         elastic = launch["elastic"]
         self.membership = membership.Membership(elastic, launch["node"], self.nodes, self.places) if elastic else None
-        self.leaving, self.changes = [], []  # the nodes that leave the elastic job, and its changes so far
+        self.leaving, self.joining = [], []  # the nodes by which the current attempt of an elastic job ends
+        self.changes = []  # of its nodes so far
 
     def run(self):
         """Runs the job and returns the exit code of this process."""
@@ -319,7 +320,7 @@ class JobSupervisor:
             stopped = result["launcher"] is None
             if not again:
                 break
-            if self.membership and (self.leaving or stopped or result["silent"]):
+            if self.membership and (self.leaving or self.joining or result["silent"]):
                 result, again = self.regroup(result)
             else:
                 again = len(self.tries) < self.launch["restarts"]
@@ -346,7 +347,7 @@ class JobSupervisor:
         """Starts the launcher and ends what is left when it has ended, a rank has failed, the end is requested, or a node leaves or
         joins. Returns the result, whose `launcher` is the exit code of the launcher or that rank (None if the end was asked for), and
         whether there may be another one."""
-        self.leaving = []
+        self.leaving, self.joining = [], []
         launcher = Launcher(self.launch, self.log, self.children, self.nodes)
         self.nodes.connect()
         launcher.start(self.used, self.starts)
@@ -384,19 +385,21 @@ class JobSupervisor:
                 connected = time.monotonic()
             # the main process of a container inherits every orphan
             self.children.reap_orphans()
+            if launcher.poll() is not None:
+                continue
             if self.membership:
-                self.leaving, joining = self.membership.change(self.used)
-                if self.leaving or joining:
+                self.leaving, self.joining = self.membership.change(self.used)
+                if self.leaving or self.joining:
                     return None
-            if launcher.poll() is None and starts.missing_ranks():
+            if starts.missing_ranks():
                 return "not all ranks had started within %d s: %s" % (self.launch["start_timeout"], starts.missing)
         return None
 
     def reap_everywhere(self, report, again):
-        """Ends the ranks of all nodes at once. A second signal takes the rest of the grace period away; an engine does not wait for
-        long."""
+        """Ends the ranks of all nodes at once. They get the whole grace period if none has failed; an engine does not wait for long. A
+        second signal takes the rest of it away."""
         by_user = self.requests and not self.requests.fault()
-        grace = self.launch["grace"] if by_user else min(self.launch["grace"], reap.AFTER_FAILURE)
+        grace = self.launch["grace"] if by_user or self.leaving or self.joining else min(self.launch["grace"], reap.AFTER_FAILURE)
         urgent = self.requests.are_urgent()
         everywhere, waits, threads = self.start_reaping(0 if urgent else grace, report, again)
         # a thread that failed is waited for no longer
@@ -419,7 +422,7 @@ class JobSupervisor:
             ended.set()
 
         elsewhere = functools.partial(self.nodes.reap, grace=grace, again=again, report=report, everywhere=everywhere)
-        # before another attempt nobody waits for the nodes that are not there anyway
+        # nodes that had left before this attempt are not waited for, but for one last time
         reached = [worker for worker in self.launch["workers"] if not again or worker in self.used]
         work = [functools.partial(elsewhere, worker) for worker in reached] + [here]
         waits = [threading.Event() for _ in work]

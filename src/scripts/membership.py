@@ -6,7 +6,7 @@ import time
 import workers
 
 PERIOD = 2  # seconds between two questions to a node
-MISSES = 3  # a node that leaves so many in a row unanswered has gone; a busy one may miss one
+MISSES = 3  # unanswered questions in a row after which a node has gone: a busy one may miss one
 
 
 class Membership:

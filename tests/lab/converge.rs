@@ -108,8 +108,9 @@ fn a_worker_is_not_replaced_under_a_run() {
     let ids = || NODES.map(|node| id_of(node, "hworker"));
     let before = ids();
     let mut run = lab.start(&["run", "-np", "2", "--", "sh", "-c", SAVES]);
-    // the first job on a machine reads all of Horovod from its disk
-    run.until(&["[0 node1] ready", "[1 node2] ready"], s(180));
+    let come = run.comes(&["[0 node1] ready", "[1 node2] ready"], s(60));
+    let state = || NODES.map(|node| on(node, "cat /opt/horovod/jobs/*/log; ps axfww")).join("\n");
+    assert!(come, "no rank is ready\n{}{}{}", run.out(), run.err(), state());
     lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
     lab.edit("[defaults]", "shm_size = \"1g\"\n[defaults]");
     let dry = lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["node[1-2] (2): recreate hworker (shm)\n"]);

@@ -13,7 +13,7 @@ fn elastic(method: Method, min_ranks: u32, program: &str) -> Spec {
 fn a_node_leaves_and_comes_back() {
     each_launcher(|method| {
         let cluster = Cluster::new();
-        // rank 0 says how many there are; the third attempt, with both again, ends
+        // the third attempt, with both nodes again, ends by itself
         let program = "echo attempt $HVDCTL_RESTART; [ $HVDCTL_RESTART = 2 ] || exec sleep 300";
         let job = cluster.start(&elastic(method, 1, program));
         (0..2).for_each(|rank| job.until(rank, "attempt 0"));
@@ -32,6 +32,24 @@ fn a_node_leaves_and_comes_back() {
         assert!(left.starts_with("node2 left (") && left.ends_with("; the job goes on with 1 of 2 ranks"), "{left}");
         assert_eq!(joined, "node2 joined; the job goes on with 2 of 2 ranks");
         assert!(end.tries.is_empty(), "a node that leaves is no failed attempt: {:?}", end.tries);
+    });
+}
+
+#[test]
+fn ranks_have_the_grace_period_when_a_node_joins() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        // what rank 0 does in the second attempt takes longer than ranks have after a failure
+        let program = "trap 'sleep 4; echo saved; exit 0' TERM; echo attempt $HVDCTL_RESTART
+            [ $HVDCTL_RESTART = 2 ] || while :; do sleep 0.1; done";
+        let job = cluster.start(&elastic(method, 1, program));
+        (0..2).for_each(|rank| job.until(rank, "attempt 0"));
+        cluster.worker.signal(Signal::KILL);
+        job.until(0, "attempt 1");
+        let _again = cluster.start_worker_again();
+        let end = job.end();
+        assert_eq!(end.lines[0].last().map(String::as_str), Some("attempt 2"), "{}", end.all);
+        assert_eq!(end.lines[0][end.lines[0].len() - 2], "saved", "{}", end.all);
     });
 }
 
