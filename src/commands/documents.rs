@@ -327,7 +327,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
             silent: names(&["node2"]),
             fault: None,
         }],
-        all_started: false,
+        result: None,
         started: 1_795_262_584.0,
         ended: None,
         code: None,

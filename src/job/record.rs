@@ -1,11 +1,9 @@
 //! A job: its record and its states; how it ended, and by which rank it failed; how far it is.
 
-mod progress;
 mod result;
 #[cfg(test)]
 mod tests;
 
-pub use progress::Progress;
 pub use result::{Attempt, FailureKind, HungRank, JobResult, LostOutput, RankExit, RootCause, lost_output};
 
 use crate::inventory::Ulimit;
@@ -17,8 +15,8 @@ use crate::text::argument::ProgramArgument;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A job that was begun this many seconds ago and has no launcher yet is taken to be on its way.
-pub const SETTING_OUT: f64 = 120.0;
+/// How many seconds a job without a launcher counts as starting.
+pub const LAUNCH_WINDOW: f64 = 120.0;
 
 /// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the job (mode 600),
 /// so that neither the program's words nor its environment pass through a launcher or a shell.
@@ -99,7 +97,7 @@ pub fn starting(facts: &Facts) -> Vec<String> {
     let is_starting = |job: &&String| {
         let record = open_records(facts).find(|record| record.id == **job);
         let begun = record.zip(facts.clock).map(|(record, clock)| clock.high - record.created);
-        begun.is_none_or(|age| age < SETTING_OUT)
+        begun.is_none_or(|age| age < LAUNCH_WINDOW)
     };
     facts.open_jobs.iter().filter(is_starting).cloned().collect()
 }
