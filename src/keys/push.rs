@@ -239,7 +239,7 @@ async fn make(cluster: &Cluster, wanted: Kind, node: &str, events: &Events) -> R
         KeyType::Rsa => format!("RSA-{}", wanted.bits.unwrap_or(key_pair::RSA_BITS)),
         KeyType::Ed25519 => "Ed25519".to_owned(),
     };
-    let _step = events.begin(node, Step::MakingKeyPair(kind));
+    let _step = events.begin(node, Step::GeneratingKeyPair(kind));
     let comment = tag(&cluster.name);
     tokio::task::spawn_blocking(move || key_pair::generate(wanted, &comment))
         .await

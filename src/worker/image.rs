@@ -31,7 +31,7 @@ pub async fn pull(cluster: &Cluster, observed: &mut Observed, events: &Events) -
             ))
         })
     };
-    events.step(observed.name(), Step::PullingImage { image: reference.clone() }, pulling).await?;
+    events.step(observed.name(), Step::PullingImage(reference.clone()), pulling).await?;
     observed.docker.image_id = engine.image_id(&cluster.image).await?;
     Ok(observed.docker.image_id != before)
 }
