@@ -173,7 +173,7 @@ pub enum Event {
         /// What failed.
         error: NodeError,
     },
-    /// The job is restarted (`--restarts`); `jobs` has the result of each try.
+    /// The job is restarted (`--restarts`); `jobs` has the result of each attempt.
     Restart {
         /// The reason, as text.
         text: String,
