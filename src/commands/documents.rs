@@ -264,7 +264,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         state,
         placement: Placement { shares: vec![share("node1", 0), share("node2", 2)] },
         code,
-        blame: first_failure.as_ref().map(|first| RootCause {
+        root_cause: first_failure.as_ref().map(|first| RootCause {
             rank: first.rank,
             node: first.node.clone(),
             how: FailureKind::Exited { code: first.code, signal: first.signal, oom: first.oom },
@@ -329,7 +329,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
                 waits: 0,
             }],
         }),
-        tries: vec![Attempt {
+        attempts: vec![Attempt {
             started: 1_795_262_500.0,
             ended: 1_795_262_580.0,
             ranks: 4,
@@ -343,7 +343,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         ended: None,
         code: None,
         first_failure: None,
-        blame: None,
+        root_cause: None,
         reason: None,
         fault: None,
         lost: Vec::new(),
@@ -362,12 +362,12 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         restarts: 0,
         min_ranks: None,
         membership: None,
-        tries: Vec::new(),
+        attempts: Vec::new(),
         started: 1_795_258_800.0,
         ended: Some(1_795_260_000.0),
         code: Some(137),
         first_failure: Some(first),
-        blame: Some(RootCause {
+        root_cause: Some(RootCause {
             rank: 1,
             node: "node1".into(),
             how: FailureKind::Hung { seconds: 1800, tensors: Some("allreduce.loss".into()), idle: None },
@@ -385,7 +385,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         state: Some(State::Failed),
         code: Some(7),
         first_failure: Some(by_itself),
-        blame: Some(RootCause {
+        root_cause: Some(RootCause {
             rank: 3,
             node: "node2".into(),
             how: FailureKind::Exited { code: 7, signal: None, oom: false },

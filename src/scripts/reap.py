@@ -96,7 +96,7 @@ def rest():
 
 
 def forget(again):
-    """Removes what the next try must not find or, if there is none, what may be secret; no rank starts without it."""
+    """Removes what the next attempt must not find or, if there is none, what may be secret; no rank starts without it."""
     try:
         os.unlink(os.path.join(HERE, "states" if again else "env.json"))
     except FileNotFoundError:

@@ -60,7 +60,7 @@ def clock_offset(child):
 
 
 class Report:
-    """What the nodes reported at the end of a try: for each the result of reap.py with `ahead`, its clock offset; and for those that
+    """What the nodes reported at the end of an attempt: for each the result of reap.py with `ahead`, its clock offset; and for those that
     did not answer what was heard instead."""
 
     def __init__(self):
@@ -158,7 +158,7 @@ class Workers:
         report.ends[node]["ahead"] = clock_offset(child)
 
     def answering(self, candidates):
-        """The nodes that answer, with nothing of the try before on them."""
+        """The nodes that answer, with nothing of the attempt before on them."""
         report, everywhere = Report(), threading.Event()
         everywhere.set()
         for_each(candidates, lambda worker: self.reap(worker, 0, True, report, threading.Event(), everywhere))

@@ -31,7 +31,7 @@ fn a_node_leaves_and_comes_back() {
         let [left, joined] = &end.restarts()[..] else { panic!("{:?}\n{}", end.restarts(), end.all) };
         assert!(left.starts_with("node2 left (") && left.ends_with("; the job goes on with 1 of 2 ranks"), "{left}");
         assert_eq!(joined, "node2 joined; the job goes on with 2 of 2 ranks");
-        assert!(end.tries.is_empty(), "a node that leaves is no failed attempt: {:?}", end.tries);
+        assert!(end.attempts.is_empty(), "a node that leaves is no failed attempt: {:?}", end.attempts);
     });
 }
 
