@@ -193,7 +193,7 @@ async fn local_image(global: &Global, name: &str, sudo: &Sudo, events: &Events) 
         .await?;
     let engine = Runtime::connect(&Arc::clone(&link)).await?;
     for image in [DEFAULT_IMAGE, BUILT_IMAGE] {
-        if engine.image_id(image).await?.is_some() {
+        if engine.image(image).await?.is_some() {
             return Ok(image.to_owned());
         }
     }

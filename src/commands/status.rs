@@ -9,7 +9,7 @@ use crate::node::facts::Drained;
 use crate::node::network;
 use crate::render::table::table;
 use crate::worker::apply;
-use crate::worker::plan::{self, Workspace};
+use crate::worker::plan;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -83,8 +83,7 @@ fn with_engine(row: Row, inventory: &Inventory, seen: &Observed) -> Row {
     let cluster = &inventory.cluster;
     let docker: &RuntimeState = &seen.docker;
     let job = plan::running_jobs(&cluster.name, &docker.containers);
-    let planned =
-        apply::desired(inventory, seen).and_then(|desired| apply::plan(cluster, seen, &desired, &Workspace::Any));
+    let planned = apply::desired(inventory, seen).and_then(|desired| apply::plan(cluster, seen, &desired));
     let (worker, differs) = plan::worker_status(cluster, &docker.containers, planned.as_deref().ok());
     let image = docker.image_id.as_deref().map_or("missing", |id| {
         let id = id.strip_prefix("sha256:").unwrap_or(id);

@@ -20,7 +20,6 @@ use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
 use crate::text::nodeset;
 use crate::worker::apply;
-use crate::worker::plan::Workspace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -166,8 +165,7 @@ impl JobPlan {
     fn check_host(&self, host: &HostAssignment) -> Result<(), NodeError> {
         let (inventory, cluster, seen) = (&self.shared, &self.shared.cluster, &host.seen);
         if !host.launches {
-            let worker = apply::desired(inventory, seen)?;
-            return apply::plan(cluster, seen, &worker, &Workspace::Any).map(|_| ());
+            return apply::plan(cluster, seen, &apply::desired(inventory, seen)?).map(|_| ());
         }
         // the launcher's ranks run in hmaster, so its worker does not matter
         check_master_name(cluster, seen)?;
