@@ -3,10 +3,10 @@
 #[path = "../../tests/documented/mod.rs"]
 mod documented;
 
-use super::output::Failure;
+use super::output::{DrainNode, Failure};
 use super::{
-    about, doctor, down, exec, fetch, hosts, init, jobs, keys, lock, logs, output, shell, status, stop, train, up,
-    verify,
+    about, doctor, down, drain, exec, fetch, hosts, init, jobs, keys, lock, logs, output, shell, status, stop, train,
+    up, verify,
 };
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
@@ -28,6 +28,7 @@ use crate::keys::reachability::{Absent, Matrix, Pair};
 use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
 use crate::model::lease::Lease;
+use crate::node::facts::Drained;
 use crate::render;
 use crate::secret::Secret;
 use crate::sync::outputs::{Item, Output};
@@ -136,6 +137,14 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     let done = [("node1".to_owned(), names(&["hmaster", "hworker"])), ("node2".to_owned(), Vec::new())];
     all.push(("down", down::outcome(true, &done, vec![full("node3")]).skipping(&[refused("node4")]).document));
 
+    let drain = |node: &str, drained: Option<Drained>| drain::Done {
+        node: node.into(),
+        result: DrainNode { changed: true, drained, leaving: names(&["20261121-120304-k7qd"]), staying: Vec::new() },
+    };
+    let mark = Drained { by: "ana@desk".into(), since: 1_795_262_584 };
+    let done = [drain("node1", None), drain("node2", Some(mark.clone()))];
+    all.push(("drain", drain::outcome(&done, vec![full("node3"), refused("node4")]).document));
+
     let row = |node: &str, job: Option<&str>| status::Row {
         node: node.into(),
         ok: true,
@@ -147,12 +156,14 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         gpus: "4".into(),
         slots: 4,
         job: job.map(str::to_owned),
+        drained: None,
     };
     let none = || "–".to_owned();
     let broken = status::Row { ok: false, engine: none(), worker: "–", image: none(), ..row("node3", None) };
     let older = status::Row { worker: "differs", differs: names(&["image", "port"]), ..row("node2", None) };
     let stopped = NodeError::failed("node3", "ask the Docker Engine", "Cannot connect to the Docker daemon")
         .hint("systemctl start docker on the node");
+    let older = status::Row { drained: Some(mark), ..older };
     let rows = [row("node1", Some("20261121-120304-k7qd")), older, broken];
     all.push(("status", output::value(&status::document(&rows, &[stopped, refused("node4")]))));
 }

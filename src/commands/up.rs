@@ -83,7 +83,7 @@ impl Steps<'_> {
         let cluster = target.cluster();
         let dry_run = self.options.dry_run;
         let pulling = for_each_node(observed, async |mut seen: Observed| {
-            if !image::is_wanted(cluster, &seen) {
+            if !image::is_wanted(cluster, seen.docker.image_id.is_some()) {
                 return Ok((seen, None));
             }
             // whether the registry has a newer image is not known without pulling it
@@ -193,14 +193,16 @@ impl Steps<'_> {
     async fn apply(&mut self, plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
         let Steps { session, target, events, .. } = *self;
         let applied = for_each_node(plans, async |plan: WorkerPlan| {
-            let goes_on = || session.cancellation.check().is_ok();
-            let is_whole = plan
-                .apply(&target.inventory, events, goes_on, |step| session.progress.did(plan.node(), step.to_string()))
-                .await?;
-            if is_whole {
-                session.progress.done(plan.node());
-                events.done(plan.node(), plan.summary());
+            for operation in &plan.operations {
+                if session.cancellation.check().is_err() {
+                    return Ok(plan);
+                }
+                let executed = apply::execute(&target.inventory, &plan.observed, operation, events).await;
+                events.report(executed)?;
+                session.progress.did(plan.node(), operation.to_string());
             }
+            session.progress.done(plan.node());
+            events.done(plan.node(), plan.summary());
             Ok(plan)
         })
         .await;
