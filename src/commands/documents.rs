@@ -68,7 +68,7 @@ fn login(from: &str, to: &str, reason: Option<&str>) -> Pair {
 }
 
 fn keys_made(all: &mut Vec<(&'static str, Value)>) {
-    let generated = Generated { node: "node1".into(), pair: pair(), made: true };
+    let generated = Generated { node: "node1".into(), pair: pair(), generated: true };
     all.push(("keys-generate", keys::generated(&generated).document));
 
     let put = |name: &str| Put { name: name.into(), text: Secret::new(String::new().into()) };
@@ -93,30 +93,30 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         node: node.into(),
         master,
         key: master.then(pair),
-        stray: Vec::new(),
+        unexpected: Vec::new(),
         fingerprint: Some(pair().fingerprint),
         further: 0,
         modes: Vec::new(),
         agreed: Some(true),
         pinned: true,
         faults: Vec::new(),
-        remarks: Vec::new(),
+        warnings: Vec::new(),
     };
     let good = Trust { rows: vec![row("node1", true), row("node2", false)], rotation: None };
     let logins = vec![login("node1", "node2", None), login("node2", "node1", None)];
     let matrix = Matrix { absent: Vec::new(), pairs: logins };
     all.push(("keys-status", output::value(&keys::status_document(&good, &matrix, &[]))));
 
-    let fault = |text: &str| Fault { text: text.into(), cure: "hvdctl keys push" };
+    let fault = |text: &str| Fault { text: text.into(), hint: "hvdctl keys push" };
     let wrong = Trusted {
-        stray: names(&["id_rsa"]),
+        unexpected: names(&["id_rsa"]),
         fingerprint: None,
         further: 1,
         modes: names(&["authorized_keys 644"]),
         agreed: None,
         pinned: false,
         faults: vec![fault("node2: authorized_keys does not let the master's key in")],
-        remarks: names(&["node2: another cluster's key is in the same directory: blue"]),
+        warnings: names(&["node2: another cluster's key is in the same directory: blue"]),
         ..row("node2", false)
     };
     let bad = Trust { rows: vec![wrong], rotation: Some(fault("a rotation is unfinished")) };

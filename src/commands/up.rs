@@ -10,8 +10,8 @@ use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::job::capacity::settle;
 use crate::job::disrupted::end_disrupted;
-use crate::keys::files::AUTHORIZED_KEYS;
-use crate::keys::push;
+use crate::keys::files::{AUTHORIZED_KEYS, Keys, differing};
+use crate::keys::push::Distribution;
 use crate::node::facts::Facts;
 use crate::paths::HOST_KEY;
 use crate::text::nodeset;
@@ -136,7 +136,7 @@ impl Steps<'_> {
     async fn push_keys(&mut self, mut plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
         let inventory = &self.target.inventory;
         let nodes: Vec<_> = plans.iter().map(|plan| (&plan.observed.member.node, &plan.observed.facts)).collect();
-        let pending = push::pending(inventory, &nodes);
+        let pending = differing(inventory, &nodes, Keys::to_push);
         let mut has_master = nodes.iter().any(|(node, _)| node.master);
         if pending.is_empty() {
             return Ok(plans);
@@ -149,7 +149,8 @@ impl Steps<'_> {
             let names = nodeset::fold(&pending);
             self.events.note(format!("keys are missing or differ on {names}: pushing them first"));
             let members: Vec<Member> = plans.iter().map(|plan| plan.observed.member.clone()).collect();
-            let failed = match push::push(inventory, &members, self.session, self.events).await {
+            let (session, events) = (self.session, self.events);
+            let failed = match (Distribution { inventory, members: &members, session, events }).push().await {
                 Ok((_, failed)) => failed,
                 Err(Error::Nodes { failed, .. }) => {
                     has_master = false;

@@ -8,7 +8,7 @@ use crate::cluster::nodes::{self, Member, Observed, Target};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::inventory::{Cluster, Inventory};
-use crate::keys::push;
+use crate::keys::files::{Keys, differing};
 use crate::launch::description::{Elastic, LaunchDescription, Start, Worker};
 use crate::launch::placement::Placement;
 use crate::launch::programs::{JOB_SUPERVISOR, command};
@@ -152,7 +152,7 @@ impl JobPlan {
         }
         // a job on one node logs in nowhere
         let nodes: Vec<_> = self.hosts.iter().map(|host| (&host.seen.member.node, &host.seen.facts)).collect();
-        let lacking = if nodes.len() > 1 { push::lacking(inventory, &nodes) } else { Vec::new() };
+        let lacking = if nodes.len() > 1 { differing(inventory, &nodes, Keys::to_launch) } else { Vec::new() };
         if lacking.is_empty() {
             return Ok(());
         }
