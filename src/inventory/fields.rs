@@ -7,7 +7,7 @@
 
 use super::kind::Kind::{self, *};
 use super::kind::{PORT, seconds};
-use super::{Controller, KeyType, LauncherName, Pull, check, container};
+use super::{Bind, Controller, KeyType, LauncherName, Pull, check, container};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -85,6 +85,9 @@ tables! {
         launcher: LauncherName = LauncherName::Horovodrun, Choice(&["horovodrun", "torchrun", "mpirun", "env"]);
         /// Horovod's controller for `horovodrun`, unless `--controller` says otherwise.
         controller: Controller = Controller::Gloo, Choice(&["gloo", "mpi"]);
+        /// Cores that each rank is bound to, unless `--bind` says otherwise: those next to its GPU, an equal share, or all;
+        /// otherwise numa where GPUs and several NUMA nodes are known, else none.
+        bind: Option<Bind> = None, Choice(&["numa", "core", "none"]);
         /// Size of /dev/shm in the containers. Too little of it kills data loaders and NCCL.
         shm_size: u64 = 8 << 30, Size;
         /// An ssh configuration of this cluster's own, read before yours; relative to the inventory.
