@@ -3,10 +3,10 @@
 #[path = "../../tests/documented/mod.rs"]
 mod documented;
 
-use super::output::Failure;
+use super::output::{DrainNode, Failure};
 use super::{
-    about, doctor, down, exec, fetch, hosts, init, jobs, keys, lock, logs, output, shell, status, stop, train, up,
-    verify,
+    about, doctor, down, drain, exec, fetch, hosts, init, jobs, keys, lock, logs, output, shell, status, stop, train,
+    up, verify,
 };
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
@@ -29,6 +29,7 @@ use crate::keys::reachability::{Absent, Matrix, Pair};
 use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
 use crate::model::lease::Lease;
+use crate::node::facts::Drained;
 use crate::render;
 use crate::secret::Secret;
 use crate::sync::outputs::{Item, Output};
@@ -68,7 +69,7 @@ fn login(from: &str, to: &str, reason: Option<&str>) -> Pair {
 }
 
 fn keys_made(all: &mut Vec<(&'static str, Value)>) {
-    let generated = Generated { node: "node1".into(), pair: pair(), made: true };
+    let generated = Generated { node: "node1".into(), pair: pair(), generated: true };
     all.push(("keys-generate", keys::generated(&generated).document));
 
     let put = |name: &str| Put { name: name.into(), text: Secret::new(String::new().into()) };
@@ -93,30 +94,30 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         node: node.into(),
         master,
         key: master.then(pair),
-        stray: Vec::new(),
+        unexpected: Vec::new(),
         fingerprint: Some(pair().fingerprint),
         further: 0,
         modes: Vec::new(),
         agreed: Some(true),
         pinned: true,
         faults: Vec::new(),
-        remarks: Vec::new(),
+        warnings: Vec::new(),
     };
     let good = Trust { rows: vec![row("node1", true), row("node2", false)], rotation: None };
     let logins = vec![login("node1", "node2", None), login("node2", "node1", None)];
     let matrix = Matrix { absent: Vec::new(), pairs: logins };
     all.push(("keys-status", output::value(&keys::status_document(&good, &matrix, &[]))));
 
-    let fault = |text: &str| Fault { text: text.into(), cure: "hvdctl keys push" };
+    let fault = |text: &str| Fault { text: text.into(), hint: "hvdctl keys push" };
     let wrong = Trusted {
-        stray: names(&["id_rsa"]),
+        unexpected: names(&["id_rsa"]),
         fingerprint: None,
         further: 1,
         modes: names(&["authorized_keys 644"]),
         agreed: None,
         pinned: false,
         faults: vec![fault("node2: authorized_keys does not let the master's key in")],
-        remarks: names(&["node2: another cluster's key is in the same directory: blue"]),
+        warnings: names(&["node2: another cluster's key is in the same directory: blue"]),
         ..row("node2", false)
     };
     let bad = Trust { rows: vec![wrong], rotation: Some(fault("a rotation is unfinished")) };
@@ -137,6 +138,14 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     let done = [("node1".to_owned(), names(&["hmaster", "hworker"])), ("node2".to_owned(), Vec::new())];
     all.push(("down", down::outcome(true, &done, vec![full("node3")]).skipping(&[refused("node4")]).document));
 
+    let drain = |node: &str, drained: Option<Drained>| drain::Done {
+        node: node.into(),
+        result: DrainNode { changed: true, drained, leaving: names(&["20261121-120304-k7qd"]), staying: Vec::new() },
+    };
+    let mark = Drained { by: "ana@desk".into(), since: 1_795_262_584 };
+    let done = [drain("node1", None), drain("node2", Some(mark.clone()))];
+    all.push(("drain", drain::outcome(&done, vec![full("node3"), refused("node4")]).document));
+
     let row = |node: &str, job: Option<&str>| status::Row {
         node: node.into(),
         ok: true,
@@ -148,12 +157,14 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         gpus: "4".into(),
         slots: 4,
         job: job.map(str::to_owned),
+        drained: None,
     };
     let none = || "–".to_owned();
     let broken = status::Row { ok: false, engine: none(), worker: "–", image: none(), ..row("node3", None) };
     let older = status::Row { worker: "differs", differs: names(&["image", "port"]), ..row("node2", None) };
     let stopped = NodeError::failed("node3", "ask the Docker Engine", "Cannot connect to the Docker daemon")
         .hint("systemctl start docker on the node");
+    let older = status::Row { drained: Some(mark), ..older };
     let rows = [row("node1", Some("20261121-120304-k7qd")), older, broken];
     all.push(("status", output::value(&status::document(&rows, &[stopped, refused("node4")]))));
 }
@@ -254,7 +265,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         state,
         placement: Placement { shares: vec![share("node1", 0), share("node2", 2)] },
         code,
-        blame: first_failure.as_ref().map(|first| RootCause {
+        root_cause: first_failure.as_ref().map(|first| RootCause {
             rank: first.rank,
             node: first.node.clone(),
             how: FailureKind::Exited { code: first.code, signal: first.signal, oom: first.oom },
@@ -325,7 +336,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
                 waits: 0,
             }],
         }),
-        tries: vec![Attempt {
+        attempts: vec![Attempt {
             started: 1_795_262_500.0,
             ended: 1_795_262_580.0,
             ranks: 4,
@@ -339,7 +350,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         ended: None,
         code: None,
         first_failure: None,
-        blame: None,
+        root_cause: None,
         reason: None,
         fault: None,
         lost: Vec::new(),
@@ -358,12 +369,12 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         restarts: 0,
         min_ranks: None,
         membership: None,
-        tries: Vec::new(),
+        attempts: Vec::new(),
         started: 1_795_258_800.0,
         ended: Some(1_795_260_000.0),
         code: Some(137),
         first_failure: Some(first),
-        blame: Some(RootCause {
+        root_cause: Some(RootCause {
             rank: 1,
             node: "node1".into(),
             how: FailureKind::Hung { seconds: 1800, tensors: Some("allreduce.loss".into()), idle: None },
@@ -381,7 +392,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         state: Some(State::Failed),
         code: Some(7),
         first_failure: Some(by_itself),
-        blame: Some(RootCause {
+        root_cause: Some(RootCause {
             rank: 3,
             node: "node2".into(),
             how: FailureKind::Exited { code: 7, signal: None, oom: false },

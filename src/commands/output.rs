@@ -13,7 +13,7 @@ use crate::launch::NodeCommand;
 use crate::launch::placement::Placement;
 use crate::model::allocation::Allocation;
 use crate::model::lease::Lease;
-use crate::node::facts::Gpu;
+use crate::node::facts::{Drained, Gpu};
 use crate::render::Line;
 use crate::text::argument::ProgramArgument;
 use schemars::JsonSchema;
@@ -562,6 +562,19 @@ pub struct HostsNode {
     pub master: bool,
 }
 
+/// A node as `drain` left it.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct DrainNode {
+    /// Whether something was changed.
+    pub changed: bool,
+    /// Who drained it; null where it is not drained.
+    pub drained: Option<Drained>,
+    /// The elastic jobs that go on without it.
+    pub leaving: Vec<String>,
+    /// The jobs that stay there until their end: of a fixed size, or launched there.
+    pub staying: Vec<String>,
+}
+
 /// The lease of a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct LockStatusNode {
@@ -594,6 +607,7 @@ pub fn schema() -> Value {
         "keys-rotate": KeysRotate,
         "up": Nodes<UpNode>,
         "down": Nodes<DownNode>,
+        "drain": Nodes<DrainNode>,
         "status": Nodes<super::status::Row>,
         "doctor": Doctor,
         "verify": Verify,

@@ -304,8 +304,8 @@ fn failed(ran: &JobOutcome, events: &Events) -> Result<(), Error> {
             format!("{who} did not answer at the end of the job: ranks may be left there (hvdctl doctor --fix)");
         events.warn(words);
     }
-    if let Some(blame) = &ran.blame {
-        events.warn(blamed(ran, blame));
+    if let Some(root_cause) = &ran.root_cause {
+        events.warn(root_cause_message(ran, root_cause));
         return Ok(());
     }
     let verify =
@@ -330,15 +330,15 @@ fn failed(ran: &JobOutcome, events: &Events) -> Result<(), Error> {
 }
 
 /// Who a job failed by, with the last lines of that rank, unless they have just been shown.
-fn blamed(ran: &JobOutcome, blame: &RootCause) -> String {
-    let mut words = format!("{blame}; the job {} has failed", ran.id);
+fn root_cause_message(ran: &JobOutcome, root_cause: &RootCause) -> String {
+    let mut words = format!("{root_cause}; the job {} has failed", ran.id);
     if !ran.just_shown && !ran.last_lines.is_empty() {
         let what = if ran.last_lines.len() == 1 { "line" } else { "lines" };
-        let bracket = format!("[{} {}]", blame.rank, blame.node);
-        words.push_str(&format!("\n  the last {what} of rank {}:", blame.rank));
+        let bracket = format!("[{} {}]", root_cause.rank, root_cause.node);
+        words.push_str(&format!("\n  the last {what} of rank {}:", root_cause.rank));
         words.extend(ran.last_lines.iter().map(|line| format!("\n    {bracket} {line}")));
     }
-    if let Some(hint) = blame.hint() {
+    if let Some(hint) = root_cause.hint() {
         words.push_str(&format!("\n  hint: {hint}"));
     }
     words

@@ -11,7 +11,7 @@ use crate::inventory::Inventory;
 use crate::job::cleanup::end_ranks;
 use crate::job::record::starting;
 use crate::keys::files::Keyring;
-use crate::keys::push;
+use crate::keys::push::Distribution;
 use crate::keys::reachability::Matrix;
 use crate::launch;
 use crate::node::facts::Facts;
@@ -242,7 +242,8 @@ pub async fn fix(
         }
     }
     if fixes.contains(&&Fix::PushKeys) {
-        let (pushed, bad) = push::push(&target.inventory, &members, session, events).await?;
+        let distribution = Distribution { inventory: &target.inventory, members: &members, session, events };
+        let (pushed, bad) = distribution.push().await?;
         let changed = pushed.into_iter().filter(|pushed| !pushed.changes.is_empty());
         done.extend(changed.map(|pushed| (pushed.node, pushed.changes.to_string())));
         failed.extend(bad);

@@ -11,7 +11,7 @@ use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
 use crate::sync::upload::{Place, Uploaded, compare, merge, upload};
 use crate::text::units::human;
 use crate::worker::apply;
-use crate::worker::plan::{self, Workspace};
+use crate::worker::plan;
 use std::collections::BTreeMap;
 
 /// Where the project is, by node.
@@ -119,19 +119,13 @@ async fn ensure_worker(
 ) -> Result<(), NodeError> {
     let Content { plan, options, .. } = *content;
     let inventory = &plan.target.inventory;
-    let which = match place {
-        // a mount keeps a directory that was removed; only a new container sees the one made since
-        Some(place) if place.new => Workspace::Renewed,
-        Some(_) => Workspace::AsDesired,
-        None => Workspace::Any,
-    };
-    let workspace = place.map(|place| place.directory.clone());
-    let desired = ContainerSpec { workspace, ..apply::desired(inventory, seen)? };
+    let (workspace, new_workspace) = (place.map(|place| place.directory.clone()), place.is_some_and(|place| place.new));
+    let desired = ContainerSpec { workspace, new_workspace, ..apply::desired(inventory, seen)? };
     let desired = match plan.shared_port {
-        Some(_) => desired.of_run(&inventory.cluster, &plan.id, options.may_restart()),
+        Some(_) => desired.for_job(&inventory.cluster, &plan.id, options.may_restart()),
         None => desired,
     };
-    let operations = apply::plan(&inventory.cluster, seen, &desired, &which)?;
+    let operations = apply::plan(&inventory.cluster, seen, &desired)?;
     apply::apply(inventory, seen, &operations, events).await
 }
 

@@ -61,7 +61,7 @@ pub enum Line {
         #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<NodeError>,
     },
-    /// The job is started again (`--restarts`); `jobs` has the result of each try.
+    /// The job is started again (`--restarts`); `jobs` has the result of each attempt.
     Restart {
         /// Why, for people.
         text: String,

@@ -70,7 +70,7 @@ class Outcome(unittest.TestCase):
 
     def test_nodes_that_did_not_answer_are_listed(self):
         report = workers.Report()
-        report.ends, report.silent = {"a": dict(reap.parse_states([]), ahead=0.0)}, {"b": "refused", "c": "not of this try"}
+        report.ends, report.silent = {"a": dict(reap.parse_states([]), ahead=0.0)}, {"b": "refused", "c": "not of this attempt"}
         outcome = job_supervisor.outcome(report, self.PLACES, "a")
         self.assertEqual((outcome["silent"], outcome["silence"]), (["b"], {"b": "refused"}))
 
