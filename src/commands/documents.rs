@@ -13,7 +13,7 @@ use crate::checks::{Finding, Fix, Severity};
 use crate::cli::Format;
 use crate::cluster::exec::Told;
 use crate::error::{Error, NodeError, NodeProgress};
-use crate::event::Event;
+use crate::event::{Event, Stream};
 use crate::init::draft::{Entry, Found, Probe};
 use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
 use crate::job::allocation::{Allocation, AllocationConflict, Resources};
@@ -30,7 +30,6 @@ use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
-use crate::render;
 use crate::secret::Secret;
 use crate::sync::outputs::{Item, Output};
 use crate::text::argument::ProgramArgument;
@@ -51,8 +50,8 @@ fn full(node: &str) -> NodeError {
     NodeError::failed(node, "write the keys to /opt/horovod/ssh", "No space left on device")
 }
 
-fn failure(error: &Error, around_a_program: bool, last_line: bool) -> Value {
-    output::value(&Failure::new(error, around_a_program, last_line))
+fn failure(error: &Error, runs_a_program: bool, last_line: bool) -> Value {
+    output::value(&Failure::new(error, runs_a_program, last_line))
 }
 
 fn pair() -> Described {
@@ -247,17 +246,18 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
 
 fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     let id = "20261121-120304-k7qd";
-    let line = |event: Event| output::value(&render::line(&event).unwrap());
+    let line = |event: Event| output::value(&event);
     all.push(("train-job", line(Event::Job { id: id.into(), state: State::Running })));
     all.push(("train-node", line(Event::Done { node: "node1".into(), what: "uploaded 3 files, 12.0 KiB".into() })));
-    all.push(("train-node/failed", line(Event::Failed(full("node2")))));
-    let output = Event::Output { rank: 1, node: "node2".into(), stderr: false, line: b"epoch 1: loss 0.25".to_vec() };
+    all.push(("train-node/failed", line(Event::failed(full("node2")))));
+    let output =
+        Event::Output { rank: 1, node: "node2".into(), stream: Stream::Stdout, line: b"epoch 1: loss 0.25".to_vec() };
     all.push(("train-output", line(output)));
     all.push((
         "train-restart",
-        line(Event::Restart("rank 3 on node2 was killed by signal 9; attempt 2 of 4 begins in 2 s".into())),
+        line(Event::Restart { text: "rank 3 on node2 was killed by signal 9; attempt 2 of 4 begins in 2 s".into() }),
     ));
-    all.push(("train-launcher", line(Event::Launcher("[0]<stdout>: ...".into()))));
+    all.push(("train-launcher", line(Event::Launcher { line: "[0]<stdout>: ...".into() })));
 
     let share = |node: &str, first| Share { node: node.into(), ranks: 2, first, ..Share::default() };
     let ran = |state, code, first_failure: Option<RankExit>| JobOutcome {

@@ -2,6 +2,7 @@
 
 use crate::checks::{Finding, verify};
 use crate::error::{Error, NodeError, NodeProgress};
+use crate::event::Event;
 use crate::inventory::Controller;
 use crate::job::cores::NodeCores;
 use crate::job::list::Job;
@@ -14,7 +15,6 @@ use crate::launch::placement::Placement;
 use crate::model::allocation::Allocation;
 use crate::model::lease::Lease;
 use crate::node::facts::{Drained, Gpu};
-use crate::render::Line;
 use crate::text::argument::ProgramArgument;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -127,8 +127,8 @@ pub struct FailureDetails {
 }
 
 impl Failure {
-    /// Returns the document of an error. `around_a_program` as for [`Error::exit_code`]; `last_line`: it ends a stream of lines.
-    pub fn new(error: &Error, around_a_program: bool, last_line: bool) -> Failure {
+    /// Returns the document of an error. `runs_a_program` as for [`Error::exit_code`]; `last_line`: it ends a stream of lines.
+    pub fn new(error: &Error, runs_a_program: bool, last_line: bool) -> Failure {
         let details = FailureDetails::default;
         let nodes = match error {
             Error::Unreachable(nodes) | Error::Nodes { failed: nodes, .. } => {
@@ -152,7 +152,7 @@ impl Failure {
                 .collect(),
             _ => Vec::new(),
         };
-        let (code, event) = (error.exit_code(around_a_program), last_line.then_some(End::End));
+        let (code, event) = (error.exit_code(runs_a_program), last_line.then_some(End::End));
         Failure { event, ok: false, code, error: error.to_string(), nodes }
     }
 }
@@ -613,7 +613,7 @@ pub fn schema() -> Value {
         "verify": Verify,
         "text": Text,
         "dir": Dir,
-        "line": Line,
+        "line": Event,
         "job-end": JobEnd,
         "dry-run": DryRun,
         "logs-end": LogsEnd,

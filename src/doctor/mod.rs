@@ -222,12 +222,12 @@ pub async fn fix(
         let (node, what, cured) = match fix {
             Fix::RemoveContainer { node, name, id } => {
                 let Some(docker) = state(node).and_then(|state| state.docker.as_ref()) else { continue };
-                let _step = events.begin(node, Step::RemovingContainer { name: name.clone() });
+                let _step = events.begin(node, Step::RemovingContainer(name.clone()));
                 (node, format!("removed {name}"), docker.engine.remove(id).await)
             }
             Fix::EndJob { node, job } => {
                 let Some(state) = state(node) else { continue };
-                let _step = events.begin(node, Step::EndingJob { job: job.clone() });
+                let _step = events.begin(node, Step::EndingJob(job.clone()));
                 let ended = end_ranks(cluster, job, &state.member).await.and_then(|stuck| stuck.map_or(Ok(()), Err));
                 (node, format!("ended what was left of the job {job}"), ended)
             }

@@ -157,7 +157,7 @@ async fn receive(
         return Ok(());
     }
     let total = items.iter().map(|item| if let Output::File { size, .. } = item.output { size } else { 0 }).sum();
-    let _step = events.begin(link.node(), Step::Fetching { bytes: total });
+    let _step = events.begin(link.node(), Step::Fetching(total));
     let directory = format!("--directory={directory}");
     let mut process = link.spawn_as_root(&[&TAR[..4], &[&directory], &TAR[4..]].concat(), DOWNLOAD).await?;
     let complaint = process.collect_stderr();
