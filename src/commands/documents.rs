@@ -17,6 +17,7 @@ use crate::event::{Event, Stream};
 use crate::init::draft::{Entry, Found, Probe};
 use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
 use crate::job::allocation::{Allocation, AllocationConflict, Resources};
+use crate::job::cores::NodeCores;
 use crate::job::fetch::FetchReport;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
@@ -302,7 +303,13 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         variables: vec![vec!["RANK=0".into()]],
     }];
     let command = ["python", "train.py"].map(ProgramArgument::from);
-    all.push(("train-end/dry", train::planned(&command, &placement, &addresses, &launcher).document));
+    let cores = vec![NodeCores {
+        node: "node1".into(),
+        bind: "numa".into(),
+        threads: "4".into(),
+        cpus: names(&["0-3", "4-7"]),
+    }];
+    all.push(("train-end/dry", train::planned(&command, &placement, &addresses, (&launcher, cores)).document));
     all.push(("train-end/logs", logs::ended().document));
 
     let running = Job {

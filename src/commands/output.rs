@@ -4,6 +4,7 @@ use crate::checks::{Finding, verify};
 use crate::error::{Error, NodeError, NodeProgress};
 use crate::event::Event;
 use crate::inventory::Controller;
+use crate::job::cores::NodeCores;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
 use crate::job::record::State;
@@ -410,6 +411,8 @@ pub struct DryRun {
     pub placement: Placement,
     /// What would be started on the nodes.
     pub launch: Vec<NodeCommand>,
+    /// The cores and threads of the ranks on each node whose worker is up.
+    pub cores: Vec<NodeCores>,
     /// The command of each rank.
     pub command: Vec<ProgramArgument>,
 }
