@@ -4,7 +4,7 @@ use super::manage::running;
 use super::request::ResourceRequest;
 use crate::cluster::nodes::{Observed, Target, connect, for_each_node};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events, Received};
+use crate::event::{Event, Events};
 use crate::inventory::Cluster;
 use crate::job::allocation::{self, Allocation, AllocationConflict, Resources};
 use crate::job::record::{Record, open_records};
@@ -64,14 +64,14 @@ async fn ask_launchers(
     events: &Events,
 ) -> Result<Vec<(String, Vec<String>)>, Error> {
     // of nodes that are none of the command's only warnings are shown: whom ssh met for the first time
-    let (quiet, mut receiver) = Events::channel();
+    let (quiet, reported) = Events::channel();
     let members = connect(&Target { selected: nodes.iter().cloned().collect(), ..target.clone() }, &quiet).await?;
     let asked = for_each_node(members.into_iter().flatten().collect(), async |member| {
         let containers = Runtime::connect(&member.transport).await?.containers().await?;
         Ok::<_, NodeError>((member.node.name.clone(), launched(target.cluster(), &containers)))
     })
     .await;
-    while let Received::Event(event) = receiver.receive(Some(Duration::ZERO)) {
+    while let Ok(event) = reported.receive(Duration::ZERO) {
         if matches!(event, Event::Warning(_)) {
             events.send(event);
         }
@@ -104,7 +104,9 @@ pub(super) fn placed(
     wanted: ResourceRequest,
     allocations: &Allocations,
 ) -> Result<Placement, Error> {
-    let selected = || nodes.iter().filter(|seen| target.selected.iter().any(|name| name == seen.name()));
+    let is_selected = |seen: &&Observed| target.selected.iter().any(|name| name == seen.name());
+    let (drained, selected): (Vec<&Observed>, Vec<&Observed>) =
+        nodes.iter().filter(is_selected).partition(|seen| seen.facts.drained.is_some());
     let of = |seen: &Observed| allocations.get(seen.name()).map_or(&[][..], Vec::as_slice);
     let slots = |seen: &Observed| network::slots(&seen.member.node, &seen.facts);
     let free_of = |seen: &Observed, allocations: &[Allocation], per_node| {
@@ -121,27 +123,31 @@ pub(super) fn placed(
         };
         Ok((seen.name().to_owned(), slots))
     };
-    let all: Vec<(String, u32)> = selected().map(with_slots).collect::<Result<_, Error>>()?;
+    let all: Vec<(String, u32)> = selected.iter().map(|seen| with_slots(seen)).collect::<Result<_, Error>>()?;
     let available = all.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
     let ranks = wanted.ranks.map_or(available, |ranks| ranks.on(available));
-    let mut placement = super::request::placement(&all, ranks, wanted.map_by)?;
+    let mut placement = match super::request::placement(&all, ranks, wanted.map_by) {
+        Err(error) if !drained.is_empty() => return Err(is_drained(&drained, &error.to_string())),
+        _ if selected.is_empty() => return Err(is_drained(&drained, "no node is left")),
+        placement => placement?,
+    };
     let conflict = |concerned: &dyn Fn(&str) -> bool| {
-        let concerned = selected().filter(|seen| concerned(seen.name()));
+        let concerned = selected.iter().filter(|seen| concerned(seen.name()));
         let held = concerned.flat_map(|seen| of(seen).iter().map(|held| (seen.name().to_owned(), held.clone())));
-        let free = selected().filter(|seen| of(seen).is_empty()).map(|seen| seen.name().to_owned());
+        let free = selected.iter().filter(|seen| of(seen).is_empty()).map(|seen| seen.name().to_owned());
         Error::Allocated(AllocationConflict { allocations: held.collect(), free: free.collect() })
     };
     match wanted.per_node {
         None => {
             let is_used = |node: &str| placement.shares.iter().any(|share| share.node == node);
-            if selected().any(|seen| is_used(seen.name()) && !of(seen).is_empty()) {
+            if selected.iter().any(|seen| is_used(seen.name()) && !of(seen).is_empty()) {
                 return Err(conflict(&is_used));
             }
         }
         Some(per_node) => {
             let mut parts: BTreeMap<&str, Resources> =
-                selected().map(|seen| (seen.name(), free_of(seen, of(seen), per_node))).collect();
-            let free: Vec<_> = selected().map(|seen| (seen.name().to_owned(), parts[seen.name()].slots)).collect();
+                selected.iter().map(|seen| (seen.name(), free_of(seen, of(seen), per_node))).collect();
+            let free: Vec<_> = selected.iter().map(|seen| (seen.name().to_owned(), parts[seen.name()].slots)).collect();
             placement = place(&free, ranks, wanted.map_by).map_err(|_| conflict(&|_| true))?;
             for share in &mut placement.shares {
                 share.shared = true;
@@ -150,12 +156,27 @@ pub(super) fn placed(
             }
         }
     }
-    let master = nodes.iter().find(|seen| seen.member.node.master).map(Observed::name);
-    let launched_on = master.filter(|master| placement.shares.len() > 1 && placement.shares[0].node != *master);
-    Ok(match launched_on {
-        Some(master) => placement.launched_on(master),
-        None => placement,
-    })
+    let Some(master) = nodes.iter().find(|seen| seen.member.node.master) else { return Ok(placement) };
+    if placement.shares.len() < 2 || placement.shares[0].node == master.name() {
+        return Ok(placement);
+    }
+    if master.facts.drained.is_some() {
+        return Err(is_drained(&[master], "jobs on several nodes are launched on the master"));
+    }
+    Ok(placement.launched_on(master.name()))
+}
+
+/// Returns the error of a job that cannot do without drained nodes.
+fn is_drained(nodes: &[&Observed], why: &str) -> Error {
+    let why = why.lines().next().unwrap_or_default();
+    let marks: Vec<String> = nodes.iter().filter_map(|seen| drained(seen)).collect();
+    let names: Vec<&str> = nodes.iter().map(|seen| seen.name()).collect();
+    Error::check(format!("{}: {why}", marks.join("; ")), format!("hvdctl drain --undo {}", names.join(" ")))
+}
+
+/// Describes by whom and why a node is drained, if it is.
+pub(super) fn drained(seen: &Observed) -> Option<String> {
+    seen.facts.drained.as_ref().map(|mark| format!("{} is {mark}", seen.name()))
 }
 
 /// Checks that enough slots and GPUs are unallocated.

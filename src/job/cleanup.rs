@@ -80,7 +80,7 @@ pub async fn end_disrupted(
     // the job supervisors first, which give the ranks of all nodes the grace period and record the result
     let stopped = for_each_node(plans, async |plan: WorkerPlan| {
         for container in of_jobs(&plan) {
-            let _step = events.begin(plan.node(), ending(container.job().unwrap_or_default()));
+            let _step = events.begin(plan.node(), Step::EndingJob(container.job().unwrap_or_default().to_owned()));
             stop_supervisor(cluster, &plan.observed.docker.engine, &container.id).await?;
         }
         Ok(plan)
@@ -89,7 +89,7 @@ pub async fn end_disrupted(
     for_each_node(stopped, async |plan: Result<WorkerPlan, NodeError>| {
         let plan = plan?;
         for job in &plan.end_jobs {
-            let _step = events.begin(plan.node(), ending(job));
+            let _step = events.begin(plan.node(), Step::EndingJob(job.clone()));
             end_and_report(cluster, job, &plan.observed.member, events).await?;
         }
         for container in of_jobs(&plan) {
@@ -98,10 +98,6 @@ pub async fn end_disrupted(
         Ok(plan)
     })
     .await
-}
-
-fn ending(job: &str) -> Step {
-    Step::EndingJob { job: job.to_owned() }
 }
 
 /// Ends what is left of a job on one node. Processes that not even SIGKILL ends are reported as a warning.

@@ -11,7 +11,7 @@ use super::restart::Restart;
 use crate::cancel::signalled;
 use crate::cluster::nodes::Target;
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Stream};
 use futures_util::future::join_all;
 use regex::bytes::Regex;
 use std::collections::VecDeque;
@@ -197,7 +197,7 @@ async fn merge(mut logs: Vec<Receiver<Vec<Frame>>>, mut take: impl AsyncFnMut(us
 fn show(node: &str, frame: Frame, events: &Events) {
     match frame.kind {
         Kind::Restart(event) => {
-            events.send(Event::Restart(format!("{}: {}", stamp(frame.time), Restart::message(&event))));
+            events.send(Event::Restart { text: format!("{}: {}", stamp(frame.time), Restart::message(&event)) });
         }
         _ => report_output(node, frame, events),
     }
@@ -205,12 +205,12 @@ fn show(node: &str, frame: Frame, events: &Events) {
 
 /// Reports a line of output; passes over other frames.
 pub(super) fn report_output(node: &str, frame: Frame, events: &Events) {
-    let (stderr, line) = match frame.kind {
-        Kind::Stdout(line) => (false, line),
-        Kind::Stderr(line) => (true, line),
+    let (stream, line) = match frame.kind {
+        Kind::Stdout(line) => (Stream::Stdout, line),
+        Kind::Stderr(line) => (Stream::Stderr, line),
         _ => return,
     };
-    events.send(Event::Output { rank: frame.rank, node: node.to_owned(), stderr, line });
+    events.send(Event::Output { rank: frame.rank, node: node.to_owned(), stream, line });
 }
 
 #[cfg(test)]

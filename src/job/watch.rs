@@ -54,9 +54,10 @@ impl Viewer<'_> {
         match frame.kind {
             Kind::Stdout(_) | Kind::Stderr(_) if self.show.output => report_output(node, frame, self.events),
             Kind::Broken(error) => self.events.warn(format!("rank {} on {node}: {error}", frame.rank)),
-            Kind::Restart(event) => self.events.send(Event::Restart(Restart::message(&event))),
+            Kind::Restart(event) => self.events.send(Event::Restart { text: Restart::message(&event) }),
             Kind::Launcher(line) if self.show.launcher => {
-                self.events.send(Event::Launcher(String::from_utf8_lossy(&line).trim_end().to_owned()));
+                let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+                self.events.send(Event::Launcher { line });
             }
             _ => {}
         }
