@@ -1,6 +1,6 @@
 //! Connections to a node's Docker Engine: each is a `docker system dial-stdio` there.
 
-use crate::transport::node::{Process, Transport};
+use crate::transport::node::{Process, RunAs, Transport};
 use bollard::BollardRequest;
 use bollard::errors::Error as DockerError;
 use hyper::client::conn::http1;
@@ -102,7 +102,7 @@ impl Dial {
         path: String,
         body: String,
     ) -> Result<(TokioIo<Upgraded>, Process), DockerError> {
-        let mut process = self.link.dial_docker().await?;
+        let mut process = self.link.start(RunAs::Docker, &["system", "dial-stdio"]).await?;
         // a program whose standard error nobody reads would hang
         drop(process.collect_stderr());
         let (mut sender, connection) = http1::handshake(streams(&mut process)).await?;
@@ -122,7 +122,7 @@ impl Dial {
     }
 
     async fn dial(&self) -> Result<Connection, DockerError> {
-        let mut process = self.link.dial_docker().await?;
+        let mut process = self.link.start(RunAs::Docker, &["system", "dial-stdio"]).await?;
         let complaint = process.collect_stderr();
         let (sender, connection) = http1::handshake(streams(&mut process)).await?;
         let (report, stderr) = oneshot::channel();

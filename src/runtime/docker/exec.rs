@@ -3,7 +3,7 @@
 use super::Runtime;
 use crate::error::{Error, NodeError};
 use crate::terminal::Raw;
-use crate::transport::node::{Process, Who};
+use crate::transport::node::{Process, RunAs};
 use bollard::exec::{CreateExecOptions, ResizeExecOptions};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
@@ -21,7 +21,7 @@ impl Runtime {
     /// [`NodeError`] when the session is gone.
     pub async fn exec(&self, container: &str, argv: &[&str], tried: &str) -> Result<Process, NodeError> {
         let argv = [&["exec", "-i", container], argv].concat();
-        self.link.hold(Who::Docker, &argv, tried).await
+        self.link.spawn(RunAs::Docker, &argv, tried).await
     }
 
     /// Starts a created container, connected to its main process by pipes.
@@ -29,7 +29,7 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] when the session is gone.
     pub async fn start_attached(&self, container: &str, tried: &str) -> Result<Process, NodeError> {
-        self.link.hold(Who::Docker, &["start", "--attach", "--interactive", container], tried).await
+        self.link.spawn(RunAs::Docker, &["start", "--attach", "--interactive", container], tried).await
     }
 
     /// Runs a program in a container on the operator's terminal, which is in raw mode meanwhile, and returns its exit code.
