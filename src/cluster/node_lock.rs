@@ -71,7 +71,7 @@ pub async fn take(
         .with("holder", &request.holder)
         .with("pid", &std::process::id().to_string())
         .with("purpose", &request.purpose);
-    let mut process = transport.converse(&script, TAKE).await?;
+    let mut process = transport.follow(&script, TAKE).await?;
     let mut stdout = BufReader::new(std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty())));
     let mut line = String::new();
     transport.within((&mut stdout).take(200).read_line(&mut line), TAKE, transport.limit()).await?;

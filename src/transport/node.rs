@@ -291,7 +291,7 @@ impl Transport {
     ///
     /// # Errors
     /// As [`Transport::spawn`].
-    pub async fn converse(&self, script: &Script, operation: &str) -> Result<Process, NodeError> {
+    pub async fn follow(&self, script: &Script, operation: &str) -> Result<Process, NodeError> {
         let start = async {
             let mut process = self.start(RunAs::Root, &["sh", "-s"]).await?;
             // where there is no root nothing is read, and standard error says more than a broken pipe
@@ -300,16 +300,6 @@ impl Transport {
             Ok(process)
         };
         self.within(start, operation, self.limit).await
-    }
-
-    /// Starts a script as root and leaves it running, with an empty standard input.
-    ///
-    /// # Errors
-    /// As [`Transport::spawn`].
-    pub async fn follow(&self, script: &Script, operation: &str) -> Result<Process, NodeError> {
-        let mut process = self.converse(script, operation).await?;
-        drop(process.take_stdin());
-        Ok(process)
     }
 
     /// Checks how a script of [`Transport::follow`] ended whose output has been read.
