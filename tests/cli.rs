@@ -73,6 +73,7 @@ fn help() {
         "keys status",
         "up",
         "down",
+        "drain",
         "status",
         "doctor",
         "verify",
@@ -144,7 +145,7 @@ fn every_fault_of_an_inventory_is_listed_at_once_and_nothing_is_touched() {
       inventory.toml:3:8: cluster.port: expected a port from 1 to 65535, found 70000
         3 | port = 70000
           |        ^^^^^
-      inventory.toml:4:1: cluster.imagee: unknown field; did you mean `image`? (known: name, image, pull, port, worker, master, ssh_dir, projects_dir, jobs_dir, key_type, launcher, controller, shm_size, ssh_config, connect_timeout_s, command_timeout_s, start_timeout_s, stop_grace_s, stall_timeout_s, idle_margin_s, restart_pause_s, elastic_timeout_s, worker_idle_s, keep_alive_s)
+      inventory.toml:4:1: cluster.imagee: unknown field; did you mean `image`? (known: name, image, pull, port, worker, master, ssh_dir, projects_dir, jobs_dir, key_type, launcher, controller, bind, shm_size, ssh_config, connect_timeout_s, command_timeout_s, start_timeout_s, stop_grace_s, stall_timeout_s, idle_margin_s, restart_pause_s, elastic_timeout_s, worker_idle_s, keep_alive_s)
         4 | imagee = "x"
           | ^^^^^^
       inventory.toml:7:8: defaults.gpus: expected a number of GPUs from 0 to 1024, "auto", "all", "none", or a list of indices and UUIDs, found "some"
@@ -274,6 +275,21 @@ fn words_that_do_not_fit_are_refused() {
     error: 3 ranks were asked for, the cluster has 2 slots (a: 1, b: 1)
       hint: lower -np, add nodes, or raise `slots` (or `gpus`) of a [[node]] in the inventory
     ");
+    insta::assert_snapshot!(hvdctl(dir.path(), &["train", "p", "-np", "3:4", "--map-by", "node"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: 3 ranks were asked for, the cluster has 2 slots (a: 1, b: 1)
+      hint: lower -np, add nodes, or raise `slots` (or `gpus`) of a [[node]] in the inventory
+    ");
+    insta::assert_snapshot!(hvdctl(dir.path(), &["train", "p", "-np", "4:3"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: invalid value '4:3' for '--np <N>': MIN is greater than MAX: 4 is more than 3
+
+    For more information, try '--help'.
+    ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["train", "nowhere", "-np", "2"]), @r"
     exit code: 2
     --- stdout
@@ -296,6 +312,13 @@ fn words_that_do_not_fit_are_refused() {
         &["run", "-np", "0", "--", "true"],
         &["run", "-np=", "--", "true"],
         &["run", "-np", "4294967296", "--", "true"],
+        &["run", "-np", "0:2", "--", "true"],
+        &["run", "-np", "1:", "--", "true"],
+        &["run", "-np", ":2", "--", "true"],
+        &["run", "-np", "1:2:3", "--", "true"],
+        &["verify", "-np", "1:2"],
+        &["drain"],
+        &["drain", "a", "--on", "b"],
         &["up", "extra"],
         &["nonsense"],
         &["-q", "-v", "status"],

@@ -36,7 +36,7 @@ const PURE: [&str; 28] = [
     "node/",
     "runtime/spec.rs",
     "runtime/container.rs",
-    "runtime/pull.rs",
+    "runtime/progress.rs",
     "transport/access.rs",
     "transport/host_key.rs",
     "keys/files.rs",

@@ -8,10 +8,10 @@ use crate::keys::files;
 use crate::node::facts::Disk;
 use crate::node::gpus::GpuRequest;
 use crate::node::network;
-use crate::runtime::pull;
-use crate::runtime::spec::{ContainerSpec, LABEL_CLUSTER};
+use crate::runtime::spec::ContainerSpec;
 use crate::text::units::human;
-use crate::worker::plan::{self, Operation, Workspace};
+use crate::worker::image::is_wanted;
+use crate::worker::plan::{self, Foreign, Operation};
 
 /// Docker's own `/dev/shm`, which several ranks outgrow.
 const SMALLEST_SHM: u64 = 64 << 20;
@@ -94,8 +94,8 @@ fn image(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -> Opt
     if engine.image_id.is_some() {
         return None;
     }
-    let from_registry = pull::is_wanted(inventory.cluster.pull, false) && pull::reference(image).is_some();
-    let up = if from_registry { "hvdctl up, which gets it from its registry; else " } else { "" };
+    let up =
+        if is_wanted(&inventory.cluster, false) { "hvdctl up, which gets it from its registry; else " } else { "" };
     Some(Finding::error("image", view.name(), format!("the image {image} is not there")).explain(
         "no container can be started without it",
         format!("{up}docker pull {image} on the node, or docker save {image} | ssh NODE sudo docker load"),
@@ -107,19 +107,17 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
     let cluster = &inventory.cluster;
     let mut found = Vec::new();
     for (name, field, needed) in [(&cluster.worker, "worker", true), (&cluster.master, "master", view.node.master)] {
-        let foreign = engine.containers.iter().find(|c| c.name == *name && !c.belongs_to(&cluster.name));
-        found.extend(foreign.filter(|_| needed).map(|there| {
-            let cluster = there.label(LABEL_CLUSTER).map(str::to_owned);
-            let foreign = plan::Foreign { name: there.name.clone(), cluster };
+        let foreign = Foreign::find(name, &cluster.name, engine.containers);
+        found.extend(foreign.filter(|_| needed).map(|foreign| {
             Finding::error("container", view.name(), foreign.to_string()).explain(
-                "hvdctl needs the name, and does not touch what it did not make",
+                "hvdctl needs the name, and does not touch what it did not create",
                 format!("remove or rename it, or set cluster.{field} to another name"),
             )
         }));
     }
     let (Some(place), Some(image_id)) = (place(inventory, view), engine.image_id) else { return found };
     let desired = ContainerSpec::worker(cluster, view.node, network::gpu_request(view.node, view.facts), place.address);
-    let Ok(operations) = plan::worker(&desired, image_id, &Workspace::Any, engine.containers) else { return found };
+    let Ok(operations) = plan::worker(&desired, image_id, engine.containers) else { return found };
     found.extend(match operations.as_slice() {
         [] => lost_gpus(view),
         [Operation::Create(_)] => Some(
@@ -219,13 +217,13 @@ pub(super) fn keys(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding
     for row in &report.rows {
         for fault in &row.faults {
             let finding = Finding::error("keys", &row.node, &fault.text)
-                .explain("workers that do not know or trust each other's keys cannot be logged in to", fault.cure);
-            found.push(if fault.cure.ends_with("push") { finding.fix(Fix::PushKeys) } else { finding });
+                .explain("workers that do not know or trust each other's keys cannot be logged in to", fault.hint);
+            found.push(if fault.hint.ends_with("push") { finding.fix(Fix::PushKeys) } else { finding });
         }
     }
     found.extend(report.rotation.map(|fault| {
         Finding::warning("keys", &inventory.master().name, fault.text)
-            .explain("both keys are let in until then", fault.cure)
+            .explain("until then the workers accept both keys", fault.hint)
     }));
     found
 }

@@ -370,7 +370,10 @@ fn containers() {
     };
     let foreign = |n: &mut Sick| n.containers = vec![container("hworker", "f", ContainerState::Running, &[])];
     let first = found(&foreign);
-    assert_eq!(first, ["error container gpu02: a container named hworker is there already and was not made by hvdctl"]);
+    assert_eq!(
+        first,
+        ["error container gpu02: a container named hworker exists already and was not created by hvdctl"]
+    );
     // a launcher's name matters where runs are launched
     assert_eq!(
         found(&|n| n.containers.push(container("hmaster", "f", ContainerState::Running, &[]))),

@@ -65,7 +65,7 @@ fn text(jobs: &[&Job]) -> String {
                 job.name.clone(),
                 job.project.clone().unwrap_or_else(|| "–".into()),
                 job.operator.clone(),
-                state(job.state) + &tried(job),
+                state(job.state) + &attempt(job),
                 size(job),
                 nodeset::fold(&job.nodes()),
                 ago(now() - job.started),
@@ -92,20 +92,20 @@ fn state(state: Option<State>) -> String {
     .to_string()
 }
 
-/// The number of ranks; of an elastic job also how many there are just now.
+/// The number of ranks; of an elastic job how many there are just now, and how many with all nodes.
 fn size(job: &Job) -> String {
     match &job.membership {
-        Some(membership) if membership.ranks() != job.ranks => format!("{} of {}", membership.ranks(), job.ranks),
+        Some(membership) => format!("{} of {}", membership.ranks(), job.ranks),
         _ => job.ranks.to_string(),
     }
 }
 
-/// Which try it is, or was, of one that failed before.
-fn tried(job: &Job) -> String {
-    match (job.tries.len(), job.is_over()) {
+/// Which attempt it is, or was, of one that failed before.
+fn attempt(job: &Job) -> String {
+    match (job.attempts.len(), job.is_over()) {
         (0, _) => String::new(),
         (failed, true) => format!(" (restarted {failed} time{})", if failed == 1 { "" } else { "s" }),
-        (failed, false) => format!(" (try {} of {})", failed + 1, job.restarts + 1),
+        (failed, false) => format!(" (attempt {} of {})", failed + 1, job.restarts + 1),
     }
 }
 

@@ -7,11 +7,11 @@ use crate::cli::Up;
 use crate::cluster::nodes::{Member, Observed, Target, for_each_node, observe, split};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::Events;
 use crate::job::capacity::settle;
 use crate::job::disrupted::end_disrupted;
-use crate::keys::files::AUTHORIZED_KEYS;
-use crate::keys::push;
+use crate::keys::files::{AUTHORIZED_KEYS, Keys, differing};
+use crate::keys::push::Distribution;
 use crate::node::facts::Facts;
 use crate::paths::HOST_KEY;
 use crate::text::nodeset;
@@ -83,7 +83,7 @@ impl Steps<'_> {
         let cluster = target.cluster();
         let dry_run = self.options.dry_run;
         let pulling = for_each_node(observed, async |mut seen: Observed| {
-            if !image::is_wanted(cluster, &seen) {
+            if !image::is_wanted(cluster, seen.docker.image_id.is_some()) {
                 return Ok((seen, None));
             }
             // whether the registry has a newer image is not known without pulling it
@@ -136,7 +136,7 @@ impl Steps<'_> {
     async fn push_keys(&mut self, mut plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
         let inventory = &self.target.inventory;
         let nodes: Vec<_> = plans.iter().map(|plan| (&plan.observed.member.node, &plan.observed.facts)).collect();
-        let pending = push::pending(inventory, &nodes);
+        let pending = differing(inventory, &nodes, Keys::to_push);
         let mut has_master = nodes.iter().any(|(node, _)| node.master);
         if pending.is_empty() {
             return Ok(plans);
@@ -149,7 +149,8 @@ impl Steps<'_> {
             let names = nodeset::fold(&pending);
             self.events.note(format!("keys are missing or differ on {names}: pushing them first"));
             let members: Vec<Member> = plans.iter().map(|plan| plan.observed.member.clone()).collect();
-            let failed = match push::push(inventory, &members, self.session, self.events).await {
+            let (session, events) = (self.session, self.events);
+            let failed = match (Distribution { inventory, members: &members, session, events }).push().await {
                 Ok((_, failed)) => failed,
                 Err(Error::Nodes { failed, .. }) => {
                     has_master = false;
@@ -162,7 +163,7 @@ impl Steps<'_> {
         if !has_master {
             let without_keys = plans.iter().filter(|plan| lacks_keys(&plan.observed.facts));
             let failed: Vec<_> = without_keys.map(|plan| self.no_master(plan.node())).collect();
-            failed.iter().for_each(|error| self.events.send(Event::Failed(error.clone())));
+            failed.iter().for_each(|error| self.events.failed(error));
             self.drop_failed(&mut plans, failed);
         }
         Ok(plans)
@@ -193,14 +194,16 @@ impl Steps<'_> {
     async fn apply(&mut self, plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
         let Steps { session, target, events, .. } = *self;
         let applied = for_each_node(plans, async |plan: WorkerPlan| {
-            let goes_on = || session.cancellation.check().is_ok();
-            let is_whole = plan
-                .apply(&target.inventory, events, goes_on, |step| session.progress.did(plan.node(), step.to_string()))
-                .await?;
-            if is_whole {
-                session.progress.done(plan.node());
-                events.done(plan.node(), plan.summary());
+            for operation in &plan.operations {
+                if session.cancellation.check().is_err() {
+                    return Ok(plan);
+                }
+                let executed = apply::execute(&target.inventory, &plan.observed, operation, events).await;
+                events.report(executed)?;
+                session.progress.did(plan.node(), operation.to_string());
             }
+            session.progress.done(plan.node());
+            events.done(plan.node(), plan.summary());
             Ok(plan)
         })
         .await;

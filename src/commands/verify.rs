@@ -50,6 +50,7 @@ async fn prove(options: &Verify, session: &Session, mut context: Context) -> Res
         restarts: 0,
         launcher,
         controller,
+        bind: target.cluster().bind,
         stall_timeout: Duration::ZERO,
         log_max: None,
         env: BTreeMap::new(),
@@ -142,7 +143,7 @@ impl Said {
 /// Everything that is not as expected, the failure of the job first.
 fn faults(rows: &[Row], outcome: &JobOutcome) -> Vec<String> {
     let launcher = || format!("the launcher exited with code {}", outcome.code);
-    let job = (outcome.code != 0).then(|| outcome.blame.as_ref().map_or_else(launcher, ToString::to_string));
+    let job = (outcome.code != 0).then(|| outcome.root_cause.as_ref().map_or_else(launcher, ToString::to_string));
     let ranks = rows.iter().flat_map(|row| row.faults.iter().map(move |fault| format!("rank {}: {fault}", row.rank)));
     job.into_iter().chain(ranks).collect()
 }

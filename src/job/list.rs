@@ -20,8 +20,8 @@ pub struct Piece {
     pub record: Option<Record>,
     /// How it ended; on the node of the launcher.
     pub ending: Option<JobResult>,
-    /// Its tries that failed; on the same one.
-    pub tries: Vec<Attempt>,
+    /// The attempts that failed; on the node of the launcher.
+    pub attempts: Vec<Attempt>,
     /// The nodes that take part in an elastic job; on the node of the launcher.
     pub membership: Option<Membership>,
     /// Ranks that have started on this node, in the last of them.
@@ -68,8 +68,8 @@ pub struct Job {
     pub min_ranks: Option<u32>,
     /// The nodes that take part in an elastic job, and how they changed.
     pub membership: Option<Membership>,
-    /// The tries that failed, after which it was.
-    pub tries: Vec<Attempt>,
+    /// The failed attempts, after each of which the job was started again.
+    pub attempts: Vec<Attempt>,
     /// Whether all its ranks had started when it ended.
     #[serde(skip)]
     pub all_started: bool,
@@ -86,7 +86,7 @@ pub struct Job {
     /// The rank that failed first.
     pub first_failure: Option<RankExit>,
     /// Who it failed by, and how.
-    pub blame: Option<RootCause>,
+    pub root_cause: Option<RootCause>,
     /// The same in words, or what else there is to tell of its end.
     pub reason: Option<String>,
     /// Why nobody could write down how it ended.
@@ -144,7 +144,7 @@ pub fn parse(text: &str) -> BTreeMap<String, Piece> {
         match file {
             "job.json" => piece.record = serde_json::from_str(value).ok(),
             "result.json" => piece.ending = serde_json::from_str(value).ok(),
-            "tries.json" => piece.tries = serde_json::from_str(value).unwrap_or_default(),
+            "attempts.json" => piece.attempts = serde_json::from_str(value).unwrap_or_default(),
             "members.json" => piece.membership = serde_json::from_str(value).ok(),
             "states" => piece.started = value.trim().parse().unwrap_or_default(),
             _ => {}
@@ -172,13 +172,14 @@ fn job(id: &str, record: &Record, looks: &[NodeRecords], now: f64) -> Job {
     let ending = pieces().find_map(|piece| piece.ending.as_ref());
     let launcher = record.placement.shares.first().map_or("", |share| share.node.as_str());
     let is_up = looks.iter().any(|look| look.launchers.iter().any(|up| up == id));
-    let tries = pieces().map(|piece| &piece.tries).find(|tries| !tries.is_empty()).cloned().unwrap_or_default();
+    let attempts =
+        pieces().map(|piece| &piece.attempts).find(|attempts| !attempts.is_empty()).cloned().unwrap_or_default();
     let membership = pieces().find_map(|piece| piece.membership.clone());
     let begun = pieces().map(|piece| piece.started).sum::<u32>();
     // started again, it may have lost nodes
     let needed = match &membership {
         Some(membership) => membership.ranks().max(1),
-        None if tries.is_empty() => ranks,
+        None if attempts.is_empty() => ranks,
         None => 1,
     };
     let state = match ending {
@@ -207,13 +208,13 @@ fn job(id: &str, record: &Record, looks: &[NodeRecords], now: f64) -> Job {
         restarts: record.restarts,
         min_ranks: record.min_ranks,
         membership,
-        tries,
+        attempts,
         all_started: ending.is_some_and(|ending| ending.started >= ending.ranks.unwrap_or(ranks)),
         started: record.created,
         ended: ending.map(|ending| ending.ended),
         code: ending.and_then(|ending| ending.code(ranks)),
         first_failure: ending.and_then(|ending| ending.first_failure(ranks)).cloned(),
-        blame: ending.and_then(|ending| ending.blame(&record.placement)),
+        root_cause: ending.and_then(|ending| ending.root_cause(&record.placement)),
         reason: ending
             .and_then(|ending| ending.reason(&record.placement).or_else(|| lost_output(&ending.lost)))
             .or(unwritten),
@@ -288,6 +289,7 @@ mod tests {
             controller: None,
             placement: Placement { shares: vec![share("a", 0), share("b", 1)] },
             command: vec!["python".into(), "a:b.py".into()],
+            bind: None,
             cwd: "/workspace".into(),
             ranks: 1,
             port: None,
@@ -360,11 +362,11 @@ mod tests {
 
     #[test]
     fn a_run_that_was_started_again_has_its_tries_and_may_have_lost_ranks() {
-        let tries = r#"[{"started": 1000.0, "ended": 1060.5, "ranks": 2, "launcher": 1, "silent": ["b"],
+        let attempts = r#"[{"started": 1000.0, "ended": 1060.5, "ranks": 2, "launcher": 1, "silent": ["b"],
             "exits": [{"rank": 1, "node": "b", "code": 7, "time": 1060.0, "asked": false}]}]"#;
-        let text = format!("{}./j1/tries.json:{}\n", lines("j1", 1000.0, 1), tries.replace('\n', ""));
+        let text = format!("{}./j1/attempts.json:{}\n", lines("j1", 1000.0, 1), attempts.replace('\n', ""));
         let under_way = &jobs("lab", &[look("a", &text, &["j1"])], 5000.0)[0];
-        assert_eq!((under_way.state, under_way.tries[0].exits[0].code), (Some(State::Running), 7));
+        assert_eq!((under_way.state, under_way.attempts[0].exits[0].code), (Some(State::Running), 7));
         let ending = r#"{"ended": 1090.5, "launcher": 0, "stopped": false, "started": 1, "silent": ["b"], "ranks": 1,
             "exits": [{"rank": 0, "node": "a", "code": 0, "time": 1090.0, "asked": false}]}"#;
         let text = format!("{text}./j1/result.json:{}\n", ending.replace('\n', ""));

@@ -21,7 +21,7 @@ pub struct JobOutcome {
     /// The rank that failed first.
     pub first_failure: Option<RankExit>,
     /// The root cause: which rank it failed by, and how.
-    pub blame: Option<RootCause>,
+    pub root_cause: Option<RootCause>,
     /// The last lines of that rank.
     pub last_lines: Vec<String>,
     /// Whether these are also the last lines that were shown.
@@ -50,7 +50,7 @@ impl JobOutcome {
             placement: placement.clone(),
             code: 0,
             first_failure: None,
-            blame: None,
+            root_cause: None,
             last_lines: Vec::new(),
             just_shown: false,
             all_started: true,
@@ -67,8 +67,8 @@ impl JobOutcome {
         let ranks = placement.ranks();
         let (by_supervisor, last) = (ending.launcher.is_some(), ending.ranks.unwrap_or(ranks));
         let ending = merge(ending, seen, ranks);
-        let blame = ending.blame(placement);
-        let rank = blame.as_ref().map(|blame| blame.rank);
+        let root_cause = ending.root_cause(placement);
+        let rank = root_cause.as_ref().map(|root_cause| root_cause.rank);
         JobOutcome {
             id: id.to_owned(),
             state: ending.state(ranks),
@@ -77,7 +77,7 @@ impl JobOutcome {
             first_failure: ending.first_failure(ranks).cloned(),
             last_lines: rank.map(|rank| tails.of(rank)).unwrap_or_default(),
             just_shown: rank.is_some_and(|rank| tails.are_last(rank)),
-            blame,
+            root_cause,
             // what was seen may belong to several attempts
             all_started: if by_supervisor { ending.started >= last } else { seen.started() >= ranks },
             silent: Vec::new(),

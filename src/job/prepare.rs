@@ -9,9 +9,9 @@ use crate::inventory::Cluster;
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
 use crate::sync::upload::{Place, Uploaded, compare, merge, upload};
-use crate::text::units::human;
+use crate::text::units::{count, human};
 use crate::worker::apply;
-use crate::worker::plan::{self, Workspace};
+use crate::worker::plan;
 use std::collections::BTreeMap;
 
 /// Where the project is, by node.
@@ -100,15 +100,11 @@ fn summarize(uploaded: Option<&Uploaded>) -> String {
     match uploaded {
         None => "ready".into(),
         Some(Uploaded { sent: 0, removed: 0, .. }) => "project unchanged".into(),
-        Some(Uploaded { sent, bytes, removed: 0 }) => format!("uploaded {}, {}", files(*sent), human(*bytes)),
+        Some(Uploaded { sent, bytes, removed: 0 }) => format!("uploaded {}, {}", count(*sent, "file"), human(*bytes)),
         Some(Uploaded { sent, bytes, removed }) => {
-            format!("uploaded {}, {}; removed {}", files(*sent), human(*bytes), files(*removed))
+            format!("uploaded {}, {}; removed {}", count(*sent, "file"), human(*bytes), count(*removed, "file"))
         }
     }
-}
-
-fn files(n: usize) -> String {
-    format!("{n} file{}", if n == 1 { "" } else { "s" })
 }
 
 async fn ensure_worker(
@@ -119,19 +115,13 @@ async fn ensure_worker(
 ) -> Result<(), NodeError> {
     let Content { plan, options, .. } = *content;
     let inventory = &plan.target.inventory;
-    let which = match place {
-        // a mount keeps a directory that was removed; only a new container sees the one made since
-        Some(place) if place.new => Workspace::Renewed,
-        Some(_) => Workspace::AsDesired,
-        None => Workspace::Any,
-    };
-    let workspace = place.map(|place| place.directory.clone());
-    let desired = ContainerSpec { workspace, ..apply::desired(inventory, seen)? };
+    let (workspace, new_workspace) = (place.map(|place| place.directory.clone()), place.is_some_and(|place| place.new));
+    let desired = ContainerSpec { workspace, new_workspace, ..apply::desired(inventory, seen)? };
     let desired = match plan.shared_port {
-        Some(_) => desired.of_run(&inventory.cluster, &plan.id, options.may_restart()),
+        Some(_) => desired.for_job(&inventory.cluster, &plan.id, options.may_restart()),
         None => desired,
     };
-    let operations = apply::plan(&inventory.cluster, seen, &desired, &which)?;
+    let operations = apply::plan(&inventory.cluster, seen, &desired)?;
     apply::apply(inventory, seen, &operations, events).await
 }
 

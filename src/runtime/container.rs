@@ -1,38 +1,38 @@
 //! Containers as the engine lists them.
 
 use super::spec::{LABEL_CLUSTER, LABEL_JOB, LABEL_ROLE, Role};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a container is doing, in the engine's words (`docker ps -a --format '{{.ContainerState}}'`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// The state of a container, as in `docker ps -a --format '{{.State}}'`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ContainerState {
-    /// Made and never started: its start failed, or whoever made it did not live to start it.
+    /// Created and never started: its start failed, or the command that created it was killed.
     Created,
-    /// It runs.
+    /// Running.
     Running,
     /// Its processes are frozen.
     Paused,
-    /// It ended, and the engine is about to start it again.
+    /// It exited, and the engine is about to start it again.
     Restarting,
-    /// It ended.
+    /// It exited.
     Exited,
-    /// It is on its way out.
+    /// It is being removed.
     Removing,
-    /// It could not be removed as a whole.
+    /// It could not be removed completely.
     Dead,
 }
 
 impl ContainerState {
-    /// Whether it has processes, or will have some without anybody's doing.
+    /// Returns whether it has processes, or will have some without anybody starting it.
     pub fn is_up(self) -> bool {
         matches!(self, ContainerState::Running | ContainerState::Paused | ContainerState::Restarting)
     }
 
-    /// Why it cannot become a running worker again; none where it can. hvdctl's containers have no restart policy, so one
-    /// that restarts was changed by somebody, and keeps ending.
-    pub fn broken(self) -> Option<&'static str> {
+    /// Returns why a worker in this state has to be recreated, if it has to. hvdctl's containers have no restart policy: somebody has
+    /// changed one that restarts, and it keeps exiting.
+    pub fn defect(self) -> Option<&'static str> {
         match self {
             ContainerState::Created => Some("never started"),
             ContainerState::Restarting => Some("restarting"),
@@ -43,45 +43,40 @@ impl ContainerState {
     }
 }
 
-/// A container as an engine lists it.
+/// A container as the engine lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ContainerSummary {
     /// Its name, without Docker's leading slash.
     pub name: String,
     /// Its full id.
     pub id: String,
-    /// The id of the image that it was made from.
+    /// The id of the image that it was created from.
     pub image_id: String,
-    /// What it is doing.
+    /// Its state.
     pub state: ContainerState,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// When it was made, in whole seconds since the epoch by its node's clock; none where the engine does not say.
+    /// When it was created, in seconds since the epoch by the node's clock, if known.
     pub created: Option<i64>,
 }
 
 impl ContainerSummary {
-    /// The value of a label.
+    /// Returns the value of a label.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels.get(name).map(String::as_str)
     }
 
-    /// Whether hvdctl works as root in it (where there is no sudo); it removes itself when that is done.
-    pub fn is_helper(&self) -> bool {
-        self.is(Role::Helper)
-    }
-
-    /// Whether it is this cluster's.
+    /// Returns whether it belongs to this cluster.
     pub fn belongs_to(&self, cluster: &str) -> bool {
         self.label(LABEL_CLUSTER) == Some(cluster)
     }
 
-    /// Whether it is of this role.
+    /// Returns whether it has this role.
     pub fn is(&self, role: Role) -> bool {
         self.label(LABEL_ROLE) == Some(role.as_str())
     }
 
-    /// The job that it serves.
+    /// Returns the job that it serves.
     pub fn job(&self) -> Option<&str> {
         self.label(LABEL_JOB)
     }

@@ -7,7 +7,7 @@ mod exec;
 mod images;
 mod request;
 
-use crate::error::NodeError;
+use crate::error::{Kind, NodeError};
 use crate::transport::node::Transport;
 use bollard::Docker;
 use bollard::errors::Error as DockerError;
@@ -36,7 +36,7 @@ pub struct EngineInfo {
 pub struct Runtime {
     docker: Docker,
     dial: Dial,
-    link: Arc<Transport>,
+    transport: Arc<Transport>,
     node: String,
     limit: Duration,
     /// The engine's version, e.g. `20.10.24`.
@@ -48,23 +48,20 @@ impl Runtime {
     ///
     /// # Errors
     /// [`NodeError`] with the message of `docker`, sudo or the engine.
-    pub async fn connect(link: &Arc<Transport>) -> Result<Runtime, NodeError> {
-        let dial = Dial::new(link);
+    pub async fn connect(transport: &Arc<Transport>) -> Result<Runtime, NodeError> {
+        let (dial, node) = (Dial::new(transport), transport.node().to_owned());
         let dialler = dial.clone();
-        let transport = move |request| Box::pin(dialler.clone().request(request));
-        let node = link.node().to_owned();
-        // bollard's own time-out covers a whole request, long uploads and waits included; `within` sets one per call
+        let send = move |request| Box::pin(dialler.clone().request(request));
+        // bollard's own time-out covers a whole request, long waits included; `call` sets one per call
         let day = 24 * 3600;
-        let version = bollard::API_DEFAULT_VERSION;
-        let docker = Docker::connect_with_custom_transport(transport, Some("http://docker"), day, version)
-            .map_err(|e| NodeError::failed(&node, REACH, e))?;
-        let link = Arc::clone(link);
-        let limit = link.limit();
-        let mut runtime = Runtime { docker, dial, link, node, limit, version: String::new() };
         // bollard names no version of the protocol (`url.join` in its uri.rs takes it away again), and each engine speaks its
         // latest: negotiating a version would only start two more programs on the node
-        let version = runtime.within(REACH, runtime.docker.version()).await?;
-        runtime.version = version.version.unwrap_or_default();
+        let docker =
+            Docker::connect_with_custom_transport(send, Some("http://docker"), day, bollard::API_DEFAULT_VERSION)
+                .map_err(|e| NodeError::failed(&node, REACH, e))?;
+        let (transport, limit) = (Arc::clone(transport), transport.limit());
+        let mut runtime = Runtime { docker, dial, transport, node, limit, version: String::new() };
+        runtime.version = runtime.call(REACH, runtime.docker.version()).await?.version.unwrap_or_default();
         Ok(runtime)
     }
 
@@ -73,27 +70,38 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] with the engine's message.
     pub async fn info(&self) -> Result<EngineInfo, NodeError> {
-        let info = self.within("query the Docker Engine", self.docker.info()).await?;
+        let info = self.call("query the Docker Engine", self.docker.info()).await?;
         Ok(EngineInfo {
             root_dir: info.docker_root_dir.unwrap_or_default(),
             runtimes: info.runtimes.unwrap_or_default().into_keys().collect(),
         })
     }
 
-    async fn within<T>(&self, tried: &str, work: impl Future<Output = Result<T, DockerError>>) -> Result<T, NodeError> {
-        match timeout(self.limit, work).await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(explain(&self.node, tried, &error)),
-            Err(_) => {
-                let late = format!("no answer within {} s", self.limit.as_secs());
-                Err(NodeError::failed(&self.node, tried, late).kind(crate::error::Kind::TimedOut).hint(
-                    if tried == REACH {
-                        "see `systemctl status docker` on the node"
-                    } else {
-                        "if the node is only slow, raise cluster.command_timeout_s"
-                    },
-                ))
-            }
-        }
+    /// Awaits a call of the engine within the node's time limit. `operation` is for messages.
+    async fn call<T>(
+        &self,
+        operation: &str,
+        call: impl Future<Output = Result<T, DockerError>>,
+    ) -> Result<T, NodeError> {
+        let Ok(result) = timeout(self.limit, call).await else {
+            let late = format!("no answer within {} s", self.limit.as_secs());
+            let hint = match operation {
+                REACH => "see `systemctl status docker` on the node",
+                _ => "if the node is only slow, raise cluster.command_timeout_s",
+            };
+            return Err(NodeError::failed(&self.node, operation, late).kind(Kind::TimedOut).hint(hint));
+        };
+        result.map_err(|error| explain(&self.node, operation, &error))
+    }
+}
+
+/// Awaits a call of the engine. Returns `None` for an answer with one of these HTTP status codes.
+async fn none_for<T>(
+    statuses: &[u16],
+    call: impl Future<Output = Result<T, DockerError>>,
+) -> Result<Option<T>, DockerError> {
+    match call.await {
+        Err(DockerError::DockerResponseServerError { status_code, .. }) if statuses.contains(&status_code) => Ok(None),
+        result => result.map(Some),
     }
 }

@@ -7,7 +7,7 @@
 
 pub mod container;
 mod docker;
-pub mod pull;
+pub mod progress;
 pub mod spec;
 
 pub use docker::{EngineInfo, Image, Runtime};

@@ -1,50 +1,51 @@
 //! The containers that hvdctl wants on a node, as values.
 
 use crate::inventory::{Cluster, KeyType, Node, Ulimit};
+pub use crate::inventory::{Device, Mount};
 use crate::node::gpus::GpuRequest;
-use crate::paths::{CONTAINER_SSH, HOST_KEY, WORKSPACE};
+use crate::paths::{CONTAINER_SSH, HOST_KEY};
 use crate::text::digest::hex;
 use crate::text::quote;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Whose container it is; only containers with this label are ever touched.
+/// The cluster that the container belongs to; hvdctl touches only containers with this label.
 pub const LABEL_CLUSTER: &str = "hvdctl.cluster";
 /// `worker`, `master`, `shell` or `helper`.
 pub const LABEL_ROLE: &str = "hvdctl.role";
-/// Hash of the desired state that it was made from.
+/// Hash of the [`Spec`] that the container was created from.
 pub const LABEL_SPEC: &str = "hvdctl.spec";
-/// The same desired state in full (JSON), so that a later plan can say which part differs.
+/// That [`Spec`] as JSON, so that a later plan can name the parts that differ.
 pub const LABEL_SPEC_FULL: &str = "hvdctl.spec.full";
 /// The job that the container serves.
 pub const LABEL_JOB: &str = "hvdctl.job";
-/// The directory on the node that is mounted at [`WORKSPACE`].
+/// The directory on the node that is mounted at [`WORKSPACE`](crate::paths::WORKSPACE).
 pub const LABEL_WORKSPACE: &str = "hvdctl.workspace";
-/// The hvdctl that works as root in the container.
+/// The hvdctl process that works as root in the container.
 pub const LABEL_PROCESS: &str = "hvdctl.process";
 
-/// How long a job's own worker waits for its first rank, or for a restart.
+/// How long a worker of a single job waits for its first rank, or for a restart of the job.
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A role's word in its label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// What a container is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// `hworker`: sshd, and the ranks of every node but the master.
     Worker,
     /// `hmaster`: the launcher, and the ranks of the master node.
     Master,
-    /// An `hmaster` without a job, where somebody has a shell.
+    /// A container like `hmaster` without a job, for `hvdctl shell`.
     Shell,
-    /// Where hvdctl works as root for a moment, on nodes without sudo.
+    /// A short-lived container in which hvdctl works as root, on nodes without sudo.
     Helper,
 }
 
 impl Role {
-    /// The label's value.
+    /// Returns the value of [`LABEL_ROLE`].
     pub fn as_str(self) -> &'static str {
         match self {
             Role::Worker => "worker",
@@ -55,69 +56,49 @@ impl Role {
     }
 }
 
-pub use crate::inventory::{Device, Mount};
-
 impl Serialize for GpuRequest {
-    /// All and none as true and false, as hvdctl 0.1.0 wrote them in its labels.
+    /// All and none are true and false, as hvdctl 0.1.0 wrote them in its labels.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            GpuRequest::None => serializer.serialize_bool(false),
-            GpuRequest::All => serializer.serialize_bool(true),
-            GpuRequest::First(count) => serializer.serialize_u32(*count),
+            GpuRequest::None => false.serialize(serializer),
+            GpuRequest::All => true.serialize(serializer),
+            GpuRequest::First(count) => count.serialize(serializer),
             GpuRequest::Devices(devices) => devices.serialize(serializer),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for GpuRequest {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Written {
-            All(bool),
-            First(u32),
-            Devices(Vec<String>),
-        }
-        Ok(match Written::deserialize(deserializer)? {
-            Written::All(false) => GpuRequest::None,
-            Written::All(true) => GpuRequest::All,
-            Written::First(count) => GpuRequest::First(count),
-            Written::Devices(devices) => GpuRequest::Devices(devices),
-        })
-    }
-}
-
-/// The part of a container that its hash covers. The workspace is not in it: any project may be mounted in a worker
-/// without making it another worker.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// The part of a container that its hash covers. The workspace is not in it: a worker with another project mounted is the same worker.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct Spec {
     /// The image's reference.
     pub image: String,
-    /// The command, as a vector.
+    /// The main process, as argv.
     pub command: Vec<String>,
-    /// The GPUs that are asked for.
+    /// The GPUs to request.
     pub gpus: GpuRequest,
     /// Port of the workers' sshd.
     pub port: u16,
-    /// The one address that the sshd in it listens on; none where there is no sshd, and in workers of hvdctl 0.1.0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The address that the container's sshd listens on; `None` without sshd, and in workers of hvdctl 0.1.0.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
     /// hvdctl's own mounts other than the workspace.
     pub mounts: Vec<Mount>,
-    /// The mounts of the inventory; that these are there is the operator's business, so nothing is made in their place.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The mounts of the inventory. A source that is missing on the node is an error; Docker creates missing sources only for hvdctl's
+    /// own mounts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extra_mounts: Vec<Mount>,
     /// Devices of the node.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<Device>,
     /// Limits of the processes by name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ulimits: BTreeMap<String, Ulimit>,
     /// Size of `/dev/shm` in bytes.
     pub shm_size: u64,
 }
 
-/// A container to be made.
+/// A container to be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerSpec {
     /// Its name.
@@ -128,226 +109,171 @@ pub struct ContainerSpec {
     pub role: Role,
     /// What the hash covers.
     pub spec: Spec,
-    /// Directory on the node that is mounted at [`WORKSPACE`]; also the working directory then.
+    /// Directory on the node that is mounted at [`WORKSPACE`](crate::paths::WORKSPACE), which is the working directory then. A worker that needs none may have
+    /// any.
     pub workspace: Option<String>,
-    /// The job it serves.
+    /// Whether that directory was created just now: a container that had an earlier one mounted does not see it.
+    pub new_workspace: bool,
+    /// The job that it serves.
     pub job: Option<String>,
-    /// Environment beside the image's, as `NAME=VALUE`; nothing secret.
+    /// Environment in addition to the image's, as `NAME=VALUE`; nothing secret.
     pub env: Vec<String>,
 }
 
 impl Spec {
-    /// Twelve hex digits that change with any part of it.
+    /// Returns twelve hex digits that depend on every part of it.
     pub fn hash(&self) -> String {
         hex(&Sha256::digest(self.json())[..6])
     }
 
-    /// The whole spec as JSON, for [`LABEL_SPEC_FULL`].
+    /// Returns it as JSON, for [`LABEL_SPEC_FULL`].
     pub fn json(&self) -> String {
         serde_json::to_string(self).expect("a spec of strings and numbers is always JSON")
     }
 
-    /// The names of the parts in which `old` (a [`LABEL_SPEC_FULL`]) differs; `spec` when it cannot be read. Another `keep_alive`
-    /// is named by itself and not as `command`, of which it is a part.
+    /// Returns the names of the parts in which `old`, a [`LABEL_SPEC_FULL`], differs; `spec` if it cannot be read. `command` is named
+    /// only if it differs in more than the port, the address and the keep-alive interval, which have names of their own.
     pub fn differences(&self, old: &str) -> Vec<String> {
-        let Ok(old) = serde_json::from_str::<Spec>(old) else { return vec!["spec".into()] };
-        let same_place = (self.port, self.address) == (old.port, old.address);
-        let pairs = [
-            ("image", self.image != old.image),
-            ("command", command(&self.command).1 != command(&old.command).1 && same_place),
-            ("gpus", self.gpus != old.gpus),
-            ("port", self.port != old.port),
-            ("address", self.address != old.address),
-            ("keep_alive", command(&self.command).0 != command(&old.command).0),
-            ("mounts", (&self.mounts, &self.extra_mounts) != (&old.mounts, &old.extra_mounts)),
-            ("devices", self.devices != old.devices),
-            ("ulimits", self.ulimits != old.ulimits),
-            ("shm", self.shm_size != old.shm_size),
+        let old: Value = serde_json::from_str(old).unwrap_or_default();
+        if !old["command"].is_array() {
+            return vec!["spec".into()];
+        }
+        let new = json!(self);
+        let ((keep_alive, command), (old_keep_alive, old_command)) = (split_keep_alive(&new), split_keep_alive(&old));
+        let differ = |keys: &[&str]| keys.iter().any(|key| new[key] != old[key]);
+        let parts = [
+            ("image", differ(&["image"])),
+            ("command", command != old_command && !differ(&["port", "address"])),
+            ("gpus", differ(&["gpus"])),
+            ("port", differ(&["port"])),
+            ("address", differ(&["address"])),
+            ("keep_alive", keep_alive != old_keep_alive),
+            ("mounts", differ(&["mounts", "extra_mounts"])),
+            ("devices", differ(&["devices"])),
+            ("ulimits", differ(&["ulimits"])),
+            ("shm", differ(&["shm_size"])),
         ];
-        pairs.iter().filter(|(_, differs)| *differs).map(|(name, _)| (*name).to_owned()).collect()
+        parts.iter().filter(|(_, differs)| *differs).map(|(name, _)| (*name).to_owned()).collect()
     }
 }
 
 impl ContainerSpec {
-    /// The worker of a node whose place on the cluster's network is `address`: its sshd listens there and nowhere else.
-    pub fn worker(cluster: &Cluster, node: &Node, gpus: GpuRequest, address: IpAddr) -> ContainerSpec {
-        ContainerSpec {
-            name: cluster.worker.clone(),
-            cluster: cluster.name.clone(),
-            role: Role::Worker,
-            spec: Spec { address: Some(address), ..spec(cluster, node, gpus, sshd(cluster, address)) },
-            workspace: None,
-            job: None,
-            env: Vec::new(),
-        }
+    fn new(
+        cluster: &Cluster,
+        node: &Node,
+        gpus: GpuRequest,
+        (role, name, command): (Role, String, Vec<String>),
+    ) -> Self {
+        let own =
+            |source: &str, target: &str, read_only| Mount { source: source.into(), target: target.into(), read_only };
+        let spec = Spec {
+            image: cluster.image.clone(),
+            command,
+            gpus,
+            port: cluster.port,
+            address: None,
+            mounts: vec![own(&cluster.ssh_dir, CONTAINER_SSH, true), own(&cluster.jobs_dir, &cluster.jobs_dir, false)],
+            extra_mounts: node.container.mounts.clone(),
+            devices: node.container.devices.clone(),
+            ulimits: node.container.ulimits.clone(),
+            shm_size: cluster.shm_size,
+        };
+        let (cluster, env) = (cluster.name.clone(), Vec::new());
+        ContainerSpec { name, cluster, role, spec, workspace: None, new_workspace: false, job: None, env }
     }
 
-    /// The same for one job alone, whose end is its end too: where nobody is left to tell it, it notices.
+    /// Returns the worker of a node. Its sshd listens only on `address`, the node's address on the cluster's network.
+    pub fn worker(cluster: &Cluster, node: &Node, gpus: GpuRequest, address: IpAddr) -> ContainerSpec {
+        let main = (Role::Worker, cluster.worker.clone(), sshd(cluster, address));
+        let mut worker = ContainerSpec::new(cluster, node, gpus, main);
+        worker.spec.address = Some(address);
+        worker
+    }
+
+    /// Makes it the worker of a single job. It exits when it has been idle for long, even if no hvdctl is left to remove it.
     #[must_use]
-    pub fn of_run(mut self, cluster: &Cluster, job: &str, may_restart: bool) -> ContainerSpec {
-        self.job = Some(job.to_owned());
-        let start = self.spec.command.iter_mut().find(|word| *word == START);
-        let states = format!("{}/{job}/states", cluster.jobs_dir);
+    pub fn for_job(mut self, cluster: &Cluster, job: &str, may_restart: bool) -> ContainerSpec {
+        let states = quote::readable(&format!("{}/{job}/states", cluster.jobs_dir));
         let idle = if may_restart { DAY } else { cluster.worker_idle };
-        start.expect("a worker's command begins so").insert_str(0, &until_idle(&states, idle));
+        let variables = format!("states={states} idle_limit={} start_limit={}", idle.as_secs(), DAY.as_secs());
+        self.spec.command[2] = format!("{variables}\n{EXIT_WHEN_IDLE}{START}");
+        self.job = Some(job.to_owned());
         self
     }
 
-    /// The launcher's container: the same image, GPUs, mounts and shared memory as the workers, because the ranks of
-    /// the master node run in it and not in its `hworker`.
+    /// Returns the launcher's container. It has the image, GPUs, mounts and shared memory of the workers, because the ranks of the master
+    /// node run in it and not in that node's worker.
     pub fn master(cluster: &Cluster, node: &Node, gpus: GpuRequest, command: Vec<String>, job: &str) -> ContainerSpec {
-        ContainerSpec {
-            name: cluster.master.clone(),
-            cluster: cluster.name.clone(),
-            role: Role::Master,
-            spec: spec(cluster, node, gpus, command),
-            workspace: None,
-            job: Some(job.to_owned()),
-            env: Vec::new(),
-        }
+        let main = (Role::Master, cluster.master.clone(), command);
+        ContainerSpec { job: Some(job.to_owned()), ..ContainerSpec::new(cluster, node, gpus, main) }
     }
 
-    /// The same for a shell and without a job; `word` tells it from others.
-    pub fn shell(cluster: &Cluster, node: &Node, gpus: GpuRequest, command: Vec<String>, word: &str) -> ContainerSpec {
-        ContainerSpec {
-            name: format!("{}-shell-{word}", cluster.master),
-            role: Role::Shell,
-            job: None,
-            ..ContainerSpec::master(cluster, node, gpus, command, "")
-        }
+    /// Returns such a container for a shell and without a job; its name ends with `suffix`.
+    pub fn shell(
+        cluster: &Cluster,
+        node: &Node,
+        gpus: GpuRequest,
+        command: Vec<String>,
+        suffix: &str,
+    ) -> ContainerSpec {
+        ContainerSpec::new(cluster, node, gpus, (Role::Shell, format!("{}-shell-{suffix}", cluster.master), command))
     }
 
-    /// Every mount of hvdctl's own, the workspace included.
-    pub fn mounts(&self) -> Vec<Mount> {
-        let mut mounts = self.spec.mounts.clone();
-        mounts.extend(self.workspace.as_ref().map(|source| mount(source, WORKSPACE, false)));
-        mounts
-    }
-
-    /// The labels that make it ours.
+    /// Returns the labels by which hvdctl knows it again.
     pub fn labels(&self) -> BTreeMap<String, String> {
-        let mut labels = BTreeMap::from([
-            (LABEL_CLUSTER.to_owned(), self.cluster.clone()),
-            (LABEL_ROLE.to_owned(), self.role.as_str().to_owned()),
-            (LABEL_SPEC.to_owned(), self.spec.hash()),
-            (LABEL_SPEC_FULL.to_owned(), self.spec.json()),
-        ]);
-        labels.extend(self.workspace.clone().map(|w| (LABEL_WORKSPACE.to_owned(), w)));
-        labels.extend(self.job.clone().map(|j| (LABEL_JOB.to_owned(), j)));
-        labels
+        let labels = [
+            (LABEL_CLUSTER, Some(self.cluster.clone())),
+            (LABEL_ROLE, Some(self.role.as_str().to_owned())),
+            (LABEL_SPEC, Some(self.spec.hash())),
+            (LABEL_SPEC_FULL, Some(self.spec.json())),
+            (LABEL_WORKSPACE, self.workspace.clone()),
+            (LABEL_JOB, self.job.clone()),
+        ];
+        labels.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
-}
-
-fn spec(cluster: &Cluster, node: &Node, gpus: GpuRequest, command: Vec<String>) -> Spec {
-    Spec {
-        image: cluster.image.clone(),
-        command,
-        gpus,
-        port: cluster.port,
-        address: None,
-        mounts: vec![mount(&cluster.ssh_dir, CONTAINER_SSH, true), mount(&cluster.jobs_dir, &cluster.jobs_dir, false)],
-        extra_mounts: node.container.mounts.clone(),
-        devices: node.container.devices.clone(),
-        ulimits: node.container.ulimits.clone(),
-        shm_size: cluster.shm_size,
-    }
-}
-
-fn mount(source: &str, target: &str, read_only: bool) -> Mount {
-    Mount { source: source.into(), target: target.into(), read_only }
 }
 
 /// sshd's option for the time between keep-alive probes, without the seconds.
 const KEEP_ALIVE: &str = "ClientAliveInterval=";
 
-/// Splits the value of [`KEEP_ALIVE`] off a command. A command without it (an `hmaster`, an older worker) stays whole.
-fn command(command: &[String]) -> (Option<&str>, Vec<&str>) {
-    let seconds = command.iter().find_map(|argument| argument.strip_prefix(KEEP_ALIVE));
-    let rest = command.iter().map(|argument| if argument.starts_with(KEEP_ALIVE) { KEEP_ALIVE } else { argument });
-    (seconds, rest.collect())
+/// Splits the value of [`KEEP_ALIVE`] off a spec's command. The launcher's container and workers of earlier versions have none.
+fn split_keep_alive(spec: &Value) -> (Option<&str>, Vec<&str>) {
+    let command = spec["command"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let (keep_alive, rest): (Vec<&str>, Vec<&str>) = command.partition(|argument| argument.starts_with(KEEP_ALIVE));
+    (keep_alive.first().copied(), rest)
 }
 
-/// How a worker's sshd becomes its main process.
+/// The script that becomes a worker's sshd.
 const START: &str = "mkdir -p /run/sshd && exec \"$0\" \"$@\"";
 
-/// A loop beside the sshd of a job's own worker, which ends that when nothing else has been in the container for long. The job's
-/// job supervisor and its ranks are connected to it, and a rank that was cut off stays until its grace time is over. Before its first rank
-/// writes down that it is there (`states`), the project may be on its way to another node; and where the job is to be started
-/// again, a node that was cut off may come back for it.
-fn until_idle(states: &str, idle: Duration) -> String {
-    let (seconds, day) = (idle.as_secs(), DAY.as_secs());
-    let states = quote::readable(states);
-    // `$$` becomes sshd. The first process is another one where the image or the engine has an init
-    format!(
-        r#"(
-    read -r own _ </proc/self/stat
-    idle=0 limit={day}
-    while [ "$idle" -lt "$limit" ]; do
-        sleep 5
-        idle=$((idle + 5)) limit={day}
-        [ ! -e {states} ] || limit={seconds}
-        for process in /proc/[0-9]*; do
-            case "${{process#/proc/}}" in
-            1 | "$$" | "$own") ;;
-            *) idle=0 && break ;;
-            esac
-        done
-    done
-    kill "$$"
-) &
-"#
-    )
-}
+/// A loop beside the sshd of a single job's worker.
+const EXIT_WHEN_IDLE: &str = include_str!("../scripts/worker_idle.sh");
 
-/// The worker's main process. sshd wants its full path and its privilege separation directory; the host key is the
-/// cluster's own, so that a worker keeps its identity when it is made anew.
+/// Returns the worker's main process. sshd needs its full path and its privilege separation directory. The host key is the cluster's, so
+/// that a worker keeps its identity when it is recreated.
 fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
-    let listen = format!("ListenAddress={address}");
-    // with both families sshd would live on when another program has the port of one
-    let family = if address.is_ipv4() { "AddressFamily=inet" } else { "AddressFamily=inet6" };
-    let port = cluster.port.to_string();
-    let host_key = format!("{CONTAINER_SSH}/{}", HOST_KEY);
-    let keep_alive = format!("{KEEP_ALIVE}{}", cluster.keep_alive.as_secs());
-    [
-        "sh",
-        "-c",
-        START,
-        "/usr/sbin/sshd",
-        "-D",
-        "-e",
-        "-p",
-        &port,
-        "-h",
-        &host_key,
-        "-o",
+    let (port, host_key) = (cluster.port.to_string(), format!("{CONTAINER_SSH}/{HOST_KEY}"));
+    let options = [
         "PermitRootLogin=prohibit-password",
-        "-o",
         "PubkeyAuthentication=yes",
-        "-o",
         "PasswordAuthentication=no",
-        "-o",
         "KbdInteractiveAuthentication=no",
-        "-o",
-        // many ranks' launches arrive at once; sshd's default drops connections from the tenth on
+        // the logins of many ranks arrive at once; sshd's default drops connections from the tenth on
         "MaxStartups=200:30:400",
-        "-o",
         "UseDNS=no",
-        "-o",
-        // a rank whose launcher the network has cut off is ended: its connection closes, and its supervisor sees that
-        &keep_alive,
-        "-o",
+        // ends a rank that the network has cut off from its launcher: the connection closes, which its rank supervisor notices
+        &format!("{KEEP_ALIVE}{}", cluster.keep_alive.as_secs()),
         "ClientAliveCountMax=3",
-        "-o",
-        family,
-        "-o",
-        // the host's other networks have no business with it
-        &listen,
-    ]
-    .map(str::to_owned)
-    .to_vec()
+        // with both families sshd would go on if another program had the port of one
+        if address.is_ipv4() { "AddressFamily=inet" } else { "AddressFamily=inet6" },
+        // not reachable from the host's other networks
+        &format!("ListenAddress={address}"),
+    ];
+    let program = ["sh", "-c", START, "/usr/sbin/sshd", "-D", "-e", "-p", &port, "-h", &host_key];
+    program.into_iter().chain(options.into_iter().flat_map(|option| ["-o", option])).map(str::to_owned).collect()
 }
 
-/// The file name of a key pair's private half.
+/// Returns the file name of a key pair's private half.
 pub fn private_key_name(key_type: KeyType) -> &'static str {
     match key_type {
         KeyType::Rsa => "id_rsa",
@@ -367,7 +293,6 @@ mod tests {
         let base = ContainerSpec::worker(&cluster, &nodes[0], GpuRequest::All, address);
         let with = ContainerSpec { workspace: Some("/opt/horovod/projects/x".into()), ..base.clone() };
         assert_eq!(base.spec.hash(), with.spec.hash());
-        assert_eq!(with.mounts().last().unwrap().target, WORKSPACE);
         let mut other = cluster.clone();
         other.port = 2222;
         let moved = ContainerSpec::worker(&other, &nodes[0], GpuRequest::All, address);
@@ -399,18 +324,21 @@ mod tests {
     }
 
     #[test]
-    fn a_runs_own_worker_ends_itself_and_soon_where_the_run_is_not_started_again() {
+    fn the_worker_of_a_single_job_exits_soon_unless_the_job_may_restart() {
         let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "some/image:1");
         cluster.jobs_dir = "/my jobs".into();
         let worker = ContainerSpec::worker(&cluster, &nodes[0], GpuRequest::All, IpAddr::from([10, 0, 0, 1]));
         for (idle, may_restart, seconds) in [(60, false, 60), (60, true, 86_400), (10, false, 10)] {
             assert!(idle == 10 || cluster.worker_idle.as_secs() == idle, "the default");
             cluster.worker_idle = Duration::from_secs(idle);
-            let own = worker.clone().of_run(&cluster, "j1", may_restart);
+            let own = worker.clone().for_job(&cluster, "j1", may_restart);
             assert_eq!(own.spec.command[..2], worker.spec.command[..2]);
             assert_eq!(own.spec.command[3..], worker.spec.command[3..]);
             let text = own.spec.command[2].strip_suffix(worker.spec.command[2].as_str()).unwrap();
-            assert!(text.contains(&format!("[ ! -e '/my jobs/j1/states' ] || limit={seconds}\n")), "{text}");
+            assert!(
+                text.starts_with(&format!("states='/my jobs/j1/states' idle_limit={seconds} start_limit=86400\n")),
+                "{text}"
+            );
         }
     }
 
@@ -422,7 +350,7 @@ mod tests {
             let worker = ContainerSpec::worker(&cluster, &nodes[0], GpuRequest::All, IpAddr::from([10, 0, 0, 1]));
             quote::shellcheck(&worker.spec.command[2]);
             for may_restart in [false, true] {
-                quote::shellcheck(&worker.clone().of_run(&cluster, "j1", may_restart).spec.command[2]);
+                quote::shellcheck(&worker.clone().for_job(&cluster, "j1", may_restart).spec.command[2]);
             }
         }
     }
@@ -469,7 +397,7 @@ mod tests {
             assert!(other.differences(&other.json()).is_empty(), "it is read as it was written");
         }
         let container = &mut nodes[0].container;
-        container.mounts.push(mount("/data", "/data", true));
+        container.mounts.push(Mount { source: "/data".into(), target: "/data".into(), read_only: true });
         container.devices.push(Device { source: "/dev/a".into(), target: "/dev/a".into(), permissions: "rwm".into() });
         container.ulimits.insert("memlock".into(), Ulimit { soft: -1, hard: -1 });
         container.env.insert("A".into(), "1".into());

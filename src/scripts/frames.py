@@ -35,7 +35,7 @@ class Log:
     def open(self, name):
         return os.open(os.path.join(self.directory, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
-    def write(self, kind, lines, tries=1, at=None):
+    def write(self, kind, lines, attempts=1, at=None):
         """Appends frames in one write: with O_APPEND the writes of several ranks do not mix. A full disk loses output, not the
         training."""
         head = b"%.6f %d %s " % (at or time.time(), self.rank, kind)
@@ -45,8 +45,8 @@ class Log:
                 data = data[os.write(self.file, data):]
                 self.torn = b"\n"
             except OSError:
-                tries -= 1
-                if tries <= 0:
+                attempts -= 1
+                if attempts <= 0:
                     self.lost += data.lstrip(b"\n").count(b"\n") if kind in OUTPUT else 0
                     return
                 time.sleep(1)
@@ -80,7 +80,7 @@ class Log:
             os.close(states)
         except OSError:
             pass
-        self.write(kind, [text], tries=3 if kind == b"x" else 1, at=at)
+        self.write(kind, [text], attempts=3 if kind == b"x" else 1, at=at)
 
 
 def updates(line):

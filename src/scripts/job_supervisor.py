@@ -5,7 +5,7 @@ node and records the result. So a job needs no terminal, and no operator's machi
 If the engine stops hmaster (SIGUSR1: `docker stop`, the end of the engine or of the machine) nobody asked hvdctl for the end, and the
 job has failed.
 
-A job that failed is started again if that was asked for, on the nodes that answer; tries.json has the tries that failed. An elastic job
+A job that failed is started again if that was asked for, on the nodes that answer; attempts.json has the attempts that failed. An elastic job
 is started again whenever a node leaves or joins (membership.py); members.json has its nodes and those changes.
 
 launch.json beside it says what to start and how (launch/description.rs). This program knows no launcher by name."""
@@ -34,7 +34,7 @@ ENGINE_FAULT = "its launcher's container was stopped: by `docker stop`, or by th
 MAX_SILENCES = 3  # how often a node may leave the question for its ranks' starts unanswered before it counts as having none
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
 OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that each node has for itself
-LONGEST_PAUSE = 300  # seconds between two tries; the first pause is `restart_pause`, and each is twice the one before
+LONGEST_PAUSE = 300  # seconds between two attempts; the first pause is `restart_pause`, and each is twice the one before
 
 
 class Requests:
@@ -111,7 +111,7 @@ class Position:
 
 
 def pause_before(number, first):
-    """Seconds before try `number`, where 1 is the first restart."""
+    """Seconds before attempt `number`, where 1 is the first restart."""
     return min(first * 2 ** (number - 1), LONGEST_PAUSE)
 
 
@@ -295,16 +295,16 @@ def outcome(report, places, node):
 
 
 class JobSupervisor:
-    """A job from its first try to its result."""
+    """A job from its first attempt to its result."""
 
     def __init__(self, launch):
         self.launch, self.requests, self.children = launch, Requests(), processes.Children()
         self.log, self.nodes = frames.Log(HERE), workers.Workers(launch, self.children)
         here = {name: launch[name] for name in ("node", "address", "ranks")}
         self.places = [place for place in [here] + launch["workers"] if place["ranks"]]
-        self.used = self.places  # the nodes of the current try
+        self.used = self.places  # the nodes of the current attempt
         self.starts = 0  # how often the launcher was started
-        self.tries = []  # the results of those that failed
+        self.attempts = []  # the results of those that failed
         elastic = launch["elastic"]
         self.membership = membership.Membership(elastic, launch["node"], self.nodes, self.places) if elastic else None
         self.leaving, self.joining = [], []  # the nodes by which the current attempt of an elastic job ends
@@ -323,12 +323,12 @@ class JobSupervisor:
             if self.membership and (self.leaving or self.joining or result["silent"]):
                 result, again = self.regroup(result)
             else:
-                again = len(self.tries) < self.launch["restarts"]
+                again = len(self.attempts) < self.launch["restarts"]
                 if again:
-                    self.record_try(result, started)
+                    self.record_attempt(result, started)
                     self.choose_nodes()
             if self.requests:
-                stopped = self.stop_between_tries(result)
+                stopped = self.stop_between_attempts(result)
                 break
             if not again:
                 stopped = False
@@ -356,7 +356,7 @@ class JobSupervisor:
         if launcher.code is None and not fault:
             fault = self.requests.fault()
         stopped = launcher.code is None and not fault and (self.requests or not launcher.failed)
-        may_restart = self.membership or len(self.tries) < self.launch["restarts"]
+        may_restart = self.membership or len(self.attempts) < self.launch["restarts"]
         again = bool(launcher.code != 0 and not self.requests and may_restart)
 
         # the ranks first, while the launcher still runs: its end takes their connections away
@@ -431,26 +431,26 @@ class JobSupervisor:
             thread.start()
         return everywhere, waits, threads
 
-    def record_try(self, result, started):
-        """Records a try that failed, and waits until the next one may begin or the end is requested."""
-        self.tries.append(dict(result, started=started, ended=time.time(), ranks=ranks(self.used)))
+    def record_attempt(self, result, started):
+        """Records an attempt that failed, and waits until the next one may begin or the end is requested."""
+        self.attempts.append(dict(result, started=started, ended=time.time(), ranks=ranks(self.used)))
         try:
-            write("tries.json", self.tries)
+            write("attempts.json", self.attempts)
         except OSError:
             pass  # a full disk is no reason to give up
-        number, pause = len(self.tries), pause_before(len(self.tries), self.launch["restart_pause"])
+        number, pause = len(self.attempts), pause_before(len(self.attempts), self.launch["restart_pause"])
         shares = [{"node": place["node"], "ranks": place["ranks"]} for place in self.used]
         self.note({"failed": result, "shares": shares, "attempt": number + 1, "attempts": self.launch["restarts"] + 1, "pause": pause})
         limit = time.monotonic() + pause
         while time.monotonic() < limit and not self.requests:
             time.sleep(0.05)
 
-    def stop_between_tries(self, result):
-        """How the last try ended is known, and what was kept for the next must go. Returns whether the job counts as stopped."""
+    def stop_between_attempts(self, result):
+        """How the last attempt ended is known, and what was kept for the next must go. Returns whether the job counts as stopped."""
         fault = self.requests.fault()
         result.pop("fault", None)
         if fault:
-            # it was not the last try that ended the job; how that went is in tries.json
+            # it was not the last attempt that ended the job; how that went is in attempts.json
             result.update(fault=fault, exits=[], hung=[], silent=[], silence={})
         self.clean()
         return not fault
@@ -489,6 +489,7 @@ class JobSupervisor:
             if time.monotonic() > limit:
                 fault = "it had fewer than its %d ranks for %d s" % (least, timeout)
                 silent = [place["node"] for place in self.places if place not in self.used]
+                silent = [node for node in silent if node not in self.membership.drained]
                 return dict(result, launcher=1, fault=fault, exits=[], hung=[], silent=silent), False
             time.sleep(0.5)
         return result, False
@@ -496,7 +497,8 @@ class JobSupervisor:
     def record_change(self, before, reasons, waits):
         """Logs which nodes left and joined. `waits`: for how many seconds the job waits for others, if they are too few."""
         left = [place["node"] for place in before if place not in self.used]
-        left = [{"node": node, "reason": reasons.get(node, "no answer")} for node in left]
+        drained = self.membership.drained
+        left = [{"node": node, "reason": "drained" if node in drained else reasons.get(node, "no answer")} for node in left]
         joined = [place["node"] for place in self.used if place not in before]
         change = {"left": left, "joined": joined, "ranks": ranks(self.used), "wanted": ranks(self.places), "waits": waits}
         self.note(change)

@@ -42,7 +42,7 @@ remove() { # DIRECTORY
 }
 
 # brings what jobs wrote in directories of their own into the project's, once they have ended; of two files of a name the newer
-# one stays, as if there had been one directory all the time. A running job may have no process just now: between two tries, or
+# one stays, as if there had been one directory all the time. A running job may have no process just now: between two attempts, or
 # before its first
 merge() { # TEST: whether the job of an id has ended
   for list in "$known"/shipped+*; do

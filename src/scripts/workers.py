@@ -15,7 +15,7 @@ import reap
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # ssh.sh looks there as well; only root may write to /run
 SHARED = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
-CAN_RUN_LIMIT = 8  # seconds for a node to say that it can run ranks
+READY_LIMIT = 8  # seconds for a node to say whether ranks can start there
 PROGRAM_LIMIT = 15  # seconds for an answer of reap.py beyond its grace period
 
 
@@ -60,7 +60,7 @@ def clock_offset(child):
 
 
 class Report:
-    """What the nodes reported at the end of a try: for each the result of reap.py with `ahead`, its clock offset; and for those that
+    """What the nodes reported at the end of an attempt: for each the result of reap.py with `ahead`, its clock offset; and for those that
     did not answer what was heard instead."""
 
     def __init__(self):
@@ -158,7 +158,7 @@ class Workers:
         report.ends[node]["ahead"] = clock_offset(child)
 
     def answering(self, candidates):
-        """The nodes that answer, with nothing of the try before on them."""
+        """The nodes that answer, with nothing of the attempt before on them."""
         report, everywhere = Report(), threading.Event()
         everywhere.set()
         for_each(candidates, lambda worker: self.reap(worker, 0, True, report, threading.Event(), everywhere))
@@ -182,21 +182,22 @@ class Workers:
         finally:
             late.cancel()
 
-    def can_run(self, worker):
-        """Whether a node answers and has what ranks need there: the job's programs, and their working directory. A connection that does
-        not lead to it any more is closed."""
+    def ready(self, worker):
+        """Asks a node whether ranks can start there. Returns the exit code of `reap.py ready`, or None without an answer: a connection
+        that does not lead to the node any more is closed."""
         command = ["python3 %s ready" % shlex.quote(os.path.join(HERE, "reap.py"))]
         try:
             child = self.ssh(worker, SHARED, command, subprocess.DEVNULL, subprocess.DEVNULL)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                if child.wait(CAN_RUN_LIMIT) == 0:
-                    return True
+                code = child.wait(READY_LIMIT)
+                if code in (0, reap.DRAINED):
+                    return code
             child.kill()
             child.wait()
         except OSError:
             pass
         self.disconnect(worker["node"])
-        return False
+        return None
 
     def end_all(self):
         """Ends the workers of this job's own: their main process, and with it the container, which removes itself."""

@@ -3,8 +3,8 @@
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
+use crate::runtime::progress::TransferProgress;
 use crate::sync::outputs::{Item, NodeOutputs, Output};
-use crate::sync::progress;
 use crate::sync::target::TargetDirectory;
 use crate::transport::node::{Output as Ended, Process, RunAs, Transport};
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,7 +157,7 @@ async fn receive(
         return Ok(());
     }
     let total = items.iter().map(|item| if let Output::File { size, .. } = item.output { size } else { 0 }).sum();
-    let _step = events.begin(link.node(), Step::Fetching { bytes: total });
+    let _step = events.begin(link.node(), Step::Fetching(total));
     let directory = format!("--directory={directory}");
     let mut process = link.spawn(RunAs::Root, &[&TAR[..4], &[&directory], &TAR[4..]].concat(), DOWNLOAD).await?;
     let complaint = process.collect_stderr();
@@ -168,7 +168,7 @@ async fn receive(
         let _ = stdin.shutdown().await;
     });
     let (mut buffer, mut done, limit) = (vec![0; PIECE], 0, link.limit());
-    let mut report = progress(link.node(), "fetching", total, events);
+    let mut progress = TransferProgress::new(link.node(), events);
     loop {
         let read = timeout(limit, process.stdout.read(&mut buffer)).await.unwrap_or_else(|_| {
             let late = format!("nothing came for {} s", limit.as_secs());
@@ -183,7 +183,7 @@ async fn receive(
             return Ok(()); // `unpack` has all files, or cannot write
         }
         done += n as u64;
-        report(done);
+        progress.report("fetching", done, total);
     }
     naming.abort();
     ended(link, process, complaint).await

@@ -11,22 +11,3 @@ pub mod outputs;
 pub mod project;
 pub mod target;
 pub mod upload;
-
-use crate::event::{Event, Events};
-use crate::runtime::pull::Rate;
-use std::time::Instant;
-
-/// Bytes between two reports of progress.
-const REPORTED: u64 = 4 << 20;
-
-/// Returns a function that is given the bytes transferred so far and reports them.
-fn progress(node: &str, what: &str, total: u64, events: &Events) -> impl FnMut(u64) {
-    let (mut reported, mut rate, start) = (0, Rate::default(), Instant::now());
-    move |done| {
-        if done - reported > REPORTED {
-            reported = done;
-            let (node, what, rate) = (node.to_owned(), what.to_owned(), rate.see(start.elapsed(), done));
-            events.send(Event::Transfer { node, what, done: done.min(total), total, rate });
-        }
-    }
-}

@@ -4,9 +4,9 @@
 use crate::error::NodeError;
 use crate::event::{Event, Events, Step};
 use crate::inventory::Cluster;
+use crate::runtime::progress::TransferProgress;
 use crate::sync::files::ProjectFiles;
 use crate::sync::manifest::NodeFiles;
-use crate::sync::progress;
 use crate::transport::node::{RunAs, STUCK, Transport};
 use std::time::Duration;
 
@@ -165,7 +165,8 @@ pub async fn upload(
     let argv = [&argv[..], &[hash, &arrived, &whole, if place.own { id } else { "" }]].concat();
     let process = link.spawn(RunAs::Root, &argv, &tried).await?;
     let proof = limit(link, project) + if place.own { COPYING } else { Duration::ZERO };
-    let report = progress(link.node(), "uploading", bytes, events);
+    let mut progress = TransferProgress::new(link.node(), events);
+    let report = |done| progress.report("uploading", done, bytes);
     let output = process.feed(project.files.stream(missing), (link.limit(), proof), report).await;
     let output = output.map_err(|e| with_hint(cluster, link.broken(&tried, &e)))?;
     if output.code != 0 {

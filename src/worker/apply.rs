@@ -10,94 +10,82 @@ use crate::runtime::spec::ContainerSpec;
 use crate::text::failure::{self, Sshd};
 use crate::text::nodeset;
 use crate::transport::node::Script;
-use crate::worker::plan::{self, NodePlan, Operation, Workspace};
+use crate::worker::plan::{self, NodePlan, Operation};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 const WAIT_PORT: &str = include_str!("../scripts/wait_port.sh");
 
-/// The worker that a node should have.
+/// Returns the worker that a node should have.
 ///
 /// # Errors
-/// When the node's place on the cluster's network is not known: its sshd would listen nowhere, or everywhere.
-pub fn desired(inventory: &Inventory, seen: &Observed) -> Result<ContainerSpec, NodeError> {
-    let node = &seen.member.node;
-    let gpus = network::gpu_request(node, &seen.facts);
-    Ok(ContainerSpec::worker(&inventory.cluster, node, gpus, place(inventory, seen)?.address))
+/// If the node's address on the cluster's network is unknown: the worker's sshd listens nowhere else.
+pub fn desired(inventory: &Inventory, observed: &Observed) -> Result<ContainerSpec, NodeError> {
+    let node = &observed.member.node;
+    let gpus = network::gpu_request(node, &observed.facts);
+    Ok(ContainerSpec::worker(&inventory.cluster, node, gpus, place(inventory, observed)?.address))
 }
 
-/// What has to be done on a node; nothing is changed.
+/// Returns what has to be done on a node to have the desired worker. Changes nothing.
 ///
 /// # Errors
-/// When the node cannot have this worker: no image, too few GPUs, a foreign container of the name.
-pub fn plan(
-    cluster: &Cluster,
-    seen: &Observed,
-    desired: &ContainerSpec,
-    workspace: &Workspace,
-) -> Result<Vec<Operation>, NodeError> {
-    let name = seen.name();
-    if let Some(words) = network::missing_gpus(&seen.member.node, &seen.facts) {
-        return Err(NodeError::failed(name, "find the promised GPUs", words)
+/// If the node cannot have this worker: no image, too few GPUs, another container of its name.
+pub fn plan(cluster: &Cluster, observed: &Observed, desired: &ContainerSpec) -> Result<Vec<Operation>, NodeError> {
+    let (node, facts, containers) = (observed.name(), &observed.facts, &observed.docker.containers);
+    if let Some(missing) = network::missing_gpus(&observed.member.node, facts) {
+        return Err(NodeError::failed(node, "find the promised GPUs", missing)
             .hint("run nvidia-smi on the node, or set `gpus` to what it has"));
     }
-    let image_id = seen.image_id(cluster)?;
-    let facts = &seen.facts;
-    let is_open = |run: &str| facts.open_jobs.iter().any(|open| open == run);
-    let mut operations = plan::orphaned_workers(&cluster.name, &seen.docker.containers, &facts.ranks, is_open);
-    operations.extend(plan::orphaned_shells(&cluster.name, &seen.docker.containers, facts.clock));
-    operations.extend(plan::worker(desired, image_id, workspace, &seen.docker.containers).map_err(|foreign| {
+    let image_id = observed.image_id(cluster)?;
+    let is_open = |job: &str| facts.open_jobs.iter().any(|open| open == job);
+    let mut operations = plan::orphaned_workers(&cluster.name, containers, &facts.ranks, is_open);
+    operations.extend(plan::orphaned_shells(&cluster.name, containers, facts.clock));
+    operations.extend(plan::worker(desired, image_id, containers).map_err(|foreign| {
         let hint = format!("remove or rename it, or set cluster.worker to another name than {}", foreign.name);
-        NodeError::failed(name, &format!("start {}", desired.name), foreign).hint(hint)
+        NodeError::failed(node, &format!("start {}", desired.name), foreign).hint(hint)
     })?);
     Ok(operations)
 }
 
-/// Everything that is planned for a node: a value that the dry run prints and [`WorkerPlan::apply`] executes.
+/// Everything that `up` plans for a node. A dry run prints it.
 pub struct WorkerPlan {
     /// The node and its observed state.
     pub observed: Observed,
     /// The jobs that are ended first, on all their nodes.
     pub end_jobs: Vec<String>,
-    /// The image that is pulled before the rest is planned; only then its id is known.
+    /// The image that is pulled before the rest is planned; its id is known only then.
     pub pull: Option<String>,
     /// What is done to its containers.
     pub operations: Vec<Operation>,
 }
 
 impl WorkerPlan {
-    /// Plans what makes the node's worker what the inventory wants. `pull`: the image that was pulled, or would be.
+    /// Plans what makes the node's worker what the inventory describes. `pull`: the image that was pulled, or would be.
     ///
     /// # Errors
-    /// When the node cannot have this worker.
+    /// If the node cannot have this worker.
     pub fn new(inventory: &Inventory, observed: Observed, pull: Option<String>) -> Result<WorkerPlan, NodeError> {
-        let desired = desired(inventory, &observed)?;
-        let operations = plan(&inventory.cluster, &observed, &desired, &Workspace::Any)?;
+        let operations = plan(&inventory.cluster, &observed, &desired(inventory, &observed)?)?;
         Ok(WorkerPlan { observed, end_jobs: Vec::new(), pull, operations })
     }
 
-    /// The node's name.
+    /// Returns the node's name.
     pub fn node(&self) -> &str {
         self.observed.name()
     }
 
-    /// Whether anything is changed on the node.
-    pub fn is_empty(&self) -> bool {
-        self.end_jobs.is_empty() && self.pull.is_none() && self.operations.is_empty()
-    }
-
-    /// All steps as text, one for each operation.
+    /// Formats all steps, one text for each operation.
     pub fn steps(&self) -> Vec<String> {
-        self.before().chain(self.operations.iter().map(ToString::to_string)).collect()
+        self.first_steps().chain(self.operations.iter().map(ToString::to_string)).collect()
     }
 
-    /// All steps as one line.
+    /// Formats all steps as one line.
     pub fn summary(&self) -> String {
-        plan::summarize(&self.before().chain(plan::describe(&self.operations)).collect::<Vec<_>>())
+        plan::summarize(&self.first_steps().chain(plan::describe(&self.operations)).collect::<Vec<_>>())
     }
 
-    fn before(&self) -> impl Iterator<Item = String> {
+    fn first_steps(&self) -> impl Iterator<Item = String> {
         let ends = self.end_jobs.iter().map(|job| format!("end the job {job}"));
         ends.chain(self.pull.iter().map(|image| format!("pull {image}")))
     }
@@ -105,20 +93,6 @@ impl WorkerPlan {
     fn node_plan(&self) -> NodePlan<'_> {
         let Observed { facts, docker, .. } = &self.observed;
         NodePlan { name: self.node(), facts, containers: &docker.containers, operations: &self.operations }
-    }
-
-    /// Executes the operations. Before each, `goes_on` is asked; after each, `did` is called. Returns false if one was left out.
-    ///
-    /// # Errors
-    /// With the engine's words, or the last lines of a worker that exited at once.
-    pub async fn apply(
-        &self,
-        inventory: &Inventory,
-        events: &Events,
-        goes_on: impl Fn() -> bool,
-        did: impl Fn(&Operation),
-    ) -> Result<bool, NodeError> {
-        apply_while(inventory, &self.observed, &self.operations, events, goes_on, did).await
     }
 }
 
@@ -134,7 +108,7 @@ pub fn end_jobs<'a>(cluster: &Cluster, plans: &mut [WorkerPlan], jobs: impl Iter
     }
 }
 
-/// The error of a command that would disrupt these jobs.
+/// Returns the error of a command that would disrupt these jobs.
 pub fn disrupted_error(jobs: &BTreeMap<String, Vec<String>>) -> Error {
     let lines = jobs.iter().map(|(job, nodes)| {
         format!("job {job} is running, and its workers would be replaced on {}", nodeset::fold(nodes))
@@ -145,126 +119,106 @@ pub fn disrupted_error(jobs: &BTreeMap<String, Vec<String>>) -> Error {
     )
 }
 
-/// Carries a plan out, and waits until sshd listens where a container was started.
+/// Executes operations on a node, one after the other.
 ///
 /// # Errors
-/// With the engine's words, or the last lines of a worker that ended at once.
+/// As [`execute`].
 pub async fn apply(
     inventory: &Inventory,
-    seen: &Observed,
+    observed: &Observed,
     operations: &[Operation],
     events: &Events,
 ) -> Result<(), NodeError> {
-    apply_while(inventory, seen, operations, events, || true, |_| {}).await.map(|_| ())
+    for operation in operations {
+        events.report(execute(inventory, observed, operation, events).await)?;
+    }
+    Ok(())
 }
 
-/// The same, and no further operation is begun where `goes_on` says so; false where one was left out. Each that is done is
-/// told to `did`.
+/// Executes one operation on a node. Where a worker was started, waits until its sshd listens.
 ///
 /// # Errors
-/// As there.
-async fn apply_while(
+/// With the engine's message, or the last lines of a worker that exited.
+pub async fn execute(
     inventory: &Inventory,
-    seen: &Observed,
-    operations: &[Operation],
+    observed: &Observed,
+    operation: &Operation,
     events: &Events,
-    goes_on: impl Fn() -> bool,
-    did: impl Fn(&Operation),
-) -> Result<bool, NodeError> {
-    let mut without_worker = false;
-    let carried_out = async {
-        let engine = &seen.docker.engine;
-        let mut whole = true;
-        for operation in operations {
-            if !goes_on() {
-                whole = false;
-                break;
-            }
-            let _step = events.begin(seen.name(), Step::Applying(operation.to_string()));
-            match operation {
-                Operation::Remove { id, name, .. } => {
-                    engine.remove(id).await?;
-                    without_worker |= *name == inventory.cluster.worker;
+) -> Result<(), NodeError> {
+    let engine = &observed.docker.engine;
+    let _step = events.begin(observed.name(), Step::Applying(operation.to_string()));
+    match operation {
+        Operation::Remove { id, .. } => engine.remove(id).await,
+        Operation::Create(desired) => {
+            let created = async {
+                let id = engine.create_and_start(desired).await?;
+                let listening = wait_until_listening(inventory, observed, &desired.name).await;
+                if listening.is_err() {
+                    // a worker without sshd would pass for one in the desired state
+                    let _ = engine.remove(&id).await;
                 }
-                Operation::Create(desired) => {
-                    let id = engine.create_and_start(desired).await?;
-                    match listening(inventory, seen, &desired.name).await? {
-                        Ok(()) => without_worker &= desired.name != inventory.cluster.worker,
-                        Err(deaf) => {
-                            // a worker that serves nobody would pass for one that is as it should be
-                            engine.remove(&id).await?;
-                            return Err(deaf);
-                        }
-                    }
+                listening
+            };
+            let was_replaced = observed.docker.containers.iter().any(|c| c.name == desired.name);
+            created.await.map_err(|error| match was_replaced {
+                true => {
+                    error.hint(format!("{} was removed; after fixing this, `hvdctl up` starts it again", desired.name))
                 }
-                Operation::Start { name } => {
-                    engine.start(name).await?;
-                    listening(inventory, seen, name).await??;
-                }
-                Operation::Unpause { name } => {
-                    engine.unpause(name).await?;
-                    listening(inventory, seen, name).await??;
-                }
-            }
-            did(operation);
+                false => error,
+            })
         }
-        Ok(whole)
-    };
-    let carried_out = carried_out.await.map_err(|error: NodeError| {
-        if !without_worker {
-            return error;
+        Operation::Start { name } => {
+            engine.start(name).await?;
+            wait_until_listening(inventory, observed, name).await
         }
-        let up = format!("{} was removed; after fixing this, `hvdctl up` starts it again", inventory.cluster.worker);
-        error.hint(up)
-    });
-    events.report(carried_out)
+        Operation::Unpause { name } => {
+            engine.unpause(name).await?;
+            wait_until_listening(inventory, observed, name).await
+        }
+    }
 }
 
-/// Waits until the worker's sshd listens; why it does not is the inner error.
+/// Waits until the worker's sshd listens.
 ///
 /// # Errors
-/// When the engine does not say what became of the worker.
-async fn listening(inventory: &Inventory, seen: &Observed, name: &str) -> Result<Result<(), NodeError>, NodeError> {
-    let cluster = &inventory.cluster;
-    let listener = SocketAddr::new(place(inventory, seen)?.address, cluster.port).to_string();
-    let link = &seen.member.transport;
-    let limit = link.limit().min(Duration::from_secs(20));
-    let tried = format!("reach sshd in {name} on port {}", cluster.port);
+/// If it does not, with the last lines of its log.
+async fn wait_until_listening(inventory: &Inventory, observed: &Observed, name: &str) -> Result<(), NodeError> {
+    let (cluster, engine, transport) = (&inventory.cluster, &observed.docker.engine, &observed.member.transport);
+    let listener = SocketAddr::new(place(inventory, observed)?.address, cluster.port).to_string();
+    let limit = transport.limit().min(Duration::from_secs(20));
+    let operation = format!("reach sshd in {name} on port {}", cluster.port);
     let script = Script::new(WAIT_PORT).with("listener", &listener).with("seconds", &limit.as_secs().to_string());
-    // a container that ends at once is seen sooner than the time-out
-    let port = link.script_within(&script, &tried, limit + Duration::from_secs(5));
-    let ended = async {
-        loop {
+    let port = transport.script_within(&script, &operation, limit + Duration::from_secs(5));
+    // a container that exits at once is noticed before the time-out
+    let exited = async {
+        while engine.is_running(name).await? {
             tokio::time::sleep(Duration::from_millis(300)).await;
-            if seen.docker.engine.running(name).await? != Some(true) {
-                return Ok::<(), NodeError>(());
-            }
         }
+        Ok::<(), NodeError>(())
     };
-    let answered = tokio::select! {
-        answer = port => answer.is_ok(),
-        ended = ended => {
-            ended?;
+    let is_open = tokio::select! {
+        port = port => port.is_ok(),
+        exited = exited => {
+            exited?;
             false
         }
     };
-    // another program on the port answers too; only a worker that still runs has it
+    // another program may have the port; then the worker's sshd exits
     tokio::time::sleep(Duration::from_millis(50)).await;
-    if answered && seen.docker.engine.running(name).await? == Some(true) {
-        return Ok(Ok(()));
+    if is_open && engine.is_running(name).await? {
+        return Ok(());
     }
-    let said = seen.docker.engine.last_lines(name, 10).await.unwrap_or_default();
-    let said = if said.trim().is_empty() { format!("nothing listens after {} s", limit.as_secs()) } else { said };
-    let hint = match failure::sshd(&said) {
+    let log = engine.last_lines(name, 10).await.unwrap_or_default();
+    let cause = if log.trim().is_empty() { format!("nothing listens after {} s", limit.as_secs()) } else { log };
+    let hint = match failure::sshd(&cause) {
         Sshd::PortInUse => format!(
             "another program has the port (ss -ltnp 'sport = :{0}' on the node); set cluster.port to a free one",
             cluster.port
         ),
         Sshd::AddressMissing => {
-            "the address has gone from the node since it was observed; try again, or set `address` or `interface`"
-                .into()
+            "the node no longer has this address; try again, or set `address` or `interface`".into()
         }
         Sshd::Other => "hvdctl doctor checks what the worker needs".into(),
     };
-    Ok(Err(NodeError::failed(seen.name(), &tried, said).hint(hint)))
+    Err(NodeError::failed(observed.name(), &operation, cause).hint(hint))
 }

@@ -3,35 +3,77 @@
 use crate::cluster::nodes::Observed;
 use crate::error::NodeError;
 use crate::event::{Events, Step};
-use crate::inventory::Cluster;
-use crate::runtime::pull;
+use crate::inventory::{Cluster, Pull};
 
-/// What a dry run takes for the id of an image that is yet to be pulled.
+/// The image id that a dry run plans with for an image that is not pulled yet.
 pub const TO_BE_PULLED: &str = "to be pulled";
 
-/// Returns whether the node's image has to be pulled. What a registry has that the node has not is only known after pulling.
-pub fn is_wanted(cluster: &Cluster, observed: &Observed) -> bool {
-    pull::reference(&cluster.image).is_some() && pull::is_wanted(cluster.pull, observed.docker.image_id.is_some())
+/// Returns whether a node has to pull the cluster's image, given whether it has one. An image that is named by its id is known to no
+/// registry.
+pub fn is_wanted(cluster: &Cluster, is_present: bool) -> bool {
+    let by_policy = match cluster.pull {
+        Pull::Always => true,
+        Pull::Missing => !is_present,
+        Pull::Never => false,
+    };
+    by_policy && !cluster.image.starts_with("sha256:")
 }
 
-/// Pulls the cluster's image and observes again what the node has. Returns whether that changed.
+/// Returns an image's name as the engine's pull needs it: without a tag it would pull all of them.
+fn reference(image: &str) -> String {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    if last.contains([':', '@']) { image.to_owned() } else { format!("{image}:latest") }
+}
+
+/// Pulls the cluster's image and reads its id again. Returns whether that changed.
 ///
 /// # Errors
-/// With the engine's words: the registry cannot be reached, or has no such image.
+/// If the registry cannot be reached or has no such image, with the engine's message.
 pub async fn pull(cluster: &Cluster, observed: &mut Observed, events: &Events) -> Result<bool, NodeError> {
-    let Some(reference) = pull::reference(&cluster.image) else { return Ok(false) };
-    let before = observed.docker.image_id.clone();
+    let image = reference(&cluster.image);
     let engine = &observed.docker.engine;
-    let pulling = async {
-        engine.pull(&reference, events).await.map_err(|error| {
-            error.hint(format!(
-                "load it there: docker login and docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load; \
-                 pull = \"never\" in [cluster] asks no registry",
-                cluster.image, observed.member.node.host
-            ))
-        })
-    };
-    events.step(observed.name(), Step::PullingImage { image: reference.clone() }, pulling).await?;
-    observed.docker.image_id = engine.image_id(&cluster.image).await?;
-    Ok(observed.docker.image_id != before)
+    let pulled = events.step(observed.name(), Step::PullingImage(image.clone()), engine.pull(&image, events));
+    pulled.await.map_err(|error| {
+        error.hint(format!(
+            "load it there: docker login and docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load; \
+             pull = \"never\" in [cluster] asks no registry",
+            cluster.image, observed.member.node.host
+        ))
+    })?;
+    let id = engine.image(&cluster.image).await?.map(|image| image.id);
+    let is_new = id != observed.docker.image_id;
+    observed.docker.image_id = id;
+    Ok(is_new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::Inventory;
+
+    #[test]
+    fn the_policy_decides_whether_an_image_is_pulled() {
+        let mut cluster = Inventory::local("here", "image").cluster;
+        let mut wanted = |policy, image: &str| {
+            (cluster.pull, cluster.image) = (policy, image.to_owned());
+            (is_wanted(&cluster, false), is_wanted(&cluster, true))
+        };
+        assert_eq!(wanted(Pull::Missing, "x:1"), (true, false));
+        assert_eq!(wanted(Pull::Always, "x:1"), (true, true));
+        assert_eq!(wanted(Pull::Never, "x:1"), (false, false));
+        assert_eq!(wanted(Pull::Always, "sha256:00"), (false, false));
+    }
+
+    #[test]
+    fn one_tag_is_pulled_and_not_all() {
+        for (image, expected) in [
+            ("horovod/horovod", "horovod/horovod:latest"),
+            ("horovod/horovod:0.28", "horovod/horovod:0.28"),
+            ("localhost:5000/x", "localhost:5000/x:latest"),
+            ("localhost:5000/x:1", "localhost:5000/x:1"),
+            ("x@sha256:00", "x@sha256:00"),
+        ] {
+            assert_eq!(reference(image), expected, "{image}");
+        }
+    }
 }

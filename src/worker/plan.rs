@@ -1,6 +1,6 @@
-//! Observed against desired: the operations that make a node's worker what it should be.
+//! Observed against desired state: the operations that make a node's worker what it should be.
 //!
-//! `up`, `up --dry-run`, `status`, `doctor`, `train`, `verify` and `down` all read from here, so that a dry run cannot lie.
+//! `up`, `up --dry-run`, `status`, `doctor`, `train`, `verify` and `down` all plan here, so that a dry run shows what would be done.
 
 mod disrupted;
 #[cfg(test)]
@@ -10,45 +10,33 @@ use crate::inventory::Cluster;
 use crate::node::facts::Span;
 use crate::runtime::container::{ContainerState, ContainerSummary};
 use crate::runtime::spec::{ContainerSpec, LABEL_CLUSTER, LABEL_SPEC, LABEL_SPEC_FULL, LABEL_WORKSPACE, Role};
-
 use std::fmt;
 
 pub use disrupted::{NodePlan, disrupted_jobs, orphaned_workers};
 
-/// A shell that was made so many seconds ago and does not run will not be started any more.
-const ABOUT_TO_START: f64 = 120.0;
-
-/// What the workspace of a worker has to be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Workspace {
-    /// Whatever was mounted last; `up` does not care.
-    Any,
-    /// Exactly what the desired container says.
-    AsDesired,
-    /// The same, and its directory was made anew, so that an old mount shows nothing of it.
-    Renewed,
-}
+/// Seconds after which a shell's container that was created and does not run is not going to be started any more.
+const SHELL_START_TIMEOUT: f64 = 120.0;
 
 /// One step on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// Remove a container of ours.
+    /// Remove a container of this cluster.
     Remove {
-        /// Its name, for people.
+        /// Its name, for messages.
         name: String,
-        /// Its id, which is what is removed.
+        /// Its id.
         id: String,
         /// Why.
-        why: Vec<String>,
+        reasons: Vec<String>,
     },
-    /// Make the desired container and start it.
+    /// Create the desired container and start it.
     Create(Box<ContainerSpec>),
-    /// Start one that has ended.
+    /// Start a container that has exited.
     Start {
         /// Its name.
         name: String,
     },
-    /// Let one go on that was paused.
+    /// Unpause a container.
     Unpause {
         /// Its name.
         name: String,
@@ -58,34 +46,32 @@ pub enum Operation {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Operation::Remove { name, why, .. } => write!(f, "remove {name} ({})", why.join(", ")),
-            Operation::Create(desired) => write!(f, "start {}{}", desired.name, with(desired)),
+            Operation::Remove { name, reasons, .. } => write!(f, "remove {name} ({})", reasons.join(", ")),
+            Operation::Create(desired) => write!(f, "start {}{}", desired.name, with_workspace(desired)),
             Operation::Start { name } => write!(f, "start {name} again (stopped)"),
             Operation::Unpause { name } => write!(f, "unpause {name}"),
         }
     }
 }
 
-fn with(desired: &ContainerSpec) -> String {
+fn with_workspace(desired: &ContainerSpec) -> String {
     desired.workspace.as_ref().map(|workspace| format!(" with {workspace}")).unwrap_or_default()
 }
 
 /// Formats a node's operations, one text each. Removing and creating the same container reads `recreate`.
 pub fn describe(operations: &[Operation]) -> Vec<String> {
-    let created = |name: &str| {
-        operations.iter().find_map(|o| match o {
-            Operation::Create(desired) if desired.name == name => Some(desired),
-            _ => None,
-        })
-    };
-    let removed = |of: &str| operations.iter().any(|o| matches!(o, Operation::Remove { name, .. } if name == of));
+    let removal =
+        |created: &str| operations.iter().find(|o| matches!(o, Operation::Remove { name, .. } if name == created));
+    let is_created = |removed: &str| operations.iter().any(|o| matches!(o, Operation::Create(c) if c.name == removed));
     let texts = operations.iter().filter_map(|operation| match operation {
-        Operation::Remove { name, why, .. } => Some(created(name).map_or_else(
-            || operation.to_string(),
-            |desired| format!("recreate {name}{} ({})", with(desired), why.join(", ")),
-        )),
-        Operation::Create(desired) if removed(&desired.name) => None,
-        other => Some(other.to_string()),
+        Operation::Remove { name, .. } if is_created(name) => None,
+        Operation::Create(desired) => match removal(&desired.name) {
+            Some(Operation::Remove { name, reasons, .. }) => {
+                Some(format!("recreate {name}{} ({})", with_workspace(desired), reasons.join(", ")))
+            }
+            _ => Some(operation.to_string()),
+        },
+        _ => Some(operation.to_string()),
     });
     texts.collect()
 }
@@ -95,118 +81,102 @@ pub fn summarize(steps: &[String]) -> String {
     if steps.is_empty() { "unchanged".to_owned() } else { steps.join(", ") }
 }
 
-/// A container that has the name we need and is not ours.
+/// A container that has the name of the desired one and is not this cluster's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a container named {name} is there already and {}", match .cluster {
+#[error("a container named {name} exists already and {}", match .cluster {
     Some(cluster) => format!("belongs to the cluster {cluster}"),
-    None => "was not made by hvdctl".to_owned(),
+    None => "was not created by hvdctl".to_owned(),
 })]
 pub struct Foreign {
-    /// The name that is taken.
+    /// The name.
     pub name: String,
-    /// Another hvdctl cluster that it belongs to.
+    /// The other hvdctl cluster that it belongs to, if any.
     pub cluster: Option<String>,
 }
 
-/// The operations that bring a node's worker to the desired state; empty when it is there.
+impl Foreign {
+    /// Returns the container of this name if it does not belong to the cluster.
+    pub fn find(name: &str, cluster: &str, containers: &[ContainerSummary]) -> Option<Foreign> {
+        let foreign = containers.iter().find(|c| c.name == name && !c.belongs_to(cluster))?;
+        Some(Foreign { name: name.to_owned(), cluster: foreign.label(LABEL_CLUSTER).map(str::to_owned) })
+    }
+}
+
+/// Returns the operations that bring a node's worker to the desired state; none if it is.
 ///
 /// # Errors
-/// [`Foreign`] when the name is taken by a container that is not this cluster's; nothing may be done then.
+/// [`Foreign`] if another container has the worker's name. Nothing may be done then.
 pub fn worker(
     desired: &ContainerSpec,
     image_id: &str,
-    workspace: &Workspace,
-    seen: &[ContainerSummary],
+    containers: &[ContainerSummary],
 ) -> Result<Vec<Operation>, Foreign> {
-    let mut operations = Vec::new();
-    let mut there = false;
-    for container in seen {
-        let ours = container.belongs_to(&desired.cluster);
-        if container.name == desired.name {
-            if !ours {
-                return Err(Foreign {
-                    name: container.name.clone(),
-                    cluster: container.label(LABEL_CLUSTER).map(str::to_owned),
-                });
-            }
-            let mut why = differences(desired, image_id, workspace, container);
-            why.extend(container.state.broken().map(str::to_owned));
-            let name = container.name.clone();
-            match container.state {
-                _ if !why.is_empty() => operations.push(remove(container, why)),
-                ContainerState::Running => there = true,
-                ContainerState::Paused => {
-                    there = true;
-                    operations.push(Operation::Unpause { name });
-                }
-                _ => {
-                    there = true;
-                    operations.push(Operation::Start { name });
-                }
-            }
-        } else if ours && container.is(Role::Worker) && desired.job.is_none() && container.job().is_none() {
-            // the inventory gave the worker another name since
-            operations.push(remove(container, vec!["renamed".into()]));
-        }
+    if let Some(foreign) = Foreign::find(&desired.name, &desired.cluster, containers) {
+        return Err(foreign);
     }
-    if !there {
-        operations.push(Operation::Create(Box::new(desired.clone())));
+    // the inventory has given the worker another name since
+    let is_renamed = |c: &&ContainerSummary| {
+        c.name != desired.name && c.belongs_to(&desired.cluster) && c.is(Role::Worker) && c.job().is_none()
+    };
+    let renamed = containers.iter().filter(is_renamed).filter(|_| desired.job.is_none());
+    let mut operations: Vec<Operation> = renamed.map(|c| remove(c, vec!["renamed".into()])).collect();
+    let create = Operation::Create(Box::new(desired.clone()));
+    let Some(container) = containers.iter().find(|c| c.name == desired.name) else {
+        operations.push(create);
+        return Ok(operations);
+    };
+    let reasons = differences(desired, image_id, container);
+    match container.state {
+        _ if !reasons.is_empty() => operations.extend([remove(container, reasons), create]),
+        ContainerState::Running => {}
+        ContainerState::Paused => operations.push(Operation::Unpause { name: desired.name.clone() }),
+        _ => operations.push(Operation::Start { name: desired.name.clone() }),
     }
     Ok(operations)
 }
 
-fn remove(container: &ContainerSummary, why: Vec<String>) -> Operation {
-    Operation::Remove { name: container.name.clone(), id: container.id.clone(), why }
+fn remove(container: &ContainerSummary, reasons: Vec<String>) -> Operation {
+    Operation::Remove { name: container.name.clone(), id: container.id.clone(), reasons }
 }
 
-/// In what a worker of ours differs from the desired one.
-pub fn differences(
-    desired: &ContainerSpec,
-    image_id: &str,
-    workspace: &Workspace,
-    seen: &ContainerSummary,
-) -> Vec<String> {
-    let mut why = Vec::new();
-    if seen.label(LABEL_SPEC) != Some(desired.spec.hash().as_str()) {
-        why = desired.spec.differences(seen.label(LABEL_SPEC_FULL).unwrap_or_default());
-        if why.is_empty() {
-            why.push("spec".into());
-        }
+/// Returns why a worker has to be recreated; nothing if it may stay.
+fn differences(desired: &ContainerSpec, image_id: &str, container: &ContainerSummary) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let has_spec = container.label(LABEL_SPEC) == Some(desired.spec.hash().as_str());
+    if !has_spec {
+        reasons = desired.spec.differences(container.label(LABEL_SPEC_FULL).unwrap_or_default());
     }
-    if seen.image_id != image_id && !why.iter().any(|w| w == "image") {
-        why.push("image".into());
-    }
-    if !seen.is(desired.role) {
-        why.push("role".into());
-    }
-    let same = match workspace {
-        Workspace::Any => true,
-        Workspace::AsDesired => seen.label(LABEL_WORKSPACE) == desired.workspace.as_deref(),
-        Workspace::Renewed => false,
+    let is_mounted = match &desired.workspace {
+        None => true,
+        Some(directory) => !desired.new_workspace && container.label(LABEL_WORKSPACE) == Some(directory),
     };
-    if !same {
-        why.push("workspace".into());
-    }
-    why
+    let others = [
+        (!has_spec && reasons.is_empty()).then_some("spec"),
+        (container.image_id != image_id && !reasons.iter().any(|part| part == "image")).then_some("image"),
+        (!container.is(desired.role)).then_some("role"),
+        (!is_mounted).then_some("workspace"),
+        container.state.defect(),
+    ];
+    reasons.extend(others.into_iter().flatten().map(str::to_owned));
+    reasons
 }
 
-/// How a node's worker stands, in a word of the contract (`docs/cli.md`), and in what it differs. What is planned there is
-/// missing where it could not have a worker at all.
+/// Returns the status of a node's worker as `docs/cli.md` lists them, and in what it differs from the desired one. `planned`: what
+/// [`worker`] and the others plan for the node; `None` if it cannot have a worker at all.
 pub fn worker_status(
     cluster: &Cluster,
-    seen: &[ContainerSummary],
+    containers: &[ContainerSummary],
     planned: Option<&[Operation]>,
 ) -> (&'static str, Vec<String>) {
-    let Some(worker) = seen.iter().find(|c| c.name == cluster.worker) else { return ("none", Vec::new()) };
+    let Some(worker) = containers.iter().find(|c| c.name == cluster.worker) else { return ("none", Vec::new()) };
     if !worker.belongs_to(&cluster.name) {
         return ("foreign", Vec::new());
     }
     let differs = planned.into_iter().flatten().find_map(|operation| match operation {
-        Operation::Remove { id, why, .. } if *id == worker.id => Some(why.clone()),
+        Operation::Remove { id, reasons, .. } if *id == worker.id => Some(reasons.clone()),
         _ => None,
     });
     match (worker.state, differs) {
-        // what is planned may be about others
         (ContainerState::Running, None) if planned.is_some() => ("up", Vec::new()),
         (ContainerState::Exited, None) => ("stopped", Vec::new()),
         (ContainerState::Paused, None) => ("paused", Vec::new()),
@@ -214,23 +184,25 @@ pub fn worker_status(
     }
 }
 
-/// The jobs whose launcher is up among these containers, separated by commas.
-pub fn running_jobs(cluster: &str, seen: &[ContainerSummary]) -> Option<String> {
-    let masters = seen.iter().filter(|c| c.belongs_to(cluster) && c.is(Role::Master) && c.state.is_up());
+/// Returns the jobs whose launcher is up on a node, separated by commas.
+pub fn running_jobs(cluster: &str, containers: &[ContainerSummary]) -> Option<String> {
+    let masters = containers.iter().filter(|c| c.belongs_to(cluster) && c.is(Role::Master) && c.state.is_up());
     let jobs: Vec<&str> = masters.map(|c| c.job().unwrap_or("unknown")).collect();
     (!jobs.is_empty()).then(|| jobs.join(", "))
 }
 
-/// The removal of shells' containers that were made and never started: whoever made one did not live to start it, and one that has
-/// run removes itself. Those of the last minutes stay, because somebody may be about to start them; `clock` is that of the node.
-pub fn orphaned_shells(cluster: &str, seen: &[ContainerSummary], clock: Option<Span>) -> Vec<Operation> {
-    let Some(clock) = clock else { return Vec::new() };
-    let left = seen.iter().filter(|c| c.belongs_to(cluster) && c.is(Role::Shell) && c.state == ContainerState::Created);
-    let old = left.filter(|c| c.created.is_some_and(|created| clock.low - created as f64 > ABOUT_TO_START));
-    old.map(|c| remove(c, vec!["never started".into()])).collect()
+/// Returns the removal of shells' containers that were created and never started, because the command that created them was killed; one
+/// that has run removes itself. Those of the last [`SHELL_START_TIMEOUT`] stay: they may be about to start. `clock` is the node's.
+pub fn orphaned_shells(cluster: &str, containers: &[ContainerSummary], clock: Option<Span>) -> Vec<Operation> {
+    let is_orphaned = |c: &&ContainerSummary| {
+        let age = clock.zip(c.created).map(|(clock, created)| clock.low - created as f64);
+        let is_old = age.is_some_and(|age| age > SHELL_START_TIMEOUT);
+        is_old && c.belongs_to(cluster) && c.is(Role::Shell) && c.state == ContainerState::Created
+    };
+    containers.iter().filter(is_orphaned).map(|c| remove(c, vec!["never started".into()])).collect()
 }
 
-/// The operations of `down`: everything that this cluster's label is on, and nothing else.
-pub fn down(cluster: &str, seen: &[ContainerSummary]) -> Vec<Operation> {
-    seen.iter().filter(|c| c.belongs_to(cluster)).map(|c| remove(c, vec!["down".into()])).collect()
+/// Returns the operations of `down`: the removal of everything with this cluster's label, and nothing else.
+pub fn down(cluster: &str, containers: &[ContainerSummary]) -> Vec<Operation> {
+    containers.iter().filter(|c| c.belongs_to(cluster)).map(|c| remove(c, vec!["down".into()])).collect()
 }

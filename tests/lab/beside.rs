@@ -288,8 +288,8 @@ if rank == '1': print('goes on from', open('checkpoint').read())";
             (&"succeeded".into(), &0.into(), &3.into()),
             "{job}"
         );
-        assert_eq!(job["tries"].as_array().unwrap().len(), 1, "{job}");
-        let exits = job["tries"][0]["exits"].as_array().unwrap();
+        assert_eq!(job["attempts"].as_array().unwrap().len(), 1, "{job}");
+        let exits = job["attempts"][0]["exits"].as_array().unwrap();
         assert!(exits.iter().any(|exit| exit["rank"] == 1 && exit["code"] == 7), "{job}");
         let id = job["id"].as_str().unwrap();
         for node in NODES {
@@ -317,8 +317,8 @@ mod full {
             done.complains(&["attempt 2 of 3 begins in 2 s", "node2 did not answer: 1 rank on the other nodes"]);
             no_run_is_left();
             let job = job(&lab, &name);
-            assert_eq!((&job["state"], job["tries"].as_array().unwrap().len()), (&"succeeded".into(), 1), "{job}");
-            assert_eq!(job["tries"][0]["silent"][0], "node2", "{job}");
+            assert_eq!((&job["state"], job["attempts"].as_array().unwrap().len()), (&"succeeded".into(), 1), "{job}");
+            assert_eq!(job["attempts"][0]["silent"][0], "node2", "{job}");
             lab.hvdctl(&["up"]).code(0);
         }
     }
@@ -339,9 +339,9 @@ mod full {
         stopped.end(s(60)).code(130);
         no_run_is_left();
         lab.hvdctl(&["jobs"]).code(0).says(&["stopped (restarted"]);
-        let tries = job(&lab, "sh")["tries"].clone();
-        let pause = tries[1]["started"].as_f64().unwrap() - tries[0]["ended"].as_f64().unwrap();
-        assert!(pause >= 2.0, "{tries}");
+        let attempts = job(&lab, "sh")["attempts"].clone();
+        let pause = attempts[1]["started"].as_f64().unwrap() - attempts[0]["ended"].as_f64().unwrap();
+        assert!(pause >= 2.0, "{attempts}");
     }
 
     #[test]

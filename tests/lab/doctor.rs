@@ -126,7 +126,7 @@ fn a_foreign_container_of_the_workers_name() {
     let lab = Lab::empty();
     on("node2", &format!("docker run -d --name hworker --label hvdctl-test=1 {IMAGE} sleep 600"));
     let restore = undo("docker rm -f hworker");
-    finds(&lab, "node2: a container named hworker is there already and was not made by hvdctl", "cluster.worker");
+    finds(&lab, "node2: a container named hworker exists already and was not created by hvdctl", "cluster.worker");
     lab.hvdctl(&["doctor", "--fix"]).code(1);
     id_of("node2", "hworker");
     drop(restore);

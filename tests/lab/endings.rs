@@ -305,7 +305,7 @@ fn a_worker_that_dies_under_a_run() {
         done.complains(&["rank 1 on node2 is gone, and the worker there did not answer at the end: ", "hint: "]);
         no_run_is_left();
         let job = newest(&lab);
-        assert_eq!((&job["state"], &job["blame"]["how"]), (&"failed".into(), &"gone".into()), "{job}");
+        assert_eq!((&job["state"], &job["root_cause"]["how"]), (&"failed".into(), &"gone".into()), "{job}");
     }
 }
 

@@ -72,12 +72,12 @@ fn every_end_of_a_rank_under_both_controllers_on_one_node_and_on_two() {
     for (controller, place, cases) in if FULL { all } else { few } {
         if FULL {
             let end = ends(&lab, controller, place, &["sh", "-c", "echo done"], 0, &[]);
-            assert_eq!((&end["job"]["state"], &end["job"]["blame"]), (&"succeeded".into(), &Value::Null), "{end}");
+            assert_eq!((&end["job"]["state"], &end["job"]["root_cause"]), (&"succeeded".into(), &Value::Null), "{end}");
         }
         for &(way, code, words) in cases {
             let words = format!("rank {} on {} {words}", place.1, place.2);
             let end = ends(&lab, controller, place, &["sh", "-c", &program(way)], code, &[&words]);
-            assert_eq!(end["job"]["blame"]["rank"], place.1, "{end}");
+            assert_eq!(end["job"]["root_cause"]["rank"], place.1, "{end}");
             let wanted: Vec<String> = (11..=30).map(|i| format!("line {i}")).collect();
             assert_eq!(end["job"]["last_lines"], Value::from(wanted), "{controller} {way}");
             // the same later
@@ -99,7 +99,7 @@ fn a_rank_that_runs_out_of_memory() {
     for controller in controllers("--gloo") {
         let words = ["rank 1 on node2 ran out of memory", "hint: "];
         let end = ends(&lab, controller, TWO_NODES, &["sh", "-c", &eats], 137, &words);
-        assert_eq!(end["job"]["blame"]["oom"], true, "{end}");
+        assert_eq!(end["job"]["root_cause"]["oom"], true, "{end}");
         // in the launcher's own container
         let waits =
             program("while [ ! -e /opt/horovod/jobs/go ]; do sleep 0.1; done; exec python3 -c 'b\"x\" * (1 << 30)'");
@@ -128,7 +128,11 @@ hvd.allreduce(torch.ones(1), name='loss')";
     for controller in controllers("--gloo") {
         let (code, words) = if controller == "--mpi" { (1, &named[..]) } else { (143, &sleeps[..]) };
         let end = ends(&lab, controller, TWO_NODES, &["python3", "-c", program], code, words);
-        assert_eq!((&end["job"]["blame"]["how"], &end["job"]["blame"]["rank"]), (&"hung".into(), &1.into()), "{end}");
+        assert_eq!(
+            (&end["job"]["root_cause"]["how"], &end["job"]["root_cause"]["rank"]),
+            (&"hung".into(), &1.into()),
+            "{end}"
+        );
     }
     // one that is busy while the others wait
     let busy = program.replace("time.sleep(300)", "exec('while True: pass')");

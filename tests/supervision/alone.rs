@@ -64,7 +64,7 @@ fn supervise(here: &Path, description: &LaunchDescription<'_>, ssh: &str) -> Job
 }
 
 #[test]
-fn the_rank_that_failed_first_is_to_blame_though_its_node_is_slow_to_say_good_bye() {
+fn the_rank_that_failed_first_is_the_root_cause_though_its_node_is_slow_to_disconnect() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (here, there) = (here.path(), there.path());
     let failed = now();

@@ -8,7 +8,7 @@ use hvdctl::launch::description::{Elastic, LaunchDescription, Worker};
 use hvdctl::launch::placement::{Placement, Share};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE, command};
 use hvdctl::launch::{LaunchRequest, Launcher, launcher};
-use hvdctl::model::launcher::{Controller, LauncherName};
+use hvdctl::model::launcher::{Bind, Controller, LauncherName};
 use hvdctl::text::argument::ProgramArgument;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -93,6 +93,8 @@ pub struct Spec {
     pub idle_margin: u64,
     /// Bytes that the log may take on each node.
     pub log_max: Option<u64>,
+    /// Which cores the ranks are bound to.
+    pub bind: Option<Bind>,
     /// The ranks that the launcher never starts, separated by spaces.
     pub left_out: &'static str,
 }
@@ -113,6 +115,7 @@ impl Spec {
             restarts: 0,
             min_ranks: None,
             elastic_timeout: 60,
+            bind: None,
             left_out: "",
         }
     }
@@ -199,6 +202,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         controller: Some(spec.method.name().1),
         placement: spec.placement(),
         command: spec.command.iter().map(|word| ProgramArgument::from(word.as_str())).collect(),
+        bind: spec.bind,
         cwd: job_dir.into(),
         ranks: spec.ranks[index],
         port: Some(PORT),
@@ -359,11 +363,11 @@ impl Job<'_> {
         let (ending, all) = (self.ending(), self.describe());
         let supervised = if ending.stopped { Some(143) } else { ending.launcher };
         assert_eq!(supervised, Some(i64::from(code)), "the exit code of the job supervisor, and its record{all}");
-        let tries: Vec<Attempt> =
-            self.file(0, "tries.json").map_or_else(Vec::new, |text| serde_json::from_str(&text).unwrap());
-        let silent: Vec<&String> = ending.silent.iter().chain(tries.iter().flat_map(|one| &one.silent)).collect();
+        let attempts: Vec<Attempt> =
+            self.file(0, "attempts.json").map_or_else(Vec::new, |text| serde_json::from_str(&text).unwrap());
+        let silent: Vec<&String> = ending.silent.iter().chain(attempts.iter().flat_map(|one| &one.silent)).collect();
         for (index, node) in NODES.iter().enumerate().filter(|(_, node)| silent.iter().all(|one| one != *node)) {
-            for name in ["env.json", "result.json.new", "tries.json.new"] {
+            for name in ["env.json", "result.json.new", "attempts.json.new"] {
                 assert!(self.file(index, name).is_none(), "{name} is left on {node}{all}");
             }
         }
@@ -371,15 +375,15 @@ impl Job<'_> {
         assert_eq!(self.frames(0).pop().map(|frame| frame.kind), Some(Kind::Over), "{all}");
         let lines = (0..self.spec.ranks.iter().sum()).map(|rank| self.lines(rank)).collect();
         let frames = (0..NODES.len()).flat_map(|index| self.frames(index)).collect();
-        End { ending, tries, lines, frames, placement: self.spec.placement(), all }
+        End { ending, attempts, lines, frames, placement: self.spec.placement(), all }
     }
 }
 
 /// How a job ended.
 pub struct End {
     pub ending: JobResult,
-    /// The tries before the last.
-    pub tries: Vec<Attempt>,
+    /// The attempts before the last.
+    pub attempts: Vec<Attempt>,
     /// The lines of each rank's standard output.
     pub lines: Vec<Vec<String>>,
     /// The frames of both nodes' logs.

@@ -82,7 +82,7 @@ fn a_node_that_does_not_answer_from_the_start() {
         let end = cluster.start(&Spec::shell(method, POLITE)).end();
         let reason = "rank 1 on node2 is gone, and the worker there did not answer at the end: ssh: connect to host ";
         end.failed(reason, 1);
-        // without a launcher that tries all nodes first, the rank of the other one may have started
+        // without a launcher that attempts all nodes first, the rank of the other one may have started
         let most = u32::from(matches!(method, Method::Torchrun | Method::Env));
         assert!(end.ending.state(2) == State::Failed && end.ending.started <= most, "{}", end.all);
     });

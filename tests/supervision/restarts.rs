@@ -15,8 +15,8 @@ fn a_job_that_fails_is_started_again_and_goes_on_from_its_checkpoint() {
         end.ranks([(0, false), (0, false)]);
         assert_eq!((end.ending.state(2), end.ending.started), (State::Succeeded, 2), "{}", end.all);
         assert_eq!(end.lines[1], ["try 0", "try 1", "resumed"], "{}", end.all);
-        assert_eq!(end.tries.len(), 1, "{}", end.all);
-        let [first] = &end.tries[..] else { panic!("{:?}", end.tries) };
+        assert_eq!(end.attempts.len(), 1, "{}", end.all);
+        let [first] = &end.attempts[..] else { panic!("{:?}", end.attempts) };
         assert!(first.exits.iter().any(|exit| (exit.rank, exit.code) == (1, 7)), "{first:?}");
         assert_eq!(end.restarts(), ["rank 1 on node2 ended with exit code 7; attempt 2 of 4 begins in 1 s"]);
     });
@@ -29,7 +29,7 @@ fn a_job_that_never_succeeds_ends_with_its_last_failure() {
         let program = "[ $RANK = 0 ] || exec sleep 300; exit 9";
         let end = cluster.start(&Spec { restarts: 1, ..Spec::shell(method, program) }).end();
         end.failed("rank 0 on node1 ended with exit code 9", 9);
-        assert_eq!(end.tries.len(), 1, "{}", end.all);
+        assert_eq!(end.attempts.len(), 1, "{}", end.all);
     });
 }
 
@@ -38,12 +38,12 @@ fn a_job_that_is_stopped_between_two_tries_is_not_started_again() {
     each_launcher(|method| {
         let cluster = Cluster::new();
         let job = cluster.start(&Spec { restarts: 1000, ..Spec::shell(method, "exit 9") });
-        job.until_holds("a try has failed", || job.file(0, "tries.json").is_some());
+        job.until_holds("an attempt has failed", || job.file(0, "attempts.json").is_some());
         job.signal(Signal::TERM);
         let end = job.end();
         assert!(end.ending.stopped, "{}", end.all);
         // each was to be followed by another one
-        assert_eq!(end.restarts().len(), end.tries.len(), "{}", end.all);
+        assert_eq!(end.restarts().len(), end.attempts.len(), "{}", end.all);
     });
 }
 
@@ -58,7 +58,7 @@ fn a_job_goes_on_without_a_node_that_has_gone() {
         let end = job.end();
         assert_eq!((end.ending.state(2), end.ending.ranks), (State::Succeeded, Some(1)), "{}", end.all);
         assert_eq!(end.lines, [vec!["try 0", "try 1"], vec!["try 0"]], "{}", end.all);
-        assert_eq!((end.tries.len(), &end.tries[0].silent[..]), (1, &["node2".to_owned()][..]), "{}", end.all);
+        assert_eq!((end.attempts.len(), &end.attempts[0].silent[..]), (1, &["node2".to_owned()][..]), "{}", end.all);
         let [failed, without] = &end.restarts()[..] else { panic!("{}", end.all) };
         assert!(
             failed.starts_with("rank 1 on node2 is gone") && failed.ends_with("attempt 2 of 3 begins in 1 s"),

@@ -46,7 +46,7 @@ fn cases() -> Vec<Case> {
         ),
         case("docker list", fails("database is locked"), 3, &["node2: cannot list the containers: database is locked"]),
         case("docker list", Fault::Silent, 3, &["node2: cannot list the containers: no answer within 30 s"]),
-        case("docker image", Fault::Silent, 3, &["node2: cannot look for the image", "no answer within 30 s"]),
+        case("docker image", Fault::Silent, 3, &["node2: cannot inspect the image", "no answer within 30 s"]),
         case(
             "keys_push.sh",
             fails("No space left on device"),
@@ -125,7 +125,7 @@ async fn an_unreachable_node_is_left_out_on_request_only() {
 async fn the_document_of_a_partial_failure_has_both_nodes() {
     let nodes = Nodes::new(&NODES);
     nodes.edit("node2", |state| state.images.clear());
-    let words = "look for the image";
+    let words = "inspect the image";
     nodes.fault("node2", "docker image", fails("input/output error"));
     let document = hvdctl(&nodes, "up --json").await.code(3).document();
     let reported: Vec<_> =

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A try of a job that failed, after which it was started again; `JOBS/ID/tries.json` on the node of the launcher has them all.
+/// An attempt of a job that failed, after which it was started again; `JOBS/ID/attempts.json` on the node of the launcher has them all.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempt {
     /// When it was begun, in seconds since the epoch.
@@ -56,7 +56,7 @@ pub struct JobResult {
     /// Output that a full disk lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostOutput>,
-    /// The ranks of the last try, where nodes had gone since the first.
+    /// The ranks of the last attempt, where nodes had gone since the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
     /// What else than a rank ended it: not all of them started in time, the engine was shut down; or why hvdctl wrote this in the
@@ -113,13 +113,13 @@ impl JobResult {
             })
     }
 
-    /// The rank that the job failed by, and how; none where it did not fail, or no rank is to blame.
-    pub fn blame(&self, placement: &Placement) -> Option<RootCause> {
+    /// The rank that the job failed by, and how; none where it did not fail, or no rank caused that.
+    pub fn root_cause(&self, placement: &Placement) -> Option<RootCause> {
         let ranks = self.ranks.unwrap_or(placement.ranks());
         if !matches!(self.state(ranks), State::Failed | State::Lost) {
             return None;
         }
-        // a later try may have had fewer nodes
+        // a later attempt may have had fewer nodes
         let ended_on = |rank| self.exits.iter().find(|e| e.rank == rank).map(|e| e.node.as_str());
         let node =
             |rank| ended_on(rank).or(placement.node_of(rank).map(|(node, _)| node)).unwrap_or_default().to_owned();
@@ -152,7 +152,7 @@ impl JobResult {
 
     /// Why the job ended as it did, in words; none where there is nothing to tell.
     pub fn reason(&self, placement: &Placement) -> Option<String> {
-        self.blame(placement).map(|blame| blame.to_string()).or_else(|| self.fault.clone())
+        self.root_cause(placement).map(|root_cause| root_cause.to_string()).or_else(|| self.fault.clone())
     }
 
     /// The program's exit code: that of the rank that failed first, else the launcher's; 143 where the end was asked for, none

@@ -80,7 +80,7 @@ fn root_causes() {
     assert_eq!(said(&both), "rank 1 on b ended with exit code 7");
     let killed = ending(&[exit(0, 143, true, false), exit(1, 137, false, true)]);
     assert_eq!(said(&killed), "rank 1 on b ran out of memory: the kernel killed it (signal 9)");
-    assert!(killed.blame(&placement).unwrap().hint().unwrap().contains("docker stats"));
+    assert!(killed.root_cause(&placement).unwrap().hint().unwrap().contains("docker stats"));
     // 255, 200 and 129 are what programs end with by themselves
     for code in [129, 200, 255] {
         let words = format!("rank 1 on b ended with exit code {code}");
@@ -101,7 +101,7 @@ fn root_causes() {
     assert_eq!(said(&waited), "rank 1 on b hung: the others waited 5 s for it in allreduce.a");
     assert_eq!(waited.code(2), Some(1), "the code is that of a rank that has one");
     let absent = JobResult { hung: vec![hung(Some(INIT), None)], ..stalled.clone() };
-    assert!(absent.blame(&placement).unwrap().hint().unwrap().contains("HOROVOD_GLOO_TIMEOUT_SECONDS"));
+    assert!(absent.root_cause(&placement).unwrap().hint().unwrap().contains("HOROVOD_GLOO_TIMEOUT_SECONDS"));
     assert_eq!(
         said(&JobResult { hung: vec![hung(None, None)], ..stalled.clone() }),
         "rank 1 on b hung: it was stopped, and silent, for 5 s"
@@ -138,13 +138,13 @@ fn root_causes() {
     let left =
         JobResult { hung: vec![late.clone()], ..ending(&[exit(0, 134, false, false), exit(1, 0, false, false)]) };
     assert_eq!(said(&left), "rank 1 on b ended with exit code 0 while the others waited for it");
-    assert!(left.blame(&placement).unwrap().hint().unwrap().contains("must come to hvd.init"));
+    assert!(left.root_cause(&placement).unwrap().hint().unwrap().contains("must come to hvd.init"));
     assert_eq!(left.code(2), Some(134));
     let early = JobResult { hung: vec![hung(Some(INIT), None)], ..left };
     assert_eq!(said(&early), "rank 1 on b hung: the others waited 5 s for it in hvd.init", "it came to its end later");
     let cut = JobResult { hung: vec![late], silent: vec!["b".into()], ..ending(&[exit(0, 134, false, false)]) };
     assert_eq!(said(&cut), "rank 1 on b is gone, and nobody saw how it ended");
-    // one that was told to end is not to blame while another's end was not seen
+    // a rank that was asked to end is not the root cause while another's end was not seen
     let gone = JobResult {
         silent: vec!["b".into()],
         silence: BTreeMap::from([("b".into(), "Connection refused".into())]),
@@ -155,7 +155,7 @@ fn root_causes() {
     let broken = JobResult { exits: vec![exit(0, 1, false, false)], ..gone.clone() };
     assert!(said(&broken).starts_with("rank 1 on b is gone"), "the other lost its connection to it");
     assert_eq!(broken.code(2), Some(1));
-    assert_eq!(said(&JobResult { started: 1, ..ending(&[]) }), "", "it never began: no rank is to blame");
+    assert_eq!(said(&JobResult { started: 1, ..ending(&[]) }), "", "it never began: no rank caused that");
     assert_eq!(said(&JobResult { stopped: true, ..both.clone() }), "");
     let lost =
         JobResult { launcher: None, fault: Some("hmaster was gone".into()), ..ending(&[exit(1, 143, true, false)]) };

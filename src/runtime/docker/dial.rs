@@ -8,10 +8,10 @@ use hyper::upgrade::Upgraded;
 use hyper::{Request, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Join};
-use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// Names the body type that bollard's requests have, which it does not export.
@@ -22,67 +22,57 @@ impl<B> HasBody for Request<B> {
     type Body = B;
 }
 type Sender = http1::SendRequest<<BollardRequest as HasBody>::Body>;
-type Input = Pin<Box<dyn AsyncRead + Send>>;
-type Output = Pin<Box<dyn AsyncWrite + Send>>;
-type Streams = Join<Input, Output>;
+type Streams = TokioIo<Join<Pin<Box<dyn AsyncRead + Send>>, Pin<Box<dyn AsyncWrite + Send>>>>;
 
-/// Milliseconds to wait for a busy connection. The next request often comes before the connection's task has seen the end of the
-/// last answer, and another connection would start two programs on the node.
-const REUSE_WAIT_MS: u32 = 4;
+/// Attempts, 1 ms apart, to get a connection that is still busy. The next request often comes before the connection's task has seen the
+/// end of the last answer, and another connection would start two programs on the node.
+const REUSE_ATTEMPTS: u32 = 4;
 
 /// Opens bollard's connections and reuses idle ones.
 #[derive(Clone)]
 pub(super) struct Dial {
-    link: Arc<Transport>,
+    transport: Arc<Transport>,
     idle: Arc<Mutex<Vec<Connection>>>,
 }
 
 /// A connection of the pool.
 struct Connection {
     sender: Sender,
-    /// The standard error of its program, once that has ended.
-    stderr: oneshot::Receiver<String>,
-}
-
-impl Connection {
-    /// Returns why the connection broke. The program's standard error says more than hyper's error, and comes a moment later.
-    async fn broken(self, error: hyper::Error) -> DockerError {
-        match timeout(Duration::from_secs(1), self.stderr).await {
-            Ok(Ok(text)) if !text.trim().is_empty() => std::io::Error::other(text.trim().to_owned()).into(),
-            _ => error.into(),
-        }
-    }
+    /// Returns the standard error of its program when that has ended.
+    stderr: JoinHandle<String>,
 }
 
 impl Dial {
-    pub(super) fn new(link: &Arc<Transport>) -> Dial {
-        Dial { link: Arc::clone(link), idle: Arc::default() }
+    pub(super) fn new(transport: &Arc<Transport>) -> Dial {
+        Dial { transport: Arc::clone(transport), idle: Arc::default() }
     }
 
     pub(super) async fn request(
         self,
         request: BollardRequest,
     ) -> Result<hyper::Response<hyper::body::Incoming>, DockerError> {
-        let mut connection = match self.free().await {
+        let mut connection = match self.idle().await {
             Some(connection) => connection,
-            None => self.dial().await?,
+            None => self.connect().await?,
         };
-        match connection.sender.send_request(origin_form(request)?).await {
+        match connection.sender.send_request(origin_form(request)).await {
             Ok(response) => {
-                if let Ok(mut idle) = self.idle.lock() {
-                    idle.push(connection);
-                }
+                self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
                 Ok(response)
             }
-            Err(error) => Err(connection.broken(error).await),
+            // the program's standard error says more than hyper's error, and comes a moment later
+            Err(error) => match timeout(Duration::from_secs(1), connection.stderr).await {
+                Ok(Ok(text)) if !text.trim().is_empty() => Err(std::io::Error::other(text.trim().to_owned()).into()),
+                _ => Err(error.into()),
+            },
         }
     }
 
-    /// Returns an idle connection. One whose answer is still being read (a log that is followed) is not ready.
-    async fn free(&self) -> Option<Connection> {
-        for _ in 0..REUSE_WAIT_MS {
+    /// Takes an idle connection out of the pool. One whose answer is still being read (a log that is followed) is not ready.
+    async fn idle(&self) -> Option<Connection> {
+        for _ in 0..REUSE_ATTEMPTS {
             {
-                let mut idle = self.idle.lock().ok()?;
+                let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
                 idle.retain(|connection| !connection.sender.is_closed());
                 if let Some(at) = idle.iter().position(|connection| connection.sender.is_ready()) {
                     return Some(idle.swap_remove(at));
@@ -96,13 +86,26 @@ impl Dial {
         None
     }
 
+    async fn connect(&self) -> Result<Connection, DockerError> {
+        let mut process = self.transport.start(RunAs::Docker, &["system", "dial-stdio"]).await?;
+        let stderr = process.collect_stderr();
+        let (sender, connection) = http1::handshake(streams(&mut process)).await?;
+        let stderr = tokio::spawn(async move {
+            // the result says nothing: also a missing program closes the connection in an orderly way
+            let _ = connection.await;
+            drop(process);
+            stderr.await.unwrap_or_default()
+        });
+        Ok(Connection { sender, stderr })
+    }
+
     /// Posts a request whose connection becomes a stream of bytes in both directions. The process carries the stream.
     pub(super) async fn upgrade(
         &self,
         path: String,
         body: String,
     ) -> Result<(TokioIo<Upgraded>, Process), DockerError> {
-        let mut process = self.link.start(RunAs::Docker, &["system", "dial-stdio"]).await?;
+        let mut process = self.transport.start(RunAs::Docker, &["system", "dial-stdio"]).await?;
         // a program whose standard error nobody reads would hang
         drop(process.collect_stderr());
         let (mut sender, connection) = http1::handshake(streams(&mut process)).await?;
@@ -115,40 +118,24 @@ impl Dial {
             .body(body)?;
         let response = sender.send_request(request).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let message = format!("the engine gave no terminal: {}", response.status());
+            let message = format!("the engine did not switch protocols: {}", response.status());
             return Err(DockerError::DockerResponseServerError { status_code: response.status().as_u16(), message });
         }
         Ok((TokioIo::new(hyper::upgrade::on(response).await?), process))
     }
-
-    async fn dial(&self) -> Result<Connection, DockerError> {
-        let mut process = self.link.start(RunAs::Docker, &["system", "dial-stdio"]).await?;
-        let complaint = process.collect_stderr();
-        let (sender, connection) = http1::handshake(streams(&mut process)).await?;
-        let (report, stderr) = oneshot::channel();
-        tokio::spawn(async move {
-            // the result says nothing: a missing program closes the connection in order, too
-            let _ = connection.await;
-            drop(process);
-            let _ = report.send(complaint.await.unwrap_or_default());
-        });
-        Ok(Connection { sender, stderr })
-    }
 }
 
 /// Turns `http://docker/v1.41/x` into `/v1.41/x` with a Host field, as a server on a socket expects (RFC 9112, 3.2.1).
-fn origin_form(request: BollardRequest) -> Result<BollardRequest, DockerError> {
-    let (mut parts, body) = request.into_parts();
-    if let Some(path) = parts.uri.path_and_query() {
-        parts.uri = Uri::from(path.clone());
+fn origin_form(mut request: BollardRequest) -> BollardRequest {
+    if let Some(path) = request.uri().path_and_query().cloned() {
+        *request.uri_mut() = Uri::from(path);
     }
-    parts.headers.insert(header::HOST, header::HeaderValue::from_static("docker"));
-    Ok(BollardRequest::from_parts(parts, body))
+    request.headers_mut().insert(header::HOST, header::HeaderValue::from_static("docker"));
+    request
 }
 
 /// Joins a process's output and input into one connection. The process has to outlive it: dropping it ends the program.
-fn streams(process: &mut Process) -> TokioIo<Streams> {
-    let stdout: Input = std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty()));
-    let stdin: Output = std::mem::replace(&mut process.stdin, Box::pin(tokio::io::sink()));
-    TokioIo::new(tokio::io::join(stdout, stdin))
+fn streams(process: &mut Process) -> Streams {
+    let stdout = std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty()));
+    TokioIo::new(tokio::io::join(stdout, process.take_stdin()))
 }

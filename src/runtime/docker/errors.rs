@@ -1,52 +1,43 @@
-//! The Docker Engine's errors, with what an operator can do about those that are known.
+//! The errors of the Docker Engine and of the programs that reach it, with what an operator can do about those that are known.
 
 use crate::error::NodeError;
 use bollard::errors::Error as DockerError;
 
-/// Returns the error of an operation on a node, with a hint where its cause is known.
-pub(super) fn explain(node: &str, tried: &str, error: &DockerError) -> NodeError {
-    let (code, said) = message(error);
-    let failed = NodeError::failed(node, tried, &said);
-    if said.contains("could not select device driver") {
-        failed.hint(
-            "Docker has no NVIDIA runtime there: install nvidia-container-toolkit and restart Docker, or set `gpus = 0` \
-             for this node",
-        )
-    } else if said.contains("no space left on device") {
-        failed.hint("make room on that node: df -h, docker system df")
-    } else if code == 404 && said.contains("No such image") {
-        failed.hint("load the image on that node: docker save IMAGE | ssh NODE sudo docker load")
-    } else {
-        hint_for_engine(failed)
+/// Texts of messages with the hint for each. The first row that matches counts.
+const HINTS: [(&[&str], &str); 7] = [
+    (
+        &["could not select device driver"],
+        "Docker has no NVIDIA runtime there: install nvidia-container-toolkit and restart Docker, or set `gpus = 0` for \
+         this node",
+    ),
+    (&["no space left on device"], "make room on that node: df -h, docker system df"),
+    (&["No such image"], "load the image on that node: docker save IMAGE | ssh NODE sudo docker load"),
+    (&["command not found", "docker: not found"], "install Docker Engine on that node"),
+    (
+        &["Cannot connect to the Docker daemon", "connection refused", "docker.sock: connect: no such file"],
+        "start it on that node: sudo systemctl start docker",
+    ),
+    (&["sudo:", "sudoers"], "let the user run sudo without a password, or add the user to the group docker"),
+    (&["permission denied"], "add the user to the group docker, or let the user run sudo without a password"),
+];
+
+/// Returns the error of an operation on a node, with a hint if its cause is known.
+pub(super) fn explain(node: &str, operation: &str, error: &DockerError) -> NodeError {
+    let failed = NodeError::failed(node, operation, message(error));
+    let hint = HINTS.iter().find(|(texts, _)| texts.iter().any(|text| failed.message.contains(text)));
+    match hint {
+        Some((_, hint)) => failed.hint(*hint),
+        None => failed,
     }
 }
 
-/// Returns the HTTP status (0 if there is none) and the message of an error.
-pub(super) fn message(error: &DockerError) -> (u16, String) {
+/// Returns the message of an error, without bollard's own words around it.
+pub(super) fn message(error: &DockerError) -> String {
     match error {
-        DockerError::DockerResponseServerError { status_code, message } => (*status_code, message.clone()),
-        DockerError::DockerStreamError { error } => (0, error.clone()),
-        other => (0, other.to_string()),
+        DockerError::DockerResponseServerError { message, .. } => message.clone(),
+        DockerError::DockerStreamError { error } => error.clone(),
+        other => other.to_string(),
     }
-}
-
-fn hint_for_engine(error: NodeError) -> NodeError {
-    let said = error.message.as_str();
-    let hint = if said.contains("command not found") || said.contains("docker: not found") {
-        "install Docker Engine on that node"
-    } else if said.contains("Cannot connect to the Docker daemon")
-        || said.contains("connection refused")
-        || said.contains("docker.sock: connect: no such file")
-    {
-        "start it on that node: sudo systemctl start docker"
-    } else if said.contains("sudo:") || said.contains("sudoers") {
-        "let the user run sudo without a password, or add the user to the group docker"
-    } else if said.contains("permission denied") {
-        "add the user to the group docker, or let the user run sudo without a password"
-    } else {
-        return error;
-    };
-    error.hint(hint)
 }
 
 #[cfg(test)]
@@ -54,13 +45,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_toolkit_has_a_hint() {
-        let said = DockerError::DockerResponseServerError {
-            status_code: 500,
-            message: "could not select device driver \"\" with capabilities: [[gpu]]".into(),
-        };
-        let error = explain("gpu1", "start hworker", &said).to_string();
-        assert!(error.starts_with("gpu1: cannot start hworker: could not select device driver"), "{error}");
-        assert!(error.contains("nvidia-container-toolkit"), "{error}");
+    fn known_causes_have_hints() {
+        for (message, hint) in [
+            ("could not select device driver \"\" with capabilities: [[gpu]]", "nvidia-container-toolkit"),
+            ("No such image: a/b:1", "docker save"),
+            ("sh: 1: docker: not found", "install Docker Engine"),
+            ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "systemctl start docker"),
+            ("ana is not in the sudoers file.", "group docker"),
+        ] {
+            let error = DockerError::DockerResponseServerError { status_code: 500, message: message.into() };
+            let error = explain("gpu1", "start hworker", &error).to_string();
+            assert!(error.starts_with(&format!("gpu1: cannot start hworker: {message}")), "{error}");
+            assert!(error.contains("hint: ") && error.contains(hint), "{error}");
+        }
+        let error = explain("gpu1", "start hworker", &DockerError::DockerStreamError { error: "odd".into() });
+        assert_eq!(error.to_string(), "gpu1: cannot start hworker: odd");
     }
 }

@@ -5,13 +5,11 @@ use crate::error::{Error, NodeError};
 use crate::terminal::Raw;
 use crate::transport::node::{Process, RunAs};
 use bollard::exec::{CreateExecOptions, ResizeExecOptions};
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A detach sequence that nobody types: Docker's default would swallow Ctrl-P.
+/// A detach sequence that nobody types; Docker's default would swallow Ctrl-P.
 const DETACH_KEYS: &str = "ctrl-@,ctrl-@,ctrl-_,ctrl-_,ctrl-@";
 
 impl Runtime {
@@ -19,17 +17,17 @@ impl Runtime {
     ///
     /// # Errors
     /// [`NodeError`] when the session is gone.
-    pub async fn exec(&self, container: &str, argv: &[&str], tried: &str) -> Result<Process, NodeError> {
+    pub async fn exec(&self, container: &str, argv: &[&str], operation: &str) -> Result<Process, NodeError> {
         let argv = [&["exec", "-i", container], argv].concat();
-        self.link.spawn(RunAs::Docker, &argv, tried).await
+        self.transport.spawn(RunAs::Docker, &argv, operation).await
     }
 
     /// Starts a created container, connected to its main process by pipes.
     ///
     /// # Errors
     /// [`NodeError`] when the session is gone.
-    pub async fn start_attached(&self, container: &str, tried: &str) -> Result<Process, NodeError> {
-        self.link.spawn(RunAs::Docker, &["start", "--attach", "--interactive", container], tried).await
+    pub async fn start_attached(&self, container: &str, operation: &str) -> Result<Process, NodeError> {
+        self.transport.spawn(RunAs::Docker, &["start", "--attach", "--interactive", container], operation).await
     }
 
     /// Runs a program in a container on the operator's terminal, which is in raw mode meanwhile, and returns its exit code.
@@ -37,7 +35,22 @@ impl Runtime {
     /// # Errors
     /// When the program cannot be started, the connection is lost, or the terminal cannot be used.
     pub async fn exec_on_terminal(&self, container: &str, argv: &[&str], env: Vec<String>) -> Result<i64, Error> {
-        let (id, streams, process) = self.start_on_terminal(container, argv, env).await?;
+        let operation = "open a shell";
+        let options = CreateExecOptions {
+            attach_stdin: Some(true),
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            tty: Some(true),
+            detach_keys: Some(DETACH_KEYS.to_owned()),
+            env: Some(env),
+            cmd: Some(argv.iter().map(|argument| (*argument).to_owned()).collect()),
+            user: Some("0:0".to_owned()),
+            ..CreateExecOptions::default()
+        };
+        let id = self.call(operation, self.docker.create_exec(container, options)).await?.id;
+        // not bollard's `start_exec`: it takes output that begins with byte 0, 1 or 2 for a frame's header, also with a TTY
+        let start = self.dial.upgrade(format!("/exec/{id}/start"), r#"{"Detach":false,"Tty":true}"#.to_owned());
+        let (streams, process) = self.call(operation, start).await?;
         let (output, input) = tokio::io::split(streams);
         let terminal = Raw::new().map_err(terminal_error)?;
         let ended = tokio::select! {
@@ -50,31 +63,6 @@ impl Runtime {
         let code = self.exit_code(&id).await?;
         drop(process);
         Ok(code)
-    }
-
-    async fn start_on_terminal(
-        &self,
-        container: &str,
-        argv: &[&str],
-        env: Vec<String>,
-    ) -> Result<(String, TokioIo<Upgraded>, Process), NodeError> {
-        let tried = "open a shell";
-        let options = CreateExecOptions {
-            attach_stdin: Some(true),
-            attach_stdout: Some(true),
-            attach_stderr: Some(true),
-            tty: Some(true),
-            detach_keys: Some(DETACH_KEYS.to_owned()),
-            env: Some(env),
-            cmd: Some(argv.iter().map(|argument| (*argument).to_owned()).collect()),
-            user: Some("0:0".to_owned()),
-            ..CreateExecOptions::default()
-        };
-        let id = self.within(tried, self.docker.create_exec(container, options)).await?.id;
-        // not bollard's `start_exec`: it takes output that begins with byte 0, 1 or 2 for a frame's header, also with a TTY
-        let start = self.dial.upgrade(format!("/exec/{id}/start"), r#"{"Detach":false,"Tty":true}"#.to_owned());
-        let (streams, process) = self.within(tried, start).await?;
-        Ok((id, streams, process))
     }
 
     /// Shows what the program writes until its terminal is closed.
@@ -96,7 +84,7 @@ impl Runtime {
             let (height, width) = terminal.size();
             // the program may have ended already
             let _ = self
-                .within("resize the terminal", self.docker.resize_exec(id, ResizeExecOptions { height, width }))
+                .call("resize the terminal", self.docker.resize_exec(id, ResizeExecOptions { height, width }))
                 .await;
             if changes.recv().await.is_none() {
                 return std::future::pending().await;
@@ -106,20 +94,20 @@ impl Runtime {
 
     /// Returns the exit code of a program whose output has ended.
     async fn exit_code(&self, id: &str) -> Result<i64, NodeError> {
-        let tried = "get the shell's exit code";
-        // the engine closes the terminal a moment before it knows
+        let operation = "get the shell's exit code";
+        // the engine closes the terminal a moment before it knows the code
         for _ in 0..100 {
-            let inspected = self.within(tried, self.docker.inspect_exec(id)).await?;
+            let inspected = self.call(operation, self.docker.inspect_exec(id)).await?;
             if let (Some(code), Some(false)) = (inspected.exit_code, inspected.running) {
                 return Ok(code);
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        Err(NodeError::failed(&self.node, tried, "the connection was cut off"))
+        Err(NodeError::failed(&self.node, operation, "the connection was lost"))
     }
 }
 
-/// Sends what is typed. It ends only with an error: the program's output tells when the program has ended.
+/// Sends what is typed. Returns only an error: whether the program has ended is seen from its output.
 async fn send_keys(terminal: &Raw, mut input: impl AsyncWrite + Unpin) -> Result<(), Error> {
     let mut keys = terminal.keys().map_err(terminal_error)?;
     while let Some(typed) = keys.recv().await {
@@ -127,7 +115,7 @@ async fn send_keys(terminal: &Raw, mut input: impl AsyncWrite + Unpin) -> Result
             return std::future::pending().await;
         }
     }
-    Err(terminal_error(std::io::Error::other("it is gone")))
+    Err(terminal_error(std::io::Error::other("it was closed")))
 }
 
 fn terminal_error(error: std::io::Error) -> Error {

@@ -1,77 +1,71 @@
 //! Requests to create containers.
 
-use crate::inventory::Ulimit;
 use crate::node::gpus::GpuRequest;
-use crate::runtime::spec::{self, ContainerSpec, Role};
+use crate::paths::WORKSPACE;
+use crate::runtime::spec::{ContainerSpec, Role};
 use bollard::models::{
     ContainerCreateBody, DeviceMapping, DeviceRequest, HostConfig, Mount, MountType, ResourcesUlimits,
 };
 
 /// Returns the request that creates a container.
-pub(super) fn create_request(spec: &ContainerSpec) -> ContainerCreateBody {
-    let covered = &spec.spec;
-    let binds = spec
-        .mounts()
-        .into_iter()
-        .map(|mount| format!("{}:{}{}", mount.source, mount.target, if mount.read_only { ":ro" } else { "" }));
+pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
+    let ContainerSpec { spec, role, .. } = container;
+    let own_mounts =
+        spec.mounts.iter().map(|m| format!("{}:{}{}", m.source, m.target, if m.read_only { ":ro" } else { "" }));
+    let workspace = container.workspace.as_ref().map(|directory| format!("{directory}:{WORKSPACE}"));
+    // not binds, for which Docker would create missing directories on the node
+    let mounts = spec.extra_mounts.iter().map(|mount| Mount {
+        typ: Some(MountType::BIND),
+        source: Some(mount.source.clone()),
+        target: Some(mount.target.clone()),
+        read_only: Some(mount.read_only),
+        ..Mount::default()
+    });
+    let devices = spec.devices.iter().map(|device| DeviceMapping {
+        path_on_host: Some(device.source.clone()),
+        path_in_container: Some(device.target.clone()),
+        cgroup_permissions: Some(device.permissions.clone()),
+    });
+    let ulimits = spec.ulimits.iter().map(|(name, limit)| ResourcesUlimits {
+        name: Some(name.clone()),
+        soft: Some(limit.soft),
+        hard: Some(limit.hard),
+    });
     ContainerCreateBody {
-        image: Some(covered.image.clone()),
-        cmd: Some(covered.command.clone()),
+        image: Some(spec.image.clone()),
+        cmd: Some(spec.command.clone()),
         user: Some("0:0".into()),
-        working_dir: Some(spec.workspace.as_ref().map_or("/", |_| crate::paths::WORKSPACE).into()),
-        env: (!spec.env.is_empty()).then(|| spec.env.clone()),
+        working_dir: Some(if workspace.is_some() { WORKSPACE } else { "/" }.into()),
+        env: unless_empty(container.env.clone()),
         // a shell's container lives as long as hvdctl is attached to its main process
-        open_stdin: Some(spec.role == Role::Shell),
-        stdin_once: Some(spec.role == Role::Shell),
-        // hvdctl stops a job by SIGTERM, which its supervisor tells from an engine that shuts down
-        stop_signal: (spec.role == Role::Master).then(|| "SIGUSR1".into()),
+        open_stdin: Some(*role == Role::Shell),
+        stdin_once: Some(*role == Role::Shell),
+        // hvdctl stops a job by SIGTERM, which its supervisor distinguishes from an engine that shuts down
+        stop_signal: (*role == Role::Master).then(|| "SIGUSR1".into()),
         // seconds; more than the job supervisor takes when a node is lost
-        stop_timeout: (spec.role == Role::Master).then_some(30),
-        labels: Some(spec.labels().into_iter().collect()),
+        stop_timeout: (*role == Role::Master).then_some(30),
+        labels: Some(container.labels().into_iter().collect()),
         host_config: Some(HostConfig {
             network_mode: Some("host".into()),
-            binds: Some(binds.collect()),
-            mounts: some(covered.extra_mounts.iter().map(mount).collect()),
-            devices: some(covered.devices.iter().map(device).collect()),
-            ulimits: some(covered.ulimits.iter().map(ulimit).collect()),
-            shm_size: i64::try_from(covered.shm_size).ok(),
-            // nothing of an ended job stays, even if no hvdctl is connected
-            auto_remove: Some(spec.job.is_some() || spec.role == Role::Shell),
-            device_requests: gpus(&covered.gpus).map(|gpus| vec![gpus]),
+            binds: Some(own_mounts.chain(workspace).collect()),
+            mounts: unless_empty(mounts.collect()),
+            devices: unless_empty(devices.collect()),
+            ulimits: unless_empty(ulimits.collect()),
+            shm_size: i64::try_from(spec.shm_size).ok(),
+            // no container of an ended job stays, even if no hvdctl is connected
+            auto_remove: Some(container.job.is_some() || *role == Role::Shell),
+            device_requests: gpus(&spec.gpus).map(|gpus| vec![gpus]),
             ..HostConfig::default()
         }),
         ..ContainerCreateBody::default()
     }
 }
 
-fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+fn unless_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
 
-/// Not a bind, for which Docker would create a missing directory on the node.
-fn mount(mount: &spec::Mount) -> Mount {
-    Mount {
-        typ: Some(MountType::BIND),
-        source: Some(mount.source.clone()),
-        target: Some(mount.target.clone()),
-        read_only: Some(mount.read_only),
-        ..Mount::default()
-    }
-}
-
-fn device(device: &spec::Device) -> DeviceMapping {
-    DeviceMapping {
-        path_on_host: Some(device.source.clone()),
-        path_in_container: Some(device.target.clone()),
-        cgroup_permissions: Some(device.permissions.clone()),
-    }
-}
-
-fn ulimit((name, limit): (&String, &Ulimit)) -> ResourcesUlimits {
-    ResourcesUlimits { name: Some(name.clone()), soft: Some(limit.soft), hard: Some(limit.hard) }
-}
-
-/// `--gpus all` is a request for -1 devices with the capability `gpu`.
+/// Returns what `docker run --gpus` sends; `--gpus all` is a request for -1 devices.
 fn gpus(request: &GpuRequest) -> Option<DeviceRequest> {
     let (count, device_ids) = match request {
         GpuRequest::None => return None,

@@ -101,7 +101,7 @@ fn a_shell_that_nobody_will_start_goes() {
 #[test]
 fn table() {
     let want = desired(12345, true, None);
-    let plan = |seen: &[ContainerSummary]| worker(&want, "img", &Workspace::Any, seen).map(|o| line(&o));
+    let plan = |seen: &[ContainerSummary]| worker(&want, "img", seen).map(|o| line(&o));
     assert_eq!(plan(&[]).unwrap(), "start hworker");
     assert_eq!(plan(&[seen(&want, "old", ContainerState::Running)]).unwrap(), "recreate hworker (image)");
     let other = desired(22, false, None);
@@ -117,14 +117,14 @@ fn table() {
     renamed.name = "before".into();
     assert_eq!(plan(&[renamed]).unwrap(), "remove before (renamed), start hworker");
     // that of a single job is no worker of the node's, and goes only when its job has ended
-    let own = ContainerSpec { name: "hworker-j1".into(), ..want.clone() }.of_run(
+    let own = ContainerSpec { name: "hworker-j1".into(), ..want.clone() }.for_job(
         &Inventory::local("here", "image").cluster,
         "j1",
         false,
     );
     let both = [seen(&want, "img", ContainerState::Running), seen(&own, "img", ContainerState::Running)];
     assert_eq!(plan(&both).unwrap(), "unchanged");
-    assert_eq!(line(&worker(&own, "img", &Workspace::Any, &both[..1]).unwrap()), "start hworker-j1");
+    assert_eq!(line(&worker(&own, "img", &both[..1]).unwrap()), "start hworker-j1");
     assert_eq!(orphaned_workers("lab", &both, &[], |run| run == "j1"), []);
     let rank = Rank { job: "j1".into(), pid: 7, container: None, cluster: None, killed: false };
     assert_eq!(orphaned_workers("lab", &both, &[rank], |_| false), []);
@@ -137,10 +137,10 @@ fn table() {
     let mut foreign = seen(&want, "img", ContainerState::Running);
     foreign.labels.clear();
     let error = plan(std::slice::from_ref(&foreign)).unwrap_err().to_string();
-    assert_eq!(error, "a container named hworker is there already and was not made by hvdctl");
+    assert_eq!(error, "a container named hworker exists already and was not created by hvdctl");
     foreign.labels.insert(LABEL_CLUSTER.into(), "other".into());
     let error = plan(&[foreign]).unwrap_err().to_string();
-    assert_eq!(error, "a container named hworker is there already and belongs to the cluster other");
+    assert_eq!(error, "a container named hworker exists already and belongs to the cluster other");
 }
 
 #[test]
@@ -159,35 +159,38 @@ fn every_state_has_its_way_back() {
     ];
     for (state, told, word) in states {
         let there = [seen(&want, "img", state)];
-        let operations = worker(&want, "img", &Workspace::Any, &there).unwrap();
+        let operations = worker(&want, "img", &there).unwrap();
         assert_eq!(line(&operations), told);
         assert_eq!(worker_status(&cluster, &there, Some(&operations)).0, word, "{state:?}");
     }
     // what is left of others beside it is none of its own differences
     let beside =
-        [Operation::Remove { name: "hworker-j1".into(), id: "2".into(), why: vec!["its job has ended".into()] }];
+        [Operation::Remove { name: "hworker-j1".into(), id: "2".into(), reasons: vec!["its job has ended".into()] }];
     assert_eq!(worker_status(&cluster, &[seen(&want, "img", ContainerState::Running)], Some(&beside)), ("up", vec![]));
     assert_eq!(worker_status(&cluster, &[], None), ("none", vec![]));
     // without an image or a place nothing is planned
     assert_eq!(worker_status(&cluster, &[seen(&want, "img", ContainerState::Running)], None), ("differs", vec![]));
     assert_eq!(worker_status(&cluster, &[seen(&want, "img", ContainerState::Exited)], None), ("stopped", vec![]));
     let other = [seen(&desired(22, true, None), "img", ContainerState::Exited)];
-    let operations = worker(&want, "img", &Workspace::Any, &other).unwrap();
+    let operations = worker(&want, "img", &other).unwrap();
     assert_eq!(worker_status(&cluster, &other, Some(&operations)), ("differs", vec!["port".to_owned()]));
     cluster.name = "another".into();
     assert_eq!(worker_status(&cluster, &other, None).0, "foreign");
 }
 
 #[test]
-fn a_workspace_matters_only_to_a_run() {
+fn a_workspace_matters_only_to_a_job() {
     let plain = desired(12345, true, None);
     let with = desired(12345, true, Some("/opt/horovod/projects/a"));
     let there = [seen(&with, "img", ContainerState::Running)];
-    assert!(worker(&plain, "img", &Workspace::Any, &there).unwrap().is_empty());
-    assert!(worker(&with, "img", &Workspace::AsDesired, &there).unwrap().is_empty());
+    assert!(worker(&plain, "img", &there).unwrap().is_empty());
+    assert!(worker(&with, "img", &there).unwrap().is_empty());
     let other = desired(12345, true, Some("/opt/horovod/projects/b"));
-    let plan = worker(&other, "img", &Workspace::AsDesired, &there).unwrap();
+    let plan = worker(&other, "img", &there).unwrap();
     assert_eq!(line(&plan), "recreate hworker with /opt/horovod/projects/b (workspace)");
+    let renewed = ContainerSpec { new_workspace: true, ..with };
+    let plan = worker(&renewed, "img", &there).unwrap();
+    assert_eq!(line(&plan), "recreate hworker with /opt/horovod/projects/a (workspace)");
 }
 
 /// Two nodes, the first the master, with a worker each and what they say of jobs; the worker of each is recreated.
@@ -205,7 +208,7 @@ fn disrupted_by(
     let hmaster = launcher.map(|state| ContainerSummary { id: "m".into(), ..seen(&hmaster, "img", state) });
     let containers = [Vec::from_iter([worker_there("w1")].into_iter().chain(hmaster)), vec![worker_there("w2")]];
     let facts = [Facts::parse(master), Facts::parse(other)];
-    let operations = containers.each_ref().map(|there| worker(&want, "img", &Workspace::Any, there).unwrap());
+    let operations = containers.each_ref().map(|there| worker(&want, "img", there).unwrap());
     let part = |i: usize| NodePlan {
         name: ["a", "b"][i],
         facts: &facts[i],
@@ -236,7 +239,7 @@ fn a_run_is_in_the_way_where_it_would_lose_its_worker() {
     let elsewhere = Facts { under_way: vec!["run-1".into()], ..Facts::parse("open run-1\n") };
     let (old, new) = (seen(&desired(22, true, None), "img", ContainerState::Running), desired(12345, true, None));
     let containers = [ContainerSummary { id: "w2".into(), ..old }];
-    let operations = worker(&new, "img", &Workspace::Any, &containers).unwrap();
+    let operations = worker(&new, "img", &containers).unwrap();
     let part = NodePlan { name: "b", facts: &elsewhere, containers: &containers, operations: &operations };
     assert_eq!(disrupted_jobs("lab", &[part]).keys().collect::<Vec<_>>(), ["run-1"]);
     // on the master alone; over, and never written down; in another container
@@ -247,7 +250,7 @@ fn a_run_is_in_the_way_where_it_would_lose_its_worker() {
     let want = desired(12345, true, None);
     let facts = Facts::parse(other);
     let part = |containers: &[ContainerSummary]| {
-        let operations = worker(&want, "img", &Workspace::Any, containers).unwrap();
+        let operations = worker(&want, "img", containers).unwrap();
         let part = NodePlan { name: "b", facts: &facts, containers, operations: &operations };
         disrupted_jobs("lab", &[part]).len()
     };
@@ -318,9 +321,8 @@ proptest! {
         exact in any::<bool>(),
         cut in prop::option::of(0usize..6),
     ) {
-        let want = desired(12345, true, Some("/a"));
-        let workspace = if exact { Workspace::AsDesired } else { Workspace::Any };
-        let plan = |there: &[ContainerSummary]| worker(&want, "img", &workspace, there);
+        let want = desired(12345, true, exact.then_some("/a"));
+        let plan = |there: &[ContainerSummary]| worker(&want, "img", there);
         let Ok(first) = plan(&containers) else {
             prop_assert!(containers.iter().any(|c| c.name == "hworker" && !c.belongs_to("lab")));
             return Ok(());
@@ -353,6 +355,6 @@ proptest! {
         let mut there: Vec<ContainerSummary> =
             containers.into_iter().filter(|c| c.name != "hworker" && !(c.belongs_to("lab") && c.is(Role::Worker))).collect();
         there.push(ContainerSummary { id, ..seen(&want, "img", ContainerState::Running) });
-        prop_assert!(worker(&want, "img", &Workspace::AsDesired, &there).unwrap().is_empty());
+        prop_assert!(worker(&want, "img", &there).unwrap().is_empty());
     }
 }
