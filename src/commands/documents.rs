@@ -11,7 +11,7 @@ use super::{
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
 use crate::cli::Format;
-use crate::cluster::exec::Told;
+use crate::cluster::exec::CommandOutput;
 use crate::error::{Error, NodeError, NodeProgress};
 use crate::event::{Event, Stream};
 use crate::init::draft::{Entry, Found, Probe};
@@ -465,13 +465,13 @@ fn fetched() -> FetchReport {
 }
 
 fn tools_made(all: &mut Vec<(&'static str, Value)>) {
-    let told = |node: &str, code, stdout: &str| Told {
+    let told = |node: &str, code, stdout: &str| CommandOutput {
         node: node.into(),
         code,
         stdout: stdout.into(),
         stderr: Vec::new(),
         left_out: 0,
-        late: code == 124,
+        timed_out: code == 124,
     };
     let all_told = [told("node1", 0, "GPU 0: NVIDIA H200\n"), told("node2", 124, "")];
     all.push(("exec", exec::outcome("nvidia-smi -L", &all_told, vec![refused("node3")]).document));
