@@ -6,7 +6,7 @@
 
 use hvdctl::inventory::{Inventory, Node, names};
 use hvdctl::job::frames::Parser;
-use hvdctl::keys::files::{self, Desired, Keys, MasterPair};
+use hvdctl::keys::files::{self, Desired, Keys, Pair};
 use hvdctl::node::facts::Facts;
 use hvdctl::text::{nodeset, quote};
 use hvdctl::transport::access::Access;
@@ -173,7 +173,7 @@ pub fn known_hosts(data: &[u8]) {
         let first = wanted.iter().find(|line| about(line).as_ref() == Some(member));
         assert!(first.is_none_or(|line| ours.contains(&&line[..])), "{member} is missing: {merged:?}");
     }
-    assert_eq!(files::pins(&merged, CLUSTER).len(), self::ours(&merged).len());
+    assert_eq!(files::pinned_names(&merged, CLUSTER).count(), self::ours(&merged).len());
 }
 
 /// What is said of host keys: a text as a known-hosts file and as ssh's complaint, and its lines as the parts of such a
@@ -186,10 +186,7 @@ pub fn hostkey(data: &[u8]) {
             assert!(!["#", "@", "|1|"].iter().any(|start| seen.name.starts_with(start)), "{seen:?}");
         }
     }
-    for pin in files::pins(&text, CLUSTER) {
-        assert!(!pin.names.is_empty());
-        let _ = pin.addresses().count();
-    }
+    assert!(files::pinned_names(&text, CLUSTER).all(|names| !names.is_empty()));
     if let Some(changed) = host_key::changed(&text) {
         assert!(text.contains(&changed.file) && text.contains(&changed.name), "{changed:?}");
     }
@@ -257,11 +254,11 @@ pub fn facts(data: &[u8]) {
     let mut inventory = Inventory::local("node1", "image");
     inventory.cluster.name = CLUSTER.into();
     inventory.nodes.push(Node { name: "node2".into(), host: "node2".into(), ..Node::default() });
-    let keys =
-        Keys::only(MasterPair { name: "id_ed25519", public: "ssh-ed25519 AAAAC3Nz hvdctl:lab".into(), new: None });
+    let keys = Keys::only(Pair { name: "id_ed25519", public: "ssh-ed25519 AAAAC3Nz hvdctl:lab".into(), private: None });
     let seen = facts.clone();
-    let host_key = files::public_host_key(&seen).unwrap_or("ssh-ed25519 HOST x");
-    let desired = Desired::new(&inventory, [(&inventory.nodes[0], &seen, host_key)], keys);
+    let host_key = Pair { name: "ssh_host_ed25519_key", public: "ssh-ed25519 HOST x".into(), private: None };
+    let new = files::public_host_key(&seen).is_none().then(|| ("node1".to_owned(), host_key));
+    let desired = Desired::new(&inventory, &[(&inventory.nodes[0], &seen)], keys, new.into_iter().collect());
     let (known, let_in) = (desired.known_hosts(&facts), desired.authorized_keys(&facts));
     let there = facts.key_files.get(files::KNOWN_HOSTS).map(|file| &file.text[..]).unwrap_or_default();
     known.lines().filter(|line| our_key(line).is_some() && !there.contains(line)).for_each(names_are_plain);
@@ -272,7 +269,7 @@ pub fn facts(data: &[u8]) {
         facts.key_files.entry(name.to_owned()).or_default().text = text.clone();
     }
     assert_eq!((desired.known_hosts(&facts), desired.authorized_keys(&facts)), (known, let_in));
-    let _ = desired.changes(&inventory.nodes[1], &facts, None);
+    let _ = desired.changes(&inventory.nodes[1], &facts);
     let _ = files::report(&inventory, &[(&inventory.nodes[0], &facts)]);
 }
 

@@ -99,6 +99,9 @@ pub enum Command {
     Up(Up),
     /// Remove the containers of every node
     Down(Down),
+    /// Take nodes out of running elastic jobs and of all new jobs
+    #[command(after_help = DRAIN)]
+    Drain(Drain),
     /// Show the state of every node: engine, worker, image, GPUs, running job
     #[command(visible_alias = "ps")]
     Status,
@@ -275,6 +278,21 @@ pub struct Down {
     #[command(flatten)]
     pub waiting: Waiting,
 }
+
+/// Options of `drain`.
+#[derive(Debug, Args)]
+pub struct Drain {
+    /// Nodes to drain, as for --on
+    #[arg(value_name = "NODE", required = true, conflicts_with = "on")]
+    pub nodes: Vec<String>,
+    /// Let jobs use the nodes again
+    #[arg(long)]
+    pub undo: bool,
+}
+
+const DRAIN: &str = "\
+Ranks of elastic jobs (-np MIN:MAX) get the grace period to save, and the jobs go on without these nodes. Jobs of a fixed size, \
+and those launched on one of these nodes, stay there until their end.";
 
 /// What the first signal does to a command; the second always ends it at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

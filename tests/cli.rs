@@ -73,6 +73,7 @@ fn help() {
         "keys status",
         "up",
         "down",
+        "drain",
         "status",
         "doctor",
         "verify",
@@ -274,6 +275,21 @@ fn words_that_do_not_fit_are_refused() {
     error: 3 ranks were asked for, the cluster has 2 slots (a: 1, b: 1)
       hint: lower -np, add nodes, or raise `slots` (or `gpus`) of a [[node]] in the inventory
     ");
+    insta::assert_snapshot!(hvdctl(dir.path(), &["train", "p", "-np", "3:4", "--map-by", "node"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: 3 ranks were asked for, the cluster has 2 slots (a: 1, b: 1)
+      hint: lower -np, add nodes, or raise `slots` (or `gpus`) of a [[node]] in the inventory
+    ");
+    insta::assert_snapshot!(hvdctl(dir.path(), &["train", "p", "-np", "4:3"]), @r"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: invalid value '4:3' for '--np <N>': MIN is greater than MAX: 4 is more than 3
+
+    For more information, try '--help'.
+    ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["train", "nowhere", "-np", "2"]), @r"
     exit code: 2
     --- stdout
@@ -296,6 +312,13 @@ fn words_that_do_not_fit_are_refused() {
         &["run", "-np", "0", "--", "true"],
         &["run", "-np=", "--", "true"],
         &["run", "-np", "4294967296", "--", "true"],
+        &["run", "-np", "0:2", "--", "true"],
+        &["run", "-np", "1:", "--", "true"],
+        &["run", "-np", ":2", "--", "true"],
+        &["run", "-np", "1:2:3", "--", "true"],
+        &["verify", "-np", "1:2"],
+        &["drain"],
+        &["drain", "a", "--on", "b"],
         &["up", "extra"],
         &["nonsense"],
         &["-q", "-v", "status"],

@@ -188,7 +188,7 @@ pub fn split<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> (Vec<T>,
         match result {
             Ok(value) => good.push(value),
             Err(error) => {
-                events.send(Event::Failed(error.clone()));
+                events.failed(&error);
                 bad.push(error);
             }
         }

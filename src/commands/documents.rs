@@ -3,17 +3,17 @@
 #[path = "../../tests/documented/mod.rs"]
 mod documented;
 
-use super::output::Failure;
+use super::output::{DrainNode, Failure};
 use super::{
-    about, doctor, down, exec, fetch, hosts, init, jobs, keys, lock, logs, output, shell, status, stop, train, up,
-    verify,
+    about, doctor, down, drain, exec, fetch, hosts, init, jobs, keys, lock, logs, output, shell, status, stop, train,
+    up, verify,
 };
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
 use crate::cli::Format;
 use crate::cluster::exec::Told;
 use crate::error::{Error, NodeError, NodeProgress};
-use crate::event::Event;
+use crate::event::{Event, Stream};
 use crate::init::draft::{Entry, Found, Probe};
 use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
 use crate::job::allocation::{Allocation, AllocationConflict, Resources};
@@ -28,7 +28,7 @@ use crate::keys::reachability::{Absent, Matrix, Pair};
 use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
 use crate::model::lease::Lease;
-use crate::render;
+use crate::node::facts::Drained;
 use crate::secret::Secret;
 use crate::sync::outputs::{Download, Output};
 use crate::text::argument::ProgramArgument;
@@ -49,8 +49,8 @@ fn full(node: &str) -> NodeError {
     NodeError::failed(node, "write the keys to /opt/horovod/ssh", "No space left on device")
 }
 
-fn failure(error: &Error, around_a_program: bool, last_line: bool) -> Value {
-    output::value(&Failure::new(error, around_a_program, last_line))
+fn failure(error: &Error, runs_a_program: bool, last_line: bool) -> Value {
+    output::value(&Failure::new(error, runs_a_program, last_line))
 }
 
 fn pair() -> Described {
@@ -67,7 +67,7 @@ fn login(from: &str, to: &str, reason: Option<&str>) -> Pair {
 }
 
 fn keys_made(all: &mut Vec<(&'static str, Value)>) {
-    let generated = Generated { node: "node1".into(), pair: pair(), made: true };
+    let generated = Generated { node: "node1".into(), pair: pair(), generated: true };
     all.push(("keys-generate", keys::generated(&generated).document));
 
     let put = |name: &str| Put { name: name.into(), text: Secret::new(String::new().into()) };
@@ -92,30 +92,30 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         node: node.into(),
         master,
         key: master.then(pair),
-        stray: Vec::new(),
+        unexpected: Vec::new(),
         fingerprint: Some(pair().fingerprint),
         further: 0,
         modes: Vec::new(),
         agreed: Some(true),
         pinned: true,
         faults: Vec::new(),
-        remarks: Vec::new(),
+        warnings: Vec::new(),
     };
     let good = Trust { rows: vec![row("node1", true), row("node2", false)], rotation: None };
     let logins = vec![login("node1", "node2", None), login("node2", "node1", None)];
     let matrix = Matrix { absent: Vec::new(), pairs: logins };
     all.push(("keys-status", output::value(&keys::status_document(&good, &matrix, &[]))));
 
-    let fault = |text: &str| Fault { text: text.into(), cure: "hvdctl keys push" };
+    let fault = |text: &str| Fault { text: text.into(), hint: "hvdctl keys push" };
     let wrong = Trusted {
-        stray: names(&["id_rsa"]),
+        unexpected: names(&["id_rsa"]),
         fingerprint: None,
         further: 1,
         modes: names(&["authorized_keys 644"]),
         agreed: None,
         pinned: false,
         faults: vec![fault("node2: authorized_keys does not let the master's key in")],
-        remarks: names(&["node2: another cluster's key is in the same directory: blue"]),
+        warnings: names(&["node2: another cluster's key is in the same directory: blue"]),
         ..row("node2", false)
     };
     let bad = Trust { rows: vec![wrong], rotation: Some(fault("a rotation is unfinished")) };
@@ -136,6 +136,14 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     let done = [("node1".to_owned(), names(&["hmaster", "hworker"])), ("node2".to_owned(), Vec::new())];
     all.push(("down", down::outcome(true, &done, vec![full("node3")]).skipping(&[refused("node4")]).document));
 
+    let drain = |node: &str, drained: Option<Drained>| drain::Done {
+        node: node.into(),
+        result: DrainNode { changed: true, drained, leaving: names(&["20261121-120304-k7qd"]), staying: Vec::new() },
+    };
+    let mark = Drained { by: "ana@desk".into(), since: 1_795_262_584 };
+    let done = [drain("node1", None), drain("node2", Some(mark.clone()))];
+    all.push(("drain", drain::outcome(&done, vec![full("node3"), refused("node4")]).document));
+
     let row = |node: &str, job: Option<&str>| status::Row {
         node: node.into(),
         ok: true,
@@ -147,12 +155,14 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         gpus: "4".into(),
         slots: 4,
         job: job.map(str::to_owned),
+        drained: None,
     };
     let none = || "–".to_owned();
     let broken = status::Row { ok: false, engine: none(), worker: "–", image: none(), ..row("node3", None) };
     let older = status::Row { worker: "differs", differs: names(&["image", "port"]), ..row("node2", None) };
     let stopped = NodeError::failed("node3", "ask the Docker Engine", "Cannot connect to the Docker daemon")
         .hint("systemctl start docker on the node");
+    let older = status::Row { drained: Some(mark), ..older };
     let rows = [row("node1", Some("20261121-120304-k7qd")), older, broken];
     all.push(("status", output::value(&status::document(&rows, &[stopped, refused("node4")]))));
 }
@@ -235,17 +245,18 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
 
 fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     let id = "20261121-120304-k7qd";
-    let line = |event: Event| output::value(&render::line(&event).unwrap());
+    let line = |event: Event| output::value(&event);
     all.push(("train-job", line(Event::Job { id: id.into(), state: State::Running })));
     all.push(("train-node", line(Event::Done { node: "node1".into(), what: "uploaded 3 files, 12.0 KiB".into() })));
-    all.push(("train-node/failed", line(Event::Failed(full("node2")))));
-    let output = Event::Output { rank: 1, node: "node2".into(), stderr: false, line: b"epoch 1: loss 0.25".to_vec() };
+    all.push(("train-node/failed", line(Event::failed(full("node2")))));
+    let output =
+        Event::Output { rank: 1, node: "node2".into(), stream: Stream::Stdout, line: b"epoch 1: loss 0.25".to_vec() };
     all.push(("train-output", line(output)));
     all.push((
         "train-restart",
-        line(Event::Restart("rank 3 on node2 was killed by signal 9; attempt 2 of 4 begins in 2 s".into())),
+        line(Event::Restart { text: "rank 3 on node2 was killed by signal 9; attempt 2 of 4 begins in 2 s".into() }),
     ));
-    all.push(("train-launcher", line(Event::Launcher("[0]<stdout>: ...".into()))));
+    all.push(("train-launcher", line(Event::Launcher { line: "[0]<stdout>: ...".into() })));
 
     let share = |node: &str, first| Share { node: node.into(), ranks: 2, first, ..Share::default() };
     let ran = |state, code, first_failure: Option<RankExit>| JobOutcome {

@@ -92,10 +92,10 @@ fn state(state: Option<State>) -> String {
     .to_string()
 }
 
-/// The number of ranks; of an elastic job also how many there are just now.
+/// The number of ranks; of an elastic job how many there are just now, and how many with all nodes.
 fn size(job: &Job) -> String {
     match &job.membership {
-        Some(membership) if membership.ranks() != job.ranks => format!("{} of {}", membership.ranks(), job.ranks),
+        Some(membership) => format!("{} of {}", membership.ranks(), job.ranks),
         _ => job.ranks.to_string(),
     }
 }

@@ -6,6 +6,7 @@ mod doctor;
 #[cfg(test)]
 mod documents;
 mod down;
+mod drain;
 mod exec;
 mod execute;
 mod fetch;
@@ -376,6 +377,7 @@ pub async fn run(
         Command::Keys(Keys::Rotate(options)) => keys::rotate(&options, context.await?).await,
         Command::Up(options) => up::run(&options, context.await?).await,
         Command::Down(options) => down::run(&options, context.await?).await,
+        Command::Drain(options) => drain::run(&options, context.await?).await,
         Command::Doctor(options) => doctor::run(&options, context.await?).await,
         Command::Status => status::run(context.await?).await,
         Command::Verify(options) => verify::run(&options, context.await?).await,

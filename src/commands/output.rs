@@ -2,6 +2,7 @@
 
 use crate::checks::{Finding, verify};
 use crate::error::{Error, NodeError, NodeProgress};
+use crate::event::Event;
 use crate::inventory::Controller;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
@@ -12,8 +13,7 @@ use crate::launch::NodeCommand;
 use crate::launch::placement::Placement;
 use crate::model::allocation::Allocation;
 use crate::model::lease::Lease;
-use crate::node::facts::Gpu;
-use crate::render::Line;
+use crate::node::facts::{Drained, Gpu};
 use crate::text::argument::ProgramArgument;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -126,8 +126,8 @@ pub struct FailureDetails {
 }
 
 impl Failure {
-    /// Returns the document of an error. `around_a_program` as for [`Error::exit_code`]; `last_line`: it ends a stream of lines.
-    pub fn new(error: &Error, around_a_program: bool, last_line: bool) -> Failure {
+    /// Returns the document of an error. `runs_a_program` as for [`Error::exit_code`]; `last_line`: it ends a stream of lines.
+    pub fn new(error: &Error, runs_a_program: bool, last_line: bool) -> Failure {
         let details = FailureDetails::default;
         let nodes = match error {
             Error::Unreachable(nodes) | Error::Nodes { failed: nodes, .. } => {
@@ -151,7 +151,7 @@ impl Failure {
                 .collect(),
             _ => Vec::new(),
         };
-        let (code, event) = (error.exit_code(around_a_program), last_line.then_some(End::End));
+        let (code, event) = (error.exit_code(runs_a_program), last_line.then_some(End::End));
         Failure { event, ok: false, code, error: error.to_string(), nodes }
     }
 }
@@ -559,6 +559,19 @@ pub struct HostsNode {
     pub master: bool,
 }
 
+/// A node as `drain` left it.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct DrainNode {
+    /// Whether something was changed.
+    pub changed: bool,
+    /// Who drained it; null where it is not drained.
+    pub drained: Option<Drained>,
+    /// The elastic jobs that go on without it.
+    pub leaving: Vec<String>,
+    /// The jobs that stay there until their end: of a fixed size, or launched there.
+    pub staying: Vec<String>,
+}
+
 /// The lease of a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct LockStatusNode {
@@ -591,12 +604,13 @@ pub fn schema() -> Value {
         "keys-rotate": KeysRotate,
         "up": Nodes<UpNode>,
         "down": Nodes<DownNode>,
+        "drain": Nodes<DrainNode>,
         "status": Nodes<super::status::Row>,
         "doctor": Doctor,
         "verify": Verify,
         "text": Text,
         "dir": Dir,
-        "line": Line,
+        "line": Event,
         "job-end": JobEnd,
         "dry-run": DryRun,
         "logs-end": LogsEnd,

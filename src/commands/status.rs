@@ -5,6 +5,7 @@ use super::{Context, Outcome, failed_row};
 use crate::cluster::nodes::{Member, Observed, RuntimeState, connect, for_each_node, look, split};
 use crate::error::{Error, NodeError, exit};
 use crate::inventory::Inventory;
+use crate::node::facts::Drained;
 use crate::node::network;
 use crate::render::table::table;
 use crate::worker::apply;
@@ -36,6 +37,8 @@ pub struct Row {
     pub(super) slots: u32,
     /// The id of the running job, or null.
     pub(super) job: Option<String>,
+    /// Who drained it, or null.
+    pub(super) drained: Option<Drained>,
 }
 
 /// `status`.
@@ -58,6 +61,7 @@ pub async fn run(context: Context) -> Result<Outcome, Error> {
             gpus: facts.gpus.len().to_string(),
             slots: network::slots(&member.node, &facts),
             job: None,
+            drained: facts.drained.clone(),
         };
         Ok(match docker {
             Ok(docker) => (with_engine(row, &target.inventory, &Observed { member, facts, docker }), None),
@@ -109,7 +113,9 @@ fn text(rows: &[Row], failed: &[NodeError]) -> String {
         .collect();
     let without_row = failed.iter().filter(|e| rows.iter().all(|r| r.node != e.node));
     cells.extend(without_row.map(failed_row));
-    table(&["NODE", "ENGINE", "WORKER", "IMAGE", "GPUS", "SLOTS", "JOB"], &cells)
+    let mut text = table(&["NODE", "ENGINE", "WORKER", "IMAGE", "GPUS", "SLOTS", "JOB"], &cells);
+    text.extend(rows.iter().filter_map(|row| Some(format!("{} is {}\n", row.node, row.drained.as_ref()?))));
+    text
 }
 
 pub(super) fn document(rows: &[Row], failed: &[NodeError]) -> Nodes<Row> {

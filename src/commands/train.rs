@@ -157,9 +157,9 @@ async fn launch(
 pub(super) fn with_fetched(mut outcome: Outcome, fetched: Option<FetchReport>) -> Outcome {
     let all = fetched.as_ref().is_some_and(|fetched| fetched.failed.is_empty());
     if !all && outcome.code == exit::OK {
-        outcome.code = exit::AROUND;
+        outcome.code = exit::INTERNAL;
         outcome.document["ok"] = false.into();
-        outcome.document["code"] = exit::AROUND.into();
+        outcome.document["code"] = exit::INTERNAL.into();
     }
     outcome.document["fetched"] = output::value(&fetched.map(|fetched| super::fetch::outcome(fetched).document));
     outcome
@@ -263,7 +263,7 @@ pub(super) fn outcome(ran: JobOutcome, events: &Events) -> Result<Outcome, Error
         _ => failed(&ran, events)?,
     }
     // an exit code that a process can have; anything else is the engine's business
-    let code = u8::try_from(ran.code).unwrap_or(exit::AROUND);
+    let code = u8::try_from(ran.code).unwrap_or(exit::INTERNAL);
     Ok(ended(code, &ran))
 }
 

@@ -3,7 +3,7 @@
 use super::request::ResourceRequest;
 use crate::cluster::nodes::{Observed, Target, connect, for_each_node};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events, Received};
+use crate::event::{Event, Events};
 use crate::inventory::Cluster;
 use crate::job::allocation::{self, Allocation, AllocationConflict, Resources};
 use crate::job::record::{Record, open_records};
@@ -48,15 +48,15 @@ pub async fn settle(target: &Target, nodes: &mut [&mut Observed], events: &Event
         .collect();
     if !silent.is_empty() {
         let selected = silent.iter().cloned().collect();
-        // they are no nodes of this command, and so nothing is told of them but whom ssh met for the first time
-        let (quiet, mut told) = Events::channel();
+        // these are not nodes of this command: only warnings, such as unknown host keys, are reported
+        let (quiet, reported) = Events::channel();
         let members = connect(&Target { selected, ..target.clone() }, &quiet).await?;
         let asked = for_each_node(members.into_iter().flatten().collect(), async |member| {
             let containers = Runtime::connect(&member.transport).await?.containers().await?;
             Ok::<_, NodeError>((member.node.name.clone(), launched(cluster, &containers).collect::<Vec<_>>()))
         })
         .await;
-        while let Received::Event(event) = told.receive(Some(Duration::ZERO)) {
+        while let Ok(event) = reported.receive(Duration::ZERO) {
             if matches!(event, Event::Warning(_)) {
                 events.send(event);
             }
@@ -101,7 +101,10 @@ pub(super) fn placed(
     wanted: ResourceRequest,
     allocations: &Allocations,
 ) -> Result<Placement, Error> {
-    let selected: Vec<&Observed> = nodes.iter().filter(|n| target.selected.iter().any(|s| s == n.name())).collect();
+    let (drained, selected): (Vec<&Observed>, Vec<&Observed>) = nodes
+        .iter()
+        .filter(|n| target.selected.iter().any(|s| s == n.name()))
+        .partition(|seen| seen.facts.drained.is_some());
     let slots = |seen: &Observed| network::slots(&seen.member.node, &seen.facts);
     let left = |seen: &Observed, allocations: &[Allocation], asked| {
         allocation::left(slots(seen), &network::chosen_gpus(&seen.member.node, &seen.facts), allocations, asked)
@@ -116,7 +119,11 @@ pub(super) fn placed(
         .collect::<Result<_, Error>>()?;
     let available = all.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
     let ranks = wanted.ranks.map_or(available, |ranks| ranks.on(available));
-    let mut placement = super::request::placement(&all, ranks, wanted.map_by)?;
+    let mut placement = match super::request::placement(&all, ranks, wanted.map_by) {
+        Err(error) if !drained.is_empty() => return Err(is_drained(&drained, &error.to_string())),
+        _ if selected.is_empty() => return Err(is_drained(&drained, "no node is left")),
+        placement => placement?,
+    };
     let held = |concerned: &dyn Fn(&str) -> bool| {
         let concerned = selected.iter().filter(|seen| concerned(seen.name()));
         Error::Allocated(AllocationConflict {
@@ -145,13 +152,29 @@ pub(super) fn placed(
             }
         }
     }
-    let master = nodes.iter().find(|seen| seen.member.node.master).map(Observed::name);
+    let master = nodes.iter().find(|seen| seen.member.node.master);
     Ok(match master {
-        Some(master) if placement.shares.len() > 1 && placement.shares[0].node != master => {
-            placement.launched_on(master)
+        Some(master) if placement.shares.len() > 1 && placement.shares[0].node != master.name() => {
+            if master.facts.drained.is_some() {
+                return Err(is_drained(&[master], "jobs on several nodes are launched on the master"));
+            }
+            placement.launched_on(master.name())
         }
         _ => placement,
     })
+}
+
+/// The error of a job that cannot do without drained nodes.
+fn is_drained(nodes: &[&Observed], why: &str) -> Error {
+    let why = why.lines().next().unwrap_or_default();
+    let marks: Vec<String> = nodes.iter().filter_map(|seen| drained(seen)).collect();
+    let names: Vec<&str> = nodes.iter().map(|seen| seen.name()).collect();
+    Error::check(format!("{}: {why}", marks.join("; ")), format!("hvdctl drain --undo {}", names.join(" ")))
+}
+
+/// Says that a node is drained, if it is.
+pub(super) fn drained(seen: &Observed) -> Option<String> {
+    seen.facts.drained.as_ref().map(|mark| format!("{} is {mark}", seen.name()))
 }
 
 /// Checks that enough slots and GPUs are unallocated.

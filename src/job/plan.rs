@@ -1,14 +1,14 @@
 //! The plan of a job: which node does what, and what the launcher is given. It is made from the observed state and changes nothing;
 //! a dry run prints it, `start.rs` carries it out.
 
-use super::capacity::{Allocations, allocations, placed};
+use super::capacity::{Allocations, allocations, drained, placed};
 use super::request::{JobOptions, Program};
 use crate::checks::preflight;
 use crate::cluster::nodes::{self, Member, Observed, Target};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
-use crate::keys::push;
+use crate::keys::files::{Keys, differing};
 use crate::launch::description::{Elastic, LaunchDescription, Start, Worker};
 use crate::launch::placement::Placement;
 use crate::launch::programs::{JOB_SUPERVISOR, command};
@@ -52,8 +52,10 @@ pub struct JobPlan {
     pub placement: Placement,
     /// The nodes that take part, that of the launcher first.
     pub hosts: Vec<HostAssignment>,
-    /// Selected nodes without ranks; they get the project all the same.
+    /// Selected nodes without ranks; they get the project all the same, unless they are drained.
     pub others: Vec<Observed>,
+    /// What is said of the drained nodes.
+    drained: Vec<String>,
     /// What is started on the nodes.
     pub commands: Vec<NodeCommand>,
     /// The `hmaster` container, but for the project's directory.
@@ -79,6 +81,7 @@ impl JobPlan {
         let allocations = allocations(&nodes);
         let placement = placed(target, &nodes, options.resources, &allocations)?;
         let launcher = launcher(options.launcher, options.controller);
+        let drained = nodes.iter().filter_map(drained).collect();
         let (hosts, others) = assign(target, &placement, nodes, launcher)?;
         let env_files = env_files(&hosts)?;
         let shared = target.inventory.clone();
@@ -122,6 +125,7 @@ impl JobPlan {
             placement,
             hosts,
             others,
+            drained,
             env_files,
             allocations,
             target,
@@ -134,9 +138,10 @@ impl JobPlan {
     /// # Errors
     /// [`Error::Nodes`] with each failure, or a check of the keys.
     pub fn check(&self, events: &Events) -> Result<(), Error> {
+        self.drained.iter().for_each(|drained| events.note(format!("{drained}: no ranks there")));
         let mut failed = Vec::new();
         for error in self.hosts.iter().filter_map(|host| self.check_host(host).err()) {
-            events.send(Event::Failed(error.clone()));
+            events.failed(&error);
             failed.push(error);
         }
         let inventory = &self.shared;
@@ -147,7 +152,7 @@ impl JobPlan {
         }
         // a job on one node logs in nowhere
         let nodes: Vec<_> = self.hosts.iter().map(|host| (&host.seen.member.node, &host.seen.facts)).collect();
-        let lacking = if nodes.len() > 1 { push::lacking(inventory, &nodes) } else { Vec::new() };
+        let lacking = if nodes.len() > 1 { differing(inventory, &nodes, Keys::to_launch) } else { Vec::new() };
         if lacking.is_empty() {
             return Ok(());
         }
@@ -225,7 +230,8 @@ fn assign(
     for seen in nodes {
         let Some(share) = placement.shares.iter().find(|s| s.node == seen.name()) else {
             // the master may have been observed only because it might launch
-            others.extend(Some(seen).filter(|seen| target.selected.iter().any(|selected| selected == seen.name())));
+            let is_selected = target.selected.iter().any(|selected| selected == seen.name());
+            others.extend(Some(seen).filter(|seen| is_selected && seen.facts.drained.is_none()));
             continue;
         };
         let place = if alone { Ok(network::alone()) } else { nodes::place(inventory, &seen) };

@@ -129,14 +129,14 @@ impl Matrix {
         absent.chain(rows).collect()
     }
 
-    /// The next step for the first failure.
+    /// What to do about the first failure.
     pub fn hint(&self, port: u16) -> Option<String> {
-        self.pairs.iter().find_map(|pair| pair.reason.as_deref()).map(|reason| cure(reason, port))
+        self.pairs.iter().find_map(|pair| pair.reason.as_deref()).map(|reason| hint(reason, port))
     }
 }
 
 /// Returns what to do about a login that failed for this reason.
-pub fn cure(reason: &str, port: u16) -> String {
+pub fn hint(reason: &str, port: u16) -> String {
     if matches!(failure::ssh(reason), Ssh::Refused | Ssh::HostKeyUnknown) {
         "hvdctl keys push, and hvdctl down and up for workers that still show another host key".to_owned()
     } else {

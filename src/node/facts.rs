@@ -1,9 +1,11 @@
 //! What `src/scripts/facts.sh` says of a node, parsed.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// A GPU as `nvidia-smi -L` lists it: `GPU 0: NVIDIA H200 (UUID: GPU-…)`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -66,6 +68,22 @@ pub struct Span {
     pub high: f64,
 }
 
+/// The mark of a drained node, which takes no part in new jobs; `JOBS/.drained@CLUSTER` there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Drained {
+    /// Who drained it, `user@host`.
+    pub by: String,
+    /// When, in seconds since the epoch by the operator's clock.
+    pub since: u32,
+}
+
+impl fmt::Display for Drained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let since = UNIX_EPOCH + Duration::from_secs(self.since.into());
+        write!(f, "drained by {} since {}", self.by, humantime::format_rfc3339_seconds(since))
+    }
+}
+
 /// Room on a file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Disk {
@@ -110,6 +128,8 @@ pub struct Facts {
     /// Those that are known to go on, by their launchers or their ranks on whichever node.
     #[serde(skip)]
     pub under_way: Vec<String>,
+    /// Whether the node is drained.
+    pub drained: Option<Drained>,
     /// Room for jobs and projects.
     pub disks: Vec<Disk>,
     /// The TCP ports that somebody listens on, at whatever address.
@@ -153,6 +173,11 @@ impl Facts {
                     let (run, record) = value.split_once(' ').unwrap_or((value, ""));
                     facts.open_jobs.push(run.to_owned());
                     facts.open_records.extend((!record.is_empty()).then(|| record.to_owned()));
+                }
+                "drained" => {
+                    // a full disk may have cut it off
+                    let unknown = || Drained { by: "somebody".into(), since: 0 };
+                    facts.drained = Some(serde_json::from_str(value).unwrap_or_else(|_| unknown()));
                 }
                 "disk" => facts.disks.extend(disk(value)),
                 "ports" => facts.ports.extend(value.split(' ').filter_map(|port| port.parse::<u16>().ok())),

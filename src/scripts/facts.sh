@@ -53,6 +53,7 @@ for record in "$jobs_dir"/*/job.json; do
     say open "${directory##*/} $(head -n 1 "$record")"
   fi
 done
+[ ! -e "$jobs_dir/.drained@$cluster" ] || say drained "$(head -n 1 "$jobs_dir/.drained@$cluster")"
 say clock "$(date +%s.%N)"
 [ -d "$ssh_dir" ] || exit 0
 cd "$ssh_dir" || exit 0

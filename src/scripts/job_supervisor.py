@@ -489,6 +489,7 @@ class JobSupervisor:
             if time.monotonic() > limit:
                 fault = "it had fewer than its %d ranks for %d s" % (least, timeout)
                 silent = [place["node"] for place in self.places if place not in self.used]
+                silent = [node for node in silent if node not in self.membership.drained]
                 return dict(result, launcher=1, fault=fault, exits=[], hung=[], silent=silent), False
             time.sleep(0.5)
         return result, False
@@ -496,7 +497,8 @@ class JobSupervisor:
     def record_change(self, before, reasons, waits):
         """Logs which nodes left and joined. `waits`: for how many seconds the job waits for others, if they are too few."""
         left = [place["node"] for place in before if place not in self.used]
-        left = [{"node": node, "reason": reasons.get(node, "no answer")} for node in left]
+        drained = self.membership.drained
+        left = [{"node": node, "reason": "drained" if node in drained else reasons.get(node, "no answer")} for node in left]
         joined = [place["node"] for place in self.used if place not in before]
         change = {"left": left, "joined": joined, "ranks": ranks(self.used), "wanted": ranks(self.places), "waits": waits}
         self.note(change)

@@ -1,8 +1,9 @@
-"""The nodes of an elastic job. One that does not answer leaves; one that answers again joins. Each change ends the current attempt, and
-the next one begins on the nodes that are there: its program continues from what it saved last."""
+"""The nodes of an elastic job. One that does not answer, or is drained, leaves; one that answers again joins. Each change ends the current
+attempt, and the next one begins on the nodes that are there: its program continues from what it saved last."""
 import threading
 import time
 
+import reap
 import workers
 
 PERIOD = 2  # seconds between two questions to a node
@@ -16,6 +17,7 @@ class Membership:
         self.min_ranks, self.timeout, self.nodes = elastic["min_ranks"], elastic["timeout"], nodes
         self.workers = [place for place in places if place["node"] != home]
         self.misses = {place["node"]: 0 for place in self.workers}
+        self.drained = set()
         self.next, self.thread = 0.0, None
 
     def look(self):
@@ -23,8 +25,13 @@ class Membership:
         self.next = time.monotonic() + PERIOD
 
     def ask(self, place):
-        node = place["node"]
-        self.misses[node] = 0 if self.nodes.can_run(place) else self.misses[node] + 1
+        node, code = place["node"], self.nodes.ready(place)
+        if code == reap.DRAINED:
+            self.drained.add(node)
+            self.misses[node] = MISSES
+        else:
+            self.drained.discard(node)
+            self.misses[node] = 0 if code == 0 else self.misses[node] + 1
 
     def change(self, used):
         """The nodes of `used` that have gone, and the others that can join. Does not wait."""
@@ -37,9 +44,8 @@ class Membership:
 
     def present(self):
         """The nodes besides the launcher's that can take part, with nothing of the attempt before on them."""
-        answering, found = self.nodes.answering(self.workers), set()
-        workers.for_each([place for place in self.workers if place["node"] in answering],
-                         lambda place: found.update([place["node"]] * self.nodes.can_run(place)))
+        answering = self.nodes.answering(self.workers)
         # the others are asked again before they join
-        self.misses = {place["node"]: 0 if place["node"] in found else MISSES for place in self.workers}
-        return found
+        self.misses = {place["node"]: MISSES for place in self.workers}
+        workers.for_each([place for place in self.workers if place["node"] in answering], self.ask)
+        return {node for node, misses in self.misses.items() if misses == 0}

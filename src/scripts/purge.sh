@@ -58,5 +58,6 @@ done
 for record in "$jobs_dir"/*/job.json; do
   if grep -qF "\"cluster\":\"$cluster\"" "$record" 2>/dev/null; then rm -rf "${record%/job.json}" || failed=1; fi
 done
+rm -f "$jobs_dir/.drained@$cluster" || failed=1
 for dir in "$projects_dir" "$jobs_dir" "${ssh_dir%/*}"; do rmdir "$dir" 2>/dev/null || :; done
 exit "$failed"

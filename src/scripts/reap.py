@@ -5,7 +5,8 @@ A process belongs to the job if its environment says HVDCTL_JOB=ID: other jobs' 
 to its program, waits the grace period for it (a last checkpoint), and records how it ended.
 
 With `started` as its only argument it ends nothing, and prints how many ranks have started. With `ready` it exits with 0 if ranks can
-start here: the job's record is there, and the directory that they start in.
+start here: the job's record is there, and the directory that they start in. On a drained node it
+exits with DRAINED.
 
 Its first line is READY, since the image's start-up files may have printed something before; the JSON is one line, printed when the
 ranks have ended. To each line that then comes it answers with the time by its clock. At the end of its standard input it ends what
@@ -28,6 +29,7 @@ ASKED = signal.SIGUSR1  # asks a rank supervisor for the end together with all o
 FAILED = b"hvdctl: a rank has failed with "  # and its exit code: from a launcher shim to the job supervisor, in the launcher's output
 AFTER_FAILURE = 2  # seconds that the other ranks have when one has failed: all are to be gone within 5
 READY = b"hvdctl: the reaper is there"  # and what came before is not from here
+DRAINED = 3  # exit code of `ready` on a drained node
 SPARED = {1, os.getpid()}  # the job supervisor itself, if this runs in it
 
 
@@ -146,12 +148,17 @@ def started():
     return max(running, states()["started"])
 
 
-def is_ready():
+def ready():
+    """The exit code of `ready`."""
     try:
         with open(os.path.join(HERE, "job.json")) as file:
-            return os.path.isdir(json.load(file)["cwd"])
+            record = json.load(file)
+        # commands/drain.rs
+        if os.path.exists(os.path.join(os.path.dirname(HERE), ".drained@" + record["cluster"])):
+            return DRAINED
+        return 0 if os.path.isdir(record["cwd"]) else 1
     except (OSError, ValueError):
-        return False
+        return 1
 
 
 def late(_signal, _frame):
@@ -160,7 +167,7 @@ def late(_signal, _frame):
 
 def main():
     if sys.argv[1] == "ready":
-        return 0 if is_ready() else 1
+        return ready()
     os.write(1, b"\n" + READY + b"\n")
     if sys.argv[1] == "started":
         print(started(), flush=True)

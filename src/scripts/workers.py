@@ -15,7 +15,7 @@ import reap
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOCKETS = "/run/hvdctl-" + os.path.basename(HERE)  # ssh.sh looks there as well; only root may write to /run
 SHARED = ["-S", os.path.join(SOCKETS, "%r@%h:%p")]
-CAN_RUN_LIMIT = 8  # seconds for a node to say that it can run ranks
+READY_LIMIT = 8  # seconds for a node to say whether ranks can start there
 PROGRAM_LIMIT = 15  # seconds for an answer of reap.py beyond its grace period
 
 
@@ -182,21 +182,22 @@ class Workers:
         finally:
             late.cancel()
 
-    def can_run(self, worker):
-        """Whether a node answers and has what ranks need there: the job's programs, and their working directory. A connection that does
-        not lead to it any more is closed."""
+    def ready(self, worker):
+        """Asks a node whether ranks can start there. Returns the exit code of `reap.py ready`, or None without an answer: a connection
+        that does not lead to the node any more is closed."""
         command = ["python3 %s ready" % shlex.quote(os.path.join(HERE, "reap.py"))]
         try:
             child = self.ssh(worker, SHARED, command, subprocess.DEVNULL, subprocess.DEVNULL)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                if child.wait(CAN_RUN_LIMIT) == 0:
-                    return True
+                code = child.wait(READY_LIMIT)
+                if code in (0, reap.DRAINED):
+                    return code
             child.kill()
             child.wait()
         except OSError:
             pass
         self.disconnect(worker["node"])
-        return False
+        return None
 
     def end_all(self):
         """Ends the workers of this job's own: their main process, and with it the container, which removes itself."""

@@ -138,7 +138,7 @@ async fn receive(
         return Ok(());
     }
     let total = downloads.iter().map(|download| download.output.size()).sum();
-    let _step = events.begin(transport.node(), Step::Fetching { bytes: total });
+    let _step = events.begin(transport.node(), Step::Fetching(total));
     let mut process = transport.spawn_as_root(&["sh", "-c", SEND, "sh", directory], FETCH).await?;
     let stderr = process.collect_stderr();
     let mut stdin = process.take_stdin();

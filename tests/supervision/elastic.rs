@@ -36,6 +36,27 @@ fn a_node_leaves_and_comes_back() {
 }
 
 #[test]
+fn a_drained_node_leaves_with_the_grace_period_and_joins_again() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let program = "trap 'sleep 4; echo saved; exit 0' TERM; echo attempt $HVDCTL_RESTART
+            [ $HVDCTL_RESTART = 2 ] || while :; do sleep 0.1; done";
+        let job = cluster.start(&elastic(method, 1, program));
+        (0..2).for_each(|rank| job.until(rank, "attempt 0"));
+        let mark = cluster.dir().join("node2/.drained@test");
+        std::fs::write(&mark, "").unwrap();
+        job.until(0, "attempt 1");
+        std::fs::remove_file(mark).unwrap();
+        let end = job.end();
+        assert_eq!(end.ending.state(2), State::Succeeded, "{}", end.all);
+        assert_eq!(end.lines[1], ["attempt 0", "saved", "attempt 2"], "{}", end.all);
+        let [left, joined] = &end.restarts()[..] else { panic!("{:?}\n{}", end.restarts(), end.all) };
+        assert_eq!(left, "node2 left (drained); the job goes on with 1 of 2 ranks");
+        assert_eq!(joined, "node2 joined; the job goes on with 2 of 2 ranks");
+    });
+}
+
+#[test]
 fn ranks_have_the_grace_period_when_a_node_joins() {
     each_launcher(|method| {
         let cluster = Cluster::new();

@@ -8,7 +8,7 @@ use crate::event::Events;
 use crate::inventory::Node;
 use crate::inventory::export::{self, Host};
 use crate::job::manage::{self, under_way};
-use crate::keys::push;
+use crate::keys::files::{Keys, differing};
 use crate::launch;
 use crate::model::launcher::LauncherName;
 use crate::node::network;
@@ -102,7 +102,7 @@ async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Ev
     let cluster = target.cluster();
     master.image_id(cluster)?;
     let keys: Vec<_> = nodes.iter().map(|seen| (&seen.member.node, &seen.facts)).collect();
-    let lacking = if nodes.len() > 1 { push::lacking(&target.inventory, &keys) } else { Vec::new() };
+    let lacking = if nodes.len() > 1 { differing(&target.inventory, &keys, Keys::to_launch) } else { Vec::new() };
     if !lacking.is_empty() {
         let who = crate::text::nodeset::fold(&lacking);
         let words = format!("the cluster's keys are missing or not as they should be on {who}");

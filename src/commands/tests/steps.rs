@@ -123,6 +123,54 @@ async fn status_has_a_row_for_every_node() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_drained_node_takes_no_part_in_new_jobs() {
+    let nodes = two_up().await;
+    hvdctl(&nodes, "drain node2").await.code(0).says(&["node2: drained\n"]);
+    let again = hvdctl(&nodes, "drain node[1-2] --json").await.code(0).document();
+    assert_eq!(again["nodes"][1]["changed"], false, "{again}");
+    assert!(again["nodes"][1]["drained"]["by"].as_str().unwrap().contains('@'), "{again}");
+    hvdctl(&nodes, "drain --undo node1").await.code(0).says(&["node1: no longer drained\n"]);
+    hvdctl(&nodes, "status").await.code(0).says(&["\nnode2 is drained by "]);
+    hvdctl(&nodes, "up").await.code(0).says(&["nothing to do"]);
+
+    // every slot of node1, and not one more
+    let slots = hvdctl(&nodes, "status --json").await.document()["nodes"][0]["slots"].as_u64().unwrap();
+    let run = async |np: &str, more: &str| hvdctl(&nodes, &format!("{more}run -np {np} --dry-run -- true")).await;
+    let placed = run(&slots.to_string(), "").await;
+    placed.code(0).says(&["node1"]).complains(&["node2 is drained by", ": no ranks there"]);
+    assert!(!placed.out.contains("node2"), "{placed}");
+    run(&format!("{slots}:{}", 2 * slots), "").await.code(0);
+    let refused = run(&(slots + 1).to_string(), "").await;
+    refused.code(125).complains(&["error: node2 is drained by", "ranks were asked for", "hvdctl drain --undo node2"]);
+    run("1", "--on node2 ").await.code(125).complains(&["node2 is drained by"]);
+    hvdctl(&nodes, "drain node1").await.code(0);
+    hvdctl(&nodes, "verify").await.code(1).complains(&["node1 is drained by", "no node is left"]);
+    hvdctl(&nodes, "drain --undo node[1-2]").await.code(0).says(&["node[1-2] (2): no longer drained\n"]);
+    run(&(slots + 1).to_string(), "").await.code(0).says(&["node2"]);
+    hvdctl(&nodes, "drain node9").await.code(2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_says_which_jobs_leave_a_node_and_which_stay() {
+    let nodes = two_up().await;
+    let record = |id: &str, first: &str, min: &str| {
+        format!(
+            "rank {id} 7 - lab -\nopen {id} {{\"id\":\"{id}\",\"cluster\":\"lab\",\"name\":\"n\",\"operator\":\"o\",\"created\":1.0,{min}\
+             \"placement\":{{\"shares\":[{{\"node\":\"{first}\",\"ranks\":1,\"first\":0}}]}},\"command\":[\"x\"],\"cwd\":\"/\",\
+             \"ranks\":1,\"interface\":\"eth0\",\"grace\":1,\"ulimits\":{{}}}}\n"
+        )
+    };
+    let elastic = "\"min_ranks\":1,";
+    let jobs = record("run-1", "node1", elastic) + &record("run-2", "node2", elastic) + &record("run-3", "node1", "");
+    nodes.edit("node2", |state| state.facts = jobs.clone());
+    let document = hvdctl(&nodes, "drain node2 --json").await.code(0).document();
+    assert_eq!(document["nodes"][0]["leaving"], serde_json::json!(["run-1"]), "{document}");
+    assert_eq!(document["nodes"][0]["staying"], serde_json::json!(["run-2", "run-3"]), "{document}");
+    let words = ["; the job run-1 goes on without it", "; the job run-2 stays until its end"];
+    hvdctl(&nodes, "drain node2").await.code(0).says(&words);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_is_not_replaced_under_a_run_unless_it_is_forced() {
     let nodes = under_a_run().await;
     let before = NODES.map(|node| nodes.state(node));

@@ -15,8 +15,9 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 11] = scripts![
+const SCRIPTS: [(&str, &str); 12] = scripts![
     "access.sh",
+    "drain.sh",
     "facts.sh",
     "job_end.sh",
     "lease_hold.sh",
@@ -93,6 +94,14 @@ impl Node {
                     sleep(Duration::from_secs(variable(text, "seconds").parse().unwrap_or(0))).await;
                 }
                 if listens() { Ok(String::new()) } else { Err(String::new()) }
+            }
+            "drain.sh" => {
+                let mark = variable(text, "mark");
+                self.edit(|state| match mark.as_str() {
+                    "" => state.facts.clear(),
+                    mark => state.facts.push_str(&format!("drained {mark}\n")),
+                });
+                Ok(String::new())
             }
             "purge.sh" => {
                 self.edit(|state| state.keys = None);
