@@ -11,12 +11,13 @@ use super::{
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
 use crate::cli::Format;
-use crate::cluster::exec::Told;
+use crate::cluster::exec::CommandOutput;
 use crate::error::{Error, NodeError, NodeProgress};
 use crate::event::{Event, Stream};
 use crate::init::draft::{Entry, Found, Probe};
 use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
 use crate::job::allocation::{Allocation, AllocationConflict, Resources};
+use crate::job::cores::NodeCores;
 use crate::job::fetch::FetchReport;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
@@ -302,7 +303,13 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         variables: vec![vec!["RANK=0".into()]],
     }];
     let command = ["python", "train.py"].map(ProgramArgument::from);
-    all.push(("train-end/dry", train::planned(&command, &placement, &addresses, &launcher).document));
+    let cores = vec![NodeCores {
+        node: "node1".into(),
+        bind: "numa".into(),
+        threads: "4".into(),
+        cpus: names(&["0-3", "4-7"]),
+    }];
+    all.push(("train-end/dry", train::planned(&command, &placement, &addresses, (&launcher, cores)).document));
     all.push(("train-end/logs", logs::ended().document));
 
     let running = Job {
@@ -338,7 +345,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
             silent: names(&["node2"]),
             fault: None,
         }],
-        all_started: false,
+        result: None,
         started: 1_795_262_584.0,
         ended: None,
         code: None,
@@ -458,13 +465,13 @@ fn fetched() -> FetchReport {
 }
 
 fn tools_made(all: &mut Vec<(&'static str, Value)>) {
-    let told = |node: &str, code, stdout: &str| Told {
+    let told = |node: &str, code, stdout: &str| CommandOutput {
         node: node.into(),
         code,
         stdout: stdout.into(),
         stderr: Vec::new(),
         left_out: 0,
-        late: code == 124,
+        timed_out: code == 124,
     };
     let all_told = [told("node1", 0, "GPU 0: NVIDIA H200\n"), told("node2", 124, "")];
     all.push(("exec", exec::outcome("nvidia-smi -L", &all_told, vec![refused("node3")]).document));

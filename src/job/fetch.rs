@@ -4,7 +4,7 @@ use crate::cluster::nodes::{Member, Target, for_each_node, split};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::job::list::{Job, Newest};
-use crate::job::manage::{self, Runs};
+use crate::job::manage::{self, JobList};
 use crate::sync::download::{download, list};
 use crate::sync::outputs::{Download, NodeOutputs, plan};
 use crate::sync::target::{Existing, TargetDirectory};
@@ -47,7 +47,7 @@ pub async fn after(target: &Target, id: &str, directory: &Path, events: &Events)
 /// fetched then.
 pub async fn fetch(
     target: &Target,
-    jobs: &Runs,
+    jobs: &JobList,
     job: &Job,
     directory: &Path,
     force: bool,
@@ -82,7 +82,7 @@ pub async fn fetch(
 }
 
 /// Returns an error for each of the job's nodes that was not reached.
-fn not_asked(jobs: &Runs, job: &Job, members: &[Member]) -> Vec<NodeError> {
+fn not_asked(jobs: &JobList, job: &Job, members: &[Member]) -> Vec<NodeError> {
     let absent = job.nodes().into_iter().filter(|node| members.iter().all(|member| member.node.name != *node));
     let error = |node: String| {
         let reason = jobs.failed.iter().find(|error| error.node == node).cloned();

@@ -7,13 +7,12 @@ use crate::runtime::progress::TransferProgress;
 use crate::sync::outputs::{Download, NodeOutputs};
 use crate::sync::target::TargetDirectory;
 use crate::sync::{reading_limit, script};
-use crate::transport::node::{Output as Ended, Transport};
+use crate::transport::node::{Output as Ended, RunAs, Transport};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::timeout;
 use tokio_util::io::SyncIoBridge;
 
 const LIST: &str = concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/fetch_list.sh"));
@@ -139,7 +138,7 @@ async fn receive(
     }
     let total = downloads.iter().map(|download| download.output.size()).sum();
     let _step = events.begin(transport.node(), Step::Fetching(total));
-    let mut process = transport.spawn_as_root(&["sh", "-c", SEND, "sh", directory], FETCH).await?;
+    let mut process = transport.spawn(RunAs::Root, &["sh", "-c", SEND, "sh", directory], FETCH).await?;
     let stderr = process.collect_stderr();
     let mut stdin = process.take_stdin();
     // while the first files arrive, tar reads further names
@@ -150,10 +149,8 @@ async fn receive(
     });
     let (mut buffer, mut done, limit) = (vec![0; PIECE], 0, transport.limit());
     let mut progress = TransferProgress::new(transport.node(), events);
-    let late = || Err::<usize, _>(io::Error::new(ErrorKind::TimedOut, format!("no data for {} s", limit.as_secs())));
     loop {
-        let read = timeout(limit, process.stdout.read(&mut buffer)).await.unwrap_or_else(|_| late());
-        let n = read.map_err(|e| transport.broken(FETCH, &e))?;
+        let n = transport.within(process.stdout.read(&mut buffer), FETCH, limit).await?;
         if n == 0 {
             break;
         }
@@ -163,8 +160,7 @@ async fn receive(
         done += n as u64;
         progress.report("fetching", done, total);
     }
-    let ended = timeout(limit, process.finish(&[])).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
-    let ended = ended.map_err(|e| transport.broken(FETCH, &e))?;
+    let ended = transport.within(process.finish(&[]), FETCH, limit).await?;
     match ended.code {
         // tar's codes for files that changed or vanished, which `unpack` notices
         0..=2 => Ok(()),

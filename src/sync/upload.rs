@@ -8,7 +8,7 @@ use crate::runtime::progress::TransferProgress;
 use crate::sync::files::ProjectFiles;
 use crate::sync::manifest::{Entry, UploadedRecords};
 use crate::sync::{reading_limit, script};
-use crate::transport::node::{STUCK, Transport};
+use crate::transport::node::{RunAs, STUCK, Transport};
 use std::time::Duration;
 
 const COMPARE: &str =
@@ -158,7 +158,7 @@ pub async fn upload(
     let (arrived, placed) = (manifest.arrived(&missing), manifest.placed(workspace.is_separate));
     let job = if workspace.is_separate { job } else { "" };
     let argv = script(APPLY, cluster, name, &[hash, &arrived, &placed, job]);
-    let process = transport.spawn_as_root(&argv, &operation).await?;
+    let process = transport.spawn(RunAs::Root, &argv, &operation).await?;
     let copying = if workspace.is_separate { COPY_LIMIT } else { Duration::ZERO };
     let limits = (transport.limit(), reading_limit(transport, manifest.size()) + copying);
     let mut progress = TransferProgress::new(transport.node(), events);
@@ -188,7 +188,8 @@ pub async fn merge(
     events: &Events,
 ) -> Result<(), NodeError> {
     let operation = "merge what the job wrote into the project's directory";
-    let output = transport.run_as_root(&script(MERGE, cluster, name, &[job]), &[], operation).await?;
+    let argv = script(MERGE, cluster, name, &[job]);
+    let output = transport.run(RunAs::Root, &argv, &[], operation, transport.limit()).await?;
     warn_of_unmerged(transport, name, &output.stdout, events);
     if output.code == 0 { Ok(()) } else { Err(transport.failed(&output, operation)) }
 }
