@@ -12,8 +12,8 @@ use std::time::Duration;
 
 const EXEC: &str = include_str!("../scripts/exec.sh");
 
-/// Of what a node writes to one of its outputs so much is kept, in bytes.
-pub const KEPT: usize = 1 << 20;
+/// The most bytes that are kept of a node's standard output, and of its standard error.
+pub const MAX_OUTPUT: usize = 1 << 20;
 
 /// Where a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,14 +26,14 @@ pub enum Place {
     Worker,
 }
 
-/// What became of it on one node.
+/// The result of a command on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct ExecOutput {
     /// The node.
     pub node: String,
     /// Its exit code: 128 + N for signal N, 127 where there was no such program, 124 where the time was over.
     pub code: i32,
-    /// The first [`KEPT`] bytes of its standard output.
+    /// The first [`MAX_OUTPUT`] bytes of its standard output.
     pub stdout: Vec<u8>,
     /// The same of its standard error.
     pub stderr: Vec<u8>,
@@ -57,7 +57,7 @@ pub async fn exec(
     place: Place,
     limit: Option<Duration>,
     events: &Events,
-) -> Result<(Vec<Told>, Vec<NodeError>), Error> {
+) -> Result<(Vec<ExecOutput>, Vec<NodeError>), Error> {
     let connected = match place {
         Place::Node => connect_as_login(target, events).await?,
         Place::Root | Place::Worker => connect(target, events).await?,
@@ -68,9 +68,9 @@ pub async fn exec(
         events.step(&member.node.name, step, on(target.cluster(), &member, command, place, limit)).await
     })
     .await;
-    let (told, bad) = split(events, results);
+    let (outputs, bad) = split(events, results);
     failed.extend(bad);
-    Ok((told, failed))
+    Ok((outputs, failed))
 }
 
 async fn on(
@@ -79,7 +79,7 @@ async fn on(
     command: &[String],
     place: Place,
     limit: Option<Duration>,
-) -> Result<Told, NodeError> {
+) -> Result<ExecOutput, NodeError> {
     let node = &member.node.name;
     let tried = format!("run {}", command[0]);
     let argv: Vec<&str> = ["sh", "-c", EXEC, "sh"].into_iter().chain(command.iter().map(String::as_str)).collect();
@@ -91,10 +91,10 @@ async fn on(
             runtime.exec(&worker, &argv, &tried).await?
         }
     };
-    let heard = process.hear(KEPT, limit).await.map_err(|e| member.transport.broken(&tried, &e))?;
+    let heard = process.hear(MAX_OUTPUT, limit).await.map_err(|e| member.transport.broken(&tried, &e))?;
     let code = if heard.late { LATE } else { heard.output.code };
     let (stdout, stderr) = (heard.output.stdout, heard.output.stderr);
-    Ok(Told { node: node.clone(), code, stdout, stderr, left_out: heard.left_out, late: heard.late })
+    Ok(ExecOutput { node: node.clone(), code, stdout, stderr, left_out: heard.left_out, late: heard.late })
 }
 
 /// Returns a node's runtime and the id of its worker.

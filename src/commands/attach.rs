@@ -1,6 +1,7 @@
 //! `hvdctl attach`.
 
-use super::{Context, Outcome, train, unless_signalled};
+use super::context::Context;
+use super::{Outcome, job_end};
 use crate::cli::Attach;
 use crate::error::Error;
 use crate::job::list::Newest;
@@ -12,39 +13,39 @@ use crate::job::supervision::OnSignal;
 use crate::job::tails::Tails;
 
 /// `attach`.
-pub async fn run(options: &Attach, context: Context) -> Result<Outcome, Error> {
-    let Context { target, events, cancel, verbose, .. } = context;
-    let runs = unless_signalled(&cancel, manage::list(&target, &events)).await?;
-    let job = runs.find(options.job.as_deref(), Newest::Program)?;
-    events.note(format!("the job {}, started by {}", job.id, job.operator));
+pub async fn run(options: &Attach, context: &Context) -> Result<Outcome, Error> {
+    let Context { target, events, session, verbose, .. } = context;
+    let cancellation = &session.cancellation;
+    let jobs = cancellation.run(manage::list(target, events)).await?;
+    let job = jobs.find(options.job.as_deref(), Newest::Program)?;
+    events.note(format!("job {}, started by {}", job.id, job.operator));
     if !job.is_over() {
-        let show = Show { output: true, launcher: verbose > 1 };
+        let show = Show { output: true, launcher: *verbose > 1 };
         let until = Until { limit: None, all_started: false, on_signal: OnSignal::Leave };
-        let ran = manage::attach(&target, &runs, job, (show, until), &events, cancel).await?;
-        return train::outcome(ran, &events);
+        let ended = manage::attach(target, &jobs, job, (show, until), events, cancellation.signal()).await?;
+        return job_end::outcome(ended, events);
     }
     let mut tails = Tails::default();
-    manage::logs(&target, &runs, job, (&Filter::default(), None, false), &mut tails, &events, cancel).await?;
+    let wanted = (&Filter::default(), None, false);
+    manage::logs(target, &jobs, job, wanted, &mut tails, events, cancellation.signal()).await?;
     let Some(state) = job.state.filter(|_| job.ended.is_some()) else {
         return Err(Error::check(
-            format!("the job {} is lost: its launcher has gone, and nobody wrote down how it ended", job.id),
-            format!("hvdctl stop {} sees to it that nothing of it is left", job.id),
+            format!("job {} is lost: its launcher is gone, and no result was recorded", job.id),
+            format!("hvdctl stop {} removes what is left of it", job.id),
         ));
     };
-    let ran = JobOutcome {
-        id: job.id.clone(),
+    let rank = job.root_cause.as_ref().map(|root_cause| root_cause.rank);
+    let ended = JobOutcome {
         state,
-        placement: job.placement.clone(),
         code: job.code.unwrap_or(1),
         first_failure: job.first_failure.clone(),
-        last_lines: job.root_cause.as_ref().map(|root_cause| tails.of(root_cause.rank)).unwrap_or_default(),
-        just_shown: job.root_cause.as_ref().is_some_and(|root_cause| tails.are_last(root_cause.rank)),
+        last_lines: rank.map(|rank| tails.of(rank)).unwrap_or_default(),
+        just_shown: rank.is_some_and(|rank| tails.are_last(rank)),
         root_cause: job.root_cause.clone(),
         all_started: job.all_started,
-        silent: Vec::new(),
         fault: job.fault.clone(),
         lost: job.lost.clone(),
-        launcher: Vec::new(),
+        ..JobOutcome::running(&job.id, &job.placement)
     };
-    train::outcome(ran, &events)
+    job_end::outcome(ended, events)
 }

@@ -51,6 +51,11 @@ fn single(s: &str) -> Option<String> {
 ///
 /// # Panics
 /// If it finds anything, and if it is missing.
+/// Formats an argument vector as one would type it.
+pub fn command(argv: &[impl ToString]) -> String {
+    argv.iter().map(|argument| readable(&argument.to_string())).collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 #[track_caller]
 pub fn shellcheck(script: &str) {

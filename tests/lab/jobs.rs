@@ -73,7 +73,7 @@ fn a_detached_run_ends_by_itself_and_tells_how_afterwards() {
         let done =
             lab.hvdctl(&["attach", &id]).code(7).says(&["[0 node1] ready", "[1 node2] ready", "[1 node2] going"]);
         done.complains(&["rank 1 on node2 ended with exit code 7"]);
-        lab.hvdctl(&["stop", &id]).code(0).says(&["has ended already"]);
+        lab.hvdctl(&["stop", &id]).code(0).says(&["has already ended"]);
         on("node2", "rm /opt/horovod/jobs/go");
     }
     // it is all that a prune removes
