@@ -7,7 +7,7 @@ use crate::cluster::nodes::{
 use crate::cluster::session::Session;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
-use crate::job::capacity::{check_capacity, settle};
+use crate::job::capacity::{check_capacity, drop_ended_jobs};
 use crate::job::request::ResourceRequest;
 use crate::keys::reachability::Matrix;
 use crate::render::table::table;
@@ -133,7 +133,7 @@ impl Context {
         let observing = async {
             let results = for_each_node(members, async |member| observe(target.cluster(), member, events).await).await;
             let mut nodes = all(events, results)?;
-            settle(target, &mut nodes.iter_mut().collect::<Vec<_>>(), events).await?;
+            drop_ended_jobs(target, &mut nodes.iter_mut().collect::<Vec<_>>(), events).await?;
             Ok(nodes)
         };
         cancellation.run(observing).await

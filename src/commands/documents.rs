@@ -11,12 +11,13 @@ use super::{
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
 use crate::cli::Format;
-use crate::cluster::exec::ExecOutput;
+use crate::cluster::exec::CommandOutput;
 use crate::error::{Error, NodeError, NodeProgress};
 use crate::event::{Event, Stream};
 use crate::init::draft::{Entry, Found, Probe};
 use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
 use crate::job::allocation::{Allocation, AllocationConflict, Resources};
+use crate::job::cores::NodeCores;
 use crate::job::fetch::FetchReport;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
@@ -30,7 +31,7 @@ use crate::launch::placement::{Placement, Share};
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::secret::Secret;
-use crate::sync::outputs::{Item, Output};
+use crate::sync::outputs::{Download, Output};
 use crate::text::argument::ProgramArgument;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -300,7 +301,13 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         variables: vec![vec!["RANK=0".into()]],
     }];
     let command = ["python", "train.py"].map(ProgramArgument::from);
-    all.push(("train-end/dry", train::dry_run(&command, &placement, |_| "10.0.0.1".into(), &launcher).document));
+    let cores = vec![NodeCores {
+        node: "node1".into(),
+        bind: "numa".into(),
+        threads: "4".into(),
+        cpus: names(&["0-3", "4-7"]),
+    }];
+    all.push(("train-end/dry", train::dry_run(&command, &placement, |_| "10.0.0.1".into(), &launcher, cores).document));
     all.push(("train-end/logs", logs::ended().document));
 
     let running = Job {
@@ -336,7 +343,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
             silent: names(&["node2"]),
             fault: None,
         }],
-        all_started: false,
+        result: None,
         started: 1_795_262_584.0,
         ended: None,
         code: None,
@@ -446,7 +453,7 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
 fn fetched() -> FetchReport {
     let hash = "324dcf027dd4a30a932c441f365a25e86b173defa4b8e58948253471b81b72cf".to_owned();
     let output = Output::File { hash, mode: 0o644, size: 5, time: 1_795_262_584.0 };
-    let item = Item { path: "best.pt".into(), node: "node1".into(), name: "best.pt".into(), output };
+    let item = Download { path: "best.pt".into(), node: "node1".into(), name: "best.pt".into(), output };
     FetchReport {
         job: "20261121-120304-k7qd".into(),
         directory: "digits-20261121-120304-k7qd".into(),
@@ -456,20 +463,20 @@ fn fetched() -> FetchReport {
 }
 
 fn tools_made(all: &mut Vec<(&'static str, Value)>) {
-    let told = |node: &str, code, stdout: &str| ExecOutput {
+    let told = |node: &str, code, stdout: &str| CommandOutput {
         node: node.into(),
         code,
         stdout: stdout.into(),
         stderr: Vec::new(),
         left_out: 0,
-        late: code == 124,
+        timed_out: code == 124,
     };
     let all_told = [told("node1", 0, "GPU 0: NVIDIA H200\n"), told("node2", 124, "")];
     all.push(("exec", exec::outcome("nvidia-smi -L", &all_told, vec![refused("node3")]).document));
     all.push(("shell", shell::ended(7).document));
 
     let mut fetched = fetched();
-    let item = Item {
+    let item = Download {
         path: "latest".into(),
         node: "node1".into(),
         name: "latest".into(),

@@ -4,7 +4,7 @@ use super::Outcome;
 use super::context::Context;
 use super::output::{self, ExecNode, NodeEntry};
 use crate::cli;
-use crate::cluster::exec::{ExecOutput, MAX_OUTPUT, Place, exec};
+use crate::cluster::exec::{CommandOutput, KEPT, Place, exec};
 use crate::error::{Error, NodeError, exit};
 use crate::text::nodeset;
 use crate::text::quote;
@@ -23,24 +23,24 @@ pub async fn run(options: &cli::Exec, context: &Context) -> Result<Outcome, Erro
 }
 
 /// `command`: as one would type it.
-pub(super) fn outcome(command: &str, outputs: &[ExecOutput], failed: Vec<NodeError>) -> Outcome {
+pub(super) fn outcome(command: &str, outputs: &[CommandOutput], failed: Vec<NodeError>) -> Outcome {
     let codes = outputs.iter().map(|output| u8::try_from(output.code).unwrap_or(exit::INTERNAL));
     let code = codes.chain(failed.iter().map(|_| exit::INTERNAL)).max().unwrap_or(exit::OK);
     let text = nodeset::blocks(outputs.iter().map(|output| (output.node.clone(), text(output))));
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let entry = |output: &ExecOutput| {
-        let ExecOutput { code, late, left_out, .. } = *output;
+    let entry = |output: &CommandOutput| {
+        let CommandOutput { code, timed_out, left_out, .. } = *output;
         let (stdout, stderr) = (lossy(&output.stdout), lossy(&output.stderr));
-        NodeEntry::new(&output.node, code == 0, ExecNode { code, late, left_out, stdout, stderr })
+        NodeEntry::new(&output.node, code == 0, ExecNode { code, late: timed_out, left_out, stdout, stderr })
     };
     let nodes = outputs.iter().map(entry).chain(failed.iter().map(NodeEntry::failed)).collect();
     let document = output::Exec { ok: code == exit::OK, code, nodes };
     // nodes that failed alike share an error
     let ended = outputs.iter().filter(|output| output.code != 0);
-    let ended = nodeset::alike(ended.map(|output| ((output.late, output.code), output.node.clone())));
-    let errors = ended.into_iter().map(|((late, code), nodes)| {
+    let ended = nodeset::alike(ended.map(|output| ((output.timed_out, output.code), output.node.clone())));
+    let errors = ended.into_iter().map(|((timed_out, code), nodes)| {
         let error = |why: &str| NodeError::failed(&nodeset::fold(&nodes), &format!("run {command}"), why);
-        match late {
+        match timed_out {
             true => error("it was stopped at the time limit").hint("raise the limit with --timeout"),
             false => error(&format!("exit code {code}")),
         }
@@ -49,7 +49,7 @@ pub(super) fn outcome(command: &str, outputs: &[ExecOutput], failed: Vec<NodeErr
 }
 
 /// A node's standard output, followed by its standard error.
-fn text(output: &ExecOutput) -> String {
+fn text(output: &CommandOutput) -> String {
     let mut text = String::new();
     for part in [&output.stdout, &output.stderr] {
         text.push_str(&String::from_utf8_lossy(part));
@@ -58,7 +58,7 @@ fn text(output: &ExecOutput) -> String {
         }
     }
     if output.left_out > 0 {
-        let (limit, more) = (human(MAX_OUTPUT as u64), human(output.left_out));
+        let (limit, more) = (human(KEPT), human(output.left_out));
         text.push_str(&format!("[{more} beyond the first {limit} omitted]\n"));
     }
     text
@@ -68,14 +68,14 @@ fn text(output: &ExecOutput) -> String {
 mod tests {
     use super::*;
 
-    fn output(node: &str, code: i32, stdout: &str) -> ExecOutput {
+    fn output(node: &str, code: i32, stdout: &str) -> CommandOutput {
         let (stdout, node) = (stdout.as_bytes().to_vec(), node.to_owned());
-        ExecOutput { node, code, stdout, stderr: Vec::new(), left_out: 0, late: false }
+        CommandOutput { node, code, stdout, stderr: Vec::new(), left_out: 0, timed_out: false }
     }
 
     #[test]
     fn equal_output_is_folded_and_the_largest_code_counts() {
-        let cut = ExecOutput { left_out: 2048, stderr: b"oops".to_vec(), ..output("n4", 0, "") };
+        let cut = CommandOutput { left_out: 2048, stderr: b"oops".to_vec(), ..output("n4", 0, "") };
         let all =
             [output("n1", 0, "a\nb\n"), output("n2", 3, "c"), output("n3", 0, "a\nb\n"), cut, output("n5", 3, "")];
         let outcome = outcome("x", &all, Vec::new());

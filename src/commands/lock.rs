@@ -76,7 +76,7 @@ pub(super) fn released(nodes: &[(String, Option<Lease>)], failed: &[NodeError]) 
 async fn leases(context: &Context) -> Result<NodeResults<(Member, Option<Lease>)>, Error> {
     let Context { target, events, .. } = context;
     let read = async |member: Member| {
-        let lease = node_lock::look(&member.transport, &target.cluster().name).await?;
+        let lease = node_lock::current(&member.transport, &target.cluster().name).await?;
         Ok((member, lease.filter(|lease| !lease.is_expired())))
     };
     Ok(context.connect().await?.then(events, read).await)

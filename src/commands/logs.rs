@@ -6,9 +6,9 @@ use super::output::{End, LogsEnd};
 use crate::cli::Logs;
 use crate::error::{Error, exit};
 use crate::job::list::Newest;
-use crate::job::log_order::Filter;
+use crate::job::logs::{Filter, LogRequest, logs};
 use crate::job::manage;
-use crate::job::tails::Tails;
+use crate::job::monitor::Monitor;
 
 /// `logs`.
 pub async fn run(options: &Logs, context: &Context) -> Result<Outcome, Error> {
@@ -22,9 +22,9 @@ pub async fn run(options: &Logs, context: &Context) -> Result<Outcome, Error> {
             format!("its ranks are 0 to {}", job.ranks.saturating_sub(1)),
         ));
     }
-    let wanted = (&filter, options.tail, options.follow);
+    let request = LogRequest { filter, tail: options.tail, follow: options.follow };
     let signal = session.cancellation.signal();
-    manage::logs(target, &jobs, job, wanted, &mut Tails::default(), events, signal).await?;
+    logs(target, &jobs, job, &request, &mut Monitor::default(), events, signal).await?;
     Ok(ended())
 }
 

@@ -23,7 +23,7 @@ pub async fn run(options: &Stop, context: &Context) -> Result<Outcome, Error> {
         return Ok(Outcome::ok(format!("job {} has already ended\n", job.id), &document));
     }
     let ending = manage::stop(target, &jobs, job, events).await?;
-    Ok(stopped(&job.id, ending.state(job.ranks), ending.silent))
+    Ok(stopped(&job.id, ending.state(), ending.silent))
 }
 
 pub(super) fn stopped(id: &str, state: State, silent: Vec<String>) -> Outcome {

@@ -59,7 +59,8 @@ async fn local_image(global: &Global, name: &str, sudo: &Sudo, events: &Events) 
     }
     let inventory = Inventory::local(name, DEFAULT_IMAGE);
     let (cluster, node) = (&inventory.cluster, &inventory.nodes[0]);
-    let runtime = Runtime::connect(&Transport::open(cluster, node, TransportKind::Local, sudo, events).await?).await?;
+    let transport = Transport::open(cluster, node, TransportKind::Local, sudo, events).await?;
+    let runtime = Runtime::connect(&Arc::new(transport)).await?;
     for image in [DEFAULT_IMAGE, BUILT_IMAGE] {
         if runtime.image(image).await?.is_some() {
             return Ok(image.to_owned());

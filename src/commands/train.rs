@@ -5,6 +5,7 @@ use super::output::{self, DryRun, End};
 use super::{Outcome, job_end};
 use crate::cli;
 use crate::error::{Error, exit};
+use crate::job::cores::{NodeCores, cores};
 use crate::job::fetch::{self, FetchReport};
 use crate::job::launcher_check;
 use crate::job::plan::JobPlan;
@@ -80,6 +81,7 @@ async fn launch(
         restarts: running.restarts,
         launcher: running.launching.launcher(program.launcher, cluster.launcher)?,
         controller: running.launching.controller(cluster.controller),
+        bind: running.bind.or(cluster.bind),
         stall_timeout: running.stall_timeout.unwrap_or(cluster.stall_timeout),
         log_max: running.log_max,
         env,
@@ -94,7 +96,8 @@ async fn launch(
             let host = plan.hosts.iter().find(|host| host.seen.name() == share.node);
             host.map_or_else(String::new, |host| host.endpoint.address.to_string())
         };
-        return Ok(dry_run(&program.command, &plan.placement, address, &plan.commands));
+        let cores = cores(&plan, &options, events).await?;
+        return Ok(dry_run(&program.command, &plan.placement, address, &plan.commands, cores));
     }
     // the images are built for the default launcher
     if options.launcher != LauncherName::default() {
@@ -154,6 +157,7 @@ pub(super) fn dry_run(
     placement: &Placement,
     address: impl Fn(&Share) -> String,
     commands: &[NodeCommand],
+    cores: Vec<NodeCores>,
 ) -> Outcome {
     let row = |share: &Share| {
         let ranks = match share.ranks {
@@ -164,6 +168,7 @@ pub(super) fn dry_run(
         vec![share.node.clone(), ranks, address(share)]
     };
     let mut text = table(&["NODE", "RANKS", "ADDRESS"], &placement.shares.iter().map(row).collect::<Vec<_>>());
+    text.extend(placement.shares.iter().filter(|share| share.ranks > 0).map(|share| core_line(share, &cores)));
     for NodeCommand { node, argv, variables } in commands {
         let on = if commands.len() > 1 { format!(" on {node}") } else { String::new() };
         let argv = quote::command(argv);
@@ -175,7 +180,21 @@ pub(super) fn dry_run(
     text.push_str(&format!("each rank: {}\n", quote::command(command)));
     let (placement, launch, command) = (placement.clone(), commands.to_vec(), command.to_vec());
     let (event, code) = (End::End, exit::OK);
-    Outcome::ok(text, &DryRun { event, ok: true, code, dry_run: true, placement, launch, command })
+    Outcome::ok(text, &DryRun { event, ok: true, code, dry_run: true, placement, launch, cores, command })
+}
+
+/// Formats the cores and threads of a node's ranks.
+fn core_line(share: &Share, cores: &[NodeCores]) -> String {
+    let node = &share.node;
+    let Some(cores) = cores.iter().find(|cores| cores.node == *node) else {
+        return format!("cores on {node}: not known until its worker is up\n");
+    };
+    let of_rank = |(cpus, rank): (&String, u32)| format!("{cpus} for rank {rank}");
+    let bound = match cores.bind.as_str() {
+        "none" => "all for every rank".to_owned(),
+        _ => cores.cpus.iter().zip(share.first..).map(of_rank).collect::<Vec<_>>().join(", "),
+    };
+    format!("cores on {node}: {bound}; bind {}, OMP_NUM_THREADS={}\n", cores.bind, cores.threads)
 }
 
 fn file_name(path: &Path) -> String {

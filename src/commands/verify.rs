@@ -41,6 +41,7 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
         restarts: 0,
         launcher: options.launching.launcher(None, cluster.launcher)?,
         controller: options.launching.controller(cluster.controller),
+        bind: cluster.bind,
         stall_timeout: Duration::ZERO,
         log_max: None,
         env: BTreeMap::new(),

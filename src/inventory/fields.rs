@@ -7,7 +7,7 @@
 
 use super::kind::Kind::{self, *};
 use super::kind::{PORT, seconds};
-use super::{Controller, KeyType, LauncherName, Pull, check, container};
+use super::{Bind, Controller, KeyType, LauncherName, Pull, check, container};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -85,6 +85,9 @@ tables! {
         launcher: LauncherName = LauncherName::Horovodrun, Choice(&["horovodrun", "torchrun", "mpirun", "env"]);
         /// Horovod's controller for `horovodrun`; `--controller` takes precedence.
         controller: Controller = Controller::Gloo, Choice(&["gloo", "mpi"]);
+        /// Cores that each rank is bound to: those of its GPU's NUMA node, an equal share, or all; `--bind` takes precedence.
+        /// Without it: numa if there are several NUMA nodes and GPUs that belong to them, else none.
+        bind: Option<Bind> = None, Choice(&["numa", "core", "none"]);
         /// Size of /dev/shm in the containers. If it is too small, data loaders and NCCL fail.
         shm_size: u64 = 8 << 30, Size;
         /// SSH configuration of this cluster, read before yours; relative to the inventory.

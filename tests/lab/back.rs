@@ -61,9 +61,7 @@ fn a_command_runs_on_every_node_and_ends_with_hvdctl() {
     lab.hvdctl(&["exec", "--timeout", "1s", "--", "sh", "-c", left]).code(124);
     everywhere("sleep 54321", 0);
     let deaf = "trap '' TERM; exec sleep 54321";
-    lab.hvdctl(&["exec", "--timeout", "1s", "--", "sh", "-c", deaf])
-        .code(124)
-        .complains(&["time limit", "--timeout"]);
+    lab.hvdctl(&["exec", "--timeout", "1s", "--", "sh", "-c", deaf]).code(124).complains(&["time limit", "--timeout"]);
     everywhere("sleep 54321", 0);
 
     lab.edit("host = \"node2\"", "host = \"node2\"\nssh_port = 1");
