@@ -208,7 +208,8 @@ fn an_elastic_job_that_loses_a_node_to_power_off_reaches_the_accuracy_of_an_undi
     let ddp = ("torchrun", include_str!("../../examples/digits_ddp/train.py"));
     for (launcher, program) in if FULL { vec![elastic, ddp] } else { vec![elastic] } {
         let project = lab.project(launcher, &[("train.py", program), ("paced.py", PACED)]);
-        let train = ["train", project.to_str().unwrap(), "--launcher", launcher, "-np"];
+        // the nodes of a pair share the cores of this machine
+        let train = ["train", project.to_str().unwrap(), "--launcher", launcher, "-e", "OMP_NUM_THREADS=1", "-np"];
         let program = ["--epochs", "15", "--target-accuracy", "0.95"];
         lab.hvdctl(&[&train[..], &["2", "--", "python", "train.py"], &program].concat()).code(0);
 
