@@ -26,7 +26,9 @@ fn main() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        ours.push(timed(|| drop(generate(Kind { key_type: KeyType::Rsa, bits: None }, "bench").expect("a pair"))));
+        ours.push(timed(|| {
+            drop(generate("key", Kind { key_type: KeyType::Rsa, bits: None }, "bench").expect("a pair"))
+        }));
         theirs.push(timed(|| {
             let file = dir.path().join(round.to_string());
             let status =

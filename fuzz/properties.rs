@@ -6,10 +6,10 @@
 
 use hvdctl::inventory::{Inventory, Node, names};
 use hvdctl::job::frames::Parser;
-use hvdctl::keys::files::{self, Desired, Keys, MasterPair};
+use hvdctl::keys::files::{self, Desired, Keys, Pair};
 use hvdctl::node::facts::Facts;
 use hvdctl::text::{nodeset, quote};
-use hvdctl::transport::access::Access;
+use hvdctl::transport::access::Login;
 use hvdctl::transport::host_key;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -173,7 +173,7 @@ pub fn known_hosts(data: &[u8]) {
         let first = wanted.iter().find(|line| about(line).as_ref() == Some(member));
         assert!(first.is_none_or(|line| ours.contains(&&line[..])), "{member} is missing: {merged:?}");
     }
-    assert_eq!(files::pins(&merged, CLUSTER).len(), self::ours(&merged).len());
+    assert_eq!(files::pinned_names(&merged, CLUSTER).count(), self::ours(&merged).len());
 }
 
 /// What is said of host keys: a text as a known-hosts file and as ssh's complaint, and its lines as the parts of such a
@@ -181,15 +181,12 @@ pub fn known_hosts(data: &[u8]) {
 pub fn hostkey(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for line in text.lines() {
-        if let Some(seen) = host_key::contact(line, |key| files::describe(key).map(|described| described.fingerprint)) {
+        if let Some(seen) = host_key::contact(line) {
             assert!(seen.fingerprint.starts_with("SHA256:") && !seen.name.is_empty(), "{seen:?}");
             assert!(!["#", "@", "|1|"].iter().any(|start| seen.name.starts_with(start)), "{seen:?}");
         }
     }
-    for pin in files::pins(&text, CLUSTER) {
-        assert!(!pin.names.is_empty());
-        let _ = pin.addresses().count();
-    }
+    assert!(files::pinned_names(&text, CLUSTER).all(|names| !names.is_empty()));
     if let Some(changed) = host_key::changed(&text) {
         assert!(text.contains(&changed.file) && text.contains(&changed.name), "{changed:?}");
     }
@@ -236,17 +233,14 @@ pub fn on(data: &[u8]) {
     }
 }
 
-/// A value is the same after a shell has read it.
+/// A value is the same after a shell has read it, except for NUL.
 pub fn quote(data: &[u8]) {
     let value = String::from_utf8_lossy(data);
-    let line = quote::assign("value", &value);
-    assert_eq!(line.is_none(), value.contains('\0'));
-    if let Some(line) = line {
-        let word = line.strip_prefix("value=").and_then(|rest| rest.strip_suffix('\n')).expect("an assignment");
-        assert_eq!(shell_word(word).as_deref(), Some(&*value), "{}", *line);
-        let word = quote::readable(&value);
-        assert_eq!(shell_word(&word).as_deref(), Some(&*value), "{word}");
-    }
+    let (line, readable) = (quote::assign("value", &value), quote::readable(&value));
+    let value = value.replace('\0', "");
+    let quoted = line.strip_prefix("value=").and_then(|rest| rest.strip_suffix('\n')).expect("an assignment");
+    assert_eq!(shell_word(quoted).as_ref(), Some(&value), "{}", *line);
+    assert_eq!(shell_word(&readable).as_ref(), Some(&value), "{readable}");
 }
 
 /// What a node says of itself. The files that follow from it for the cluster hold nothing but its key under plain names,
@@ -257,11 +251,11 @@ pub fn facts(data: &[u8]) {
     let mut inventory = Inventory::local("node1", "image");
     inventory.cluster.name = CLUSTER.into();
     inventory.nodes.push(Node { name: "node2".into(), host: "node2".into(), ..Node::default() });
-    let keys =
-        Keys::only(MasterPair { name: "id_ed25519", public: "ssh-ed25519 AAAAC3Nz hvdctl:lab".into(), new: None });
+    let keys = Keys::only(Pair { name: "id_ed25519", public: "ssh-ed25519 AAAAC3Nz hvdctl:lab".into(), private: None });
     let seen = facts.clone();
-    let host_key = files::public_host_key(&seen).unwrap_or("ssh-ed25519 HOST x");
-    let desired = Desired::new(&inventory, [(&inventory.nodes[0], &seen, host_key)], keys);
+    let host_key = Pair { name: "ssh_host_ed25519_key", public: "ssh-ed25519 HOST x".into(), private: None };
+    let new = files::public_host_key(&seen).is_none().then(|| ("node1".to_owned(), host_key));
+    let desired = Desired::new(&inventory, &[(&inventory.nodes[0], &seen)], keys, new.into_iter().collect());
     let (known, let_in) = (desired.known_hosts(&facts), desired.authorized_keys(&facts));
     let there = facts.key_files.get(files::KNOWN_HOSTS).map(|file| &file.text[..]).unwrap_or_default();
     known.lines().filter(|line| our_key(line).is_some() && !there.contains(line)).for_each(names_are_plain);
@@ -272,16 +266,18 @@ pub fn facts(data: &[u8]) {
         facts.key_files.entry(name.to_owned()).or_default().text = text.clone();
     }
     assert_eq!((desired.known_hosts(&facts), desired.authorized_keys(&facts)), (known, let_in));
-    let _ = desired.changes(&inventory.nodes[1], &facts, None);
+    let _ = desired.changes(&inventory.nodes[1], &facts);
     let _ = files::report(&inventory, &[(&inventory.nodes[0], &facts)]);
 }
 
-/// What a node says of its login: there is always a way to go on, or words why not.
+/// What a node reports about its login: there is always a method, or a message why not.
 pub fn access(data: &[u8]) {
-    let access = Access::parse(&String::from_utf8_lossy(data));
-    for given in [false, true] {
-        let root = access.root(given);
-        assert!(!format!("{root:?} {:?}", access.engine(&root)).contains('\n'));
+    let login = Login::parse(&String::from_utf8_lossy(data));
+    for has_password in [false, true] {
+        match login.root_method(has_password) {
+            Ok(root) => assert!(!format!("{:?}", login.engine(root)).contains('\n')),
+            Err(message) => assert!(!message.contains('\n')),
+        }
     }
 }
 

@@ -217,13 +217,13 @@ pub(super) fn keys(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding
     for row in &report.rows {
         for fault in &row.faults {
             let finding = Finding::error("keys", &row.node, &fault.text)
-                .explain("workers that do not know or trust each other's keys cannot be logged in to", fault.cure);
-            found.push(if fault.cure.ends_with("push") { finding.fix(Fix::PushKeys) } else { finding });
+                .explain("workers that do not know or trust each other's keys cannot be logged in to", fault.hint);
+            found.push(if fault.hint.ends_with("push") { finding.fix(Fix::PushKeys) } else { finding });
         }
     }
     found.extend(report.rotation.map(|fault| {
         Finding::warning("keys", &inventory.master().name, fault.text)
-            .explain("both keys are let in until then", fault.cure)
+            .explain("until then the workers accept both keys", fault.hint)
     }));
     found
 }

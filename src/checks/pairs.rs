@@ -1,7 +1,7 @@
 //! Who does not reach whom.
 
 use super::Finding;
-use crate::keys::reachability::{Matrix, Row, cure};
+use crate::keys::reachability::{Matrix, Row, hint};
 
 /// Logins from worker to worker that failed. Nodes whose worker is not up have a finding of their own.
 pub fn logins(matrix: &Matrix, port: u16) -> Vec<Finding> {
@@ -10,7 +10,7 @@ pub fn logins(matrix: &Matrix, port: u16) -> Vec<Finding> {
             .about(row.sources)
             .explain(
                 "the launcher starts ranks by these logins, and waits where one gets no answer",
-                cure(&row.reason, port),
+                hint(&row.reason, port),
             )
     };
     matrix.rows().into_iter().map(finding).collect()

@@ -11,12 +11,13 @@ use super::{
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
 use crate::cli::Format;
-use crate::cluster::exec::Told;
+use crate::cluster::exec::CommandOutput;
 use crate::error::{Error, NodeError, NodeProgress};
-use crate::event::Event;
+use crate::event::{Event, Stream};
 use crate::init::draft::{Entry, Found, Probe};
 use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
 use crate::job::allocation::{Allocation, AllocationConflict, Resources};
+use crate::job::cores::NodeCores;
 use crate::job::fetch::FetchReport;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
@@ -29,9 +30,8 @@ use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
-use crate::render;
 use crate::secret::Secret;
-use crate::sync::outputs::{Item, Output};
+use crate::sync::outputs::{Download, Output};
 use crate::text::argument::ProgramArgument;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -50,8 +50,8 @@ fn full(node: &str) -> NodeError {
     NodeError::failed(node, "write the keys to /opt/horovod/ssh", "No space left on device")
 }
 
-fn failure(error: &Error, around_a_program: bool, last_line: bool) -> Value {
-    output::value(&Failure::new(error, around_a_program, last_line))
+fn failure(error: &Error, runs_a_program: bool, last_line: bool) -> Value {
+    output::value(&Failure::new(error, runs_a_program, last_line))
 }
 
 fn pair() -> Described {
@@ -68,7 +68,7 @@ fn login(from: &str, to: &str, reason: Option<&str>) -> Pair {
 }
 
 fn keys_made(all: &mut Vec<(&'static str, Value)>) {
-    let generated = Generated { node: "node1".into(), pair: pair(), made: true };
+    let generated = Generated { node: "node1".into(), pair: pair(), generated: true };
     all.push(("keys-generate", keys::generated(&generated).document));
 
     let put = |name: &str| Put { name: name.into(), text: Secret::new(String::new().into()) };
@@ -93,30 +93,30 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         node: node.into(),
         master,
         key: master.then(pair),
-        stray: Vec::new(),
+        unexpected: Vec::new(),
         fingerprint: Some(pair().fingerprint),
         further: 0,
         modes: Vec::new(),
         agreed: Some(true),
         pinned: true,
         faults: Vec::new(),
-        remarks: Vec::new(),
+        warnings: Vec::new(),
     };
     let good = Trust { rows: vec![row("node1", true), row("node2", false)], rotation: None };
     let logins = vec![login("node1", "node2", None), login("node2", "node1", None)];
     let matrix = Matrix { absent: Vec::new(), pairs: logins };
     all.push(("keys-status", output::value(&keys::status_document(&good, &matrix, &[]))));
 
-    let fault = |text: &str| Fault { text: text.into(), cure: "hvdctl keys push" };
+    let fault = |text: &str| Fault { text: text.into(), hint: "hvdctl keys push" };
     let wrong = Trusted {
-        stray: names(&["id_rsa"]),
+        unexpected: names(&["id_rsa"]),
         fingerprint: None,
         further: 1,
         modes: names(&["authorized_keys 644"]),
         agreed: None,
         pinned: false,
         faults: vec![fault("node2: authorized_keys does not let the master's key in")],
-        remarks: names(&["node2: another cluster's key is in the same directory: blue"]),
+        warnings: names(&["node2: another cluster's key is in the same directory: blue"]),
         ..row("node2", false)
     };
     let bad = Trust { rows: vec![wrong], rotation: Some(fault("a rotation is unfinished")) };
@@ -246,17 +246,18 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
 
 fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     let id = "20261121-120304-k7qd";
-    let line = |event: Event| output::value(&render::line(&event).unwrap());
+    let line = |event: Event| output::value(&event);
     all.push(("train-job", line(Event::Job { id: id.into(), state: State::Running })));
     all.push(("train-node", line(Event::Done { node: "node1".into(), what: "uploaded 3 files, 12.0 KiB".into() })));
-    all.push(("train-node/failed", line(Event::Failed(full("node2")))));
-    let output = Event::Output { rank: 1, node: "node2".into(), stderr: false, line: b"epoch 1: loss 0.25".to_vec() };
+    all.push(("train-node/failed", line(Event::failed(full("node2")))));
+    let output =
+        Event::Output { rank: 1, node: "node2".into(), stream: Stream::Stdout, line: b"epoch 1: loss 0.25".to_vec() };
     all.push(("train-output", line(output)));
     all.push((
         "train-restart",
-        line(Event::Restart("rank 3 on node2 was killed by signal 9; attempt 2 of 4 begins in 2 s".into())),
+        line(Event::Restart { text: "rank 3 on node2 was killed by signal 9; attempt 2 of 4 begins in 2 s".into() }),
     ));
-    all.push(("train-launcher", line(Event::Launcher("[0]<stdout>: ...".into()))));
+    all.push(("train-launcher", line(Event::Launcher { line: "[0]<stdout>: ...".into() })));
 
     let share = |node: &str, first| Share { node: node.into(), ranks: 2, first, ..Share::default() };
     let ran = |state, code, first_failure: Option<RankExit>| JobOutcome {
@@ -302,7 +303,13 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         variables: vec![vec!["RANK=0".into()]],
     }];
     let command = ["python", "train.py"].map(ProgramArgument::from);
-    all.push(("train-end/dry", train::planned(&command, &placement, &addresses, &launcher).document));
+    let cores = vec![NodeCores {
+        node: "node1".into(),
+        bind: "numa".into(),
+        threads: "4".into(),
+        cpus: names(&["0-3", "4-7"]),
+    }];
+    all.push(("train-end/dry", train::planned(&command, &placement, &addresses, (&launcher, cores)).document));
     all.push(("train-end/logs", logs::ended().document));
 
     let running = Job {
@@ -338,7 +345,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
             silent: names(&["node2"]),
             fault: None,
         }],
-        all_started: false,
+        result: None,
         started: 1_795_262_584.0,
         ended: None,
         code: None,
@@ -448,7 +455,7 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
 fn fetched() -> FetchReport {
     let hash = "324dcf027dd4a30a932c441f365a25e86b173defa4b8e58948253471b81b72cf".to_owned();
     let output = Output::File { hash, mode: 0o644, size: 5, time: 1_795_262_584.0 };
-    let item = Item { path: "best.pt".into(), node: "node1".into(), name: "best.pt".into(), output };
+    let item = Download { path: "best.pt".into(), node: "node1".into(), name: "best.pt".into(), output };
     FetchReport {
         job: "20261121-120304-k7qd".into(),
         directory: "digits-20261121-120304-k7qd".into(),
@@ -458,20 +465,20 @@ fn fetched() -> FetchReport {
 }
 
 fn tools_made(all: &mut Vec<(&'static str, Value)>) {
-    let told = |node: &str, code, stdout: &str| Told {
+    let told = |node: &str, code, stdout: &str| CommandOutput {
         node: node.into(),
         code,
         stdout: stdout.into(),
         stderr: Vec::new(),
         left_out: 0,
-        late: code == 124,
+        timed_out: code == 124,
     };
     let all_told = [told("node1", 0, "GPU 0: NVIDIA H200\n"), told("node2", 124, "")];
     all.push(("exec", exec::outcome("nvidia-smi -L", &all_told, vec![refused("node3")]).document));
     all.push(("shell", shell::ended(7).document));
 
     let mut fetched = fetched();
-    let item = Item {
+    let item = Download {
         path: "latest".into(),
         node: "node1".into(),
         name: "latest".into(),

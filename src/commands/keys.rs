@@ -11,10 +11,9 @@ use crate::cluster::session::Session;
 use crate::error::{Error, NodeError, exit};
 use crate::event::Step;
 use crate::inventory::{KeyType, Node};
-use crate::keys::files::{Described, Fault, Kind, Report, Row, report};
+use crate::keys::files::{Fault, Kind, Report, Row, report};
 use crate::keys::first_login;
-use crate::keys::push;
-use crate::keys::push::{Generated, Pushed, Rotated};
+use crate::keys::push::{Distribution, Generated, Pushed, Rotated, without_master};
 use crate::keys::reachability::Matrix;
 use crate::node::facts::Facts;
 use crate::render::table::table;
@@ -30,11 +29,15 @@ async fn push_in_session(options: &Push, session: &Session, context: Context) ->
         session.cancellation.run(first_login::install(&context.target, &context.events)).await?;
     }
     let members = connect_and_lock(&context, session).await?;
-    let (done, failed) = push::push(&context.target.inventory, &members, session, &context.events).await?;
+    let (done, failed) = distribution(&context, &members, session).push().await?;
     done.iter().for_each(|node| session.progress.done(&node.node));
     session.progress.failed(&failed);
     session.cancellation.check()?;
     Ok(pushed(&done, failed))
+}
+
+fn distribution<'a>(context: &'a Context, members: &'a [Member], session: &'a Session) -> Distribution<'a> {
+    Distribution { inventory: &context.target.inventory, members, session, events: &context.events }
 }
 
 pub(super) fn pushed(done: &[Pushed], failed: Vec<NodeError>) -> Outcome {
@@ -49,13 +52,13 @@ pub(super) fn pushed(done: &[Pushed], failed: Vec<NodeError>) -> Outcome {
         nodes.push(NodeEntry::new(&node.node, true, KeysPushNode { changed: !same, what }));
     }
     if changed == 0 && failed.is_empty() {
-        text.push_str("nothing to do: every node has the keys it should have\n");
+        text.push_str("nothing to do: the keys on all nodes are correct\n");
     }
     Outcome::of_nodes(text, nodes, failed)
 }
 
 fn kind(pair: &NewPair, usual: KeyType) -> Result<Option<Kind>, Error> {
-    pair.kind(usual).map_err(|words| Error::usage(words, "leave --bits out, or say --type rsa"))
+    pair.kind(usual).map_err(|why| Error::usage(why, "leave out --bits, or add --type rsa"))
 }
 
 /// `keys generate`.
@@ -63,9 +66,9 @@ pub async fn generate(options: &Generate, context: Context) -> Result<Outcome, E
     let wanted = kind(&options.pair, context.target.cluster().key_type)?;
     let master = context.target.inventory.master().name.clone();
     if !context.target.selected.contains(&master) {
-        return Err(push::without_master(&context.target.inventory));
+        return Err(without_master(&context.target.inventory));
     }
-    // no other node has a part in it, and so none has to answer
+    // the other nodes are not involved, and need not be reachable
     let context = Context { target: Target { selected: vec![master], ..context.target }, ..context };
     let work = async |session: &Session, context| generate_in_session(wanted, session, context).await;
     in_session("hvdctl keys generate", options.waiting, context, work).await
@@ -73,19 +76,19 @@ pub async fn generate(options: &Generate, context: Context) -> Result<Outcome, E
 
 async fn generate_in_session(wanted: Option<Kind>, session: &Session, context: Context) -> Result<Outcome, Error> {
     let members = connect_and_lock(&context, session).await?;
-    let done = push::generate(&context.target.inventory, &members, wanted, session, &context.events).await?;
+    let done = distribution(&context, &members, session).generate(wanted).await?;
     session.progress.done(&done.node);
     session.cancellation.check()?;
     Ok(generated(&done))
 }
 
 pub(super) fn generated(done: &Generated) -> Outcome {
-    let text = if done.made {
-        format!("{}: made a key pair: {}\nthe other nodes learn of it by hvdctl keys push\n", done.node, done.pair)
+    let text = if done.generated {
+        format!("{}: generated a key pair: {}\nto distribute it: hvdctl keys push\n", done.node, done.pair)
     } else {
         format!("nothing to do: {} has a key pair: {}\n", done.node, done.pair)
     };
-    let document = KeysGenerate { ok: true, node: done.node.clone(), changed: done.made, pair: done.pair.clone() };
+    let document = KeysGenerate { ok: true, node: done.node.clone(), changed: done.generated, pair: done.pair.clone() };
     Outcome::new(exit::OK, text, &document, Vec::new())
 }
 
@@ -95,8 +98,8 @@ pub async fn rotate(options: &Rotate, context: Context) -> Result<Outcome, Error
     let target = &context.target;
     if target.selected.len() < target.inventory.nodes.len() {
         return Err(Error::usage(
-            "keys rotate is about all nodes: one that is left out would not let the new key in",
-            "leave --on out; --skip-offline leaves out what does not answer",
+            "keys rotate needs all nodes: one that is left out would not accept the new key",
+            "leave out --on; --skip-offline skips unreachable nodes",
         ));
     }
     let work = async |session: &Session, context| rotate_in_session(options, wanted, session, context).await;
@@ -109,45 +112,45 @@ async fn rotate_in_session(
     session: &Session,
     context: Context,
 ) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = context;
-    let reached = session.cancellation.run(connect_or_skip(&target, &events, options.skip_offline)).await?;
+    let connecting = connect_or_skip(&context.target, &context.events, options.skip_offline);
+    let reached = session.cancellation.run(connecting).await?;
     let Reached { members, offline, refused } = reached;
     if !refused.is_empty() {
         return Err(unreached(refused));
     }
     if members.iter().all(|member| !member.node.master) {
-        // the pair lies there: without it there is nothing to do for the others
+        // the master has the pair
         return Err(Error::Unreachable(offline));
     }
     no_failures(session.lock(&members).await?)?;
-    let done = push::rotate(&target.inventory, &members, wanted, session, &events).await?;
+    let done = distribution(&context, &members, session).rotate(wanted).await?;
     session.progress.failed(&done.failed);
     session.cancellation.check()?;
     Ok(rotated(done, wanted, &offline))
 }
 
 pub(super) fn rotated(done: Rotated, wanted: Option<Kind>, offline: &[NodeError]) -> Outcome {
-    let words = if done.switched { "has the new key and no other" } else { "lets in what it should" };
+    let accepts = if done.switched { "accepts the new key only" } else { "accepts the key" };
     let mut text = String::new();
     match &done.left {
         Some(left) => text.push_str(&format!("{left}\n")),
-        None => text.extend(done.done.iter().map(|node| format!("{node}: {words}\n"))),
+        None => text.extend(done.done.iter().map(|node| format!("{node}: {accepts}\n"))),
     }
     if let Some(pair) = &done.pair {
         text.push_str(&format!("the cluster's pair is {pair}\n"));
     }
     if done.left.is_none() && !done.switched {
-        let words =
-            "no new pair was made: this ended an earlier rotation; for a new pair: hvdctl keys rotate once more";
-        text.push_str(&format!("{words}\n"));
+        text.push_str(
+            "this finished an earlier rotation and made no new pair; for one, run hvdctl keys rotate again\n",
+        );
     }
     if let Some(kind) =
         wanted.filter(|kind| done.left.is_none() && done.pair.as_ref().is_some_and(|pair| !kind.is(pair)))
     {
-        text.push_str(&format!("that is of another kind than was asked for: {}\n", kind.rotation()));
+        text.push_str(&format!("it is not of the kind that you asked for; to change it: {}\n", kind.rotation()));
     }
     for error in offline {
-        text.push_str(&format!("{} was left out: hvdctl keys push when it is back\n", error.node));
+        text.push_str(&format!("{} was skipped: run hvdctl keys push when it is reachable\n", error.node));
     }
     let code = exit::of_nodes(done.done.len(), &done.failed);
     let entries = done.done.iter().map(|node| NodeEntry::new(node, true, NoDetails {}));
@@ -166,29 +169,25 @@ pub(super) fn rotated(done: Rotated, wanted: Option<Kind>, offline: &[NodeError]
 pub async fn status(context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let (members, mut failed) = split(&events, connect(&target, &events).await?);
-    let looked = for_each_node(members, async |member: Member| {
+    let results = for_each_node(members, async |member: Member| {
         let _step = events.begin(&member.node.name, Step::ReadingKeys);
         let (facts, docker) = tokio::join!(facts(target.cluster(), &member), engine(target.cluster(), &member));
-        // keys are keys without an engine too; only its worker cannot be logged in to then
+        // without an engine the keys can be checked all the same, but not the logins
         let (facts, docker) = (facts?, docker.ok());
-        Ok((member.node.clone(), facts.clone(), docker.map(|docker| Observed { member, facts, docker })))
+        Ok(((member.node.clone(), facts.clone()), docker.map(|docker| Observed { member, facts, docker })))
     })
     .await;
-    let (looked, bad) = split(&events, looked);
+    let (results, bad) = split(&events, results);
     failed.extend(bad);
-    let (mut seen, mut workers): (Vec<(Node, Facts)>, Vec<Observed>) = (Vec::new(), Vec::new());
-    for (node, facts, observed) in looked {
-        seen.push((node, facts));
-        workers.extend(observed);
-    }
-    let report = report(&target.inventory, &seen.iter().map(|(node, facts)| (node, facts)).collect::<Vec<_>>());
+    let (observed, workers): (Vec<(Node, Facts)>, Vec<Option<Observed>>) = results.into_iter().unzip();
+    let workers: Vec<Observed> = workers.into_iter().flatten().collect();
+    let nodes: Vec<_> = observed.iter().map(|(node, facts)| (node, facts)).collect();
+    let report = report(&target.inventory, &nodes);
     // without the master there is no key to try
+    let has_key =
+        workers.iter().any(|worker| worker.member.node.master) && report.rows.iter().any(|row| row.key.is_some());
     let matrix =
-        if workers.iter().any(|seen| seen.member.node.master) && report.rows.iter().any(|row| row.key.is_some()) {
-            reach_check::check(&target.inventory, &workers, &events).await?
-        } else {
-            Matrix::default()
-        };
+        if has_key { reach_check::check(&target.inventory, &workers, &events).await? } else { Matrix::default() };
     let reached = matrix.pairs.iter().all(|pair| pair.reason.is_none());
     let code = match failed.is_empty() && !(report.is_clean() && reached) {
         true => exit::FAILED,
@@ -204,24 +203,24 @@ fn status_text(report: &Report, matrix: &Matrix, failed: &[NodeError]) -> String
     let mut rows: Vec<Vec<String>> = report.rows.iter().map(|row| cells(row, matrix)).collect();
     rows.extend(failed.iter().map(failed_row));
     let mut text = table(&HEADER, &rows);
-    for Fault { text: what, cure } in report.rows.iter().flat_map(|row| &row.faults).chain(&report.rotation) {
-        text.push_str(&format!("{what}\n  hint: {cure}\n"));
+    for Fault { text: fault, hint } in report.rows.iter().flat_map(|row| &row.faults).chain(&report.rotation) {
+        text.push_str(&format!("{fault}\n  hint: {hint}\n"));
     }
-    for remark in report.rows.iter().flat_map(|row| &row.remarks) {
-        text.push_str(&format!("remark: {remark}\n"));
+    for warning in report.rows.iter().flat_map(|row| &row.warnings) {
+        text.push_str(&format!("warning: {warning}\n"));
     }
     if matrix.pairs.iter().any(|pair| pair.reason.is_some()) {
-        text.push_str(&format!("who cannot log in to whom:\n{}", reach_table(matrix)));
+        text.push_str(&format!("failed logins:\n{}", reach_table(matrix)));
     }
     text
 }
 
 fn cells(row: &Row, matrix: &Matrix) -> Vec<String> {
     let none = || "–".to_owned();
-    let mut key = row.key.as_ref().map_or_else(none, Described::short);
-    if !row.stray.is_empty() {
-        let stray = row.stray.join(", ");
-        key = if row.key.is_some() { format!("{key}, {stray}!") } else { format!("{stray}!") };
+    let mut key = row.key.as_ref().map_or_else(none, |key| key.kind().to_string());
+    if !row.unexpected.is_empty() {
+        let unexpected = row.unexpected.join(", ");
+        key = if row.key.is_some() { format!("{key}, {unexpected}!") } else { format!("{unexpected}!") };
     }
     let more = if row.further > 0 { format!(" +{}", row.further) } else { String::new() };
     let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
@@ -240,12 +239,12 @@ fn cells(row: &Row, matrix: &Matrix) -> Vec<String> {
 }
 
 pub(super) fn status_document(report: &Report, matrix: &Matrix, failed: &[NodeError]) -> KeysStatus {
-    let seen = report.rows.iter().map(|row| NodeEntry::seen(&row.node, row.faults.is_empty(), row.clone()));
+    let rows = report.rows.iter().map(|row| NodeEntry::seen(&row.node, row.faults.is_empty(), row.clone()));
     let reached = matrix.pairs.iter().all(|pair| pair.reason.is_none());
     KeysStatus {
         ok: failed.is_empty() && report.is_clean() && reached,
         rotation: report.rotation.clone(),
-        nodes: seen.chain(failed.iter().map(NodeEntry::unseen)).collect(),
+        nodes: rows.chain(failed.iter().map(NodeEntry::unseen)).collect(),
         reach: (!matrix.pairs.is_empty()).then(|| matrix.into()),
     }
 }

@@ -7,11 +7,11 @@ use crate::cli::Up;
 use crate::cluster::nodes::{Member, Observed, Target, for_each_node, observe, split};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
-use crate::job::capacity::settle;
-use crate::job::disrupted::end_disrupted;
-use crate::keys::files::AUTHORIZED_KEYS;
-use crate::keys::push;
+use crate::event::Events;
+use crate::job::capacity::drop_ended_jobs;
+use crate::job::cleanup::end_disrupted;
+use crate::keys::files::{AUTHORIZED_KEYS, Keys, differing};
+use crate::keys::push::Distribution;
 use crate::node::facts::Facts;
 use crate::paths::HOST_KEY;
 use crate::text::nodeset;
@@ -73,7 +73,7 @@ impl Steps<'_> {
         };
         let mut observed = self.keep(observed.into_iter().map(|seen| seen.and_then(is_locked)).collect());
         let mut nodes: Vec<&mut Observed> = observed.iter_mut().collect();
-        session.cancellation.run(settle(target, &mut nodes, events)).await?;
+        session.cancellation.run(drop_ended_jobs(target, &mut nodes, events)).await?;
         Ok(observed)
     }
 
@@ -136,7 +136,7 @@ impl Steps<'_> {
     async fn push_keys(&mut self, mut plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
         let inventory = &self.target.inventory;
         let nodes: Vec<_> = plans.iter().map(|plan| (&plan.observed.member.node, &plan.observed.facts)).collect();
-        let pending = push::pending(inventory, &nodes);
+        let pending = differing(inventory, &nodes, Keys::to_push);
         let mut has_master = nodes.iter().any(|(node, _)| node.master);
         if pending.is_empty() {
             return Ok(plans);
@@ -149,7 +149,8 @@ impl Steps<'_> {
             let names = nodeset::fold(&pending);
             self.events.note(format!("keys are missing or differ on {names}: pushing them first"));
             let members: Vec<Member> = plans.iter().map(|plan| plan.observed.member.clone()).collect();
-            let failed = match push::push(inventory, &members, self.session, self.events).await {
+            let (session, events) = (self.session, self.events);
+            let failed = match (Distribution { inventory, members: &members, session, events }).push().await {
                 Ok((_, failed)) => failed,
                 Err(Error::Nodes { failed, .. }) => {
                     has_master = false;
@@ -162,7 +163,7 @@ impl Steps<'_> {
         if !has_master {
             let without_keys = plans.iter().filter(|plan| lacks_keys(&plan.observed.facts));
             let failed: Vec<_> = without_keys.map(|plan| self.no_master(plan.node())).collect();
-            failed.iter().for_each(|error| self.events.send(Event::Failed(error.clone())));
+            failed.iter().for_each(|error| self.events.failed(error));
             self.drop_failed(&mut plans, failed);
         }
         Ok(plans)

@@ -185,6 +185,7 @@ const PER_RANK: &[&str] = &[
     "OMPI_COMM_WORLD_",
     "PMI_",
     "PMIX_RANK",
+    "MPI_LOCALRANKID",
 ];
 
 fn not_per_rank(name: &str) -> Checked<()> {

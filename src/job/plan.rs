@@ -6,9 +6,9 @@ use super::request::{JobOptions, Program};
 use crate::checks::preflight;
 use crate::cluster::nodes::{self, Member, Observed, Target};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
-use crate::keys::push;
+use crate::keys::files::{Keys, differing};
 use crate::launch::description::{Elastic, LaunchDescription, Start, Worker};
 use crate::launch::placement::Placement;
 use crate::launch::programs::{JOB_SUPERVISOR, command};
@@ -73,7 +73,7 @@ pub struct JobPlan {
 }
 
 impl JobPlan {
-    /// Plans a job on the observed and settled nodes (the master first) without changing any.
+    /// Plans a job on the observed nodes (the master first), from which ended jobs were dropped. Changes nothing.
     ///
     /// # Errors
     /// Too many ranks, [`Error::Allocated`], a node without an address, an `env_file` that cannot be read.
@@ -141,7 +141,7 @@ impl JobPlan {
         self.drained.iter().for_each(|drained| events.note(format!("{drained}: no ranks there")));
         let mut failed = Vec::new();
         for error in self.hosts.iter().filter_map(|host| self.check_host(host).err()) {
-            events.send(Event::Failed(error.clone()));
+            events.failed(&error);
             failed.push(error);
         }
         let inventory = &self.shared;
@@ -152,7 +152,7 @@ impl JobPlan {
         }
         // a job on one node logs in nowhere
         let nodes: Vec<_> = self.hosts.iter().map(|host| (&host.seen.member.node, &host.seen.facts)).collect();
-        let lacking = if nodes.len() > 1 { push::lacking(inventory, &nodes) } else { Vec::new() };
+        let lacking = if nodes.len() > 1 { differing(inventory, &nodes, Keys::to_launch) } else { Vec::new() };
         if lacking.is_empty() {
             return Ok(());
         }

@@ -1,24 +1,22 @@
 //! A job: its record and its states; how it ended, and by which rank it failed; how far it is.
 
-mod progress;
 mod result;
 #[cfg(test)]
 mod tests;
 
-pub use progress::Progress;
 pub use result::{Attempt, FailureKind, HungRank, JobResult, LostOutput, RankExit, RootCause, lost_output};
 
 use crate::inventory::Ulimit;
 use crate::launch::placement::Placement;
 pub use crate::model::job_state::State;
-use crate::model::launcher::{Controller, LauncherName};
+use crate::model::launcher::{Bind, Controller, LauncherName};
 use crate::node::facts::Facts;
 use crate::text::argument::ProgramArgument;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A job that was begun this many seconds ago and has no launcher yet is taken to be on its way.
-pub const SETTING_OUT: f64 = 120.0;
+/// How many seconds a job without a launcher counts as starting.
+pub const LAUNCH_WINDOW: f64 = 120.0;
 
 /// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the job (mode 600),
 /// so that neither the program's words nor its environment pass through a launcher or a shell.
@@ -53,6 +51,9 @@ pub struct Record {
     pub placement: Placement,
     /// The program and its arguments, byte for byte.
     pub command: Vec<ProgramArgument>,
+    /// Which cores the ranks are bound to; `None`: as the GPUs suggest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bind: Option<Bind>,
     /// The directory it starts in, as seen in the container.
     pub cwd: String,
     /// The number of ranks.
@@ -99,7 +100,7 @@ pub fn starting(facts: &Facts) -> Vec<String> {
     let is_starting = |job: &&String| {
         let record = open_records(facts).find(|record| record.id == **job);
         let begun = record.zip(facts.clock).map(|(record, clock)| clock.high - record.created);
-        begun.is_none_or(|age| age < SETTING_OUT)
+        begun.is_none_or(|age| age < LAUNCH_WINDOW)
     };
     facts.open_jobs.iter().filter(is_starting).cloned().collect()
 }

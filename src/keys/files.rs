@@ -8,13 +8,13 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use directory::{Desired, Keys, MasterPair, differing, public_host_key, remarks};
+pub use directory::{Desired, Keys, differing, public_host_key, warnings};
 pub use lines::{
-    Pin, authorized, authorized_line, bare, known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts,
-    our_key, owner, pins, tag,
+    authorized, authorized_line, bare, known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts,
+    our_key, owner, pinned_names, tag,
 };
-pub use pair::{CurrentPair, Keyring, Kind, StagedPair, our_keys};
-pub use public::{Described, describe};
+pub use pair::{Keyring, Pair, our_keys};
+pub use public::{Described, Kind, describe};
 pub use report::{Fault, Report, Row, report};
 
 use crate::node::facts::Facts;
@@ -28,15 +28,6 @@ pub const KNOWN_HOSTS: &str = "known_hosts";
 
 /// The names that a cluster's private key may have.
 pub const KEY_NAMES: [&str; 2] = ["id_rsa", "id_ed25519"];
-
-/// A key pair in OpenSSH's formats.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyPair {
-    /// `-----BEGIN OPENSSH PRIVATE KEY-----` …
-    pub private: Secret,
-    /// `TYPE BASE64 COMMENT`, no newline.
-    pub public: String,
-}
 
 /// A file to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,9 +43,9 @@ pub struct Put {
 pub struct Changes {
     /// Files to be written, new or with other content.
     pub puts: Vec<Put>,
-    /// Files that must not be there.
+    /// Files to be removed.
     pub removes: Vec<String>,
-    /// Things whose owner or mode is wrong, with both; the push repairs them.
+    /// Files with a wrong owner or mode, with both; the push repairs them.
     pub repairs: Vec<String>,
 }
 

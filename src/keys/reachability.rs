@@ -30,17 +30,17 @@ pub struct Pair {
     pub from: String,
     /// The node it went to.
     pub to: String,
-    /// Why it failed; none: it worked.
+    /// Why it failed; null if it worked.
     pub reason: Option<String>,
 }
 
-/// A node that nobody could log in from or to, because its worker is not there.
+/// A node that could not take part in the logins, because its worker is not running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "AbsentNode")]
 pub struct Absent {
     /// The node.
     pub node: String,
-    /// What is wrong with its worker, and the cure.
+    /// What is wrong with its worker, and how to fix it.
     pub why: String,
 }
 
@@ -60,13 +60,13 @@ pub struct Row {
     /// The nodes that they came from.
     #[serde(skip)]
     pub sources: Vec<String>,
-    /// Where they came from, folded.
+    /// The nodes that they came from, folded.
     pub from: String,
-    /// Where they went, folded.
+    /// The nodes that they went to, folded.
     pub to: String,
     /// The reason.
     pub reason: String,
-    /// How many logins that were.
+    /// The number of logins.
     pub pairs: usize,
 }
 
@@ -129,14 +129,14 @@ impl Matrix {
         absent.chain(rows).collect()
     }
 
-    /// The next step for the first failure.
+    /// What to do about the first failure.
     pub fn hint(&self, port: u16) -> Option<String> {
-        self.pairs.iter().find_map(|pair| pair.reason.as_deref()).map(|reason| cure(reason, port))
+        self.pairs.iter().find_map(|pair| pair.reason.as_deref()).map(|reason| hint(reason, port))
     }
 }
 
 /// Returns what to do about a login that failed for this reason.
-pub fn cure(reason: &str, port: u16) -> String {
+pub fn hint(reason: &str, port: u16) -> String {
     if matches!(failure::ssh(reason), Ssh::Refused | Ssh::HostKeyUnknown) {
         "hvdctl keys push, and hvdctl down and up for workers that still show another host key".to_owned()
     } else {

@@ -1,7 +1,7 @@
-# Behind put_file.sh and keys_lock.sh. Brings the key directory to the state that the contract names. Wants: ssh_dir, puts
-# ("MODE NAME BASE64" a line), removes (a name a line), seen ("NAME SHA256" a line: the texts that these were computed
-# from, as facts.sh reads them). Secrets come in a variable of this script, which came over standard input: no process of
-# this node ever has them among its arguments (printf is the shell's own).
+# Behind put_file.sh and keys_lock.sh. Brings the key directory to the desired state. Wants: ssh_dir, puts ("MODE NAME
+# BASE64" a line), removes (a name a line), observed ("NAME SHA256" a line: the texts that these were computed from, as
+# facts.sh reads them). Secrets come in a variable of this script, which came over standard input: no process of this node
+# ever has them among its arguments (printf is the shell's own).
 main() {
   set -eu
   (umask 022 && mkdir -p "${ssh_dir%/*}")
@@ -10,12 +10,12 @@ main() {
   cd "$ssh_dir"
   alone
 
-  # before anything is changed: a text that somebody wrote since we looked must not be undone
-  printf '%s' "$seen" | while read -r name sum; do
+  # before anything is changed: what somebody has written since the observation must not be undone
+  printf '%s' "$observed" | while read -r name sum; do
     case $(text "$name" | sha256sum) in
     "$sum "*) ;;
     *)
-      echo "$name was changed by somebody else meanwhile; run the same command again" >&2
+      echo "$name was changed by another program meanwhile; run the same command again" >&2
       exit 1
       ;;
     esac

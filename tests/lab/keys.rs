@@ -32,7 +32,7 @@ pub fn read(node: &str, file: &str) -> String {
     node_sh(node, "cat \"/opt/horovod/ssh/$1\"", &[file]).ok()
 }
 
-/// The line that lets a key in, from the addresses of these nodes.
+/// The line that authorizes a key, from the addresses of these nodes.
 #[track_caller]
 pub fn line(public: &str, nodes: &[&str]) -> String {
     let addresses = nodes.iter().flat_map(|node| {
@@ -270,7 +270,7 @@ fn the_key_of_another_cluster_in_a_shared_directory_stays() {
     assert_eq!(read("node2", "id_ed25519.pub"), format!("{their_key} hvdctl:other\n"));
 
     fs::write(lab.inventory(), &ours).unwrap();
-    let words = "id_ed25519 on node2 is the key of the cluster other, which shares the directory: it stays";
+    let words = "node2: id_ed25519 is kept: it is the key of the cluster other, which uses the same directory";
     lab.hvdctl(&["keys", "push"]).code(0).complains(&[words]);
     assert_eq!(public_half("node2", "id_ed25519"), their_key);
     let our_key = public_half("node1", "id_ed25519");
@@ -295,7 +295,7 @@ fn a_pair_is_made_once() {
     lab.hvdctl(&["--on", "node2", "keys", "generate"]).code(2).complains(&["node1", "--on"]);
     lab.hvdctl(&["keys", "generate", "--bits", "4096"]).code(2).complains(&["one size", "--type rsa"]);
     on("node1", "test ! -e /opt/horovod");
-    let made = lab.hvdctl(&["keys", "generate"]).code(0).says(&["node1: made a key pair: Ed25519 SHA256:"]);
+    let made = lab.hvdctl(&["keys", "generate"]).code(0).says(&["node1: generated a key pair: Ed25519 SHA256:"]);
     assert_eq!(directory("node1"), [". 700 0:0", "id_ed25519 600 0:0", "id_ed25519.pub 644 0:0"]);
     on("node2", "test ! -e /opt/horovod");
     let listed = on("node1", "ssh-keygen -l -f /opt/horovod/ssh/id_ed25519");
@@ -320,7 +320,7 @@ fn a_pair_is_made_once() {
     assert!(read("node1", "id_ed25519.pub").ends_with(" hvdctl:lab\n"));
     lab.edit("key_type = \"ed25519\"", "key_type = \"rsa\"");
     let push = lab.hvdctl(&["keys", "push"]).code(0);
-    push.complains(&["the cluster's pair is Ed25519, which is not the inventory's key_type", "hvdctl keys rotate"]);
+    push.complains(&["the cluster's pair is Ed25519, not of the inventory's key_type", "hvdctl keys rotate"]);
     on("node1", "test ! -e /opt/horovod/ssh/id_rsa");
     assert_eq!(read("node2", "authorized_keys"), line(&public_half("node1", "id_ed25519"), &NODES));
 }
@@ -350,24 +350,32 @@ fn the_state_of_every_nodes_keys() {
 
     let ssh = "cd /opt/horovod/ssh &&";
     let cases = [
-        ("node2", "cp authorized_keys id_ed25519 && chmod 600 id_ed25519", "a private key (id_ed25519) lies on node2"),
+        (
+            "node2",
+            "cp authorized_keys id_ed25519 && chmod 600 id_ed25519",
+            "node2 has a private key that belongs only on the master: id_ed25519",
+        ),
         (
             "node2",
             "chmod 755 . && chown 1000 authorized_keys",
             "wrong mode or owner on node2: the directory (755 0:0), authorized_keys (600 1000:0)",
         ),
-        ("node2", "sed -i 's/from=.* ssh/from=\"192.0.2.1\" ssh/' authorized_keys", "node2 does not restrict the key"),
-        ("node2", "rm authorized_keys", "node2 does not let the cluster's key in"),
+        (
+            "node2",
+            "sed -i 's/from=.* ssh/from=\"192.0.2.1\" ssh/' authorized_keys",
+            "node2 accepts the key without the right restrictions",
+        ),
+        ("node2", "rm authorized_keys", "node2 does not accept the cluster's key"),
         (
             "node2",
             "cat ssh_host_ed25519_key.pub | cut -d' ' -f1,2 | sed 's/$/ hvdctl:lab/' >authorized_keys",
-            "lets another key in",
+            "node2 accepts another key",
         ),
-        ("node1", "rm known_hosts", "the host key of node2 is not pinned as it should be on node1"),
+        ("node1", "rm known_hosts", "the host key of node2 is not pinned correctly on node1"),
         (
             "node2",
             "rm ssh_host_ed25519_key* && ssh-keygen -q -t ed25519 -N '' -f ssh_host_ed25519_key",
-            "the host key of node2 is not pinned as it should be on node[1-2]",
+            "the host key of node2 is not pinned correctly on node[1-2]",
         ),
         ("node1", "rm id_ed25519.pub", "id_ed25519.pub is missing on the master"),
     ];
@@ -387,7 +395,7 @@ fn the_state_of_every_nodes_keys() {
     assert_eq!(reaching[1..].iter().map(|row| row[row.len() - 3..].join(" ")).collect::<Vec<_>>(), ["1 of 1"; 2]);
     on("node2", &format!("{ssh} rm authorized_keys"));
     let status = lab.hvdctl(&["keys", "status"]).code(1);
-    status.says(&["who cannot log in to whom:", "node1", "0 of 1", "Permission denied (publickey)"]);
+    status.says(&["failed logins:", "node1", "0 of 1", "Permission denied (publickey)"]);
     assert_eq!(document(1)["reach"]["failed"][0]["to"], "node2");
     lab.hvdctl(&["keys", "push"]).code(0);
     lab.hvdctl(&["down"]).code(0);

@@ -75,8 +75,16 @@ fn a_new_pair_takes_the_old_ones_place() {
     let workers = NODES.map(|node| id_of(node, "hworker"));
     let old = one_key_everywhere(&lab, "id_ed25519");
     launches(&lab);
-    let done = lab.hvdctl(&["keys", "rotate"]).code(0).says(&["node1: has the new key", "node2: has the new key"]);
-    done.complains(&["not yet in use", "both keys are let in", "launches with the new key", "let in nowhere"]);
+    let done = lab
+        .hvdctl(&["keys", "rotate"])
+        .code(0)
+        .says(&["node1: accepts the new key only", "node2: accepts the new key only"]);
+    done.complains(&[
+        "not yet in use",
+        "accept both keys",
+        "launches with the new key",
+        "accepts the old key any more",
+    ]);
     let new = one_key_everywhere(&lab, "id_ed25519");
     assert_ne!(new, old);
     let lines = read("node2", "authorized_keys");
@@ -104,7 +112,7 @@ fn a_new_pair_takes_the_old_ones_place() {
 fn killed_after_any_step_it_launches_and_the_next_one_finishes() {
     let lab = Lab::up();
     let mut key = one_key_everywhere(&lab, "id_ed25519");
-    let steps = ["not yet in use", "both keys are let in", "launches with the new key"];
+    let steps = ["not yet in use", "accept both keys", "launches with the new key"];
     for step in if FULL { &steps[..] } else { &steps[1..2] } {
         assert!(
             killed_when(&lab, &[], |running| running.err().contains(*step)),
@@ -153,7 +161,7 @@ fn cut_off_within_the_switch_it_launches_and_the_next_one_finishes() {
             let before = directory("node1");
             lab.hvdctl(&["keys", "push"]).code(0);
             assert_eq!(directory("node1"), before, "{place}");
-            lab.hvdctl(&["keys", "rotate"]).code(0).complains(&["going on with the rotation that was begun"]);
+            lab.hvdctl(&["keys", "rotate"]).code(0).complains(&["resuming the rotation"]);
             one_key_everywhere(&lab, if words.is_empty() { "id_ed25519" } else { "id_rsa" });
             launches(&lab);
             if !words.is_empty() {
@@ -177,19 +185,19 @@ fn a_node_that_does_not_take_the_new_key_stops_it_before_the_switch() {
         on("node2", "mv /usr/bin/base64.away /usr/bin/base64");
     });
     let done = lab.hvdctl(&["keys", "rotate"]).code(3).complains(&["node2: cannot write the keys", "base64"]);
-    done.says(&["the old key still holds everywhere", "hvdctl keys rotate goes on"]);
+    done.says(&["the old key is still in use", "run `hvdctl keys rotate` again"]);
     assert_eq!(public_half("node1", "id_ed25519"), old);
     let staged = read("node1", "id_ed25519.next.pub");
     drop(restore);
     launches(&lab);
-    lab.hvdctl(&["keys", "rotate"]).code(0).complains(&["going on with the rotation that was begun"]);
+    lab.hvdctl(&["keys", "rotate"]).code(0).complains(&["resuming the rotation"]);
     one_key_everywhere(&lab, "id_ed25519");
     assert_eq!(read("node1", "id_ed25519.pub"), staged, "it is the pair that was staged");
 
     // where only the last step is missing, a push does it
     let old_line = line(&old, &NODES);
     node_sh("node2", "printf %s \"$1\" >>/opt/horovod/ssh/authorized_keys", &[&old_line]).code(0);
-    lab.hvdctl(&["keys", "status"]).code(1).says(&["node2 lets an earlier key in, too", "hint: hvdctl keys push"]);
+    lab.hvdctl(&["keys", "status"]).code(1).says(&["node2 still accepts an earlier key", "hint: hvdctl keys push"]);
     launches(&lab);
     lab.hvdctl(&["keys", "push"]).code(0);
     one_key_everywhere(&lab, "id_ed25519");
@@ -209,7 +217,7 @@ fn a_push_that_looked_before_a_rotation_does_not_bring_the_old_key_back() {
         }
         let before = NODES.map(fingerprint);
         let mut push = lab.start(&["keys", "push"]);
-        while push.runs() && !push.err().contains("which is not the inventory's key_type") {
+        while push.runs() && !push.err().contains("not of the inventory's key_type") {
             sleep(Duration::from_millis(1));
         }
         push.signal("STOP");
@@ -280,7 +288,7 @@ mod full {
         lab.hvdctl(&["keys", "rotate"]).code(4).complains(&["node2: ", "nothing was changed"]);
         assert_eq!(fingerprint("node1"), before[0]);
         let done = lab.hvdctl(&["keys", "rotate", "--skip-offline"]).code(0).complains(&["node2: "]);
-        done.says(&["node1: has the new key", "node2 was left out: hvdctl keys push"]);
+        done.says(&["node1: accepts the new key only", "node2 was skipped: run hvdctl keys push"]);
         drop(restore);
         assert_eq!(fingerprint("node2"), before[1]);
         let new = public_half("node1", "id_ed25519");

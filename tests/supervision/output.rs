@@ -4,7 +4,10 @@ use crate::cluster::Cluster;
 use crate::job::{Spec, each, each_launcher};
 use hvdctl::job::frames::Kind;
 use hvdctl::job::record::State;
+use hvdctl::launch::programs::BINDING;
+use hvdctl::model::launcher::Bind;
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 
 #[test]
 fn many_lines_of_many_ranks_come_whole() {
@@ -19,7 +22,7 @@ out.flush()
 print('an error', file=sys.stderr)
 out.write(b'\\xff\\xfe end without newline')";
         let end = cluster.start(&Spec { ranks: [2, 2], ..Spec::python(method, program) }).end();
-        assert_eq!((end.ending.state(4), end.ending.started), (State::Succeeded, 4), "{}", end.all);
+        assert_eq!((end.ending.state(), end.ending.started), (State::Succeeded, 4), "{}", end.all);
         for rank in 0..4 {
             let of_rank = || end.frames.iter().filter(|frame| frame.rank == rank);
             let lines: Vec<&[u8]> = of_rank()
@@ -46,7 +49,7 @@ fn a_limited_log_keeps_its_newest_part() {
         let program = "for i in range(40000): print('%d' % i + 'x' * 200)";
         let job = cluster.start(&Spec { log_max: Some(1 << 20), ..Spec::python(method, program) });
         let end = job.end();
-        assert_eq!(end.ending.state(2), State::Succeeded, "{}", end.all);
+        assert_eq!(end.ending.state(), State::Succeeded, "{}", end.all);
         let x = "x".repeat(200);
         for rank in 0..2 {
             let log = std::fs::metadata(cluster.job_file(rank, "log")).unwrap();
@@ -118,6 +121,28 @@ fn arguments_reach_the_program_byte_for_byte() {
             let came: Vec<String> =
                 serde_json::from_str(&lines[0]).unwrap_or_else(|error| panic!("{error}{}", end.all));
             assert_eq!(came, words, "{}", end.all);
+        }
+    });
+}
+
+#[test]
+fn each_rank_has_its_cores_and_threads() {
+    let asked =
+        Command::new("python3").args(["-c", BINDING, "core", "2"]).env_remove("OMP_NUM_THREADS").output().unwrap();
+    let expected: serde_json::Value = serde_json::from_slice(&asked.stdout).unwrap();
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let script = "sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status; echo $OMP_NUM_THREADS";
+        let spec = Spec { ranks: [2, 1], bind: Some(Bind::Core), ..Spec::shell(method, script) };
+        let end = cluster.start(&spec).end();
+        for rank in 0..2 {
+            let got = [&end.lines[rank][0], &end.lines[rank][1]];
+            assert_eq!(
+                got,
+                [expected["cpus"][rank].as_str().unwrap(), expected["threads"].as_str().unwrap()],
+                "{}",
+                end.all
+            );
         }
     });
 }

@@ -7,8 +7,8 @@ use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::Node;
 use crate::inventory::export::{self, Host};
-use crate::job::manage::{self, under_way};
-use crate::keys::push;
+use crate::job::manage::{self, newest_running};
+use crate::keys::files::{Keys, differing};
 use crate::launch;
 use crate::model::launcher::LauncherName;
 use crate::node::network;
@@ -64,7 +64,7 @@ pub(super) async fn in_worker(target: &Target, node: &str, events: &Events) -> R
 pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place, Error> {
     let cluster = target.cluster();
     let runs = manage::list(target, events).await?;
-    if let Some((job, member, runtime, container)) = under_way(cluster, &runs).await? {
+    if let Some((job, member, runtime, container)) = newest_running(cluster, &runs).await? {
         events.note(format!("in the launcher of the job {} ({}) on {}", job.id, job.name, member.node.name));
         let path = format!("{}/{}", cluster.jobs_dir, job.id);
         return guarded(&member, runtime, container, Some(path)).await.map_err(Into::into);
@@ -102,7 +102,7 @@ async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Ev
     let cluster = target.cluster();
     master.image_id(cluster)?;
     let keys: Vec<_> = nodes.iter().map(|seen| (&seen.member.node, &seen.facts)).collect();
-    let lacking = if nodes.len() > 1 { push::lacking(&target.inventory, &keys) } else { Vec::new() };
+    let lacking = if nodes.len() > 1 { differing(&target.inventory, &keys, Keys::to_launch) } else { Vec::new() };
     if !lacking.is_empty() {
         let who = crate::text::nodeset::fold(&lacking);
         let words = format!("the cluster's keys are missing or not as they should be on {who}");

@@ -1,4 +1,4 @@
-//! `keys rotate`: whatever moment it ends at, the key that the master launches with is let in on every node.
+//! `keys rotate`: whatever moment it ends at, the key that the master launches with is accepted on every node.
 
 use super::signals::{assert_in_order, signalled_at};
 use super::*;
@@ -12,7 +12,7 @@ fn key_in_use(nodes: &Nodes) -> String {
 }
 
 /// The cluster's keys that a node lets in.
-fn let_in(nodes: &Nodes, node: &str) -> Vec<String> {
+fn accepted(nodes: &Nodes, node: &str) -> Vec<String> {
     let text = nodes.state(node).keys.unwrap()["authorized_keys"].text.clone();
     text.lines().map(|line| bare(line.split_once(' ').unwrap().1)).collect()
 }
@@ -22,7 +22,7 @@ fn let_in(nodes: &Nodes, node: &str) -> Vec<String> {
 fn assert_one_key(nodes: &Nodes, when: &str) {
     let key = key_in_use(nodes);
     for node in NODES {
-        assert_eq!(let_in(nodes, node), std::slice::from_ref(&key), "{node} {when}");
+        assert_eq!(accepted(nodes, node), std::slice::from_ref(&key), "{node} {when}");
         assert!(!nodes.state(node).keys.unwrap().keys().any(|file| file.contains(".next")), "{node} {when}");
     }
 }
@@ -32,8 +32,13 @@ async fn a_rotation_leaves_one_new_key_everywhere() {
     let nodes = two_up().await;
     let (old, workers) = (key_in_use(&nodes), NODES.map(|node| nodes.state(node).containers));
     let done = hvdctl(&nodes, "keys rotate").await;
-    done.code(0).says(&["node1: has the new key", "node2: has the new key"]);
-    done.complains(&["not yet in use", "both keys are let in", "launches with the new key", "let in nowhere"]);
+    done.code(0).says(&["node1: accepts the new key only", "node2: accepts the new key only"]);
+    done.complains(&[
+        "not yet in use",
+        "accept both keys",
+        "launches with the new key",
+        "accepts the old key any more",
+    ]);
     assert_one_key(&nodes, "after the rotation");
     assert_ne!(key_in_use(&nodes), old);
     assert_eq!(NODES.map(|node| nodes.state(node).containers), workers, "no worker had to be replaced");
@@ -60,12 +65,12 @@ async fn a_rotation_that_ends_at_any_moment_leaves_a_cluster_that_launches() {
             assert_given_back(&nodes, &when);
             let key = key_in_use(&nodes);
             for node in NODES {
-                assert!(let_in(&nodes, node).contains(&key), "the key in use is not let in on {node} {when}");
+                assert!(accepted(&nodes, node).contains(&key), "the key in use is not accepted on {node} {when}");
             }
             // a push in between breaks nothing of it
             hvdctl(&nodes, "keys push").await.code(0);
             assert_eq!(key_in_use(&nodes), key, "{when}");
-            assert!(NODES.iter().all(|node| let_in(&nodes, node).contains(&key)), "{when}");
+            assert!(NODES.iter().all(|node| accepted(&nodes, node).contains(&key)), "{when}");
             hvdctl(&nodes, "keys rotate").await.code(0);
             assert_one_key(&nodes, &format!("{when} and once more"));
             assert_ne!(key_in_use(&nodes), key_in_use(&up), "{when}");
@@ -81,19 +86,19 @@ async fn a_node_that_does_not_take_the_new_key_stops_it_before_the_switch() {
         nodes.fault("node2", "keys_push.sh", fault);
         let done = hvdctl(&nodes, "keys rotate").await;
         done.code(3).complains(&["error: node2: cannot write the keys"]);
-        done.says(&["the old key still holds everywhere", "hvdctl keys rotate goes on"]);
+        done.says(&["the old key is still in use", "run `hvdctl keys rotate` again"]);
         assert_eq!(key_in_use(&nodes), old);
-        assert_eq!(let_in(&nodes, "node2"), [old]);
+        assert_eq!(accepted(&nodes, "node2"), [old]);
         let staged = bare(&nodes.state("node1").keys.unwrap()["id_ed25519.next.pub"].text);
         nodes.repair();
-        hvdctl(&nodes, "keys rotate").await.code(0).complains(&["going on with the rotation that was begun"]);
+        hvdctl(&nodes, "keys rotate").await.code(0).complains(&["resuming the rotation"]);
         assert_one_key(&nodes, "once more");
         assert_eq!(key_in_use(&nodes), staged, "it is the pair that was staged");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_master_that_fails_at_the_switch_has_a_key_that_is_let_in() {
+async fn a_master_that_fails_at_the_switch_has_a_key_that_is_accepted() {
     for (call, fault) in
         [("keys_switch.sh", Fault::Silent), ("keys_stage.sh", Fault::Fails("another hvdctl is writing there".into()))]
     {
@@ -102,7 +107,7 @@ async fn a_master_that_fails_at_the_switch_has_a_key_that_is_let_in() {
         nodes.fault("node1", call, fault);
         hvdctl(&nodes, "keys rotate").await.complains(&["error: node1: cannot "]);
         assert_eq!(key_in_use(&nodes), old);
-        assert!(NODES.iter().all(|node| let_in(&nodes, node).contains(&old)), "{call}");
+        assert!(NODES.iter().all(|node| accepted(&nodes, node).contains(&old)), "{call}");
         nodes.repair();
         hvdctl(&nodes, "keys rotate").await.code(0);
         assert_one_key(&nodes, call);
@@ -118,7 +123,7 @@ async fn a_rotation_is_about_all_nodes_but_those_that_are_left_out_on_request() 
     hvdctl(&nodes, "keys rotate").await.code(4).complains(&["nothing was changed"]);
     assert_eq!(NODES.map(|node| nodes.state(node).keys), before);
     let done = hvdctl(&nodes, "keys rotate --skip-offline").await;
-    done.code(0).says(&["node1: has the new key", "node2 was left out: hvdctl keys push"]);
+    done.code(0).says(&["node1: accepts the new key only", "node2 was skipped: run hvdctl keys push"]);
     assert_eq!(nodes.state("node2").keys, before[1]);
     nodes.repair();
     hvdctl(&nodes, "keys push").await.code(0).says(&["node2: wrote authorized_keys"]);

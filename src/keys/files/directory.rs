@@ -1,114 +1,98 @@
 //! The desired key directories of a cluster, and what has to change on a node.
 
-use super::lines::{known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts, owner, pins};
-use super::pair::{CurrentPair, Keyring};
-use super::{AUTHORIZED_KEYS, Changes, KEY_NAMES, KNOWN_HOSTS, KeyPair, Put, is_ours, mode, text};
+use super::lines::{
+    address_of, bare, known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts, owner, pinned_names,
+};
+use super::pair::{Keyring, Pair};
+use super::{AUTHORIZED_KEYS, Changes, KEY_NAMES, KNOWN_HOSTS, Put, is_ours, mode, text};
 use crate::inventory::{Inventory, Node};
 use crate::node::facts::Facts;
 use crate::node::network;
 use crate::paths::HOST_KEY;
 use crate::secret::Secret;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// Which keys are let in, and what lies on the master.
+/// The keys that the nodes should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
-    /// The public keys that every node lets in.
-    pub let_in: Vec<String>,
-    /// Whether further keys of the cluster that a node lets in stay.
-    pub keep_ours: bool,
+    /// The public keys that every node accepts.
+    pub authorized: Vec<String>,
+    /// Whether a node keeps further keys of the cluster that it accepts.
+    pub keep_further: bool,
     /// The pair on the master, where no other of ours belongs. `None` while a rotation is unfinished: its files stay as
     /// they are, and only `keys rotate` goes on with them.
-    pub pair: Option<MasterPair>,
-}
-
-/// The key pair as the master should have it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MasterPair {
-    /// File name of the private half.
-    pub name: &'static str,
-    /// The line of the public half.
-    pub public: String,
-    /// The private half, if it was made just now.
-    pub new: Option<Secret>,
+    pub pair: Option<Pair>,
 }
 
 impl Keys {
     /// Keys for one pair and nothing else.
-    pub fn only(pair: MasterPair) -> Keys {
-        Keys { let_in: vec![pair.public.clone()], keep_ours: false, pair: Some(pair) }
+    pub fn only(pair: Pair) -> Keys {
+        Keys { authorized: vec![pair.public.clone()], keep_further: false, pair: Some(pair) }
     }
 
-    /// Both keys of a rotation, so that whatever the master launches with is let in.
-    pub fn both(ring: &Keyring, next: &str) -> Keys {
-        let current = ring.current.iter().filter_map(|pair| pair.public.clone());
-        let mut let_in: Vec<String> = current.chain([next.to_owned()]).collect();
-        let_in.dedup();
-        Keys { let_in, keep_ours: true, pair: None }
-    }
-
-    /// The keys that a push distributes; `None` where the master has no pair, or its public half is missing.
+    /// The keys that a push distributes: during a rotation both, so that the nodes accept whichever the master uses.
+    /// `None` where the master has no pair, or its public half is missing.
     pub fn to_push(ring: &Keyring) -> Option<Keys> {
-        match (&ring.next, &ring.current) {
-            (Some(next), _) => Some(Keys::both(ring, &next.public)),
-            (None, Some(CurrentPair { name, public })) => {
-                Some(Keys::only(MasterPair { name, public: public.clone()?, new: None }))
-            }
-            (None, None) => None,
-        }
+        let current = ring.current.iter().filter(|pair| !pair.public.is_empty());
+        let Some(next) = &ring.next else { return current.cloned().map(Keys::only).next() };
+        let mut authorized: Vec<String> = current.chain([next]).map(|pair| pair.public.clone()).collect();
+        authorized.dedup();
+        Some(Keys { authorized, keep_further: true, pair: None })
     }
 
-    /// The keys that a launch needs: only the one that the master uses, whatever a rotation has let in or not.
+    /// The keys that a launch needs: only the one that the master uses, whatever else a rotation has authorized.
     pub fn to_launch(ring: &Keyring) -> Option<Keys> {
-        let keys = Keys::to_push(ring)?;
-        let in_use = ring.current.as_ref()?.public.clone();
-        Some(Keys { let_in: in_use.map_or(keys.let_in, |key| vec![key]), keep_ours: true, pair: keys.pair })
+        let mut keys = Keys::to_push(ring)?;
+        let in_use = bare(&ring.current.as_ref()?.public);
+        if !in_use.is_empty() {
+            keys.authorized.retain(|key| bare(key) == in_use);
+        }
+        Some(Keys { keep_further: true, ..keys })
     }
 }
 
-/// The desired contents that all nodes' directories have in common.
+/// The desired key directories of all nodes.
 #[derive(Debug, Clone)]
 pub struct Desired<'a> {
     inventory: &'a Inventory,
     keys: Keys,
+    /// The pairs of host keys that were generated for nodes without one, by node.
+    new_host_keys: BTreeMap<String, Pair>,
     /// Our lines of `known_hosts`, by node.
     known_hosts: Vec<(String, String)>,
     /// The nodes' own names in `known_hosts` form; our lines about others are dropped.
     members: BTreeSet<String>,
     /// Whether the address that the master comes from is known, so that `from=` can be written.
-    restricted: bool,
+    is_restricted: bool,
 }
 
 impl<'a> Desired<'a> {
-    /// Computes it from the observed nodes, each with its host key.
-    pub fn new<'b>(
+    /// Computes it from the observed nodes. Those without a host key, old or new, are not pinned.
+    pub fn new(
         inventory: &'a Inventory,
-        nodes: impl IntoIterator<Item = (&'b Node, &'b Facts, &'b str)>,
+        nodes: &[(&Node, &Facts)],
         keys: Keys,
+        new_host_keys: BTreeMap<String, Pair>,
     ) -> Desired<'a> {
         let cluster = &inventory.cluster;
-        let mut restricted = false;
-        let mut known_hosts = Vec::new();
-        for (node, facts, host_key) in nodes {
+        let (mut known_hosts, mut is_restricted) = (Vec::new(), false);
+        for (node, facts) in nodes {
+            let new = new_host_keys.get(&node.name).map(|pair| pair.public.as_str());
+            let Some(host_key) = new.or_else(|| public_host_key(facts)) else { continue };
             let addresses = addresses(node, facts);
-            restricted |= node.master && !addresses.is_empty();
+            is_restricted |= node.master && !addresses.is_empty();
             let names = names(inventory, node, facts, &addresses);
             known_hosts.push((node.name.clone(), known_hosts_line(&cluster.name, &names, host_key)));
         }
         let members = inventory.nodes.iter().flat_map(|n| known_hosts_names(&[&n.name], &[], cluster.port)).collect();
-        Desired { inventory, keys, known_hosts, members, restricted }
+        Desired { inventory, keys, new_host_keys, known_hosts, members, is_restricted }
     }
 
-    /// Computes it from the observed nodes; those without a host key are left out.
-    pub fn observed(inventory: &'a Inventory, nodes: &[(&Node, &Facts)], keys: Keys) -> Desired<'a> {
-        let nodes = nodes.iter().filter_map(|(node, facts)| Some((*node, *facts, public_host_key(facts)?)));
-        Desired::new(inventory, nodes, keys)
-    }
-
-    /// The nodes' own names in `known_hosts` form.
-    pub fn members(&self) -> &BTreeSet<String> {
-        &self.members
+    /// Returns whether a node pins host keys of nodes that the inventory does not have.
+    pub fn pins_others(&self, facts: &Facts) -> bool {
+        let mut pinned = pinned_names(text(facts, KNOWN_HOSTS), &self.inventory.cluster.name);
+        pinned.any(|names| !names.iter().any(|name| self.members.contains(*name)))
     }
 
     /// The line that pins a node's host key, if it has one.
@@ -118,108 +102,93 @@ impl<'a> Desired<'a> {
 
     /// Returns a node's desired `known_hosts`.
     pub fn known_hosts(&self, facts: &Facts) -> String {
-        let wanted = self.known_hosts.iter().map(|(_, line)| line.clone());
-        let cluster = &self.inventory.cluster.name;
-        merge_known_hosts(text(facts, KNOWN_HOSTS), &wanted.collect::<Vec<_>>(), &self.members, cluster)
+        let wanted: Vec<String> = self.known_hosts.iter().map(|(_, line)| line.clone()).collect();
+        merge_known_hosts(text(facts, KNOWN_HOSTS), &wanted, &self.members, &self.inventory.cluster.name)
     }
 
     /// Returns a node's desired `authorized_keys`. The key is accepted from the cluster's addresses only: those in the
     /// node's own `known_hosts`, so that nodes which were not observed now keep theirs.
     pub fn authorized_keys(&self, facts: &Facts) -> String {
         let cluster = &self.inventory.cluster.name;
-        let pins = if self.restricted { pins(&self.known_hosts(facts), cluster) } else { Vec::new() };
-        let from = pins.iter().flat_map(|pin| pin.addresses()).collect();
-        merge_authorized(text(facts, AUTHORIZED_KEYS), &self.keys.let_in, self.keys.keep_ours, cluster, &from)
+        let known_hosts = if self.is_restricted { self.known_hosts(facts) } else { String::new() };
+        let from = pinned_names(&known_hosts, cluster).flatten().filter_map(address_of).collect();
+        let Keys { authorized, keep_further, .. } = &self.keys;
+        merge_authorized(text(facts, AUTHORIZED_KEYS), authorized, *keep_further, cluster, &from)
     }
 
-    /// Returns what has to change on a node. `new_host_key`: for a node that has none.
-    pub fn changes(&self, node: &Node, facts: &Facts, new_host_key: Option<&KeyPair>) -> Changes {
-        let line = |text: &str| Secret::plain(format!("{text}\n"));
-        // `None`: the file stays as it is
-        let mut files: Vec<(String, Option<Secret>)> = vec![
-            (HOST_KEY.to_owned(), new_host_key.map(|pair| pair.private.clone())),
-            (format!("{HOST_KEY}.pub"), new_host_key.map(|pair| line(&pair.public))),
-        ];
-        match &self.keys.pair {
-            Some(pair) if node.master => {
-                files.push((pair.name.to_owned(), pair.new.clone()));
-                files.push((format!("{}.pub", pair.name), Some(line(&pair.public))));
-            }
-            None if node.master => {
-                files.extend(KEY_NAMES.iter().flat_map(|name| files_of(name)).map(|name| (name, None)));
-            }
-            _ => {}
+    /// Returns what has to change on a node.
+    pub fn changes(&self, node: &Node, facts: &Facts) -> Changes {
+        let pairs = self.new_host_keys.get(&node.name).into_iter().chain(self.keys.pair.iter().filter(|_| node.master));
+        let mut puts: Vec<Put> = pairs.flat_map(Pair::files).collect();
+        for (name, text) in [(AUTHORIZED_KEYS, self.authorized_keys(facts)), (KNOWN_HOSTS, self.known_hosts(facts))] {
+            puts.push(Put { name: name.to_owned(), text: Secret::plain(text) });
         }
-        files.push((AUTHORIZED_KEYS.to_owned(), Some(Secret::plain(self.authorized_keys(facts)))));
-        files.push((KNOWN_HOSTS.to_owned(), Some(Secret::plain(self.known_hosts(facts)))));
+        puts.retain(|put| facts.key_files.get(&put.name).is_none_or(|file| file.text != put.text.expose()));
+        let removes = self.unwanted(node, facts);
 
-        let mut changes = Changes { removes: self.unwanted(node, facts), ..Changes::default() };
-        let dir = facts.key_dir.iter().filter(|dir| dir.mode != "700" || dir.owner != "0:0");
-        changes.repairs.extend(dir.map(|dir| format!("the directory ({} {})", dir.mode, dir.owner)));
-        for (name, content) in files {
-            let file = facts.key_files.get(&name);
-            match (content, file) {
-                (Some(text), file) if file.is_none_or(|file| file.text != text.expose()) => {
-                    changes.puts.push(Put { name, text });
-                }
-                (_, Some(file)) if file.mode != mode(&name) || file.owner != "0:0" => {
-                    changes.repairs.push(format!("{name} ({} {})", file.mode, file.owner));
-                }
-                _ => {}
-            }
+        let changed: Vec<&String> = puts.iter().map(|put| &put.name).chain(&removes).collect();
+        let kept = facts.key_files.iter().filter(|(name, _)| self.governs(node, name) && !changed.contains(name));
+        let kept = kept.map(|(name, file)| (name.as_str(), file, mode(name)));
+        let wrong = facts.key_dir.iter().map(|dir| ("the directory", dir, "700")).chain(kept);
+        let wrong = wrong.filter(|(_, file, mode)| file.mode != *mode || file.owner != "0:0");
+        let repairs = wrong.map(|(name, file, _)| format!("{name} ({} {})", file.mode, file.owner)).collect();
+        Changes { puts, removes, repairs }
+    }
+
+    /// Whether a file of this name on a node is for this cluster to keep in order.
+    fn governs(&self, node: &Node, name: &str) -> bool {
+        let private = name.trim_end_matches(".pub").trim_end_matches(".next");
+        match KEY_NAMES.contains(&private) {
+            true => node.master && self.keys.pair.as_ref().is_none_or(|pair| pair.name == private),
+            false => [AUTHORIZED_KEYS, KNOWN_HOSTS, HOST_KEY].contains(&private),
         }
-        changes
     }
 
     /// Private keys that must not be there, with their public halves: all on a node that does not launch, and on the
     /// master one of the other type, if it is ours. Another cluster that shares the directory may launch from this node.
     fn unwanted(&self, node: &Node, facts: &Facts) -> Vec<String> {
         let cluster = &self.inventory.cluster.name;
-        let ours = |private: &str| is_ours(facts, private, cluster);
+        let is_ours = |name: &str| is_ours(facts, name, cluster);
         let in_use = self.keys.pair.as_ref().map(|pair| pair.name);
-        let alone = others(facts, cluster).is_empty();
-        let mut names = Vec::new();
+        let is_shared = !others(facts, cluster).is_empty();
+        let mut unwanted = Vec::new();
         for name in KEY_NAMES {
-            let [private, public, next, next_public] = files_of(name);
-            if node.master {
-                if in_use.is_some_and(|in_use| in_use != name) && ours(&private) {
-                    names.extend([private, public]);
-                }
+            let next = format!("{name}.next");
+            let (is_unwanted, is_next_unwanted) = if node.master {
+                (in_use.is_some_and(|in_use| in_use != name) && is_ours(name), false)
             } else {
-                if ours(&private) || (alone && in_use == Some(name)) {
-                    names.extend([private, public]);
-                }
-                if ours(&next) || alone {
-                    names.extend([next, next_public]);
-                }
-            }
+                (is_ours(name) || (!is_shared && in_use == Some(name)), is_ours(&next) || !is_shared)
+            };
+            unwanted.extend(is_unwanted.then(|| name.to_owned()));
+            unwanted.extend(is_next_unwanted.then_some(next));
         }
-        names.retain(|name| facts.key_files.contains_key(name));
-        names
+        let files = unwanted.into_iter().flat_map(|name| [name.clone(), format!("{name}.pub")]);
+        files.filter(|name| facts.key_files.contains_key(name)).collect()
     }
 }
 
 /// The private keys on a node that are those of another cluster, which shares the directory, and that cluster. While it
 /// rotates, the public half may still be the staged one.
 fn others<'a>(facts: &'a Facts, cluster: &str) -> Vec<(&'static str, &'a str)> {
-    let other = |name| {
-        let [private, public, _, next_public] = files_of(name);
-        let public = if facts.key_files.contains_key(&public) { public } else { next_public };
-        let owner = owner(text(facts, &public)).filter(|owner| *owner != cluster)?;
-        facts.key_files.contains_key(&private).then_some((name, owner))
+    let other = |name: &'static str| {
+        let public = [format!("{name}.pub"), format!("{name}.next.pub")];
+        let public = public.iter().find(|file| facts.key_files.contains_key(*file))?;
+        let owner = owner(text(facts, public)).filter(|owner| *owner != cluster)?;
+        facts.key_files.contains_key(name).then_some((name, owner))
     };
     KEY_NAMES.into_iter().filter_map(other).collect()
 }
 
-/// Returns what a person should know of a node's directory and no push changes.
-pub fn remarks(inventory: &Inventory, node: &Node, facts: &Facts) -> Vec<String> {
-    let others = others(facts, &inventory.cluster.name).into_iter().map(|(name, owner)| {
-        format!("{name} on {} is the key of the cluster {owner}, which shares the directory: it stays", node.name)
+/// Returns what a person should know about a node's directory although a push does not change it.
+pub fn warnings(inventory: &Inventory, node: &Node, facts: &Facts) -> Vec<String> {
+    let name = &node.name;
+    let others = others(facts, &inventory.cluster.name).into_iter().map(|(file, owner)| {
+        format!("{name}: {file} is kept: it is the key of the cluster {owner}, which uses the same directory")
     });
     let unplaced = network::place(inventory, node, facts).err().filter(|_| node.master).map(|why| {
         format!(
-            "the address of the master {} is not known ({why}), so its key is let in from anywhere: set `address` for it",
-            node.name
+            "{name}: the workers accept the cluster's key from any address, because that of the master is not known \
+             ({why}): set `address` for it"
         )
     });
     others.chain(unplaced).collect()
@@ -249,24 +218,20 @@ fn names(inventory: &Inventory, node: &Node, facts: &Facts, addresses: &[IpAddr]
     known_hosts_names(&own, addresses, inventory.cluster.port)
 }
 
-/// The files of a key pair: in place, and staged by a rotation.
-fn files_of(name: &str) -> [String; 4] {
-    [name.to_owned(), format!("{name}.pub"), format!("{name}.next"), format!("{name}.next.pub")]
-}
-
 /// Returns a worker's public host key, if both halves exist.
 pub fn public_host_key(facts: &Facts) -> Option<&str> {
     let public = text(facts, &format!("{HOST_KEY}.pub")).trim();
     (facts.key_files.contains_key(HOST_KEY) && !public.is_empty()).then_some(public)
 }
 
-/// Returns the names of the nodes whose directory differs from what the master's pair asks for.
+/// Returns the names of the nodes whose directory differs from what the master's pair asks for: [`Keys::to_push`], or
+/// [`Keys::to_launch`] where an unfinished rotation does not matter.
 pub fn differing(inventory: &Inventory, nodes: &[(&Node, &Facts)], keys: fn(&Keyring) -> Option<Keys>) -> Vec<String> {
     let keys = Keyring::of_master(inventory, nodes).as_ref().and_then(keys);
-    let desired = keys.map(|keys| Desired::observed(inventory, nodes, keys));
+    let desired = keys.map(|keys| Desired::new(inventory, nodes, keys, BTreeMap::new()));
     let is_right = |node, facts| {
         let desired = desired.as_ref().filter(|_| public_host_key(facts).is_some());
-        desired.is_some_and(|desired| desired.changes(node, facts, None).is_empty())
+        desired.is_some_and(|desired| desired.changes(node, facts).is_empty())
     };
     let differing = nodes.iter().filter(|(node, facts)| !is_right(node, facts));
     differing.map(|(node, _)| node.name.clone()).collect()

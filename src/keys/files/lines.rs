@@ -1,6 +1,6 @@
 //! The lines of `authorized_keys` and `known_hosts`: which are ours, and how ours are written without touching others'.
 //!
-//! A line is ours when it ends with a key and our tag as its comment. What somebody else wrote, a remark that mentions
+//! A line is ours when it ends with a key and our tag as its comment. What somebody else wrote, a comment that mentions
 //! the tag included, stays byte for byte and in its place.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ const BLANK: [char; 2] = [' ', '\t'];
 /// The key of a line that is this cluster's, as `TYPE BASE64`; `None` for a line of others.
 pub fn our_key(line: &str, cluster: &str) -> Option<String> {
     let line = line.trim_start_matches(BLANK);
-    // remarks, and the markers of known_hosts, which hvdctl never writes
+    // comments, and the markers of known_hosts, which hvdctl never writes
     if line.starts_with(['#', '@']) {
         return None;
     }
@@ -62,31 +62,32 @@ pub fn bare(public: &str) -> String {
     public.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// The line that lets a key in. `restrict` (OpenSSH 7.2, sshd(8)) takes forwarding, ptys and rc files away: a launcher
-/// needs none of them. With `from` the key is of use at these addresses only.
+/// The line that authorizes a key. `restrict` (OpenSSH 7.2, sshd(8)) disables forwarding, ptys and rc files: a launcher
+/// needs none of them. With `from` the key is accepted from these addresses only.
 pub fn authorized_line(cluster: &str, key: &str, from: &BTreeSet<IpAddr>) -> String {
     let addresses: Vec<String> = from.iter().map(ToString::to_string).collect();
     let from = if from.is_empty() { String::new() } else { format!(",from=\"{}\"", addresses.join(",")) };
     format!("restrict{from} {} {}", bare(key), tag(cluster))
 }
 
-/// `authorized_keys` with a line of ours for each of these keys and no other; `keep_ours`: further keys of ours stay,
+/// `authorized_keys` with a line of ours for each of these keys and no other; `keep_further`: further keys of ours stay,
 /// too. Each has its line once, in its old place or else at the end.
 pub fn merge_authorized(
     existing: &str,
     keys: &[String],
-    keep_ours: bool,
+    keep_further: bool,
     cluster: &str,
     from: &BTreeSet<IpAddr>,
 ) -> String {
-    let line = |key: String| (key.clone(), authorized_line(cluster, &key, from));
-    let wanted: Vec<(String, String)> = keys.iter().map(|key| line(bare(key))).collect();
-    let stays = |key: &String| keep_ours || wanted.iter().any(|(wanted, _)| wanted == key);
-    merge(existing, cluster, &wanted, |_, key| Some(key).filter(stays).map(line))
+    let with_line = |key: String| (key.clone(), authorized_line(cluster, &key, from));
+    let wanted: Vec<_> = keys.iter().map(|key| with_line(bare(key))).collect();
+    let stays = |key: &String| keep_further || wanted.iter().any(|(wanted, _)| wanted == key);
+    merge(existing, cluster, &wanted, |_, key| Some(key).filter(stays).map(with_line))
 }
 
-/// A text in which each of our lines is replaced by what `replace` makes of it and its key: what it is about, and the line.
-/// Each subject has its line once; those of `wanted` that are missing come at the end.
+/// A text in which each of our lines is replaced by the one of `wanted` with the same subject, else by what `replace`
+/// makes of it and its key: the subject and the line, or nothing. Each subject has its line once; those of `wanted` that
+/// are missing come at the end.
 fn merge(
     existing: &str,
     cluster: &str,
@@ -94,21 +95,24 @@ fn merge(
     replace: impl Fn(&str, String) -> Option<(String, String)>,
 ) -> String {
     let mut written = BTreeSet::new();
-    let mut lines = Vec::new();
+    let mut text = String::new();
     for line in lines_of(existing) {
-        match our_key(line, cluster) {
-            None => lines.push(line.to_owned()),
-            Some(key) => {
-                lines.extend(replace(line, key).filter(|(id, _)| written.insert(id.clone())).map(|(_, line)| line))
-            }
+        let Some(key) = our_key(line, cluster) else {
+            text.extend([line, "\n"]);
+            continue;
+        };
+        let Some((subject, line)) = replace(line, key) else { continue };
+        if written.insert(subject.clone()) {
+            let wanted = wanted.iter().find(|(other, _)| *other == subject);
+            text.extend([wanted.map_or(line.as_str(), |(_, line)| line), "\n"]);
         }
     }
-    let missing = wanted.iter().filter(|(id, _)| written.insert(id.clone()));
-    lines.extend(missing.map(|(_, line)| line.clone()));
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    let missing = wanted.iter().filter(|(subject, _)| written.insert(subject.clone()));
+    text.extend(missing.flat_map(|(_, line)| [line.as_str(), "\n"]));
+    text
 }
 
-/// The keys of this cluster that a text of `authorized_keys` lets in, as `TYPE BASE64`.
+/// The keys of this cluster in a text of `authorized_keys`, as `TYPE BASE64`.
 pub fn authorized(text: &str, cluster: &str) -> Vec<String> {
     lines_of(text).filter_map(|line| our_key(line, cluster)).collect()
 }
@@ -119,8 +123,8 @@ pub fn known_hosts_line(cluster: &str, names: &[String], host_key: &str) -> Stri
 }
 
 /// The names of a worker in `known_hosts` form (`[10.0.0.1]:12345`; plain for port 22, sshd(8)), each once. The first is
-/// the node's own: by it the line is known as that node's. A node's host name is its own word: what is no name, like a
-/// pattern that would hold for every host, is left out.
+/// the node's own, which identifies the line. A machine chooses its own host name: what is not a name, like a pattern
+/// that would match every host, is left out.
 pub fn known_hosts_names(names: &[&str], addresses: &[IpAddr], port: u16) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let texts = names.iter().map(|name| (*name).to_owned()).chain(addresses.iter().map(ToString::to_string));
@@ -134,53 +138,29 @@ pub fn known_hosts_names(names: &[&str], addresses: &[IpAddr], port: u16) -> Vec
     all
 }
 
-/// A line that pins a worker's host key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pin {
-    /// Every name that it holds for, in `known_hosts` form.
-    pub names: Vec<String>,
+/// The names of each line of this cluster in a text of `known_hosts`.
+pub fn pinned_names<'t>(text: &'t str, cluster: &str) -> impl Iterator<Item = Vec<&'t str>> {
+    lines_of(text).filter_map(|line| names_in(line, cluster))
 }
 
-impl Pin {
-    /// The member that this is about: the first of its names that is one's.
-    pub fn member<'a>(&self, members: &'a BTreeSet<String>) -> Option<&'a String> {
-        self.names.iter().find_map(|name| members.get(name))
-    }
-
-    /// The addresses among its names.
-    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.names.iter().filter_map(|name| address_of(name))
-    }
-}
-
-/// The pins of this cluster in a text of `known_hosts`.
-pub fn pins(text: &str, cluster: &str) -> Vec<Pin> {
-    lines_of(text).filter_map(|line| pin(line, cluster)).collect()
-}
-
-fn pin(line: &str, cluster: &str) -> Option<Pin> {
+fn names_in<'t>(line: &'t str, cluster: &str) -> Option<Vec<&'t str>> {
     our_key(line, cluster)?;
-    let names = line.trim_start_matches(BLANK).split(BLANK).next()?;
-    Some(Pin { names: names.split(',').map(str::to_owned).collect() })
+    Some(line.trim_start_matches(BLANK).split(BLANK).next()?.split(',').collect())
 }
 
 /// `10.0.0.1` or `[10.0.0.1]:12345` as an address; `None` for a host name.
-fn address_of(name: &str) -> Option<IpAddr> {
+pub fn address_of(name: &str) -> Option<IpAddr> {
     let bare = name.strip_prefix('[').and_then(|rest| rest.split_once("]:")).map_or(name, |(host, _)| host);
     bare.parse().ok()
 }
 
-/// `known_hosts` with these lines of ours, one a member. Ours about members that `wanted` does not name stay; ours about
-/// nodes that are none (any more) go. `members`: the nodes' own names in `known_hosts` form.
+/// `known_hosts` with these lines of ours, one for each member. Ours about members that `wanted` does not name stay; ours
+/// about nodes that have left the inventory go. `members`: the nodes' own names in `known_hosts` form; a line is about the
+/// first member that it names.
 pub fn merge_known_hosts(existing: &str, wanted: &[String], members: &BTreeSet<String>, cluster: &str) -> String {
-    let member_of = |line: &str| pin(line, cluster).and_then(|pin| pin.member(members).cloned());
-    let wanted = wanted.iter().filter_map(|line| Some((member_of(line)?, line.clone())));
-    let wanted: Vec<(String, String)> = wanted.collect();
-    merge(existing, cluster, &wanted, |line, _| {
-        let member = member_of(line)?;
-        let wanted = wanted.iter().find(|(other, _)| *other == member);
-        Some(wanted.cloned().unwrap_or_else(|| (member, line.trim_end().to_owned())))
-    })
+    let member_of = |line: &str| names_in(line, cluster)?.iter().find_map(|name| members.get(*name).cloned());
+    let wanted: Vec<_> = wanted.iter().filter_map(|line| Some((member_of(line)?, line.clone()))).collect();
+    merge(existing, cluster, &wanted, |line, _| Some((member_of(line)?, line.trim_end().to_owned())))
 }
 
 /// Lines without their newlines; a carriage return belongs to the line.
@@ -248,8 +228,8 @@ mod tests {
             merged, "[b]:1,[10.0.0.9]:1 ssh-rsa B hvdctl:lab\ngit ssh-rsa G\n[a]:1,[10.0.0.9]:1 ssh-rsa A hvdctl:lab\n",
             "two nodes behind one address have a line each"
         );
-        let pins = pins(&merged, "lab");
-        assert_eq!(pins[0].addresses().collect::<BTreeSet<_>>(), from(&["10.0.0.9"]));
+        let pins: Vec<_> = pinned_names(&merged, "lab").collect();
+        assert_eq!(pins[0].iter().filter_map(|name| address_of(name)).collect::<BTreeSet<_>>(), from(&["10.0.0.9"]));
         assert_eq!(pins.len(), 2);
     }
 
@@ -258,7 +238,7 @@ mod tests {
         let addresses = ["10.0.0.1", "fd00::1"].map(|a| a.parse().unwrap());
         let names = known_hosts_names(&["node1", "10.0.0.1", "node1", ""], &addresses, 12345);
         assert_eq!(names, ["[node1]:12345", "[10.0.0.1]:12345", "[fd00::1]:12345"]);
-        assert_eq!(names.iter().filter_map(|n| address_of(n)).collect::<Vec<_>>(), addresses);
+        assert_eq!(names.iter().filter_map(|name| address_of(name)).collect::<Vec<_>>(), addresses);
         assert_eq!(known_hosts_names(&["node1"], &addresses, 22), ["node1", "10.0.0.1", "fd00::1"]);
         assert_eq!(address_of("fd00::1"), "fd00::1".parse().ok());
         for hostile in ["*", "a,b", "x]:1,*,[y", "a ssh-rsa EVIL", "!a", "a?"] {
@@ -320,8 +300,9 @@ mod tests {
             let merged = merge_known_hosts(&text, &wanted, &members, "lab");
             prop_assert_eq!(foreign(&merged), foreign(&text));
             prop_assert_eq!(&merge_known_hosts(&merged, &wanted, &members, "lab"), &merged);
-            let after: Vec<String> = pins(&merged, "lab").iter().filter_map(|p| p.member(&members).cloned()).collect();
-            prop_assert_eq!(after.len(), pins(&merged, "lab").len(), "a line about nobody");
+            let member = |names: Vec<&str>| names.iter().find_map(|name| members.get(*name));
+            let after: Vec<&String> = pinned_names(&merged, "lab").filter_map(member).collect();
+            prop_assert_eq!(after.len(), pinned_names(&merged, "lab").count(), "a line about nobody");
             prop_assert_eq!(after.iter().collect::<BTreeSet<_>>().len(), after.len(), "a member twice");
             for line in wanted.iter().filter(|line| !line.starts_with("[c]")) {
                 prop_assert!(merged.lines().any(|l| l == line));
@@ -335,7 +316,7 @@ mod tests {
             let members = BTreeSet::from(["a".to_owned()]);
             let known = merge_known_hosts(&text, &[], &members, "lab");
             prop_assert_eq!(foreign(&known), foreign(&text));
-            prop_assert!(pins(&text, "lab").iter().all(|pin| !pin.names.is_empty()));
+            prop_assert!(pinned_names(&text, "lab").all(|names| !names.is_empty()));
         }
     }
 }

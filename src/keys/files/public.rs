@@ -1,4 +1,4 @@
-//! Type, size and fingerprint of a public key.
+//! The kinds of keys: type, size and fingerprint of a public key, and the kind of a new pair.
 
 use super::lines::bare;
 use crate::inventory::KeyType;
@@ -21,6 +21,13 @@ pub struct Described {
     pub fingerprint: String,
 }
 
+impl Described {
+    /// Returns the type and size.
+    pub fn kind(&self) -> Kind {
+        Kind { key_type: self.key_type, bits: Some(self.bits) }
+    }
+}
+
 impl fmt::Display for Described {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.key_type {
@@ -30,13 +37,41 @@ impl fmt::Display for Described {
     }
 }
 
-impl Described {
-    /// Returns `RSA 4096` or `Ed25519`, which has one size only.
-    pub fn short(&self) -> String {
+/// The kind of a new pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    /// RSA or Ed25519.
+    pub key_type: KeyType,
+    /// The size of an RSA key, if it is not the default.
+    pub bits: Option<u32>,
+}
+
+impl fmt::Display for Kind {
+    /// `RSA 4096`, or `Ed25519`, which has one size only.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.key_type {
-            KeyType::Rsa => format!("RSA {}", self.bits),
-            KeyType::Ed25519 => "Ed25519".to_owned(),
+            KeyType::Rsa => write!(f, "RSA {}", self.bits()),
+            KeyType::Ed25519 => f.write_str("Ed25519"),
         }
+    }
+}
+
+impl Kind {
+    /// Returns the size of an RSA key; by default that of Horovod's documentation.
+    pub fn bits(&self) -> u32 {
+        self.bits.unwrap_or(4096)
+    }
+
+    /// Returns the command that replaces the pair by one of this kind.
+    pub fn rotation(&self) -> String {
+        let key_type = if self.key_type == KeyType::Rsa { "rsa" } else { "ed25519" };
+        let bits = self.bits.map(|bits| format!(" --bits {bits}")).unwrap_or_default();
+        format!("hvdctl keys rotate --type {key_type}{bits}")
+    }
+
+    /// Returns whether a pair is of this kind; without `bits` any size is right.
+    pub fn is(&self, pair: &Described) -> bool {
+        pair.key_type == self.key_type && self.bits.is_none_or(|bits| bits == pair.bits)
     }
 }
 

@@ -1,7 +1,7 @@
-//! `keys status`: what is right and what is wrong with each node's key directory, and the cure.
+//! `keys status`: what is right and what is wrong with each node's key directory, and the command that repairs it.
 
-use super::directory::{Desired, Keys, remarks};
-use super::lines::{bare, pins};
+use super::directory::{Desired, Keys, warnings};
+use super::lines::bare;
 use super::pair::{Keyring, our_keys};
 use super::public::{Described, describe};
 use super::{AUTHORIZED_KEYS, KNOWN_HOSTS, text};
@@ -10,11 +10,7 @@ use crate::node::facts::Facts;
 use crate::text::nodeset;
 use schemars::JsonSchema;
 use serde::Serialize;
-
-/// Repairs the directories.
-const PUSH: &str = "hvdctl keys push";
-/// Finishes a rotation.
-const ROTATE: &str = "hvdctl keys rotate";
+use std::collections::BTreeMap;
 
 /// A fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -22,11 +18,11 @@ const ROTATE: &str = "hvdctl keys rotate";
 pub struct Fault {
     /// What is wrong.
     pub text: String,
-    /// The command that cures it.
-    pub cure: &'static str,
+    /// The command that repairs it.
+    pub hint: &'static str,
 }
 
-/// A node's row.
+/// The state of a node's key directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "NodeKeys")]
 pub struct Row {
@@ -38,27 +34,27 @@ pub struct Row {
     /// The key pair, on the master.
     pub key: Option<Described>,
     /// Private keys that must not be there.
-    pub stray: Vec<String>,
-    /// The fingerprint of the cluster's key that the node lets in.
+    pub unexpected: Vec<String>,
+    /// The fingerprint of the cluster's key that the node accepts.
     pub fingerprint: Option<String>,
-    /// How many more of the cluster's keys it lets in.
+    /// How many more of the cluster's keys it accepts.
     pub further: usize,
-    /// Files and directories with a wrong owner or mode, with both as seen.
+    /// Files and directories with a wrong owner or mode, with both.
     pub modes: Vec<String>,
-    /// Whether it lets in exactly the master's key, with the right restrictions; `None` where the master was not seen.
+    /// Whether it accepts exactly the master's key, with the right restrictions; null if the master was not observed.
     pub agreed: Option<bool>,
     /// Whether every node pins the host key that this one has.
     pub pinned: bool,
     /// What is wrong.
     pub faults: Vec<Fault>,
-    /// What one should know, and is no fault that a command cures.
-    pub remarks: Vec<String>,
+    /// What deserves attention and cannot be fixed by a command.
+    pub warnings: Vec<String>,
 }
 
-/// All of it.
+/// The state of all observed key directories.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// A row for each node that was seen.
+    /// A row for each observed node.
     pub rows: Vec<Row>,
     /// What a rotation has left to do.
     pub rotation: Option<Fault>,
@@ -73,50 +69,54 @@ impl Report {
 
 /// Compares the observed directories with the desired ones.
 pub fn report(inventory: &Inventory, nodes: &[(&Node, &Facts)]) -> Report {
-    let cluster = &inventory.cluster.name;
     let ring = Keyring::of_master(inventory, nodes);
-    let keys = ring.as_ref().and_then(Keys::to_push);
-    let known = keys.is_some();
-    let keys = keys.unwrap_or(Keys { let_in: Vec::new(), keep_ours: true, pair: None });
-    let desired = Desired::observed(inventory, nodes, keys.clone());
+    let known = ring.as_ref().and_then(Keys::to_push);
+    let keys = known.clone().unwrap_or(Keys { authorized: Vec::new(), keep_further: true, pair: None });
+    let desired = Desired::new(inventory, nodes, keys.clone(), BTreeMap::new());
+    let authorized: Vec<String> = keys.authorized.iter().map(|key| bare(key)).collect();
 
-    let row = |(node, facts): &(&Node, &Facts)| {
+    let row = |&(node, facts): &(&Node, &Facts)| {
         let name = &node.name;
         let master = ring.as_ref().filter(|_| node.master);
-        let changes = desired.changes(node, facts, None);
-        let stray: Vec<String> = changes.removes.into_iter().filter(|name| !name.ends_with(".pub")).collect();
-        let which = if node.master { "which is not in use" } else { "which launches nothing" };
-        let ours = our_keys(facts, cluster);
-        let let_in = keys.let_in.iter().map(|key| bare(key)).find(|key| ours.contains(key));
-        let disagreement = if known { disagreement(&desired, &keys, facts, &ours) } else { None };
+        let changes = desired.changes(node, facts);
+        let unexpected: Vec<String> = changes.removes.into_iter().filter(|name| !name.ends_with(".pub")).collect();
+        let why = if node.master { "is not in use" } else { "belongs only on the master" };
+        let ours = our_keys(facts, &inventory.cluster.name);
+        let accepted = authorized.iter().find(|key| ours.contains(key)).or(ours.first());
+        let is_authorized = desired.authorized_keys(facts) == text(facts, AUTHORIZED_KEYS);
+        let disagreement = (known.is_some() && !is_authorized).then(|| match &ours[..] {
+            [] => "does not accept the cluster's key",
+            _ if !authorized.iter().all(|key| ours.contains(key)) => "accepts another key than the master's",
+            _ if !keys.keep_further && ours.len() > authorized.len() => "still accepts an earlier key",
+            _ => "accepts the key without the right restrictions (restrict, and from= the cluster's addresses)",
+        });
         let unpinned = unpinned(&desired, node, nodes);
-        let mut pins = pins(text(facts, KNOWN_HOSTS), cluster).into_iter();
         let faults = [
             master.and_then(pair_fault),
-            list(&stray).map(|names| format!("a private key ({names}) lies on {name}, {which}")),
-            list(&changes.repairs).map(|names| format!("wrong mode or owner on {name}: {names}")),
-            disagreement.map(|words| format!("{name} {words}")),
+            list(&unexpected).map(|keys| format!("{name} has a private key that {why}: {keys}")),
+            list(&changes.repairs).map(|files| format!("wrong mode or owner on {name}: {files}")),
+            disagreement.map(|how| format!("{name} {how}")),
             unpinned.clone(),
-            pins.any(|pin| pin.member(desired.members()).is_none())
-                .then(|| format!("{name} still pins nodes that the inventory does not have")),
+            desired.pins_others(facts).then(|| format!("{name} still pins nodes that the inventory does not have")),
         ];
         Row {
             node: name.clone(),
             master: node.master,
             key: master.and_then(Keyring::described),
-            stray,
-            fingerprint: let_in.as_ref().or(ours.first()).and_then(|key| describe(key)).map(|key| key.fingerprint),
+            unexpected,
+            fingerprint: accepted.and_then(|key| describe(key)).map(|key| key.fingerprint),
             further: ours.len().saturating_sub(1),
             modes: changes.repairs,
-            agreed: ring.as_ref().map(|_| known && disagreement.is_none()),
+            agreed: ring.as_ref().map(|_| known.is_some() && is_authorized),
             pinned: unpinned.is_none(),
-            faults: faults.into_iter().flatten().map(|text| Fault { text, cure: PUSH }).collect(),
-            remarks: remarks(inventory, node, facts),
+            faults: faults.into_iter().flatten().map(|text| Fault { text, hint: "hvdctl keys push" }).collect(),
+            warnings: warnings(inventory, node, facts),
         }
     };
     let rows = nodes.iter().map(row).collect();
     let rotation = ring.and_then(|ring| ring.unfinished());
-    let rotation = rotation.map(|words| Fault { text: format!("a rotation is unfinished: {words}"), cure: ROTATE });
+    let rotation =
+        rotation.map(|left| Fault { text: format!("a rotation is unfinished: {left}"), hint: "hvdctl keys rotate" });
     Report { rows, rotation }
 }
 
@@ -128,20 +128,10 @@ fn list(names: &[String]) -> Option<String> {
 fn pair_fault(ring: &Keyring) -> Option<String> {
     match (&ring.current, &ring.next) {
         (None, _) => Some("the master has no key pair of the cluster".to_owned()),
-        (Some(pair), None) if pair.public.is_none() => Some(format!("{}.pub is missing on the master", pair.name)),
-        (Some(pair), None) if ring.described().is_none() => Some(format!("{}.pub holds no public key", pair.name)),
+        (Some(pair), None) if pair.public.is_empty() => Some(format!("{}.pub is missing on the master", pair.name)),
+        (Some(pair), None) if ring.described().is_none() => Some(format!("{}.pub is not a public key", pair.name)),
         _ => None,
     }
-}
-
-/// How a node's `authorized_keys` differs from what it should be.
-fn disagreement(desired: &Desired<'_>, keys: &Keys, facts: &Facts, ours: &[String]) -> Option<&'static str> {
-    (desired.authorized_keys(facts) != text(facts, AUTHORIZED_KEYS)).then(|| match ours {
-        [] => "does not let the cluster's key in",
-        _ if !keys.let_in.iter().all(|key| ours.contains(&bare(key))) => "lets another key in than the master has",
-        _ if !keys.keep_ours && ours.len() > keys.let_in.len() => "lets an earlier key in, too",
-        _ => "does not restrict the key as it should (restrict, and from= the cluster's addresses)",
-    })
 }
 
 /// The nodes that do not pin a node's host key as they should.
@@ -150,5 +140,5 @@ fn unpinned(desired: &Desired<'_>, node: &Node, nodes: &[(&Node, &Facts)]) -> Op
     let Some(pin) = desired.pin(name) else { return Some(format!("{name} has no host key for its worker")) };
     let lacks = |facts: &Facts| !text(facts, KNOWN_HOSTS).lines().any(|line| line.trim_end() == pin);
     let on: Vec<String> = nodes.iter().filter(|(_, facts)| lacks(facts)).map(|(other, _)| other.name.clone()).collect();
-    (!on.is_empty()).then(|| format!("the host key of {name} is not pinned as it should be on {}", nodeset::fold(&on)))
+    (!on.is_empty()).then(|| format!("the host key of {name} is not pinned correctly on {}", nodeset::fold(&on)))
 }

@@ -1,8 +1,10 @@
-//! The directories of a small cluster: what a push makes of them, and what is said of them.
+//! The directories of a small cluster: what a push changes, and what is reported.
 
 use super::*;
 use crate::inventory::{Inventory, KeyType, Node};
 use crate::node::facts::{Facts, KeyFile};
+use crate::paths::HOST_KEY;
+use std::collections::BTreeMap;
 
 const OLD: &str = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAAQE= hvdctl:lab";
 const NEW: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f hvdctl:lab";
@@ -45,17 +47,15 @@ fn apply(facts: &mut Facts, changes: &Changes) {
 
 /// A push of these keys; gives what changed.
 fn push(inventory: &Inventory, nodes: &mut [Facts; 2], keys: Keys) -> [Changes; 2] {
-    let pair = |n: usize| KeyPair { private: Secret::plain("PRIVATE"), public: format!("ssh-ed25519 HOST{n} x") };
-    let hosts: Vec<(String, Option<KeyPair>)> = nodes
-        .iter()
-        .enumerate()
-        .map(|(n, facts)| {
-            public_host_key(facts).map_or((pair(n).public, Some(pair(n))), |there| (there.to_owned(), None))
-        })
-        .collect();
-    let seen = inventory.nodes.iter().zip(nodes.iter()).zip(&hosts).map(|((n, f), h)| (n, f, h.0.as_str()));
-    let desired = Desired::new(inventory, seen, keys);
-    let changes = [0, 1].map(|n| desired.changes(&inventory.nodes[n], &nodes[n], hosts[n].1.as_ref()));
+    let pair = |n: usize| Pair {
+        name: HOST_KEY,
+        private: Some(Secret::plain("PRIVATE")),
+        public: format!("ssh-ed25519 HOST{n} x"),
+    };
+    let without = (0..2).filter(|n| public_host_key(&nodes[*n]).is_none());
+    let new = without.map(|n| (inventory.nodes[n].name.clone(), pair(n))).collect();
+    let desired = Desired::new(inventory, &observed(inventory, nodes), keys, new);
+    let changes = [0, 1].map(|n| desired.changes(&inventory.nodes[n], &nodes[n]));
     for (facts, changes) in nodes.iter_mut().zip(&changes) {
         apply(facts, changes);
     }
@@ -63,7 +63,7 @@ fn push(inventory: &Inventory, nodes: &mut [Facts; 2], keys: Keys) -> [Changes; 
 }
 
 fn new_keys(name: &'static str, public: &str) -> Keys {
-    Keys::only(MasterPair { name, public: public.to_owned(), new: Some(Secret::plain("PRIVATE")) })
+    Keys::only(Pair { name, public: public.to_owned(), private: Some(Secret::plain("PRIVATE")) })
 }
 
 /// Both nodes with a pair pushed.
@@ -78,14 +78,14 @@ fn ring(inventory: &Inventory, nodes: &[Facts; 2]) -> Keyring {
     Keyring::read(&inventory.cluster, &nodes[0])
 }
 
-fn seen<'a>(inventory: &'a Inventory, nodes: &'a [Facts; 2]) -> Vec<(&'a Node, &'a Facts)> {
+fn observed<'a>(inventory: &'a Inventory, nodes: &'a [Facts; 2]) -> Vec<(&'a Node, &'a Facts)> {
     inventory.nodes.iter().zip(nodes).collect()
 }
 
-fn says(inventory: &Inventory, nodes: &[Facts; 2]) -> Vec<String> {
-    let report = report(inventory, &seen(inventory, nodes));
+fn faults(inventory: &Inventory, nodes: &[Facts; 2]) -> Vec<String> {
+    let report = report(inventory, &observed(inventory, nodes));
     let faults = report.rows.iter().flat_map(|row| &row.faults).chain(&report.rotation);
-    faults.map(|fault| format!("{}: {}", fault.text, fault.cure.rsplit(' ').next().unwrap())).collect()
+    faults.map(|fault| format!("{}: {}", fault.text, fault.hint.rsplit(' ').next().unwrap())).collect()
 }
 
 fn text<'a>(facts: &'a Facts, name: &str) -> &'a str {
@@ -93,7 +93,7 @@ fn text<'a>(facts: &'a Facts, name: &str) -> &'a str {
 }
 
 #[test]
-fn the_key_is_let_in_from_the_clusters_addresses_and_the_second_push_is_empty() {
+fn the_key_is_accepted_from_the_clusters_addresses_and_the_second_push_is_empty() {
     let (inventory, mut nodes) = pushed(NEW, "id_ed25519");
     let line = format!("restrict,from=\"10.0.0.1,10.0.0.2,10.0.9.1,10.0.9.2\" {NEW}\n");
     for facts in &nodes {
@@ -106,10 +106,10 @@ fn the_key_is_let_in_from_the_clusters_addresses_and_the_second_push_is_empty() 
     assert!(nodes[0].key_files.contains_key("id_ed25519") && !nodes[1].key_files.contains_key("id_ed25519"));
     let keys = Keys::to_push(&ring(&inventory, &nodes));
     assert!(push(&inventory, &mut nodes, keys.unwrap()).iter().all(Changes::is_empty));
-    assert!(differing(&inventory, &seen(&inventory, &nodes), Keys::to_push).is_empty());
-    assert_eq!(says(&inventory, &nodes), [""; 0]);
+    assert!(differing(&inventory, &observed(&inventory, &nodes), Keys::to_push).is_empty());
+    assert_eq!(faults(&inventory, &nodes), [""; 0]);
     // a part of the nodes is no reason to write anything anew
-    assert!(differing(&inventory, &seen(&inventory, &nodes)[..1], Keys::to_push).is_empty());
+    assert!(differing(&inventory, &observed(&inventory, &nodes)[..1], Keys::to_push).is_empty());
 }
 
 #[test]
@@ -118,17 +118,17 @@ fn without_the_masters_address_the_key_is_not_tied_to_any() {
     let mut nodes = [Facts { ssh_address: None, ..node(1) }, node(2)];
     push(&inventory, &mut nodes, new_keys("id_ed25519", NEW));
     assert_eq!(text(&nodes[1], AUTHORIZED_KEYS), format!("restrict {NEW}\n"));
-    // which is said, and is no fault that a push cures
-    assert_eq!(says(&inventory, &nodes), [""; 0]);
-    let words = "the address of the master node1 is not known (ssh did not say by which address it reached the node), so \
-                 its key is let in from anywhere: set `address` for it";
-    let report = report(&inventory, &seen(&inventory, &nodes));
-    assert_eq!(report.rows.into_iter().map(|row| row.remarks).collect::<Vec<_>>(), [vec![words.to_owned()], vec![]]);
-    // a node that is alone lets nobody in from elsewhere
+    // which is a warning, and not a fault that a push repairs
+    assert_eq!(faults(&inventory, &nodes), [""; 0]);
+    let words = "node1: the workers accept the cluster's key from any address, because that of the master is not known \
+                 (ssh did not say by which address it reached the node): set `address` for it";
+    let report = report(&inventory, &observed(&inventory, &nodes));
+    assert_eq!(report.rows.into_iter().map(|row| row.warnings).collect::<Vec<_>>(), [vec![words.to_owned()], vec![]]);
+    // a single node accepts no logins from elsewhere
     let mut alone = inventory.clone();
     alone.nodes.pop();
-    assert_eq!(remarks(&alone, &alone.nodes[0], &nodes[0]), [""; 0]);
-    assert_eq!(remarks(&inventory, &inventory.nodes[0], &node(1)), [""; 0]);
+    assert_eq!(warnings(&alone, &alone.nodes[0], &nodes[0]), [""; 0]);
+    assert_eq!(warnings(&inventory, &inventory.nodes[0], &node(1)), [""; 0]);
 }
 
 #[test]
@@ -145,10 +145,10 @@ fn another_clusters_key_in_a_shared_directory_stays() {
     for state in states {
         let mut nodes = nodes.clone();
         nodes[1].key_files.extend(state.iter().map(|(name, text)| file(name, text)));
-        assert_eq!(says(&inventory, &nodes), [""; 0], "{state:?}");
+        assert_eq!(faults(&inventory, &nodes), [""; 0], "{state:?}");
         assert_eq!(
-            remarks(&inventory, &inventory.nodes[1], &nodes[1]),
-            ["id_ed25519 on node2 is the key of the cluster other, which shares the directory: it stays"]
+            warnings(&inventory, &inventory.nodes[1], &nodes[1]),
+            ["node2: id_ed25519 is kept: it is the key of the cluster other, which uses the same directory"]
         );
         let keys = Keys::to_push(&ring(&inventory, &nodes)).unwrap();
         assert!(push(&inventory, &mut nodes, keys).iter().all(Changes::is_empty), "{state:?}");
@@ -172,8 +172,8 @@ fn a_node_that_leaves_the_inventory_is_revoked() {
     let keys = Keys::to_push(&ring(&inventory, &nodes));
     assert_eq!(differing(&inventory, &there, Keys::to_push), ["node1"]);
     assert!(!report(&inventory, &there).is_clean());
-    let desired = Desired::observed(&inventory, &there, keys.unwrap());
-    let changes = desired.changes(&inventory.nodes[0], &nodes[0], None);
+    let desired = Desired::new(&inventory, &there, keys.unwrap(), BTreeMap::new());
+    let changes = desired.changes(&inventory.nodes[0], &nodes[0]);
     apply(&mut nodes[0], &changes);
     assert_eq!(text(&nodes[0], AUTHORIZED_KEYS), format!("restrict,from=\"10.0.0.1,10.0.9.1\" {NEW}\n"));
     assert!(!text(&nodes[0], KNOWN_HOSTS).contains("node2"));
@@ -183,7 +183,7 @@ fn a_node_that_leaves_the_inventory_is_revoked() {
 fn the_pair_with_our_tag_is_used_whatever_the_inventory_has() {
     let (mut inventory, mut nodes) = pushed(NEW, "id_ed25519");
     inventory.cluster.key_type = KeyType::Rsa;
-    assert_eq!(ring(&inventory, &nodes).current, Some(CurrentPair { name: "id_ed25519", public: Some(NEW.into()) }));
+    assert_eq!(ring(&inventory, &nodes).current, Some(Pair { name: "id_ed25519", public: NEW.into(), private: None }));
     // somebody else's pair of that name beside it stays
     nodes[0].key_files.extend([file("id_rsa", ""), file("id_rsa.pub", "ssh-rsa AAAA ana@desk\n")]);
     let keys = Keys::to_push(&ring(&inventory, &nodes)).unwrap();
@@ -191,7 +191,7 @@ fn the_pair_with_our_tag_is_used_whatever_the_inventory_has() {
     // one that lacks its public half is taken for ours
     nodes[0].key_files.retain(|name, _| !name.starts_with("id_rsa") && name != "id_ed25519.pub");
     let lone = ring(&inventory, &nodes);
-    assert_eq!(lone.current, Some(CurrentPair { name: "id_ed25519", public: None }));
+    assert_eq!(lone.current, Some(Pair { name: "id_ed25519", public: String::new(), private: None }));
     assert_eq!(Keys::to_push(&lone), None);
     nodes[0].key_files.extend([file("id_rsa", ""), file("id_rsa.pub", "ssh-rsa AAAA hvdctl:other\n")]);
     assert_eq!(ring(&inventory, &nodes).belongs_to_another("lab"), Some("other"));
@@ -203,10 +203,10 @@ fn private_keys_that_must_not_be_there_go() {
     nodes[0].key_files.extend([file("id_rsa", ""), file("id_rsa.pub", OLD)]);
     nodes[1].key_files.extend([file("id_ed25519", ""), file("id_rsa", ""), file("id_rsa.next", "")]);
     assert_eq!(
-        says(&inventory, &nodes),
+        faults(&inventory, &nodes),
         [
-            "a private key (id_rsa) lies on node1, which is not in use: push",
-            "a private key (id_rsa.next, id_ed25519) lies on node2, which launches nothing: push",
+            "node1 has a private key that is not in use: id_rsa: push",
+            "node2 has a private key that belongs only on the master: id_rsa.next, id_ed25519: push",
         ]
     );
     let keys = Keys::to_push(&ring(&inventory, &nodes)).unwrap();
@@ -215,8 +215,8 @@ fn private_keys_that_must_not_be_there_go() {
     assert_eq!(second.removes, ["id_rsa.next", "id_ed25519"], "id_rsa is somebody else's");
 }
 
-/// A rotation's states, in the order in which they follow each other: files of the master, and whether each node lets the
-/// new key in.
+/// A rotation's states, in the order in which they follow each other: files of the master, and whether each node accepts the
+/// new key.
 fn states(old: &'static str, new: &'static str) -> Vec<(Vec<String>, [bool; 2])> {
     let plain = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
     let (old_pub, new_pub) = (format!("{old}.pub"), format!("{new}.pub"));
@@ -260,20 +260,25 @@ fn in_every_state_of_a_rotation_a_launch_works_and_a_push_breaks_nothing() {
             let ring = ring(&inventory, &nodes);
             let place = format!("{old} to {new}, step {step}: {ring:?}");
 
-            // the private key that a launch uses is let in, and neither launch nor push sees a fault in that
+            // the private key that a launch uses is accepted, and neither launch nor push sees a fault in that
             let moved = !staged;
             let in_use = if moved && files.contains(&new.to_owned()) { &after } else { &before };
-            assert!(differing(&inventory, &seen(&inventory, &nodes), Keys::to_launch).is_empty(), "{place}");
+            assert!(differing(&inventory, &observed(&inventory, &nodes), Keys::to_launch).is_empty(), "{place}");
             assert_eq!(ring.next.is_some(), files.iter().any(|f| f.ends_with(".next.pub")), "{place}");
             if let Some(next) = &ring.next {
-                assert_eq!((next.name, next.in_place), (new, moved), "{place}");
+                assert_eq!((next.name, ring.in_place), (new, moved), "{place}");
             }
             let last = ring.next.is_none() && moved;
             push(&inventory, &mut nodes, Keys::to_push(&ring).unwrap());
             let keys = our_keys(&nodes[1], "lab");
             assert!(keys.contains(&bare(in_use)), "{place}: {keys:?}");
             assert_eq!(keys.len(), if last { 1 } else { 2 }, "{place}");
-            assert_eq!(says(&inventory, &nodes).len(), usize::from(!last), "{place}: {:?}", says(&inventory, &nodes));
+            assert_eq!(
+                faults(&inventory, &nodes).len(),
+                usize::from(!last),
+                "{place}: {:?}",
+                faults(&inventory, &nodes)
+            );
             assert!(
                 nodes[0].key_files.keys().filter(|n| n.starts_with("id_")).eq(files_sorted(&files).iter()),
                 "{place}"
@@ -289,12 +294,12 @@ fn files_sorted(files: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn each_fault_has_its_message_and_its_cure() {
+fn each_fault_has_its_message_and_its_hint() {
     let (inventory, nodes) = pushed(NEW, "id_ed25519");
     let fault = |make: &dyn Fn(&mut [Facts; 2])| {
         let mut nodes = nodes.clone();
         make(&mut nodes);
-        says(&inventory, &nodes)
+        faults(&inventory, &nodes)
     };
     let edit = |facts: &mut Facts, name: &str, edit: &dyn Fn(&str) -> String| {
         let changed = edit(text(facts, name));
@@ -302,27 +307,27 @@ fn each_fault_has_its_message_and_its_cure() {
     };
     assert_eq!(
         fault(&|n| edit(&mut n[1], AUTHORIZED_KEYS, &|t| t.replace("10.0.9.1,", ""))),
-        ["node2 does not restrict the key as it should (restrict, and from= the cluster's addresses): push"]
+        ["node2 accepts the key without the right restrictions (restrict, and from= the cluster's addresses): push"]
     );
     assert_eq!(
         fault(&|n| edit(&mut n[1], AUTHORIZED_KEYS, &|_| format!("restrict {OLD}\n"))),
-        ["node2 lets another key in than the master has: push"]
+        ["node2 accepts another key than the master's: push"]
     );
     assert_eq!(
         fault(&|n| edit(&mut n[1], AUTHORIZED_KEYS, &|_| String::new())),
-        ["node2 does not let the cluster's key in: push"]
+        ["node2 does not accept the cluster's key: push"]
     );
     assert_eq!(
         fault(&|n| edit(&mut n[1], AUTHORIZED_KEYS, &|t| format!("{t}ssh-rsa AAAA hvdctl:lab\n"))),
-        ["node2 lets an earlier key in, too: push"]
+        ["node2 still accepts an earlier key: push"]
     );
     assert_eq!(
         fault(&|n| edit(&mut n[0], KNOWN_HOSTS, &|t| t.replace("HOST1", "HOSTX"))),
-        ["the host key of node2 is not pinned as it should be on node1: push"]
+        ["the host key of node2 is not pinned correctly on node1: push"]
     );
     assert_eq!(
         fault(&|n| edit(&mut n[1], KNOWN_HOSTS, &|t| t.replace("[10.0.9.1]:12345", "[10.0.9.8]:12345"))),
-        ["the host key of node1 is not pinned as it should be on node2: push"]
+        ["the host key of node1 is not pinned correctly on node2: push"]
     );
     assert_eq!(
         fault(&|n| edit(&mut n[1], KNOWN_HOSTS, &|t| format!("[gone]:12345 ssh-rsa AAAA hvdctl:lab\n{t}"))),
@@ -341,13 +346,13 @@ fn each_fault_has_its_message_and_its_cure() {
     assert_eq!(
         fault(&|n| n[1] = node(2))[..3],
         [
-            "the host key of node1 is not pinned as it should be on node2: push",
-            "node2 does not let the cluster's key in: push",
+            "the host key of node1 is not pinned correctly on node2: push",
+            "node2 does not accept the cluster's key: push",
             "node2 has no host key for its worker: push"
         ]
     );
     let nothing = [node(1), node(2)];
-    assert_eq!(says(&inventory, &nothing)[0], "the master has no key pair of the cluster: push");
+    assert_eq!(faults(&inventory, &nothing)[0], "the master has no key pair of the cluster: push");
 }
 
 #[test]

@@ -32,6 +32,10 @@ fn files(dir: &TempDir) -> BTreeMap<String, String> {
     names.map(|name| (name.clone(), fs::read_to_string(dir.path().join(name)).unwrap())).collect()
 }
 
+fn name_of(dir: &TempDir) -> &str {
+    dir.path().to_str().unwrap()
+}
+
 fn cluster(dir: &TempDir) -> Cluster {
     let mut cluster = Inventory::local("node1", "image").cluster;
     cluster.name = "lab".into();
@@ -88,24 +92,24 @@ fn what_was_written_after_the_observation_is_not_undone() {
             let facts = look(&dir);
             let changes = put(name, "stale\n");
             fs::write(dir.path().join(name), format!("{text}\nnew\n")).unwrap();
-            let refused = run("", &script(&cluster(&dir), &facts, &changes).whole()).unwrap_err();
-            let complaint = "was changed by somebody else meanwhile; run the same command again";
+            let refused = run("", &script(name_of(&dir), &facts, &changes).whole()).unwrap_err();
+            let complaint = "was changed by another program meanwhile; run the same command again";
             assert_eq!(refused, format!("{name} {complaint}\n"));
             assert_eq!(files(&dir), BTreeMap::from([(name.to_owned(), format!("{text}\nnew\n"))]));
 
             fs::write(dir.path().join(name), text).unwrap();
-            run("", &script(&cluster(&dir), &facts, &changes).whole()).unwrap();
+            run("", &script(name_of(&dir), &facts, &changes).whole()).unwrap();
             assert_eq!(files(&dir), BTreeMap::from([(name.to_owned(), "stale\n".to_owned())]), "{text:?}");
         }
     }
     // neither is one that was not there, or is no more
     let dir = directory(&[]);
     let facts = look(&dir);
-    run("", &script(&cluster(&dir), &facts, &put(AUTHORIZED_KEYS, "first\n")).whole()).unwrap();
-    run("", &script(&cluster(&dir), &facts, &put(AUTHORIZED_KEYS, "second\n")).whole()).unwrap_err();
+    run("", &script(name_of(&dir), &facts, &put(AUTHORIZED_KEYS, "first\n")).whole()).unwrap();
+    run("", &script(name_of(&dir), &facts, &put(AUTHORIZED_KEYS, "second\n")).whole()).unwrap_err();
     let facts = look(&dir);
     fs::remove_file(dir.path().join(AUTHORIZED_KEYS)).unwrap();
-    run("", &script(&cluster(&dir), &facts, &put(AUTHORIZED_KEYS, "second\n")).whole()).unwrap_err();
+    run("", &script(name_of(&dir), &facts, &put(AUTHORIZED_KEYS, "second\n")).whole()).unwrap_err();
     assert!(files(&dir).is_empty());
 }
 
@@ -116,7 +120,7 @@ fn a_directory_that_another_writes_in_is_left_alone_and_so_is_one_whose_script_i
     let dir = directory(&before);
     let there = files(&dir);
     let name = dir.path().to_str().unwrap();
-    let push = script(&cluster(&dir), &look(&dir), &put(AUTHORIZED_KEYS, "x\n")).whole();
+    let push = script(name_of(&dir), &look(&dir), &put(AUTHORIZED_KEYS, "x\n")).whole();
     let stage = Script::new(STAGE).with("ssh_dir", name).whole();
     let switch = Script::new(SWITCH).with("ssh_dir", name).with("new", "id_rsa").with("public", NEW).with("old", "");
     for script in [&push, &stage, &switch.whole()] {
