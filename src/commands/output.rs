@@ -198,7 +198,7 @@ pub struct FoundMachine {
     /// Its GPUs.
     pub gpus: Vec<Gpu>,
     /// How root is had: `login` or `sudo`; null where it is not.
-    pub root: Option<&'static str>,
+    pub root: Option<String>,
     /// The version of the Docker Engine, or null.
     pub docker: Option<String>,
     /// Those of the requested images that are there.
