@@ -1,19 +1,20 @@
-//! Errors as users see them: which node, what was tried, the remote's own words, the next step; and the exit codes.
+//! Errors as users see them: node, operation, cause, next step; and the exit codes.
 
 use crate::model::allocation::AllocationConflict;
 use crate::model::lease::{self, Lease};
 use crate::text::nodeset;
+use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 
-/// The exit codes of the contract (`docs/cli.md`).
+/// The exit codes (`docs/cli.md`).
 pub mod exit {
     /// Done, or nothing to do.
     pub const OK: u8 = 0;
     /// A check failed, or an operation failed on every node concerned.
     pub const FAILED: u8 = 1;
-    /// Usage or inventory wrong; nothing was touched.
+    /// Wrong usage or inventory; nothing was changed.
     pub const USAGE: u8 = 2;
     /// Some nodes done, some failed.
     pub const PARTLY: u8 = 3;
@@ -21,8 +22,8 @@ pub mod exit {
     pub const UNREACHABLE: u8 = 4;
     /// Another command holds the lease of a node, or this one has lost it.
     pub const LOCKED: u8 = 5;
-    /// `train`, `run`: hvdctl itself failed before or around the program.
-    pub const AROUND: u8 = 125;
+    /// `train`, `run`, `exec`, `shell`: hvdctl itself failed, not the program.
+    pub const INTERNAL: u8 = 125;
 
     /// Returns the exit code of an operation that `done` nodes have finished and others have not.
     pub fn of_nodes(done: usize, failed: &[super::NodeError]) -> u8 {
@@ -65,9 +66,9 @@ pub struct NodeError {
     /// The kind of failure.
     #[serde(flatten)]
     pub kind: Kind,
-    /// What was attempted; reads on after "cannot".
+    /// What was attempted; completes "cannot …".
     pub operation: String,
-    /// The cause, in the words of the node, the engine or ssh; may have several lines.
+    /// The cause as the node, the engine or ssh reports it; may have several lines.
     pub message: String,
     /// What to do next.
     pub hints: Vec<String>,
@@ -113,7 +114,7 @@ impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: cannot {}", self.node, self.operation)?;
         let mut lines: Vec<&str> = self.message.lines().collect();
-        // tar has a word for each file that a full disk does not take
+        // tar reports each file that does not fit on a full disk
         let left_out = lines.len().saturating_sub(SHOWN_LINES);
         let between = format!("… {left_out} more lines …");
         if left_out > 0 {
@@ -166,58 +167,58 @@ impl NodeProgress {
 /// Why a command ended without doing all of its work.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The words of the command line do not fit together.
-    #[error("{message}{}", .hint.as_ref().map(|h| format!("\n  hint: {h}")).unwrap_or_default())]
+    /// Wrong usage.
+    #[error("{message}\n  hint: {hint}")]
     Usage {
         /// What is wrong.
         message: String,
         /// The next step.
-        hint: Option<String>,
+        hint: String,
     },
     /// The inventory cannot be used: its faults, a line each.
     #[error("{0}")]
     Inventory(String),
     /// Nodes cannot be reached, and so nothing was changed.
-    #[error("{}\n{} unreachable, nothing was changed", join(.0), count(.0.len()))]
+    #[error("{}\n{} unreachable, nothing was changed", join(.0), count(.0.len(), "node"))]
     Unreachable(Vec<NodeError>),
     /// Nodes failed; `done` others did not.
-    #[error("{}\nfailed on {}{}", join(.failed), count(.failed.len()),
-        if *.done > 0 { format!(", done on {}", count(*.done)) } else { String::new() })]
+    #[error("{}\nfailed on {}{}", join(.failed), count(.failed.len(), "node"),
+        if *.done > 0 { format!(", done on {}", count(*.done, "node")) } else { String::new() })]
     Nodes {
         /// The failures.
         failed: Vec<NodeError>,
         /// How many nodes are done.
         done: usize,
     },
-    /// A check of the whole failed.
-    #[error("{message}{}", .hint.as_ref().map(|h| format!("\n  hint: {h}")).unwrap_or_default())]
+    /// A check that concerns more than one node failed.
+    #[error("{message}\n  hint: {hint}")]
     Check {
         /// What was expected and what was found.
         message: String,
         /// The next step.
-        hint: Option<String>,
+        hint: String,
     },
-    /// A signal ended it; what was begun was cleaned up.
+    /// A signal ended the command, after cleanup.
     #[error("{}", if *.0 == 2 { "interrupted" } else { "terminated" })]
     Signal(u8),
-    /// Other commands hold these nodes' leases.
+    /// Other commands have locked these nodes.
     #[error("{}", locked(.0))]
     Locked(Vec<(String, Lease)>),
-    /// Running jobs have what another one asks for.
+    /// The requested nodes, slots or GPUs are allocated to other jobs.
     #[error("{0}\nnothing was changed\n  hint: {hint}", hint = .0.hint())]
     Allocated(AllocationConflict),
-    /// The lease of a node was lost under way.
-    #[error("{0}\n  hint: hvdctl lock status shows who is at work; the same command again goes on from here")]
+    /// The lock of a node was lost.
+    #[error("{0}\n  hint: hvdctl lock status shows who has locked it; run the same command again to continue")]
     Lost(NodeError),
-    /// It was stopped between two steps.
+    /// The command was stopped between two steps.
     #[error("{by}{}", progress(.nodes))]
     Stopped {
-        /// By what: [`Error::Signal`] or [`Error::Lost`].
+        /// Why: [`Error::Signal`] or [`Error::Lost`].
         by: Box<Error>,
         /// How far each node came.
         nodes: Vec<NodeProgress>,
     },
-    /// The operator's own machine failed us.
+    /// An operation on the operator's own machine failed.
     #[error("{0}")]
     Here(String),
 }
@@ -227,18 +228,14 @@ fn join(errors: &[NodeError]) -> String {
 }
 
 fn locked(busy: &[(String, Lease)]) -> String {
-    let mut text = String::new();
-    for (nodes, lease) in lease::holders(busy) {
-        text.push_str(&format!("{} locked by {lease}\n", subject(&nodes)));
-    }
-    text.push_str(
-        "nothing was changed\n  hint: --wait waits for it; if nobody is at work there any more: hvdctl lock release",
-    );
-    text
-}
-
-fn subject(nodes: &[String]) -> String {
-    format!("{} {}", nodeset::fold(nodes), if nodes.len() == 1 { "is" } else { "are" })
+    let line = |(nodes, lease): &(Vec<String>, &Lease)| {
+        let verb = if nodes.len() == 1 { "is" } else { "are" };
+        format!("{} {verb} locked by {lease}\n", nodeset::fold(nodes))
+    };
+    let lines: String = lease::holders(busy).iter().map(line).collect();
+    format!(
+        "{lines}nothing was changed\n  hint: wait with --wait, or, if that command is gone, run hvdctl lock release"
+    )
 }
 
 /// Formats progress, one line for nodes that came equally far.
@@ -247,29 +244,25 @@ fn progress(nodes: &[NodeProgress]) -> String {
     rows.iter().map(|(summary, nodes)| format!("\n  {}: {summary}", nodeset::fold(nodes))).collect()
 }
 
-fn count(n: usize) -> String {
-    format!("{n} node{}", if n == 1 { "" } else { "s" })
-}
-
 impl Error {
     /// Wrong usage, with the next step.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Error {
-        Error::Usage { message: message.into(), hint: Some(hint.into()) }
+        Error::Usage { message: message.into(), hint: hint.into() }
     }
 
     /// A failed check, with the next step.
     pub fn check(message: impl Into<String>, hint: impl Into<String>) -> Error {
-        Error::Check { message: message.into(), hint: Some(hint.into()) }
+        Error::Check { message: message.into(), hint: hint.into() }
     }
 
-    /// The exit code. `around_a_program`: the command runs a user's program, whose own codes must not be mistaken for
+    /// The exit code. `runs_a_program`: the command runs a user's program, whose own exit codes must be told apart from
     /// hvdctl's.
-    pub fn exit_code(&self, around_a_program: bool) -> u8 {
+    pub fn exit_code(&self, runs_a_program: bool) -> u8 {
         match self {
             Error::Usage { .. } | Error::Inventory(_) => exit::USAGE,
             Error::Signal(number) => 128 + number,
-            Error::Stopped { by, .. } => by.exit_code(around_a_program),
-            _ if around_a_program => exit::AROUND,
+            Error::Stopped { by, .. } => by.exit_code(runs_a_program),
+            _ if runs_a_program => exit::INTERNAL,
             Error::Unreachable(_) => exit::UNREACHABLE,
             Error::Locked(_) | Error::Allocated(_) | Error::Lost(_) => exit::LOCKED,
             Error::Nodes { done: 1.., .. } => exit::PARTLY,
@@ -342,7 +335,7 @@ mod tests {
             error.to_string(),
             "node[1-2] are locked by ana@desk (process 7) with `hvdctl up` since 2025-11-21 14:32:07 UTC (1m 12s ago)\n\
              node9 is locked by ana@desk (process 7) with `hvdctl down` since 2025-11-21 14:32:07 UTC (1m 12s ago)\n\
-             nothing was changed\n  hint: --wait waits for it; if nobody is at work there any more: hvdctl lock release"
+             nothing was changed\n  hint: wait with --wait, or, if that command is gone, run hvdctl lock release"
         );
     }
 

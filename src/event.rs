@@ -2,7 +2,10 @@
 
 use crate::error::{Error, NodeError};
 use crate::model::job_state::State;
-use crate::text::units::human;
+use crate::text::units::{count, human};
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,37 +21,28 @@ pub enum Step {
     Connecting,
     /// Reading the node's state.
     Observing,
-    /// Reading what `doctor` wants to know beyond that.
+    /// Reading what `doctor` checks beyond that.
     Examining,
     /// Importing the frameworks in the node's worker.
     ImportingFrameworks,
-    /// Trying ports of the other nodes.
+    /// Connecting to ports of the other nodes.
     TryingPorts,
     /// Logging in to the other workers.
     LoggingIn,
     /// Reading the cluster's keys on the node.
     ReadingKeys,
-    /// Making a key pair of this kind, e.g. `RSA-4096`.
-    MakingKeyPair(String),
+    /// Generating a key pair of this kind, e.g. `RSA-4096`.
+    GeneratingKeyPair(String),
     /// Writing the cluster's keys.
     WritingKeys,
-    /// Getting an image from its registry.
-    PullingImage {
-        /// Its reference.
-        image: String,
-    },
-    /// An operation of the node's plan, in the words of the dry run.
+    /// Pulling the image of this reference from its registry.
+    PullingImage(String),
+    /// An operation of the node's plan, as the dry run shows it.
     Applying(String),
-    /// Ending a job and what it left.
-    EndingJob {
-        /// Its id.
-        job: String,
-    },
-    /// Removing a container.
-    RemovingContainer {
-        /// Its name.
-        name: String,
-    },
+    /// Ending the job of this id and what it left.
+    EndingJob(String),
+    /// Removing the container of this name.
+    RemovingContainer(String),
     /// Removing keys, projects and records (`down --purge`).
     Purging,
     /// Reading the records of jobs.
@@ -57,150 +51,194 @@ pub enum Step {
     RemovingRecords,
     /// Comparing the node's copy of the project with the one here.
     ComparingProject,
-    /// Sending what the node's copy of the project lacks.
+    /// Uploading what the node's copy of the project lacks.
     Uploading {
-        /// How many files.
+        /// The number of files.
         files: usize,
         /// Their bytes.
         bytes: u64,
     },
     /// Reading which files a job wrote.
     ListingOutputs,
-    /// Getting files that a job wrote.
-    Fetching {
-        /// Their bytes.
-        bytes: u64,
-    },
-    /// Running a program for `exec`.
-    Running {
-        /// Its name.
-        program: String,
-    },
+    /// Fetching so many bytes that a job wrote.
+    Fetching(u64),
+    /// Running the program of this name for `exec`.
+    Running(String),
+}
+
+/// What a step does to its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepKind {
+    /// It changes nothing.
+    Read,
+    /// It may change the node.
+    Write,
+    /// It may change the node, and reports its progress by [`Event::Transfer`].
+    Transfer,
 }
 
 impl Step {
-    /// Returns whether it changes nothing on the node.
-    pub fn only_reads(&self) -> bool {
-        matches!(
-            self,
-            Step::Connecting
-                | Step::Observing
-                | Step::Examining
-                | Step::ImportingFrameworks
-                | Step::TryingPorts
-                | Step::LoggingIn
-                | Step::ReadingKeys
-                | Step::ListingJobs
-                | Step::ComparingProject
-                | Step::ListingOutputs
-        )
+    /// Returns the step's kind and its text.
+    fn describe(&self) -> (StepKind, Cow<'_, str>) {
+        use StepKind::{Read, Transfer, Write};
+        match self {
+            Step::Connecting => (Read, "connecting".into()),
+            Step::Observing => (Read, "reading the node state".into()),
+            Step::Examining => (Read, "examining".into()),
+            Step::ImportingFrameworks => (Read, "importing the frameworks in the worker".into()),
+            Step::TryingPorts => (Read, "connecting to the other nodes".into()),
+            Step::LoggingIn => (Read, "logging in to the other workers".into()),
+            Step::ReadingKeys => (Read, "reading keys".into()),
+            Step::GeneratingKeyPair(kind) => (Write, format!("generating an {kind} key pair").into()),
+            Step::WritingKeys => (Write, "writing keys".into()),
+            Step::PullingImage(image) => (Transfer, format!("pulling {image}").into()),
+            Step::Applying(operation) => (Write, operation.into()),
+            Step::EndingJob(job) => (Write, format!("ending job {job}").into()),
+            Step::RemovingContainer(name) => (Write, format!("removing {name}").into()),
+            Step::Purging => (Write, "removing keys, projects and records".into()),
+            Step::ListingJobs => (Read, "listing jobs".into()),
+            Step::RemovingRecords => (Write, "removing records".into()),
+            Step::ComparingProject => (Read, "comparing the project".into()),
+            Step::Uploading { files, bytes } => {
+                (Transfer, format!("uploading {}, {}", count(*files, "file"), human(*bytes)).into())
+            }
+            Step::ListingOutputs => (Read, "listing outputs".into()),
+            Step::Fetching(bytes) => (Transfer, format!("fetching {}", human(*bytes)).into()),
+            Step::Running(program) => (Write, format!("running {program}").into()),
+        }
     }
 
-    /// Returns whether it reports its progress by [`Event::Transfer`].
-    pub fn is_transfer(&self) -> bool {
-        matches!(self, Step::PullingImage { .. } | Step::Uploading { .. } | Step::Fetching { .. })
+    /// Returns the step's kind.
+    pub fn kind(&self) -> StepKind {
+        self.describe().0
     }
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Step::Connecting => "connecting",
-            Step::Observing => "looking",
-            Step::Examining => "looking closer",
-            Step::ImportingFrameworks => "importing the frameworks in its worker",
-            Step::TryingPorts => "connecting to the others",
-            Step::LoggingIn => "logging in to the others",
-            Step::ReadingKeys => "reading its keys",
-            Step::MakingKeyPair(kind) => return write!(f, "making an {kind} key pair"),
-            Step::WritingKeys => "writing its keys",
-            Step::PullingImage { image } => return write!(f, "pulling {image}"),
-            Step::Applying(operation) => operation,
-            Step::EndingJob { job } => return write!(f, "ending job {job}"),
-            Step::RemovingContainer { name } => return write!(f, "removing {name}"),
-            Step::Purging => "removing keys, projects and records",
-            Step::ListingJobs => "looking for jobs",
-            Step::RemovingRecords => "removing records",
-            Step::ComparingProject => "comparing the project",
-            Step::Uploading { files, bytes } => return write!(f, "uploading {files} files, {}", human(*bytes)),
-            Step::ListingOutputs => "looking for outputs",
-            Step::Fetching { bytes } => return write!(f, "fetching {}", human(*bytes)),
-            Step::Running { program } => return write!(f, "running {program}"),
-        })
+        f.write_str(&self.describe().1)
     }
 }
 
-/// Something that happened.
-#[derive(Debug)]
+/// The stream that a line came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// A line of `train`, `run`, `attach` and `logs`, except the last.
+// the variants without `skip` are the lines of --json; docs/json.md is generated from their comments
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(tag = "event", rename_all = "lowercase")]
+#[schemars(rename = "Line")]
 pub enum Event {
+    /// A line of a rank.
+    Output {
+        /// The rank.
+        rank: u32,
+        /// Its node.
+        node: String,
+        /// The stream.
+        stream: Stream,
+        /// The line; bytes that are not UTF-8 are replaced by U+FFFD.
+        #[serde(serialize_with = "lossy")]
+        #[schemars(with = "String")]
+        line: Vec<u8>,
+    },
+    /// The state of the job has changed.
+    Job {
+        /// The id of the job.
+        id: String,
+        /// Its state.
+        state: State,
+    },
+    /// A node is ready.
+    #[serde(rename = "node")]
+    Done {
+        /// The node.
+        node: String,
+        /// What was done.
+        #[serde(rename = "done")]
+        what: String,
+    },
+    /// A node has failed. The error is reported again at the end.
+    #[serde(rename = "node")]
+    Failed {
+        /// The node.
+        node: String,
+        /// What failed.
+        error: NodeError,
+    },
+    /// The job is restarted (`--restarts`); `jobs` has the result of each attempt.
+    Restart {
+        /// The reason, as text.
+        text: String,
+    },
+    /// A line of the launcher, with `-vv` only.
+    Launcher {
+        /// The line.
+        line: String,
+    },
     /// The selected nodes in the inventory's order.
+    #[serde(skip)]
     Nodes(Vec<String>),
     /// A phase of the command begins, e.g. `comparing`.
+    #[serde(skip)]
     Phase(String),
-    /// A node begins a step; several may be under way on one node.
+    /// A node begins a step; several may be in progress on one node.
+    #[serde(skip)]
     StepStarted {
         /// The node.
         node: String,
         /// The step.
         step: Step,
     },
-    /// A node has left a step, however it ended.
+    /// A step has ended, successfully or not.
+    #[serde(skip)]
     StepEnded {
         /// The node.
         node: String,
         /// The step.
         step: Step,
     },
-    /// A node gets something large.
+    /// The progress of a transfer.
+    #[serde(skip)]
     Transfer {
         /// The node.
         node: String,
-        /// What is done, e.g. `pulling IMAGE`; the same text as long as it goes on.
+        /// The transfer, e.g. `pulling IMAGE`; the text stays the same while it lasts.
         what: String,
         /// Bytes so far.
         done: u64,
         /// Bytes in all, as far as they are known.
         total: u64,
-        /// Bytes per second; 0 where there is none to tell.
+        /// Bytes per second; 0 if unknown.
         rate: u64,
     },
-    /// A node has finished the command's work.
-    Done {
-        /// The node.
-        node: String,
-        /// What was done.
-        what: String,
-    },
-    /// A node has failed; the error itself is reported once more at the end, with all others.
-    Failed(NodeError),
     /// A message that is no warning.
+    #[serde(skip)]
     Note(String),
     /// A warning.
+    #[serde(skip)]
     Warning(String),
-    /// A line that a rank wrote.
-    Output {
-        /// The rank.
-        rank: u32,
-        /// Its node.
-        node: String,
-        /// Whether it went to standard error.
-        stderr: bool,
-        /// The line without its newline.
-        line: Vec<u8>,
-    },
-    /// A job is started again: why, when, and on which nodes.
-    Restart(String),
-    /// A line that the launcher wrote.
-    Launcher(String),
     /// The terminal is needed for a question; see [`Events::suspend`].
+    #[serde(skip)]
     Suspend(Suspension),
-    /// A job changed its state.
-    Job {
-        /// Its id.
-        id: String,
-        /// Its state.
-        state: State,
-    },
+}
+
+impl Event {
+    /// Returns [`Event::Failed`].
+    pub fn failed(error: NodeError) -> Event {
+        Event::Failed { node: error.node.clone(), error }
+    }
+}
+
+fn lossy<S: Serializer>(line: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&String::from_utf8_lossy(line))
 }
 
 /// A time in which nothing is shown, because a question is on the terminal.
@@ -242,32 +280,15 @@ pub struct Receiver {
     waiting: Arc<AtomicUsize>,
 }
 
-/// The result of waiting for an event.
-#[derive(Debug)]
-pub enum Received {
-    /// The next event.
-    Event(Event),
-    /// None came in time.
-    TimedOut,
-    /// None will come: the last sender is gone.
-    Closed,
-}
-
 impl Receiver {
     /// Waits for the next event, at most for the time-out. Blocks its thread.
-    pub fn receive(&mut self, timeout: Option<Duration>) -> Received {
-        let event = match timeout {
-            Some(limit) => self.receiver.recv_timeout(limit),
-            None => self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        };
-        match event {
-            Ok(event) => {
-                self.waiting.fetch_sub(1, Ordering::Relaxed);
-                Received::Event(event)
-            }
-            Err(RecvTimeoutError::Timeout) => Received::TimedOut,
-            Err(RecvTimeoutError::Disconnected) => Received::Closed,
-        }
+    ///
+    /// # Errors
+    /// When there is none in time, or there will be none: the last sender is gone.
+    pub fn receive(&self, timeout: Duration) -> Result<Event, RecvTimeoutError> {
+        let event = self.receiver.recv_timeout(timeout)?;
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        Ok(event)
     }
 }
 
@@ -277,7 +298,7 @@ impl AsRef<[NodeError]> for NodeError {
     }
 }
 
-/// The failures of nodes in it.
+/// The failures of nodes in an error.
 impl AsRef<[NodeError]> for Error {
     fn as_ref(&self) -> &[NodeError] {
         match self {
@@ -287,7 +308,7 @@ impl AsRef<[NodeError]> for Error {
     }
 }
 
-/// A step that is under way. Reports its end when it is dropped, so also when the work is cancelled.
+/// A step in progress. Reports its end when it is dropped, and so also when the work is cancelled.
 #[derive(Debug)]
 pub struct StepScope {
     events: Events,
@@ -309,9 +330,9 @@ impl Events {
         (Events { sender, waiting: Arc::clone(&waiting), failed: Arc::default() }, Receiver { receiver, waiting })
     }
 
-    /// Sends an event; a renderer that is gone is no reason to stop working. The same failure is sent only once.
+    /// Sends an event. Work goes on if there is no renderer. The same failure is sent only once.
     pub fn send(&self, event: Event) {
-        if let (Event::Failed(error), Ok(mut failed)) = (&event, self.failed.lock()) {
+        if let (Event::Failed { error, .. }, Ok(mut failed)) = (&event, self.failed.lock()) {
             if failed.contains(error) {
                 return;
             }
@@ -323,7 +344,7 @@ impl Events {
         }
     }
 
-    /// Does a step on a node: reports its start, the failure if it failed, and its end, each once.
+    /// Performs a step on a node: reports its start, the failure if it failed, and its end, each once.
     ///
     /// # Errors
     /// Those of the work.
@@ -337,21 +358,21 @@ impl Events {
         self.report(work.await)
     }
 
-    /// Begins a step on a node, which lasts as long as the result is held. Its failure is for the caller to report.
+    /// Begins a step on a node, which lasts until the result is dropped. The caller reports its failure.
     #[must_use]
     pub fn begin(&self, node: &str, step: Step) -> StepScope {
         self.send(Event::StepStarted { node: node.to_owned(), step: step.clone() });
         StepScope { events: self.clone(), node: node.to_owned(), step }
     }
 
-    /// Waits while more events wait to be shown than memory should hold (a pager, a stopped terminal).
+    /// Waits while more events than [`MAX_WAITING`] wait to be shown (a pager, a stopped terminal).
     pub async fn throttle(&self) {
         while self.waiting.load(Ordering::Relaxed) > MAX_WAITING {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// Clears the rows from the terminal, which stays still while the result is held.
+    /// Clears the rows from the terminal, which stays as it is until the result is dropped.
     pub async fn suspend(&self) -> SuspensionGuard {
         let (cleared, is_cleared) = oneshot::channel();
         let (guard, over) = mpsc::channel();
@@ -371,13 +392,18 @@ impl Events {
         self.send(Event::Done { node: node.into(), what: what.into() });
     }
 
+    /// Sends [`Event::Failed`].
+    pub fn failed(&self, error: &NodeError) {
+        self.send(Event::failed(error.clone()));
+    }
+
     /// Sends [`Event::Failed`] for each failure of a node in the result.
     ///
     /// # Errors
     /// That of the result.
     pub fn report<T, E: AsRef<[NodeError]>>(&self, result: Result<T, E>) -> Result<T, E> {
         result.inspect_err(|error| {
-            error.as_ref().iter().for_each(|error| self.send(Event::Failed(error.clone())));
+            error.as_ref().iter().for_each(|error| self.failed(error));
         })
     }
 
@@ -397,13 +423,13 @@ mod tests {
     use super::*;
 
     /// The events sent so far, in short.
-    fn sent(receiver: &mut Receiver) -> Vec<String> {
+    fn sent(receiver: &Receiver) -> Vec<String> {
         let mut all = Vec::new();
-        while let Received::Event(event) = receiver.receive(Some(Duration::ZERO)) {
+        while let Ok(event) = receiver.receive(Duration::ZERO) {
             all.push(match event {
                 Event::StepStarted { node, step } => format!("{node} started {step}"),
                 Event::StepEnded { node, step } => format!("{node} ended {step}"),
-                Event::Failed(error) => format!("{} failed", error.node),
+                Event::Failed { node, .. } => format!("{node} failed"),
                 other => format!("{other:?}"),
             });
         }
@@ -412,37 +438,37 @@ mod tests {
 
     #[test]
     fn a_failure_is_reported_once() {
-        let (events, mut receiver) = Events::channel();
-        let error = NodeError::failed("a", "look", "no");
+        let (events, receiver) = Events::channel();
+        let error = NodeError::failed("a", "pull x", "no");
         assert_eq!(events.report::<(), _>(Err(error.clone())), Err(error.clone()));
-        events.send(Event::Failed(error));
-        events.send(Event::Failed(NodeError::failed("b", "look", "no")));
-        assert_eq!(sent(&mut receiver), ["a failed", "b failed"]);
+        events.failed(&error);
+        events.failed(&NodeError::failed("b", "pull x", "no"));
+        assert_eq!(sent(&receiver), ["a failed", "b failed"]);
     }
 
     #[tokio::test]
     async fn a_step_reports_its_start_failure_and_end_once() {
-        let (events, mut receiver) = Events::channel();
+        let (events, receiver) = Events::channel();
         assert_eq!(events.step("a", Step::Observing, async { Ok::<_, NodeError>(7) }).await, Ok(7));
-        assert_eq!(sent(&mut receiver), ["a started looking", "a ended looking"]);
+        assert_eq!(sent(&receiver), ["a started reading the node state", "a ended reading the node state"]);
 
         let error = NodeError::failed("a", "pull x", "no");
-        let step = Step::PullingImage { image: "x".into() };
+        let step = Step::PullingImage("x".into());
         let result = events.step("a", step, async { Err::<(), _>(error.clone()) }).await;
         assert_eq!(events.report(result), Err(error.clone()));
-        assert_eq!(sent(&mut receiver), ["a started pulling x", "a failed", "a ended pulling x"]);
+        assert_eq!(sent(&receiver), ["a started pulling x", "a failed", "a ended pulling x"]);
 
         // the failure of one node within an error of the whole, which was reported before
         let whole = async { Err::<(), _>(Error::Unreachable(vec![error])) };
         assert!(events.step("a", Step::Connecting, whole).await.is_err());
-        assert_eq!(sent(&mut receiver), ["a started connecting", "a ended connecting"]);
+        assert_eq!(sent(&receiver), ["a started connecting", "a ended connecting"]);
     }
 
     #[tokio::test]
     async fn a_cancelled_step_has_an_end() {
-        let (events, mut receiver) = Events::channel();
+        let (events, receiver) = Events::channel();
         let work = events.step("a", Step::Observing, std::future::pending::<Result<(), NodeError>>());
         assert!(tokio::time::timeout(Duration::from_millis(1), work).await.is_err());
-        assert_eq!(sent(&mut receiver), ["a started looking", "a ended looking"]);
+        assert_eq!(sent(&receiver), ["a started reading the node state", "a ended reading the node state"]);
     }
 }

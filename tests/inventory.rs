@@ -1,8 +1,8 @@
 //! The inventory file: what it takes, what it refuses and in which words, and that nothing makes it panic.
 
 use hvdctl::inventory::{
-    Cluster, Container, Controller, Device, Faults, Gpus, Inventory, KeyType, LauncherName, Mount, Node, Pull, TABLES,
-    Ulimit, names,
+    Bind, Cluster, Container, Controller, Device, Faults, Gpus, Inventory, KeyType, LauncherName, Mount, Node, Pull,
+    TABLES, Ulimit, names,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -53,6 +53,7 @@ fn the_smallest_has_the_documented_defaults() {
         key_type: KeyType::Rsa,
         launcher: LauncherName::Horovodrun,
         controller: Controller::Gloo,
+        bind: None,
         shm_size: 8 * 1024 * 1024 * 1024,
         ssh_config: None,
         connect_timeout: Duration::from_secs(10),
@@ -98,6 +99,7 @@ projects_dir = "/srv/h/projects"
 jobs_dir = "/srv/h/jobs of ours"
 key_type = "ed25519"
 controller = "mpi"
+bind = "core"
 shm_size = "512m"
 ssh_config = "ssh_config"
 connect_timeout_s = 600
@@ -160,6 +162,7 @@ master = true
         key_type: KeyType::Ed25519,
         launcher: LauncherName::Horovodrun,
         controller: Controller::Mpi,
+        bind: Some(Bind::Core),
         shm_size: 512 * 1024 * 1024,
         ssh_config: Some("/etc/hvdctl/ssh_config".into()),
         connect_timeout: Duration::from_secs(600),

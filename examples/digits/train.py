@@ -1,7 +1,7 @@
 """Handwritten digits, trained by several processes at once with Horovod and PyTorch.
 
-The data are the 1,797 real 8 x 8 images of the UCI digits that scikit-learn brings along: nothing is downloaded.
-Every process (rank) runs this same file. The numbered comments are what makes an ordinary program a Horovod one.
+The data are the 1,797 real 8 x 8 images of the UCI digits that come with scikit-learn: nothing is downloaded.
+Every process (rank) runs this file. The numbered comments show what turns an ordinary program into a Horovod one.
 """
 import argparse
 import os
@@ -21,12 +21,12 @@ from torch.utils.data.distributed import DistributedSampler
 
 def arguments():
     parser = argparse.ArgumentParser(description="Train a digit classifier with Horovod and PyTorch.")
-    parser.add_argument("--epochs", type=int, default=15, help="epochs in all, resumed ones included")
+    parser.add_argument("--epochs", type=int, default=15, help="total number of epochs, including resumed ones")
     parser.add_argument("--batch-size", type=int, default=16, help="images per step and rank")
     parser.add_argument("--lr", type=float, default=0.001, help="learning rate of one rank")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--checkpoint", default="checkpoint.pt", metavar="PATH", help="written after every epoch")
-    parser.add_argument("--fresh", action="store_true", help="start anew even if there is a checkpoint")
+    parser.add_argument("--fresh", action="store_true", help="start from the beginning even if there is a checkpoint")
     parser.add_argument("--target-accuracy", type=float, metavar="A", help="exit 1 if the final accuracy is below")
     return parser.parse_args()
 
@@ -34,7 +34,7 @@ def arguments():
 def digits():
     images, labels = load_digits(return_X_y=True)
     images = (images / 16).astype("float32").reshape(-1, 1, 8, 8)
-    # Split by a seed of its own, not --seed: a resumed run must never train on its test images.
+    # The split has its own seed, not --seed: a resumed job must never train on its test images.
     parts = train_test_split(images, labels, test_size=0.2, random_state=0, stratify=labels)
     train_images, test_images, train_labels, test_labels = map(torch.from_numpy, parts)
     return TensorDataset(train_images, train_labels), TensorDataset(test_images, test_labels)
@@ -49,7 +49,7 @@ def network():
 
 
 def save(path, epoch, model, optimizer):
-    """Written beside its place and then renamed: whenever the program dies, PATH is one whole checkpoint."""
+    """Writes a temporary file and renames it: whenever the program dies, `path` is a complete checkpoint."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with open(path + ".tmp", "wb") as file:
         torch.save({"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
@@ -67,14 +67,14 @@ def train_one_epoch(model, optimizer, loader, device):
         loss.backward()
         optimizer.step()
         total += loss.detach().cpu()
-    # 8. A rank knows only its own part of the data: average over all of them before anything is shown.
+    # 8. A rank knows only its own part of the data: average over all ranks before printing.
     return hvd.allreduce(total / len(loader), op=hvd.Average, name="loss").item()
 
 
 @torch.no_grad()
 def evaluate(model, test, device):
     model.eval()
-    # Every rank tests each size-th image, and the counts are added up: exact even if they do not divide evenly.
+    # Every rank tests each size-th image, and the counts are summed: exact even if the images do not divide evenly.
     images, labels = test[hvd.rank()::hvd.size()]
     correct = (model(images.to(device)).argmax(1).cpu() == labels).sum()
     return hvd.allreduce(correct, op=hvd.Sum, name="correct").item() / len(test)
@@ -83,7 +83,7 @@ def evaluate(model, test, device):
 def main():
     args = arguments()
 
-    # 1. Start Horovod: from here on each process knows its rank and how many there are.
+    # 1. Start Horovod: from here on, each process knows its rank and the number of ranks.
     hvd.init()
     first = hvd.rank() == 0
 
@@ -93,36 +93,36 @@ def main():
         device = torch.device("cuda", hvd.local_rank())
     else:
         device = torch.device("cpu")
-    # The ranks of a machine share its cores, and a network this small gains nothing from a second one.
+    # The ranks of a machine share its cores, and a network this small gains nothing from a second core.
     torch.set_num_threads(1)
     print(f"rank {hvd.rank()} of {hvd.size()} on {socket.gethostname()}, device {device}", flush=True)
 
-    # 3. Each rank trains on its own part of the data, shuffled anew (and alike everywhere) in every epoch.
+    # 3. Each rank trains on its own part of the data. Every epoch has a new order, the same on all ranks.
     torch.manual_seed(args.seed)
     train, test = digits()
     sampler = DistributedSampler(train, num_replicas=hvd.size(), rank=hvd.rank(), seed=args.seed)
     loader = DataLoader(train, batch_size=args.batch_size, sampler=sampler)
 
-    # 4. N ranks take N batches per step, so the step may be N times as long.
+    # 4. N ranks process N batches per step, so the learning rate is N times as large.
     model = network().to(device)
     lr = args.lr * hvd.size()
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
 
-    # 5. From here on optimizer.step() averages the gradients over all ranks before it applies them.
+    # 5. From here on, optimizer.step() averages the gradients over all ranks before it applies them.
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
-    # 6. Only rank 0 reads the checkpoint (other machines need not have the file); all learn at which epoch to go on.
+    # 6. Only rank 0 reads the checkpoint (other machines need not have the file) and broadcasts the epoch to continue from.
     done = 0
     if first and not args.fresh and os.path.exists(args.checkpoint):
         saved = torch.load(args.checkpoint, map_location="cpu")
         model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])  # after step 5, which begins with an empty state
+        optimizer.load_state_dict(saved["optimizer"])  # after step 5, which starts with an empty state
         optimizer.param_groups[0]["lr"] = lr  # the number of ranks may have changed since
         done = saved["epoch"]
         print(f"resumed from {args.checkpoint} after epoch {done}", flush=True)
     done = hvd.broadcast(torch.tensor(done), root_rank=0, name="done").item()
 
-    # 7. All ranks start from what rank 0 has, new or resumed.
+    # 7. All ranks start with the state of rank 0, new or resumed.
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
@@ -133,7 +133,7 @@ def main():
         loss = train_one_epoch(model, optimizer, loader, device)
         accuracy = evaluate(model, test, device)
         done = epoch
-        # 9. Only rank 0 speaks and writes; otherwise N ranks would write the same file at the same time.
+        # 9. Only rank 0 prints and writes; otherwise N ranks would write the same file at the same time.
         if first:
             seconds = time.monotonic() - started
             print(f"epoch {epoch}/{args.epochs}: loss {loss:.4f}, accuracy {accuracy:.4f}, {seconds:.1f} s", flush=True)

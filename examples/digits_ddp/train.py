@@ -1,7 +1,7 @@
 """Handwritten digits, trained by several processes at once with PyTorch alone (DistributedDataParallel).
 
-The data are the 1,797 real 8 x 8 images of the UCI digits that scikit-learn brings along: nothing is downloaded.
-Every process (rank) runs this same file. The numbered comments are what makes an ordinary program a distributed one.
+The data are the 1,797 real 8 x 8 images of the UCI digits that come with scikit-learn: nothing is downloaded.
+Every process (rank) runs this file. The numbered comments show what turns an ordinary program into a distributed one.
 """
 import argparse
 import os
@@ -23,12 +23,12 @@ parser.add_argument("--lr", type=float, default=0.001, help="learning rate of on
 parser.add_argument("--target-accuracy", type=float, metavar="A", help="exit 1 if the final accuracy is below")
 options = parser.parse_args()
 
-# 1. Find the other ranks. Who and where they are stands in the environment (RANK, WORLD_SIZE, MASTER_ADDR, ...).
+# 1. Connect to the other ranks. The environment says who and where they are (RANK, WORLD_SIZE, MASTER_ADDR, ...).
 on_gpu = torch.cuda.is_available()
 dist.init_process_group("nccl" if on_gpu else "gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 
-# 2. Take the GPU of this rank, if there are any.
+# 2. Use the GPU of this rank, if the machine has GPUs.
 device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
 
 images, labels = load_digits(return_X_y=True)
@@ -37,7 +37,7 @@ parts = train_test_split(images, labels, test_size=0.2, random_state=0, stratify
 train_images, test_images, train_labels, test_labels = map(torch.from_numpy, parts)
 train = TensorDataset(train_images, train_labels)
 
-# 3. Every rank reads another part of the data.
+# 3. Every rank trains on its own part of the data.
 sampler = DistributedSampler(train, num_replicas=size, rank=rank, seed=1)
 loader = DataLoader(train, batch_size=options.batch_size, sampler=sampler)
 
@@ -53,7 +53,7 @@ model = DistributedDataParallel(model, device_ids=[device.index] if on_gpu else 
 optimizer = torch.optim.Adam(model.parameters(), lr=options.lr * size)
 
 for epoch in range(options.epochs):
-    sampler.set_epoch(epoch)  # another order in each epoch
+    sampler.set_epoch(epoch)  # a new order in each epoch
     for batch, expected in loader:
         optimizer.zero_grad()
         loss = F.cross_entropy(model(batch.to(device)), expected.to(device))
@@ -62,7 +62,7 @@ for epoch in range(options.epochs):
     if rank == 0:
         print(f"epoch {epoch + 1}/{options.epochs}: loss {loss.item():.4f}", flush=True)
 
-# 5. One rank tests and writes; all have the same model.
+# 5. Only rank 0 tests and writes, because all ranks have the same model.
 accuracy = torch.zeros(1, device=device)
 if rank == 0:
     with torch.no_grad():

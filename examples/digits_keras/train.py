@@ -1,7 +1,7 @@
 """Handwritten digits, trained by several processes at once with Horovod and Keras (TensorFlow 2).
 
-The data are the 1,797 real 8 x 8 images of the UCI digits that scikit-learn brings along: nothing is downloaded.
-Every process (rank) runs this same file. The numbered comments are what makes an ordinary program a Horovod one.
+The data are the 1,797 real 8 x 8 images of the UCI digits that come with scikit-learn: nothing is downloaded.
+Every process (rank) runs this file. The numbered comments show what turns an ordinary program into a Horovod one.
 """
 import argparse
 import io
@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import: TensorFlow's start-up notes, once per rank
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import: hides TensorFlow's start-up messages
 
 import h5py
 import horovod.tensorflow.keras as hvd
@@ -24,12 +24,12 @@ from tensorflow.keras import layers
 
 def arguments():
     parser = argparse.ArgumentParser(description="Train a digit classifier with Horovod and Keras.")
-    parser.add_argument("--epochs", type=int, default=15, help="epochs in all, resumed ones included")
+    parser.add_argument("--epochs", type=int, default=15, help="total number of epochs, including resumed ones")
     parser.add_argument("--batch-size", type=int, default=16, help="images per step and rank")
     parser.add_argument("--lr", type=float, default=0.001, help="learning rate of one rank")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--checkpoint", default="checkpoint.h5", metavar="PATH", help="written after every epoch")
-    parser.add_argument("--fresh", action="store_true", help="start anew even if there is a checkpoint")
+    parser.add_argument("--fresh", action="store_true", help="start from the beginning even if there is a checkpoint")
     parser.add_argument("--target-accuracy", type=float, metavar="A", help="exit 1 if the final accuracy is below")
     return parser.parse_args()
 
@@ -37,12 +37,12 @@ def arguments():
 def digits():
     images, labels = load_digits(return_X_y=True)
     images = (images / 16).astype("float32").reshape(-1, 8, 8, 1)
-    # Split by a seed of its own, not --seed: a resumed run must never train on its test images.
+    # The split has its own seed, not --seed: a resumed job must never train on its test images.
     return train_test_split(images, labels, test_size=0.2, random_state=0, stratify=labels)
 
 
 class Share(tf.keras.utils.Sequence):
-    """One rank's batches. Every epoch has an order of its own, the same on all ranks, of which each takes its part."""
+    """The batches of one rank. Every epoch has its own order, the same on all ranks; each rank takes its part of it."""
 
     def __init__(self, images, labels, batch_size, seed, epoch):
         self.images, self.labels, self.batch_size, self.seed, self.epoch = images, labels, batch_size, seed, epoch
@@ -50,7 +50,7 @@ class Share(tf.keras.utils.Sequence):
 
     def deal(self):
         order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self.images))
-        # Filled up to equal parts: a rank with one step less would leave the others waiting for its gradients.
+        # Padded to equal parts: if a rank had one step less, the others would wait for its gradients.
         order = np.resize(order, -(-len(order) // hvd.size()) * hvd.size())
         self.mine = order[hvd.rank()::hvd.size()]
 
@@ -75,7 +75,7 @@ def network():
 
 
 def save(path, epoch, model):
-    """Written beside its place and then renamed: whenever the program dies, PATH is one whole checkpoint."""
+    """Writes a temporary file and renames it: whenever the program dies, `path` is a complete checkpoint."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with h5py.File(path + ".tmp", "w") as file:
         model.save(file, save_format="h5")  # the weights and the optimizer's state
@@ -84,14 +84,14 @@ def save(path, epoch, model):
 
 
 def evaluate(model, images, labels):
-    # Every rank tests each size-th image, and the counts are added up: exact even if they do not divide evenly.
+    # Every rank tests each size-th image, and the counts are summed: exact even if the images do not divide evenly.
     mine = slice(hvd.rank(), None, hvd.size())
     correct = (model.predict_on_batch(images[mine]).argmax(1) == labels[mine]).sum()
     return int(hvd.allreduce(correct, name="correct", op=hvd.Sum)) / len(labels)
 
 
 class Report(tf.keras.callbacks.Callback):
-    """What there is to do after each epoch: test, tell, write the checkpoint."""
+    """Tests the model, prints the result and writes the checkpoint after each epoch."""
 
     def __init__(self, images, labels, args):
         super().__init__()
@@ -102,7 +102,7 @@ class Report(tf.keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         accuracy = evaluate(self.model, self.images, self.labels)  # on all ranks: it contains an allreduce
-        # 8. Only rank 0 speaks and writes; otherwise N ranks would write the same file at the same time.
+        # 8. Only rank 0 prints and writes; otherwise N ranks would write the same file at the same time.
         if hvd.rank() == 0:
             done, loss, seconds = epoch + 1, logs["loss"], time.monotonic() - self.started
             of = self.args.epochs
@@ -113,9 +113,9 @@ class Report(tf.keras.callbacks.Callback):
 def main():
     args = arguments()
 
-    tf.get_logger().setLevel("ERROR")  # otherwise each rank warns of Horovod's broadcast, which slows the first step
+    tf.get_logger().setLevel("ERROR")  # otherwise each rank warns that Horovod's broadcast slows the first step
 
-    # 1. Start Horovod: from here on each process knows its rank and how many there are.
+    # 1. Start Horovod: from here on, each process knows its rank and the number of ranks.
     hvd.init()
     first = hvd.rank() == 0
 
@@ -124,7 +124,7 @@ def main():
     if gpus:
         tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
         tf.config.experimental.set_memory_growth(gpus[hvd.local_rank()], True)
-    # The ranks of a machine share its cores, and a network this small gains nothing from a second one.
+    # The ranks of a machine share its cores, and a network this small gains nothing from a second core.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     device = f"gpu:{hvd.local_rank()}" if gpus else "cpu"
@@ -134,7 +134,7 @@ def main():
     train_images, test_images, train_labels, test_labels = digits()
     lr = args.lr * hvd.size()
 
-    # 3. Only rank 0 reads the checkpoint (other machines need not have the file) and hands it to all.
+    # 3. Only rank 0 reads the checkpoint (other machines need not have the file) and broadcasts it.
     saved = None
     if first and not args.fresh and os.path.exists(args.checkpoint):
         with open(args.checkpoint, "rb") as file:
@@ -143,13 +143,13 @@ def main():
 
     if saved:
         with h5py.File(io.BytesIO(saved), "r") as file:
-            model = hvd.load_model(file)  # Keras's own load_model would forget Horovod's part of the optimizer
+            model = hvd.load_model(file)  # Keras's own load_model would lose Horovod's part of the optimizer
             done = int(file.attrs["epoch"])
         model.optimizer.learning_rate = lr  # the number of ranks may have changed since
         if first:
             print(f"resumed from {args.checkpoint} after epoch {done}", flush=True)
     else:
-        # 4. N ranks take N batches per step, so the step may be N times as long.
+        # 4. N ranks process N batches per step, so the learning rate is N times as large.
         optimizer = tf.keras.optimizers.Adam(learning_rate=lr)
         # 5. This optimizer averages the gradients over all ranks before it applies them.
         optimizer = hvd.DistributedOptimizer(optimizer)
@@ -158,9 +158,9 @@ def main():
         done = 0
 
     callbacks = [
-        # 6. All ranks go on from what rank 0 has after its first step.
+        # 6. All ranks continue with the state of rank 0 after its first step.
         hvd.callbacks.BroadcastGlobalVariablesCallback(0),
-        # 7. A rank knows only its own part of the data: the loss is averaged over all of them before anything is shown.
+        # 7. A rank knows only its own part of the data: the loss is averaged over all ranks before it is printed.
         hvd.callbacks.MetricAverageCallback(),
         Report(test_images, test_labels, args),
     ]

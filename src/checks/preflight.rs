@@ -47,7 +47,7 @@ pub fn stops(found: &[Finding], events: &Events) -> Vec<NodeError> {
         }
     }
     for error in &failed {
-        events.send(Event::Failed(error.clone()));
+        events.failed(error);
     }
     failed
 }

@@ -13,7 +13,7 @@ use crate::paths::CONTAINER_SSH;
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::LABEL_SPEC_FULL;
 use crate::secret::Secret;
-use crate::transport::node::Script;
+use crate::transport::node::{RunAs, Script};
 use crate::worker::apply;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -88,7 +88,8 @@ async fn private_key(inventory: &Inventory, nodes: &[Observed]) -> Result<Secret
     let name = pair.name;
     let tried = format!("read the cluster's key {name}");
     let path = format!("{}/{name}", cluster.ssh_dir);
-    let output = master.member.transport.run_as_root(&["cat", "--", &path], b"", &tried).await?;
+    let transport = &master.member.transport;
+    let output = transport.run(RunAs::Root, &["cat", "--", &path], b"", &tried, transport.limit()).await?;
     let said = output.complaint();
     match String::from_utf8(output.stdout).map(Zeroizing::new) {
         Ok(text) if output.code == 0 && !text.trim().is_empty() => Ok(Secret::new(text)),
@@ -114,7 +115,7 @@ async fn log_in(inventory: &Inventory, seen: &Observed, key: &Secret, to: &[IpAd
     let args = ["exec", "-i", &cluster.worker, "sh", "-s"];
     let within = Duration::from_secs(whole + 5);
     let tried = "log in to the other workers";
-    let output = seen.member.transport.run_docker(&args, script.whole().as_bytes(), tried, within).await;
+    let output = seen.member.transport.run(RunAs::Docker, &args, script.whole().as_bytes(), tried, within).await;
     let (results, failure) = match output {
         Ok(output) => {
             let complaint = output.complaint();

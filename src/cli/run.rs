@@ -2,7 +2,7 @@
 
 use super::Waiting;
 use crate::error::Error;
-use crate::inventory::{Controller, LauncherName, VARIABLE, parse_size};
+use crate::inventory::{Bind, Controller, LauncherName, VARIABLE, parse_size};
 use crate::launch::placement::{MapBy, RankCount};
 use crate::sync::project;
 use crate::text::argument::ProgramArgument;
@@ -46,6 +46,9 @@ pub struct Running {
     /// Place ranks slot by slot, or node by node
     #[arg(long, value_name = "BY", default_value = "slot")]
     pub map_by: MapBy,
+    /// Bind each rank to cores of its node [default: cluster.bind, else numa where GPUs and several NUMA nodes are known]
+    #[arg(long, value_name = "BIND")]
+    pub bind: Option<Bind>,
     /// Allocate only K GPUs (or slots, without GPUs) of each node [default: whole nodes]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub gpus_per_node: Option<u32>,

@@ -11,12 +11,18 @@ use super::{
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
 use crate::cli::Format;
-use crate::cluster::exec::Told;
+use crate::cluster::exec::CommandOutput;
 use crate::error::{Error, NodeError, NodeProgress};
+<<<<<<< HEAD
 use crate::event::Event;
 use crate::init::draft::{Entry, Probe};
+=======
+use crate::event::{Event, Stream};
+use crate::init::draft::{Entry, Found, Probe};
+>>>>>>> next
 use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
 use crate::job::allocation::{Allocation, AllocationConflict, Resources};
+use crate::job::cores::NodeCores;
 use crate::job::fetch::FetchReport;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
@@ -29,7 +35,6 @@ use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
-use crate::render;
 use crate::secret::Secret;
 use crate::sync::outputs::{Item, Output};
 use crate::text::argument::ProgramArgument;
@@ -50,8 +55,8 @@ fn full(node: &str) -> NodeError {
     NodeError::failed(node, "write the keys to /opt/horovod/ssh", "No space left on device")
 }
 
-fn failure(error: &Error, around_a_program: bool, last_line: bool) -> Value {
-    output::value(&Failure::new(error, around_a_program, last_line))
+fn failure(error: &Error, runs_a_program: bool, last_line: bool) -> Value {
+    output::value(&Failure::new(error, runs_a_program, last_line))
 }
 
 fn pair() -> Described {
@@ -246,17 +251,18 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
 
 fn runs_made(all: &mut Vec<(&'static str, Value)>) {
     let id = "20261121-120304-k7qd";
-    let line = |event: Event| output::value(&render::line(&event).unwrap());
+    let line = |event: Event| output::value(&event);
     all.push(("train-job", line(Event::Job { id: id.into(), state: State::Running })));
     all.push(("train-node", line(Event::Done { node: "node1".into(), what: "uploaded 3 files, 12.0 KiB".into() })));
-    all.push(("train-node/failed", line(Event::Failed(full("node2")))));
-    let output = Event::Output { rank: 1, node: "node2".into(), stderr: false, line: b"epoch 1: loss 0.25".to_vec() };
+    all.push(("train-node/failed", line(Event::failed(full("node2")))));
+    let output =
+        Event::Output { rank: 1, node: "node2".into(), stream: Stream::Stdout, line: b"epoch 1: loss 0.25".to_vec() };
     all.push(("train-output", line(output)));
     all.push((
         "train-restart",
-        line(Event::Restart("rank 3 on node2 was killed by signal 9; attempt 2 of 4 begins in 2 s".into())),
+        line(Event::Restart { text: "rank 3 on node2 was killed by signal 9; attempt 2 of 4 begins in 2 s".into() }),
     ));
-    all.push(("train-launcher", line(Event::Launcher("[0]<stdout>: ...".into()))));
+    all.push(("train-launcher", line(Event::Launcher { line: "[0]<stdout>: ...".into() })));
 
     let share = |node: &str, first| Share { node: node.into(), ranks: 2, first, ..Share::default() };
     let ran = |state, code, first_failure: Option<RankExit>| JobOutcome {
@@ -302,7 +308,13 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         variables: vec![vec!["RANK=0".into()]],
     }];
     let command = ["python", "train.py"].map(ProgramArgument::from);
-    all.push(("train-end/dry", train::planned(&command, &placement, &addresses, &launcher).document));
+    let cores = vec![NodeCores {
+        node: "node1".into(),
+        bind: "numa".into(),
+        threads: "4".into(),
+        cpus: names(&["0-3", "4-7"]),
+    }];
+    all.push(("train-end/dry", train::planned(&command, &placement, &addresses, (&launcher, cores)).document));
     all.push(("train-end/logs", logs::ended().document));
 
     let running = Job {
@@ -458,13 +470,13 @@ fn fetched() -> FetchReport {
 }
 
 fn tools_made(all: &mut Vec<(&'static str, Value)>) {
-    let told = |node: &str, code, stdout: &str| Told {
+    let told = |node: &str, code, stdout: &str| CommandOutput {
         node: node.into(),
         code,
         stdout: stdout.into(),
         stderr: Vec::new(),
         left_out: 0,
-        late: code == 124,
+        timed_out: code == 124,
     };
     let all_told = [told("node1", 0, "GPU 0: NVIDIA H200\n"), told("node2", 124, "")];
     all.push(("exec", exec::outcome("nvidia-smi -L", &all_told, vec![refused("node3")]).document));

@@ -54,7 +54,7 @@ async fn work(options: &Down, session: &Session, context: Context) -> Result<Out
                 return Ok((node, removed));
             }
             if let Operation::Remove { name, id, .. } = operation {
-                let _step = events.begin(&node, Step::RemovingContainer { name: name.clone() });
+                let _step = events.begin(&node, Step::RemovingContainer(name.clone()));
                 engine.remove(&id).await?;
                 session.progress.did(&node, format!("removed {name}"));
                 removed.push(name);

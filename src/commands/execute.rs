@@ -16,7 +16,7 @@ pub fn execute(cli: Cli) -> u8 {
     let (runs_program, streams_output) = (cli.command.runs_a_program(), cli.command.streams_output());
     let json = cli.global.json;
     // hvdctl's own failure must not be taken for the program's
-    let failed = if runs_program { exit::AROUND } else { exit::FAILED };
+    let failed = if runs_program { exit::INTERNAL } else { exit::FAILED };
     let Shown { code, out, errors } = match run_to_end(cli) {
         Ok(result) => shown(result, json, runs_program, streams_output),
         Err(error) => {
@@ -52,7 +52,7 @@ async fn run(cli: Cli) -> Result<Outcome, Error> {
         json: global.json,
         quiet: global.quiet,
         verbose: global.verbose,
-        result_names_nodes: !command.streams_output(),
+        streams_output: command.streams_output(),
     };
     let renderer = std::thread::spawn(move || render::run(receiver, options));
     // before anything is begun that a signal would leave half done

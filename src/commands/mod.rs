@@ -189,9 +189,9 @@ async fn local_image(global: &Global, name: &str, sudo: &Sudo, events: &Events) 
         return Ok(image);
     }
     let inventory = Inventory::local(name, DEFAULT_IMAGE);
-    let link = node::Transport::open(&inventory.cluster, &inventory.nodes[0], node::TransportKind::Local, sudo, events)
-        .await?;
-    let engine = Runtime::connect(&Arc::clone(&link)).await?;
+    let kind = node::TransportKind::Local;
+    let transport = node::Transport::open(&inventory.cluster, &inventory.nodes[0], kind, sudo, events).await?;
+    let engine = Runtime::connect(&Arc::new(transport)).await?;
     for image in [DEFAULT_IMAGE, BUILT_IMAGE] {
         if engine.image(image).await?.is_some() {
             return Ok(image.to_owned());

@@ -29,7 +29,7 @@ pub async fn run(
     }
     let Context { target, events, cancel, .. } = context.await?;
     let code = unless_signalled(&cancel, shell(&target, options.node.as_deref(), &events)).await?;
-    Ok(ended(u8::try_from(code).unwrap_or(exit::AROUND)))
+    Ok(ended(u8::try_from(code).unwrap_or(exit::INTERNAL)))
 }
 
 pub(super) fn ended(code: u8) -> Outcome {

@@ -9,7 +9,7 @@ mod steps;
 use super::{Context, Shown, run_until_signalled, shown};
 use crate::cli::{Cli, rewrite};
 use crate::cluster::nodes::Target;
-use crate::event::{Event, Events, Received};
+use crate::event::{Event, Events};
 use crate::inventory::Inventory;
 use crate::transport::node::scripted::Nodes;
 use crate::transport::privileges::process;
@@ -92,7 +92,7 @@ async fn hvdctl_with(nodes: &Nodes, line: &str, mut signals: UnboundedReceiver<u
     let words = std::iter::once("hvdctl").chain(line.split(' ')).map(Into::into);
     let Cli { global, command } = Cli::try_parse_from(rewrite(words)).unwrap();
     let (json, program, lines) = (global.json, command.runs_a_program(), command.streams_output());
-    let (events, mut receiver) = Events::channel();
+    let (events, receiver) = Events::channel();
     let target = Target::new(inventory(nodes), global.on.as_deref(), false).unwrap();
     let target = Target { scripted: Some(nodes.clone()), ..target };
     let sender = events.clone();
@@ -110,7 +110,7 @@ async fn hvdctl_with(nodes: &Nodes, line: &str, mut signals: UnboundedReceiver<u
     nodes.assert_all_expected();
     drop(events);
     let mut err = String::new();
-    while let Received::Event(event) = receiver.receive(Some(Duration::ZERO)) {
+    while let Ok(event) = receiver.receive(Duration::ZERO) {
         match event {
             Event::Note(text) => err.push_str(&format!("{text}\n")),
             Event::Warning(text) => err.push_str(&format!("warning: {text}\n")),

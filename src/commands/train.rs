@@ -7,6 +7,7 @@ use crate::cluster::nodes::Target;
 use crate::cluster::session::Session;
 use crate::error::{Error, exit};
 use crate::event::Events;
+use crate::job::cores::{NodeCores, cores};
 use crate::job::fetch::{self, FetchReport};
 use crate::job::launcher_check;
 use crate::job::outcome::JobOutcome;
@@ -18,7 +19,7 @@ use crate::job::supervision::OnSignal;
 use crate::job::watch::tail;
 use crate::launch::NodeCommand;
 use crate::launch::env_file;
-use crate::launch::placement::{Placement, RankCount};
+use crate::launch::placement::{Placement, RankCount, Share};
 use crate::model::launcher::LauncherName;
 use crate::render::table::table;
 use crate::secret::Secret;
@@ -122,6 +123,7 @@ async fn launch(
         restarts: running.restarts,
         launcher: running.launching.launcher(program.launcher, cluster.launcher)?,
         controller: running.launching.controller(cluster.controller),
+        bind: running.bind.or(cluster.bind),
         stall_timeout: running.stall_timeout.unwrap_or(cluster.stall_timeout),
         log_max: running.log_max,
         env,
@@ -132,7 +134,7 @@ async fn launch(
     let plan = JobPlan::new(&target, nodes, &how, &id)?;
     plan.check(&events)?;
     if running.dry_run {
-        return Ok(dry_run(&program.command, &plan));
+        return dry_run(&program.command, &plan, &how, &events).await;
     }
     // images are built for the default
     if how.launcher != LauncherName::default() {
@@ -157,9 +159,9 @@ async fn launch(
 pub(super) fn with_fetched(mut outcome: Outcome, fetched: Option<FetchReport>) -> Outcome {
     let all = fetched.as_ref().is_some_and(|fetched| fetched.failed.is_empty());
     if !all && outcome.code == exit::OK {
-        outcome.code = exit::AROUND;
+        outcome.code = exit::INTERNAL;
         outcome.document["ok"] = false.into();
-        outcome.document["code"] = exit::AROUND.into();
+        outcome.document["code"] = exit::INTERNAL.into();
     }
     outcome.document["fetched"] = output::value(&fetched.map(|fetched| super::fetch::outcome(fetched).document));
     outcome
@@ -192,19 +194,25 @@ async fn bring(
 }
 
 /// Formats the plan of a job.
-fn dry_run(command: &[ProgramArgument], plan: &JobPlan) -> Outcome {
+async fn dry_run(
+    command: &[ProgramArgument],
+    plan: &JobPlan,
+    options: &JobOptions,
+    events: &Events,
+) -> Result<Outcome, Error> {
+    let cores = cores(plan, options, events).await?;
     let address =
         |node: &str| plan.hosts.iter().find(|host| host.seen.name() == node).map(|host| host.endpoint.address);
     let addresses: BTreeMap<&str, IpAddr> =
         plan.placement.shares.iter().filter_map(|share| Some((share.node.as_str(), address(&share.node)?))).collect();
-    planned(command, &plan.placement, &addresses, &plan.commands)
+    Ok(planned(command, &plan.placement, &addresses, (&plan.commands, cores)))
 }
 
 pub(super) fn planned(
     command: &[ProgramArgument],
     placement: &Placement,
     addresses: &BTreeMap<&str, IpAddr>,
-    commands: &[NodeCommand],
+    (commands, cores): (&[NodeCommand], Vec<NodeCores>),
 ) -> Outcome {
     let rows: Vec<Vec<String>> = placement
         .shares
@@ -220,6 +228,7 @@ pub(super) fn planned(
         .collect();
     let mut text = table(&["NODE", "RANKS", "ADDRESS"], &rows);
     text.push_str(&launch_lines(commands));
+    text.extend(placement.shares.iter().filter(|share| share.ranks > 0).map(|share| core_line(share, &cores)));
     text.push_str(&format!("each rank: {}\n", shell_line(command)));
     let document = DryRun {
         event: End::End,
@@ -228,6 +237,7 @@ pub(super) fn planned(
         dry_run: true,
         placement: placement.clone(),
         launch: commands.to_vec(),
+        cores,
         command: command.to_vec(),
     };
     Outcome::new(exit::OK, text, &document, Vec::new())
@@ -247,6 +257,20 @@ fn launch_lines(commands: &[NodeCommand]) -> String {
     commands.iter().map(lines).collect()
 }
 
+/// Formats the cores and threads of a node's ranks.
+fn core_line(share: &Share, cores: &[NodeCores]) -> String {
+    let node = &share.node;
+    let Some(cores) = cores.iter().find(|cores| cores.node == *node) else {
+        return format!("cores on {node}: not known until its worker is up\n");
+    };
+    let of_rank = |(cpus, rank): (&String, u32)| format!("{cpus} for rank {rank}");
+    let bound = match cores.bind.as_str() {
+        "none" => "all for every rank".to_owned(),
+        _ => cores.cpus.iter().zip(share.first..).map(of_rank).collect::<Vec<_>>().join(", "),
+    };
+    format!("cores on {node}: {bound}; bind {}, OMP_NUM_THREADS={}\n", cores.bind, cores.threads)
+}
+
 /// A vector as one would type it.
 fn shell_line(words: &[impl ToString]) -> String {
     words.iter().map(|word| quote::readable(&word.to_string())).collect::<Vec<_>>().join(" ")
@@ -263,7 +287,7 @@ pub(super) fn outcome(ran: JobOutcome, events: &Events) -> Result<Outcome, Error
         _ => failed(&ran, events)?,
     }
     // an exit code that a process can have; anything else is the engine's business
-    let code = u8::try_from(ran.code).unwrap_or(exit::AROUND);
+    let code = u8::try_from(ran.code).unwrap_or(exit::INTERNAL);
     Ok(ended(code, &ran))
 }
 

@@ -7,7 +7,7 @@ use crate::cli::Up;
 use crate::cluster::nodes::{Member, Observed, Target, for_each_node, observe, split};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::Events;
 use crate::job::capacity::settle;
 use crate::job::disrupted::end_disrupted;
 use crate::keys::files::{AUTHORIZED_KEYS, Keys, differing};
@@ -163,7 +163,7 @@ impl Steps<'_> {
         if !has_master {
             let without_keys = plans.iter().filter(|plan| lacks_keys(&plan.observed.facts));
             let failed: Vec<_> = without_keys.map(|plan| self.no_master(plan.node())).collect();
-            failed.iter().for_each(|error| self.events.send(Event::Failed(error.clone())));
+            failed.iter().for_each(|error| self.events.failed(error));
             self.drop_failed(&mut plans, failed);
         }
         Ok(plans)

@@ -50,6 +50,7 @@ async fn prove(options: &Verify, session: &Session, mut context: Context) -> Res
         restarts: 0,
         launcher,
         controller,
+        bind: target.cluster().bind,
         stall_timeout: Duration::ZERO,
         log_max: None,
         env: BTreeMap::new(),

@@ -7,6 +7,7 @@ use crate::event::{Events, Step};
 use crate::inventory::Inventory;
 use crate::keys::reachability::{Matrix, Pair, targets};
 use crate::node::network;
+use crate::transport::node::RunAs;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -63,9 +64,9 @@ async fn run(inventory: &Inventory, node: &NodeState, input: &str) -> Result<Str
     let output = match node.worker(inventory) {
         Some(id) => {
             let args = ["exec", "-i", id, "python3", "-c", PORTS];
-            link.run_docker(&args, input.as_bytes(), tried, limit).await?
+            link.run(RunAs::Docker, &args, input.as_bytes(), tried, limit).await?
         }
-        None => link.run_as_root_within(&["python3", "-c", PORTS], input.as_bytes(), tried, limit).await?,
+        None => link.run(RunAs::Root, &["python3", "-c", PORTS], input.as_bytes(), tried, limit).await?,
     };
     if output.code == 0 {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())

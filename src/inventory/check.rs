@@ -173,7 +173,7 @@ fn operators_file(text: &str) -> Checked<()> {
 
 /// How the names of variables begin that set a rank apart from the others; the launcher gives them to each.
 const PER_RANK: &str = "HVDCTL_ HOROVOD_RANK HOROVOD_SIZE HOROVOD_LOCAL_ HOROVOD_CROSS_ HOROVOD_HOSTNAME \
-                        HOROVOD_CONTROLLER HOROVOD_GLOO_RENDEZVOUS_ OMPI_COMM_WORLD_ PMI_ PMIX_RANK";
+                        HOROVOD_CONTROLLER HOROVOD_GLOO_RENDEZVOUS_ OMPI_COMM_WORLD_ PMI_ PMIX_RANK MPI_LOCALRANKID";
 
 fn not_per_rank(name: &str) -> Checked<()> {
     let is_per_rank = PER_RANK.split(' ').any(|start| name.starts_with(start));

@@ -7,7 +7,7 @@
 
 use super::kind::Kind::{self, *};
 use super::kind::{PORT, seconds};
-use super::{Controller, KeyType, LauncherName, Pull, check, container};
+use super::{Bind, Controller, KeyType, LauncherName, Pull, check, container};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -61,11 +61,11 @@ macro_rules! tables {
 tables! {
     /// What holds for all nodes; `[cluster]` in the file.
     Cluster, CLUSTER {
-        /// Name of the cluster; on the label of everything hvdctl makes on the nodes.
+        /// Name of the cluster; in the label of everything that hvdctl creates on the nodes.
         name: String = "local".into(), Text(&check::NAME);
         /// Image of all containers. Name a version to keep jobs repeatable.
         image: String = "horovod/horovod:latest".into(), Text(&check::IMAGE);
-        /// When `up` pulls the image from its registry: where a node does not have it, each time, or never.
+        /// When `up` pulls the image from its registry: if a node does not have it, each time, or never.
         pull: Pull = Pull::Missing, Choice(&["missing", "always", "never"]);
         /// Port of the workers' sshd, over which the nodes reach each other.
         port: u16 = 12345, PORT;
@@ -81,63 +81,66 @@ tables! {
         jobs_dir: String = "/opt/horovod/jobs".into(), Text(&check::DIRECTORY);
         /// Type of the key pair with which the containers reach each other.
         key_type: KeyType = KeyType::Rsa, Choice(&["rsa", "ed25519"]);
-        /// What starts the ranks, unless `--launcher` or the project's hvdctl.toml says otherwise.
+        /// What starts the ranks; `--launcher` and the project's hvdctl.toml take precedence.
         launcher: LauncherName = LauncherName::Horovodrun, Choice(&["horovodrun", "torchrun", "mpirun", "env"]);
-        /// Horovod's controller for `horovodrun`, unless `--controller` says otherwise.
+        /// Horovod's controller for `horovodrun`; `--controller` takes precedence.
         controller: Controller = Controller::Gloo, Choice(&["gloo", "mpi"]);
-        /// Size of /dev/shm in the containers. Too little of it kills data loaders and NCCL.
+        /// Cores that each rank is bound to: those of its GPU's NUMA node, an equal share, or all; `--bind` takes precedence.
+        /// Without it: numa if there are several NUMA nodes and GPUs that belong to them, else none.
+        bind: Option<Bind> = None, Choice(&["numa", "core", "none"]);
+        /// Size of /dev/shm in the containers. If it is too small, data loaders and NCCL fail.
         shm_size: u64 = 8 << 30, Size;
-        /// An ssh configuration of this cluster's own, read before yours; relative to the inventory.
+        /// SSH configuration of this cluster, read before yours; relative to the inventory.
         ssh_config: Option<PathBuf> = None, Text(&check::FILE);
-        /// Seconds for one node to answer.
+        /// Seconds for one node to answer a login.
         connect_timeout as "connect_timeout_s": Duration = Duration::from_secs(10), seconds(1, 600);
         /// Seconds for one step on one node.
         command_timeout as "command_timeout_s": Duration = Duration::from_secs(60), seconds(1, 86_400);
-        /// Seconds for all ranks of a job to start, else it has failed.
+        /// Seconds for all ranks of a job to start, else the job fails.
         start_timeout as "start_timeout_s": Duration = Duration::from_secs(120), seconds(1, 86_400);
         /// Seconds between SIGTERM and SIGKILL when a job is stopped.
         stop_grace as "stop_grace_s": Duration = Duration::from_secs(10), seconds(0, 3600);
         // long, because rank 0 alone may evaluate or save for many minutes while the others wait
-        /// Seconds that a rank may keep the others waiting, unless --stall-timeout says otherwise; 0: forever.
+        /// Seconds that a rank may make no progress; --stall-timeout takes precedence; 0: no limit.
         stall_timeout as "stall_timeout_s": Duration = Duration::from_secs(1800), seconds(0, 604_800);
-        /// Seconds that a rank may do nothing at all beyond 1.5 times the stall time-out.
+        /// Seconds added to the stall time-out if only a rank's supervisor sees that the rank makes no progress.
         idle_margin as "idle_margin_s": Duration = Duration::from_secs(30), seconds(0, 86_400);
-        /// Seconds before the first of --restarts; each further pause is twice the one before, at most 300 s.
+        /// Seconds before the first of --restarts; the pause doubles each time, up to 300 s.
         restart_pause as "restart_pause_s": Duration = Duration::from_secs(2), seconds(0, 300);
-        /// Seconds for which an elastic job may have fewer than its least number of ranks, else it has failed.
+        /// Seconds that an elastic job may have fewer than its minimum number of ranks before it fails.
         elastic_timeout as "elastic_timeout_s": Duration = Duration::from_secs(600), seconds(0, 604_800);
-        /// Seconds after which a job's own worker exits when nothing runs in it and no hvdctl stopped it.
+        /// Seconds after which a job's own worker exits if nothing runs in it and no hvdctl has stopped it.
         worker_idle as "worker_idle_s": Duration = Duration::from_secs(60), seconds(5, 86_400);
-        /// Seconds between keep-alive probes of every SSH connection; it is lost after 3 unanswered ones. `up` recreates
-        /// workers when this changes.
+        /// Seconds between keep-alive probes of every SSH connection, which is lost after 3 unanswered probes. `up`
+        /// recreates workers when this changes.
         keep_alive as "keep_alive_s": Duration = Duration::from_secs(15), seconds(1, 600);
     }
 
     /// One machine; a `[[node]]` of the file, over `[defaults]`.
     Node, NODE {
-        /// What ssh is given: an alias, a name or an address. gpu[01-16] stands for sixteen nodes.
+        /// Host as for ssh: an alias, a name or an address. gpu[01-16] stands for sixteen nodes.
         host: String = "localhost".into(), Range(&check::HOST);
-        /// What hvdctl calls the node; otherwise the host. With a range of hosts, a range of as many.
+        /// Name of the node in hvdctl; otherwise the host. With a range of hosts, a range of the same length.
         name: String = "localhost".into(), Range(&check::NODE_NAME);
-        /// User to log in as; otherwise your ssh configuration decides.
+        /// User to log in as; otherwise that of your SSH configuration.
         user: Option<String> = None, Text(&check::USER);
-        /// Port of the machine's own sshd; otherwise your ssh configuration decides.
+        /// Port of the machine's own sshd; otherwise that of your SSH configuration.
         ssh_port: Option<u16> = None, PORT;
-        /// Your private key for the nodes; otherwise your ssh configuration decides. Relative to the inventory.
+        /// Your private key for the nodes; otherwise that of your SSH configuration. Relative to the inventory.
         identity: Option<PathBuf> = None, Text(&check::FILE);
-        /// Jump hosts, as ssh -J takes them; "none" overrides those of your ssh configuration.
+        /// Jump hosts, as for ssh -J; "none" overrides those of your SSH configuration.
         jump: Option<String> = None, Text(&check::JUMP);
-        /// GPUs for jobs: the first so many, "auto" (all that nvidia-smi lists), "all" (at least one), "none", or a list
-        /// of indices and UUIDs.
+        /// GPUs for jobs: a number (the first N), "auto" (all that nvidia-smi lists), "all" (the same, at least one),
+        /// "none", or a list of indices and UUIDs.
         gpus: super::Gpus = super::Gpus::Auto, Gpus;
-        /// Most ranks of one job; otherwise one per GPU, or by the CPU cores.
+        /// Most ranks of one job; otherwise one per GPU, or per CPU core.
         slots: Option<u32> = None, Number("a number of slots", 1, 1024);
-        /// Address on the network between the nodes; otherwise found out. With a range of hosts, one of as many, like
-        /// 10.0.0.[1-16].
+        /// Address on the network between the nodes; otherwise detected. With a range of hosts, a range of the same
+        /// length, like 10.0.0.[1-16].
         address: Option<IpAddr> = None, Range(&check::ADDRESS);
-        /// Network interface between the nodes, if they have several; otherwise found out.
+        /// Network interface between the nodes, if they have several; otherwise detected.
         interface: Option<String> = None, Text(&check::INTERFACE);
-        /// Whether jobs are launched here; one node at most says true.
+        /// Whether jobs are launched here; true for at most one node.
         master: bool = false, Flag;
         ..
         /// What the node's containers have beside the image.
@@ -146,15 +149,15 @@ tables! {
 
     /// What a node's containers have beside the image; fields of `[[node]]`, too.
     Container, CONTAINER {
-        /// More directories and files of the node in the containers, beside hvdctl's own.
+        /// Further directories and files of the node in the containers.
         mounts: Vec<container::Mount> = Vec::new(), List(&Mount);
-        /// Devices of the node in the containers; a directory stands for all in it.
+        /// Devices of the node in the containers; a directory stands for all devices in it.
         devices: Vec<container::Device> = Vec::new(), List(&Device);
-        /// Limits of the processes in the containers by name. RDMA wants memlock = -1.
+        /// Limits of the processes in the containers, by name. RDMA needs memlock = -1.
         ulimits: BTreeMap<String, container::Ulimit> = BTreeMap::new(), Table(&check::LIMIT, &Limit);
-        /// Environment of every rank beside the image's; nothing secret.
+        /// Variables of every rank, in addition to the image's; not for secrets.
         env: BTreeMap<String, String> = BTreeMap::new(), Table(&check::VARIABLE, &Variable);
-        /// A file on this machine with more of it, NAME=VALUE lines; its values may be secret. Relative to the inventory.
+        /// File on this machine with further NAME=VALUE lines; its values may be secret. Relative to the inventory.
         env_file: Option<PathBuf> = None, Text(&check::FILE);
     }
 }
@@ -163,7 +166,7 @@ tables! {
 static GROUPS: Field = Field {
     name: "groups",
     kind: Table(&check::NAME, &Nodes),
-    doc: "Names for sets of nodes, used as --on @NAME: nodes as for --on, or a list of such; other groups as @NAME.",
+    doc: "Names for sets of nodes, used as --on @NAME: an expression as for --on, or a list of expressions; other groups as @NAME.",
 };
 
 /// The fields of the table `cluster`, `defaults` or `node`; of the whole file, `""`, what is no table of fields.

@@ -26,7 +26,7 @@ mod schema;
 #[cfg(test)]
 mod sets;
 
-pub use crate::model::launcher::{Controller, LauncherName};
+pub use crate::model::launcher::{Bind, Controller, LauncherName};
 pub use check::{HOST, IMAGE, NAME, Rule, USER, VARIABLE, parse_size};
 pub use container::{Device, Mount, Ulimit, env_lines};
 pub use fault::{Fault, Faults};

@@ -80,6 +80,9 @@ cluster.launcher: "horovodrun" or "torchrun" or "mpirun" or "env"
   "slurm" -> "slurm"
 cluster.controller: "gloo" or "mpi"
   "MPI" -> "MPI"
+cluster.bind: "numa" or "core" or "none"
+  "socket" -> "socket"
+  false -> false
 cluster.shm_size: a size of at least 64k, like "512m", "8g" or a number of bytes
   8 -> 8
   "8" -> "8"

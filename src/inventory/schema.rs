@@ -181,22 +181,18 @@ mod tests {
         assert!(refused * 2 > all, "{refused} of {all}");
     }
 
-    /// The table of fields in the documentation; `HVDCTL_UPDATE_DOCS=1 cargo test --lib inventory` writes it anew.
+    /// The table of fields in the documentation; `HVDCTL_UPDATE_DOCS=1 cargo test --lib inventory` regenerates it.
     #[test]
     fn the_documentation_has_every_field() {
-        let mut text = "# The fields of an inventory\n\nMade from the fields of the reader, as `hvdctl schema` is. \
-                        `inventory.example.toml` shows them in use.\n"
+        let mut text = "# The fields of an inventory\n\nThis page and `hvdctl schema` are generated from `src/inventory/fields.rs`. \
+                        [inventory.example.toml](../inventory.example.toml) shows the fields in use.\n"
             .to_owned();
         for (table, written) in [("cluster", "[cluster]"), ("node", "[[node]]"), ("defaults", "[defaults]")] {
             let (fields, defaults) = (fields::of(table), defaults(table));
             let _ = write!(text, "\n## `{written}`\n\n");
             if table == "defaults" {
                 let names: Vec<String> = fields.iter().map(|field| format!("`{}`", field.name)).collect();
-                let _ = writeln!(
-                    text,
-                    "These fields of a node, for all nodes that do not have them: {}.",
-                    names.join(", ")
-                );
+                let _ = writeln!(text, "Defaults for the nodes; a `[[node]]` may override them: {}.", names.join(", "));
                 continue;
             }
             text.push_str("| field | value | default | meaning |\n|---|---|---|---|\n");

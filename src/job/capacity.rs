@@ -3,7 +3,7 @@
 use super::request::ResourceRequest;
 use crate::cluster::nodes::{Observed, Target, connect, for_each_node};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events, Received};
+use crate::event::{Event, Events};
 use crate::inventory::Cluster;
 use crate::job::allocation::{self, Allocation, AllocationConflict, Resources};
 use crate::job::record::{Record, open_records};
@@ -48,15 +48,15 @@ pub async fn settle(target: &Target, nodes: &mut [&mut Observed], events: &Event
         .collect();
     if !silent.is_empty() {
         let selected = silent.iter().cloned().collect();
-        // they are no nodes of this command, and so nothing is told of them but whom ssh met for the first time
-        let (quiet, mut told) = Events::channel();
+        // these are not nodes of this command: only warnings, such as unknown host keys, are reported
+        let (quiet, reported) = Events::channel();
         let members = connect(&Target { selected, ..target.clone() }, &quiet).await?;
         let asked = for_each_node(members.into_iter().flatten().collect(), async |member| {
             let containers = Runtime::connect(&member.transport).await?.containers().await?;
             Ok::<_, NodeError>((member.node.name.clone(), launched(cluster, &containers).collect::<Vec<_>>()))
         })
         .await;
-        while let Received::Event(event) = told.receive(Some(Duration::ZERO)) {
+        while let Ok(event) = reported.receive(Duration::ZERO) {
             if matches!(event, Event::Warning(_)) {
                 events.send(event);
             }

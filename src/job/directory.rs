@@ -10,6 +10,7 @@ use crate::model::launcher::LauncherName;
 use crate::paths::WORKSPACE;
 use crate::transport::node::Script;
 use base64::Engine as _;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use zeroize::Zeroizing;
 
@@ -41,7 +42,8 @@ impl Content<'_> {
     /// The files, as `job_start.sh` reads them.
     fn files(&self, host: &HostAssignment) -> Zeroizing<String> {
         let record = serde_json::to_string(&self.record(host)).unwrap_or_default();
-        let environment = self.environment(host);
+        let environment = environment(self.plan, self.options, host);
+        let environment = Zeroizing::new(serde_json::to_string(&environment).unwrap_or_default());
         let launcher =
             launcher(self.options.launcher, self.options.controller).rank_description(&host.endpoint.interface);
         let launcher = serde_json::to_string(&launcher).unwrap_or_default();
@@ -80,6 +82,7 @@ impl Content<'_> {
             controller: (options.launcher == LauncherName::Horovodrun).then_some(options.controller),
             placement: plan.placement.clone(),
             command: program.command.clone(),
+            bind: options.bind,
             cwd: match program.cwd {
                 Cwd::Workspace => WORKSPACE.into(),
                 Cwd::Job => format!("{}/{}", cluster.jobs_dir, plan.id),
@@ -95,20 +98,22 @@ impl Content<'_> {
             ulimits: host.seen.member.node.container.ulimits.clone(),
         }
     }
+}
 
-    /// The ranks' environment as JSON: the operator's own variables, over the GPUs that the job has, over the inventory's, over those
-    /// of its `env_file`.
-    fn environment(&self, host: &HostAssignment) -> Zeroizing<String> {
-        let node = &host.seen.member.node;
-        let gpus = host.gpus.join(",");
-        let gpus = (!gpus.is_empty()).then_some(("CUDA_VISIBLE_DEVICES", gpus.as_str()));
-        let file = node.container.env_file.as_ref().and_then(|path| self.plan.env_files.get(path));
-        let secret = file.into_iter().flatten().map(|(name, value)| (name.as_str(), value.expose()));
-        let plain = node.container.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let own = self.options.env.iter().map(|(name, value)| (name.as_str(), value.expose()));
-        let all: BTreeMap<&str, &str> = secret.chain(plain).chain(gpus).chain(own).collect();
-        Zeroizing::new(serde_json::to_string(&all).unwrap_or_default())
-    }
+/// The ranks' environment: the operator's own variables, over the GPUs that the job has, over the inventory's, over those of its
+/// `env_file`.
+pub(super) fn environment<'a>(
+    plan: &'a JobPlan,
+    options: &'a JobOptions,
+    host: &'a HostAssignment,
+) -> BTreeMap<&'a str, Cow<'a, str>> {
+    let node = &host.seen.member.node;
+    let gpus = (!host.gpus.is_empty()).then(|| ("CUDA_VISIBLE_DEVICES", Cow::Owned(host.gpus.join(","))));
+    let file = node.container.env_file.as_ref().and_then(|path| plan.env_files.get(path));
+    let secret = file.into_iter().flatten().map(|(name, value)| (name.as_str(), value.expose().into()));
+    let plain = node.container.env.iter().map(|(name, value)| (name.as_str(), value.as_str().into()));
+    let own = options.env.iter().map(|(name, value)| (name.as_str(), value.expose().into()));
+    secret.chain(plain).chain(gpus).chain(own).collect()
 }
 
 /// Packs files (mode, name of less than 100 bytes, text) into a tar archive in base64. They may be secrets: the archive is allocated

@@ -20,7 +20,7 @@ pub async fn end_disrupted(
     let stopped = for_each_node(plans, async |plan: WorkerPlan| {
         let engine = &plan.observed.docker.engine;
         for (job, launcher) in launchers(cluster, &plan) {
-            let _step = events.begin(plan.node(), Step::EndingJob { job: job.to_owned() });
+            let _step = events.begin(plan.node(), Step::EndingJob(job.to_owned()));
             engine.terminate(launcher).await?;
             let limit = cluster.stop_grace + SUPERVISOR_STOPS_WITHIN;
             if let Ok(ended) = tokio::time::timeout(limit, engine.wait(launcher)).await {
@@ -33,7 +33,7 @@ pub async fn end_disrupted(
     for_each_node(stopped, async |plan: Result<WorkerPlan, NodeError>| {
         let plan = plan?;
         for job in &plan.end_jobs {
-            let _step = events.begin(plan.node(), Step::EndingJob { job: job.clone() });
+            let _step = events.begin(plan.node(), Step::EndingJob(job.clone()));
             clean_up_node(cluster, job, &plan.observed.member, events).await?;
         }
         for (_, launcher) in launchers(cluster, &plan) {

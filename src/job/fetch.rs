@@ -2,7 +2,7 @@
 
 use crate::cluster::nodes::{Member, Target, for_each_node, split};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events, Step};
+use crate::event::{Events, Step};
 use crate::job::list::{Job, Newest};
 use crate::job::manage::{self, Runs};
 use crate::sync::download::{download, list};
@@ -161,7 +161,7 @@ async fn download_all(
             let s = if placed.len() == 1 { "" } else { "s" };
             events.done(&member.node.name, format!("fetched {} file{s}", placed.len()));
         }
-        errors.iter().for_each(|error| events.send(Event::Failed(error.clone())));
+        errors.iter().for_each(|error| events.failed(error));
         (placed, errors)
     });
     let (placed, errors): (Vec<_>, Vec<_>) = downloaded.await.into_iter().unzip();

@@ -3,7 +3,7 @@
 use super::request::Show;
 use crate::cluster::nodes::{Member, all, for_each_node, now};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Stream};
 use crate::inventory::Cluster;
 use crate::job::frames::{Frame, Kind, Parser};
 use crate::job::record::Progress;
@@ -154,16 +154,16 @@ impl<'a> Follow<'a> {
         let rank = frame.rank;
         match frame.kind {
             Kind::Stdout(_) | Kind::Stderr(_) if !self.show.output => {}
-            Kind::Stdout(line) => self.events.send(Event::Output { rank, node, stderr: false, line }),
-            Kind::Stderr(line) => self.events.send(Event::Output { rank, node, stderr: true, line }),
+            Kind::Stdout(line) => self.events.send(Event::Output { rank, node, stream: Stream::Stdout, line }),
+            Kind::Stderr(line) => self.events.send(Event::Output { rank, node, stream: Stream::Stderr, line }),
             Kind::Broken(words) => self.events.send(Event::Warning(format!("rank {rank} on {node}: {words}"))),
-            Kind::Restart(event) => self.events.send(Event::Restart(Restart::message(&event))),
+            Kind::Restart(event) => self.events.send(Event::Restart { text: Restart::message(&event) }),
             Kind::Over => self.over = Some(Instant::now()),
             Kind::Started | Kind::Exited { .. } | Kind::Hung { .. } | Kind::Lost(_) => {}
             Kind::Launcher(line) => {
                 let line = String::from_utf8_lossy(&line).trim_end().to_owned();
                 if self.show.launcher {
-                    self.events.send(Event::Launcher(line.clone()));
+                    self.events.send(Event::Launcher { line: line.clone() });
                 }
                 self.launcher.push_back(line);
                 if self.launcher.len() > LAUNCHER_LINES {

@@ -1,11 +1,19 @@
 //! Whether the image has the launcher of a job, before anything is uploaded.
 
-use super::plan::JobPlan;
+use super::plan::{HostAssignment, JobPlan};
 use crate::error::Error;
+use crate::inventory::Cluster;
 use crate::runtime::container::{ContainerState, ContainerSummary};
 use crate::runtime::spec::Role;
 
 const TRIED: &str = "look for the launcher in the image";
+
+/// Returns the cluster's worker on a node, if it is up.
+pub(super) fn worker<'a>(cluster: &Cluster, host: &'a HostAssignment) -> Option<&'a ContainerSummary> {
+    let is_worker =
+        |c: &&ContainerSummary| c.belongs_to(&cluster.name) && c.is(Role::Worker) && c.state == ContainerState::Running;
+    host.seen.docker.containers.iter().find(is_worker)
+}
 
 /// Checks in a worker that the image has the launcher, or Python if there is none. If no worker is up, the launch itself fails.
 ///
@@ -14,13 +22,9 @@ const TRIED: &str = "look for the launcher in the image";
 pub async fn check(plan: &JobPlan) -> Result<(), Error> {
     let cluster = plan.target.cluster();
     let program = plan.commands[0].argv[0].as_str();
-    let worker = plan.hosts.iter().find_map(|host| {
-        let is_worker = |c: &&ContainerSummary| {
-            c.belongs_to(&cluster.name) && c.is(Role::Worker) && c.state == ContainerState::Running
-        };
-        Some((host, host.seen.docker.containers.iter().find(is_worker)?))
-    });
-    let Some((host, worker)) = worker else { return Ok(()) };
+    let Some((host, worker)) = plan.hosts.iter().find_map(|host| Some((host, worker(cluster, host)?))) else {
+        return Ok(());
+    };
     let argv = ["sh", "-c", "command -v \"$1\" >/dev/null || echo missing", "sh", program];
     let process = host.seen.docker.engine.exec(&worker.id, &argv, TRIED).await?;
     let output = process.finish(b"").await.map_err(|e| host.seen.member.transport.broken(TRIED, &e))?;

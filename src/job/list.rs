@@ -289,6 +289,7 @@ mod tests {
             controller: None,
             placement: Placement { shares: vec![share("a", 0), share("b", 1)] },
             command: vec!["python".into(), "a:b.py".into()],
+            bind: None,
             cwd: "/workspace".into(),
             ranks: 1,
             port: None,

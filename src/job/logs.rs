@@ -5,7 +5,7 @@ use super::request::Show;
 use crate::cancel::signalled;
 use crate::cluster::nodes::{Member, all, for_each_node};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Stream};
 use crate::inventory::Cluster;
 use crate::job::frames::{Frame, Kind, Parser};
 use crate::job::list::stamp;
@@ -286,14 +286,14 @@ pub async fn follow(
 }
 
 fn tell(member: &Member, frame: Frame, events: &Events) {
-    let (stderr, line) = match frame.kind {
-        Kind::Stdout(line) => (false, line),
-        Kind::Stderr(line) => (true, line),
+    let (stream, line) = match frame.kind {
+        Kind::Stdout(line) => (Stream::Stdout, line),
+        Kind::Stderr(line) => (Stream::Stderr, line),
         Kind::Restart(event) => {
-            let message = format!("{}: {}", stamp(frame.time), Restart::message(&event));
-            return events.send(Event::Restart(message));
+            let text = format!("{}: {}", stamp(frame.time), Restart::message(&event));
+            return events.send(Event::Restart { text });
         }
         _ => return,
     };
-    events.send(Event::Output { rank: frame.rank, node: member.node.name.clone(), stderr, line });
+    events.send(Event::Output { rank: frame.rank, node: member.node.name.clone(), stream, line });
 }

@@ -1,12 +1,13 @@
 //! A job from its request to its record.
 //!
-//! `request` says what is asked, `capacity` what the nodes have left, `plan` decides; `prepare` and `start` carry the plan out, `watch`
+//! `request` says what is asked, `capacity` what the nodes have left, `plan` decides, `cores` shows its cores; `prepare` and `start` carry the plan out, `watch`
 //! follows the job with the state machine in `supervision`, and `cleanup` leaves nothing behind. What a job is remembered by is in
 //! `record`, `frames` and `list`; `manage`, `logs` and `fetch` work on jobs that somebody started.
 
 pub mod allocation;
 pub mod capacity;
 pub mod cleanup;
+pub mod cores;
 mod directory;
 pub mod disrupted;
 pub mod fetch;

@@ -6,7 +6,7 @@ use super::request::{JobOptions, Program};
 use crate::checks::preflight;
 use crate::cluster::nodes::{self, Member, Observed, Target};
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
 use crate::keys::files::{Keys, differing};
 use crate::launch::description::{Elastic, LaunchDescription, Start, Worker};
@@ -141,7 +141,7 @@ impl JobPlan {
         self.drained.iter().for_each(|drained| events.note(format!("{drained}: no ranks there")));
         let mut failed = Vec::new();
         for error in self.hosts.iter().filter_map(|host| self.check_host(host).err()) {
-            events.send(Event::Failed(error.clone()));
+            events.failed(&error);
             failed.push(error);
         }
         let inventory = &self.shared;

@@ -9,7 +9,7 @@ use crate::inventory::Cluster;
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
 use crate::sync::upload::{Place, Uploaded, compare, merge, upload};
-use crate::text::units::human;
+use crate::text::units::{count, human};
 use crate::worker::apply;
 use crate::worker::plan;
 use std::collections::BTreeMap;
@@ -100,15 +100,11 @@ fn summarize(uploaded: Option<&Uploaded>) -> String {
     match uploaded {
         None => "ready".into(),
         Some(Uploaded { sent: 0, removed: 0, .. }) => "project unchanged".into(),
-        Some(Uploaded { sent, bytes, removed: 0 }) => format!("uploaded {}, {}", files(*sent), human(*bytes)),
+        Some(Uploaded { sent, bytes, removed: 0 }) => format!("uploaded {}, {}", count(*sent, "file"), human(*bytes)),
         Some(Uploaded { sent, bytes, removed }) => {
-            format!("uploaded {}, {}; removed {}", files(*sent), human(*bytes), files(*removed))
+            format!("uploaded {}, {}; removed {}", count(*sent, "file"), human(*bytes), count(*removed, "file"))
         }
     }
-}
-
-fn files(n: usize) -> String {
-    format!("{n} file{}", if n == 1 { "" } else { "s" })
 }
 
 async fn ensure_worker(

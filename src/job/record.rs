@@ -11,7 +11,7 @@ pub use result::{Attempt, FailureKind, HungRank, JobResult, LostOutput, RankExit
 use crate::inventory::Ulimit;
 use crate::launch::placement::Placement;
 pub use crate::model::job_state::State;
-use crate::model::launcher::{Controller, LauncherName};
+use crate::model::launcher::{Bind, Controller, LauncherName};
 use crate::node::facts::Facts;
 use crate::text::argument::ProgramArgument;
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,9 @@ pub struct Record {
     pub placement: Placement,
     /// The program and its arguments, byte for byte.
     pub command: Vec<ProgramArgument>,
+    /// Which cores the ranks are bound to; `None`: as the GPUs suggest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bind: Option<Bind>,
     /// The directory it starts in, as seen in the container.
     pub cwd: String,
     /// The number of ranks.

@@ -4,7 +4,7 @@ use crate::cluster::nodes::Target;
 use crate::error::Error;
 use crate::job::supervision::OnSignal;
 use crate::launch::placement::{MapBy, Placement, RankCount, place};
-use crate::model::launcher::{Controller, LauncherName};
+use crate::model::launcher::{Bind, Controller, LauncherName};
 use crate::node::network;
 use crate::secret::Secret;
 use crate::sync::upload::Project;
@@ -62,6 +62,8 @@ pub struct JobOptions {
     pub launcher: LauncherName,
     /// Horovod's controller, for `horovodrun`.
     pub controller: Controller,
+    /// Which cores the ranks are bound to; `None`: as the GPUs suggest.
+    pub bind: Option<Bind>,
     /// How often it is started again after a failure.
     pub restarts: u32,
     /// How long a rank may keep the others waiting; zero: forever.

@@ -222,7 +222,7 @@ impl Distribution<'_> {
 
     /// Generates a pair in memory, on a thread of its own.
     async fn generate_pair(&self, node: &str, kind: Kind) -> Result<Pair, Error> {
-        let _step = self.events.begin(node, Step::MakingKeyPair(kind.to_string()));
+        let _step = self.events.begin(node, Step::GeneratingKeyPair(kind.to_string()));
         let comment = tag(&self.cluster().name);
         let generate = move || key_pair::generate(private_key_name(kind.key_type), kind, &comment);
         let failed = |e| Error::Here(format!("cannot generate a key pair: {e}"));

@@ -30,17 +30,17 @@ pub struct Pair {
     pub from: String,
     /// The node it went to.
     pub to: String,
-    /// Why it failed; none: it worked.
+    /// Why it failed; null if it worked.
     pub reason: Option<String>,
 }
 
-/// A node that nobody could log in from or to, because its worker is not there.
+/// A node that could not take part in the logins, because its worker is not running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "AbsentNode")]
 pub struct Absent {
     /// The node.
     pub node: String,
-    /// What is wrong with its worker, and the cure.
+    /// What is wrong with its worker, and how to fix it.
     pub why: String,
 }
 
@@ -60,13 +60,13 @@ pub struct Row {
     /// The nodes that they came from.
     #[serde(skip)]
     pub sources: Vec<String>,
-    /// Where they came from, folded.
+    /// The nodes that they came from, folded.
     pub from: String,
-    /// Where they went, folded.
+    /// The nodes that they went to, folded.
     pub to: String,
     /// The reason.
     pub reason: String,
-    /// How many logins that were.
+    /// The number of logins.
     pub pairs: usize,
 }
 

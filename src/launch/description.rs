@@ -179,6 +179,8 @@ pub struct Worker {
 pub struct RankDescription<'a> {
     /// The variables with the rank's number; the first that is set counts.
     pub rank: &'static [&'static str],
+    /// Those with its number on the node.
+    pub local_rank: &'static [&'static str],
     /// Those with the number of ranks.
     pub size: &'static [&'static str],
     /// The program's environment over that of the launcher.

@@ -13,6 +13,7 @@ pub static LAUNCHER: Launcher = Launcher {
     arguments: |request| command(request.job_dir, RANK_SUPERVISOR).map(Argument::from).to_vec(),
     variables,
     rank: &["RANK"],
+    local_rank: &["LOCAL_RANK"],
     size: &["WORLD_SIZE"],
     interface_variables: INTERFACE_VARIABLES,
     interface_defaults: &[],

@@ -48,6 +48,8 @@ pub struct Launcher {
     pub one_interface: Option<&'static str>,
     /// The variables by which a rank learns its number, in order of preference.
     pub rank: &'static [&'static str],
+    /// The same for its number on its node.
+    pub local_rank: &'static [&'static str],
     /// The same for the number of ranks.
     pub size: &'static [&'static str],
     /// Variables that pin a rank to its node's interface.
@@ -149,6 +151,7 @@ impl Launcher {
         };
         RankDescription {
             rank: self.rank,
+            local_rank: self.local_rank,
             size: self.size,
             environment: pinned(self.interface_variables),
             defaults: pinned(self.interface_defaults),

@@ -18,6 +18,7 @@ pub static LAUNCHER: Launcher = Launcher {
     reads: READS,
     one_interface: Some("mpirun"),
     rank: &["OMPI_COMM_WORLD_RANK", "PMIX_RANK"],
+    local_rank: &["OMPI_COMM_WORLD_LOCAL_RANK"],
     size: &["OMPI_COMM_WORLD_SIZE"],
     init: "MPI_Init",
     ways: &["mpi4py", "horovod.torch", "horovod.tensorflow", "horovod.mxnet"],

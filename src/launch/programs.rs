@@ -5,11 +5,15 @@ pub const JOB_SUPERVISOR: &str = "job_supervisor.py";
 /// What the launcher starts as every rank.
 pub const RANK_SUPERVISOR: &str = "rank_supervisor.py";
 
+/// Which cores each rank of a node gets. A dry run asks it too.
+pub const BINDING: &str = include_str!("../scripts/binding.py");
+
 /// On every node of a job: mode, name and text.
-pub const ON_EVERY_NODE: [(u32, &str, &str); 7] = [
+pub const ON_EVERY_NODE: [(u32, &str, &str); 8] = [
     (0o644, RANK_SUPERVISOR, include_str!("../scripts/rank_supervisor.py")),
     (0o644, "frames.py", include_str!("../scripts/frames.py")),
     (0o644, "processes.py", include_str!("../scripts/processes.py")),
+    (0o644, "binding.py", BINDING),
     (0o644, "activity.py", include_str!("../scripts/activity.py")),
     (0o644, "reap.py", include_str!("../scripts/reap.py")),
     (0o644, "node_launcher.py", include_str!("../scripts/node_launcher.py")),

@@ -16,6 +16,7 @@ pub static LAUNCHER: Launcher = Launcher {
     start: Start::PerNode,
     arguments,
     rank: &["RANK"],
+    local_rank: &["LOCAL_RANK"],
     size: &["WORLD_SIZE"],
     interface_variables: INTERFACE_VARIABLES,
     interface_defaults: &[],

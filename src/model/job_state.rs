@@ -1,9 +1,10 @@
-//! Where a job stands.
+//! The state of a job.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
-/// Where a job stands; the words are part of the command line's contract.
+/// The state of a job. Its names in JSON and in messages are part of the command line's contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "JobState")]
@@ -20,4 +21,10 @@ pub enum State {
     Stopped,
     /// It ended and nobody saw how.
     Lost,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }

@@ -27,6 +27,24 @@ impl fmt::Display for LauncherName {
     }
 }
 
+/// Which cores the ranks of a node are bound to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Bind {
+    /// Each rank to the cores next to its GPU
+    Numa,
+    /// Each rank to an equal share of the cores, which no other has
+    Core,
+    /// No rank
+    None,
+}
+
+impl fmt::Display for Bind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 /// Horovod's controller, which connects the ranks of `horovodrun`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]

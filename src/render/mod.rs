@@ -1,6 +1,6 @@
-//! What people and scripts see: events become rows on a terminal, plain lines elsewhere, or JSON lines.
+//! Shows events as rows on a terminal, as plain lines elsewhere, or as JSON lines.
 //!
-//! Standard output carries results and what ranks write to theirs; everything else goes to standard error.
+//! Standard output carries results and the ranks' standard output; everything else goes to standard error.
 
 mod board;
 pub mod colours;
@@ -10,13 +10,14 @@ mod plain;
 mod rows;
 pub mod table;
 
-pub use json::{Line, line};
-
-use crate::event::{Event, Received, Receiver};
+use crate::event::{Event, Receiver, Stream};
+use crate::text::units::human;
 use crate::text::visible::{visible, visible_lines};
 use console::style;
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,30 +30,30 @@ pub struct Options {
     pub quiet: bool,
     /// From 1 on, every step.
     pub verbose: u8,
-    /// Whether the command's result names what was done on each node.
-    pub result_names_nodes: bool,
+    /// Whether the command shows ranks' lines, so that its result does not name what was done on each node.
+    pub streams_output: bool,
 }
 
 /// Something that shows events.
 trait Renderer {
     /// Shows an event.
     fn show(&mut self, event: Event, now: Instant);
-    /// Returns how often it wants a tick, or `None` if nothing of it moves.
-    fn interval(&self) -> Option<Duration> {
-        None
+    /// Returns how often [`Renderer::tick`] is to be called.
+    fn interval(&self) -> Duration {
+        Duration::MAX
     }
-    /// Redraws what moves, if it is time.
+    /// Redraws the rows, if it is time.
     fn tick(&mut self, _now: Instant) {}
-    /// Clears what moves until the next tick.
+    /// Clears the rows until the next tick.
     fn hide(&mut self) {}
-    /// Clears what is not meant to stay.
+    /// Clears the rows for good.
     fn finish(&mut self) {}
 }
 
 /// Shows events until the last sender is gone. Runs on a thread of its own, so that a slow terminal delays nothing else.
-pub fn run(mut events: Receiver, options: Options) {
+pub fn run(events: Receiver, options: Options) {
     let mut renderer: Box<dyn Renderer> = if options.json {
-        Box::new(json::Json::new(options))
+        Box::new(json::Json(options))
     } else if io::stderr().is_terminal() && !console::is_dumb() && !options.quiet {
         Box::new(rows::Rows::stderr(options))
     } else {
@@ -60,13 +61,13 @@ pub fn run(mut events: Receiver, options: Options) {
     };
     loop {
         match events.receive(renderer.interval()) {
-            Received::Event(Event::Suspend(suspension)) => {
+            Ok(Event::Suspend(suspension)) => {
                 renderer.hide();
                 suspension.wait();
             }
-            Received::Event(event) => renderer.show(event, Instant::now()),
-            Received::TimedOut => {}
-            Received::Closed => break,
+            Ok(event) => renderer.show(event, Instant::now()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
         }
         renderer.tick(Instant::now());
     }
@@ -88,7 +89,7 @@ fn is_raw() -> bool {
     RAW.load(Ordering::Relaxed)
 }
 
-/// Keeps the first error for [`finish`]. A reader that has gone (`| head`) is none.
+/// Keeps the first error for [`finish`]. A closed pipe (`| head`) is no error.
 fn keep_error(result: io::Result<()>) {
     if let Err(error) = result
         && error.kind() != io::ErrorKind::BrokenPipe
@@ -118,10 +119,29 @@ pub fn out(text: &str) {
 
 /// Writes a line to standard error, without the control sequences that output of remote programs and file names may have.
 pub fn err(text: &str) {
-    let _ = match is_raw() {
-        true => writeln!(io::stderr().lock(), "{text}"),
-        false => writeln!(io::stderr().lock(), "{}", visible_lines(text)),
-    };
+    let _ = writeln!(io::stderr().lock(), "{}", printable(text));
+}
+
+fn printable(text: &str) -> Cow<'_, str> {
+    if is_raw() { text.into() } else { visible_lines(text).into() }
+}
+
+/// Returns the line of an event that is a message, with colours for standard error.
+fn message(event: &Event) -> Option<String> {
+    match event {
+        Event::Note(text) => Some(text.clone()),
+        Event::Warning(text) | Event::Restart { text } => {
+            Some(format!("{} {text}", style("warning:").yellow().bold().for_stderr()))
+        }
+        Event::Launcher { line } => Some(format!("{} {line}", style("[launcher]").dim().for_stderr())),
+        _ => None,
+    }
+}
+
+/// Formats the progress of a transfer: `1.0 GiB of 3.0 GiB, 5.0 MiB/s`.
+fn progress(done: u64, total: u64, rate: u64) -> String {
+    let rate = if rate > 0 { format!(", {}/s", human(rate)) } else { String::new() };
+    format!("{} of {}{rate}", human(done), human(total))
 }
 
 /// Writes an error message to standard error.
@@ -130,22 +150,22 @@ pub fn error(text: &str) {
 }
 
 /// A line of a rank: `[RANK NODE] text`, byte for byte behind the bracket unless it goes to a terminal. The colour tells ranks apart.
-fn output_line(rank: u32, node: &str, stderr: bool, line: &[u8]) {
-    let bracket = format!("[{rank} {node}]");
-    let bracket = style(bracket).color256(COLOURS[rank as usize % COLOURS.len()]);
-    let bracket = if stderr { bracket.for_stderr() } else { bracket.for_stdout() };
+fn output_line(rank: u32, node: &str, stream: Stream, line: &[u8]) {
+    let bracket = style(format!("[{rank} {node}]")).color256(COLOURS[rank as usize % COLOURS.len()]);
+    let (bracket, terminal) = match stream {
+        Stream::Stdout => (bracket.for_stdout(), io::stdout().is_terminal()),
+        Stream::Stderr => (bracket.for_stderr(), io::stderr().is_terminal()),
+    };
     let mut whole = format!("{bracket} ").into_bytes();
-    let terminal = if stderr { io::stderr().is_terminal() } else { io::stdout().is_terminal() };
     if terminal && !is_raw() {
         whole.extend(visible(line));
     } else {
         whole.extend_from_slice(line);
     }
     whole.push(b'\n');
-    if stderr {
-        let _ = io::stderr().lock().write_all(&whole);
-    } else {
-        keep_error(io::stdout().lock().write_all(&whole));
+    match stream {
+        Stream::Stdout => keep_error(io::stdout().lock().write_all(&whole)),
+        Stream::Stderr => drop(io::stderr().lock().write_all(&whole)),
     }
 }
 

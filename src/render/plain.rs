@@ -1,9 +1,7 @@
-//! Lines without colours or movement, for pipes, files and CI: the time in UTC, as the nodes' logs have it, and the node.
+//! Lines without movement, for pipes, files and CI: the time in UTC, as in the nodes' logs, and the node.
 
-use super::{Options, Renderer, err, output_line};
-use crate::event::Event;
-use crate::job::record::State;
-use crate::text::units::human;
+use super::{Options, Renderer, err, message, output_line, progress};
+use crate::event::{Event, StepKind};
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,24 +12,22 @@ const TRANSFER_INTERVAL: Duration = Duration::from_secs(10);
 pub struct Plain {
     options: Options,
     /// The step or transfer of each node's last line, and when that was written.
-    shown: HashMap<String, (String, Instant)>,
+    last: HashMap<String, (String, Instant)>,
 }
 
 impl Plain {
     /// Returns a renderer.
     pub fn new(options: Options) -> Plain {
-        Plain { options, shown: HashMap::new() }
+        Plain { options, last: HashMap::new() }
     }
 
     /// Returns an event's line without the time, or `None` if it has none or it is too early for one.
     fn text(&mut self, event: &Event, now: Instant) -> Option<String> {
+        let verbose = self.options.verbose > 0;
         match event {
-            Event::Warning(text) | Event::Restart(text) => Some(format!("warning: {text}")),
-            Event::Launcher(line) => Some(format!("[launcher] {line}")),
+            Event::Warning(_) | Event::Restart { .. } | Event::Launcher { .. } => message(event),
             _ if self.options.quiet => None,
-            Event::Note(text) => Some(text.clone()),
-            // what changes nothing is only of interest while one waits for it
-            Event::StepStarted { step, .. } if step.only_reads() && self.options.verbose == 0 => None,
+            Event::StepStarted { step, .. } if step.kind() == StepKind::Read && !verbose => None,
             Event::StepStarted { node, step } => {
                 let step = step.to_string();
                 self.is_due(node, &step, now, Duration::MAX).then(|| format!("{node}: {step}"))
@@ -40,50 +36,39 @@ impl Plain {
                 .is_due(node, &format!("{what}: "), now, TRANSFER_INTERVAL)
                 .then(|| format!("{node}: {what}: {}", progress(*done, *total, *rate))),
             Event::Done { node, what } => Some(format!("{node}: {what}")),
-            // all of it is told at the end
-            Event::Failed(error) => Some(format!("{}: cannot {}", error.node, error.operation)),
-            Event::Phase(name) if self.options.verbose > 0 => Some(name.clone()),
-            Event::Job { id, state } if self.options.verbose > 0 => Some(format!("run {id}: {}", name(*state))),
-            _ => None,
+            // the cause is reported at the end
+            Event::Failed { node, error } => Some(format!("{node}: cannot {}", error.operation)),
+            Event::Phase(name) if verbose => Some(name.clone()),
+            Event::Job { id, state } if verbose => Some(format!("job {id}: {state}")),
+            event => message(event),
         }
     }
 
     /// Returns whether this is new for a node, or the same again after the interval.
     fn is_due(&mut self, node: &str, what: &str, now: Instant, interval: Duration) -> bool {
         let same = |(last, at): &(String, Instant)| last == what && now.duration_since(*at) < interval;
-        if self.shown.get(node).is_some_and(same) {
+        if self.last.get(node).is_some_and(same) {
             return false;
         }
-        self.shown.insert(node.to_owned(), (what.to_owned(), now));
+        self.last.insert(node.to_owned(), (what.to_owned(), now));
         true
     }
 }
 
 impl Renderer for Plain {
     fn show(&mut self, event: Event, now: Instant) {
-        if let Event::Output { rank, node, stderr, line } = &event {
-            output_line(*rank, node, *stderr, line);
+        if let Event::Output { rank, node, stream, line } = &event {
+            output_line(*rank, node, *stream, line);
         } else if let Some(text) = self.text(&event, now) {
             err(&format!("{} {text}", clock(SystemTime::now())));
         }
     }
 }
 
-/// Formats how far a transfer is.
-fn progress(done: u64, total: u64, rate: u64) -> String {
-    let rate = if rate > 0 { format!(", {}/s", human(rate)) } else { String::new() };
-    format!("{} of {}{rate}", human(done), human(total))
-}
-
 /// The time of day in UTC: `12:03:04`.
 fn clock(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() % 86_400);
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
-}
-
-/// Returns a state's name in JSON.
-fn name(state: State) -> String {
-    serde_json::to_value(state).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -93,7 +78,7 @@ mod tests {
     use crate::event::Step;
 
     fn plain(quiet: bool, verbose: u8) -> Plain {
-        Plain::new(Options { json: false, quiet, verbose, result_names_nodes: true })
+        Plain::new(Options { json: false, quiet, verbose, streams_output: false })
     }
 
     fn transfer(node: &str, what: &str, done: u64) -> Event {
@@ -127,12 +112,12 @@ mod tests {
         assert_eq!(text_of(started(Step::Observing)), None);
         assert_eq!(text_of(Event::Done { node: "a".into(), what: "up".into() }).unwrap(), "a: up");
         let error = NodeError::failed("a", "start hworker", "no space").hint("make room");
-        assert_eq!(text_of(Event::Failed(error)).unwrap(), "a: cannot start hworker");
+        assert_eq!(text_of(Event::failed(error)).unwrap(), "a: cannot start hworker");
         assert_eq!(text_of(Event::Note("keys differ".into())).unwrap(), "keys differ");
         assert_eq!(
             (
                 text_of(Event::StepEnded { node: "a".into(), step: Step::Observing }),
-                text_of(Event::Phase("looking".into()))
+                text_of(Event::Phase("comparing".into()))
             ),
             (None, None)
         );

@@ -1,12 +1,11 @@
-//! Rows on a terminal, drawn by indicatif: a bar for the phase, for each node that the board has chosen and for the count
-//! of the others, below the lines that stay.
+//! Rows on a terminal, drawn by indicatif below the lines that stay: the phase, the nodes that the board has chosen, and the
+//! count of the others.
 
-use super::board::{Board, Row, Sign};
-use super::{Options, Renderer, is_raw, output_line};
-use crate::event::Event;
-use crate::job::record::State;
+use super::board::{Board, Row, State, Transfer};
+use super::{Options, Renderer, message, output_line, printable};
+use crate::event::{Event, Stream};
+use crate::model::job_state;
 use crate::text::nodeset;
-use crate::text::visible::visible_lines;
 use console::{Term, style};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use std::io::{self, IsTerminal};
@@ -16,54 +15,33 @@ use std::time::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_millis(100);
 /// How long nothing is drawn after a rank's line, so that nothing moves between lines that follow each other.
 const REST: Duration = Duration::from_secs(2);
-/// From this width on a transfer shows a bar, bytes, rate and time left; below, only the share that is done.
+/// From this width on a transfer shows a bar, bytes, rate and time left; below, only the percentage.
 const WIDE: u16 = 72;
 
-/// A row's bar.
-struct Bar {
-    key: usize,
-    /// What its style was made for.
-    look: Option<(Sign, bool, bool)>,
-    bar: ProgressBar,
-}
-
-impl Bar {
-    fn show(&mut self, row: &Row, width: u16) {
-        let look = (row.sign, row.bytes.is_some(), width >= WIDE);
-        let was_transfer = self.look.is_some_and(|(_, bytes, _)| bytes);
-        if self.look.replace(look) != Some(look) {
-            self.bar.set_style(bar_style(look));
-        }
-        self.bar.set_message(row.text.clone());
-        let mut begins = false;
-        if let Some((done, total)) = row.bytes {
-            begins = !was_transfer || done < self.bar.position();
-            self.bar.set_length(total);
-            self.bar.set_position(done);
-        }
-        self.bar.tick();
-        if begins {
-            // what was there before is no measure of the rate
-            self.bar.reset_eta();
-        }
-    }
-}
-
-fn bar_style((sign, bytes, wide): (Sign, bool, bool)) -> ProgressStyle {
-    let (signs, colour) = match sign {
-        Sign::None => ("  ", "dim"),
-        Sign::Waiting => ("··", "dim"),
-        Sign::Busy => ("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏⠏", "cyan"),
-        Sign::Done => ("✔✔", "green"),
-        Sign::Failed => ("✘✘", "red"),
+/// Shows a row in a bar.
+fn show(bar: &ProgressBar, row: Row, width: u16) {
+    let (signs, colour) = match row.state {
+        None => ("  ", "dim"),
+        Some(State::Waiting) => ("··", "dim"),
+        Some(State::Busy) => ("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏⠏", "cyan"),
+        Some(State::Done) => ("✔✔", "green"),
+        Some(State::Failed) => ("✘✘", "red"),
     };
-    let transfer = match (bytes, wide) {
-        (false, _) => "",
-        (true, true) => " {bar:10} {binary_bytes:>9}/{binary_total_bytes} {binary_bytes_per_sec:>12} {eta:>4}",
-        (true, false) => " {percent:>3}%",
+    let transfer = match row.transfer {
+        None => "",
+        Some(_) if width < WIDE => " {percent:>3}%",
+        Some(_) => " {bar:10}  {prefix}",
     };
     let template = format!("{{spinner:.{colour}}} {{wide_msg}}{transfer}");
-    ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_spinner()).tick_chars(signs)
+    let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_spinner());
+    bar.set_style(style.tick_chars(signs));
+    bar.set_message(row.text);
+    if let Some(Transfer { done, total, text }) = row.transfer {
+        bar.set_length(total);
+        bar.set_position(done);
+        bar.set_prefix(text);
+    }
+    bar.tick();
 }
 
 /// Draws rows.
@@ -74,8 +52,8 @@ pub struct Rows {
     shows_output: bool,
     board: Board,
     multi: MultiProgress,
-    /// In the order of their keys.
-    bars: Vec<Bar>,
+    /// One for each row that is drawn.
+    bars: Vec<ProgressBar>,
     /// The terminal's width when the rows were drawn, or `None` if none are on it.
     drawn: Option<u16>,
     last: Option<Instant>,
@@ -112,28 +90,22 @@ impl Rows {
     fn draw(&mut self, now: Instant) {
         let (height, width) = (self.term.height(), self.term.width());
         if self.drawn.is_some_and(|before| width < before) {
-            self.unfold(height, width);
+            self.clear_wrapped(height, width);
         }
         // the cursor needs the line below
         let rows = self.board.rows(now, usize::from(height).saturating_sub(1), usize::from(width));
-        let multi = &self.multi;
-        self.bars.retain(|bar| {
-            let stays = rows.iter().any(|row| row.key == bar.key);
-            if !stays {
-                multi.remove(&bar.bar);
+        for bar in self.bars.drain(rows.len().min(self.bars.len())..) {
+            self.multi.remove(&bar);
+        }
+        for (i, row) in rows.into_iter().enumerate() {
+            if i == self.bars.len() {
+                self.bars.push(self.multi.add(ProgressBar::hidden()));
             }
-            stays
-        });
-        for (i, row) in rows.iter().enumerate() {
-            if self.bars.get(i).is_none_or(|bar| bar.key != row.key) {
-                let bar = self.multi.insert(i, ProgressBar::hidden());
-                self.bars.insert(i, Bar { key: row.key, look: None, bar });
-            }
-            self.bars[i].show(row, width);
+            show(&self.bars[i], row, width);
         }
         match self.bars.last() {
             Some(last) => {
-                last.bar.force_draw();
+                last.force_draw();
                 self.drawn = Some(width);
             }
             None => self.hide(),
@@ -141,10 +113,10 @@ impl Rows {
         self.last = Some(now);
     }
 
-    /// Clears rows that a terminal has folded because it became narrower; indicatif would clear as many lines as it drew.
-    fn unfold(&mut self, height: u16, width: u16) {
+    /// Clears rows that a terminal has wrapped because it became narrower; indicatif would clear only as many lines as it drew.
+    fn clear_wrapped(&mut self, height: u16, width: u16) {
         let Some(before) = self.drawn else { return };
-        let added = folded(self.bars.len(), before, width).min(usize::from(height)).saturating_sub(self.bars.len());
+        let added = wrapped(self.bars.len(), before, width).min(usize::from(height)).saturating_sub(self.bars.len());
         let _ = self.term.move_cursor_up(added);
         self.hide();
         let _ = self.term.write_str("\x1b[J").and_then(|()| self.term.flush());
@@ -152,7 +124,7 @@ impl Rows {
 
     /// Writes a line that stays, above the rows.
     fn line(&mut self, text: &str) {
-        let text = if is_raw() { text.to_owned() } else { visible_lines(text) };
+        let text = printable(text);
         let write = || {
             let _ = self.term.write_line(&text).and_then(|()| self.term.flush());
         };
@@ -162,8 +134,7 @@ impl Rows {
         }
     }
 
-    /// The nodes have done their part, and the terminal belongs to what the ranks write; the first may do so before the
-    /// last has started.
+    /// Clears the nodes' rows once ranks run; the first may write before the last has started.
     fn leave_to_ranks(&mut self, now: Instant) {
         if let Some(id) = self.job.take() {
             self.settle();
@@ -171,10 +142,10 @@ impl Rows {
         }
     }
 
-    /// Clears the rows; what was done stays, where nothing else will say it.
+    /// Clears the rows; what was done stays as lines if the result does not name it.
     fn settle(&mut self) {
         self.hide();
-        if !self.options.result_names_nodes {
+        if self.options.streams_output {
             let sign = style("✔").green().for_stderr();
             let nodes = |names: &[String]| style(nodeset::fold(names)).bold().for_stderr();
             let done = self.board.done();
@@ -187,37 +158,35 @@ impl Rows {
 }
 
 /// Returns how many lines so many full ones take on a terminal that has become narrower. indicatif writes them without line
-/// ends, so to the terminal they are one long line.
-fn folded(lines: usize, before: u16, now: u16) -> usize {
+/// ends, so for the terminal they are one long line.
+fn wrapped(lines: usize, before: u16, now: u16) -> usize {
     (lines * usize::from(before)).div_ceil(usize::from(now.max(1)))
 }
 
 impl Renderer for Rows {
     fn show(&mut self, event: Event, now: Instant) {
         self.board.update(&event, now);
+        if let Some(text) = message(&event) {
+            self.line(&text);
+        }
         match event {
-            Event::Note(text) => self.line(&text),
-            Event::Warning(text) | Event::Restart(text) => {
-                self.line(&format!("{} {text}", style("warning:").yellow().bold().for_stderr()))
-            }
-            Event::Launcher(line) => self.line(&format!("{} {line}", style("[launcher]").dim().for_stderr())),
-            Event::Output { rank, node, stderr, line } => {
+            Event::Output { rank, node, stream, line } => {
                 self.leave_to_ranks(now);
-                if stderr || self.shows_output {
+                if stream == Stream::Stderr || self.shows_output {
                     self.hide();
                     self.still = Some(now + REST);
                 }
-                output_line(rank, &node, stderr, &line);
+                output_line(rank, &node, stream, &line);
             }
-            Event::Job { id, state: State::Starting } => self.job = Some(id),
-            Event::Job { state: State::Running, .. } => self.leave_to_ranks(now),
+            Event::Job { id, state: job_state::State::Starting } => self.job = Some(id),
+            Event::Job { state: job_state::State::Running, .. } => self.leave_to_ranks(now),
             Event::Job { .. } => self.settle(),
             _ => {}
         }
     }
 
-    fn interval(&self) -> Option<Duration> {
-        (!self.board.is_empty()).then_some(INTERVAL)
+    fn interval(&self) -> Duration {
+        if self.board.is_empty() { Duration::MAX } else { INTERVAL }
     }
 
     fn tick(&mut self, now: Instant) {

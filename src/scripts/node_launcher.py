@@ -10,9 +10,19 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
-import processes  # noqa: E402
+import binding  # noqa: E402
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 EACH = "each"  # the argument of the second stage, which starts every rank
+
+
+def load(name):
+    """A file of the job; empty if it has ended on this node."""
+    try:
+        with open(os.path.join(HERE, name), "rb") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return {}
 
 
 def start_each():
@@ -32,9 +42,11 @@ def main():
     if sys.argv[1:] == [EACH]:
         return start_each()
     order = json.loads(sys.stdin.buffer.readline().decode())
-    # a launcher would say 1 for each rank of several, whatever the node has
-    env = dict({"OMP_NUM_THREADS": str(processes.threads(order["ranks"]))}, **order["env"])
-    env = dict(os.environ, **env)
+    env = dict(os.environ, **order["env"])
+    if "OMP_NUM_THREADS" not in env:
+        # a launcher would say 1 for each rank of several, whatever the node has
+        _, _, threads = binding.here(load("job.json").get("bind"), order["ranks"], dict(env, **load("env.json")))
+        env["OMP_NUM_THREADS"] = str(threads)
     argv = order["argv"]
     with tempfile.TemporaryFile() as rest:
         if order["variables"]:

@@ -15,20 +15,6 @@ def fields(path):
         return file.read().rpartition(b") ")[2].split()
 
 
-def threads(ranks):
-    """How many threads each of so many ranks may have so that they do not fight over the cores: those that this container may use,
-    by its CPU set and its quota (cgroups(7), cpu.max), for each rank an equal share, and at least one."""
-    cores = len(os.sched_getaffinity(0))
-    for path, parse in (("/sys/fs/cgroup/cpu.max", lambda text: text.split()),
-                        ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", lambda text: (text, 100000))):
-        with contextlib.suppress(OSError, ValueError):
-            with open(path) as file:
-                quota, period = parse(file.read())
-            if int(quota) > 0:
-                cores = min(cores, max(1, int(quota) // int(period)))
-    return max(1, cores // max(1, ranks))
-
-
 def condition(pid):
     """The state as a letter: T if a signal has stopped the process, X if it is gone."""
     try:

@@ -23,6 +23,7 @@ import traceback
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import activity  # noqa: E402
+import binding  # noqa: E402
 import frames  # noqa: E402
 import processes  # noqa: E402
 import reap  # noqa: E402
@@ -69,10 +70,9 @@ def set_limits(wanted):
             pass
 
 
-def program_environment(inherited, launcher, given, ranks):
-    """The program's environment: the launcher's, under what hvdctl sets for it, under the inventory's and the operator's own. `ranks`:
-    how many there are on this node."""
-    env = dict(launcher["defaults"], OMP_NUM_THREADS=str(processes.threads(ranks)))
+def program_environment(inherited, launcher, given):
+    """The program's environment: the launcher's, under what hvdctl sets for it, under the inventory's and the operator's own."""
+    env = dict(launcher["defaults"])
     env.update(inherited)
     env.update(launcher["environment"], HVDCTL_PROGRAM="1", PYTHONUNBUFFERED="1")
     env.update(given)
@@ -125,17 +125,18 @@ class HangReports:
 class Program:
     """The user's program, which leads a process group of its own."""
 
-    def __init__(self, argv, cwd, env, children):
+    def __init__(self, argv, cwd, env, cpus, children):
         self.child = children.start(
             argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            preexec_fn=self.lead, bufsize=0,
+            preexec_fn=lambda: self.lead(cpus), bufsize=0,
         )
         self.pid = self.child.pid
         self.background = set()  # what a shell has put into the background
 
     @staticmethod
-    def lead():
-        """In the child: a process group of its own, and an end together with the supervisor whatever happens to that."""
+    def lead(cpus):
+        """In the child: its cores, a process group of its own, and an end together with the supervisor whatever happens to that."""
+        os.sched_setaffinity(0, cpus)
         os.setpgid(0, 0)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -268,9 +269,12 @@ class Supervisor:
         """Starts the program. Returns whether it could be started."""
         # arguments that are no UTF-8 are lists of bytes (text/argument.rs)
         argv = [part if isinstance(part, str) else bytes(part) for part in self.job["command"]]
-        env = program_environment(os.environ, self.launcher, given, self.job["ranks"])
+        env = program_environment(os.environ, self.launcher, given)
+        _, cpus, threads = binding.here(self.job.get("bind"), self.job["ranks"], env)
+        env.setdefault("OMP_NUM_THREADS", str(threads))
+        local_rank = first_number(self.launcher["local_rank"], os.environ)
         try:
-            self.program = Program(argv, self.job["cwd"], env, self.children)
+            self.program = Program(argv, self.job["cwd"], env, cpus[local_rank % len(cpus)], self.children)
         except (OSError, subprocess.SubprocessError) as error:
             self.log.write(b"b", [str(error).encode(errors="replace").replace(b"\n", b" ")])
             # as shells and `docker run`: 127 is not found, 126 is found and cannot be run

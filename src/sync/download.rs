@@ -6,7 +6,7 @@ use crate::inventory::Cluster;
 use crate::runtime::progress::TransferProgress;
 use crate::sync::outputs::{Item, NodeOutputs, Output};
 use crate::sync::target::TargetDirectory;
-use crate::transport::node::{Output as Ended, Process, Transport};
+use crate::transport::node::{Output as Ended, Process, RunAs, Transport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
@@ -157,9 +157,9 @@ async fn receive(
         return Ok(());
     }
     let total = items.iter().map(|item| if let Output::File { size, .. } = item.output { size } else { 0 }).sum();
-    let _step = events.begin(link.node(), Step::Fetching { bytes: total });
+    let _step = events.begin(link.node(), Step::Fetching(total));
     let directory = format!("--directory={directory}");
-    let mut process = link.spawn_as_root(&[&TAR[..4], &[&directory], &TAR[4..]].concat(), DOWNLOAD).await?;
+    let mut process = link.spawn(RunAs::Root, &[&TAR[..4], &[&directory], &TAR[4..]].concat(), DOWNLOAD).await?;
     let complaint = process.collect_stderr();
     let mut stdin = process.take_stdin();
     // while the first files arrive, tar reads further names

@@ -7,7 +7,7 @@ use crate::inventory::Cluster;
 use crate::runtime::progress::TransferProgress;
 use crate::sync::files::ProjectFiles;
 use crate::sync::manifest::NodeFiles;
-use crate::transport::node::{STUCK, Transport};
+use crate::transport::node::{RunAs, STUCK, Transport};
 use std::time::Duration;
 
 const COMPARE: &str =
@@ -163,7 +163,7 @@ pub async fn upload(
     let (arrived, whole) = (manifest.arrived(&missing), manifest.placed(place.own));
     let argv = ["sh", "-c", APPLY, "sh", &cluster.projects_dir, name, &cluster.name];
     let argv = [&argv[..], &[hash, &arrived, &whole, if place.own { id } else { "" }]].concat();
-    let process = link.spawn_as_root(&argv, &tried).await?;
+    let process = link.spawn(RunAs::Root, &argv, &tried).await?;
     let proof = limit(link, project) + if place.own { COPYING } else { Duration::ZERO };
     let mut progress = TransferProgress::new(link.node(), events);
     let report = |done| progress.report("uploading", done, bytes);
@@ -193,7 +193,7 @@ pub async fn merge(
 ) -> Result<(), NodeError> {
     let tried = "merge what the job wrote into the project's directory";
     let argv = ["sh", "-c", MERGE, "sh", &cluster.projects_dir, name, &cluster.name, id];
-    let output = link.run_as_root(&argv, &[], tried).await?;
+    let output = link.run(RunAs::Root, &argv, &[], tried, link.limit()).await?;
     let answer = String::from_utf8_lossy(&output.stdout);
     let kept = answer.split('\0').filter_map(|record| record.strip_prefix("kept "));
     kept.for_each(|words| events.send(Event::Warning(format!("{}: cannot {tried}: {words}", link.node()))));

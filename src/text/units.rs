@@ -16,6 +16,11 @@ pub fn human(bytes: u64) -> String {
     if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
 
+/// Returns the number with its noun in the singular or plural: `1 node`, `3 nodes`.
+pub fn count(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
 /// A time in whole seconds, as short as it can be read at a glance: `9s`, `1m02s`, `2h03m`.
 pub fn span(time: Duration) -> String {
     match time.as_secs() {

@@ -81,6 +81,25 @@ fn a_dry_run_says_what_would_run_on_each_node() {
     ]);
     of("env").says(&["rank on node1: env RANK=0 LOCAL_RANK=0 WORLD_SIZE=2", "rank on node2: env RANK=1"]);
     of("mpirun").says(&["launcher: mpirun --allow-run-as-root -np 2"]);
+    of("env").says(&["cores on node1: all for every rank; bind none, OMP_NUM_THREADS=", "cores on node2: all for "]);
+    lab.edit("host = \"node1\"", "host = \"node1\"\nslots = 2");
+    let bound = ["run", "-np", "2", "--bind", "core", "-e", "OMP_NUM_THREADS=3"];
+    let dry = lab.hvdctl(&[&bound[..], &["--dry-run", "--", "true"]].concat()).code(0);
+    let line = dry.out.lines().find(|line| line.starts_with("cores on node1: ")).unwrap();
+    let cpus: Vec<&str> = line["cores on node1: ".len()..]
+        .split(';')
+        .next()
+        .unwrap()
+        .split(", ")
+        .map(|of| of.split(' ').next().unwrap())
+        .collect();
+    assert_eq!(
+        *line,
+        format!("cores on node1: {} for rank 0, {} for rank 1; bind core, OMP_NUM_THREADS=3", cpus[0], cpus[1])
+    );
+    let tells = "sed -n 's/^Cpus_allowed_list:.//p' /proc/self/status; echo $OMP_NUM_THREADS";
+    let done = lab.hvdctl(&[&bound[..], &["--launcher", "torchrun", "--", "sh", "-c", tells]].concat()).code(0);
+    done.says(&[&format!("[0 node1] {}\n", cpus[0]), &format!("[1 node1] {}\n", cpus[1]), "[1 node1] 3\n"]);
     assert_eq!(NODES.map(ours), ["hworker running\n"; 2]);
 }
 

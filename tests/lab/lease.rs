@@ -106,10 +106,16 @@ struct Step {
 const UP: &[&str] = &["-v", "up"];
 const PURGE: &[&str] = &["-v", "down", "--purge", "-y"];
 const STEPS: [Step; 5] = [
-    Step { args: UP, says: "node2: looking", program: "date", argument: "", changes: false },
-    Step { args: UP, says: "node2: writing its keys", program: "chown", argument: "0:0", changes: true },
+    Step { args: UP, says: "node2: reading the node state", program: "date", argument: "", changes: false },
+    Step { args: UP, says: "node2: writing keys", program: "chown", argument: "0:0", changes: true },
     Step { args: UP, says: "node2: start hworker", program: "ss", argument: "src", changes: true },
-    Step { args: PURGE, says: "node2: looking", program: "docker", argument: "dial-stdio", changes: false },
+    Step {
+        args: PURGE,
+        says: "node2: reading the node state",
+        program: "docker",
+        argument: "dial-stdio",
+        changes: false,
+    },
     Step { args: PURGE, says: "node2: removing keys", program: "rmdir", argument: "", changes: true },
 ];
 
@@ -314,7 +320,7 @@ mod full {
             let restore = Restore(release);
             assert!(eventually(s(20), || on("node2", "ls /run").contains("test-flock") && is_held()));
             let mut push = lab.start(&["-v", "keys", "push"]);
-            assert!(eventually(s(60), || push.err().contains("node2: writing its keys")), "{}", push.err());
+            assert!(eventually(s(60), || push.err().contains("node2: writing keys")), "{}", push.err());
             assert!(eventually(s(30), || !on("node1", "ls /opt/horovod/ssh 2>/dev/null; :").is_empty()));
             let pid = push.pid();
             push.signal("INT");

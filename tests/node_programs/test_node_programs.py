@@ -18,8 +18,11 @@ for script in os.listdir(SCRIPTS):
     if script.endswith(".py"):
         shutil.copy(os.path.join(SCRIPTS, script), JOB)
 sys.path.insert(0, JOB)
+sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
+import binding  # noqa: E402
 import frames  # noqa: E402
 import job_supervisor  # noqa: E402
+import machines  # noqa: E402
 import processes  # noqa: E402
 import rank_supervisor  # noqa: E402
 import reap  # noqa: E402
@@ -49,11 +52,6 @@ class Arguments(unittest.TestCase):
         self.assertEqual([at.text({name: how}) for name, how in of.items()], ["2", "0", "1", "2", "1", "10.0.0.1", "10.0.0.1:7"])
         config = {"cluster": {"worker": ["10.0.0.1:7", "10.0.0.1:8", "10.0.0.2:7"]}, "task": {"type": "worker", "index": 2}}
         self.assertEqual(json.loads(at.text({"tf_config": {"port": 7}})), config)
-
-    def test_ranks_share_the_cores_of_a_node(self):
-        cores = len(os.sched_getaffinity(0))
-        self.assertEqual(processes.threads(4 * cores), 1)
-        self.assertLessEqual(processes.threads(1), cores)
 
     def test_pauses_double_up_to_a_limit(self):
         self.assertEqual([job_supervisor.pause_before(number, 2) for number in (1, 2, 3, 9)], [2, 4, 8, 300])
@@ -177,15 +175,77 @@ class Rank(unittest.TestCase):
 
     def test_whose_environment_goes_first(self):
         launcher = {"environment": {"IFACE": "eth0", "OWN": "launcher"}, "defaults": {"SOFT": "eth0", "HARD": "eth0"}}
-        env = rank_supervisor.program_environment({"HARD": "lo", "IFACE": "lo"}, launcher, {"OWN": "user", "PYTHONUNBUFFERED": "0"}, 10000)
-        self.assertEqual(env, {"IFACE": "eth0", "OWN": "user", "SOFT": "eth0", "HARD": "lo", "HVDCTL_PROGRAM": "1", "PYTHONUNBUFFERED": "0",
-                               "OMP_NUM_THREADS": "1"})
+        env = rank_supervisor.program_environment({"HARD": "lo", "IFACE": "lo"}, launcher, {"OWN": "user", "PYTHONUNBUFFERED": "0"})
+        self.assertEqual(env, {"IFACE": "eth0", "OWN": "user", "SOFT": "eth0", "HARD": "lo", "HVDCTL_PROGRAM": "1", "PYTHONUNBUFFERED": "0"})
 
     def test_how_long_a_rank_may_be_idle(self):
         if not os.path.exists("/proc/self/task/%d/children" % os.getpid()):
             self.skipTest("CONFIG_PROC_CHILDREN")
         for stall, size, limit in [(1800, 2, 1830), (1800, 1, None), (0, 2, None)]:
             self.assertEqual(rank_supervisor.idle_limit({"stall": stall, "idle_margin": 30}, size), limit)
+
+
+def reader(files):
+    return lambda path: files.get(path, "")
+
+
+class Binding(unittest.TestCase):
+    def bound(self, how, ranks, machine=machines.DGX, usable=range(256), gpus=machines.DGX_GPUS, visible=None):
+        """How ranks are bound, and the CPUs of each as text."""
+        homes = binding.gpu_nodes(reader(machine), gpus, visible)
+        how, found = binding.bind(how, ranks, set(usable), reader(machine), homes)
+        return how, [binding.format_list(cpus) for cpus in found]
+
+    def test_a_rank_gets_the_cores_next_to_its_gpu(self):
+        nodes = [machines.DGX_NODES[node] for node in (3, 3, 1, 1, 7, 7, 5, 5)]
+        self.assertEqual(self.bound(None, 8), ("numa", nodes))
+        self.assertEqual(self.bound("numa", 2, visible="5,GPU-3d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77")[1], [nodes[5], nodes[2]])
+        # of the CPU set of the container, whatever of it lies there
+        self.assertEqual(self.bound("numa", 3, usable=range(20, 50))[1], ["48-49", "48-49", "20-31"])
+
+    def test_nothing_is_bound_where_nothing_is_known(self):
+        self.assertEqual(self.bound(None, 2, gpus=""), ("none", ["0-255"] * 2))
+        self.assertEqual(self.bound(None, 2, gpus="Failed to initialize NVML: Unknown Error\n")[0], "none")
+        self.assertEqual(self.bound(None, 2, visible="MIG-1,MIG-2")[0], "none")
+        self.assertEqual(self.bound(None, 2, machines.VM, range(2), machines.VM_GPUS), ("none", ["0-1"] * 2))
+        self.assertEqual(self.bound("numa", 2, {}, range(2), ""), ("numa", ["0-1"] * 2))
+        self.assertEqual(self.bound("none", 1)[1], ["0-255"])
+
+    def test_without_gpus_ranks_are_spread_over_the_numa_nodes(self):
+        self.assertEqual(self.bound("numa", 4, gpus="")[1], [machines.DGX_NODES[node] for node in (0, 2, 4, 6)])
+
+    def test_each_rank_gets_an_equal_share_of_whole_cores(self):
+        self.assertEqual(self.bound("core", 16, gpus="")[1][:3], ["0-7,128-135", "8-15,136-143", "16-23,144-151"])
+        # those next to their GPU first get theirs
+        found = self.bound("core", 8)[1]
+        self.assertEqual([found[rank] for rank in (2, 3, 0)], ["0-15,128-143", "16-31,144-159", "32-47,160-175"])
+        for ranks in (1, 3, 5, 7, 128):
+            found = [binding.parse(cpus) for cpus in self.bound("core", ranks)[1]]
+            self.assertEqual(sum(map(len, found)), len(set().union(*found)))
+            self.assertLessEqual(max(map(len, found)) - min(map(len, found)), 2)
+        # more ranks than cores
+        self.assertEqual(self.bound("core", 5, machines.VM, range(2), "")[1], ["0", "0", "0", "1", "1"])
+        self.assertEqual(self.bound("core", 2, {}, {3, 5}, "")[1], ["3", "5"])
+
+    def test_a_quota_counts_in_whole_cores(self):
+        for files, cores in machines.QUOTAS:
+            self.assertEqual(binding.quota(reader(files)), cores)
+
+    def test_threads_are_the_cores_of_a_rank(self):
+        some, others = frozenset(range(8)), frozenset(range(8, 16))
+        for found, limit, threads in [([some] * 2, None, 4), ([some] * 9, None, 1), ([some, others], None, 8), ([some] * 2, 3, 1),
+                                      ([some, some, others], None, 4)]:
+            self.assertEqual(binding.threads(found, limit), threads)
+
+    def test_lists_of_cpus(self):
+        for text in ("", "0", "0-3", "0-3,8,10-11"):
+            self.assertEqual(binding.format_list(binding.parse(text)), text)
+
+    def test_a_dry_run_gets_the_same(self):
+        usable = binding.format_list(os.sched_getaffinity(0))
+        said = subprocess.run([sys.executable, os.path.join(JOB, "binding.py"), "none", "2"], stdout=subprocess.PIPE, check=True,
+                              env={"OMP_NUM_THREADS": "7"}).stdout
+        self.assertEqual(json.loads(said.decode()), {"bind": "none", "threads": "7", "cpus": [usable] * 2})
 
 
 class Processes(unittest.TestCase):

@@ -8,7 +8,7 @@ use hvdctl::launch::description::{Elastic, LaunchDescription, Worker};
 use hvdctl::launch::placement::{Placement, Share};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE, command};
 use hvdctl::launch::{LaunchRequest, Launcher, launcher};
-use hvdctl::model::launcher::{Controller, LauncherName};
+use hvdctl::model::launcher::{Bind, Controller, LauncherName};
 use hvdctl::text::argument::ProgramArgument;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -93,6 +93,8 @@ pub struct Spec {
     pub idle_margin: u64,
     /// Bytes that the log may take on each node.
     pub log_max: Option<u64>,
+    /// Which cores the ranks are bound to.
+    pub bind: Option<Bind>,
     /// The ranks that the launcher never starts, separated by spaces.
     pub left_out: &'static str,
 }
@@ -113,6 +115,7 @@ impl Spec {
             restarts: 0,
             min_ranks: None,
             elastic_timeout: 60,
+            bind: None,
             left_out: "",
         }
     }
@@ -199,6 +202,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         controller: Some(spec.method.name().1),
         placement: spec.placement(),
         command: spec.command.iter().map(|word| ProgramArgument::from(word.as_str())).collect(),
+        bind: spec.bind,
         cwd: job_dir.into(),
         ranks: spec.ranks[index],
         port: Some(PORT),

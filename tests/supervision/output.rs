@@ -4,7 +4,10 @@ use crate::cluster::Cluster;
 use crate::job::{Spec, each, each_launcher};
 use hvdctl::job::frames::Kind;
 use hvdctl::job::record::State;
+use hvdctl::launch::programs::BINDING;
+use hvdctl::model::launcher::Bind;
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 
 #[test]
 fn many_lines_of_many_ranks_come_whole() {
@@ -118,6 +121,28 @@ fn arguments_reach_the_program_byte_for_byte() {
             let came: Vec<String> =
                 serde_json::from_str(&lines[0]).unwrap_or_else(|error| panic!("{error}{}", end.all));
             assert_eq!(came, words, "{}", end.all);
+        }
+    });
+}
+
+#[test]
+fn each_rank_has_its_cores_and_threads() {
+    let asked =
+        Command::new("python3").args(["-c", BINDING, "core", "2"]).env_remove("OMP_NUM_THREADS").output().unwrap();
+    let expected: serde_json::Value = serde_json::from_slice(&asked.stdout).unwrap();
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let script = "sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status; echo $OMP_NUM_THREADS";
+        let spec = Spec { ranks: [2, 1], bind: Some(Bind::Core), ..Spec::shell(method, script) };
+        let end = cluster.start(&spec).end();
+        for rank in 0..2 {
+            let got = [&end.lines[rank][0], &end.lines[rank][1]];
+            assert_eq!(
+                got,
+                [expected["cpus"][rank].as_str().unwrap(), expected["threads"].as_str().unwrap()],
+                "{}",
+                end.all
+            );
         }
     });
 }

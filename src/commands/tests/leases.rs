@@ -19,7 +19,7 @@ async fn a_command_is_refused_where_somebody_else_holds_a_node() {
     let words = [
         "node[1-2] are locked by bob@laptop (process 4711) with `hvdctl down` since",
         "nothing was changed",
-        "hint: --wait",
+        "hint: wait with --wait",
     ];
     for line in ["up", "down --purge -y", "keys push", "keys rotate", "verify"] {
         hvdctl(&nodes, line).await.code(5).complains(&words);

@@ -41,13 +41,13 @@ pub struct Row {
     pub further: usize,
     /// Files and directories with a wrong owner or mode, with both.
     pub modes: Vec<String>,
-    /// Whether it accepts exactly the master's key, with the right restrictions; null where the master was not observed.
+    /// Whether it accepts exactly the master's key, with the right restrictions; null if the master was not observed.
     pub agreed: Option<bool>,
     /// Whether every node pins the host key that this one has.
     pub pinned: bool,
     /// What is wrong.
     pub faults: Vec<Fault>,
-    /// What deserves attention and cannot be repaired by a command.
+    /// What deserves attention and cannot be fixed by a command.
     pub warnings: Vec<String>,
 }
 

@@ -28,6 +28,7 @@ pub(super) const COMMON: Launcher = Launcher {
     reads: &[],
     one_interface: None,
     rank: &["HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"],
+    local_rank: &["HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"],
     size: &["HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"],
     // the launcher only knows the first node's interface
     interface_variables: &["HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME"],
@@ -233,7 +234,7 @@ mod tests {
     fn an_inventory_cannot_set_what_the_launcher_sets_for_each_rank() {
         for controller in [Controller::Gloo, Controller::Mpi] {
             let launcher = launcher(LauncherName::Horovodrun, controller);
-            for name in launcher.rank.iter().chain(launcher.size) {
+            for name in launcher.rank.iter().chain(launcher.local_rank).chain(launcher.size) {
                 let refused = env_lines(&format!("{name}=1")).unwrap_err();
                 assert!(refused[0].contains("every rank gets its own"), "{refused:?}");
             }

@@ -1,0 +1,59 @@
+//! The cores and threads of each rank, for a dry run: each node's worker works them out as its ranks would.
+
+use super::directory::environment;
+use super::launcher_check::worker;
+use super::plan::{HostAssignment, JobPlan};
+use super::request::JobOptions;
+use crate::cluster::nodes::{all, for_each_node};
+use crate::error::{Error, NodeError};
+use crate::event::Events;
+use crate::launch::programs::BINDING;
+use crate::transport::node::RunAs;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What decides them besides the node.
+const VARIABLES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"];
+
+/// The cores and threads of the ranks of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Cores")]
+pub struct NodeCores {
+    /// The node's name.
+    #[serde(default)]
+    pub node: String,
+    /// How its ranks are bound: `numa`, `core` or `none`.
+    pub bind: String,
+    /// `OMP_NUM_THREADS` of each rank.
+    pub threads: String,
+    /// The CPUs of each rank of the node, as `0-3,8`.
+    pub cpus: Vec<String>,
+}
+
+/// Asks the workers that are up.
+///
+/// # Errors
+/// A worker that is up and does not answer.
+pub async fn cores(plan: &JobPlan, options: &JobOptions, events: &Events) -> Result<Vec<NodeCores>, Error> {
+    let with_ranks = plan.hosts.iter().filter(|host| host.ranks > 0).collect();
+    let asked = for_each_node(with_ranks, async |host| of_node(plan, options, host).await).await;
+    Ok(all(events, asked)?.into_iter().flatten().collect())
+}
+
+async fn of_node(plan: &JobPlan, options: &JobOptions, host: &HostAssignment) -> Result<Option<NodeCores>, NodeError> {
+    let cluster = plan.target.cluster();
+    let Some(worker) = worker(cluster, host) else { return Ok(None) };
+    let env = environment(plan, options, host);
+    let set = VARIABLES.iter().filter_map(|name| Some(format!("-e{name}={}", env.get(name)?)));
+    let args: Vec<String> = ["exec".to_owned(), "-i".into()].into_iter().chain(set).collect();
+    let (bind, ranks) = (options.bind.map_or("auto".into(), |bind| bind.to_string()), host.ranks.to_string());
+    let args: Vec<&str> =
+        args.iter().map(String::as_str).chain([worker.id.as_str(), "python3", "-", &bind, &ranks]).collect();
+    let tried = "ask the worker for its cores";
+    let transport = &host.seen.member.transport;
+    let output = transport.run(RunAs::Docker, &args, BINDING.as_bytes(), tried, cluster.command_timeout).await?;
+    let node = host.seen.name();
+    let cores: NodeCores =
+        serde_json::from_slice(&output.stdout).map_err(|_| NodeError::failed(node, tried, output.complaint()))?;
+    Ok(Some(NodeCores { node: node.to_owned(), ..cores }))
+}
