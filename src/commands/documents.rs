@@ -13,13 +13,8 @@ use crate::checks::{Finding, Fix, Severity};
 use crate::cli::Format;
 use crate::cluster::exec::CommandOutput;
 use crate::error::{Error, NodeError, NodeProgress};
-<<<<<<< HEAD
-use crate::event::Event;
-use crate::init::draft::{Entry, Probe};
-=======
 use crate::event::{Event, Stream};
-use crate::init::draft::{Entry, Found, Probe};
->>>>>>> next
+use crate::init::draft::{Entry, Probe};
 use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
 use crate::job::allocation::{Allocation, AllocationConflict, Resources};
 use crate::job::cores::NodeCores;

@@ -200,13 +200,8 @@ pub struct FoundMachine {
     pub cores: u32,
     /// Its GPUs.
     pub gpus: Vec<Gpu>,
-<<<<<<< HEAD
-    /// How root is had: `login` or `sudo`; null where it is not.
-    pub root: Option<String>,
-=======
     /// How root is obtained: `login` or `sudo`; null if it cannot be.
-    pub root: Option<&'static str>,
->>>>>>> next
+    pub root: Option<String>,
     /// The version of the Docker Engine, or null.
     pub docker: Option<String>,
     /// Those of the requested images that are there.
