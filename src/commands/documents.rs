@@ -31,7 +31,7 @@ use crate::launch::placement::{Placement, Share};
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::secret::Secret;
-use crate::sync::outputs::{Item, Output};
+use crate::sync::outputs::{Download, Output};
 use crate::text::argument::ProgramArgument;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -347,7 +347,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
             silent: names(&["node2"]),
             fault: None,
         }],
-        all_started: false,
+        result: None,
         started: 1_795_262_584.0,
         ended: None,
         code: None,
@@ -457,7 +457,7 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
 fn fetched() -> FetchReport {
     let hash = "324dcf027dd4a30a932c441f365a25e86b173defa4b8e58948253471b81b72cf".to_owned();
     let output = Output::File { hash, mode: 0o644, size: 5, time: 1_795_262_584.0 };
-    let item = Item { path: "best.pt".into(), node: "node1".into(), name: "best.pt".into(), output };
+    let item = Download { path: "best.pt".into(), node: "node1".into(), name: "best.pt".into(), output };
     FetchReport {
         job: "20261121-120304-k7qd".into(),
         directory: "digits-20261121-120304-k7qd".into(),
@@ -480,7 +480,7 @@ fn tools_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("shell", shell::ended(7).document));
 
     let mut fetched = fetched();
-    let item = Item {
+    let item = Download {
         path: "latest".into(),
         node: "node1".into(),
         name: "latest".into(),

@@ -482,7 +482,7 @@ pub struct Fetch {
     pub ok: bool,
     /// The id of the job.
     pub job: String,
-    /// The directory where the files are.
+    /// The directory with the files.
     pub directory: String,
     /// All files and links that the job wrote.
     pub files: Vec<FetchedFile>,
@@ -497,7 +497,7 @@ pub struct FetchedFile {
     pub path: String,
     /// The node that it came from.
     pub node: String,
-    /// False where it was there already.
+    /// False if it already existed.
     pub changed: bool,
     /// The size; null for a link.
     pub bytes: Option<u64>,
