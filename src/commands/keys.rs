@@ -9,9 +9,9 @@ use crate::cluster::nodes::{Member, Observed, engine, facts, unreached};
 use crate::error::{Error, NodeError, exit};
 use crate::event::Step;
 use crate::inventory::{KeyType, Node};
-use crate::keys::files::{Fault, Kind, Report, Row, report};
+use crate::keys::files::{KeyFault, KeyReport, Kind, NodeKeys, report};
 use crate::keys::first_login;
-use crate::keys::push::{Distribution, Generated, Pushed, Rotated, without_master};
+use crate::keys::push::{Distribution, GenerateResult, PushResult, RotationResult, without_master};
 use crate::keys::reachability::Matrix;
 use crate::node::facts::Facts;
 
@@ -33,7 +33,7 @@ fn distribution<'a>(context: &'a Context, members: &'a [Member]) -> Distribution
     Distribution { inventory: &context.target.inventory, members, session: &context.session, events: &context.events }
 }
 
-pub(super) fn pushed(done: &[Pushed], failed: &[NodeError]) -> Outcome {
+pub(super) fn pushed(done: &[PushResult], failed: &[NodeError]) -> Outcome {
     let mut text = String::new();
     let mut changed = 0;
     let mut nodes = Vec::new();
@@ -70,7 +70,7 @@ pub async fn generate(options: &Generate, context: &mut Context) -> Result<Outco
     Ok(generated(&done))
 }
 
-pub(super) fn generated(done: &Generated) -> Outcome {
+pub(super) fn generated(done: &GenerateResult) -> Outcome {
     let text = if done.generated {
         format!("{}: generated a key pair: {}\nto distribute it: hvdctl keys push\n", done.node, done.pair)
     } else {
@@ -105,7 +105,7 @@ pub async fn rotate(options: &Rotate, context: &Context) -> Result<Outcome, Erro
     Ok(rotated(done, wanted, &offline))
 }
 
-pub(super) fn rotated(done: Rotated, wanted: Option<Kind>, offline: &[NodeError]) -> Outcome {
+pub(super) fn rotated(done: RotationResult, wanted: Option<Kind>, offline: &[NodeError]) -> Outcome {
     let accepts = if done.switched { "accepts the new key only" } else { "accepts the key" };
     let mut text = String::new();
     match &done.left {
@@ -164,12 +164,12 @@ pub async fn status(context: &Context) -> Result<Outcome, Error> {
     Ok(checked(&report, &matrix, &failed))
 }
 
-pub(super) fn checked(report: &Report, matrix: &Matrix, failed: &[NodeError]) -> Outcome {
+pub(super) fn checked(report: &KeyReport, matrix: &Matrix, failed: &[NodeError]) -> Outcome {
     let rows = report.rows.iter().map(|row| NodeEntry::reached(&row.node, row.faults.is_empty(), row.clone()));
     let nodes: Vec<_> = rows.chain(failed.iter().map(NodeEntry::unreached)).collect();
     let header = ["NODE", "KEY", "FINGERPRINT", "OWNER/MODES", "AGREED", "PINNED", "REACHES"];
     let mut text = node_table(&header, &nodes, |_, row| cells(row, matrix));
-    for Fault { text: fault, hint } in report.rows.iter().flat_map(|row| &row.faults).chain(&report.rotation) {
+    for KeyFault { text: fault, hint } in report.rows.iter().flat_map(|row| &row.faults).chain(&report.rotation) {
         text.push_str(&format!("{fault}\n  hint: {hint}\n"));
     }
     text.extend(report.rows.iter().flat_map(|row| &row.warnings).map(|warning| format!("warning: {warning}\n")));
@@ -191,7 +191,7 @@ pub(super) fn checked(report: &Report, matrix: &Matrix, failed: &[NodeError]) ->
     Outcome::new(code, text, &document, failed)
 }
 
-fn cells(row: &Row, matrix: &Matrix) -> Vec<String> {
+fn cells(row: &NodeKeys, matrix: &Matrix) -> Vec<String> {
     let none = || "–".to_owned();
     let unexpected = (!row.unexpected.is_empty()).then(|| format!("{}!", row.unexpected.join(", ")));
     let keys: Vec<String> = row.key.iter().map(|key| key.kind().to_string()).chain(unexpected).collect();
