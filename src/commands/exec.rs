@@ -26,7 +26,7 @@ pub async fn run(options: &cli::Exec, context: &Context) -> Result<Outcome, Erro
 pub(super) fn outcome(command: &str, outputs: &[CommandOutput], failed: Vec<NodeError>) -> Outcome {
     let codes = outputs.iter().map(|output| u8::try_from(output.code).unwrap_or(exit::INTERNAL));
     let code = codes.chain(failed.iter().map(|_| exit::INTERNAL)).max().unwrap_or(exit::OK);
-    let text = nodeset::blocks(outputs.iter().map(|output| (output.node.clone(), text(output))));
+    let text = nodeset::rows(outputs.iter().map(|output| (output.node.clone(), text(output))));
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let entry = |output: &CommandOutput| {
         let CommandOutput { code, timed_out, left_out, .. } = *output;
