@@ -66,7 +66,7 @@ pub struct NodeError {
     /// The kind of failure.
     #[serde(flatten)]
     pub kind: Kind,
-    /// What was attempted; reads on after "cannot".
+    /// What was attempted; completes "cannot …".
     pub operation: String,
     /// The cause as the node, the engine or ssh reports it; may have several lines.
     pub message: String,

@@ -51,8 +51,8 @@ fn every_target_has_its_program_and_its_inputs() {
 fn a_real_shell_gives_every_kept_value_back() {
     let (mut script, mut expected) = (String::new(), Vec::new());
     for (_, data) in inputs("quote") {
-        let value = String::from_utf8_lossy(&data);
-        let Some(line) = hvdctl::text::quote::assign("value", &value) else { continue };
+        let value = String::from_utf8_lossy(&data).replace('\0', "");
+        let line = hvdctl::text::quote::assign("value", &value);
         // the same word once as a variable's value and once as it would be copied from the screen
         let word = hvdctl::text::quote::readable(&value);
         script.push_str(&format!("{}printf '%s\\0' \"$value\" {word}\n", *line));

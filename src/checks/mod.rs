@@ -82,7 +82,7 @@ pub struct Finding {
     pub seen: String,
     /// Why it matters.
     pub why: String,
-    /// What cures it; empty where there is nothing to be done.
+    /// How to fix it; empty if there is nothing to do.
     pub cure: String,
     /// What `doctor --fix` does about it.
     #[serde(skip)]

@@ -8,12 +8,12 @@ use crate::event::{Events, Step};
 use crate::inventory::Inventory;
 use crate::keys::files::{KNOWN_HOSTS, Keyring};
 use crate::keys::push::without_master;
-use crate::keys::reachability::{Absent, Matrix, Pair, reason, results, targets};
+use crate::keys::reachability::{AbsentNode, Login, Matrix, reason, results, targets};
 use crate::paths::CONTAINER_SSH;
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::LABEL_SPEC_FULL;
 use crate::secret::Secret;
-use crate::transport::node::Script;
+use crate::transport::node::{RunAs, Script};
 use crate::worker::apply;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -36,7 +36,7 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
     for seen in nodes {
         match listening(inventory, seen) {
             Ok(address) => present.push((seen, address)),
-            Err(why) => matrix.absent.push(Absent { node: seen.name().to_owned(), why }),
+            Err(why) => matrix.absent.push(AbsentNode { node: seen.name().to_owned(), why }),
         }
     }
     if present.len() < 2 {
@@ -49,7 +49,7 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
         let addresses = targets.iter().map(|to| present[*to].1).collect::<Vec<_>>();
         let _step = events.begin(seen.name(), Step::LoggingIn);
         let reasons = log_in(inventory, seen, &key, &addresses).await;
-        let pair = |(to, reason): (&usize, _)| Pair {
+        let pair = |(to, reason): (&usize, _)| Login {
             from: seen.name().to_owned(),
             to: present[*to].0.name().to_owned(),
             reason,
@@ -88,7 +88,8 @@ async fn private_key(inventory: &Inventory, nodes: &[Observed]) -> Result<Secret
     let name = pair.name;
     let tried = format!("read the cluster's key {name}");
     let path = format!("{}/{name}", cluster.ssh_dir);
-    let output = master.member.transport.run_as_root(&["cat", "--", &path], b"", &tried).await?;
+    let transport = &master.member.transport;
+    let output = transport.run(RunAs::Root, &["cat", "--", &path], b"", &tried, transport.limit()).await?;
     let said = output.complaint();
     match String::from_utf8(output.stdout).map(Zeroizing::new) {
         Ok(text) if output.code == 0 && !text.trim().is_empty() => Ok(Secret::new(text)),
@@ -114,7 +115,7 @@ async fn log_in(inventory: &Inventory, seen: &Observed, key: &Secret, to: &[IpAd
     let args = ["exec", "-i", &cluster.worker, "sh", "-s"];
     let within = Duration::from_secs(whole + 5);
     let tried = "log in to the other workers";
-    let output = seen.member.transport.run_docker(&args, script.whole().as_bytes(), tried, within).await;
+    let output = seen.member.transport.run(RunAs::Docker, &args, script.whole().as_bytes(), tried, within).await;
     let (results, failure) = match output {
         Ok(output) => {
             let complaint = output.complaint();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::inventory::{Gpus, Pull};
-use crate::keys::reachability::{Matrix, Pair};
+use crate::keys::reachability::{Login, Matrix};
 use crate::node::gpus::GpuRequest;
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::{ContainerSpec, LABEL_CLUSTER, LABEL_JOB, LABEL_ROLE};
@@ -572,7 +572,7 @@ fn pairs() {
     let matrix = |reason: &str| Matrix {
         absent: Vec::new(),
         pairs: [("gpu01", "gpu03"), ("gpu02", "gpu03"), ("gpu03", "gpu01")]
-            .map(|(from, to)| Pair {
+            .map(|(from, to)| Login {
                 from: from.into(),
                 to: to.into(),
                 reason: (to == "gpu03").then(|| reason.to_owned()),

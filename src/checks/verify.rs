@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What a rank reports ([`VERIFY`](crate::launch::VERIFY)).
+/// What a rank reports in `verify`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "RankReport")]
 pub struct Report {
@@ -20,11 +20,11 @@ pub struct Report {
     pub sum: u64,
     /// The machine's name as the rank sees it.
     pub hostname: String,
-    /// The lines of `nvidia-smi -L` in the rank's container; `None` where there is no such program.
+    /// The lines of `nvidia-smi -L` in the rank's container; null if there is no such program.
     pub gpus: Option<Vec<String>>,
     /// Framework and version.
     pub framework: String,
-    /// What the ranks communicate with, and its version.
+    /// The library with which the ranks communicate, and its version.
     pub library: String,
     /// Python's version.
     pub python: String,
@@ -49,13 +49,13 @@ pub struct Expected {
 pub struct Row {
     /// The rank.
     pub rank: u32,
-    /// Where it should be.
+    /// The node where it should run.
     pub expected: String,
     /// The node whose log its report came from.
     pub actual: Option<String>,
     /// What it reported.
     pub report: Option<Report>,
-    /// What is not as expected.
+    /// Differences from the expected result.
     pub faults: Vec<String>,
 }
 

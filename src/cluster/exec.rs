@@ -7,13 +7,13 @@ use crate::inventory::Cluster;
 use crate::runtime::Runtime;
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::Role;
-use crate::transport::node::Who;
+use crate::transport::node::{Collected, RunAs};
 use std::time::Duration;
 
 const EXEC: &str = include_str!("../scripts/exec.sh");
 
-/// Of what a node writes to one of its outputs so much is kept, in bytes.
-pub const KEPT: usize = 1 << 20;
+/// How many bytes are kept of each of a node's outputs.
+pub const KEPT: u64 = 1 << 20;
 
 /// Where a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,9 +26,9 @@ pub enum Place {
     Worker,
 }
 
-/// What became of it on one node.
+/// What a command wrote on one node, and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct CommandOutput {
     /// The node.
     pub node: String,
     /// Its exit code: 128 + N for signal N, 127 where there was no such program, 124 where the time was over.
@@ -37,27 +37,27 @@ pub struct Told {
     pub stdout: Vec<u8>,
     /// The same of its standard error.
     pub stderr: Vec<u8>,
-    /// Bytes that were left out of both.
+    /// How many bytes of both were left out.
     pub left_out: u64,
     /// Whether it was ended because the time was over.
-    pub late: bool,
+    pub timed_out: bool,
 }
 
 /// The exit code of what took too long, as that of timeout(1).
-const LATE: i32 = 124;
+const TIMED_OUT: i32 = 124;
 
-/// Runs a command on all nodes that answer; each comes with what became of it there, or why it could not be run. When the future
-/// is dropped, the command ends on every node.
+/// Runs a command on all nodes that answer. Returns its output on each, and why it could not be run on others. When the future is
+/// dropped, the command ends on every node.
 ///
 /// # Errors
-/// When the operator's own machine is at fault, or no node answers.
+/// When the operator's own machine is at fault.
 pub async fn exec(
     target: &Target,
     command: &[String],
     place: Place,
     limit: Option<Duration>,
     events: &Events,
-) -> Result<(Vec<Told>, Vec<NodeError>), Error> {
+) -> Result<(Vec<CommandOutput>, Vec<NodeError>), Error> {
     let connected = match place {
         Place::Node => connect_as_login(target, events).await?,
         Place::Root | Place::Worker => connect(target, events).await?,
@@ -68,9 +68,9 @@ pub async fn exec(
         events.step(&member.node.name, step, on(target.cluster(), &member, command, place, limit)).await
     })
     .await;
-    let (told, bad) = split(events, results);
+    let (outputs, bad) = split(events, results);
     failed.extend(bad);
-    Ok((told, failed))
+    Ok((outputs, failed))
 }
 
 async fn on(
@@ -79,22 +79,23 @@ async fn on(
     command: &[String],
     place: Place,
     limit: Option<Duration>,
-) -> Result<Told, NodeError> {
+) -> Result<CommandOutput, NodeError> {
     let node = &member.node.name;
-    let tried = format!("run {}", command[0]);
+    let operation = format!("run {}", command[0]);
     let argv: Vec<&str> = ["sh", "-c", EXEC, "sh"].into_iter().chain(command.iter().map(String::as_str)).collect();
     let process = match place {
-        Place::Node => member.transport.hold(Who::Login, &argv, &tried).await?,
-        Place::Root => member.transport.hold(Who::Root, &argv, &tried).await?,
+        Place::Node => member.transport.spawn(RunAs::Login, &argv, &operation).await?,
+        Place::Root => member.transport.spawn(RunAs::Root, &argv, &operation).await?,
         Place::Worker => {
             let (runtime, worker) = worker(cluster, member).await?;
-            runtime.exec(&worker, &argv, &tried).await?
+            runtime.exec(&worker, &argv, &operation).await?
         }
     };
-    let heard = process.hear(KEPT, limit).await.map_err(|e| member.transport.broken(&tried, &e))?;
-    let code = if heard.late { LATE } else { heard.output.code };
-    let (stdout, stderr) = (heard.output.stdout, heard.output.stderr);
-    Ok(Told { node: node.clone(), code, stdout, stderr, left_out: heard.left_out, late: heard.late })
+    let collected = process.collect(KEPT, limit).await.map_err(|e| member.transport.broken(&operation, &e))?;
+    let Collected { output, left_out, timed_out } = collected;
+    let code = if timed_out { TIMED_OUT } else { output.code };
+    let (stdout, stderr) = (output.stdout, output.stderr);
+    Ok(CommandOutput { node: node.clone(), code, stdout, stderr, left_out, timed_out })
 }
 
 /// Returns a node's runtime and the id of its worker.

@@ -1,4 +1,4 @@
-//! The locks of the nodes that a command changes: it holds the lease of each for as long as it does.
+//! The locks of the nodes that a command changes: the leases that it holds.
 
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::node_lock::{Answer, LockRequest, NodeLock, take};
@@ -13,16 +13,16 @@ use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 /// How long a command that is cancelled waits for nodes that were asked for their leases.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// How often a command that waits reports for whom.
 const REPORTED: Duration = Duration::from_secs(30);
-/// How often a command that got some of its nodes tries again although it does not wait: of two that started at the same moment one
-/// is to go on.
+/// How often a command that got some of its nodes tries again although it does not wait, so that one of two commands that started at
+/// the same moment goes on.
 const RETRIES: u32 = 5;
-/// A lease that is older belongs to a command that has all of its nodes.
+/// The holder of an older lease has all of its nodes.
 const YOUNG: Duration = Duration::from_secs(5);
 
 /// The node locks that a command holds.
@@ -47,7 +47,7 @@ impl LockSet {
     ) -> LockSet {
         LockSet {
             cluster: cluster.to_owned(),
-            // it has one line
+            // the lease has a line for it
             purpose: purpose.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect(),
             wait,
             events: events.clone(),
@@ -56,21 +56,21 @@ impl LockSet {
         }
     }
 
-    /// Takes the leases of all these nodes, or none: at once, or when their holders are done. Returns the nodes that could not be
-    /// asked.
+    /// Takes the leases of all these nodes, or none: at once, or when their holders have ended. Returns the nodes that did not answer.
     ///
     /// # Errors
-    /// [`Error::Locked`] where another command holds one, or still does when the time is over; why the command was cancelled.
+    /// [`Error::Locked`] if another command holds one, or still does when the time is over; why the command was cancelled.
     pub async fn take(&self, members: &[Member], cancellation: &Cancellation) -> Result<Vec<NodeError>, Error> {
         let began = Instant::now();
         let mut reported: Option<(Vec<String>, Instant)> = None;
-        for attempt in 0.. {
+        let mut attempt = 0;
+        loop {
             let mut asking = pin!(self.attempt(members, attempt));
             let (failed, busy) = tokio::select! {
                 answers = &mut asking => answers,
                 error = cancellation.cancelled() => {
-                    // a lease that is still to come would otherwise outlive the command by a moment
-                    let _ = timeout(ANSWERED_WITHIN, asking).await;
+                    // a lease that is taken later would outlive the command for a moment
+                    let _ = timeout(ANSWER_LIMIT, asking).await;
                     return Err(error);
                 }
             };
@@ -79,37 +79,32 @@ impl LockSet {
             }
             let got_some = !self.held().is_empty();
             self.release().await;
-            let left = match self.wait {
-                Wait::No => {
-                    let both_began = got_some && busy.iter().all(|(_, lease)| lease.age() < YOUNG);
-                    (!both_began || attempt == RETRIES).then_some(Duration::ZERO)
-                }
-                Wait::Within(limit) => limit.map(|limit| limit.saturating_sub(began.elapsed())),
-            };
-            if left.is_some_and(|left| left.is_zero()) {
+            let began_together = got_some && busy.iter().all(|(_, lease)| lease.age() < YOUNG);
+            if !self.waits(began.elapsed()) && !(began_together && attempt < RETRIES) {
                 return Err(Error::Locked(busy));
             }
             let ids: Vec<String> = busy.iter().map(|(_, lease)| lease.id.clone()).collect();
-            let is_known = |(before, when): &(_, Instant)| *before == ids && when.elapsed() < REPORTED;
-            if self.wait != Wait::No && !reported.as_ref().is_some_and(is_known) {
+            let is_recent = |(before, at): &(_, Instant)| *before == ids && at.elapsed() < REPORTED;
+            if self.wait != Wait::No && !reported.as_ref().is_some_and(is_recent) {
                 for (nodes, lease) in holders(&busy) {
                     self.events.note(format!("waiting for {}: {lease}", nodeset::fold(&nodes)));
                 }
                 reported = Some((ids, Instant::now()));
             }
-            // commands that wait do not all ask at the same moment
-            let pause = Duration::from_millis(500 + random() % 1000);
-            let pause = left.map_or(pause, |left| pause.min(left));
-            let pausing = async {
-                sleep(pause).await;
-                Ok(())
+            // a random pause, so that commands that wait do not all ask at the same moment
+            let pause = Duration::from_millis(500 + RandomState::new().hash_one(0) % 1000);
+            let pause = match self.wait {
+                Wait::Within(Some(limit)) => pause.min(limit.saturating_sub(began.elapsed())),
+                _ => pause,
             };
-            cancellation.run(pausing).await?;
+            if let Ok(error) = timeout(pause, cancellation.cancelled()).await {
+                return Err(error);
+            }
+            attempt += 1;
         }
-        Ok(Vec::new())
     }
 
-    /// Asks all nodes at once. Returns those that could not be asked, and the leases that others hold.
+    /// Asks all nodes at once. Returns those that did not answer, and the leases that others hold.
     async fn attempt(&self, members: &[Member], attempt: u32) -> (Vec<NodeError>, Vec<(String, Lease)>) {
         let request = LockRequest {
             cluster: self.cluster.clone(),
@@ -134,11 +129,11 @@ impl LockSet {
         (failed, busy)
     }
 
-    /// Whether somebody else's end may still be waited for after so long.
-    pub fn waits(&self, so_long: Duration) -> bool {
+    /// Returns whether the command goes on waiting for others after this time.
+    pub fn waits(&self, elapsed: Duration) -> bool {
         match self.wait {
             Wait::No => false,
-            Wait::Within(limit) => limit.is_none_or(|limit| so_long < limit),
+            Wait::Within(limit) => limit.is_none_or(|limit| elapsed < limit),
         }
     }
 
@@ -151,8 +146,4 @@ impl LockSet {
     fn held(&self) -> MutexGuard<'_, Vec<NodeLock>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn random() -> u64 {
-    RandomState::new().hash_one(0)
 }

@@ -1,11 +1,11 @@
-//! Holds a node's lease: `lease_hold.sh` runs there for as long as it is held, is told every other second that we live, and
-//! gives it back when its standard input ends, whatever becomes of us.
+//! The lease of a node: `lease_hold.sh` runs there for as long as the lease is held. It renews the lease for each line that it reads,
+//! and gives the lease back when its standard input ends, however hvdctl ended.
 
 use crate::error::NodeError;
 use crate::model::lease::{EXPIRES, Lease, RENEWED};
 use crate::transport::node::{Process, Script, Transport};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -16,18 +16,18 @@ const RELEASE: &str = concat!(include_str!("../scripts/lease.sh"), include_str!(
 
 /// The directory that a restart of a node clears.
 const RUN: &str = "/run";
-/// `lease_hold.sh` ends with it where somebody else holds the lease.
+/// The exit code of `lease_hold.sh` where another command holds the lease.
 const BUSY: i32 = 3;
 const TAKE: &str = "take its lease";
-/// How long a node may take to give its lease back; it expires by itself soon after.
-const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(5);
+/// How long a node may take to give its lease back, which expires soon after anyway.
+const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
 /// What a lease is taken for.
 #[derive(Debug, Clone)]
 pub struct LockRequest {
     /// The cluster.
     pub cluster: String,
-    /// Tells this lease from every other one.
+    /// The lease's id.
     pub id: String,
     /// Who takes it, as `user@host`.
     pub holder: String,
@@ -35,44 +35,34 @@ pub struct LockRequest {
     pub purpose: String,
 }
 
-/// What a node answers to a claim.
+/// A node's answer to a [`LockRequest`].
 pub enum Answer {
-    /// It is ours now.
+    /// The lease is taken.
     Held(NodeLock),
-    /// It is somebody else's.
+    /// Another command has this lease.
     Busy(Lease),
 }
 
-/// A lease that is held until it is given back. Dropping it gives it back, too, but nobody waits for that.
+/// A lease that is held until it is released. Dropping it releases it in the background.
 pub struct NodeLock {
     close: oneshot::Sender<()>,
     renewal: JoinHandle<()>,
 }
 
 impl NodeLock {
-    /// Gives it back and waits until the node has done so.
+    /// Releases the lease and waits until the node has done so.
     pub async fn release(self) {
         let _ = self.close.send(());
         let _ = self.renewal.await;
     }
 }
 
-/// Takes a node's lease. `lost` learns of it where it is lost before it was given back.
+/// Takes a node's lease. `lost` is set if it is lost before it is released.
 ///
 /// # Errors
-/// When the node cannot say whose it is.
+/// When the node does not answer, or cannot take leases.
 pub async fn take(
-    link: &Transport,
-    request: &LockRequest,
-    lost: &watch::Sender<Option<NodeError>>,
-) -> Result<Answer, NodeError> {
-    let limit = link.limit();
-    let asked = timeout(limit, ask(link, request, lost)).await;
-    asked.unwrap_or_else(|_| Err(not_taken(link, format!("no answer within {} s", limit.as_secs()))))
-}
-
-async fn ask(
-    link: &Transport,
+    transport: &Transport,
     request: &LockRequest,
     lost: &watch::Sender<Option<NodeError>>,
 ) -> Result<Answer, NodeError> {
@@ -81,99 +71,86 @@ async fn ask(
         .with("holder", &request.holder)
         .with("pid", &std::process::id().to_string())
         .with("purpose", &request.purpose);
-    let mut process = link.converse(&script).await.map_err(|e| not_taken(link, e))?;
-    let line = first_line(&mut process).await.map_err(|e| not_taken(link, e))?;
-    if line == "held" {
+    let mut process = transport.follow(&script, TAKE).await?;
+    let mut stdout = BufReader::new(std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty())));
+    let mut line = String::new();
+    transport.within((&mut stdout).take(200).read_line(&mut line), TAKE, transport.limit()).await?;
+    process.stdout = Box::pin(stdout);
+    if line == "held\n" {
         let (close, closed) = oneshot::channel();
-        let renewal = tokio::spawn(keep(link.node().to_owned(), process, closed, lost.clone()));
+        let renewal = tokio::spawn(renew(transport.node().to_owned(), process, closed, lost.clone()));
         return Ok(Answer::Held(NodeLock { close, renewal }));
     }
-    let output = process.finish(b"").await.map_err(|e| not_taken(link, e))?;
+    let output = transport.within(process.finish(b""), TAKE, transport.limit()).await?;
     let lease = Lease::parse(&String::from_utf8_lossy(&output.stdout)).filter(|_| output.code == BUSY);
-    lease.map(Answer::Busy).ok_or_else(|| link.failed(&output, TAKE))
+    lease.map(Answer::Busy).ok_or_else(|| transport.failed(&output, TAKE))
 }
 
-fn not_taken(link: &Transport, why: impl std::fmt::Display) -> NodeError {
-    NodeError::failed(link.node(), TAKE, why)
-}
-
-/// The lease of a node, if there is one; it may have expired.
+/// Returns the lease of a node, if there is one; it may have expired.
 ///
 /// # Errors
-/// When the node cannot be asked.
-pub async fn look(link: &Transport, cluster: &str) -> Result<Option<Lease>, NodeError> {
-    let said = link.script(&script(LOOK, cluster), "look at its lease").await?;
-    Ok(Lease::parse(&String::from_utf8_lossy(&said)))
+/// When the node does not answer.
+pub async fn current(transport: &Transport, cluster: &str) -> Result<Option<Lease>, NodeError> {
+    let lease = transport.script(&script(LOOK, cluster), "read its lease").await?;
+    Ok(Lease::parse(&String::from_utf8_lossy(&lease)))
 }
 
-/// Releases this very lease, whoever holds it; false where it was gone already.
+/// Releases this lease, whoever holds it. Returns false if it was gone already.
 ///
 /// # Errors
-/// When the node cannot be asked.
-pub async fn release(link: &Transport, cluster: &str, lease: &Lease) -> Result<bool, NodeError> {
-    let said = link.script(&script(RELEASE, cluster).with("id", &lease.id), "release its lease").await?;
-    Ok(said.starts_with(b"released"))
+/// When the node does not answer.
+pub async fn release(transport: &Transport, cluster: &str, lease: &Lease) -> Result<bool, NodeError> {
+    let answer = transport.script(&script(RELEASE, cluster).with("id", &lease.id), "release its lease").await?;
+    Ok(answer.starts_with(b"released"))
 }
 
 fn script(source: &'static str, cluster: &str) -> Script {
     Script::new(source).with("run", RUN).with("cluster", cluster).with("expires", &EXPIRES.as_secs().to_string())
 }
 
-/// Byte by byte, so that nothing of what follows is taken.
-async fn first_line(process: &mut Process) -> std::io::Result<String> {
-    let (mut line, mut byte) = (Vec::new(), [0]);
-    while process.stdout.read(&mut byte).await? == 1 && byte[0] != b'\n' && line.len() < 200 {
-        line.push(byte[0]);
-    }
-    Ok(String::from_utf8_lossy(&line).into_owned())
-}
-
-/// Tells the node that we live until the lease is given back, or the node says that it is ours no more.
-async fn keep(
+/// Renews the lease until it is released, or the node reports that it is lost.
+async fn renew(
     node: String,
     mut process: Process,
     mut close: oneshot::Receiver<()>,
     lost: watch::Sender<Option<NodeError>>,
 ) {
-    let mut beat = interval(RENEWED);
-    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut said = Vec::new();
+    let mut tick = interval(RENEWED);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut report = Vec::new();
     loop {
         tokio::select! {
             biased;
             _ = &mut close => break,
-            read = process.stdout.read_buf(&mut said) => {
+            read = process.stdout.read_buf(&mut report) => {
                 if matches!(read, Ok(1..)) {
                     continue;
                 }
-                let error = NodeError::failed(&node, "keep its lease", reason_lost(&String::from_utf8_lossy(&said)));
-                lost.send_if_modified(|first| {
-                    let news = first.is_none();
+                let error = NodeError::failed(&node, "keep its lease", loss(&String::from_utf8_lossy(&report)));
+                lost.send_modify(|first| {
                     first.get_or_insert(error);
-                    news
                 });
                 return;
             }
-            _ = beat.tick() => {
-                // that the connection is gone shows where it is read
+            _ = tick.tick() => {
+                // a connection that is lost shows where it is read
                 let _ = process.stdin.write_all(b"\n").await;
                 let _ = process.stdin.flush().await;
             }
         }
     }
-    process.close_stdin();
-    let ended = async { while matches!(process.stdout.read_buf(&mut said).await, Ok(1..)) {} };
-    let _ = timeout(GIVEN_BACK_WITHIN, ended).await;
+    drop(process.take_stdin());
+    let _ = timeout(RELEASE_LIMIT, process.stdout.read_to_end(&mut report)).await;
 }
 
-/// Why a lease is lost, by what the node says.
-fn reason_lost(said: &str) -> String {
-    match Lease::parse(said) {
+/// Returns why a lease is lost, by the report of the node.
+fn loss(report: &str) -> String {
+    match Lease::parse(report) {
         Some(lease) => format!("it expired, and now {lease} has it"),
-        None if said.starts_with("released") => {
+        None if report.starts_with("released") => {
             "it was released, or it expired and was taken while this hvdctl or its machine was stopped".to_owned()
         }
-        None => "the connection that held it is gone".to_owned(),
+        None => "the connection that held it is lost".to_owned(),
     }
 }
 

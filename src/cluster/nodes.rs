@@ -16,9 +16,8 @@ use crate::transport::sudo::Sudo;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use std::future::Future;
-use std::process::{Command, Stdio};
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 /// At most this many nodes are worked on at the same time: enough for hundreds, without a fork storm here.
 const AT_ONCE: usize = 64;
@@ -205,17 +204,36 @@ pub fn all<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> Result<Vec
     if failed.is_empty() { Ok(good) } else { Err(Error::Nodes { failed, done: 0 }) }
 }
 
-/// Reaches the nodes; each comes with its link or the reason why not.
+/// Connects to the nodes. Returns each, or why it cannot be used.
 ///
 /// # Errors
 /// When the operator's own machine is at fault (no ssh, no room for a control socket, no terminal).
 pub async fn connect(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
-    let transport = transport(target, events)?;
-    report_nodes(target, events);
+    connect_each(target, events, async |node, kind| {
+        Transport::open(target.cluster(), node, kind, &target.sudo, events).await
+    })
+    .await
+}
+
+/// Connects to the nodes for what needs no root there.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_as_login(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
+    connect_each(target, events, async |node, kind| Ok(Transport::open_as_login(target.cluster(), node, kind).await?))
+        .await
+}
+
+async fn connect_each(
+    target: &Target,
+    events: &Events,
+    open: impl AsyncFn(&Node, TransportKind) -> Result<Transport, Error>,
+) -> Result<Vec<Result<Member, NodeError>>, Error> {
+    let kind = transport_kind(target, events)?;
+    events.send(Event::Nodes(target.nodes().into_iter().map(|node| node.name).collect()));
     let opened = for_each_node(target.nodes(), async |node| {
-        let opening = Transport::open(target.cluster(), &node, transport.clone(), &target.sudo, events);
-        match events.step(&node.name, Step::Connecting, opening).await {
-            Ok(link) => Ok(Ok(Member { node, transport: link })),
+        match events.step(&node.name, Step::Connecting, open(&node, kind.clone())).await {
+            Ok(transport) => Ok(Ok(Member { node, transport: Arc::new(transport) })),
             Err(Error::Unreachable(mut one) | Error::Nodes { failed: mut one, .. }) if one.len() == 1 => {
                 Ok(Err(one.remove(0)))
             }
@@ -225,28 +243,7 @@ pub async fn connect(target: &Target, events: &Events) -> Result<Vec<Result<Memb
     opened.await.into_iter().collect()
 }
 
-/// Reaches the nodes for what needs no root there; otherwise as [`connect`].
-///
-/// # Errors
-/// As there.
-pub async fn connect_as_login(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
-    let transport = transport(target, events)?;
-    report_nodes(target, events);
-    Ok(for_each_node(target.nodes(), async |node| {
-        let opening = Transport::open_as_login(target.cluster(), &node, transport.clone());
-        let link = events.step(&node.name, Step::Connecting, opening).await?;
-        Ok(Member { node, transport: Arc::new(link) })
-    })
-    .await)
-}
-
-/// Reports the selected nodes, before the first step begins.
-fn report_nodes(target: &Target, events: &Events) {
-    events.send(Event::Nodes(target.nodes().into_iter().map(|node| node.name).collect()));
-}
-
-/// Prepares the way to the nodes.
-fn transport(target: &Target, events: &Events) -> Result<TransportKind, Error> {
+fn transport_kind(target: &Target, events: &Events) -> Result<TransportKind, Error> {
     #[cfg(test)]
     if let Some(nodes) = &target.scripted {
         return Ok(TransportKind::Scripted(nodes.clone()));
@@ -323,37 +320,23 @@ pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Resu
     Ok(Observed { facts, docker, member })
 }
 
-/// Who works here, as they name themselves: `user@host`.
+/// Returns who runs this command, as `user@host`.
 pub fn operator() -> String {
-    static NAMED: OnceLock<String> = OnceLock::new();
-    NAMED.get_or_init(name_operator).clone()
-}
-
-fn name_operator() -> String {
     let named = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
-    // no login has set one for cron, in a container, or where a service starts us
-    let by_id = || said_within(Command::new("id").arg("-un"), Duration::from_secs(2)).filter(|name| !name.is_empty());
-    let user = named("USER").or_else(|| named("LOGNAME")).or_else(by_id).unwrap_or_else(|| "unknown".into());
+    // cron, containers and services set no variable
+    let by_id = || {
+        let id = rustix::process::getuid().as_raw().to_string();
+        let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let name = passwd.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let (name, _, uid) = (fields.next()?, fields.next()?, fields.next()?);
+            (uid == id).then(|| name.to_owned())
+        });
+        name.unwrap_or(format!("uid{id}"))
+    };
+    let user = named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(by_id);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{user}@{}", host.trim())
-}
-
-/// What a program of this machine that needs no input says in a word; nothing where it takes longer (`id` may ask a directory service
-/// that does not answer).
-fn said_within(command: &mut Command, limit: Duration) -> Option<String> {
-    let silent = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = silent.spawn().ok()?;
-    let end = Instant::now() + limit;
-    while child.try_wait().ok()?.is_none() {
-        if Instant::now() > end {
-            // its end is not waited for: in the kernel, behind a file system that does not answer, not even that would end it
-            let _ = child.kill();
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let output = child.wait_with_output().ok()?;
-    String::from_utf8(output.stdout).ok().map(|said| said.trim().to_owned())
 }
 
 /// Seconds since the epoch by our clock.
@@ -365,14 +348,6 @@ pub fn now() -> f64 {
 mod tests {
     use super::*;
     use tokio::sync::Notify;
-
-    #[test]
-    fn a_program_that_does_not_answer_is_not_waited_for() {
-        let limit = Duration::from_secs(20);
-        assert_eq!(said_within(Command::new("echo").arg("ada"), limit).as_deref(), Some("ada"));
-        assert_eq!(said_within(Command::new("sleep").arg("1000"), Duration::from_millis(50)), None);
-        assert_eq!(said_within(&mut Command::new("no-such-program"), limit), None);
-    }
 
     #[tokio::test]
     async fn one_that_hangs_holds_up_none_of_many() {

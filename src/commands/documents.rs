@@ -11,10 +11,10 @@ use super::{
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
 use crate::cli::Format;
-use crate::cluster::exec::Told;
+use crate::cluster::exec::CommandOutput;
 use crate::error::{Error, NodeError, NodeProgress};
 use crate::event::{Event, Stream};
-use crate::init::draft::{Entry, Found, Probe};
+use crate::init::draft::{Entry, Probe};
 use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
 use crate::job::allocation::{Allocation, AllocationConflict, Resources};
 use crate::job::cores::NodeCores;
@@ -23,15 +23,15 @@ use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
 use crate::job::record::{Attempt, FailureKind, LostOutput, RankExit, RootCause, State};
 use crate::job::restart::{Change, Departure, Membership, Ranks};
-use crate::keys::files::{Changes, Described, Fault, Put, Report as Trust, Row as Trusted};
-use crate::keys::push::{Generated, Pushed, Rotated};
-use crate::keys::reachability::{Absent, Matrix, Pair};
+use crate::keys::files::{Changes, KeyFault, KeyReport, NodeKeys, PublicKey, Put};
+use crate::keys::push::{GenerateResult, PushResult, RotationResult};
+use crate::keys::reachability::{AbsentNode, Login, Matrix};
 use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
 use crate::model::lease::Lease;
 use crate::node::facts::Drained;
 use crate::secret::Secret;
-use crate::sync::outputs::{Item, Output};
+use crate::sync::outputs::{Download, Output};
 use crate::text::argument::ProgramArgument;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -54,30 +54,32 @@ fn failure(error: &Error, runs_a_program: bool, last_line: bool) -> Value {
     output::value(&Failure::new(error, runs_a_program, last_line))
 }
 
-fn pair() -> Described {
+fn pair() -> PublicKey {
     let fingerprint = "SHA256:uNiVztksCsDhcc0u9e8BrTqzaHzmDtOJqZYW1WnWYzE".to_owned();
-    Described { key_type: KeyType::Ed25519, bits: 256, fingerprint }
+    PublicKey { key_type: KeyType::Ed25519, bits: 256, fingerprint }
 }
 
 fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn login(from: &str, to: &str, reason: Option<&str>) -> Pair {
-    Pair { from: from.into(), to: to.into(), reason: reason.map(str::to_owned) }
+fn login(from: &str, to: &str, reason: Option<&str>) -> Login {
+    Login { from: from.into(), to: to.into(), reason: reason.map(str::to_owned) }
 }
 
 fn keys_made(all: &mut Vec<(&'static str, Value)>) {
-    let generated = Generated { node: "node1".into(), pair: pair(), generated: true };
+    let generated = GenerateResult { node: "node1".into(), pair: pair(), generated: true };
     all.push(("keys-generate", keys::generated(&generated).document));
 
     let put = |name: &str| Put { name: name.into(), text: Secret::new(String::new().into()) };
     let changes = Changes { puts: vec![put("authorized_keys"), put("known_hosts")], ..Changes::default() };
-    let pushed =
-        [Pushed { node: "node1".into(), changes: Changes::default() }, Pushed { node: "node2".into(), changes }];
+    let pushed = [
+        PushResult { node: "node1".into(), changes: Changes::default() },
+        PushResult { node: "node2".into(), changes },
+    ];
     all.push(("keys-push", keys::pushed(&pushed, vec![full("node3")]).document));
 
-    let rotated = |pair, switched, left: Option<&str>, failed| Rotated {
+    let rotated = |pair, switched, left: Option<&str>, failed| RotationResult {
         pair,
         switched,
         done: if switched { names(&["node1", "node2"]) } else { Vec::new() },
@@ -89,7 +91,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
     let outcome = keys::rotated(rotated(None, false, Some("x"), vec![full("node1")]), None, &[]);
     all.push(("keys-rotate/unfinished", outcome.document));
 
-    let row = |node: &str, master: bool| Trusted {
+    let row = |node: &str, master: bool| NodeKeys {
         node: node.into(),
         master,
         key: master.then(pair),
@@ -102,13 +104,13 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         faults: Vec::new(),
         warnings: Vec::new(),
     };
-    let good = Trust { rows: vec![row("node1", true), row("node2", false)], rotation: None };
+    let good = KeyReport { rows: vec![row("node1", true), row("node2", false)], rotation: None };
     let logins = vec![login("node1", "node2", None), login("node2", "node1", None)];
     let matrix = Matrix { absent: Vec::new(), pairs: logins };
     all.push(("keys-status", output::value(&keys::status_document(&good, &matrix, &[]))));
 
-    let fault = |text: &str| Fault { text: text.into(), hint: "hvdctl keys push" };
-    let wrong = Trusted {
+    let fault = |text: &str| KeyFault { text: text.into(), hint: "hvdctl keys push" };
+    let wrong = NodeKeys {
         unexpected: names(&["id_rsa"]),
         fingerprint: None,
         further: 1,
@@ -119,7 +121,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         warnings: names(&["node2: another cluster's key is in the same directory: blue"]),
         ..row("node2", false)
     };
-    let bad = Trust { rows: vec![wrong], rotation: Some(fault("a rotation is unfinished")) };
+    let bad = KeyReport { rows: vec![wrong], rotation: Some(fault("a rotation is unfinished")) };
     all.push((
         "keys-status/wrong",
         output::value(&keys::status_document(&bad, &Matrix::default(), &[refused("node3")])),
@@ -237,7 +239,7 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("verify/failed", document));
 
     let matrix = Matrix {
-        absent: vec![Absent { node: "node3".into(), why: "its worker is not up: hvdctl up".into() }],
+        absent: vec![AbsentNode { node: "node3".into(), why: "its worker is not up: hvdctl up".into() }],
         pairs: vec![login("node1", "node2", Some("Connection timed out")), login("node2", "node1", None)],
     };
     let document = output::value(&verify::document(None, Controller::Gloo, &matrix.faults(), &[], &[], Some(&matrix)));
@@ -345,7 +347,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
             silent: names(&["node2"]),
             fault: None,
         }],
-        all_started: false,
+        result: None,
         started: 1_795_262_584.0,
         ended: None,
         code: None,
@@ -455,7 +457,7 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
 fn fetched() -> FetchReport {
     let hash = "324dcf027dd4a30a932c441f365a25e86b173defa4b8e58948253471b81b72cf".to_owned();
     let output = Output::File { hash, mode: 0o644, size: 5, time: 1_795_262_584.0 };
-    let item = Item { path: "best.pt".into(), node: "node1".into(), name: "best.pt".into(), output };
+    let item = Download { path: "best.pt".into(), node: "node1".into(), name: "best.pt".into(), output };
     FetchReport {
         job: "20261121-120304-k7qd".into(),
         directory: "digits-20261121-120304-k7qd".into(),
@@ -465,20 +467,20 @@ fn fetched() -> FetchReport {
 }
 
 fn tools_made(all: &mut Vec<(&'static str, Value)>) {
-    let told = |node: &str, code, stdout: &str| Told {
+    let told = |node: &str, code, stdout: &str| CommandOutput {
         node: node.into(),
         code,
         stdout: stdout.into(),
         stderr: Vec::new(),
         left_out: 0,
-        late: code == 124,
+        timed_out: code == 124,
     };
     let all_told = [told("node1", 0, "GPU 0: NVIDIA H200\n"), told("node2", 124, "")];
     all.push(("exec", exec::outcome("nvidia-smi -L", &all_told, vec![refused("node3")]).document));
     all.push(("shell", shell::ended(7).document));
 
     let mut fetched = fetched();
-    let item = Item {
+    let item = Download {
         path: "latest".into(),
         node: "node1".into(),
         name: "latest".into(),
@@ -497,15 +499,15 @@ fn tools_made(all: &mut Vec<(&'static str, Value)>) {
 
 fn init_made(all: &mut Vec<(&'static str, Value)>) {
     let hosts = crate::init::machines::read("ana@10.0.0.[1-2] ana@gpu1 10.0.0.3:2222 10.0.0.4", None).unwrap();
-    let seen = |text: &str| Found::Probed(Box::new(Probe::parse(text)));
+    let probed = |text: &str| Some(Ok(Probe::parse(text)));
     let probe = "hostname gpu1\ncores 64\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 10.0.0.1/24\nroot sudo\n\
                  gpu GPU 0: NVIDIA H200 (UUID: GPU-4f1e)\ndocker sudo 27.1.0\nimage horovod/horovod:latest\n";
     let bare = "hostname gpu2\ncores 8\nroot no\ndocker none\n";
-    let found = [seen(probe), seen(bare), seen(probe), Found::Failed("x".into()), Found::NotProbed];
+    let found = [probed(probe), probed(bare), probed(probe), Some(Err(refused("10.0.0.3"))), None];
     let names = ["10.0.0.1", "10.0.0.2", "gpu1", "10.0.0.3", "10.0.0.4"];
     let entries = names.into_iter().zip(hosts).zip(found);
     let entries: Vec<Entry> = entries.map(|((name, host), found)| Entry { name: name.into(), host, found }).collect();
-    all.push(("init", output::value(&init::document(Path::new("inventory.toml"), &entries, &[refused("10.0.0.3")]))));
+    all.push(("init", output::value(&init::document(Path::new("inventory.toml"), &entries))));
 }
 
 fn made() -> BTreeMap<&'static str, Value> {

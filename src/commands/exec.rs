@@ -3,7 +3,7 @@
 use super::output::{self, ExecNode, NodeEntry};
 use super::{Context, Outcome, unless_signalled};
 use crate::cli;
-use crate::cluster::exec::{KEPT, Place, Told, exec};
+use crate::cluster::exec::{CommandOutput, KEPT, Place, exec};
 use crate::error::{Error, NodeError, exit};
 use crate::text::nodeset;
 use crate::text::quote;
@@ -24,21 +24,21 @@ pub async fn run(options: &cli::Exec, context: Context) -> Result<Outcome, Error
 }
 
 /// What all nodes have said. `command`: as one would type it.
-pub(super) fn outcome(command: &str, told: &[Told], failed: Vec<NodeError>) -> Outcome {
+pub(super) fn outcome(command: &str, told: &[CommandOutput], failed: Vec<NodeError>) -> Outcome {
     let code = told.iter().map(|told| u8::try_from(told.code).unwrap_or(exit::INTERNAL)).max().unwrap_or(exit::OK);
     let code = if failed.is_empty() { code } else { code.max(exit::INTERNAL) };
     let text = nodeset::blocks(told.iter().map(|told| (told.node.clone(), said(told))));
     let text_of = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let entry = |told: &Told| {
+    let entry = |told: &CommandOutput| {
         let (stdout, stderr) = (text_of(&told.stdout), text_of(&told.stderr));
-        let details = ExecNode { code: told.code, late: told.late, left_out: told.left_out, stdout, stderr };
+        let details = ExecNode { code: told.code, late: told.timed_out, left_out: told.left_out, stdout, stderr };
         NodeEntry::new(&told.node, told.code == 0, details)
     };
     let nodes = told.iter().map(entry).chain(failed.iter().map(NodeEntry::failed)).collect();
     let document = output::Exec { ok: code == exit::OK, code, nodes };
     let ended = told.iter().filter(|told| told.code != 0).map(|told| {
         let words =
-            if told.late { "it took too long, and was ended".into() } else { format!("exit code {}", told.code) };
+            if told.timed_out { "it took too long, and was ended".into() } else { format!("exit code {}", told.code) };
         (words, told.node.clone())
     });
     let mut errors = failed;
@@ -51,7 +51,7 @@ pub(super) fn outcome(command: &str, told: &[Told], failed: Vec<NodeError>) -> O
 }
 
 /// What a node wrote: standard output, and behind it standard error.
-fn said(told: &Told) -> String {
+fn said(told: &CommandOutput) -> String {
     let mut text = String::new();
     for part in [&told.stdout, &told.stderr] {
         text.push_str(&String::from_utf8_lossy(part));
@@ -70,14 +70,14 @@ fn said(told: &Told) -> String {
 mod tests {
     use super::*;
 
-    fn told(node: &str, code: i32, stdout: &str) -> Told {
+    fn told(node: &str, code: i32, stdout: &str) -> CommandOutput {
         let (stdout, node) = (stdout.as_bytes().to_vec(), node.to_owned());
-        Told { node, code, stdout, stderr: Vec::new(), left_out: 0, late: false }
+        CommandOutput { node, code, stdout, stderr: Vec::new(), left_out: 0, timed_out: false }
     }
 
     #[test]
     fn equal_output_is_folded_and_the_largest_code_counts() {
-        let cut = Told { left_out: 2048, stderr: b"oops".to_vec(), ..told("n4", 0, "") };
+        let cut = CommandOutput { left_out: 2048, stderr: b"oops".to_vec(), ..told("n4", 0, "") };
         let all = [told("n1", 0, "a\nb\n"), told("n2", 3, "c"), told("n3", 0, "a\nb\n"), cut, told("n5", 3, "")];
         let outcome = outcome("x", &all, Vec::new());
         assert_eq!(outcome.code, 3);

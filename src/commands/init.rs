@@ -6,7 +6,7 @@ use crate::cli::{Global, Init};
 use crate::cluster::nodes;
 use crate::error::{Error, NodeError, exit};
 use crate::event::Events;
-use crate::init::draft::{self, Docker, Entry, Found, Probe, Root};
+use crate::init::draft::{self, Entry, Probe};
 use crate::init::draft_file;
 use crate::init::machines::{self, Host};
 use crate::init::probe;
@@ -39,31 +39,20 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
     draft_file::is_free(&file, options.force)?;
 
     let hosts = hosts(options, global, events).await?;
-    let mut entries: Vec<Entry> = draft::names(&hosts)
-        .into_iter()
-        .zip(hosts)
-        .map(|(name, host)| Entry { name, host, found: Found::NotProbed })
-        .collect();
-    let mut failed = Vec::new();
+    let mut entries: Vec<Entry> =
+        draft::names(&hosts).into_iter().zip(hosts).map(|(name, host)| Entry { name, host, found: None }).collect();
     if !options.no_probe {
         let inventory = Inventory::parse(&draft::text(&options.name, images[0], &entries), &file)?;
         let target = nodes::Target { strict: global.strict, ..nodes::Target::new(inventory, None, false)? };
         let results = probe::all(&target, &images, events).await?;
         for (entry, result) in entries.iter_mut().zip(results) {
-            entry.found = match result {
-                Ok(probe) => Found::Probed(Box::new(probe)),
-                Err(error) => {
-                    let found = Found::Failed(format!("cannot {}: {}", error.operation, error.message));
-                    failed.push(error);
-                    found
-                }
-            };
+            entry.found = Some(result);
         }
     }
     warn(&entries, events);
     let text = draft::text(&options.name, draft::image(&images, &entries), &entries);
     draft_file::write(&file, &text, options.force)?;
-    Ok(outcome(&file, options, global, &entries, failed))
+    Ok(outcome(&file, options, global, &entries))
 }
 
 /// `-o`, else `-i`, else the one that hvdctl looks for here.
@@ -172,19 +161,20 @@ fn warn(entries: &[Entry], events: &Events) {
         if let Some(twin) = twin {
             let text = format!("{}: left out, it is the same machine as {}", entry.name, twin.name);
             events.warn(text);
-        } else if let Found::Probed(probe) = &entry.found {
-            for (what, cure) in probe.concerns() {
-                events.warn(format!("{}: {what}\n  hint: {cure}", entry.name));
+        } else if let Some(probe) = entry.probe() {
+            for (what, hint) in probe.concerns() {
+                events.warn(format!("{}: {what}\n  hint: {hint}", entry.name));
             }
         }
     }
 }
 
-fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry], failed: Vec<NodeError>) -> Outcome {
+fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry]) -> Outcome {
+    let failed: Vec<NodeError> = entries.iter().filter_map(Entry::error).cloned().collect();
     let twins = draft::twins(entries);
     let written = twins.iter().filter(|twin| twin.is_none()).count();
     let code = exit::of_nodes(entries.len() - failed.len(), &failed);
-    let document = document(file, entries, &failed);
+    let document = document(file, entries);
     let mut text = String::new();
     if !options.no_probe {
         let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
@@ -210,15 +200,19 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry], fail
     Outcome::new(code, text, &document, failed)
 }
 
-pub(super) fn document(file: &Path, entries: &[Entry], failed: &[NodeError]) -> output::Init {
+pub(super) fn document(file: &Path, entries: &[Entry]) -> output::Init {
     let twins = draft::twins(entries);
-    let nodes = entries.iter().zip(&twins).map(|(entry, twin)| node(entry, twin.map(|t| t.name.clone()), failed));
-    output::Init { ok: failed.is_empty(), file: file.display().to_string(), nodes: nodes.collect() }
+    let nodes = entries.iter().zip(&twins).map(|(entry, twin)| node(entry, twin.map(|t| t.name.clone())));
+    output::Init {
+        ok: entries.iter().all(|entry| entry.error().is_none()),
+        file: file.display().to_string(),
+        nodes: nodes.collect(),
+    }
 }
 
 fn row(entry: &Entry) -> Vec<String> {
     let none = || "–".to_owned();
-    let Found::Probed(probe) = &entry.found else {
+    let Some(probe) = entry.probe() else {
         return vec![entry.name.clone(), "not probed".into(), none(), none(), none()];
     };
     let gpus = &probe.facts.gpus;
@@ -228,9 +222,9 @@ fn row(entry: &Entry) -> Vec<String> {
         probe.facts.cores.to_string(),
         gpus.first().map_or_else(|| "0".into(), |gpu| format!("{} ({})", gpus.len(), gpu.name)),
         match &probe.docker {
-            Docker::Version(version) => version.clone(),
-            Docker::No(_) => "unknown".into(),
-            Docker::None => "none".into(),
+            Some(Ok(version)) => version.clone(),
+            Some(Err(_)) => "unknown".into(),
+            None => "none".into(),
         },
     ]
 }
@@ -239,15 +233,11 @@ fn address(probe: &Probe) -> Option<String> {
     probe.address().map(|(_, address)| address.to_string())
 }
 
-fn node(entry: &Entry, same_as: Option<String>, failed: &[NodeError]) -> NodeEntry<InitNode> {
-    let Entry { name, host, found } = entry;
-    let (found, error) = match found {
-        Found::NotProbed => (None, None),
-        Found::Failed(_) => (None, failed.iter().find(|error| error.node == *name).cloned()),
-        Found::Probed(probe) => (Some(machine(probe)), None),
-    };
+fn node(entry: &Entry, same_as: Option<String>) -> NodeEntry<InitNode> {
+    let Entry { name, host, .. } = entry;
+    let found = entry.probe().map(machine);
     let details = InitNode { host: host.host.clone(), user: host.user.clone(), port: host.port, found, same_as };
-    NodeEntry { error, ..NodeEntry::new(name, !matches!(entry.found, Found::Failed(_)), details) }
+    NodeEntry { error: entry.error().cloned(), ..NodeEntry::new(name, entry.error().is_none(), details) }
 }
 
 fn machine(probe: &Probe) -> FoundMachine {
@@ -257,15 +247,8 @@ fn machine(probe: &Probe) -> FoundMachine {
         addresses: probe.facts.addresses.iter().map(|(_, address)| address.to_string()).collect(),
         cores: probe.facts.cores,
         gpus: probe.facts.gpus.clone(),
-        root: match probe.root {
-            Root::Login => Some("login"),
-            Root::Sudo => Some("sudo"),
-            Root::No(_) | Root::Unknown => None,
-        },
-        docker: match &probe.docker {
-            Docker::Version(version) => Some(version.clone()),
-            Docker::No(_) | Docker::None => None,
-        },
+        root: probe.root.clone().and_then(Result::ok),
+        docker: probe.docker.clone().and_then(Result::ok),
         images: probe.images.clone(),
         concerns: probe.concerns().into_iter().map(|(what, _)| what).collect(),
     }

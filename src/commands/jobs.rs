@@ -6,7 +6,7 @@ use crate::cli::{Jobs, Prune};
 use crate::cluster::nodes::{now, split};
 use crate::error::{Error, NodeError, exit};
 use crate::job::list::Job;
-use crate::job::manage::{self, Runs};
+use crate::job::manage::{self, JobList};
 use crate::job::record::State;
 use crate::render::table::table;
 use crate::text::nodeset;
@@ -19,7 +19,7 @@ const A_DAY: f64 = 86_400.0;
 /// `jobs`.
 pub async fn list(options: &Jobs, context: Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
-    let Runs { jobs, members, failed } = manage::list(&target, &events).await?;
+    let JobList { jobs, members, failed } = manage::list(&target, &events).await?;
     let wanted: Vec<&Job> = jobs.iter().filter(|job| !options.running || !job.is_over()).collect();
     let code = exit::of_nodes(members.len(), &failed);
     Ok(Outcome::new(code, text(&wanted), &document(&wanted, &failed), failed))

@@ -11,9 +11,9 @@ use crate::cluster::session::Session;
 use crate::error::{Error, NodeError, exit};
 use crate::event::Step;
 use crate::inventory::{KeyType, Node};
-use crate::keys::files::{Fault, Kind, Report, Row, report};
+use crate::keys::files::{KeyFault, KeyReport, Kind, NodeKeys, report};
 use crate::keys::first_login;
-use crate::keys::push::{Distribution, Generated, Pushed, Rotated, without_master};
+use crate::keys::push::{Distribution, GenerateResult, PushResult, RotationResult, without_master};
 use crate::keys::reachability::Matrix;
 use crate::node::facts::Facts;
 use crate::render::table::table;
@@ -40,7 +40,7 @@ fn distribution<'a>(context: &'a Context, members: &'a [Member], session: &'a Se
     Distribution { inventory: &context.target.inventory, members, session, events: &context.events }
 }
 
-pub(super) fn pushed(done: &[Pushed], failed: Vec<NodeError>) -> Outcome {
+pub(super) fn pushed(done: &[PushResult], failed: Vec<NodeError>) -> Outcome {
     let mut text = String::new();
     let mut changed = 0;
     let mut nodes = Vec::new();
@@ -82,7 +82,7 @@ async fn generate_in_session(wanted: Option<Kind>, session: &Session, context: C
     Ok(generated(&done))
 }
 
-pub(super) fn generated(done: &Generated) -> Outcome {
+pub(super) fn generated(done: &GenerateResult) -> Outcome {
     let text = if done.generated {
         format!("{}: generated a key pair: {}\nto distribute it: hvdctl keys push\n", done.node, done.pair)
     } else {
@@ -129,7 +129,7 @@ async fn rotate_in_session(
     Ok(rotated(done, wanted, &offline))
 }
 
-pub(super) fn rotated(done: Rotated, wanted: Option<Kind>, offline: &[NodeError]) -> Outcome {
+pub(super) fn rotated(done: RotationResult, wanted: Option<Kind>, offline: &[NodeError]) -> Outcome {
     let accepts = if done.switched { "accepts the new key only" } else { "accepts the key" };
     let mut text = String::new();
     match &done.left {
@@ -199,11 +199,11 @@ pub async fn status(context: Context) -> Result<Outcome, Error> {
 
 const HEADER: [&str; 7] = ["NODE", "KEY", "FINGERPRINT", "OWNER/MODES", "AGREED", "PINNED", "REACHES"];
 
-fn status_text(report: &Report, matrix: &Matrix, failed: &[NodeError]) -> String {
+fn status_text(report: &KeyReport, matrix: &Matrix, failed: &[NodeError]) -> String {
     let mut rows: Vec<Vec<String>> = report.rows.iter().map(|row| cells(row, matrix)).collect();
     rows.extend(failed.iter().map(failed_row));
     let mut text = table(&HEADER, &rows);
-    for Fault { text: fault, hint } in report.rows.iter().flat_map(|row| &row.faults).chain(&report.rotation) {
+    for KeyFault { text: fault, hint } in report.rows.iter().flat_map(|row| &row.faults).chain(&report.rotation) {
         text.push_str(&format!("{fault}\n  hint: {hint}\n"));
     }
     for warning in report.rows.iter().flat_map(|row| &row.warnings) {
@@ -215,7 +215,7 @@ fn status_text(report: &Report, matrix: &Matrix, failed: &[NodeError]) -> String
     text
 }
 
-fn cells(row: &Row, matrix: &Matrix) -> Vec<String> {
+fn cells(row: &NodeKeys, matrix: &Matrix) -> Vec<String> {
     let none = || "–".to_owned();
     let mut key = row.key.as_ref().map_or_else(none, |key| key.kind().to_string());
     if !row.unexpected.is_empty() {
@@ -238,7 +238,7 @@ fn cells(row: &Row, matrix: &Matrix) -> Vec<String> {
     ]
 }
 
-pub(super) fn status_document(report: &Report, matrix: &Matrix, failed: &[NodeError]) -> KeysStatus {
+pub(super) fn status_document(report: &KeyReport, matrix: &Matrix, failed: &[NodeError]) -> KeysStatus {
     let rows = report.rows.iter().map(|row| NodeEntry::seen(&row.node, row.faults.is_empty(), row.clone()));
     let reached = matrix.pairs.iter().all(|pair| pair.reason.is_none());
     KeysStatus {

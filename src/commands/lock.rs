@@ -84,7 +84,7 @@ async fn look(context: &Context) -> Result<(Vec<Seen>, Vec<NodeError>), Error> {
     let Context { target, events, .. } = context;
     let (members, mut failed) = split(events, connect(target, events).await?);
     let seen = for_each_node(members, async |member: Member| {
-        let lease = node_lock::look(&member.transport, &target.cluster().name).await?;
+        let lease = node_lock::current(&member.transport, &target.cluster().name).await?;
         Ok((member, lease.filter(|lease| !lease.is_expired())))
     });
     let (seen, bad) = split(events, seen.await);

@@ -6,9 +6,9 @@ use crate::cli::{Logs, Since};
 use crate::cluster::nodes::now;
 use crate::error::{Error, exit};
 use crate::job::list::Newest;
-use crate::job::log_order::Filter;
+use crate::job::logs::{Filter, LogRequest, logs};
 use crate::job::manage;
-use crate::job::tails::Tails;
+use crate::job::monitor::Monitor;
 
 /// `logs`.
 pub async fn run(options: &Logs, context: Context) -> Result<Outcome, Error> {
@@ -29,8 +29,8 @@ pub async fn run(options: &Logs, context: Context) -> Result<Outcome, Error> {
             format!("its ranks are 0 to {}", job.ranks.saturating_sub(1)),
         ));
     }
-    let wanted = (&filter, options.tail, options.follow);
-    manage::logs(&target, &runs, job, wanted, &mut Tails::default(), &events, cancel).await?;
+    let wanted = LogRequest { filter, tail: options.tail, follow: options.follow };
+    logs(&target, &runs, job, &wanted, &mut Monitor::default(), &events, cancel).await?;
     Ok(ended())
 }
 

@@ -36,7 +36,7 @@ use crate::cluster::session::Session;
 use crate::error::{Error, Kind, NodeError, exit};
 use crate::event::Events;
 use crate::inventory::Inventory;
-use crate::job::capacity::{check_capacity, settle};
+use crate::job::capacity::{check_capacity, drop_ended_jobs};
 use crate::job::request::ResourceRequest;
 use crate::keys::reachability::Matrix;
 use crate::render::table::table;
@@ -189,9 +189,9 @@ async fn local_image(global: &Global, name: &str, sudo: &Sudo, events: &Events) 
         return Ok(image);
     }
     let inventory = Inventory::local(name, DEFAULT_IMAGE);
-    let link = node::Transport::open(&inventory.cluster, &inventory.nodes[0], node::TransportKind::Local, sudo, events)
-        .await?;
-    let engine = Runtime::connect(&Arc::clone(&link)).await?;
+    let kind = node::TransportKind::Local;
+    let transport = node::Transport::open(&inventory.cluster, &inventory.nodes[0], kind, sudo, events).await?;
+    let engine = Runtime::connect(&Arc::new(transport)).await?;
     for image in [DEFAULT_IMAGE, BUILT_IMAGE] {
         if engine.image(image).await?.is_some() {
             return Ok(image.to_owned());
@@ -279,7 +279,7 @@ async fn in_session(
 async fn observe_all(target: &Target, members: Vec<Member>, events: &Events) -> Result<Vec<Observed>, Error> {
     let looked = for_each_node(members, async |member| observe(target.cluster(), member, events).await).await;
     let mut seen = all(events, looked)?;
-    settle(target, &mut seen.iter_mut().collect::<Vec<_>>(), events).await?;
+    drop_ended_jobs(target, &mut seen.iter_mut().collect::<Vec<_>>(), events).await?;
     Ok(seen)
 }
 

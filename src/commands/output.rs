@@ -8,8 +8,8 @@ use crate::job::cores::NodeCores;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
 use crate::job::record::State;
-use crate::keys::files::{Described, Fault, Row as NodeKeys};
-use crate::keys::reachability::{Absent, Matrix, Pair, Row as FailedLogins};
+use crate::keys::files::{KeyFault, NodeKeys, PublicKey};
+use crate::keys::reachability::{AbsentNode, FailedLogins, Login, Matrix};
 use crate::launch::NodeCommand;
 use crate::launch::placement::Placement;
 use crate::model::allocation::Allocation;
@@ -40,10 +40,10 @@ pub struct NodeEntry<T> {
     /// Whether there is a session with the node; only where a command reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reachable: Option<bool>,
-    /// True where `--skip-offline` left the node out, else missing.
+    /// True if `--skip-offline` left the node out, else missing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub skipped: bool,
-    /// What failed, else missing. The other fields of the document are missing then, except where it says so.
+    /// What failed, else missing. The other fields are then missing too, unless their description says otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<NodeError>,
     /// What the command reports of this node.
@@ -96,7 +96,7 @@ pub enum End {
     End,
 }
 
-/// A command that ended before it had a result, whichever command it is.
+/// Any command that ended before it had a result.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Failure {
     /// Only in the last line of `train`, `run`, `attach` and `logs`.
@@ -115,10 +115,11 @@ pub struct Failure {
 /// Why a node made a command fail.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct FailureDetails {
-    /// The lease of another command, where that holds the node (exit code 5).
+    /// The lease of another command that has locked the node (exit code 5).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
-    /// What a running job has of the node, where it is in the way (exit code 5, or 125 of `train` and `run`).
+    /// What is allocated on the node to a running job that prevents the command (exit code 5, or 125 of `train` and
+    /// `run`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Allocation>,
     /// Where the command was stopped: how far it came.
@@ -168,19 +169,20 @@ pub struct Init {
     pub nodes: Vec<NodeEntry<InitNode>>,
 }
 
-/// A machine as `init` was given it. One that was not read has `error`, and neither with `--no-probe`.
+/// A machine that was given to `init`. One that could not be read has `error`; with `--no-probe` it has neither `error`
+/// nor `found`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct InitNode {
-    /// What ssh connects to.
+    /// The host that ssh connects to.
     pub host: String,
-    /// The login; null where ssh decides.
+    /// The user; null if your SSH configuration decides.
     pub user: Option<String>,
-    /// The port; null where ssh decides.
+    /// The port; null if your SSH configuration decides.
     pub port: Option<u16>,
     /// What was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<FoundMachine>,
-    /// The earlier machine that this one is the same as, and which is why it was left out.
+    /// The earlier machine that is the same one, so this one was left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub same_as: Option<String>,
 }
@@ -190,7 +192,7 @@ pub struct InitNode {
 pub struct FoundMachine {
     /// The machine's own name.
     pub hostname: String,
-    /// The address that the node will have; null where it is not clear.
+    /// The address that the node will have; null if it is not clear.
     pub address: Option<String>,
     /// All its addresses.
     pub addresses: Vec<String>,
@@ -198,13 +200,13 @@ pub struct FoundMachine {
     pub cores: u32,
     /// Its GPUs.
     pub gpus: Vec<Gpu>,
-    /// How root is had: `login` or `sudo`; null where it is not.
-    pub root: Option<&'static str>,
+    /// How root is obtained: `login` or `sudo`; null if it cannot be.
+    pub root: Option<String>,
     /// The version of the Docker Engine, or null.
     pub docker: Option<String>,
     /// Those of the requested images that are there.
     pub images: Vec<String>,
-    /// What would keep the machine from being a node.
+    /// Reasons why the machine cannot be a node yet.
     pub concerns: Vec<String>,
 }
 
@@ -215,11 +217,11 @@ pub struct KeysGenerate {
     pub ok: bool,
     /// The master.
     pub node: String,
-    /// False where there was a key pair already.
+    /// False if there was already a key pair.
     pub changed: bool,
     /// The key pair.
     #[serde(flatten)]
-    pub pair: Described,
+    pub pair: PublicKey,
 }
 
 /// What `keys push` did on a node.
@@ -237,10 +239,10 @@ pub struct KeysStatus {
     /// Whether nothing failed and nothing is wrong.
     pub ok: bool,
     /// What an unfinished rotation has left to do, or null.
-    pub rotation: Option<Fault>,
+    pub rotation: Option<KeyFault>,
     /// The nodes.
     pub nodes: Vec<NodeEntry<NodeKeys>>,
-    /// Logins from worker to worker; null where none was tried.
+    /// Logins from worker to worker; null if none was tried.
     pub reach: Option<Reach>,
 }
 
@@ -249,9 +251,9 @@ pub struct KeysStatus {
 pub struct KeysRotate {
     /// Whether nothing failed.
     pub ok: bool,
-    /// False where no other key pair was put in place.
+    /// False if no other key pair was put in place.
     pub switched: bool,
-    /// The type of the key pair in use, `rsa` or `ed25519`; null where it is not known.
+    /// The type of the key pair in use, `rsa` or `ed25519`; null if it is not known.
     #[serde(rename = "type")]
     pub key_type: Option<crate::inventory::KeyType>,
     /// Its size.
@@ -267,12 +269,12 @@ pub struct KeysRotate {
 pub struct Reach {
     /// Whether every login worked.
     pub ok: bool,
-    /// Nodes whose worker is not up.
-    pub absent: Vec<Absent>,
+    /// Nodes whose worker is not running.
+    pub absent: Vec<AbsentNode>,
     /// The failures by reason, with nodes folded as for `--on`.
     pub failed: Vec<FailedLogins>,
     /// Every login that was tried.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<Login>,
 }
 
 impl From<&Matrix> for Reach {
@@ -305,13 +307,13 @@ pub struct DownNode {
 /// `doctor`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Doctor {
-    /// False where a finding is an error, or a fix failed.
+    /// False if a finding is an error or a fix failed.
     pub ok: bool,
     /// What was found.
     pub findings: Vec<DoctorFinding>,
     /// What `--fix` fixed.
     pub fixed: Vec<Fixed>,
-    /// The nodes; `ok` is false where a finding on it is an error.
+    /// The nodes; `ok` is false if a finding on the node is an error.
     pub nodes: Vec<NodeEntry<NoDetails>>,
 }
 
@@ -334,22 +336,22 @@ pub struct Fixed {
     pub what: String,
 }
 
-/// `verify`. Where not every worker can log in to the others nothing is launched, and `nodes` is empty.
+/// `verify`. If a worker cannot log in to another, nothing is launched, and `nodes` is empty.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Verify {
     /// Whether nothing is wrong.
     pub ok: bool,
-    /// The id of its job; null where nothing was launched.
+    /// The id of its job; null if nothing was launched.
     pub job: Option<String>,
     /// Horovod's controller.
     pub controller: Controller,
-    /// How many ranks were launched.
+    /// The number of ranks that were launched.
     pub ranks: usize,
-    /// All that is wrong.
+    /// Everything that is wrong.
     pub faults: Vec<String>,
     /// The nodes.
     pub nodes: Vec<NodeEntry<VerifyNode>>,
-    /// Logins from worker to worker; null where all ranks are on one node.
+    /// Logins from worker to worker; null if all ranks are on one node.
     pub reach: Option<Reach>,
 }
 
@@ -389,7 +391,7 @@ pub struct JobEnd {
     pub code: u8,
     /// How the job ended; `running` with `--detach`.
     pub job: JobOutcome,
-    /// With `--fetch`: what was fetched; null where nothing could be asked for.
+    /// With `--fetch`: what was fetched; null if no node could be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fetched: Option<Fetch>,
 }
@@ -465,7 +467,7 @@ pub struct Stop {
     pub ok: bool,
     /// The id of the job.
     pub job: String,
-    /// False where the job had ended already.
+    /// False if the job had already ended.
     pub changed: bool,
     /// The state of the job.
     pub state: Option<State>,
@@ -480,7 +482,7 @@ pub struct Fetch {
     pub ok: bool,
     /// The id of the job.
     pub job: String,
-    /// The directory where the files are.
+    /// The directory with the files.
     pub directory: String,
     /// All files and links that the job wrote.
     pub files: Vec<FetchedFile>,
@@ -495,7 +497,7 @@ pub struct FetchedFile {
     pub path: String,
     /// The node that it came from.
     pub node: String,
-    /// False where it was there already.
+    /// False if it already existed.
     pub changed: bool,
     /// The size; null for a link.
     pub bytes: Option<u64>,
@@ -552,11 +554,11 @@ pub struct Hosts {
 /// A node as `hosts` has it.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct HostsNode {
-    /// What ssh connects to.
+    /// The host that ssh connects to.
     pub host: String,
     /// The `address` of the inventory, else `host`.
     pub reached_by: String,
-    /// The slots; null with `--format ssh` where they are not known.
+    /// The slots; null with `--format ssh` if they are not known.
     pub slots: Option<u32>,
     /// Whether it is the master.
     pub master: bool,
@@ -567,7 +569,7 @@ pub struct HostsNode {
 pub struct DrainNode {
     /// Whether something was changed.
     pub changed: bool,
-    /// Who drained it; null where it is not drained.
+    /// Who drained it; null if it is not drained.
     pub drained: Option<Drained>,
     /// The elastic jobs that go on without it.
     pub leaving: Vec<String>,

@@ -23,11 +23,11 @@ pub struct Row {
     pub(super) ok: bool,
     /// Whether it is the master.
     pub(super) master: bool,
-    /// The version of the engine; `–` where that does not answer.
+    /// The version of the engine; `–` if it does not answer.
     pub(super) engine: String,
-    /// The state of the worker, as STATUS in [cli.md](cli.md) has it.
+    /// The state of the worker, as in the column WORKER in [cli.md](cli.md#status).
     pub(super) worker: &'static str,
-    /// In what a worker that `up` would replace differs.
+    /// How a worker that `up` would replace differs.
     pub(super) differs: Vec<String>,
     /// The start of the image's id, or `missing`.
     pub(super) image: String,

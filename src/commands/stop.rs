@@ -30,7 +30,7 @@ pub async fn run(options: &Stop, context: Context) -> Result<Outcome, Error> {
             return Ok(Outcome::new(exit::OK, text, &document, Vec::new()));
         }
         let ending = manage::stop(&target, &runs, job, &events).await?;
-        Ok(stopped(&job.id, ending.state(job.ranks), ending.silent))
+        Ok(stopped(&job.id, ending.state(), ending.silent))
     })
     .await
 }

@@ -8,8 +8,8 @@ use crate::cluster::nodes::{Member, Observed, Target, for_each_node, observe, sp
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
-use crate::job::capacity::settle;
-use crate::job::disrupted::end_disrupted;
+use crate::job::capacity::drop_ended_jobs;
+use crate::job::cleanup::end_disrupted;
 use crate::keys::files::{AUTHORIZED_KEYS, Keys, differing};
 use crate::keys::push::Distribution;
 use crate::node::facts::Facts;
@@ -73,7 +73,7 @@ impl Steps<'_> {
         };
         let mut observed = self.keep(observed.into_iter().map(|seen| seen.and_then(is_locked)).collect());
         let mut nodes: Vec<&mut Observed> = observed.iter_mut().collect();
-        session.cancellation.run(settle(target, &mut nodes, events)).await?;
+        session.cancellation.run(drop_ended_jobs(target, &mut nodes, events)).await?;
         Ok(observed)
     }
 

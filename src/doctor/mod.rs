@@ -19,7 +19,7 @@ use crate::node::network;
 use crate::runtime::EngineInfo;
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::Role;
-use crate::transport::node::Script;
+use crate::transport::node::{RunAs, Script};
 use std::time::Duration;
 
 const DOCTOR: &str = include_str!("../scripts/doctor.sh");
@@ -157,7 +157,7 @@ async fn inside(inventory: &Inventory, node: &NodeState) -> Result<Option<Versio
     let transport = &node.member.transport;
     let args = ["exec", "-i", id, "python3", "-"];
     let program = [INSIDE, launch::INSIDE].concat();
-    let output = transport.run_docker(&args, program.as_bytes(), tried, INSIDE_LIMIT).await?;
+    let output = transport.run(RunAs::Docker, &args, program.as_bytes(), tried, INSIDE_LIMIT).await?;
     if output.code != 0 {
         let hint = format!("see `docker logs {}` on the node", inventory.cluster.worker);
         return Err(NodeError::failed(node.name(), tried, output.complaint()).hint(hint));

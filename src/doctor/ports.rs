@@ -5,8 +5,9 @@ use crate::cluster::nodes::for_each_node;
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Inventory;
-use crate::keys::reachability::{Matrix, Pair, targets};
+use crate::keys::reachability::{Login, Matrix, targets};
 use crate::node::network;
+use crate::transport::node::RunAs;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -50,7 +51,7 @@ pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &E
         // a node that could not listen cannot be reached, and one that could not start has tried nothing
         for (to, result) in answer.iter().filter(|(to, _)| answers.get(**to).is_some_and(|other| !other.is_empty())) {
             let reason = Some(result.clone()).filter(|result| result != "ok");
-            matrix.pairs.push(Pair { from: name(from), to: name(*to), reason });
+            matrix.pairs.push(Login { from: name(from), to: name(*to), reason });
         }
     }
     matrix
@@ -63,9 +64,9 @@ async fn run(inventory: &Inventory, node: &NodeState, input: &str) -> Result<Str
     let output = match node.worker(inventory) {
         Some(id) => {
             let args = ["exec", "-i", id, "python3", "-c", PORTS];
-            link.run_docker(&args, input.as_bytes(), tried, limit).await?
+            link.run(RunAs::Docker, &args, input.as_bytes(), tried, limit).await?
         }
-        None => link.run_as_root_within(&["python3", "-c", PORTS], input.as_bytes(), tried, limit).await?,
+        None => link.run(RunAs::Root, &["python3", "-c", PORTS], input.as_bytes(), tried, limit).await?,
     };
     if output.code == 0 {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())

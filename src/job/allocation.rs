@@ -1,14 +1,13 @@
-//! Who has what of a node: what the running jobs hold, and what is left for another.
+//! What is allocated of a node, and what is left for another job.
 //!
-//! A job has its nodes for itself, unless it was started with so many GPUs (or slots, where there are no GPUs) per node: then
-//! it has those, and others of that kind may have the rest.
+//! A job has its nodes exclusively, unless it was started with a number of GPUs per node (of slots, if there are no GPUs): then it has
+//! that many, and other jobs of that kind may have the rest.
 
 use crate::job::record::Record;
-use crate::launch::placement::Share;
 pub use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::node::facts::Gpu;
 
-/// What the job of this record has of a node; none where it has no ranks there.
+/// Returns what the job of this record has of a node; `None` if it has no ranks there.
 pub fn allocation(record: &Record, node: &str) -> Option<Allocation> {
     let share = record.placement.shares.iter().find(|share| share.node == node && share.ranks > 0)?;
     Some(Allocation {
@@ -21,7 +20,7 @@ pub fn allocation(record: &Record, node: &str) -> Option<Allocation> {
     })
 }
 
-/// What a job with `per_node` GPUs or slots of each node may have of a node with so many slots and these GPUs.
+/// Returns what a job with `per_node` GPUs or slots of each node may have of a node with these slots and GPUs.
 pub fn left(slots: u32, gpus: &[Gpu], allocations: &[Allocation], per_node: u32) -> Resources {
     let parts: Option<Vec<&Resources>> = allocations.iter().map(|allocation| allocation.part.as_ref()).collect();
     let Some(parts) = parts else { return Resources::default() };
@@ -33,13 +32,6 @@ pub fn left(slots: u32, gpus: &[Gpu], allocations: &[Allocation], per_node: u32)
     let free = gpus.iter().map(|gpu| &gpu.uuid).filter(|uuid| !parts.iter().any(|part| part.gpus.contains(uuid)));
     let gpus: Vec<String> = free.take(slots as usize).cloned().collect();
     Resources { slots: gpus.len() as u32, gpus }
-}
-
-/// Gives a job's share of a node the GPUs that are its alone.
-pub fn share_out(share: &mut Share, mut part: Resources) {
-    part.gpus.truncate(share.ranks as usize);
-    share.shared = true;
-    share.gpus = part.gpus;
 }
 
 #[cfg(test)]
@@ -79,7 +71,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_two_runs_ever_have_a_gpu_or_a_slot_in_common(
+        fn no_two_jobs_ever_have_a_gpu_or_a_slot_in_common(
             slots in 0u32..9, count in 0u32..9, asked in prop::collection::vec(1u32..5, 0..12)
         ) {
             let gpus = gpus(count);

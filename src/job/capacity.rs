@@ -1,5 +1,6 @@
-//! What the running jobs have of the nodes that another job asks for.
+//! What running jobs have of the nodes, and what is left for another job.
 
+use super::manage::running;
 use super::request::ResourceRequest;
 use crate::cluster::nodes::{Observed, Target, connect, for_each_node};
 use crate::error::{Error, NodeError};
@@ -13,110 +14,116 @@ use crate::node::gpus::GpuRequest;
 use crate::node::network;
 use crate::runtime::Runtime;
 use crate::runtime::container::ContainerSummary;
-use crate::runtime::spec::Role;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What running jobs have, by node.
 pub(super) type Allocations = BTreeMap<String, Vec<Allocation>>;
 
-/// The jobs whose launcher is up among these containers.
-fn launched<'a>(cluster: &'a Cluster, containers: &'a [ContainerSummary]) -> impl Iterator<Item = String> + 'a {
-    let up = |c: &&ContainerSummary| c.belongs_to(&cluster.name) && c.is(Role::Master) && c.state.is_up();
-    containers.iter().filter(up).filter_map(|c| c.job().map(str::to_owned))
-}
-
-/// Strikes the open jobs that have ended from what these nodes said, although nobody wrote it down there: a record alone does not
-/// say that its job goes on. Its launcher is up, or ranks of it are there. Where the launcher would be on another node, that one
-/// is asked. With the nodes' leases taken no job can be on its way to that.
+/// Removes from the observed state the open jobs that have ended although that is recorded nowhere. A job goes on if its launcher is up
+/// or ranks of it are there; if its launcher would be on a node that was not observed, that node is asked. While the nodes are locked no
+/// job can be on its way to that.
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn settle(target: &Target, nodes: &mut [&mut Observed], events: &Events) -> Result<(), Error> {
+pub async fn drop_ended_jobs(target: &Target, nodes: &mut [&mut Observed], events: &Events) -> Result<(), Error> {
     let cluster = target.cluster();
-    let mut under_way: BTreeSet<String> =
+    let mut known: BTreeSet<String> =
         nodes.iter().flat_map(|seen| launched(cluster, &seen.docker.containers)).collect();
-    under_way.extend(
-        nodes.iter().flat_map(|seen| seen.facts.ranks.iter().filter(|rank| !rank.killed).map(|rank| rank.job.clone())),
-    );
-    let records = || nodes.iter().flat_map(|seen| open_records(&seen.facts));
+    let ranks = nodes.iter().flat_map(|seen| &seen.facts.ranks).filter(|rank| !rank.killed);
+    known.extend(ranks.map(|rank| rank.job.clone()));
     let launcher = |record: &Record| record.placement.shares.first().map(|share| share.node.clone());
-    let mut silent: BTreeSet<String> = records()
-        .filter(|record| !under_way.contains(&record.id))
-        .filter_map(|record| launcher(&record))
-        .filter(|launcher| nodes.iter().all(|seen| seen.name() != launcher))
-        .collect();
+    let unknown = nodes.iter().flat_map(|seen| open_records(&seen.facts)).filter(|record| !known.contains(&record.id));
+    let mut silent: BTreeSet<String> = unknown.filter_map(|record| launcher(&record)).collect();
+    silent.retain(|launcher| nodes.iter().all(|seen| seen.name() != launcher));
     if !silent.is_empty() {
-        let selected = silent.iter().cloned().collect();
-        // these are not nodes of this command: only warnings, such as unknown host keys, are reported
-        let (quiet, reported) = Events::channel();
-        let members = connect(&Target { selected, ..target.clone() }, &quiet).await?;
-        let asked = for_each_node(members.into_iter().flatten().collect(), async |member| {
-            let containers = Runtime::connect(&member.transport).await?.containers().await?;
-            Ok::<_, NodeError>((member.node.name.clone(), launched(cluster, &containers).collect::<Vec<_>>()))
-        })
-        .await;
-        while let Ok(event) = reported.receive(Duration::ZERO) {
-            if matches!(event, Event::Warning(_)) {
-                events.send(event);
-            }
-        }
-        for (node, runs) in asked.into_iter().flatten() {
+        for (node, jobs) in ask_launchers(target, &silent, events).await? {
             silent.remove(&node);
-            under_way.extend(runs);
+            known.extend(jobs);
         }
     }
     for seen in nodes {
         let records: Vec<Record> = open_records(&seen.facts).collect();
-        let Facts { open_jobs, open_records, under_way: known, .. } = &mut seen.facts;
-        // a node that does not answer has no say in what is free, but nothing of its runs is removed
-        let unsure = |run: &String| {
-            let record = records.iter().find(|record| record.id == *run);
+        let Facts { open_jobs, open_records, under_way, .. } = &mut seen.facts;
+        // a job whose launcher's node does not answer allocates nothing, but nothing of it is removed
+        let may_go_on = |job: &String| {
+            let record = records.iter().find(|record| record.id == *job);
             record.and_then(launcher).is_none_or(|launcher| silent.contains(&launcher))
         };
-        open_jobs.retain(|run| under_way.contains(run) || unsure(run));
-        open_records.retain(|text| Record::parse(text).is_some_and(|record| under_way.contains(&record.id)));
-        *known = open_jobs.iter().filter(|run| under_way.contains(*run)).cloned().collect();
+        open_jobs.retain(|job| known.contains(job) || may_go_on(job));
+        open_records.retain(|text| Record::parse(text).is_some_and(|record| known.contains(&record.id)));
+        *under_way = open_jobs.iter().filter(|job| known.contains(*job)).cloned().collect();
     }
     Ok(())
 }
 
-/// What the running jobs have of these nodes, which have been settled.
-pub(super) fn allocations(nodes: &[Observed]) -> Allocations {
-    let of = |seen: &Observed| {
-        let held = open_records(&seen.facts).filter_map(|record| allocation::allocation(&record, seen.name()));
-        (seen.name().to_owned(), held.collect::<Vec<_>>())
-    };
-    nodes.iter().map(of).filter(|(_, allocations)| !allocations.is_empty()).collect()
+/// Asks nodes of which the command knows nothing which jobs have a launcher there. Returns those that answered.
+async fn ask_launchers(
+    target: &Target,
+    nodes: &BTreeSet<String>,
+    events: &Events,
+) -> Result<Vec<(String, Vec<String>)>, Error> {
+    // of nodes that are none of the command's only warnings are shown: whom ssh met for the first time
+    let (quiet, reported) = Events::channel();
+    let members = connect(&Target { selected: nodes.iter().cloned().collect(), ..target.clone() }, &quiet).await?;
+    let asked = for_each_node(members.into_iter().flatten().collect(), async |member| {
+        let containers = Runtime::connect(&member.transport).await?.containers().await?;
+        Ok::<_, NodeError>((member.node.name.clone(), launched(target.cluster(), &containers)))
+    })
+    .await;
+    while let Ok(event) = reported.receive(Duration::ZERO) {
+        if matches!(event, Event::Warning(_)) {
+            events.send(event);
+        }
+    }
+    Ok(asked.into_iter().flatten().collect())
 }
 
-/// Places the ranks of a job on the selected nodes: on whole ones in their order, or on what others leave of each. Where the master
+/// Returns the jobs whose launcher is up among these containers.
+fn launched(cluster: &Cluster, containers: &[ContainerSummary]) -> Vec<String> {
+    running(cluster, containers).filter_map(|container| container.job().map(str::to_owned)).collect()
+}
+
+/// Returns what the running jobs have of these nodes, from which ended jobs were dropped.
+pub(super) fn allocations(nodes: &[Observed]) -> Allocations {
+    let of = |seen: &Observed| -> Vec<Allocation> {
+        open_records(&seen.facts).filter_map(|record| allocation::allocation(&record, seen.name())).collect()
+    };
+    let all = nodes.iter().map(|seen| (seen.name().to_owned(), of(seen)));
+    all.filter(|(_, allocations)| !allocations.is_empty()).collect()
+}
+
+/// Places the ranks of a job on the selected nodes: on whole ones in their order, or on what others leave of each. If the master
 /// launches the job and has none of its ranks, it comes first all the same.
 ///
 /// # Errors
-/// Too many ranks, GPUs that are not there, and [`Error::Allocated`] where others are in the way.
+/// Too many ranks, GPUs that are not there, and [`Error::Allocated`] if others are in the way.
 pub(super) fn placed(
     target: &Target,
     nodes: &[Observed],
     wanted: ResourceRequest,
     allocations: &Allocations,
 ) -> Result<Placement, Error> {
-    let (drained, selected): (Vec<&Observed>, Vec<&Observed>) = nodes
-        .iter()
-        .filter(|n| target.selected.iter().any(|s| s == n.name()))
-        .partition(|seen| seen.facts.drained.is_some());
-    let slots = |seen: &Observed| network::slots(&seen.member.node, &seen.facts);
-    let left = |seen: &Observed, allocations: &[Allocation], asked| {
-        allocation::left(slots(seen), &network::chosen_gpus(&seen.member.node, &seen.facts), allocations, asked)
-    };
+    let is_selected = |seen: &&Observed| target.selected.iter().any(|name| name == seen.name());
+    let (drained, selected): (Vec<&Observed>, Vec<&Observed>) =
+        nodes.iter().filter(is_selected).partition(|seen| seen.facts.drained.is_some());
     let of = |seen: &Observed| allocations.get(seen.name()).map_or(&[][..], Vec::as_slice);
-    let all: Vec<(String, u32)> = selected
-        .iter()
-        .map(|seen| match wanted.per_node {
-            None => Ok((seen.name().to_owned(), slots(seen))),
-            Some(asked) => enough(seen, asked).map(|()| (seen.name().to_owned(), left(seen, &[], asked).slots)),
-        })
-        .collect::<Result<_, Error>>()?;
+    let slots = |seen: &Observed| network::slots(&seen.member.node, &seen.facts);
+    let free_of = |seen: &Observed, allocations: &[Allocation], per_node| {
+        let gpus = network::chosen_gpus(&seen.member.node, &seen.facts);
+        allocation::left(slots(seen), &gpus, allocations, per_node)
+    };
+    let with_slots = |seen: &Observed| {
+        let slots = match wanted.per_node {
+            None => slots(seen),
+            Some(per_node) => {
+                check_per_node(seen, per_node)?;
+                free_of(seen, &[], per_node).slots
+            }
+        };
+        Ok((seen.name().to_owned(), slots))
+    };
+    let all: Vec<(String, u32)> = selected.iter().map(|seen| with_slots(seen)).collect::<Result<_, Error>>()?;
     let available = all.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
     let ranks = wanted.ranks.map_or(available, |ranks| ranks.on(available));
     let mut placement = match super::request::placement(&all, ranks, wanted.map_by) {
@@ -124,47 +131,42 @@ pub(super) fn placed(
         _ if selected.is_empty() => return Err(is_drained(&drained, "no node is left")),
         placement => placement?,
     };
-    let held = |concerned: &dyn Fn(&str) -> bool| {
+    let conflict = |concerned: &dyn Fn(&str) -> bool| {
         let concerned = selected.iter().filter(|seen| concerned(seen.name()));
-        Error::Allocated(AllocationConflict {
-            allocations: concerned
-                .flat_map(|seen| of(seen).iter().map(|allocation| (seen.name().to_owned(), allocation.clone())))
-                .collect(),
-            free: selected.iter().filter(|seen| of(seen).is_empty()).map(|seen| seen.name().to_owned()).collect(),
-        })
+        let held = concerned.flat_map(|seen| of(seen).iter().map(|held| (seen.name().to_owned(), held.clone())));
+        let free = selected.iter().filter(|seen| of(seen).is_empty()).map(|seen| seen.name().to_owned());
+        Error::Allocated(AllocationConflict { allocations: held.collect(), free: free.collect() })
     };
     match wanted.per_node {
         None => {
-            let used = |node: &str| placement.shares.iter().any(|share| share.node == node);
-            if placement.shares.iter().any(|share| allocations.contains_key(&share.node)) {
-                return Err(held(&used));
+            let is_used = |node: &str| placement.shares.iter().any(|share| share.node == node);
+            if selected.iter().any(|seen| is_used(seen.name()) && !of(seen).is_empty()) {
+                return Err(conflict(&is_used));
             }
         }
-        Some(asked) => {
-            let parts: BTreeMap<&str, Resources> =
-                selected.iter().map(|seen| (seen.name(), left(seen, of(seen), asked))).collect();
-            let free: Vec<(String, u32)> =
-                selected.iter().map(|seen| (seen.name().to_owned(), parts[seen.name()].slots)).collect();
-            placement = place(&free, ranks, wanted.map_by).map_err(|_| held(&|_| true))?;
+        Some(per_node) => {
+            let mut parts: BTreeMap<&str, Resources> =
+                selected.iter().map(|seen| (seen.name(), free_of(seen, of(seen), per_node))).collect();
+            let free: Vec<_> = selected.iter().map(|seen| (seen.name().to_owned(), parts[seen.name()].slots)).collect();
+            placement = place(&free, ranks, wanted.map_by).map_err(|_| conflict(&|_| true))?;
             for share in &mut placement.shares {
-                let part = parts.get(share.node.as_str()).cloned().unwrap_or_default();
-                allocation::share_out(share, part);
+                share.shared = true;
+                share.gpus = parts.remove(share.node.as_str()).unwrap_or_default().gpus;
+                share.gpus.truncate(share.ranks as usize);
             }
         }
     }
-    let master = nodes.iter().find(|seen| seen.member.node.master);
-    Ok(match master {
-        Some(master) if placement.shares.len() > 1 && placement.shares[0].node != master.name() => {
-            if master.facts.drained.is_some() {
-                return Err(is_drained(&[master], "jobs on several nodes are launched on the master"));
-            }
-            placement.launched_on(master.name())
-        }
-        _ => placement,
-    })
+    let Some(master) = nodes.iter().find(|seen| seen.member.node.master) else { return Ok(placement) };
+    if placement.shares.len() < 2 || placement.shares[0].node == master.name() {
+        return Ok(placement);
+    }
+    if master.facts.drained.is_some() {
+        return Err(is_drained(&[master], "jobs on several nodes are launched on the master"));
+    }
+    Ok(placement.launched_on(master.name()))
 }
 
-/// The error of a job that cannot do without drained nodes.
+/// Returns the error of a job that cannot do without drained nodes.
 fn is_drained(nodes: &[&Observed], why: &str) -> Error {
     let why = why.lines().next().unwrap_or_default();
     let marks: Vec<String> = nodes.iter().filter_map(|seen| drained(seen)).collect();
@@ -172,7 +174,7 @@ fn is_drained(nodes: &[&Observed], why: &str) -> Error {
     Error::check(format!("{}: {why}", marks.join("; ")), format!("hvdctl drain --undo {}", names.join(" ")))
 }
 
-/// Says that a node is drained, if it is.
+/// Describes by whom and why a node is drained, if it is.
 pub(super) fn drained(seen: &Observed) -> Option<String> {
     seen.facts.drained.as_ref().map(|mark| format!("{} is {mark}", seen.name()))
 }
@@ -185,22 +187,19 @@ pub fn check_capacity(target: &Target, nodes: &[Observed], wanted: ResourceReque
     placed(target, nodes, wanted, &allocations(nodes)).map(|_| ())
 }
 
-/// Whether a node has as many GPUs or slots as a job asks for of each.
-fn enough(seen: &Observed, asked: u32) -> Result<(), Error> {
+/// Checks that a node has as many GPUs or slots as a job asks for of each.
+fn check_per_node(seen: &Observed, per_node: u32) -> Result<(), Error> {
     let (node, facts) = (&seen.member.node, &seen.facts);
-    let gpus = network::chosen_gpus(node, facts);
-    let refuse = |words: String| {
-        let hint = "lower --gpus-per-node, choose other nodes with --on, or see `gpus` and `slots` of this [[node]]";
-        Err(Error::usage(format!("{}: --gpus-per-node {asked}: {words}", seen.name()), hint))
+    let (gpus, slots) = (network::chosen_gpus(node, facts).len(), network::slots(node, facts));
+    let s = |n: u32| if n == 1 { "" } else { "s" };
+    let reason = match u32::try_from(gpus).unwrap_or(u32::MAX) {
+        0 if network::gpu_request(node, facts) != GpuRequest::None => {
+            "its GPUs cannot be distinguished, because nvidia-smi lists none".to_owned()
+        }
+        there @ 1.. if there < per_node => format!("it has {there} GPU{}", s(there)),
+        _ if slots < per_node => format!("it has {slots} slot{}", s(slots)),
+        _ => return Ok(()),
     };
-    if gpus.is_empty() && network::gpu_request(node, facts) != GpuRequest::None {
-        return refuse("its GPUs cannot be told apart, because nvidia-smi lists none".into());
-    }
-    let slots = network::slots(node, facts);
-    let plural = |n: u32| if n == 1 { "" } else { "s" };
-    match u32::try_from(gpus.len()) {
-        Ok(there @ 1..) if there < asked => refuse(format!("it has {there} GPU{}", plural(there))),
-        _ if slots < asked => refuse(format!("it has {slots} slot{}", plural(slots))),
-        _ => Ok(()),
-    }
+    let hint = "lower --gpus-per-node, choose other nodes with --on, or see `gpus` and `slots` of this [[node]]";
+    Err(Error::usage(format!("{}: --gpus-per-node {per_node}: {reason}", seen.name()), hint))
 }

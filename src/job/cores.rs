@@ -8,6 +8,7 @@ use crate::cluster::nodes::{all, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::launch::programs::BINDING;
+use crate::transport::node::RunAs;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +51,7 @@ async fn of_node(plan: &JobPlan, options: &JobOptions, host: &HostAssignment) ->
         args.iter().map(String::as_str).chain([worker.id.as_str(), "python3", "-", &bind, &ranks]).collect();
     let tried = "ask the worker for its cores";
     let transport = &host.seen.member.transport;
-    let output = transport.run_docker(&args, BINDING.as_bytes(), tried, cluster.command_timeout).await?;
+    let output = transport.run(RunAs::Docker, &args, BINDING.as_bytes(), tried, cluster.command_timeout).await?;
     let node = host.seen.name();
     let cores: NodeCores =
         serde_json::from_slice(&output.stdout).map_err(|_| NodeError::failed(node, tried, output.complaint()))?;

@@ -1,15 +1,14 @@
-//! The log that the rank supervisor (`src/scripts/rank.py`) writes on each node, one frame a line:
-//! `TIME RANK KIND TEXT\n`.
+//! The log that the rank supervisors write on each node (`src/scripts/frames.py`), one frame a line: `TIME RANK KIND TEXT\n`.
 //!
-//! One append-only file per node holds the output of all its ranks. It can be followed with `tail`, read again from
-//! any byte, and it says by itself how each rank ended: neither the launcher's own piping nor its exit code (always
-//! 1 under Gloo) has to be trusted.
+//! One append-only file per node holds the output of all its ranks. It can be followed with `tail`, can be read again from any byte,
+//! and records how each rank ended, so that the launcher's own output and exit code (always 1 under Gloo) need not be trusted.
 
+use super::record::HungRank;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a frame says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
     /// A line of the rank's standard output, without its newline.
     Stdout(Vec<u8>),
@@ -25,33 +24,24 @@ pub enum Kind {
         signal: Option<i32>,
         /// Whether it had been asked to: another rank had failed, or a signal came.
         asked: bool,
-        /// Whether the kernel killed a process of its container for want of memory meanwhile.
+        /// Whether the kernel killed a process of its container because memory ran out.
         oom: bool,
     },
-    /// A rank was said to hang: by Horovod, on the rank that coordinates, or by the rank's own supervisor.
-    Hung {
-        /// The rank that hung.
-        rank: u32,
-        /// For so many seconds.
-        seconds: u64,
-        /// The tensors that the others waited for, in Horovod's words; none where the supervisor saw it by itself.
-        tensors: Option<String>,
-        /// What it did in place of progress; none where others waited for it in a collective operation, or it was stopped.
-        idle: Option<Idle>,
-    },
-    /// So many lines of output had no room on the disk.
+    /// A rank hangs, as Horovod reports on the rank that coordinates, or as the rank's own supervisor found.
+    Hung(HungRank),
+    /// The number of lines of output that a full disk lost.
     Lost(u64),
-    /// The supervisor could not start the program; the reason. A [`Kind::Exited`] follows.
+    /// The rank supervisor could not start the program, with the reason. A [`Kind::Exited`] follows.
     Broken(String),
     /// A line of the launcher, which has no rank.
     Launcher(Vec<u8>),
     /// The job supervisor starts the job again; the event as JSON ([`Restart`](super::restart::Restart)).
     Restart(String),
-    /// The job's job supervisor has written down how the job ended, and goes.
+    /// The job supervisor has recorded the result and is about to exit.
     Over,
 }
 
-/// What a rank does that makes no progress, as far as its supervisor can see from outside (`activity.py`).
+/// What a rank without progress does, as its supervisor observes it from outside (`activity.py`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Idle {
@@ -61,17 +51,6 @@ pub enum Idle {
     Kernel,
     /// It waits for other ranks in a collective operation.
     Waiting,
-}
-
-impl Idle {
-    fn parse(text: &str) -> Option<Idle> {
-        Some(match text {
-            "blocked" => Idle::Blocked,
-            "kernel" => Idle::Kernel,
-            "waiting" => Idle::Waiting,
-            _ => return None,
-        })
-    }
 }
 
 /// One frame.
@@ -85,31 +64,47 @@ pub struct Frame {
     pub kind: Kind,
 }
 
-/// Takes the log's bytes in pieces of any size and gives whole frames.
+/// The longest frame: its line has what `frames.py` keeps of one (64 KiB) and reads at once (64 KiB). What is longer is the hole of a
+/// log whose beginning was given back to the disk (`--log-max`); it reads as NULs.
+const LONGEST: usize = 144 << 10;
+
+/// Parses the bytes of a log, which come in pieces of any size.
 #[derive(Debug, Default)]
 pub struct Parser {
+    /// The bytes after the last whole line.
     rest: Vec<u8>,
-    /// Whether what comes up to the next line is the end of something too long.
+    /// The number of bytes of the log before the end of `rest`.
+    read: u64,
+    /// Whether the bytes up to the next line end are no frame.
     skips: bool,
 }
 
-/// No frame is longer: its line has what `rank.py` holds of one (64 KiB) and reads at once (64 KiB). What is longer may be the hole of a log whose beginning was given back to the disk (`--log-max`): it reads as NULs.
-const LONGEST: usize = 144 << 10;
-
 impl Parser {
-    /// Adds bytes and returns the frames that they complete. A line that is no frame is dropped: the file is written
-    /// by our own supervisor, so that is a write cut short by a full disk or a killed node.
+    /// Parses a log from a byte on. It wants the bytes from [`Parser::offset`] on: one more, because what comes before the first line
+    /// end is the rest of a frame, which could look like one.
+    pub fn at(offset: u64) -> Parser {
+        Parser { read: offset.saturating_sub(1), skips: offset > 0, ..Parser::default() }
+    }
+
+    /// Returns the offset after the last whole line.
+    pub fn offset(&self) -> u64 {
+        self.read - self.rest.len() as u64
+    }
+
+    /// Adds bytes and returns the frames that they complete. A line that is no frame is dropped: a full disk or a node that lost power
+    /// cut it off.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Frame> {
-        let mut looked = self.rest.len();
+        let mut searched = self.rest.len();
+        self.read += bytes.len() as u64;
         self.rest.extend_from_slice(bytes);
         let mut frames = Vec::new();
         let mut start = 0;
-        while let Some(end) = self.rest[looked..].iter().position(|b| *b == b'\n') {
-            let line = &self.rest[start..looked + end];
+        while let Some(end) = self.rest[searched..].iter().position(|b| *b == b'\n') {
+            let line = &self.rest[start..searched + end];
             if !std::mem::take(&mut self.skips) && line.len() <= LONGEST {
                 frames.extend(parse(line));
             }
-            (start, looked) = (looked + end + 1, looked + end + 1);
+            (start, searched) = (searched + end + 1, searched + end + 1);
         }
         self.rest.drain(..start);
         if self.rest.len() > LONGEST {
@@ -120,49 +115,42 @@ impl Parser {
     }
 }
 
-impl Parser {
-    /// Bytes that wait for the end of their frame.
-    pub fn waiting(&self) -> usize {
-        self.rest.len()
-    }
-}
-
 fn parse(line: &[u8]) -> Option<Frame> {
     let mut parts = line.splitn(4, |b| *b == b' ');
-    let time = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
-    let rank = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
-    let kind = parts.next()?;
-    let text = parts.next().unwrap_or_default();
+    let mut part = || parts.next();
+    let time = std::str::from_utf8(part()?).ok()?.parse().ok()?;
+    let rank = std::str::from_utf8(part()?).ok()?.parse().ok()?;
+    let (kind, bytes) = (part()?, part().unwrap_or_default());
+    let text = || String::from_utf8_lossy(bytes);
     let kind = match kind {
-        b"o" => Kind::Stdout(text.to_vec()),
-        b"e" => Kind::Stderr(text.to_vec()),
-        b"l" => Kind::Launcher(text.to_vec()),
+        b"o" => Kind::Stdout(bytes.to_vec()),
+        b"e" => Kind::Stderr(bytes.to_vec()),
+        b"l" => Kind::Launcher(bytes.to_vec()),
         b"s" => Kind::Started,
         b"x" => {
-            let text = std::str::from_utf8(text).ok()?;
-            let (code, marks) = text.split_once(' ').unwrap_or((text, ""));
+            let text = text();
+            let (code, marks) = text.split_once(' ').unwrap_or((&text, ""));
             let has = |mark| marks.split(' ').any(|word| word == mark);
             let code = code.parse().ok()?;
             Kind::Exited { code, signal: has("signal").then_some(code - 128), asked: has("asked"), oom: has("oom") }
         }
         b"h" => {
-            let text = String::from_utf8_lossy(text);
+            let text = text();
             let mut words = text.splitn(3, ' ');
-            Kind::Hung {
-                rank: words.next()?.parse().ok()?,
-                seconds: words.next()?.parse().ok()?,
-                tensors: words.next().filter(|tensors| !tensors.is_empty()).map(str::to_owned),
-                idle: None,
-            }
+            let (rank, seconds) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            let tensors = words.next().filter(|tensors| !tensors.is_empty()).map(str::to_owned);
+            Kind::Hung(HungRank { rank, seconds, tensors, idle: None, time })
         }
         b"i" => {
-            let (seconds, idle) = std::str::from_utf8(text).ok()?.split_once(' ')?;
-            Kind::Hung { rank, seconds: seconds.parse().ok()?, tensors: None, idle: Some(Idle::parse(idle)?) }
+            let text = text();
+            let (seconds, idle) = text.split_once(' ')?;
+            let (seconds, idle) = (seconds.parse().ok()?, serde_json::from_value(idle.into()).ok()?);
+            Kind::Hung(HungRank { rank, seconds, tensors: None, idle, time })
         }
-        b"w" => Kind::Lost(std::str::from_utf8(text).ok()?.parse().ok()?),
-        b"r" => Kind::Restart(String::from_utf8_lossy(text).into_owned()),
+        b"w" => Kind::Lost(text().parse().ok()?),
+        b"r" => Kind::Restart(text().into_owned()),
         b"d" => Kind::Over,
-        b"b" => Kind::Broken(String::from_utf8_lossy(text).into_owned()),
+        b"b" => Kind::Broken(text().into_owned()),
         _ => return None,
     };
     Some(Frame { time, rank, kind })
@@ -173,15 +161,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn hung(seconds: u64, idle: Option<Idle>, time: f64) -> HungRank {
+        HungRank { rank: 1, seconds, tensors: None, idle, time }
+    }
+
     #[test]
     fn frames_survive_any_cut() {
         let log =
-            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 signal asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 signal oom\n2.1 0 b no such file\n2.2 0 r try 2\n2.3 1 i 75 waiting\n2.4 0 d \n2.5 0 w 66131\ngarbage\n3 0 o open";
+            b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 signal asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 signal oom\n2.1 0 b no such file\n2.2 0 r attempt 2\n2.3 1 i 75 waiting\n2.4 0 d \n2.5 0 w 66131\ngarbage\n3 0 o open";
         let whole = Parser::default().push(log);
         assert_eq!(whole.len(), 14);
         assert_eq!(whole[13].kind, Kind::Lost(66_131));
         assert_eq!(whole[12].kind, Kind::Over);
-        assert_eq!(whole[10].kind, Kind::Restart("try 2".into()));
+        assert_eq!(whole[10].kind, Kind::Restart("attempt 2".into()));
         assert_eq!(whole[0].kind, Kind::Launcher(b"starting".to_vec()));
         assert_eq!(whole[5].kind, Kind::Exited { code: 143, signal: Some(15), asked: true, oom: false });
         assert_eq!(whole[2].kind, Kind::Stdout(b" two  spaces ".to_vec()));
@@ -192,16 +184,23 @@ mod tests {
         );
         assert_eq!(
             whole[6].kind,
-            Kind::Hung { rank: 1, seconds: 5, tensors: Some("allreduce.a, b".into()), idle: None }
+            Kind::Hung(HungRank { tensors: Some("allreduce.a, b".into()), ..hung(5, None, 2.0) })
         );
-        assert_eq!(whole[7].kind, Kind::Hung { rank: 1, seconds: 6, tensors: None, idle: None });
-        assert_eq!(whole[11].kind, Kind::Hung { rank: 1, seconds: 75, tensors: None, idle: Some(Idle::Waiting) });
+        assert_eq!(whole[7].kind, Kind::Hung(hung(6, None, 2.0)));
+        assert_eq!(whole[11].kind, Kind::Hung(hung(75, Some(Idle::Waiting), 2.3)));
         assert_eq!(whole[8].kind, Kind::Exited { code: 137, signal: Some(9), asked: false, oom: true });
         for cut in 0..log.len() {
             let mut parser = Parser::default();
             let mut frames = parser.push(&log[..cut]);
             frames.extend(parser.push(&log[cut..]));
             assert_eq!(frames, whole, "cut at {cut}");
+            let mut parser = Parser::at(cut as u64);
+            let from = parser.offset() as usize;
+            let after = parser.push(&log[from..]);
+            assert!(
+                whole.ends_with(&after) && parser.offset() as usize == from.max(log.len() - 10),
+                "{cut}: {after:?}"
+            );
         }
     }
 
@@ -210,7 +209,7 @@ mod tests {
         let mut parser = Parser::default();
         for _ in 0..100 {
             assert!(parser.push(&[0; 1 << 16]).is_empty());
-            assert!(parser.waiting() <= LONGEST);
+            assert!(parser.rest.len() <= LONGEST);
         }
         assert_eq!(parser.push(b"\0\0ut off\n1.5 0 o line\n").len(), 1);
         // in the middle of a line, and in one piece

@@ -1,12 +1,12 @@
 //! What came of a job that was watched.
 
-use crate::job::record::{HungRank, JobResult, LostOutput, Progress, RankExit, RootCause, State};
-use crate::job::tails::Tails;
+use super::monitor::Monitor;
+use super::record::{HungRank, JobResult, LostOutput, RankExit, RootCause, State};
 use crate::launch::placement::Placement;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[schemars(rename = "JobResult")]
 pub struct JobOutcome {
@@ -20,7 +20,7 @@ pub struct JobOutcome {
     pub code: i64,
     /// The rank that failed first.
     pub first_failure: Option<RankExit>,
-    /// The root cause: which rank it failed by, and how.
+    /// The root cause: the rank that made the job fail, and why.
     pub root_cause: Option<RootCause>,
     /// The last lines of that rank.
     pub last_lines: Vec<String>,
@@ -29,7 +29,7 @@ pub struct JobOutcome {
     pub just_shown: bool,
     /// Whether every rank has started its program.
     pub all_started: bool,
-    /// Nodes that did not answer at the end, so that nobody knows what is left there.
+    /// Nodes that did not answer at the end, where processes may be left.
     pub silent: Vec<String>,
     /// Why the job supervisor recorded no result.
     pub fault: Option<String>,
@@ -42,67 +42,48 @@ pub struct JobOutcome {
 }
 
 impl JobOutcome {
-    /// A job that goes on, all of whose ranks have started.
+    /// Returns the outcome of a job whose ranks have all started and that goes on.
     pub fn running(id: &str, placement: &Placement) -> JobOutcome {
-        JobOutcome {
-            id: id.to_owned(),
-            state: State::Running,
-            placement: placement.clone(),
-            code: 0,
-            first_failure: None,
-            root_cause: None,
-            last_lines: Vec::new(),
-            just_shown: false,
-            all_started: true,
-            silent: Vec::new(),
-            fault: None,
-            lost: Vec::new(),
-            launcher: Vec::new(),
-        }
+        let outcome = JobOutcome::new(id, placement, JobResult::default(), &Monitor::default());
+        JobOutcome { state: State::Running, code: 0, ..outcome }
     }
 
-    /// The outcome of a job that ended as `ending` records. Ranks' ends that were `seen` while it was watched have times by one
-    /// clock and go before those of the record.
-    pub fn ended(id: &str, placement: &Placement, ending: JobResult, seen: &Progress, tails: &Tails) -> JobOutcome {
-        let ranks = placement.ranks();
-        let (by_supervisor, last) = (ending.launcher.is_some(), ending.ranks.unwrap_or(ranks));
-        let ending = merge(ending, seen, ranks);
-        let root_cause = ending.root_cause(placement);
-        let rank = root_cause.as_ref().map(|root_cause| root_cause.rank);
+    /// Returns the outcome of a job with this result. The last lines are those that `monitor` saw.
+    pub fn new(id: &str, placement: &Placement, result: JobResult, monitor: &Monitor) -> JobOutcome {
+        let root_cause = result.root_cause(placement);
+        let rank = root_cause.as_ref().map(|cause| cause.rank);
         JobOutcome {
             id: id.to_owned(),
-            state: ending.state(ranks),
+            state: result.state(),
             placement: placement.clone(),
-            code: ending.code(ranks).unwrap_or(1),
-            first_failure: ending.first_failure(ranks).cloned(),
-            last_lines: rank.map(|rank| tails.of(rank)).unwrap_or_default(),
-            just_shown: rank.is_some_and(|rank| tails.are_last(rank)),
+            code: result.code().unwrap_or(1),
+            first_failure: result.first_failure().cloned(),
+            last_lines: rank.map(|rank| monitor.last_lines(rank)).unwrap_or_default(),
+            just_shown: rank.is_some_and(|rank| monitor.are_last(rank)),
             root_cause,
-            // what was seen may belong to several attempts
-            all_started: if by_supervisor { ending.started >= last } else { seen.started() >= ranks },
+            all_started: result.started >= result.ranks,
             silent: Vec::new(),
-            fault: ending.fault,
-            lost: ending.lost,
-            launcher: Vec::new(),
+            fault: result.fault,
+            lost: result.lost,
+            launcher: monitor.launcher.iter().cloned().collect(),
         }
     }
 }
 
-/// Returns the record with the ends of ranks as they were seen, where all of the last attempt were seen.
-fn merge(ending: JobResult, seen: &Progress, ranks: u32) -> JobResult {
-    let exits = seen.ended();
-    let all_seen = exits.len() >= ending.exits.len() && ending.ranks.is_none_or(|last| last == ranks);
-    // more than the record has is of an earlier attempt, unless the supervisor did not hear all nodes
-    let unheard = !ending.silent.is_empty() || ending.fault.is_some() && ending.launcher.is_none();
-    if !all_seen || (exits.len() != ending.exits.len() && !unheard) {
-        return ending;
+/// Returns the result with what was seen of the ranks' ends, which has times by one clock, if the ends of all ranks of the last attempt
+/// were seen. `ranks` is the number of ranks of the first attempt.
+pub(super) fn with_observed(result: JobResult, monitor: &Monitor, ranks: u32) -> JobResult {
+    let exits = &monitor.exits;
+    // more than were recorded are of an earlier attempt, unless the supervisor did not hear of all nodes
+    let recorded_all = result.silent.is_empty() && (result.fault.is_none() || result.launcher.is_some());
+    let fits = exits.len() == result.exits.len() || exits.len() > result.exits.len() && !recorded_all;
+    if result.ranks != ranks || !fits {
+        return result;
     }
     // the time at which a rank was found to hang has to be by the same clock
-    let same =
-        |a: &HungRank, b: &HungRank| (a.rank, a.seconds, &a.tensors, a.idle) == (b.rank, b.seconds, &b.tensors, b.idle);
-    let first = |one: &HungRank| {
-        seen.hung().iter().filter(|other| same(other, one)).min_by(|a, b| a.time.total_cmp(&b.time)).cloned()
+    let as_observed = |hung: HungRank| {
+        let same = monitor.hung.iter().filter(|other| HungRank { time: hung.time, ..(*other).clone() } == hung);
+        same.min_by(|a, b| a.time.total_cmp(&b.time)).cloned().unwrap_or(hung)
     };
-    let hung = ending.hung.into_iter().map(|one| first(&one).unwrap_or(one)).collect();
-    JobResult { exits: exits.to_vec(), hung, ..ending }
+    JobResult { exits: exits.clone(), hung: result.hung.iter().cloned().map(as_observed).collect(), ..result }
 }

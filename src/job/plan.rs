@@ -76,7 +76,7 @@ pub struct JobPlan {
 }
 
 impl JobPlan {
-    /// Plans a job on the observed and settled nodes (the master first) without changing any.
+    /// Plans a job on the observed nodes (the master first), from which ended jobs were dropped. Changes nothing.
     ///
     /// # Errors
     /// Too many ranks, [`Error::Allocated`], a node without an address, an `env_file` that cannot be read.

@@ -1,11 +1,9 @@
 //! A job: its record and its states; how it ended, and by which rank it failed; how far it is.
 
-mod progress;
 mod result;
 #[cfg(test)]
 mod tests;
 
-pub use progress::Progress;
 pub use result::{Attempt, FailureKind, HungRank, JobResult, LostOutput, RankExit, RootCause, lost_output};
 
 use crate::inventory::Ulimit;
@@ -17,8 +15,8 @@ use crate::text::argument::ProgramArgument;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A job that was begun this many seconds ago and has no launcher yet is taken to be on its way.
-pub const SETTING_OUT: f64 = 120.0;
+/// How many seconds a job without a launcher counts as starting.
+pub const LAUNCH_WINDOW: f64 = 120.0;
 
 /// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the job (mode 600),
 /// so that neither the program's words nor its environment pass through a launcher or a shell.
@@ -33,20 +31,20 @@ pub struct Record {
     /// The project's name on the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
-    /// How often it is started again after a failure.
+    /// How often it may be restarted after a failure.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts: u32,
-    /// The least number of ranks, if it is elastic.
+    /// The minimum number of ranks of an elastic job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ranks: Option<u32>,
     /// Who started it, `user@host`.
     pub operator: String,
     /// When, in seconds since the epoch by the operator's clock.
     pub created: f64,
-    /// What starts the ranks.
+    /// The launcher, which starts the ranks.
     #[serde(default)]
     pub launcher: LauncherName,
-    /// Horovod's controller, if `horovodrun` does.
+    /// Horovod's controller, if the launcher is `horovodrun`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<Controller>,
     /// Which rank runs where; the launcher runs on the first node.
@@ -102,7 +100,7 @@ pub fn starting(facts: &Facts) -> Vec<String> {
     let is_starting = |job: &&String| {
         let record = open_records(facts).find(|record| record.id == **job);
         let begun = record.zip(facts.clock).map(|(record, clock)| clock.high - record.created);
-        begun.is_none_or(|age| age < SETTING_OUT)
+        begun.is_none_or(|age| age < LAUNCH_WINDOW)
     };
     facts.open_jobs.iter().filter(is_starting).cloned().collect()
 }

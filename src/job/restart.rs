@@ -106,7 +106,9 @@ impl Restart {
     pub fn message(text: &str) -> String {
         match serde_json::from_str(text) {
             Ok(Restart::Failed { failed, shares, attempt, attempts, pause }) => {
-                let cause = failed.reason(&placement(shares));
+                let placement = placement(shares);
+                let failed = JobResult { ranks: placement.ranks(), ..*failed };
+                let cause = failed.reason(&placement);
                 let cause = cause.unwrap_or_else(|| match failed.launcher {
                     Some(code) => format!("the launcher ended with exit code {code}"),
                     None => "the launcher did not end by itself".into(),

@@ -3,11 +3,12 @@
 use super::cleanup::{clean_up, result};
 use super::directory::Content;
 use super::follow::Follow;
-use super::logs;
+use super::monitor::Monitor;
+use super::node_log::{extents, of_job, warn_of_gone};
 use super::plan::JobPlan;
 use super::prepare::{Workspaces, check_workspaces, gather_outputs, prepare};
 use super::request::{JobOptions, Program, Show, Until};
-use super::watch::Watch;
+use super::watch::{Viewer, Watch};
 use crate::cancel::signalled;
 use crate::cluster::nodes::{Member, now};
 use crate::cluster::session::Session;
@@ -38,32 +39,25 @@ pub async fn start(
 ) -> Result<JobOutcome, Error> {
     let cluster = plan.target.cluster();
     let content = Content { plan, program, options };
-    let engines: Vec<Runtime> = plan.hosts.iter().map(|host| host.seen.docker.engine.clone()).collect();
+    let engine = plan.hosts[0].seen.docker.engine.clone();
     events.send(Event::Job { id: plan.id.clone(), state: State::Starting });
     let launched = tokio::select! {
-        launched = launch(&content, &engines[0], events) => launched,
+        launched = launch(&content, &engine, events) => launched,
         error = session.cancellation.cancelled() => Err(error),
     };
     let (follow, container, workspaces) = match launched {
         Ok(launched) => launched,
         Err(error) => {
-            abandon(plan, &engines, &error, events).await;
+            abandon(plan, &error, events).await;
             return Err(error);
         }
     };
     // from here on hmaster itself shows that a job is running
     session.locks.release().await;
-    let watch = Watch {
-        cluster,
-        id: &plan.id,
-        placement: &plan.placement,
-        members: plan.members(),
-        engines,
-        container,
-        follow,
-        events,
-    };
-    let outcome = watch.run(options.until, &mut session.cancellation.signal(), &mut on_frame).await;
+    let viewer = Viewer { show: options.show, events, on_frame: &mut on_frame, monitor: Monitor::default() };
+    let (id, placement, members) = (plan.id.as_str(), &plan.placement, plan.members());
+    let watch = Watch { cluster, id, placement, members, engine, container, follow, viewer, events };
+    let outcome = watch.run(options.until, &mut session.cancellation.signal()).await;
     // a job that goes on, in its next attempt perhaps, keeps its directory
     if outcome.as_ref().is_ok_and(|outcome| outcome.state != State::Running) {
         gather_outputs(&content, &workspaces, events).await;
@@ -77,11 +71,11 @@ async fn launch<'a>(
     engine: &Runtime,
     events: &'a Events,
 ) -> Result<(Follow<'a>, String, Workspaces), Error> {
-    let Content { plan, options, .. } = *content;
+    let Content { plan, .. } = *content;
     let cluster = plan.target.cluster();
     let workspaces = prepare(content, events).await?;
     let members = plan.members();
-    let follow = Follow::start(cluster, &plan.id, (&members, vec![0; members.len()]), options.show, events).await?;
+    let follow = Follow::start(of_job(cluster, &plan.id, &members), vec![0; members.len()], events).await?;
     let ranks = plan.placement.ranks();
     events.phase(format!("starting {ranks} rank{}", if ranks == 1 { "" } else { "s" }));
     check_workspaces(cluster, &plan.hosts, &workspaces, events).await?;
@@ -91,17 +85,18 @@ async fn launch<'a>(
 }
 
 /// Cleans up after a job that could not be launched, and records why.
-async fn abandon(plan: &JobPlan, engines: &[Runtime], error: &Error, events: &Events) {
+async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
     let (cluster, members) = (plan.target.cluster(), plan.members());
-    let answered = clean_up(cluster, &plan.id, &members, engines, events).await;
+    let (_, silent) = clean_up(cluster, &plan.id, &members, events).await;
     let never = JobResult {
         ended: now(),
         stopped: matches!(error, Error::Signal(_)),
+        ranks: plan.placement.ranks(),
         fault: Some(format!("it was never launched: {error}")),
         ..JobResult::default()
     };
-    // where its directory was not even created there is nothing to write to
-    if answered.iter().any(|member| member.node.name == members[0].node.name) {
+    // if its directory was not even created there is nothing to write to
+    if !silent.contains(&members[0].node.name) {
         let _ = result(cluster, &plan.id, &members[0], &never).await;
     }
 }
@@ -122,16 +117,19 @@ pub async fn watch(
 ) -> Result<JobOutcome, Error> {
     let (engine, container) = launcher;
     let following = async {
-        let starts = logs::starts(cluster, &job.id, &members, job.log_max, events).await?;
-        Follow::start(cluster, &job.id, (&members, starts), show, events).await
+        let logs = of_job(cluster, &job.id, &members);
+        let extents = extents(&logs, job.log_max, events).await?;
+        warn_of_gone(&logs, &extents, events);
+        Follow::start(logs, extents.iter().map(|extent| extent.start).collect(), events).await
     };
     let follow = tokio::select! {
         follow = following => follow?,
         signal = signalled(cancel) => return Err(Error::Signal(signal)),
     };
     let (id, placement) = (job.id.as_str(), &job.placement);
-    let watch = Watch { cluster, id, placement, members, engines: vec![engine], container, follow, events };
-    watch.run(until, cancel, &mut |_, _| {}).await
+    let viewer = Viewer { show, events, on_frame: &mut |_, _| {}, monitor: Monitor::default() };
+    let watch = Watch { cluster, id, placement, members, engine, container, follow, viewer, events };
+    watch.run(until, cancel).await
 }
 
 /// A name that sorts by time and that no two operators choose: `20261121-101500-4f2a`.

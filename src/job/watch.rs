@@ -1,18 +1,21 @@
 //! A launched job is watched until it ends, is stopped, or is left running: events become inputs of the state machine in
 //! `supervision.rs`, and its actions are performed here.
 
-use super::cleanup::{SUPERVISOR_STOPS_WITHIN, clean_up, missing, result, unrecorded};
+use super::cleanup::{clean_up, result, stop_limit, unrecorded};
 use super::follow::Follow;
-use super::request::Until;
+use super::frames::{Frame, Kind};
+use super::logs::report_output;
+use super::monitor::Monitor;
+use super::outcome::{JobOutcome, with_observed};
+use super::record::{JobResult, lost_output};
+use super::request::{Show, Until};
+use super::restart::Restart;
 use super::supervision::{Action, End, Input, Supervision};
 use crate::cancel::signalled;
 use crate::cluster::nodes::Member;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
-use crate::job::frames::Frame;
-use crate::job::outcome::JobOutcome;
-use crate::job::record::{JobResult, lost_output};
 use crate::launch::placement::Placement;
 use crate::runtime::Runtime;
 use crate::text::nodeset;
@@ -27,12 +30,38 @@ pub(super) struct Watch<'a> {
     pub(super) placement: &'a Placement,
     /// Its nodes, that of the launcher first.
     pub(super) members: Vec<Member>,
-    /// The engines of the first of them, as many as are known: at least the launcher's.
-    pub(super) engines: Vec<Runtime>,
+    /// The launcher's engine.
+    pub(super) engine: Runtime,
     /// The launcher's container there.
     pub(super) container: String,
     pub(super) follow: Follow<'a>,
+    pub(super) viewer: Viewer<'a>,
     pub(super) events: &'a Events,
+}
+
+/// Takes the frames of a job: reports what is to be shown, and remembers what the outcome needs.
+pub(super) struct Viewer<'a> {
+    pub(super) show: Show,
+    pub(super) events: &'a Events,
+    pub(super) on_frame: &'a mut dyn FnMut(&str, &Frame),
+    pub(super) monitor: Monitor,
+}
+
+impl Viewer<'_> {
+    fn take(&mut self, node: &str, skew: f64, frame: Frame) {
+        self.monitor.see(node, &frame, skew);
+        (self.on_frame)(node, &frame);
+        match frame.kind {
+            Kind::Stdout(_) | Kind::Stderr(_) if self.show.output => report_output(node, frame, self.events),
+            Kind::Broken(error) => self.events.warn(format!("rank {} on {node}: {error}", frame.rank)),
+            Kind::Restart(event) => self.events.send(Event::Restart { text: Restart::message(&event) }),
+            Kind::Launcher(line) if self.show.launcher => {
+                let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+                self.events.send(Event::Launcher { line });
+            }
+            _ => {}
+        }
+    }
 }
 
 impl Watch<'_> {
@@ -44,20 +73,20 @@ impl Watch<'_> {
         mut self,
         until: Until,
         cancel: &mut watch::Receiver<Option<u8>>,
-        on_frame: &mut impl FnMut(&str, &Frame),
     ) -> Result<JobOutcome, Error> {
         let mut supervision = Supervision::new(self.placement.ranks(), until.all_started, until.on_signal);
-        let (engine, container) = (self.engines[0].clone(), self.container.clone());
+        let (engine, container) = (self.engine.clone(), self.container.clone());
         let mut exited = std::pin::pin!(engine.wait(&container));
         let mut signal = std::pin::pin!(signalled(cancel));
         let mut limit = until.limit.map(|limit| Instant::now() + limit);
-        let mut stop_limit = None;
+        let mut stop_at = None;
         let (mut signal_seen, mut timed_out) = (false, None);
         loop {
+            let mut take = |node: &str, skew, frame| self.viewer.take(node, skew, frame);
             let input = tokio::select! {
                 code = &mut exited => match code {
                     Ok(code) => Input::SupervisorExited(code),
-                    Err(error) if stop_limit.is_some() => {
+                    Err(error) if stop_at.is_some() => {
                         self.events.warn(error);
                         Input::StopFailed
                     }
@@ -73,8 +102,10 @@ impl Watch<'_> {
                     timed_out = Some(self.time_limit_error(until.limit.unwrap_or_default()));
                     Input::TimeLimit
                 }
-                () = at(stop_limit) => Input::StopFailed,
-                () = self.follow.next(on_frame) => Input::Started(self.follow.progress.started()),
+                () = at(stop_at) => Input::StopFailed,
+                () = self.follow.next(&mut take) => {
+                    Input::Started(self.viewer.monitor.started)
+                }
             };
             let mut inputs = vec![input];
             while let Some(input) = inputs.pop() {
@@ -87,16 +118,13 @@ impl Watch<'_> {
                         )),
                         Action::ReportStopping => self.events.note("stopping the job (Ctrl-C again: exit now)"),
                         Action::Stop => match engine.terminate(&container).await {
-                            Ok(()) => {
-                                let grace = self.cluster.stop_grace + SUPERVISOR_STOPS_WITHIN;
-                                stop_limit = Some(Instant::now() + grace);
-                            }
+                            Ok(()) => stop_at = Some(Instant::now() + stop_limit(self.cluster)),
                             Err(error) => {
                                 self.events.warn(error);
                                 inputs.push(Input::StopFailed);
                             }
                         },
-                        Action::Finish(end) => return self.finish(end, timed_out, on_frame).await,
+                        Action::Finish(end) => return self.finish(end, timed_out).await,
                         Action::Leave(End::Signal(number)) => return Err(Error::Signal(number)),
                         Action::Leave(_) => return Ok(JobOutcome::running(self.id, self.placement)),
                     }
@@ -105,32 +133,29 @@ impl Watch<'_> {
         }
     }
 
-    /// Ends what is left of the job, reads the rest of its logs, and returns what came of it.
-    async fn finish(
-        mut self,
-        end: End,
-        timed_out: Option<Error>,
-        on_frame: &mut impl FnMut(&str, &Frame),
-    ) -> Result<JobOutcome, Error> {
+    /// Ends what is left of the job, reads the rest of its logs, and returns its outcome.
+    async fn finish(mut self, end: End, timed_out: Option<Error>) -> Result<JobOutcome, Error> {
         let (code, stopped) = match end {
             End::Exited(code) => (code, false),
             _ => (None, true),
         };
-        let answered = clean_up(self.cluster, self.id, &self.members, &self.engines, self.events).await;
-        self.follow.drain(self.cluster, self.id, &answered, on_frame).await;
-        let silent = missing(&self.members, &answered);
+        let (answered, silent) = clean_up(self.cluster, self.id, &self.members, self.events).await;
+        self.follow.drain(&answered, &mut |node, skew, frame| self.viewer.take(node, skew, frame)).await;
+        let ranks = self.placement.ranks();
+        let Monitor { started, exits, hung, .. } = &self.viewer.monitor;
         let instead = JobResult {
             stopped,
-            started: self.follow.progress.started(),
-            exits: self.follow.progress.ended().to_vec(),
-            hung: self.follow.progress.hung().to_vec(),
+            ranks,
+            started: *started,
+            exits: exits.clone(),
+            hung: hung.clone(),
             silent: silent.clone(),
             ..unrecorded(self.cluster, code)
         };
-        let ending = result(self.cluster, self.id, &self.members[0], &instead).await;
-        let ending = ending.map_err(|error| self.disconnected(error))?;
-        self.events.send(Event::Job { id: self.id.to_owned(), state: ending.state(self.placement.ranks()) });
-        if let Some(lost) = lost_output(&ending.lost) {
+        let result = result(self.cluster, self.id, &self.members[0], &instead).await;
+        let result = result.map_err(|error| self.disconnected(error))?;
+        self.events.send(Event::Job { id: self.id.to_owned(), state: result.state() });
+        if let Some(lost) = lost_output(&result.lost) {
             self.events.warn(format!("{lost}\n  hint: hvdctl jobs prune removes old logs"));
         }
         match (end, timed_out) {
@@ -138,15 +163,11 @@ impl Watch<'_> {
             (End::TimeLimit, Some(error)) => return Err(error),
             _ => {}
         }
-        let Follow { progress, tails, launcher, .. } = &self.follow;
-        let outcome = JobOutcome::ended(self.id, self.placement, ending, progress, tails);
-        Ok(JobOutcome {
-            just_shown: outcome.just_shown && self.follow.shows_output(),
-            // a node whose worker was gone did not answer the job supervisor, and yet it is clean now
-            silent,
-            launcher: launcher.iter().cloned().collect(),
-            ..outcome
-        })
+        let Viewer { monitor, show, .. } = &self.viewer;
+        let result = with_observed(result, monitor, ranks);
+        let outcome = JobOutcome::new(self.id, self.placement, result, monitor);
+        // a node whose worker was gone did not answer the job supervisor, and yet it is clean now
+        Ok(JobOutcome { just_shown: outcome.just_shown && show.output, silent, ..outcome })
     }
 
     /// The error of a job that took longer than it may.
@@ -157,9 +178,9 @@ impl Watch<'_> {
             format!(
                 "no end within {} s; {} of {} ranks had started{silent}{}",
                 limit.as_secs(),
-                self.follow.progress.started(),
+                self.viewer.monitor.started,
                 self.placement.ranks(),
-                tail(&self.follow.launcher)
+                tail(&self.viewer.monitor.launcher)
             ),
             "-vv shows all that the launcher says; --timeout gives it more time",
         )

@@ -23,19 +23,19 @@ pub enum Wait {
 /// A node's lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Lease {
-    /// What tells it from every other one.
+    /// Its unique id.
     pub id: String,
-    /// Who holds it, as `user@host`.
+    /// Who holds it, `user@host`.
     pub holder: String,
-    /// The process of that user's hvdctl there.
+    /// The process id of hvdctl on that host.
     pub pid: u32,
-    /// What it is held for: the command.
+    /// The command that holds it.
     pub purpose: String,
     /// When it was taken, in seconds since the epoch.
     pub since: u64,
     /// When it was renewed last.
     pub renewed: u64,
-    /// When it was looked at.
+    /// When it was read.
     pub seen: u64,
 }
 

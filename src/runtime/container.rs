@@ -81,3 +81,8 @@ impl ContainerSummary {
         self.label(LABEL_JOB)
     }
 }
+
+/// Returns the containers of a cluster's launchers among these, whether they are up or not.
+pub fn launchers<'a>(cluster: &'a str, all: &'a [ContainerSummary]) -> impl Iterator<Item = &'a ContainerSummary> {
+    all.iter().filter(move |container| container.belongs_to(cluster) && container.is(Role::Master))
+}

@@ -1,15 +1,30 @@
-# How root and the Docker Engine can be had on this node by whoever logs in, a "KEY VALUE" line each; read by
-# core/access.rs. Changes nothing and asks nothing.
+# How the login can use root and the Docker Engine on this node, as "KEY VALUE" lines for transport/access.rs. Changes nothing and
+# asks nothing.
 LC_ALL=C
 export LC_ALL
 say() { printf '%s\n' "$*"; }
 
-# what the scripts for nodes call: without it some would report that there is nothing to see. Logins may lack the directory of `ip`
+# what hvdctl's scripts call, with its Debian package: without it some would report that there is nothing to see. The PATH of a login
+# may lack the directory of `ip`
 PATH=$PATH:/usr/sbin:/sbin
-for tool in awk b2sum cut df find grep ip ps sed ss stat tar timeout xargs; do
-  command -v "$tool" >/dev/null 2>&1 || say missing "$tool"
-done
-printf 'a\0b\0' | grep -qzxF b 2>/dev/null || say missing grep
+while read -r tool package; do
+  command -v "$tool" >/dev/null 2>&1 || say missing "$tool" "$package"
+done <<TOOLS
+awk mawk
+b2sum coreutils
+cut coreutils
+df coreutils
+find findutils
+ip iproute2
+ps procps
+sed sed
+ss iproute2
+stat coreutils
+tar tar
+timeout coreutils
+xargs findutils
+TOOLS
+printf 'a\0b\0' | grep -qzxF b 2>/dev/null || say missing grep grep
 
 uid=$(id -u)
 say user "$(id -un)"
@@ -22,16 +37,16 @@ elif said=$(sudo -n true 2>&1); then
   say sudo yes
 else
   said=$(printf '%s\n' "$said" | grep . | tail -n 1)
-  # it says so to strangers too: whether the password would help is only known afterwards
+  # it asks strangers too: whether the password would help is only known afterwards
   case $said in
-  # the second are the words of sudo-rs
+  # the second message is that of sudo-rs
   *'password is required'* | *'interactive authentication is required'*) say sudo asks "$said" ;;
   *) say sudo no "$said" ;;
   esac
 fi
 
 if ! command -v docker >/dev/null 2>&1; then
-  say engine missing
+  : # docker's own message is the best error
 elif [ -n "${DOCKER_HOST:-}" ]; then
   say engine direct "$DOCKER_HOST"
 elif grep -Eqs '"currentContext"[[:space:]]*:[[:space:]]*"[^"]' ~/.docker/config.json; then
@@ -42,5 +57,5 @@ elif [ -S /var/run/docker.sock ]; then
   say engine closed
 fi
 # where an engine without root listens (docs.docker.com, "Rootless mode")
-own=${XDG_RUNTIME_DIR:-/run/user/$uid}/docker.sock
-[ ! -S "$own" ] || [ ! -w "$own" ] || say own "unix://$own"
+rootless=${XDG_RUNTIME_DIR:-/run/user/$uid}/docker.sock
+[ ! -S "$rootless" ] || [ ! -w "$rootless" ] || say rootless "unix://$rootless"

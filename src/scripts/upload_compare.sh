@@ -19,7 +19,7 @@ for other in ".$name@"*; do
   [ -d "$other" ] || continue
   recorded=yes
   if [ -z "$shared" ] && [ -s "$other/origin" ] && [ "$(cat "$other/origin")" != "$origin" ]; then
-    say "origin $(cat "$other/origin")"
+    say origin - - - "$(cat "$other/origin")"
     exit 0
   fi
 done
@@ -39,9 +39,7 @@ if [ ! -d "$name" ]; then
 fi
 merge has_ended
 
-if [ ! -f "$known/shipped" ] || [ ! -f "$known/stat" ]; then
-  say unsure
-elif [ "$(b2sum -l 256 <"$known/shipped")" = "$tree  -" ] && stats "$known/shipped" "$name" | sort -z | cmp -s - "$known/stat"; then
+if [ -f "$known/shipped" ] && [ -f "$known/stat" ] && [ "$(b2sum -l 256 <"$known/shipped")" = "$tree  -" ] && stats "$known/shipped" "$name" | sort -z | cmp -s - "$known/stat"; then
   say same
   exit 0
 fi
@@ -49,7 +47,10 @@ fi
 if in_use; then say busy; fi
 if [ -f "$known/shipped" ]; then
   sed -z 's/^/had /' "$known/shipped"
+  # without `stat`, an upload has not been proven, and any file may be another one
   if [ -f "$known/stat" ]; then
-    stats "$known/shipped" "$name" | sort -z | comm -z -23 "$known/stat" - | cut -z -d' ' -f6- | sed -z 's|^\./|changed |'
-  fi
+    stats "$known/shipped" "$name" | sort -z | comm -z -23 "$known/stat" - | cut -z -d' ' -f6-
+  else
+    names <"$known/shipped"
+  fi | sed -z 's|^\./|changed - - - |'
 fi

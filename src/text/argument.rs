@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStringExt as _;
 
-/// Any bytes but NUL, as the kernel takes them (execve(2)): in JSON a string, and a list of bytes where they are no UTF-8.
+/// Any bytes except NUL, as for execve(2). In JSON a string, or a list of bytes if they are not UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(rename = "Argument")]

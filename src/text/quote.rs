@@ -1,50 +1,46 @@
-//! Values for the scripts that run on nodes: the one place that quotes for a shell.
+//! Values for the scripts that run on nodes: the only place that quotes for a shell.
 //!
-//! They may be secrets: each text is made at its full size at once, as one that grows leaves its old bytes in memory.
+//! Values may be secrets, so each text is allocated at its full size: one that grows leaves its old bytes in memory.
 
 use zeroize::Zeroizing;
 
-/// A line of a script that sets the variable `name` to exactly `value`: `name='value'` and a newline.
+/// Returns a line of a script that sets the variable `name` to `value`: `name='value'` and a newline. NUL, which no shell can
+/// hold, is left out.
 ///
 /// `name` is the program's own, never a user's: a lower-case letter or `_`, then lower-case letters, digits or `_`.
-/// `None` if `value` contains NUL.
-pub fn assign(name: &str, value: &str) -> Option<Zeroizing<String>> {
+pub fn assign(name: &str, value: &str) -> Zeroizing<String> {
     debug_assert!(
         name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
             && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'),
         "not a variable's name: {name:?}"
     );
-    let quoted = Zeroizing::new(single(value)?);
-    let parts = [name, "=", quoted.as_str(), "\n"];
-    Some(joined(&parts))
+    let quoted = Zeroizing::new(single(value));
+    joined(&[name, "=", &quoted, "\n"])
 }
 
-/// A word of a command that a person may copy into a shell: in quotes only where it needs them.
+/// Returns an argument of a command that a person may copy into a shell: in quotes only if it needs them.
 pub fn readable(s: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
-    if !s.is_empty() && s.chars().all(plain) { s.to_owned() } else { single(s).unwrap_or_else(|| "''".to_owned()) }
+    if !s.is_empty() && s.chars().all(plain) { s.to_owned() } else { single(s) }
 }
 
-/// These texts as one, wiped after use.
+/// Returns these texts as one, which is wiped after use.
 pub fn joined(parts: &[&str]) -> Zeroizing<String> {
     let mut whole = Zeroizing::new(String::with_capacity(parts.iter().map(|part| part.len()).sum()));
     parts.iter().for_each(|part| whole.push_str(part));
     whole
 }
 
-/// `s` in single quotes, in which only the single quote itself is special.
-fn single(s: &str) -> Option<String> {
+/// Returns `s` in single quotes, in which only the single quote itself is special.
+fn single(s: &str) -> String {
     const QUOTE: &str = r"'\''";
-    if s.contains('\0') {
-        return None;
+    let mut quoted = String::with_capacity(s.len() + s.matches('\'').count() * (QUOTE.len() - 1) + 2);
+    quoted.push('\'');
+    for c in s.chars().filter(|c| *c != '\0') {
+        if c == '\'' { quoted.push_str(QUOTE) } else { quoted.push(c) }
     }
-    let mut word = String::with_capacity(s.len() + s.matches('\'').count() * (QUOTE.len() - 1) + 2);
-    for (n, part) in s.split('\'').enumerate() {
-        word.push_str(if n == 0 { "'" } else { QUOTE });
-        word.push_str(part);
-    }
-    word.push('\'');
-    Some(word)
+    quoted.push('\'');
+    quoted
 }
 
 /// Runs shellcheck on a script for `sh` as hvdctl made it from values.
@@ -86,17 +82,20 @@ mod tests {
 
     #[test]
     fn assignments() {
-        let assign = |name, value| assign(name, value).map(|line| line.to_string());
-        assert_eq!(assign("dir", "/opt").as_deref(), Some("dir='/opt'\n"));
-        assert_eq!(assign("_a1", "").as_deref(), Some("_a1=''\n"));
-        assert_eq!(assign("a", "x'; rm -rf / #").as_deref(), Some("a='x'\\''; rm -rf / #'\n"));
-        assert_eq!(assign("a", "\0"), None);
+        for (name, value, line) in [
+            ("dir", "/opt", "dir='/opt'\n"),
+            ("_a1", "", "_a1=''\n"),
+            ("a", "x'; rm -rf / #", "a='x'\\''; rm -rf / #'\n"),
+            ("a", "b\0c", "a='bc'\n"),
+        ] {
+            assert_eq!(assign(name, value).as_str(), line);
+        }
     }
 
     #[test]
     fn shellcheck_finds_nothing_in_assignments() {
         for value in HOSTILE {
-            let line = assign("value", value).unwrap();
+            let line = assign("value", value);
             shellcheck(&format!("{}printf '%s' \"$value\" {}\n", line.as_str(), readable(value)));
         }
     }
@@ -157,7 +156,7 @@ mod tests {
             let mut script = String::new();
             let mut expected = Vec::new();
             for word in &words {
-                script.push_str(&assign("value", word).expect("no NUL"));
+                script.push_str(&assign("value", word));
                 script.push_str("printf '%s\\0' \"$value\"\n");
                 expected.extend_from_slice(word.as_bytes());
                 expected.push(0);

@@ -1,4 +1,7 @@
-//! What ssh and its known-hosts files say of machines' host keys, read.
+//! Parses known-hosts files and ssh's messages about host keys.
+
+use crate::text::public_key;
+use regex::Regex;
 
 /// A machine that was met for the first time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,20 +29,20 @@ pub struct Changed {
     pub line: usize,
 }
 
-/// Reads a line of a known-hosts file (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT): `NAMES TYPE KEY [COMMENT]`. `fingerprint`
-/// makes one of `TYPE KEY`. Comments, markers (`@revoked`) and lines that are no key give nothing.
-pub fn contact(line: &str, fingerprint: impl Fn(&str) -> Option<String>) -> Option<Contact> {
-    let mut words = line.split_ascii_whitespace();
-    let (names, kind, key) = (words.next()?, words.next()?, words.next()?);
+/// Parses a line of a known-hosts file (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT): `NAMES TYPE KEY [COMMENT]`. Returns `None` for
+/// comments, markers (`@revoked`) and lines without a key.
+pub fn contact(line: &str) -> Option<Contact> {
+    let mut fields = line.split_ascii_whitespace();
+    let (names, kind, key) = (fields.next()?, fields.next()?, fields.next()?);
     if names.starts_with(['#', '@']) {
         return None;
     }
     let name = if names.starts_with("|1|") { "a host whose name is hashed" } else { names };
-    let fingerprint = fingerprint(&format!("{kind} {key}"))?;
+    let fingerprint = public_key::fingerprint(&format!("{kind} {key}"))?;
     Some(Contact { name: name.to_owned(), kind: kind_of(kind).to_owned(), fingerprint })
 }
 
-/// `ssh-ed25519` → `ED25519`, as ssh's own messages have it.
+/// Returns ssh's own name of a kind: `ED25519` for `ssh-ed25519`.
 fn kind_of(algorithm: &str) -> &str {
     match algorithm {
         "ssh-ed25519" => "ED25519",
@@ -50,33 +53,30 @@ fn kind_of(algorithm: &str) -> &str {
     }
 }
 
-/// Reads ssh's complaint about a host key that is not the known one (sshconnect.c, `REMOTE HOST IDENTIFICATION HAS CHANGED`).
-pub fn changed(said: &str) -> Option<Changed> {
-    let said: Vec<&str> = said.lines().map(str::trim).collect();
-    said.iter().find(|line| line.contains("IDENTIFICATION HAS CHANGED"))?;
-    let kind = said.iter().find_map(|line| {
-        line.strip_prefix("The fingerprint for the ")?.strip_suffix(" key sent by the remote host is")
-    })?;
-    let fingerprint = said.iter().find(|line| line.starts_with("SHA256:"))?.trim_end_matches('.');
-    let place = said.iter().find_map(|line| line.strip_prefix("Offending ")?.split_once(" key in "))?.1;
-    let (file, line) = place.rsplit_once(':')?;
-    let name = said.iter().find_map(|line| {
-        // older ones name the kind first; a file's name, which other lines have, may hold anything
-        let (kind, rest) = line.split_once("ost key for ")?;
-        let (name, _) = rest.split_once(" has changed")?;
-        (kind == "H" || kind.strip_suffix(" h").is_some_and(|kind| !kind.contains(' '))).then_some(name)
-    })?;
+/// Parses ssh's message about a host key that is not the known one (sshconnect.c, `REMOTE HOST IDENTIFICATION HAS CHANGED`).
+pub fn changed(message: &str) -> Option<Changed> {
+    let lines: Vec<&str> = message.lines().map(str::trim).collect();
+    let find = |pattern: &str| {
+        let pattern = Regex::new(pattern).expect("a valid pattern");
+        lines.iter().find_map(|line| pattern.captures(line))
+    };
+    find("IDENTIFICATION HAS CHANGED")?;
+    let kind = find("^The fingerprint for the (.*) key sent by the remote host is$")?;
+    let fingerprint = find(r"^(SHA256:.*?)\.*$")?;
+    let place = find("^Offending .*? key in (.*):([0-9]+)$")?;
+    // older versions name the kind first
+    let name = find("^(?:Host|[^ ]* host) key for (.*?) has changed")?;
     Some(Changed {
-        name: name.to_owned(),
-        kind: kind.to_owned(),
-        fingerprint: fingerprint.to_owned(),
-        file: file.to_owned(),
-        line: line.parse().ok()?,
+        name: name[1].to_owned(),
+        kind: kind[1].to_owned(),
+        fingerprint: fingerprint[1].to_owned(),
+        file: place[1].to_owned(),
+        line: place[2].parse().ok()?,
     })
 }
 
-/// The first file of `UserKnownHostsFile` as `ssh -G` prints it: names joined by spaces and never quoted, so that only
-/// `own`, which is known beforehand, may have spaces itself.
+/// Returns the first file of `UserKnownHostsFile` as `ssh -G` prints it: names joined by spaces and never quoted, so that only
+/// `own`, which is known beforehand, may contain spaces.
 pub fn first_file(files: &str, own: &str) -> Option<String> {
     if files.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with(' ')) {
         return Some(own.to_owned());
@@ -91,15 +91,14 @@ mod tests {
 
     #[test]
     fn a_line_of_a_known_hosts_file() {
-        let told = |line: &str| contact(line, |key| Some(format!("of {key}")));
-        let seen = told("[10.0.0.1]:2222 ssh-ed25519 AAAA a comment").unwrap();
-        assert_eq!((seen.name.as_str(), seen.kind.as_str()), ("[10.0.0.1]:2222", "ED25519"));
-        assert_eq!(seen.fingerprint, "of ssh-ed25519 AAAA");
-        assert_eq!(told("|1|salt=|hash= ssh-rsa AAAA").unwrap().name, "a host whose name is hashed");
-        for none in ["", "# a comment here", "@revoked * ssh-rsa AAAA", "name ssh-rsa"] {
-            assert_eq!(told(none), None, "{none:?}");
+        let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJTyqYIOkkDxRjQoVAIwUpYHmzqDdzJYdHhGZ7cgBuzr";
+        let found = contact(&format!("[10.0.0.1]:2222 {key} a comment")).unwrap();
+        assert_eq!((found.name.as_str(), found.kind.as_str()), ("[10.0.0.1]:2222", "ED25519"));
+        assert_eq!(Some(found.fingerprint), public_key::fingerprint(key));
+        assert_eq!(contact(&format!("|1|salt=|hash= {key}")).unwrap().name, "a host whose name is hashed");
+        for none in ["", "# a comment here", "name ssh-rsa", "a ssh-rsa no-base64", &format!("@revoked * {key}")] {
+            assert_eq!(contact(none), None, "{none:?}");
         }
-        assert_eq!(contact("a ssh-rsa no-base64", |_| None), None);
     }
 
     #[test]

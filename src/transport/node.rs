@@ -1,10 +1,9 @@
-//! Programs on a node, over its ssh session or, for this machine, as a child process: the same words either way.
+//! Programs on a node, over its ssh session or, for this machine, as child processes.
 //!
-//! Every argument is quoted by the `openssh` crate or passed as a vector; scripts, and everything that they are told,
-//! go over standard input, but for those whose standard input is a project's.
+//! Every argument is quoted by the `openssh` crate or passed as a vector. Scripts and their values go over standard input, except for
+//! those whose standard input is a project's.
 
 mod connections;
-mod held;
 mod prelude;
 mod process;
 mod root;
@@ -15,36 +14,22 @@ pub(crate) mod scripted;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Node};
-use crate::transport::access::Engine;
-use crate::transport::privileges::{Access, Root, Start};
+use crate::transport::access::{Engine, RootMethod};
+use crate::transport::privileges::Access;
+pub use crate::transport::privileges::RunAs;
 use crate::transport::ssh::Control;
 use crate::transport::sudo::Sudo;
 use connections::Connections;
-pub use held::Who;
-pub use prelude::Noise;
-use prelude::{AfterMark, Fault, Prelude};
+use prelude::{LoginError, Prelude};
 use process::Child;
-pub use process::{Output, Process, STUCK};
+pub use process::{Collected, Output, Process, STUCK};
 pub use script::Script;
+use std::io;
 use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
-
-/// What helps where a limit is over.
-const SLOW: &str = "if the node is only slow, raise cluster.command_timeout_s";
-
-/// What becomes of a program of this machine whose [`Process`] is dropped. On a node its streams are closed, and it is left to
-/// itself.
-#[derive(Debug, Clone, Copy)]
-enum AtDrop {
-    /// It is killed.
-    Kills,
-    /// The same as on a node.
-    Closes,
-}
 
 /// How the nodes of a command are reached.
 #[derive(Debug, Clone)]
@@ -53,12 +38,12 @@ pub enum TransportKind {
     Ssh(Arc<Control>),
     /// As child processes: the node is this machine.
     Local,
-    /// Nodes that a test has made up.
+    /// Nodes of a test.
     #[cfg(test)]
     Scripted(scripted::Nodes),
 }
 
-/// How a node is spoken to.
+/// How programs are started on a node.
 #[derive(Debug)]
 enum Channel {
     Ssh(Arc<Connections>),
@@ -71,44 +56,39 @@ enum Channel {
 #[derive(Debug)]
 pub struct Transport {
     node: String,
-    way: Channel,
+    channel: Channel,
     access: Access,
-    sessions: Arc<Semaphore>,
     limit: Duration,
     /// What the login shell printed before the first program that it started.
     noise: Arc<OnceLock<String>>,
 }
 
 impl Transport {
-    /// Opens the link to a node and finds out how root is had there.
+    /// Connects to a node and finds out how root is used there.
     ///
     /// # Errors
-    /// When ssh fails, or root cannot be had; when the operator's terminal fails.
+    /// When ssh fails, or there is no root; when the operator's terminal fails.
     pub async fn open(
         cluster: &Cluster,
         node: &Node,
-        transport: TransportKind,
+        kind: TransportKind,
         sudo: &Sudo,
         events: &Events,
-    ) -> Result<Arc<Transport>, Error> {
-        let mut link = Transport::open_as_login(cluster, node, transport).await?;
-        link.access = link.find_access(cluster, sudo, events).await?;
-        if let Some(noise) = link.noise() {
-            events.note(format!("{}: {}; hvdctl skips it\n  hint: {}", link.node, noise.seen(), noise.cure()));
+    ) -> Result<Transport, Error> {
+        let mut transport = Transport::open_as_login(cluster, node, kind).await?;
+        let login = transport.find_access(cluster, sudo, events).await?;
+        if let Some(noise) = transport.noise.get() {
+            events.note(format!("{}: {}", node.name, prelude::note(noise, &login.shell)));
         }
-        Ok(Arc::new(link))
+        Ok(transport)
     }
 
-    /// Opens the link to a node for what needs no root.
+    /// Connects to a node for what needs no root.
     ///
     /// # Errors
     /// When ssh fails.
-    pub async fn open_as_login(
-        cluster: &Cluster,
-        node: &Node,
-        transport: TransportKind,
-    ) -> Result<Transport, NodeError> {
-        let way = match transport {
+    pub async fn open_as_login(cluster: &Cluster, node: &Node, kind: TransportKind) -> Result<Transport, NodeError> {
+        let channel = match kind {
             TransportKind::Ssh(control) => {
                 Channel::Ssh(Connections::open(control, node, cluster.connect_timeout).await?)
             }
@@ -116,53 +96,60 @@ impl Transport {
             #[cfg(test)]
             TransportKind::Scripted(nodes) => Channel::Scripted(nodes.connect(&node.name).await?),
         };
-        Ok(Transport {
-            node: node.name.clone(),
-            way,
-            access: Access { root: Root::Login, engine: Engine::Direct(String::new()), shell: String::new() },
-            sessions: Arc::new(Semaphore::new(connections::PROGRAMS)),
-            limit: cluster.command_timeout,
-            noise: Arc::default(),
-        })
+        Ok(Transport::new(&node.name, channel, cluster.command_timeout))
     }
 
-    /// The node's name.
+    fn new(node: &str, channel: Channel, limit: Duration) -> Transport {
+        let access = Access {
+            root: RootMethod::Login,
+            password: None,
+            image: String::new(),
+            cluster: String::new(),
+            engine: Engine::Direct(String::new()),
+        };
+        Transport { node: node.to_owned(), channel, access, limit, noise: Arc::default() }
+    }
+
+    /// Returns the node's name.
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// The limit for one step on the node (`command_timeout_s`).
+    /// Returns the limit for one step on the node (`command_timeout_s`).
     pub fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// Starts a program and writes what comes first to its standard input.
-    async fn start(&self, start: &Start, at_drop: AtDrop) -> Result<Process, std::io::Error> {
-        let mut process = self.start_program(start, at_drop).await?;
-        if let Some(first) = &start.first {
-            process.stdin.write_all(first.as_bytes()).await?;
+    /// Starts a program.
+    ///
+    /// # Errors
+    /// When the session is lost, or there is no such program on this machine.
+    pub async fn start(&self, run_as: RunAs, argv: &[&str]) -> io::Result<Process> {
+        let invocation = self.access.invocation(run_as, argv);
+        let mut process = self.start_process(&invocation.argv).await?;
+        if let Some(preamble) = invocation.preamble {
+            process.stdin.write_all(preamble.as_bytes()).await?;
             process.stdin.flush().await?;
         }
         Ok(process)
     }
 
-    /// Starts a program by its vector.
-    async fn start_program(&self, start: &Start, at_drop: AtDrop) -> Result<Process, std::io::Error> {
-        let argv = &start.argv;
-        let permit = Arc::clone(&self.sessions).acquire_owned().await.map_err(std::io::Error::other)?;
-        match &self.way {
+    async fn start_process(&self, argv: &[String]) -> io::Result<Process> {
+        let no_streams = || io::Error::other("the program has no streams");
+        match &self.channel {
             Channel::Ssh(connections) => {
-                let (mut child, place) = connections.spawn(&prelude::marked(argv)).await?;
-                let (Some(stdin), Some(stdout), Some(stderr)) =
-                    (child.stdin().take(), child.stdout().take(), child.stderr().take())
-                else {
-                    return Err(std::io::Error::other("ssh gave no streams"));
-                };
-                let prelude = Prelude::new(&self.noise);
-                let stdout = AfterMark::stdout(stdout, prelude.clone(), self.limit);
-                let stderr = AfterMark::stderr(stderr, Prelude::new(&self.noise), self.limit);
-                let process = Process::new((stdin, stdout, stderr), Child::Ssh(child), permit);
-                Ok(Process { prelude: Some(prelude), _place: Some(place), ..process })
+                let (mut child, slot) = connections.spawn(&prelude::marked(argv)).await?;
+                let prelude = Prelude { noise: Arc::clone(&self.noise), unmarked: Arc::default() };
+                let stdout = child.stdout().take().ok_or_else(no_streams)?;
+                let stderr = child.stderr().take().ok_or_else(no_streams)?;
+                Ok(Process {
+                    stdin: Box::pin(child.stdin().take().ok_or_else(no_streams)?),
+                    stdout: Box::pin(prelude::stdout(stdout, prelude.clone(), self.limit)),
+                    stderr: Box::pin(prelude::stderr(stderr, Arc::clone(&self.noise))),
+                    prelude,
+                    child: Child::Ssh(child),
+                    _slot: Some(slot),
+                })
             }
             Channel::Local => {
                 let mut child = tokio::process::Command::new(&argv[0])
@@ -172,210 +159,156 @@ impl Transport {
                     .stderr(Stdio::piped())
                     // a Ctrl-C at the terminal is for hvdctl, which ends its children in order
                     .process_group(0)
-                    .kill_on_drop(matches!(at_drop, AtDrop::Kills))
                     .spawn()?;
-                let (Some(stdin), Some(stdout), Some(stderr)) =
-                    (child.stdin.take(), child.stdout.take(), child.stderr.take())
-                else {
-                    return Err(std::io::Error::other("the child has no streams"));
-                };
-                Ok(Process::new((stdin, stdout, stderr), Child::Local(child), permit))
+                Ok(Process {
+                    stdin: Box::pin(child.stdin.take().ok_or_else(no_streams)?),
+                    stdout: Box::pin(child.stdout.take().ok_or_else(no_streams)?),
+                    stderr: Box::pin(child.stderr.take().ok_or_else(no_streams)?),
+                    prelude: Prelude::default(),
+                    child: Child::Local(child),
+                    _slot: None,
+                })
             }
             #[cfg(test)]
             Channel::Scripted(node) => {
                 let scripted::Streams { stdin, stdout, stderr, code } = node.start(argv);
-                Ok(Process::new((stdin, stdout, stderr), Child::Scripted(code), permit))
+                Ok(Process {
+                    stdin: Box::pin(stdin),
+                    stdout: Box::pin(stdout),
+                    stderr: Box::pin(stderr),
+                    prelude: Prelude::default(),
+                    child: Child::Scripted(code),
+                    _slot: None,
+                })
             }
         }
     }
 
-    /// Starts a program as root.
+    /// Starts a program within the node's limit.
     ///
     /// # Errors
-    /// [`NodeError`] when the session is gone.
-    pub async fn spawn_as_root(&self, argv: &[&str], tried: &str) -> Result<Process, NodeError> {
-        self.start(&self.access.as_root(argv), AtDrop::Kills).await.map_err(|e| self.broken(tried, &e))
+    /// When it cannot be started, or the time is over.
+    pub async fn spawn(&self, run_as: RunAs, argv: &[&str], operation: &str) -> Result<Process, NodeError> {
+        self.within(self.start(run_as, argv), operation, self.limit).await
     }
 
-    /// Runs a program as root with these bytes on its standard input, within the node's limit.
+    /// Runs a program with these bytes on its standard input.
     ///
     /// # Errors
-    /// [`NodeError`] when it cannot be started, the time is over, or root cannot be had.
-    pub async fn run_as_root(&self, argv: &[&str], input: &[u8], tried: &str) -> Result<Output, NodeError> {
-        self.run_as_root_within(argv, input, tried, self.limit).await
-    }
-
-    /// [`Transport::run_as_root`] with a limit of its own.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn run_as_root_within(
+    /// When it cannot be started, the time is over, or there is no root.
+    pub async fn run(
         &self,
+        run_as: RunAs,
         argv: &[&str],
         input: &[u8],
-        tried: &str,
+        operation: &str,
         limit: Duration,
     ) -> Result<Output, NodeError> {
-        let output = self.run(&self.access.as_root(argv), input, tried, limit).await?;
-        self.root_refused(&output, tried)?;
-        Ok(output)
+        let run = async { self.start(run_as, argv).await?.finish(input).await };
+        let output = self.within(run, operation, limit).await?;
+        self.root_refusal(&output, operation).filter(|_| run_as == RunAs::Root).map_or(Ok(output), Err)
     }
 
-    /// [`Transport::run_as_root_within`] for a program that lists the files of a project.
+    /// Runs a program as root that lists the files of a project, as [`Transport::run`] does.
     ///
     /// # Errors
-    /// As there.
+    /// When it cannot be started, the time is over, or there is no root.
     pub async fn list_as_root(
         &self,
         argv: &[&str],
         input: &[u8],
-        tried: &str,
+        operation: &str,
         limit: Duration,
     ) -> Result<Output, NodeError> {
-        let run = async {
-            let mut process = self.start(&self.access.as_root(argv), AtDrop::Kills).await?;
-            process.longest = process::LONGEST_LIST;
-            process.finish(input).await
-        };
-        let output = self.within(run, tried, limit).await?;
-        self.root_refused(&output, tried)?;
-        Ok(output)
+        let run = async { self.start(RunAs::Root, argv).await?.finish_within(input, process::MAX_LIST).await };
+        let output = self.within(run, operation, limit).await?;
+        self.root_refusal(&output, operation).map_or(Ok(output), Err)
     }
 
-    /// Runs a program with these bytes on its standard input, to its end.
-    async fn run(&self, start: &Start, input: &[u8], tried: &str, limit: Duration) -> Result<Output, NodeError> {
-        self.within(async { self.start(start, AtDrop::Kills).await?.finish(input).await }, tried, limit).await
-    }
-
-    async fn within<T>(
+    /// Does a part of an operation on the node within a limit.
+    ///
+    /// # Errors
+    /// As [`Transport::broken`], and when the time is over.
+    pub async fn within<T>(
         &self,
-        work: impl Future<Output = std::io::Result<T>>,
-        tried: &str,
+        work: impl Future<Output = io::Result<T>>,
+        operation: &str,
         limit: Duration,
     ) -> Result<T, NodeError> {
-        match timeout(limit, work).await {
-            Ok(done) => done.map_err(|e| self.broken(tried, &e)),
-            Err(_) => {
-                let late = format!("no end within {} s", limit.as_secs());
-                Err(NodeError::failed(&self.node, tried, late).kind(Kind::TimedOut).hint(SLOW))
-            }
-        }
+        let result = timeout(limit, work).await.map_err(|_| {
+            NodeError::failed(&self.node, operation, format!("no answer within {} s", limit.as_secs()))
+                .kind(Kind::TimedOut)
+                .hint("if the node is only slow, raise cluster.command_timeout_s")
+        })?;
+        result.map_err(|e| self.broken(operation, &e))
     }
 
-    /// The error of a stream that broke, or was none of the program's.
-    pub fn broken(&self, tried: &str, error: &std::io::Error) -> NodeError {
-        let failed = NodeError::failed(&self.node, tried, error);
-        match Fault::of(error) {
-            Some(fault) => failed.hint(fault.hint()),
+    /// Returns the error of a program whose stream broke, or which was never started.
+    pub fn broken(&self, operation: &str, error: &io::Error) -> NodeError {
+        let failed = NodeError::failed(&self.node, operation, error);
+        match error.get_ref().and_then(|error| error.downcast_ref::<LoginError>()) {
+            Some(login) => failed.hint(login.hint),
             None => failed,
         }
     }
 
-    /// What the login shell prints before every program; none where it prints nothing.
-    pub fn noise(&self) -> Option<Noise> {
-        self.noise.get().map(|text| Noise::new(text, &self.access.shell))
+    /// Returns the error of a program that failed, or could not run as root.
+    pub fn failed(&self, output: &Output, operation: &str) -> NodeError {
+        self.root_refusal(output, operation).unwrap_or_else(|| {
+            let stderr = output.complaint();
+            let cause = if stderr.trim().is_empty() { format!("exit code {}", output.code) } else { stderr };
+            NodeError::failed(&self.node, operation, cause).kind(Kind::CommandFailed { status: output.code })
+        })
     }
 
-    /// Runs a script as root and gives what it printed.
+    /// Runs a script as root and returns its standard output.
     ///
     /// # Errors
-    /// As [`Transport::run_as_root`], and when it ends with another code than 0: its own words are in the error.
-    pub async fn script(&self, script: &Script, tried: &str) -> Result<Vec<u8>, NodeError> {
-        self.script_within(script, tried, self.limit).await
+    /// As [`Transport::run`], and when its exit code is not 0.
+    pub async fn script(&self, script: &Script, operation: &str) -> Result<Vec<u8>, NodeError> {
+        self.script_within(script, operation, self.limit).await
     }
 
-    /// [`Transport::script`] with a limit of its own.
+    /// [`Transport::script`] with another limit.
     ///
     /// # Errors
-    /// As there.
-    pub async fn script_within(&self, script: &Script, tried: &str, limit: Duration) -> Result<Vec<u8>, NodeError> {
-        let output = self.run_as_root_within(&["sh", "-s"], script.whole().as_bytes(), tried, limit).await?;
-        if output.code == 0 { Ok(output.stdout) } else { Err(self.failed(&output, tried)) }
+    /// As [`Transport::script`].
+    pub async fn script_within(&self, script: &Script, operation: &str, limit: Duration) -> Result<Vec<u8>, NodeError> {
+        let output = self.run(RunAs::Root, &["sh", "-s"], script.whole().as_bytes(), operation, limit).await?;
+        if output.code == 0 { Ok(output.stdout) } else { Err(self.failed(&output, operation)) }
     }
 
-    /// Sees how a script of [`Transport::follow`] ended that has said all.
+    /// Runs a script as the login itself and returns its standard output.
     ///
     /// # Errors
-    /// As of [`Transport::script`].
-    pub async fn ended(&self, process: Process, tried: &str) -> Result<(), NodeError> {
-        let output = self.within(process.finish(&[]), tried, self.limit).await?;
-        if output.code == 0 { Ok(()) } else { Err(self.failed(&output, tried)) }
+    /// As [`Transport::script`].
+    pub async fn script_as_login(&self, script: &Script, operation: &str) -> Result<Vec<u8>, NodeError> {
+        let output = self.run(RunAs::Login, &["sh", "-s"], script.whole().as_bytes(), operation, self.limit).await?;
+        if output.code == 0 { Ok(output.stdout) } else { Err(self.failed(&output, operation)) }
     }
 
-    /// The error of a script that ended as it should not, or of the way to root.
-    pub fn failed(&self, output: &Output, tried: &str) -> NodeError {
-        if let Err(error) = self.root_refused(output, tried) {
-            return error;
-        }
-        let said = output.complaint();
-        let said = if said.trim().is_empty() { format!("exit code {}", output.code) } else { said };
-        NodeError::failed(&self.node, tried, said).kind(Kind::CommandFailed { status: output.code })
-    }
-
-    /// Runs a script as the login itself, without a way to root, and gives what it printed.
+    /// Starts a script as root and leaves it running. Its standard input stays open behind the script.
     ///
     /// # Errors
-    /// When it cannot be started, the time is over, or it ends with another code than 0.
-    pub async fn script_as_login(&self, script: &Script, tried: &str) -> Result<Vec<u8>, NodeError> {
-        let shell = Start { argv: vec!["sh".into(), "-s".into()], ..Start::default() };
-        let output = self.run(&shell, script.whole().as_bytes(), tried, self.limit).await?;
-        match output.code {
-            0 => Ok(output.stdout),
-            code => Err(NodeError::failed(&self.node, tried, format!("exit code {code}\n{}", output.complaint()))),
-        }
-    }
-
-    /// Starts a script as root and leaves it running.
-    ///
-    /// # Errors
-    /// As [`Transport::spawn_as_root`].
-    pub async fn follow(&self, script: &Script, tried: &str) -> Result<Process, NodeError> {
+    /// As [`Transport::spawn`].
+    pub async fn follow(&self, script: &Script, operation: &str) -> Result<Process, NodeError> {
         let start = async {
-            let mut process = self.spawn_as_root(&["sh", "-s"], tried).await?;
-            let written = async {
-                process.stdin.write_all(script.whole().as_bytes()).await?;
-                process.stdin.shutdown().await
-            };
-            written.await.map_err(|e| NodeError::failed(&self.node, tried, e))?;
+            let mut process = self.start(RunAs::Root, &["sh", "-s"]).await?;
+            // where there is no root nothing is read, and standard error says more than a broken pipe
+            let _ = process.stdin.write_all(script.whole().as_bytes()).await;
+            let _ = process.stdin.flush().await;
             Ok(process)
         };
-        timeout(self.limit, start).await.map_err(|_| {
-            NodeError::failed(&self.node, tried, format!("it did not start within {} s", self.limit.as_secs()))
-        })?
+        self.within(start, operation, self.limit).await
     }
 
-    /// Starts a script as root that goes on reading behind itself, and ends when that does: it is never killed from here.
+    /// Checks how a script of [`Transport::follow`] ended whose output has been read.
     ///
     /// # Errors
-    /// When it cannot be started.
-    pub async fn converse(&self, script: &Script) -> Result<Process, std::io::Error> {
-        let mut process = self.start(&self.access.as_root(&["sh", "-s"]), AtDrop::Closes).await?;
-        // a way to root that fails reads nothing: its own words tell more than a broken pipe
-        let _ = process.stdin.write_all(script.whole().as_bytes()).await;
-        let _ = process.stdin.flush().await;
-        Ok(process)
-    }
-
-    /// A connection to the node's Docker Engine over the streams of `docker system dial-stdio`.
-    ///
-    /// # Errors
-    /// When the session is gone; what the program complains of comes on its standard error.
-    pub async fn dial_docker(&self) -> Result<Process, std::io::Error> {
-        self.start(&self.access.docker(&["system", "dial-stdio"]), AtDrop::Kills).await
-    }
-
-    /// Runs `docker` on the node, as whoever may use the engine, with these bytes on its standard input.
-    ///
-    /// # Errors
-    /// [`NodeError`] when it cannot be started or the time is over.
-    pub async fn run_docker(
-        &self,
-        args: &[&str],
-        input: &[u8],
-        tried: &str,
-        limit: Duration,
-    ) -> Result<Output, NodeError> {
-        self.run(&self.access.docker(args), input, tried, limit).await
+    /// As [`Transport::script`].
+    pub async fn ended(&self, process: Process, operation: &str) -> Result<(), NodeError> {
+        let output = self.within(process.finish(&[]), operation, self.limit).await?;
+        if output.code == 0 { Ok(()) } else { Err(self.failed(&output, operation)) }
     }
 }
 

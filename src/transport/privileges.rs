@@ -1,116 +1,102 @@
-//! The words that make a program root's on a node, or reach its engine, by the way that was found there.
+//! The argument vectors that run a program as root on a node, or reach its engine, as [`access`](super::access) found.
 
 use crate::secret::Secret;
-use crate::transport::access::Engine;
+use crate::transport::access::{Engine, RootMethod};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::OnceLock;
 use zeroize::Zeroizing;
 
-/// The address by which ssh reached the node, which neither sudo nor a container would hand on. sudo's own words are wanted
-/// in one language.
+/// Keeps the address by which ssh reached the node, which neither sudo nor a container would pass on, and makes sudo's messages
+/// English.
 const ADDRESS: &str = include_str!("../scripts/root_address.sh");
 
-/// For a login that is root.
 const AS_LOGIN: &str = include_str!("../scripts/root_login.sh");
 
-/// For a login whom sudo asks nothing.
 const BY_SUDO: &str = include_str!("../scripts/root_sudo.sh");
 
-/// For sudo with a password, which comes first on standard input and has a line behind it that ends it: should sudo not
-/// read it after all (`-k` has it ask although it may remember the login), it must not reach the program.
+/// The password comes first on standard input, and a line that ends it: should sudo not read it after all (`-k` makes it ask
+/// although it may remember the login), it must not reach the program.
 const WITH_PASSWORD: &str = include_str!("../scripts/root_password.sh");
 const PASSWORD_ENDS: &str = "hvdctl: the password ends here\n";
 
-/// For a login that may use the engine: the program runs on the node's own file system, among its processes and on its
-/// network. Wants before it: image, cluster, the word for this hvdctl, DOCKER_HOST (may be empty).
+/// The program runs on the node's own file system, among its processes and on its network. Arguments before it: image, cluster,
+/// [`process`], DOCKER_HOST (may be empty).
 const IN_CONTAINER: &str = include_str!("../scripts/root_container.sh");
 
 const DOCKER: &str = include_str!("../scripts/docker.sh");
 
-/// The word that tells this hvdctl from every other: its helper containers carry it, and its leases begin with it.
+/// Returns a random text that identifies this process of hvdctl: its helper containers are labelled with it, and the ids of its
+/// leases begin with it.
 pub fn process() -> &'static str {
-    static WORD: OnceLock<String> = OnceLock::new();
-    WORD.get_or_init(|| format!("{:016x}", RandomState::new().hash_one(std::process::id())))
+    static ID: OnceLock<String> = OnceLock::new();
+    ID.get_or_init(|| format!("{:016x}", RandomState::new().hash_one(std::process::id())))
 }
 
-/// How root is had.
-#[derive(Debug)]
-pub enum Root {
-    /// The login is root.
+/// As whom a program runs on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunAs {
+    /// The login itself.
     Login,
-    /// By sudo, which asks nothing.
-    Sudo,
-    /// By sudo with this password.
-    Password(Secret),
-    /// In a container of this image on the node's own engine.
-    Container {
-        /// The image; it has to be there.
-        image: String,
-        /// The cluster whose label the container carries.
-        cluster: String,
-    },
+    /// Root.
+    Root,
+    /// Whoever may use the engine. The program is `docker`, and only its arguments are given.
+    Docker,
 }
 
-/// How root and the engine of a node are had.
+/// How root and the engine of a node are used.
 #[derive(Debug)]
 pub struct Access {
     /// Root.
-    pub root: Root,
+    pub root: RootMethod,
+    /// The password for [`RootMethod::SudoWithPassword`].
+    pub password: Option<Secret>,
+    /// The image for [`RootMethod::Container`]; the node has to have it.
+    pub image: String,
+    /// The cluster whose label such a container carries.
+    pub cluster: String,
     /// The engine.
     pub engine: Engine,
-    /// The login's shell, as far as it is known.
-    pub shell: String,
 }
 
-/// A program to be started: its vector, and what goes to its standard input before everything else.
-#[derive(Default)]
-pub struct Start {
+/// What starts a program.
+pub struct Invocation {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// The password and the line that ends it.
-    pub first: Option<Zeroizing<String>>,
+    /// What goes to standard input before everything else: the password and the line that ends it.
+    pub preamble: Option<Zeroizing<String>>,
 }
 
 impl Access {
-    /// A program as root.
-    pub fn as_root(&self, argv: &[&str]) -> Start {
-        let shell = |script: &str| -> Vec<String> {
-            ["sh", "-c", &format!("{ADDRESS}{script}"), "sh"].into_iter().map(str::to_owned).collect()
-        };
-        let (mut words, first) = match &self.root {
-            Root::Login => (shell(AS_LOGIN), None),
-            Root::Sudo => (shell(BY_SUDO), None),
-            Root::Password(password) => {
-                (shell(WITH_PASSWORD), Some(Zeroizing::new(format!("{}\n{PASSWORD_ENDS}", password.expose()))))
-            }
-            Root::Container { image, cluster } => {
-                let mut words = shell(IN_CONTAINER);
-                let host = match &self.engine {
-                    Engine::Direct(host) => host.clone(),
-                    Engine::AsRoot => String::new(),
-                };
-                words.extend([image.clone(), cluster.clone(), process().to_owned(), host]);
-                (words, None)
-            }
-        };
-        words.extend(argv.iter().map(|word| (*word).to_owned()));
-        Start { argv: words, first }
-    }
-
-    /// `docker` with arguments, as whoever may use the engine.
-    pub fn docker(&self, args: &[&str]) -> Start {
-        match &self.engine {
-            Engine::Direct(host) => {
-                let words = ["sh", "-c", DOCKER, "sh", host].into_iter().chain(args.iter().copied());
-                Start { argv: words.map(str::to_owned).collect(), ..Start::default() }
-            }
-            Engine::AsRoot => {
-                let words: Vec<&str> = ["docker"].into_iter().chain(args.iter().copied()).collect();
-                self.as_root(&words)
-            }
+    /// Returns what starts a program as `run_as`.
+    pub fn invocation(&self, run_as: RunAs, argv: &[&str]) -> Invocation {
+        match (run_as, &self.engine) {
+            (RunAs::Login, _) => Invocation { argv: argv.iter().copied().map(str::to_owned).collect(), preamble: None },
+            (RunAs::Root, _) => self.as_root(argv),
+            (RunAs::Docker, Engine::AsRoot) => self.as_root(&[&["docker"], argv].concat()),
+            (RunAs::Docker, Engine::Direct(host)) => Invocation { argv: shell(DOCKER, &[host], argv), preamble: None },
         }
     }
+
+    fn as_root(&self, argv: &[&str]) -> Invocation {
+        let host = if let Engine::Direct(host) = &self.engine { host } else { "" };
+        let (script, arguments) = match self.root {
+            RootMethod::Login => (AS_LOGIN, vec![]),
+            RootMethod::Sudo => (BY_SUDO, vec![]),
+            RootMethod::SudoWithPassword => (WITH_PASSWORD, vec![]),
+            RootMethod::Container => (IN_CONTAINER, vec![self.image.as_str(), &self.cluster, process(), host]),
+        };
+        let preamble = |password: &Secret| Zeroizing::new(format!("{}\n{PASSWORD_ENDS}", password.expose()));
+        Invocation {
+            argv: shell(&format!("{ADDRESS}{script}"), &arguments, argv),
+            preamble: self.password.as_ref().map(preamble),
+        }
+    }
+}
+
+fn shell(script: &str, arguments: &[&str], argv: &[&str]) -> Vec<String> {
+    let shell = ["sh", "-c", script, "sh"];
+    shell.iter().chain(arguments).chain(argv).copied().map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -118,28 +104,32 @@ mod tests {
     use super::*;
     use zeroize::Zeroizing;
 
+    fn access(root: RootMethod, engine: Engine) -> Access {
+        Access { root, password: None, image: "i".into(), cluster: "c".into(), engine }
+    }
+
     fn with_password() -> Access {
-        let password = Secret::new(Zeroizing::new("hunter2".into()));
-        Access { root: Root::Password(password), engine: Engine::AsRoot, shell: String::new() }
+        let password = Some(Secret::new(Zeroizing::new("hunter2".into())));
+        Access { password, ..access(RootMethod::SudoWithPassword, Engine::AsRoot) }
     }
 
     #[test]
     fn the_password_is_in_no_argument() {
-        for start in [with_password().as_root(&["sh", "-s"]), with_password().docker(&["version"])] {
-            assert!(start.argv.iter().all(|word| !word.contains("hunter2")), "{:?}", start.argv);
-            assert_eq!(start.first.unwrap().as_str(), "hunter2\nhvdctl: the password ends here\n");
+        for run_as in [RunAs::Root, RunAs::Docker] {
+            let start = with_password().invocation(run_as, &["version"]);
+            assert!(start.argv.iter().all(|argument| !argument.contains("hunter2")), "{:?}", start.argv);
+            assert_eq!(start.preamble.unwrap().as_str(), "hunter2\nhvdctl: the password ends here\n");
         }
     }
 
     #[test]
-    fn shellcheck_finds_nothing_in_the_ways_to_root() {
+    fn shellcheck_accepts_the_scripts() {
         use crate::text::quote::shellcheck;
-        let container = || Root::Container { image: "i".into(), cluster: "c".into() };
-        for root in [Root::Login, Root::Sudo, with_password().root, container()] {
-            let engine = Engine::Direct("unix:///run/user/1000/docker.sock".into());
-            let access = Access { root, engine, shell: String::new() };
-            shellcheck(&access.as_root(&["true"]).argv[2]);
-            shellcheck(&access.docker(&["version"]).argv[2]);
+        use RootMethod::{Container, Login, Sudo, SudoWithPassword};
+        for root in [Login, Sudo, SudoWithPassword, Container] {
+            let access = access(root, Engine::Direct("unix:///run/user/1000/docker.sock".into()));
+            shellcheck(&access.invocation(RunAs::Root, &["true"]).argv[2]);
+            shellcheck(&access.invocation(RunAs::Docker, &["version"]).argv[2]);
         }
     }
 
@@ -149,7 +139,7 @@ mod tests {
         use std::io::Write as _;
         use std::process::{Command, Stdio};
         let dir = tempfile::tempdir().unwrap();
-        let start = with_password().as_root(&["sh", "-c", "cat; echo \"$HVDCTL_ADDRESS\""]);
+        let start = with_password().invocation(RunAs::Root, &["sh", "-c", "cat; echo \"$HVDCTL_ADDRESS\""]);
         for reads in ["read -r password;", ""] {
             let sudo = dir.path().join("sudo");
             std::fs::write(&sudo, format!("#!/bin/sh\n{reads} shift 4; exec \"$@\"\n")).unwrap();
@@ -162,7 +152,7 @@ mod tests {
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap();
-            let input = format!("{}the input\n", start.first.as_deref().unwrap());
+            let input = format!("{}the input\n", start.preamble.as_deref().unwrap());
             child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
             let output = child.wait_with_output().unwrap();
             assert_eq!(String::from_utf8_lossy(&output.stdout), "the input\n10.0.0.1\n", "sudo that does {reads:?}");

@@ -1,5 +1,5 @@
-//! Opens a multiplexed session per node through the system's `ssh`, so that the user's configuration, agents, jump hosts
-//! and hardware keys hold. `link` runs programs over it; no other module knows the `openssh` crate.
+//! Opens a multiplexed session per node by the system's `ssh`, so that the user's configuration, agents, jump hosts and hardware keys
+//! are used. Only [`node`](super::node), which runs programs over the sessions, knows the `openssh` crate as well.
 
 mod config;
 
@@ -8,18 +8,18 @@ use crate::event::{Event, Events};
 use crate::inventory::{Cluster, Node};
 use crate::text::failure::{self, Ssh};
 use crate::text::public_key;
-use crate::text::quote;
+use crate::text::quote::readable;
 use crate::transport::host_key::{self, Changed};
-use config::{configuration, own_known_hosts, quick_exchange, write_all};
+use config::{configuration, own_known_hosts};
 use openssh::{KnownHosts, Session, SessionBuilder};
 use rustix::process::{Pid, Signal};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 use std::error::Error as _;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::process::Command;
 use tokio::sync::Semaphore;
@@ -27,12 +27,15 @@ use tokio::time::timeout;
 
 const PREFIX: &str = "hvdctl-ssh.";
 
-/// What stands before the words of a jump host's ssh.
+/// Precedes the message of a jump host's ssh.
 const ON_THE_WAY: &str = "on the way there: ";
 
-/// sshd begins to drop connections that have not logged in yet at the tenth (`MaxStartups`, sshd_config(5)): no more than
-/// these go over jump hosts at the same time.
+/// How many logins go over jump hosts at the same time: sshd begins to drop connections that have not logged in yet at the tenth
+/// (`MaxStartups`, sshd_config(5)).
 const OVER_JUMP_HOSTS: usize = 8;
+
+/// How long a program of this machine may take that asks no node.
+const HERE_LIMIT: Duration = Duration::from_secs(10);
 
 /// This process's control sockets and its generated configuration. Its directory is removed on drop.
 #[derive(Debug)]
@@ -41,7 +44,6 @@ pub struct Control {
     config: PathBuf,
     /// The user's own configuration of this cluster, for hints.
     named_config: Option<PathBuf>,
-    /// hvdctl's own known-hosts file.
     own_known_hosts: String,
     /// The time between two keep-alive probes of a session.
     keep_alive: Duration,
@@ -50,56 +52,88 @@ pub struct Control {
     events: Events,
 }
 
-/// What is needed to tell of first contacts.
+/// What is known before a first contact.
 #[derive(Debug, Default)]
 struct Known {
-    /// The lines that each known-hosts file had when it was first looked at, and those told since.
-    lines: BTreeMap<PathBuf, BTreeSet<String>>,
-    /// Nodes by the names that they have in such files.
-    nodes: BTreeMap<String, String>,
+    /// The lines of each known-hosts file: those that it had at first, and those reported since.
+    lines: HashMap<PathBuf, HashSet<String>>,
+    /// Nodes by their names in such files.
+    nodes: HashMap<String, String>,
 }
 
-/// What the user's configuration makes of a node.
-struct Resolved {
-    strict: bool,
-    jumps: bool,
-    /// Where the key of an unknown host is written: the first file of `UserKnownHostsFile`.
-    known_hosts: Option<PathBuf>,
-    identities: Vec<PathBuf>,
-    agent: Option<PathBuf>,
-    /// The key exchange that goes before those of its own.
-    exchange: Option<&'static str>,
-    /// What the host is called in known-hosts files.
-    name: String,
+/// The user's configuration for a node, as `ssh -G` prints it.
+struct Resolved(HashMap<String, Vec<String>>);
+
+impl Resolved {
+    fn parse(text: &str) -> Resolved {
+        let mut values: HashMap<String, Vec<String>> = HashMap::new();
+        for (key, value) in text.lines().filter_map(|line| line.split_once(' ')).filter(|(_, value)| *value != "none") {
+            values.entry(key.to_owned()).or_default().push(value.to_owned());
+        }
+        Resolved(values)
+    }
+
+    fn all(&self, key: &str) -> &[String] {
+        self.0.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    fn first(&self, key: &str) -> Option<&str> {
+        self.all(key).first().map(String::as_str)
+    }
+
+    /// Whether unknown host keys are refused. In batch mode nobody can be asked, so `ask` refuses them, too.
+    fn is_strict(&self) -> bool {
+        matches!(self.first("stricthostkeychecking"), Some("yes" | "true" | "ask"))
+    }
+
+    fn uses_jump_host(&self) -> bool {
+        self.first("proxyjump").or(self.first("proxycommand")).is_some()
+    }
+
+    /// The file to which the key of an unknown host is added.
+    fn known_hosts(&self, own: &str) -> Option<PathBuf> {
+        host_key::first_file(self.first("userknownhostsfile")?, own).map(|file| expand(&file))
+    }
+
+    /// The name of the host in known-hosts files.
+    fn known_name(&self, node: &Node) -> String {
+        let name = self.first("hostname").unwrap_or(&node.host);
+        match (self.first("hostkeyalias"), self.first("port")) {
+            (Some(alias), _) => alias.to_owned(),
+            (None, None | Some("22")) => name.to_owned(),
+            (None, Some(port)) => format!("[{name}]:{port}"),
+        }
+    }
 }
 
 impl Control {
-    /// Makes the directory (mode 700) and the configuration that includes the cluster's, the user's and the system's. `strict`:
-    /// no host key is accepted that is not known.
+    /// Creates the directory (mode 700) and the configuration that includes the cluster's, the user's and the system's. `strict`:
+    /// no unknown host key is accepted.
     ///
     /// # Errors
     /// When `ssh` is not installed, the cluster's configuration cannot be read, or a directory cannot be made.
     pub fn new(cluster: &Cluster, strict: bool, events: &Events) -> Result<Control, Error> {
-        which::which("ssh").map_err(|e| Error::Here(format!("ssh: {e}\n  hint: install the OpenSSH client")))?;
-        let here = |e: &dyn std::fmt::Display| Error::Here(format!("cannot prepare the ssh configuration: {e}"));
-        sweep();
-        if let Some(own) = &cluster.ssh_config {
-            fs::File::open(own).map_err(|e| {
+        let here = |e: std::io::Error| Error::Here(format!("cannot prepare the ssh configuration: {e}"));
+        let exchanges = std::process::Command::new("ssh").args(["-Q", "kex"]).stderr(Stdio::null()).output();
+        let exchanges =
+            exchanges.map_err(|e| Error::Here(format!("cannot run ssh: {e}\n  hint: install the OpenSSH client")))?;
+        remove_stale_directories();
+        if let Some(named) = &cluster.ssh_config {
+            fs::File::open(named).map_err(|e| {
                 Error::usage(
-                    format!("cluster.ssh_config: {}: {e}", own.display()),
+                    format!("cluster.ssh_config: {}: {e}", named.display()),
                     "name a file that `ssh -F` could read, or leave the field out",
                 )
             })?;
         }
-        // control sockets have a limit of about 100 bytes for their path, so the directory is in /tmp whatever TMPDIR says
-        let dir = tempfile::Builder::new()
-            .prefix(&format!("{PREFIX}{}.", std::process::id()))
-            .tempdir_in("/tmp")
-            .map_err(|e| here(&e))?;
+        // the path of a control socket may have about 100 bytes, so the directory is in /tmp whatever TMPDIR says
+        let prefix = format!("{PREFIX}{}.", std::process::id());
+        let dir = tempfile::Builder::new().prefix(&prefix).tempdir_in("/tmp").map_err(here)?;
         let config = dir.path().join("config");
         let own_known_hosts = own_known_hosts()?;
-        let text = configuration(cluster.ssh_config.as_deref(), &own_known_hosts, strict)?;
-        write_all(&config, &text).map_err(|e| here(&e))?;
+        let exchanges = String::from_utf8_lossy(&exchanges.stdout);
+        let text = configuration(cluster.ssh_config.as_deref(), &own_known_hosts, strict, &exchanges)?;
+        fs::write(&config, text).map_err(here)?;
         Ok(Control {
             dir,
             config,
@@ -112,26 +146,35 @@ impl Control {
         })
     }
 
-    /// Opens the session of a node. Host keys that are seen for the first time are told, whether the login is taken or not:
-    /// ssh keeps them before it logs in.
+    /// Opens the session of a node. First contacts are reported whether the login succeeds or not: ssh stores host keys before it
+    /// logs in.
     ///
     /// # Errors
-    /// [`NodeError`] of kind unreachable, with ssh's own words.
+    /// [`NodeError`] of kind unreachable, with ssh's own message.
     pub async fn connect(&self, node: &Node, limit: Duration) -> Result<Arc<Session>, NodeError> {
         let resolved = self.resolve(node).await?;
-        self.remember(node, &resolved);
+        let known_hosts = resolved.known_hosts(&self.own_known_hosts);
+        {
+            let Known { lines, nodes } = &mut *self.known();
+            nodes.insert(resolved.known_name(node), node.name.clone());
+            if let Some(file) = &known_hosts {
+                lines.entry(file.clone()).or_insert_with(|| read(file).lines().map(str::to_owned).collect());
+            }
+        }
         let session = self.open(node, &resolved, limit).await;
-        self.tell_contacts(&resolved);
+        if let Some(file) = &known_hosts {
+            self.report_contacts(file);
+        }
         session
     }
 
     async fn open(&self, node: &Node, resolved: &Resolved, limit: Duration) -> Result<Arc<Session>, NodeError> {
-        let _turn = if resolved.jumps { self.jumping.acquire().await.ok() } else { None };
+        let _permit = if resolved.uses_jump_host() { self.jumping.acquire().await.ok() } else { None };
         let mut builder = SessionBuilder::default();
         builder
             .control_directory(self.dir.path())
-            .config_file(resolved.exchange.map_or(self.config.clone(), |exchange| self.dir.path().join(exchange)))
-            .known_hosts_check(if resolved.strict { KnownHosts::Strict } else { KnownHosts::Add })
+            .config_file(&self.config)
+            .known_hosts_check(if resolved.is_strict() { KnownHosts::Strict } else { KnownHosts::Add })
             .connect_timeout(limit)
             .server_alive_interval(self.keep_alive);
         if let Some(user) = &node.user {
@@ -146,27 +189,27 @@ impl Control {
         if let Some(jump) = &node.jump {
             builder.jump_hosts([jump]);
         }
-        // ssh's own time-out ends at the banner; a server that stalls later must not hold us either
+        // ssh's own time-out ends at the banner, and a server may stall later
         let whole = limit + Duration::from_secs(5);
-        match timeout(whole, builder.connect_mux(&node.host)).await {
-            Ok(Ok(session)) => Ok(Arc::new(session)),
-            Ok(Err(error)) => {
-                let mut said = chain(&error);
-                // a jump host's ssh speaks on its own standard error, which the session's log does not have
-                if said.contains("UNKNOWN port") {
-                    said = match self.words_on_the_way(node, limit).await {
-                        Some(words) => format!("{ON_THE_WAY}{words}"),
-                        None => said,
-                    };
-                }
-                Err(self.explain(node, &said))
-            }
-            Err(_) => Err(self.explain(node, &format!("no answer within {} s", whole.as_secs()))),
-        }
+        let message = match timeout(whole, builder.connect_mux(&node.host)).await {
+            Ok(Ok(session)) => return Ok(Arc::new(session)),
+            Ok(Err(error)) => causes(&error),
+            Err(_) => format!("no answer within {} s", whole.as_secs()),
+        };
+        // the log of the session lacks what a jump host's ssh writes to its own standard error
+        let way = if message.contains("UNKNOWN port") { self.jump_host_error(node, limit).await } else { None };
+        Err(self.explain(node, &way.map_or(message, |way| format!("{ON_THE_WAY}{way}"))))
     }
 
-    /// `ssh` with the arguments that lead to this node, to which options and words may be added; its streams are the
-    /// caller's to set.
+    /// Returns what `ssh` itself writes where the session only learned that the connection was closed.
+    async fn jump_host_error(&self, node: &Node, limit: Duration) -> Option<String> {
+        let output = self.plain(node, limit).args(["--", &node.host, "true"]).stdin(Stdio::null()).output();
+        let output = timeout(limit + Duration::from_secs(5), output).await.ok()?.ok()?;
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        (!output.status.success() && !stderr.trim().is_empty()).then_some(stderr)
+    }
+
+    /// Returns an `ssh` with the arguments that lead to this node. Options, the host and a command may be added.
     pub fn plain(&self, node: &Node, limit: Duration) -> Command {
         let mut command = Command::new("ssh");
         command.arg("-F").arg(&self.config).arg("-o").arg(format!("ConnectTimeout={}", limit.as_secs()));
@@ -174,23 +217,25 @@ impl Control {
         command
     }
 
-    /// The operator's public key for a node: that of its `identity`, else the first that ssh would offer.
+    /// Returns the operator's public key for a node: that of its `identity`, else the first that ssh would offer.
     ///
     /// # Errors
     /// When there is none.
     pub async fn operators_key(&self, node: &Node) -> Result<String, NodeError> {
         let resolved = self.resolve(node).await?;
-        let identities = node.identity.clone().map_or(resolved.identities, |identity| vec![identity]);
-        for identity in &identities {
-            // a public half may be named itself where an agent has the private one
-            let mut name = identity.clone().into_os_string();
-            name.push(".pub");
-            for public in [PathBuf::from(name), identity.clone()] {
-                if public.extension().is_some_and(|extension| extension == "pub")
-                    && let Some(key) = fs::read_to_string(&public).ok().and_then(|text| public_key::public_line(&text))
-                {
-                    return Ok(key);
-                }
+        let identities = match &node.identity {
+            Some(identity) => vec![identity.clone()],
+            None => resolved.all("identityfile").iter().map(|file| expand(file)).collect(),
+        };
+        // an identity may be the public half itself, where an agent has the private one
+        for identity in identities {
+            let is_public = identity.extension().is_some_and(|extension| extension == "pub");
+            let mut file = identity.into_os_string();
+            if !is_public {
+                file.push(".pub");
+            }
+            if let Some(key) = public_key::public_line(&read(Path::new(&file))) {
+                return Ok(key);
             }
         }
         let missing = |hint: String| {
@@ -198,90 +243,44 @@ impl Control {
                 .hint(hint)
         };
         if let Some(identity) = &node.identity {
-            let file = quote::readable(&identity.display().to_string());
+            let file = readable(&identity.display().to_string());
             return Err(missing(format!("make it from the private one: ssh-keygen -y -f {file} > {file}.pub")));
         }
         let mut agent = Command::new("ssh-add");
         agent.arg("-L").stdin(Stdio::null()).kill_on_drop(true);
-        if let Some(socket) = resolved.agent {
-            agent.env("SSH_AUTH_SOCK", socket);
+        if let Some(socket) = resolved.first("identityagent").filter(|socket| *socket != "SSH_AUTH_SOCK") {
+            agent.env("SSH_AUTH_SOCK", expand(socket));
         }
-        let listed = match timeout(Duration::from_secs(10), agent.output()).await {
+        let listed = match timeout(HERE_LIMIT, agent.output()).await {
             Ok(Ok(output)) => String::from_utf8_lossy(&output.stdout).into_owned(),
             _ => String::new(),
         };
-        listed
-            .lines()
-            .find_map(public_key::public_line)
-            .ok_or_else(|| missing("make one: ssh-keygen -t ed25519".into()))
+        public_key::public_line(&listed).ok_or_else(|| missing("make one: ssh-keygen -t ed25519".into()))
     }
 
     async fn resolve(&self, node: &Node) -> Result<Resolved, NodeError> {
-        let output = Command::new("ssh")
-            .args(["-G", "-F"])
-            .arg(&self.config)
-            .args(login_options(node))
-            .args(["--", &node.host])
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output();
-        let output = match timeout(Duration::from_secs(10), output).await {
-            Ok(Ok(output)) if output.status.success() => output,
-            Ok(Ok(output)) => return Err(self.explain(node, &String::from_utf8_lossy(&output.stderr))),
-            Ok(Err(e)) => return Err(self.explain(node, &e.to_string())),
-            Err(_) => return Err(self.explain(node, "ssh -G did not answer within 10 s")),
-        };
-        let text = String::from_utf8_lossy(&output.stdout);
-        let values = |key: &str| -> Vec<String> {
-            text.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix(' ')).map(str::to_owned).collect()
-        };
-        let set = |key: &str| values(key).iter().any(|value| value != "none");
-        Ok(Resolved {
-            // without a word of the user's it is `accept-new`; `ask` cannot be asked in batch mode, and so it refuses
-            strict: values("stricthostkeychecking")
-                .iter()
-                .any(|value| matches!(value.as_str(), "yes" | "true" | "ask")),
-            jumps: set("proxyjump") || set("proxycommand"),
-            known_hosts: values("userknownhostsfile")
-                .first()
-                .and_then(|files| host_key::first_file(files, &self.own_known_hosts))
-                .map(expand),
-            identities: values("identityfile").iter().map(|file| expand(file.clone())).collect(),
-            agent: values("identityagent")
-                .pop()
-                .filter(|agent| agent != "none" && agent != "SSH_AUTH_SOCK")
-                .map(expand),
-            exchange: values("kexalgorithms").pop().and_then(|order| quick_exchange(&order)),
-            name: match (values("hostkeyalias").pop(), values("hostname").pop(), values("port").pop()) {
-                (Some(alias), _, _) => alias,
-                (None, name, port) => {
-                    let name = name.unwrap_or_else(|| node.host.clone());
-                    port.filter(|port| port != "22").map_or(name.clone(), |port| format!("[{name}]:{port}"))
-                }
-            },
-        })
-    }
-
-    /// Notes what a node is called, and what its known-hosts file has before anybody connects.
-    fn remember(&self, node: &Node, resolved: &Resolved) {
-        let Ok(mut known) = self.known.lock() else { return };
-        known.nodes.insert(resolved.name.clone(), node.name.clone());
-        if let Some(file) = &resolved.known_hosts {
-            let text = || fs::read_to_string(file).unwrap_or_default();
-            known.lines.entry(file.clone()).or_insert_with(|| text().lines().map(str::to_owned).collect());
+        let mut command = self.plain(node, HERE_LIMIT);
+        let output = command.args(["-G", "--", &node.host]).stdin(Stdio::null()).output();
+        match timeout(HERE_LIMIT, output).await {
+            Ok(Ok(output)) if output.status.success() => Ok(Resolved::parse(&String::from_utf8_lossy(&output.stdout))),
+            Ok(Ok(output)) => Err(self.explain(node, &String::from_utf8_lossy(&output.stderr))),
+            Ok(Err(e)) => Err(self.explain(node, &e.to_string())),
+            Err(_) => Err(self.explain(node, &format!("no answer of ssh -G within {} s", HERE_LIMIT.as_secs()))),
         }
     }
 
-    /// Tells of the lines that came into the known-hosts file meanwhile, whichever node or jump host they are about. It is
-    /// a decision of trust, and so it is told even where little is.
-    fn tell_contacts(&self, resolved: &Resolved) {
-        let Some(file) = &resolved.known_hosts else { return };
-        let text = fs::read_to_string(file).unwrap_or_default();
-        let Ok(mut known) = self.known.lock() else { return };
-        let Known { lines, nodes } = &mut *known;
-        let before = lines.entry(file.clone()).or_default();
-        let fresh = text.lines().filter(|line| before.insert((*line).to_owned()));
-        for contact in fresh.filter_map(|line| host_key::contact(line, public_key::fingerprint)) {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reports lines that are new in a known-hosts file, whichever node or jump host they are about. Each is a decision of trust, so
+    /// it is reported even with `--quiet`.
+    fn report_contacts(&self, file: &Path) {
+        let text = read(file);
+        let Known { lines, nodes } = &mut *self.known();
+        let before = lines.entry(file.to_owned()).or_default();
+        let new = text.lines().filter(|line| before.insert((*line).to_owned()));
+        for contact in new.filter_map(host_key::contact) {
             let node = nodes.get(&contact.name).filter(|node| **node != contact.name);
             let node = node.map_or(String::new(), |node| format!(" ({node})"));
             let text = format!("first contact with {}{node}: {} {}", contact.name, contact.kind, contact.fingerprint);
@@ -289,30 +288,19 @@ impl Control {
         }
     }
 
-    /// What `ssh` itself says where the session only learned that the connection was closed.
-    async fn words_on_the_way(&self, node: &Node, limit: Duration) -> Option<String> {
-        let output = self.plain(node, limit).args(["--", &node.host, "true"]).stdin(Stdio::null()).output();
-        let output = timeout(limit + Duration::from_secs(5), output).await.ok()?.ok()?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        (!output.status.success() && !said.trim().is_empty()).then_some(said)
-    }
-
-    /// ssh's words with the next step for those that we know.
-    fn explain(&self, node: &Node, said: &str) -> NodeError {
+    /// Returns an error with ssh's message and the next step.
+    fn explain(&self, node: &Node, message: &str) -> NodeError {
         let login = login(node);
         let by_hand = by_hand(node, self.named_config.as_deref());
-        let tried = format!("log in by ssh as {login}");
-        if let Some(changed) = host_key::changed(said) {
-            return explain_changed(node, &tried, &changed);
+        let operation = format!("log in by ssh as {login}");
+        if let Some(changed) = host_key::changed(message) {
+            return explain_changed(node, &operation, &changed);
         }
-        let said: Vec<&str> = said
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty() && !line.starts_with("Warning: Permanently added"))
-            .collect();
-        let said = said.join("\n");
-        let is_jump_host = said.starts_with(ON_THE_WAY);
-        let hint = match failure::ssh(&said) {
+        let lines = message.lines().map(str::trim);
+        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("Warning: Permanently added"));
+        let message = lines.collect::<Vec<_>>().join("\n");
+        let is_jump_host = message.starts_with(ON_THE_WAY);
+        let hint = match failure::ssh(&message) {
             Ssh::HostKeyUnknown => {
                 format!("its host key is not known yet: compare the fingerprint and accept it once: {by_hand}")
             }
@@ -324,83 +312,75 @@ impl Control {
             Ssh::NameUnknown if !is_jump_host => "set `host` to an address, or add the name to ~/.ssh/config".into(),
             _ => format!("see whether `{by_hand}` works"),
         };
-        NodeError::unreachable(&node.name, &tried, said).hint(hint)
+        NodeError::unreachable(&node.name, &operation, message).hint(hint)
     }
 }
 
-/// Never tried again, and nothing is accepted for the operator: the fingerprints are for comparing.
-fn explain_changed(node: &Node, tried: &str, changed: &Changed) -> NodeError {
-    let old = fs::read_to_string(&changed.file)
-        .ok()
-        .and_then(|text| text.lines().nth(changed.line.checked_sub(1)?).map(str::to_owned))
-        .and_then(|line| host_key::contact(&line, public_key::fingerprint))
-        .map_or_else(|| "another one".to_owned(), |old| format!("{} {}", old.kind, old.fingerprint));
-    let said = format!(
-        "the host key of {} has changed\nknown ({}:{}): {old}\nnow: {} {}",
-        changed.name, changed.file, changed.line, changed.kind, changed.fingerprint
-    );
-    let accept = format!("ssh-keygen -R {} -f {}", quote::readable(&changed.name), quote::readable(&changed.file));
-    NodeError::unreachable(&node.name, tried, said).hint(format!(
+/// Returns the error of a changed host key, which nothing accepts for the operator: the fingerprints are for comparing.
+fn explain_changed(node: &Node, operation: &str, changed: &Changed) -> NodeError {
+    let Changed { name, kind, fingerprint, file, line } = changed;
+    let text = read(Path::new(file));
+    let old = line.checked_sub(1).and_then(|index| text.lines().nth(index)).and_then(host_key::contact);
+    let old = old.map_or_else(|| "another one".to_owned(), |old| format!("{} {}", old.kind, old.fingerprint));
+    let message =
+        format!("the host key of {name} has changed\nknown ({file}:{line}): {old}\nnow: {kind} {fingerprint}");
+    NodeError::unreachable(&node.name, operation, message).hint(format!(
         "somebody may stand between you and the machine. If it was reinstalled and the new fingerprint is its own \
-         (`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` on its console), forget the old key and connect again: {accept}"
+         (`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` on its console), forget the old key and connect again: \
+         ssh-keygen -R {} -f {}",
+        readable(name),
+        readable(file)
     ))
 }
 
-/// `~/` in what `ssh -G` prints.
-fn expand(file: String) -> PathBuf {
+/// Returns the text of a file, or nothing where it cannot be read.
+fn read(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_default()
+}
+
+/// Expands `~/` in what `ssh -G` prints.
+fn expand(file: &str) -> PathBuf {
     match (file.strip_prefix("~/"), std::env::home_dir()) {
         (Some(rest), Some(home)) => home.join(rest),
         _ => PathBuf::from(file),
     }
 }
 
-/// What the inventory says about the way to a node, as options of ssh.
+/// Returns what the inventory says about logging in to a node, as options of ssh.
 fn login_options(node: &Node) -> Vec<String> {
-    let mut options = Vec::new();
-    let mut option = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            options.extend([name.to_owned(), value]);
-        }
-    };
-    option("-l", node.user.clone());
-    option("-p", node.ssh_port.map(|port| port.to_string()));
-    option("-i", node.identity.as_ref().map(|file| file.display().to_string()));
-    option("-J", node.jump.clone());
-    options
+    let options = [
+        ("-l", node.user.clone()),
+        ("-p", node.ssh_port.map(|port| port.to_string())),
+        ("-i", node.identity.as_ref().map(|file| file.display().to_string())),
+        ("-J", node.jump.clone()),
+    ];
+    options.into_iter().filter_map(|(option, value)| Some([option.to_owned(), value?])).flatten().collect()
 }
 
 fn login(node: &Node) -> String {
-    match &node.user {
-        Some(user) => format!("{user}@{}", node.host),
-        None => node.host.clone(),
-    }
+    node.user.as_ref().map_or_else(|| node.host.clone(), |user| format!("{user}@{}", node.host))
 }
 
-/// The command with which a person would log in there.
+/// Returns the command with which a person would log in to a node.
 fn by_hand(node: &Node, named_config: Option<&Path>) -> String {
-    let mut words = vec!["ssh".to_owned()];
-    if let Some(config) = named_config {
-        words.extend(["-F".to_owned(), quote::readable(&config.display().to_string())]);
-    }
-    let without_user = Node { user: None, ..node.clone() };
-    words.extend(login_options(&without_user).iter().map(|word| quote::readable(word)));
-    words.push(login(node));
-    words.join(" ")
+    let config = named_config.map(|config| format!(" -F {}", readable(&config.display().to_string())));
+    let options = login_options(&Node { user: None, ..node.clone() });
+    let options: String = options.iter().map(|option| format!(" {}", readable(option))).collect();
+    format!("ssh{}{options} {}", config.unwrap_or_default(), login(node))
 }
 
-/// Whether the node's sshd took none of the keys that it was offered.
-pub fn is_refused(said: &str) -> bool {
-    !said.starts_with(ON_THE_WAY) && failure::ssh(said) == Ssh::Refused
+/// Returns whether the node's sshd accepted none of the keys that it was offered.
+pub fn is_refused(message: &str) -> bool {
+    !message.starts_with(ON_THE_WAY) && failure::ssh(message) == Ssh::Refused
 }
 
 impl Drop for Control {
-    /// An ssh that was given up while it connected goes on by itself, and would become a master that nobody knows. One that ends
-    /// may still write there, so the directory goes when it can.
+    /// An ssh whose connection was given up while it was being opened goes on by itself, and would become a master that nobody
+    /// uses. While it ends it may still write to the directory.
     fn drop(&mut self) {
         for _ in 0..50 {
-            end_those_of(self.dir.path());
-            let gone = fs::remove_dir_all(self.dir.path());
-            if gone.is_ok() || !self.dir.path().exists() {
+            end_processes_of(self.dir.path());
+            if fs::remove_dir_all(self.dir.path()).is_ok() || !self.dir.path().exists() {
                 return;
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -408,46 +388,44 @@ impl Drop for Control {
     }
 }
 
-/// Ends what hvdctls left that were killed: their directories carry the id of a process that is no more.
-fn sweep() {
-    let Ok(entries) = fs::read_dir("/tmp") else { return };
-    for entry in entries.flatten() {
+/// Removes the directories, and ends the masters, of hvdctl processes that were killed.
+fn remove_stale_directories() {
+    for entry in fs::read_dir("/tmp").into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|n| n.strip_prefix(PREFIX)).and_then(|n| n.split('.').next());
-        let Some(pid) = owner.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
-        let (Ok(own), Ok(meta)) = (fs::metadata("/proc/self"), entry.metadata()) else { continue };
-        if Path::new(&format!("/proc/{pid}")).exists() || !meta.is_dir() || meta.uid() != own.uid() {
-            continue;
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('.').next()?.parse::<u32>().ok());
+        let is_ours = |meta: fs::Metadata| meta.is_dir() && meta.uid() == rustix::process::getuid().as_raw();
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) && entry.metadata().is_ok_and(is_ours)
+        {
+            end_processes_of(&entry.path());
+            let _ = fs::remove_dir_all(entry.path());
         }
-        end_those_of(&entry.path());
-        let _ = fs::remove_dir_all(entry.path());
     }
 }
 
-/// Ends every ssh of ours whose control socket is, or would be, in this directory: its path stands among the arguments, and in
-/// the title that a master gives itself.
-fn end_those_of(directory: &Path) {
+/// Ends every ssh of ours whose control socket is, or would be, in this directory: its arguments have the path, and so has the title
+/// that a master gives itself.
+fn end_processes_of(directory: &Path) {
     let directory = directory.as_os_str().as_encoded_bytes();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let pid = process.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
-        let Some(pid) = pid.filter(|pid| *pid != rustix::process::getpid()) else { continue };
-        let words = fs::read(process.path().join("cmdline")).unwrap_or_default();
-        if words.starts_with(b"ssh") && words.windows(directory.len()).any(|w| w == directory) {
+        let pid = process.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?));
+        let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let is_ssh = arguments.starts_with(b"ssh") && arguments.windows(directory.len()).any(|w| w == directory);
+        if let Some(pid) = pid.filter(|_| is_ssh) {
             let _ = rustix::process::kill_process(pid, Signal::TERM);
         }
     }
 }
 
-/// An error and its causes in one line.
-fn chain(error: &openssh::Error) -> String {
-    let mut text = String::new();
-    let mut next: Option<&dyn std::error::Error> = error.source().or(Some(error));
-    while let Some(e) = next {
-        let words = e.to_string();
-        if !text.contains(&words) {
-            text = if text.is_empty() { words } else { format!("{text}: {words}") };
+/// Returns the causes of an error in one line.
+pub(super) fn causes(error: &openssh::Error) -> String {
+    let first: &dyn std::error::Error = error.source().unwrap_or(error);
+    let (mut text, mut next) = (first.to_string(), first.source());
+    while let Some(cause) = next {
+        let message = cause.to_string();
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
         }
-        next = e.source();
+        next = cause.source();
     }
     text
 }
@@ -491,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_key_is_told_with_both_fingerprints_and_the_command() {
+    fn a_changed_key_has_both_fingerprints_and_the_command() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("known_hosts");
         let old = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJTyqYIOkkDxRjQoVAIwUpYHmzqDdzJYdHhGZ7cgBuzr";

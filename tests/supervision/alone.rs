@@ -85,7 +85,7 @@ fn the_rank_that_failed_first_is_the_root_cause_though_its_node_is_slow_to_disco
         &format!("#!/bin/sh\npython3 {} 1\nexec sleep 3\n", there.join("other.py").display()),
     );
     assert_eq!((ending.started, ending.exits.len(), ending.silent.len()), (2, 2, 0), "{ending:?}");
-    let first = ending.first_failure(2).unwrap();
+    let first = ending.first_failure().unwrap();
     assert_eq!((first.rank, first.node.as_str(), first.code), (1, "b", 7), "{ending:?}");
 }
 
@@ -110,7 +110,7 @@ fn a_node_that_never_says_whether_its_ranks_started_ends_the_run() {
     fs::write(here.path().join("states"), "1.0 0 s \n").unwrap();
     let ending = supervise(here.path(), &description("exec sleep 60"), "#!/bin/sh\nexit 255\n");
     assert_eq!(ending.fault.as_deref(), Some("not all ranks had started within 1 s: no answer from b"));
-    assert_eq!((ending.state(2), ending.launcher), (State::Failed, Some(1)), "{ending:?}");
+    assert_eq!((ending.state(), ending.launcher), (State::Failed, Some(1)), "{ending:?}");
     let log = fs::read(here.path().join("log")).unwrap();
     let last = Parser::default().push(&log).pop().unwrap();
     assert_eq!(last.kind, Kind::Over, "{last:?}");

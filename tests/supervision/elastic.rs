@@ -21,7 +21,7 @@ fn a_node_leaves_and_comes_back() {
         job.until(0, "attempt 1");
         let _again = cluster.start_worker_again();
         let end = job.end();
-        assert_eq!((end.ending.state(2), end.ending.ranks), (State::Succeeded, Some(2)), "{}", end.all);
+        assert_eq!((end.ending.state(), end.ending.ranks), (State::Succeeded, 2), "{}", end.all);
         assert_eq!(
             end.lines,
             [vec!["attempt 0", "attempt 1", "attempt 2"], vec!["attempt 0", "attempt 2"]],
@@ -48,7 +48,7 @@ fn a_drained_node_leaves_with_the_grace_period_and_joins_again() {
         job.until(0, "attempt 1");
         std::fs::remove_file(mark).unwrap();
         let end = job.end();
-        assert_eq!(end.ending.state(2), State::Succeeded, "{}", end.all);
+        assert_eq!(end.ending.state(), State::Succeeded, "{}", end.all);
         assert_eq!(end.lines[1], ["attempt 0", "saved", "attempt 2"], "{}", end.all);
         let [left, joined] = &end.restarts()[..] else { panic!("{:?}\n{}", end.restarts(), end.all) };
         assert_eq!(left, "node2 left (drained); the job goes on with 1 of 2 ranks");
@@ -93,7 +93,7 @@ fn too_few_nodes_end_an_elastic_job_after_its_time() {
         (0..2).for_each(|rank| job.until(rank, "begun"));
         cluster.worker.signal(Signal::KILL);
         let end = job.end();
-        assert_eq!(end.ending.state(2), State::Failed, "{}", end.all);
+        assert_eq!(end.ending.state(), State::Failed, "{}", end.all);
         assert_eq!(end.ending.fault.as_deref(), Some("it had fewer than its 2 ranks for 1 s"), "{}", end.all);
         let [waits] = &end.restarts()[..] else { panic!("{:?}", end.restarts()) };
         assert!(waits.ends_with("; with 1 of 2 ranks the job waits 1 s for more"), "{waits}");

@@ -146,7 +146,7 @@ fn a_rank_that_never_starts_fails_the_job_and_its_node_is_named() {
         // where this machine is slow, rank 0 may be late, too
         assert!(fault.starts_with("not all ranks had started within 1 s: "), "{fault}{}", end.all);
         assert!(fault.ends_with("0 of 1 on node2"), "{fault}{}", end.all);
-        assert_eq!((end.ending.state(2), end.ending.launcher), (State::Failed, Some(1)), "{}", end.all);
+        assert_eq!((end.ending.state(), end.ending.launcher), (State::Failed, Some(1)), "{}", end.all);
     });
 }
 
@@ -161,7 +161,7 @@ fn a_launcher_that_is_killed_ends_the_job() {
         launcher.expect("a launcher").signal(Signal::KILL);
         let end = job.end();
         end.ranks([(143, true), (143, true)]);
-        assert_eq!((end.ending.state(2), end.ending.launcher), (State::Failed, Some(137)), "{}", end.all);
+        assert_eq!((end.ending.state(), end.ending.launcher), (State::Failed, Some(137)), "{}", end.all);
     });
 }
 

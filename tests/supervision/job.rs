@@ -414,8 +414,7 @@ impl End {
     pub fn failed(&self, reason: &str, code: i64) -> &End {
         let said = self.ending.reason(&self.placement).unwrap_or_default();
         assert!(said.starts_with(reason), "{said:?} is not {reason:?}: {:?}{}", self.ending, self.all);
-        let ranks = self.placement.ranks();
-        let ended = (self.ending.state(ranks), self.ending.code(ranks));
+        let ended = (self.ending.state(), self.ending.code());
         assert_eq!(ended, (State::Failed, Some(code)), "{:?}{}", self.ending, self.all);
         self
     }

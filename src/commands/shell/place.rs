@@ -7,7 +7,7 @@ use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::Node;
 use crate::inventory::export::{self, Host};
-use crate::job::manage::{self, under_way};
+use crate::job::manage::{self, newest_running};
 use crate::keys::files::{Keys, differing};
 use crate::launch;
 use crate::model::launcher::LauncherName;
@@ -64,7 +64,7 @@ pub(super) async fn in_worker(target: &Target, node: &str, events: &Events) -> R
 pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place, Error> {
     let cluster = target.cluster();
     let runs = manage::list(target, events).await?;
-    if let Some((job, member, runtime, container)) = under_way(cluster, &runs).await? {
+    if let Some((job, member, runtime, container)) = newest_running(cluster, &runs).await? {
         events.note(format!("in the launcher of the job {} ({}) on {}", job.id, job.name, member.node.name));
         let path = format!("{}/{}", cluster.jobs_dir, job.id);
         return guarded(&member, runtime, container, Some(path)).await.map_err(Into::into);

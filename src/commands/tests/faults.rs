@@ -27,11 +27,11 @@ fn cases() -> Vec<Case> {
             4,
             &["node2: cannot log in by ssh as root@node2: Connection refused", "nothing was changed"],
         ),
-        case("access.sh", Fault::Silent, 3, &["node2: cannot see how root is had: no end within 30 s", "hint: "]),
+        case("access.sh", Fault::Silent, 3, &["node2: cannot check for root access: no answer within 30 s", "hint: "]),
         case("lease_hold.sh", fails("cannot be written"), 3, &["node2: cannot take its lease: cannot be written"]),
         case("lease_hold.sh", Fault::Silent, 3, &["node2: cannot take its lease: no answer within 30 s"]),
         case("facts.sh", fails("sh: no such file"), 3, &["node2: cannot look at the node: sh: no such file"]),
-        case("facts.sh", Fault::Silent, 3, &["node2: cannot look at the node: no end within 30 s", "hint: "]),
+        case("facts.sh", Fault::Silent, 3, &["node2: cannot look at the node: no answer within 30 s", "hint: "]),
         case(
             DIAL,
             fails("Cannot connect to the Docker daemon"),
@@ -53,7 +53,7 @@ fn cases() -> Vec<Case> {
             3,
             &["node2: cannot write the keys to /opt/horovod/ssh: No space left on device"],
         ),
-        case("keys_push.sh", Fault::Silent, 3, &["node2: cannot write the keys", "no end within 30 s", SLOW]),
+        case("keys_push.sh", Fault::Silent, 3, &["node2: cannot write the keys", "no answer within 30 s", SLOW]),
         case(
             "docker create",
             fails("no space left on device"),

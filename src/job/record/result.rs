@@ -10,14 +10,15 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// An attempt of a job that failed, after which it was started again; `JOBS/ID/attempts.json` on the node of the launcher has them all.
+/// A failed attempt, after which the job was started again; `JOBS/ID/attempts.json` on the launcher's node has all of
+/// them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempt {
-    /// When it was begun, in seconds since the epoch.
+    /// When it started, in seconds since the epoch.
     pub started: f64,
     /// When it ended.
     pub ended: f64,
-    /// Its ranks: fewer than the first had where nodes had gone.
+    /// Its number of ranks: fewer than in the first attempt if nodes had left.
     pub ranks: u32,
     /// The exit code of the launcher, or of the rank whose failure ended it.
     pub launcher: Option<i64>,
@@ -25,152 +26,148 @@ pub struct Attempt {
     pub exits: Vec<RankExit>,
     /// Nodes that did not answer at its end.
     pub silent: Vec<String>,
-    /// What else than a rank ended it, as [`JobResult::fault`].
+    /// What ended it if it was not a rank, as [`JobResult::fault`].
     #[serde(default)]
     pub fault: Option<String>,
 }
 
-/// What the job's job supervisor wrote down at its end, as `JOBS/ID/result.json` on the node of the launcher.
+/// The result of a job, as its supervisor records it in `JOBS/ID/result.json` on the node of the launcher.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct JobResult {
-    /// When, in seconds since the epoch by that node's clock.
-    #[serde(default)]
+    /// When it ended, in seconds since the epoch by that node's clock.
     pub ended: f64,
-    /// The exit code of the launcher, or of the rank whose failure ended it; none where the end was requested.
+    /// The exit code of the launcher, or of the rank whose failure ended it; `None` if the end was requested.
     pub launcher: Option<i64>,
     /// Whether the end was requested.
-    #[serde(default)]
     pub stopped: bool,
-    /// How many ranks had started their program.
+    /// The number of ranks of the last attempt.
+    pub ranks: u32,
+    /// How many of them had started their program.
     pub started: u32,
-    /// How the ranks ended, as far as their nodes answered.
+    /// How they ended, as far as their nodes answered.
     pub exits: Vec<RankExit>,
-    /// Nodes that did not answer at the end.
+    /// The nodes that did not answer at the end.
     pub silent: Vec<String>,
-    /// What was heard of them in place of an answer.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    /// The errors of the connections to these nodes.
     pub silence: BTreeMap<String, String>,
-    /// Ranks that were said to hang.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The ranks that were reported to hang.
     pub hung: Vec<HungRank>,
     /// Output that a full disk lost.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostOutput>,
-    /// The ranks of the last attempt, where nodes had gone since the first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ranks: Option<u32>,
-    /// What else than a rank ended it: not all of them started in time, the engine was shut down; or why hvdctl wrote this in the
-    /// job supervisor's place, which was never started, or did not live to do so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// What else than a rank ended it: not all ranks started in time, or the engine was shut down. If hvdctl wrote this in place of the
+    /// job supervisor: why that recorded nothing.
     pub fault: Option<String>,
 }
 
 impl JobResult {
-    /// The state of a job of `ranks` ranks that ended so.
-    pub fn state(&self, ranks: u32) -> State {
-        let ranks = self.ranks.unwrap_or(ranks);
-        let first_failure = self.first_failure(ranks);
-        let ended_well = self.exits.len() as u32 == ranks && first_failure.is_none();
+    /// Returns the state of a job with this result.
+    pub fn state(&self) -> State {
+        let first_failure = self.first_failure();
         match self.launcher {
             _ if self.stopped => State::Stopped,
             _ if self.fault.is_some() && self.started == 0 => State::Failed,
-            Some(0) if ended_well => State::Succeeded,
-            // what a rank's own end says holds even where nobody saw the launcher's
+            // a rank that failed is certain, even if nobody saw the end of the launcher
             _ if first_failure.is_some() => State::Failed,
+            Some(0) if self.exits.len() as u32 == self.ranks => State::Succeeded,
             Some(0) | None => State::Lost,
             Some(_) => State::Failed,
         }
     }
 
-    /// The rank that failed first: of those that failed by themselves, else, where it is known of all how they ended, of those
-    /// that were asked to. The milliseconds between a failure and the end that it brings on others are less than clocks agree
-    /// in, so that the supervisor's word for "asked" goes first and the time second.
-    pub fn first_failure(&self, ranks: u32) -> Option<&RankExit> {
-        // where the job supervisor had another reason it asked them all
-        let all_known = self.exits.len() as u32 >= ranks && (self.fault.is_none() || self.launcher.is_none());
-        let failed = self.exits.iter().filter(|e| e.code != 0 && (all_known || !e.asked));
+    /// Returns the rank that failed first: of those that failed by themselves or, if it is known of all how they ended, of those that
+    /// were asked to end. `asked` counts before the time: a failure ends other ranks within milliseconds, and clocks differ by more.
+    pub fn first_failure(&self) -> Option<&RankExit> {
+        // if the job supervisor had another reason it asked them all
+        let all_known = self.exits.len() as u32 >= self.ranks && (self.fault.is_none() || self.launcher.is_none());
+        let failed = self.exits.iter().filter(|exit| exit.code != 0 && (all_known || !exit.asked));
         failed.min_by(|a, b| a.asked.cmp(&b.asked).then(a.time.total_cmp(&b.time)))
     }
 
-    /// The rank that hung first, if that is why the job ended. What makes no progress while it waits for others is not what keeps them
-    /// waiting: then this is a rank that was not seen to wait, or rank 0 where all wait for one another.
-    fn root_hang(&self, ranks: u32) -> Option<HungRank> {
+    /// Returns the rank that hung first, if that is why the job ended. A rank that waits for others is not what keeps them waiting: then
+    /// the cause is a rank that was not seen to wait, or rank 0 if all wait for one another.
+    fn root_hang(&self) -> Option<HungRank> {
         let first = |chosen: &dyn Fn(&HungRank) -> bool| {
             self.hung.iter().filter(|hung| chosen(hung)).min_by(|a, b| a.time.total_cmp(&b.time)).cloned()
         };
-        // a rank whose supervisor gave it up was not asked for its end
-        let gave_up = |hung: &HungRank| self.exits.iter().any(|e| e.rank == hung.rank && !e.asked);
-        let has_given_up = self.hung.iter().any(|hung| hung.idle.is_some() && gave_up(hung));
-        first(&|hung| hung.idle.is_none())
-            .or_else(|| first(&|hung| has_given_up && hung.idle != Some(Idle::Waiting)))
-            .or_else(|| {
-                let waits = |rank: &u32| self.hung.iter().any(|hung| hung.rank == *rank);
-                let first = first(&|_| has_given_up)?;
-                Some(match (0..ranks).find(|rank| !waits(rank)) {
-                    Some(rank) => HungRank { rank, tensors: Some(OPERATION.into()), idle: None, ..first },
-                    None => HungRank { rank: 0, ..first },
-                })
-            })
-    }
-
-    /// The rank that the job failed by, and how; none where it did not fail, or no rank caused that.
-    pub fn root_cause(&self, placement: &Placement) -> Option<RootCause> {
-        let ranks = self.ranks.unwrap_or(placement.ranks());
-        if !matches!(self.state(ranks), State::Failed | State::Lost) {
+        if let Some(hung) = first(&|hung| hung.idle.is_none()) {
+            return Some(hung);
+        }
+        // a rank whose supervisor gave it up was not asked to end
+        let gave_up = |hung: &HungRank| self.exits.iter().any(|exit| exit.rank == hung.rank && !exit.asked);
+        if !self.hung.iter().any(gave_up) {
             return None;
         }
-        // a later attempt may have had fewer nodes
-        let ended_on = |rank| self.exits.iter().find(|e| e.rank == rank).map(|e| e.node.as_str());
-        let node =
-            |rank| ended_on(rank).or(placement.node_of(rank).map(|(node, _)| node)).unwrap_or_default().to_owned();
-        // the others' failures are what a hung rank brought on them
-        if let Some(hung) = self.root_hang(ranks) {
-            let node = node(hung.rank);
-            let left = |e: &RankExit| e.rank == hung.rank && e.code == 0 && !e.asked && e.time < hung.time;
-            // they may have waited for one that had gone
-            let how = match hung.tensors.is_some() {
-                true if self.exits.iter().any(left) => FailureKind::Exited { code: 0, signal: None, oom: false },
-                true if self.silent.contains(&node) => FailureKind::Gone { silence: self.silence.get(&node).cloned() },
-                _ => FailureKind::Hung { seconds: hung.seconds, tensors: hung.tensors.clone(), idle: hung.idle },
-            };
-            return Some(RootCause { rank: hung.rank, node, how });
+        if let Some(hung) = first(&|hung| hung.idle != Some(Idle::Waiting)) {
+            return Some(hung);
         }
-        let silent = |rank: &u32| self.silent.contains(&node(*rank));
-        let unseen = |rank: &u32| self.exits.iter().all(|e| e.rank != *rank);
-        // what fails by itself while another node has gone has most likely lost its connection to that
-        let cut = (0..ranks).filter(unseen).find(silent).filter(|_| self.fault.is_none());
-        if let Some(first) = self.first_failure(ranks).filter(|_| cut.is_none()) {
-            let how = FailureKind::Exited { code: first.code, signal: first.signal, oom: first.oom };
-            return Some(RootCause { rank: first.rank, node: first.node.clone(), how });
-        }
-        let gone = cut.or_else(|| (0..ranks).filter(unseen).find(|_| self.started >= ranks));
-        gone.filter(|_| self.fault.is_none()).map(|rank| {
-            let node = node(rank);
-            RootCause { rank, how: FailureKind::Gone { silence: self.silence.get(&node).cloned() }, node }
+        let waiting = first(&|_| true)?;
+        Some(match (0..self.ranks).find(|rank| self.hung.iter().all(|hung| hung.rank != *rank)) {
+            Some(rank) => HungRank { rank, tensors: Some(OPERATION.into()), idle: None, ..waiting },
+            None => HungRank { rank: 0, ..waiting },
         })
     }
 
-    /// Why the job ended as it did, in words; none where there is nothing to tell.
-    pub fn reason(&self, placement: &Placement) -> Option<String> {
-        self.root_cause(placement).map(|root_cause| root_cause.to_string()).or_else(|| self.fault.clone())
+    /// Returns the root cause of a failure; `None` if the job did not fail, or no rank caused that.
+    pub fn root_cause(&self, placement: &Placement) -> Option<RootCause> {
+        if !matches!(self.state(), State::Failed | State::Lost) {
+            return None;
+        }
+        let exit_of = |rank| self.exits.iter().find(|exit| exit.rank == rank);
+        // a later attempt may have had fewer nodes than the placement
+        let node_of = |rank| {
+            let node = exit_of(rank).map(|exit| exit.node.as_str());
+            node.or(placement.node_of(rank).map(|(node, _)| node)).unwrap_or_default().to_owned()
+        };
+        let cause = |rank, how| Some(RootCause { rank, node: node_of(rank), how });
+        let gone = |rank| cause(rank, FailureKind::Gone { silence: self.silence.get(&node_of(rank)).cloned() });
+        let is_silent = |rank: &u32| self.silent.contains(&node_of(*rank));
+        // a hung rank makes the others fail
+        if let Some(HungRank { rank, seconds, tensors, idle, time }) = self.root_hang() {
+            // those that waited may have waited for a rank that had ended, or whose node was gone
+            return match exit_of(rank).filter(|_| tensors.is_some()) {
+                Some(exit) if exit.code == 0 && !exit.asked && exit.time < time => cause(rank, exit.into()),
+                _ if tensors.is_some() && is_silent(&rank) => gone(rank),
+                _ => cause(rank, FailureKind::Hung { seconds, tensors, idle }),
+            };
+        }
+        let mut unseen = (0..self.ranks).filter(|rank| exit_of(*rank).is_none());
+        // a rank that fails while another node is gone has most likely lost its connection to that node
+        let lost = unseen.clone().find(is_silent).filter(|_| self.fault.is_none());
+        match (lost, self.first_failure()) {
+            (None, Some(first)) => cause(first.rank, first.into()),
+            _ if self.fault.is_some() => None,
+            (Some(rank), _) => gone(rank),
+            (None, None) => unseen.next().filter(|_| self.started >= self.ranks).and_then(gone),
+        }
     }
 
-    /// The program's exit code: that of the rank that failed first, else the launcher's; 143 where the end was asked for, none
-    /// where nobody knows.
-    pub fn code(&self, ranks: u32) -> Option<i64> {
-        let ranks = self.ranks.unwrap_or(ranks);
-        match self.state(ranks) {
+    /// Formats why the job ended as it did; `None` if there is nothing to say.
+    pub fn reason(&self, placement: &Placement) -> Option<String> {
+        self.root_cause(placement).map(|cause| cause.to_string()).or_else(|| self.fault.clone())
+    }
+
+    /// Returns the exit code of the program: that of the rank that failed first, else the launcher's. It is 143 if the end was requested,
+    /// and `None` if it is not known.
+    pub fn code(&self) -> Option<i64> {
+        match self.state() {
             State::Succeeded => Some(0),
             State::Stopped => Some(143),
-            _ => self.first_failure(ranks).map(|e| i64::from(e.code)).or(self.launcher.filter(|code| *code != 0)),
+            _ => self.first_failure().map(|exit| exit.code.into()).or(self.launcher.filter(|code| *code != 0)),
         }
+    }
+}
+
+impl From<&RankExit> for FailureKind {
+    fn from(exit: &RankExit) -> FailureKind {
+        FailureKind::Exited { code: exit.code, signal: exit.signal, oom: exit.oom }
     }
 }
 
 /// Stands for the tensors where they are not known.
 const OPERATION: &str = "a collective operation";
 
-/// Who a job failed by.
+/// The root cause of a job's failure.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct RootCause {
     /// The global rank.
@@ -193,21 +190,21 @@ pub enum FailureKind {
         code: i32,
         /// The signal that ended it, if one did.
         signal: Option<i32>,
-        /// Whether the kernel killed a process of its container for want of memory meanwhile.
+        /// Whether the kernel killed a process of its container because memory ran out.
         oom: bool,
     },
     /// It kept the others waiting, or did nothing.
     Hung {
-        /// For so many seconds.
+        /// For how many seconds.
         seconds: u64,
-        /// The tensors that the others waited for, in Horovod's words.
+        /// The tensors that the others waited for, as named by Horovod.
         tensors: Option<String>,
-        /// What it did; with [`Idle::Waiting`] all ranks waited for one another. Where there are no tensors either, it was stopped.
+        /// What it did. `waiting`: all ranks waited for one another. If `tensors` is null too, it was stopped.
         idle: Option<Idle>,
     },
     /// Nobody saw it end.
     Gone {
-        /// What was heard of its node's worker in place of an answer.
+        /// The error of its node's worker, which did not answer.
         silence: Option<String>,
     },
 }
@@ -295,7 +292,7 @@ impl RootCause {
 pub struct HungRank {
     /// The global rank.
     pub rank: u32,
-    /// For so many seconds.
+    /// For how many seconds.
     pub seconds: u64,
     /// As in [`FailureKind::Hung`].
     #[serde(default)]
@@ -314,7 +311,7 @@ pub struct LostOutput {
     pub rank: u32,
     /// Its node.
     pub node: String,
-    /// How many.
+    /// The number of lines.
     pub lines: u64,
 }
 
@@ -337,14 +334,14 @@ pub struct RankExit {
     pub node: String,
     /// Exit code, 128 + N for signal N.
     pub code: i32,
-    /// The signal that ended it, if one did; a program may end with such a code by itself.
+    /// The signal that ended it, if one did. A program can also exit with such a code.
     #[serde(default)]
     pub signal: Option<i32>,
     /// Seconds since the epoch, by the operator's clock.
     pub time: f64,
     /// Whether it had been asked to end.
     pub asked: bool,
-    /// Whether the kernel killed a process of its container for want of memory meanwhile.
+    /// Whether the kernel killed a process of its container because memory ran out.
     #[serde(default)]
     pub oom: bool,
 }

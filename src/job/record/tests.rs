@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::job::frames::{Frame, Idle, Kind};
+use crate::job::monitor::Monitor;
 use crate::launch::INIT;
 
 fn frame(rank: u32, time: f64, kind: Kind) -> Frame {
@@ -10,15 +11,15 @@ fn frame(rank: u32, time: f64, kind: Kind) -> Frame {
 
 #[test]
 fn the_first_failure_is_found_across_skewed_clocks() {
-    let mut progress = Progress::default();
+    let mut monitor = Monitor::default();
     let exited = |code, asked| Kind::Exited { code, signal: None, asked, oom: false };
     // by the clocks this one came first, but it had been asked to
-    progress.see("a", &frame(3, 99.0, exited(143, true)), 0.0);
-    progress.see("a", &frame(0, 100.0, exited(1, false)), 0.0);
+    monitor.see("a", &frame(3, 99.0, exited(143, true)), 0.0);
+    monitor.see("a", &frame(0, 100.0, exited(1, false)), 0.0);
     // node b's clock is 60 s ahead: its rank failed at 99.5 of ours
-    progress.see("b", &frame(1, 159.5, exited(7, false)), 60.0);
-    let ending = JobResult { exits: progress.ended().to_vec(), ..JobResult::default() };
-    let first = ending.first_failure(3).unwrap();
+    monitor.see("b", &frame(1, 159.5, exited(7, false)), 60.0);
+    let ending = JobResult { ranks: 3, exits: monitor.exits, ..JobResult::default() };
+    let first = ending.first_failure().unwrap();
     assert_eq!((first.rank, first.code, first.node.as_str()), (1, 7, "b"));
 }
 
@@ -26,36 +27,33 @@ fn the_first_failure_is_found_across_skewed_clocks() {
 fn states() {
     let exit =
         |rank, code, asked| RankExit { rank, node: "a".into(), code, signal: None, time: 1.0, asked, oom: false };
-    let ending = |launcher, exits: &[RankExit]| JobResult { launcher, exits: exits.to_vec(), ..JobResult::default() };
+    let ending =
+        |launcher, exits: &[RankExit]| JobResult { launcher, ranks: 2, exits: exits.to_vec(), ..JobResult::default() };
     let well = [exit(0, 0, false), exit(1, 0, false)];
-    assert_eq!(ending(Some(0), &well).state(2), State::Succeeded);
-    assert_eq!(ending(Some(0), &well[..1]).state(2), State::Lost, "nobody saw the other rank end");
-    assert_eq!(ending(Some(1), &well).state(2), State::Failed, "the launcher's own failure");
-    assert_eq!(ending(None, &well).state(2), State::Lost, "nobody saw the launcher end");
-    assert_eq!(ending(None, &[exit(0, 7, false)]).state(2), State::Failed);
-    assert_eq!(ending(Some(0), &[exit(0, 7, false), exit(1, 0, false)]).state(2), State::Failed);
+    assert_eq!(ending(Some(0), &well).state(), State::Succeeded);
+    assert_eq!(ending(Some(0), &well[..1]).state(), State::Lost, "nobody saw the other rank end");
+    assert_eq!(ending(Some(1), &well).state(), State::Failed, "the launcher's own failure");
+    assert_eq!(ending(None, &well).state(), State::Lost, "nobody saw the launcher end");
+    assert_eq!(ending(None, &[exit(0, 7, false)]).state(), State::Failed);
+    assert_eq!(ending(Some(0), &[exit(0, 7, false), exit(1, 0, false)]).state(), State::Failed);
     let fault = Some("not all ranks had started".to_owned());
     let ends = [exit(0, 143, true), exit(1, 143, true)];
     for seen in [1, 2] {
         let late = JobResult { fault: fault.clone(), started: seen, ..ending(Some(1), &ends[..seen as usize]) };
-        assert_eq!(
-            (late.state(2), late.first_failure(2)),
-            (State::Failed, None),
-            "also of one that started in the end"
-        );
+        assert_eq!((late.state(), late.first_failure()), (State::Failed, None), "also of one that started in the end");
     }
     let fault = Some("hmaster was killed".to_owned());
-    assert_eq!(JobResult { fault: fault.clone(), ..ending(None, &[]) }.state(2), State::Failed, "it never began");
-    assert_eq!(JobResult { fault, started: 2, ..ending(None, &[]) }.state(2), State::Lost);
-    assert_eq!(JobResult { stopped: true, ..ending(None, &[exit(0, 143, true)]) }.state(2), State::Stopped);
+    assert_eq!(JobResult { fault: fault.clone(), ..ending(None, &[]) }.state(), State::Failed, "it never began");
+    assert_eq!(JobResult { fault, started: 2, ..ending(None, &[]) }.state(), State::Lost);
+    assert_eq!(JobResult { stopped: true, ..ending(None, &[exit(0, 143, true)]) }.state(), State::Stopped);
 }
 
 #[test]
 fn the_job_supervisors_record_is_read() {
-    let text = r#"{"ended": 5.5, "launcher": 7, "stopped": false, "started": 1, "silent": ["b"],
+    let text = r#"{"ended": 5.5, "launcher": 7, "stopped": false, "ranks": 2, "started": 1, "silent": ["b"],
         "exits": [{"time": 4.5, "rank": 0, "code": 7, "asked": false, "node": "a"}]}"#;
     let ending: JobResult = serde_json::from_str(text).unwrap();
-    assert_eq!((ending.first_failure(2).unwrap().code, ending.silent.len(), ending.fault), (7, 1, None));
+    assert_eq!((ending.first_failure().unwrap().code, ending.silent.len(), ending.fault), (7, 1, None));
 }
 
 #[test]
@@ -72,8 +70,13 @@ fn root_causes() {
         asked,
         oom,
     };
-    let ending =
-        |exits: &[RankExit]| JobResult { launcher: Some(1), started: 2, exits: exits.to_vec(), ..JobResult::default() };
+    let ending = |exits: &[RankExit]| JobResult {
+        launcher: Some(1),
+        ranks: 2,
+        started: 2,
+        exits: exits.to_vec(),
+        ..JobResult::default()
+    };
     let said = |ending: &JobResult| ending.reason(&placement).unwrap_or_default();
 
     let both = ending(&[exit(0, 143, true, false), exit(1, 7, false, false)]);
@@ -99,7 +102,7 @@ fn root_causes() {
     let stalled = ending(&[exit(0, 1, false, false), exit(1, 143, true, false)]);
     let waited = JobResult { hung: vec![hung(Some("allreduce.a"), None)], ..stalled.clone() };
     assert_eq!(said(&waited), "rank 1 on b hung: the others waited 5 s for it in allreduce.a");
-    assert_eq!(waited.code(2), Some(1), "the code is that of a rank that has one");
+    assert_eq!(waited.code(), Some(1), "the code is that of a rank that has one");
     let absent = JobResult { hung: vec![hung(Some(INIT), None)], ..stalled.clone() };
     assert!(absent.root_cause(&placement).unwrap().hint().unwrap().contains("HOROVOD_GLOO_TIMEOUT_SECONDS"));
     assert_eq!(
@@ -139,7 +142,7 @@ fn root_causes() {
         JobResult { hung: vec![late.clone()], ..ending(&[exit(0, 134, false, false), exit(1, 0, false, false)]) };
     assert_eq!(said(&left), "rank 1 on b ended with exit code 0 while the others waited for it");
     assert!(left.root_cause(&placement).unwrap().hint().unwrap().contains("must come to hvd.init"));
-    assert_eq!(left.code(2), Some(134));
+    assert_eq!(left.code(), Some(134));
     let early = JobResult { hung: vec![hung(Some(INIT), None)], ..left };
     assert_eq!(said(&early), "rank 1 on b hung: the others waited 5 s for it in hvd.init", "it came to its end later");
     let cut = JobResult { hung: vec![late], silent: vec!["b".into()], ..ending(&[exit(0, 134, false, false)]) };
@@ -151,13 +154,13 @@ fn root_causes() {
         ..ending(&[exit(0, 143, true, false)])
     };
     assert_eq!(said(&gone), "rank 1 on b is gone, and the worker there did not answer at the end: Connection refused");
-    assert_eq!((gone.state(2), gone.code(2)), (State::Failed, Some(1)));
+    assert_eq!((gone.state(), gone.code()), (State::Failed, Some(1)));
     let broken = JobResult { exits: vec![exit(0, 1, false, false)], ..gone.clone() };
     assert!(said(&broken).starts_with("rank 1 on b is gone"), "the other lost its connection to it");
-    assert_eq!(broken.code(2), Some(1));
+    assert_eq!(broken.code(), Some(1));
     assert_eq!(said(&JobResult { started: 1, ..ending(&[]) }), "", "it never began: no rank caused that");
     assert_eq!(said(&JobResult { stopped: true, ..both.clone() }), "");
     let lost =
         JobResult { launcher: None, fault: Some("hmaster was gone".into()), ..ending(&[exit(1, 143, true, false)]) };
-    assert_eq!((lost.state(2), said(&lost)), (State::Lost, "hmaster was gone".into()));
+    assert_eq!((lost.state(), said(&lost)), (State::Lost, "hmaster was gone".into()));
 }

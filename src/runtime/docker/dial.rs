@@ -1,6 +1,6 @@
 //! Connections to a node's Docker Engine: each is a `docker system dial-stdio` there.
 
-use crate::transport::node::{Process, Transport};
+use crate::transport::node::{Process, RunAs, Transport};
 use bollard::BollardRequest;
 use bollard::errors::Error as DockerError;
 use hyper::client::conn::http1;
@@ -87,7 +87,7 @@ impl Dial {
     }
 
     async fn connect(&self) -> Result<Connection, DockerError> {
-        let mut process = self.transport.dial_docker().await?;
+        let mut process = self.transport.start(RunAs::Docker, &["system", "dial-stdio"]).await?;
         let stderr = process.collect_stderr();
         let (sender, connection) = http1::handshake(streams(&mut process)).await?;
         let stderr = tokio::spawn(async move {
@@ -105,7 +105,7 @@ impl Dial {
         path: String,
         body: String,
     ) -> Result<(TokioIo<Upgraded>, Process), DockerError> {
-        let mut process = self.transport.dial_docker().await?;
+        let mut process = self.transport.start(RunAs::Docker, &["system", "dial-stdio"]).await?;
         // a program whose standard error nobody reads would hang
         drop(process.collect_stderr());
         let (mut sender, connection) = http1::handshake(streams(&mut process)).await?;

@@ -3,7 +3,7 @@
 use super::Runtime;
 use crate::error::{Error, NodeError};
 use crate::terminal::Raw;
-use crate::transport::node::{Process, Who};
+use crate::transport::node::{Process, RunAs};
 use bollard::exec::{CreateExecOptions, ResizeExecOptions};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -19,7 +19,7 @@ impl Runtime {
     /// [`NodeError`] when the session is gone.
     pub async fn exec(&self, container: &str, argv: &[&str], operation: &str) -> Result<Process, NodeError> {
         let argv = [&["exec", "-i", container], argv].concat();
-        self.transport.hold(Who::Docker, &argv, operation).await
+        self.transport.spawn(RunAs::Docker, &argv, operation).await
     }
 
     /// Starts a created container, connected to its main process by pipes.
@@ -27,7 +27,7 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] when the session is gone.
     pub async fn start_attached(&self, container: &str, operation: &str) -> Result<Process, NodeError> {
-        self.transport.hold(Who::Docker, &["start", "--attach", "--interactive", container], operation).await
+        self.transport.spawn(RunAs::Docker, &["start", "--attach", "--interactive", container], operation).await
     }
 
     /// Runs a program in a container on the operator's terminal, which is in raw mode meanwhile, and returns its exit code.

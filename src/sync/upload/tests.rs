@@ -1,7 +1,7 @@
 //! The scripts as the nodes run them, in directories of this machine.
 
 use super::*;
-use crate::sync::manifest::{Entry, Selection};
+use crate::sync::manifest::Selection;
 use proptest::prelude::*;
 use std::fs::{self, Permissions};
 use std::io::Write as _;
@@ -59,7 +59,8 @@ impl Bench {
     fn look_as(&self, tree: &ProjectFiles, (origin, shared, jobs): (&str, &str, &str)) -> Result<Comparison, Refusal> {
         let said = self.script(COMPARE, &[&tree.hash, origin, shared, jobs], b"");
         assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
-        Comparison::parse(&said.stdout, |words| panic!("{words}"))
+        assert!(!String::from_utf8_lossy(&said.stdout).contains("kept "), "{said:?}");
+        Comparison::parse(&said.stdout)
     }
 
     /// The tar stream with the missing entries.
@@ -86,16 +87,16 @@ impl Bench {
     fn upload(&self) -> Vec<String> {
         let tree = self.tree();
         let seen = self.look(&tree);
-        if seen.same {
+        if seen.is_same {
             return Vec::new();
         }
-        let missing = tree.manifest.missing(&seen.node_files);
+        let missing = tree.manifest.missing(&seen.uploaded);
         let stream = Self::stream(&tree, &missing);
         let done = self.put(&tree, &missing, &stream);
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         let last = String::from_utf8_lossy(done.stdout.rsplit(|b| *b == 0).next().unwrap()).into_owned();
         assert_eq!(last, format!("{}  -\n", tree.hash));
-        assert!(self.look(&tree).same, "proven and unchanged");
+        assert!(self.look(&tree).is_same, "proven and unchanged");
         assert!(!self.dir.path().join("there/.p@lab/stage").exists());
         tree.manifest.select(&missing).map(|(name, _)| name.clone()).collect()
     }
@@ -209,7 +210,7 @@ fn a_stream_that_breaks_off_or_lies_leaves_the_earlier_tree_whole() {
     }
     fs::remove_file(bench.here("f7")).unwrap();
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.look(&tree).node_files);
+    let missing = tree.manifest.missing(&bench.look(&tree).uploaded);
     let stream = Bench::stream(&tree, &missing);
     // the last two blocks say that it is the end; tar does without them
     for end in (0..stream.len() - 1024).step_by(512).chain([1, 700, stream.len() / 2 + 1]) {
@@ -224,7 +225,7 @@ fn a_stream_that_breaks_off_or_lies_leaves_the_earlier_tree_whole() {
     let done = bench.put(&tree, &missing, &lying);
     assert!(String::from_utf8_lossy(&done.stderr).contains("what arrived is not what was read"), "{done:?}");
     assert_eq!(bench.arrived().manifest, before);
-    assert!(bench.look(&had).same, "and still proven");
+    assert!(bench.look(&had).is_same, "and still proven");
     assert!(!bench.dir.path().join("there/.p@lab/stage").exists(), "nothing is left on a full disk");
     bench.upload();
     bench.same();
@@ -236,7 +237,7 @@ fn what_arrived_and_what_is_in_its_place_has_to_be_what_was_read() {
     bench.write("train.py", "");
     bench.write("a b", "text");
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&NodeFiles::default());
+    let missing = tree.manifest.missing(&UploadedRecords::default());
     let (arrived, whole) = (tree.manifest.arrived(&missing), tree.manifest.placed(false));
     let upload = |arrived: &str, whole: &str| {
         let _ = fs::remove_dir_all(bench.dir.path().join("there"));
@@ -257,7 +258,7 @@ fn where_a_job_wrote_what_the_project_now_has_the_end_is_clear_and_nothing_of_it
     fs::write(bench.there("out/checkpoint"), "mine").unwrap();
     bench.write("out", "a file");
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.look(&tree).node_files);
+    let missing = tree.manifest.missing(&bench.look(&tree).uploaded);
     let done = bench.put(&tree, &missing, &Bench::stream(&tree, &missing));
     assert!(!done.status.success() && String::from_utf8_lossy(&done.stderr).contains("cannot overwrite"), "{done:?}");
     assert_eq!(fs::read_to_string(bench.there("out/checkpoint")).unwrap(), "mine");
@@ -280,7 +281,7 @@ fn what_a_job_wrote_in_a_directory_of_its_own_is_merged() {
     bench.write("data2", "new");
     fs::remove_file(bench.here("data")).unwrap();
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.look(&tree).node_files);
+    let missing = tree.manifest.missing(&bench.look(&tree).uploaded);
     let done = bench.put_for("j1", &tree, &missing, &Bench::stream(&tree, &missing));
     assert!(done.status.success(), "{done:?}");
 
@@ -301,12 +302,12 @@ fn what_a_job_wrote_in_a_directory_of_its_own_is_merged() {
     // a job that has no process just now has not ended: neither for another's end nor for the next comparison
     let other = bench.script(MERGE, &["j2"], b"");
     assert!(other.status.success() && side.exists(), "{other:?}");
-    let beside = |tree: &ProjectFiles, runs: &str| bench.look_as(tree, ("desk:/p", "", runs)).unwrap().place;
+    let beside = |tree: &ProjectFiles, runs: &str| bench.look_as(tree, ("desk:/p", "", runs)).unwrap().workspace;
     bench.write("data3", "newest");
     let place = beside(&bench.tree(), "j1");
-    assert!(side.exists() && !place.own, "it has its own directory, and nobody the project's");
+    assert!(side.exists() && !place.is_separate, "it has its own directory, and nobody the project's");
     let place = beside(&bench.tree(), "j0 j1");
-    assert!(place.own, "the first may have it: {place:?}");
+    assert!(place.is_separate, "the first may have it: {place:?}");
     fs::remove_file(bench.here("data3")).unwrap();
 
     let gathered = bench.script(MERGE, &["j1"], b"");
@@ -334,10 +335,10 @@ fn another_project_of_the_name_and_a_directory_of_somebody_are_left_alone() {
     bench.upload();
     let other = bench.look_as(&tree, ("desk:/q", "", ""));
     assert_eq!(other.unwrap_err(), Refusal::Origin("desk:/p".into()));
-    assert!(bench.look_as(&tree, ("desk:/p", "", "")).unwrap().same);
+    assert!(bench.look_as(&tree, ("desk:/p", "", "")).unwrap().is_same);
     // said to be the same, it is from then on
-    assert!(bench.look_as(&tree, ("desk:/q", "shared", "")).unwrap().same);
-    assert!(bench.look_as(&tree, ("desk:/q", "", "")).unwrap().same);
+    assert!(bench.look_as(&tree, ("desk:/q", "shared", "")).unwrap().is_same);
+    assert!(bench.look_as(&tree, ("desk:/q", "", "")).unwrap().is_same);
     assert_eq!(bench.look_as(&tree, ("desk:/p", "", "")).unwrap_err(), Refusal::Origin("desk:/q".into()));
 }
 
@@ -385,9 +386,9 @@ fn a_full_disk_is_told_for_what_it_is_at_every_step() {
     let hint = |said: &str| with_hint(&inventory.cluster, NodeError::failed("a", "ship", said)).hints.join("\n");
     let full = "tar: t/x: Cannot write: No space left on device";
     let misplaced = "not all is in its place with its type and mode";
-    assert!(hint(full).contains("make room") && hint(full).contains("the earlier files are whole"));
+    assert!(hint(full).contains("make room") && hint(full).contains("the earlier files are intact"));
     assert!(hint(misplaced).contains("keeps modes"));
     // by then files are in their places, so nothing is said of an earlier tree
     let late = hint(&format!("stat: write error: No space left on device\n{misplaced}"));
-    assert!(late.contains("make room") && !late.contains("whole") && !late.contains("modes"), "{late}");
+    assert!(late.contains("make room") && !late.contains("intact") && !late.contains("modes"), "{late}");
 }

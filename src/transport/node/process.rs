@@ -1,20 +1,31 @@
-//! A program under way on a node: its streams, fed and read side by side, to its end.
+//! A program that runs on a node: its streams, written and read concurrently to its end.
 
-use super::connections::Place;
-use super::prelude::{Fault, Prelude};
+use super::connections::Slot;
+use super::prelude::{LoginError, Prelude};
 use openssh::Session;
-use std::pin::Pin;
+use std::io;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// What is said of a program that did nothing for too long while it was fed.
+/// The error of a program that makes no progress while it is fed.
 pub const STUCK: &str = "nothing went on for";
 
-/// What a program said and how it ended.
+/// The most bytes of an answer that are held in memory.
+pub(super) const MAX_REPLY: u64 = 24 << 20;
+/// The same for a list of all files of a project, which may be hundreds of thousands.
+pub(super) const MAX_LIST: u64 = 512 << 20;
+/// The most bytes of standard error that are kept.
+const MAX_ERRORS: u64 = 1 << 20;
+
+/// How long a program may take to end after its standard input has been closed: 5 s on the node, and the network.
+const STOP_LIMIT: Duration = Duration::from_secs(15);
+
+/// What a program wrote and how it ended.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// Its exit code; 127 where there was no such program.
@@ -26,13 +37,24 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard error as text.
+    /// Returns standard error as text.
     pub fn complaint(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 }
 
-/// A program that is running on a node. Dropping it closes its streams.
+/// The beginning of what a program wrote.
+#[derive(Debug)]
+pub struct Collected {
+    /// What was kept, and the exit code.
+    pub output: Output,
+    /// How many bytes were not kept.
+    pub left_out: u64,
+    /// Whether the program was ended because its time was over.
+    pub timed_out: bool,
+}
+
+/// A program that runs on a node. When it is dropped its streams are closed, and the program is left to itself.
 pub struct Process {
     /// Its standard input.
     pub stdin: Pin<Box<dyn AsyncWrite + Send>>,
@@ -40,14 +62,11 @@ pub struct Process {
     pub stdout: Pin<Box<dyn AsyncRead + Send>>,
     /// Its standard error.
     pub stderr: Pin<Box<dyn AsyncRead + Send>>,
-    /// Bytes of an answer that are held in memory.
-    pub(super) longest: usize,
-    /// What its login shell printed first, where one started it.
-    pub(super) prelude: Option<Prelude>,
+    /// What its login shell printed, where one started it.
+    pub(super) prelude: Prelude,
     pub(super) child: Child,
-    pub(super) _permit: OwnedSemaphorePermit,
-    // dropped last: its connection may be the last thing that holds the ssh masters' directory
-    pub(super) _place: Option<Place>,
+    // dropped last: its connection may be the last thing that keeps the directory of the ssh masters
+    pub(super) _slot: Option<Slot>,
 }
 
 pub(super) enum Child {
@@ -58,41 +77,24 @@ pub(super) enum Child {
 }
 
 impl Process {
-    /// A program with its streams: standard input, output and error.
-    pub(super) fn new(
-        (stdin, stdout, stderr): (
-            impl AsyncWrite + Send + 'static,
-            impl AsyncRead + Send + 'static,
-            impl AsyncRead + Send + 'static,
-        ),
-        child: Child,
-        permit: OwnedSemaphorePermit,
-    ) -> Process {
-        Process {
-            stdin: Box::pin(stdin),
-            stdout: Box::pin(stdout),
-            stderr: Box::pin(stderr),
-            longest: LONGEST_REPLY,
-            prelude: None,
-            child,
-            _permit: permit,
-            _place: None,
-        }
-    }
-
     /// Writes the input, reads both outputs to their ends and waits.
     ///
     /// # Errors
-    /// When a stream breaks, or the session does.
-    pub async fn finish(mut self, input: &[u8]) -> Result<Output, std::io::Error> {
+    /// When a stream breaks, the session is lost, or the program was never started.
+    pub async fn finish(self, input: &[u8]) -> io::Result<Output> {
+        self.finish_within(input, MAX_REPLY).await
+    }
+
+    /// [`Process::finish`] for an answer of at most `max_reply` bytes.
+    pub(super) async fn finish_within(mut self, input: &[u8], max_reply: u64) -> io::Result<Output> {
         let mut stdin = self.take_stdin();
         let write = async move {
-            // a program that ends without reading all is no failure of ours: its exit code and words tell
+            // the exit code and standard error of a program that does not read all of it say why
             let _ = stdin.write_all(input).await;
             let _ = stdin.shutdown().await;
             Ok(Ok(()))
         };
-        self.exchange(write).await
+        self.exchange(write, max_reply).await
     }
 
     /// Writes pieces to standard input as they come, and waits as [`Process::finish`] does. `limits` are the longest times that the
@@ -102,13 +104,13 @@ impl Process {
     /// As [`Process::finish`], the error of a piece, and if a limit is exceeded.
     pub async fn feed(
         mut self,
-        mut pieces: mpsc::Receiver<std::io::Result<Vec<u8>>>,
+        mut pieces: mpsc::Receiver<io::Result<Vec<u8>>>,
         limits: (Duration, Duration),
         mut sent: impl FnMut(u64),
-    ) -> Result<Output, std::io::Error> {
+    ) -> io::Result<Output> {
         let mut stdin = self.take_stdin();
         let is_fed = Notify::new();
-        let stuck = |limit: Duration| std::io::Error::other(format!("{STUCK} {} s", limit.as_secs()));
+        let stuck = |limit: Duration| io::Error::other(format!("{STUCK} {} s", limit.as_secs()));
         let write = async {
             let mut bytes = 0;
             let mut result = Ok(());
@@ -134,31 +136,54 @@ impl Process {
             sleep(limits.1).await;
         };
         tokio::select! {
-            output = self.exchange(write) => output,
+            output = self.exchange(write, MAX_REPLY) => output,
             () = late => Err(stuck(limits.1)),
         }
     }
 
-    /// Reads while it writes: a program that complains much while it is fed would wait for us as we for it. An error of `write`
-    /// ends the exchange at once; the result within is returned when the program has ended.
+    /// Reads while it writes, because a program may wait for its errors to be read. An error of `write` ends the exchange at once;
+    /// the result within is returned when the program has ended.
     async fn exchange(
         mut self,
-        write: impl Future<Output = std::io::Result<std::io::Result<()>>>,
-    ) -> Result<Output, std::io::Error> {
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        // a stream that floods ends all of it at once
-        let read = async {
-            tokio::try_join!(
-                write,
-                answer(&mut self.stdout, &mut stdout, self.longest),
-                complaints(&mut self.stderr, &mut stderr)
-            )
+        write: impl Future<Output = io::Result<io::Result<()>>>,
+        max_reply: u64,
+    ) -> io::Result<Output> {
+        let answer = async {
+            let mut answer = Vec::new();
+            // one byte more shows that it is too long
+            (&mut self.stdout).take(max_reply + 1).read_to_end(&mut answer).await?;
+            let too_long = || io::Error::other(format!("its answer is longer than {} MiB", max_reply >> 20));
+            if answer.len() as u64 > max_reply { Err(too_long()) } else { Ok(answer) }
         };
-        let (written, (), ()) = read.await?;
+        let (written, stdout, (stderr, _)) = tokio::try_join!(write, answer, beginning(&mut self.stderr, MAX_ERRORS))?;
         written?;
-        let code = wait(self.child).await?;
-        was_started(self.prelude.as_ref(), code, &stderr)?;
+        let code = self.wait(&stderr).await?;
         Ok(Output { code, stdout, stderr })
+    }
+
+    /// Reads both outputs to their ends and keeps at most `max` bytes of each. When the time is over standard input is closed, which
+    /// ends a program that reads it.
+    ///
+    /// # Errors
+    /// When a stream breaks, or the program does not end.
+    pub async fn collect(mut self, max: u64, limit: Option<Duration>) -> io::Result<Collected> {
+        let stdin = self.take_stdin();
+        let (read, timed_out) = {
+            let read = async { tokio::try_join!(beginning(&mut self.stdout, max), beginning(&mut self.stderr, max)) };
+            let mut read = pin!(read);
+            match timeout(limit.unwrap_or(Duration::MAX), &mut read).await {
+                Ok(read) => (read?, false),
+                Err(_) => {
+                    drop(stdin);
+                    let stubborn = |_| Err(io::Error::other("it could not be ended"));
+                    (timeout(STOP_LIMIT, read).await.unwrap_or_else(stubborn)?, true)
+                }
+            }
+        };
+        let ((stdout, more_output), (stderr, more_errors)) = read;
+        let code = self.wait(&stderr).await?;
+        let output = Output { code, stdout, stderr };
+        Ok(Collected { output, left_out: more_output + more_errors, timed_out })
     }
 
     /// Takes its standard input, which ends when it is dropped.
@@ -166,76 +191,54 @@ impl Process {
         std::mem::replace(&mut self.stdin, Box::pin(tokio::io::sink()))
     }
 
-    /// Ends its standard input. Over a session only the end of the stream itself does that, not its shutdown.
-    pub fn close_stdin(&mut self) {
-        drop(self.take_stdin());
-    }
-
-    /// Reads standard error to its end beside whatever else is done with the process, and gives at most 4 KiB of it.
+    /// Reads standard error to its end in the background, and returns at most 4 KiB of it.
     pub fn collect_stderr(&mut self) -> JoinHandle<String> {
         let mut stderr = std::mem::replace(&mut self.stderr, Box::pin(tokio::io::empty()));
         tokio::spawn(async move {
-            let mut text = Vec::new();
-            let mut buffer = [0; 1024];
-            while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
-                if text.len() < 4096 {
-                    text.extend_from_slice(&buffer[..n]);
-                }
-            }
+            let (text, _) = beginning(&mut stderr, 4096).await.unwrap_or_default();
             String::from_utf8_lossy(&text).into_owned()
+        })
+    }
+
+    /// Waits for the exit code of a program whose outputs have ended.
+    async fn wait(self, stderr: &[u8]) -> io::Result<i32> {
+        let code = match self.child {
+            Child::Ssh(child) => match child.wait().await {
+                Ok(status) => status.code().unwrap_or(255),
+                // the crate takes 127 for an error of its own; it is the shell's "not found"
+                Err(openssh::Error::Remote(e)) if e.kind() == io::ErrorKind::NotFound => 127,
+                Err(e) => return Err(io::Error::other(e)),
+            },
+            Child::Local(mut child) => child.wait().await?.code().unwrap_or(255),
+            #[cfg(test)]
+            Child::Scripted(code) => code.await.unwrap_or(255),
+        };
+        let Some(printed) = self.prelude.unmarked.get() else { return Ok(code) };
+        let message = format!("{printed}\n{}", String::from_utf8_lossy(stderr).trim());
+        Err(match message.trim() {
+            "" => LoginError::ended(&format!("it ended with exit code {code} and said nothing")),
+            message => LoginError::ended(message),
         })
     }
 }
 
-/// Bytes of an answer that are held in memory; of one that lists all files of a project, which may be hundreds of thousands; and of
-/// what a program complains of, the rest of which is dropped.
-pub(super) const LONGEST_REPLY: usize = 24 << 20;
-pub(super) const LONGEST_LIST: usize = 512 << 20;
-const LONGEST_COMPLAINT: usize = 1 << 20;
-
-/// The error for an answer that is longer.
-fn too_long(most: usize) -> std::io::Error {
-    std::io::Error::other(format!("its answer is longer than {} MiB", most >> 20))
+/// Reads a stream to its end. Returns its first `max` bytes, and how many bytes followed.
+async fn beginning(stream: &mut (impl AsyncRead + Unpin), max: u64) -> io::Result<(Vec<u8>, u64)> {
+    let mut kept = Vec::new();
+    (&mut *stream).take(max).read_to_end(&mut kept).await?;
+    let rest = tokio::io::copy(stream, &mut tokio::io::sink()).await?;
+    Ok((kept, rest))
 }
 
-/// Reads standard output to its end.
-async fn answer(stream: &mut (impl AsyncRead + Unpin), kept: &mut Vec<u8>, most: usize) -> std::io::Result<()> {
-    while stream.read_buf(kept).await? > 0 {
-        if kept.len() > most {
-            return Err(too_long(most));
-        }
-    }
-    Ok(())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Reads what a program complains of to its end, and keeps the beginning.
-async fn complaints(stream: &mut (impl AsyncRead + Unpin), kept: &mut Vec<u8>) -> std::io::Result<()> {
-    while stream.read_buf(kept).await? > 0 {
-        kept.truncate(LONGEST_COMPLAINT);
-    }
-    Ok(())
-}
-
-/// Makes an error of a program that its login shell never started.
-pub(super) fn was_started(prelude: Option<&Prelude>, code: i32, stderr: &[u8]) -> std::io::Result<()> {
-    let Some(said) = prelude.and_then(Prelude::unmarked) else { return Ok(()) };
-    let complaint = String::from_utf8_lossy(stderr);
-    let words = [said.as_str(), complaint.trim()].into_iter().filter(|words| !words.is_empty());
-    let words = words.collect::<Vec<_>>().join("\n");
-    let words = if words.is_empty() { format!("it ended with exit code {code} and said nothing") } else { words };
-    Err(std::io::Error::other(Fault::NoShell(words)))
-}
-
-pub(super) async fn wait(child: Child) -> Result<i32, std::io::Error> {
-    match child {
-        Child::Ssh(child) => match child.wait().await {
-            Ok(status) => Ok(status.code().unwrap_or(255)),
-            // the crate takes 127 for an error of its own; it is the shell's "not found"
-            Err(openssh::Error::Remote(e)) if e.kind() == std::io::ErrorKind::NotFound => Ok(127),
-            Err(e) => Err(std::io::Error::other(e)),
-        },
-        Child::Local(mut child) => Ok(child.wait().await?.code().unwrap_or(255)),
-        #[cfg(test)]
-        Child::Scripted(code) => Ok(code.await.unwrap_or(255)),
+    #[tokio::test]
+    async fn what_is_left_out_is_counted() {
+        let text = vec![b'x'; 100_000];
+        let (kept, more) = beginning(&mut text.as_slice(), 70_000).await.unwrap();
+        assert_eq!((kept.len(), more), (70_000, 30_000));
+        assert_eq!(beginning(&mut &b"abc"[..], 3).await.unwrap(), (b"abc".to_vec(), 0));
     }
 }

@@ -1,116 +1,104 @@
-//! How root is had on a node, and what to say where it is not.
+//! Finds out how root is used on a node, and explains why it cannot be.
 
 use super::script::Script;
-use super::{Output, Transport};
+use super::{Output, RunAs, Transport};
 use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::Cluster;
 use crate::secret::Secret;
-use crate::text::failure;
-use crate::transport::access;
-use crate::transport::privileges::{Access, Root, Start};
+use crate::text::failure::{self, Sudo as Refusal};
+use crate::transport::access::{Login, RootMethod};
 use crate::transport::sudo::{PASSWORD_FILE, Sudo};
 use zeroize::Zeroizing;
 
 const ACCESS: &str = include_str!("../../scripts/access.sh");
 
 impl Transport {
-    /// Looks at what the login may do, and tries the password where one is needed: once, because accounts are locked for
-    /// less.
-    pub(super) async fn find_access(&self, cluster: &Cluster, sudo: &Sudo, events: &Events) -> Result<Access, Error> {
-        let tried = "see how root is had";
-        let said = self.script_as_login(&Script::new(ACCESS), tried).await?;
-        let seen = access::Access::parse(&String::from_utf8_lossy(&said));
-        if seen.user.is_empty() {
-            return Err(NodeError::failed(&self.node, tried, "it answered nothing")
+    /// Sets how root and the engine are used from now on, and returns the login. A password is tried where one is needed: once,
+    /// because accounts are locked after several failures.
+    pub(super) async fn find_access(
+        &mut self,
+        cluster: &Cluster,
+        sudo: &Sudo,
+        events: &Events,
+    ) -> Result<Login, Error> {
+        let operation = "check for root access";
+        let report = self.script_as_login(&Script::new(ACCESS), operation).await?;
+        let login = Login::parse(&String::from_utf8_lossy(&report));
+        if login.user.is_empty() {
+            return Err(NodeError::failed(&self.node, operation, "it answered nothing")
                 .hint("does the login's start-up file (~/.bashrc) read standard input, or end the shell?")
                 .into());
         }
-        if !seen.missing_tools.is_empty() {
-            let said = format!("{} is missing, or not GNU's", seen.missing_tools.join(", "));
-            let packages = seen.missing_packages().join(" ");
-            return Err(NodeError::failed(&self.node, "use the programs of its system", said)
-                .hint(format!("install them there, on Debian and Ubuntu: apt-get install {packages}"))
-                .into());
+        if !login.missing_tools.is_empty() {
+            let (tools, mut packages): (Vec<&str>, Vec<&str>) =
+                login.missing_tools.iter().map(|(tool, package)| (tool.as_str(), package.as_str())).unzip();
+            packages.sort_unstable();
+            packages.dedup();
+            let message = format!("{} is missing, or not GNU's", tools.join(", "));
+            let hint = format!("install them there, on Debian and Ubuntu: apt-get install {}", packages.join(" "));
+            return Err(NodeError::failed(&self.node, "use the programs of its system", message).hint(hint).into());
         }
-        let way = seen.root(sudo.is_given());
-        let root = match &way {
-            access::Root::Login => Root::Login,
-            access::Root::Sudo => Root::Sudo,
-            access::Root::Engine => Root::Container { image: cluster.image.clone(), cluster: cluster.name.clone() },
-            access::Root::Password => {
-                let password = sudo.password(&self.node, events).await;
-                let password = password
-                    .map_err(|why| self.no_root(&seen.user, &format!("sudo asks for a password, and {why}")))?;
-                match self.try_password(&password).await? {
-                    Ok(()) => Root::Password(password),
-                    Err(refusal) => {
-                        return Err(NodeError::failed(&self.node, "get root by sudo", refusal)
-                            .hint(format!(
-                                "is it the password of {} there? It was tried once, and will not be again",
-                                seen.user
-                            ))
-                            .into());
-                    }
-                }
-            }
-            access::Root::Unavailable(words) => return Err(self.no_root(&seen.user, words).into()),
-        };
-        Ok(Access { engine: seen.engine(&way), root, shell: seen.shell })
+        let root = login.root_method(sudo.is_given()).map_err(|message| self.no_root(&login.user, &message))?;
+        if root == RootMethod::SudoWithPassword {
+            let no_password = |why| self.no_root(&login.user, &format!("sudo asks for a password, and {why}"));
+            let password = sudo.password(&self.node, events).await.map_err(no_password)?;
+            self.try_password(&login.user, &password).await?;
+            self.access.password = Some(password);
+        }
+        self.access.root = root;
+        self.access.engine = login.engine(root);
+        self.access.image = cluster.image.clone();
+        self.access.cluster = cluster.name.clone();
+        Ok(login)
     }
 
-    /// Has sudo take the password, and nothing else; sudo's words where it does not.
-    async fn try_password(&self, password: &Secret) -> Result<Result<(), String>, NodeError> {
+    /// Checks the password with sudo.
+    async fn try_password(&self, user: &str, password: &Secret) -> Result<(), NodeError> {
+        let operation = "get root by sudo";
         // without -k a login that sudo remembers would pass with any password
-        let argv = ["env", "LC_ALL=C", "sudo", "-k", "-S", "-p", "", "true"].map(str::to_owned).to_vec();
+        let argv = ["env", "LC_ALL=C", "sudo", "-k", "-S", "-p", "", "true"];
         let line = Zeroizing::new(format!("{}\n", password.expose()));
-        let output =
-            self.run(&Start { argv, ..Start::default() }, line.as_bytes(), "get root by sudo", self.limit).await?;
+        let output = self.run(RunAs::Login, &argv, line.as_bytes(), operation, self.limit).await?;
         if output.code == 0 {
-            return Ok(Ok(()));
+            return Ok(());
         }
-        let said = output.complaint();
+        let stderr = output.complaint();
         // the line was the only attempt: that there was no second one is not worth reporting
-        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let refused = |line: &&&str| failure::sudo(line) == Some(failure::Sudo::PasswordRefused);
-        let other = lines.iter().rev().find(|line| !refused(line));
-        Ok(Err(match other {
-            Some(line) if lines.iter().all(|line| !line.contains("incorrect password")) => (*line).to_owned(),
-            _ => "sudo refused the password".to_owned(),
-        }))
+        let refused = |line: &&str| failure::sudo(line) == Some(Refusal::PasswordRefused);
+        let other = stderr.lines().map(str::trim).rfind(|line| !line.is_empty() && !refused(line));
+        let message = other.filter(|_| !stderr.contains("incorrect password")).unwrap_or("sudo refused the password");
+        Err(NodeError::failed(&self.node, operation, message)
+            .hint(format!("is it the password of {user} there? It was tried once, and will not be again")))
     }
 
-    fn no_root(&self, user: &str, words: &str) -> NodeError {
-        NodeError::failed(&self.node, "get root", words).kind(Kind::PrivilegesDenied).hint(format!(
+    fn no_root(&self, user: &str, message: &str) -> NodeError {
+        NodeError::failed(&self.node, "get root", message).kind(Kind::PrivilegesDenied).hint(format!(
             "hvdctl needs root on the node. Give the password: --ask-sudo-pass, or ${PASSWORD_FILE}; or let {user} run sudo \
              without one (NOPASSWD in /etc/sudoers.d); or add {user} to the group docker; or \
              set `user = \"root\"`"
         ))
     }
 
-    /// Whether it was the way to root that failed, and not the program.
-    pub(super) fn root_refused(&self, output: &Output, tried: &str) -> Result<(), NodeError> {
+    /// Returns why a program did not run as root, if it was not the program that failed.
+    pub(super) fn root_refusal(&self, output: &Output, operation: &str) -> Option<NodeError> {
+        use Refusal::{NotAllowed, NotInstalled, PasswordRequired};
         if output.code == 0 {
-            return Ok(());
+            return None;
         }
-        let said = output.complaint();
-        let find = |words: &[&str]| said.lines().find(|line| words.iter().any(|words| line.contains(words)));
-        match &self.access.root {
-            Root::Container { image, .. } => {
-                let gone = find(&["Unable to find image", "No such image"]);
-                gone.map_or(Ok(()), |line| {
-                    Err(NodeError::failed(&self.node, tried, line).hint(format!(
-                        "without sudo hvdctl has root there in a container of its image: docker pull {image} on the node, or \
-                         docker save {image} | ssh NODE docker load"
-                    )))
-                })
-            }
-            _ => {
-                use failure::Sudo::{NotAllowed, NotInstalled, PasswordRequired};
-                let refused =
-                    |line: &&str| matches!(failure::sudo(line), Some(PasswordRequired | NotAllowed | NotInstalled));
-                said.lines().find(refused).map_or(Ok(()), |line| Err(self.no_root("the login", line)))
-            }
+        let stderr = output.complaint();
+        if self.access.root == RootMethod::Container {
+            let is_missing = |line: &&str| line.contains("Unable to find image") || line.contains("No such image");
+            let image = &self.access.image;
+            return stderr.lines().find(is_missing).map(|line| {
+                NodeError::failed(&self.node, operation, line).hint(format!(
+                    "without sudo hvdctl has root there in a container of its image: docker pull {image} on the node, or \
+                     docker save {image} | ssh NODE docker load"
+                ))
+            });
         }
+        let is_refused =
+            |line: &&str| matches!(failure::sudo(line), Some(PasswordRequired | NotAllowed | NotInstalled));
+        stderr.lines().find(is_refused).map(|line| self.no_root("the login", line))
     }
 }

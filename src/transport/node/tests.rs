@@ -3,22 +3,10 @@
 use super::*;
 use tokio::sync::mpsc;
 
-fn here() -> Transport {
-    Transport {
-        node: "here".into(),
-        way: Channel::Local,
-        access: Access { root: Root::Login, engine: Engine::Direct(String::new()), shell: String::new() },
-        sessions: Arc::new(Semaphore::new(1)),
-        limit: Duration::from_secs(60),
-        noise: Arc::default(),
-    }
-}
-
 /// `feed` with 2 MiB in eight pieces, which is more than a pipe takes.
 async fn feed(script: &str, limits: (u64, u64)) -> Result<Output, std::io::Error> {
-    let link = here();
-    let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
-    let process = link.start(&Start { argv, ..Start::default() }, AtDrop::Kills).await?;
+    let transport = Transport::new("here", Channel::Local, Duration::from_secs(60));
+    let process = transport.start(RunAs::Login, &["sh", "-c", script]).await?;
     let (sender, pieces) = mpsc::channel(8);
     for _ in 0..8 {
         sender.send(Ok(vec![0; 256 << 10])).await.unwrap();

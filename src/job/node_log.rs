@@ -1,0 +1,192 @@
+//! The log of a job on one node: its size, its frames, and a process that follows it.
+
+use super::frames::{Frame, Parser};
+use crate::cluster::nodes::{Member, all, for_each_node, now};
+use crate::error::{Error, NodeError};
+use crate::event::{Event, Events};
+use crate::inventory::Cluster;
+use crate::text::units::human;
+use crate::transport::node::{Process, Script};
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::timeout;
+
+const FOLLOW: &str = include_str!("../scripts/job_follow.sh");
+const READ: &str = include_str!("../scripts/job_read.sh");
+const SIZE: &str = include_str!("../scripts/job_size.sh");
+
+/// The number of bytes that are read at once.
+pub(super) const PIECE: usize = 64 * 1024;
+
+/// The time between two signs of life of a node's follower.
+const PULSE: Duration = Duration::from_secs(3);
+
+const TRIED: &str = "read the job's log";
+
+/// A job's log on one node.
+#[derive(Clone)]
+pub(super) struct NodeLog {
+    member: Member,
+    jobs_dir: String,
+    id: String,
+}
+
+/// How much of a log is there.
+#[derive(Clone, Copy)]
+pub(super) struct Extent {
+    /// The offset of its end.
+    pub(super) size: u64,
+    /// The offset of its first byte that was not given back to the disk (`--log-max`).
+    pub(super) start: u64,
+}
+
+/// Returns the logs of a job.
+pub(super) fn of_job(cluster: &Cluster, id: &str, members: &[Member]) -> Vec<NodeLog> {
+    let log =
+        |member: &Member| NodeLog { member: member.clone(), jobs_dir: cluster.jobs_dir.clone(), id: id.to_owned() };
+    members.iter().map(log).collect()
+}
+
+/// Returns how much of each log is there.
+///
+/// # Errors
+/// When a node does not answer.
+pub(super) async fn extents(logs: &[NodeLog], log_max: Option<u64>, events: &Events) -> Result<Vec<Extent>, Error> {
+    all(events, for_each_node(logs.iter().collect(), async |log: &NodeLog| log.extent(log_max).await).await)
+}
+
+/// Warns of each log whose beginning is gone.
+pub(super) fn warn_of_gone(logs: &[NodeLog], extents: &[Extent], events: &Events) {
+    for (log, extent) in logs.iter().zip(extents).filter(|(_, extent)| extent.start > 0) {
+        let gone = human(extent.start);
+        events.send(Event::Warning(format!("{}: the first {gone} of its log are gone (--log-max)", log.node())));
+    }
+}
+
+impl NodeLog {
+    /// The name of the node.
+    pub(super) fn node(&self) -> &str {
+        &self.member.node.name
+    }
+
+    fn script(&self, source: &'static str, offset: u64) -> Script {
+        let script = Script::new(source).with("jobs_dir", &self.jobs_dir).with("id", &self.id);
+        script.with("offset", &offset.to_string()).with("pulse", &PULSE.as_secs().to_string())
+    }
+
+    async fn extent(&self, log_max: Option<u64>) -> Result<Extent, NodeError> {
+        let output = self.member.transport.script(&self.script(SIZE, 0), TRIED).await?;
+        let output = String::from_utf8_lossy(&output);
+        let numbers: Vec<u64> = output.split_whitespace().map_while(|word| word.parse().ok()).collect();
+        let [size, blocks, block_size] = numbers[..] else {
+            return Err(NodeError::failed(self.node(), TRIED, &output));
+        };
+        // not every file system can give back a part of a file
+        let limit = log_max.filter(|_| size > blocks * block_size);
+        Ok(Extent { size, start: limit.map_or(0, |limit| size.saturating_sub(limit)) })
+    }
+
+    /// Reads the frames from `offset` to the end, until `take` returns false. Returns the offset after the last whole frame.
+    pub(super) async fn read(&self, offset: u64, take: impl AsyncFnMut(Vec<Frame>) -> bool) -> Result<u64, NodeError> {
+        let transport = &self.member.transport;
+        let mut parser = Parser::at(offset);
+        let mut process = transport.follow(&self.script(READ, parser.offset()), TRIED).await?;
+        let read = read_frames(&mut process.stdout, &mut parser, transport.limit(), take).await;
+        if read.map_err(|e| NodeError::failed(self.node(), TRIED, e))? {
+            // a connection that broke looks like the end of the log, but for the exit code
+            transport.ended(process, TRIED).await?;
+        }
+        Ok(parser.offset())
+    }
+
+    /// Starts a process that writes the log from `offset` on as it grows. Returns by how many seconds the node's clock is ahead of ours,
+    /// too.
+    pub(super) async fn follow(&self, offset: u64) -> Result<(Process, f64), NodeError> {
+        let tried = "follow the job's log";
+        let mut process = self.member.transport.follow(&self.script(FOLLOW, offset), tried).await?;
+        let skew = timeout(self.member.transport.limit(), skew(&mut process)).await;
+        let skew = skew.unwrap_or_else(|_| Err(io::Error::other("the follower did not start in time")));
+        Ok((process, skew.map_err(|e| NodeError::failed(self.node(), tried, e))?))
+    }
+}
+
+/// Reads frames until `take` returns false. Returns whether the end was reached. No piece is read before the one before it was taken.
+async fn read_frames(
+    from: &mut (impl AsyncRead + Unpin),
+    parser: &mut Parser,
+    limit: Duration,
+    mut take: impl AsyncFnMut(Vec<Frame>) -> bool,
+) -> io::Result<bool> {
+    let mut buffer = vec![0; PIECE];
+    loop {
+        let late = |_| io::Error::other(format!("nothing came for {} s", limit.as_secs()));
+        let frames = match timeout(limit, from.read(&mut buffer)).await.map_err(late)?? {
+            0 => return Ok(true),
+            bytes => parser.push(&buffer[..bytes]),
+        };
+        if !frames.is_empty() && !take(frames).await {
+            return Ok(false);
+        }
+    }
+}
+
+/// Reads the first line of a follower, the time by its clock, when it arrives: what starting the process took does not count. It is read
+/// byte by byte, so that nothing of the log is taken.
+async fn skew(process: &mut Process) -> io::Result<f64> {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while process.stdout.read(&mut byte).await? == 1 && byte[0] != b'\n' && line.len() < 60 {
+        line.push(byte[0]);
+    }
+    let time = String::from_utf8_lossy(&line).parse::<f64>();
+    time.map(|time| time - now()).map_err(|_| io::Error::other("the follower did not start"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::io::AsyncWriteExt;
+    use tokio::sync::mpsc;
+
+    #[tokio::test]
+    async fn a_log_stays_on_its_node_until_it_can_be_shown() {
+        const LOG: usize = 32 << 20;
+        const WAITING: usize = 8;
+        let line: &[u8] = &[b"1.0 0 o ".as_slice(), &[b'x'; 1015], b"\n"].concat();
+        let (mut node, mut here) = tokio::io::duplex(PIECE);
+        let written = AtomicUsize::new(0);
+        let writing = async {
+            for _ in 0..LOG / line.len() {
+                node.write_all(line).await.unwrap();
+                written.fetch_add(line.len(), Ordering::Relaxed);
+            }
+            drop(node);
+        };
+        let (sender, mut receiver) = mpsc::channel(WAITING);
+        let reading = async move {
+            let take = async |frames: Vec<Frame>| sender.send(frames).await.is_ok();
+            assert!(read_frames(&mut here, &mut Parser::default(), Duration::from_secs(600), take).await.unwrap());
+        };
+        let showing = async {
+            let mut shown = 0;
+            while let Some(frames) = receiver.recv().await {
+                shown += frames.len() * line.len();
+                // all that can be on its way: in the stream, in the parser, in the reader's hand, and waiting
+                assert!(written.load(Ordering::Relaxed) <= shown + (WAITING + 4) * PIECE, "{shown}");
+                tokio::task::yield_now().await;
+            }
+            shown
+        };
+        let ((), (), shown) = tokio::join!(writing, reading, showing);
+        assert_eq!(shown, LOG);
+    }
+
+    #[tokio::test]
+    async fn a_node_that_sends_nothing_is_not_waited_for_for_ever() {
+        let (_node, mut here) = tokio::io::duplex(PIECE);
+        let read = read_frames(&mut here, &mut Parser::default(), Duration::from_millis(20), async |_| true).await;
+        assert!(read.unwrap_err().to_string().contains("nothing came"));
+    }
+}
