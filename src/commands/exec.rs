@@ -27,7 +27,7 @@ pub async fn run(options: &cli::Exec, context: Context) -> Result<Outcome, Error
 pub(super) fn outcome(command: &str, told: &[CommandOutput], failed: Vec<NodeError>) -> Outcome {
     let code = told.iter().map(|told| u8::try_from(told.code).unwrap_or(exit::INTERNAL)).max().unwrap_or(exit::OK);
     let code = if failed.is_empty() { code } else { code.max(exit::INTERNAL) };
-    let text = nodeset::blocks(told.iter().map(|told| (told.node.clone(), said(told))));
+    let text = nodeset::rows(told.iter().map(|told| (told.node.clone(), said(told))));
     let text_of = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let entry = |told: &CommandOutput| {
         let (stdout, stderr) = (text_of(&told.stdout), text_of(&told.stderr));
