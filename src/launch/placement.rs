@@ -12,14 +12,15 @@ use std::str::FromStr;
 pub struct Share {
     /// Name of the node in the inventory.
     pub node: String,
-    /// Ranks that run there; 0 only on the first node, which launches then and does no more.
+    /// The number of ranks there; 0 only on the first node, which then only launches.
     pub ranks: u32,
-    /// The lowest of these ranks; they are consecutive.
+    /// The lowest of its ranks; they are consecutive.
     pub first: u32,
-    /// Whether the job has as many slots there as ranks, and leaves the rest to others; else the node is its alone.
+    /// Whether the job has only as many slots there as ranks and leaves the rest to other jobs; otherwise the node is
+    /// allocated exclusively.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
-    /// The UUIDs of the GPUs that a shared node gives it, one for each rank in turn.
+    /// The UUIDs of the GPUs that are allocated to it on a shared node, one for each rank in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<String>,
 }
