@@ -28,6 +28,9 @@ on_gpu = torch.cuda.is_available()
 dist.init_process_group("nccl" if on_gpu else "gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 
+# The ranks of a machine share its cores, and a network this small gains nothing from a second core.
+torch.set_num_threads(1)
+
 # 2. Use the GPU of this rank, if the machine has GPUs.
 device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
 
@@ -52,7 +55,19 @@ model = nn.Sequential(
 model = DistributedDataParallel(model, device_ids=[device.index] if on_gpu else None)
 optimizer = torch.optim.Adam(model.parameters(), lr=options.lr * size)
 
-for epoch in range(options.epochs):
+# 5. Continue from this job's checkpoint after a failure (--restarts), or after a node has left or joined (-np MIN:MAX).
+job = os.environ.get("HVDCTL_JOB")
+saved = torch.load("checkpoint.pt", map_location=device) if rank == 0 and os.path.exists("checkpoint.pt") else None
+saved = [saved if saved and saved["job"] == job else None]
+dist.broadcast_object_list(saved, device=device)
+done = 0
+if saved[0]:
+    done = saved[0]["epoch"]
+    model.load_state_dict(saved[0]["model"])
+    optimizer.load_state_dict(saved[0]["optimizer"])
+    optimizer.param_groups[0]["lr"] = options.lr * size  # there may be another number of ranks
+
+for epoch in range(done, options.epochs):
     sampler.set_epoch(epoch)  # a new order in each epoch
     for batch, expected in loader:
         optimizer.zero_grad()
@@ -61,8 +76,11 @@ for epoch in range(options.epochs):
         optimizer.step()
     if rank == 0:
         print(f"epoch {epoch + 1}/{options.epochs}: loss {loss.item():.4f}", flush=True)
+        checkpoint = {"job": job, "epoch": epoch + 1, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(checkpoint, "checkpoint.new")
+        os.replace("checkpoint.new", "checkpoint.pt")  # a whole file or none, whenever the node dies
 
-# 5. Only rank 0 tests and writes, because all ranks have the same model.
+# 6. Only rank 0 tests and writes, because all ranks have the same model.
 accuracy = torch.zeros(1, device=device)
 if rank == 0:
     with torch.no_grad():

@@ -5,8 +5,9 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::job::list::{Job, Newest};
 use crate::job::manage::{self, JobList};
-use crate::sync::download::{download, list};
-use crate::sync::outputs::{Item, NodeOutputs, plan};
+use crate::sync::NodeProject;
+use crate::sync::download::download;
+use crate::sync::outputs::{Download, NodeOutputs, plan};
 use crate::sync::target::{Existing, TargetDirectory};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ pub struct FetchReport {
     /// The directory that it was fetched into.
     pub directory: PathBuf,
     /// What is there now, and whether this fetch put it there.
-    pub items: Vec<(Item, bool)>,
+    pub items: Vec<(Download, bool)>,
     /// What could not be fetched, and why.
     pub failed: Vec<NodeError>,
 }
@@ -68,14 +69,14 @@ pub async fn fetch(
         check_conflicts(&existing, directory)?;
     }
     events.phase("fetching");
-    let (same, wanted): (Vec<_>, Vec<_>) = existing.iter().partition(|(_, existing)| *existing == Existing::Same);
-    same.iter().try_for_each(|(item, _)| into.note(item))?;
+    let (same, wanted): (Vec<_>, Vec<_>) = existing.iter().partition(|(_, existing)| *existing == Existing::Identical);
+    same.iter().try_for_each(|(item, _)| into.record(item))?;
     let wanted = wanted.into_iter().map(|(item, _)| item.clone()).collect();
     let (new, errors) = download_all(target, &members, &outputs, wanted, &into, events).await;
     failed.extend(errors);
     let items = existing
         .into_iter()
-        .map(|(item, existing)| (existing == Existing::Same, new.contains(&item.path), item))
+        .map(|(item, existing)| (existing == Existing::Identical, new.contains(&item.path), item))
         .filter_map(|(is_same, is_new, item)| (is_same || is_new).then_some((item, is_new)))
         .collect();
     Ok(FetchReport { job: job.id.clone(), directory: directory.to_owned(), items, failed })
@@ -102,8 +103,9 @@ async fn list_all(
     events: &Events,
 ) -> Result<(Vec<(String, NodeOutputs)>, Vec<NodeError>), Error> {
     let listed = for_each_node(members.to_vec(), async |member: Member| {
-        let listing = list(target.cluster(), &member.transport, project, &job.id);
-        let outputs = events.step(&member.node.name, Step::ListingOutputs, listing).await?;
+        let (cluster, transport) = (target.cluster(), &member.transport);
+        let node_project = NodeProject { cluster, transport, name: project, job: &job.id };
+        let outputs = events.step(&member.node.name, Step::ListingOutputs, node_project.outputs()).await?;
         Ok((member.node.name.clone(), outputs))
     })
     .await;
@@ -127,7 +129,10 @@ async fn list_all(
 }
 
 /// Opens the target directory, and finds what is at each item's path.
-async fn compare(directory: PathBuf, items: Vec<Item>) -> Result<(Arc<TargetDirectory>, Vec<(Item, Existing)>), Error> {
+async fn compare(
+    directory: PathBuf,
+    items: Vec<Download>,
+) -> Result<(Arc<TargetDirectory>, Vec<(Download, Existing)>), Error> {
     let work = move || {
         let target = TargetDirectory::open(&directory)?;
         let existing = items.into_iter().map(|item| {
@@ -145,32 +150,33 @@ async fn download_all(
     target: &Target,
     members: &[Member],
     outputs: &[(String, NodeOutputs)],
-    items: Vec<Item>,
+    items: Vec<Download>,
     into: &Arc<TargetDirectory>,
     events: &Events,
 ) -> (BTreeSet<String>, Vec<NodeError>) {
     let work = outputs.iter().filter_map(|(node, outputs)| {
-        let items: Vec<Item> = items.iter().filter(|item| item.node == *node).cloned().collect();
+        let items: Vec<Download> = items.iter().filter(|item| item.node == *node).cloned().collect();
         let directory = format!("{}/{}", target.cluster().projects_dir, outputs.directory.as_ref()?);
         let member = members.iter().find(|member| member.node.name == *node)?;
         (!items.is_empty()).then_some((member, directory, items))
     });
-    let downloaded = for_each_node(work.collect(), async |(member, directory, items): (&Member, String, Vec<Item>)| {
-        let (placed, errors) = download(&member.transport, &directory, items, into, events).await;
-        if errors.is_empty() {
-            let s = if placed.len() == 1 { "" } else { "s" };
-            events.done(&member.node.name, format!("fetched {} file{s}", placed.len()));
-        }
-        errors.iter().for_each(|error| events.failed(error));
-        (placed, errors)
-    });
+    let downloaded =
+        for_each_node(work.collect(), async |(member, directory, items): (&Member, String, Vec<Download>)| {
+            let (placed, errors) = download(&member.transport, &directory, items, into, events).await;
+            if errors.is_empty() {
+                let s = if placed.len() == 1 { "" } else { "s" };
+                events.done(&member.node.name, format!("fetched {} file{s}", placed.len()));
+            }
+            errors.iter().for_each(|error| events.failed(error));
+            (placed, errors)
+        });
     let (placed, errors): (Vec<_>, Vec<_>) = downloaded.await.into_iter().unzip();
     (placed.into_iter().flatten().collect(), errors.into_iter().flatten().collect())
 }
 
 /// Checks that nothing would be replaced that was not fetched.
-fn check_conflicts(existing: &[(Item, Existing)], directory: &Path) -> Result<(), Error> {
-    let conflicts = existing.iter().filter(|(_, existing)| *existing == Existing::Other);
+fn check_conflicts(existing: &[(Download, Existing)], directory: &Path) -> Result<(), Error> {
+    let conflicts = existing.iter().filter(|(_, existing)| *existing == Existing::Conflicting);
     let conflicts: Vec<String> = conflicts.map(|(item, _)| directory.join(&item.path).display().to_string()).collect();
     let more = match conflicts.len() {
         0 => return Ok(()),

@@ -8,14 +8,15 @@ use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
-use crate::sync::upload::{Place, Uploaded, compare, merge, upload};
+use crate::sync::NodeProject;
+use crate::sync::upload::{Uploaded, Workspace};
 use crate::text::units::{count, human};
 use crate::worker::apply;
 use crate::worker::plan;
 use std::collections::BTreeMap;
 
 /// Where the project is, by node.
-pub(super) type Workspaces = BTreeMap<String, Place>;
+pub(super) type Workspaces = BTreeMap<String, Workspace>;
 
 /// Creates the job's directory, uploads the project and starts the workers, on all nodes at once. Returns the project's directory on
 /// each node.
@@ -37,26 +38,24 @@ async fn prepare_node(
     seen: &Observed,
     host: Option<&HostAssignment>,
     events: &Events,
-) -> Result<Option<(String, Place)>, NodeError> {
+) -> Result<Option<(String, Workspace)>, NodeError> {
     let Content { plan, program, .. } = *content;
-    let (cluster, link) = (plan.target.cluster(), &seen.member.transport);
+    let (cluster, transport) = (plan.target.cluster(), &seen.member.transport);
+    let node_project = NodeProject { cluster, transport, name: &program.name, job: &plan.id };
     let compared = match &program.project {
         Some(project) => {
             let concurrent = plan.concurrent_jobs(program, seen.name());
-            let comparing = compare(cluster, link, project, &program.name, (&plan.id, &concurrent), events);
+            let comparing = node_project.compare(project, &concurrent, events);
             Some((project, events.step(seen.name(), Step::ComparingProject, comparing).await?))
         }
         None => None,
     };
-    let place = compared.as_ref().map(|(_, compared)| compared.place.clone());
+    let place = compared.as_ref().map(|(_, compared)| compared.workspace.clone());
     let uploading = async {
         match compared {
             // nothing of this job is there, and another job's directory stays as it is
-            Some((_, compared)) if compared.place.own && host.is_none() => Ok(None),
-            Some((project, compared)) => {
-                let names = (program.name.as_str(), plan.id.as_str());
-                events.report(upload(cluster, link, project, names, compared, events).await).map(Some)
-            }
+            Some((_, compared)) if compared.workspace.is_separate && host.is_none() => Ok(None),
+            Some((project, compared)) => events.report(node_project.upload(project, compared, events).await).map(Some),
             None => Ok(None),
         }
     };
@@ -98,12 +97,13 @@ fn summarize(uploaded: Option<&Uploaded>) -> String {
 async fn ensure_worker(
     content: &Content<'_>,
     seen: &Observed,
-    place: Option<&Place>,
+    place: Option<&Workspace>,
     events: &Events,
 ) -> Result<(), NodeError> {
     let Content { plan, options, .. } = *content;
     let inventory = &plan.target.inventory;
-    let (workspace, new_workspace) = (place.map(|place| place.directory.clone()), place.is_some_and(|place| place.new));
+    let (workspace, new_workspace) =
+        (place.map(|place| place.directory.clone()), place.is_some_and(|place| place.is_new));
     let desired = ContainerSpec { workspace, new_workspace, ..apply::desired(inventory, seen)? };
     let desired = match plan.shared_port {
         Some(_) => desired.for_job(&inventory.cluster, &plan.id, options.may_restart()),
@@ -152,9 +152,10 @@ async fn remove_ended_master(cluster: &Cluster, seen: &Observed) -> Result<(), N
 /// Moves what a job wrote in a directory of its own to the project's; where that fails, the next `train` does it.
 pub(super) async fn gather_outputs(content: &Content<'_>, workspaces: &Workspaces, events: &Events) {
     let Content { plan, program, .. } = *content;
-    let own = |host: &&HostAssignment| workspaces.get(host.seen.name()).is_some_and(|place| place.own);
+    let own = |host: &&HostAssignment| workspaces.get(host.seen.name()).is_some_and(|place| place.is_separate);
     let gathered = for_each_node(plan.hosts.iter().filter(own).collect(), async |host: &HostAssignment| {
-        merge(plan.target.cluster(), &host.seen.member.transport, &program.name, &plan.id, events).await
+        let (cluster, transport) = (plan.target.cluster(), &host.seen.member.transport);
+        NodeProject { cluster, transport, name: &program.name, job: &plan.id }.merge(events).await
     })
     .await;
     for error in gathered.into_iter().filter_map(Result::err) {

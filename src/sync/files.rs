@@ -3,14 +3,14 @@
 use crate::error::Error;
 use crate::sync::manifest::{Entry, Manifest, Selection};
 use crate::sync::outputs::STATE_DIR;
-use crate::text::digest::{Hash, Hasher};
-use ignore::{Walk, WalkBuilder};
-use std::fs::{self, File, Metadata};
+use crate::text::digest::{Hash, Hasher, in_hex};
+use ignore::{WalkBuilder, WalkParallel, WalkState};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -32,39 +32,32 @@ pub struct ProjectFiles {
     root: PathBuf,
     /// What belongs to the project.
     pub manifest: Arc<Manifest>,
-    /// [`Manifest::tree_hash`] of the manifest.
+    /// Hash of [`Manifest::text`].
     pub hash: String,
 }
 
 impl ProjectFiles {
-    /// Reads and hashes a project. `.git` and directories that outputs were fetched into are left out, as is what `.gitignore` and
-    /// `.hvdctlignore` name.
+    /// Reads and hashes a project on as many threads as there are processors. `.git` and directories that outputs were fetched into
+    /// are left out, as is what `.gitignore` and `.hvdctlignore` name.
     ///
     /// # Errors
     /// If a file cannot be read or a name is not UTF-8.
     pub fn read(root: &Path) -> Result<ProjectFiles, Error> {
-        let mut manifest = Manifest::default();
         let own_output = own_output();
-        for found in walk(root) {
-            let found = found.map_err(|e| Error::Here(format!("cannot read the project: {e}")))?;
-            let path = found.path();
-            let Ok(relative) = path.strip_prefix(root) else { continue };
-            let Some(name) = relative.to_str() else {
-                return Err(Error::usage(
-                    format!("the project has a file whose name is not UTF-8: {}", relative.display()),
-                    format!("rename it, or leave it out by this line in .hvdctlignore: {}", pattern(relative)),
-                ));
-            };
-            let meta = fs::symlink_metadata(path).map_err(|e| unreadable(path, &e))?;
-            if name.is_empty() || own_output.contains(&(meta.dev(), meta.ino())) {
-                continue;
-            }
-            if let Some(entry) = entry(path, relative, &meta)? {
-                manifest.0.insert(name.to_owned(), entry);
-            }
-        }
-        hash_files(root, &mut manifest)?;
-        let hash = manifest.tree_hash();
+        let (sender, entries) = std::sync::mpsc::channel();
+        walk(root).run(|| {
+            let (sender, own_output) = (sender.clone(), &own_output);
+            Box::new(move |found| {
+                let found = found.map_err(|e| Error::Here(format!("cannot read the project: {e}")));
+                let entry = found.and_then(|found| read_entry(root, found.path(), own_output));
+                let state = if entry.is_ok() { WalkState::Continue } else { WalkState::Quit };
+                entry.transpose().map(|entry| sender.send(entry));
+                state
+            })
+        });
+        drop(sender);
+        let manifest = Manifest(entries.into_iter().collect::<Result<BTreeMap<_, _>, Error>>()?);
+        let hash = in_hex(manifest.text().as_bytes());
         Ok(ProjectFiles { root: root.to_owned(), manifest: Arc::new(manifest), hash })
     }
 
@@ -85,19 +78,18 @@ impl ProjectFiles {
 
     fn write_tar(&self, selection: &Selection, out: &mut impl Write) -> io::Result<()> {
         let mut tar = tar::Builder::new(out);
-        let list = self.manifest.text();
-        tar.append_data(&mut header(tar::EntryType::Regular, 0o600, list.len() as u64), MANIFEST, &list[..])?;
+        let manifest = self.manifest.text();
+        let mut file = header(tar::EntryType::Regular, 0o600, manifest.len() as u64);
+        tar.append_data(&mut file, MANIFEST, manifest.as_bytes())?;
         for (name, entry) in self.manifest.select(selection) {
             let path = self.root.join(name);
-            let packed = format!("{ENTRIES}/{name}");
+            let name = format!("{ENTRIES}/{name}");
             let appended = match entry {
-                Entry::File { mode, size, .. } => append_file(&mut tar, &path, &packed, *mode, *size),
+                Entry::File { mode, size, .. } => append_file(&mut tar, &path, &name, *mode, *size),
                 Entry::Directory { mode } => {
-                    tar.append_data(&mut header(tar::EntryType::Directory, *mode, 0), packed, io::empty())
+                    tar.append_data(&mut header(tar::EntryType::Directory, *mode, 0), name, io::empty())
                 }
-                Entry::Link { target } => {
-                    tar.append_link(&mut header(tar::EntryType::Symlink, 0o777, 0), packed, target)
-                }
+                Entry::Link { target } => tar.append_link(&mut header(tar::EntryType::Symlink, 0o777, 0), name, target),
             };
             appended.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
         }
@@ -146,8 +138,8 @@ impl Write for Pieces {
     }
 }
 
-/// Returns everything that belongs to a project.
-fn walk(root: &Path) -> Walk {
+/// Returns everything that may belong to a project.
+fn walk(root: &Path) -> WalkParallel {
     let is_file = |entry: &ignore::DirEntry| entry.file_type().is_some_and(|kind| kind.is_file());
     WalkBuilder::new(root)
         .hidden(false)
@@ -162,7 +154,7 @@ fn walk(root: &Path) -> Walk {
                 && entry.file_name() != STATE_DIR
                 && (entry.depth() == 0 || is_file(entry) || !entry.path().join(STATE_DIR).is_dir())
         })
-        .build()
+        .build_parallel()
 }
 
 /// Returns the device and inode of the files that hvdctl's own output goes to: `hvdctl train . >out.log` has one that grows while
@@ -172,45 +164,34 @@ fn own_output() -> Vec<(u64, u64)> {
     files.map(|meta| (meta.dev(), meta.ino())).collect()
 }
 
-/// Returns the entry of a path, with no hash for a file yet; None for sockets, pipes and devices.
-fn entry(path: &Path, relative: &Path, meta: &Metadata) -> Result<Option<Entry>, Error> {
-    let mode = meta.permissions().mode() & 0o7777;
-    if meta.is_symlink() {
-        let target = fs::read_link(path).map_err(|e| unreadable(path, &e))?;
-        let target = target.into_os_string().into_string().map_err(|_| {
-            Error::usage(
-                format!("the project has a link whose target is not UTF-8: {}", relative.display()),
-                format!("point it elsewhere, or leave it out by this line in .hvdctlignore: {}", pattern(relative)),
-            )
-        })?;
-        return Ok(Some(Entry::Link { target }));
-    }
-    let file = Entry::File { hash: Hash::default(), mode, size: 0 };
-    Ok(if meta.is_dir() { Some(Entry::Directory { mode }) } else { meta.is_file().then_some(file) })
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> Error {
-    Error::Here(format!("cannot read {}: {error}", path.display()))
-}
-
-/// Sets hash and size of all files, on as many threads as there are processors.
-fn hash_files(root: &Path, manifest: &mut Manifest) -> Result<(), Error> {
-    let queue = Mutex::new(manifest.0.iter_mut());
-    let work = || {
-        loop {
-            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((name, entry)) = next else { return Ok(()) };
-            if let Entry::File { hash, size, .. } = entry {
-                let path = root.join(name);
-                (*hash, *size) = hash_file(&path).map_err(|e| unreadable(&path, &e))?;
-            }
-        }
+/// Reads and hashes what is at a path. Returns its name and entry; `None` for what is not uploaded: the root itself, hvdctl's own
+/// output, sockets, pipes and devices.
+fn read_entry(root: &Path, path: &Path, own_output: &[(u64, u64)]) -> Result<Option<(String, Entry)>, Error> {
+    let relative = path.strip_prefix(root).unwrap_or(path);
+    let not_utf8 = |what: &str, remedy: &str| {
+        Error::usage(
+            format!("the project has a {what} is not UTF-8: {}", relative.display()),
+            format!("{remedy}, or leave it out by this line in .hvdctlignore: {}", pattern(relative)),
+        )
     };
-    let threads = thread::available_parallelism().map_or(1, Into::into);
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
-    })
+    let unreadable = |e: io::Error| Error::Here(format!("cannot read {}: {e}", path.display()));
+    let name = relative.to_str().ok_or_else(|| not_utf8("file whose name", "rename it"))?;
+    let meta = fs::symlink_metadata(path).map_err(unreadable)?;
+    let mode = meta.permissions().mode() & 0o7777;
+    let entry = if name.is_empty() || own_output.contains(&(meta.dev(), meta.ino())) {
+        return Ok(None);
+    } else if meta.is_symlink() {
+        let target = fs::read_link(path).map_err(unreadable)?.into_os_string().into_string();
+        Entry::Link { target: target.map_err(|_| not_utf8("link whose target", "point it elsewhere"))? }
+    } else if meta.is_dir() {
+        Entry::Directory { mode }
+    } else if meta.is_file() {
+        let (hash, size) = hash_file(path).map_err(unreadable)?;
+        Entry::File { hash, mode, size }
+    } else {
+        return Ok(None);
+    };
+    Ok(Some((name.to_owned(), entry)))
 }
 
 /// Returns the hash and the size of a file.
@@ -233,10 +214,10 @@ fn pattern(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::manifest::NodeFiles;
+    use crate::sync::manifest::UploadedRecords;
 
     #[test]
-    fn what_is_read() {
+    fn ignored_files_are_left_out() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         for name in ["deep/er", ".git", "cache", "empty", ".hvdctl-fetch", "results/.hvdctl-fetch"] {
@@ -266,15 +247,15 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_no_text_can_be_left_out_by_the_line_that_is_advised() {
+    fn a_name_that_is_not_utf_8_can_be_left_out_by_the_line_in_the_hint() {
         use std::os::unix::ffi::OsStrExt;
         let dir = tempfile::tempdir().unwrap();
         let odd = Path::new(std::ffi::OsStr::from_bytes(b"data [1]/caf\xe9?.txt"));
         fs::create_dir(dir.path().join("data [1]")).unwrap();
         fs::write(dir.path().join(odd), "").unwrap();
         fs::write(dir.path().join("data [1]/cafe.txt"), "").unwrap();
-        let said = ProjectFiles::read(dir.path()).err().unwrap().to_string();
-        let line = said.split(".hvdctlignore: ").nth(1).unwrap_or_else(|| panic!("{said}"));
+        let message = ProjectFiles::read(dir.path()).err().unwrap().to_string();
+        let line = message.split(".hvdctlignore: ").nth(1).unwrap_or_else(|| panic!("{message}"));
         fs::write(dir.path().join(".hvdctlignore"), format!("{line}\n")).unwrap();
         let tree = ProjectFiles::read(dir.path()).unwrap();
         let names: Vec<&str> = tree.manifest.0.keys().map(String::as_str).collect();
@@ -302,7 +283,7 @@ mod tests {
         let file = dir.path().join("data");
         fs::write(&file, [7; 100_000]).unwrap();
         let files = ProjectFiles::read(dir.path()).unwrap();
-        let all = files.manifest.missing(&NodeFiles::default());
+        let all = files.manifest.missing(&UploadedRecords::default());
         let end = || {
             let mut pieces = files.stream(all.clone());
             while let Some(piece) = pieces.blocking_recv() {
@@ -313,8 +294,8 @@ mod tests {
         assert!(end().is_ok());
         for size in [99_999, 100_001] {
             fs::write(&file, vec![7; size]).unwrap();
-            let words = end().unwrap_err();
-            assert!(words.contains("data") && words.contains(CHANGED), "{words}");
+            let message = end().unwrap_err();
+            assert!(message.contains("data") && message.contains(CHANGED), "{message}");
         }
         fs::remove_file(&file).unwrap();
         assert!(end().unwrap_err().contains("No such file"));

@@ -1,6 +1,6 @@
-//! A project's manifest: names, modes and content hashes as text that the operator and the nodes can compare.
+//! A project's manifest: names, modes and content hashes as text that the operator's machine and the nodes can compare.
 
-use crate::text::digest::{Hash, Hasher, hex, in_hex};
+use crate::text::digest::{Hash, hex, in_hex};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An entry of a project.
@@ -28,6 +28,11 @@ pub enum Entry {
 }
 
 impl Entry {
+    /// Returns the bytes of a file; 0 for others.
+    pub fn size(&self) -> u64 {
+        if let Entry::File { size, .. } = self { *size } else { 0 }
+    }
+
     /// Returns type and permission bits in one number, as `stat --format %f` prints them.
     fn raw_mode(&self) -> u32 {
         match self {
@@ -38,8 +43,8 @@ impl Entry {
         }
     }
 
-    /// Returns what precedes the name in a record: kind, mode, and the hash of a file's contents or a link's target.
-    fn head(&self) -> String {
+    /// Returns its record without the name: kind, mode, and the hash of a file's contents or a link's target.
+    fn record(&self) -> String {
         match self {
             Entry::File { hash, mode, .. } => format!("f {mode:o} {}", hex(hash)),
             Entry::Directory { mode } => format!("d {mode:o} -"),
@@ -57,132 +62,65 @@ pub struct Manifest(pub BTreeMap<String, Entry>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection(Vec<bool>);
 
-/// What the last upload left on a node, and what has changed there since.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NodeFiles {
-    records: BTreeMap<String, String>,
-    changed: BTreeSet<String>,
-    unsure: bool,
-}
+/// The records of the last upload to a node, without the names, by name. That of a file which has changed since is empty.
+pub type UploadedRecords = BTreeMap<String, String>;
 
 impl Manifest {
     /// Returns the records `KIND MODE HASH NAME`, each ended by NUL, as nodes store them.
-    pub fn text(&self) -> Vec<u8> {
-        let mut text = Vec::new();
-        for (name, entry) in &self.0 {
-            text.extend_from_slice(entry.head().as_bytes());
-            text.push(b' ');
-            text.extend_from_slice(name.as_bytes());
-            text.push(0);
-        }
-        text
-    }
-
-    /// Returns the hash of [`Manifest::text`].
-    pub fn tree_hash(&self) -> String {
-        in_hex(&self.text())
+    pub fn text(&self) -> String {
+        self.0.iter().map(|(name, entry)| format!("{} {name}\0", entry.record())).collect()
     }
 
     /// Selects the entries that a node lacks or has with other contents, and the directories they are in.
-    pub fn missing(&self, had: &NodeFiles) -> Selection {
-        let same = |name: &str, entry: &Entry| {
-            let record = had.records.get(name).filter(|_| !had.unsure && !had.changed.contains(name));
-            record.is_some_and(|record| *record == entry.head())
-        };
-        let mut missing = Selection(self.0.iter().map(|(name, entry)| !same(name, entry)).collect());
-        let mut directories = BTreeSet::new();
-        for (name, _) in self.select(&missing) {
-            let mut inside = name.as_str();
-            while let Some((directory, _)) = inside.rsplit_once('/') {
-                if !directories.insert(directory) {
-                    break; // its own directories are known too
-                }
-                inside = directory;
-            }
-        }
-        for (name, is_missing) in self.0.keys().zip(&mut missing.0).filter(|(_, is_missing)| !**is_missing) {
-            *is_missing = directories.contains(name.as_str());
+    pub fn missing(&self, uploaded: &UploadedRecords) -> Selection {
+        let is_missing =
+            |(name, entry): (&String, &Entry)| uploaded.get(name).is_none_or(|record| *record != entry.record());
+        let mut missing = Selection(self.0.iter().map(is_missing).collect());
+        let directories: BTreeSet<&str> = self.select(&missing).flat_map(|(name, _)| parents(name)).collect();
+        for (name, is_missing) in self.0.keys().zip(&mut missing.0) {
+            *is_missing |= directories.contains(name.as_str());
         }
         missing
     }
 
     /// Returns the selected entries, in order.
     pub fn select(&self, selection: &Selection) -> impl Iterator<Item = (&String, &Entry)> + Clone {
-        self.0.iter().zip(&selection.0).filter_map(|(entry, is_one)| is_one.then_some(entry))
-    }
-
-    /// Counts the entries on a node that no longer belong to the project.
-    pub fn gone(&self, had: &NodeFiles) -> usize {
-        had.records.keys().filter(|name| !self.0.contains_key(*name)).count()
-    }
-
-    /// Counts the selected files and links, and the files' bytes.
-    pub fn size(&self, selection: &Selection) -> (usize, u64) {
-        self.select(selection).fold((0, 0), |(count, bytes), (_, entry)| match entry {
-            Entry::File { size, .. } => (count + 1, bytes + size),
-            Entry::Link { .. } => (count + 1, bytes),
-            Entry::Directory { .. } => (count, bytes),
-        })
+        self.0.iter().zip(&selection.0).filter_map(|(entry, is_selected)| is_selected.then_some(entry))
     }
 
     /// Returns the bytes of all files.
-    pub fn bytes(&self) -> u64 {
-        self.0.values().map(|entry| if let Entry::File { size, .. } = entry { *size } else { 0 }).sum()
+    pub fn size(&self) -> u64 {
+        self.0.values().map(Entry::size).sum()
     }
 
-    /// Returns the hash that a node computes over the selected entries when they have arrived: of the files' hashes in hex in the order
-    /// of their names, followed by the links' targets.
+    /// Returns the hash that a node computes over the selected entries when they have arrived.
     pub fn arrived(&self, selection: &Selection) -> String {
-        let mut hasher = Hasher::default();
-        contents(self.select(selection).map(|(_, entry)| entry), &mut hasher);
-        hex(&hasher.finish())
+        in_hex(contents(self.select(selection)).as_bytes())
     }
 
     /// Returns the hash that a node computes over all types and modes in their final place, with the contents if `with_contents`.
     pub fn placed(&self, with_contents: bool) -> String {
-        let mut hasher = Hasher::default();
-        for (name, entry) in &self.0 {
-            hasher.update(format!("{:x} ./{name}\0", entry.raw_mode()));
-        }
-        if with_contents {
-            contents(self.0.values(), &mut hasher);
-        }
-        hex(&hasher.finish())
+        let modes = self.0.iter().map(|(name, entry)| format!("{:x} ./{name}\0", entry.raw_mode()));
+        in_hex(modes.chain(with_contents.then(|| contents(self.0.iter()))).collect::<String>().as_bytes())
     }
 }
 
-/// Hashes the files' hashes, then the links' targets.
-fn contents<'a>(entries: impl Iterator<Item = &'a Entry> + Clone, hasher: &mut Hasher) {
-    for entry in entries.clone() {
-        if let Entry::File { hash, .. } = entry {
-            hasher.update(hex(hash));
-        }
-    }
-    for entry in entries {
-        if let Entry::Link { target } = entry {
-            hasher.update(format!("{target}\0"));
-        }
-    }
+/// Returns the files' hashes in the order of their names, then the links' targets.
+fn contents<'a>(entries: impl Iterator<Item = (&'a String, &'a Entry)> + Clone) -> String {
+    let hashes = entries.clone().filter_map(|(_, entry)| match entry {
+        Entry::File { hash, .. } => Some(hex(hash)),
+        _ => None,
+    });
+    let targets = entries.filter_map(|(_, entry)| match entry {
+        Entry::Link { target } => Some(format!("{target}\0")),
+        _ => None,
+    });
+    hashes.chain(targets).collect()
 }
 
-impl NodeFiles {
-    /// Adds a record of the node's manifest; ignores anything else.
-    pub fn record(&mut self, record: &str) {
-        let mut spaces = record.match_indices(' ').map(|(at, _)| at);
-        if let Some(at) = spaces.nth(2) {
-            self.records.insert(record[at + 1..].to_owned(), record[..at].to_owned());
-        }
-    }
-
-    /// Adds a name whose inode, size, times or mode are not those of the upload.
-    pub fn changed(&mut self, name: &str) {
-        self.changed.insert(name.to_owned());
-    }
-
-    /// Notes that nothing is known about the files on the node.
-    pub fn unsure(&mut self) {
-        self.unsure = true;
-    }
+/// Returns the directories that a relative path is in, the outermost first.
+pub(super) fn parents(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').map(|(at, _)| &path[..at])
 }
 
 #[cfg(test)]
@@ -209,11 +147,8 @@ mod tests {
         })
     }
 
-    fn node_files(tree: &Manifest) -> NodeFiles {
-        let mut had = NodeFiles::default();
-        let text = String::from_utf8(tree.text()).unwrap();
-        text.split_terminator('\0').for_each(|record| had.record(record));
-        had
+    fn uploaded(tree: &Manifest) -> UploadedRecords {
+        tree.0.iter().map(|(name, entry)| (name.clone(), entry.record())).collect()
     }
 
     /// Hashes and targets alone: by the number of the files it is known which is which.
@@ -232,46 +167,37 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_missing_makes_the_tree(old in tree(), new in tree(), touched in any::<prop::sample::Index>()) {
-            let had = node_files(&old);
+            let had = uploaded(&old);
             let missing: BTreeMap<_, _> = new.select(&new.missing(&had)).collect();
             // a node that replaces what is missing and removes what is gone has the new tree
             let mut after = old.clone();
             after.0.retain(|name, _| new.0.contains_key(name));
             after.0.extend(missing.iter().map(|(name, entry)| ((*name).clone(), (*entry).clone())));
-            prop_assert_eq!(after.tree_hash(), new.tree_hash());
-            prop_assert_eq!(new.gone(&had), old.0.keys().filter(|n| !new.0.contains_key(*n)).count());
+            prop_assert_eq!(after.text(), new.text());
             // nothing else is sent, but the directories that it is in
             for name in missing.into_keys() {
                 let inside = new.select(&new.missing(&had)).any(|(other, _)| other.starts_with(&format!("{name}/")));
-                prop_assert!(inside || old.0.get(name).map(Entry::head) != Some(new.0[name].head()));
+                prop_assert!(inside || old.0.get(name).map(Entry::record) != Some(new.0[name].record()));
             }
             prop_assert!(old.select(&old.missing(&had)).next().is_none());
 
             if !old.0.is_empty() {
                 let name = old.0.keys().nth(touched.index(old.0.len())).unwrap();
                 let mut changed = had.clone();
-                changed.changed(name);
+                changed.insert(name.clone(), String::new());
                 prop_assert!(old.select(&old.missing(&changed)).any(|(missing, _)| missing == name));
             }
-            let mut unsure = had;
-            unsure.unsure();
-            prop_assert_eq!(new.select(&new.missing(&unsure)).count(), new.0.len());
         }
 
         #[test]
         fn hashes_tell_trees_apart(a in tree(), b in tree()) {
-            let all = |tree: &Manifest| tree.missing(&NodeFiles::default());
+            let all = |tree: &Manifest| tree.missing(&UploadedRecords::default());
             let same = a.0.len() == b.0.len()
-                && a.0.iter().zip(&b.0).all(|((n, e), (m, f))| n == m && e.head() == f.head());
-            prop_assert_eq!(a.tree_hash() == b.tree_hash(), same);
+                && a.0.iter().zip(&b.0).all(|((n, e), (m, f))| n == m && e.record() == f.record());
+            prop_assert_eq!(a.text() == b.text(), same);
             let same_contents = contents_of(&a) == contents_of(&b);
             prop_assert_eq!(a.arrived(&all(&a)) == b.arrived(&all(&b)), same_contents);
             prop_assert_eq!(a.placed(true) == b.placed(true), same);
-        }
-
-        #[test]
-        fn records_of_any_kind_are_read(text in any::<String>()) {
-            NodeFiles::default().record(&text);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Transfer of projects and outputs.
 //!
-//! Upload: [`files`] reads the project here, [`manifest`] compares it with what a node has, [`upload`] sends the difference and has
-//! it proven. Download: [`outputs`] decides what goes where, [`download`] brings it, [`target`] puts it in its place. [`project`] has
-//! the project's name and command.
+//! Upload: [`files`] reads the project here, [`manifest`] compares it with what a node has, [`upload`] sends the difference and checks
+//! the node's proof. Download: [`outputs`] decides what goes where, [`download`] receives it, [`target`] puts it in its place.
+//! [`project`] has the project's name and command.
 
 pub mod download;
 pub mod files;
@@ -11,3 +11,41 @@ pub mod outputs;
 pub mod project;
 pub mod target;
 pub mod upload;
+
+use crate::error::NodeError;
+use crate::inventory::Cluster;
+use crate::transport::node::{Output, Transport};
+use std::time::Duration;
+
+/// A job's project on one node.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeProject<'a> {
+    /// The cluster.
+    pub cluster: &'a Cluster,
+    /// The node.
+    pub transport: &'a Transport,
+    /// The project's name on the nodes.
+    pub name: &'a str,
+    /// The job's id.
+    pub job: &'a str,
+}
+
+impl<'a> NodeProject<'a> {
+    /// Returns the argv of a script that begins with `upload_common.sh`. Its standard input is free for the project's files.
+    fn argv(&self, script: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
+        [&["sh", "-c", script, "sh", &self.cluster.projects_dir, self.name, &self.cluster.name], arguments].concat()
+    }
+
+    /// Returns the time limit for a script that reads this many bytes, also from a slow disk.
+    fn limit(&self, bytes: u64) -> Duration {
+        /// Bytes per second.
+        const SLOWEST_DISK: u64 = 20 << 20;
+        self.transport.limit() + Duration::from_secs(bytes / SLOWEST_DISK)
+    }
+
+    /// Runs a script that reads this many bytes and may list all files of the project.
+    async fn run(&self, argv: &[&str], input: &[u8], operation: &str, bytes: u64) -> Result<Output, NodeError> {
+        let output = self.transport.list_as_root(argv, input, operation, self.limit(bytes)).await?;
+        if output.code == 0 { Ok(output) } else { Err(self.transport.failed(&output, operation)) }
+    }
+}

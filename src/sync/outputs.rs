@@ -1,5 +1,6 @@
 //! A job's outputs as the nodes list them, and where they go on the operator's machine.
 
+use crate::sync::manifest::parents;
 use crate::text::digest::in_hex;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,20 +26,29 @@ pub enum Output {
 }
 
 impl Output {
-    /// Whether both have the same contents.
-    fn is_like(&self, other: &Output) -> bool {
-        match (self, other) {
-            (Output::File { hash, .. }, Output::File { hash: other, .. }) => hash == other,
-            (Output::Link(target), Output::Link(other)) => target == other,
-            _ => false,
+    /// Returns what is equal for outputs with the same contents.
+    pub fn content(&self) -> String {
+        match self {
+            Output::File { hash, .. } => hash.clone(),
+            Output::Link(target) => format!("link:{}", in_hex(target.as_bytes())),
         }
+    }
+
+    /// Returns the bytes of a file; 0 for a link.
+    pub fn size(&self) -> u64 {
+        if let Output::File { size, .. } = self { *size } else { 0 }
+    }
+
+    /// Returns whether it is a file.
+    pub fn is_file(&self) -> bool {
+        matches!(self, Output::File { .. })
     }
 }
 
 /// A project's directory on one node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeOutputs {
-    /// Its name; None if the node has none.
+    /// Its name; `None` if the node has none.
     pub directory: Option<String>,
     /// What jobs may have written: everything that is not known to be as it was uploaded.
     pub outputs: BTreeMap<String, Output>,
@@ -46,7 +56,7 @@ pub struct NodeOutputs {
     pub odd: Vec<String>,
     /// The node's messages about files that it could not read.
     pub unread: Vec<String>,
-    /// Kind and hash of what was uploaded, `KIND HASH`.
+    /// [`Output::content`] of what was uploaded.
     uploaded: BTreeMap<String, String>,
 }
 
@@ -54,73 +64,55 @@ impl NodeOutputs {
     /// Reads the records of `fetch_list.sh`.
     pub fn parse(listed: &[u8]) -> NodeOutputs {
         let mut found = NodeOutputs::default();
-        let mut unchanged = BTreeSet::new();
-        let mut link = None;
-        for record in listed.split(|b| *b == 0) {
-            let Ok(record) = std::str::from_utf8(record) else {
-                if !record.starts_with(b"had ") {
-                    let name = record.splitn(5, |b| *b == b' ').last().unwrap_or_default();
-                    found.odd.push(String::from_utf8_lossy(name).into_owned());
-                }
-                continue;
-            };
-            let (kind, rest) = record.split_once(' ').unwrap_or((record, ""));
-            let mut fields = rest.splitn(4, ' ');
-            let mut next = || fields.next().unwrap_or_default();
-            match kind {
-                "directory" => found.directory = Some(rest.to_owned()),
-                "had" => {
-                    let (kind, _, hash, name) = (next(), next(), next(), next());
-                    found.uploaded.insert(name.to_owned(), format!("{kind} {hash}"));
-                }
-                "same" => drop(unchanged.insert(rest)),
-                "file" => {
-                    let (mode, size, time, name) = (next(), next(), next(), next());
+        let (mut unchanged, mut link) = (BTreeSet::new(), "");
+        let listed = String::from_utf8_lossy(listed);
+        for record in listed.split('\0') {
+            let fields: Vec<&str> = record.splitn(5, ' ').collect();
+            match fields[..] {
+                ["directory", .., name] => found.directory = Some(name.to_owned()),
+                ["had", "f", _, hash, name] => drop(found.uploaded.insert(name.to_owned(), hash.to_owned())),
+                ["had", "l", _, hash, name] => drop(found.uploaded.insert(name.to_owned(), format!("link:{hash}"))),
+                ["same", .., name] => drop(unchanged.insert(name)),
+                ["file", mode, size, time, name] => {
                     if let (Ok(mode), Ok(size), Ok(time)) = (u32::from_str_radix(mode, 8), size.parse(), time.parse()) {
                         let file = Output::File { hash: String::new(), mode, size, time };
                         found.outputs.insert(name.to_owned(), file);
                     }
                 }
-                "link" => link = Some(rest),
-                "to" => {
-                    if let Some(name) = link.take() {
-                        found.outputs.insert(name.to_owned(), Output::Link(rest.to_owned()));
-                    }
-                }
+                ["link", .., name] => link = name,
+                ["to", .., target] => drop(found.outputs.insert(link.to_owned(), Output::Link(target.to_owned()))),
                 _ => {}
             }
         }
-        found.odd.extend(found.outputs.keys().filter(|name| !is_inside(name)).cloned());
-        found.outputs.retain(|name, _| is_inside(name) && !unchanged.contains(name.as_str()));
+        let is_utf8 = |text: &str| !text.contains(char::REPLACEMENT_CHARACTER);
+        let is_odd = |name: &String, output: &Output| {
+            !is_inside(name) || !is_utf8(name) || matches!(output, Output::Link(target) if !is_utf8(target))
+        };
+        found.odd =
+            found.outputs.iter().filter(|(name, output)| is_odd(name, output)).map(|(name, _)| name.clone()).collect();
+        found.outputs.retain(|name, output| !is_odd(name, output) && !unchanged.contains(name.as_str()));
         found
     }
 
     /// Returns names and sizes of the files.
     pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.outputs.iter().filter_map(|(name, output)| match output {
-            Output::File { size, .. } => Some((name.as_str(), *size)),
-            Output::Link(_) => None,
-        })
+        self.outputs.iter().filter(|(_, output)| output.is_file()).map(|(name, output)| (name.as_str(), output.size()))
     }
 
     /// Adds the hashes of `fetch_hash.sh`. Files without one are gone by now; what is as it was uploaded is no output.
     pub fn add_hashes(&mut self, hashed: &[u8]) {
-        let hashed = String::from_utf8_lossy(hashed);
         let is_hash = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let hashed = String::from_utf8_lossy(hashed);
         let records = hashed.split('\0').filter_map(|record| record.split_once(' '));
-        let hashes: BTreeMap<&str, &str> =
-            records.filter(|(hash, _)| is_hash(hash)).map(|(hash, name)| (name, hash)).collect();
+        for (new, name) in records.filter(|(hash, _)| is_hash(hash)) {
+            if let Some(Output::File { hash, .. }) = self.outputs.get_mut(name) {
+                new.clone_into(hash);
+            }
+        }
         let uploaded = &self.uploaded;
         self.outputs.retain(|name, output| {
-            let now = match output {
-                Output::File { hash, .. } => {
-                    let Some(now) = hashes.get(name.as_str()) else { return false };
-                    (*now).clone_into(hash);
-                    format!("f {now}")
-                }
-                Output::Link(target) => format!("l {}", in_hex(target.as_bytes())),
-            };
-            uploaded.get(name) != Some(&now)
+            let content = output.content();
+            !content.is_empty() && uploaded.get(name) != Some(&content)
         });
     }
 }
@@ -131,9 +123,9 @@ fn is_inside(name: &str) -> bool {
     parts.clone().next() != Some(STATE_DIR) && parts.all(|part| !matches!(part, "" | "." | ".."))
 }
 
-/// An output to be fetched.
+/// An output that is to be fetched.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Item {
+pub struct Download {
     /// Its path below the target directory.
     pub path: String,
     /// The node that has it.
@@ -150,34 +142,31 @@ pub struct Item {
 ///
 /// # Errors
 /// If two outputs would have the same path.
-pub fn plan(found: &[(String, NodeOutputs)]) -> Result<Vec<Item>, String> {
-    let mut taken: BTreeMap<String, Item> = BTreeMap::new();
+pub fn plan(found: &[(String, NodeOutputs)]) -> Result<Vec<Download>, String> {
+    let mut planned: BTreeMap<String, Download> = BTreeMap::new();
     for (node, found) in found {
         for (name, output) in &found.outputs {
-            let item = |path: String| Item { path, node: node.clone(), name: name.clone(), output: output.clone() };
-            match taken.get(name) {
-                Some(there) if there.output.is_like(output) => continue,
-                None if is_free(&taken, name) => drop(taken.insert(name.clone(), item(name.clone()))),
-                _ => {
-                    let aside = format!("{node}/{name}");
-                    if taken.contains_key(&aside) || !is_free(&taken, &aside) {
-                        return Err(format!("{name} of {node} has no place: another output is called {aside}"));
-                    }
-                    taken.insert(aside.clone(), item(aside));
-                }
-            }
+            let below_node = format!("{node}/{name}");
+            let path = match planned.get(name) {
+                Some(other) if other.output.content() == output.content() => continue,
+                None if is_free(&planned, name) => name.clone(),
+                _ if is_free(&planned, &below_node) => below_node,
+                _ => return Err(format!("{name} of {node} has no place: another output is called {below_node}")),
+            };
+            let download =
+                Download { path: path.clone(), node: node.clone(), name: name.clone(), output: output.clone() };
+            planned.insert(path, download);
         }
     }
-    Ok(taken.into_values().collect())
+    Ok(planned.into_values().collect())
 }
 
 /// Returns whether nothing has this path, one of its directories, or a path below it.
-fn is_free(taken: &BTreeMap<String, Item>, path: &str) -> bool {
+fn is_free(planned: &BTreeMap<String, Download>, path: &str) -> bool {
     let below = format!("{path}/");
-    let way = path.match_indices('/').map(|(at, _)| &path[..at]);
-    !taken.contains_key(path)
-        && way.into_iter().all(|directory| !taken.contains_key(directory))
-        && !taken.range(below.clone()..).next().is_some_and(|(other, _)| other.starts_with(&below))
+    !planned.contains_key(path)
+        && !parents(path).any(|directory| planned.contains_key(directory))
+        && !planned.range(below.clone()..).next().is_some_and(|(other, _)| other.starts_with(&below))
 }
 
 #[cfg(test)]
@@ -190,8 +179,9 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_is_nothing_but_a_hash() {
-        let mut found = NodeOutputs::parse(b"directory p\0file 644 1 1.0 a\0file 644 1 1.0 b\0file 644 1 1.0 c\0");
+    fn only_hashes_are_read_as_hashes() {
+        let mut found =
+            NodeOutputs::parse(b"directory - - - p\0file 644 1 1.0 a\0file 644 1 1.0 b\0file 644 1 1.0 c\0");
         let hash = in_hex(b"a");
         found.add_hashes(format!("{hash} a\0/home/me/.bashrc b\0../../x c\0").as_bytes());
         assert_eq!(found.outputs.keys().collect::<Vec<_>>(), ["a"]);
@@ -205,18 +195,18 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_says_is_read() {
+    fn listings_are_read() {
         let train = in_hex(b"train");
         let link = in_hex(b"a");
-        let said = format!(
-            "directory p\0had f 644 {train} train.py\0had f 644 x data\0had l - {link} old\0had d 755 - d\0same data\0\
-             file 644 5 1.25 train.py\0file 644 9 1.5 data\0file 755 7 2.5 d/a b\nc\0link old\0to a\0link new\0to ../x\0\
+        let listed = format!(
+            "directory - - - p\0had f 644 {train} train.py\0had f 644 x data\0had l - {link} old\0had d 755 - d\0same - - - data\0\
+             file 644 5 1.25 train.py\0file 644 9 1.5 data\0file 755 7 2.5 d/a b\nc\0link - - - old\0to - - - a\0link - - - new\0to - - - ../x\0\
              file 644 1 1.0 ../out\0file 644 1 1.0 {STATE_DIR}/x\0noise\0"
         );
-        let mut found = NodeOutputs::parse(&[said.as_bytes(), b"file 644 1 1.0 \xff\0"].concat());
+        let mut found = NodeOutputs::parse(&[listed.as_bytes(), b"file 644 1 1.0 \xff\0"].concat());
         assert_eq!(found.directory.as_deref(), Some("p"));
         assert_eq!(found.files().collect::<Vec<_>>(), [("d/a b\nc", 7), ("train.py", 5)]);
-        assert_eq!(found.odd, ["\u{fffd}", "../out", ".hvdctl-fetch/x"]);
+        assert_eq!(found.odd, ["../out", ".hvdctl-fetch/x", "\u{fffd}"]);
         let hash = in_hex(b"c");
         found.add_hashes(format!("{hash} d/a b\nc\0{train} train.py\0").as_bytes());
         let output = Output::File { hash, mode: 0o755, size: 7, time: 2.5 };
@@ -239,7 +229,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everything_has_a_place_of_its_own(
+        fn every_output_has_its_own_path(
             nodes in prop::collection::vec(
                 prop::collection::btree_map("(n[0-2]/)?([ab]/)?[ab]", "[12]", 0..5), 1..4,
             )
@@ -266,9 +256,9 @@ mod tests {
         }
 
         #[test]
-        fn anything_is_read(said in prop::collection::vec(any::<u8>(), 0..80)) {
-            let mut found = NodeOutputs::parse(&said);
-            found.add_hashes(&said);
+        fn any_listing_is_read(listed in prop::collection::vec(any::<u8>(), 0..80)) {
+            let mut found = NodeOutputs::parse(&listed);
+            found.add_hashes(&listed);
         }
     }
 }

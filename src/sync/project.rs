@@ -6,8 +6,8 @@ use crate::text::digest::hex;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-/// The project's own file, `hvdctl.toml`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+/// The project's file `hvdctl.toml`.
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     command: Option<Vec<String>>,
@@ -23,44 +23,46 @@ pub struct ProjectCommand {
     pub launcher: Option<LauncherName>,
 }
 
-/// Why a project's command is unknown.
+/// Why a project's command cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoEntry {
+pub enum CommandError {
     /// `hvdctl.toml` is invalid; the message has line and column.
     #[error("hvdctl.toml: {0}")]
     File(String),
-    /// The project has neither file.
+    /// The project has none of the files.
     #[error("there is no hvdctl.toml, train.py or main.py in it")]
-    None,
-    /// The project has both.
+    Missing,
+    /// The project has two programs.
     #[error("both train.py and main.py are in it")]
-    Two,
+    Ambiguous,
 }
 
 /// Returns the command of a project: the `given` one, else that of `hvdctl.toml`, else its only script; and the launcher.
 ///
 /// # Errors
-/// [`NoEntry`] if there is not exactly one.
+/// [`CommandError`] if there is none, or more than one.
 pub fn command(
     given: &[ProgramArgument],
     file: Option<&str>,
     has_train: bool,
     has_main: bool,
-) -> Result<ProjectCommand, NoEntry> {
+) -> Result<ProjectCommand, CommandError> {
     let file = match file {
-        Some(text) => toml::from_str(text).map_err(|e| NoEntry::File(e.to_string().trim_end().to_owned()))?,
-        None => File { command: None, launcher: None },
+        Some(text) => toml::from_str(text).map_err(|e| CommandError::File(e.to_string().trim_end().to_owned()))?,
+        None => File::default(),
     };
     if file.command.as_ref().is_some_and(|argv| argv.is_empty() || argv.iter().any(|part| part.contains('\0'))) {
-        return Err(NoEntry::File("command must name a program, e.g. command = [\"python\", \"train.py\"]".into()));
+        return Err(CommandError::File(
+            "command must name a program, e.g. command = [\"python\", \"train.py\"]".into(),
+        ));
     }
     let argv = match (file.command, has_train, has_main) {
         _ if !given.is_empty() => given.to_vec(),
         (Some(argv), ..) => argv.into_iter().map(ProgramArgument::Text).collect(),
         (None, true, false) => vec!["python".into(), "train.py".into()],
         (None, false, true) => vec!["python".into(), "main.py".into()],
-        (None, true, true) => return Err(NoEntry::Two),
-        (None, false, false) => return Err(NoEntry::None),
+        (None, true, true) => return Err(CommandError::Ambiguous),
+        (None, false, false) => return Err(CommandError::Missing),
     };
     Ok(ProjectCommand { argv, launcher: file.launcher })
 }
@@ -83,7 +85,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn entries() {
+    fn commands() {
         let ok = |c: &[&str]| {
             Ok(ProjectCommand { argv: c.iter().map(|s| ProgramArgument::from(*s)).collect(), launcher: None })
         };
@@ -95,11 +97,11 @@ mod tests {
         assert_eq!(command(&[], Some("command = ['python', 'a b.py']"), true, true), ok(&["python", "a b.py"]));
         assert_eq!(command(&[], None, true, false), ok(&["python", "train.py"]));
         assert_eq!(command(&[], None, false, true), ok(&["python", "main.py"]));
-        assert_eq!(command(&[], None, true, true), Err(NoEntry::Two));
-        assert_eq!(command(&[], None, false, false), Err(NoEntry::None));
+        assert_eq!(command(&[], None, true, true), Err(CommandError::Ambiguous));
+        assert_eq!(command(&[], None, false, false), Err(CommandError::Missing));
         assert!(command(&[], Some("command = []"), false, false).is_err());
-        let words = command(&[], Some("comand = ['x']"), false, false).unwrap_err().to_string();
-        assert!(words.contains("line 1") && words.contains("comand"), "{words}");
+        let message = command(&[], Some("comand = ['x']"), false, false).unwrap_err().to_string();
+        assert!(message.contains("line 1") && message.contains("comand"), "{message}");
     }
 
     proptest! {

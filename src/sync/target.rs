@@ -1,24 +1,25 @@
-//! The directory on the operator's machine that a job's outputs are fetched into: what it has, and what is put there.
+//! The directory on the operator's machine that a job's outputs are fetched into.
 
 use crate::error::Error;
 use crate::sync::files::hash_file;
-use crate::sync::outputs::{Item, Output, STATE_DIR};
-use crate::text::digest::{hex, in_hex};
+use crate::sync::manifest::parents;
+use crate::sync::outputs::{Download, Output, STATE_DIR};
+use crate::text::digest::hex;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 use tempfile::NamedTempFile;
 
-/// The list of what was fetched, `HASH NAME` each and ended by NUL. If a name occurs twice, the last record counts.
+/// The list of what was fetched: `CONTENT NAME` each, ended by NUL. If a name occurs twice, the last record counts.
 const FETCHED: &str = "fetched";
-/// Locked while somebody fetches into the directory; says who.
+/// Locked while a process fetches into the directory; names that process.
 const LOCK: &str = "lock";
 /// The directory of files that have not arrived completely.
 const PARTS: &str = "parts";
@@ -27,22 +28,28 @@ const PARTS: &str = "parts";
 #[derive(Debug)]
 pub struct TargetDirectory {
     root: PathBuf,
-    /// The hashes of what was fetched by path.
-    fetched: Mutex<BTreeMap<String, String>>,
+    fetched: Mutex<Fetched>,
     lock: File,
 }
 
-/// What is at an item's path.
+/// What was fetched into the directory: [`Output::content`] by path, and the list of it, to which records are appended.
+#[derive(Debug)]
+struct Fetched {
+    contents: BTreeMap<String, String>,
+    list: File,
+}
+
+/// What is at the path of an output that is to be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
     /// Nothing.
-    Nothing,
-    /// The item itself.
-    Same,
+    Missing,
+    /// The output itself.
+    Identical,
     /// What an earlier fetch put there, unchanged.
-    Earlier,
+    Fetched,
     /// Something else.
-    Other,
+    Conflicting,
 }
 
 fn failed(what: &str, path: &Path, e: impl Display) -> Error {
@@ -58,104 +65,92 @@ impl TargetDirectory {
         let state = root.join(STATE_DIR);
         fs::create_dir_all(&state).map_err(|e| match fs::read_link(root) {
             Ok(target) => failed("fetch into", root, format!("it is a symbolic link to {}: {e}", target.display())),
-            Err(_) => failed("make", &state, e),
+            Err(_) => failed("create", &state, e),
         })?;
         let lock = lock(root)?;
         let parts = state.join(PARTS);
         // an interrupted fetch may have left some
         let _ = fs::remove_dir_all(&parts);
-        fs::create_dir_all(&parts).map_err(|e| failed("make", &parts, e))?;
-        let fetched = Mutex::new(read_fetched(&state)?);
-        Ok(TargetDirectory { root: root.to_owned(), fetched, lock })
+        fs::create_dir_all(&parts).map_err(|e| failed("create", &parts, e))?;
+        let list = state.join(FETCHED);
+        let fetched = Fetched::open(&list, &parts).map_err(|e| failed("update", &list, e))?;
+        Ok(TargetDirectory { root: root.to_owned(), fetched: Mutex::new(fetched), lock })
     }
 
-    /// Returns what is at an item's path. A directory there is [`Existing::Other`].
+    /// Returns what is at an output's path. A directory there conflicts with it.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn existing(&self, item: &Item) -> Result<Existing, Error> {
-        let path = self.root.join(&item.path);
-        if self.obstacle(item).is_some() {
-            return Ok(Existing::Other);
+    pub fn existing(&self, download: &Download) -> Result<Existing, Error> {
+        if self.obstacle(download).is_some() {
+            return Ok(Existing::Conflicting);
         }
-        let meta = match fs::symlink_metadata(&path) {
-            Ok(meta) => meta,
-            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Ok(Existing::Nothing);
+        let path = self.root.join(&download.path);
+        let content = fs::symlink_metadata(&path).and_then(|meta| {
+            Ok(if meta.is_symlink() {
+                Some(Output::Link(fs::read_link(&path)?.to_string_lossy().into_owned()).content())
+            } else if meta.is_file() {
+                Some(hex(&hash_file(&path)?.0))
+            } else {
+                None
+            })
+        });
+        match content {
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Existing::Missing),
+            Err(e) => Err(failed("read", &path, e)),
+            Ok(Some(content)) if content == download.output.content() => Ok(Existing::Identical),
+            Ok(content) if content.is_some() && self.fetched().contents.get(&download.path) == content.as_ref() => {
+                Ok(Existing::Fetched)
             }
-            Err(e) => return Err(failed("look at", &path, e)),
-        };
-        let now = if meta.is_symlink() {
-            fs::read_link(&path).map(|target| link_hash(&target.to_string_lossy()))
-        } else if meta.is_file() {
-            hash_file(&path).map(|(hash, _)| hex(&hash))
-        } else {
-            return Ok(Existing::Other);
-        };
-        let now = now.map_err(|e| failed("read", &path, e))?;
-        Ok(if now == content_hash(&item.output) {
-            Existing::Same
-        } else if self.list().get(&item.path) == Some(&now) {
-            Existing::Earlier
-        } else {
-            Existing::Other
-        })
+            Ok(_) => Ok(Existing::Conflicting),
+        }
     }
 
-    /// Returns the first link or file among the directories that lead to an item. A link would lead out of the target.
-    fn obstacle(&self, item: &Item) -> Option<PathBuf> {
-        let above = item.path.match_indices('/').map(|(at, _)| self.root.join(&item.path[..at]));
-        above.into_iter().find(|path| fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_dir()))
+    /// Returns the first link or file among the directories that lead to an output. A link would lead out of the target.
+    fn obstacle(&self, download: &Download) -> Option<PathBuf> {
+        let mut directories = parents(&download.path).map(|directory| self.root.join(directory));
+        directories.find(|path| fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_dir()))
     }
 
-    fn list(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+    fn fetched(&self) -> MutexGuard<'_, Fetched> {
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn state(&self, name: &str) -> PathBuf {
-        self.root.join(STATE_DIR).join(name)
+    fn parts(&self) -> PathBuf {
+        self.root.join(STATE_DIR).join(PARTS)
     }
 
-    /// Puts an item in its place: a link, or a file with the contents as they arrive. Returns whether these are what the node listed;
+    /// Puts an output in its place: a link, or a file with the contents as they arrive. Returns whether these are what the node listed;
     /// if they are not, nothing is changed.
     ///
     /// # Errors
     /// If it cannot be written, or a link or file is where one of its directories should be.
-    pub fn write(&self, item: &Item, contents: &mut impl Read) -> Result<bool, Error> {
-        let path = self.root.join(&item.path);
-        if let Some(obstacle) = self.obstacle(item) {
-            let what = if obstacle.is_symlink() {
-                "is a symbolic link, and fetch writes through none"
-            } else {
-                "is not a directory"
-            };
-            let hint = "hint: remove it, or fetch with -o DIR";
-            return Err(failed("write", &path, format!("{} {what}\n  {hint}", obstacle.display())));
+    pub fn write(&self, download: &Download, contents: &mut impl Read) -> Result<bool, Error> {
+        let path = self.root.join(&download.path);
+        if let Some(obstacle) = self.obstacle(download) {
+            let cause = format!("{} is a symbolic link or a file, not a directory", obstacle.display());
+            return Err(failed("write", &path, format!("{cause}\n  hint: remove it, or fetch with -o DIR")));
         }
         let parent = path.parent().unwrap_or(&self.root);
-        fs::create_dir_all(parent).map_err(|e| failed("make", parent, e))?;
-        let written = match &item.output {
-            Output::Link(target) => self.write_link(target, &path),
-            Output::File { .. } => self.write_file(item, contents, &path),
-        };
-        let is_whole = written.map_err(|e| failed("write", &path, e))?;
-        if is_whole {
-            self.note(item)?;
+        fs::create_dir_all(parent).map_err(|e| failed("create", parent, e))?;
+        let is_complete = self.place(&download.output, contents, &path).map_err(|e| failed("write", &path, e))?;
+        if is_complete {
+            self.record(download)?;
         }
-        Ok(is_whole)
+        Ok(is_complete)
     }
 
-    fn write_link(&self, target: &str, path: &Path) -> io::Result<bool> {
-        let link = tempfile::Builder::new().make_in(self.state(PARTS), |part| symlink(target, part))?;
-        link.persist(path)?;
-        Ok(true)
-    }
-
-    fn write_file(&self, item: &Item, contents: &mut impl Read, path: &Path) -> io::Result<bool> {
-        let Output::File { hash, mode, size, time } = &item.output else { return Ok(false) };
-        let mut part = NamedTempFile::new_in(self.state(PARTS))?;
+    fn place(&self, output: &Output, contents: &mut impl Read, path: &Path) -> io::Result<bool> {
+        let (hash, mode, size, time) = match output {
+            Output::File { hash, mode, size, time } => (hash, mode, *size, *time),
+            Output::Link(target) => {
+                let link = tempfile::Builder::new().make_in(self.parts(), |part| symlink(target, part))?;
+                return Ok(link.persist(path).map(|()| true)?);
+            }
+        };
+        let mut part = NamedTempFile::new_in(self.parts())?;
         // a file that has grown since may still begin with what was listed
-        io::copy(&mut contents.take(*size), &mut part)?;
+        io::copy(&mut contents.take(size), &mut part)?;
         if hex(&hash_file(part.path())?.0) != *hash {
             return Ok(false);
         }
@@ -168,19 +163,16 @@ impl TargetDirectory {
         Ok(true)
     }
 
-    /// Records that an item is fetched, so that a later fetch may replace it.
+    /// Records that an output is fetched, so that a later fetch may replace it.
     ///
     /// # Errors
     /// If the record cannot be written.
-    pub fn note(&self, item: &Item) -> Result<(), Error> {
-        let hash = content_hash(&item.output);
-        let mut fetched = self.list();
-        if fetched.get(&item.path) != Some(&hash) {
-            let list = self.state(FETCHED);
-            let file = OpenOptions::new().append(true).create(true).open(&list);
-            let written = file.and_then(|mut file| file.write_all(record(&item.path, &hash).as_bytes()));
-            written.map_err(|e| failed("write", &list, e))?;
-            fetched.insert(item.path.clone(), hash);
+    pub fn record(&self, download: &Download) -> Result<(), Error> {
+        let (path, content, mut fetched) = (&download.path, download.output.content(), self.fetched());
+        if fetched.contents.get(path) != Some(&content) {
+            let written = write!(fetched.list, "{content} {path}\0");
+            written.map_err(|e| failed("record", &self.root.join(path), e))?;
+            fetched.contents.insert(path.clone(), content);
         }
         Ok(())
     }
@@ -188,30 +180,26 @@ impl TargetDirectory {
 
 impl Drop for TargetDirectory {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(self.state(PARTS));
+        let _ = fs::remove_dir_all(self.parts());
         // closing the file is not enough while a process that was started meanwhile has it open, too
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
-/// Reads the list of what was fetched, and rewrites it if some of its records are superseded or cut off.
-fn read_fetched(state: &Path) -> Result<BTreeMap<String, String>, Error> {
-    let list = state.join(FETCHED);
-    let text = match fs::read(&list) {
-        Ok(text) => text,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(e) => return Err(failed("read", &list, e)),
-    };
-    let text = String::from_utf8_lossy(&text);
-    let whole = text.rfind('\0').map_or("", |end| &text[..end]);
-    let records = whole.split('\0').filter_map(|record| record.split_once(' '));
-    let fetched: BTreeMap<String, String> = records.map(|(hash, name)| (name.to_owned(), hash.to_owned())).collect();
-    let now: String = fetched.iter().map(|(name, hash)| record(name, hash)).collect();
-    if now.len() != text.len() {
-        let new = state.join("fetched.new");
-        fs::write(&new, now).and_then(|()| fs::rename(&new, &list)).map_err(|e| failed("write", &list, e))?;
+impl Fetched {
+    /// Reads the list and rewrites it by way of `parts` without the records that are superseded or cut off.
+    fn open(path: &Path, parts: &Path) -> io::Result<Fetched> {
+        let text = fs::read(path).or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(Vec::new()) } else { Err(e) })?;
+        let text = String::from_utf8_lossy(&text);
+        let complete = text.rsplit_once('\0').map_or("", |(complete, _)| complete);
+        let records = complete.split('\0').filter_map(|record| record.split_once(' '));
+        let contents: BTreeMap<_, _> = records.map(|(content, name)| (name.to_owned(), content.to_owned())).collect();
+        let mut list = NamedTempFile::new_in(parts)?;
+        list.write_all(
+            contents.iter().map(|(name, content)| format!("{content} {name}\0")).collect::<String>().as_bytes(),
+        )?;
+        Ok(Fetched { contents, list: list.persist(path)? })
     }
-    Ok(fetched)
 }
 
 /// Locks the directory until the returned file is closed.
@@ -222,63 +210,44 @@ fn lock(root: &Path) -> Result<File, Error> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
             let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-            let holder = format!("process {} on {}", std::process::id(), host.trim());
+            let holder = format!(" (process {} on {})", std::process::id(), host.trim());
             file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(here)?;
             Ok(file)
         }
         // some network file systems have no locks
         Err(Errno::NOLCK | Errno::OPNOTSUPP) => Ok(file),
         Err(Errno::WOULDBLOCK) => {
-            // empty if it has only just locked it
+            // empty if it has only just been locked
             let holder = io::read_to_string(&file).unwrap_or_default();
-            let holder =
-                if holder.is_empty() { "another hvdctl".to_owned() } else { format!("another hvdctl ({holder})") };
             Err(Error::check(
-                format!("{holder} is fetching into {}; nothing was fetched", root.display()),
-                "try again when it is done, or take another directory: -o DIR",
+                format!("another hvdctl{holder} is fetching into {}; nothing was fetched", root.display()),
+                "try again when it is done, or choose another directory: -o DIR",
             ))
         }
         Err(e) => Err(here(e.into())),
     }
 }
 
-/// Returns the record of an item in the list of what was fetched.
-fn record(name: &str, hash: &str) -> String {
-    format!("{hash} {name}\0")
-}
-
-/// Returns what identifies an output's contents in the list.
-fn content_hash(output: &Output) -> String {
-    match output {
-        Output::File { hash, .. } => hash.clone(),
-        Output::Link(target) => link_hash(target),
-    }
-}
-
-/// Returns the hash of a link, which differs from that of a file with the same text.
-fn link_hash(target: &str) -> String {
-    in_hex(format!("link {target}").as_bytes())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::digest::in_hex;
 
-    fn item(path: &str, text: &str) -> Item {
+    fn download(path: &str, text: &str) -> Download {
         let hash = in_hex(text.as_bytes());
         let output = Output::File { hash, mode: 0o640, size: text.len() as u64, time: 1_700_000_000.5 };
-        Item { path: path.into(), node: "n1".into(), name: path.into(), output }
+        Download { path: path.into(), node: "n1".into(), name: path.into(), output }
     }
 
-    fn write(target: &TargetDirectory, item: &Item, text: &str) -> bool {
-        target.write(item, &mut text.as_bytes()).unwrap()
+    fn write(target: &TargetDirectory, output: &Download, text: &str) -> bool {
+        target.write(output, &mut text.as_bytes()).unwrap()
     }
 
     #[test]
-    fn only_what_has_the_listed_contents_gets_its_name() {
+    fn only_files_with_the_listed_contents_are_placed() {
         let dir = tempfile::tempdir().unwrap();
         let target = TargetDirectory::open(dir.path()).unwrap();
-        let wanted = item("deep/a b", "contents");
+        let wanted = download("deep/a b", "contents");
         let there = dir.path().join("deep/a b");
         for wrong in ["cont", "Contents", ""] {
             assert!(!write(&target, &wanted, wrong) && !there.exists(), "{wrong}");
@@ -288,45 +257,45 @@ mod tests {
         let meta = fs::metadata(&there).unwrap();
         assert_eq!(meta.permissions().mode() & 0o777, 0o640);
         assert_eq!(meta.modified().unwrap(), UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
-        assert!(!write(&target, &item("deep/a b", "newer"), "new") && there.exists(), "the earlier one stays");
+        assert!(!write(&target, &download("deep/a b", "newer"), "new") && there.exists(), "the earlier one stays");
     }
 
     #[test]
-    fn what_an_interrupted_fetch_left_is_removed() {
+    fn parts_of_an_interrupted_fetch_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let parts = dir.path().join(STATE_DIR).join(PARTS);
         fs::create_dir_all(parts.join("n1")).unwrap();
         fs::write(parts.join("n1/part"), "half").unwrap();
         let target = TargetDirectory::open(dir.path()).unwrap();
         assert_eq!(fs::read_dir(&parts).unwrap().count(), 0);
-        write(&target, &item("a", "text"), "text");
+        write(&target, &download("a", "text"), "text");
         assert_eq!(fs::read_dir(&parts).unwrap().count(), 0);
         drop(target);
         assert!(!parts.exists());
     }
 
     #[test]
-    fn only_what_was_fetched_is_written_over() {
+    fn only_fetched_files_are_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let target = TargetDirectory::open(dir.path()).unwrap();
-        let first = item("a", "first");
+        let first = download("a", "first");
         write(&target, &first, "first");
         drop(target);
         let target = TargetDirectory::open(dir.path()).unwrap();
-        assert_eq!(target.existing(&first).unwrap(), Existing::Same);
-        assert_eq!(target.existing(&item("a", "second")).unwrap(), Existing::Earlier);
+        assert_eq!(target.existing(&first).unwrap(), Existing::Identical);
+        assert_eq!(target.existing(&download("a", "second")).unwrap(), Existing::Fetched);
         fs::write(dir.path().join("a"), "mine").unwrap();
-        assert_eq!(target.existing(&item("a", "second")).unwrap(), Existing::Other);
+        assert_eq!(target.existing(&download("a", "second")).unwrap(), Existing::Conflicting);
         fs::create_dir(dir.path().join("d")).unwrap();
-        assert_eq!(target.existing(&item("d", "x")).unwrap(), Existing::Other);
+        assert_eq!(target.existing(&download("d", "x")).unwrap(), Existing::Conflicting);
 
         // no link leads out of the target
-        let link = Item { output: Output::Link("/".into()), ..item("l", "") };
+        let link = Download { output: Output::Link("/".into()), ..download("l", "") };
         write(&target, &link, "");
-        assert_eq!(target.existing(&link).unwrap(), Existing::Same);
+        assert_eq!(target.existing(&link).unwrap(), Existing::Identical);
         assert_eq!(fs::read_link(dir.path().join("l")).unwrap(), Path::new("/"));
-        let through = item("l/tmp-of-nobody", "x");
-        assert_eq!(target.existing(&through).unwrap(), Existing::Other);
+        let through = download("l/no-such-file", "x");
+        assert_eq!(target.existing(&through).unwrap(), Existing::Conflicting);
         let refused = target.write(&through, &mut &b"x"[..]).unwrap_err().to_string();
         let link = dir.path().join("l").display().to_string();
         assert!(refused.contains(&format!("{link} is a symbolic link")) && refused.contains("hint: "), "{refused}");
@@ -336,31 +305,31 @@ mod tests {
     }
 
     #[test]
-    fn of_each_file_the_last_one_that_was_fetched_is_known() {
+    fn the_list_has_one_record_of_each_file() {
         let dir = tempfile::tempdir().unwrap();
         let list = || fs::read_to_string(dir.path().join(STATE_DIR).join(FETCHED)).unwrap();
         for i in 0..5 {
             let target = TargetDirectory::open(dir.path()).unwrap();
             for text in [format!("old {i}"), format!("new {i}")] {
-                write(&target, &item("a", &text), &text);
+                write(&target, &download("a", &text), &text);
             }
-            write(&target, &item("b", "b"), "b");
+            write(&target, &download("b", "b"), "b");
             assert!(list().matches('\0').count() <= 4, "{}", list());
         }
         // one that was cut off is none, and spoils none
         fs::write(dir.path().join(STATE_DIR).join(FETCHED), list() + &"0".repeat(64) + " b").unwrap();
         let target = TargetDirectory::open(dir.path()).unwrap();
-        let known = [record("a", &in_hex(b"new 4")), record("b", &in_hex(b"b"))];
+        let known = [("a", "new 4"), ("b", "b")].map(|(name, text)| format!("{} {name}\0", in_hex(text.as_bytes())));
         assert_eq!(list(), known.concat());
-        assert_eq!(target.existing(&item("b", "next")).unwrap(), Existing::Earlier);
-        assert_eq!(target.existing(&item("a", "next")).unwrap(), Existing::Earlier);
-        // somebody put an old one back
+        assert_eq!(target.existing(&download("b", "next")).unwrap(), Existing::Fetched);
+        assert_eq!(target.existing(&download("a", "next")).unwrap(), Existing::Fetched);
+        // an old one was put back
         fs::write(dir.path().join("a"), "old 4").unwrap();
-        assert_eq!(target.existing(&item("a", "next")).unwrap(), Existing::Other);
+        assert_eq!(target.existing(&download("a", "next")).unwrap(), Existing::Conflicting);
     }
 
     #[test]
-    fn one_at_a_time_fetches_into_a_directory() {
+    fn a_directory_is_locked_while_it_is_fetched_into() {
         let dir = tempfile::tempdir().unwrap();
         let target = TargetDirectory::open(dir.path()).unwrap();
         let error = TargetDirectory::open(dir.path()).unwrap_err().to_string();

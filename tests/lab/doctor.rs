@@ -63,7 +63,12 @@ fn nodes_in_health() {
     }
     lab.hvdctl(&["up"]).code(0);
     let before = NODES.map(|node| id_of(node, "hworker"));
-    let done = is_well(&lab);
+    let image = [
+        "the image has horovodrun (Horovod 0.28.1), torchrun (PyTorch 1.13",
+        ", mpirun (Open MPI 4.1.4), env; ",
+        "mpi4py ",
+    ];
+    let done = is_well(&lab).says(&image);
     assert_eq!(told(&done, "warning"), Vec::<String>::new(), "{}", done.out);
     let done = lab.hvdctl(&["doctor", "--fix", "--json"]).code(0);
     assert_eq!(NODES.map(|node| id_of(node, "hworker")), before);
@@ -152,7 +157,7 @@ fn a_firewall_on_the_workers_port_or_on_all_others() {
         on("node2", &format!("iptables -w 10 -I {rule} && {accept}"));
         let _restore = undo(&off);
         let done = finds(&lab, "node1: cannot reach node2 on random high ports: no answer within 3 s", "from 1024 on");
-        assert!(done.out.contains("a firewall lets port 12345 through and not the rest"), "{}", done.out);
+        assert!(done.out.contains("a firewall allows port 12345 but not the others"), "{}", done.out);
     }
     is_well_again(&lab);
 }
@@ -221,7 +226,7 @@ fn a_clock_that_is_off() {
     let restore = undo("rm -f /usr/local/bin/date");
     let done = lab.hvdctl(&["doctor"]).code(1);
     assert_eq!(told(&done, "error"), ["node2: its clock is 30 s ahead of those of the other nodes"], "{}", done.out);
-    done.says(&["cure: set the clock: sudo timedatectl set-ntp true"]);
+    done.says(&["cure: set the clock on the node: sudo timedatectl set-ntp true"]);
     lab.hvdctl(&["up"]).code(3).complains(&["node2: cannot take part: its clock is 30 s ahead", "hint: set the clock"]);
     assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
     clock(-5);

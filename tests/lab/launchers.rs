@@ -1,5 +1,6 @@
 //! Launchers other than `horovodrun`: ranks find one another, end as under any launcher, and leave nothing.
 
+use crate::pool::{power, wake};
 use crate::process::s;
 use crate::state::{FULL, Lab, NODES, Restore, no_run_is_left, no_session_is_left, node_sh, on, ours};
 use serde_json::Value;
@@ -63,9 +64,11 @@ fn ranks_communicate_under_each_launcher() {
     }
     let project =
         lab.project("collectives", &[("train.py", COLLECTIVES), ("hvdctl.toml", "launcher = \"torchrun\"\n")]);
+    // not as many ranks on each node
+    lab.edit("host = \"node1\"", "host = \"node1\"\nslots = 2");
     for options in [&[][..], &["--launcher", "env"]] {
-        let args = [&["train", project.to_str().unwrap(), "-np", "2"], options].concat();
-        lab.hvdctl(&args).code(0).says(&["[0 node1] all right", "[1 node2] all right"]);
+        let args = [&["train", project.to_str().unwrap(), "-np", "3"], options].concat();
+        lab.hvdctl(&args).code(0).says(&["[0 node1] all right", "[1 node1] all right", "[2 node2] all right"]);
         no_run_is_left();
     }
 }
@@ -111,16 +114,20 @@ fn every_end_of_a_rank_leaves_nothing() {
             "[ ${{RANK:-$OMPI_COMM_WORLD_RANK}} = 1 ] || exec sleep 300; for i in $(seq 30); do echo line $i; done; {way}"
         )
     };
+    let eats = "exec python3 -c 'all = [b\"x\" * (1 << 20) for i in range(2000)]'";
     let ends = [
         ("exit 7", 7, "rank 1 on node2 ended with exit code 7"),
-        ("kill -9 $$", 137, "rank 1 on node2 was killed by signal 9"),
         ("kill -STOP $$", 137, "rank 1 on node2 hung: it was stopped"),
+        (eats, 137, "rank 1 on node2 ran out of memory"),
+        ("kill -9 $$", 137, "rank 1 on node2 was killed by signal 9"),
     ];
-    for launcher in LAUNCHERS {
-        for (way, code, words) in ends {
+    on("node2", "docker update --memory 256m --memory-swap 256m hworker");
+    for (launcher, of_few) in LAUNCHERS.iter().zip(&ends) {
+        // the ends themselves are those of tests/supervision
+        for (way, code, words) in if FULL { &ends[..] } else { std::slice::from_ref(of_few) } {
             let program = program(way);
             let args = ["run", "-np", "2", "--launcher", launcher, "--stall-timeout", "5s", "--", "sh", "-c", &program];
-            let done = lab.hvdctl(&args).code(code);
+            let done = lab.hvdctl(&args).code(*code);
             let out = done.out.clone();
             done.complains(&[words]);
             assert_eq!(out.lines().filter(|line| line.starts_with("[1 node2] line")).count(), 30, "{out}");
@@ -202,5 +209,74 @@ fn an_elastic_job_goes_on_without_a_node_and_takes_it_back() {
     let done = run.end(s(120)).code(0).says(&["[0 node1] attempt 2", "[1 node2] attempt 2"]);
     done.complains(&["node2 left (", "goes on with 1 of 2 ranks", "node2 joined; the job goes on with 2 of 2 ranks"]);
     lab.hvdctl(&["logs"]).code(0).complains(&["Z: node2 left (", "Z: node2 joined; "]);
+    no_run_is_left();
+}
+
+/// Runs a project's `train.py`. The first attempt waits at the fifth epoch until a node has left, and the second at the ninth until it
+/// has joined.
+const PACED: &str = "
+import os, runpy, time
+from torch.utils.data.distributed import DistributedSampler
+attempt, set_epoch = int(os.environ['HVDCTL_RESTART']), DistributedSampler.set_epoch
+def pace(self, epoch):
+    if attempt < 2 and epoch == 4 * (attempt + 1):
+        time.sleep(600)
+    set_epoch(self, epoch)
+DistributedSampler.set_epoch = pace
+runpy.run_path('train.py', run_name='__main__')
+";
+
+#[test]
+fn an_elastic_job_that_loses_a_node_to_power_off_reaches_the_accuracy_of_an_undisturbed_one() {
+    let lab = Lab::up_with_full_image();
+    let elastic = ("horovodrun", include_str!("../../examples/digits_elastic/train.py"));
+    let ddp = ("torchrun", include_str!("../../examples/digits_ddp/train.py"));
+    for (launcher, program) in if FULL { vec![elastic, ddp] } else { vec![elastic] } {
+        let project = lab.project(launcher, &[("train.py", program), ("paced.py", PACED)]);
+        // the nodes of a pair share the cores of this machine
+        let train = ["train", project.to_str().unwrap(), "--launcher", launcher, "-e", "OMP_NUM_THREADS=1", "-np"];
+        let program = ["--epochs", "15", "--target-accuracy", "0.95"];
+        lab.hvdctl(&[&train[..], &["2", "--", "python", "train.py"], &program].concat()).code(0);
+
+        let mut run = lab.start(&[&train[..], &["1:2", "--", "python", "paced.py"], &program].concat());
+        run.until(&["[0 node1] epoch 4/15"], s(120));
+        power(&["kill"], "node2");
+        let restore = Restore(|| wake("node2"));
+        run.until(&["[0 node1] epoch 8/15"], s(120));
+        lab.hvdctl(&["jobs"]).complains(&["node2"]).says(&["running", "1 of 2"]);
+        drop(restore);
+        lab.hvdctl(&["up"]).code(0).says(&["node2: start hworker again"]);
+        let done = run.end(s(180)).code(0).says(&["[0 node1] epoch 15/15"]);
+        assert_eq!(done.out.matches("[0 node1] epoch 4/15").count(), 1, "{}", done.out);
+        done.complains(&["node2 left (", "with 1 of 2 ranks", "node2 joined; the job goes on with 2 of 2 ranks"]);
+        no_run_is_left();
+    }
+}
+
+#[test]
+fn a_drained_node_leaves_an_elastic_job_and_gets_no_ranks() {
+    let lab = Lab::up();
+    let program = "echo attempt $HVDCTL_RESTART; [ $HVDCTL_RESTART = 2 ] || exec sleep 300";
+    let mut run = lab.start(&["run", "-np", "1:2", "--launcher", "env", "--", "sh", "-c", program]);
+    run.until(&["[0 node1] attempt 0", "[1 node2] attempt 0"], s(120));
+    let restore = Restore(|| drop(lab.hvdctl(&["drain", "--undo", "node[1-2]"]).code(0)));
+    let drained = lab.hvdctl(&["drain", "node[1-2]"]).code(0);
+    drained.says(&[
+        "node1: drained; the job ",
+        "stays until its end",
+        "node2: drained; the job ",
+        "goes on without it",
+    ]);
+    run.until(&["[0 node1] attempt 1"], s(60));
+    lab.hvdctl(&["status"]).code(0).says(&["node1 is drained by ", "node2 is drained by "]);
+    drop(restore);
+    let done = run.end(s(120)).code(0).says(&["[0 node1] attempt 2", "[1 node2] attempt 2"]);
+    done.complains(&["node2 left (drained)", "node2 joined"]);
+
+    lab.hvdctl(&["drain", "node2"]).code(0);
+    let _restore = Restore(|| drop(lab.hvdctl(&["drain", "--undo", "node2"]).code(0)));
+    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node2 is drained by", "drain --undo node2"]);
+    lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(0).complains(&["node2 is drained by", "no ranks there"]);
+    lab.hvdctl(&["verify"]).code(0).says(&["ok: 1 rank where expected"]);
     no_run_is_left();
 }

@@ -143,9 +143,9 @@ fn init_of(node: &str) -> Option<u32> {
     process.map(|process| process.pid)
 }
 
-/// Has a node run that a test which was killed left paused or switched off.
+/// Has a node run that is paused or switched off.
 #[track_caller]
-fn wake(node: &str) {
+pub fn wake(node: &str) {
     let mut inspect = Command::new("docker");
     inspect.args(["inspect", "-f", "{{.State.Status}}", &container(node)]);
     match run(inspect, s(30)).ok().trim() {

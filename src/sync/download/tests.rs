@@ -1,6 +1,7 @@
 //! The scripts as the nodes run them, in directories of this machine.
 
 use super::*;
+use crate::sync::outputs::Output;
 use crate::text::digest::in_hex;
 use std::fs;
 use std::io::Write as _;
@@ -26,8 +27,8 @@ fn found(root: &str) -> NodeOutputs {
     let mut found = NodeOutputs::parse(&sh(LIST, &[root, "p", "lab", "j1"], b""));
     let names: String = found.files().map(|(name, _)| format!("{name}\0")).collect();
     if let Some(directory) = &found.directory {
-        let said = sh(HASH, &[&format!("{root}/{directory}")], names.as_bytes());
-        found.add_hashes(&said);
+        let hashed = sh(HASH, &[&format!("{root}/{directory}")], names.as_bytes());
+        found.add_hashes(&hashed);
     }
     found
 }
@@ -58,7 +59,7 @@ fn what_is_new_or_changed_is_found_under_any_name() {
     let Output::File { hash, mode, size, .. } = &outputs["data"] else { panic!() };
     assert_eq!((hash.as_str(), mode & 0o700, *size), (in_hex(b"scribbled").as_str(), 0o600, 9));
 
-    // a directory of the job's own goes before the project's
+    // the job's separate directory takes precedence
     fs::create_dir(dir.path().join("p+j1")).unwrap();
     fs::write(dir.path().join("p+j1/train.py"), "new code").unwrap();
     fs::write(dir.path().join("p+j1/best"), "x").unwrap();
@@ -69,28 +70,29 @@ fn what_is_new_or_changed_is_found_under_any_name() {
 
 /// Unpacks what tar reads of these files, which have the given contents when they are listed and are changed by `change` before tar
 /// reads them.
-fn unpacked(files: &[(&str, &[u8])], change: impl FnOnce(&std::path::Path)) -> (tempfile::TempDir, Unpacked) {
+fn unpacked(files: &[(&str, &[u8])], change: impl FnOnce(&std::path::Path)) -> (tempfile::TempDir, BTreeSet<String>) {
     let dir = tempfile::tempdir().unwrap();
     let (there, here) = (dir.path().join("there"), dir.path().join("here"));
     fs::create_dir(&there).unwrap();
-    let items: Vec<Item> = files
+    let downloads: Vec<Download> = files
         .iter()
         .map(|(name, text)| {
             fs::write(there.join(name), text).unwrap();
             let output = Output::File { hash: in_hex(text), mode: 0o640, size: text.len() as u64, time: 1.0 };
-            Item { path: (*name).to_owned(), node: "n1".into(), name: (*name).to_owned(), output }
+            Download { path: (*name).to_owned(), node: "n1".into(), name: (*name).to_owned(), output }
         })
         .collect();
     change(&there);
-    let mut tar = Command::new(TAR[0]);
-    tar.args(&TAR[1..]).current_dir(&there).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = tar.spawn().unwrap();
-    let names: Vec<u8> = items.iter().flat_map(|item| [packed(item), vec![0]].concat()).collect();
+    let names: Vec<u8> = downloads.iter().flat_map(|download| [name_in_tar(download), vec![0]].concat()).collect();
+    let mut command = Command::new("sh");
+    command.args(["-c", SEND, "sh"]).arg(&there).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(&names).unwrap();
     let stream = child.wait_with_output().unwrap().stdout;
     let target = TargetDirectory::open(&here).unwrap();
-    let unpacked = unpack(&stream[..], &items, &target);
-    (dir, unpacked)
+    let (placed, unpacked) = unpack(&stream[..], &downloads, &target);
+    assert!(unpacked.is_ok(), "{unpacked:?}");
+    (dir, placed)
 }
 
 #[test]
@@ -99,21 +101,21 @@ fn files_of_any_name_arrive() {
     let name = "n".repeat(200);
     let files =
         [("a b", &b"hello"[..]), ("-x", b""), ("long", &long), ("q'\n", b"odd"), ("back\\n", b"x"), (&name, b"y")];
-    let (dir, unpacked) = unpacked(&files, |there| {
+    let (dir, placed) = unpacked(&files, |there| {
         fs::remove_file(there.join("-x")).unwrap();
         fs::hard_link(there.join("a b"), there.join("another")).unwrap();
         fs::write(there.join("-x"), "").unwrap();
     });
-    assert!(unpacked.error.is_none() && unpacked.placed.len() == files.len(), "{unpacked:?}");
+    assert_eq!(placed.len(), files.len());
     for (name, text) in files {
         assert!(fs::read(dir.path().join("here").join(name)).unwrap() == text, "{name:?}");
     }
 }
 
 #[test]
-fn a_file_that_was_changed_gets_no_name_and_holds_no_other_up() {
+fn a_file_that_was_changed_is_left_out_and_no_other() {
     let files = [("shrunk", &b"contents"[..]), ("replaced", b"old"), ("gone", b"x"), ("kind", b"x"), ("grown", b"log")];
-    let (dir, unpacked) = unpacked(&files, |there| {
+    let (dir, placed) = unpacked(&files, |there| {
         fs::write(there.join("shrunk"), "con").unwrap();
         fs::write(there.join("replaced"), "new").unwrap();
         fs::remove_file(there.join("gone")).unwrap();
@@ -121,25 +123,24 @@ fn a_file_that_was_changed_gets_no_name_and_holds_no_other_up() {
         symlink("/etc/passwd", there.join("kind")).unwrap();
         fs::write(there.join("grown"), "log and more").unwrap();
     });
-    assert!(unpacked.error.is_none(), "{unpacked:?}");
-    assert_eq!(unpacked.placed, BTreeSet::from(["grown".to_owned()]));
+    assert_eq!(placed, BTreeSet::from(["grown".to_owned()]));
     let here: Vec<_> = fs::read_dir(dir.path().join("here")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(here.len(), 2, "{here:?}");
     assert_eq!(fs::read_to_string(dir.path().join("here/grown")).unwrap(), "log");
 }
 
 #[test]
-fn a_stream_that_breaks_off_or_lies_writes_nothing_but_what_was_listed() {
+fn a_stream_that_breaks_off_or_was_altered_writes_only_what_was_listed() {
     let dir = tempfile::tempdir().unwrap();
     let target = TargetDirectory::open(&dir.path().join("here")).unwrap();
     let output = |text: &[u8]| Output::File { hash: in_hex(text), mode: 0o640, size: text.len() as u64, time: 1.0 };
-    let item = |name: &str, text: &[u8]| Item {
+    let download = |name: &str, text: &[u8]| Download {
         path: name.to_owned(),
         node: "n1".into(),
         name: name.to_owned(),
         output: output(text),
     };
-    let items = [item("a", &[b'a'; 2000]), item("b", &[b'b'; 2000])];
+    let downloads = [download("a", &[b'a'; 2000]), download("b", &[b'b'; 2000])];
     let mut tar = tar::Builder::new(Vec::new());
     for (name, text) in [("./a", [b'a'; 2000]), ("./c", [b'c'; 2000]), ("../b", [b'b'; 2000]), ("./b", [b'b'; 2000])] {
         let mut header = tar::Header::new_gnu();
@@ -150,7 +151,7 @@ fn a_stream_that_breaks_off_or_lies_writes_nothing_but_what_was_listed() {
         tar.append(&header, &text[..]).unwrap();
     }
     let stream = tar.into_inner().unwrap();
-    let entries = |end: usize| unpack(&stream[..end], &items, &target).placed;
+    let entries = |end: usize| unpack(&stream[..end], &downloads, &target).0;
     for (end, whole) in [(0, 0), (100, 0), (600, 0), (2600, 1), (9000, 1), (stream.len(), 2)] {
         assert_eq!(entries(end).len(), whole, "after {end} of {} bytes", stream.len());
     }

@@ -1,0 +1,106 @@
+"""Handwritten digits with Horovod's elastic API. Nodes may leave and join while it trains:
+
+    hvdctl train examples/digits_elastic -np 1:2
+
+The data are the 1,797 real 8 x 8 images of the UCI digits that scikit-learn brings along: nothing is downloaded. Every process (rank) runs
+this same file. The numbered comments are what makes an ordinary program an elastic one.
+"""
+import argparse
+import os
+import sys
+
+import horovod.torch as hvd
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+COMMIT = "commit.pt"
+JOB = os.environ.get("HVDCTL_JOB")  # the same after every change of nodes; another one in the next job
+
+
+# 1. A state whose commits also reach a file. When a node leaves or joins, hvdctl starts all ranks again, so what is only in memory is lost.
+class FileState(hvd.elastic.TorchState):
+    def save(self):
+        super().save()
+        if hvd.local_rank() == 0:  # one file on every node, since any of them may leave
+            commit = {"job": JOB, "epoch": self.epoch, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+            torch.save(commit, COMMIT + ".new")
+            os.replace(COMMIT + ".new", COMMIT)  # a whole file or none, whenever the node dies
+
+    def load(self):
+        """Continues from the newest commit of this job: a node that was away has an older one, or none."""
+        commit = torch.load(COMMIT, map_location="cpu") if os.path.exists(COMMIT) else {"job": JOB, "epoch": 0}
+        epochs = hvd.allgather_object(commit["epoch"] if commit["job"] == JOB else 0)
+        if max(epochs) > 0:
+            commit = hvd.broadcast_object(commit, root_rank=epochs.index(max(epochs)))
+            self.epoch = commit["epoch"]
+            self.model.load_state_dict(commit["model"])
+            self.optimizer.load_state_dict(commit["optimizer"])
+            super().save()  # Horovod begins with what was saved last
+
+
+parser = argparse.ArgumentParser(description="Train a digit classifier with Horovod Elastic.")
+parser.add_argument("--epochs", type=int, default=15)
+parser.add_argument("--batch-size", type=int, default=16, help="images per step and rank")
+parser.add_argument("--lr", type=float, default=0.001, help="learning rate of one rank")
+parser.add_argument("--target-accuracy", type=float, metavar="A", help="exit 1 if the final accuracy is below")
+options = parser.parse_args()
+
+hvd.init()
+on_gpu = torch.cuda.is_available()
+device = torch.device("cuda", hvd.local_rank()) if on_gpu else torch.device("cpu")
+torch.set_num_threads(1)
+torch.manual_seed(1)
+
+images, labels = load_digits(return_X_y=True)
+images = (images / 16).astype("float32").reshape(-1, 1, 8, 8)
+parts = train_test_split(images, labels, test_size=0.2, random_state=0, stratify=labels)
+train_images, test_images, train_labels, test_labels = map(torch.from_numpy, parts)
+
+model = nn.Sequential(
+    nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+    nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+    nn.Flatten(), nn.Linear(64 * 2 * 2, 64), nn.ReLU(), nn.Linear(64, 10),
+).to(device)
+optimizer = torch.optim.Adam(model.parameters(), lr=options.lr)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+
+
+# 2. Horovod brings the state of all ranks in line with that of rank 0 before it calls this function.
+@hvd.elastic.run
+def train(state):
+    # 3. What depends on the number of ranks is made here: the share of the data and the learning rate.
+    data = TensorDataset(train_images, train_labels)
+    sampler = DistributedSampler(data, num_replicas=hvd.size(), rank=hvd.rank(), seed=1)
+    loader = DataLoader(data, batch_size=options.batch_size, sampler=sampler)
+    for group in state.optimizer.param_groups:
+        group["lr"] = options.lr * hvd.size()
+    while state.epoch < options.epochs:
+        sampler.set_epoch(state.epoch)
+        for batch, expected in loader:
+            state.optimizer.zero_grad()
+            loss = F.cross_entropy(state.model(batch.to(device)), expected.to(device))
+            loss.backward()
+            state.optimizer.step()
+        state.epoch += 1
+        # 4. After a change, training continues from the last commit. A commit takes a little time: choose how much work may be lost.
+        state.commit()
+        if hvd.rank() == 0:
+            print(f"epoch {state.epoch}/{options.epochs}: loss {loss.item():.4f}, {hvd.size()} ranks", flush=True)
+
+
+state = FileState(model=model, optimizer=optimizer, epoch=0)
+state.load()
+train(state)
+
+if hvd.rank() == 0:
+    with torch.no_grad():
+        right = model(test_images.to(device)).argmax(1) == test_labels.to(device)
+    accuracy = right.float().mean().item()
+    print(f"test accuracy {accuracy:.4f} after {state.epoch} epochs", flush=True)
+    if options.target_accuracy and accuracy < options.target_accuracy:
+        sys.exit(f"accuracy {accuracy:.4f} is below the target of {options.target_accuracy}")
