@@ -275,7 +275,7 @@ fn images() {
         all[0].cure.clone()
     };
     // `up` is the cure where it may get the image, and where a registry could have it
-    assert!(missing("img", Pull::Missing).starts_with("hvdctl up, which gets it from its registry; else docker pull"));
+    assert!(missing("img", Pull::Missing).starts_with("hvdctl up, which pulls it from its registry; or docker pull"));
     assert!(missing("img", Pull::Never).starts_with("docker pull img on the node"));
     let id = format!("sha256:{}", "a".repeat(64));
     assert!(missing(&id, Pull::Missing).starts_with("docker pull sha256:aaa"));
@@ -308,7 +308,7 @@ fn launchers_and_frameworks_of_the_image() {
         c.nodes[0].inside = Some(versions(all));
         c.nodes[1].inside = Some(versions(&all.replace("4.1.4), env", "5.0.11), env")));
     });
-    let differs = "error versions gpu02: another set of launchers than the others: \
+    let differs = "error versions gpu02: the set of launchers differs: \
                    gpu01 torchrun (PyTorch 2.1.0), mpirun (Open MPI 4.1.4), env · \
                    gpu02 torchrun (PyTorch 2.1.0), mpirun (Open MPI 5.0.11), env";
     assert_eq!(found.found()[0], differs);
@@ -414,28 +414,28 @@ fn containers() {
 
 #[test]
 fn what_ended_jobs_left_behind() {
-    let labels = [(LABEL_CLUSTER, "local"), (LABEL_ROLE, "master"), (LABEL_JOB, "job-1")];
+    let labels = [(LABEL_CLUSTER, "local"), (LABEL_ROLE, "master"), (LABEL_JOB, "run-1")];
     let facts =
-        Facts::parse("rank job-1 7 - local\nrank job-1 8 w2 local\nrank job-1 x - local\nrank job-2 9 - theirs\n");
+        Facts::parse("rank run-1 7 - local\nrank run-1 8 w2 local\nrank run-1 x - local\nrank run-2 9 - theirs\n");
     let ranks = |c: &mut Clinic| c.nodes[1].facts.ranks = facts.ranks.clone();
     let stale = Clinic::with(2, ranks);
-    stale.finds(&["error stale gpu02: 2 processes of job job-1, whose launcher is not up"]);
-    assert_eq!(stale.all()[0].fixes, [Fix::EndJob { node: "gpu02".into(), job: "job-1".into() }]);
+    stale.finds(&["error stale gpu02: 2 processes of job run-1, whose launcher is not up"]);
+    assert_eq!(stale.all()[0].fixes, [Fix::EndJob { node: "gpu02".into(), job: "run-1".into() }]);
     let mut under_way = Clinic::with(2, ranks);
     under_way.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
     under_way.finds(&[]);
     // what nothing ends is nothing to fix; of a job that is not over it may go the next moment
-    let killed = Facts::parse("rank job-1 7 - local killed\nrank job-2 8 - theirs killed\n").ranks;
+    let killed = Facts::parse("rank run-1 7 - local killed\nrank run-2 8 - theirs killed\n").ranks;
     let mut stuck = Clinic::with(2, |c: &mut Clinic| c.nodes[1].facts.ranks = killed.clone());
-    stuck.finds(&["warning killed gpu02: killed, but still there: process 7 of the job job-1"]);
+    stuck.finds(&["warning killed gpu02: killed, but still there: process 7 of the job run-1"]);
     assert!(stuck.all().iter().all(|finding| finding.fixes.is_empty()));
-    stuck.nodes[1].facts.open_jobs = vec!["job-1".into()];
-    stuck.finds(&["error stale gpu02: 1 process of job job-1, whose launcher is not up"]);
+    stuck.nodes[1].facts.open_jobs = vec!["run-1".into()];
+    stuck.finds(&["error stale gpu02: 1 process of job run-1, whose launcher is not up"]);
     stuck.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
     stuck.finds(&[]);
     // of another cluster
     let mut theirs = Clinic::with(2, ranks);
-    let other = [(LABEL_CLUSTER, "theirs"), (LABEL_ROLE, "master"), (LABEL_JOB, "job-1")];
+    let other = [(LABEL_CLUSTER, "theirs"), (LABEL_ROLE, "master"), (LABEL_JOB, "run-1")];
     theirs.nodes[1].containers.push(container("m", "m", ContainerState::Running, &other));
     assert!(theirs.found()[0].starts_with("error stale"));
     // without the master nobody knows, and nothing is ended
@@ -444,7 +444,7 @@ fn what_ended_jobs_left_behind() {
     unknown.finds(&[]);
     let mut ended = clinic(2);
     ended.nodes[0].containers.push(container("hmaster", "m", ContainerState::Exited, &labels));
-    ended.finds(&["warning stale gpu01: hmaster of the ended job job-1 still exists"]);
+    ended.finds(&["warning stale gpu01: hmaster of the ended job run-1 still exists"]);
     let fix = Fix::RemoveContainer { node: "gpu01".into(), name: "hmaster".into(), id: "m".into() };
     assert_eq!(ended.all()[0].fixes, [fix]);
     // the nodes' clocks show 1000
@@ -462,7 +462,7 @@ fn what_ended_jobs_left_behind() {
     foreign.finds(&[]);
     // its GPUs' users are its ranks
     let mut using = Clinic::with(2, ranks);
-    using.nodes[1].details.gpu_users = Details::parse("gpu-user root job-1 python, 7, 1 MiB, GPU-2\n").gpu_users;
+    using.nodes[1].details.gpu_users = Details::parse("gpu-user root run-1 python, 7, 1 MiB, GPU-2\n").gpu_users;
     assert_eq!(using.found().len(), 1);
 }
 

@@ -227,7 +227,9 @@ fn a_clock_that_is_off() {
     let done = lab.hvdctl(&["doctor"]).code(1);
     assert_eq!(told(&done, "error"), ["node2: its clock is 30 s ahead of those of the other nodes"], "{}", done.out);
     done.says(&["cure: set the clock on the node: sudo timedatectl set-ntp true"]);
-    lab.hvdctl(&["up"]).code(3).complains(&["node2: cannot take part: its clock is 30 s ahead", "hint: set the clock"]);
+    lab.hvdctl(&["up"])
+        .code(3)
+        .complains(&["node2: cannot take part: its clock is 30 s ahead", "hint: set the clock on the node"]);
     assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
     clock(-5);
     let done = lab.hvdctl(&["doctor"]).code(0);
