@@ -206,7 +206,7 @@ fn an_elastic_job_goes_on_without_a_node_and_takes_it_back() {
     no_run_is_left();
 }
 
-/// Runs a project's `train.py`. The first attempt waits at the fifth epoch until a node has left, and the second at the ninth until it
+/// Runs a project's `train.py`. Pairs have two nodes, so an elastic job of 1 to 2 ranks is the smallest that loses one. The first attempt waits at the fifth epoch until a node has left, and the second at the ninth until it
 /// has joined.
 const PACED: &str = "
 import os, runpy, time
