@@ -8,7 +8,7 @@ use crate::event::{Events, Step};
 use crate::inventory::Inventory;
 use crate::keys::files::{KNOWN_HOSTS, Keyring};
 use crate::keys::push::without_master;
-use crate::keys::reachability::{Absent, Matrix, Pair, reason, results, targets};
+use crate::keys::reachability::{AbsentNode, Login, Matrix, reason, results, targets};
 use crate::paths::CONTAINER_SSH;
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::LABEL_SPEC_FULL;
@@ -36,7 +36,7 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
     for seen in nodes {
         match listening(inventory, seen) {
             Ok(address) => present.push((seen, address)),
-            Err(why) => matrix.absent.push(Absent { node: seen.name().to_owned(), why }),
+            Err(why) => matrix.absent.push(AbsentNode { node: seen.name().to_owned(), why }),
         }
     }
     if present.len() < 2 {
@@ -49,7 +49,7 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
         let addresses = targets.iter().map(|to| present[*to].1).collect::<Vec<_>>();
         let _step = events.begin(seen.name(), Step::LoggingIn);
         let reasons = log_in(inventory, seen, &key, &addresses).await;
-        let pair = |(to, reason): (&usize, _)| Pair {
+        let pair = |(to, reason): (&usize, _)| Login {
             from: seen.name().to_owned(),
             to: present[*to].0.name().to_owned(),
             reason,

@@ -1,12 +1,13 @@
-//! `init`: from machines that are named to an inventory with what was found on them.
+//! `init`: writes an inventory of the named machines, with what was found on them.
 
+use super::Outcome;
 use super::output::{self, FoundMachine, InitNode, NodeEntry};
-use super::{BUILT_IMAGE, DEFAULT_IMAGE, Outcome};
+use super::target::{BUILT_IMAGE, DEFAULT_IMAGE};
 use crate::cli::{Global, Init};
 use crate::cluster::nodes;
 use crate::error::{Error, NodeError, exit};
 use crate::event::Events;
-use crate::init::draft::{self, Docker, Entry, Found, Probe, Root};
+use crate::init::draft::{self, Entry, Probe};
 use crate::init::draft_file;
 use crate::init::machines::{self, Host};
 use crate::init::probe;
@@ -16,6 +17,7 @@ use crate::render::table::table;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::text::quote;
+use crate::text::units::count;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -25,45 +27,37 @@ const ATTEMPTS: usize = 5;
 /// Writes the inventory.
 ///
 /// # Errors
-/// Words that do not fit, a file that is there already, a machine of the operator's that fails.
+/// Wrong usage, or a file that exists already.
 pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Outcome, Error> {
     if global.on.is_some() {
-        return Err(Error::usage("--on selects nodes of an inventory, and init writes one", "name the machines alone"));
+        return Err(Error::usage(
+            "--on cannot be used with init, which writes the inventory",
+            "name the machines as arguments",
+        ));
     }
     let wrong = |field: &str, why: String| Error::usage(format!("{field}: {why}"), "see hvdctl init --help");
     inventory::NAME.read(&options.name).map_err(|why| wrong("--name", why))?;
     let images: Vec<&str> = global.image.as_deref().map_or(vec![DEFAULT_IMAGE, BUILT_IMAGE], |image| vec![image]);
     inventory::IMAGE.read(images[0]).map_err(|why| wrong("--image", why))?;
     let file = file(options, global);
-    // before anybody is asked anything
+    // before the first question
     draft_file::is_free(&file, options.force)?;
 
     let hosts = hosts(options, global, events).await?;
-    let mut entries: Vec<Entry> = draft::names(&hosts)
-        .into_iter()
-        .zip(hosts)
-        .map(|(name, host)| Entry { name, host, found: Found::NotProbed })
-        .collect();
-    let mut failed = Vec::new();
+    let mut entries: Vec<Entry> =
+        draft::names(&hosts).into_iter().zip(hosts).map(|(name, host)| Entry { name, host, found: None }).collect();
     if !options.no_probe {
         let inventory = Inventory::parse(&draft::text(&options.name, images[0], &entries), &file)?;
         let target = nodes::Target { strict: global.strict, ..nodes::Target::new(inventory, None, false)? };
         let results = probe::all(&target, &images, events).await?;
         for (entry, result) in entries.iter_mut().zip(results) {
-            entry.found = match result {
-                Ok(probe) => Found::Probed(Box::new(probe)),
-                Err(error) => {
-                    let found = Found::Failed(format!("cannot {}: {}", error.operation, error.message));
-                    failed.push(error);
-                    found
-                }
-            };
+            entry.found = Some(result);
         }
     }
     warn(&entries, events);
     let text = draft::text(&options.name, draft::image(&images, &entries), &entries);
     draft_file::write(&file, &text, options.force)?;
-    Ok(outcome(&file, options, global, &entries, failed))
+    Ok(outcome(&file, options, global, &entries))
 }
 
 /// `-o`, else `-i`, else the one that hvdctl looks for here.
@@ -76,29 +70,29 @@ async fn hosts(options: &Init, global: &Global, events: &Events) -> Result<Vec<H
     let user = options.user.as_deref();
     let read = |text: &str| machines::read(text, user).map_err(|why| Error::usage(why, SPELLING));
     if !options.hosts.is_empty() {
-        return some(read(&options.hosts.join(" "))?);
+        return not_empty(read(&options.hosts.join(" "))?);
     }
     let may_ask = !global.yes & !global.json & std::io::stdin().is_terminal() & terminal::present();
     if options.from_ssh_config {
         let aliases = good(ssh_config::read()?, events);
         if aliases.is_empty() {
-            let why = "~/.ssh/config gives no machine a name (a `Host` line without * and ?)";
+            let why = "~/.ssh/config has no host names (`Host` lines without * and ?)";
             return Err(Error::usage(why, "name the machines: hvdctl init node1 node2"));
         }
         let picked = if may_ask { pick(&aliases, events).await? } else { aliases };
-        return some(read(&picked.join(" "))?);
+        return not_empty(read(&picked.join(" "))?);
     }
     if !may_ask {
-        let hint = "name them, hvdctl init node1 ana@node2:2222, or take those of ~/.ssh/config with --from-ssh-config";
-        return Err(Error::usage("init needs the machines", hint));
+        let hint = "name them: hvdctl init node1 ana@node2:2222; or take those of ~/.ssh/config: --from-ssh-config";
+        return Err(Error::usage("no machines were named", hint));
     }
-    some(typed(user, events).await?)
+    not_empty(typed(user, events).await?)
 }
 
 const SPELLING: &str =
-    "a machine is written [user@]host[:port], as ssh takes it; node[1-4] is four, [fd00::1]:22 has a port";
+    "write a machine as [user@]host[:port], as for ssh; node[1-4] names four, [fd00::1]:22 has a port";
 
-fn some(hosts: Vec<Host>) -> Result<Vec<Host>, Error> {
+fn not_empty(hosts: Vec<Host>) -> Result<Vec<Host>, Error> {
     if hosts.is_empty() { Err(Error::usage("no machine was named", SPELLING)) } else { Ok(hosts) }
 }
 
@@ -120,7 +114,7 @@ async fn pick(aliases: &[String], events: &Events) -> Result<Vec<String>, Error>
     for _ in 0..ATTEMPTS {
         let answer = terminal::ask(events, &prompt, Echo::Shown).await?;
         prompt = match answer.trim() {
-            "" => return Err(Error::usage("no machine was picked", "hvdctl init HOST… takes them by name")),
+            "" => return Err(Error::usage("no machine was chosen", "name the machines: hvdctl init HOST…")),
             "all" => return Ok(aliases.to_vec()),
             names => match nodeset::select(&names.replace(' ', ","), aliases, &nodeset::Groups::new()) {
                 Ok(picked) => return Ok(picked),
@@ -128,14 +122,14 @@ async fn pick(aliases: &[String], events: &Events) -> Result<Vec<String>, Error>
             },
         };
     }
-    Err(Error::usage("none of the answers could be read", "hvdctl init HOST… takes the machines by name"))
+    Err(Error::usage("none of the answers was valid", "name the machines: hvdctl init HOST…"))
 }
 
 /// Asks for the machines, any number on a line, until an empty line.
 async fn typed(user: Option<&str>, events: &Events) -> Result<Vec<Host>, Error> {
     let known = good(ssh_config::read().unwrap_or_default(), events);
     let mut prompt =
-        String::from("Which machines? As ssh takes them: [user@]host[:port], node[1-4]; an empty line ends.\n");
+        String::from("Which machines? Write [user@]host[:port], as for ssh, or node[1-4]; end with an empty line.\n");
     if !known.is_empty() {
         let more = if known.len() > 12 { format!(", … ({} in all)", known.len()) } else { String::new() };
         let first: Vec<&str> = known.iter().take(12).map(String::as_str).collect();
@@ -160,65 +154,68 @@ async fn typed(user: Option<&str>, events: &Events) -> Result<Vec<Host>, Error> 
                 if bad == ATTEMPTS {
                     return Err(Error::usage(why, SPELLING));
                 }
-                prompt = format!("{why}\nthat line again: ");
+                prompt = format!("{why}\ntry again: ");
             }
         }
     }
 }
 
-/// Says what will keep machines from being nodes, or surprise.
+/// Warns of machines that cannot be nodes as they are, and of machines that are named twice.
 fn warn(entries: &[Entry], events: &Events) {
     for (entry, twin) in entries.iter().zip(draft::twins(entries)) {
         if let Some(twin) = twin {
-            let text = format!("{}: left out, it is the same machine as {}", entry.name, twin.name);
+            let text = format!("{}: left out: it is the same machine as {}", entry.name, twin.name);
             events.warn(text);
-        } else if let Found::Probed(probe) = &entry.found {
-            for (what, cure) in probe.concerns() {
-                events.warn(format!("{}: {what}\n  hint: {cure}", entry.name));
+        } else if let Some(probe) = entry.probe() {
+            for (what, hint) in probe.concerns() {
+                events.warn(format!("{}: {what}\n  hint: {hint}", entry.name));
             }
         }
     }
 }
 
-fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry], failed: Vec<NodeError>) -> Outcome {
+fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry]) -> Outcome {
+    let failed: Vec<NodeError> = entries.iter().filter_map(Entry::error).cloned().collect();
     let twins = draft::twins(entries);
     let written = twins.iter().filter(|twin| twin.is_none()).count();
     let code = exit::of_nodes(entries.len() - failed.len(), &failed);
-    let document = document(file, entries, &failed);
+    let document = document(file, entries);
     let mut text = String::new();
     if !options.no_probe {
         let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
         text = table(&["NODE", "ADDRESS", "CORES", "GPUS", "DOCKER"], &rows);
     }
-    // the next command finds the file by itself only where it looks for one
+    // other commands find the file without -i only at the usual place
     let by_itself = options.output.is_none() & global.inventory.is_none();
     let named = if by_itself { String::new() } else { format!(" -i {}", quote::readable(&file.to_string_lossy())) };
-    let plural = if written == 1 { "" } else { "s" };
-    text.push_str(&format!("wrote {} with {written} node{plural}; ", file.display()));
+    text.push_str(&format!("wrote {} with {}; ", file.display(), count(written, "node")));
     if failed.is_empty() {
         text.push_str(&format!(
-            "look it over, then:\n  hvdctl{named} keys push\n  hvdctl{named} up\n  hvdctl{named} verify\n"
+            "review it, then run:\n  hvdctl{named} keys push\n  hvdctl{named} up\n  hvdctl{named} verify\n"
         ));
     } else {
         let nodes: Vec<String> = failed.iter().map(|error| error.node.clone()).collect();
         text.push_str(&format!(
-            "{} could not be probed. Fix these and run the same command again \
-             with --force.\n",
+            "cannot probe {}: fix these nodes, then run the same command again with --force\n",
             nodeset::fold(&nodes)
         ));
     }
-    Outcome::new(code, text, &document, failed)
+    Outcome::new(code, text, &document, &failed)
 }
 
-pub(super) fn document(file: &Path, entries: &[Entry], failed: &[NodeError]) -> output::Init {
+pub(super) fn document(file: &Path, entries: &[Entry]) -> output::Init {
     let twins = draft::twins(entries);
-    let nodes = entries.iter().zip(&twins).map(|(entry, twin)| node(entry, twin.map(|t| t.name.clone()), failed));
-    output::Init { ok: failed.is_empty(), file: file.display().to_string(), nodes: nodes.collect() }
+    let nodes = entries.iter().zip(&twins).map(|(entry, twin)| node(entry, twin.map(|t| t.name.clone())));
+    output::Init {
+        ok: entries.iter().all(|entry| entry.error().is_none()),
+        file: file.display().to_string(),
+        nodes: nodes.collect(),
+    }
 }
 
 fn row(entry: &Entry) -> Vec<String> {
     let none = || "–".to_owned();
-    let Found::Probed(probe) = &entry.found else {
+    let Some(probe) = entry.probe() else {
         return vec![entry.name.clone(), "not probed".into(), none(), none(), none()];
     };
     let gpus = &probe.facts.gpus;
@@ -228,9 +225,9 @@ fn row(entry: &Entry) -> Vec<String> {
         probe.facts.cores.to_string(),
         gpus.first().map_or_else(|| "0".into(), |gpu| format!("{} ({})", gpus.len(), gpu.name)),
         match &probe.docker {
-            Docker::Version(version) => version.clone(),
-            Docker::No(_) => "unknown".into(),
-            Docker::None => "none".into(),
+            Some(Ok(version)) => version.clone(),
+            Some(Err(_)) => "unknown".into(),
+            None => "none".into(),
         },
     ]
 }
@@ -239,15 +236,11 @@ fn address(probe: &Probe) -> Option<String> {
     probe.address().map(|(_, address)| address.to_string())
 }
 
-fn node(entry: &Entry, same_as: Option<String>, failed: &[NodeError]) -> NodeEntry<InitNode> {
-    let Entry { name, host, found } = entry;
-    let (found, error) = match found {
-        Found::NotProbed => (None, None),
-        Found::Failed(_) => (None, failed.iter().find(|error| error.node == *name).cloned()),
-        Found::Probed(probe) => (Some(machine(probe)), None),
-    };
+fn node(entry: &Entry, same_as: Option<String>) -> NodeEntry<InitNode> {
+    let Entry { name, host, .. } = entry;
+    let found = entry.probe().map(machine);
     let details = InitNode { host: host.host.clone(), user: host.user.clone(), port: host.port, found, same_as };
-    NodeEntry { error, ..NodeEntry::new(name, !matches!(entry.found, Found::Failed(_)), details) }
+    NodeEntry { error: entry.error().cloned(), ..NodeEntry::new(name, entry.error().is_none(), details) }
 }
 
 fn machine(probe: &Probe) -> FoundMachine {
@@ -257,15 +250,8 @@ fn machine(probe: &Probe) -> FoundMachine {
         addresses: probe.facts.addresses.iter().map(|(_, address)| address.to_string()).collect(),
         cores: probe.facts.cores,
         gpus: probe.facts.gpus.clone(),
-        root: match probe.root {
-            Root::Login => Some("login"),
-            Root::Sudo => Some("sudo"),
-            Root::No(_) | Root::Unknown => None,
-        },
-        docker: match &probe.docker {
-            Docker::Version(version) => Some(version.clone()),
-            Docker::No(_) | Docker::None => None,
-        },
+        root: probe.root.clone().and_then(Result::ok),
+        docker: probe.docker.clone().and_then(Result::ok),
         images: probe.images.clone(),
         concerns: probe.concerns().into_iter().map(|(what, _)| what).collect(),
     }

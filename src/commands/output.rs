@@ -8,8 +8,8 @@ use crate::job::cores::NodeCores;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
 use crate::job::record::State;
-use crate::keys::files::{Described, Fault, Row as NodeKeys};
-use crate::keys::reachability::{Absent, Matrix, Pair, Row as FailedLogins};
+use crate::keys::files::{KeyFault, NodeKeys, PublicKey};
+use crate::keys::reachability::{AbsentNode, FailedLogins, Login, Matrix};
 use crate::launch::NodeCommand;
 use crate::launch::placement::Placement;
 use crate::model::allocation::Allocation;
@@ -57,8 +57,8 @@ impl<T> NodeEntry<T> {
         NodeEntry { node: node.to_owned(), ok, reachable: None, skipped: false, error: None, result: Some(result) }
     }
 
-    /// The entry of a node with which there is a session, where the command reports that.
-    pub fn seen(node: &str, ok: bool, result: T) -> NodeEntry<T> {
+    /// The entry of a node that was reached, where the command reports that.
+    pub fn reached(node: &str, ok: bool, result: T) -> NodeEntry<T> {
         NodeEntry { reachable: Some(true), ..NodeEntry::new(node, ok, result) }
     }
 
@@ -69,7 +69,7 @@ impl<T> NodeEntry<T> {
     }
 
     /// The entry of a node that failed, with whether it was reached.
-    pub fn unseen(error: &NodeError) -> NodeEntry<T> {
+    pub fn unreached(error: &NodeError) -> NodeEntry<T> {
         NodeEntry { reachable: Some(!error.is_unreachable()), ..NodeEntry::failed(error) }
     }
 }
@@ -128,8 +128,8 @@ pub struct FailureDetails {
 }
 
 impl Failure {
-    /// Returns the document of an error. `runs_a_program` as for [`Error::exit_code`]; `last_line`: it ends a stream of lines.
-    pub fn new(error: &Error, runs_a_program: bool, last_line: bool) -> Failure {
+    /// Returns the document of an error. `runs_program` as for [`Error::exit_code`]; `streams_output`: it is the last of many lines.
+    pub fn new(error: &Error, runs_program: bool, streams_output: bool) -> Failure {
         let details = FailureDetails::default;
         let nodes = match error {
             Error::Unreachable(nodes) | Error::Nodes { failed: nodes, .. } => {
@@ -153,7 +153,7 @@ impl Failure {
                 .collect(),
             _ => Vec::new(),
         };
-        let (code, event) = (error.exit_code(runs_a_program), last_line.then_some(End::End));
+        let (code, event) = (error.exit_code(runs_program), streams_output.then_some(End::End));
         Failure { event, ok: false, code, error: error.to_string(), nodes }
     }
 }
@@ -201,7 +201,7 @@ pub struct FoundMachine {
     /// Its GPUs.
     pub gpus: Vec<Gpu>,
     /// How root is obtained: `login` or `sudo`; null if it cannot be.
-    pub root: Option<&'static str>,
+    pub root: Option<String>,
     /// The version of the Docker Engine, or null.
     pub docker: Option<String>,
     /// Those of the requested images that are there.
@@ -221,7 +221,7 @@ pub struct KeysGenerate {
     pub changed: bool,
     /// The key pair.
     #[serde(flatten)]
-    pub pair: Described,
+    pub pair: PublicKey,
 }
 
 /// What `keys push` did on a node.
@@ -239,7 +239,7 @@ pub struct KeysStatus {
     /// Whether nothing failed and nothing is wrong.
     pub ok: bool,
     /// What an unfinished rotation has left to do, or null.
-    pub rotation: Option<Fault>,
+    pub rotation: Option<KeyFault>,
     /// The nodes.
     pub nodes: Vec<NodeEntry<NodeKeys>>,
     /// Logins from worker to worker; null if none was tried.
@@ -270,11 +270,11 @@ pub struct Reach {
     /// Whether every login worked.
     pub ok: bool,
     /// Nodes whose worker is not running.
-    pub absent: Vec<Absent>,
+    pub absent: Vec<AbsentNode>,
     /// The failures by reason, with nodes folded as for `--on`.
     pub failed: Vec<FailedLogins>,
     /// Every login that was tried.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<Login>,
 }
 
 impl From<&Matrix> for Reach {
@@ -482,7 +482,7 @@ pub struct Fetch {
     pub ok: bool,
     /// The id of the job.
     pub job: String,
-    /// The directory where the files are.
+    /// The directory with the files.
     pub directory: String,
     /// All files and links that the job wrote.
     pub files: Vec<FetchedFile>,
@@ -497,7 +497,7 @@ pub struct FetchedFile {
     pub path: String,
     /// The node that it came from.
     pub node: String,
-    /// False where it was there already.
+    /// False if it already existed.
     pub changed: bool,
     /// The size; null for a link.
     pub bytes: Option<u64>,
@@ -610,7 +610,7 @@ pub fn schema() -> Value {
         "up": Nodes<UpNode>,
         "down": Nodes<DownNode>,
         "drain": Nodes<DrainNode>,
-        "status": Nodes<super::status::Row>,
+        "status": Nodes<super::status::NodeStatus>,
         "doctor": Doctor,
         "verify": Verify,
         "text": Text,

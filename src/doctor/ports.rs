@@ -5,7 +5,7 @@ use crate::cluster::nodes::for_each_node;
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Inventory;
-use crate::keys::reachability::{Matrix, Pair, targets};
+use crate::keys::reachability::{Login, Matrix, targets};
 use crate::node::network;
 use crate::transport::node::RunAs;
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &E
         // a node that could not listen cannot be reached, and one that could not start has tried nothing
         for (to, result) in answer.iter().filter(|(to, _)| answers.get(**to).is_some_and(|other| !other.is_empty())) {
             let reason = Some(result.clone()).filter(|result| result != "ok");
-            matrix.pairs.push(Pair { from: name(from), to: name(*to), reason });
+            matrix.pairs.push(Login { from: name(from), to: name(*to), reason });
         }
     }
     matrix

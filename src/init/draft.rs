@@ -1,5 +1,6 @@
-//! An inventory's first text: what was named and what was found on the machines, with what the file may say beside.
+//! The first text of an inventory: what was named and what was found on the machines, with the most useful defaults.
 
+use crate::error::NodeError;
 use crate::init::machines::Host;
 use crate::node::facts::Facts;
 use crate::text::failure;
@@ -11,38 +12,12 @@ use std::net::IpAddr;
 pub struct Probe {
     /// The facts of any node.
     pub facts: Facts,
-    /// How root is had.
-    pub root: Root,
-    /// Docker.
-    pub docker: Docker,
+    /// How the login becomes root, `login` or `sudo`, or sudo's message; `None` where the probe did not say.
+    pub root: Option<Result<String, String>>,
+    /// The version of the Docker Engine, or why it does not answer; `None` where it is not installed.
+    pub docker: Option<Result<String, String>>,
     /// The images that were asked for and are there.
     pub images: Vec<String>,
-}
-
-/// How root is had on a machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Root {
-    /// The login is root.
-    Login,
-    /// By sudo, without a password.
-    Sudo,
-    /// Not without more; sudo's message.
-    No(String),
-    /// The probe did not say.
-    #[default]
-    Unknown,
-}
-
-/// Docker on a machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Docker {
-    /// The engine's version.
-    Version(String),
-    /// It is installed and did not answer; its message.
-    No(String),
-    /// It is not installed.
-    #[default]
-    None,
 }
 
 impl Probe {
@@ -51,13 +26,12 @@ impl Probe {
         let mut probe = Probe { facts: Facts::parse(text), ..Probe::default() };
         for line in text.lines() {
             let (key, value) = line.split_once(' ').unwrap_or((line, ""));
-            let (what, words) = value.split_once(' ').unwrap_or((value, ""));
-            match (key, what) {
-                ("root", "login") => probe.root = Root::Login,
-                ("root", "sudo") => probe.root = Root::Sudo,
-                ("root", "no") => probe.root = Root::No(words.to_owned()),
-                ("docker", "login" | "sudo") => probe.docker = Docker::Version(words.to_owned()),
-                ("docker", "no") => probe.docker = Docker::No(words.to_owned()),
+            let (how, rest) = value.split_once(' ').unwrap_or((value, ""));
+            match (key, how) {
+                ("root", "login" | "sudo") => probe.root = Some(Ok(how.to_owned())),
+                ("root", "no") => probe.root = Some(Err(rest.to_owned())),
+                ("docker", "login" | "sudo") => probe.docker = Some(Ok(rest.to_owned())),
+                ("docker", "no") => probe.docker = Some(Err(rest.to_owned())),
                 ("image", _) => probe.images.push(value.to_owned()),
                 _ => {}
             }
@@ -85,38 +59,40 @@ impl Probe {
         by_ssh.or(candidates.first().filter(|_| candidates.len() == 1)).copied()
     }
 
-    /// What keeps it from being a node, or will surprise: what is wrong, and the next step.
+    /// Returns what keeps it from being a node or needs attention, each with a hint.
     pub fn concerns(&self) -> Vec<(String, &'static str)> {
         let mut concerns = Vec::new();
         match &self.root {
-            Root::No(said) if failure::sudo(said) == Some(failure::Sudo::PasswordRequired) => {
-                concerns.push(("sudo asks for a password there".into(), "have it ready for the commands that follow"));
+            Some(Err(said)) if failure::sudo(said) == Some(failure::Sudo::PasswordRequired) => {
+                concerns.push(("sudo asks for a password".into(), "have it ready for the next commands"));
             }
-            // whoever may use the engine needs no sudo
-            Root::No(_) if matches!(self.docker, Docker::Version(_)) => {}
-            Root::No(said) => {
-                let cure = "log in as a user who is root or may run sudo: set `user`";
-                concerns.push((format!("no root: {said}"), cure));
+            // a login that may use the engine needs no sudo
+            Some(Err(said)) if !matches!(self.docker, Some(Ok(_))) => {
+                concerns.push((
+                    format!("cannot become root: {said}"),
+                    "set `user` to a login that is root or may run sudo",
+                ));
             }
-            Root::Login | Root::Sudo | Root::Unknown => {}
+            _ => {}
         }
         match &self.docker {
-            Docker::None => concerns.push(("Docker is not installed".into(), "install Docker Engine on that machine")),
-            // whoever may not open the socket without sudo's password cannot tell whether the engine runs
-            Docker::No(_) if matches!(self.root, Root::No(_)) => {}
-            Docker::No(said) => {
-                concerns.push((format!("its Docker Engine does not answer: {said}"), "sudo systemctl start docker"));
+            None => concerns.push(("Docker is not installed".into(), "install Docker Engine on that machine")),
+            // without root it cannot be told whether the engine runs
+            Some(Err(said)) if !matches!(self.root, Some(Err(_))) => {
+                concerns.push((format!("the Docker Engine does not answer: {said}"), "sudo systemctl start docker"));
             }
-            Docker::Version(_) => {}
+            _ => {}
         }
         if self.facts.nvidia_smi && self.facts.gpus.is_empty() {
-            let cure = "see what `nvidia-smi -L` says there, then set `gpus`";
-            concerns.push(("nvidia-smi is installed and lists no GPU".into(), cure));
+            let hint = "run `nvidia-smi -L` there, then set `gpus`";
+            concerns.push(("nvidia-smi is installed and lists no GPU".into(), hint));
         }
         if self.address().is_none() {
-            let there = list(&self.candidates());
-            let what = if there.is_empty() { "no address of its own".into() } else { format!("several: {there}") };
-            concerns.push((format!("its address on the cluster's network is not clear ({what})"), "set `address`"));
+            let what = match &list(&self.candidates())[..] {
+                "" => "no IPv4 address for the cluster's network was found".to_owned(),
+                several => format!("several addresses may be the one on the cluster's network: {several}"),
+            };
+            concerns.push((what, "set `address`"));
         }
         concerns
     }
@@ -134,17 +110,6 @@ fn list(places: &[(&str, IpAddr)]) -> String {
     places.iter().map(|(name, address)| format!("{address} on {name}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The outcome of probing a machine.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Found {
-    /// It was not probed.
-    NotProbed,
-    /// It failed, with this message.
-    Failed(String),
-    /// What was found.
-    Probed(Box<Probe>),
-}
-
 /// One machine of the draft.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
@@ -152,8 +117,20 @@ pub struct Entry {
     pub name: String,
     /// The machine.
     pub host: Host,
-    /// What was found there.
-    pub found: Found,
+    /// What was found there; `None` where it was not probed.
+    pub found: Option<Result<Probe, NodeError>>,
+}
+
+impl Entry {
+    /// What was found on the machine, if it could be probed.
+    pub fn probe(&self) -> Option<&Probe> {
+        self.found.as_ref()?.as_ref().ok()
+    }
+
+    /// Why the machine could not be probed.
+    pub fn error(&self) -> Option<&NodeError> {
+        self.found.as_ref()?.as_ref().err()
+    }
 }
 
 /// A name for each host: the host itself, unless an earlier one has it.
@@ -170,22 +147,14 @@ pub fn names(hosts: &[Host]) -> Vec<String> {
 
 /// For each entry the earlier one that is the same machine, if there is one.
 pub fn twins(entries: &[Entry]) -> Vec<Option<&Entry>> {
-    let same = |a: &Entry, b: &Entry| match (&a.found, &b.found) {
-        (Found::Probed(a), Found::Probed(b)) => a.is(b),
-        _ => false,
-    };
-    entries.iter().enumerate().map(|(i, entry)| entries[..i].iter().find(|other| same(other, entry))).collect()
+    let is_same = |a: &Entry, b: &Entry| a.probe().zip(b.probe()).is_some_and(|(a, b)| a.is(b));
+    entries.iter().enumerate().map(|(i, entry)| entries[..i].iter().find(|other| is_same(other, entry))).collect()
 }
 
 /// The first of these images that every machine with an answering engine has; otherwise the first.
 pub fn image<'i>(wanted: &[&'i str], entries: &[Entry]) -> &'i str {
-    let probes: Vec<&Probe> = entries
-        .iter()
-        .filter_map(|entry| match &entry.found {
-            Found::Probed(probe) if matches!(probe.docker, Docker::Version(_)) => Some(&**probe),
-            _ => None,
-        })
-        .collect();
+    let probes: Vec<&Probe> =
+        entries.iter().filter_map(Entry::probe).filter(|probe| matches!(probe.docker, Some(Ok(_)))).collect();
     let everywhere = |image: &&&str| !probes.is_empty() && probes.iter().all(|p| p.images.iter().any(|i| i == **image));
     wanted.iter().find(everywhere).or(wanted.first()).copied().unwrap_or_default()
 }
@@ -199,19 +168,19 @@ pub fn text(name: &str, image: &str, entries: &[Entry]) -> String {
     let default_user = user.map_or("# user = \"workshop\"".to_owned(), |user| format!("user = {}", quoted(user)));
     let mut text = Text(format!(
         "\
-# The inventory of a cluster, written by `hvdctl init`. A field behind # does not hold: it shows what holds without
-# it, or what was found on the machine.
+# The inventory of a cluster, written by `hvdctl init`. Fields behind # are not set: they show the default, or what was
+# found on the machine.
 
 [cluster]
-name = {name:32} # another for each cluster on the same machines
+name = {name:32} # a different one for each cluster on the same machines
 image = {image:31} # of all containers; name a version to keep jobs repeatable
 # controller = \"gloo\"                   # or \"mpi\", if the image has Open MPI
 # key_type = \"rsa\"                      # of the containers' key pair: 4096 bits; or \"ed25519\"
-# port = 12345                          # over which the containers reach each other
+# port = 12345                          # of the workers' sshd, over which they reach each other
 # shm_size = \"8g\"                       # /dev/shm of the containers
 # connect_timeout_s = 10                # for one node to answer
 
-# What many nodes have in common; each may say otherwise.
+# What many nodes have in common; each may have its own value.
 [defaults]
 {default_user:39} # to log in as; otherwise your ssh configuration decides
 # ssh_port = 22                         # otherwise your ssh configuration decides
@@ -237,18 +206,18 @@ image = {image:31} # of all containers; name a version to keep jobs repeatable
 fn node(text: &mut Text, entry: &Entry, common_user: Option<&str>, addresses: &mut HashSet<IpAddr>) {
     let host = &entry.host;
     text.line("[[node]]");
-    match &entry.found {
-        Found::NotProbed => text.field("host", &quoted(&host.host), "not probed"),
-        Found::Failed(said) => {
-            text.field("host", &quoted(&host.host), "could not be probed:");
-            for line in said.lines() {
-                text.line(&format!("#   {line}"));
-            }
-        }
-        Found::Probed(probe) => text.field("host", &quoted(&host.host), &found(probe)),
+    let found = match &entry.found {
+        None => "not probed".to_owned(),
+        Some(Err(_)) => "could not be probed:".to_owned(),
+        Some(Ok(probe)) => found(probe),
+    };
+    text.field("host", &quoted(&host.host), &found);
+    if let Some(error) = entry.error() {
+        let message = format!("cannot {}: {}", error.operation, error.message);
+        message.lines().for_each(|line| text.line(&format!("#   {line}")));
     }
     if entry.name != host.host {
-        text.field("name", &quoted(&entry.name), "what hvdctl calls it");
+        text.field("name", &quoted(&entry.name), "name in hvdctl");
     }
     if let Some(user) = host.user.as_deref().filter(|user| Some(*user) != common_user) {
         text.field("user", &quoted(user), "to log in as");
@@ -256,7 +225,7 @@ fn node(text: &mut Text, entry: &Entry, common_user: Option<&str>, addresses: &m
     if let Some(port) = host.port {
         text.field("ssh_port", &port.to_string(), "of the machine's own sshd");
     }
-    let Found::Probed(probe) = &entry.found else {
+    let Some(probe) = entry.probe() else {
         return text.comment("gpus", "\"auto\"", "as many as nvidia-smi lists");
     };
     let gpus = &probe.facts.gpus;
@@ -272,7 +241,7 @@ fn node(text: &mut Text, entry: &Entry, common_user: Option<&str>, addresses: &m
         Some((name, address)) => {
             let others: Vec<_> = candidates.iter().filter(|other| **other != (name, address)).copied().collect();
             let others = if others.is_empty() { String::new() } else { format!("; there is also {}", list(&others)) };
-            // the only one that ssh reached hvdctl finds again; no two nodes have one address
+            // a single address that ssh reached needs no field, and no two nodes may have the same
             let is_clear = candidates.len() == 1 && probe.facts.ssh_address == Some(address);
             let write = if !is_clear && addresses.insert(address) { Text::field } else { Text::comment };
             write(text, "address", &quoted(&address.to_string()), &format!("on {name}{others}"));
@@ -283,18 +252,18 @@ fn node(text: &mut Text, entry: &Entry, common_user: Option<&str>, addresses: &m
             }
         }
     }
-    for (what, cure) in probe.concerns() {
-        text.line(&format!("# {what}: {cure}"));
+    for (what, hint) in probe.concerns() {
+        text.line(&format!("# {what}: {hint}"));
     }
 }
 
-/// A machine in short.
+/// A summary of a machine.
 fn found(probe: &Probe) -> String {
     let cores = probe.facts.cores;
     let docker = match &probe.docker {
-        Docker::Version(version) => format!("Docker {version}"),
-        Docker::No(_) => "Docker unknown".into(),
-        Docker::None => "no Docker".into(),
+        Some(Ok(version)) => format!("Docker {version}"),
+        Some(Err(_)) => "Docker unknown".into(),
+        None => "no Docker".into(),
     };
     format!("{cores} core{}, {docker}", if cores == 1 { "" } else { "s" })
 }
@@ -314,12 +283,12 @@ impl Text {
         self.0.push('\n');
     }
 
-    /// A field that holds.
+    /// A field that is set.
     fn field(&mut self, name: &str, value: &str, comment: &str) {
         self.line(&format!("{:39} # {comment}", format!("{name} = {value}")));
     }
 
-    /// A field that does not hold.
+    /// A field that is not set.
     fn comment(&mut self, name: &str, value: &str, comment: &str) {
         self.field(&format!("# {name}"), value, comment);
     }

@@ -4,38 +4,38 @@ use super::check;
 use super::fault::{Faults, Report, quoted, without_mark};
 use super::groups::groups;
 use super::nodes::nodes;
-use super::reader::{Section, found};
+use super::reader::Section;
 use super::{Cluster, Inventory};
-use crate::text::nodeset::Groups;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 /// Reads an inventory; see [`Inventory::parse`].
 pub(super) fn inventory(text: &str, file: &Path) -> Result<Inventory, Faults> {
     let text = without_mark(text);
-    let mut report = Report::new(text);
+    let report = Report::new(text);
     let (document, errors) = DeTable::parse_recoverable(text);
-    if !is_readable(errors, &mut report) {
-        return Err(report.into_faults(file));
-    }
-    let root = Section::read("", 0..0, document.get_ref(), &mut report);
-    let mut cluster = cluster(&root, &mut report);
-    let defaults = table(&root, "defaults", &mut report).map_or_else(Map::new, |section| {
-        separate_mounts(&section, &cluster, &mut report);
+    let inventory = if is_readable(errors, &report) { read(document.get_ref(), file, &report) } else { None };
+    inventory.filter(|_| report.count() == 0).ok_or_else(|| report.into_faults(file))
+}
+
+/// Reads all tables. `None` where not all nodes could be read; it cannot be known then whether a group names a node.
+fn read(document: &DeTable<'_>, file: &Path, report: &Report<'_>) -> Option<Inventory> {
+    let root = Section::read("", 0..0, document, report);
+    let mut cluster = cluster(&root);
+    let defaults = root.table("defaults").map(|section| {
+        separate_mounts(&section, &cluster);
         section.values
     });
-    let nodes = nodes(&root, &defaults, &cluster, &mut report);
-    let names = nodes.iter().flatten().map(|node| node.name.clone()).collect::<Vec<_>>();
-    // where a node could not be read nobody knows whether a name is one
-    let groups = if nodes.is_some() { groups(&root, &names, &mut report) } else { Groups::new() };
-    let (Some(mut nodes), 0) = (nodes, report.count()) else { return Err(report.into_faults(file)) };
+    let mut nodes = nodes(&root, &defaults.unwrap_or_default(), &cluster)?;
+    let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
+    let groups = groups(&root, &names);
     let node_files = nodes.iter_mut().flat_map(|node| [&mut node.identity, &mut node.container.env_file]);
     for path in node_files.chain([&mut cluster.ssh_config]).flatten() {
         *path = resolved(path, file);
     }
-    Ok(Inventory { cluster, nodes, groups })
+    Some(Inventory { cluster, nodes, groups })
 }
 
 /// A path on the operator's machine: `~/` is the home directory, and a relative one starts from the inventory's directory.
@@ -55,59 +55,42 @@ pub(super) fn typed<T: DeserializeOwned>(values: Map<String, Value>) -> T {
 ///
 /// It can after a duplicate key, where the parser keeps the first and loses nothing else. After anything else it has
 /// guessed, and what seems wrong or missing may not be: those faults would only mislead.
-fn is_readable(mut errors: Vec<toml::de::Error>, report: &mut Report<'_>) -> bool {
+fn is_readable(mut errors: Vec<toml::de::Error>, report: &Report<'_>) -> bool {
     let span = |error: &toml::de::Error| error.span().unwrap_or_default();
     let is_readable = errors.iter().all(|error| error.message() == "duplicate key");
-    // what follows on the same line is mostly the echo of the first
+    // what follows on the same line is mostly a consequence of the first
     errors.sort_by_key(|error| report.line(&span(error)));
     errors.dedup_by_key(|error| report.line(&span(error)));
-    for error in &errors {
-        report.at(span(error), format!("not TOML: {}", error.message()));
-    }
+    errors.iter().for_each(|error| report.at(span(error), format!("not TOML: {}", error.message())));
     is_readable
 }
 
-/// Reads one of the tables that are there once.
-fn table<'a, 't>(root: &Section<'a, 't>, name: &'static str, report: &mut Report<'_>) -> Option<Section<'a, 't>> {
-    let value = root.value(name)?;
-    let DeValue::Table(table) = value.get_ref() else {
-        root.fault(name, &format!("expected one table [{name}], found {}", found(value, report)), report);
-        return None;
-    };
-    Some(Section::read(name, value.span(), table, report))
-}
-
 /// Reads the cluster; where a field is wrong, its default stands in, for the checks that follow.
-fn cluster(root: &Section<'_, '_>, report: &mut Report<'_>) -> Cluster {
-    root.require("cluster", "a table [cluster] with at least a `name`", report);
-    let Some(mut section) = table(root, "cluster", report) else { return Cluster::default() };
-    section.require("name", check::NAME.expected, report);
+fn cluster(root: &Section<'_>) -> Cluster {
+    root.require("cluster", "a table [cluster] with at least a `name`");
+    let Some(mut section) = root.table("cluster") else { return Cluster::default() };
+    section.require("name", check::NAME.expected);
     let cluster: Cluster = typed(std::mem::take(&mut section.values));
     // both containers are on the master; keys must not lie in what is uploaded or purged with projects and jobs
-    let directories =
+    let containers = [("worker", &cluster.worker), ("master", &cluster.master)];
+    let [ssh, projects, jobs] =
         [("ssh_dir", &cluster.ssh_dir), ("projects_dir", &cluster.projects_dir), ("jobs_dir", &cluster.jobs_dir)];
-    let [ssh, projects, jobs] = directories;
-    let containers = [("worker", &cluster.worker), ("master", &cluster.master)].into();
-    for ((one, first), (other, second)) in [containers, (ssh, projects), (ssh, jobs), (projects, jobs)] {
+    for [(one, first), (other, second)] in [containers, [ssh, projects], [ssh, jobs], [projects, jobs]] {
         if Path::new(first).starts_with(second) || Path::new(second).starts_with(first) {
             let field = if section.value(other).is_some() { other } else { one };
             let (first, second) = (quoted(first), quoted(second));
-            section.fault(
-                field,
-                &format!("`{one}` and `{other}` must not overlap, found {first} and {second}"),
-                report,
-            );
+            section.fault(field, &format!("`{one}` and `{other}` must not overlap, found {first} and {second}"));
         }
     }
     cluster
 }
 
 /// Refuses mounts over the cluster's own directory in every container.
-pub(super) fn separate_mounts(section: &Section<'_, '_>, cluster: &Cluster, report: &mut Report<'_>) {
+pub(super) fn separate_mounts(section: &Section<'_>, cluster: &Cluster) {
     let mounts = section.values.get("mounts").and_then(Value::as_array).into_iter().flatten();
     for target in mounts.filter_map(|mount| mount["target"].as_str()) {
         if Path::new(target).starts_with(&cluster.jobs_dir) {
-            section.fault("mounts", &format!("{} in the container is hvdctl's own", quoted(target)), report);
+            section.fault("mounts", &format!("{} in the container is hvdctl's own", quoted(target)));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the single values of an inventory must look like.
 
-use regex::Regex;
+use regex::{Captures, Regex};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::LazyLock;
 
@@ -21,13 +21,16 @@ pub struct Rule {
 }
 
 impl Rule {
-    pub(super) fn check(&self, text: &str) -> Checked<()> {
+    /// Returns the groups of the pattern in a text that follows the rule.
+    pub(super) fn captures<'t>(&self, text: &'t str) -> Checked<Captures<'t>> {
         let length = text.chars().count();
-        if length > self.longest {
-            return Err(format!("it is {length} characters long"));
-        }
+        refuse_if(length > self.longest, format!("it is {length} characters long"))?;
         (self.refuse)(text)?;
-        if self.regex.is_match(text) { Ok(()) } else { Err(String::new()) }
+        self.regex.captures(text).ok_or_else(String::new)
+    }
+
+    pub(super) fn check(&self, text: &str) -> Checked<()> {
+        self.captures(text).map(|_| ())
     }
 
     /// Checks a text that comes from elsewhere than the file, and returns it.
@@ -35,11 +38,13 @@ impl Rule {
     /// # Errors
     /// What was expected, as text.
     pub fn read(&self, text: &str) -> Result<String, String> {
-        match self.check(text) {
-            Ok(()) => Ok(text.to_owned()),
-            Err(hint) => Err(format!("expected {}{}{hint}", self.expected, separator(&hint))),
-        }
+        self.check(text).map_err(|hint| format!("expected {}{}{hint}", self.expected, separator(&hint)))?;
+        Ok(text.to_owned())
     }
+}
+
+pub(super) fn refuse_if(is_wrong: bool, hint: impl Into<String>) -> Checked<()> {
+    if is_wrong { Err(hint.into()) } else { Ok(()) }
 }
 
 /// What stands between a message and a hint that may be empty.
@@ -119,80 +124,60 @@ rules! {
         rttime, sigpending, stack)", 10,
         "^(?:core|cpu|data|fsize|locks|memlock|msgqueue|nice|nofile|nproc|rss|rtprio|rttime|sigpending|stack)$", |_| Ok(());
 
+    /// A mount, `SOURCE:TARGET`, with `:ro` or `:rw` behind it.
+    pub(super) MOUNT: "a mount like \"/data:/data:ro\" or { source = \"/data\", target = \"/data\", read_only = true }",
+        usize::MAX, "^(/[^:]*):(/[^:]*)(?::(ro|rw))?$", |_| Ok(());
+
+    /// A device, `/dev/x`, with a path in the container or permissions or both behind it, as Docker takes it.
+    pub(super) DEVICE: "a device like \"/dev/infiniband\" or \"/dev/fuse:/dev/fuse:rwm\"",
+        usize::MAX, "^(/dev/[^:]+)(?::(/[^:]+))?(?::([rwm]{1,3}))?$", |_| Ok(());
+
     /// The name of a variable that may be given to all ranks.
     pub VARIABLE: "the name of a variable: letters, digits and `_`, the first no digit", 1000,
         "^[A-Za-z_][A-Za-z0-9_]*$", not_per_rank;
 }
 
 /// Directories that belong to the system or its users: their contents are not hvdctl's to set up and purge.
-const FOREIGN: &[&str] = &[
-    "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/proc", "/root", "/run",
-    "/sbin", "/srv", "/sys", "/tmp", "/usr", "/var",
-];
+const FOREIGN: &str =
+    "/ /bin /boot /dev /etc /home /lib /lib64 /media /mnt /opt /proc /root /run /sbin /srv /sys /tmp /usr /var";
 
 fn directory(text: &str) -> Checked<()> {
     absolute(text)?;
-    match text == "/" || FOREIGN.contains(&text) || text.ends_with("/.ssh") {
-        true => Err("hvdctl needs a directory of its own".into()),
-        false => Ok(()),
-    }
+    let is_foreign = FOREIGN.split(' ').any(|foreign| foreign == text) || text.ends_with("/.ssh");
+    refuse_if(is_foreign, "hvdctl needs a directory of its own")
 }
 
 /// Refuses a path that is not absolute and in its shortest form.
 pub(super) fn absolute(path: &str) -> Checked<()> {
     let is_plain = |rest: &str| rest.is_empty() || rest.split('/').all(|part| !matches!(part, "" | "." | ".."));
-    match path.strip_prefix('/').is_some_and(is_plain) && path.len() <= 1000 && !path.contains(char::is_control) {
-        true => Ok(()),
-        false => Err("a path is absolute, without `//`, `.`, `..`, control characters and a `/` at the end".into()),
-    }
+    let is_good =
+        path.strip_prefix('/').is_some_and(is_plain) && path.len() <= 1000 && !path.contains(char::is_control);
+    refuse_if(!is_good, "a path is absolute, without `//`, `.`, `..`, control characters and a `/` at the end")
 }
 
 fn host(text: &str) -> Checked<()> {
-    if text.contains('@') {
-        return Err("the user goes into `user`".into());
-    }
+    refuse_if(text.contains('@'), "the user goes into `user`")?;
     let address = text.split_once('%').map_or(text, |(address, _zone)| address);
-    match text.contains([':', '[', ']']) && address.parse::<Ipv6Addr>().is_err() {
-        true => Err("a port goes into `ssh_port`, and an IPv6 address has no brackets here".into()),
-        false => Ok(()),
-    }
+    let is_wrong = text.contains([':', '[', ']']) && address.parse::<Ipv6Addr>().is_err();
+    refuse_if(is_wrong, "a port goes into `ssh_port`, and an IPv6 address has no brackets here")
 }
 
 fn address(text: &str) -> Checked<()> {
-    match text.parse::<IpAddr>() {
-        Ok(address) if !address.is_unspecified() && !address.is_multicast() => Ok(()),
-        _ => Err(String::new()),
-    }
+    let is_good = |address: IpAddr| !address.is_unspecified() && !address.is_multicast();
+    refuse_if(!text.parse().is_ok_and(is_good), "")
 }
 
 fn operators_file(text: &str) -> Checked<()> {
-    match text.starts_with('~') && !text.starts_with("~/") {
-        true => Err("only `~/` is understood".into()),
-        false => Ok(()),
-    }
+    refuse_if(text.starts_with('~') && !text.starts_with("~/"), "only `~/` is understood")
 }
 
 /// How the names of variables begin that set a rank apart from the others; the launcher gives them to each.
-const PER_RANK: &[&str] = &[
-    "HVDCTL_",
-    "HOROVOD_RANK",
-    "HOROVOD_SIZE",
-    "HOROVOD_LOCAL_",
-    "HOROVOD_CROSS_",
-    "HOROVOD_HOSTNAME",
-    "HOROVOD_CONTROLLER",
-    "HOROVOD_GLOO_RENDEZVOUS_",
-    "OMPI_COMM_WORLD_",
-    "PMI_",
-    "PMIX_RANK",
-    "MPI_LOCALRANKID",
-];
+const PER_RANK: &str = "HVDCTL_ HOROVOD_RANK HOROVOD_SIZE HOROVOD_LOCAL_ HOROVOD_CROSS_ HOROVOD_HOSTNAME \
+                        HOROVOD_CONTROLLER HOROVOD_GLOO_RENDEZVOUS_ OMPI_COMM_WORLD_ PMI_ PMIX_RANK MPI_LOCALRANKID";
 
 fn not_per_rank(name: &str) -> Checked<()> {
-    match PER_RANK.iter().any(|start| name.starts_with(start)) {
-        true => Err("every rank gets its own from hvdctl or the launcher".into()),
-        false => Ok(()),
-    }
+    let is_per_rank = PER_RANK.split(' ').any(|start| name.starts_with(start));
+    refuse_if(is_per_rank, "every rank gets its own from hvdctl or the launcher")
 }
 
 /// The least `/dev/shm`: less is a unit forgotten. The most that Docker's engine takes.

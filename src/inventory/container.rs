@@ -1,15 +1,13 @@
 //! What a node's containers have beside the image: mounts, devices, limits; and the environment of the ranks in them.
 
-use super::check::{Checked, VARIABLE, absolute};
+use super::check::{Checked, DEVICE, MOUNT, VARIABLE, absolute, refuse_if};
 use super::fault::without_mark;
 use crate::paths::{CONTAINER_SSH, WORKSPACE};
 use crate::secret::Secret;
-use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::LazyLock;
 
 /// More bytes of environment than this are no environment.
 const LARGEST_ENV: usize = 64 << 10;
@@ -48,19 +46,11 @@ pub struct Ulimit {
     pub hard: i64,
 }
 
-/// `SOURCE:TARGET`, with `:ro` or `:rw` behind it.
-pub(super) const MOUNT: &str = "^(/[^:]*):(/[^:]*)(?::(ro|rw))?$";
-static MOUNT_REGEX: LazyLock<Regex> = LazyLock::new(|| Regex::new(MOUNT).expect("a regular expression"));
-
-/// `/dev/x`, with a path in the container or permissions or both behind it, as Docker takes it.
-pub(super) const DEVICE: &str = "^(/dev/[^:]+)(?::(/[^:]+))?(?::([rwm]{1,3}))?$";
-static DEVICE_REGEX: LazyLock<Regex> = LazyLock::new(|| Regex::new(DEVICE).expect("a regular expression"));
-
 /// Reads a mount that is written as a text or, where a path has a `:`, as a table.
 pub(super) fn mount(value: &Value) -> Checked<Mount> {
     let mount = match value.as_str() {
         Some(text) => {
-            let parts = MOUNT_REGEX.captures(text).ok_or_else(String::new)?;
+            let parts = MOUNT.captures(text)?;
             let read_only = parts.get(3).is_some_and(|mode| mode.as_str() == "ro");
             Mount { source: parts[1].to_owned(), target: parts[2].to_owned(), read_only }
         }
@@ -68,15 +58,15 @@ pub(super) fn mount(value: &Value) -> Checked<Mount> {
     };
     absolute(&mount.source)?;
     absolute(&mount.target)?;
-    match mount.target == "/" || mount.target == WORKSPACE || Path::new(&mount.target).starts_with(CONTAINER_SSH) {
-        true => Err(format!("{} in the container is the image's or hvdctl's own", mount.target)),
-        false => Ok(mount),
-    }
+    let target = &mount.target;
+    let is_reserved = target == "/" || target == WORKSPACE || Path::new(target).starts_with(CONTAINER_SSH);
+    refuse_if(is_reserved, format!("{target} in the container is the image's or hvdctl's own"))?;
+    Ok(mount)
 }
 
 /// Reads a device.
 pub(super) fn device(text: &str) -> Checked<Device> {
-    let parts = DEVICE_REGEX.captures(text).ok_or("a device lies below /dev, and permissions are some of `rwm`")?;
+    let parts = DEVICE.captures(text).map_err(|_| "a device lies below /dev, and permissions are some of `rwm`")?;
     let part = |index, default: &str| parts.get(index).map_or(default, |part| part.as_str()).to_owned();
     let device = Device { source: part(1, ""), target: part(2, &parts[1]), permissions: part(3, "rwm") };
     absolute(&device.source)?;
@@ -91,10 +81,9 @@ pub(super) fn ulimit(value: &Value) -> Checked<Ulimit> {
         None => Ulimit::deserialize(value).map_err(|_| "it needs the numbers `soft` and `hard`")?,
     };
     let Ulimit { soft, hard } = limit;
-    match soft >= -1 && (hard == -1 || (0..=hard).contains(&soft)) {
-        true => Ok(limit),
-        false => Err("numbers begin at -1, and `soft` is at most `hard`".into()),
-    }
+    let is_good = soft >= -1 && (hard == -1 || (0..=hard).contains(&soft));
+    refuse_if(!is_good, "numbers begin at -1, and `soft` is at most `hard`")?;
+    Ok(limit)
 }
 
 /// Reads the text of an `env_file`: `NAME=VALUE` lines as Docker reads them, the value being all behind the first `=`;

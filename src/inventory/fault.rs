@@ -1,6 +1,7 @@
 //! What is wrong with an inventory, and where.
 
 use crate::error::Error;
+use std::cell::RefCell;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -64,18 +65,18 @@ pub(super) struct Report<'t> {
     text: &'t str,
     /// Where each line starts.
     lines: Vec<usize>,
-    faults: Vec<(Range<usize>, String)>,
+    faults: RefCell<Vec<(Range<usize>, String)>>,
 }
 
 impl<'t> Report<'t> {
     pub(super) fn new(text: &'t str) -> Report<'t> {
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Report { text, lines, faults: Vec::new() }
+        Report { text, lines, faults: RefCell::default() }
     }
 
-    /// A fault at a place; at `0..0` what the whole file lacks.
-    pub(super) fn at(&mut self, span: Range<usize>, message: impl Into<String>) {
-        self.faults.push((span, message.into()));
+    /// Adds a fault at a place; at `0..0` what the whole file lacks.
+    pub(super) fn at(&self, span: Range<usize>, message: impl Into<String>) {
+        self.faults.borrow_mut().push((span, message.into()));
     }
 
     /// Returns the line, from 1, where a span begins.
@@ -85,7 +86,7 @@ impl<'t> Report<'t> {
 
     /// Returns how many faults there are.
     pub(super) fn count(&self) -> usize {
-        self.faults.len()
+        self.faults.borrow().len()
     }
 
     /// Returns the text of a span up to the end of its line, shortened and safe to show.
@@ -95,10 +96,11 @@ impl<'t> Report<'t> {
     }
 
     /// Returns the faults in the order of their places.
-    pub(super) fn into_faults(mut self, file: &Path) -> Faults {
-        self.faults.sort_by_key(|(span, _)| span.start);
-        self.faults.dedup();
-        let faults = self.faults.iter().map(|(span, message)| self.fault(span, message.clone())).collect();
+    pub(super) fn into_faults(self, file: &Path) -> Faults {
+        let mut faults = self.faults.take();
+        faults.sort_by_key(|(span, _)| span.start);
+        faults.dedup();
+        let faults = faults.into_iter().map(|(span, message)| self.fault(&span, message)).collect();
         Faults { file: file.to_owned(), faults }
     }
 

@@ -62,10 +62,8 @@ impl Kind {
                 "a number of GPUs from 0 to 1024, \"auto\", \"all\", \"none\", or a list of indices and UUIDs"
             }
             Kind::Gpu => check::GPU.expected,
-            Kind::Mount => {
-                "a mount like \"/data:/data:ro\" or { source = \"/data\", target = \"/data\", read_only = true }"
-            }
-            Kind::Device => "a device like \"/dev/infiniband\" or \"/dev/fuse:/dev/fuse:rwm\"",
+            Kind::Mount => check::MOUNT.expected,
+            Kind::Device => check::DEVICE.expected,
             Kind::Limit => "a number, -1 for no limit, or { soft = 1024, hard = 4096 }",
             Kind::Variable => "a string or a whole number",
             Kind::Nodes => "nodes as for --on, like \"gpu[01-08],!gpu03\", or a list of such",
@@ -137,12 +135,12 @@ impl Kind {
             ] }),
             Kind::Gpu => json!({ "anyOf": [integer(0, 1023), string(&check::GPU)] }),
             Kind::Mount => json!({ "anyOf": [
-                { "type": "string", "pattern": container::MOUNT },
+                { "type": "string", "pattern": check::MOUNT.pattern },
                 record(json!({
                     "source": { "type": "string" }, "target": { "type": "string" }, "read_only": { "type": "boolean" },
                 }), &["source", "target"]),
             ] }),
-            Kind::Device => json!({ "type": "string", "pattern": container::DEVICE }),
+            Kind::Device => json!({ "type": "string", "pattern": check::DEVICE.pattern }),
             Kind::Limit => {
                 let limit = json!({ "type": "integer", "minimum": -1 });
                 json!({ "anyOf": [limit, record(json!({ "soft": limit, "hard": limit }), &["soft", "hard"])] })

@@ -2,7 +2,7 @@
 
 use super::assemble::{separate_mounts, typed};
 use super::check::{self, Checked, Rule};
-use super::fault::{Report, quoted};
+use super::fault::quoted;
 use super::reader::{Section, found};
 use super::{Cluster, Node};
 use crate::text::nodeset::Ranges;
@@ -14,94 +14,81 @@ use toml::de::DeValue;
 /// The most machines; more are a range mistyped.
 const MOST: usize = 10_000;
 
+/// The fields by which a machine is known. Where one is refused, no other fault of the node can be judged.
+const IDENTITY: [&str; 6] = ["host", "name", "user", "ssh_port", "jump", "address"];
+
 /// A `[[node]]` that says which machine it is: one node, or as many as its range of hosts.
-struct Entry<'a, 't> {
-    section: Section<'a, 't>,
+struct Entry<'a> {
+    section: Section<'a>,
     nodes: Vec<Node>,
 }
 
 /// Reads the nodes, with one of them the master; `None` where not all could be read.
-pub(super) fn nodes(
-    root: &Section<'_, '_>,
-    defaults: &Map<String, Value>,
-    cluster: &Cluster,
-    report: &mut Report<'_>,
-) -> Option<Vec<Node>> {
-    let sections = sections(root, report);
+pub(super) fn nodes(root: &Section<'_>, defaults: &Map<String, Value>, cluster: &Cluster) -> Option<Vec<Node>> {
+    let sections = sections(root);
     let all = sections.len();
     let (mut entries, mut machines) = (Vec::new(), 0);
     for section in sections {
-        let Some(entry) = entry(section, defaults, cluster, report) else { continue };
+        let Some(entry) = entry(section, defaults, cluster) else { continue };
         machines += entry.nodes.len();
         if machines > MOST {
-            entry.section.fault("host", &format!("an inventory has at most {MOST} machines"), report);
+            entry.section.fault("host", &format!("an inventory has at most {MOST} machines"));
             return None;
         }
         entries.push(entry);
     }
-    unique(&entries, report);
-    master(&mut entries, report);
+    unique(&entries);
+    master(&mut entries);
     (entries.len() == all).then(|| entries.into_iter().flat_map(|entry| entry.nodes).collect())
 }
 
 /// Reads each `[[node]]`.
-fn sections<'a, 't>(root: &Section<'a, 't>, report: &mut Report<'_>) -> Vec<Section<'a, 't>> {
+fn sections<'a>(root: &Section<'a>) -> Vec<Section<'a>> {
+    root.require("node", "at least one [[node]] with a `host`");
+    let Some(value) = root.value("node") else { return Vec::new() };
+    let Some(items) = value.get_ref().as_array().filter(|items| !items.is_empty()) else {
+        let found = found(value, root.report);
+        root.fault("node", &format!("expected [[node]] with two brackets, once for each machine, found {found}"));
+        return Vec::new();
+    };
     let mut sections = Vec::new();
-    match root.value("node").map(|value| (value, value.get_ref())) {
-        Some((_, DeValue::Array(items))) if !items.is_empty() => {
-            for item in items {
-                match item.get_ref() {
-                    DeValue::Table(table) => sections.push(Section::read("node", item.span(), table, report)),
-                    _ => {
-                        let message = format!("node: expected a table for each machine, found {}", found(item, report));
-                        report.at(item.span(), message);
-                    }
-                }
+    for item in items {
+        match item.get_ref() {
+            DeValue::Table(table) => sections.push(Section::read("node", item.span(), table, root.report)),
+            _ => {
+                let found = found(item, root.report);
+                root.report.at(item.span(), format!("node: expected a table for each machine, found {found}"));
             }
         }
-        Some((value, _)) => {
-            let message =
-                format!("expected [[node]] with two brackets, once for each machine, found {}", found(value, report));
-            root.fault("node", &message, report);
-        }
-        None => root.require("node", "at least one [[node]] with a `host`", report),
     }
     sections
 }
 
 /// Makes the nodes of one `[[node]]`, or reports what does not fit together in it.
-fn entry<'a, 't>(
-    mut section: Section<'a, 't>,
-    defaults: &Map<String, Value>,
-    cluster: &Cluster,
-    report: &mut Report<'_>,
-) -> Option<Entry<'a, 't>> {
-    section.require("host", check::HOST.expected, report);
-    separate_mounts(&section, cluster, report);
+fn entry<'a>(mut section: Section<'a>, defaults: &Map<String, Value>, cluster: &Cluster) -> Option<Entry<'a>> {
+    section.require("host", check::HOST.expected);
+    separate_mounts(&section, cluster);
     let is_refused = |field: &str| section.value(field).is_some() && !section.values.contains_key(field);
-    let identity = ["host", "name", "user", "ssh_port", "jump", "address"];
-    if section.value("host").is_none() || identity.into_iter().any(is_refused) {
+    if section.value("host").is_none() || IDENTITY.into_iter().any(is_refused) {
         return None;
     }
-    let before = report.count();
+    let before = section.report.count();
     let mut own = std::mem::take(&mut section.values);
     let [hosts, names, addresses] = ["host", "name", "address"].map(|field| match own.remove(field) {
         Some(Value::Array(values)) => values,
         _ => Vec::new(),
     });
-    for (field, values) in [("name", &names), ("address", &addresses)] {
-        if !values.is_empty() && values.len() != hosts.len() {
-            let message = format!("expected as many as hosts ({}), found {}", hosts.len(), values.len());
-            section.fault(field, &message, report);
+    let count = hosts.len();
+    for (field, found) in [("name", names.len()), ("address", addresses.len())] {
+        if found != 0 && found != count {
+            section.fault(field, &format!("expected as many as hosts ({count}), found {found}"));
         }
     }
-    if hosts.len() > 1 && own.get("master") == Some(&Value::Bool(true)) {
-        let count = hosts.len();
-        let message =
-            format!("expected a [[node]] of its own for the master, found one that stands for {count} machines");
-        section.fault("master", &message, report);
+    if count > 1 && own.get("master") == Some(&Value::Bool(true)) {
+        let found = format!("found one that stands for {count} machines");
+        section.fault("master", &format!("expected a [[node]] of its own for the master, {found}"));
     }
-    if report.count() > before {
+    if section.report.count() > before {
         return None;
     }
     let common = over(defaults, own);
@@ -143,7 +130,7 @@ pub(super) fn range(text: &str, rule: &Rule) -> Checked<Vec<String>> {
 }
 
 /// Reports nodes that are the same machine or cannot be told apart: of each `[[node]]` the first fault.
-fn unique(entries: &[Entry<'_, '_>], report: &mut Report<'_>) {
+fn unique(entries: &[Entry<'_>]) {
     let mut known = HashMap::new();
     'entries: for Entry { section, nodes } in entries {
         let (named_by, same_name) = match section.value("name") {
@@ -163,10 +150,9 @@ fn unique(entries: &[Entry<'_, '_>], report: &mut Report<'_>) {
             for (kind, (field, what, shown, key)) in keys.into_iter().enumerate() {
                 let Some(key) = key else { continue };
                 let span = section.span(field);
-                if let Some(first) = known.insert((kind, key), span.clone()) {
-                    let line = report.line(&first);
-                    let message = format!("duplicate node {}; line {line} has the same {what}", quoted(shown));
-                    section.fault(field, &message, report);
+                if let Some(first) = known.insert((kind, key), span) {
+                    let (line, shown) = (section.report.line(&first), quoted(shown));
+                    section.fault(field, &format!("duplicate node {shown}; line {line} has the same {what}"));
                     continue 'entries;
                 }
             }
@@ -175,18 +161,16 @@ fn unique(entries: &[Entry<'_, '_>], report: &mut Report<'_>) {
 }
 
 /// Settles on the master: the node that says so, else the first that does not say otherwise.
-fn master(entries: &mut [Entry<'_, '_>], report: &mut Report<'_>) {
-    let says = |entry: &Entry<'_, '_>| entry.section.value("master").and_then(|value| value.get_ref().as_bool());
-    let masters: Vec<_> = entries.iter().filter(|entry| says(entry) == Some(true)).collect();
-    if let [first, others @ ..] = &masters[..] {
-        let line = report.line(&first.section.span("master"));
-        for other in others {
-            let message = format!("expected one master, found a second one; the first is on line {line}");
-            other.section.fault("master", &message, report);
-        }
-    } else if let Some(first) = entries.iter_mut().find(|entry| says(entry).is_none()) {
+fn master(entries: &mut [Entry<'_>]) {
+    let is_master = |entry: &Entry<'_>| entry.section.value("master").and_then(|value| value.get_ref().as_bool());
+    let mut masters = entries.iter().filter(|entry| is_master(entry) == Some(true));
+    if let Some(Entry { section, .. }) = masters.next() {
+        let line = section.report.line(&section.span("master"));
+        let message = format!("expected one master, found a second one; the first is on line {line}");
+        masters.for_each(|other| other.section.fault("master", &message));
+    } else if let Some(first) = entries.iter_mut().find(|entry| is_master(entry).is_none()) {
         first.nodes[0].master = true;
     } else if let Some(first) = entries.first() {
-        first.section.fault("master", "expected one node that may be the master, found false on every node", report);
+        first.section.fault("master", "expected one node that may be the master, found false on every node");
     }
 }

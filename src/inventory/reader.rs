@@ -12,25 +12,26 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 /// A table of the file.
-pub(super) struct Section<'a, 't> {
+pub(super) struct Section<'a> {
     /// How messages name it: `cluster`.
     label: &'static str,
     /// Its heading, or the whole of an inline table.
     span: Range<usize>,
-    table: &'a DeTable<'t>,
+    table: &'a DeTable<'a>,
+    pub(super) report: &'a Report<'a>,
     /// The good values by the names of their fields.
     pub(super) values: Map<String, Value>,
 }
 
-impl<'a, 't> Section<'a, 't> {
+impl<'a> Section<'a> {
     /// Reads a table and reports what is wrong with its fields.
     pub(super) fn read(
         label: &'static str,
         span: Range<usize>,
-        table: &'a DeTable<'t>,
-        report: &mut Report<'_>,
-    ) -> Section<'a, 't> {
-        let mut section = Section { label, span, table, values: Map::new() };
+        table: &'a DeTable<'a>,
+        report: &'a Report<'a>,
+    ) -> Section<'a> {
+        let mut section = Section { label, span, table, report, values: Map::new() };
         let known = fields::names(label);
         for key in table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
             let name = key.get_ref();
@@ -45,29 +46,41 @@ impl<'a, 't> Section<'a, 't> {
         section
     }
 
+    /// Reads the table of this name inside of this one, which is there at most once.
+    pub(super) fn table(&self, name: &'static str) -> Option<Section<'a>> {
+        let value = self.value(name)?;
+        match value.get_ref() {
+            DeValue::Table(table) => Some(Section::read(name, value.span(), table, self.report)),
+            _ => {
+                self.fault(name, &format!("expected one table [{name}], found {}", found(value, self.report)));
+                None
+            }
+        }
+    }
+
     /// Where a field's value is, or else the table's heading.
     pub(super) fn span(&self, name: &str) -> Range<usize> {
         self.value(name).map_or(self.span.clone(), Spanned::span)
     }
 
     /// A field as it stands in the file.
-    pub(super) fn value(&self, name: &str) -> Option<&'a Spanned<DeValue<'t>>> {
+    pub(super) fn value(&self, name: &str) -> Option<&'a Spanned<DeValue<'a>>> {
         self.table.get(name)
     }
 
     /// Reports a field that must be there and is not.
-    pub(super) fn require(&self, name: &str, expected: &str, report: &mut Report<'_>) {
+    pub(super) fn require(&self, name: &str, expected: &str) {
         if self.value(name).is_none() {
-            self.fault(name, &format!("missing; expected {expected}"), report);
+            self.fault(name, &format!("missing; expected {expected}"));
         }
     }
 
     /// Reports that a field is wrong beside others: where its value is, or else at the table's heading.
-    pub(super) fn fault(&self, name: &str, message: &str, report: &mut Report<'_>) {
-        report.at(self.span(name), format!("{}: {message}", self.path(name)));
+    pub(super) fn fault(&self, name: &str, message: &str) {
+        self.report.at(self.span(name), format!("{}: {message}", self.path(name)));
     }
 
-    /// How messages name a field, also one that the user made up.
+    /// How messages name a field, also an unknown one.
     fn path(&self, name: &str) -> String {
         let name = if NAME.check(name).is_ok() { name.to_owned() } else { quoted(name) };
         if self.label.is_empty() { name } else { format!("{}.{name}", self.label) }
@@ -75,17 +88,17 @@ impl<'a, 't> Section<'a, 't> {
 }
 
 /// Reads a value, or reports what is wrong with it. `path` is how messages name it.
-fn read(kind: &Kind, value: &Spanned<DeValue<'_>>, path: &str, report: &mut Report<'_>) -> Option<Value> {
+fn read(kind: &Kind, value: &Spanned<DeValue<'_>>, path: &str, report: &Report<'_>) -> Option<Value> {
     let before = report.count();
     let list = value.get_ref().as_array().and_then(|items| Some((items, kind.entry(items.len())?)));
     let good = match (kind, value.get_ref(), list) {
         (_, _, Some((items, kind))) => {
-            let mut taken = HashSet::new();
+            let mut known = HashSet::new();
             let mut list = Vec::new();
             for item in items {
                 let Some(good) = read(kind, item, path, report) else { continue };
                 let target = good.get("target").unwrap_or(&good).to_string();
-                if !matches!(kind, Kind::Nodes) && !taken.insert(target.clone()) {
+                if !matches!(kind, Kind::Nodes) && !known.insert(target.clone()) {
                     report.at(item.span(), format!("{path}: expected each entry once, {target} is there already"));
                 }
                 list.push(good);
@@ -96,18 +109,18 @@ fn read(kind: &Kind, value: &Spanned<DeValue<'_>>, path: &str, report: &mut Repo
             let mut entries = Map::new();
             for (key, value) in table {
                 let name = key.get_ref();
-                if let Err(why) = names.check(name) {
-                    report.at(key.span(), format!("{path}: {}", refusal(names.expected, &quoted(name), &why)));
+                if let Err(hint) = names.check(name) {
+                    report.at(key.span(), format!("{path}: {}", refusal(names.expected, &quoted(name), &hint)));
                 }
                 entries.extend(read(kind, value, path, report).map(|value| (name.to_string(), value)));
             }
             Value::Object(entries)
         }
         _ => {
-            // what JSON cannot hold, no field takes
+            // no field accepts what JSON cannot hold
             let json = Value::deserialize(ValueDeserializer::from(value.clone())).unwrap_or_default();
-            kind.read(&json).unwrap_or_else(|why| {
-                let message = refusal(&kind.expected(), &found(value, report), &why);
+            kind.read(&json).unwrap_or_else(|hint| {
+                let message = refusal(&kind.expected(), &found(value, report), &hint);
                 report.at(value.span(), format!("{path}: {message}"));
                 Value::Null
             })

@@ -24,7 +24,7 @@ pub enum Kind {
         signal: Option<i32>,
         /// Whether it had been asked to: another rank had failed, or a signal came.
         asked: bool,
-        /// Whether the kernel killed a process of its container for want of memory meanwhile.
+        /// Whether the kernel killed a process of its container because memory ran out.
         oom: bool,
     },
     /// A rank hangs, as Horovod reports on the rank that coordinates, or as the rank's own supervisor found.
@@ -41,7 +41,7 @@ pub enum Kind {
     Over,
 }
 
-/// What a rank does that makes no progress, as far as its supervisor can see from outside (`activity.py`).
+/// What a rank without progress does, as its supervisor observes it from outside (`activity.py`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Idle {

@@ -43,7 +43,7 @@ pub struct NodeJobs {
 pub struct Job {
     /// Its id.
     pub id: String,
-    /// Its own name, else the project's or that of the program.
+    /// Its own name, else that of the project or program.
     pub name: String,
     /// The name of its project on the nodes; null if its program is in the image.
     pub project: Option<String>,
@@ -55,15 +55,15 @@ pub struct Job {
     pub ranks: u32,
     /// Which rank runs where; the launcher is on the first node.
     pub placement: Placement,
-    /// What starts the ranks.
+    /// The launcher, which starts the ranks.
     pub launcher: LauncherName,
-    /// Horovod's controller, if `horovodrun` does.
+    /// Horovod's controller, if the launcher is `horovodrun`.
     pub controller: Option<Controller>,
     /// The program.
     pub command: Vec<ProgramArgument>,
-    /// How often it is started again after a failure.
+    /// How often it may be restarted after a failure.
     pub restarts: u32,
-    /// The least number of ranks, if it is elastic.
+    /// The minimum number of ranks of an elastic job.
     pub min_ranks: Option<u32>,
     /// The nodes that take part in an elastic job, and how they changed.
     pub membership: Option<Membership>,

@@ -6,7 +6,7 @@ use crate::launch::placement::Placement;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[schemars(rename = "JobResult")]
 pub struct JobOutcome {
@@ -20,7 +20,7 @@ pub struct JobOutcome {
     pub code: i64,
     /// The rank that failed first.
     pub first_failure: Option<RankExit>,
-    /// The root cause: which rank it failed by, and how.
+    /// The root cause: the rank that made the job fail, and why.
     pub root_cause: Option<RootCause>,
     /// The last lines of that rank.
     pub last_lines: Vec<String>,
@@ -29,7 +29,7 @@ pub struct JobOutcome {
     pub just_shown: bool,
     /// Whether every rank has started its program.
     pub all_started: bool,
-    /// Nodes that did not answer at the end, so that nobody knows what is left there.
+    /// Nodes that did not answer at the end, where processes may be left.
     pub silent: Vec<String>,
     /// Why the job supervisor recorded no result.
     pub fault: Option<String>,

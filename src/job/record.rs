@@ -31,20 +31,20 @@ pub struct Record {
     /// The project's name on the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
-    /// How often it is started again after a failure.
+    /// How often it may be restarted after a failure.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts: u32,
-    /// The least number of ranks, if it is elastic.
+    /// The minimum number of ranks of an elastic job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ranks: Option<u32>,
     /// Who started it, `user@host`.
     pub operator: String,
     /// When, in seconds since the epoch by the operator's clock.
     pub created: f64,
-    /// What starts the ranks.
+    /// The launcher, which starts the ranks.
     #[serde(default)]
     pub launcher: LauncherName,
-    /// Horovod's controller, if `horovodrun` does.
+    /// Horovod's controller, if the launcher is `horovodrun`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<Controller>,
     /// Which rank runs where; the launcher runs on the first node.

@@ -58,13 +58,13 @@ pub struct ResourceRequest {
 pub struct JobOptions {
     /// What it asks of the nodes.
     pub resources: ResourceRequest,
-    /// What starts the ranks.
+    /// The launcher, which starts the ranks.
     pub launcher: LauncherName,
     /// Horovod's controller, for `horovodrun`.
     pub controller: Controller,
     /// Which cores the ranks are bound to; `None`: as the GPUs suggest.
     pub bind: Option<Bind>,
-    /// How often it is started again after a failure.
+    /// How often it may be restarted after a failure.
     pub restarts: u32,
     /// How long a rank may keep the others waiting; zero: forever.
     pub stall_timeout: Duration,

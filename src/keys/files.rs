@@ -14,8 +14,8 @@ pub use lines::{
     our_key, owner, pinned_names, tag,
 };
 pub use pair::{Keyring, Pair, our_keys};
-pub use public::{Described, Kind, describe};
-pub use report::{Fault, Report, Row, report};
+pub use public::{Kind, PublicKey, describe};
+pub use report::{KeyFault, KeyReport, NodeKeys, report};
 
 use crate::node::facts::Facts;
 use crate::secret::Secret;

@@ -4,7 +4,7 @@ mod rotate;
 #[cfg(test)]
 mod tests;
 
-pub use rotate::Rotated;
+pub use rotate::RotationResult;
 
 use crate::cluster::nodes::{Member, facts, for_each_node, split};
 use crate::cluster::session::Session;
@@ -12,7 +12,7 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory, KeyType};
 use crate::keys::files::{
-    AUTHORIZED_KEYS, Changes, Described, Desired, KNOWN_HOSTS, Keyring, Keys, Kind, Pair, Put, bare, describe, mode,
+    AUTHORIZED_KEYS, Changes, Desired, KNOWN_HOSTS, Keyring, Keys, Kind, Pair, PublicKey, Put, bare, describe, mode,
     public_host_key, tag, text, warnings,
 };
 use crate::keys::key_pair;
@@ -36,7 +36,7 @@ const PUBLIC_KEY: &str = include_str!("../scripts/public_key.sh");
 
 /// What was done on one node.
 #[derive(Debug)]
-pub struct Pushed {
+pub struct PushResult {
     /// Its name.
     pub node: String,
     /// What was changed; empty when all was in place.
@@ -44,15 +44,15 @@ pub struct Pushed {
 }
 
 /// The nodes that were done, and the failures.
-pub type Results = (Vec<Pushed>, Vec<NodeError>);
+pub type Results = (Vec<PushResult>, Vec<NodeError>);
 
 /// The pair on the master.
 #[derive(Debug)]
-pub struct Generated {
+pub struct GenerateResult {
     /// The master's name.
     pub node: String,
     /// The pair.
-    pub pair: Described,
+    pub pair: PublicKey,
     /// Whether it was generated just now.
     pub generated: bool,
 }
@@ -109,7 +109,7 @@ impl Distribution<'_> {
     ///
     /// # Errors
     /// When there is a pair of another kind.
-    pub async fn generate(&self, wanted: Option<Kind>) -> Result<Generated, Error> {
+    pub async fn generate(&self, wanted: Option<Kind>) -> Result<GenerateResult, Error> {
         let nodes = self.observe_all().await?;
         let (member, facts) = self.master(&nodes)?;
         let node = member.node.name.clone();
@@ -133,7 +133,7 @@ impl Distribution<'_> {
             let changes = Changes { puts: pair.files().collect(), ..Changes::default() };
             self.write(member, facts, &changes).await?;
         }
-        Ok(Generated { node, pair: described, generated: pair.private.is_some() })
+        Ok(GenerateResult { node, pair: described, generated: pair.private.is_some() })
     }
 
     fn cluster(&self) -> &Cluster {
@@ -183,14 +183,14 @@ impl Distribution<'_> {
             let changes = desired.changes(&member.node, facts);
             if changes.is_empty() {
                 self.events.done(&node, "keys unchanged");
-                return Some(Ok(Pushed { node, changes }));
+                return Some(Ok(PushResult { node, changes }));
             }
             if let Err(error) = self.events.step(&node, Step::WritingKeys, self.write(member, facts, &changes)).await {
                 return Some(Err(error));
             }
             self.session.progress.did(&node, changes.to_string());
             self.events.done(&node, changes.to_string());
-            Some(Ok(Pushed { node, changes }))
+            Some(Ok(PushResult { node, changes }))
         };
         let results = for_each_node(nodes.iter().collect(), write_node).await;
         Ok(split(self.events, results.into_iter().flatten().collect()))

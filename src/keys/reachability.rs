@@ -24,8 +24,7 @@ pub fn targets(n: usize, from: usize) -> Vec<usize> {
 
 /// One login that was tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(rename = "Login")]
-pub struct Pair {
+pub struct Login {
     /// The node it came from.
     pub from: String,
     /// The node it went to.
@@ -36,8 +35,7 @@ pub struct Pair {
 
 /// A node that could not take part in the logins, because its worker is not running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(rename = "AbsentNode")]
-pub struct Absent {
+pub struct AbsentNode {
     /// The node.
     pub node: String,
     /// What is wrong with its worker, and how to fix it.
@@ -48,15 +46,14 @@ pub struct Absent {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Matrix {
     /// Nodes that were left out, each with the reason.
-    pub absent: Vec<Absent>,
+    pub absent: Vec<AbsentNode>,
     /// The logins among the others.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<Login>,
 }
 
 /// Failures with one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(rename = "FailedLogins")]
-pub struct Row {
+pub struct FailedLogins {
     /// The nodes that they came from.
     #[serde(skip)]
     pub sources: Vec<String>,
@@ -83,8 +80,8 @@ impl Matrix {
     }
 
     /// The failures in few rows that say exactly which logins failed.
-    pub fn rows(&self) -> Vec<Row> {
-        let mut by_reason: BTreeMap<&str, Vec<&Pair>> = BTreeMap::new();
+    pub fn rows(&self) -> Vec<FailedLogins> {
+        let mut by_reason: BTreeMap<&str, Vec<&Login>> = BTreeMap::new();
         for pair in &self.pairs {
             if let Some(reason) = &pair.reason {
                 by_reason.entry(reason).or_default().push(pair);
@@ -93,8 +90,8 @@ impl Matrix {
         let mut rows = Vec::new();
         for (reason, failed) in by_reason {
             for (to, from) in self.blocks(&failed) {
-                let inside = |pair: &&&Pair| from.contains(&pair.from) && to.contains(&pair.to);
-                rows.push(Row {
+                let inside = |pair: &&&Login| from.contains(&pair.from) && to.contains(&pair.to);
+                rows.push(FailedLogins {
                     from: nodeset::fold(&from),
                     to: nodeset::fold(&to),
                     reason: reason.to_owned(),
@@ -108,7 +105,7 @@ impl Matrix {
 
     /// The targets and sources of failed logins: one block if every login from these sources to these targets failed,
     /// else a block for the sources that failed at the same targets.
-    fn blocks(&self, failed: &[&Pair]) -> Vec<(Vec<String>, Vec<String>)> {
+    fn blocks(&self, failed: &[&Login]) -> Vec<(Vec<String>, Vec<String>)> {
         let from: BTreeSet<&String> = failed.iter().map(|pair| &pair.from).collect();
         let to: BTreeSet<&String> = failed.iter().map(|pair| &pair.to).collect();
         let tried = self.pairs.iter().filter(|pair| from.contains(&pair.from) && to.contains(&pair.to)).count();
@@ -201,7 +198,7 @@ mod tests {
 
     fn matrix(n: usize, fails: impl Fn(usize, usize) -> Option<&'static str>) -> Matrix {
         let name = |i: usize| format!("node{}", i + 1);
-        let pair = |(from, to): (usize, usize)| Pair {
+        let pair = |(from, to): (usize, usize)| Login {
             from: name(from),
             to: name(to),
             reason: fails(from, to).map(str::to_owned),
@@ -238,7 +235,7 @@ mod tests {
         // beyond 32 nodes too
         assert_eq!(faults(40, &|_, to| (to == 9).then_some("x")), ["node[2,6,8-9,18,34] → node10: x (6 pairs)"]);
         let mut absent = matrix(2, |_, _| None);
-        absent.absent.push(Absent { node: "node3".into(), why: "its worker is not up: hvdctl up".into() });
+        absent.absent.push(AbsentNode { node: "node3".into(), why: "its worker is not up: hvdctl up".into() });
         assert!(!absent.is_good());
         assert_eq!(absent.faults(), ["node3: its worker is not up: hvdctl up"]);
         assert_eq!((absent.reached("node1"), absent.reached("node3")), ((1, 1), (0, 0)));
@@ -318,7 +315,7 @@ mod tests {
             for row in matrix.rows() {
                 let select = |set: &str| nodeset::select(set, &names, &nodeset::Groups::new()).unwrap();
                 let (from, to) = (select(&row.from), select(&row.to));
-                let inside: Vec<&Pair> =
+                let inside: Vec<&Login> =
                     matrix.pairs.iter().filter(|p| from.contains(&p.from) && to.contains(&p.to)).collect();
                 prop_assert_eq!(inside.len(), row.pairs);
                 for pair in inside {

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 
-/// What a job has of a node.
+/// What is allocated to a job on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Allocation {
     /// The job's id.
@@ -21,7 +21,7 @@ pub struct Allocation {
     pub port: Option<u16>,
     /// Who started it, `user@host`.
     pub operator: String,
-    /// The GPUs and slots; none: the whole node.
+    /// The GPUs and slots; null for the whole node.
     pub part: Option<Resources>,
 }
 

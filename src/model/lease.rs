@@ -25,7 +25,7 @@ pub enum Wait {
 pub struct Lease {
     /// Its unique id.
     pub id: String,
-    /// Who holds it, as `user@host`.
+    /// Who holds it, `user@host`.
     pub holder: String,
     /// The process id of hvdctl on that host.
     pub pid: u32,

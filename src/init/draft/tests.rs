@@ -9,14 +9,20 @@ use std::path::Path;
 const PLAIN: &str = "hostname a\ncores 8\nssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 10.0.0.1/24\naddr eth0 fe80::1/64\n\
                      addr docker0 172.17.0.1/16\nroot sudo\ndocker sudo 27.1.0\nimage x/y:1\n";
 
-fn seen(text: &str) -> Found {
-    Found::Probed(Box::new(Probe::parse(text)))
+type Found = Option<Result<Probe, NodeError>>;
+
+fn probed(text: &str) -> Found {
+    Some(Ok(Probe::parse(text)))
+}
+
+fn failed(message: String) -> Found {
+    Some(Err(NodeError::failed("d", "log in by ssh as d", message)))
 }
 
 /// Entries for hosts, each with what was found there; nothing where `found` is shorter.
 fn entries(named: &str, found: Vec<Found>) -> Vec<Entry> {
     let hosts = machines::read(named, None).unwrap();
-    let found = found.into_iter().chain(std::iter::repeat(Found::NotProbed));
+    let found = found.into_iter().chain(std::iter::repeat(None));
     let named = names(&hosts).into_iter().zip(hosts);
     named.zip(found).map(|((name, host), found)| Entry { name, host, found }).collect()
 }
@@ -52,9 +58,9 @@ fn a_whole_draft() {
     );
     let bare =
         "hostname c\ncores 1\nssh 10.0.0.3\naddr eth0 10.0.0.3/24\nroot no sudo: a password is required\ndocker none\n";
-    let failed = Found::Failed("cannot log in by ssh as d: Connection refused\nsecond \u{1b}[1mline".into());
-    let again = seen(PLAIN);
-    let entries = entries("a ana@b c d:2222 e", vec![seen(PLAIN), seen(&gpus), seen(bare), failed, again]);
+    let failed = failed("Connection refused\nsecond \u{1b}[1mline".into());
+    let again = probed(PLAIN);
+    let entries = entries("a ana@b c d:2222 e", vec![probed(PLAIN), probed(&gpus), probed(bare), failed, again]);
     let text = text("lab", "x/y:1", &entries);
     insta::assert_snapshot!(text);
     let inventory = parse(&text);
@@ -67,7 +73,7 @@ fn a_whole_draft() {
 
 #[test]
 fn what_is_only_shown_is_right_too() {
-    let text = text("lab", "horovod/horovod:latest", &entries("a b", vec![seen(PLAIN)]));
+    let text = text("lab", "horovod/horovod:latest", &entries("a b", vec![probed(PLAIN)]));
     let inventory = parse(&in_full(&text));
     assert_eq!(inventory.cluster, Cluster { name: "lab".into(), ..Cluster::default() });
     assert_eq!((inventory.nodes[0].slots, inventory.nodes[0].ssh_port), (Some(8), Some(22)));
@@ -92,13 +98,13 @@ fn where_a_machine_is_on_the_network() {
 }
 
 #[test]
-fn concerns_have_a_cure() {
+fn concerns_have_a_hint() {
     let concerns = |text: &str| Probe::parse(&format!("ssh 10.0.0.1\naddr eth0 10.0.0.1/24\n{text}")).concerns();
     assert_eq!(concerns("root sudo\ndocker sudo 20.10.24\n"), []);
-    let one = |text: &str, what: &str, cure: &str| {
+    let one = |text: &str, what: &str, hint: &str| {
         let all = concerns(text);
         assert_eq!(all.len(), 1, "{all:?}");
-        assert!(all[0].0.contains(what) && all[0].1.contains(cure), "{all:?}");
+        assert!(all[0].0.contains(what) && all[0].1.contains(hint), "{all:?}");
     };
     one("root login\ndocker none\n", "Docker is not installed", "install Docker");
     one("root sudo\ndocker no Cannot connect\n", "Cannot connect", "start docker");
@@ -113,14 +119,14 @@ fn the_image_that_all_have() {
     let wanted = ["first", "second"];
     let with = |images: &[&str]| {
         let lines: String = images.iter().map(|i| format!("image {i}\n")).collect();
-        seen(&format!("docker login 27\n{lines}"))
+        probed(&format!("docker login 27\n{lines}"))
     };
     let chosen = |found: Vec<Found>| image(&wanted, &entries("a b", found)).to_owned();
     assert_eq!(chosen(vec![with(&["first", "second"]), with(&["second"])]), "second");
     assert_eq!(chosen(vec![with(&["first", "second"]), with(&["first", "second"])]), "first");
     assert_eq!(chosen(vec![with(&["second"]), with(&[])]), "first");
     // who cannot be asked has no say
-    assert_eq!(chosen(vec![with(&["second"]), Found::Failed("x".into())]), "second");
+    assert_eq!(chosen(vec![with(&["second"]), failed("x".into())]), "second");
     assert_eq!(chosen(vec![]), "first");
 }
 
@@ -159,9 +165,9 @@ fn said() -> impl Strategy<Value = Found> {
         "(hostname|cores|image|nvidia-smi) .{0,10}",
     ];
     prop_oneof![
-        Just(Found::NotProbed),
-        any::<String>().prop_map(Found::Failed),
-        prop::collection::vec(line, 0..8).prop_map(|lines| seen(&lines.join("\n"))),
+        Just(None::<Result<Probe, NodeError>>),
+        any::<String>().prop_map(failed),
+        prop::collection::vec(line, 0..8).prop_map(|lines| probed(&lines.join("\n"))),
     ]
 }
 
@@ -174,7 +180,7 @@ proptest! {
     ) {
         let Ok(hosts) = machines::read(&named.join(" "), user.as_deref()) else { return Ok(()) };
         prop_assume!(!hosts.is_empty());
-        let found = found.into_iter().chain(std::iter::repeat(Found::NotProbed));
+        let found = found.into_iter().chain(std::iter::repeat(None));
         let names = names(&hosts).into_iter().zip(hosts);
         let entries: Vec<Entry> =
             names.zip(found).map(|((name, host), found)| Entry { name, host, found }).collect();

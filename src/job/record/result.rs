@@ -10,14 +10,15 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// An attempt of a job that failed, after which it was started again; `JOBS/ID/attempts.json` on the node of the launcher has them all.
+/// A failed attempt, after which the job was started again; `JOBS/ID/attempts.json` on the launcher's node has all of
+/// them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempt {
-    /// When it was begun, in seconds since the epoch.
+    /// When it started, in seconds since the epoch.
     pub started: f64,
     /// When it ended.
     pub ended: f64,
-    /// Its ranks: fewer than the first had where nodes had gone.
+    /// Its number of ranks: fewer than in the first attempt if nodes had left.
     pub ranks: u32,
     /// The exit code of the launcher, or of the rank whose failure ended it.
     pub launcher: Option<i64>,
@@ -25,7 +26,7 @@ pub struct Attempt {
     pub exits: Vec<RankExit>,
     /// Nodes that did not answer at its end.
     pub silent: Vec<String>,
-    /// What else than a rank ended it, as [`JobResult::fault`].
+    /// What ended it if it was not a rank, as [`JobResult::fault`].
     #[serde(default)]
     pub fault: Option<String>,
 }
@@ -166,7 +167,7 @@ impl From<&RankExit> for FailureKind {
 /// Stands for the tensors where they are not known.
 const OPERATION: &str = "a collective operation";
 
-/// Who a job failed by.
+/// The root cause of a job's failure.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct RootCause {
     /// The global rank.
@@ -189,21 +190,21 @@ pub enum FailureKind {
         code: i32,
         /// The signal that ended it, if one did.
         signal: Option<i32>,
-        /// Whether the kernel killed a process of its container for want of memory meanwhile.
+        /// Whether the kernel killed a process of its container because memory ran out.
         oom: bool,
     },
     /// It kept the others waiting, or did nothing.
     Hung {
-        /// For so many seconds.
+        /// For how many seconds.
         seconds: u64,
-        /// The tensors that the others waited for, in Horovod's words.
+        /// The tensors that the others waited for, as named by Horovod.
         tensors: Option<String>,
-        /// What it did; with [`Idle::Waiting`] all ranks waited for one another. Where there are no tensors either, it was stopped.
+        /// What it did. `waiting`: all ranks waited for one another. If `tensors` is null too, it was stopped.
         idle: Option<Idle>,
     },
     /// Nobody saw it end.
     Gone {
-        /// What was heard of its node's worker in place of an answer.
+        /// The error of its node's worker, which did not answer.
         silence: Option<String>,
     },
 }
@@ -291,7 +292,7 @@ impl RootCause {
 pub struct HungRank {
     /// The global rank.
     pub rank: u32,
-    /// For so many seconds.
+    /// For how many seconds.
     pub seconds: u64,
     /// As in [`FailureKind::Hung`].
     #[serde(default)]
@@ -310,7 +311,7 @@ pub struct LostOutput {
     pub rank: u32,
     /// Its node.
     pub node: String,
-    /// How many.
+    /// The number of lines.
     pub lines: u64,
 }
 
@@ -333,14 +334,14 @@ pub struct RankExit {
     pub node: String,
     /// Exit code, 128 + N for signal N.
     pub code: i32,
-    /// The signal that ended it, if one did; a program may end with such a code by itself.
+    /// The signal that ended it, if one did. A program can also exit with such a code.
     #[serde(default)]
     pub signal: Option<i32>,
     /// Seconds since the epoch, by the operator's clock.
     pub time: f64,
     /// Whether it had been asked to end.
     pub asked: bool,
-    /// Whether the kernel killed a process of its container for want of memory meanwhile.
+    /// Whether the kernel killed a process of its container because memory ran out.
     #[serde(default)]
     pub oom: bool,
 }

@@ -5,7 +5,7 @@
 //! files show at any moment how to go on.
 
 use super::lines::{authorized, our_key, owner};
-use super::public::{Described, describe};
+use super::public::{PublicKey, describe};
 use super::{AUTHORIZED_KEYS, KEY_NAMES, Put, text};
 use crate::inventory::{Cluster, Inventory, Node};
 use crate::node::facts::Facts;
@@ -84,7 +84,7 @@ impl Keyring {
     }
 
     /// Describes the current pair.
-    pub fn described(&self) -> Option<Described> {
+    pub fn described(&self) -> Option<PublicKey> {
         describe(&self.current.as_ref()?.public)
     }
 

@@ -4,14 +4,13 @@ use super::lines::bare;
 use crate::inventory::KeyType;
 use schemars::JsonSchema;
 use serde::Serialize;
+use ssh_key::HashAlg;
 use ssh_key::public::KeyData;
-use ssh_key::{HashAlg, PublicKey};
 use std::fmt;
 
 /// A public key, as `ssh-keygen -l` lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(rename = "KeyPair")]
-pub struct Described {
+pub struct PublicKey {
     /// RSA or Ed25519.
     #[serde(rename = "type")]
     pub key_type: KeyType,
@@ -21,14 +20,14 @@ pub struct Described {
     pub fingerprint: String,
 }
 
-impl Described {
+impl PublicKey {
     /// Returns the type and size.
     pub fn kind(&self) -> Kind {
         Kind { key_type: self.key_type, bits: Some(self.bits) }
     }
 }
 
-impl fmt::Display for Described {
+impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.key_type {
             KeyType::Rsa => write!(f, "RSA {} ({} bits)", self.fingerprint, self.bits),
@@ -70,14 +69,14 @@ impl Kind {
     }
 
     /// Returns whether a pair is of this kind; without `bits` any size is right.
-    pub fn is(&self, pair: &Described) -> bool {
+    pub fn is(&self, pair: &PublicKey) -> bool {
         pair.key_type == self.key_type && self.bits.is_none_or(|bits| bits == pair.bits)
     }
 }
 
 /// Reads `TYPE BASE64 …`. Returns `None` for anything but an RSA or Ed25519 key.
-pub fn describe(public: &str) -> Option<Described> {
-    let key = PublicKey::from_openssh(&bare(public)).ok()?;
+pub fn describe(public: &str) -> Option<PublicKey> {
+    let key = ssh_key::PublicKey::from_openssh(&bare(public)).ok()?;
     let (key_type, bits) = match key.key_data() {
         KeyData::Ed25519(_) => (KeyType::Ed25519, 256),
         KeyData::Rsa(rsa) => {
@@ -87,7 +86,7 @@ pub fn describe(public: &str) -> Option<Described> {
         }
         _ => return None,
     };
-    Some(Described { key_type, bits, fingerprint: key.fingerprint(HashAlg::Sha256).to_string() })
+    Some(PublicKey { key_type, bits, fingerprint: key.fingerprint(HashAlg::Sha256).to_string() })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::directory::{Desired, Keys, warnings};
 use super::lines::bare;
 use super::pair::{Keyring, our_keys};
-use super::public::{Described, describe};
+use super::public::{PublicKey, describe};
 use super::{AUTHORIZED_KEYS, KNOWN_HOSTS, text};
 use crate::inventory::{Inventory, Node};
 use crate::node::facts::Facts;
@@ -14,8 +14,7 @@ use std::collections::BTreeMap;
 
 /// A fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(rename = "KeyFault")]
-pub struct Fault {
+pub struct KeyFault {
     /// What is wrong.
     pub text: String,
     /// The command that repairs it.
@@ -24,15 +23,14 @@ pub struct Fault {
 
 /// The state of a node's key directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[schemars(rename = "NodeKeys")]
-pub struct Row {
+pub struct NodeKeys {
     /// The node.
     #[serde(skip)]
     pub node: String,
     /// Whether it is the master.
     pub master: bool,
     /// The key pair, on the master.
-    pub key: Option<Described>,
+    pub key: Option<PublicKey>,
     /// Private keys that must not be there.
     pub unexpected: Vec<String>,
     /// The fingerprint of the cluster's key that the node accepts.
@@ -46,21 +44,21 @@ pub struct Row {
     /// Whether every node pins the host key that this one has.
     pub pinned: bool,
     /// What is wrong.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<KeyFault>,
     /// What deserves attention and cannot be fixed by a command.
     pub warnings: Vec<String>,
 }
 
 /// The state of all observed key directories.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct KeyReport {
     /// A row for each observed node.
-    pub rows: Vec<Row>,
+    pub rows: Vec<NodeKeys>,
     /// What a rotation has left to do.
-    pub rotation: Option<Fault>,
+    pub rotation: Option<KeyFault>,
 }
 
-impl Report {
+impl KeyReport {
     /// Whether nothing is wrong.
     pub fn is_clean(&self) -> bool {
         self.rotation.is_none() && self.rows.iter().all(|row| row.faults.is_empty())
@@ -68,7 +66,7 @@ impl Report {
 }
 
 /// Compares the observed directories with the desired ones.
-pub fn report(inventory: &Inventory, nodes: &[(&Node, &Facts)]) -> Report {
+pub fn report(inventory: &Inventory, nodes: &[(&Node, &Facts)]) -> KeyReport {
     let ring = Keyring::of_master(inventory, nodes);
     let known = ring.as_ref().and_then(Keys::to_push);
     let keys = known.clone().unwrap_or(Keys { authorized: Vec::new(), keep_further: true, pair: None });
@@ -99,7 +97,7 @@ pub fn report(inventory: &Inventory, nodes: &[(&Node, &Facts)]) -> Report {
             unpinned.clone(),
             desired.pins_others(facts).then(|| format!("{name} still pins nodes that the inventory does not have")),
         ];
-        Row {
+        NodeKeys {
             node: name.clone(),
             master: node.master,
             key: master.and_then(Keyring::described),
@@ -109,15 +107,15 @@ pub fn report(inventory: &Inventory, nodes: &[(&Node, &Facts)]) -> Report {
             modes: changes.repairs,
             agreed: ring.as_ref().map(|_| known.is_some() && is_authorized),
             pinned: unpinned.is_none(),
-            faults: faults.into_iter().flatten().map(|text| Fault { text, hint: "hvdctl keys push" }).collect(),
+            faults: faults.into_iter().flatten().map(|text| KeyFault { text, hint: "hvdctl keys push" }).collect(),
             warnings: warnings(inventory, node, facts),
         }
     };
     let rows = nodes.iter().map(row).collect();
     let rotation = ring.and_then(|ring| ring.unfinished());
     let rotation =
-        rotation.map(|left| Fault { text: format!("a rotation is unfinished: {left}"), hint: "hvdctl keys rotate" });
-    Report { rows, rotation }
+        rotation.map(|left| KeyFault { text: format!("a rotation is unfinished: {left}"), hint: "hvdctl keys rotate" });
+    KeyReport { rows, rotation }
 }
 
 fn list(names: &[String]) -> Option<String> {

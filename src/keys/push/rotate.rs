@@ -4,7 +4,7 @@
 use super::{Distribution, base64};
 use crate::cluster::nodes::Member;
 use crate::error::{Error, NodeError};
-use crate::keys::files::{Described, KEY_NAMES, Keyring, Keys, Kind, Pair, bare, describe, is_ours, our_key};
+use crate::keys::files::{KEY_NAMES, Keyring, Keys, Kind, Pair, PublicKey, bare, describe, is_ours, our_key};
 use crate::node::facts::Facts;
 use crate::runtime::spec::private_key_name;
 use crate::transport::node::Script;
@@ -19,9 +19,9 @@ pub(super) const SWITCH: &str =
 
 /// How a rotation ended.
 #[derive(Debug)]
-pub struct Rotated {
+pub struct RotationResult {
     /// The pair that the cluster uses now.
-    pub pair: Option<Described>,
+    pub pair: Option<PublicKey>,
     /// Whether it is another one than before. False where an earlier rotation had put it in place.
     pub switched: bool,
     /// Nodes that accept exactly this key.
@@ -37,7 +37,7 @@ impl Distribution<'_> {
     ///
     /// # Errors
     /// Before anything was changed; or when the master failed at the switch, in which case both keys are accepted.
-    pub async fn rotate(&self, wanted: Option<Kind>) -> Result<Rotated, Error> {
+    pub async fn rotate(&self, wanted: Option<Kind>) -> Result<RotationResult, Error> {
         let (cluster, Distribution { session, events, .. }) = (self.cluster(), self);
         let nodes = self.observe_all().await?;
         let (member, facts) = self.master(&nodes)?;
@@ -68,7 +68,7 @@ impl Distribution<'_> {
         if !failed.is_empty() {
             let left = "the old key is still in use; fix these nodes, then run `hvdctl keys rotate` again".to_owned();
             let done = pushed.into_iter().map(|p| p.node).collect();
-            return Ok(Rotated { pair: ring.described(), switched: false, done, failed, left: Some(left) });
+            return Ok(RotationResult { pair: ring.described(), switched: false, done, failed, left: Some(left) });
         }
         events.note(format!("{} nodes accept both keys", pushed.len()));
         session.cancellation.check()?;
@@ -99,7 +99,7 @@ impl Distribution<'_> {
             events.note(format!("none of {} nodes accepts the old key any more", pushed.len()));
         }
         let done = pushed.into_iter().map(|p| p.node).collect();
-        Ok(Rotated { pair: describe(&next.public), switched: !ring.in_place, done, failed, left })
+        Ok(RotationResult { pair: describe(&next.public), switched: !ring.in_place, done, failed, left })
     }
 
     /// Generates the new pair and writes it beside the one in use. A pair that another hvdctl has staged meanwhile is kept.
