@@ -35,8 +35,8 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
     let images: Vec<&str> = global.image.as_deref().map_or(vec![DEFAULT_IMAGE, BUILT_IMAGE], |image| vec![image]);
     inventory::IMAGE.read(images[0]).map_err(|why| wrong("--image", why))?;
     let file = file(options, global);
-    // before anybody is asked anything
-    draft_file::is_free(&file, options.force)?;
+    // before any question is asked
+    draft_file::check_free(&file, options.force)?;
 
     let hosts = hosts(options, global, events).await?;
     let mut entries: Vec<Entry> =
