@@ -9,7 +9,7 @@ mod tools;
 
 use crate::model::lease::Wait;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Since, Stop};
+pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
 pub use run::{Launching, Run, Running, Train, Verify};
 use std::ffi::OsString;
@@ -208,7 +208,7 @@ pub struct Man {
     pub dir: Option<PathBuf>,
 }
 
-/// What is done with the nodes' locks.
+/// The subcommands of `lock`.
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub enum Lock {
     /// Show who has locked which nodes, for what, and since when
@@ -217,7 +217,7 @@ pub enum Lock {
     Release,
 }
 
-/// Of every command that changes nodes.
+/// Whether a command waits for the locks of others.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Waiting {
     /// Wait until the nodes are free, at most this long, e.g. 10m [default: fail at once]
@@ -301,40 +301,57 @@ pub enum SignalPolicy {
     Exit,
     /// It changes nodes, and finishes its current step.
     FinishStep,
-    /// It works on a job, which it stops, or leaves to itself.
+    /// It works on a job, which it stops or leaves running.
     LeaveToJob,
 }
 
 impl Command {
-    /// Whether it passes a program's exit code on.
-    pub fn runs_a_program(&self) -> bool {
+    /// Returns whether it exits with the code of a program.
+    pub fn runs_program(&self) -> bool {
         matches!(self, Command::Train(_) | Command::Run(_) | Command::Attach(_) | Command::Exec(_) | Command::Shell(_))
     }
 
-    /// Whether it shows ranks' output as it comes: with `--json` a line for each event, and no node's failure twice.
+    /// Returns whether it shows ranks' output as it comes, with `--json` as one line per event.
     pub fn streams_output(&self) -> bool {
         matches!(self, Command::Train(_) | Command::Run(_) | Command::Attach(_) | Command::Logs(_))
     }
 
-    /// What the first signal does.
+    /// Returns what the first signal does.
     pub fn signal_policy(&self) -> SignalPolicy {
         match self {
             Command::Up(_) | Command::Down(_) => SignalPolicy::FinishStep,
             Command::Keys(keys) if !matches!(keys, Keys::Status) => SignalPolicy::FinishStep,
             Command::Doctor(doctor) if doctor.fix => SignalPolicy::FinishStep,
-            Command::Verify(_) | Command::Stop(_) => SignalPolicy::LeaveToJob,
+            Command::Verify(_) => SignalPolicy::LeaveToJob,
             command if command.streams_output() => SignalPolicy::LeaveToJob,
             _ => SignalPolicy::Exit,
         }
     }
 
-    /// Whether it may work on this machine alone.
+    /// Returns the command as its locks show it to others, and whether it waits for other commands' locks.
+    pub fn locks(&self) -> (String, Wait) {
+        let (purpose, waiting) = match self {
+            Command::Keys(Keys::Generate(options)) => ("hvdctl keys generate".to_owned(), options.waiting),
+            Command::Keys(Keys::Push(options)) => ("hvdctl keys push".to_owned(), options.waiting),
+            Command::Keys(Keys::Rotate(options)) => ("hvdctl keys rotate".to_owned(), options.waiting),
+            Command::Up(options) => ("hvdctl up".to_owned(), options.waiting),
+            Command::Down(options) => ("hvdctl down".to_owned(), options.waiting),
+            Command::Doctor(options) => ("hvdctl doctor --fix".to_owned(), options.waiting),
+            Command::Verify(options) => ("hvdctl verify".to_owned(), options.waiting),
+            Command::Train(options) => (format!("hvdctl train {}", options.project.display()), options.waiting),
+            Command::Run(options) => (format!("hvdctl run {}", options.command[0]), options.waiting),
+            _ => return (String::new(), Wait::No),
+        };
+        (purpose, waiting.into())
+    }
+
+    /// Returns whether it can work on this machine alone.
     pub fn works_locally(&self) -> bool {
         !matches!(self, Command::Keys(_))
     }
 }
 
-/// `-np 2` and `-np=2` are how Horovod's users write it; clap reads `-n p`. Only words before `--` are hvdctl's.
+/// Rewrites `-np 2` and `-np=2`, as horovodrun takes them, to `--np`: clap would read `-n p`. Arguments after `--` are not changed.
 pub fn rewrite(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut ours = true;
     args.into_iter()

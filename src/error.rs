@@ -255,14 +255,14 @@ impl Error {
         Error::Check { message: message.into(), hint: hint.into() }
     }
 
-    /// The exit code. `runs_a_program`: the command runs a user's program, whose own exit codes must be told apart from
+    /// The exit code. `runs_program`: the command runs a user's program, whose own exit codes must be told apart from
     /// hvdctl's.
-    pub fn exit_code(&self, runs_a_program: bool) -> u8 {
+    pub fn exit_code(&self, runs_program: bool) -> u8 {
         match self {
             Error::Usage { .. } | Error::Inventory(_) => exit::USAGE,
             Error::Signal(number) => 128 + number,
-            Error::Stopped { by, .. } => by.exit_code(runs_a_program),
-            _ if runs_a_program => exit::INTERNAL,
+            Error::Stopped { by, .. } => by.exit_code(runs_program),
+            _ if runs_program => exit::INTERNAL,
             Error::Unreachable(_) => exit::UNREACHABLE,
             Error::Locked(_) | Error::Allocated(_) | Error::Lost(_) => exit::LOCKED,
             Error::Nodes { done: 1.., .. } => exit::PARTLY,

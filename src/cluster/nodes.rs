@@ -229,7 +229,7 @@ async fn connect_each(
     events: &Events,
     open: impl AsyncFn(&Node, TransportKind) -> Result<Transport, Error>,
 ) -> Result<Vec<Result<Member, NodeError>>, Error> {
-    let kind = transport_kind(target, events)?;
+    let kind = transport_kind(target, events).await?;
     events.send(Event::Nodes(target.nodes().into_iter().map(|node| node.name).collect()));
     let opened = for_each_node(target.nodes(), async |node| {
         match events.step(&node.name, Step::Connecting, open(&node, kind.clone())).await {
@@ -243,7 +243,7 @@ async fn connect_each(
     opened.await.into_iter().collect()
 }
 
-fn transport_kind(target: &Target, events: &Events) -> Result<TransportKind, Error> {
+async fn transport_kind(target: &Target, events: &Events) -> Result<TransportKind, Error> {
     #[cfg(test)]
     if let Some(nodes) = &target.scripted {
         return Ok(TransportKind::Scripted(nodes.clone()));
@@ -251,7 +251,7 @@ fn transport_kind(target: &Target, events: &Events) -> Result<TransportKind, Err
     if target.local {
         return Ok(TransportKind::Local);
     }
-    Control::new(target.cluster(), target.strict, events).map(|control| TransportKind::Ssh(Arc::new(control)))
+    Ok(TransportKind::Ssh(Arc::new(Control::new(target.cluster(), target.strict, events).await?)))
 }
 
 /// Why nothing is begun: nodes that cannot be reached, or give no root.

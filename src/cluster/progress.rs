@@ -9,24 +9,25 @@ use std::sync::{Mutex, PoisonError};
 pub struct ProgressLog(Mutex<BTreeMap<String, NodeProgress>>);
 
 impl ProgressLog {
-    /// Notes a step that is done on a node.
-    pub fn did(&self, node: &str, what: impl Into<String>) {
+    fn update(&self, node: &str, change: impl FnOnce(&mut NodeProgress)) {
         let mut progress = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        progress.entry(node.to_owned()).or_insert_with(|| NodeProgress::new(node)).did.push(what.into());
+        change(progress.entry(node.to_owned()).or_insert_with(|| NodeProgress::new(node)));
     }
 
-    /// Notes that all is done on a node.
+    /// Records a step that is done on a node.
+    pub fn did(&self, node: &str, step: impl Into<String>) {
+        self.update(node, |progress| progress.did.push(step.into()));
+    }
+
+    /// Records that all is done on a node.
     pub fn done(&self, node: &str) {
-        let mut progress = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        progress.entry(node.to_owned()).or_insert_with(|| NodeProgress::new(node)).done = true;
+        self.update(node, |progress| progress.done = true);
     }
 
-    /// Notes failures.
+    /// Records failures.
     pub fn failed(&self, errors: &[NodeError]) {
-        let mut progress = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for error in errors {
-            let node = progress.entry(error.node.clone()).or_insert_with(|| NodeProgress::new(&error.node));
-            node.error = Some(error.clone());
+            self.update(&error.node, |progress| progress.error = Some(error.clone()));
         }
     }
 

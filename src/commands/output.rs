@@ -57,8 +57,8 @@ impl<T> NodeEntry<T> {
         NodeEntry { node: node.to_owned(), ok, reachable: None, skipped: false, error: None, result: Some(result) }
     }
 
-    /// The entry of a node with which there is a session, where the command reports that.
-    pub fn seen(node: &str, ok: bool, result: T) -> NodeEntry<T> {
+    /// The entry of a node that was reached, where the command reports that.
+    pub fn reached(node: &str, ok: bool, result: T) -> NodeEntry<T> {
         NodeEntry { reachable: Some(true), ..NodeEntry::new(node, ok, result) }
     }
 
@@ -69,7 +69,7 @@ impl<T> NodeEntry<T> {
     }
 
     /// The entry of a node that failed, with whether it was reached.
-    pub fn unseen(error: &NodeError) -> NodeEntry<T> {
+    pub fn unreached(error: &NodeError) -> NodeEntry<T> {
         NodeEntry { reachable: Some(!error.is_unreachable()), ..NodeEntry::failed(error) }
     }
 }
@@ -128,8 +128,8 @@ pub struct FailureDetails {
 }
 
 impl Failure {
-    /// Returns the document of an error. `runs_a_program` as for [`Error::exit_code`]; `last_line`: it ends a stream of lines.
-    pub fn new(error: &Error, runs_a_program: bool, last_line: bool) -> Failure {
+    /// Returns the document of an error. `runs_program` as for [`Error::exit_code`]; `streams_output`: it is the last of many lines.
+    pub fn new(error: &Error, runs_program: bool, streams_output: bool) -> Failure {
         let details = FailureDetails::default;
         let nodes = match error {
             Error::Unreachable(nodes) | Error::Nodes { failed: nodes, .. } => {
@@ -153,7 +153,7 @@ impl Failure {
                 .collect(),
             _ => Vec::new(),
         };
-        let (code, event) = (error.exit_code(runs_a_program), last_line.then_some(End::End));
+        let (code, event) = (error.exit_code(runs_program), streams_output.then_some(End::End));
         Failure { event, ok: false, code, error: error.to_string(), nodes }
     }
 }
@@ -610,7 +610,7 @@ pub fn schema() -> Value {
         "up": Nodes<UpNode>,
         "down": Nodes<DownNode>,
         "drain": Nodes<DrainNode>,
-        "status": Nodes<super::status::Row>,
+        "status": Nodes<super::status::NodeStatus>,
         "doctor": Doctor,
         "verify": Verify,
         "text": Text,

@@ -1,7 +1,8 @@
 //! `hvdctl up`: connect, lock and observe, pull images, plan, check, push keys, end disrupted jobs, apply.
 
+use super::Outcome;
+use super::context::{Connected, Context};
 use super::output::{NodeEntry, UpNode};
-use super::{Context, Outcome, Reached, connect_or_skip, in_session};
 use crate::checks::preflight;
 use crate::cli::Up;
 use crate::cluster::nodes::{Member, Observed, Target, for_each_node, observe, split};
@@ -19,15 +20,9 @@ use crate::worker::apply::{self, WorkerPlan};
 use crate::worker::image::{self, TO_BE_PULLED};
 
 /// `up`.
-pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
-    let work = async |session: &Session, context| up(options, session, context).await;
-    in_session("hvdctl up", options.waiting, context, work).await
-}
-
-async fn up(options: &Up, session: &Session, context: Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = &context;
-    let reached = session.cancellation.run(connect_or_skip(target, events, options.skip_offline)).await?;
-    let Reached { members, offline, refused } = reached;
+pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
+    let Context { target, events, session, .. } = context;
+    let Connected { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
     let mut steps = Steps { options, session, target, events, failed: refused };
     let observed = steps.observe(&members).await?;
     let observed = steps.pull(observed).await?;
@@ -42,7 +37,7 @@ async fn up(options: &Up, session: &Session, context: Context) -> Result<Outcome
         }
     };
     let done: Vec<_> = done.iter().map(Done::of).collect();
-    Ok(outcome(options.dry_run, &done, steps.failed).skipping(&offline))
+    Ok(outcome(options.dry_run, &done, &steps.failed).skipping(&offline))
 }
 
 /// The steps of `up`. A node that fails leaves the set before the next step.
@@ -250,7 +245,7 @@ impl Done {
     }
 }
 
-pub(super) fn outcome(dry_run: bool, done: &[Done], failed: Vec<NodeError>) -> Outcome {
+pub(super) fn outcome(dry_run: bool, done: &[Done], failed: &[NodeError]) -> Outcome {
     let mut text = nodeset::rows(done.iter().map(|done| (done.node.clone(), done.summary.clone())));
     let entry = |Done { node, steps, .. }: &Done| {
         NodeEntry::new(node, true, UpNode { changed: !steps.is_empty(), operations: steps.clone() })

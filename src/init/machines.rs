@@ -82,7 +82,7 @@ fn one(word: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
     if is_ipv6(bare) {
         return Ok(vec![host(bare)?]);
     }
-    nodeset::expand(place)?.map(|name| host(&name)).collect()
+    nodeset::Ranges::parse(place)?.names().map(|name| host(&name)).collect()
 }
 
 /// An address of IPv6, with a zone or without.

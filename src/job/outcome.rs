@@ -20,7 +20,7 @@ pub struct JobOutcome {
     pub code: i64,
     /// The rank that failed first.
     pub first_failure: Option<RankExit>,
-    /// The root cause: the rank that failed first, and why.
+    /// The root cause: the rank that made the job fail, and why.
     pub root_cause: Option<RootCause>,
     /// The last lines of that rank.
     pub last_lines: Vec<String>,

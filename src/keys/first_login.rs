@@ -23,7 +23,7 @@ const TYPING: Duration = Duration::from_secs(150);
 /// Nodes that are out of reach for another reason, or still refuse; no terminal to ask on.
 pub async fn install(target: &Target, events: &Events) -> Result<(), Error> {
     let cluster = target.cluster();
-    let control = Control::new(cluster, target.strict, events)?;
+    let control = Control::new(cluster, target.strict, events).await?;
     let tried = for_each_node(target.nodes(), async |node| {
         let _step = events.begin(&node.name, Step::Connecting);
         let result = control.connect(&node, cluster.connect_timeout).await;

@@ -228,49 +228,50 @@ fn link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// `WHAT KILOBYTES PATH`.
-pub fn disk(value: &str) -> Option<Disk> {
-    let mut parts = value.splitn(3, ' ');
-    let (what, free, path) = (parts.next()?, parts.next()?.parse::<u64>().ok()?, parts.next()?);
-    Some(Disk { what: what.to_owned(), free: free << 10, path: path.to_owned() })
+/// Splits a value at spaces into N parts, of which the last may contain spaces.
+fn parts<const N: usize>(value: &str) -> Option<[&str; N]> {
+    value.splitn(N, ' ').collect::<Vec<_>>().try_into().ok()
 }
 
-/// `eth0 10.0.0.1/24`, as the script prints it.
+/// Returns a part that is known, which `-` is not.
+fn known(part: &str) -> Option<String> {
+    (part != "-").then(|| part.to_owned())
+}
+
+/// Parses `WHAT KILOBYTES PATH`.
+pub fn disk(value: &str) -> Option<Disk> {
+    let [what, free, path] = parts(value)?;
+    Some(Disk { what: what.to_owned(), free: free.parse::<u64>().ok()? << 10, path: path.to_owned() })
+}
+
+/// Parses `eth0 10.0.0.1/24`.
 fn address(value: &str) -> Option<(String, IpAddr)> {
-    let (name, address) = value.split_once(' ')?;
+    let [name, address] = parts(value)?;
     let address = address.split('/').next()?.parse().ok()?;
     Some((name.split('@').next()?.to_owned(), address))
 }
 
-/// `ADDRESS:PORT PID USER CONTAINER PROGRAM`, `-` for what is not known. `ss` writes `*` and `0.0.0.0` for all addresses;
+/// Parses `ADDRESS:PORT PID USER CONTAINER PROGRAM`, with `-` for what is not known. `ss` writes `*` and `0.0.0.0` for all addresses;
 /// `[::]` is those of IPv6 only.
 fn listener(value: &str) -> Option<Listener> {
-    let mut parts = value.splitn(5, ' ');
-    let (local, pid, user, container) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let [local, pid, user, container, program] = parts(value)?;
     let (address, _) = local.rsplit_once(':')?;
     let address = address.split('%').next()?.trim_matches(['[', ']']);
     let address = if matches!(address, "*" | "0.0.0.0") { None } else { Some(address.parse().ok()?) };
-    Some(Listener {
-        address,
-        pid: pid.parse().ok(),
-        user: user.to_owned(),
-        container: Some(container.to_owned()).filter(|id| id != "-"),
-        program: parts.next().unwrap_or("-").to_owned(),
-    })
+    let (user, program) = (user.to_owned(), program.to_owned());
+    Some(Listener { address, pid: pid.parse().ok(), user, container: known(container), program })
 }
 
-/// `RUN PID CONTAINER CLUSTER`, `-` for what is not known.
+/// Parses `JOB PID CONTAINER CLUSTER KILLED`, with `-` for what is not known.
 fn rank(value: &str) -> Option<Rank> {
-    let mut parts = value.split(' ');
-    let (job, pid) = (parts.next()?.to_owned(), parts.next()?.parse().ok()?);
-    let mut known = || parts.next().filter(|part| *part != "-").map(str::to_owned);
-    Some(Rank { job, pid, container: known(), cluster: known(), killed: known().is_some() })
+    let [job, pid, container, cluster, killed] = parts(value)?;
+    let (job, pid) = (job.to_owned(), pid.parse().ok()?);
+    Some(Rank { job, pid, container: known(container), cluster: known(cluster), killed: killed != "-" })
 }
 
-/// `NAME MODE OWNER`.
+/// Parses `NAME MODE OWNER`.
 fn file(value: &str) -> Option<(String, KeyFile)> {
-    let mut parts = value.split(' ');
-    let (name, mode, owner) = (parts.next()?, parts.next()?, parts.next()?);
+    let [name, mode, owner] = parts(value)?;
     Some((name.to_owned(), KeyFile { mode: mode.into(), owner: owner.into(), text: String::new() }))
 }
 

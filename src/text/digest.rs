@@ -1,6 +1,5 @@
-//! What files are known by: BLAKE2b with 32 bytes (RFC 7693), which `b2sum -l 256` of the nodes' coreutils makes as well (its
-//! `-z` is of 8.30, 2018, as their NEWS have it). In software it takes a fifth of the time of SHA-256, for which not every
-//! processor has instructions of its own.
+//! Hashes of files: BLAKE2b with 32 bytes (RFC 7693), as `b2sum -l 256` of the nodes' coreutils prints them (8.30 from 2018 or later,
+//! for its `-z`). In software it takes a fifth of the time of SHA-256, for which not every processor has instructions.
 
 use blake2b_simd::{Params, State};
 use std::io::{self, Write};
@@ -11,7 +10,7 @@ pub type Hash = [u8; SIZE];
 /// Bytes of a hash.
 const SIZE: usize = 32;
 
-/// Hashes what comes in parts.
+/// Hashes bytes that come in parts.
 #[derive(Debug, Clone)]
 pub struct Hasher(State);
 
@@ -22,12 +21,12 @@ impl Default for Hasher {
 }
 
 impl Hasher {
-    /// The next part.
+    /// Adds the next part.
     pub fn update(&mut self, part: impl AsRef<[u8]>) {
         self.0.update(part.as_ref());
     }
 
-    /// The hash of all parts.
+    /// Returns the hash of all parts.
     pub fn finish(&self) -> Hash {
         let mut hash = [0; SIZE];
         hash.copy_from_slice(self.0.finalize().as_bytes());
@@ -46,22 +45,21 @@ impl Write for Hasher {
     }
 }
 
-/// The hash of bytes.
+/// Returns the hash of bytes.
 pub fn hash(bytes: &[u8]) -> Hash {
     let mut hasher = Hasher::default();
     hasher.update(bytes);
     hasher.finish()
 }
 
-/// The hash of bytes in hex, as `b2sum` prints it.
+/// Returns the hash of bytes in hex, as `b2sum` prints it.
 pub fn in_hex(bytes: &[u8]) -> String {
     hex(&hash(bytes))
 }
 
-/// Bytes in hex.
+/// Formats bytes in hex.
 pub fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes.iter().flat_map(|b| [b >> 4, b & 15]).map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

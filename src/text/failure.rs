@@ -1,11 +1,16 @@
-//! What other programs say when they fail, by kind: one function for each program, and nobody else searches their text.
+//! Classifies what other programs print when they fail: one function for each program, and nobody else searches their text.
+
+/// Returns the first kind of which the text contains a pattern.
+fn classify<K: Copy>(text: &str, kinds: &[(K, &[&str])]) -> Option<K> {
+    kinds.iter().find(|(_, patterns)| patterns.iter().any(|pattern| text.contains(pattern))).map(|(kind, _)| *kind)
+}
 
 /// Why `ssh` could not log in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ssh {
     /// The host key is not known, and ssh may not accept it.
     HostKeyUnknown,
-    /// sshd took none of the keys that it was offered.
+    /// sshd accepted none of the keys that it was offered.
     Refused,
     /// The host name does not resolve.
     NameUnknown,
@@ -14,17 +19,13 @@ pub enum Ssh {
 }
 
 /// Classifies the text of OpenSSH's `ssh` (9.2 and later).
-pub fn ssh(said: &str) -> Ssh {
-    let has = |texts: &[&str]| texts.iter().any(|text| said.contains(text));
-    if has(&["Host key verification failed", "host key is known"]) {
-        Ssh::HostKeyUnknown
-    } else if has(&["Permission denied", "Too many authentication failures"]) {
-        Ssh::Refused
-    } else if has(&["Could not resolve"]) {
-        Ssh::NameUnknown
-    } else {
-        Ssh::Other
-    }
+pub fn ssh(text: &str) -> Ssh {
+    let kinds: [(Ssh, &[&str]); 3] = [
+        (Ssh::HostKeyUnknown, &["Host key verification failed", "host key is known"]),
+        (Ssh::Refused, &["Permission denied", "Too many authentication failures"]),
+        (Ssh::NameUnknown, &["Could not resolve"]),
+    ];
+    classify(text, &kinds).unwrap_or(Ssh::Other)
 }
 
 /// Why `sudo` did not run a program.
@@ -32,7 +33,7 @@ pub fn ssh(said: &str) -> Ssh {
 pub enum Sudo {
     /// It wants a password.
     PasswordRequired,
-    /// The password was wrong, or there was none; sudo says so in several lines.
+    /// The password was wrong, or there was none; sudo reports that in several lines.
     PasswordRefused,
     /// The user may not run it.
     NotAllowed,
@@ -43,23 +44,15 @@ pub enum Sudo {
 /// Classifies a line of `sudo` in the C locale (1.8 and later, and sudo-rs); `None` for anything else, such as a warning about the
 /// host name, after which it goes on.
 pub fn sudo(line: &str) -> Option<Sudo> {
-    let has = |texts: &[&str]| texts.iter().any(|text| line.contains(text));
-    if has(&["a password is required", "authentication is required"]) {
-        Some(Sudo::PasswordRequired)
-    } else if has(&[
-        "incorrect password attempt",
-        "incorrect authentication attempt",
-        "no password was provided",
-        "try again",
-    ]) {
-        Some(Sudo::PasswordRefused)
-    } else if has(&["is not in the sudoers file", "is not allowed to"]) {
-        Some(Sudo::NotAllowed)
-    } else if has(&["sudo: not found"]) {
-        Some(Sudo::NotInstalled)
-    } else {
-        None
-    }
+    let refused =
+        ["incorrect password attempt", "incorrect authentication attempt", "no password was provided", "try again"];
+    let kinds: [(Sudo, &[&str]); 4] = [
+        (Sudo::PasswordRequired, &["a password is required", "authentication is required"]),
+        (Sudo::PasswordRefused, &refused),
+        (Sudo::NotAllowed, &["is not in the sudoers file", "is not allowed to"]),
+        (Sudo::NotInstalled, &["sudo: not found"]),
+    ];
+    classify(line, &kinds)
 }
 
 /// Why an `sshd` exited when it was started.
@@ -74,14 +67,10 @@ pub enum Sshd {
 }
 
 /// Classifies the last lines of OpenSSH's `sshd -De`.
-pub fn sshd(said: &str) -> Sshd {
-    if said.contains("Address already in use") {
-        Sshd::PortInUse
-    } else if said.contains("Cannot assign requested address") {
-        Sshd::AddressMissing
-    } else {
-        Sshd::Other
-    }
+pub fn sshd(text: &str) -> Sshd {
+    let kinds: [(Sshd, &[&str]); 2] =
+        [(Sshd::PortInUse, &["Address already in use"]), (Sshd::AddressMissing, &["Cannot assign requested address"])];
+    classify(text, &kinds).unwrap_or(Sshd::Other)
 }
 
 #[cfg(test)]

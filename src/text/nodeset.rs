@@ -1,14 +1,19 @@
 //! Sets of nodes: `--on` selects them, tables fold them.
 
-use std::collections::{BTreeMap, HashMap};
+use regex::Regex;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::RangeInclusive;
+use std::sync::LazyLock;
 
 /// The reason where names cancel each other.
 pub const NONE_LEFT: &str = "no node is left";
 
-/// A selection that names no node, or cannot be read.
+/// The most nodes that one pair of brackets may name.
+const MAX_RANGE: usize = 100_000;
+
+/// A selection that names no node, or cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("--on {}: {reason}", told(.term))]
+#[error("--on {}: {reason}", printable(.term))]
 pub struct BadSelection {
     /// The part that is wrong.
     pub term: String,
@@ -19,39 +24,36 @@ pub struct BadSelection {
 /// The nodes of each group by its name.
 pub type Groups = BTreeMap<String, Vec<String>>;
 
-/// The nodes of `all` that an expression names, in the order of `all`.
+/// Returns the nodes of `all` that an expression names, in the order of `all`.
 ///
-/// `gpu1,gpu[03-05],@fast,!gpu04`: names, ranges with leading zeros, `@` before a group's name, `,` to join, `!` to take
-/// away from what stands before it. An expression that starts with `!` takes away from all.
+/// `gpu1,gpu[03-05],@fast,!gpu04`: names, ranges with leading zeros, `@` before a group's name, `,` to join, `!` to remove
+/// from what precedes it. An expression that begins with `!` removes from all.
 ///
 /// # Errors
-/// [`BadSelection`] for a name that is no node or group, a range that cannot be read, or nothing left.
+/// [`BadSelection`] for a name that is no node or group, a range that cannot be parsed, or nothing left.
 pub fn select(expression: &str, all: &[String], groups: &Groups) -> Result<Vec<String>, BadSelection> {
-    let bad = |term: &str, reason: &str| BadSelection { term: term.into(), reason: reason.into() };
+    let bad = |term: &str, reason: String| BadSelection { term: term.into(), reason };
     let positions: HashMap<&str, usize> = all.iter().enumerate().map(|(i, name)| (name.as_str(), i)).collect();
     let mut chosen = vec![expression.trim_start().starts_with('!'); all.len()];
-    for (takes, part) in terms(expression) {
-        for name in expand(part).map_err(|reason| bad(part, &reason))? {
-            let own = std::slice::from_ref(&name);
+    for (removes, part) in terms(expression) {
+        for name in Ranges::parse(part).map_err(|reason| bad(part, reason))?.names() {
             let members = match name.strip_prefix('@') {
-                None => own,
-                Some(group) => {
-                    groups.get(group).map(Vec::as_slice).ok_or_else(|| bad(part, &no_group(group, groups)))?
-                }
+                None => std::slice::from_ref(&name),
+                Some(group) => groups.get(group).ok_or_else(|| bad(part, no_group(group, groups)))?,
             };
             for name in members {
-                let position = positions.get(name.as_str());
-                let position = position
-                    .ok_or_else(|| bad(part, &format!("no node is named {} (nodes: {})", told(name), fold(all))))?;
-                chosen[*position] = !takes;
+                let unknown = || format!("no node is named {} (nodes: {})", printable(name), fold(all));
+                let position = positions.get(name.as_str()).ok_or_else(|| bad(part, unknown()))?;
+                chosen[*position] = !removes;
             }
         }
     }
-    let names: Vec<String> = all.iter().zip(chosen).filter(|(_, c)| *c).map(|(n, _)| n.clone()).collect();
-    if names.is_empty() { Err(bad(expression, NONE_LEFT)) } else { Ok(names) }
+    let names: Vec<String> =
+        all.iter().zip(chosen).filter(|(_, chosen)| *chosen).map(|(name, _)| name.clone()).collect();
+    if names.is_empty() { Err(bad(expression, NONE_LEFT.into())) } else { Ok(names) }
 }
 
-/// The parts of an expression, each with whether it takes away.
+/// The parts of an expression, each with whether it removes nodes.
 fn terms(expression: &str) -> impl Iterator<Item = (bool, &str)> {
     split(expression).into_iter().flat_map(|term| {
         // `a!b` is `a` without `b`, as it is in ClusterShell
@@ -60,73 +62,56 @@ fn terms(expression: &str) -> impl Iterator<Item = (bool, &str)> {
     })
 }
 
-/// The groups that an expression names, as far as they can be read.
+/// Returns the groups that an expression names, as far as it can be parsed.
 pub fn groups_in(expression: &str) -> impl Iterator<Item = String> {
-    let parts = terms(expression).filter_map(|(_, part)| part.strip_prefix('@'));
-    parts.filter_map(|part| Ranges::parse(part).ok()).flat_map(Ranges::names)
+    let groups = terms(expression).filter_map(|(_, part)| Ranges::parse(part.strip_prefix('@')?).ok());
+    groups.flat_map(Ranges::names)
 }
 
 fn no_group(name: &str, groups: &Groups) -> String {
-    let there: Vec<String> = groups.keys().map(|group| format!("@{group}")).collect();
-    let name = told(name);
-    match &there[..] {
-        [] => format!("there is no group {name}: the inventory has no [groups]"),
-        there => format!("there is no group {name} (groups: {})", there.join(", ")),
-    }
+    let known: Vec<String> = groups.keys().map(|group| format!("@{group}")).collect();
+    let known = if known.is_empty() {
+        ": the inventory has no [groups]".into()
+    } else {
+        format!(" (groups: {})", known.join(", "))
+    };
+    format!("there is no group {}{known}", printable(name))
 }
 
-/// What somebody wrote, as it may stand in a message: in quotes with escapes where it could disturb a terminal.
-fn told(text: &str) -> String {
-    let escaped = text.escape_debug().to_string();
-    if escaped == text { text.to_owned() } else { format!("{text:?}") }
+/// Returns a text for a message: in quotes with escapes if it could disturb a terminal.
+fn printable(text: &str) -> String {
+    if text.escape_debug().eq(text.chars()) { text.to_owned() } else { format!("{text:?}") }
 }
 
 /// Splits at commas that are not in brackets.
 pub fn split(expression: &str) -> Vec<&str> {
-    let mut parts = Vec::new();
-    let (mut depth, mut start) = (0usize, 0);
-    for (i, c) in expression.char_indices() {
+    let mut depth = 0usize;
+    let parts = expression.split(|c| {
         match c {
             '[' => depth += 1,
             ']' => depth = depth.saturating_sub(1),
-            ',' if depth == 0 => {
-                parts.push(expression[start..i].trim());
-                start = i + 1;
-            }
             _ => {}
         }
-    }
-    parts.push(expression[start..].trim());
-    parts.retain(|p| !p.is_empty());
-    parts
+        c == ',' && depth == 0
+    });
+    parts.map(str::trim).filter(|part| !part.is_empty()).collect()
 }
 
-/// `gpu[01-03,7]` → `gpu01 gpu02 gpu03 gpu7`, each made only when it is asked for.
-///
-/// # Errors
-/// In words: a range that cannot be read, or is empty or too long.
-pub fn expand(term: &str) -> Result<impl Iterator<Item = String> + '_, String> {
-    Ok(Ranges::parse(term)?.names())
-}
-
-/// The most nodes that one pair of brackets may name.
-const LONGEST: usize = 100_000;
-
-/// A term as it is written, before its names are made.
+/// A term whose names have not been generated yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranges<'t> {
     prefix: &'t str,
     suffix: &'t str,
-    /// The numbers and how many digits they have at least; `None` for a term without brackets.
+    /// The numbers and their least number of digits; `None` for a term without brackets.
     numbers: Option<Vec<(RangeInclusive<u32>, usize)>>,
     len: usize,
 }
 
 impl<'t> Ranges<'t> {
-    /// Reads `gpu[01-03,7]`, or a name alone.
+    /// Parses `gpu[01-03,7]`, or a name alone.
     ///
     /// # Errors
-    /// In words: a range that cannot be read, or is empty or too long.
+    /// A message about a range that cannot be parsed, or is empty or too long.
     pub fn parse(term: &'t str) -> Result<Ranges<'t>, String> {
         let Some((prefix, rest)) = term.split_once('[') else {
             return Ok(Ranges { prefix: term, suffix: "", numbers: None, len: 1 });
@@ -137,8 +122,8 @@ impl<'t> Ranges<'t> {
         for range in ranges.split(',') {
             let (low, high) = range.split_once('-').unwrap_or((range, range));
             let (from, to) = (number(low)?, number(high)?);
-            len += to.checked_sub(from).map_or(LONGEST, |more| more as usize) + 1;
-            if len > LONGEST {
+            len += to.checked_sub(from).map_or(MAX_RANGE, |more| more as usize) + 1;
+            if len > MAX_RANGE {
                 return Err(format!("the range {range} is empty or too long"));
             }
             numbers.push((from..=to, low.len()));
@@ -146,13 +131,13 @@ impl<'t> Ranges<'t> {
         Ok(Ranges { prefix, suffix, numbers: Some(numbers), len })
     }
 
-    /// For how many names it stands.
-    #[allow(clippy::len_without_is_empty)] // never for none
+    /// Returns the number of names.
+    #[allow(clippy::len_without_is_empty)] // there is at least one
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The names.
+    /// Generates the names.
     pub fn names(self) -> impl Iterator<Item = String> + 't {
         let Ranges { prefix, suffix, numbers, .. } = self;
         let plain = numbers.is_none().then(|| prefix.to_owned());
@@ -164,80 +149,67 @@ impl<'t> Ranges<'t> {
     }
 }
 
-/// Digits and nothing else, as many as [`fold`] writes: the width of a number is that of its text.
+/// Parses up to 9 digits.
 fn number(text: &str) -> Result<u32, String> {
     let good = (1..10).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
     good.then(|| text.parse().ok()).flatten().ok_or_else(|| format!("{text:?} is no number of up to 9 digits"))
 }
 
-/// Folds names for people: `node1 node2 node3 gpu` → `gpu,node[1-3]`.
+/// Folds names for people: `node1 node2 node3 gpu` → `gpu,node[1-3]`. Addresses and names of digits alone stay whole.
 pub fn fold(names: &[String]) -> String {
-    let mut plain = Vec::new();
-    // (prefix, suffix, digits) → numbers as written
-    let mut written: BTreeMap<(&str, &str, usize), Vec<&str>> = BTreeMap::new();
+    static NUMBERED: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new("^([^.:]*[^.:0-9])([0-9]{1,9})([^.:0-9]*)$").expect("a valid pattern"));
+    let numbered = |name| NUMBERED.captures(name).map(|parts| parts.extract::<3>().1);
+    // one leading zero shows that all numbers of as many digits have a fixed width
+    let padded: HashSet<(&str, &str, usize)> = names
+        .iter()
+        .filter_map(|name| numbered(name))
+        .filter(|[_, number, _]| number.len() > 1 && number.starts_with('0'))
+        .map(|[prefix, number, suffix]| (prefix, suffix, number.len()))
+        .collect();
+    let mut folded = Vec::new();
+    let mut groups: BTreeMap<(&str, &str, usize), BTreeSet<u32>> = BTreeMap::new();
     for name in names {
-        let digit = |c: char| c.is_ascii_digit();
-        let end = name.rfind(digit).map(|i| i + 1);
-        let start = end.map(|end| name[..end].trim_end_matches(digit).len());
-        // an address or a name of digits alone reads better whole
-        match start.zip(end).filter(|(start, end)| *start > 0 && end - start < 10 && !name.contains(['.', ':'])) {
-            Some((start, end)) => {
-                let key = (&name[..start], &name[end..], end - start);
-                written.entry(key).or_default().push(&name[start..end]);
+        match numbered(name).map(|[prefix, number, suffix]| (prefix, suffix, number.len(), number.parse())) {
+            Some((prefix, suffix, digits, Ok(number))) => {
+                let width = if padded.contains(&(prefix, suffix, digits)) { digits } else { 0 };
+                groups.entry((prefix, suffix, width)).or_default().insert(number);
             }
-            None => plain.push(name.clone()),
+            _ => folded.push(name.clone()),
         }
     }
-    // one leading zero says that the whole group is written with a fixed width
-    let mut numbered: BTreeMap<(&str, &str, usize), Vec<u32>> = BTreeMap::new();
-    for ((prefix, suffix, digits), numbers) in written {
-        let fixed = digits > 1 && numbers.iter().any(|n| n.starts_with('0'));
-        let group = numbered.entry((prefix, suffix, if fixed { digits } else { 0 })).or_default();
-        group.extend(numbers.iter().filter_map(|n| n.parse::<u32>().ok()));
-    }
-    for ((prefix, suffix, width), mut numbers) in numbered {
-        numbers.sort_unstable();
-        numbers.dedup();
-        let mut ranges: Vec<String> = Vec::new();
-        let mut i = 0;
-        while i < numbers.len() {
-            let mut j = i;
-            while j + 1 < numbers.len() && numbers[j + 1] == numbers[j] + 1 {
-                j += 1;
+    for ((prefix, suffix, width), numbers) in groups {
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for number in numbers {
+            match ranges.last_mut() {
+                Some((_, high)) if *high + 1 == number => *high = number,
+                _ => ranges.push((number, number)),
             }
-            let from = format!("{:0width$}", numbers[i]);
-            ranges.push(if i == j { from } else { format!("{from}-{:0width$}", numbers[j]) });
-            i = j + 1;
         }
-        let single = ranges.len() == 1 && !ranges[0].contains('-');
-        plain.push(if single {
-            format!("{prefix}{}{suffix}", ranges[0])
-        } else {
-            format!("{prefix}[{}]{suffix}", ranges.join(","))
-        });
+        let text = |(low, high): &(u32, u32)| match low == high {
+            true => format!("{low:0width$}"),
+            false => format!("{low:0width$}-{high:0width$}"),
+        };
+        let is_single = matches!(ranges[..], [(low, high)] if low == high);
+        let text = ranges.iter().map(text).collect::<Vec<_>>().join(",");
+        folded.push(if is_single { format!("{prefix}{text}{suffix}") } else { format!("{prefix}[{text}]{suffix}") });
     }
-    plain.sort();
-    plain.join(",")
+    folded.sort();
+    folded.join(",")
 }
 
-/// A line for each text, in the order in which they first come, with the nodes that share it folded and counted:
-/// `node[01-16] (16): unchanged`.
-pub fn rows(told: impl IntoIterator<Item = (String, String)>) -> String {
-    let told = told.into_iter().map(|(node, text)| (text, node));
-    alike(told).iter().map(|(text, nodes)| format!("{}: {text}\n", counted(nodes))).collect()
-}
-
-/// The same for texts of whole lines: one that has several stands below its nodes, moved in. Who said nothing is not told.
-pub fn blocks(told: impl IntoIterator<Item = (String, String)>) -> String {
-    let told = told.into_iter().filter(|(_, text)| !text.is_empty()).map(|(node, text)| (text, node));
-    let block = |(text, nodes): &(String, Vec<String>)| match text.trim_end_matches('\n') {
-        line if !line.contains('\n') => format!("{}: {line}\n", counted(nodes)),
-        lines => {
-            let lines: String = lines.split('\n').map(|line| format!("  {line}\n")).collect();
-            format!("{}:\n{lines}", counted(nodes))
+/// Formats texts, in the order in which they first come, with the nodes that share each folded and counted:
+/// `node[01-16] (16): unchanged`. Several lines are indented below their nodes. Nodes without text are left out.
+pub fn rows(texts: impl IntoIterator<Item = (String, String)>) -> String {
+    let texts = texts.into_iter().filter(|(_, text)| !text.is_empty()).map(|(node, text)| (text, node));
+    let row = |(text, nodes): (String, Vec<String>)| {
+        let nodes = if let [node] = &nodes[..] { node.clone() } else { format!("{} ({})", fold(&nodes), nodes.len()) };
+        match text.trim_end_matches('\n') {
+            line if !line.contains('\n') => format!("{nodes}: {line}\n"),
+            lines => format!("{nodes}:\n  {}\n", lines.replace('\n', "\n  ")),
         }
     };
-    alike(told).iter().map(block).collect()
+    alike(texts).into_iter().map(row).collect()
 }
 
 /// Groups nodes by equal value, in the order in which the values first come.
@@ -250,13 +222,6 @@ pub fn alike<V: PartialEq, N>(nodes: impl IntoIterator<Item = (V, N)>) -> Vec<(V
         }
     }
     groups
-}
-
-fn counted(nodes: &[String]) -> String {
-    match nodes.len() {
-        1 => nodes[0].clone(),
-        count => format!("{} ({count})", fold(nodes)),
-    }
 }
 
 #[cfg(test)]

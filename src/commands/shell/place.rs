@@ -14,6 +14,7 @@ use crate::model::launcher::LauncherName;
 use crate::node::network;
 use crate::runtime::Runtime;
 use crate::runtime::spec::ContainerSpec;
+use crate::text::nodeset;
 use crate::transport::node::Process;
 use crate::transport::privileges;
 use crate::worker::apply;
@@ -48,8 +49,8 @@ pub(super) async fn in_worker(target: &Target, node: &str, events: &Events) -> R
     let known = target.nodes().into_iter().any(|one| one.name == node);
     if !known {
         let names: Vec<String> = target.nodes().into_iter().map(|node| node.name).collect();
-        let words = format!("no selected node is named {node} (nodes: {})", crate::text::nodeset::fold(&names));
-        return Err(Error::usage(words, "hvdctl shell opens one in hmaster"));
+        let message = format!("no selected node is named {node} (nodes: {})", nodeset::fold(&names));
+        return Err(Error::usage(message, "without NODE, hvdctl shell opens one in hmaster"));
     }
     let target = Target { selected: vec![node.to_owned()], ..target.clone() };
     let member = connect_all(&target, events).await?.remove(0);
@@ -65,7 +66,7 @@ pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place,
     let cluster = target.cluster();
     let runs = manage::list(target, events).await?;
     if let Some((job, member, runtime, container)) = newest_running(cluster, &runs).await? {
-        events.note(format!("in the launcher of the job {} ({}) on {}", job.id, job.name, member.node.name));
+        events.note(format!("entering the launcher of job {} ({}) on {}", job.id, job.name, member.node.name));
         let path = format!("{}/{}", cluster.jobs_dir, job.id);
         return guarded(&member, runtime, container, Some(path)).await.map_err(Into::into);
     }
@@ -104,9 +105,8 @@ async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Ev
     let keys: Vec<_> = nodes.iter().map(|seen| (&seen.member.node, &seen.facts)).collect();
     let lacking = if nodes.len() > 1 { differing(&target.inventory, &keys, Keys::to_launch) } else { Vec::new() };
     if !lacking.is_empty() {
-        let who = crate::text::nodeset::fold(&lacking);
-        let words = format!("the cluster's keys are missing or not as they should be on {who}");
-        return Err(Error::check(words, "hvdctl keys push"));
+        let message = format!("the cluster's keys are missing or wrong on {}", nodeset::fold(&lacking));
+        return Err(Error::check(message, "hvdctl keys push"));
     }
     let (hosts, interface) = hosts(target, master, nodes, events);
     let hosts: Vec<Host<'_>> = hosts.iter().map(|(node, slots)| Host { node, slots: *slots }).collect();
@@ -145,7 +145,7 @@ async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Ev
     };
     let slots: u32 = hosts.iter().map(|host| host.slots).sum();
     let by_hand = launch::by_hand(slots, cluster.port, interface.as_deref());
-    events.note(format!("in {} on {}; the cluster from here: {by_hand}", spec.name, node.name));
+    events.note(format!("entering {} on {}; to use all nodes: {by_hand}", spec.name, node.name));
     let path = Some("/run/hvdctl".to_owned());
     Ok(Place { runtime, container, path, guard, is_own: true })
 }
@@ -184,7 +184,7 @@ async fn wait_until_ready(member: &Member, script: &mut Process) -> Result<(), N
         Ok(Ok(_)) => Ok(()),
         Ok(Err(_)) => match timeout(Duration::from_secs(5), stderr).await {
             Ok(Ok(text)) if !text.trim().is_empty() => failed(text),
-            _ => failed("the container ended at once".into()),
+            _ => failed("the container exited immediately".into()),
         },
         Err(_) => failed(format!("no answer within {} s", member.transport.limit().as_secs())),
     }
