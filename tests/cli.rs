@@ -272,14 +272,14 @@ fn words_that_do_not_fit_are_refused() {
     exit code: 2
     --- stdout
     --- stderr
-    error: 3 ranks were asked for, the cluster has 2 slots (a: 1, b: 1)
+    error: 3 ranks were requested, but the cluster has 2 slots (a: 1, b: 1)
       hint: lower -np, add nodes, or raise `slots` (or `gpus`) of a [[node]] in the inventory
     ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["train", "p", "-np", "3:4", "--map-by", "node"]), @r"
     exit code: 2
     --- stdout
     --- stderr
-    error: 3 ranks were asked for, the cluster has 2 slots (a: 1, b: 1)
+    error: 3 ranks were requested, but the cluster has 2 slots (a: 1, b: 1)
       hint: lower -np, add nodes, or raise `slots` (or `gpus`) of a [[node]] in the inventory
     ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["train", "p", "-np", "4:3"]), @r"

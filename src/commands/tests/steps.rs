@@ -141,7 +141,7 @@ async fn a_drained_node_takes_no_part_in_new_jobs() {
     assert!(!placed.out.contains("node2"), "{placed}");
     run(&format!("{slots}:{}", 2 * slots), "").await.code(0);
     let refused = run(&(slots + 1).to_string(), "").await;
-    refused.code(125).complains(&["error: node2 is drained by", "ranks were asked for", "hvdctl drain --undo node2"]);
+    refused.code(125).complains(&["error: node2 is drained by", "ranks were requested", "hvdctl drain --undo node2"]);
     run("1", "--on node2 ").await.code(125).complains(&["node2 is drained by"]);
     hvdctl(&nodes, "drain node1").await.code(0);
     hvdctl(&nodes, "verify").await.code(1).complains(&["node1 is drained by", "no node is left"]);
