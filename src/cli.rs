@@ -79,7 +79,7 @@ pub struct Global {
 /// When colours are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Color {
-    /// On a terminal that takes them; NO_COLOR, CLICOLOR and CLICOLOR_FORCE hold.
+    /// On terminals; NO_COLOR, CLICOLOR and CLICOLOR_FORCE apply.
     Auto,
     /// Always.
     Always,
@@ -148,10 +148,10 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = INIT)]
 pub struct Init {
-    /// Machines as ssh takes them, [user@]host[:port]; also node[1-4] and [fd00::1]:22 [default: ask]
+    /// Machines as for ssh, [user@]host[:port]; also node[1-4] and [fd00::1]:22 [default: ask]
     #[arg(value_name = "HOST", value_hint = ValueHint::Hostname)]
     pub hosts: Vec<String>,
-    /// Take the machines of ~/.ssh/config; on a terminal, choose among them
+    /// Use the machines in ~/.ssh/config; on a terminal, choose among them
     #[arg(long, conflicts_with = "hosts")]
     pub from_ssh_config: bool,
     /// File to write [default: that of -i, else inventory.toml]
@@ -203,7 +203,7 @@ fish:  hvdctl completions fish > ~/.config/fish/completions/hvdctl.fish";
 /// Options of `man`.
 #[derive(Debug, Args)]
 pub struct Man {
-    /// Write it and a page for each command to this directory
+    /// Write hvdctl.1 and a page for each command to this directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
 }
@@ -243,7 +243,7 @@ pub struct Up {
     /// End jobs whose workers have to be replaced [default: change nothing if there are any]
     #[arg(long)]
     pub force: bool,
-    /// Whether to wait
+    /// Whether it waits for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -254,7 +254,7 @@ pub struct Doctor {
     /// Fix what is safe to fix: remove containers and processes of ended jobs, push keys
     #[arg(long)]
     pub fix: bool,
-    /// Whether to wait
+    /// Whether it waits for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -274,7 +274,7 @@ pub struct Down {
     /// Skip unreachable nodes [default: change nothing if there are any]
     #[arg(long)]
     pub skip_offline: bool,
-    /// Whether to wait
+    /// Whether it waits for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -358,7 +358,7 @@ pub fn rewrite(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
         .map(|arg| {
             ours = ours && arg != "--";
             match arg.to_str() {
-                Some(word) if ours && (word == "-np" || word.starts_with("-np=")) => format!("-{word}").into(),
+                Some(text) if ours && (text == "-np" || text.starts_with("-np=")) => format!("-{text}").into(),
                 _ => arg,
             }
         })
@@ -409,7 +409,7 @@ mod tests {
             let Command::Train(train) = parse(line).unwrap().command else { panic!("{line}") };
             assert_eq!(train.np.max, 2, "{line}");
         }
-        assert!(parse("hvdctl train p").is_err(), "-np must be said");
+        assert!(parse("hvdctl train p").is_err(), "-np is required");
     }
 
     #[test]

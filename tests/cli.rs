@@ -425,7 +425,7 @@ fn without_ssh_it_says_what_to_install() {
     exit code: 1
     --- stdout
     --- stderr
-    error: ssh: cannot find binary path
+    error: cannot run ssh: No such file or directory (os error 2)
       hint: install the OpenSSH client
     ");
 }
@@ -448,7 +448,7 @@ fn a_number_of_ranks_that_is_none() {
     for np in ["-1", "two", "1.5"] {
         let shown = hvdctl(dir.path(), &["train", "p", "-np", np]);
         assert!(shown.starts_with("exit code: 2"), "{shown}");
-        assert!(shown.contains("the number of ranks is a whole number from 1 on"), "{shown}");
+        assert!(shown.contains("the number of ranks must be a whole number of at least 1"), "{shown}");
     }
 }
 

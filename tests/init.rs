@@ -121,21 +121,21 @@ fn words_that_do_not_fit_are_refused_and_nothing_is_written() {
     exit code: 2
     --- stdout
     --- stderr
-    error: init needs the machines
-      hint: name them, hvdctl init node1 ana@node2:2222, or take those of ~/.ssh/config with --from-ssh-config
+    error: no machines were named
+      hint: name them: hvdctl init node1 ana@node2:2222; or take those of ~/.ssh/config: --from-ssh-config
     ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["init", "a", "b:port"]), @r"
     exit code: 2
     --- stdout
     --- stderr
     error: b:port: expected a port from 1 to 65535 after the `:`
-      hint: a machine is written [user@]host[:port], as ssh takes it; node[1-4] is four, [fd00::1]:22 has a port
+      hint: write a machine as [user@]host[:port], as for ssh; node[1-4] names four, [fd00::1]:22 has a port
     ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["init", "--from-ssh-config"]), @r"
     exit code: 2
     --- stdout
     --- stderr
-    error: ~/.ssh/config gives no machine a name (a `Host` line without * and ?)
+    error: ~/.ssh/config has no host names (`Host` lines without * and ?)
       hint: name the machines: hvdctl init node1 node2
     ");
     for args in [

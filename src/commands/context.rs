@@ -140,7 +140,7 @@ impl Context {
     }
 
     /// Locks and observes the nodes for a job, and the master if it launches the job. If other jobs have what it needs, waits for
-    /// them as `--wait` says.
+    /// them if `--wait` allows it.
     ///
     /// # Errors
     /// [`Error::Allocated`] if they still have it then; otherwise as [`Context::observe_all`].

@@ -3,7 +3,7 @@
 #[path = "../../tests/documented/mod.rs"]
 mod documented;
 
-use super::output::{DrainNode, Failure, NodeEntry};
+use super::output::{DrainNode, Failure, NodeEntry, NodeStatus};
 use super::{
     about, doctor, down, drain, exec, fetch, hosts, init, job_end, jobs, keys, lock, logs, output, shell, status, stop,
     train, up, verify,
@@ -144,7 +144,7 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     let done = [drain("node1", None), drain("node2", Some(mark.clone()))];
     all.push(("drain", drain::outcome(&done, &[full("node3"), refused("node4")]).document));
 
-    let row = |node: &str, job: Option<&str>| status::NodeStatus {
+    let row = |node: &str, job: Option<&str>| NodeStatus {
         master: node == "node1",
         engine: "27.1.0".into(),
         worker: "up",
@@ -156,11 +156,11 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         drained: None,
     };
     let none = || "–".to_owned();
-    let broken = status::NodeStatus { engine: none(), worker: "–", image: none(), ..row("node3", None) };
-    let older = status::NodeStatus { worker: "differs", differs: names(&["image", "port"]), ..row("node2", None) };
+    let broken = NodeStatus { engine: none(), worker: "–", image: none(), ..row("node3", None) };
+    let older = NodeStatus { worker: "differs", differs: names(&["image", "port"]), ..row("node2", None) };
     let stopped = NodeError::failed("node3", "ask the Docker Engine", "Cannot connect to the Docker daemon")
         .hint("systemctl start docker on the node");
-    let older = status::NodeStatus { drained: Some(mark), ..older };
+    let older = NodeStatus { drained: Some(mark), ..older };
     let nodes = vec![
         NodeEntry::reached("node1", true, row("node1", Some("20261121-120304-k7qd"))),
         NodeEntry::reached("node2", true, older),
@@ -529,7 +529,7 @@ fn made() -> BTreeMap<&'static str, Value> {
 
 #[test]
 fn every_document_has_the_fields_of_its_type() {
-    let (schema, made) = (output::schema(), made());
+    let (schema, made) = (documented::schema(), made());
     for (name, value) in &made {
         let name = match name.split('/').collect::<Vec<_>>()[..] {
             ["train-end", "error"] => "error",
@@ -548,7 +548,7 @@ fn every_document_has_the_fields_of_its_type() {
 
 #[test]
 fn a_document_that_differs_from_its_type_is_found_out() {
-    let schema = output::schema();
+    let schema = documented::schema();
     let with = |change: fn(&mut Value)| {
         let mut document = made()["status"].clone();
         change(&mut document);

@@ -41,7 +41,7 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
     inventory::IMAGE.read(images[0]).map_err(|why| wrong("--image", why))?;
     let file = file(options, global);
     // before the first question
-    draft_file::is_free(&file, options.force)?;
+    draft_file::check_free(&file, options.force)?;
 
     let hosts = hosts(options, global, events).await?;
     let mut entries: Vec<Entry> =

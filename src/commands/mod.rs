@@ -54,7 +54,7 @@ pub struct Outcome {
     pub text: String,
     /// The result as JSON.
     pub document: Value,
-    /// Errors for standard error, each without the word `error:`.
+    /// Errors for standard error, each without the prefix `error:`.
     pub errors: Vec<String>,
 }
 

@@ -2,39 +2,13 @@
 
 use super::Outcome;
 use super::context::{Context, NodeResults, node_table, with_role};
-use super::output::{NodeEntry, Nodes};
+use super::output::{NodeEntry, NodeStatus, Nodes};
 use crate::cluster::nodes::{Member, Observed, look};
 use crate::error::{Error, NodeError, exit};
 use crate::inventory::Inventory;
-use crate::node::facts::Drained;
 use crate::node::network;
 use crate::worker::apply;
 use crate::worker::plan;
-use schemars::JsonSchema;
-use serde::Serialize;
-
-/// The status of a node.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct NodeStatus {
-    /// Whether it is the master.
-    pub(super) master: bool,
-    /// The version of the engine; `–` if it does not answer.
-    pub(super) engine: String,
-    /// The state of the worker, as in the column WORKER in [cli.md](cli.md#status).
-    pub(super) worker: &'static str,
-    /// How a worker that `up` would replace differs.
-    pub(super) differs: Vec<String>,
-    /// The start of the image's id, or `missing`.
-    pub(super) image: String,
-    /// How many GPUs it has, as text.
-    pub(super) gpus: String,
-    /// Its slots.
-    pub(super) slots: u32,
-    /// The id of the running job, or null.
-    pub(super) job: Option<String>,
-    /// Who drained it, or null.
-    pub(super) drained: Option<Drained>,
-}
 
 /// `status`.
 pub async fn run(context: &Context) -> Result<Outcome, Error> {

@@ -100,12 +100,12 @@ fn program(job: &JobOptions) -> Program {
 }
 
 /// What the ranks of a node should report.
-fn expected(seen: &Observed) -> Expected {
+fn expected(observed: &Observed) -> Expected {
     Expected {
-        node: seen.name().to_owned(),
-        hostname: seen.facts.hostname.clone(),
-        gpus_wanted: network::gpu_request(&seen.member.node, &seen.facts) != GpuRequest::None,
-        gpus: network::chosen_gpus(&seen.member.node, &seen.facts),
+        node: observed.name().to_owned(),
+        hostname: observed.facts.hostname.clone(),
+        gpus_wanted: network::gpu_request(&observed.member.node, &observed.facts) != GpuRequest::None,
+        gpus: network::chosen_gpus(&observed.member.node, &observed.facts),
     }
 }
 

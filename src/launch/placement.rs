@@ -46,7 +46,7 @@ impl FromStr for RankCount {
 
     fn from_str(text: &str) -> Result<RankCount, String> {
         let number = |text: &str| {
-            let expected = "the number of ranks is a whole number from 1 on, or MIN:MAX for an elastic job";
+            let expected = "the number of ranks must be a whole number of at least 1, or MIN:MAX for an elastic job";
             text.parse::<u32>().map_err(|_| expected.to_owned())
         };
         let Some((min, max)) = text.split_once(':') else { return Ok(RankCount::exactly(number(text)?)) };

@@ -71,11 +71,11 @@ pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place,
         return guarded(&member, runtime, container, Some(path)).await.map_err(Into::into);
     }
     let (members, _) = split(events, connect(target, events).await?);
-    let looked = for_each_node(members, async |member| observe(cluster, member, events).await).await;
-    let (nodes, failed) = split(events, looked);
+    let results = for_each_node(members, async |member| observe(cluster, member, events).await).await;
+    let (nodes, failed) = split(events, results);
     let failed: Vec<NodeError> = runs.failed.into_iter().chain(failed).collect();
     let wanted = target.nodes().first().map(|node| node.name.clone()).unwrap_or_default();
-    let Some(master) = nodes.iter().find(|seen| seen.name() == wanted) else {
+    let Some(master) = nodes.iter().find(|node| node.name() == wanted) else {
         let why = failed.into_iter().find(|error| error.node == wanted);
         return Err(why.map_or_else(|| Error::Here(format!("{wanted} did not answer")), Error::from));
     };
@@ -102,7 +102,7 @@ async fn guarded(
 async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Events) -> Result<Place, Error> {
     let cluster = target.cluster();
     master.image_id(cluster)?;
-    let keys: Vec<_> = nodes.iter().map(|seen| (&seen.member.node, &seen.facts)).collect();
+    let keys: Vec<_> = nodes.iter().map(|node| (&node.member.node, &node.facts)).collect();
     let lacking = if nodes.len() > 1 { differing(&target.inventory, &keys, Keys::to_launch) } else { Vec::new() };
     if !lacking.is_empty() {
         let message = format!("the cluster's keys are missing or wrong on {}", nodeset::fold(&lacking));
@@ -159,17 +159,17 @@ fn hosts(
 ) -> (Vec<(Node, u32)>, Option<String>) {
     let mut hosts = Vec::new();
     let mut interface = None;
-    for seen in nodes {
-        match nodes::place(&target.inventory, seen) {
+    for observed in nodes {
+        match nodes::place(&target.inventory, observed) {
             Ok(place) => {
-                if seen.name() == master.name() {
+                if observed.name() == master.name() {
                     interface = Some(place.interface);
                 }
-                let mut node = seen.member.node.clone();
+                let mut node = observed.member.node.clone();
                 node.address = Some(place.address);
-                hosts.push((node, network::slots(&seen.member.node, &seen.facts)));
+                hosts.push((node, network::slots(&observed.member.node, &observed.facts)));
             }
-            Err(error) => events.warn(format!("{} is not in the hostfile: {error}", seen.name())),
+            Err(error) => events.warn(format!("{} is not in the hostfile: {error}", observed.name())),
         }
     }
     (hosts, interface)
