@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
@@ -239,12 +239,21 @@ impl Node {
             let code = match words.as_slice() {
                 [.., "sh", "-s"] => node.run_script(own).await,
                 [.., "system", "dial-stdio"] => node.serve_engine(own).await,
+                // a dry run asks a worker for its cores
+                [.., "python3", "-", bind, _ranks] => node.show_cores(bind, own).await,
                 _ => node.unexpected(&format!("{words:?}"), own).await,
             };
             // the receiver may be gone
             let _ = tell.send(code);
         });
         Streams { stdin, stdout, stderr, code }
+    }
+
+    /// Answers as `binding.py` in a worker of two cores.
+    async fn show_cores(&self, bind: &str, mut own: Own) -> i32 {
+        let _ = own.stdin.read_to_end(&mut Vec::new()).await;
+        own.say(&format!(r#"{{"bind": "{bind}", "threads": "1", "cpus": ["0-1"]}}"#)).await;
+        0
     }
 
     /// Records a call. Returns why it fails, where it does.
