@@ -2,7 +2,7 @@
 
 use super::output::{NodeEntry, Nodes};
 use super::{Context, Outcome, failed_row};
-use crate::cluster::nodes::{Member, Observed, RuntimeState, connect, for_each_node, look, split};
+use crate::cluster::nodes::{Member, Observed, RuntimeState, connect, for_each_node, observe_parts, split};
 use crate::error::{Error, NodeError, exit};
 use crate::inventory::Inventory;
 use crate::node::facts::Drained;
@@ -47,7 +47,7 @@ pub async fn run(context: Context) -> Result<Outcome, Error> {
     let cluster = target.cluster();
     let (members, mut failed) = split(&events, connect(&target, &events).await?);
     let looked = for_each_node(members, async |member: Member| {
-        let (facts, docker) = look(cluster, &member, &events).await;
+        let (facts, docker) = observe_parts(cluster, &member, &events).await;
         let facts = facts?;
         // without an engine the rest of the row is still useful
         let row = Row {
