@@ -60,7 +60,7 @@ fn said(told: &CommandOutput) -> String {
         }
     }
     if told.left_out > 0 {
-        let (kept, more) = (human(KEPT as u64), human(told.left_out));
+        let (kept, more) = (human(KEPT), human(told.left_out));
         text.push_str(&format!("[{more} more than {kept} were left out]\n"));
     }
     text
