@@ -28,6 +28,9 @@ on_gpu = torch.cuda.is_available()
 dist.init_process_group("nccl" if on_gpu else "gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 
+# The ranks of a machine share its cores, and a network this small gains nothing from a second core.
+torch.set_num_threads(1)
+
 # 2. Use the GPU of this rank, if the machine has GPUs.
 device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
 

@@ -60,6 +60,6 @@ _, accuracy = model.evaluate(test, verbose=0)  # on all ranks: each tests a part
 # 5. One rank writes; all have the same model.
 if rank == 0:
     model.save_weights("model.h5")
-    print(f"loss {history.history['loss'][-1]:.4f}, accuracy: {accuracy:.4f} with {size} ranks", flush=True)
+    print(f"accuracy: {accuracy:.4f} with {size} ranks, loss {history.history['loss'][-1]:.4f}", flush=True)
 if options.target_accuracy and accuracy < options.target_accuracy:
     raise SystemExit(1)

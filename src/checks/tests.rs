@@ -296,6 +296,23 @@ fn versions_that_differ() {
 }
 
 #[test]
+fn launchers_and_frameworks_of_the_image() {
+    let all =
+        "launchers torchrun (PyTorch 2.1.0), mpirun (Open MPI 4.1.4), env\ntorch 2.1.0\njax 0.4.30\nmpi4py 3.1.4\n";
+    let found = Clinic::with(2, |c| c.nodes.iter_mut().for_each(|node| node.inside = Some(versions(all))));
+    found.finds(&["note launchers gpu[01-02]: the image has torchrun (PyTorch 2.1.0), mpirun (Open MPI 4.1.4), env; \
+                   frameworks: PyTorch 2.1.0, JAX 0.4.30, mpi4py 3.1.4"]);
+    let found = Clinic::with(2, |c| {
+        c.nodes[0].inside = Some(versions(all));
+        c.nodes[1].inside = Some(versions(&all.replace("4.1.4), env", "5.0.11), env")));
+    });
+    let differs = "error versions gpu02: another set of launchers than the others: \
+                   gpu01 torchrun (PyTorch 2.1.0), mpirun (Open MPI 4.1.4), env · \
+                   gpu02 torchrun (PyTorch 2.1.0), mpirun (Open MPI 5.0.11), env";
+    assert_eq!(found.found()[0], differs);
+}
+
+#[test]
 fn gpus() {
     let found = |make: &dyn Fn(&mut Sick)| Clinic::with(2, |c| make(&mut c.nodes[1])).found();
     assert_eq!(

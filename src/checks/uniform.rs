@@ -49,24 +49,21 @@ pub(super) fn examine(views: &[NodeView<'_>]) -> Vec<Finding> {
     let engine = compare(views, Severity::Note, "Docker Engine", |view| Some(view.engine?.version.to_owned()));
     let kernel = compare(views, Severity::Note, "kernel", |view| view.details?.kernel.clone());
     found.extend(engine.into_iter().chain(kernel));
-    // the same everywhere, or a finding of its own above
-    let versions = views.iter().find_map(|view| view.inside.filter(|versions| versions.contains_key("launchers")));
-    found.extend(versions.map(|versions| {
-        let of = |(name, key): (&str, &str)| versions.get(key).map(|version| format!("{name} {version}"));
-        let frameworks: Vec<String> = [
-            ("PyTorch", "torch"),
-            ("TensorFlow", "tensorflow"),
-            ("JAX", "jax"),
-            ("MXNet", "mxnet"),
-            ("mpi4py", "mpi4py"),
-        ]
-        .into_iter()
-        .filter_map(of)
-        .collect();
-        let text = format!("the image has {}; frameworks: {}", versions["launchers"], frameworks.join(", "));
-        Finding::new(Severity::Note, "launchers", "", text)
-    }));
+    found.extend(views.iter().filter_map(image));
     found
+}
+
+/// The launchers and frameworks of a node's image.
+fn image(view: &NodeView<'_>) -> Option<Finding> {
+    const FRAMEWORKS: [(&str, &str); 5] =
+        [("PyTorch", "torch"), ("TensorFlow", "tensorflow"), ("JAX", "jax"), ("MXNet", "mxnet"), ("mpi4py", "mpi4py")];
+    let versions = view.inside?;
+    let launchers = versions.get("launchers")?;
+    let version = |(name, key): (&str, &str)| versions.get(key).map(|version| format!("{name} {version}"));
+    let frameworks: Vec<String> = FRAMEWORKS.into_iter().filter_map(version).collect();
+    let frameworks = if frameworks.is_empty() { "none".to_owned() } else { frameworks.join(", ") };
+    let text = format!("the image has {launchers}; frameworks: {frameworks}");
+    Some(Finding::new(Severity::Note, "launchers", &view.node.name, text))
 }
 
 fn compare(

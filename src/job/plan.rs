@@ -24,6 +24,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+/// Where the search for ports for the ranks begins: PyTorch's own choice.
+const FIRST_PORT: u16 = 29500;
+
 /// The variables of each `env_file`.
 pub(super) type EnvFiles = BTreeMap<PathBuf, BTreeMap<String, Secret>>;
 
@@ -262,20 +265,21 @@ fn assign(
             "add the master to --on, or set `master = true` for another [[node]] and push the keys",
         ));
     }
-    let names: BTreeSet<&str> = hosts.iter().map(|host| host.endpoint.interface.as_str()).collect();
-    if let Some(who) = launcher.one_interface.filter(|_| names.len() > 1) {
-        let list: Vec<String> =
-            hosts.iter().map(|host| format!("{}: {}", host.seen.name(), host.endpoint.interface)).collect();
-        return Err(Error::check(
-            format!("the nodes' interfaces have different names ({}), and {who} takes one for all", list.join(", ")),
-            format!(
-                "use --launcher torchrun or env, or horovodrun with --controller gloo, which take each node's own; or give {} \
-                 other interfaces",
-                inventory.cluster.name
-            ),
-        ));
-    }
+    let interfaces: Vec<_> = hosts.iter().map(|host| (host.seen.name(), host.endpoint.interface.as_str())).collect();
+    check_interfaces(launcher, &interfaces)?;
     Ok((hosts, others))
+}
+
+/// Checks that the interfaces of all nodes (name and interface) have one name where the launcher takes one for all.
+fn check_interfaces(launcher: &Launcher, nodes: &[(&str, &str)]) -> Result<(), Error> {
+    let names: BTreeSet<&str> = nodes.iter().map(|(_, interface)| *interface).collect();
+    let Some(launcher) = launcher.one_interface.filter(|_| names.len() > 1) else { return Ok(()) };
+    let list: Vec<String> = nodes.iter().map(|(node, interface)| format!("{node}: {interface}")).collect();
+    Err(Error::check(
+        format!("{launcher} takes one interface name for all nodes, and theirs differ ({})", list.join(", ")),
+        "use --launcher torchrun or env, or horovodrun with --controller gloo, which take the interface of each node; or set \
+         `interface` or `address` of each node so that the names agree",
+    ))
 }
 
 /// Checks that no foreign container has the name of `hmaster`.
@@ -299,20 +303,22 @@ fn addresses(hosts: &[HostAssignment]) -> Vec<(IpAddr, u32)> {
 
 /// Returns the first of the ports for the ranks to find one another: as many as a node has ranks, and free on all of them.
 fn rendezvous_port(hosts: &[HostAssignment]) -> Result<u16, Error> {
-    /// PyTorch's own choice.
-    const FIRST: u16 = 29500;
     let most = hosts.iter().map(|host| host.ranks).max().unwrap_or_default().max(1);
-    let is_free = |port: u16| hosts.iter().all(|host| !host.seen.facts.ports.contains(&port));
-    let are_free = |first: &u16| {
-        let last = u32::from(*first) + most - 1;
-        u16::try_from(last).is_ok_and(|last| (*first..=last).all(is_free))
-    };
-    (FIRST..=u16::MAX).find(are_free).ok_or_else(|| {
+    free_ports(most, |port| hosts.iter().any(|host| host.seen.facts.ports.contains(&port))).ok_or_else(|| {
         Error::check(
-            format!("no {most} ports in a row from {FIRST} on are free on all nodes of the job"),
+            format!("no {most} ports in a row from {FIRST_PORT} on are free on all nodes of the job"),
             "end programs that listen there: ss -ltnp on the nodes",
         )
     })
+}
+
+/// Returns the first of so many free ports in a row.
+fn free_ports(count: u32, is_taken: impl Fn(u16) -> bool) -> Option<u16> {
+    let are_free = |first: &u16| {
+        let last = u16::try_from(u32::from(*first) + count - 1);
+        last.is_ok_and(|last| !(*first..=last).any(&is_taken))
+    };
+    (FIRST_PORT..=u16::MAX).find(are_free)
 }
 
 /// Returns `launch.json`, from which the job supervisor works.
@@ -362,4 +368,38 @@ fn env_files(hosts: &[HostAssignment]) -> Result<EnvFiles, Error> {
         }
     }
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::launcher::{Controller, LauncherName};
+
+    #[test]
+    fn a_port_that_is_taken_is_skipped() {
+        assert_eq!(free_ports(1, |_| false), Some(29500));
+        assert_eq!(free_ports(1, |port| port == 29500), Some(29501));
+        assert_eq!(free_ports(4, |port| [29501, 29504].contains(&port)), Some(29505));
+        assert_eq!(free_ports(4, |port| port < 65532), Some(65532));
+        assert_eq!(free_ports(5, |port| port < 65532), None);
+    }
+
+    #[test]
+    fn interfaces_of_different_names_are_refused_where_the_launcher_takes_one_for_all() {
+        for (name, controller, refused) in [
+            (LauncherName::Mpirun, Controller::Gloo, true),
+            (LauncherName::Horovodrun, Controller::Mpi, true),
+            (LauncherName::Horovodrun, Controller::Gloo, false),
+            (LauncherName::Torchrun, Controller::Mpi, false),
+            (LauncherName::Env, Controller::Mpi, false),
+        ] {
+            let launcher = launcher(name, controller);
+            let check = |second: &str| check_interfaces(launcher, &[("a", "eth0"), ("b", second)]);
+            assert!(check("eth0").is_ok());
+            assert_eq!(check("ib0").is_err(), refused, "{name}");
+            if let Err(error) = check("ib0") {
+                assert!(error.to_string().contains("theirs differ (a: eth0, b: ib0)"), "{error}");
+            }
+        }
+    }
 }

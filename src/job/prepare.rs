@@ -8,7 +8,8 @@ use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
-use crate::sync::upload::{Uploaded, Workspace, compare, merge, upload};
+use crate::sync::NodeProject;
+use crate::sync::upload::{Uploaded, Workspace};
 use crate::text::units::{count, human};
 use crate::worker::apply;
 use crate::worker::plan;
@@ -39,11 +40,12 @@ async fn prepare_node(
     events: &Events,
 ) -> Result<Option<(String, Workspace)>, NodeError> {
     let Content { plan, program, .. } = *content;
-    let (cluster, link) = (plan.target.cluster(), &seen.member.transport);
+    let (cluster, transport) = (plan.target.cluster(), &seen.member.transport);
+    let node_project = NodeProject { cluster, transport, name: &program.name, job: &plan.id };
     let compared = match &program.project {
         Some(project) => {
             let concurrent = plan.concurrent_jobs(program, seen.name());
-            let comparing = compare(cluster, link, project, &program.name, (&plan.id, &concurrent), events);
+            let comparing = node_project.compare(project, &concurrent, events);
             Some((project, events.step(seen.name(), Step::ComparingProject, comparing).await?))
         }
         None => None,
@@ -53,10 +55,7 @@ async fn prepare_node(
         match compared {
             // nothing of this job is there, and another job's directory stays as it is
             Some((_, compared)) if compared.workspace.is_separate && host.is_none() => Ok(None),
-            Some((project, compared)) => {
-                let names = (program.name.as_str(), plan.id.as_str());
-                events.report(upload(cluster, link, project, names, compared, events).await).map(Some)
-            }
+            Some((project, compared)) => events.report(node_project.upload(project, compared, events).await).map(Some),
             None => Ok(None),
         }
     };
@@ -167,7 +166,8 @@ pub(super) async fn gather_outputs(content: &Content<'_>, workspaces: &Workspace
     let Content { plan, program, .. } = *content;
     let own = |host: &&HostAssignment| workspaces.get(host.seen.name()).is_some_and(|place| place.is_separate);
     let gathered = for_each_node(plan.hosts.iter().filter(own).collect(), async |host: &HostAssignment| {
-        merge(plan.target.cluster(), &host.seen.member.transport, &program.name, &plan.id, events).await
+        let (cluster, transport) = (plan.target.cluster(), &host.seen.member.transport);
+        NodeProject { cluster, transport, name: &program.name, job: &plan.id }.merge(events).await
     })
     .await;
     for error in gathered.into_iter().filter_map(Result::err) {

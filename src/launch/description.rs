@@ -191,8 +191,8 @@ pub struct RankDescription<'a> {
     pub init: &'static str,
     /// Patterns of the library's messages, in Python's syntax.
     pub hang_reports: BTreeMap<&'static str, &'static str>,
-    /// The launcher's process above the ranks of a node.
-    pub daemon: Option<&'static str>,
+    /// The names that the launcher's process above the ranks of a node may have.
+    pub daemons: &'static [&'static str],
     /// Whether a thread of each rank waits for the others without ever sleeping.
     pub spins: bool,
 }

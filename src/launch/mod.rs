@@ -62,8 +62,8 @@ pub struct Launcher {
     pub ways: &'static [&'static str],
     /// The patterns of messages about ranks that hang (`HangReports` in `rank_supervisor.py`).
     pub hang_reports: &'static [(&'static str, &'static str)],
-    /// The process that it leaves on each node, above the ranks.
-    pub daemon: Option<&'static str>,
+    /// The names of the process that it leaves on each node, above the ranks, by version.
+    pub daemons: &'static [&'static str],
     /// Whether a thread of each rank waits for the others without ever sleeping.
     pub spins: bool,
 }
@@ -157,7 +157,7 @@ impl Launcher {
             defaults: pinned(self.interface_defaults),
             init: self.init,
             hang_reports: self.hang_reports.iter().copied().collect(),
-            daemon: self.daemon,
+            daemons: self.daemons,
             spins: self.spins,
         }
     }

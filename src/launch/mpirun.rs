@@ -22,10 +22,13 @@ pub static LAUNCHER: Launcher = Launcher {
     size: &["OMPI_COMM_WORLD_SIZE"],
     init: "MPI_Init",
     ways: &["mpi4py", "horovod.torch", "horovod.tensorflow", "horovod.mxnet"],
-    daemon: Some("orted"),
+    daemons: DAEMONS,
     spins: true,
     ..horovodrun::COMMON
 };
+
+/// That of Open MPI 4, and that of Open MPI 5.
+pub(super) const DAEMONS: &[&str] = &["orted", "prted"];
 
 /// Prefixes of the variables that Open MPI reads.
 pub(super) const READS: &[&str] = &["OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_"];
@@ -41,6 +44,7 @@ pub(super) fn session_environment() -> Vec<(&'static str, String)> {
         (copy, none.into()),
         // else its daemons leave the sessions of sshd, and when the network is cut nothing tells them and the ranks
         ("OMPI_MCA_orte_leave_session_attached", "1".into()),
+        ("PRTE_MCA_prte_leave_session_attached", "1".into()),
     ]
 }
 

@@ -189,8 +189,8 @@ class LauncherWatch:
     """Whether the launcher is still there. A peer that closed its end of our standard output shows as an error on it, and that of the
     shim as an end. If a daemon of the launcher stands in between, that is left without the session of sshd that started it."""
 
-    def __init__(self, shim, gone, daemon):
-        self.shim, self.daemon = shim, daemon.encode() if daemon else None
+    def __init__(self, shim, gone, daemons):
+        self.shim, self.daemons = shim, [name.encode() for name in daemons]
         self.ancestors = processes.ancestors(shim)
         self.streams = select.poll()
         self.streams.register(1, 0)
@@ -212,7 +212,7 @@ class LauncherWatch:
         now = processes.ancestors(self.shim) if self.ancestors else None
         if now in (self.ancestors, None):
             return False, None
-        return True, now[1] if self.daemon and processes.name(now[1]) == self.daemon else None
+        return True, now[1] if processes.name(now[1]) in self.daemons else None
 
 
 class Supervisor:
@@ -489,12 +489,13 @@ def be_shim(answers):
     os._exit(code)
 
 
-def end_orphan(daemon, name):
+def end_orphan(daemon):
     """The launcher's daemon whose session has gone, because the network was cut, would wait for orders until TCP gives up. Whoever is
     its last rank ends it."""
+    name = processes.name(daemon)
     for _ in range(40):
         time.sleep(0.05)
-        if processes.name(daemon) != name.encode():
+        if not name or processes.name(daemon) != name:
             return
         if not processes.is_any_alive(lambda parent, _group: parent == daemon):
             processes.send(signal.SIGKILL, [daemon])
@@ -511,7 +512,7 @@ def main():
     try:
         launcher = load("launcher.json")
         log = frames.Log(HERE, first_number(launcher["rank"], os.environ))
-        supervisor = Supervisor(log, load("job.json"), launcher, LauncherWatch(shim, gone, launcher["daemon"]))
+        supervisor = Supervisor(log, load("job.json"), launcher, LauncherWatch(shim, gone, launcher["daemons"]))
         supervisor.run()
         code, hold, orphan = supervisor.code, supervisor.hold, supervisor.orphan
     except Exception:
@@ -520,7 +521,7 @@ def main():
         # nobody hears the shim of an orphan, whose daemon is ended when no rank is left of it
         os.write(answer, b"0 0" if orphan else b"%d %d" % (code, hold))
     if orphan:
-        end_orphan(orphan, launcher["daemon"])
+        end_orphan(orphan)
 
 
 if __name__ == "__main__":

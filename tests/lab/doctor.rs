@@ -63,7 +63,12 @@ fn nodes_in_health() {
     }
     lab.hvdctl(&["up"]).code(0);
     let before = NODES.map(|node| id_of(node, "hworker"));
-    let done = is_well(&lab);
+    let image = [
+        "the image has horovodrun (Horovod 0.28.1), torchrun (PyTorch 1.13",
+        ", mpirun (Open MPI 4.1.4), env; ",
+        "mpi4py ",
+    ];
+    let done = is_well(&lab).says(&image);
     assert_eq!(told(&done, "warning"), Vec::<String>::new(), "{}", done.out);
     let done = lab.hvdctl(&["doctor", "--fix", "--json"]).code(0);
     assert_eq!(NODES.map(|node| id_of(node, "hworker")), before);

@@ -248,6 +248,29 @@ class Binding(unittest.TestCase):
         self.assertEqual(json.loads(said.decode()), {"bind": "none", "threads": "7", "cpus": [usable] * 2})
 
 
+class Image(unittest.TestCase):
+    def launchers(self, **programs):
+        """The launchers that are found with these programs in PATH, each of which prints a text."""
+        with tempfile.TemporaryDirectory() as path:
+            for name, text in programs.items():
+                program = os.path.join(path, name)
+                with open(program, "w") as file:
+                    file.write("#!/bin/sh\nprintf '%%s' '%s'\n" % text)
+                os.chmod(program, 0o755)
+            said = subprocess.run([sys.executable, os.path.join(JOB, "inside.py")], stdout=subprocess.PIPE, check=True,
+                                  env={"PATH": path}).stdout.decode()
+        return dict(line.split(" ", 1) for line in said.splitlines())["launchers"]
+
+    def test_the_launchers_of_an_image(self):
+        self.assertEqual(self.launchers(), "env")
+        for text, version in [("mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n", "Open MPI 4.1.4"),
+                              ("mpirun (Open MPI) 5.0.11\n", "Open MPI 5.0.11"),
+                              ("Intel(R) MPI Library for Linux* OS, Version 2021.5 Build 20211102\n", "not Open MPI")]:
+            self.assertEqual(self.launchers(mpirun=text), "mpirun (%s), env" % version)
+        found = self.launchers(torchrun="", horovodrun="")
+        self.assertRegex(found, r"^horovodrun \(Horovod .*\), torchrun \(PyTorch .*\), env$")
+
+
 class Processes(unittest.TestCase):
     def orphan(self, script):
         """Starts a shell that leaves a child behind, which becomes ours."""

@@ -13,7 +13,7 @@ pub static MPI: Launcher = Launcher {
     environment: |_| mpirun::session_environment(),
     reads: mpirun::READS,
     one_interface: Some("MPI"),
-    daemon: Some("orted"),
+    daemons: mpirun::DAEMONS,
     spins: true,
     ..COMMON
 };
@@ -43,7 +43,7 @@ pub(super) const COMMON: Launcher = Launcher {
         ("missing_rank", r"^(?P<rank>\d+)!: \[(?P<tensors>.*)\]$"),
         ("gave_up", r"stalled for longer than (?P<seconds>\d+) seconds. Will shutdown"),
     ],
-    daemon: None,
+    daemons: &[],
     spins: false,
 };
 
@@ -214,6 +214,7 @@ mod tests {
             [
                 "OMPI_MCA_btl_vader_single_copy_mechanism=none",
                 "OMPI_MCA_orte_leave_session_attached=1",
+                "PRTE_MCA_prte_leave_session_attached=1",
                 "OMPI_MCA_btl=1"
             ]
         );
@@ -236,7 +237,7 @@ mod tests {
             let launcher = launcher(LauncherName::Horovodrun, controller);
             for name in launcher.rank.iter().chain(launcher.local_rank).chain(launcher.size) {
                 let refused = env_lines(&format!("{name}=1")).unwrap_err();
-                assert!(refused[0].contains("every rank gets its own"), "{refused:?}");
+                assert!(refused[0].contains("sets it for every rank"), "{refused:?}");
             }
         }
     }
