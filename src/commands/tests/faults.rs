@@ -205,7 +205,7 @@ async fn up_refuses_a_node_that_cannot_have_a_worker() {
             |state| state.access = "user ana\nsudo no ana may not run sudo\n",
             &["cannot get root: ana may not run sudo", "group docker"],
         ),
-        (|state| state.hostname = "node1".into(), &["their host name is node1 on each of them", "hostnamectl"]),
+        (|state| state.hostname = "node1".into(), &["all of them have the host name node1", "hostnamectl"]),
     ];
     for (change, words) in cases {
         let nodes = Nodes::new(&NODES);
