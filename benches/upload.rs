@@ -4,8 +4,9 @@
 use hvdctl::cluster::nodes::{Target, all, connect_all, for_each_node};
 use hvdctl::event::Events;
 use hvdctl::inventory::{Inventory, Node};
+use hvdctl::sync::NodeProject;
 use hvdctl::sync::files::ProjectFiles;
-use hvdctl::sync::upload::{Project, compare, upload};
+use hvdctl::sync::upload::Project;
 use hvdctl::transport::node::Script;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -103,8 +104,10 @@ async fn hvdctl(target: &Target, project: &Path) {
     let (members, files) = (members.expect("the nodes"), files.expect("a thread").expect("the project"));
     let project = Project { files, origin: "bench".into(), shared: false };
     let uploaded = for_each_node(members, async |member| {
-        let comparison = compare(target.cluster(), &member.transport, &project, "p", ("1", &[]), &events).await?;
-        upload(target.cluster(), &member.transport, &project, ("p", "1"), comparison, &events).await
+        let (cluster, transport) = (target.cluster(), &member.transport);
+        let node_project = NodeProject { cluster, transport, name: "p", job: "1" };
+        let comparison = node_project.compare(&project, &[], &events).await?;
+        node_project.upload(&project, comparison, &events).await
     });
     all(&events, uploaded.await).expect("uploaded");
 }

@@ -9,7 +9,7 @@ mod tools;
 
 use crate::model::lease::Wait;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Since, Stop};
+pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
 pub use run::{Launching, Run, Running, Train, Verify};
 use std::ffi::OsString;
@@ -79,7 +79,7 @@ pub struct Global {
 /// When colours are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Color {
-    /// On a terminal that takes them; NO_COLOR, CLICOLOR and CLICOLOR_FORCE hold.
+    /// On terminals; NO_COLOR, CLICOLOR and CLICOLOR_FORCE apply.
     Auto,
     /// Always.
     Always,
@@ -148,10 +148,10 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = INIT)]
 pub struct Init {
-    /// Machines as ssh takes them, [user@]host[:port]; also node[1-4] and [fd00::1]:22 [default: ask]
+    /// Machines as for ssh, [user@]host[:port]; also node[1-4] and [fd00::1]:22 [default: ask]
     #[arg(value_name = "HOST", value_hint = ValueHint::Hostname)]
     pub hosts: Vec<String>,
-    /// Take the machines of ~/.ssh/config; on a terminal, choose among them
+    /// Use the machines in ~/.ssh/config; on a terminal, choose among them
     #[arg(long, conflicts_with = "hosts")]
     pub from_ssh_config: bool,
     /// File to write [default: that of -i, else inventory.toml]
@@ -203,12 +203,12 @@ fish:  hvdctl completions fish > ~/.config/fish/completions/hvdctl.fish";
 /// Options of `man`.
 #[derive(Debug, Args)]
 pub struct Man {
-    /// Write it and a page for each command to this directory
+    /// Write hvdctl.1 and a page for each command to this directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
 }
 
-/// What is done with the nodes' locks.
+/// The subcommands of `lock`.
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub enum Lock {
     /// Show who has locked which nodes, for what, and since when
@@ -217,7 +217,7 @@ pub enum Lock {
     Release,
 }
 
-/// Of every command that changes nodes.
+/// Whether a command waits for the locks of others.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Waiting {
     /// Wait until the nodes are free, at most this long, e.g. 10m [default: fail at once]
@@ -243,7 +243,7 @@ pub struct Up {
     /// End jobs whose workers have to be replaced [default: change nothing if there are any]
     #[arg(long)]
     pub force: bool,
-    /// Whether to wait
+    /// Whether it waits for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -254,7 +254,7 @@ pub struct Doctor {
     /// Fix what is safe to fix: remove containers and processes of ended jobs, push keys
     #[arg(long)]
     pub fix: bool,
-    /// Whether to wait
+    /// Whether it waits for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -274,7 +274,7 @@ pub struct Down {
     /// Skip unreachable nodes [default: change nothing if there are any]
     #[arg(long)]
     pub skip_offline: bool,
-    /// Whether to wait
+    /// Whether it waits for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -301,47 +301,64 @@ pub enum SignalPolicy {
     Exit,
     /// It changes nodes, and finishes its current step.
     FinishStep,
-    /// It works on a job, which it stops, or leaves to itself.
+    /// It works on a job, which it stops or leaves running.
     LeaveToJob,
 }
 
 impl Command {
-    /// Whether it passes a program's exit code on.
-    pub fn runs_a_program(&self) -> bool {
+    /// Returns whether it exits with the code of a program.
+    pub fn runs_program(&self) -> bool {
         matches!(self, Command::Train(_) | Command::Run(_) | Command::Attach(_) | Command::Exec(_) | Command::Shell(_))
     }
 
-    /// Whether it shows ranks' output as it comes: with `--json` a line for each event, and no node's failure twice.
+    /// Returns whether it shows ranks' output as it comes, with `--json` as one line per event.
     pub fn streams_output(&self) -> bool {
         matches!(self, Command::Train(_) | Command::Run(_) | Command::Attach(_) | Command::Logs(_))
     }
 
-    /// What the first signal does.
+    /// Returns what the first signal does.
     pub fn signal_policy(&self) -> SignalPolicy {
         match self {
             Command::Up(_) | Command::Down(_) => SignalPolicy::FinishStep,
             Command::Keys(keys) if !matches!(keys, Keys::Status) => SignalPolicy::FinishStep,
             Command::Doctor(doctor) if doctor.fix => SignalPolicy::FinishStep,
-            Command::Verify(_) | Command::Stop(_) => SignalPolicy::LeaveToJob,
+            Command::Verify(_) => SignalPolicy::LeaveToJob,
             command if command.streams_output() => SignalPolicy::LeaveToJob,
             _ => SignalPolicy::Exit,
         }
     }
 
-    /// Whether it may work on this machine alone.
+    /// Returns the command as its locks show it to others, and whether it waits for other commands' locks.
+    pub fn locks(&self) -> (String, Wait) {
+        let (purpose, waiting) = match self {
+            Command::Keys(Keys::Generate(options)) => ("hvdctl keys generate".to_owned(), options.waiting),
+            Command::Keys(Keys::Push(options)) => ("hvdctl keys push".to_owned(), options.waiting),
+            Command::Keys(Keys::Rotate(options)) => ("hvdctl keys rotate".to_owned(), options.waiting),
+            Command::Up(options) => ("hvdctl up".to_owned(), options.waiting),
+            Command::Down(options) => ("hvdctl down".to_owned(), options.waiting),
+            Command::Doctor(options) => ("hvdctl doctor --fix".to_owned(), options.waiting),
+            Command::Verify(options) => ("hvdctl verify".to_owned(), options.waiting),
+            Command::Train(options) => (format!("hvdctl train {}", options.project.display()), options.waiting),
+            Command::Run(options) => (format!("hvdctl run {}", options.command[0]), options.waiting),
+            _ => return (String::new(), Wait::No),
+        };
+        (purpose, waiting.into())
+    }
+
+    /// Returns whether it can work on this machine alone.
     pub fn works_locally(&self) -> bool {
         !matches!(self, Command::Keys(_))
     }
 }
 
-/// `-np 2` and `-np=2` are how Horovod's users write it; clap reads `-n p`. Only words before `--` are hvdctl's.
+/// Rewrites `-np 2` and `-np=2`, as horovodrun takes them, to `--np`: clap would read `-n p`. Arguments after `--` are not changed.
 pub fn rewrite(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut ours = true;
     args.into_iter()
         .map(|arg| {
             ours = ours && arg != "--";
             match arg.to_str() {
-                Some(word) if ours && (word == "-np" || word.starts_with("-np=")) => format!("-{word}").into(),
+                Some(text) if ours && (text == "-np" || text.starts_with("-np=")) => format!("-{text}").into(),
                 _ => arg,
             }
         })
@@ -392,7 +409,7 @@ mod tests {
             let Command::Train(train) = parse(line).unwrap().command else { panic!("{line}") };
             assert_eq!(train.np.max, 2, "{line}");
         }
-        assert!(parse("hvdctl train p").is_err(), "-np must be said");
+        assert!(parse("hvdctl train p").is_err(), "-np is required");
     }
 
     #[test]

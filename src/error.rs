@@ -255,14 +255,14 @@ impl Error {
         Error::Check { message: message.into(), hint: hint.into() }
     }
 
-    /// The exit code. `runs_a_program`: the command runs a user's program, whose own exit codes must be told apart from
-    /// hvdctl's.
-    pub fn exit_code(&self, runs_a_program: bool) -> u8 {
+    /// The exit code. `runs_program`: the command runs a user's program, whose exit codes must differ from hvdctl's
+    /// own.
+    pub fn exit_code(&self, runs_program: bool) -> u8 {
         match self {
             Error::Usage { .. } | Error::Inventory(_) => exit::USAGE,
             Error::Signal(number) => 128 + number,
-            Error::Stopped { by, .. } => by.exit_code(runs_a_program),
-            _ if runs_a_program => exit::INTERNAL,
+            Error::Stopped { by, .. } => by.exit_code(runs_program),
+            _ if runs_program => exit::INTERNAL,
             Error::Unreachable(_) => exit::UNREACHABLE,
             Error::Locked(_) | Error::Allocated(_) | Error::Lost(_) => exit::LOCKED,
             Error::Nodes { done: 1.., .. } => exit::PARTLY,
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exit_codes_are_the_contracts() {
+    fn exit_codes_are_those_of_the_documentation() {
         let node = || NodeError::failed("n", "x", "y");
         assert_eq!(Error::Nodes { failed: vec![node()], done: 0 }.exit_code(false), 1);
         assert_eq!(Error::Nodes { failed: vec![node()], done: 2 }.exit_code(false), 3);
@@ -302,10 +302,10 @@ mod tests {
     }
 
     #[test]
-    fn of_many_words_the_first_and_the_last_are_shown() {
+    fn of_a_long_message_the_first_and_last_lines_are_shown() {
         let shown = |lines: usize| {
-            let said: Vec<String> = (1..=lines).map(|n| n.to_string()).collect();
-            NodeError::failed("n", "x", said.join("\n")).to_string()
+            let lines: Vec<String> = (1..=lines).map(|n| n.to_string()).collect();
+            NodeError::failed("n", "x", lines.join("\n")).to_string()
         };
         assert_eq!(shown(0), "n: cannot x");
         assert_eq!(shown(2), "n: cannot x: 1\n    2");
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_the_nodes_is_told_once_with_the_next_step() {
+    fn a_lock_error_names_each_holder_once_with_the_next_step() {
         let lease = Lease {
             id: "1".into(),
             holder: "ana@desk".into(),
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_was_stopped_says_where_the_nodes_stand() {
+    fn a_stopped_command_reports_the_progress_of_each_node() {
         let mut nodes = ["n1", "n2", "n3", "n4", "n5"].map(NodeProgress::new);
         nodes[0].done = true;
         nodes[1].did = vec!["remove hworker (port)".into()];

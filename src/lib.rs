@@ -1,6 +1,10 @@
 //! hvdctl: trains one model on many GPU machines over plain SSH and Docker, with Horovod.
 //!
-//! A directory is a subject, and imports only from what stands below it: `docs/architecture.md` is the map.
+//! Each directory covers one subject and imports only from those below it; see `docs/architecture.md`.
+
+// tests/documented, which is also a module of the unit tests, names the crate
+#[cfg(test)]
+extern crate self as hvdctl;
 
 pub mod cancel;
 pub mod checks;

@@ -198,7 +198,7 @@ fn where_the_inventory_is_looked_for() {
     --- stdout
     --- stderr
     error: there is no inventory
-      hint: `hvdctl init` writes one to ./inventory.toml; one that is elsewhere is named with -i
+      hint: write one with hvdctl init, or name one with -i
     ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["-i", "missing.toml", "status"]), @r"
     exit code: 2
@@ -272,14 +272,14 @@ fn words_that_do_not_fit_are_refused() {
     exit code: 2
     --- stdout
     --- stderr
-    error: 3 ranks were asked for, the cluster has 2 slots (a: 1, b: 1)
+    error: 3 ranks were requested, but the cluster has 2 slots (a: 1, b: 1)
       hint: lower -np, add nodes, or raise `slots` (or `gpus`) of a [[node]] in the inventory
     ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["train", "p", "-np", "3:4", "--map-by", "node"]), @r"
     exit code: 2
     --- stdout
     --- stderr
-    error: 3 ranks were asked for, the cluster has 2 slots (a: 1, b: 1)
+    error: 3 ranks were requested, but the cluster has 2 slots (a: 1, b: 1)
       hint: lower -np, add nodes, or raise `slots` (or `gpus`) of a [[node]] in the inventory
     ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["train", "p", "-np", "4:3"]), @r"
@@ -347,20 +347,20 @@ fn a_project_without_a_clear_entry() {
     exit code: 2
     --- stdout
     --- stderr
-    error: the project DIR/p has no clear entry: both train.py and main.py are in it
-      hint: say it: hvdctl train PROJECT -np N -- python your_script.py
+    error: the project DIR/p has no clear entry point: both train.py and main.py are in it
+      hint: name the program: hvdctl train PROJECT -np N -- python your_script.py
     ");
     fs::write(project.join("hvdctl.toml"), "command = \"python train.py\"\n").unwrap();
     insta::assert_snapshot!(train(), @r#"
     exit code: 2
     --- stdout
     --- stderr
-    error: the project DIR/p has no clear entry: hvdctl.toml: TOML parse error at line 1, column 11
+    error: the project DIR/p has no clear entry point: hvdctl.toml: TOML parse error at line 1, column 11
       |
     1 | command = "python train.py"
       |           ^^^^^^^^^^^^^^^^^
     invalid type: string "python train.py", expected a sequence
-      hint: say it: hvdctl train PROJECT -np N -- python your_script.py
+      hint: name the program: hvdctl train PROJECT -np N -- python your_script.py
     "#);
 }
 
@@ -425,7 +425,7 @@ fn without_ssh_it_says_what_to_install() {
     exit code: 1
     --- stdout
     --- stderr
-    error: ssh: cannot find binary path
+    error: cannot run ssh: No such file or directory (os error 2)
       hint: install the OpenSSH client
     ");
 }
@@ -448,7 +448,7 @@ fn a_number_of_ranks_that_is_none() {
     for np in ["-1", "two", "1.5"] {
         let shown = hvdctl(dir.path(), &["train", "p", "-np", np]);
         assert!(shown.starts_with("exit code: 2"), "{shown}");
-        assert!(shown.contains("the number of ranks is a whole number from 1 on"), "{shown}");
+        assert!(shown.contains("the number of ranks must be a whole number of at least 1"), "{shown}");
     }
 }
 

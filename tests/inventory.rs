@@ -352,7 +352,7 @@ fn what_is_missing() {
     const NODE: &str = "1:1: node: missing; expected at least one [[node]] with a `host`";
     const NAME: &str = "cluster.name: missing; expected 1 to 63 letters, digits, `_`, `.` or `-`, \
                         the first a letter or digit";
-    const HOST: &str = "node.host: missing; expected what ssh is given: an alias, a name or an address";
+    const HOST: &str = "node.host: missing; expected a host as for ssh: an alias, a name or an address";
     for (text, expected) in [
         ("", vec![CLUSTER.to_owned(), NODE.to_owned()]),
         ("\u{feff}", vec![CLUSTER.to_owned(), NODE.to_owned()]),
@@ -435,7 +435,7 @@ inventory.toml: 4 faults
   inventory.toml:4:9: cluster.port: expected a port from 1 to 65535, found 70000
     4 |  port = 70000  # high
       |         ^^^^^
-  inventory.toml:6:8: node.host: expected what ssh is given: an alias, a name or an address, found \"größe\"
+  inventory.toml:6:8: node.host: expected a host as for ssh: an alias, a name or an address, found \"größe\"
     6 | host = \"größe\"
       |        ^^^^^^^
   inventory.toml:9:1: node.gpu: unknown field; did you mean `gpus`? \

@@ -2,7 +2,6 @@
 
 mod documented;
 
-use hvdctl::commands::output;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -43,7 +42,7 @@ fn documents_have_the_fields_of_their_types() {
         assert_eq!(ended, code, "{args:?}: {out}");
         assert_eq!(out.lines().count(), 1, "{args:?}: one document, one line: {out}");
         let document: Value = serde_json::from_str(&out).unwrap();
-        assert_eq!(documented::faults(&output::schema(), name, &document), [""; 0], "{args:?}: {document:#}");
+        assert_eq!(documented::faults(&documented::schema(), name, &document), [""; 0], "{args:?}: {document:#}");
         if name == "error" {
             assert_eq!(document["code"], code);
         }
@@ -58,7 +57,7 @@ fn the_page_describes_every_document() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json.md");
     let old = std::fs::read_to_string(&path).unwrap();
     let (by_hand, _) = old.split_once(MARK).unwrap();
-    let new = format!("{by_hand}{MARK}{}", page(&output::schema()));
+    let new = format!("{by_hand}{MARK}{}", page(&documented::schema()));
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, new).unwrap();
     } else {

@@ -5,7 +5,7 @@ use crate::inventory::KeyType;
 use crate::keys::files::Kind;
 use clap::{Args, Subcommand};
 
-/// What is done with keys.
+/// The subcommands of `keys`.
 #[derive(Debug, Subcommand)]
 pub enum Keys {
     /// Generate the key pair on the master, if it has none
@@ -24,12 +24,12 @@ pub struct Push {
     /// Where a node accepts only a password, let ssh ask for it and install your public key first
     #[arg(long)]
     pub first_login: bool,
-    /// Whether to wait
+    /// Whether it waits for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
 
-/// What a new pair shall be.
+/// The kind of a new key pair.
 #[derive(Debug, Args)]
 pub struct NewPair {
     /// Key type [default: cluster.key_type]
@@ -41,14 +41,16 @@ pub struct NewPair {
 }
 
 impl NewPair {
-    /// What was asked for; `None` where nothing was. `usual`: the inventory's type.
+    /// Returns the kind that was asked for, or `None`. `usual`: the inventory's type.
     ///
     /// # Errors
-    /// A size was asked for of a type that has only one.
+    /// When a size is given for a type that has only one.
     pub fn kind(&self, usual: KeyType) -> Result<Option<Kind>, String> {
         let key_type = self.key_type.unwrap_or(usual);
         match self.bits {
-            Some(_) if key_type == KeyType::Ed25519 => Err("--bits is for RSA: an Ed25519 key has one size".to_owned()),
+            Some(_) if key_type == KeyType::Ed25519 => {
+                Err("--bits is only for RSA: Ed25519 keys have one size".to_owned())
+            }
             None if self.key_type.is_none() => Ok(None),
             bits => Ok(Some(Kind { key_type, bits })),
         }
@@ -63,10 +65,10 @@ fn bits(text: &str) -> Result<u32, String> {
 /// Options of `keys generate`.
 #[derive(Debug, Args)]
 pub struct Generate {
-    /// What the pair shall be
+    /// The kind of the pair
     #[command(flatten)]
     pub pair: NewPair,
-    /// Whether to wait
+    /// Whether it waits for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -74,13 +76,13 @@ pub struct Generate {
 /// Options of `keys rotate`.
 #[derive(Debug, Args)]
 pub struct Rotate {
-    /// What the new pair shall be
+    /// The kind of the new pair
     #[command(flatten)]
     pub pair: NewPair,
     /// Skip unreachable nodes; `keys push` gives them the new key later
     #[arg(long)]
     pub skip_offline: bool,
-    /// Whether to wait
+    /// Whether it waits for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }

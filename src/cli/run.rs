@@ -28,7 +28,7 @@ pub struct Launching {
     pub mpi: bool,
 }
 
-/// How a job is started and left.
+/// Options of a job.
 #[derive(Debug, Args)]
 pub struct Running {
     /// How ranks are launched
@@ -73,20 +73,20 @@ fn name(text: &str) -> Result<String, String> {
     if project::directory_name(text) == text {
         return Ok(text.to_owned());
     }
-    Err("a name has 1 to 64 letters, digits, `.`, `_` and `-`, and begins with none of `.` and `-`".to_owned())
+    Err("expected 1 to 64 letters, digits, `.`, `_` or `-`, without `.` or `-` at the start".to_owned())
 }
 
-/// Rounded up: Horovod and the ranks' supervisors count in seconds, and 0 would be never.
+/// Rounds up to whole seconds, in which Horovod and the rank supervisors count; 0 would mean never.
 fn whole_seconds(text: &str) -> Result<Duration, humantime::DurationError> {
     let span = humantime::parse_duration(text)?;
     Ok(Duration::from_secs(span.as_secs() + u64::from(span.subsec_nanos() > 0)))
 }
 
 fn ranks(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| "the number of ranks is a whole number from 1 on".to_owned())
+    text.parse().map_err(|_| "the number of ranks must be a whole number of at least 1".to_owned())
 }
 
-/// A log gives an eighth back at a time, which has to be longer than any of its lines.
+/// An eighth of a log is removed at a time, which must be longer than any of its lines.
 fn size(text: &str) -> Result<u64, String> {
     let size = parse_size(text).filter(|size| *size >= 2 << 20);
     size.ok_or_else(|| "a size of at least 2m, as in 512m or 2g".to_owned())
@@ -102,7 +102,7 @@ fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 impl Launching {
-    /// The launcher that was asked for, else that of the project, else the cluster's.
+    /// Returns the launcher of the arguments, else that of the project, else the cluster's.
     ///
     /// # Errors
     /// A controller for another launcher than `horovodrun`.
@@ -111,14 +111,14 @@ impl Launching {
         let has_controller = self.controller.is_some() || self.gloo || self.mpi;
         if has_controller && launcher != LauncherName::Horovodrun {
             return Err(Error::usage(
-                format!("--controller is Horovod's, and the launcher is {launcher}"),
-                "leave --controller out, or use --launcher horovodrun",
+                format!("--controller is for horovodrun, and the launcher is {launcher}"),
+                "leave out --controller, or use --launcher horovodrun",
             ));
         }
         Ok(launcher)
     }
 
-    /// The controller that was asked for, else the cluster's.
+    /// Returns the controller of the arguments, else the cluster's.
     pub fn controller(&self, default: Controller) -> Controller {
         let named = [(self.gloo, Controller::Gloo), (self.mpi, Controller::Mpi)];
         let named = named.into_iter().find(|(is_named, _)| *is_named).map(|(_, controller)| controller);
@@ -138,7 +138,7 @@ pub struct Verify {
     /// Seconds that the job may take
     #[arg(long, value_name = "S", default_value_t = 120)]
     pub timeout: u64,
-    /// Whether to wait
+    /// Whether it waits for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -158,13 +158,13 @@ pub struct Train {
     /// Fetch what the job wrote into this directory at the end, also if it failed
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["detach", "dry_run"])]
     pub fetch: Option<PathBuf>,
-    /// How it is started and left
+    /// Options of the job
     #[command(flatten)]
     pub running: Running,
     /// Program to run [default: `command` in hvdctl.toml, else train.py or main.py]
     #[arg(last = true, value_name = "COMMAND", value_parser = OsStringValueParser::new().map(ProgramArgument::from))]
     pub command: Vec<ProgramArgument>,
-    /// Whether to wait
+    /// Whether it waits for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -175,13 +175,13 @@ pub struct Run {
     /// Number of ranks, also written -np N; MIN:MAX lets nodes leave and join meanwhile
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
     pub np: RankCount,
-    /// How it is started and left
+    /// Options of the job
     #[command(flatten)]
     pub running: Running,
     /// Program to run
     #[arg(last = true, required = true, value_name = "COMMAND", value_parser = OsStringValueParser::new().map(ProgramArgument::from))]
     pub command: Vec<ProgramArgument>,
-    /// Whether to wait
+    /// Whether it waits for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }

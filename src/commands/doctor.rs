@@ -1,35 +1,31 @@
 //! `hvdctl doctor`.
 
+use super::Outcome;
+use super::context::Context;
 use super::output::{self, DoctorFinding, Fixed, NoDetails, NodeEntry};
-use super::{Context, Outcome, in_session};
 use crate::checks::{Finding, Severity};
 use crate::cli::Doctor;
-use crate::cluster::session::Session;
 use crate::doctor::{Examined, claim, examine, fix};
 use crate::error::{Error, exit};
 use crate::model::lease::Wait;
 use crate::render::findings::findings;
 
 /// `doctor`.
-pub async fn run(options: &Doctor, context: Context) -> Result<Outcome, Error> {
+pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> {
     if !options.fix && Wait::from(options.waiting) != Wait::No {
-        return Err(Error::usage("--wait is for --fix: without it nothing is changed", "leave --wait out"));
+        return Err(Error::usage("--wait needs --fix: without it nothing is locked", "leave out --wait"));
     }
-    let work = async |session: &Session, context| work(options, session, context).await;
-    in_session("hvdctl doctor --fix", options.waiting, context, work).await
-}
-
-async fn work(options: &Doctor, session: &Session, context: Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = context;
-    let mut examined = session.cancellation.run(examine(&target, &events)).await?;
+    let Context { target, events, session, .. } = context;
+    let examine = || session.cancellation.run(examine(target, events));
+    let mut examined = examine().await?;
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     if options.fix && examined.findings.iter().any(|finding| !finding.fixes.is_empty()) {
         claim(&examined, session).await?;
-        // what was found without the locks may be over
-        examined = session.cancellation.run(examine(&target, &events)).await?;
-        (done, failed) = fix(&target, &examined, session, &events).await?;
+        // findings from before the locks may be outdated
+        examined = examine().await?;
+        (done, failed) = fix(target, &examined, session, events).await?;
         session.locks.release().await;
-        examined = session.cancellation.run(examine(&target, &events)).await?;
+        examined = examine().await?;
     }
     let Examined { findings: found, unreachable, .. } = &examined;
 
@@ -42,7 +38,7 @@ async fn work(options: &Doctor, session: &Session, context: Context) -> Result<O
         n if n == target.selected.len() => exit::UNREACHABLE,
         _ => exit::PARTLY,
     };
-    Ok(Outcome::new(code, text, &document(good, found, &done, &target.selected, unreachable), failed))
+    Ok(Outcome::new(code, text, &document(good, found, &done, &target.selected, unreachable), &failed))
 }
 
 pub(super) fn document(

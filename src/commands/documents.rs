@@ -3,10 +3,10 @@
 #[path = "../../tests/documented/mod.rs"]
 mod documented;
 
-use super::output::{DrainNode, Failure};
+use super::output::{DrainNode, Failure, NodeEntry, NodeStatus};
 use super::{
-    about, doctor, down, drain, exec, fetch, hosts, init, jobs, keys, lock, logs, output, shell, status, stop, train,
-    up, verify,
+    about, doctor, down, drain, exec, fetch, hosts, init, job_end, jobs, keys, lock, logs, output, shell, status, stop,
+    train, up, verify,
 };
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
@@ -50,8 +50,8 @@ fn full(node: &str) -> NodeError {
     NodeError::failed(node, "write the keys to /opt/horovod/ssh", "No space left on device")
 }
 
-fn failure(error: &Error, runs_a_program: bool, last_line: bool) -> Value {
-    output::value(&Failure::new(error, runs_a_program, last_line))
+fn failure(error: &Error, runs_program: bool, last_line: bool) -> Value {
+    output::value(&Failure::new(error, runs_program, last_line))
 }
 
 fn pair() -> PublicKey {
@@ -77,7 +77,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         PushResult { node: "node1".into(), changes: Changes::default() },
         PushResult { node: "node2".into(), changes },
     ];
-    all.push(("keys-push", keys::pushed(&pushed, vec![full("node3")]).document));
+    all.push(("keys-push", keys::pushed(&pushed, &[full("node3")]).document));
 
     let rotated = |pair, switched, left: Option<&str>, failed| RotationResult {
         pair,
@@ -107,7 +107,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
     let good = KeyReport { rows: vec![row("node1", true), row("node2", false)], rotation: None };
     let logins = vec![login("node1", "node2", None), login("node2", "node1", None)];
     let matrix = Matrix { absent: Vec::new(), pairs: logins };
-    all.push(("keys-status", output::value(&keys::status_document(&good, &matrix, &[]))));
+    all.push(("keys-status", keys::checked(&good, &matrix, &[]).document));
 
     let fault = |text: &str| KeyFault { text: text.into(), hint: "hvdctl keys push" };
     let wrong = NodeKeys {
@@ -122,10 +122,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         ..row("node2", false)
     };
     let bad = KeyReport { rows: vec![wrong], rotation: Some(fault("a rotation is unfinished")) };
-    all.push((
-        "keys-status/wrong",
-        output::value(&keys::status_document(&bad, &Matrix::default(), &[refused("node3")])),
-    ));
+    all.push(("keys-status/wrong", keys::checked(&bad, &Matrix::default(), &[refused("node3")]).document));
 }
 
 fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
@@ -134,10 +131,10 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         up::Done { node: "node1".into(), steps: Vec::new(), summary: "unchanged".into() },
         up::Done { node: "node2".into(), steps, summary: "recreate hworker (image)".into() },
     ];
-    all.push(("up", up::outcome(false, &done, vec![full("node3")]).skipping(&[refused("node4")]).document));
+    all.push(("up", up::outcome(false, &done, &[full("node3")]).skipping(&[refused("node4")]).document));
 
     let done = [("node1".to_owned(), names(&["hmaster", "hworker"])), ("node2".to_owned(), Vec::new())];
-    all.push(("down", down::outcome(true, &done, vec![full("node3")]).skipping(&[refused("node4")]).document));
+    all.push(("down", down::outcome(true, &done, &[full("node3")]).skipping(&[refused("node4")]).document));
 
     let drain = |node: &str, drained: Option<Drained>| drain::Done {
         node: node.into(),
@@ -145,11 +142,9 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     };
     let mark = Drained { by: "ana@desk".into(), since: 1_795_262_584 };
     let done = [drain("node1", None), drain("node2", Some(mark.clone()))];
-    all.push(("drain", drain::outcome(&done, vec![full("node3"), refused("node4")]).document));
+    all.push(("drain", drain::outcome(&done, &[full("node3"), refused("node4")]).document));
 
-    let row = |node: &str, job: Option<&str>| status::Row {
-        node: node.into(),
-        ok: true,
+    let row = |node: &str, job: Option<&str>| NodeStatus {
         master: node == "node1",
         engine: "27.1.0".into(),
         worker: "up",
@@ -161,13 +156,17 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         drained: None,
     };
     let none = || "–".to_owned();
-    let broken = status::Row { ok: false, engine: none(), worker: "–", image: none(), ..row("node3", None) };
-    let older = status::Row { worker: "differs", differs: names(&["image", "port"]), ..row("node2", None) };
+    let broken = NodeStatus { engine: none(), worker: "–", image: none(), ..row("node3", None) };
+    let older = NodeStatus { worker: "differs", differs: names(&["image", "port"]), ..row("node2", None) };
     let stopped = NodeError::failed("node3", "ask the Docker Engine", "Cannot connect to the Docker daemon")
         .hint("systemctl start docker on the node");
-    let older = status::Row { drained: Some(mark), ..older };
-    let rows = [row("node1", Some("20261121-120304-k7qd")), older, broken];
-    all.push(("status", output::value(&status::document(&rows, &[stopped, refused("node4")]))));
+    let older = NodeStatus { drained: Some(mark), ..older };
+    let nodes = vec![
+        NodeEntry::reached("node1", true, row("node1", Some("20261121-120304-k7qd"))),
+        NodeEntry::reached("node2", true, older),
+        NodeEntry { error: Some(stopped), ..NodeEntry::reached("node3", false, broken) },
+    ];
+    all.push(("status", status::outcome(nodes, vec![refused("node4")]).document));
 }
 
 fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
@@ -230,19 +229,19 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
     let job = "20261121-120304-k7qd";
     all.push((
         "verify",
-        output::value(&verify::document(Some(job), Controller::Gloo, &[], &nodes, &rows, Some(&matrix))),
+        output::value(&verify::document(Some(job), Controller::Gloo, Vec::new(), &nodes, &rows, Some(&matrix))),
     ));
 
     let missing = Row { actual: None, report: None, faults: names(&["no report"]), ..rows[0].clone() };
     let faults = names(&["rank 0: no report"]);
-    let document = output::value(&verify::document(Some(job), Controller::Mpi, &faults, &nodes[..1], &[missing], None));
+    let document = output::value(&verify::document(Some(job), Controller::Mpi, faults, &nodes[..1], &[missing], None));
     all.push(("verify/failed", document));
 
     let matrix = Matrix {
         absent: vec![AbsentNode { node: "node3".into(), why: "its worker is not up: hvdctl up".into() }],
         pairs: vec![login("node1", "node2", Some("Connection timed out")), login("node2", "node1", None)],
     };
-    let document = output::value(&verify::document(None, Controller::Gloo, &matrix.faults(), &[], &[], Some(&matrix)));
+    let document = output::value(&verify::document(None, Controller::Gloo, matrix.faults(), &[], &[], Some(&matrix)));
     all.push(("verify/unreached", document));
 }
 
@@ -281,7 +280,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         lost: Vec::new(),
         launcher: Vec::new(),
     };
-    let well = train::ended(0, &ran(State::Succeeded, 0, None));
+    let well = job_end::with_code(0, &ran(State::Succeeded, 0, None));
     all.push(("train-end", well.document.clone()));
     all.push(("train-end/fetched", train::with_fetched(well, Some(fetched())).document));
     let first = RankExit {
@@ -293,12 +292,11 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         asked: false,
         oom: true,
     };
-    all.push(("train-end/failed", train::ended(137, &ran(State::Failed, 137, Some(first.clone()))).document));
+    all.push(("train-end/failed", job_end::with_code(137, &ran(State::Failed, 137, Some(first.clone()))).document));
     let by_itself = RankExit { code: 7, signal: None, oom: false, ..first.clone() };
-    all.push(("train-end/exit", train::ended(7, &ran(State::Failed, 7, Some(by_itself.clone()))).document));
+    all.push(("train-end/exit", job_end::with_code(7, &ran(State::Failed, 7, Some(by_itself.clone()))).document));
     all.push(("train-end/error", failure(&Error::Unreachable(vec![refused("node2")]), true, true)));
     let placement = Placement { shares: vec![share("node1", 0), share("node2", 2)] };
-    let addresses = ["node1", "node2"].map(|node| (node, "10.0.0.1".parse().unwrap())).into();
     let launcher = [NodeCommand {
         node: "node1".into(),
         argv: names(&["horovodrun", "--gloo"]),
@@ -311,7 +309,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         threads: "4".into(),
         cpus: names(&["0-3", "4-7"]),
     }];
-    all.push(("train-end/dry", train::planned(&command, &placement, &addresses, (&launcher, cores)).document));
+    all.push(("train-end/dry", train::dry_run(&command, &placement, |_| "10.0.0.1".into(), &launcher, cores).document));
     all.push(("train-end/logs", logs::ended().document));
 
     let running = Job {
@@ -404,7 +402,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
         ..lost.clone()
     };
     all.push(("jobs", output::value(&jobs::document(&[&running, &lost, &failed], &[refused("node3")]))));
-    all.push(("jobs-prune", jobs::pruned(&names(&["20261121-110000-0f3b"]), &names(&["node1"]), Vec::new()).document));
+    all.push(("jobs-prune", jobs::pruned(&names(&["20261121-110000-0f3b"]), &names(&["node1"]), &[]).document));
     let stopped = |silent: &[&str]| stop::stopped(id, State::Stopped, names(silent)).document;
     all.push(("stop", stopped(&[])));
     all.push(("stop/silent", stopped(&["node2"])));
@@ -421,8 +419,8 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
         seen: 1_795_262_591,
     };
     let nodes = [("node1".to_owned(), Some(lease.clone())), ("node2".to_owned(), None)];
-    all.push(("lock-status", lock::holding(&nodes, vec![refused("node3")]).document));
-    all.push(("lock-release", lock::freed(&nodes, vec![refused("node3")]).document));
+    all.push(("lock-status", lock::status_outcome(nodes.to_vec(), &[refused("node3")]).document));
+    all.push(("lock-release", lock::released(&nodes, &[refused("node3")]).document));
     all.push(("error/locked", failure(&Error::Locked(vec![("node1".into(), lease)]), false, false)));
     let allocation = |part| Allocation {
         job: "20261121-120304-k7qd".into(),
@@ -531,7 +529,7 @@ fn made() -> BTreeMap<&'static str, Value> {
 
 #[test]
 fn every_document_has_the_fields_of_its_type() {
-    let (schema, made) = (output::schema(), made());
+    let (schema, made) = (documented::schema(), made());
     for (name, value) in &made {
         let name = match name.split('/').collect::<Vec<_>>()[..] {
             ["train-end", "error"] => "error",
@@ -550,7 +548,7 @@ fn every_document_has_the_fields_of_its_type() {
 
 #[test]
 fn a_document_that_differs_from_its_type_is_found_out() {
-    let schema = output::schema();
+    let schema = documented::schema();
     let with = |change: fn(&mut Value)| {
         let mut document = made()["status"].clone();
         change(&mut document);

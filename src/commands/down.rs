@@ -1,10 +1,10 @@
-//! `hvdctl down`.
+//! `hvdctl down`: connect, lock, list the containers, remove them, and with `--purge` the files.
 
+use super::Outcome;
+use super::context::{Connected, Context, NodeResults};
 use super::output::{DownNode, NodeEntry};
-use super::{Context, Outcome, Reached, connect_or_skip, in_session};
 use crate::cli::Down;
 use crate::cluster::nodes::{Member, RuntimeState, engine, for_each_node, split};
-use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::Step;
 use crate::text::nodeset;
@@ -14,89 +14,86 @@ use crate::worker::plan::{self, Operation};
 const PURGE: &str = include_str!("../scripts/purge.sh");
 
 /// `down`.
-pub async fn run(options: &Down, context: Context) -> Result<Outcome, Error> {
-    let work = async |session: &Session, context| work(options, session, context).await;
-    in_session("hvdctl down", options.waiting, context, work).await
-}
-
-async fn work(options: &Down, session: &Session, context: Context) -> Result<Outcome, Error> {
+pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
+    let Context { target, events, session, .. } = context;
+    let cluster = target.cluster();
     if options.purge {
         let question = format!(
-            "remove the keys, the uploaded projects with all that jobs wrote into them, and the records of jobs of {} from \
-             every node?",
-            context.target.cluster().name
+            "remove the keys, the uploaded projects with all outputs of jobs, and the job records of {} from every node?",
+            cluster.name
         );
-        session.cancellation.run(context.confirm(&question)).await?;
+        context.confirm(&question).await?;
     }
-    let Context { target, events, .. } = context;
-    let cluster = target.cluster();
-    let reached = session.cancellation.run(connect_or_skip(&target, &events, options.skip_offline)).await?;
-    let Reached { members, offline, refused } = reached;
+    let Connected { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
     let unlocked = session.lock(&members).await?;
-    let look = async {
-        let look = async |member: Member| {
-            let _step = events.begin(&member.node.name, Step::Observing);
-            let RuntimeState { engine, containers, .. } = engine(cluster, &member).await?;
-            Ok((member, engine, containers))
-        };
-        Ok(for_each_node(members.clone(), look).await)
-    };
-    let looked = session.cancellation.run(look).await?;
-    let results = for_each_node(looked, async |looked| {
-        let (member, engine, containers) = looked?;
-        let node = member.node.name.clone();
-        if let Some(error) = unlocked.iter().find(|error| error.node == node) {
+    let list = async |member: Member| {
+        let _step = events.begin(&member.node.name, Step::Observing);
+        if let Some(error) = unlocked.iter().find(|error| error.node == member.node.name) {
             return Err(error.clone());
         }
-        let mut removed = Vec::new();
-        for operation in plan::down(&cluster.name, &containers) {
-            if session.cancellation.check().is_err() {
-                return Ok((node, removed));
-            }
-            if let Operation::Remove { name, id, .. } = operation {
-                let _step = events.begin(&node, Step::RemovingContainer(name.clone()));
-                engine.remove(&id).await?;
-                session.progress.did(&node, format!("removed {name}"));
-                removed.push(name);
-            }
-        }
-        if session.cancellation.check().is_err() {
-            return Ok((node, removed));
-        }
-        if options.purge {
-            let _step = events.begin(&node, Step::Purging);
-            let script = Script::new(PURGE)
-                .with("ssh_dir", &cluster.ssh_dir)
-                .with("projects_dir", &cluster.projects_dir)
-                .with("jobs_dir", &cluster.jobs_dir)
-                .with("cluster", &cluster.name);
-            member.transport.script(&script, "remove keys, projects and records").await?;
-            session.progress.did(&node, "removed keys, projects and records");
-        }
-        engine.remove_helpers(&cluster.name).await?;
-        session.progress.done(&node);
-        events.done(&node, "down");
-        Ok((node, removed))
-    })
-    .await;
-    let (done, mut failed) = split(&events, results);
+        let state = engine(cluster, &member).await?;
+        Ok((member, state))
+    };
+    let listing = async { Ok(for_each_node(members, list).await) };
+    let (ok, failed) = split(events, session.cancellation.run(listing).await?);
+    let remove = async |(member, state): (Member, RuntimeState)| remove(options.purge, context, &member, state).await;
+    let NodeResults { ok: done, mut failed } = NodeResults { ok, failed }.then(events, remove).await;
     failed.extend(refused);
     session.progress.failed(&failed);
     session.cancellation.check()?;
-    Ok(outcome(options.purge, &done, failed).skipping(&offline))
+    Ok(outcome(options.purge, &done, &failed).skipping(&offline))
 }
 
-pub(super) fn outcome(purged: bool, done: &[(String, Vec<String>)], failed: Vec<NodeError>) -> Outcome {
-    let (mut told, mut nodes) = (Vec::new(), Vec::new());
-    for (node, removed) in done {
-        let mut what =
-            if removed.is_empty() { "nothing was up".to_owned() } else { format!("removed {}", removed.join(", ")) };
-        if purged {
-            what.push_str("; keys, projects and records removed");
+/// Removes a node's containers, and with `purge` its files. Returns the removed containers. Stops between two steps if the command is
+/// cancelled.
+async fn remove(
+    purge: bool,
+    context: &Context,
+    member: &Member,
+    state: RuntimeState,
+) -> Result<(String, Vec<String>), NodeError> {
+    let Context { target, events, session, .. } = context;
+    let (cluster, node) = (target.cluster(), member.node.name.clone());
+    let is_cancelled = || session.cancellation.check().is_err();
+    let mut removed = Vec::new();
+    for operation in plan::down(&cluster.name, &state.containers) {
+        if is_cancelled() {
+            return Ok((node, removed));
         }
-        told.push((node.clone(), what));
-        let details = DownNode { changed: !removed.is_empty(), removed: removed.clone(), purged };
-        nodes.push(NodeEntry::new(node, true, details));
+        if let Operation::Remove { name, id, .. } = operation {
+            let _step = events.begin(&node, Step::RemovingContainer(name.clone()));
+            state.engine.remove(&id).await?;
+            session.progress.did(&node, format!("removed {name}"));
+            removed.push(name);
+        }
     }
-    Outcome::of_nodes(nodeset::rows(told), nodes, failed)
+    if is_cancelled() {
+        return Ok((node, removed));
+    }
+    if purge {
+        let _step = events.begin(&node, Step::Purging);
+        let script = Script::new(PURGE)
+            .with("ssh_dir", &cluster.ssh_dir)
+            .with("projects_dir", &cluster.projects_dir)
+            .with("jobs_dir", &cluster.jobs_dir)
+            .with("cluster", &cluster.name);
+        member.transport.script(&script, "remove keys, projects and records").await?;
+        session.progress.did(&node, "removed keys, projects and records");
+    }
+    state.engine.remove_helpers(&cluster.name).await?;
+    session.progress.done(&node);
+    events.done(&node, "down");
+    Ok((node, removed))
+}
+
+pub(super) fn outcome(purged: bool, done: &[(String, Vec<String>)], failed: &[NodeError]) -> Outcome {
+    let row = |(node, removed): &(String, Vec<String>)| {
+        let what = if removed.is_empty() { "no containers".into() } else { format!("removed {}", removed.join(", ")) };
+        let files = if purged { "; removed keys, projects and records" } else { "" };
+        (node.clone(), what + files)
+    };
+    let entry = |(node, removed): &(String, Vec<String>)| {
+        NodeEntry::new(node, true, DownNode { changed: !removed.is_empty(), removed: removed.clone(), purged })
+    };
+    Outcome::of_nodes(nodeset::rows(done.iter().map(row)), done.iter().map(entry).collect(), failed)
 }

@@ -1,9 +1,10 @@
 //! `hvdctl drain`.
 
+use super::Outcome;
+use super::context::{Context, NodeResults};
 use super::output::{DrainNode, NodeEntry};
-use super::{Context, Outcome, unless_signalled};
 use crate::cli::Drain;
-use crate::cluster::nodes::{Member, Target, connect, facts, for_each_node, now, operator, split};
+use crate::cluster::nodes::{Member, Target, connect, facts, now, operator, split};
 use crate::error::{Error, NodeError};
 use crate::job::record::{Record, open_records};
 use crate::node::facts::{Drained, Facts};
@@ -13,18 +14,14 @@ use crate::transport::node::Script;
 const DRAIN: &str = include_str!("../scripts/drain.sh");
 
 /// `drain`. It takes no lock: it is one rename on each node, and must not wait for a command that hangs there.
-pub async fn run(options: &Drain, context: Context) -> Result<Outcome, Error> {
-    let Context { target, events, cancel, .. } = context;
+pub async fn run(options: &Drain, context: &Context) -> Result<Outcome, Error> {
+    let Context { target, events, .. } = context;
     let chosen = Target::new(target.inventory.clone(), Some(&options.nodes.join(",")), target.local)?;
-    let target = Target { selected: chosen.selected, ..target };
-    unless_signalled(&cancel, async {
-        let (members, mut failed) = split(&events, connect(&target, &events).await?);
-        let drained = for_each_node(members, async |member| drain(&target, &member, options.undo).await).await;
-        let (done, bad) = split(&events, drained);
-        failed.extend(bad);
-        Ok(outcome(&done, failed))
-    })
-    .await
+    let target = Target { selected: chosen.selected, ..target.clone() };
+    let (ok, failed) = split(events, connect(&target, events).await?);
+    let drain = async |member: Member| drain(&target, &member, options.undo).await;
+    let NodeResults { ok, failed } = NodeResults { ok, failed }.then(events, drain).await;
+    Ok(outcome(&ok, &failed))
 }
 
 /// What was done on a node.
@@ -61,7 +58,7 @@ fn jobs(node: &str, facts: &Facts) -> (Vec<String>, Vec<String>) {
     (ids(leaving), ids(staying))
 }
 
-pub(super) fn outcome(done: &[Done], failed: Vec<NodeError>) -> Outcome {
+pub(super) fn outcome(done: &[Done], failed: &[NodeError]) -> Outcome {
     let rows = done.iter().map(|Done { node, result }| {
         let mut text = match (&result.drained, result.changed) {
             (Some(_), true) => "drained".to_owned(),
@@ -69,8 +66,8 @@ pub(super) fn outcome(done: &[Done], failed: Vec<NodeError>) -> Outcome {
             (None, true) => "no longer drained".to_owned(),
             (None, false) => "unchanged, not drained".to_owned(),
         };
-        let leaving = result.leaving.iter().map(|job| format!("; the job {job} goes on without it"));
-        let staying = result.staying.iter().map(|job| format!("; the job {job} stays until its end"));
+        let leaving = result.leaving.iter().map(|job| format!("; job {job} continues without it"));
+        let staying = result.staying.iter().map(|job| format!("; job {job} stays until it ends"));
         text.extend(leaving.chain(staying));
         (node.clone(), text)
     });

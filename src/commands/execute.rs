@@ -1,47 +1,45 @@
-//! Executes a command: the runtime, the renderer, the signals, and the exit code.
+//! Executes a command: the asynchronous runtime, the renderer, the signals, and the exit code.
 
-use super::signal::{Signals, run_until_signalled};
-use super::{Context, Outcome, Shown, shown, target, unless_signalled};
+use super::signal::{run_until_signalled, signals};
+use super::target::target;
+use super::{Error, Outcome};
 use crate::cli::Cli;
-use crate::error::{Error, exit};
+use crate::error::exit;
 use crate::event::Events;
 use crate::render;
-use anyhow::Context as _;
 use std::time::Duration;
 
 /// Executes a command, shows its result and returns the exit code.
 pub fn execute(cli: Cli) -> u8 {
     render::colours::set(cli.global.color);
     render::set_raw(cli.global.raw);
-    let (runs_program, streams_output) = (cli.command.runs_a_program(), cli.command.streams_output());
     let json = cli.global.json;
-    // hvdctl's own failure must not be taken for the program's
-    let failed = if runs_program { exit::INTERNAL } else { exit::FAILED };
-    let Shown { code, out, errors } = match run_to_end(cli) {
-        Ok(result) => shown(result, json, runs_program, streams_output),
-        Err(error) => {
-            render::error(&format!("{error:#}"));
-            return failed;
-        }
-    };
-    render::out(&out);
-    errors.iter().for_each(|error| render::error(error));
+    let (runs_program, streams_output) = (cli.command.runs_program(), cli.command.streams_output());
+    let result = run_to_end(cli);
+    let outcome = result.unwrap_or_else(|error| Outcome::failure(&error, runs_program, streams_output));
+    if json {
+        render::out(&format!("{}\n", outcome.document));
+    } else {
+        render::out(&outcome.text);
+        outcome.errors.iter().for_each(|error| render::error(error));
+    }
     match render::finish() {
-        Err(error) if code == exit::OK => {
+        Err(error) if outcome.code == exit::OK => {
             render::error(&format!("cannot write to standard output: {error}"));
-            failed
+            if runs_program { exit::INTERNAL } else { exit::FAILED }
         }
-        _ => code,
+        _ => outcome.code,
     }
 }
 
 /// Runs the command on a runtime of its own, and closes all connections after it.
-fn run_to_end(cli: Cli) -> anyhow::Result<Result<Outcome, Error>> {
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
+fn run_to_end(cli: Cli) -> Result<Outcome, Error> {
+    let runtime = tokio::runtime::Runtime::new()
+        .map_err(|error| Error::Here(format!("cannot start the asynchronous runtime: {error}")))?;
     let result = runtime.block_on(run(cli));
     // connections end their ssh masters when they are dropped
     runtime.shutdown_timeout(Duration::from_secs(2));
-    Ok(result)
+    result
 }
 
 /// Runs the command beside the renderer and the signals.
@@ -55,21 +53,12 @@ async fn run(cli: Cli) -> Result<Outcome, Error> {
         streams_output: command.streams_output(),
     };
     let renderer = std::thread::spawn(move || render::run(receiver, options));
-    // before anything is begun that a signal would leave half done
-    let mut signals = Signals::new();
-    let works_locally = command.works_locally();
-    let context = async |cancel| {
-        Ok(Context {
-            target: unless_signalled(&cancel, target(&global, works_locally, &events)).await?,
-            events: events.clone(),
-            cancel,
-            verbose: global.verbose,
-            ask: !global.yes && !global.json,
-        })
-    };
-    let result = run_until_signalled(command, &global, &events, async || signals.next().await, context).await;
+    // before anything begins that a signal would leave half done
+    let signals = signals();
+    let target = target(&global, command.works_locally(), &events);
+    let result = run_until_signalled(command, &global, &events, signals, target).await;
     drop(events);
-    // what is still to be shown is shown before the result
+    // the renderer shows all events before the result
     let _ = renderer.join();
     result
 }

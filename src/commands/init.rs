@@ -1,7 +1,8 @@
-//! `init`: from machines that are named to an inventory with what was found on them.
+//! `init`: writes an inventory of the named machines, with what was found on them.
 
+use super::Outcome;
 use super::output::{self, FoundMachine, InitNode, NodeEntry};
-use super::{BUILT_IMAGE, DEFAULT_IMAGE, Outcome};
+use super::target::{BUILT_IMAGE, DEFAULT_IMAGE};
 use crate::cli::{Global, Init};
 use crate::cluster::nodes;
 use crate::error::{Error, NodeError, exit};
@@ -16,6 +17,7 @@ use crate::render::table::table;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::text::quote;
+use crate::text::units::count;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -25,18 +27,21 @@ const ATTEMPTS: usize = 5;
 /// Writes the inventory.
 ///
 /// # Errors
-/// Words that do not fit, a file that is there already, a machine of the operator's that fails.
+/// Wrong usage, or a file that exists already.
 pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Outcome, Error> {
     if global.on.is_some() {
-        return Err(Error::usage("--on selects nodes of an inventory, and init writes one", "name the machines alone"));
+        return Err(Error::usage(
+            "--on cannot be used with init, which writes the inventory",
+            "name the machines as arguments",
+        ));
     }
     let wrong = |field: &str, why: String| Error::usage(format!("{field}: {why}"), "see hvdctl init --help");
     inventory::NAME.read(&options.name).map_err(|why| wrong("--name", why))?;
     let images: Vec<&str> = global.image.as_deref().map_or(vec![DEFAULT_IMAGE, BUILT_IMAGE], |image| vec![image]);
     inventory::IMAGE.read(images[0]).map_err(|why| wrong("--image", why))?;
     let file = file(options, global);
-    // before anybody is asked anything
-    draft_file::is_free(&file, options.force)?;
+    // before the first question
+    draft_file::check_free(&file, options.force)?;
 
     let hosts = hosts(options, global, events).await?;
     let mut entries: Vec<Entry> =
@@ -65,29 +70,29 @@ async fn hosts(options: &Init, global: &Global, events: &Events) -> Result<Vec<H
     let user = options.user.as_deref();
     let read = |text: &str| machines::read(text, user).map_err(|why| Error::usage(why, SPELLING));
     if !options.hosts.is_empty() {
-        return some(read(&options.hosts.join(" "))?);
+        return not_empty(read(&options.hosts.join(" "))?);
     }
     let may_ask = !global.yes & !global.json & std::io::stdin().is_terminal() & terminal::present();
     if options.from_ssh_config {
         let aliases = good(ssh_config::read()?, events);
         if aliases.is_empty() {
-            let why = "~/.ssh/config gives no machine a name (a `Host` line without * and ?)";
+            let why = "~/.ssh/config has no host names (`Host` lines without * and ?)";
             return Err(Error::usage(why, "name the machines: hvdctl init node1 node2"));
         }
         let picked = if may_ask { pick(&aliases, events).await? } else { aliases };
-        return some(read(&picked.join(" "))?);
+        return not_empty(read(&picked.join(" "))?);
     }
     if !may_ask {
-        let hint = "name them, hvdctl init node1 ana@node2:2222, or take those of ~/.ssh/config with --from-ssh-config";
-        return Err(Error::usage("init needs the machines", hint));
+        let hint = "name them: hvdctl init node1 ana@node2:2222; or take those of ~/.ssh/config: --from-ssh-config";
+        return Err(Error::usage("no machines were named", hint));
     }
-    some(typed(user, events).await?)
+    not_empty(typed(user, events).await?)
 }
 
 const SPELLING: &str =
-    "a machine is written [user@]host[:port], as ssh takes it; node[1-4] is four, [fd00::1]:22 has a port";
+    "write a machine as [user@]host[:port], as for ssh; node[1-4] names four, [fd00::1]:22 has a port";
 
-fn some(hosts: Vec<Host>) -> Result<Vec<Host>, Error> {
+fn not_empty(hosts: Vec<Host>) -> Result<Vec<Host>, Error> {
     if hosts.is_empty() { Err(Error::usage("no machine was named", SPELLING)) } else { Ok(hosts) }
 }
 
@@ -109,7 +114,7 @@ async fn pick(aliases: &[String], events: &Events) -> Result<Vec<String>, Error>
     for _ in 0..ATTEMPTS {
         let answer = terminal::ask(events, &prompt, Echo::Shown).await?;
         prompt = match answer.trim() {
-            "" => return Err(Error::usage("no machine was picked", "hvdctl init HOST… takes them by name")),
+            "" => return Err(Error::usage("no machine was chosen", "name the machines: hvdctl init HOST…")),
             "all" => return Ok(aliases.to_vec()),
             names => match nodeset::select(&names.replace(' ', ","), aliases, &nodeset::Groups::new()) {
                 Ok(picked) => return Ok(picked),
@@ -117,14 +122,14 @@ async fn pick(aliases: &[String], events: &Events) -> Result<Vec<String>, Error>
             },
         };
     }
-    Err(Error::usage("none of the answers could be read", "hvdctl init HOST… takes the machines by name"))
+    Err(Error::usage("none of the answers was valid", "name the machines: hvdctl init HOST…"))
 }
 
 /// Asks for the machines, any number on a line, until an empty line.
 async fn typed(user: Option<&str>, events: &Events) -> Result<Vec<Host>, Error> {
     let known = good(ssh_config::read().unwrap_or_default(), events);
     let mut prompt =
-        String::from("Which machines? As ssh takes them: [user@]host[:port], node[1-4]; an empty line ends.\n");
+        String::from("Which machines? Write [user@]host[:port], as for ssh, or node[1-4]; end with an empty line.\n");
     if !known.is_empty() {
         let more = if known.len() > 12 { format!(", … ({} in all)", known.len()) } else { String::new() };
         let first: Vec<&str> = known.iter().take(12).map(String::as_str).collect();
@@ -149,17 +154,17 @@ async fn typed(user: Option<&str>, events: &Events) -> Result<Vec<Host>, Error> 
                 if bad == ATTEMPTS {
                     return Err(Error::usage(why, SPELLING));
                 }
-                prompt = format!("{why}\nthat line again: ");
+                prompt = format!("{why}\ntry again: ");
             }
         }
     }
 }
 
-/// Says what will keep machines from being nodes, or surprise.
+/// Warns of machines that cannot be nodes as they are, and of machines that are named twice.
 fn warn(entries: &[Entry], events: &Events) {
     for (entry, twin) in entries.iter().zip(draft::twins(entries)) {
         if let Some(twin) = twin {
-            let text = format!("{}: left out, it is the same machine as {}", entry.name, twin.name);
+            let text = format!("{}: left out: it is the same machine as {}", entry.name, twin.name);
             events.warn(text);
         } else if let Some(probe) = entry.probe() {
             for (what, hint) in probe.concerns() {
@@ -180,24 +185,22 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry]) -> O
         let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
         text = table(&["NODE", "ADDRESS", "CORES", "GPUS", "DOCKER"], &rows);
     }
-    // the next command finds the file by itself only where it looks for one
+    // other commands find the file without -i only at the usual place
     let by_itself = options.output.is_none() & global.inventory.is_none();
     let named = if by_itself { String::new() } else { format!(" -i {}", quote::readable(&file.to_string_lossy())) };
-    let plural = if written == 1 { "" } else { "s" };
-    text.push_str(&format!("wrote {} with {written} node{plural}; ", file.display()));
+    text.push_str(&format!("wrote {} with {}; ", file.display(), count(written, "node")));
     if failed.is_empty() {
         text.push_str(&format!(
-            "look it over, then:\n  hvdctl{named} keys push\n  hvdctl{named} up\n  hvdctl{named} verify\n"
+            "review it, then run:\n  hvdctl{named} keys push\n  hvdctl{named} up\n  hvdctl{named} verify\n"
         ));
     } else {
         let nodes: Vec<String> = failed.iter().map(|error| error.node.clone()).collect();
         text.push_str(&format!(
-            "{} could not be probed. Fix these and run the same command again \
-             with --force.\n",
+            "cannot probe {}: fix these nodes, then run the same command again with --force\n",
             nodeset::fold(&nodes)
         ));
     }
-    Outcome::new(code, text, &document, failed)
+    Outcome::new(code, text, &document, &failed)
 }
 
 pub(super) fn document(file: &Path, entries: &[Entry]) -> output::Init {

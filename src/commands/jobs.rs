@@ -1,7 +1,8 @@
 //! `hvdctl jobs`.
 
+use super::Outcome;
+use super::context::Context;
 use super::output::{self, JobEntry, JobsPrune, NoDetails, NodeEntry};
-use super::{Context, Outcome};
 use crate::cli::{Jobs, Prune};
 use crate::cluster::nodes::{now, split};
 use crate::error::{Error, NodeError, exit};
@@ -10,44 +11,43 @@ use crate::job::manage::{self, JobList};
 use crate::job::record::State;
 use crate::render::table::table;
 use crate::text::nodeset;
-use serde_json::Value;
+use crate::text::units::count;
 use std::time::Duration;
 
 /// Seconds.
 const A_DAY: f64 = 86_400.0;
 
 /// `jobs`.
-pub async fn list(options: &Jobs, context: Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = context;
-    let JobList { jobs, members, failed } = manage::list(&target, &events).await?;
+pub async fn list(options: &Jobs, context: &Context) -> Result<Outcome, Error> {
+    let JobList { jobs, members, failed } = manage::list(&context.target, &context.events).await?;
     let wanted: Vec<&Job> = jobs.iter().filter(|job| !options.running || !job.is_over()).collect();
     let code = exit::of_nodes(members.len(), &failed);
-    Ok(Outcome::new(code, text(&wanted), &document(&wanted, &failed), failed))
+    Ok(Outcome::new(code, text(&wanted), &document(&wanted, &failed), &failed))
 }
 
 /// `jobs prune`.
-pub async fn prune(options: &Prune, context: Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = &context;
+pub async fn prune(options: &Prune, context: &Context) -> Result<Outcome, Error> {
+    let Context { target, events, .. } = context;
     let runs = manage::list(target, events).await?;
-    // one that is taken for lost may be a job whose project takes long to ship
+    // a job that seems lost may still be uploading a large project
     let over = runs.jobs.iter().filter(|job| job.ended.is_some() || job.is_over() && now() - job.started > A_DAY);
     let old = |job: &Job| options.older_than.is_none_or(|age| job.started < now() - age.as_secs_f64());
     let ids: Vec<String> = over.skip(options.keep).filter(|job| old(job)).map(|job| job.id.clone()).collect();
     if !ids.is_empty() {
-        context.confirm(&format!("remove the records and logs of {} ended jobs?", ids.len())).await?;
+        context.confirm(&format!("remove the records and logs of {}?", count(ids.len(), "ended job"))).await?;
     }
     let done = if ids.is_empty() { Vec::new() } else { manage::prune(target, &runs, &ids, events).await };
     let (done, mut failed) = split(events, done);
     failed.extend(runs.failed);
-    Ok(pruned(&ids, &done, failed))
+    Ok(pruned(&ids, &done, &failed))
 }
 
-pub(super) fn pruned(ids: &[String], nodes: &[String], failed: Vec<NodeError>) -> Outcome {
+pub(super) fn pruned(ids: &[String], nodes: &[String], failed: &[NodeError]) -> Outcome {
     let text = match ids.len() {
         0 => "nothing to remove\n".to_owned(),
-        n => format!("removed {n} job{}\n", if n == 1 { "" } else { "s" }),
+        n => format!("removed {}\n", count(n, "job")),
     };
-    let code = exit::of_nodes(nodes.len(), &failed);
+    let code = exit::of_nodes(nodes.len(), failed);
     let done = nodes.iter().map(|node| NodeEntry::new(node, true, NoDetails {}));
     let nodes = done.chain(failed.iter().map(NodeEntry::failed)).collect();
     Outcome::new(code, text, &JobsPrune { ok: failed.is_empty(), removed: ids.to_vec(), nodes }, failed)
@@ -80,9 +80,7 @@ fn text(jobs: &[&Job]) -> String {
 }
 
 fn state(state: Option<State>) -> String {
-    let word = state.and_then(|state| serde_json::to_value(state).ok());
-    let word = word.as_ref().and_then(Value::as_str).unwrap_or("unknown");
-    let styled = console::style(word);
+    let styled = console::style(state.map_or_else(|| "unknown".to_owned(), |state| state.to_string()));
     match state {
         Some(State::Succeeded) => styled.green(),
         Some(State::Failed | State::Lost) => styled.red(),
@@ -104,7 +102,7 @@ fn size(job: &Job) -> String {
 fn attempt(job: &Job) -> String {
     match (job.attempts.len(), job.is_over()) {
         (0, _) => String::new(),
-        (failed, true) => format!(" (restarted {failed} time{})", if failed == 1 { "" } else { "s" }),
+        (failed, true) => format!(" (restarted {})", count(failed, "time")),
         (failed, false) => format!(" (attempt {} of {})", failed + 1, job.restarts + 1),
     }
 }

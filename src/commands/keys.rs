@@ -1,13 +1,11 @@
 //! `hvdctl keys`.
 
+use super::Outcome;
+use super::context::{Connected, Context, NodeResults, node_table, reach_table, with_role};
 use super::output::{KeysGenerate, KeysPushNode, KeysRotate, KeysStatus, NoDetails, NodeEntry};
-use super::{
-    Context, Outcome, Reached, connect_and_lock, connect_or_skip, failed_row, in_session, no_failures, reach_table,
-};
 use crate::checks::reach_check;
 use crate::cli::{Generate, NewPair, Push, Rotate};
-use crate::cluster::nodes::{Member, Observed, Target, connect, engine, facts, for_each_node, split, unreached};
-use crate::cluster::session::Session;
+use crate::cluster::nodes::{Member, Observed, engine, facts, unreached};
 use crate::error::{Error, NodeError, exit};
 use crate::event::Step;
 use crate::inventory::{KeyType, Node};
@@ -16,31 +14,26 @@ use crate::keys::first_login;
 use crate::keys::push::{Distribution, GenerateResult, PushResult, RotationResult, without_master};
 use crate::keys::reachability::Matrix;
 use crate::node::facts::Facts;
-use crate::render::table::table;
 
 /// `keys push`.
-pub async fn push(options: &Push, context: Context) -> Result<Outcome, Error> {
-    let work = async |session: &Session, context| push_in_session(options, session, context).await;
-    in_session("hvdctl keys push", options.waiting, context, work).await
-}
-
-async fn push_in_session(options: &Push, session: &Session, context: Context) -> Result<Outcome, Error> {
+pub async fn push(options: &Push, context: &Context) -> Result<Outcome, Error> {
+    let session = &context.session;
     if options.first_login {
         session.cancellation.run(first_login::install(&context.target, &context.events)).await?;
     }
-    let members = connect_and_lock(&context, session).await?;
-    let (done, failed) = distribution(&context, &members, session).push().await?;
+    let members = context.connect_and_lock().await?;
+    let (done, failed) = distribution(context, &members).push().await?;
     done.iter().for_each(|node| session.progress.done(&node.node));
     session.progress.failed(&failed);
     session.cancellation.check()?;
-    Ok(pushed(&done, failed))
+    Ok(pushed(&done, &failed))
 }
 
-fn distribution<'a>(context: &'a Context, members: &'a [Member], session: &'a Session) -> Distribution<'a> {
-    Distribution { inventory: &context.target.inventory, members, session, events: &context.events }
+fn distribution<'a>(context: &'a Context, members: &'a [Member]) -> Distribution<'a> {
+    Distribution { inventory: &context.target.inventory, members, session: &context.session, events: &context.events }
 }
 
-pub(super) fn pushed(done: &[PushResult], failed: Vec<NodeError>) -> Outcome {
+pub(super) fn pushed(done: &[PushResult], failed: &[NodeError]) -> Outcome {
     let mut text = String::new();
     let mut changed = 0;
     let mut nodes = Vec::new();
@@ -62,23 +55,18 @@ fn kind(pair: &NewPair, usual: KeyType) -> Result<Option<Kind>, Error> {
 }
 
 /// `keys generate`.
-pub async fn generate(options: &Generate, context: Context) -> Result<Outcome, Error> {
+pub async fn generate(options: &Generate, context: &mut Context) -> Result<Outcome, Error> {
     let wanted = kind(&options.pair, context.target.cluster().key_type)?;
     let master = context.target.inventory.master().name.clone();
     if !context.target.selected.contains(&master) {
         return Err(without_master(&context.target.inventory));
     }
     // the other nodes are not involved, and need not be reachable
-    let context = Context { target: Target { selected: vec![master], ..context.target }, ..context };
-    let work = async |session: &Session, context| generate_in_session(wanted, session, context).await;
-    in_session("hvdctl keys generate", options.waiting, context, work).await
-}
-
-async fn generate_in_session(wanted: Option<Kind>, session: &Session, context: Context) -> Result<Outcome, Error> {
-    let members = connect_and_lock(&context, session).await?;
-    let done = distribution(&context, &members, session).generate(wanted).await?;
-    session.progress.done(&done.node);
-    session.cancellation.check()?;
+    context.target.selected = vec![master];
+    let members = context.connect_and_lock().await?;
+    let done = distribution(context, &members).generate(wanted).await?;
+    context.session.progress.done(&done.node);
+    context.session.cancellation.check()?;
     Ok(generated(&done))
 }
 
@@ -89,32 +77,20 @@ pub(super) fn generated(done: &GenerateResult) -> Outcome {
         format!("nothing to do: {} has a key pair: {}\n", done.node, done.pair)
     };
     let document = KeysGenerate { ok: true, node: done.node.clone(), changed: done.generated, pair: done.pair.clone() };
-    Outcome::new(exit::OK, text, &document, Vec::new())
+    Outcome::ok(text, &document)
 }
 
 /// `keys rotate`.
-pub async fn rotate(options: &Rotate, context: Context) -> Result<Outcome, Error> {
-    let wanted = kind(&options.pair, context.target.cluster().key_type)?;
-    let target = &context.target;
+pub async fn rotate(options: &Rotate, context: &Context) -> Result<Outcome, Error> {
+    let Context { target, session, .. } = context;
+    let wanted = kind(&options.pair, target.cluster().key_type)?;
     if target.selected.len() < target.inventory.nodes.len() {
         return Err(Error::usage(
             "keys rotate needs all nodes: one that is left out would not accept the new key",
             "leave out --on; --skip-offline skips unreachable nodes",
         ));
     }
-    let work = async |session: &Session, context| rotate_in_session(options, wanted, session, context).await;
-    in_session("hvdctl keys rotate", options.waiting, context, work).await
-}
-
-async fn rotate_in_session(
-    options: &Rotate,
-    wanted: Option<Kind>,
-    session: &Session,
-    context: Context,
-) -> Result<Outcome, Error> {
-    let connecting = connect_or_skip(&context.target, &context.events, options.skip_offline);
-    let reached = session.cancellation.run(connecting).await?;
-    let Reached { members, offline, refused } = reached;
+    let Connected { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
     if !refused.is_empty() {
         return Err(unreached(refused));
     }
@@ -122,8 +98,8 @@ async fn rotate_in_session(
         // the master has the pair
         return Err(Error::Unreachable(offline));
     }
-    no_failures(session.lock(&members).await?)?;
-    let done = distribution(&context, &members, session).rotate(wanted).await?;
+    context.lock(&members).await?;
+    let done = distribution(context, &members).rotate(wanted).await?;
     session.progress.failed(&done.failed);
     session.cancellation.check()?;
     Ok(rotated(done, wanted, &offline))
@@ -162,24 +138,21 @@ pub(super) fn rotated(done: RotationResult, wanted: Option<Kind>, offline: &[Nod
         fingerprint: done.pair.as_ref().map(|pair| pair.fingerprint.clone()),
         nodes: entries.chain(done.failed.iter().map(NodeEntry::failed)).collect(),
     };
-    Outcome::new(code, text, &document, done.failed).skipping(offline)
+    Outcome::new(code, text, &document, &done.failed).skipping(offline)
 }
 
 /// `keys status`.
-pub async fn status(context: Context) -> Result<Outcome, Error> {
+pub async fn status(context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
-    let (members, mut failed) = split(&events, connect(&target, &events).await?);
-    let results = for_each_node(members, async |member: Member| {
+    let read = async |member: Member| {
         let _step = events.begin(&member.node.name, Step::ReadingKeys);
         let (facts, docker) = tokio::join!(facts(target.cluster(), &member), engine(target.cluster(), &member));
         // without an engine the keys can be checked all the same, but not the logins
         let (facts, docker) = (facts?, docker.ok());
         Ok(((member.node.clone(), facts.clone()), docker.map(|docker| Observed { member, facts, docker })))
-    })
-    .await;
-    let (results, bad) = split(&events, results);
-    failed.extend(bad);
-    let (observed, workers): (Vec<(Node, Facts)>, Vec<Option<Observed>>) = results.into_iter().unzip();
+    };
+    let NodeResults { ok, failed } = context.connect().await?.then(events, read).await;
+    let (observed, workers): (Vec<(Node, Facts)>, Vec<Option<Observed>>) = ok.into_iter().unzip();
     let workers: Vec<Observed> = workers.into_iter().flatten().collect();
     let nodes: Vec<_> = observed.iter().map(|(node, facts)| (node, facts)).collect();
     let report = report(&target.inventory, &nodes);
@@ -187,46 +160,46 @@ pub async fn status(context: Context) -> Result<Outcome, Error> {
     let has_key =
         workers.iter().any(|worker| worker.member.node.master) && report.rows.iter().any(|row| row.key.is_some());
     let matrix =
-        if has_key { reach_check::check(&target.inventory, &workers, &events).await? } else { Matrix::default() };
-    let reached = matrix.pairs.iter().all(|pair| pair.reason.is_none());
-    let code = match failed.is_empty() && !(report.is_clean() && reached) {
-        true => exit::FAILED,
-        false => exit::of_nodes(report.rows.len(), &failed),
-    };
-    let text = status_text(&report, &matrix, &failed);
-    Ok(Outcome::new(code, text, &status_document(&report, &matrix, &failed), failed))
+        if has_key { reach_check::check(&target.inventory, &workers, events).await? } else { Matrix::default() };
+    Ok(checked(&report, &matrix, &failed))
 }
 
-const HEADER: [&str; 7] = ["NODE", "KEY", "FINGERPRINT", "OWNER/MODES", "AGREED", "PINNED", "REACHES"];
-
-fn status_text(report: &KeyReport, matrix: &Matrix, failed: &[NodeError]) -> String {
-    let mut rows: Vec<Vec<String>> = report.rows.iter().map(|row| cells(row, matrix)).collect();
-    rows.extend(failed.iter().map(failed_row));
-    let mut text = table(&HEADER, &rows);
+pub(super) fn checked(report: &KeyReport, matrix: &Matrix, failed: &[NodeError]) -> Outcome {
+    let rows = report.rows.iter().map(|row| NodeEntry::reached(&row.node, row.faults.is_empty(), row.clone()));
+    let nodes: Vec<_> = rows.chain(failed.iter().map(NodeEntry::unreached)).collect();
+    let header = ["NODE", "KEY", "FINGERPRINT", "OWNER/MODES", "AGREED", "PINNED", "REACHES"];
+    let mut text = node_table(&header, &nodes, |_, row| cells(row, matrix));
     for KeyFault { text: fault, hint } in report.rows.iter().flat_map(|row| &row.faults).chain(&report.rotation) {
         text.push_str(&format!("{fault}\n  hint: {hint}\n"));
     }
-    for warning in report.rows.iter().flat_map(|row| &row.warnings) {
-        text.push_str(&format!("warning: {warning}\n"));
-    }
-    if matrix.pairs.iter().any(|pair| pair.reason.is_some()) {
+    text.extend(report.rows.iter().flat_map(|row| &row.warnings).map(|warning| format!("warning: {warning}\n")));
+    let all_reached = matrix.pairs.iter().all(|pair| pair.reason.is_none());
+    if !all_reached {
         text.push_str(&format!("failed logins:\n{}", reach_table(matrix)));
     }
-    text
+    let is_good = report.is_clean() && all_reached;
+    let code = match failed {
+        [] if !is_good => exit::FAILED,
+        failed => exit::of_nodes(report.rows.len(), failed),
+    };
+    let document = KeysStatus {
+        ok: failed.is_empty() && is_good,
+        rotation: report.rotation.clone(),
+        nodes,
+        reach: (!matrix.pairs.is_empty()).then(|| matrix.into()),
+    };
+    Outcome::new(code, text, &document, failed)
 }
 
 fn cells(row: &NodeKeys, matrix: &Matrix) -> Vec<String> {
     let none = || "–".to_owned();
-    let mut key = row.key.as_ref().map_or_else(none, |key| key.kind().to_string());
-    if !row.unexpected.is_empty() {
-        let unexpected = row.unexpected.join(", ");
-        key = if row.key.is_some() { format!("{key}, {unexpected}!") } else { format!("{unexpected}!") };
-    }
+    let unexpected = (!row.unexpected.is_empty()).then(|| format!("{}!", row.unexpected.join(", ")));
+    let keys: Vec<String> = row.key.iter().map(|key| key.kind().to_string()).chain(unexpected).collect();
     let more = if row.further > 0 { format!(" +{}", row.further) } else { String::new() };
     let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     vec![
-        format!("{}{}", row.node, if row.master { " (master)" } else { "" }),
-        key,
+        with_role(&row.node, row.master),
+        if keys.is_empty() { none() } else { keys.join(", ") },
         row.fingerprint.as_ref().map_or_else(none, |fingerprint| format!("{fingerprint}{more}")),
         if row.modes.is_empty() { "ok".to_owned() } else { row.modes.join(", ") },
         row.agreed.map_or("?".to_owned(), yes),
@@ -236,15 +209,4 @@ fn cells(row: &NodeKeys, matrix: &Matrix) -> Vec<String> {
             (reached, tried) => format!("{reached} of {tried}"),
         },
     ]
-}
-
-pub(super) fn status_document(report: &KeyReport, matrix: &Matrix, failed: &[NodeError]) -> KeysStatus {
-    let rows = report.rows.iter().map(|row| NodeEntry::seen(&row.node, row.faults.is_empty(), row.clone()));
-    let reached = matrix.pairs.iter().all(|pair| pair.reason.is_none());
-    KeysStatus {
-        ok: failed.is_empty() && report.is_clean() && reached,
-        rotation: report.rotation.clone(),
-        nodes: rows.chain(failed.iter().map(NodeEntry::unseen)).collect(),
-        reach: (!matrix.pairs.is_empty()).then(|| matrix.into()),
-    }
 }

@@ -2,7 +2,6 @@
 
 use crate::checks::{Finding, verify};
 use crate::error::{Error, NodeError, NodeProgress};
-use crate::event::Event;
 use crate::inventory::Controller;
 use crate::job::cores::NodeCores;
 use crate::job::list::Job;
@@ -17,9 +16,8 @@ use crate::model::lease::Lease;
 use crate::node::facts::{Drained, Gpu};
 use crate::text::argument::ProgramArgument;
 use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 /// Returns a document as JSON.
 ///
@@ -57,8 +55,8 @@ impl<T> NodeEntry<T> {
         NodeEntry { node: node.to_owned(), ok, reachable: None, skipped: false, error: None, result: Some(result) }
     }
 
-    /// The entry of a node with which there is a session, where the command reports that.
-    pub fn seen(node: &str, ok: bool, result: T) -> NodeEntry<T> {
+    /// The entry of a node that was reached, where the command reports that.
+    pub fn reached(node: &str, ok: bool, result: T) -> NodeEntry<T> {
         NodeEntry { reachable: Some(true), ..NodeEntry::new(node, ok, result) }
     }
 
@@ -69,7 +67,7 @@ impl<T> NodeEntry<T> {
     }
 
     /// The entry of a node that failed, with whether it was reached.
-    pub fn unseen(error: &NodeError) -> NodeEntry<T> {
+    pub fn unreached(error: &NodeError) -> NodeEntry<T> {
         NodeEntry { reachable: Some(!error.is_unreachable()), ..NodeEntry::failed(error) }
     }
 }
@@ -128,8 +126,8 @@ pub struct FailureDetails {
 }
 
 impl Failure {
-    /// Returns the document of an error. `runs_a_program` as for [`Error::exit_code`]; `last_line`: it ends a stream of lines.
-    pub fn new(error: &Error, runs_a_program: bool, last_line: bool) -> Failure {
+    /// Returns the document of an error. `runs_program` as for [`Error::exit_code`]; `streams_output`: it is the last of many lines.
+    pub fn new(error: &Error, runs_program: bool, streams_output: bool) -> Failure {
         let details = FailureDetails::default;
         let nodes = match error {
             Error::Unreachable(nodes) | Error::Nodes { failed: nodes, .. } => {
@@ -153,7 +151,7 @@ impl Failure {
                 .collect(),
             _ => Vec::new(),
         };
-        let (code, event) = (error.exit_code(runs_a_program), last_line.then_some(End::End));
+        let (code, event) = (error.exit_code(runs_program), streams_output.then_some(End::End));
         Failure { event, ok: false, code, error: error.to_string(), nodes }
     }
 }
@@ -282,6 +280,29 @@ impl From<&Matrix> for Reach {
         let (absent, failed, pairs) = (matrix.absent.clone(), matrix.rows(), matrix.pairs.clone());
         Reach { ok: matrix.is_good(), absent, failed, pairs }
     }
+}
+
+/// The status of a node.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct NodeStatus {
+    /// Whether it is the master.
+    pub master: bool,
+    /// The version of the engine; `–` if it does not answer.
+    pub engine: String,
+    /// The state of the worker, as in the column WORKER in [cli.md](cli.md#status).
+    pub worker: &'static str,
+    /// How a worker that `up` would replace differs.
+    pub differs: Vec<String>,
+    /// The start of the image's id, or `missing`.
+    pub image: String,
+    /// How many GPUs it has, as text.
+    pub gpus: String,
+    /// Its slots.
+    pub slots: u32,
+    /// The id of the running job, or null.
+    pub job: Option<String>,
+    /// Who drained it, or null.
+    pub drained: Option<Drained>,
 }
 
 /// What `up` did on a node, or would do with `--dry-run`.
@@ -589,45 +610,4 @@ pub struct LockStatusNode {
 pub struct LockReleaseNode {
     /// The lease that was released, or null.
     pub released: Option<Lease>,
-}
-
-/// Returns the JSON Schema of every document by its name, under `documents`, and of the types in them, under `$defs`.
-pub fn schema() -> Value {
-    let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
-    let mut documents = Map::new();
-    macro_rules! add {
-        ($($name:literal: $type:ty),* $(,)?) => {
-            $(documents.insert($name.to_owned(), value(&generator.subschema_for::<$type>()));)*
-        };
-    }
-    add! {
-        "error": Failure,
-        "init": Init,
-        "keys-generate": KeysGenerate,
-        "keys-push": Nodes<KeysPushNode>,
-        "keys-status": KeysStatus,
-        "keys-rotate": KeysRotate,
-        "up": Nodes<UpNode>,
-        "down": Nodes<DownNode>,
-        "drain": Nodes<DrainNode>,
-        "status": Nodes<super::status::Row>,
-        "doctor": Doctor,
-        "verify": Verify,
-        "text": Text,
-        "dir": Dir,
-        "line": Event,
-        "job-end": JobEnd,
-        "dry-run": DryRun,
-        "logs-end": LogsEnd,
-        "jobs": Jobs,
-        "jobs-prune": JobsPrune,
-        "stop": Stop,
-        "fetch": Fetch,
-        "exec": Exec,
-        "shell": Shell,
-        "hosts": Hosts,
-        "lock-status": Nodes<LockStatusNode>,
-        "lock-release": Nodes<LockReleaseNode>,
-    }
-    json!({ "documents": documents, "$defs": generator.take_definitions(true) })
 }

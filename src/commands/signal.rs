@@ -1,43 +1,32 @@
-//! Runs a command while it listens for the signals that ask for its end.
+//! Runs a command until it ends or a signal ends it.
 
-use super::{Context, Outcome, run};
+use super::{Outcome, run};
 use crate::cli::{Command, Global, SignalPolicy};
+use crate::cluster::nodes::Target;
 use crate::error::Error;
 use crate::event::Events;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use std::future::Future;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::watch;
 
-/// The signals that ask for an end. Once this exists they end nothing by themselves.
-pub struct Signals([Option<Signal>; 3]);
-
-impl Signals {
-    /// Listens for SIGINT, SIGTERM and SIGHUP.
-    pub fn new() -> Signals {
-        Signals([SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(|kind| signal(kind).ok()))
-    }
-
-    /// Waits for the next signal and returns its number.
-    pub async fn next(&mut self) -> u8 {
-        async fn comes(signal: &mut Option<Signal>) {
-            match signal {
-                Some(signal) => drop(signal.recv().await),
-                None => std::future::pending().await,
+/// Returns the numbers of SIGINT, SIGTERM and SIGHUP as they come. From now on they no longer end the process by themselves.
+pub fn signals() -> UnboundedReceiver<u8> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    for (kind, number) in [(SignalKind::interrupt(), 2), (SignalKind::terminate(), 15), (SignalKind::hangup(), 1)] {
+        let Ok(mut signal) = signal(kind) else { continue };
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while signal.recv().await.is_some() {
+                let _ = sender.send(number);
             }
-        }
-        let [interrupt, terminate, hangup] = &mut self.0;
-        tokio::select! {
-            () = comes(interrupt) => 2,
-            () = comes(terminate) => 15,
-            () = comes(hangup) => 1,
-        }
+        });
     }
+    receiver
 }
 
-/// Runs a command until it has ended, or a signal ends it at once. What changes nodes finishes its current step at the first
-/// signal and leaves at the second; everything else leaves at the first.
-///
-/// `next_signal` waits for the number of the next signal. `context` makes the context of the command around the receiver that
-/// learns of the first one.
+/// Runs a command until it has ended, or a signal ends it at once. A command that changes nodes finishes its current step at the
+/// first signal and exits at the second; every other one exits at the first.
 ///
 /// # Errors
 /// Those of the command, and [`Error::Signal`].
@@ -45,18 +34,18 @@ pub async fn run_until_signalled(
     command: Command,
     global: &Global,
     events: &Events,
-    next_signal: impl AsyncFnMut() -> u8,
-    context: impl AsyncFnOnce(watch::Receiver<Option<u8>>) -> Result<Context, Error>,
+    signals: UnboundedReceiver<u8>,
+    target: impl Future<Output = Result<Target, Error>>,
 ) -> Result<Outcome, Error> {
     let (cancel, cancelled) = watch::channel(None);
     let policy = command.signal_policy();
     tokio::select! {
-        result = run(command, global, events, context(cancelled)) => result,
-        number = until_exit(next_signal, cancel, policy, events) => {
+        result = run(command, global, events, cancelled, target) => result,
+        number = until_exit(signals, cancel, policy, events) => {
             match policy {
                 SignalPolicy::Exit => {}
                 SignalPolicy::FinishStep => events.note(
-                    "exited without waiting: a step may be half done; the same command again continues from there",
+                    "exited without waiting: a step may be half done; run the same command again to continue",
                 ),
                 SignalPolicy::LeaveToJob => {
                     events.note("exited without waiting; the job may still be running\n  hint: hvdctl jobs");
@@ -67,15 +56,14 @@ pub async fn run_until_signalled(
     }
 }
 
-/// Returns the number of the signal that ends everything at once: the first, or after [`SignalPolicy::Exit`] the second.
+/// Returns the number of the signal that ends everything at once: with [`SignalPolicy::Exit`] the first, else the second.
 async fn until_exit(
-    mut next_signal: impl AsyncFnMut() -> u8,
+    mut signals: UnboundedReceiver<u8>,
     cancel: watch::Sender<Option<u8>>,
     policy: SignalPolicy,
     events: &Events,
 ) -> u8 {
-    loop {
-        let number = next_signal().await;
+    while let Some(number) = signals.recv().await {
         if policy == SignalPolicy::Exit || cancel.borrow().is_some() {
             return number;
         }
@@ -84,4 +72,5 @@ async fn until_exit(
         }
         cancel.send_replace(Some(number));
     }
+    std::future::pending().await
 }

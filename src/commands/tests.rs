@@ -6,8 +6,8 @@ mod rotation;
 mod signals;
 mod steps;
 
-use super::{Context, Shown, run_until_signalled, shown};
-use crate::cli::{Cli, rewrite};
+use super::{Outcome, run_until_signalled};
+use crate::cli::{Cli, Global, rewrite};
 use crate::cluster::nodes::Target;
 use crate::event::{Event, Events};
 use crate::inventory::Inventory;
@@ -88,21 +88,16 @@ async fn hvdctl(nodes: &Nodes, line: &str) -> Done {
 }
 
 /// The same with the signals that it gets.
-async fn hvdctl_with(nodes: &Nodes, line: &str, mut signals: UnboundedReceiver<u8>) -> Done {
+async fn hvdctl_with(nodes: &Nodes, line: &str, signals: UnboundedReceiver<u8>) -> Done {
     let words = std::iter::once("hvdctl").chain(line.split(' ')).map(Into::into);
     let Cli { global, command } = Cli::try_parse_from(rewrite(words)).unwrap();
-    let (json, program, lines) = (global.json, command.runs_a_program(), command.streams_output());
+    let global = Global { yes: true, ..global };
+    let (json, program, lines) = (global.json, command.runs_program(), command.streams_output());
     let (events, receiver) = Events::channel();
     let target = Target::new(inventory(nodes), global.on.as_deref(), false).unwrap();
     let target = Target { scripted: Some(nodes.clone()), ..target };
-    let sender = events.clone();
-    let context = async |cancel| Ok(Context { target, events: sender, cancel, verbose: 0, ask: false });
-    let next_signal = async || match signals.recv().await {
-        Some(number) => number,
-        None => std::future::pending().await,
-    };
     // a test's thread has a small stack
-    let work = Box::pin(run_until_signalled(command, &global, &events, next_signal, context));
+    let work = Box::pin(run_until_signalled(command, &global, &events, signals, async { Ok(target) }));
     let result = timeout(Duration::from_secs(24 * 3600), work).await.unwrap_or_else(|_| panic!("{line} never ends"));
     let held = held(nodes);
     // what it left is closed by then, as at the end of a process
@@ -121,8 +116,11 @@ async fn hvdctl_with(nodes: &Nodes, line: &str, mut signals: UnboundedReceiver<u
         held.is_empty() || err.contains("exited without waiting"),
         "{line} ended before {held:?} had been given back"
     );
-    let Shown { code, out, errors } = shown(result, json, program, lines);
-    errors.iter().for_each(|error| err.push_str(&format!("error: {error}\n")));
+    let outcome = result.unwrap_or_else(|error| Outcome::failure(&error, program, lines));
+    let Outcome { code, text, document, errors } = outcome;
+    let out = if json { format!("{document}\n") } else { text };
+    let shown = errors.iter().filter(|_| !json);
+    shown.for_each(|error| err.push_str(&format!("error: {error}\n")));
     Done { line: line.to_owned(), code, out, err }
 }
 

@@ -1,7 +1,8 @@
 //! `hvdctl up`: connect, lock and observe, pull images, plan, check, push keys, end disrupted jobs, apply.
 
+use super::Outcome;
+use super::context::{Connected, Context};
 use super::output::{NodeEntry, UpNode};
-use super::{Context, Outcome, Reached, connect_or_skip, in_session};
 use crate::checks::preflight;
 use crate::cli::Up;
 use crate::cluster::nodes::{Member, Observed, Target, for_each_node, observe, split};
@@ -19,15 +20,9 @@ use crate::worker::apply::{self, WorkerPlan};
 use crate::worker::image::{self, TO_BE_PULLED};
 
 /// `up`.
-pub async fn run(options: &Up, context: Context) -> Result<Outcome, Error> {
-    let work = async |session: &Session, context| up(options, session, context).await;
-    in_session("hvdctl up", options.waiting, context, work).await
-}
-
-async fn up(options: &Up, session: &Session, context: Context) -> Result<Outcome, Error> {
-    let Context { target, events, .. } = &context;
-    let reached = session.cancellation.run(connect_or_skip(target, events, options.skip_offline)).await?;
-    let Reached { members, offline, refused } = reached;
+pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
+    let Context { target, events, session, .. } = context;
+    let Connected { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
     let mut steps = Steps { options, session, target, events, failed: refused };
     let observed = steps.observe(&members).await?;
     let observed = steps.pull(observed).await?;
@@ -42,7 +37,7 @@ async fn up(options: &Up, session: &Session, context: Context) -> Result<Outcome
         }
     };
     let done: Vec<_> = done.iter().map(Done::of).collect();
-    Ok(outcome(options.dry_run, &done, steps.failed).skipping(&offline))
+    Ok(outcome(options.dry_run, &done, &steps.failed).skipping(&offline))
 }
 
 /// The steps of `up`. A node that fails leaves the set before the next step.
@@ -61,45 +56,45 @@ impl Steps<'_> {
     /// Locks the nodes and observes them; a dry run only observes them.
     async fn observe(&mut self, members: &[Member]) -> Result<Vec<Observed>, Error> {
         let Steps { session, target, events, .. } = *self;
-        let look = async {
+        let observing = async {
             Ok(for_each_node(members.to_vec(), async |member| observe(target.cluster(), member, events).await).await)
         };
         let unlocked = if self.options.dry_run { Vec::new() } else { session.lock(members).await? };
-        let observed = session.cancellation.run(look).await?;
+        let observed = session.cancellation.run(observing).await?;
         // what cannot be locked is not changed
-        let is_locked = |seen: Observed| match unlocked.iter().find(|error| error.node == seen.name()) {
+        let is_locked = |node: Observed| match unlocked.iter().find(|error| error.node == node.name()) {
             Some(error) => Err(error.clone()),
-            None => Ok(seen),
+            None => Ok(node),
         };
-        let mut observed = self.keep(observed.into_iter().map(|seen| seen.and_then(is_locked)).collect());
+        let mut observed = self.keep(observed.into_iter().map(|node| node.and_then(is_locked)).collect());
         let mut nodes: Vec<&mut Observed> = observed.iter_mut().collect();
         session.cancellation.run(drop_ended_jobs(target, &mut nodes, events)).await?;
         Ok(observed)
     }
 
-    /// Pulls the image where it is wanted. A dry run only notes that.
+    /// Pulls the image where it is needed. A dry run only notes that.
     async fn pull(&mut self, observed: Vec<Observed>) -> Result<Vec<Pulled>, Error> {
         let Steps { session, target, events, .. } = *self;
         let cluster = target.cluster();
         let dry_run = self.options.dry_run;
-        let pulling = for_each_node(observed, async |mut seen: Observed| {
-            if !image::is_wanted(cluster, seen.docker.image_id.is_some()) {
-                return Ok((seen, None));
+        let pulling = for_each_node(observed, async |mut node: Observed| {
+            if !image::is_wanted(cluster, node.docker.image_id.is_some()) {
+                return Ok((node, None));
             }
             // whether the registry has a newer image is not known without pulling it
             let is_new = match dry_run {
-                true => seen.docker.image_id.is_none(),
-                false => image::pull(cluster, &mut seen, events).await?,
+                true => node.docker.image_id.is_none(),
+                false => image::pull(cluster, &mut node, events).await?,
             };
             if dry_run && is_new {
-                seen.docker.image_id = Some(TO_BE_PULLED.into());
+                node.docker.image_id = Some(TO_BE_PULLED.into());
             }
             if is_new && !dry_run {
-                session.progress.did(seen.name(), format!("pull {}", cluster.image));
+                session.progress.did(node.name(), format!("pull {}", cluster.image));
             }
-            Ok((seen, is_new.then(|| cluster.image.clone())))
+            Ok((node, is_new.then(|| cluster.image.clone())))
         });
-        // a pull ends with us
+        // a pull ends when its request is dropped
         let pulled = session.cancellation.run(async { Ok(pulling.await) }).await?;
         Ok(self.keep(pulled))
     }
@@ -112,7 +107,7 @@ impl Steps<'_> {
     /// Applies the rules, and adds the end of disrupted jobs with `--force`.
     ///
     /// # Errors
-    /// When jobs would be disrupted and nobody forces it.
+    /// When jobs would be disrupted, without `--force`.
     fn check(&mut self, mut plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
         let nodes: Vec<_> = plans.iter().map(|plan| (&plan.observed, true)).collect();
         let stopped = preflight::stops(&preflight::before(&self.target.inventory, &nodes), self.events);
@@ -131,8 +126,8 @@ impl Steps<'_> {
         Ok(plans)
     }
 
-    /// Pushes the keys where they are missing or differ. They come from the master: without it only those nodes go on that have
-    /// theirs.
+    /// Pushes the keys where they are missing or differ. They come from the master: without it only nodes that have their keys
+    /// continue.
     async fn push_keys(&mut self, mut plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
         let inventory = &self.target.inventory;
         let nodes: Vec<_> = plans.iter().map(|plan| (&plan.observed.member.node, &plan.observed.facts)).collect();
@@ -184,13 +179,13 @@ impl Steps<'_> {
     }
 
     async fn end_disrupted_jobs(&mut self, plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
-        // the push of the keys may have been the last step
+        // a signal may have come while keys were pushed
         self.stop_if_asked()?;
         let ended = end_disrupted(self.target.cluster(), plans, self.events).await;
         Ok(self.keep(ended))
     }
 
-    /// Executes the plans on all nodes at once. A command that is stopped begins no further operation.
+    /// Executes the plans on all nodes at once. A stopped command begins no further operation.
     async fn apply(&mut self, plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
         let Steps { session, target, events, .. } = *self;
         let applied = for_each_node(plans, async |plan: WorkerPlan| {
@@ -232,12 +227,12 @@ impl Steps<'_> {
     }
 }
 
-/// Whether a worker could not even start its sshd, or let nobody in.
+/// Returns whether a worker could not start its sshd, or would accept no login.
 fn lacks_keys(facts: &Facts) -> bool {
     [HOST_KEY, AUTHORIZED_KEYS].iter().any(|name| !facts.key_files.contains_key(*name))
 }
 
-/// What was done on a node, or would be.
+/// What was done on a node, or would be done.
 pub(super) struct Done {
     pub(super) node: String,
     pub(super) steps: Vec<String>,
@@ -250,7 +245,7 @@ impl Done {
     }
 }
 
-pub(super) fn outcome(dry_run: bool, done: &[Done], failed: Vec<NodeError>) -> Outcome {
+pub(super) fn outcome(dry_run: bool, done: &[Done], failed: &[NodeError]) -> Outcome {
     let mut text = nodeset::rows(done.iter().map(|done| (done.node.clone(), done.summary.clone())));
     let entry = |Done { node, steps, .. }: &Done| {
         NodeEntry::new(node, true, UpNode { changed: !steps.is_empty(), operations: steps.clone() })

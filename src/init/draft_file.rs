@@ -6,11 +6,11 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Refuses a file that is there, unless it may be replaced, and one whose directory is not.
+/// Refuses a file that exists, unless it may be replaced, and one whose directory does not.
 ///
 /// # Errors
 /// Naming the file.
-pub fn is_free(file: &Path, force: bool) -> Result<(), Error> {
+pub fn check_free(file: &Path, force: bool) -> Result<(), Error> {
     let directory = directory(file);
     if !directory.is_dir() {
         let why = format!("cannot write {}: there is no directory {}", file.display(), directory.display());
@@ -69,24 +69,24 @@ mod tests {
     fn nothing_is_lost_and_nothing_is_left() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a.toml");
-        is_free(&file, false).unwrap();
+        check_free(&file, false).unwrap();
         write(&file, "one", false).unwrap();
-        assert_eq!(is_free(&file, false).unwrap_err().exit_code(false), 2);
+        assert_eq!(check_free(&file, false).unwrap_err().exit_code(false), 2);
         // one that came between
         assert_eq!(write(&file, "two", false).unwrap_err().exit_code(false), 2);
         assert_eq!(fs::read_to_string(&file).unwrap(), "one");
         fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
         let link = dir.path().join("link.toml");
         std::os::unix::fs::symlink("a.toml", &link).unwrap();
-        assert!(is_free(&link, false).is_err());
-        is_free(&link, true).unwrap();
+        assert!(check_free(&link, false).is_err());
+        check_free(&link, true).unwrap();
         write(&link, "three", true).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "three");
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
         assert!(link.symlink_metadata().unwrap().is_symlink());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
         for nowhere in [dir.path().join("b/c.toml"), dir.path().to_path_buf()] {
-            assert_eq!(is_free(&nowhere, true).unwrap_err().exit_code(false), 2);
+            assert_eq!(check_free(&nowhere, true).unwrap_err().exit_code(false), 2);
         }
     }
 }

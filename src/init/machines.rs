@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU16;
 
-/// More machines than this are a range mistyped.
+/// The most machines; more are a mistyped range.
 const MOST: usize = 4096;
 
 /// One machine as ssh will be given it.
@@ -55,7 +55,7 @@ pub fn read(text: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
     for word in nodeset::split(text).into_iter().flat_map(str::split_whitespace) {
         hosts.extend(one(word, user).map_err(|why| format!("{word}: {why}"))?);
         if hosts.len() > MOST {
-            return Err(format!("{word}: these are more than {MOST} machines"));
+            return Err(format!("{word}: more than {MOST} machines"));
         }
     }
     let mut known = HashSet::new();
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn what_is_no_host_is_refused_in_words() {
         for (text, words) in [
-            ("-oProxyCommand=x", "-oProxyCommand=x: expected what ssh is given"),
+            ("-oProxyCommand=x", "-oProxyCommand=x: expected a host as for ssh"),
             ("a:0", "port from 1 to 65535"),
             ("a:99999", "port from 1 to 65535"),
             ("a:", "port from 1 to 65535"),
@@ -138,11 +138,11 @@ mod tests {
             ("[fd00::1]x", "port from 1 to 65535"),
             ("n[1-", "bracket"),
             ("n[3-1]", "empty or too long"),
-            ("n[1-2][1-2]", "expected what ssh is given"),
+            ("n[1-2][1-2]", "expected a host as for ssh"),
             ("a b A", "A is named twice"),
             ("fd00::1 fd00:0::1", "named twice"),
             ("n[1-9999]", "more than 4096"),
-            ("a$(b)", "expected what ssh is given"),
+            ("a$(b)", "expected a host as for ssh"),
         ] {
             let error = read(text, None).unwrap_err();
             assert!(error.contains(words), "{text}: {error}");

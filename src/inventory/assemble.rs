@@ -90,7 +90,7 @@ pub(super) fn separate_mounts(section: &Section<'_>, cluster: &Cluster) {
     let mounts = section.values.get("mounts").and_then(Value::as_array).into_iter().flatten();
     for target in mounts.filter_map(|mount| mount["target"].as_str()) {
         if Path::new(target).starts_with(&cluster.jobs_dir) {
-            section.fault("mounts", &format!("{} in the container is hvdctl's own", quoted(target)));
+            section.fault("mounts", &format!("{} in the container is reserved for hvdctl", quoted(target)));
         }
     }
 }

@@ -85,7 +85,7 @@ rules! {
         r"^(?:/[^/:\x00-\x1f\x7f-\x9f]+)+$", directory;
 
     /// A machine as the ssh client takes it.
-    pub HOST: "what ssh is given: an alias, a name or an address", 253, "^[A-Za-z0-9_:][A-Za-z0-9._:%-]*$", host;
+    pub HOST: "a host as for ssh: an alias, a name or an address", 253, "^[A-Za-z0-9_:][A-Za-z0-9._:%-]*$", host;
 
     /// The jump hosts to a node: `[user@]host[:port]`, joined by commas.
     pub(super) JUMP: "jump hosts as `ssh -J` takes them, like \"ana@gate:2222\" or \"gate,[fd00::1]:22\", or \"none\"", 1000,
@@ -156,10 +156,10 @@ pub(super) fn absolute(path: &str) -> Checked<()> {
 }
 
 fn host(text: &str) -> Checked<()> {
-    refuse_if(text.contains('@'), "the user goes into `user`")?;
+    refuse_if(text.contains('@'), "set the user as `user`")?;
     let address = text.split_once('%').map_or(text, |(address, _zone)| address);
     let is_wrong = text.contains([':', '[', ']']) && address.parse::<Ipv6Addr>().is_err();
-    refuse_if(is_wrong, "a port goes into `ssh_port`, and an IPv6 address has no brackets here")
+    refuse_if(is_wrong, "set a port as `ssh_port`, and write an IPv6 address without brackets")
 }
 
 fn address(text: &str) -> Checked<()> {
@@ -168,7 +168,7 @@ fn address(text: &str) -> Checked<()> {
 }
 
 fn operators_file(text: &str) -> Checked<()> {
-    refuse_if(text.starts_with('~') && !text.starts_with("~/"), "only `~/` is understood")
+    refuse_if(text.starts_with('~') && !text.starts_with("~/"), "only `~/` is expanded")
 }
 
 /// How the names of variables begin that set a rank apart from the others; the launcher gives them to each.
@@ -177,7 +177,7 @@ const PER_RANK: &str = "HVDCTL_ HOROVOD_RANK HOROVOD_SIZE HOROVOD_LOCAL_ HOROVOD
 
 fn not_per_rank(name: &str) -> Checked<()> {
     let is_per_rank = PER_RANK.split(' ').any(|start| name.starts_with(start));
-    refuse_if(is_per_rank, "every rank gets its own from hvdctl or the launcher")
+    refuse_if(is_per_rank, "hvdctl or the launcher sets it for every rank")
 }
 
 /// The least `/dev/shm`: less is a unit forgotten. The most that Docker's engine takes.

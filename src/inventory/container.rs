@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// More bytes of environment than this are no environment.
+/// The largest `env_file`, in bytes; a larger one is the wrong file.
 const LARGEST_ENV: usize = 64 << 10;
 
 /// A directory or file of the node in the container.
@@ -40,9 +40,9 @@ pub struct Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ulimit {
-    /// What holds until a process changes it.
+    /// The limit until a process changes it.
     pub soft: i64,
-    /// As far as it may.
+    /// The highest soft limit that a process may set.
     pub hard: i64,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn mount(value: &Value) -> Checked<Mount> {
     absolute(&mount.target)?;
     let target = &mount.target;
     let is_reserved = target == "/" || target == WORKSPACE || Path::new(target).starts_with(CONTAINER_SSH);
-    refuse_if(is_reserved, format!("{target} in the container is the image's or hvdctl's own"))?;
+    refuse_if(is_reserved, format!("{target} in the container is reserved for the image or hvdctl"))?;
     Ok(mount)
 }
 
@@ -82,12 +82,12 @@ pub(super) fn ulimit(value: &Value) -> Checked<Ulimit> {
     };
     let Ulimit { soft, hard } = limit;
     let is_good = soft >= -1 && (hard == -1 || (0..=hard).contains(&soft));
-    refuse_if(!is_good, "numbers begin at -1, and `soft` is at most `hard`")?;
+    refuse_if(!is_good, "numbers start at -1, and `soft` is at most `hard`")?;
     Ok(limit)
 }
 
 /// Reads the text of an `env_file`: `NAME=VALUE` lines as Docker reads them, the value being all behind the first `=`;
-/// empty lines and those that begin with `#` say nothing. A name that is there twice has its last value.
+/// empty lines and those that begin with `#` are ignored. The last value of a name counts.
 ///
 /// # Errors
 /// What is wrong, a sentence with its line each; never a value, which may be secret.
@@ -129,7 +129,7 @@ mod tests {
         let faults = read("secret\n1A=secret\nexport A=secret\nHOROVOD_RANK=secret\nA=sec\0ret").unwrap_err();
         assert_eq!(faults.len(), 5, "{faults:?}");
         assert!(faults.iter().all(|fault| !fault.contains("secret")), "{faults:?}");
-        assert!(faults[3].starts_with("line 4: ") && faults[3].contains("every rank gets its own"), "{faults:?}");
+        assert!(faults[3].starts_with("line 4: ") && faults[3].contains("sets it for every rank"), "{faults:?}");
         assert!(read(&"A=1\n".repeat(20_000)).unwrap_err()[0].contains("64 KiB"));
     }
 }

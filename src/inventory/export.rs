@@ -1,4 +1,4 @@
-//! The cluster in the words of other tools.
+//! The cluster in the formats of other tools.
 
 use crate::inventory::{Cluster, Node};
 use crate::text::nodeset;
@@ -15,7 +15,7 @@ pub struct Host<'a> {
 }
 
 impl Host<'_> {
-    /// What other nodes reach it by: its address in the cluster where the inventory has one, else its host.
+    /// Returns how other nodes reach it: its address in the cluster where the inventory has one, else its host.
     pub fn reached_by(&self) -> String {
         self.node.address.map_or_else(|| self.node.host.clone(), |address| address.to_string())
     }
@@ -38,11 +38,9 @@ const PORT: u16 = 29500;
 pub fn torchrun(hosts: &[Host<'_>]) -> String {
     let first = hosts.first().map(Host::reached_by).unwrap_or_default();
     let nodes = hosts.len();
-    let command = |(number, host): (usize, &Host<'_>)| {
-        format!(
-            "{}: torchrun --nnodes {nodes} --node_rank {number} --nproc_per_node {} --master_addr {first} --master_port {PORT} train.py\n",
-            host.node.name, host.slots
-        )
+    let command = |(rank, Host { node, slots }): (usize, &Host<'_>)| {
+        let ranks = format!("--nnodes {nodes} --node_rank {rank} --nproc_per_node {slots}");
+        format!("{}: torchrun {ranks} --master_addr {first} --master_port {PORT} train.py\n", node.name)
     };
     hosts.iter().enumerate().map(command).collect()
 }
@@ -54,13 +52,11 @@ pub fn slurm(hosts: &[Host<'_>]) -> String {
 
 /// The `TF_CONFIG` of each rank, behind its node's name: one worker for each slot.
 pub fn tf_config(hosts: &[Host<'_>]) -> String {
-    let ranks: Vec<(&str, String)> = hosts
-        .iter()
-        .flat_map(|host| (0..host.slots).map(move |slot| (host, u32::from(PORT) + slot)))
-        .map(|(host, port)| (host.node.name.as_str(), format!("{}:{port}", host.reached_by())))
-        .collect();
+    let slots = hosts.iter().flat_map(|host| (0..host.slots).map(move |slot| (host, u32::from(PORT) + slot)));
+    let rank = |(host, port): (&Host<'_>, u32)| (host.node.name.clone(), format!("{}:{port}", host.reached_by()));
+    let ranks: Vec<(String, String)> = slots.map(rank).collect();
     let workers: Vec<&String> = ranks.iter().map(|(_, worker)| worker).collect();
-    let line = |(index, (node, _)): (usize, &(&str, String))| {
+    let line = |(index, (node, _)): (usize, &(String, String))| {
         let config = json!({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}});
         format!("{node}: TF_CONFIG='{config}'\n")
     };
@@ -70,14 +66,14 @@ pub fn tf_config(hosts: &[Host<'_>]) -> String {
 /// An ssh configuration with a `Host` for each node. Behind that come the cluster's own configuration and the user's, which `ssh -F`
 /// leaves out: ssh takes the first value that it finds (ssh_config(5)), and the inventory goes before them.
 pub fn ssh(cluster: &Cluster, hosts: &[Host<'_>]) -> String {
-    // ssh_config(5): words with a blank stand in double quotes
-    let word = |text: &str| if text.contains(' ') { format!("\"{text}\"") } else { text.to_owned() };
+    // ssh_config(5): arguments with a space stand in double quotes
+    let argument = |text: &str| if text.contains(' ') { format!("\"{text}\"") } else { text.to_owned() };
     let mut text = String::new();
     for Host { node, .. } in hosts {
         text.push_str(&format!("Host {}\n", node.name));
         let mut option = |name: &str, value: Option<String>| {
             if let Some(value) = value {
-                text.push_str(&format!("  {name} {}\n", word(&value)));
+                text.push_str(&format!("  {name} {}\n", argument(&value)));
             }
         };
         option("HostName", Some(node.host.clone()).filter(|host| *host != node.name));
@@ -88,7 +84,7 @@ pub fn ssh(cluster: &Cluster, hosts: &[Host<'_>]) -> String {
     }
     text.push_str("Match all\n");
     if let Some(file) = &cluster.ssh_config {
-        text.push_str(&format!("  Include {}\n", word(&file.display().to_string())));
+        text.push_str(&format!("  Include {}\n", argument(&file.display().to_string())));
     }
     text.push_str("  Include ~/.ssh/config\n");
     text

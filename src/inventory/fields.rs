@@ -59,7 +59,7 @@ macro_rules! tables {
 }
 
 tables! {
-    /// What holds for all nodes; `[cluster]` in the file.
+    /// Settings of the whole cluster; `[cluster]` in the file.
     Cluster, CLUSTER {
         /// Name of the cluster; in the label of everything that hvdctl creates on the nodes.
         name: String = "local".into(), Text(&check::NAME);

@@ -6,7 +6,7 @@ use crate::text::nodeset::{Groups, groups_in, select};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// More groups than this are none.
+/// The most groups.
 const MOST: usize = 256;
 
 /// Returns the nodes of each group.
@@ -42,7 +42,7 @@ pub(super) fn groups(root: &Section<'_>, nodes: &[String]) -> Groups {
     }
     if let Some(name) = open.keys().next() {
         let names: Vec<String> = open.keys().map(|name| format!("@{name}")).collect();
-        fault(name, format!("these groups name each other in a circle: {}", names.join(", ")));
+        fault(name, format!("these groups refer to each other in a cycle: {}", names.join(", ")));
     }
     groups
 }

@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Flag,
     /// A number of bytes, also as text; read as a number.
     Size,
-    /// A number, a word, or a list of [`Kind::Gpu`].
+    /// A number, a string, or a list of [`Kind::Gpu`].
     Gpus,
     /// An index or UUID; read as text.
     Gpu,
@@ -54,7 +54,7 @@ impl Kind {
     pub(super) fn expected(&self) -> String {
         match self {
             Kind::Text(rule) | Kind::Range(rule) => rule.expected,
-            Kind::Choice(words) => return format!("\"{}\"", words.join("\" or \"")),
+            Kind::Choice(values) => return format!("\"{}\"", values.join("\" or \"")),
             Kind::Number(what, least, most) => return format!("{what} from {least} to {most}"),
             Kind::Flag => "true or false",
             Kind::Size => "a size of at least 64k, like \"512m\", \"8g\" or a number of bytes",
@@ -90,7 +90,7 @@ impl Kind {
         match (self, value) {
             (Kind::Text(rule), Value::String(text)) => rule.check(text).and_then(|()| good(true)),
             (Kind::Range(rule), Value::String(text)) => range(text, rule).map(Value::from),
-            (Kind::Choice(words), Value::String(text)) => good(words.contains(&text.as_str())),
+            (Kind::Choice(values), Value::String(text)) => good(values.contains(&text.as_str())),
             (Kind::Number(_, least, most), _) => good(number_in(*least, *most)),
             (Kind::Flag, _) => good(value.is_boolean()),
             (Kind::Size, _) => {
@@ -121,7 +121,7 @@ impl Kind {
             Kind::Range(rule) => {
                 json!({ "type": "string", "anyOf": [{ "pattern": rule.pattern }, { "pattern": "\\[[0-9,-]+\\]" }] })
             }
-            Kind::Choice(words) => json!({ "enum": words }),
+            Kind::Choice(values) => json!({ "enum": values }),
             Kind::Number(_, least, most) => integer(*least, *most),
             Kind::Flag => json!({ "type": "boolean" }),
             Kind::Size => json!({ "anyOf": [

@@ -43,7 +43,7 @@ use std::path::Path;
 /// A cluster as its operator wrote it down, valid in itself, with all defaults filled in.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Inventory {
-    /// What holds for all nodes; `[cluster]`.
+    /// Settings of the whole cluster; `[cluster]`.
     pub cluster: Cluster,
     /// The machines in the file's order; at least one, and exactly one is the master. `[[node]]` over `[defaults]`.
     pub nodes: Vec<Node>,

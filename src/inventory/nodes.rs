@@ -11,13 +11,13 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use toml::de::DeValue;
 
-/// The most machines; more are a range mistyped.
+/// The most machines; more are a mistyped range.
 const MOST: usize = 10_000;
 
 /// The fields by which a machine is known. Where one is refused, no other fault of the node can be judged.
 const IDENTITY: [&str; 6] = ["host", "name", "user", "ssh_port", "jump", "address"];
 
-/// A `[[node]]` that says which machine it is: one node, or as many as its range of hosts.
+/// A `[[node]]` with its machines: one node, or as many as its range of hosts.
 struct Entry<'a> {
     section: Section<'a>,
     nodes: Vec<Node>,
@@ -103,7 +103,7 @@ fn entry<'a>(mut section: Section<'a>, defaults: &Map<String, Value>, cluster: &
     Some(Entry { section, nodes })
 }
 
-/// A node's values over the defaults: a list takes the place of theirs, a table goes over theirs name by name.
+/// A node's values over the defaults: a list replaces theirs, a table is merged into theirs name by name.
 fn over(defaults: &Map<String, Value>, own: Map<String, Value>) -> Map<String, Value> {
     let mut values = defaults.clone();
     for (name, value) in own {
@@ -160,7 +160,7 @@ fn unique(entries: &[Entry<'_>]) {
     }
 }
 
-/// Settles on the master: the node that says so, else the first that does not say otherwise.
+/// Chooses the master: the node with `master = true`, else the first without `master = false`.
 fn master(entries: &mut [Entry<'_>]) {
     let is_master = |entry: &Entry<'_>| entry.section.value("master").and_then(|value| value.get_ref().as_bool());
     let mut masters = entries.iter().filter(|entry| is_master(entry) == Some(true));
@@ -171,6 +171,6 @@ fn master(entries: &mut [Entry<'_>]) {
     } else if let Some(first) = entries.iter_mut().find(|entry| is_master(entry).is_none()) {
         first.nodes[0].master = true;
     } else if let Some(first) = entries.first() {
-        first.section.fault("master", "expected one node that may be the master, found false on every node");
+        first.section.fault("master", "expected a node that may be the master, found `master = false` on every node");
     }
 }

@@ -1,4 +1,4 @@
-//! Reads the tables of the file and goes on after a fault, so that all of them are found in one pass.
+//! Reads the tables of the file and continues after a fault, so that all of them are found in one pass.
 
 use super::check::{NAME, separator};
 use super::fault::{Report, quoted};
@@ -99,7 +99,7 @@ fn read(kind: &Kind, value: &Spanned<DeValue<'_>>, path: &str, report: &Report<'
                 let Some(good) = read(kind, item, path, report) else { continue };
                 let target = good.get("target").unwrap_or(&good).to_string();
                 if !matches!(kind, Kind::Nodes) && !known.insert(target.clone()) {
-                    report.at(item.span(), format!("{path}: expected each entry once, {target} is there already"));
+                    report.at(item.span(), format!("{path}: duplicate entry {target}"));
                 }
                 list.push(good);
             }
@@ -144,7 +144,7 @@ fn refusal(expected: &str, found: &str, hint: &str) -> String {
     format!("expected {expected}, found {found}{}{hint}", separator(hint))
 }
 
-/// What to say of a field that the table `label` does not have.
+/// The message for a field that the table `label` does not have.
 fn unknown(name: &str, label: &str, known: &[&str]) -> String {
     let tables = [("[cluster]", "cluster"), ("[defaults]", "defaults"), ("[[node]]", "node")];
     let with_it = tables.iter().filter(|(_, table)| *table != label && fields::names(table).contains(&name));

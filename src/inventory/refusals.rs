@@ -94,7 +94,7 @@ cluster.shm_size: a size of at least 64k, like "512m", "8g" or a number of bytes
   8.0 -> 8.0
 cluster.ssh_config: the path of a file on this machine
   "" -> ""
-  "~bob/c" -> "~bob/c"; only `~/` is understood
+  "~bob/c" -> "~bob/c"; only `~/` is expanded
 cluster.connect_timeout_s: whole seconds from 1 to 600
   0 -> 0
   601 -> 601
@@ -121,7 +121,7 @@ cluster.worker_idle_s: whole seconds from 5 to 86400
 cluster.keep_alive_s: whole seconds from 1 to 600
   0 -> 0
   601 -> 601
-node.host: what ssh is given: an alias, a name or an address
+node.host: a host as for ssh: an alias, a name or an address
   "" -> ""
   "-oProxyCommand=id" -> "-oProxyCommand=id"
   "a b" -> "a b"
@@ -129,15 +129,15 @@ node.host: what ssh is given: an alias, a name or an address
   "$(id)" -> "$(id)"
   "a\u0000" -> "a\0"
   "größe" -> "größe"
-  "root@a" -> "root@a"; the user goes into `user`
-  "ssh://a" -> "ssh://a"; a port goes into `ssh_port`, and an IPv6 address has no brackets here
+  "root@a" -> "root@a"; set the user as `user`
+  "ssh://a" -> "ssh://a"; set a port as `ssh_port`, and write an IPv6 address without brackets
   "n[1-" -> "n[1-"; a bracket is not closed
   "n[a-b]" -> "n[a-b]"; "a" is no number of up to 9 digits
   "n[3-1]" -> "n[3-1]"; the range 3-1 is empty or too long
   "n[0-99999]" -> "n[0-99999]"; it stands for 100000, and an inventory has at most 10000 machines
   "n[1-2];x" -> "n[1-2];x"
-  "a:22" -> "a:22"; a port goes into `ssh_port`, and an IPv6 address has no brackets here
-  "[::1]:22" -> "[::1]:22"; a port goes into `ssh_port`, and an IPv6 address has no brackets here
+  "a:22" -> "a:22"; set a port as `ssh_port`, and write an IPv6 address without brackets
+  "[::1]:22" -> "[::1]:22"; set a port as `ssh_port`, and write an IPv6 address without brackets
   1 -> 1
 node.name: 1 to 253 letters, digits, `_`, `.`, `:`, `%` or `-`, the first no `-` or `.`
   "" -> ""
@@ -209,9 +209,9 @@ node.mounts: a mount like "/data:/data:ro" or { source = "/data", target = "/dat
   ["/a:b"] -> +1 "/a:b"
   ["/a/../b:/c"] -> +1 "/a/../b:/c"; a path is absolute, without `//`, `.`, `..`, control characters and a `/` at the end
   ["/a:/b\u0000"] -> +1 "/a:/b\0"; a path is absolute, without `//`, `.`, `..`, control characters and a `/` at the end
-  ["/a:/"] -> +1 "/a:/"; / in the container is the image's or hvdctl's own
-  ["/a:/workspace"] -> +1 "/a:/workspace"; /workspace in the container is the image's or hvdctl's own
-  ["/a:/root/.ssh/x"] -> +1 "/a:/root/.ssh/x"; /root/.ssh/x in the container is the image's or hvdctl's own
+  ["/a:/"] -> +1 "/a:/"; / in the container is reserved for the image or hvdctl
+  ["/a:/workspace"] -> +1 "/a:/workspace"; /workspace in the container is reserved for the image or hvdctl
+  ["/a:/root/.ssh/x"] -> +1 "/a:/root/.ssh/x"; /root/.ssh/x in the container is reserved for the image or hvdctl
   [{ source = "/a" }] -> +1 a table; missing field `target`
   [{ source = "/a", target = "b" }] -> +1 a table; a path is absolute, without `//`, `.`, `..`, control characters and a `/` at the end
   [{ source = "/a", target = "/b", ro = true }] -> +1 a table; unknown field `ro`, expected one of `source`, `target`, `read_only`
@@ -227,10 +227,10 @@ node.ulimits: a table, each value a number, -1 for no limit, or { soft = 1024, h
   -1 -> -1
   ["memlock"] -> an array
 node.ulimits: a number, -1 for no limit, or { soft = 1024, hard = 4096 }
-  { memlock = -2 } -> +12 -2; numbers begin at -1, and `soft` is at most `hard`
+  { memlock = -2 } -> +12 -2; numbers start at -1, and `soft` is at most `hard`
   { memlock = "-1" } -> +12 "-1"
-  { nofile = { soft = 2, hard = 1 } } -> +11 a table; numbers begin at -1, and `soft` is at most `hard`
-  { nofile = { soft = -1, hard = 1 } } -> +11 a table; numbers begin at -1, and `soft` is at most `hard`
+  { nofile = { soft = 2, hard = 1 } } -> +11 a table; numbers start at -1, and `soft` is at most `hard`
+  { nofile = { soft = -1, hard = 1 } } -> +11 a table; numbers start at -1, and `soft` is at most `hard`
   { nofile = { soft = 2 } } -> +11 a table; it needs the numbers `soft` and `hard`
   { nofile = { soft = 2, hard = 3, x = 1 } } -> +11 a table; it needs the numbers `soft` and `hard`
 node.ulimits: the name of a limit (core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, rtprio, rttime, sigpending, stack)
@@ -245,8 +245,8 @@ node.env: the name of a variable: letters, digits and `_`, the first no digit
   { "" = 1 } -> +2 ""
   { 1A = 1 } -> +2 "1A"
   { "A B" = 1 } -> +2 "A B"
-  { HVDCTL_JOB = 1 } -> +2 "HVDCTL_JOB"; every rank gets its own from hvdctl or the launcher
-  { HOROVOD_LOCAL_RANK = 1 } -> +2 "HOROVOD_LOCAL_RANK"; every rank gets its own from hvdctl or the launcher
+  { HVDCTL_JOB = 1 } -> +2 "HVDCTL_JOB"; hvdctl or the launcher sets it for every rank
+  { HOROVOD_LOCAL_RANK = 1 } -> +2 "HOROVOD_LOCAL_RANK"; hvdctl or the launcher sets it for every rank
 node.env_file: the path of a file on this machine
   "" -> ""
   "secrets/" -> "secrets/"

@@ -7,17 +7,17 @@ use serde_json::{Map, Value, json};
 
 /// Returns a JSON Schema (draft 7, which TOML editors know), as text.
 ///
-/// It cannot say all that the reader checks, such as what must fit together.
+/// It cannot express all that the reader checks, such as conflicts between fields.
 pub fn schema() -> String {
     let groups = fields::of("").into_iter().map(|field| (field.name.to_owned(), property(field, &Value::Null)));
     let mut properties: Map<String, Value> = groups.collect();
     for (name, required, description) in [
-        ("cluster", &["name"][..], "What holds for all nodes."),
+        ("cluster", &["name"][..], "Settings of the whole cluster."),
         (
             "defaults",
             &[],
-            "What many nodes have in common; each [[node]] may say otherwise. A list there takes the place of the \
-             list here; env and ulimits go over these name by name.",
+            "What many nodes have in common; each [[node]] may have its own value. A list there replaces the list here; \
+             env and ulimits are merged name by name.",
         ),
         ("node", &["host"], "One machine, or a range of them."),
     ] {
@@ -26,7 +26,7 @@ pub fn schema() -> String {
         let mut table = record(Value::Object(fields.collect()), required);
         table["description"] = description.into();
         if name == "node" {
-            let about = "The machines. The first is the master unless another says so.";
+            let about = "The machines. The first is the master unless another has master = true.";
             table = json!({ "description": about, "type": "array", "minItems": 1, "items": table });
         }
         properties.insert(name.to_owned(), table);
@@ -52,7 +52,7 @@ fn defaults(table: &str) -> Value {
     if table == "cluster" { json!(Cluster::default()) } else { json!(Node::default()) }
 }
 
-/// What holds where the file does not have a field, as the file would say it.
+/// The value of a field that the file does not have, as it would be written there.
 fn default(field: &Field, defaults: &Value) -> Option<Value> {
     let value = &defaults[field.name];
     match field.kind {

@@ -84,7 +84,7 @@ fn what_does_not_fit_together() {
         ),
         (
             with_nodes("[[node]]\nhost = 'a'\nmaster = false\n"),
-            "5:10: node.master: expected one node that may be the master, found false on every node",
+            "5:10: node.master: expected a node that may be the master, found `master = false` on every node",
         ),
     ] {
         assert_eq!(faults(&text), [expected], "{text}");
@@ -96,15 +96,12 @@ fn what_does_not_fit_together() {
 #[test]
 fn entries_of_lists_are_there_once_and_apart_from_the_jobs_directory() {
     for (line, expected) in [
-        ("gpus = [1, '1']", "5:12: node.gpus: expected each entry once, \"1\" is there already"),
-        ("mounts = ['/a:/c', '/b:/c']", "5:20: node.mounts: expected each entry once, \"/c\" is there already"),
-        (
-            "devices = ['/dev/a', '/dev/b:/dev/a']",
-            "5:22: node.devices: expected each entry once, \"/dev/a\" is there already",
-        ),
+        ("gpus = [1, '1']", "5:12: node.gpus: duplicate entry \"1\""),
+        ("mounts = ['/a:/c', '/b:/c']", "5:20: node.mounts: duplicate entry \"/c\""),
+        ("devices = ['/dev/a', '/dev/b:/dev/a']", "5:22: node.devices: duplicate entry \"/dev/a\""),
         (
             "mounts = ['/a:/opt/horovod/jobs/x']",
-            "5:10: node.mounts: \"/opt/horovod/jobs/x\" in the container is hvdctl's own",
+            "5:10: node.mounts: \"/opt/horovod/jobs/x\" in the container is reserved for hvdctl",
         ),
     ] {
         assert_eq!(faults(&with_nodes(&format!("[[node]]\nhost = 'a'\n{line}\n"))), [expected], "{line}");
@@ -196,10 +193,10 @@ fn groups_of_nodes() {
             "6:5: groups.a: expected nodes, found \"n1,@c\"; there is no group c (groups: @a, @b)".into(),
         ),
         ("a = 'n1,!n1'", "6:5: groups.a: expected nodes, found \"n1,!n1\"; no node is left".into()),
-        ("a = '@a'", "6:5: groups.a: these groups name each other in a circle: @a".into()),
+        ("a = '@a'", "6:5: groups.a: these groups refer to each other in a cycle: @a".into()),
         (
             "a = '@b'\nb = ['n1', '@c']\nc = '@b'\nd = '@a'\ne = 'n1'",
-            "6:5: groups.a: these groups name each other in a circle: @a, @b, @c, @d".into(),
+            "6:5: groups.a: these groups refer to each other in a cycle: @a, @b, @c, @d".into(),
         ),
         (
             "'a b' = 'n1'",

@@ -5,7 +5,8 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::job::list::{Job, Newest};
 use crate::job::manage::{self, JobList};
-use crate::sync::download::{download, list};
+use crate::sync::NodeProject;
+use crate::sync::download::download;
 use crate::sync::outputs::{Download, NodeOutputs, plan};
 use crate::sync::target::{Existing, TargetDirectory};
 use std::collections::BTreeSet;
@@ -102,8 +103,9 @@ async fn list_all(
     events: &Events,
 ) -> Result<(Vec<(String, NodeOutputs)>, Vec<NodeError>), Error> {
     let listed = for_each_node(members.to_vec(), async |member: Member| {
-        let listing = list(target.cluster(), &member.transport, project, &job.id);
-        let outputs = events.step(&member.node.name, Step::ListingOutputs, listing).await?;
+        let (cluster, transport) = (target.cluster(), &member.transport);
+        let node_project = NodeProject { cluster, transport, name: project, job: &job.id };
+        let outputs = events.step(&member.node.name, Step::ListingOutputs, node_project.outputs()).await?;
         Ok((member.node.name.clone(), outputs))
     })
     .await;

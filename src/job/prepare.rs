@@ -8,7 +8,8 @@ use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
-use crate::sync::upload::{Uploaded, Workspace, compare, merge, upload};
+use crate::sync::NodeProject;
+use crate::sync::upload::{Uploaded, Workspace};
 use crate::text::units::{count, human};
 use crate::worker::apply;
 use crate::worker::plan;
@@ -39,11 +40,12 @@ async fn prepare_node(
     events: &Events,
 ) -> Result<Option<(String, Workspace)>, NodeError> {
     let Content { plan, program, .. } = *content;
-    let (cluster, link) = (plan.target.cluster(), &seen.member.transport);
+    let (cluster, transport) = (plan.target.cluster(), &seen.member.transport);
+    let node_project = NodeProject { cluster, transport, name: &program.name, job: &plan.id };
     let compared = match &program.project {
         Some(project) => {
             let concurrent = plan.concurrent_jobs(program, seen.name());
-            let comparing = compare(cluster, link, project, &program.name, (&plan.id, &concurrent), events);
+            let comparing = node_project.compare(project, &concurrent, events);
             Some((project, events.step(seen.name(), Step::ComparingProject, comparing).await?))
         }
         None => None,
@@ -53,10 +55,7 @@ async fn prepare_node(
         match compared {
             // nothing of this job is there, and another job's directory stays as it is
             Some((_, compared)) if compared.workspace.is_separate && host.is_none() => Ok(None),
-            Some((project, compared)) => {
-                let names = (program.name.as_str(), plan.id.as_str());
-                events.report(upload(cluster, link, project, names, compared, events).await).map(Some)
-            }
+            Some((project, compared)) => events.report(node_project.upload(project, compared, events).await).map(Some),
             None => Ok(None),
         }
     };
@@ -66,26 +65,14 @@ async fn prepare_node(
             None => Ok(()),
         }
     };
-    let starting = async {
-        match host {
-            Some(host) if !host.launches => ensure_worker(content, seen, place.as_ref(), events).await,
-            _ => Ok(()),
-        }
-    };
-    // what is wrong with the node shows best where there is most to do: the upload's error goes first
-    let (uploaded, worker) = if place.as_ref().is_some_and(|place| place.is_separate) {
-        // the directory that the worker mounts is only made by the upload
-        let (uploaded, written) = tokio::join!(uploading, writing);
-        let uploaded = uploaded?;
-        written?;
-        (uploaded, starting.await)
-    } else {
-        let (uploaded, written, worker) = tokio::join!(uploading, writing, starting);
-        let uploaded = uploaded?;
-        written?;
-        (uploaded, worker)
-    };
-    worker?;
+    // a fault of the node shows best in the larger of the two, the upload, so that its error comes first
+    let (uploaded, written) = tokio::join!(uploading, writing);
+    let uploaded = uploaded?;
+    written?;
+    if host.is_some_and(|host| !host.launches) {
+        // after the upload, which may create the directory that the worker mounts
+        ensure_worker(content, seen, place.as_ref(), events).await?;
+    }
     if host.is_some_and(|host| host.launches) {
         remove_ended_master(cluster, seen).await?;
         let left = plan::orphaned_shells(&cluster.name, &seen.docker.containers, seen.facts.clock);
@@ -167,7 +154,8 @@ pub(super) async fn gather_outputs(content: &Content<'_>, workspaces: &Workspace
     let Content { plan, program, .. } = *content;
     let own = |host: &&HostAssignment| workspaces.get(host.seen.name()).is_some_and(|place| place.is_separate);
     let gathered = for_each_node(plan.hosts.iter().filter(own).collect(), async |host: &HostAssignment| {
-        merge(plan.target.cluster(), &host.seen.member.transport, &program.name, &plan.id, events).await
+        let (cluster, transport) = (plan.target.cluster(), &host.seen.member.transport);
+        NodeProject { cluster, transport, name: &program.name, job: &plan.id }.merge(events).await
     })
     .await;
     for error in gathered.into_iter().filter_map(Result::err) {

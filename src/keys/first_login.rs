@@ -1,4 +1,4 @@
-//! `keys push --first-login`: nodes that only take a password for now let the operator's key in.
+//! `keys push --first-login`: the operator's public key for nodes that accept only a password so far.
 
 use crate::cluster::nodes::{Target, for_each_node, unreached};
 use crate::error::{Error, NodeError};
@@ -27,43 +27,33 @@ pub async fn install(target: &Target, events: &Events) -> Result<(), Error> {
     let tried = for_each_node(target.nodes(), async |node| {
         let _step = events.begin(&node.name, Step::Connecting);
         let result = control.connect(&node, cluster.connect_timeout).await;
-        (node, result.err())
-    })
-    .await;
-    let (mut refused, mut failed) = (Vec::new(), Vec::new());
-    for (node, error) in tried {
-        match error {
-            Some(error) if is_refused(&error.message) => refused.push(node),
-            Some(error) => failed.push(error),
-            None => {}
-        }
-    }
+        result.err().map(|error| (node, error))
+    });
+    let (refused, failed): (Vec<_>, Vec<_>) =
+        tried.await.into_iter().flatten().partition(|(_, error)| is_refused(&error.message));
     if !failed.is_empty() {
-        return Err(unreached(failed));
+        return Err(unreached(failed.into_iter().map(|(_, error)| error).collect()));
     }
     if !refused.is_empty() && !terminal::present() {
         return Err(Error::usage(
             "--first-login: there is no terminal on which ssh could ask for the password",
-            "run it in a terminal, or let your key in by another way (ssh-copy-id)",
+            "run it in a terminal, or install your key in another way (ssh-copy-id)",
         ));
     }
     // one after the other: each asks
-    let mut done = 0;
-    for node in refused {
-        match let_in(&control, &node, cluster.connect_timeout, events).await {
-            Ok(()) => done += 1,
-            Err(error) => failed.push(error),
-        }
+    let (count, mut failed) = (refused.len(), Vec::new());
+    for (node, _) in refused {
+        failed.extend(install_key(&control, &node, cluster.connect_timeout, events).await.err());
     }
-    match done {
+    match count - failed.len() {
         _ if failed.is_empty() => Ok(()),
         0 => Err(unreached(failed)),
         done => Err(Error::Nodes { failed, done }),
     }
 }
 
-async fn let_in(control: &Control, node: &Node, limit: Duration, events: &Events) -> Result<(), NodeError> {
-    let what = "let your key in";
+async fn install_key(control: &Control, node: &Node, limit: Duration, events: &Events) -> Result<(), NodeError> {
+    let operation = "install your key";
     let key = control.operators_key(node).await?;
     let script = Script::new(FIRST_LOGIN).with("key", &key);
     let suspended = events.suspend().await;
@@ -80,19 +70,19 @@ async fn let_in(control: &Control, node: &Node, limit: Duration, events: &Events
         }
         child.wait().await
     };
-    let unreachable = |message: String| NodeError::unreachable(&node.name, what, message);
+    let unreachable = |message: String| NodeError::unreachable(&node.name, operation, message);
     let status = timeout(limit + TYPING, login)
         .await
-        .map_err(|_| unreachable("no end; was the password typed?".to_owned()))?
+        .map_err(|_| unreachable("no login in time; was the password typed?".to_owned()))?
         .map_err(|error| unreachable(error.to_string()))?;
     drop(suspended);
     if !status.success() {
         return Err(unreachable(format!("ssh ended with {status}; its message is above"))
-            .hint("is the password right, and does sshd take passwords there (PasswordAuthentication)?"));
+            .hint("check the password, and whether sshd accepts passwords there (PasswordAuthentication)"));
     }
     control.connect(node, limit).await.map_err(|e| {
-        e.hint("your key is in ~/.ssh/authorized_keys there and sshd does not take it: see its log (PubkeyAuthentication, StrictModes)")
+        e.hint("your key is in ~/.ssh/authorized_keys there, but sshd refuses it: see its log (PubkeyAuthentication, StrictModes)")
     })?;
-    events.note(format!("{}: your key is let in", node.name));
+    events.note(format!("{}: your key is installed", node.name));
     Ok(())
 }

@@ -245,7 +245,7 @@ fn script(directory: &str, facts: &Facts, changes: &Changes) -> Script {
     let mut observed = String::new();
     for Put { name, text: content } in &changes.puts {
         puts = quote::joined(&[puts.as_str(), mode(name), " ", name, " ", base64(content.expose()).as_str(), "\n"]);
-        // a file that differs from what was read has been changed by somebody else meanwhile
+        // a file that differs from what was read has been changed by another program meanwhile
         if [AUTHORIZED_KEYS, KNOWN_HOSTS].contains(&name.as_str()) || name.ends_with(".pub") {
             observed.push_str(&format!("{name} {}\n", hex(&Sha256::digest(text(facts, name)))));
         }

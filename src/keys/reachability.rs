@@ -79,31 +79,26 @@ impl Matrix {
         (tried().filter(|pair| pair.reason.is_none()).count(), tried().count())
     }
 
-    /// The failures in few rows that say exactly which logins failed.
+    /// Returns the failures in few rows that name exactly the logins that failed.
     pub fn rows(&self) -> Vec<FailedLogins> {
         let mut by_reason: BTreeMap<&str, Vec<&Login>> = BTreeMap::new();
-        for pair in &self.pairs {
-            if let Some(reason) = &pair.reason {
-                by_reason.entry(reason).or_default().push(pair);
-            }
+        for login in &self.pairs {
+            login.reason.iter().for_each(|reason| by_reason.entry(reason).or_default().push(login));
         }
         let mut rows = Vec::new();
         for (reason, failed) in by_reason {
-            for (to, from) in self.blocks(&failed) {
-                let inside = |pair: &&&Login| from.contains(&pair.from) && to.contains(&pair.to);
-                rows.push(FailedLogins {
-                    from: nodeset::fold(&from),
-                    to: nodeset::fold(&to),
-                    reason: reason.to_owned(),
-                    pairs: failed.iter().filter(inside).count(),
-                    sources: from,
-                });
-            }
+            rows.extend(self.blocks(&failed).into_iter().map(|(to, sources)| FailedLogins {
+                pairs: failed.iter().filter(|login| sources.contains(&login.from) && to.contains(&login.to)).count(),
+                from: nodeset::fold(&sources),
+                to: nodeset::fold(&to),
+                reason: reason.to_owned(),
+                sources,
+            }));
         }
         rows
     }
 
-    /// The targets and sources of failed logins: one block if every login from these sources to these targets failed,
+    /// Returns the targets and sources of failed logins: one block if every login from these sources to these targets failed,
     /// else a block for the sources that failed at the same targets.
     fn blocks(&self, failed: &[&Login]) -> Vec<(Vec<String>, Vec<String>)> {
         let from: BTreeSet<&String> = failed.iter().map(|pair| &pair.from).collect();
@@ -141,8 +136,8 @@ pub fn hint(reason: &str, port: u16) -> String {
     }
 }
 
-/// What `reach.sh` printed, for each target that it has a result for: `INDEX EXIT WORDS…`, the words being the end of
-/// what ssh said, a tab for each line's end.
+/// Parses the output of `reach.sh`, for each target with a result: `INDEX EXIT MESSAGES…`, where the messages are the end of
+/// what ssh wrote, with a tab for each newline.
 pub fn results(output: &str) -> BTreeMap<usize, (i32, String)> {
     let line = |line: &str| {
         let mut parts = line.splitn(3, ' ');
@@ -153,8 +148,9 @@ pub fn results(output: &str) -> BTreeMap<usize, (i32, String)> {
 }
 
 /// Returns why ssh failed: the last of its messages, without the target, so that equal reasons are equal.
-pub fn reason(code: i32, said: &str, target: SocketAddr, limit: u64) -> String {
-    let lines: Vec<String> = said.lines().map(|line| nameless(line, target)).filter(|line| !line.is_empty()).collect();
+pub fn reason(code: i32, messages: &str, target: SocketAddr, limit: u64) -> String {
+    let lines: Vec<String> =
+        messages.lines().map(|line| nameless(line, target)).filter(|line| !line.is_empty()).collect();
     match lines.split_last() {
         // the line before has the reason: not known, or changed
         Some((last, [.., before])) if last.starts_with("Host key verification failed") => {

@@ -1,7 +1,7 @@
-//! Which rank runs where: slots per node, clamped to exactly as many ranks as were asked for.
+//! Which rank runs where: the slots of each node, reduced to exactly the number of ranks.
 //!
-//! Under Gloo `horovodrun -np 2 -H a:2,b:2` starts four ranks, under MPI two; only when the slots that are handed to
-//! the launcher add up to `-np` do both agree, so the surplus is cut off here.
+//! With Gloo `horovodrun -np 2 -H a:2,b:2` starts four ranks, with MPI two. They agree only if the slots that the launcher is given
+//! add up to `-np`, so surplus slots are left out here.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,17 +25,17 @@ pub struct Share {
     pub gpus: Vec<String>,
 }
 
-/// The nodes of a job in rank order; the sum of the shares is exactly the number of ranks.
+/// The nodes of a job in rank order. The ranks of the shares add up to those of the job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Placement {
     /// Its nodes, that of the launcher first.
     pub shares: Vec<Share>,
 }
 
-/// How many ranks a job is to have: `MAX`, or `MIN:MAX` if it is elastic and may have fewer while nodes are missing.
+/// The number of ranks of a job: `MAX`, or `MIN:MAX` for an elastic job, which may have fewer while nodes are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankCount {
-    /// The least that an elastic job may have; none: the job has a fixed size.
+    /// The least number that an elastic job may have; `None` for a job of fixed size.
     pub min: Option<u32>,
     /// The number with all nodes.
     pub max: u32,
@@ -46,8 +46,8 @@ impl FromStr for RankCount {
 
     fn from_str(text: &str) -> Result<RankCount, String> {
         let number = |text: &str| {
-            let whole = "the number of ranks is a whole number from 1 on, or MIN:MAX for an elastic job";
-            text.parse::<u32>().map_err(|_| whole.to_owned())
+            let expected = "the number of ranks must be a whole number of at least 1, or MIN:MAX for an elastic job";
+            text.parse::<u32>().map_err(|_| expected.to_owned())
         };
         let Some((min, max)) = text.split_once(':') else { return Ok(RankCount::exactly(number(text)?)) };
         let (min, max) = (number(min)?, number(max)?);
@@ -65,13 +65,14 @@ impl RankCount {
         RankCount { min: None, max: ranks }
     }
 
-    /// Returns the number of ranks to begin with on so many slots. An elastic job begins with fewer than MAX, but never fewer than MIN.
+    /// Returns the number of ranks to start with on this many slots. An elastic job may start with fewer than MAX, but not with fewer
+    /// than MIN.
     pub fn on(self, slots: u32) -> u32 {
         self.min.map_or(self.max, |min| self.max.min(slots.max(min)))
     }
 }
 
-/// How ranks are spread over the nodes. Either way the ranks of a node are consecutive, as the launcher numbers them.
+/// How ranks are distributed over the nodes. In both ways the ranks of a node are consecutive, as the launcher numbers them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum MapBy {
     // few nodes, and most traffic stays inside them
@@ -83,15 +84,15 @@ pub enum MapBy {
     Node,
 }
 
-/// More ranks were asked for than there are slots.
+/// More ranks were requested than there are slots.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{asked} ranks were asked for, the cluster has {available} slots ({})", list(.slots))]
+#[error("{requested} ranks were requested, but the cluster has {available} slots ({})", list(.slots))]
 pub struct TooFewSlots {
-    /// What `-np` said.
-    pub asked: u32,
-    /// The sum over all nodes.
+    /// The number of ranks.
+    pub requested: u32,
+    /// The slots of all nodes.
     pub available: u32,
-    /// Slots per node, as they were counted.
+    /// The slots of each node.
     pub slots: Vec<(String, u32)>,
 }
 
@@ -100,14 +101,14 @@ fn list(slots: &[(String, u32)]) -> String {
     parts.join(", ")
 }
 
-/// Spreads the ranks over the nodes' slots in the given order (the master first).
+/// Distributes ranks over the nodes' slots in the given order (the master first). No ranks give an empty placement.
 ///
 /// # Errors
-/// [`TooFewSlots`] when the slots do not suffice. `ranks` of 0 gives an empty placement.
+/// [`TooFewSlots`].
 pub fn place(slots: &[(String, u32)], ranks: u32, map_by: MapBy) -> Result<Placement, TooFewSlots> {
     let available = slots.iter().fold(0u32, |sum, (_, n)| sum.saturating_add(*n));
     if ranks > available {
-        return Err(TooFewSlots { asked: ranks, available, slots: slots.to_vec() });
+        return Err(TooFewSlots { requested: ranks, available, slots: slots.to_vec() });
     }
     let mut given = vec![0; slots.len()];
     let mut left = ranks;
@@ -132,19 +133,19 @@ pub fn place(slots: &[(String, u32)], ranks: u32, map_by: MapBy) -> Result<Place
 }
 
 impl Placement {
-    /// The number of ranks.
+    /// Returns the number of ranks.
     pub fn ranks(&self) -> u32 {
         self.shares.iter().map(|s| s.ranks).sum()
     }
 
-    /// The same with the launcher on this node, which runs none of the ranks.
+    /// Adds a node that runs the launcher and no rank.
     #[must_use]
     pub fn launched_on(mut self, node: &str) -> Placement {
         self.shares.insert(0, Share { node: node.to_owned(), ..Share::default() });
         self
     }
 
-    /// The node that `rank` is expected on, and its local rank there.
+    /// Returns the node of a rank, and its local rank there.
     pub fn node_of(&self, rank: u32) -> Option<(&str, u32)> {
         self.shares
             .iter()
@@ -198,7 +199,7 @@ mod tests {
     #[test]
     fn too_many_ranks_name_both_numbers() {
         let error = place(&slots(&[1, 2]), 4, MapBy::Slot).unwrap_err().to_string();
-        assert_eq!(error, "4 ranks were asked for, the cluster has 3 slots (n0: 1, n1: 2)");
+        assert_eq!(error, "4 ranks were requested, but the cluster has 3 slots (n0: 1, n1: 2)");
     }
 
     proptest! {
@@ -224,7 +225,7 @@ mod tests {
                     }
                     for rank in 0..np { prop_assert!(placement.node_of(rank).is_some()); }
                 }
-                Err(e) => prop_assert!(counts.iter().sum::<u32>() < np && e.asked == np),
+                Err(e) => prop_assert!(counts.iter().sum::<u32>() < np && e.requested == np),
             }
         }
     }

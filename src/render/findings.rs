@@ -1,34 +1,28 @@
 //! Findings as text.
 
 use crate::checks::{Finding, Severity};
+use crate::text::units::count;
 use console::style;
 
 /// Formats each finding with its severity, then the number of findings of each severity.
 pub fn findings(found: &[Finding], nodes: usize) -> String {
     let mut text = String::new();
     for finding in found {
-        let word = style(finding.severity);
-        let word = match finding.severity {
-            Severity::Error => word.red().bold(),
-            Severity::Warning => word.yellow().bold(),
-            Severity::Note => word.dim(),
+        let severity = style(finding.severity);
+        let severity = match finding.severity {
+            Severity::Error => severity.red().bold(),
+            Severity::Warning => severity.yellow().bold(),
+            Severity::Note => severity.dim(),
         };
-        text.push_str(&format!("{word} {finding}\n"));
+        text.push_str(&format!("{severity} {finding}\n"));
     }
-    let count = |severity, one: &str| {
-        let n = found.iter().filter(|finding| finding.severity == severity).count();
-        (n, format!("{n} {one}{}", if n == 1 { "" } else { "s" }))
-    };
-    let (errors, counted) = count(Severity::Error, "error");
-    let more: Vec<String> = [count(Severity::Warning, "warning"), count(Severity::Note, "note")]
-        .into_iter()
-        .filter(|(n, _)| *n > 0)
-        .map(|(_, counted)| counted)
-        .collect();
-    let more = if more.is_empty() { String::new() } else { format!(", {}", more.join(", ")) };
-    let plural = if nodes == 1 { "" } else { "s" };
+    let number = |severity| found.iter().filter(|finding| finding.severity == severity).count();
+    let (errors, warnings, notes) = (number(Severity::Error), number(Severity::Warning), number(Severity::Note));
     let verdict = if errors == 0 { "ok" } else { "failed" };
-    let errors = if errors == 0 { "no errors" } else { &counted };
-    text.push_str(&format!("{verdict}: {nodes} node{plural}, {errors}{more}\n"));
+    let errors = if errors == 0 { "no errors".to_owned() } else { count(errors, "error") };
+    text.push_str(&format!("{verdict}: {}, {errors}", count(nodes, "node")));
+    let more = [(warnings, "warning"), (notes, "note")];
+    text.extend(more.iter().filter(|(n, _)| *n > 0).map(|(n, noun)| format!(", {}", count(*n, noun))));
+    text.push('\n');
     text
 }

@@ -50,7 +50,7 @@ trait Renderer {
     fn finish(&mut self) {}
 }
 
-/// Shows events until the last sender is gone. Runs on a thread of its own, so that a slow terminal delays nothing else.
+/// Shows events until the last sender is dropped. Runs on a separate thread, so that a slow terminal delays nothing else.
 pub fn run(events: Receiver, options: Options) {
     let mut renderer: Box<dyn Renderer> = if options.json {
         Box::new(json::Json(options))
@@ -149,7 +149,7 @@ pub fn error(text: &str) {
     err(&format!("{} {text}", style("error:").red().bold().for_stderr()));
 }
 
-/// A line of a rank: `[RANK NODE] text`, byte for byte behind the bracket unless it goes to a terminal. The colour tells ranks apart.
+/// A line of a rank: `[RANK NODE] text`, byte for byte after the bracket unless it goes to a terminal. Each rank has a colour.
 fn output_line(rank: u32, node: &str, stream: Stream, line: &[u8]) {
     let bracket = style(format!("[{rank} {node}]")).color256(COLOURS[rank as usize % COLOURS.len()]);
     let (bracket, terminal) = match stream {

@@ -1,4 +1,4 @@
-//! The containers that hvdctl wants on a node, as values.
+//! The desired containers of a node, as values.
 
 use crate::inventory::{Cluster, KeyType, Node, Ulimit};
 pub use crate::inventory::{Device, Mount};
@@ -109,8 +109,8 @@ pub struct ContainerSpec {
     pub role: Role,
     /// What the hash covers.
     pub spec: Spec,
-    /// Directory on the node that is mounted at [`WORKSPACE`](crate::paths::WORKSPACE), which is the working directory then. A worker that needs none may have
-    /// any.
+    /// Directory on the node that is mounted at [`WORKSPACE`](crate::paths::WORKSPACE), which is the working directory then.
+    /// `None`: whatever is mounted may stay.
     pub workspace: Option<String>,
     /// Whether that directory was created just now: a container that had an earlier one mounted does not see it.
     pub new_workspace: bool,
@@ -310,7 +310,7 @@ mod tests {
         let Inventory { cluster, nodes, .. } = Inventory::local("here", "some/image:1");
         let at = |address: &str| ContainerSpec::worker(&cluster, &nodes[0], GpuRequest::All, address.parse().unwrap());
         let (v4, v6) = (at("10.0.0.1"), at("fd00::1"));
-        let has = |desired: &ContainerSpec, words: &str| desired.spec.command.windows(2).any(|w| w == ["-o", words]);
+        let has = |desired: &ContainerSpec, option: &str| desired.spec.command.windows(2).any(|w| w == ["-o", option]);
         assert!(has(&v4, "ListenAddress=10.0.0.1") && has(&v4, "AddressFamily=inet"), "{:?}", v4.spec.command);
         // sshd_config(5): an IPv6 address without brackets has no port, and -p holds
         assert!(has(&v6, "ListenAddress=fd00::1") && has(&v6, "AddressFamily=inet6"), "{:?}", v6.spec.command);

@@ -1,5 +1,5 @@
-# Lets the operator's key in, for whoever is logged in. Wants: key (one line). sshd wants the directory and the file to be
-# nobody else's to write.
+# Installs the operator's key for the login. Wants: key (one line). sshd requires that only the login may write the directory
+# and the file.
 set -eu
 umask 077
 cd
@@ -8,7 +8,7 @@ chmod go-w .ssh
 file=.ssh/authorized_keys
 # the comment behind a key does not make it another one
 set -f
-# shellcheck disable=SC2086 # its words
+# shellcheck disable=SC2086 # type and key
 set -- $key
 if [ -f "$file" ] && grep -v "^[[:space:]]*#" "$file" | grep -qF -- "$1 $2"; then exit 0; fi
 # a last line without its newline must not swallow ours

@@ -1,5 +1,5 @@
-# In front of the scripts that write the key directory: one at a time, where the node has flock. Nobody else writes there
-# then, so that what a push or a rotation before this one was cut off in is cleared away.
+# In front of the scripts that write the key directory: one at a time, if the node has flock. No other script writes there
+# then, so that temporary files are those of an interrupted push or rotation, and are removed.
 alone() {
   command -v flock >/dev/null 2>&1 || return 0
   exec 9<.

@@ -1,7 +1,7 @@
-# Behind put_file.sh and keys_lock.sh. Lays a new key pair beside the one in use: NAME.next, then NAME.next.pub. Wants: ssh_dir, name,
-# private and public (both base64). Says "NAME PUBLIC" of what is staged afterwards: where another was staged meanwhile,
-# that one stays. The private half comes in a variable over standard input and is an argument to nothing but the shell's
-# own printf.
+# Behind put_file.sh and keys_lock.sh. Writes a new key pair beside the one in use: NAME.next, then NAME.next.pub. Wants:
+# ssh_dir, name, private and public (both base64). Prints "NAME PUBLIC" of what is staged afterwards: a pair that was staged
+# meanwhile is kept. The private half comes in a variable over standard input and is an argument only of the shell's own
+# printf.
 main() {
   set -eu
   umask 077

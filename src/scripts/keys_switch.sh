@@ -1,17 +1,17 @@
-# Behind keys_lock.sh. Puts the staged pair in place: NAME.next becomes NAME, the pair of another type goes, NAME.next.pub becomes NAME.pub.
-# Wants: ssh_dir, new (its NAME), public (its line, without a newline), old (the other pair's name, or empty). Cut off anywhere, a second job finishes it; in
-# between there is always a private key that every node lets in.
+# Behind keys_lock.sh. Puts the staged pair in place: NAME.next becomes NAME, the pair of another type is removed, NAME.next.pub
+# becomes NAME.pub. Wants: ssh_dir, new (its NAME), public (its line, without a newline), old (the other pair's name, or empty).
+# If it is interrupted, running it again finishes it; in between there is always a private key that every node accepts.
 main() {
   set -eu
   cd "$ssh_dir"
   alone
   [ -f "$new.next.pub" ] || return 0
   if [ "$(cat "$new.next.pub")" != "$public" ]; then
-    echo "another pair than the one that is let in was staged meanwhile" >&2
+    echo "another hvdctl has staged a different pair meanwhile" >&2
     return 1
   fi
   if [ -f "$new.next" ]; then
-    # ssh believes a .pub beside a private key, and would offer the old one; without it, the private key tells
+    # ssh trusts a .pub beside a private key, and would offer the old one; without it, ssh reads the private key
     rm -f "./$new.pub"
     flush
     mv -f "$new.next" "$new"
@@ -22,7 +22,7 @@ main() {
     return 1
   fi
   if [ -n "$old" ]; then
-    # the public half last: it says that the private one is ours
+    # the public half last: it shows that the private one is ours
     rm -f "./$old"
     flush
     rm -f "./$old.pub"

@@ -3,7 +3,7 @@ say() { printf '%s\n' "$*"; }
 # logins that are not root's may lack the directory of `ip`
 PATH=$PATH:/usr/sbin:/sbin
 
-# first and last: what is asked between may take its time, and its middle would say nothing of the clock
+# first and last: the commands between may be slow, and the clock must be known to lie between the two
 say clock "$(date +%s.%N)"
 say hostname "$(uname -n)"
 say cores "$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
@@ -17,6 +17,6 @@ ip -o addr show up 2>/dev/null | while read -r _ name family address _; do
 done
 if command -v nvidia-smi >/dev/null 2>&1; then
   say nvidia-smi yes
-  # a driver that hangs must not take the whole look with it
+  # a driver that hangs must not block the whole observation
   timeout 20 nvidia-smi -L 2>/dev/null | while IFS= read -r line; do say gpu "$line"; done
 fi

@@ -1,12 +1,12 @@
 # What a machine is that may become a node, a "KEY VALUE" line each, behind machine.sh; read by core/draft.rs. Wants:
-# images. Runs as the login itself, since nobody has said yet that it may be root, and changes nothing.
-last() { printf '%s\n' "$words" | tail -n 1; }
+# images. Runs as the login itself, because it is not known yet how it becomes root, and changes nothing.
+last() { printf '%s\n' "$output" | tail -n 1; }
 sudo=''
 if [ "$(id -u)" = 0 ]; then
   say root login
 elif ! command -v sudo >/dev/null 2>&1; then
   say root no sudo: not found
-elif words=$(timeout 10 sudo -n true 2>&1 </dev/null); then
+elif output=$(timeout 10 sudo -n true 2>&1 </dev/null); then
   say root sudo
   sudo='sudo -n'
 else
@@ -20,12 +20,12 @@ fi
 # where an engine without root listens
 own=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}/docker.sock
 ask() { timeout 10 "$@" </dev/null; }
-if words=$(ask docker version -f '{{.Server.Version}}' 2>&1); then
+if output=$(ask docker version -f '{{.Server.Version}}' 2>&1); then
   say docker login "$(last)"
   sudo=''
-elif [ -n "$sudo" ] && words=$(ask sudo -n docker version -f '{{.Server.Version}}' 2>&1); then
+elif [ -n "$sudo" ] && output=$(ask sudo -n docker version -f '{{.Server.Version}}' 2>&1); then
   say docker sudo "$(last)"
-elif [ -S "$own" ] && words=$(DOCKER_HOST=unix://$own ask docker version -f '{{.Server.Version}}' 2>&1); then
+elif [ -S "$own" ] && output=$(DOCKER_HOST=unix://$own ask docker version -f '{{.Server.Version}}' 2>&1); then
   say docker login "$(last)"
   sudo='' DOCKER_HOST=unix://$own
   export DOCKER_HOST
@@ -34,7 +34,7 @@ else
   exit 0
 fi
 for image in $images; do
-  # $sudo is no word or two
+  # $sudo is nothing or two arguments
   # shellcheck disable=SC2086
   if ask $sudo docker image inspect -f ok "$image" >/dev/null 2>&1; then say image "$image"; fi
 done

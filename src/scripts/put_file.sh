@@ -1,5 +1,5 @@
-# The beginning of the scripts that write key files. Each is written beside its place, flushed, and renamed over it: a
-# reader sees the old or the new one, never a part.
+# The beginning of the scripts that write key files. A file is written beside its place, flushed, and renamed over the old one: a
+# reader sees the old or the new file, never a part.
 put() { # MODE NAME BASE64
   new=".$2.hvdctl.$$"
   trap 'rm -f "$new"' EXIT

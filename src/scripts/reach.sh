@@ -1,6 +1,6 @@
 # Logs in from this worker to others with the cluster's key. Runs in the container. Wants: key (the private key), known_hosts,
 # targets ("INDEX ADDRESS" a line), port, limit (seconds for one login), at_once, whole (seconds for all). Prints for
-# each target INDEX, exit code and the last of what ssh said, a tab for each line's end.
+# each target INDEX, exit code and the end of ssh's messages, with a tab for each newline.
 # Only the master has the key as a file. Here it goes from this shell's memory (printf is the shell's own) into an agent
 # that lives as long as this script, and in any case not longer than `whole`.
 set -u
@@ -20,13 +20,13 @@ for program in ssh ssh-add ssh-agent timeout; do
   command -v "$program" >/dev/null || { echo "$program: not found in the image" >&2; exit 127; }
 done
 export SSH_AUTH_SOCK="$dir/agent"
-timeout -k 1 "$whole" ssh-agent -D -a "$SSH_AUTH_SOCK" >/dev/null 2>"$dir/said" &
+timeout -k 1 "$whole" ssh-agent -D -a "$SSH_AUTH_SOCK" >/dev/null 2>"$dir/messages" &
 agent=$!
 until [ -S "$SSH_AUTH_SOCK" ]; do
-  kill -0 "$agent" 2>/dev/null || { cat "$dir/said" >&2; exit 1; }
+  kill -0 "$agent" 2>/dev/null || { cat "$dir/messages" >&2; exit 1; }
   sleep 0.01
 done
-printf '%s\n' "$key" | ssh-add -q -t "$whole" - 2>"$dir/said" || { cat "$dir/said" >&2; exit 1; }
+printf '%s\n' "$key" | ssh-add -q -t "$whole" - 2>"$dir/messages" || { cat "$dir/messages" >&2; exit 1; }
 unset key
 
 try() { # INDEX ADDRESS

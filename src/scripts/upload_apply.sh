@@ -1,8 +1,8 @@
-# Behind upload_common.sh, with four more arguments: tree, arrived, whole (hashes, see sync/manifest.rs), id (of a job that gets a
-# directory of its own, else empty). Standard input is a tar stream: the new manifest `m`, and below `t` what this node lacks. The
-# contents are proven beside the project and only then moved into it: whatever fails before leaves the earlier files whole. Types
-# and modes are proven in their place.
-tree=$4 arrived=$5 whole=$6 id=$7
+# Follows upload_common.sh. Four more arguments: tree, arrived, placed (hashes, see sync/manifest.rs), id (of a job that gets a separate
+# directory, else empty). Standard input is a tar stream: the new manifest `m`, and below `t` what this node lacks. The contents are
+# checked in a staging directory beside the project and only then moved into it: a failure before that leaves the earlier files
+# intact. Types and modes are checked in their place.
+tree=$4 arrived=$5 expected=$6 id=$7
 stage=$(pwd)/$known/stage
 
 fail() {
@@ -10,19 +10,20 @@ fail() {
   rm -rf "$stage"
   exit 1
 }
-is() { # HASH: whether standard input has it
+has_hash() { # HASH of standard input
   [ "$(b2sum -l 256)" = "$1  -" ]
 }
-# the hashes of the files on standard input (NUL) one behind the other
+# prints the hashes of the files named on standard input (NUL) without separators
 hashes() { xargs -0 -r b2sum -l 256 -bz | cut -z -c1-64 | tr -d '\0'; }
 targets() { xargs -0 -r readlink -z; }
-# what has arrived: the hashes of the files, the targets of the links
+# prints what has arrived: the hashes of the files, the targets of the links
 staged() (
   cd "$stage/t" || return
   find . -type f -print0 | sort -z | hashes
   find . -type l -print0 | sort -z | targets
 )
-# what is in its place of all that the new manifest names: types and modes; of a copy that a job could write to, the contents
+# prints what is in its place of all that the new manifest names: types and modes; also the contents of a separate directory, because
+# a job may have written to the original while it was copied
 placed() (
   cut -z -d' ' -f1,6- "$stage/stat"
   [ -n "$id" ] || return 0
@@ -30,38 +31,38 @@ placed() (
   grep -az '^f ' "$stage/m" | names | hashes
   grep -az '^l ' "$stage/m" | names | targets
 )
-# kinds and names of a manifest
+# prints kinds and names of a manifest
 kinds() { sed -z 's/^\(.\) [^ ]* [^ ]* /\1 /' "$1" | sort -z; }
 
 main() {
   if ! { rm -rf "$stage" && mkdir -p "$stage/t"; }; then fail ""; fi
   tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" || fail ""
-  is "$tree" <"$stage/m" || fail "the list of the files did not arrive as it was sent"
-  staged | is "$arrived" || fail "what arrived is not what was read"
+  has_hash "$tree" <"$stage/m" || fail "the manifest that arrived differs from the one that was sent"
+  staged | has_hash "$arrived" || fail "the files that arrived differ from those that were sent"
 
   work=$name
   if [ -n "$id" ]; then
     work=$stage/w
-    # a job is at work there: what it has just removed is no loss
-    said=$(cp -a --reflink=auto "$name" "$work" 2>&1 | grep -v 'No such file or directory$' | head -n 3)
-    [ -z "$said" ] || fail "$said"
+    # a running job may remove files meanwhile
+    errors=$(cp -a --reflink=auto "$name" "$work" 2>&1 | grep -v 'No such file or directory$' | head -n 3)
+    [ -z "$errors" ] || fail "$errors"
   else
-    # from here on nobody can be sure of the tree until it is proven again
+    # from here on the state of the files is unknown until it is proven again
     rm -f "$known/stat"
   fi
   if [ -f "$known/shipped" ]; then
     kinds "$known/shipped" >"$stage/old"
     kinds "$stage/m" | comm -z -23 "$stage/old" - | cut -z -c3- | sort -zr | remove "$work"
   fi
-  # whole directories where there are none yet, then the rest; a link to a file takes another's name in one step
+  # first directories that are new as a whole, then the rest; cp -l replaces a file in one step
   at=$(cd "$work" && pwd)
   (cd "$stage/t" && find . -mindepth 1 -maxdepth 1 -exec mv -n -t "$at" -- {} + 2>/dev/null)
   chmod --reference="$work" "$stage/t"
   cp -alf "$stage/t/." "$work/" || fail ""
-  # a file's ctime changes with the names that it has
+  # before `stats`: the ctime of a file changes when one of its names is removed
   rm -rf "$stage/t"
   stats "$stage/m" "$work" >"$stage/stat"
-  placed | is "$whole" || fail "not all is in its place with its type and mode"
+  placed | has_hash "$expected" || fail "some files are not in place with their type and mode"
 
   if [ -n "$id" ]; then
     { mv "$stage/m" "$known/shipped+$id" && mv "$work" "$name+$id"; } || fail ""

@@ -1,4 +1,4 @@
-# Behind upload_common.sh, with one more argument: id. Brings what an ended job wrote in a directory of its own into the project's.
+# Follows upload_common.sh. One more argument: the id of a job that has ended. Merges its separate directory into the project's.
 id=$4
 is_it() { [ "$1" = "$id" ]; }
 [ ! -d "$name" ] || merge is_it

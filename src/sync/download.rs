@@ -2,11 +2,10 @@
 
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
-use crate::inventory::Cluster;
 use crate::runtime::progress::TransferProgress;
+use crate::sync::NodeProject;
 use crate::sync::outputs::{Download, NodeOutputs};
 use crate::sync::target::TargetDirectory;
-use crate::sync::{reading_limit, script};
 use crate::transport::node::{Output as Ended, RunAs, Transport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -25,34 +24,26 @@ const PIECE: usize = 256 * 1024;
 /// The operation, for messages.
 const FETCH: &str = "fetch what the job wrote";
 
-/// Lists what a job may have written on a node, with the hashes of the files.
-///
-/// # Errors
-/// If a script on the node fails.
-pub async fn list(
-    cluster: &Cluster,
-    transport: &Transport,
-    project: &str,
-    job: &str,
-) -> Result<NodeOutputs, NodeError> {
-    let operation = "list what the job wrote";
-    let run = async |argv: &[&str], names: &str, bytes| {
-        let limit = reading_limit(transport, bytes);
-        let output = transport.list_as_root(argv, names.as_bytes(), operation, limit).await?;
-        if output.code == 0 { Ok(output) } else { Err(transport.failed(&output, operation)) }
-    };
-    let mut outputs = NodeOutputs::parse(&run(&script(LIST, cluster, project, &[job]), "", 0).await?.stdout);
-    let Some(directory) = &outputs.directory else { return Ok(outputs) };
-    let directory = format!("{}/{directory}", cluster.projects_dir);
-    let names: String = outputs.files().map(|(name, _)| format!("{name}\0")).collect();
-    let bytes = outputs.files().map(|(_, size)| size).sum();
-    let hashed = run(&["sh", "-c", HASH, "sh", &directory], &names, bytes).await?;
-    // a file that is gone by now is no output; one that cannot be read is
-    let complaint = hashed.complaint();
-    let unread = complaint.lines().filter(|line| !line.ends_with("No such file or directory"));
-    outputs.unread.extend(unread.map(str::to_owned));
-    outputs.add_hashes(&hashed.stdout);
-    Ok(outputs)
+impl NodeProject<'_> {
+    /// Lists what the job may have written on the node, with the hashes of the files.
+    ///
+    /// # Errors
+    /// If a script on the node fails.
+    pub async fn outputs(&self) -> Result<NodeOutputs, NodeError> {
+        let operation = "list what the job wrote";
+        let mut outputs = NodeOutputs::parse(&self.run(&self.argv(LIST, &[self.job]), &[], operation, 0).await?.stdout);
+        let Some(directory) = &outputs.directory else { return Ok(outputs) };
+        let argv = ["sh", "-c", HASH, "sh", &format!("{}/{directory}", self.cluster.projects_dir)];
+        let names: String = outputs.files().map(|(name, _)| format!("{name}\0")).collect();
+        let bytes = outputs.files().map(|(_, size)| size).sum();
+        let hashed = self.run(&argv, names.as_bytes(), operation, bytes).await?;
+        // a file that is gone by now is no output; one that cannot be read is
+        let complaint = hashed.complaint();
+        let unread = complaint.lines().filter(|line| !line.ends_with("No such file or directory"));
+        outputs.unread.extend(unread.map(str::to_owned));
+        outputs.add_hashes(&hashed.stdout);
+        Ok(outputs)
+    }
 }
 
 /// Downloads outputs from a node's directory. Returns the paths of those that are in their places, and what failed.

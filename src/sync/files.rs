@@ -217,7 +217,7 @@ mod tests {
     use crate::sync::manifest::UploadedRecords;
 
     #[test]
-    fn what_is_read() {
+    fn ignored_files_are_left_out() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         for name in ["deep/er", ".git", "cache", "empty", ".hvdctl-fetch", "results/.hvdctl-fetch"] {
@@ -247,15 +247,15 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_no_text_can_be_left_out_by_the_line_that_is_advised() {
+    fn a_name_that_is_not_utf_8_can_be_left_out_by_the_line_in_the_hint() {
         use std::os::unix::ffi::OsStrExt;
         let dir = tempfile::tempdir().unwrap();
         let odd = Path::new(std::ffi::OsStr::from_bytes(b"data [1]/caf\xe9?.txt"));
         fs::create_dir(dir.path().join("data [1]")).unwrap();
         fs::write(dir.path().join(odd), "").unwrap();
         fs::write(dir.path().join("data [1]/cafe.txt"), "").unwrap();
-        let said = ProjectFiles::read(dir.path()).err().unwrap().to_string();
-        let line = said.split(".hvdctlignore: ").nth(1).unwrap_or_else(|| panic!("{said}"));
+        let message = ProjectFiles::read(dir.path()).err().unwrap().to_string();
+        let line = message.split(".hvdctlignore: ").nth(1).unwrap_or_else(|| panic!("{message}"));
         fs::write(dir.path().join(".hvdctlignore"), format!("{line}\n")).unwrap();
         let tree = ProjectFiles::read(dir.path()).unwrap();
         let names: Vec<&str> = tree.manifest.0.keys().map(String::as_str).collect();
@@ -294,8 +294,8 @@ mod tests {
         assert!(end().is_ok());
         for size in [99_999, 100_001] {
             fs::write(&file, vec![7; size]).unwrap();
-            let words = end().unwrap_err();
-            assert!(words.contains("data") && words.contains(CHANGED), "{words}");
+            let message = end().unwrap_err();
+            assert!(message.contains("data") && message.contains(CHANGED), "{message}");
         }
         fs::remove_file(&file).unwrap();
         assert!(end().unwrap_err().contains("No such file"));

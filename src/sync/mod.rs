@@ -12,18 +12,40 @@ pub mod project;
 pub mod target;
 pub mod upload;
 
+use crate::error::NodeError;
 use crate::inventory::Cluster;
-use crate::transport::node::Transport;
+use crate::transport::node::{Output, Transport};
 use std::time::Duration;
 
-/// Returns the argv of a script that begins with `upload_common.sh`. Its standard input is free for the project's files.
-fn script<'a>(script: &'a str, cluster: &'a Cluster, project: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
-    [&["sh", "-c", script, "sh", &cluster.projects_dir, project, &cluster.name], arguments].concat()
+/// A job's project on one node.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeProject<'a> {
+    /// The cluster.
+    pub cluster: &'a Cluster,
+    /// The node.
+    pub transport: &'a Transport,
+    /// The project's name on the nodes.
+    pub name: &'a str,
+    /// The job's id.
+    pub job: &'a str,
 }
 
-/// Returns the time limit for a script that reads this many bytes, also from a slow disk.
-fn reading_limit(transport: &Transport, bytes: u64) -> Duration {
-    /// Bytes per second.
-    const SLOWEST_DISK: u64 = 20 << 20;
-    transport.limit() + Duration::from_secs(bytes / SLOWEST_DISK)
+impl<'a> NodeProject<'a> {
+    /// Returns the argv of a script that begins with `upload_common.sh`. Its standard input is free for the project's files.
+    fn argv(&self, script: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
+        [&["sh", "-c", script, "sh", &self.cluster.projects_dir, self.name, &self.cluster.name], arguments].concat()
+    }
+
+    /// Returns the time limit for a script that reads this many bytes, also from a slow disk.
+    fn limit(&self, bytes: u64) -> Duration {
+        /// Bytes per second.
+        const SLOWEST_DISK: u64 = 20 << 20;
+        self.transport.limit() + Duration::from_secs(bytes / SLOWEST_DISK)
+    }
+
+    /// Runs a script that reads this many bytes and may list all files of the project.
+    async fn run(&self, argv: &[&str], input: &[u8], operation: &str, bytes: u64) -> Result<Output, NodeError> {
+        let output = self.transport.list_as_root(argv, input, operation, self.limit(bytes)).await?;
+        if output.code == 0 { Ok(output) } else { Err(self.transport.failed(&output, operation)) }
+    }
 }

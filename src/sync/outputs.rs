@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_is_nothing_but_a_hash() {
+    fn only_hashes_are_read_as_hashes() {
         let mut found =
             NodeOutputs::parse(b"directory - - - p\0file 644 1 1.0 a\0file 644 1 1.0 b\0file 644 1 1.0 c\0");
         let hash = in_hex(b"a");
@@ -195,15 +195,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_says_is_read() {
+    fn listings_are_read() {
         let train = in_hex(b"train");
         let link = in_hex(b"a");
-        let said = format!(
+        let listed = format!(
             "directory - - - p\0had f 644 {train} train.py\0had f 644 x data\0had l - {link} old\0had d 755 - d\0same - - - data\0\
              file 644 5 1.25 train.py\0file 644 9 1.5 data\0file 755 7 2.5 d/a b\nc\0link - - - old\0to - - - a\0link - - - new\0to - - - ../x\0\
              file 644 1 1.0 ../out\0file 644 1 1.0 {STATE_DIR}/x\0noise\0"
         );
-        let mut found = NodeOutputs::parse(&[said.as_bytes(), b"file 644 1 1.0 \xff\0"].concat());
+        let mut found = NodeOutputs::parse(&[listed.as_bytes(), b"file 644 1 1.0 \xff\0"].concat());
         assert_eq!(found.directory.as_deref(), Some("p"));
         assert_eq!(found.files().collect::<Vec<_>>(), [("d/a b\nc", 7), ("train.py", 5)]);
         assert_eq!(found.odd, ["../out", ".hvdctl-fetch/x", "\u{fffd}"]);
@@ -229,7 +229,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everything_has_a_place_of_its_own(
+        fn every_output_has_its_own_path(
             nodes in prop::collection::vec(
                 prop::collection::btree_map("(n[0-2]/)?([ab]/)?[ab]", "[12]", 0..5), 1..4,
             )
@@ -256,9 +256,9 @@ mod tests {
         }
 
         #[test]
-        fn anything_is_read(said in prop::collection::vec(any::<u8>(), 0..80)) {
-            let mut found = NodeOutputs::parse(&said);
-            found.add_hashes(&said);
+        fn any_listing_is_read(listed in prop::collection::vec(any::<u8>(), 0..80)) {
+            let mut found = NodeOutputs::parse(&listed);
+            found.add_hashes(&listed);
         }
     }
 }

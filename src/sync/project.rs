@@ -85,7 +85,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn entries() {
+    fn commands() {
         let ok = |c: &[&str]| {
             Ok(ProjectCommand { argv: c.iter().map(|s| ProgramArgument::from(*s)).collect(), launcher: None })
         };
@@ -100,8 +100,8 @@ mod tests {
         assert_eq!(command(&[], None, true, true), Err(CommandError::Ambiguous));
         assert_eq!(command(&[], None, false, false), Err(CommandError::Missing));
         assert!(command(&[], Some("command = []"), false, false).is_err());
-        let words = command(&[], Some("comand = ['x']"), false, false).unwrap_err().to_string();
-        assert!(words.contains("line 1") && words.contains("comand"), "{words}");
+        let message = command(&[], Some("comand = ['x']"), false, false).unwrap_err().to_string();
+        assert!(message.contains("line 1") && message.contains("comand"), "{message}");
     }
 
     proptest! {

@@ -128,13 +128,8 @@ impl TargetDirectory {
     pub fn write(&self, download: &Download, contents: &mut impl Read) -> Result<bool, Error> {
         let path = self.root.join(&download.path);
         if let Some(obstacle) = self.obstacle(download) {
-            let what = if obstacle.is_symlink() {
-                "is a symbolic link, which fetch does not follow"
-            } else {
-                "is not a directory"
-            };
-            let hint = "hint: remove it, or fetch with -o DIR";
-            return Err(failed("write", &path, format!("{} {what}\n  {hint}", obstacle.display())));
+            let cause = format!("{} is a symbolic link or a file, not a directory", obstacle.display());
+            return Err(failed("write", &path, format!("{cause}\n  hint: remove it, or fetch with -o DIR")));
         }
         let parent = path.parent().unwrap_or(&self.root);
         fs::create_dir_all(parent).map_err(|e| failed("create", parent, e))?;
@@ -249,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_the_listed_contents_gets_its_name() {
+    fn only_files_with_the_listed_contents_are_placed() {
         let dir = tempfile::tempdir().unwrap();
         let target = TargetDirectory::open(dir.path()).unwrap();
         let wanted = download("deep/a b", "contents");
@@ -266,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_interrupted_fetch_left_is_removed() {
+    fn parts_of_an_interrupted_fetch_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let parts = dir.path().join(STATE_DIR).join(PARTS);
         fs::create_dir_all(parts.join("n1")).unwrap();
@@ -280,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_fetched_is_written_over() {
+    fn only_fetched_files_are_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let target = TargetDirectory::open(dir.path()).unwrap();
         let first = download("a", "first");
@@ -299,7 +294,7 @@ mod tests {
         write(&target, &link, "");
         assert_eq!(target.existing(&link).unwrap(), Existing::Identical);
         assert_eq!(fs::read_link(dir.path().join("l")).unwrap(), Path::new("/"));
-        let through = download("l/tmp-of-nobody", "x");
+        let through = download("l/no-such-file", "x");
         assert_eq!(target.existing(&through).unwrap(), Existing::Conflicting);
         let refused = target.write(&through, &mut &b"x"[..]).unwrap_err().to_string();
         let link = dir.path().join("l").display().to_string();
@@ -310,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_file_the_last_one_that_was_fetched_is_known() {
+    fn the_list_has_one_record_of_each_file() {
         let dir = tempfile::tempdir().unwrap();
         let list = || fs::read_to_string(dir.path().join(STATE_DIR).join(FETCHED)).unwrap();
         for i in 0..5 {
@@ -328,13 +323,13 @@ mod tests {
         assert_eq!(list(), known.concat());
         assert_eq!(target.existing(&download("b", "next")).unwrap(), Existing::Fetched);
         assert_eq!(target.existing(&download("a", "next")).unwrap(), Existing::Fetched);
-        // somebody put an old one back
+        // an old one was put back
         fs::write(dir.path().join("a"), "old 4").unwrap();
         assert_eq!(target.existing(&download("a", "next")).unwrap(), Existing::Conflicting);
     }
 
     #[test]
-    fn one_at_a_time_fetches_into_a_directory() {
+    fn a_directory_is_locked_while_it_is_fetched_into() {
         let dir = tempfile::tempdir().unwrap();
         let target = TargetDirectory::open(dir.path()).unwrap();
         let error = TargetDirectory::open(dir.path()).unwrap_err().to_string();

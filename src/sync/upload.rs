@@ -5,10 +5,10 @@ use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::progress::TransferProgress;
+use crate::sync::NodeProject;
 use crate::sync::files::ProjectFiles;
 use crate::sync::manifest::{Entry, UploadedRecords};
-use crate::sync::{reading_limit, script};
-use crate::transport::node::{RunAs, STUCK, Transport};
+use crate::transport::node::{RunAs, STUCK};
 use std::time::Duration;
 
 const COMPARE: &str =
@@ -62,42 +62,98 @@ pub struct Uploaded {
     pub removed: usize,
 }
 
-/// Compares a project with what a node has of it, creates its directory, and merges the separate directories of earlier jobs, except for
-/// those of `running` jobs.
-///
-/// # Errors
-/// If the comparison fails, the name is another project's, or hvdctl did not create the directory.
-pub async fn compare(
-    cluster: &Cluster,
-    transport: &Transport,
-    project: &Project,
-    name: &str,
-    (job, running): (&str, &[&str]),
-    events: &Events,
-) -> Result<Comparison, NodeError> {
-    let directory = format!("{}/{name}", cluster.projects_dir);
-    let operation = format!("compare the project with {directory}");
-    let shared = if project.shared { "shared" } else { "" };
-    let running = running.join(" ");
-    let argv = script(COMPARE, cluster, name, &[&project.files.hash, &project.origin, shared, &running]);
-    let limit = reading_limit(transport, project.files.manifest.size());
-    let output = transport.list_as_root(&argv, &[], &operation, limit).await?;
-    if output.code != 0 {
-        return Err(with_hint(cluster, transport.failed(&output, &operation)));
+impl NodeProject<'_> {
+    /// Compares a project with what the node has of it, creates its directory, and merges the separate directories of earlier jobs,
+    /// except for those of `running` jobs.
+    ///
+    /// # Errors
+    /// If the comparison fails, the name is another project's, or hvdctl did not create the directory.
+    pub async fn compare(&self, project: &Project, running: &[&str], events: &Events) -> Result<Comparison, NodeError> {
+        let NodeProject { cluster, transport, name, job } = self;
+        let directory = format!("{}/{name}", cluster.projects_dir);
+        let operation = format!("compare the project with {directory}");
+        let (shared, running) = (if project.shared { "shared" } else { "" }, running.join(" "));
+        let argv = self.argv(COMPARE, &[&project.files.hash, &project.origin, shared, &running]);
+        let compared = self.run(&argv, &[], &operation, project.files.manifest.size()).await;
+        let output = compared.map_err(|error| with_hint(cluster, error))?.stdout;
+        self.warn_of_unmerged(&output, events);
+        let mut comparison = Comparison::parse(&output).map_err(|refusal| {
+            let hint = match refusal {
+                Refusal::Origin(_) => {
+                    format!(
+                        "choose another name with --as NAME; or, if it is the same project, confirm that: --as {name}"
+                    )
+                }
+                Refusal::Foreign => format!("choose another name with --as NAME; or use this directory: --as {name}"),
+            };
+            NodeError::failed(transport.node(), &operation, refusal).hint(hint)
+        })?;
+        let workspace = &mut comparison.workspace;
+        workspace.directory = if workspace.is_separate { format!("{directory}+{job}") } else { directory };
+        Ok(comparison)
     }
-    warn_of_unmerged(transport, name, &output.stdout, events);
-    let mut comparison = Comparison::parse(&output.stdout).map_err(|refusal| {
-        let hint = match refusal {
-            Refusal::Origin(_) => {
-                format!("choose another name with --as NAME; or, if it is the same project, confirm that: --as {name}")
-            }
-            Refusal::Foreign => format!("choose another name with --as NAME; or use this directory: --as {name}"),
-        };
-        NodeError::failed(transport.node(), &operation, refusal).hint(hint)
-    })?;
-    let workspace = &mut comparison.workspace;
-    workspace.directory = if workspace.is_separate { format!("{directory}+{job}") } else { directory };
-    Ok(comparison)
+
+    /// Uploads what the node lacks according to [`NodeProject::compare`].
+    ///
+    /// # Errors
+    /// If the node cannot store the files (disk full, above all) or ends up with others; its earlier files are intact then.
+    pub async fn upload(
+        &self,
+        project: &Project,
+        comparison: Comparison,
+        events: &Events,
+    ) -> Result<Uploaded, NodeError> {
+        let NodeProject { cluster, transport, job, .. } = self;
+        let Comparison { workspace, uploaded, is_same } = comparison;
+        if is_same {
+            return Ok(Uploaded::default());
+        }
+        let ProjectFiles { manifest, hash, .. } = &project.files;
+        let missing = manifest.missing(&uploaded);
+        let sent = manifest.select(&missing).filter(|(_, entry)| !matches!(entry, Entry::Directory { .. })).count();
+        let bytes = manifest.select(&missing).map(|(_, entry)| entry.size()).sum();
+        let removed = uploaded.keys().filter(|name| !manifest.0.contains_key(*name)).count();
+        let operation = format!("upload the project to {}", workspace.directory);
+        let _step = events.begin(transport.node(), Step::Uploading { files: sent, bytes });
+
+        let (arrived, placed) = (manifest.arrived(&missing), manifest.placed(workspace.is_separate));
+        let (job, copying) = if workspace.is_separate { (*job, COPY_LIMIT) } else { ("", Duration::ZERO) };
+        let argv = self.argv(APPLY, &[hash, &arrived, &placed, job]);
+        let process = transport.spawn(RunAs::Root, &argv, &operation).await?;
+        let limits = (transport.limit(), self.limit(manifest.size()) + copying);
+        let mut progress = TransferProgress::new(transport.node(), events);
+        let report = |done| progress.report("uploading", done, bytes);
+        let output = process.feed(project.files.stream(missing), limits, report).await;
+        let output = output.map_err(|e| with_hint(cluster, transport.broken(&operation, &e)))?;
+        if output.code != 0 {
+            return Err(with_hint(cluster, transport.failed(&output, &operation)));
+        }
+        let proof = String::from_utf8_lossy(&output.stdout);
+        if proof.split_whitespace().next() != Some(hash) {
+            let cause = format!("the node has files with the hash {}, this machine {hash}", proof.trim());
+            return Err(NodeError::failed(transport.node(), &operation, cause));
+        }
+        Ok(Uploaded { sent, bytes, removed })
+    }
+
+    /// Merges the separate directory of the job, which has ended, into the project's.
+    ///
+    /// # Errors
+    /// If the script fails.
+    pub async fn merge(&self, events: &Events) -> Result<(), NodeError> {
+        let operation = "merge what the job wrote into the project's directory";
+        let output = self.run(&self.argv(MERGE, &[self.job]), &[], operation, 0).await?;
+        self.warn_of_unmerged(&output.stdout, events);
+        Ok(())
+    }
+
+    /// Warns of each separate directory that a script could not merge, by its `kept` records.
+    fn warn_of_unmerged(&self, output: &[u8], events: &Events) {
+        let (node, name) = (self.transport.node(), self.name);
+        for cause in String::from_utf8_lossy(output).split('\0').filter_map(|record| record.strip_prefix("kept ")) {
+            events.warn(format!("{node}: cannot merge what a job wrote into the project {name}: {cause}"));
+        }
+    }
 }
 
 /// Why a project is not uploaded to a directory.
@@ -131,83 +187,12 @@ impl Comparison {
     }
 }
 
-/// Uploads what a node lacks according to [`compare`].
-///
-/// # Errors
-/// If the node cannot store the files (disk full, above all) or ends up with others; its earlier files are intact then.
-pub async fn upload(
-    cluster: &Cluster,
-    transport: &Transport,
-    project: &Project,
-    (name, job): (&str, &str),
-    comparison: Comparison,
-    events: &Events,
-) -> Result<Uploaded, NodeError> {
-    let Comparison { workspace, uploaded, is_same } = comparison;
-    if is_same {
-        return Ok(Uploaded::default());
-    }
-    let ProjectFiles { manifest, hash, .. } = &project.files;
-    let missing = manifest.missing(&uploaded);
-    let sent = manifest.select(&missing).filter(|(_, entry)| !matches!(entry, Entry::Directory { .. })).count();
-    let bytes = manifest.select(&missing).map(|(_, entry)| entry.size()).sum();
-    let removed = uploaded.keys().filter(|name| !manifest.0.contains_key(*name)).count();
-    let operation = format!("upload the project to {}", workspace.directory);
-    let _step = events.begin(transport.node(), Step::Uploading { files: sent, bytes });
-
-    let (arrived, placed) = (manifest.arrived(&missing), manifest.placed(workspace.is_separate));
-    let job = if workspace.is_separate { job } else { "" };
-    let argv = script(APPLY, cluster, name, &[hash, &arrived, &placed, job]);
-    let process = transport.spawn(RunAs::Root, &argv, &operation).await?;
-    let copying = if workspace.is_separate { COPY_LIMIT } else { Duration::ZERO };
-    let limits = (transport.limit(), reading_limit(transport, manifest.size()) + copying);
-    let mut progress = TransferProgress::new(transport.node(), events);
-    let report = |done| progress.report("uploading", done, bytes);
-    let output = process.feed(project.files.stream(missing), limits, report).await;
-    let output = output.map_err(|e| with_hint(cluster, transport.broken(&operation, &e)))?;
-    if output.code != 0 {
-        return Err(with_hint(cluster, transport.failed(&output, &operation)));
-    }
-    let proof = String::from_utf8_lossy(&output.stdout);
-    if proof.split_whitespace().next() != Some(hash) {
-        let cause = format!("the node has files with the hash {}, this machine {hash}", proof.trim());
-        return Err(NodeError::failed(transport.node(), &operation, cause));
-    }
-    Ok(Uploaded { sent, bytes, removed })
-}
-
-/// Merges the separate directory of a job that has ended into the project's.
-///
-/// # Errors
-/// If the script fails.
-pub async fn merge(
-    cluster: &Cluster,
-    transport: &Transport,
-    name: &str,
-    job: &str,
-    events: &Events,
-) -> Result<(), NodeError> {
-    let operation = "merge what the job wrote into the project's directory";
-    let argv = script(MERGE, cluster, name, &[job]);
-    let output = transport.run(RunAs::Root, &argv, &[], operation, transport.limit()).await?;
-    warn_of_unmerged(transport, name, &output.stdout, events);
-    if output.code == 0 { Ok(()) } else { Err(transport.failed(&output, operation)) }
-}
-
-/// Warns of each separate directory that a script could not merge, by its `kept` records.
-fn warn_of_unmerged(transport: &Transport, name: &str, output: &[u8], events: &Events) {
-    let output = String::from_utf8_lossy(output);
-    for cause in output.split('\0').filter_map(|record| record.strip_prefix("kept ")) {
-        events.warn(format!("{}: cannot merge what a job wrote into project {name}: {cause}", transport.node()));
-    }
-}
-
 /// Adds a hint to an error whose cause is known.
 fn with_hint(cluster: &Cluster, error: NodeError) -> NodeError {
     let has = |texts: &[&str]| texts.iter().any(|text| error.message.contains(text));
     let is_full = has(&["No space left", "Disk quota exceeded"]);
     // `upload_apply.sh` prints this once files are in their places
-    let is_misplaced = has(&["in its place with its type and mode"]);
+    let is_misplaced = has(&["in place with their type and mode"]);
     let dir = &cluster.projects_dir;
     let hint = if has(&["cannot overwrite", "cannot create hard link"]) {
         "a job wrote where the project now has something else: move it away on the node".to_owned()
@@ -219,7 +204,7 @@ fn with_hint(cluster: &Cluster, error: NodeError) -> NodeError {
         format!(
             "make room below {dir} on the node, or set cluster.projects_dir to a larger disk; the earlier files are intact"
         )
-    } else if has(&["is not what was read", "changed while it was uploaded", "No such file"]) {
+    } else if has(&["differ from those that were sent", "changed while it was uploaded", "No such file"]) {
         "a file was changed while it was uploaded: try again".to_owned()
     } else if has(&[STUCK]) {
         "check the node's disk and network; cluster.command_timeout_s gives it more time".to_owned()

@@ -43,6 +43,11 @@ fn single(s: &str) -> String {
     quoted
 }
 
+/// Formats an argument vector as one would type it.
+pub fn command(argv: &[impl ToString]) -> String {
+    argv.iter().map(|argument| readable(&argument.to_string())).collect::<Vec<_>>().join(" ")
+}
+
 /// Runs shellcheck on a script for `sh` as hvdctl made it from values.
 ///
 /// # Panics

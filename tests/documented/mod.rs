@@ -1,6 +1,9 @@
 //! Holds documents against the JSON Schema of their types.
 
-use serde_json::{Map, Value};
+use hvdctl::commands::output::{self, *};
+use hvdctl::event::Event;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
 
 /// The fields that an object may have together: their schemas, and which of them are required.
 #[derive(Clone, Default)]
@@ -107,4 +110,45 @@ fn kind(value: &Value) -> &'static str {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     }
+}
+
+/// Returns the JSON Schema of every document by its name, under `documents`, and of the types in them, under `$defs`.
+pub fn schema() -> Value {
+    let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let mut documents = Map::new();
+    macro_rules! add {
+        ($($name:literal: $type:ty),* $(,)?) => {
+            $(documents.insert($name.to_owned(), output::value(&generator.subschema_for::<$type>()));)*
+        };
+    }
+    add! {
+        "error": Failure,
+        "init": Init,
+        "keys-generate": KeysGenerate,
+        "keys-push": Nodes<KeysPushNode>,
+        "keys-status": KeysStatus,
+        "keys-rotate": KeysRotate,
+        "up": Nodes<UpNode>,
+        "down": Nodes<DownNode>,
+        "drain": Nodes<DrainNode>,
+        "status": Nodes<NodeStatus>,
+        "doctor": Doctor,
+        "verify": Verify,
+        "text": Text,
+        "dir": Dir,
+        "line": Event,
+        "job-end": JobEnd,
+        "dry-run": DryRun,
+        "logs-end": LogsEnd,
+        "jobs": Jobs,
+        "jobs-prune": JobsPrune,
+        "stop": Stop,
+        "fetch": Fetch,
+        "exec": Exec,
+        "shell": Shell,
+        "hosts": Hosts,
+        "lock-status": Nodes<LockStatusNode>,
+        "lock-release": Nodes<LockReleaseNode>,
+    }
+    json!({ "documents": documents, "$defs": generator.take_definitions(true) })
 }

@@ -24,7 +24,7 @@ fn only_ours_is_removed() {
     lab.hvdctl(&["down"]).code(0).says(&["node[1-2] (2): removed hworker\n"]);
     assert_eq!(ours("node2"), "");
     on("node1", "cd /opt/horovod && test -s ssh/id_ed25519 -a -s projects/p/train.py -a -e projects/p/written");
-    lab.hvdctl(&["down"]).code(0).says(&["node[1-2] (2): nothing was up\n"]);
+    lab.hvdctl(&["down"]).code(0).says(&["node[1-2] (2): no containers\n"]);
 
     lab.hvdctl(&["up"]).code(0);
     lab.hvdctl(&["down", "--purge", "-y"]).code(0);
@@ -66,5 +66,5 @@ fn purge_leaves_nothing_where_all_was_ours() {
         assert_eq!(on(node, "docker volume ls -q; docker images -q | sort -u"), before, "{node}: the image stays");
         assert_eq!(on(node, "find /tmp /var/tmp /root -name '*hvdctl*' | head"), "", "{node}");
     }
-    lab.hvdctl(&["down", "--purge", "-y"]).code(0).says(&["nothing was up"]);
+    lab.hvdctl(&["down", "--purge", "-y"]).code(0).says(&["no containers"]);
 }

@@ -2,11 +2,10 @@
 
 use crate::documented;
 use crate::state::{FULL, Lab};
-use hvdctl::commands::output;
 use serde_json::Value;
 
 fn faults(name: &str, document: &Value) -> Vec<String> {
-    documented::faults(&output::schema(), name, document)
+    documented::faults(&documented::schema(), name, document)
 }
 
 /// Runs it and holds what it writes against its type.

@@ -160,7 +160,7 @@ fn a_launcher_that_cannot_do_it_is_refused_before_anything_is_uploaded() {
     let train = ["train", project.to_str().unwrap(), "-np", "2", "--launcher"];
     lab.hvdctl(&[&train[..], &["slurm"]].concat()).code(2).complains(&["invalid value 'slurm'", "torchrun"]);
     let done = lab.hvdctl(&[&train[..], &["torchrun", "--controller", "mpi"]].concat()).code(2);
-    done.complains(&["--controller is Horovod's, and the launcher is torchrun"]);
+    done.complains(&["--controller is for horovodrun, and the launcher is torchrun"]);
     node_sh("node1", "docker exec hworker mv /usr/bin/torchrun /usr/bin/torchrun.away", &[]).code(0);
     let _restored = Restore(|| {
         node_sh("node1", "docker exec hworker mv /usr/bin/torchrun.away /usr/bin/torchrun", &[]);
@@ -212,7 +212,7 @@ fn an_elastic_job_goes_on_without_a_node_and_takes_it_back() {
     no_run_is_left();
 }
 
-/// Runs a project's `train.py`. The first attempt waits at the fifth epoch until a node has left, and the second at the ninth until it
+/// Runs a project's `train.py`. Pairs have two nodes, so an elastic job of 1 to 2 ranks is the smallest that loses one. The first attempt waits at the fifth epoch until a node has left, and the second at the ninth until it
 /// has joined.
 const PACED: &str = "
 import os, runpy, time
@@ -261,12 +261,7 @@ fn a_drained_node_leaves_an_elastic_job_and_gets_no_ranks() {
     run.until(&["[0 node1] attempt 0", "[1 node2] attempt 0"], s(120));
     let restore = Restore(|| drop(lab.hvdctl(&["drain", "--undo", "node[1-2]"]).code(0)));
     let drained = lab.hvdctl(&["drain", "node[1-2]"]).code(0);
-    drained.says(&[
-        "node1: drained; the job ",
-        "stays until its end",
-        "node2: drained; the job ",
-        "goes on without it",
-    ]);
+    drained.says(&["node1: drained; job ", "stays", "node2: drained; job ", "continues without it"]);
     run.until(&["[0 node1] attempt 1"], s(60));
     lab.hvdctl(&["status"]).code(0).says(&["node1 is drained by ", "node2 is drained by "]);
     drop(restore);

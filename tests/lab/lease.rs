@@ -298,7 +298,7 @@ mod full {
             );
         }
         let done = lab.hvdctl(&["--on", "node2", "lock", "release", "-y"]).code(0);
-        done.says(&["node2: released, it was that of", &format!("(process {pid}) with `hvdctl up`")]);
+        done.says(&["node2: released the lock of", &format!("(process {pid}) with `hvdctl up`")]);
         let Held { up, _engine: engine } = held;
         let done = up.end(s(30)).code(5);
         done.complains(&["node2: cannot keep its lease: it was released", "node[1-2]: not started"]);

@@ -55,7 +55,7 @@ fn the_whole_job_on_this_machine_alone() {
 
     // what such a test left that was killed
     hvdctl(&["down", "--purge", "-y"]).code(0);
-    hvdctl(&["up"]).code(0).says(&["start hworker"]).complains(&["no inventory: this machine alone"]);
+    hvdctl(&["up"]).code(0).says(&["start hworker"]).complains(&["no inventory: using this machine alone"]);
     assert_eq!(ours(), "hworker running\n");
     hvdctl(&["up"]).code(0).says(&["nothing to do"]);
     // nobody else is in this cluster, and so nobody else can log in

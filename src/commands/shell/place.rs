@@ -14,6 +14,7 @@ use crate::model::launcher::LauncherName;
 use crate::node::network;
 use crate::runtime::Runtime;
 use crate::runtime::spec::ContainerSpec;
+use crate::text::nodeset;
 use crate::transport::node::Process;
 use crate::transport::privileges;
 use crate::worker::apply;
@@ -48,8 +49,8 @@ pub(super) async fn in_worker(target: &Target, node: &str, events: &Events) -> R
     let known = target.nodes().into_iter().any(|one| one.name == node);
     if !known {
         let names: Vec<String> = target.nodes().into_iter().map(|node| node.name).collect();
-        let words = format!("no selected node is named {node} (nodes: {})", crate::text::nodeset::fold(&names));
-        return Err(Error::usage(words, "hvdctl shell opens one in hmaster"));
+        let message = format!("no selected node is named {node} (nodes: {})", nodeset::fold(&names));
+        return Err(Error::usage(message, "without NODE, hvdctl shell opens one in hmaster"));
     }
     let target = Target { selected: vec![node.to_owned()], ..target.clone() };
     let member = connect_all(&target, events).await?.remove(0);
@@ -65,16 +66,16 @@ pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place,
     let cluster = target.cluster();
     let runs = manage::list(target, events).await?;
     if let Some((job, member, runtime, container)) = newest_running(cluster, &runs).await? {
-        events.note(format!("in the launcher of the job {} ({}) on {}", job.id, job.name, member.node.name));
+        events.note(format!("entering the launcher of job {} ({}) on {}", job.id, job.name, member.node.name));
         let path = format!("{}/{}", cluster.jobs_dir, job.id);
         return guarded(&member, runtime, container, Some(path)).await.map_err(Into::into);
     }
     let (members, _) = split(events, connect(target, events).await?);
-    let looked = for_each_node(members, async |member| observe(cluster, member, events).await).await;
-    let (nodes, failed) = split(events, looked);
+    let results = for_each_node(members, async |member| observe(cluster, member, events).await).await;
+    let (nodes, failed) = split(events, results);
     let failed: Vec<NodeError> = runs.failed.into_iter().chain(failed).collect();
     let wanted = target.nodes().first().map(|node| node.name.clone()).unwrap_or_default();
-    let Some(master) = nodes.iter().find(|seen| seen.name() == wanted) else {
+    let Some(master) = nodes.iter().find(|node| node.name() == wanted) else {
         let why = failed.into_iter().find(|error| error.node == wanted);
         return Err(why.map_or_else(|| Error::Here(format!("{wanted} did not answer")), Error::from));
     };
@@ -101,12 +102,11 @@ async fn guarded(
 async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Events) -> Result<Place, Error> {
     let cluster = target.cluster();
     master.image_id(cluster)?;
-    let keys: Vec<_> = nodes.iter().map(|seen| (&seen.member.node, &seen.facts)).collect();
+    let keys: Vec<_> = nodes.iter().map(|node| (&node.member.node, &node.facts)).collect();
     let lacking = if nodes.len() > 1 { differing(&target.inventory, &keys, Keys::to_launch) } else { Vec::new() };
     if !lacking.is_empty() {
-        let who = crate::text::nodeset::fold(&lacking);
-        let words = format!("the cluster's keys are missing or not as they should be on {who}");
-        return Err(Error::check(words, "hvdctl keys push"));
+        let message = format!("the cluster's keys are missing or wrong on {}", nodeset::fold(&lacking));
+        return Err(Error::check(message, "hvdctl keys push"));
     }
     let (hosts, interface) = hosts(target, master, nodes, events);
     let hosts: Vec<Host<'_>> = hosts.iter().map(|(node, slots)| Host { node, slots: *slots }).collect();
@@ -145,7 +145,7 @@ async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Ev
     };
     let slots: u32 = hosts.iter().map(|host| host.slots).sum();
     let by_hand = launch::by_hand(slots, cluster.port, interface.as_deref());
-    events.note(format!("in {} on {}; the cluster from here: {by_hand}", spec.name, node.name));
+    events.note(format!("entering {} on {}; to use all nodes: {by_hand}", spec.name, node.name));
     let path = Some("/run/hvdctl".to_owned());
     Ok(Place { runtime, container, path, guard, is_own: true })
 }
@@ -159,17 +159,17 @@ fn hosts(
 ) -> (Vec<(Node, u32)>, Option<String>) {
     let mut hosts = Vec::new();
     let mut interface = None;
-    for seen in nodes {
-        match nodes::place(&target.inventory, seen) {
+    for observed in nodes {
+        match nodes::place(&target.inventory, observed) {
             Ok(place) => {
-                if seen.name() == master.name() {
+                if observed.name() == master.name() {
                     interface = Some(place.interface);
                 }
-                let mut node = seen.member.node.clone();
+                let mut node = observed.member.node.clone();
                 node.address = Some(place.address);
-                hosts.push((node, network::slots(&seen.member.node, &seen.facts)));
+                hosts.push((node, network::slots(&observed.member.node, &observed.facts)));
             }
-            Err(error) => events.warn(format!("{} is not in the hostfile: {error}", seen.name())),
+            Err(error) => events.warn(format!("{} is not in the hostfile: {error}", observed.name())),
         }
     }
     (hosts, interface)
@@ -184,7 +184,7 @@ async fn wait_until_ready(member: &Member, script: &mut Process) -> Result<(), N
         Ok(Ok(_)) => Ok(()),
         Ok(Err(_)) => match timeout(Duration::from_secs(5), stderr).await {
             Ok(Ok(text)) if !text.trim().is_empty() => failed(text),
-            _ => failed("the container ended at once".into()),
+            _ => failed("the container exited immediately".into()),
         },
         Err(_) => failed(format!("no answer within {} s", member.transport.limit().as_secs())),
     }

@@ -152,6 +152,6 @@ async fn a_release_is_of_the_lease_that_was_seen() {
     hvdctl(&nodes, "lock release -y").await.code(0).says(&["nothing to do"]);
     hold(&nodes, &NODES);
     let done = hvdctl(&nodes, "--on node2 lock release -y").await;
-    done.code(0).says(&["node2: released, it was that of bob@laptop (process 4711) with `hvdctl down`"]);
+    done.code(0).says(&["node2: released the lock of bob@laptop (process 4711) with `hvdctl down`"]);
     assert_eq!(NODES.map(|node| nodes.state(node).lease.is_some()), [true, false]);
 }

@@ -118,7 +118,7 @@ async fn down_ends_in_order_at_every_moment_and_again_does_the_rest() {
             assert_eq!((state.ps(), state.keys), (Vec::new(), None), "{node} {when}");
         }
         assert_given_back(nodes, when);
-        hvdctl(nodes, "down --purge -y").await.code(0).says(&["nothing was up"]);
+        hvdctl(nodes, "down --purge -y").await.code(0).says(&["no containers"]);
     };
     let nodes = two_up().await;
     NODES.iter().for_each(|node| nodes.edit(node, |state| state.add("older", &[("hvdctl.cluster", "lab")])));

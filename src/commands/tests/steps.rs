@@ -82,7 +82,7 @@ async fn down_removes_only_containers_of_its_cluster() {
     assert_eq!(nodes.state("node2").ps(), [""; 0]);
     assert_eq!(nodes.state("node1").keys, keys, "keys stay without --purge");
     assert_given_back(&nodes, "after down");
-    hvdctl(&nodes, "down --purge -y").await.code(0).says(&["node[1-2] (2): nothing was up; keys"]);
+    hvdctl(&nodes, "down --purge -y").await.code(0).says(&["node[1-2] (2): no containers; removed keys"]);
     assert_eq!(nodes.state("node1").ps(), ["somebodys running", "other-worker running"]);
     assert_eq!(NODES.map(|node| nodes.state(node).keys), [None, None]);
 }
@@ -98,7 +98,7 @@ async fn a_foreign_container_of_the_workers_name_is_left_alone() {
         assert_eq!(nodes.state("node2").containers, before.containers);
         assert_eq!(nodes.state("node1").ps(), ["hworker running"]);
         hvdctl(&nodes, "status").await.code(0).says(&["foreign"]);
-        hvdctl(&nodes, "down").await.code(0).says(&["node2: nothing was up"]);
+        hvdctl(&nodes, "down").await.code(0).says(&["node2: no containers"]);
         assert_eq!(nodes.state("node2").containers, before.containers);
     }
 }
@@ -141,7 +141,7 @@ async fn a_drained_node_takes_no_part_in_new_jobs() {
     assert!(!placed.out.contains("node2"), "{placed}");
     run(&format!("{slots}:{}", 2 * slots), "").await.code(0);
     let refused = run(&(slots + 1).to_string(), "").await;
-    refused.code(125).complains(&["error: node2 is drained by", "ranks were asked for", "hvdctl drain --undo node2"]);
+    refused.code(125).complains(&["error: node2 is drained by", "ranks were requested", "hvdctl drain --undo node2"]);
     run("1", "--on node2 ").await.code(125).complains(&["node2 is drained by"]);
     hvdctl(&nodes, "drain node1").await.code(0);
     hvdctl(&nodes, "verify").await.code(1).complains(&["node1 is drained by", "no node is left"]);
@@ -166,7 +166,7 @@ async fn drain_says_which_jobs_leave_a_node_and_which_stay() {
     let document = hvdctl(&nodes, "drain node2 --json").await.code(0).document();
     assert_eq!(document["nodes"][0]["leaving"], serde_json::json!(["run-1"]), "{document}");
     assert_eq!(document["nodes"][0]["staying"], serde_json::json!(["run-2", "run-3"]), "{document}");
-    let words = ["; the job run-1 goes on without it", "; the job run-2 stays until its end"];
+    let words = ["; job run-1 continues without it", "; job run-2 stays until it ends"];
     hvdctl(&nodes, "drain node2").await.code(0).says(&words);
 }
 

@@ -185,6 +185,6 @@ fn a_switch_that_was_cut_off_is_finished_and_another_pair_is_not_put_in_place() 
         ("id_rsa.next.pub", "ssh-rsa X hvdctl:lab\n"),
     ]);
     let before = files(&other);
-    assert!(switch(&other, "id_rsa", "id_ed25519").unwrap_err().contains("another pair"));
+    assert!(switch(&other, "id_rsa", "id_ed25519").unwrap_err().contains("a different pair"));
     assert_eq!(files(&other), before);
 }

@@ -237,7 +237,7 @@ mod tests {
             let launcher = launcher(LauncherName::Horovodrun, controller);
             for name in launcher.rank.iter().chain(launcher.local_rank).chain(launcher.size) {
                 let refused = env_lines(&format!("{name}=1")).unwrap_err();
-                assert!(refused[0].contains("every rank gets its own"), "{refused:?}");
+                assert!(refused[0].contains("sets it for every rank"), "{refused:?}");
             }
         }
     }

@@ -228,7 +228,7 @@ fn a_transfer_has_a_bar_with_bytes_rate_and_time_left() {
     assert_eq!(row, "* node1     0s  pulling r ██░░░░░░░░  1.0 GiB of 4.0 GiB, 5.0 MiB/s, 10m14s left");
     rows.show(pulling(2, "x:1"));
     let row = rows.drawn().remove(0);
-    assert_eq!(row, "* node1     0s  pulling r █████░░░░░  2.0 GiB of 4.0 GiB, 5.0 MiB/s, 6m49s left");
+    assert_eq!(row, "* node1     0s  pulling x: █████░░░░░  2.0 GiB of 4.0 GiB, 5.0 MiB/s, 6m49s left");
     terminal.resize(10, 40);
     assert_eq!(rows.drawn(), ["* node1     0s  pulling x:1          50%"]);
     rows.show(busy("node1", "starting hworker"));

@@ -31,7 +31,7 @@ pub(super) fn explain(node: &str, operation: &str, error: &DockerError) -> NodeE
     }
 }
 
-/// Returns the message of an error, without bollard's own words around it.
+/// Returns the message of an error, without what bollard adds to it.
 pub(super) fn message(error: &DockerError) -> String {
     match error {
         DockerError::DockerResponseServerError { message, .. } => message.clone(),

@@ -27,8 +27,8 @@ fn found(root: &str) -> NodeOutputs {
     let mut found = NodeOutputs::parse(&sh(LIST, &[root, "p", "lab", "j1"], b""));
     let names: String = found.files().map(|(name, _)| format!("{name}\0")).collect();
     if let Some(directory) = &found.directory {
-        let said = sh(HASH, &[&format!("{root}/{directory}")], names.as_bytes());
-        found.add_hashes(&said);
+        let hashed = sh(HASH, &[&format!("{root}/{directory}")], names.as_bytes());
+        found.add_hashes(&hashed);
     }
     found
 }
@@ -59,7 +59,7 @@ fn what_is_new_or_changed_is_found_under_any_name() {
     let Output::File { hash, mode, size, .. } = &outputs["data"] else { panic!() };
     assert_eq!((hash.as_str(), mode & 0o700, *size), (in_hex(b"scribbled").as_str(), 0o600, 9));
 
-    // a directory of the job's own goes before the project's
+    // the job's separate directory takes precedence
     fs::create_dir(dir.path().join("p+j1")).unwrap();
     fs::write(dir.path().join("p+j1/train.py"), "new code").unwrap();
     fs::write(dir.path().join("p+j1/best"), "x").unwrap();
@@ -113,7 +113,7 @@ fn files_of_any_name_arrive() {
 }
 
 #[test]
-fn a_file_that_was_changed_gets_no_name_and_holds_no_other_up() {
+fn a_file_that_was_changed_is_left_out_and_no_other() {
     let files = [("shrunk", &b"contents"[..]), ("replaced", b"old"), ("gone", b"x"), ("kind", b"x"), ("grown", b"log")];
     let (dir, placed) = unpacked(&files, |there| {
         fs::write(there.join("shrunk"), "con").unwrap();
@@ -130,7 +130,7 @@ fn a_file_that_was_changed_gets_no_name_and_holds_no_other_up() {
 }
 
 #[test]
-fn a_stream_that_breaks_off_or_lies_writes_nothing_but_what_was_listed() {
+fn a_stream_that_breaks_off_or_was_altered_writes_only_what_was_listed() {
     let dir = tempfile::tempdir().unwrap();
     let target = TargetDirectory::open(&dir.path().join("here")).unwrap();
     let output = |text: &[u8]| Output::File { hash: in_hex(text), mode: 0o640, size: text.len() as u64, time: 1.0 };

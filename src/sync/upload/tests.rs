@@ -51,16 +51,20 @@ impl Bench {
         output
     }
 
-    fn look(&self, tree: &ProjectFiles) -> Comparison {
-        self.look_as(tree, ("desk:/p", "", "")).unwrap()
+    fn compare(&self, tree: &ProjectFiles) -> Comparison {
+        self.compare_as(tree, ("desk:/p", "", "")).unwrap()
     }
 
     /// Compares with what the node has, beside these running jobs.
-    fn look_as(&self, tree: &ProjectFiles, (origin, shared, jobs): (&str, &str, &str)) -> Result<Comparison, Refusal> {
-        let said = self.script(COMPARE, &[&tree.hash, origin, shared, jobs], b"");
-        assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
-        assert!(!String::from_utf8_lossy(&said.stdout).contains("kept "), "{said:?}");
-        Comparison::parse(&said.stdout)
+    fn compare_as(
+        &self,
+        tree: &ProjectFiles,
+        (origin, shared, jobs): (&str, &str, &str),
+    ) -> Result<Comparison, Refusal> {
+        let output = self.script(COMPARE, &[&tree.hash, origin, shared, jobs], b"");
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("kept "), "{output:?}");
+        Comparison::parse(&output.stdout)
     }
 
     /// The tar stream with the missing entries.
@@ -73,12 +77,12 @@ impl Bench {
         stream
     }
 
-    fn put(&self, tree: &ProjectFiles, missing: &Selection, stream: &[u8]) -> Output {
-        self.put_for("", tree, missing, stream)
+    fn apply(&self, tree: &ProjectFiles, missing: &Selection, stream: &[u8]) -> Output {
+        self.apply_for("", tree, missing, stream)
     }
 
-    /// Applies a stream; for a job that gets a directory of its own where its id is not empty.
-    fn put_for(&self, id: &str, tree: &ProjectFiles, missing: &Selection, stream: &[u8]) -> Output {
+    /// Applies a stream; for a job with a separate directory if its id is not empty.
+    fn apply_for(&self, id: &str, tree: &ProjectFiles, missing: &Selection, stream: &[u8]) -> Output {
         let (arrived, whole) = (tree.manifest.arrived(missing), tree.manifest.placed(!id.is_empty()));
         self.script(APPLY, &[&tree.hash, &arrived, &whole, id], stream)
     }
@@ -86,17 +90,17 @@ impl Bench {
     /// Uploads, and returns the names that were sent.
     fn upload(&self) -> Vec<String> {
         let tree = self.tree();
-        let seen = self.look(&tree);
-        if seen.is_same {
+        let comparison = self.compare(&tree);
+        if comparison.is_same {
             return Vec::new();
         }
-        let missing = tree.manifest.missing(&seen.uploaded);
+        let missing = tree.manifest.missing(&comparison.uploaded);
         let stream = Self::stream(&tree, &missing);
-        let done = self.put(&tree, &missing, &stream);
+        let done = self.apply(&tree, &missing, &stream);
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         let last = String::from_utf8_lossy(done.stdout.rsplit(|b| *b == 0).next().unwrap()).into_owned();
         assert_eq!(last, format!("{}  -\n", tree.hash));
-        assert!(self.look(&tree).is_same, "proven and unchanged");
+        assert!(self.compare(&tree).is_same, "proven and unchanged");
         assert!(!self.dir.path().join("there/.p@lab/stage").exists());
         tree.manifest.select(&missing).map(|(name, _)| name.clone()).collect()
     }
@@ -117,7 +121,7 @@ fn inode(path: &Path) -> u64 {
 }
 
 #[test]
-fn odd_names_arrive_unchanged_and_only_changes_go_over_the_wire() {
+fn odd_names_arrive_unchanged_and_only_changes_are_sent() {
     let bench = Bench::new();
     let names = [
         "a b.py",
@@ -167,7 +171,7 @@ fn odd_names_arrive_unchanged_and_only_changes_go_over_the_wire() {
 }
 
 #[test]
-fn what_is_gone_here_goes_there() {
+fn what_was_deleted_here_is_deleted_there() {
     let bench = Bench::new();
     for name in ["kind", "other/kind", "gone", "d/e/f", "moved/f", "stays/f"] {
         bench.write(name, "old");
@@ -198,7 +202,7 @@ fn what_is_gone_here_goes_there() {
 }
 
 #[test]
-fn a_stream_that_breaks_off_or_lies_leaves_the_earlier_tree_whole() {
+fn a_stream_that_breaks_off_or_was_altered_leaves_the_earlier_files_intact() {
     let bench = Bench::new();
     for i in 0..20 {
         bench.write(&format!("f{i}"), &format!("old {i}"));
@@ -210,29 +214,32 @@ fn a_stream_that_breaks_off_or_lies_leaves_the_earlier_tree_whole() {
     }
     fs::remove_file(bench.here("f7")).unwrap();
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.look(&tree).uploaded);
+    let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
     let stream = Bench::stream(&tree, &missing);
     // the last two blocks say that it is the end; tar does without them
     for end in (0..stream.len() - 1024).step_by(512).chain([1, 700, stream.len() / 2 + 1]) {
-        let done = bench.put(&tree, &missing, &stream[..end]);
+        let done = bench.apply(&tree, &missing, &stream[..end]);
         assert!(!done.status.success(), "after {end} of {} bytes", stream.len());
     }
-    let lying: Vec<u8> = stream.windows(5).position(|w| w == b"new 3").map_or(vec![], |at| {
+    let altered: Vec<u8> = stream.windows(5).position(|w| w == b"new 3").map_or(vec![], |at| {
         let mut other = stream.clone();
         other[at] = b'N';
         other
     });
-    let done = bench.put(&tree, &missing, &lying);
-    assert!(String::from_utf8_lossy(&done.stderr).contains("what arrived is not what was read"), "{done:?}");
+    let done = bench.apply(&tree, &missing, &altered);
+    assert!(
+        String::from_utf8_lossy(&done.stderr).contains("the files that arrived differ from those that were sent"),
+        "{done:?}"
+    );
     assert_eq!(bench.arrived().manifest, before);
-    assert!(bench.look(&had).is_same, "and still proven");
+    assert!(bench.compare(&had).is_same, "and still proven");
     assert!(!bench.dir.path().join("there/.p@lab/stage").exists(), "nothing is left on a full disk");
     bench.upload();
     bench.same();
 }
 
 #[test]
-fn what_arrived_and_what_is_in_its_place_has_to_be_what_was_read() {
+fn an_upload_with_another_hash_than_expected_fails() {
     let bench = Bench::new();
     bench.write("train.py", "");
     bench.write("a b", "text");
@@ -241,7 +248,7 @@ fn what_arrived_and_what_is_in_its_place_has_to_be_what_was_read() {
     let (arrived, whole) = (tree.manifest.arrived(&missing), tree.manifest.placed(false));
     let upload = |arrived: &str, whole: &str| {
         let _ = fs::remove_dir_all(bench.dir.path().join("there"));
-        bench.look(&tree);
+        bench.compare(&tree);
         bench.script(APPLY, &[&tree.hash, arrived, whole, ""], &Bench::stream(&tree, &missing)).status.success()
     };
     assert!(upload(&arrived, &whole));
@@ -250,7 +257,7 @@ fn what_arrived_and_what_is_in_its_place_has_to_be_what_was_read() {
 }
 
 #[test]
-fn where_a_job_wrote_what_the_project_now_has_the_end_is_clear_and_nothing_of_it_is_lost() {
+fn a_job_output_in_the_place_of_a_project_file_fails_the_upload_and_is_kept() {
     let bench = Bench::new();
     bench.write("train.py", "");
     bench.upload();
@@ -258,8 +265,8 @@ fn where_a_job_wrote_what_the_project_now_has_the_end_is_clear_and_nothing_of_it
     fs::write(bench.there("out/checkpoint"), "mine").unwrap();
     bench.write("out", "a file");
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.look(&tree).uploaded);
-    let done = bench.put(&tree, &missing, &Bench::stream(&tree, &missing));
+    let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
+    let done = bench.apply(&tree, &missing, &Bench::stream(&tree, &missing));
     assert!(!done.status.success() && String::from_utf8_lossy(&done.stderr).contains("cannot overwrite"), "{done:?}");
     assert_eq!(fs::read_to_string(bench.there("out/checkpoint")).unwrap(), "mine");
     fs::remove_dir_all(bench.there("out")).unwrap();
@@ -268,7 +275,7 @@ fn where_a_job_wrote_what_the_project_now_has_the_end_is_clear_and_nothing_of_it
 }
 
 #[test]
-fn what_a_job_wrote_in_a_directory_of_its_own_is_merged() {
+fn what_a_job_wrote_in_a_separate_directory_is_merged() {
     let bench = Bench::new();
     for name in ["train.py", "data", "deep/er"] {
         bench.write(name, "old");
@@ -281,38 +288,49 @@ fn what_a_job_wrote_in_a_directory_of_its_own_is_merged() {
     bench.write("data2", "new");
     fs::remove_file(bench.here("data")).unwrap();
     let tree = bench.tree();
-    let missing = tree.manifest.missing(&bench.look(&tree).uploaded);
-    let done = bench.put_for("j1", &tree, &missing, &Bench::stream(&tree, &missing));
+    let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
+    let done = bench.apply_for("j1", &tree, &missing, &Bench::stream(&tree, &missing));
     assert!(done.status.success(), "{done:?}");
 
-    let side = bench.dir.path().join("there/p+j1");
+    let separate = bench.dir.path().join("there/p+j1");
     let read = |path: PathBuf| fs::read_to_string(path).unwrap();
     assert_eq!(read(bench.there("train.py")), "old", "the first job keeps its files");
-    assert!(bench.there("data").exists() && !side.join("data").exists());
-    assert_eq!((read(side.join("train.py")), read(side.join("checkpoint"))), ("new".into(), "of the first".into()));
-    assert_ne!(inode(&side.join("deep/er")), inode(&bench.there("deep/er")), "who writes one does not write the other");
+    assert!(bench.there("data").exists() && !separate.join("data").exists());
+    assert_eq!(
+        (read(separate.join("train.py")), read(separate.join("checkpoint"))),
+        ("new".into(), "of the first".into())
+    );
+    assert_ne!(
+        inode(&separate.join("deep/er")),
+        inode(&bench.there("deep/er")),
+        "who writes one does not write the other"
+    );
 
     // both write; the second last
     fs::write(bench.there("deep/log"), "first, longer").unwrap();
     let earlier = std::time::SystemTime::now() - Duration::from_secs(60);
     fs::File::options().write(true).open(bench.there("checkpoint")).unwrap().set_modified(earlier).unwrap();
-    fs::write(side.join("checkpoint"), "of the second").unwrap();
-    fs::write(side.join("deep/best"), "second").unwrap();
-    fs::write(side.join("train.py"), "scribbled over").unwrap();
+    fs::write(separate.join("checkpoint"), "of the second").unwrap();
+    fs::write(separate.join("deep/best"), "second").unwrap();
+    fs::write(separate.join("train.py"), "scribbled over").unwrap();
     // a job that has no process just now has not ended: neither for another's end nor for the next comparison
     let other = bench.script(MERGE, &["j2"], b"");
-    assert!(other.status.success() && side.exists(), "{other:?}");
-    let beside = |tree: &ProjectFiles, runs: &str| bench.look_as(tree, ("desk:/p", "", runs)).unwrap().workspace;
+    assert!(other.status.success() && separate.exists(), "{other:?}");
+    let workspace_beside =
+        |tree: &ProjectFiles, jobs: &str| bench.compare_as(tree, ("desk:/p", "", jobs)).unwrap().workspace;
     bench.write("data3", "newest");
-    let place = beside(&bench.tree(), "j1");
-    assert!(side.exists() && !place.is_separate, "it has its own directory, and nobody the project's");
-    let place = beside(&bench.tree(), "j0 j1");
-    assert!(place.is_separate, "the first may have it: {place:?}");
+    let workspace = workspace_beside(&bench.tree(), "j1");
+    assert!(
+        separate.exists() && !workspace.is_separate,
+        "the job has a separate directory, and none uses the project's"
+    );
+    let workspace = workspace_beside(&bench.tree(), "j0 j1");
+    assert!(workspace.is_separate, "the first may have it: {workspace:?}");
     fs::remove_file(bench.here("data3")).unwrap();
 
     let gathered = bench.script(MERGE, &["j1"], b"");
     assert!(gathered.status.success() && gathered.stdout.is_empty(), "{gathered:?}");
-    assert!(!side.exists());
+    assert!(!separate.exists());
     assert_eq!(read(bench.there("checkpoint")), "of the second");
     assert_eq!(read(bench.there("deep/log")), "first, longer");
     assert_eq!(read(bench.there("deep/best")), "second");
@@ -324,22 +342,22 @@ fn what_a_job_wrote_in_a_directory_of_its_own_is_merged() {
 }
 
 #[test]
-fn another_project_of_the_name_and_a_directory_of_somebody_are_left_alone() {
+fn another_project_of_the_name_and_a_foreign_directory_are_left_alone() {
     let bench = Bench::new();
     bench.write("train.py", "");
     fs::create_dir_all(bench.there("")).unwrap();
     let tree = bench.tree();
     fs::write(bench.there("theirs"), "").unwrap();
-    assert_eq!(bench.look_as(&tree, ("desk:/p", "", "")).unwrap_err(), Refusal::Foreign);
+    assert_eq!(bench.compare_as(&tree, ("desk:/p", "", "")).unwrap_err(), Refusal::Foreign);
     fs::remove_file(bench.there("theirs")).unwrap();
     bench.upload();
-    let other = bench.look_as(&tree, ("desk:/q", "", ""));
+    let other = bench.compare_as(&tree, ("desk:/q", "", ""));
     assert_eq!(other.unwrap_err(), Refusal::Origin("desk:/p".into()));
-    assert!(bench.look_as(&tree, ("desk:/p", "", "")).unwrap().is_same);
-    // said to be the same, it is from then on
-    assert!(bench.look_as(&tree, ("desk:/q", "shared", "")).unwrap().is_same);
-    assert!(bench.look_as(&tree, ("desk:/q", "", "")).unwrap().is_same);
-    assert_eq!(bench.look_as(&tree, ("desk:/p", "", "")).unwrap_err(), Refusal::Origin("desk:/q".into()));
+    assert!(bench.compare_as(&tree, ("desk:/p", "", "")).unwrap().is_same);
+    // confirmed to be the same, it is from then on
+    assert!(bench.compare_as(&tree, ("desk:/q", "shared", "")).unwrap().is_same);
+    assert!(bench.compare_as(&tree, ("desk:/q", "", "")).unwrap().is_same);
+    assert_eq!(bench.compare_as(&tree, ("desk:/p", "", "")).unwrap_err(), Refusal::Origin("desk:/q".into()));
 }
 
 /// A file, a directory or a link, by a name that may be in a directory.
@@ -380,15 +398,15 @@ proptest! {
 }
 
 #[test]
-fn a_full_disk_is_told_for_what_it_is_at_every_step() {
+fn a_full_disk_has_a_hint_at_every_step() {
     let text = "[cluster]\nname = \"lab\"\nimage = \"x\"\n[[node]]\nhost = \"a\"\n";
     let inventory = crate::inventory::Inventory::parse(text, Path::new("i.toml")).unwrap();
-    let hint = |said: &str| with_hint(&inventory.cluster, NodeError::failed("a", "ship", said)).hints.join("\n");
+    let hint = |output: &str| with_hint(&inventory.cluster, NodeError::failed("a", "upload", output)).hints.join("\n");
     let full = "tar: t/x: Cannot write: No space left on device";
-    let misplaced = "not all is in its place with its type and mode";
+    let misplaced = "some files are not in place with their type and mode";
     assert!(hint(full).contains("make room") && hint(full).contains("the earlier files are intact"));
     assert!(hint(misplaced).contains("keeps modes"));
-    // by then files are in their places, so nothing is said of an earlier tree
+    // by then files are in their places, so the hint does not mention the earlier files
     let late = hint(&format!("stat: write error: No space left on device\n{misplaced}"));
     assert!(late.contains("make room") && !late.contains("intact") && !late.contains("modes"), "{late}");
 }

@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 /// What an engine does for the operations, in single steps; `cut` of them are done, all where it is none. It refuses what
 /// Docker refuses: the model that the properties check against.
 fn apply(
-    seen: &[ContainerSummary],
+    containers: &[ContainerSummary],
     operations: &[Operation],
     image_id: &str,
     cut: Option<usize>,
 ) -> Vec<ContainerSummary> {
-    let mut after = seen.to_vec();
+    let mut after = containers.to_vec();
     let mut left = cut.unwrap_or(usize::MAX);
     let mut step = || {
         let goes_on = left > 0;
@@ -69,19 +69,21 @@ fn desired(port: u16, gpus: bool, workspace: Option<&str>) -> ContainerSpec {
     }
 }
 
-fn seen(desired: &ContainerSpec, image_id: &str, state: ContainerState) -> ContainerSummary {
+fn summary(desired: &ContainerSpec, image_id: &str, state: ContainerState) -> ContainerSummary {
     let (name, labels) = (desired.name.clone(), desired.labels());
     ContainerSummary { name, id: "1".into(), image_id: image_id.into(), state, labels, created: None }
 }
 
 #[test]
-fn a_shell_that_nobody_will_start_goes() {
+fn a_shell_that_was_never_started_is_removed() {
     let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "image");
     cluster.name = "lab".into();
     let shell = ContainerSpec::shell(&cluster, &nodes[0], GpuRequest::None, Vec::new(), "ab12");
     let left = |state, created, cluster: &str, clock| {
-        let there =
-            [ContainerSummary { created, ..seen(&shell, "img", state) }, seen(&desired(1, false, None), "img", state)];
+        let there = [
+            ContainerSummary { created, ..summary(&shell, "img", state) },
+            summary(&desired(1, false, None), "img", state),
+        ];
         line(&orphaned_shells(cluster, &there, clock))
     };
     let clock = Some(Span { low: 1000.5, high: 1001.0 });
@@ -101,19 +103,19 @@ fn a_shell_that_nobody_will_start_goes() {
 #[test]
 fn table() {
     let want = desired(12345, true, None);
-    let plan = |seen: &[ContainerSummary]| worker(&want, "img", seen).map(|o| line(&o));
+    let plan = |containers: &[ContainerSummary]| worker(&want, "img", containers).map(|o| line(&o));
     assert_eq!(plan(&[]).unwrap(), "start hworker");
-    assert_eq!(plan(&[seen(&want, "old", ContainerState::Running)]).unwrap(), "recreate hworker (image)");
+    assert_eq!(plan(&[summary(&want, "old", ContainerState::Running)]).unwrap(), "recreate hworker (image)");
     let other = desired(22, false, None);
-    assert_eq!(plan(&[seen(&other, "img", ContainerState::Running)]).unwrap(), "recreate hworker (gpus, port)");
+    assert_eq!(plan(&[summary(&other, "img", ContainerState::Running)]).unwrap(), "recreate hworker (gpus, port)");
     assert_eq!(
-        plan(&[seen(&other, "img", ContainerState::Created)]).unwrap(),
+        plan(&[summary(&other, "img", ContainerState::Created)]).unwrap(),
         "recreate hworker (gpus, port, never started)"
     );
     let mut mounts = want.clone();
     mounts.spec.mounts.pop();
-    assert_eq!(plan(&[seen(&mounts, "img", ContainerState::Exited)]).unwrap(), "recreate hworker (mounts)");
-    let mut renamed = seen(&want, "img", ContainerState::Running);
+    assert_eq!(plan(&[summary(&mounts, "img", ContainerState::Exited)]).unwrap(), "recreate hworker (mounts)");
+    let mut renamed = summary(&want, "img", ContainerState::Running);
     renamed.name = "before".into();
     assert_eq!(plan(&[renamed]).unwrap(), "remove before (renamed), start hworker");
     // that of a single job is no worker of the node's, and goes only when its job has ended
@@ -122,19 +124,19 @@ fn table() {
         "j1",
         false,
     );
-    let both = [seen(&want, "img", ContainerState::Running), seen(&own, "img", ContainerState::Running)];
+    let both = [summary(&want, "img", ContainerState::Running), summary(&own, "img", ContainerState::Running)];
     assert_eq!(plan(&both).unwrap(), "unchanged");
     assert_eq!(line(&worker(&own, "img", &both[..1]).unwrap()), "start hworker-j1");
     assert_eq!(orphaned_workers("lab", &both, &[], |run| run == "j1"), []);
     let rank = Rank { job: "j1".into(), pid: 7, container: None, cluster: None, killed: false };
     assert_eq!(orphaned_workers("lab", &both, &[rank], |_| false), []);
     assert_eq!(line(&orphaned_workers("lab", &both, &[], |_| false)), "remove hworker-j1 (its job has ended)");
-    let mut older = seen(&want, "img", ContainerState::Running);
+    let mut older = summary(&want, "img", ContainerState::Running);
     older.labels.insert(LABEL_SPEC.into(), "000000000000".into());
     older.labels.insert(LABEL_SPEC_FULL.into(), "{\"version\":0}".into());
     assert_eq!(plan(&[older]).unwrap(), "recreate hworker (spec)");
 
-    let mut foreign = seen(&want, "img", ContainerState::Running);
+    let mut foreign = summary(&want, "img", ContainerState::Running);
     foreign.labels.clear();
     let error = plan(std::slice::from_ref(&foreign)).unwrap_err().to_string();
     assert_eq!(error, "a container named hworker exists already and was not created by hvdctl");
@@ -144,7 +146,7 @@ fn table() {
 }
 
 #[test]
-fn every_state_has_its_way_back() {
+fn a_worker_in_any_state_can_be_brought_up() {
     let want = desired(12345, true, None);
     let Inventory { mut cluster, .. } = Inventory::local("here", "image");
     cluster.name = "lab".into();
@@ -157,21 +159,24 @@ fn every_state_has_its_way_back() {
         (ContainerState::Removing, "recreate hworker (half removed)", "differs"),
         (ContainerState::Dead, "recreate hworker (dead)", "differs"),
     ];
-    for (state, told, word) in states {
-        let there = [seen(&want, "img", state)];
+    for (state, steps, status) in states {
+        let there = [summary(&want, "img", state)];
         let operations = worker(&want, "img", &there).unwrap();
-        assert_eq!(line(&operations), told);
-        assert_eq!(worker_status(&cluster, &there, Some(&operations)).0, word, "{state:?}");
+        assert_eq!(line(&operations), steps);
+        assert_eq!(worker_status(&cluster, &there, Some(&operations)).0, status, "{state:?}");
     }
     // what is left of others beside it is none of its own differences
     let beside =
         [Operation::Remove { name: "hworker-j1".into(), id: "2".into(), reasons: vec!["its job has ended".into()] }];
-    assert_eq!(worker_status(&cluster, &[seen(&want, "img", ContainerState::Running)], Some(&beside)), ("up", vec![]));
+    assert_eq!(
+        worker_status(&cluster, &[summary(&want, "img", ContainerState::Running)], Some(&beside)),
+        ("up", vec![])
+    );
     assert_eq!(worker_status(&cluster, &[], None), ("none", vec![]));
     // without an image or a place nothing is planned
-    assert_eq!(worker_status(&cluster, &[seen(&want, "img", ContainerState::Running)], None), ("differs", vec![]));
-    assert_eq!(worker_status(&cluster, &[seen(&want, "img", ContainerState::Exited)], None), ("stopped", vec![]));
-    let other = [seen(&desired(22, true, None), "img", ContainerState::Exited)];
+    assert_eq!(worker_status(&cluster, &[summary(&want, "img", ContainerState::Running)], None), ("differs", vec![]));
+    assert_eq!(worker_status(&cluster, &[summary(&want, "img", ContainerState::Exited)], None), ("stopped", vec![]));
+    let other = [summary(&desired(22, true, None), "img", ContainerState::Exited)];
     let operations = worker(&want, "img", &other).unwrap();
     assert_eq!(worker_status(&cluster, &other, Some(&operations)), ("differs", vec!["port".to_owned()]));
     cluster.name = "another".into();
@@ -182,7 +187,7 @@ fn every_state_has_its_way_back() {
 fn a_workspace_matters_only_to_a_job() {
     let plain = desired(12345, true, None);
     let with = desired(12345, true, Some("/opt/horovod/projects/a"));
-    let there = [seen(&with, "img", ContainerState::Running)];
+    let there = [summary(&with, "img", ContainerState::Running)];
     assert!(worker(&plain, "img", &there).unwrap().is_empty());
     assert!(worker(&with, "img", &there).unwrap().is_empty());
     let other = desired(12345, true, Some("/opt/horovod/projects/b"));
@@ -203,9 +208,9 @@ fn disrupted_by(
     let want = desired(12345, true, None);
     let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "image");
     cluster.name = "lab".into();
-    let worker_there = |id: &str| ContainerSummary { id: id.into(), ..seen(&old, "img", ContainerState::Running) };
+    let worker_there = |id: &str| ContainerSummary { id: id.into(), ..summary(&old, "img", ContainerState::Running) };
     let hmaster = ContainerSpec::master(&cluster, &nodes[0], GpuRequest::All, Vec::new(), "run-1");
-    let hmaster = launcher.map(|state| ContainerSummary { id: "m".into(), ..seen(&hmaster, "img", state) });
+    let hmaster = launcher.map(|state| ContainerSummary { id: "m".into(), ..summary(&hmaster, "img", state) });
     let containers = [Vec::from_iter([worker_there("w1")].into_iter().chain(hmaster)), vec![worker_there("w2")]];
     let facts = [Facts::parse(master), Facts::parse(other)];
     let operations = containers.each_ref().map(|there| worker(&want, "img", there).unwrap());
@@ -223,7 +228,7 @@ fn disrupted_by(
 }
 
 #[test]
-fn a_run_is_in_the_way_where_it_would_lose_its_worker() {
+fn a_job_is_disrupted_where_it_would_lose_its_worker() {
     let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
     let on_b = |ended: &[&str]| vec![("run-1".to_owned(), names(&["b"]), names(ended))];
     let up = Some(ContainerState::Running);
@@ -237,7 +242,7 @@ fn a_run_is_in_the_way_where_it_would_lose_its_worker() {
     assert_eq!(disrupted_by("", "rank run-1 7 - -\n", None), on_b(&["b"]));
     // its launcher was seen though its node is not among these
     let elsewhere = Facts { under_way: vec!["run-1".into()], ..Facts::parse("open run-1\n") };
-    let (old, new) = (seen(&desired(22, true, None), "img", ContainerState::Running), desired(12345, true, None));
+    let (old, new) = (summary(&desired(22, true, None), "img", ContainerState::Running), desired(12345, true, None));
     let containers = [ContainerSummary { id: "w2".into(), ..old }];
     let operations = worker(&new, "img", &containers).unwrap();
     let part = NodePlan { name: "b", facts: &elsewhere, containers: &containers, operations: &operations };
@@ -254,7 +259,8 @@ fn a_run_is_in_the_way_where_it_would_lose_its_worker() {
         let part = NodePlan { name: "b", facts: &facts, containers, operations: &operations };
         disrupted_jobs("lab", &[part]).len()
     };
-    let there = |desired: &ContainerSpec, state| [ContainerSummary { id: "w2".into(), ..seen(desired, "img", state) }];
+    let there =
+        |desired: &ContainerSpec, state| [ContainerSummary { id: "w2".into(), ..summary(desired, "img", state) }];
     assert_eq!(part(&there(&want, ContainerState::Running)), 0);
     assert_eq!(part(&there(&desired(22, true, None), ContainerState::Exited)), 0);
     assert_eq!(part(&there(&desired(22, true, None), ContainerState::Running)), 1);
@@ -270,7 +276,7 @@ const STATES: [ContainerState; 7] = [
     ContainerState::Dead,
 ];
 
-fn any_seen() -> impl Strategy<Value = ContainerSummary> {
+fn any_summary() -> impl Strategy<Value = ContainerSummary> {
     (
         prop::sample::select(vec!["hworker", "hmaster", "old-worker", "postgres"]),
         prop::option::of(prop::sample::select(vec!["lab", "other"])),
@@ -304,7 +310,7 @@ fn any_seen() -> impl Strategy<Value = ContainerSummary> {
 
 /// What an engine may hold: never two containers of one name, each with an id of its own.
 fn engine() -> impl Strategy<Value = Vec<ContainerSummary>> {
-    prop::collection::vec(any_seen(), 0..5).prop_map(|mut containers| {
+    prop::collection::vec(any_summary(), 0..5).prop_map(|mut containers| {
         containers.sort_by(|a, b| a.name.cmp(&b.name));
         containers.dedup_by(|a, b| a.name == b.name);
         for (i, container) in containers.iter_mut().enumerate() {
@@ -316,7 +322,7 @@ fn engine() -> impl Strategy<Value = Vec<ContainerSummary>> {
 
 proptest! {
     #[test]
-    fn a_plan_leads_there_also_after_another_was_broken_off(
+    fn a_plan_reaches_the_desired_state_also_after_an_interrupted_one(
         containers in engine(),
         exact in any::<bool>(),
         cut in prop::option::of(0usize..6),
@@ -350,11 +356,11 @@ proptest! {
     }
 
     #[test]
-    fn what_is_as_it_should_be_is_left_alone(containers in engine(), id in "[a-f0-9]{4}") {
+    fn a_worker_in_the_desired_state_is_left_alone(containers in engine(), id in "[a-f0-9]{4}") {
         let want = desired(12345, true, Some("/a"));
         let mut there: Vec<ContainerSummary> =
             containers.into_iter().filter(|c| c.name != "hworker" && !(c.belongs_to("lab") && c.is(Role::Worker))).collect();
-        there.push(ContainerSummary { id, ..seen(&want, "img", ContainerState::Running) });
+        there.push(ContainerSummary { id, ..summary(&want, "img", ContainerState::Running) });
         prop_assert!(worker(&want, "img", &there).unwrap().is_empty());
     }
 }

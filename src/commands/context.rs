@@ -1,0 +1,200 @@
+//! What a command works with, and the steps that several commands have in common.
+
+use super::output::NodeEntry;
+use crate::cluster::nodes::{
+    Member, Observed, Target, all, connect, connect_all, for_each_node, observe, split, unreached,
+};
+use crate::cluster::session::Session;
+use crate::error::{Error, Kind, NodeError};
+use crate::event::Events;
+use crate::job::capacity::{check_capacity, drop_ended_jobs};
+use crate::job::request::ResourceRequest;
+use crate::keys::reachability::Matrix;
+use crate::render::table::table;
+use crate::terminal::{self, Echo};
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+/// How often a waiting job checks whether the other one has ended.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What a command works with besides its own options.
+pub struct Context {
+    /// The selected nodes.
+    pub target: Target,
+    /// Where events go.
+    pub events: Events,
+    /// Its locks, its cancellation and its progress.
+    pub session: Session,
+    /// The number of `-v`.
+    pub verbose: u8,
+    /// Whether to ask before data is lost.
+    pub ask: bool,
+}
+
+/// The nodes on which all steps so far have succeeded, and the failures of the others.
+pub struct NodeResults<T> {
+    pub ok: Vec<T>,
+    pub failed: Vec<NodeError>,
+}
+
+impl<T> NodeResults<T> {
+    /// Performs the next step on the nodes that are left, all at once.
+    pub async fn then<U, F>(self, events: &Events, step: impl Fn(T) -> F) -> NodeResults<U>
+    where
+        F: Future<Output = Result<U, NodeError>>,
+    {
+        let (ok, failed) = split(events, for_each_node(self.ok, step).await);
+        NodeResults { ok, failed: [self.failed, failed].concat() }
+    }
+}
+
+/// The nodes of a command that changes nodes one by one.
+pub struct Connected {
+    /// The nodes that can be changed.
+    pub members: Vec<Member>,
+    /// The unreachable nodes that `--skip-offline` leaves out.
+    pub offline: Vec<NodeError>,
+    /// The nodes that refuse root: they fail, and the others go on.
+    pub refused: Vec<NodeError>,
+}
+
+impl Context {
+    /// Asks before something that cannot be undone. Does not ask without a terminal, or with `-y` or `--json`.
+    ///
+    /// # Errors
+    /// When the answer is not yes.
+    pub async fn confirm(&self, question: &str) -> Result<(), Error> {
+        if !(self.ask && terminal::present()) {
+            return Ok(());
+        }
+        let question = format!("{question} [y/N] ");
+        let asking = terminal::ask(&self.events, &question, Echo::Shown);
+        match self.session.cancellation.run(asking).await?.trim() {
+            "y" | "Y" | "yes" => Ok(()),
+            _ => Err(Error::usage("nothing was changed", "answer y, or pass -y")),
+        }
+    }
+
+    /// Connects to the selected nodes.
+    ///
+    /// # Errors
+    /// When the operator's own machine is at fault.
+    pub async fn connect(&self) -> Result<NodeResults<Member>, Error> {
+        let (ok, failed) = split(&self.events, connect(&self.target, &self.events).await?);
+        Ok(NodeResults { ok, failed })
+    }
+
+    /// Connects to all selected nodes, or with `skip` to those that can be reached.
+    ///
+    /// # Errors
+    /// Unreachable nodes without `skip`, or no node left.
+    pub async fn connect_or_skip(&self, skip: bool) -> Result<Connected, Error> {
+        let NodeResults { ok: members, failed } = self.session.cancellation.run(self.connect()).await?;
+        let (offline, refused): (Vec<_>, Vec<_>) = failed.into_iter().partition(|e| e.kind == Kind::Unreachable);
+        if members.is_empty() || !(offline.is_empty() || skip) {
+            return Err(unreached([offline, refused].concat()));
+        }
+        offline.iter().for_each(|error| self.events.warn(error));
+        Ok(Connected { members, offline, refused })
+    }
+
+    /// Locks these nodes.
+    ///
+    /// # Errors
+    /// When one cannot be locked.
+    pub async fn lock(&self, members: &[Member]) -> Result<(), Error> {
+        match self.session.lock(members).await? {
+            failed if failed.is_empty() => Ok(()),
+            failed => Err(Error::Nodes { failed, done: 0 }),
+        }
+    }
+
+    /// Connects to all selected nodes and locks them, or changes nothing.
+    ///
+    /// # Errors
+    /// When one cannot be reached or locked.
+    pub async fn connect_and_lock(&self) -> Result<Vec<Member>, Error> {
+        let members = self.session.cancellation.run(connect_all(&self.target, &self.events)).await?;
+        self.lock(&members).await?;
+        Ok(members)
+    }
+
+    /// Connects to all nodes of the target, locks them if `locks` is set, and observes them.
+    ///
+    /// # Errors
+    /// When a node fails, or the command is cancelled.
+    pub async fn observe_all(&self, target: &Target, locks: bool, events: &Events) -> Result<Vec<Observed>, Error> {
+        let cancellation = &self.session.cancellation;
+        let members = cancellation.run(connect_all(target, events)).await?;
+        if locks {
+            self.lock(&members).await?;
+        }
+        let observing = async {
+            let results = for_each_node(members, async |member| observe(target.cluster(), member, events).await).await;
+            let mut nodes = all(events, results)?;
+            drop_ended_jobs(target, &mut nodes.iter_mut().collect::<Vec<_>>(), events).await?;
+            Ok(nodes)
+        };
+        cancellation.run(observing).await
+    }
+
+    /// Locks and observes the nodes for a job, and the master if it launches the job. If other jobs have what it needs, waits for
+    /// them if `--wait` allows it.
+    ///
+    /// # Errors
+    /// [`Error::Allocated`] if they still have it then; otherwise as [`Context::observe_all`].
+    pub async fn allocate(&self, wanted: ResourceRequest) -> Result<Vec<Observed>, Error> {
+        let (target, session) = (self.target.with_launcher(), &self.session);
+        let free = |nodes: Vec<Observed>| check_capacity(&self.target, &nodes, wanted).map(|()| nodes);
+        let lock_and_observe = async || self.observe_all(&target, true, &self.events).await.and_then(free);
+        let (quiet, _) = Events::channel();
+        let (began, mut reported) = (Instant::now(), String::new());
+        let mut result = lock_and_observe().await;
+        while let Err(error @ Error::Allocated(_)) = &result
+            && session.locks.waits(began.elapsed())
+        {
+            let message = format!("waiting: {error}");
+            if message != reported {
+                self.events.note(&message);
+                reported = message;
+            }
+            // other commands need the locks to end that job
+            session.locks.release().await;
+            let pause = async {
+                tokio::time::sleep(POLL_INTERVAL).await;
+                Ok(())
+            };
+            session.cancellation.run(pause).await?;
+            result = match self.observe_all(&target, false, &quiet).await.and_then(free) {
+                Ok(_) => lock_and_observe().await,
+                // a node that does not answer for a moment is asked again
+                Err(Error::Nodes { .. } | Error::Unreachable(_)) => result,
+                Err(error) => Err(error),
+            };
+        }
+        result
+    }
+}
+
+/// Formats the failed logins between workers.
+pub fn reach_table(matrix: &Matrix) -> String {
+    let absent = matrix.absent.iter().map(|a| ["–".into(), a.node.clone(), a.why.clone(), "–".into()].to_vec());
+    let rows = matrix.rows().into_iter().map(|row| vec![row.from, row.to, row.reason, row.pairs.to_string()]);
+    table(&["FROM", "TO", "REASON", "PAIRS"], &absent.chain(rows).collect::<Vec<_>>())
+}
+
+/// Formats the entries of nodes: the cells of each result, then a row for each node without a result.
+pub fn node_table<T>(header: &[&str], nodes: &[NodeEntry<T>], cells: impl Fn(&str, &T) -> Vec<String>) -> String {
+    let failed = nodes.iter().filter(|entry| entry.result.is_none()).map(|entry| {
+        let unreachable = entry.error.as_ref().is_some_and(NodeError::is_unreachable);
+        vec![entry.node.clone(), if unreachable { "unreachable" } else { "failed" }.to_owned()]
+    });
+    let rows = nodes.iter().filter_map(|entry| Some(cells(&entry.node, entry.result.as_ref()?)));
+    table(header, &rows.chain(failed).collect::<Vec<_>>())
+}
+
+/// Marks the master.
+pub fn with_role(node: &str, is_master: bool) -> String {
+    if is_master { format!("{node} (master)") } else { node.to_owned() }
+}

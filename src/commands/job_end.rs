@@ -1,0 +1,74 @@
+//! The result of a job that was watched to its end, for `train`, `run` and `attach`.
+
+use super::Outcome;
+use super::output::{End, JobEnd};
+use crate::error::{Error, exit};
+use crate::event::Events;
+use crate::job::outcome::JobOutcome;
+use crate::job::record::{RootCause, State};
+use crate::job::watch::tail;
+use crate::text::nodeset;
+
+/// Returns the outcome of a job that has ended.
+///
+/// # Errors
+/// When the job failed although no rank did: then the program is not the cause.
+pub fn outcome(ended: JobOutcome, events: &Events) -> Result<Outcome, Error> {
+    match ended.state {
+        State::Succeeded => {}
+        State::Stopped => events.warn(format!("job {} was stopped", ended.id)),
+        _ => report_failure(&ended, events)?,
+    }
+    // codes that no process can have come from the engine
+    let code = u8::try_from(ended.code).unwrap_or(exit::INTERNAL);
+    Ok(with_code(code, &ended))
+}
+
+/// Returns the outcome of a job with this exit code.
+pub fn with_code(code: u8, job: &JobOutcome) -> Outcome {
+    let document = JobEnd { event: End::End, ok: code == exit::OK, code, job: job.clone(), fetched: None };
+    Outcome::new(code, String::new(), &document, &[])
+}
+
+/// Warns of the root cause, or returns the error of a job without one.
+fn report_failure(job: &JobOutcome, events: &Events) -> Result<(), Error> {
+    if !job.silent.is_empty() {
+        let nodes = nodeset::fold(&job.silent);
+        events.warn(format!(
+            "no answer from {nodes} at the end of the job: ranks may still run there\n  hint: hvdctl doctor --fix"
+        ));
+    }
+    if let Some(root_cause) = &job.root_cause {
+        events.warn(root_cause_message(job, root_cause));
+        return Ok(());
+    }
+    let verify = "check the cluster with hvdctl verify; if the start is only slow, raise cluster.start_timeout_s";
+    let (what, hint) = match &job.fault {
+        Some(fault) if job.state == State::Failed && job.all_started => {
+            (format!("job {} failed: {fault}", job.id), "see `docker events` and the system log on that node")
+        }
+        Some(fault) if job.state == State::Failed => (format!("job {} failed: {fault}", job.id), verify),
+        Some(fault) => (
+            format!("job {} is lost: {fault}", job.id),
+            "see `dmesg` and `docker events` on the nodes; nothing of the job is left on those that answered",
+        ),
+        None => {
+            let what = if job.all_started { "the launcher exited before its ranks" } else { "not all ranks started" };
+            (format!("{what} (launcher: exit code {})", job.code), verify)
+        }
+    };
+    Err(Error::check(format!("{what}{}", tail(&job.launcher)), hint))
+}
+
+/// Formats the root cause with the last lines of that rank, unless these were just shown.
+fn root_cause_message(job: &JobOutcome, root_cause: &RootCause) -> String {
+    let mut text = format!("{root_cause}; job {} failed", job.id);
+    if !job.just_shown && !job.last_lines.is_empty() {
+        let lines = if job.last_lines.len() == 1 { "line" } else { "lines" };
+        text.push_str(&format!("\n  last {lines} of rank {}:", root_cause.rank));
+        let bracket = format!("[{} {}]", root_cause.rank, root_cause.node);
+        text.extend(job.last_lines.iter().map(|line| format!("\n    {bracket} {line}")));
+    }
+    text.extend(root_cause.hint().map(|hint| format!("\n  hint: {hint}")));
+    text
+}
