@@ -1,8 +1,9 @@
-//! What is checked before anything is changed, on every `up`, `train`, `run` and `verify`: it needs no question beyond
-//! those that they ask anyway. Keys, a missing image, missing GPUs and foreign containers are refused by the commands.
+//! The rules that `up`, `train`, `run` and `verify` apply before they change anything. They use only what these commands observe anyway.
+//! Keys, a missing image, missing GPUs and foreign containers are refused by the commands themselves.
 
+use super::Severity::{Error, Warning};
 use super::uniform::odd_ones;
-use super::{Finding, NodeView, Severity};
+use super::{Finding, NodeView};
 use crate::inventory::Inventory;
 use crate::node::facts::{Listener, Rank, Span};
 use crate::node::network::{self, Endpoint};
@@ -12,18 +13,18 @@ use crate::text::nodeset;
 use crate::text::units::human;
 use std::collections::BTreeMap;
 
-/// Seconds from which on a clock is warned of.
+/// The difference of a clock in seconds that is a warning.
 const CLOCK_WARNS: f64 = 2.0;
-/// Seconds from which on a clock stops a job.
+/// The difference of a clock in seconds that stops a job.
 const CLOCK_FAILS: f64 = 10.0;
-/// Free space below which no job can be started: its records have to fit.
+/// Free bytes below which no job can start, because its records do not fit.
 const JOBS_FULL: u64 = 1 << 20;
-/// Free space below which no project can be uploaded.
+/// Free bytes below which no project can be uploaded.
 const PROJECTS_FULL: u64 = 2 << 20;
-/// Free space below which there is a warning.
+/// Free bytes below which there is a warning.
 const DISK_LOW: u64 = 512 << 20;
 
-/// The fast part.
+/// Applies these rules.
 pub fn before(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     let mut found: Vec<Finding> = views.iter().filter_map(|view| port(inventory, view)).collect();
     found.extend(views.iter().filter_map(|view| unending(inventory, view)));
@@ -38,7 +39,7 @@ pub fn before(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     found
 }
 
-/// A node's place in the cluster, if it is known; if not, that is a finding of its own.
+/// Returns a node's address and interface in the cluster, if they are known; if not, that is a finding of its own.
 pub(super) fn place(inventory: &Inventory, view: &NodeView<'_>) -> Option<Endpoint> {
     network::place(inventory, view.node, view.facts).ok()
 }
@@ -48,9 +49,9 @@ fn port(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let port = inventory.cluster.port;
     let mut listeners = view.facts.listeners.iter().filter(|_| view.worker);
     let taken = listeners.find_map(|listener| taken_by(inventory, view, listener))?;
-    Some(Finding::error("port", view.name(), format!("port {port} is taken by {taken}")).explain(
-        "the worker's sshd needs this port, and no other node could log in without it",
-        format!("end that program, or set cluster.port to a free one (ss -ltnp 'sport = :{port}' on the node)"),
+    Some(Finding::new(Error, "port", view.name(), format!("port {port} is taken by {taken}")).explain(
+        "the worker's sshd needs this port; without it no other node can log in",
+        format!("end that program (on the node: ss -ltnp 'sport = :{port}'), or set cluster.port to a free port"),
     ))
 }
 
@@ -80,9 +81,9 @@ fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let process = |rank: &Rank| format!("process {} of the job {}", rank.pid, rank.job);
     let left: Vec<String> = ours.map(process).collect();
     (!left.is_empty()).then(|| {
-        Finding::warning("killed", view.name(), format!("killed and still there: {}", left.join(", "))).explain(
-            "it waits in the kernel for a disk, a file system of the network or a driver, and may hold memory of a GPU",
-            "see to what it waits for (ps -o pid,stat,wchan:30,args -p PID on the node), or restart the node",
+        Finding::new(Warning, "killed", view.name(), format!("killed, but still there: {}", left.join(", "))).explain(
+            "the kernel waits for a disk, a network file system or a driver; until that answers the process may hold GPU memory",
+            "find out what it waits for (on the node: ps -o pid,stat,wchan:30,args -p PID), or restart the node",
         )
     })
 }
@@ -95,18 +96,18 @@ fn disks(view: &NodeView<'_>) -> Vec<Finding> {
             "jobs" => (
                 "jobs_dir",
                 JOBS_FULL,
-                "what ranks print is lost where it does not fit",
-                "hvdctl jobs prune, or make room on the node",
+                "the output of ranks that does not fit is lost",
+                "hvdctl jobs prune, or free space on the node",
             ),
             _ => (
                 "projects_dir",
                 PROJECTS_FULL,
-                "what is uploaded, and what ranks write, does not fit",
-                "make room on the node",
+                "projects and the files that ranks write may not fit",
+                "free space on the node",
             ),
         };
         if disk.free < DISK_LOW {
-            let severity = if disk.free < full { Severity::Error } else { Severity::Warning };
+            let severity = if disk.free < full { Error } else { Warning };
             let seen = format!("cluster.{field} has {} left in {}", human(disk.free), disk.path);
             found.push(Finding::new(severity, "disk", view.name(), seen).explain(why, cure));
         }
@@ -114,8 +115,7 @@ fn disks(view: &NodeView<'_>) -> Vec<Finding> {
     found
 }
 
-/// Clocks against the middle one of all. Of an even number none is in the middle, and ours joins them: with two nodes it
-/// shows which is wrong.
+/// Compares clocks with the median. If their number is even ours is added: of two nodes it shows which is wrong.
 fn clocks(views: &[NodeView<'_>]) -> Vec<Finding> {
     let known: Vec<(&NodeView<'_>, Span)> = views.iter().filter_map(|view| Some((view, view.facts.ahead?))).collect();
     let mut middles: Vec<f64> = known.iter().map(|(_, span)| f64::midpoint(span.low, span.high)).collect();
@@ -126,14 +126,14 @@ fn clocks(views: &[NodeView<'_>]) -> Vec<Finding> {
     let reference = middles[middles.len() / 2];
     let finding = |(view, span): &(&NodeView<'_>, Span)| {
         let (low, high) = (span.low - reference, span.high - reference);
-        // only what is certain counts: a slow answer is no wrong clock
+        // only what is certain counts: a slow answer does not make a clock wrong
         let (off, word) = if low > 0.0 { (low, "ahead of") } else { (-high, "behind") };
-        let severity = if off < CLOCK_FAILS { Severity::Warning } else { Severity::Error };
+        let severity = if off < CLOCK_FAILS { Warning } else { Error };
         (off >= CLOCK_WARNS).then(|| {
-            let seen = format!("its clock is {off:.0} s {word} the others'");
+            let seen = format!("its clock is {off:.0} s {word} those of the other nodes");
             Finding::new(severity, "clock", view.name(), seen).explain(
-                "Horovod's launcher gives its ranks an absolute time: where clocks differ, a start times out at once",
-                "set the clock: sudo timedatectl set-ntp true, or sudo chronyc makestep, on the node",
+                "Horovod's launcher gives its ranks an absolute deadline: if clocks differ, the start times out at once",
+                "set the clock on the node: sudo timedatectl set-ntp true, or sudo chronyc makestep",
             )
         })
     };
@@ -148,9 +148,9 @@ fn shared<V: PartialEq>(values: impl Iterator<Item = (V, String)>) -> impl Itera
 fn host_names(views: &[NodeView<'_>]) -> Vec<Finding> {
     let named = views.iter().filter(|view| !view.facts.hostname.is_empty());
     let finding = |(name, nodes)| {
-        Finding::error("hostname", "", format!("their host name is {name} on each of them")).about(nodes).explain(
-            "Horovod, MPI and NCCL tell machines apart by their host names, and would take these for one",
-            "sudo hostnamectl set-hostname NAME on the node, then hvdctl down and up for its worker",
+        Finding::new(Error, "hostname", "", format!("all of them have the host name {name}")).about(nodes).explain(
+            "Horovod, MPI and NCCL distinguish machines by host name, and would take these for one machine",
+            "sudo hostnamectl set-hostname NAME on all but one of them, then hvdctl --on NODES down and hvdctl up",
         )
     };
     shared(named.map(|view| (&view.facts.hostname, view.name().to_owned()))).map(finding).collect()
@@ -162,11 +162,11 @@ fn addresses(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
         Some((place.address, view.name().to_owned()))
     };
     let finding = |(address, nodes)| {
-        Finding::error("address", "", format!("their address in the cluster is {address} for each of them"))
+        Finding::new(Error, "address", "", format!("all of them have the address {address} in the cluster"))
             .about(nodes)
             .explain(
-                "they are one machine under two names, or their packets reach only one of them",
-                "take one of them out of the inventory, or set `address` or `interface` of each [[node]]",
+                "they are one machine with several names, or packets reach only one of them",
+                "remove all but one from the inventory, or set `address` or `interface` of each [[node]]",
             )
     };
     shared(views.iter().filter_map(place)).map(finding).collect()
@@ -183,17 +183,18 @@ pub(super) fn is_virtual(interface: &str) -> bool {
 
 fn interface(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let Endpoint { address, interface } = place(inventory, view).filter(|place| is_virtual(&place.interface))?;
-    let seen = format!("its place in the cluster is {address} on {interface}, which leads to no other machine");
+    let seen =
+        format!("its address in the cluster is {address} on {interface}, an interface that leads to no other machine");
     let others = view.facts.addresses.iter().filter(|(name, address)| address.is_ipv4() && !is_virtual(name));
     let others: Vec<String> = others.map(|(name, address)| format!("{name} {address}")).collect();
-    let others = if others.is_empty() { "none that would do".to_owned() } else { others.join(", ") };
-    Some(Finding::error("interface", view.name(), seen).explain(
-        "Horovod binds to it and waits for the others without a word",
-        format!("set `interface` or `address` of this [[node]] (there: {others})"),
+    let others = if others.is_empty() { "no other".to_owned() } else { others.join(", ") };
+    Some(Finding::new(Error, "interface", view.name(), seen).explain(
+        "Horovod binds to this interface, and waits for the other nodes without a message",
+        format!("set `interface` or `address` of this [[node]] (the node has: {others})"),
     ))
 }
 
-/// One image everywhere, whatever its id: engines that keep images in another way give the same one another.
+/// Compares images by their content: engines that store images differently give the same image different ids.
 fn images(inventory: &Inventory, views: &[NodeView<'_>]) -> Option<Finding> {
     let mut ids = BTreeMap::new();
     let mut images = Vec::new();
@@ -204,10 +205,16 @@ fn images(inventory: &Inventory, views: &[NodeView<'_>]) -> Option<Finding> {
     }
     let (odd, text) = odd_ones(images)?;
     let image = &inventory.cluster.image;
-    Some(Finding::error("image", "", format!("{image} is another image: {text}")).about(odd).explain(
-        "ranks of different images exchange what the others do not understand, and hang or end in confusion",
-        format!("load the same one: docker save {image} | ssh NODE sudo docker load, then hvdctl up"),
-    ))
+    Some(
+        Finding::new(Error, "image", "", format!("{image} is not the same image on all nodes: {text}"))
+            .about(odd)
+            .explain(
+                "ranks of different images may not understand one another, and hang or fail",
+                format!(
+                    "load the same image everywhere: docker save {image} | ssh NODE sudo docker load, then hvdctl up"
+                ),
+            ),
+    )
 }
 
 /// The beginning of an image's id.

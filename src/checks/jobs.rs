@@ -1,5 +1,6 @@
 //! Containers and processes of ended jobs, and other users of the GPUs.
 
+use super::Severity::{Error, Warning};
 use super::{Finding, Fix, NodeView};
 use crate::inventory::Inventory;
 use crate::node::facts::Rank;
@@ -21,8 +22,7 @@ pub(super) fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Find
         for container in launchers(cluster, view).filter(|c| !c.state.is_up()) {
             let (job, name) = (container.job().unwrap_or("unknown"), &container.name);
             let seen = format!("{name} of the ended job {job} still exists");
-            let why =
-                "the hvdctl that started the job was killed before it cleaned up, and ranks may be left elsewhere";
+            let why = "the job supervisor was killed before it cleaned up; other nodes may have orphaned ranks";
             found.push(stale(view, name, &container.id, seen, why));
         }
         found.extend(jobs.orphaned_containers(view));
@@ -39,7 +39,7 @@ fn launchers<'a>(cluster: &str, view: &NodeView<'a>) -> impl Iterator<Item = &'a
 
 /// A container that nobody needs any more.
 fn stale(view: &NodeView<'_>, name: &str, id: &str, seen: String, why: &str) -> Finding {
-    Finding::warning("stale", view.name(), seen)
+    Finding::new(Warning, "stale", view.name(), seen)
         .explain(why, "hvdctl doctor --fix removes it, and so does the next job")
         .fix(Fix::RemoveContainer { node: view.name().into(), name: name.into(), id: id.into() })
 }
@@ -62,7 +62,7 @@ impl Jobs<'_> {
         };
         let workers = plan::orphaned_workers(self.cluster, view.containers(), &view.facts.ranks, is_open);
         let shells = plan::orphaned_shells(self.cluster, view.containers(), view.facts.clock);
-        let of_job = ("the worker of an ended job", "neither the job supervisor nor an hvdctl lived to remove it");
+        let of_job = ("the worker of an ended job", "the job supervisor was killed before it removed it");
         let of_shell = ("the container of a shell, was never started", "the hvdctl that created it was killed");
         let orphaned = workers.into_iter().map(|o| (o, of_job)).chain(shells.into_iter().map(|o| (o, of_shell)));
         let finding = |(operation, (what, why))| match operation {
@@ -84,9 +84,9 @@ impl Jobs<'_> {
         let finding = |(job, processes): (&str, usize)| {
             let plural = if processes == 1 { "" } else { "es" };
             let seen = format!("{processes} process{plural} of job {job}, whose launcher is not up");
-            Finding::error("stale", view.name(), seen)
+            Finding::new(Error, "stale", view.name(), seen)
                 .explain(
-                    "orphaned ranks keep the GPUs' memory, and the next job fails or is slow",
+                    "orphaned ranks hold GPU memory, and the next job fails or is slow",
                     "hvdctl doctor --fix ends them",
                 )
                 .fix(Fix::EndJob { node: view.name().into(), job: job.into() })
@@ -107,9 +107,15 @@ impl Jobs<'_> {
             })
             .collect();
         (!users.is_empty()).then(|| {
-            Finding::warning("gpu-users", view.name(), format!("others use its GPUs: {}", users.join("; "))).explain(
-                "a job shares memory and time with them, may run out of memory, and slows every rank down",
-                "ask their users, or leave this node out with --on",
+            Finding::new(
+                Warning,
+                "gpu-users",
+                view.name(),
+                format!("other programs use its GPUs: {}", users.join("; ")),
+            )
+            .explain(
+                "a job has to share the GPUs with them: it may run out of memory, and one slow rank slows down all",
+                "ask their users to end them, or exclude this node with --on",
             )
         })
     }

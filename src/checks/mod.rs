@@ -1,5 +1,5 @@
-//! What would make a job fail or hang: the observed state of every node goes in, findings come out. Each has what was
-//! found, why it matters and what cures it.
+//! What would make a job fail or hang: rules that turn the observed state of the nodes into findings. A finding has what was found, why
+//! it matters and what cures it.
 
 mod before;
 mod details;
@@ -24,7 +24,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 
-/// How much it matters.
+/// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -46,7 +46,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A cure that hvdctl may carry out itself: it touches nothing but what hvdctl made.
+/// A cure that `doctor --fix` carries out. It changes nothing but what hvdctl created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fix {
     /// Remove a container of this cluster.
@@ -69,7 +69,7 @@ pub enum Fix {
     PushKeys,
 }
 
-/// Something that was found.
+/// A finding: what is wrong with one or more nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Finding {
     /// How much it matters.
@@ -103,34 +103,18 @@ impl Finding {
         }
     }
 
-    fn error(check: &'static str, node: &str, seen: impl Into<String>) -> Finding {
-        Finding::new(Severity::Error, check, node, seen)
-    }
-
-    fn warning(check: &'static str, node: &str, seen: impl Into<String>) -> Finding {
-        Finding::new(Severity::Warning, check, node, seen)
-    }
-
-    fn note(check: &'static str, node: &str, seen: impl Into<String>) -> Finding {
-        Finding::new(Severity::Note, check, node, seen)
-    }
-
     /// Adds why it matters, and what cures it.
     #[must_use]
     pub fn explain(self, why: impl Into<String>, cure: impl Into<String>) -> Finding {
         Finding { why: why.into(), cure: cure.into(), ..self }
     }
 
-    /// Says what cures it.
-    #[must_use]
-    pub fn cure(self, cure: impl Into<String>) -> Finding {
-        Finding { cure: cure.into(), ..self }
-    }
-
+    /// Makes it a finding about several nodes.
     fn about(self, nodes: Vec<String>) -> Finding {
         Finding { nodes, ..self }
     }
 
+    /// Adds what `doctor --fix` does about it.
     fn fix(self, fix: Fix) -> Finding {
         Finding { fixes: vec![fix], ..self }
     }
@@ -145,7 +129,7 @@ pub struct NodeView<'a> {
     pub facts: &'a Facts,
     /// Its engine, if it answered.
     pub engine: Option<Engine<'a>>,
-    /// Whether a worker is needed there; ranks beside the launcher need none.
+    /// Whether a worker is needed there; the launcher's node needs none for its ranks.
     pub worker: bool,
     /// What only `doctor` asks.
     pub details: Option<&'a Details>,
@@ -180,7 +164,7 @@ pub struct Engine<'a> {
     pub runtimes: Option<&'a [String]>,
 }
 
-/// Applies all rules; those on who reaches whom are [`logins`] and [`ports`].
+/// Applies all rules, but for those on connections between nodes ([`logins`], [`ports`]).
 pub fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     let mut found = before::before(inventory, views);
     for view in views {
@@ -193,7 +177,7 @@ pub fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     found
 }
 
-/// Equal findings become one with all their nodes; errors come first.
+/// Merges equal findings into one with all their nodes, and sorts errors first.
 pub fn fold(found: Vec<Finding>) -> Vec<Finding> {
     let mut folded: Vec<Finding> = Vec::new();
     for finding in found {

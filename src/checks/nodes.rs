@@ -1,8 +1,9 @@
-//! What is wrong with single nodes, and with their views of each other.
+//! Rules on single nodes, and on how nodes see each other.
 
+use super::Severity::{Error, Note, Warning};
 use super::before::{is_virtual, place};
 use super::uniform::odd_ones;
-use super::{Details, Engine, Finding, Fix, NodeView, Severity};
+use super::{Details, Engine, Finding, Fix, NodeView};
 use crate::inventory::{Gpus, Inventory};
 use crate::keys::files;
 use crate::node::facts::Disk;
@@ -13,17 +14,17 @@ use crate::text::units::human;
 use crate::worker::image::is_wanted;
 use crate::worker::plan::{self, Foreign, Operation};
 
-/// Docker's own `/dev/shm`, which several ranks outgrow.
+/// Docker's default size of `/dev/shm`, too small for several ranks.
 const SMALLEST_SHM: u64 = 64 << 20;
-/// What a rank should have of it.
+/// The part of it that a rank should have.
 const SHM_OF_A_RANK: u64 = 128 << 20;
-/// Free space below which the next write may fail.
+/// Free bytes below which the next write may fail.
 const DISK_FULL: u64 = 128 << 20;
-/// Free space below which there is a warning.
+/// Free bytes below which there is a warning.
 const DISK_LOW: u64 = 1 << 30;
 /// sshd's own default of `MaxSessions`.
 const SESSIONS: u32 = 10;
-/// Free space that loading an image takes at least.
+/// Free bytes that loading an image takes at least.
 const DISK_FOR_IMAGE: u64 = 8 << 30;
 
 pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
@@ -48,15 +49,18 @@ fn no_place(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
         Ok(place) if place.address.is_ipv6() => network::no_ipv6(place.address),
         Ok(_) => return None,
     };
-    Some(Finding::error("network", view.name(), format!("its place in the cluster is not known: {said}")).explain(
-        "its worker would listen nowhere, and the others would not find it",
-        "set `address` or `interface` of this [[node]] in the inventory",
-    ))
+    Some(
+        Finding::new(Error, "network", view.name(), format!("its address in the cluster is not known: {said}"))
+            .explain(
+                "its worker has no address to listen on, and the other nodes cannot find it",
+                "set `address` or `interface` of this [[node]] in the inventory",
+            ),
+    )
 }
 
 fn gpus(view: &NodeView<'_>) -> Option<Finding> {
     if let Some(missing) = network::missing_gpus(view.node, view.facts) {
-        return Some(Finding::error("gpus", view.name(), missing).explain(
+        return Some(Finding::new(Error, "gpus", view.name(), missing).explain(
             "ranks would have no GPU of their own",
             "run nvidia-smi on the node, or set `gpus` to what it has",
         ));
@@ -68,9 +72,9 @@ fn gpus(view: &NodeView<'_>) -> Option<Finding> {
         Gpus::All => "\"all\"".to_owned(),
         Gpus::List(list) => list.join(", "),
     };
-    let seen = format!("the inventory promises {promised}, and there is no nvidia-smi");
-    Some(Finding::warning("gpus", view.name(), seen).explain(
-        "without the NVIDIA driver no container sees a GPU",
+    let seen = format!("the inventory has `gpus` = {promised}, but the node has no nvidia-smi");
+    Some(Finding::new(Warning, "gpus", view.name(), seen).explain(
+        "without the NVIDIA driver no container can use a GPU",
         "install the NVIDIA driver on the node, or set `gpus = 0`",
     ))
 }
@@ -81,9 +85,9 @@ fn toolkit(view: &NodeView<'_>, engine: &Engine<'_>) -> Option<Finding> {
         return None;
     }
     Some(
-        Finding::error("toolkit", view.name(), "Docker has no NVIDIA runtime, and the node has GPUs or should")
+        Finding::new(Error, "toolkit", view.name(), "the node should have GPUs, but Docker has no NVIDIA runtime")
             .explain(
-                "a container that asks for GPUs cannot be started",
+                "no container with GPUs can be started",
                 "install nvidia-container-toolkit on the node and restart Docker, or set `gpus = 0`",
             ),
     )
@@ -94,10 +98,9 @@ fn image(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -> Opt
     if engine.image_id.is_some() {
         return None;
     }
-    let up =
-        if is_wanted(&inventory.cluster, false) { "hvdctl up, which gets it from its registry; else " } else { "" };
-    Some(Finding::error("image", view.name(), format!("the image {image} is not there")).explain(
-        "no container can be started without it",
+    let up = if is_wanted(&inventory.cluster, false) { "hvdctl up, which pulls it from its registry; or " } else { "" };
+    Some(Finding::new(Error, "image", view.name(), format!("the image {image} is missing")).explain(
+        "no container can be started",
         format!("{up}docker pull {image} on the node, or docker save {image} | ssh NODE sudo docker load"),
     ))
 }
@@ -109,7 +112,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
     for (name, field, needed) in [(&cluster.worker, "worker", true), (&cluster.master, "master", view.node.master)] {
         let foreign = Foreign::find(name, &cluster.name, engine.containers);
         found.extend(foreign.filter(|_| needed).map(|foreign| {
-            Finding::error("container", view.name(), foreign.to_string()).explain(
+            Finding::new(Error, "container", view.name(), foreign.to_string()).explain(
                 "hvdctl needs the name, and does not touch what it did not create",
                 format!("remove or rename it, or set cluster.{field} to another name"),
             )
@@ -121,14 +124,19 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
     found.extend(match operations.as_slice() {
         [] => lost_gpus(view),
         [Operation::Create(_)] => Some(
-            Finding::note("worker", view.name(), "its worker is not up")
-                .explain("what is in the image and who can log in to whom was not checked there", "hvdctl up"),
+            Finding::new(Note, "worker", view.name(), "its worker is not up")
+                .explain("its image and logins were therefore not checked", "hvdctl up"),
         ),
         _ => {
             let changes = plan::summarize(&plan::describe(&operations));
             Some(
-                Finding::warning("worker", view.name(), format!("its worker differs from the inventory: {changes}"))
-                    .explain("jobs do not get what the inventory has by now", "hvdctl up"),
+                Finding::new(
+                    Warning,
+                    "worker",
+                    view.name(),
+                    format!("its worker differs from the inventory: {changes}"),
+                )
+                .explain("jobs run with the earlier settings", "hvdctl up"),
             )
         }
     });
@@ -140,10 +148,11 @@ fn lost_gpus(view: &NodeView<'_>) -> Option<Finding> {
     let seen: usize = view.inside?.get("gpus")?.parse().ok()?;
     let given = network::chosen_gpus(view.node, view.facts).len();
     (seen < given).then(|| {
-        Finding::error("gpus", view.name(), format!("its worker was given {given} and sees {seen}")).explain(
-            "systemctl daemon-reload and a driver that is loaded anew take the GPUs from containers that run",
-            "hvdctl --on NODE down, then hvdctl up",
-        )
+        Finding::new(Error, "gpus", view.name(), format!("its worker was started with {given} GPUs and sees {seen}"))
+            .explain(
+                "`systemctl daemon-reload`, or a reload of the driver, takes GPUs away from running containers",
+                "hvdctl --on NODE down, then hvdctl up",
+            )
     })
 }
 
@@ -153,11 +162,11 @@ fn shm(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     if ranks < 2 || size >= SHM_OF_A_RANK.saturating_mul(ranks.into()) {
         return None;
     }
-    let severity = if size <= SMALLEST_SHM { Severity::Error } else { Severity::Warning };
+    let severity = if size <= SMALLEST_SHM { Error } else { Warning };
     let seen = format!("/dev/shm of its containers has {} for {ranks} ranks", human(size));
     Some(Finding::new(severity, "shm", view.name(), seen).explain(
         format!(
-            "NCCL, Gloo and data loaders meet there: less than {} a rank may end in \"Bus error\", or in a hang",
+            "NCCL, Gloo and data loaders share memory there; with less than {} per rank they may fail with \"Bus error\", or hang",
             human(SHM_OF_A_RANK)
         ),
         "set cluster.shm_size (8g is the default), then hvdctl up",
@@ -166,36 +175,41 @@ fn shm(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
 
 fn memlock(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let limit = details.memlock.filter(|limit| details.infiniband && *limit != u64::MAX)?;
-    Some(Finding::warning("memlock", view.name(), format!("its worker may lock {} of memory", human(limit))).explain(
-        "InfiniBand registers memory by locking it, and falls back or fails where it may not",
-        "ulimits = { memlock = -1 } in [defaults] or this [[node]], then hvdctl up",
-    ))
+    Some(
+        Finding::new(Warning, "memlock", view.name(), format!("its worker may lock {} of memory", human(limit)))
+            .explain(
+                "InfiniBand needs locked memory; with less it is slow or fails",
+                "ulimits = { memlock = -1 } in [defaults] or this [[node]], then hvdctl up",
+            ),
+    )
 }
 
 /// An sshd that starts fewer programs on a connection than hvdctl has at the same time.
 fn max_sessions(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let sessions = details.max_sessions.filter(|sessions| *sessions < SESSIONS)?;
-    Some(Finding::warning("sshd", view.name(), format!("its sshd has MaxSessions {sessions}")).explain(
-        "hvdctl has to open several connections in place of one, and each command takes longer",
-        format!("set MaxSessions to {SESSIONS}, sshd's default, in /etc/ssh/sshd_config there, and restart it"),
+    Some(Finding::new(Warning, "sshd", view.name(), format!("its sshd has MaxSessions {sessions}")).explain(
+        "hvdctl needs several connections instead of one, and each command takes longer",
+        format!(
+            "set MaxSessions to {SESSIONS}, the default, in /etc/ssh/sshd_config of the node, and restart its sshd"
+        ),
     ))
 }
 
 /// Room for images and containers.
 fn images_disk(view: &NodeView<'_>, disk: &Disk) -> Option<Finding> {
     let has_image = view.engine.is_none_or(|engine| engine.image_id.is_some());
-    let written = "images, containers and what ranks write into them lie there";
+    let written = "images, containers and what ranks write into containers need space there";
     let (severity, why) = if disk.free < DISK_FULL {
-        (Severity::Error, written)
+        (Error, written)
     } else if disk.free < DISK_LOW {
-        (Severity::Warning, written)
+        (Warning, written)
     } else if disk.free < DISK_FOR_IMAGE && !has_image {
-        (Severity::Warning, "the image still has to be loaded, and may not fit")
+        (Warning, "the image must still be loaded, and may not fit")
     } else {
         return None;
     };
     let seen = format!("Docker's directory {} has {} left", disk.path, human(disk.free));
-    let cure = "make room on the node: docker system prune, or remove what is not needed";
+    let cure = "free space on the node: docker system prune, or remove other files";
     Some(Finding::new(severity, "disk", view.name(), seen).explain(why, cure))
 }
 
@@ -207,7 +221,8 @@ pub(super) fn keys(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding
     };
     if !views.iter().any(is_pushed) {
         let note = |view: &NodeView<'_>| {
-            Finding::note("keys", view.name(), "there are no keys yet").cure("hvdctl up, or hvdctl keys push")
+            Finding::new(Note, "keys", view.name(), "there are no keys yet")
+                .explain("", "hvdctl up, or hvdctl keys push")
         };
         return views.iter().map(note).collect();
     }
@@ -216,13 +231,13 @@ pub(super) fn keys(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding
     let mut found = Vec::new();
     for row in &report.rows {
         for fault in &row.faults {
-            let finding = Finding::error("keys", &row.node, &fault.text)
-                .explain("workers that do not know or trust each other's keys cannot be logged in to", fault.hint);
+            let finding = Finding::new(Error, "keys", &row.node, &fault.text)
+                .explain("workers cannot log in to one another without each other's keys", fault.hint);
             found.push(if fault.hint.ends_with("push") { finding.fix(Fix::PushKeys) } else { finding });
         }
     }
     found.extend(report.rotation.map(|fault| {
-        Finding::warning("keys", &inventory.master().name, fault.text)
+        Finding::new(Warning, "keys", &inventory.master().name, fault.text)
             .explain("until then the workers accept both keys", fault.hint)
     }));
     found
@@ -242,12 +257,17 @@ pub(super) fn between(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Find
     let mtus = views.iter().filter_map(|view| Some((view.node, mtu(view)?))).collect();
     if let Some((odd, text)) = odd_ones(mtus) {
         found.push(
-            Finding::warning("mtu", "", format!("its interface has another MTU than the others': {text}"))
-                .about(odd)
-                .explain(
-                    "large packets may be lost on the way: small ones pass, and the first large tensor hangs",
-                    "the same MTU on every node: sudo ip link set dev INTERFACE mtu N, and in its configuration",
-                ),
+            Finding::new(
+                Warning,
+                "mtu",
+                "",
+                format!("its interface has a different MTU: {text}"),
+            )
+            .about(odd)
+            .explain(
+                "large packets may be lost: small ones pass, and the job hangs with the first large tensor",
+                "set the same MTU on every node (sudo ip link set dev INTERFACE mtu N), also in the network configuration",
+            ),
         );
     }
     found
@@ -261,26 +281,26 @@ fn route(inventory: &Inventory, view: &NodeView<'_>, details: &Details, other: &
         Ok(interface) if *interface == own => return None,
         Ok(interface) => interface,
         Err(words) => {
-            let seen = format!("has no way to {} ({target}): {words}", other.name());
-            let why = "no rank there can reach the other's";
-            return Some(Finding::error("route", view.name(), seen).explain(why, cure));
+            let seen = format!("has no route to {} ({target}): {words}", other.name());
+            let why = "ranks on the two nodes cannot connect";
+            return Some(Finding::new(Error, "route", view.name(), seen).explain(why, cure));
         }
     };
     let seen = format!("packets to {} ({target}) leave by {interface}", other.name());
     Some(if is_virtual(interface) {
-        Finding::error("route", view.name(), format!("{seen}, which leads to no other machine")).explain(
-            "another network on the node has the same addresses, or both have one: ranks wait for answers for ever",
+        Finding::new(Error, "route", view.name(), format!("{seen}, which leads to no other machine")).explain(
+            "a local network has the same addresses as the cluster, or both nodes have the same address: ranks wait for ever",
             cure,
         )
     } else if details.strict.contains(&own) {
         let seen = format!("{seen} and not by {own}, which drops what comes from there (rp_filter)");
-        Finding::warning("route", view.name(), seen).explain(
-            "the kernel takes such packets for forged: ranks wait for answers for ever",
+        Finding::new(Warning, "route", view.name(), seen).explain(
+            "the kernel takes such packets for forged and drops them: ranks wait for ever",
             format!("{cure}; or sudo sysctl net.ipv4.conf.{{all,{own}}}.rp_filter=2"),
         )
     } else {
-        Finding::warning("route", view.name(), format!("{seen} and not by {own}")).explain(
-            "ranks bind to the one and are answered by the other: slow, and firewalls may not know the answer",
+        Finding::new(Warning, "route", view.name(), format!("{seen} and not by {own}")).explain(
+            "requests and answers take different interfaces: this is slow, and firewalls may drop the answers",
             cure,
         )
     })
@@ -293,8 +313,11 @@ fn name(view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option<
     if !address.is_loopback() && other.facts.interface_of(*address).is_some() {
         return None;
     }
-    Some(Finding::warning("names", view.name(), format!("takes {hostname} ({}) for {address}", other.name())).explain(
-        "hvdctl hands out addresses, but a program that connects by name waits at the wrong machine",
-        format!("a line for {hostname} in /etc/hosts of the node, or in the DNS"),
-    ))
+    Some(
+        Finding::new(Warning, "names", view.name(), format!("resolves {hostname} ({}) to {address}", other.name()))
+            .explain(
+                "hvdctl uses addresses, but a program that connects by host name reaches the wrong machine",
+                format!("correct {hostname} in /etc/hosts of the node, or in the DNS"),
+            ),
+    )
 }

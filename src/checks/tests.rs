@@ -1,5 +1,6 @@
 //! Every rule with what it fires on, and what it lets pass.
 
+use super::Severity::{Error, Note};
 use super::*;
 use crate::inventory::{Gpus, Pull};
 use crate::keys::reachability::{Login, Matrix};
@@ -121,7 +122,7 @@ impl Clinic {
         for finding in &found {
             assert!(!finding.nodes.is_empty() && finding.nodes.iter().all(|node| !node.is_empty()), "{finding:?}");
             let told = !finding.why.is_empty() && !finding.cure.is_empty();
-            assert!(finding.severity == Severity::Note || told, "no why or no cure: {finding:?}");
+            assert!(finding.severity == Note || told, "no why or no cure: {finding:?}");
         }
         found.into_iter().filter(|finding| finding.check != "keys").collect()
     }
@@ -192,12 +193,12 @@ fn clocks() {
         };
         Clinic::with(seconds.len(), set).found()
     };
-    assert_eq!(ahead(&[0.0, 30.0]), ["error clock gpu02: its clock is 30 s ahead of the others'"]);
-    assert_eq!(ahead(&[0.0, -5.0]), ["warning clock gpu02: its clock is 5 s behind the others'"]);
+    assert_eq!(ahead(&[0.0, 30.0]), ["error clock gpu02: its clock is 30 s ahead of those of the other nodes"]);
+    assert_eq!(ahead(&[0.0, -5.0]), ["warning clock gpu02: its clock is 5 s behind those of the other nodes"]);
     assert_eq!(ahead(&[0.0, 1.5]), Vec::<String>::new());
     // the operator's own clock is nobody's trouble
     assert_eq!(ahead(&[90.0, 90.0]), Vec::<String>::new());
-    assert_eq!(ahead(&[90.0, 90.0, 60.0]), ["error clock gpu03: its clock is 30 s behind the others'"]);
+    assert_eq!(ahead(&[90.0, 90.0, 60.0]), ["error clock gpu03: its clock is 30 s behind those of the other nodes"]);
     assert_eq!(ahead(&[-30.0]), Vec::<String>::new(), "a node has no clock to differ from its own");
     // a slow answer says little, and so nothing is said
     let vague = |c: &mut Clinic| c.nodes[1].facts.ahead = Some(crate::node::facts::Span { low: -8.0, high: 30.0 });
@@ -212,7 +213,7 @@ fn host_names_and_addresses() {
             node.details.names.clear();
         }
     });
-    twice.finds(&["error hostname gpu[01,03]: their host name is gpu01 on each of them"]);
+    twice.finds(&["error hostname gpu[01,03]: all of them have the host name gpu01"]);
     let place = |ssh: &str| {
         let facts = Facts::parse(&format!(
             "ssh {ssh}\naddr docker0 172.17.0.1/16\naddr eth0 10.0.0.2/24\naddr eth1 10.0.0.1/24\n"
@@ -226,11 +227,11 @@ fn host_names_and_addresses() {
             .collect::<Vec<_>>()
     };
     let docker = place("172.17.0.1");
-    assert!(
-        docker[0].starts_with("interface its place in the cluster is 172.17.0.1 on docker0, which leads to no other")
-    );
-    assert!(docker[0].contains("(there: eth0 10.0.0.2, eth1 10.0.0.1)"), "{docker:?}");
-    assert!(place("10.0.0.1")[0].starts_with("address their address in the cluster is 10.0.0.1 for each of them"));
+    assert!(docker[0].starts_with(
+        "interface its address in the cluster is 172.17.0.1 on docker0, an interface that leads to no other"
+    ));
+    assert!(docker[0].contains("(the node has: eth0 10.0.0.2, eth1 10.0.0.1)"), "{docker:?}");
+    assert!(place("10.0.0.1")[0].starts_with("address all of them have the address 10.0.0.1 in the cluster"));
     assert_eq!(place("10.0.0.2"), Vec::<String>::new());
     for (name, nowhere) in [("lo", true), ("br-0123456789ab", true), ("br-lan", false), ("br0", false), ("ib0", false)]
     {
@@ -238,7 +239,7 @@ fn host_names_and_addresses() {
     }
     let found = Clinic::with(2, |c| c.nodes[1].facts.ssh_address = Some("10.9.9.9".parse().unwrap())).found();
     assert!(
-        found[0].starts_with("error network gpu02: its place in the cluster is not known: no interface"),
+        found[0].starts_with("error network gpu02: its address in the cluster is not known: no interface"),
         "{found:?}"
     );
 }
@@ -249,7 +250,8 @@ fn images() {
         c.nodes[7].image = Some(("sha256:0123456789abcdef".into(), "other".into()));
         c.nodes[7].containers[0].image_id = "sha256:0123456789abcdef".into();
     };
-    Clinic::with(8, other).finds(&["error image gpu08: img is another image: gpu[01-07] aaa · gpu08 0123456789ab"]);
+    Clinic::with(8, other)
+        .finds(&["error image gpu08: img is not the same image on all nodes: gpu[01-07] aaa · gpu08 0123456789ab"]);
     // engines that keep images in another way
     let id_only = |c: &mut Clinic| {
         c.nodes[1].image = Some(("sha256:bbb".into(), "content".into()));
@@ -260,7 +262,7 @@ fn images() {
     let masters = |c: &mut Clinic| c.nodes[0].image = Some(("sha256:ccc".into(), "other".into()));
     assert!(
         Clinic::with(2, masters).found()[0]
-            .starts_with("error image gpu02: img is another image: gpu01 ccc · gpu02 aaa")
+            .starts_with("error image gpu02: img is not the same image on all nodes: gpu01 ccc · gpu02 aaa")
     );
     let missing = |image: &str, policy: Pull| {
         let clinic = Clinic::with(2, |c| {
@@ -268,12 +270,12 @@ fn images() {
             c.nodes[1].image = None;
         });
         let all = clinic.all();
-        assert_eq!((all[0].severity, all[0].nodes.as_slice()), (Severity::Error, &["gpu02".to_owned()][..]));
-        assert_eq!(all[0].seen, format!("the image {image} is not there"));
+        assert_eq!((all[0].severity, all[0].nodes.as_slice()), (Error, &["gpu02".to_owned()][..]));
+        assert_eq!(all[0].seen, format!("the image {image} is missing"));
         all[0].cure.clone()
     };
     // `up` is the cure where it may get the image, and where a registry could have it
-    assert!(missing("img", Pull::Missing).starts_with("hvdctl up, which gets it from its registry; else docker pull"));
+    assert!(missing("img", Pull::Missing).starts_with("hvdctl up, which pulls it from its registry; or docker pull"));
     assert!(missing("img", Pull::Never).starts_with("docker pull img on the node"));
     let id = format!("sha256:{}", "a".repeat(64));
     assert!(missing(&id, Pull::Missing).starts_with("docker pull sha256:aaa"));
@@ -288,10 +290,10 @@ fn versions_that_differ() {
         c.nodes[4].engine = "27.0";
     });
     found.finds(&[
-        "error versions gpu03: another Horovod build than the others: gpu[01-02,05-08] PyTorch, Gloo · gpu03 PyTorch",
-        "error versions gpu03: another NCCL than the others: gpu[01-02,05-08] none · gpu03 2.18.3",
-        "warning versions gpu08: another NVIDIA driver than the others: gpu[01-07] 535.161 · gpu08 550.54",
-        "note versions gpu05: another Docker Engine than the others: gpu[01-04,06-08] 20.10.24 · gpu05 27.0",
+        "error versions gpu03: the Horovod build differs: gpu[01-02,05-08] PyTorch, Gloo · gpu03 PyTorch",
+        "error versions gpu03: the NCCL differs: gpu[01-02,05-08] none · gpu03 2.18.3",
+        "warning versions gpu08: the NVIDIA driver differs: gpu[01-07] 535.161 · gpu08 550.54",
+        "note versions gpu05: the Docker Engine differs: gpu[01-04,06-08] 20.10.24 · gpu05 27.0",
     ]);
 }
 
@@ -306,7 +308,7 @@ fn launchers_and_frameworks_of_the_image() {
         c.nodes[0].inside = Some(versions(all));
         c.nodes[1].inside = Some(versions(&all.replace("4.1.4), env", "5.0.11), env")));
     });
-    let differs = "error versions gpu02: another set of launchers than the others: \
+    let differs = "error versions gpu02: the set of launchers differs: \
                    gpu01 torchrun (PyTorch 2.1.0), mpirun (Open MPI 4.1.4), env · \
                    gpu02 torchrun (PyTorch 2.1.0), mpirun (Open MPI 5.0.11), env";
     assert_eq!(found.found()[0], differs);
@@ -326,7 +328,7 @@ fn gpus() {
     assert_eq!(
         found(&none),
         [
-            "warning gpus gpu02: the inventory promises 1, and there is no nvidia-smi",
+            "warning gpus gpu02: the inventory has `gpus` = 1, but the node has no nvidia-smi",
             "warning worker gpu02: its worker differs from the inventory: recreate hworker (gpus)"
         ]
     );
@@ -335,7 +337,7 @@ fn gpus() {
             none(n);
             n.node.gpus = gpus.clone();
         };
-        let words = format!("warning gpus gpu02: the inventory promises {word}, and there is no nvidia-smi");
+        let words = format!("warning gpus gpu02: the inventory has `gpus` = {word}, but the node has no nvidia-smi");
         assert_eq!(found(&promised)[0], words);
     }
     let auto = |n: &mut Sick| {
@@ -346,7 +348,7 @@ fn gpus() {
     assert_eq!(found(&auto), ["note worker gpu02: its worker is not up"]);
     assert_eq!(
         found(&|n| n.details.toolkit = false),
-        ["error toolkit gpu02: Docker has no NVIDIA runtime, and the node has GPUs or should"]
+        ["error toolkit gpu02: the node should have GPUs, but Docker has no NVIDIA runtime"]
     );
     let registered = |n: &mut Sick| {
         n.details.toolkit = false;
@@ -354,7 +356,7 @@ fn gpus() {
     };
     assert_eq!(found(&registered), Vec::<String>::new());
     let inside = |n: &mut Sick, count: &str| drop(n.inside.as_mut().unwrap().insert("gpus".into(), count.into()));
-    assert_eq!(found(&|n| inside(n, "0")), ["error gpus gpu02: its worker was given 1 and sees 0"]);
+    assert_eq!(found(&|n| inside(n, "0")), ["error gpus gpu02: its worker was started with 1 GPUs and sees 0"]);
     assert_eq!(found(&|n| inside(n, "1")), Vec::<String>::new());
     // one that is to be made anew gets what it lacks by that
     let older = |n: &mut Sick| {
@@ -371,8 +373,10 @@ fn gpus() {
     };
     assert_eq!(
         found(&strangers),
-        ["warning gpu-users gpu02: others use its GPUs: my job (process 4711 of ana) on GPU 0 with 31000 MiB; \
-          x (process 12 of bob) on GPU-9"]
+        [
+            "warning gpu-users gpu02: other programs use its GPUs: my job (process 4711 of ana) on GPU 0 with 31000 MiB; \
+          x (process 12 of bob) on GPU-9"
+        ]
     );
 }
 
@@ -409,10 +413,11 @@ fn containers() {
 }
 
 #[test]
-fn what_runs_left_behind() {
+fn what_ended_jobs_left_behind() {
     let labels = [(LABEL_CLUSTER, "local"), (LABEL_ROLE, "master"), (LABEL_JOB, "run-1")];
-    let facts =
-        Facts::parse("rank run-1 7 - local\nrank run-1 8 w2 local\nrank run-1 x - local\nrank run-2 9 - theirs\n");
+    let facts = Facts::parse(
+        "rank run-1 7 - local -\nrank run-1 8 w2 local -\nrank run-1 x - local -\nrank run-2 9 - theirs -\n",
+    );
     let ranks = |c: &mut Clinic| c.nodes[1].facts.ranks = facts.ranks.clone();
     let stale = Clinic::with(2, ranks);
     stale.finds(&["error stale gpu02: 2 processes of job run-1, whose launcher is not up"]);
@@ -423,7 +428,7 @@ fn what_runs_left_behind() {
     // what nothing ends is nothing to fix; of a job that is not over it may go the next moment
     let killed = Facts::parse("rank run-1 7 - local killed\nrank run-2 8 - theirs killed\n").ranks;
     let mut stuck = Clinic::with(2, |c: &mut Clinic| c.nodes[1].facts.ranks = killed.clone());
-    stuck.finds(&["warning killed gpu02: killed and still there: process 7 of the job run-1"]);
+    stuck.finds(&["warning killed gpu02: killed, but still there: process 7 of the job run-1"]);
     assert!(stuck.all().iter().all(|finding| finding.fixes.is_empty()));
     stuck.nodes[1].facts.open_jobs = vec!["run-1".into()];
     stuck.finds(&["error stale gpu02: 1 process of job run-1, whose launcher is not up"]);
@@ -536,7 +541,7 @@ fn the_network_between() {
     );
     assert_eq!(
         found("route 10.0.0.1 - RTNETLINK answers: Network is unreachable\n"),
-        ["error route gpu02: has no way to gpu01 (10.0.0.1): RTNETLINK answers: Network is unreachable"]
+        ["error route gpu02: has no route to gpu01 (10.0.0.1): RTNETLINK answers: Network is unreachable"]
     );
     assert_eq!(
         found("route 10.0.0.1 wlan0 192.168.0.2\n"),
@@ -548,11 +553,14 @@ fn the_network_between() {
              from there (rp_filter)"]
     );
     assert_eq!(found("strict eth0\nstrict wlan0\n"), Vec::<String>::new());
-    assert_eq!(found("name gpu01 10.0.0.3\nname gpu03 -\n"), ["warning names gpu02: takes gpu01 (gpu01) for 10.0.0.3"]);
+    assert_eq!(
+        found("name gpu01 10.0.0.3\nname gpu03 -\n"),
+        ["warning names gpu02: resolves gpu01 (gpu01) to 10.0.0.3"]
+    );
     assert!(found("name gpu01 127.0.1.1\n")[0].starts_with("warning names"));
     assert_eq!(
         found("mtu eth0 9000\n"),
-        ["warning mtu gpu02: its interface has another MTU than the others': gpu[01,03] 1500 · gpu02 9000"]
+        ["warning mtu gpu02: its interface has a different MTU: gpu[01,03] 1500 · gpu02 9000"]
     );
 }
 
@@ -560,10 +568,10 @@ fn the_network_between() {
 fn keys() {
     let all = |c: &Clinic| fold(super::nodes::keys(&c.inventory, &c.views()));
     let fresh = all(&Clinic::with(2, |c| c.nodes.iter_mut().for_each(|node| node.containers.clear())));
-    assert_eq!((fresh.len(), fresh[0].severity, fresh[0].nodes.len()), (1, Severity::Note, 2));
+    assert_eq!((fresh.len(), fresh[0].severity, fresh[0].nodes.len()), (1, Note, 2));
     // workers without keys are another matter
     let found = all(&clinic(2));
-    assert!(found.iter().all(|f| f.severity == Severity::Error && f.fixes == [Fix::PushKeys]), "{found:?}");
+    assert!(found.iter().all(|f| f.severity == Error && f.fixes == [Fix::PushKeys]), "{found:?}");
     assert!(found.iter().any(|f| f.seen == "the master has no key pair of the cluster"), "{found:?}");
 }
 
@@ -583,7 +591,7 @@ fn pairs() {
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].nodes, ["gpu01", "gpu02"]);
     assert_eq!(found[0].seen, "cannot reach gpu03 on random high ports: no answer within 3 s");
-    assert!(found[0].why.starts_with("a firewall lets port 12345 through and not the rest; "));
+    assert!(found[0].why.starts_with("a firewall allows port 12345 but not the others; "));
     assert!(!ports(&matrix("x"), None)[0].why.contains("firewall"));
     let found = logins(&matrix("Connection timed out"), 12345);
     assert_eq!(found[0].seen, "cannot log in to gpu03 on port 12345: Connection timed out");
@@ -593,10 +601,16 @@ fn pairs() {
 
 #[test]
 fn equal_findings_are_one_and_errors_come_first() {
-    let note = |node: &str| Finding::note("a", node, "x");
-    let folded = fold(vec![note("n1"), Finding::error("a", "n1", "x"), note("n2"), note("n1"), note("n3").cure("y")]);
-    let told: Vec<String> = folded.iter().map(|f| format!("{} {f}", f.severity)).collect();
-    assert_eq!(told, ["error n1: x", "note n[1-2]: x", "note n3: x\n  cure: y"]);
+    let note = |node: &str| Finding::new(Note, "a", node, "x");
+    let folded = fold(vec![
+        note("n1"),
+        Finding::new(Error, "a", "n1", "x"),
+        note("n2"),
+        note("n1"),
+        note("n3").explain("", "y"),
+    ]);
+    let shown: Vec<String> = folded.iter().map(|f| format!("{} {f}", f.severity)).collect();
+    assert_eq!(shown, ["error n1: x", "note n[1-2]: x", "note n3: x\n  cure: y"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What has to be the same on every node, and which nodes differ.
 
+use super::Severity::{Error, Note, Warning};
 use super::{Finding, NodeView, Severity};
 use crate::inventory::Node;
 use crate::launch::VERSIONS;
@@ -32,22 +33,22 @@ pub(super) fn examine(views: &[NodeView<'_>]) -> Vec<Finding> {
             let versions = view.inside.filter(|versions| !versions.is_empty())?;
             Some(versions.get(key).map_or("none", String::as_str).to_owned())
         };
-        found.extend(compare(views, Severity::Error, what, version).map(|finding| {
+        found.extend(compare(views, Error, what, version).map(|finding| {
             finding.explain(
-                "ranks of different versions hang in their first exchange or give different numbers",
-                "the same image on every node, then hvdctl up: docker save IMAGE | ssh NODE sudo docker load",
+                "ranks with different versions may hang, or compute different results",
+                "load the same image on every node (docker save IMAGE | ssh NODE sudo docker load), then hvdctl up",
             )
         }));
     }
-    let driver = compare(views, Severity::Warning, "NVIDIA driver", |view| view.details?.driver.clone());
+    let driver = compare(views, Warning, "NVIDIA driver", |view| view.details?.driver.clone());
     found.extend(driver.map(|finding| {
         finding.explain(
-            "an older driver may not run what the image brings, and speed differs",
-            "install the same driver on every node, and restart it",
+            "an older driver may be too old for the image, and speeds may differ",
+            "install the same driver on every node, and restart the nodes",
         )
     }));
-    let engine = compare(views, Severity::Note, "Docker Engine", |view| Some(view.engine?.version.to_owned()));
-    let kernel = compare(views, Severity::Note, "kernel", |view| view.details?.kernel.clone());
+    let engine = compare(views, Note, "Docker Engine", |view| Some(view.engine?.version.to_owned()));
+    let kernel = compare(views, Note, "kernel", |view| view.details?.kernel.clone());
     found.extend(engine.into_iter().chain(kernel));
     found.extend(views.iter().filter_map(image));
     found
@@ -74,5 +75,5 @@ fn compare(
 ) -> Option<Finding> {
     let versions = views.iter().filter_map(|view| Some((view.node, version(view)?))).collect();
     let (odd, text) = odd_ones(versions)?;
-    Some(Finding::new(severity, "versions", "", format!("another {what} than the others: {text}")).about(odd))
+    Some(Finding::new(severity, "versions", "", format!("the {what} differs: {text}")).about(odd))
 }

@@ -10,6 +10,7 @@ use crate::job::manage;
 use crate::job::monitor::Monitor;
 use crate::job::outcome::JobOutcome;
 use crate::job::request::{Show, Until};
+use crate::job::start::attach;
 use crate::job::supervision::OnSignal;
 
 /// `attach`.
@@ -22,7 +23,7 @@ pub async fn run(options: &Attach, context: &Context) -> Result<Outcome, Error> 
     if !job.is_over() {
         let show = Show { output: true, launcher: *verbose > 1 };
         let until = Until { limit: None, all_started: false, on_signal: OnSignal::Leave };
-        let ended = manage::attach(target, &jobs, job, (show, until), events, cancellation.signal()).await?;
+        let ended = attach(target, &jobs, job, (show, until), events, cancellation.signal()).await?;
         return job_end::outcome(ended, events);
     }
     let mut monitor = Monitor::default();

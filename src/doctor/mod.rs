@@ -131,7 +131,7 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error
 fn failure(error: &NodeError) -> Finding {
     let check = if error.is_unreachable() { "ssh" } else { "node" };
     Finding::new(Severity::Error, check, &error.node, format!("cannot {}: {}", error.operation, error.message))
-        .cure(error.hints.join("; "))
+        .explain("", error.hints.join("; "))
 }
 
 /// The questions for one node, with the others' addresses and names.

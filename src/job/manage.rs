@@ -1,11 +1,8 @@
-//! Jobs that any operator started: listed, attached to, stopped, forgotten.
+//! Jobs that any operator started: listed, found, stopped, and their records removed.
 
 use super::cleanup::{clean_up, result, stop_supervisor, unrecorded};
 use super::list::{self, Job, Newest, NodeJobs};
-use super::outcome::JobOutcome;
 use super::record::JobResult;
-use super::request::{Show, Until};
-use super::start;
 use crate::cluster::nodes::{Member, Target, connect, for_each_node, now, split};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
@@ -14,7 +11,6 @@ use crate::runtime::Runtime;
 use crate::runtime::container::{ContainerSummary, launchers};
 use crate::text::nodeset;
 use crate::transport::node::Script;
-use tokio::sync::watch;
 
 const LIST: &str = include_str!("../scripts/jobs_list.sh");
 const PRUNE: &str = include_str!("../scripts/jobs_prune.sh");
@@ -136,23 +132,6 @@ async fn find_launcher(cluster: &Cluster, job: &Job, member: &Member) -> Result<
 pub(super) async fn launcher(cluster: &Cluster, job: &Job, member: &Member) -> Result<(Runtime, String), NodeError> {
     let (engine, container) = find_launcher(cluster, job, member).await?;
     Ok((engine, container.unwrap_or_else(|| format!("ended-{}", job.id))))
-}
-
-/// Watches a running job from its first line on.
-///
-/// # Errors
-/// As of [`start::start`] after the launch.
-pub async fn attach(
-    target: &Target,
-    list: &JobList,
-    job: &Job,
-    (show, until): (Show, Until),
-    events: &Events,
-    mut cancel: watch::Receiver<Option<u8>>,
-) -> Result<JobOutcome, Error> {
-    let members = list.members_of(job)?;
-    let launcher = launcher(target.cluster(), job, &members[0]).await?;
-    start::watch(target.cluster(), job, members, launcher, (show, until), events, &mut cancel).await
 }
 
 /// Ends a job, and waits until nothing of it is left on the nodes that answer.

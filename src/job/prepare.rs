@@ -65,26 +65,14 @@ async fn prepare_node(
             None => Ok(()),
         }
     };
-    let starting = async {
-        match host {
-            Some(host) if !host.launches => ensure_worker(content, seen, place.as_ref(), events).await,
-            _ => Ok(()),
-        }
-    };
-    // what is wrong with the node shows best where there is most to do: the upload's error goes first
-    let (uploaded, worker) = if place.as_ref().is_some_and(|place| place.is_separate) {
-        // the directory that the worker mounts is only made by the upload
-        let (uploaded, written) = tokio::join!(uploading, writing);
-        let uploaded = uploaded?;
-        written?;
-        (uploaded, starting.await)
-    } else {
-        let (uploaded, written, worker) = tokio::join!(uploading, writing, starting);
-        let uploaded = uploaded?;
-        written?;
-        (uploaded, worker)
-    };
-    worker?;
+    // a fault of the node shows best in the larger of the two, the upload, so that its error comes first
+    let (uploaded, written) = tokio::join!(uploading, writing);
+    let uploaded = uploaded?;
+    written?;
+    if host.is_some_and(|host| !host.launches) {
+        // after the upload, which may create the directory that the worker mounts
+        ensure_worker(content, seen, place.as_ref(), events).await?;
+    }
     if host.is_some_and(|host| host.launches) {
         remove_ended_master(cluster, seen).await?;
         let left = plan::orphaned_shells(&cluster.name, &seen.docker.containers, seen.facts.clock);

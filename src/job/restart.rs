@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(failed(exit, "7", ""), "rank 1 on c ended with exit code 7; attempt 2 of 4 begins in 1 s");
         // the node of a rank is that of this attempt, not of the first one
         let gone = failed("", "1", r#""c""#);
-        assert_eq!(gone, "rank 1 on c is gone, and nobody saw how it ended; attempt 2 of 4 begins in 1 s");
+        assert_eq!(gone, "rank 1 on c is gone, and how it ended is not known; attempt 2 of 4 begins in 1 s");
         assert_eq!(
             Restart::message(r#"{"gone": ["b", "d"], "ranks": 1}"#),
             "b, d did not answer: 1 rank on the other nodes"

@@ -3,6 +3,7 @@
 use super::cleanup::{clean_up, result};
 use super::directory::Content;
 use super::follow::Follow;
+use super::manage::{JobList, launcher};
 use super::monitor::Monitor;
 use super::node_log::{extents, of_job, warn_of_gone};
 use super::plan::JobPlan;
@@ -10,11 +11,10 @@ use super::prepare::{Workspaces, check_workspaces, gather_outputs, prepare};
 use super::request::{JobOptions, Program, Show, Until};
 use super::watch::{Viewer, Watch};
 use crate::cancel::signalled;
-use crate::cluster::nodes::{Member, now};
+use crate::cluster::nodes::{Target, now};
 use crate::cluster::session::Session;
 use crate::error::Error;
 use crate::event::{Event, Events};
-use crate::inventory::Cluster;
 use crate::job::frames::Frame;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
@@ -101,21 +101,21 @@ async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
     }
 }
 
-/// Watches a job that somebody launched, from its first line on. `launcher` is the engine of its first node and the launcher's
-/// container there.
+/// Watches a running job that any operator started, from its first line on.
 ///
 /// # Errors
 /// As of [`start`] after the launch.
-pub async fn watch(
-    cluster: &Cluster,
+pub async fn attach(
+    target: &Target,
+    list: &JobList,
     job: &Job,
-    members: Vec<Member>,
-    launcher: (Runtime, String),
     (show, until): (Show, Until),
     events: &Events,
-    cancel: &mut Receiver<Option<u8>>,
+    mut cancel: Receiver<Option<u8>>,
 ) -> Result<JobOutcome, Error> {
-    let (engine, container) = launcher;
+    let cluster = target.cluster();
+    let members = list.members_of(job)?;
+    let (engine, container) = launcher(cluster, job, &members[0]).await?;
     let following = async {
         let logs = of_job(cluster, &job.id, &members);
         let extents = extents(&logs, job.log_max, events).await?;
@@ -124,12 +124,12 @@ pub async fn watch(
     };
     let follow = tokio::select! {
         follow = following => follow?,
-        signal = signalled(cancel) => return Err(Error::Signal(signal)),
+        signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
     };
     let (id, placement) = (job.id.as_str(), &job.placement);
     let viewer = Viewer { show, events, on_frame: &mut |_, _| {}, monitor: Monitor::default() };
     let watch = Watch { cluster, id, placement, members, engine, container, follow, viewer, events };
-    watch.run(until, cancel).await
+    watch.run(until, &mut cancel).await
 }
 
 /// A name that sorts by time and that no two operators choose: `20261121-101500-4f2a`.

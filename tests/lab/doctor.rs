@@ -157,7 +157,7 @@ fn a_firewall_on_the_workers_port_or_on_all_others() {
         on("node2", &format!("iptables -w 10 -I {rule} && {accept}"));
         let _restore = undo(&off);
         let done = finds(&lab, "node1: cannot reach node2 on random high ports: no answer within 3 s", "from 1024 on");
-        assert!(done.out.contains("a firewall lets port 12345 through and not the rest"), "{}", done.out);
+        assert!(done.out.contains("a firewall allows port 12345 but not the others"), "{}", done.out);
     }
     is_well_again(&lab);
 }
@@ -198,13 +198,13 @@ END
     let mut warnings = told(&done, "warning");
     warnings.sort();
     let expected = [
-        "node2: its interface has another MTU than the others': node1 1500 · node2 1400".to_owned(),
-        format!("node2: others use its GPUs: sleep (process {pid} of nobody) on GPU 0 with 31000 MiB"),
+        "node2: its interface has a different MTU: node1 1500 · node2 1400".to_owned(),
+        format!("node2: other programs use its GPUs: sleep (process {pid} of nobody) on GPU 0 with 31000 MiB"),
         format!(
             "node2: packets to node1 ({master}) leave by hvdctl-test0 and not by eth0, which drops what comes from there \
              (rp_filter)"
         ),
-        "node2: takes node1 (node1) for 10.9.9.9".to_owned(),
+        "node2: resolves node1 (node1) to 10.9.9.9".to_owned(),
     ];
     assert_eq!(warnings, expected, "{}", done.out);
     // and so it is
@@ -225,13 +225,15 @@ fn a_clock_that_is_off() {
     clock(30);
     let restore = undo("rm -f /usr/local/bin/date");
     let done = lab.hvdctl(&["doctor"]).code(1);
-    assert_eq!(told(&done, "error"), ["node2: its clock is 30 s ahead of the others'"], "{}", done.out);
-    done.says(&["cure: set the clock: sudo timedatectl set-ntp true"]);
-    lab.hvdctl(&["up"]).code(3).complains(&["node2: cannot take part: its clock is 30 s ahead", "hint: set the clock"]);
+    assert_eq!(told(&done, "error"), ["node2: its clock is 30 s ahead of those of the other nodes"], "{}", done.out);
+    done.says(&["cure: set the clock on the node: sudo timedatectl set-ntp true"]);
+    lab.hvdctl(&["up"])
+        .code(3)
+        .complains(&["node2: cannot take part: its clock is 30 s ahead", "hint: set the clock on the node"]);
     assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
     clock(-5);
     let done = lab.hvdctl(&["doctor"]).code(0);
-    assert_eq!(told(&done, "warning"), ["node2: its clock is 5 s behind the others'"], "{}", done.out);
+    assert_eq!(told(&done, "warning"), ["node2: its clock is 5 s behind those of the other nodes"], "{}", done.out);
     lab.hvdctl(&["up"]).code(0).complains(&["warning: node2: its clock is 5 s behind"]);
     drop(restore);
     is_well_again(&lab);
@@ -244,7 +246,7 @@ fn one_host_name_twice() {
     let back = format!("hostname {name}");
     on("node2", &format!("hostname {}", on("node1", "hostname").trim()));
     let restore = undo(&back);
-    finds(&lab, "node[1-2]: their host name is node1 on each of them", "hostnamectl set-hostname");
+    finds(&lab, "node[1-2]: all of them have the host name node1", "hostnamectl set-hostname");
     lab.hvdctl(&["up"]).code(1).complains(&["node1: cannot take part", "node2: cannot take part"]);
     assert_eq!(NODES.map(ours), ["", ""]);
     drop(restore);
@@ -258,7 +260,7 @@ fn gpus_and_memory_that_are_promised_and_absent() {
     lab.edit("\ngpus = 2", "\nslots = 4");
     lab.hvdctl(&["up"]).code(0);
     on("node2", "docker exec hworker sh -c 'printf \"#!/bin/sh\\nexit 255\\n\" >$(command -v nvidia-smi)'");
-    finds(&lab, "node2: its worker was given 1 and sees 0", "hvdctl --on NODE down");
+    finds(&lab, "node2: its worker was started with 1 GPUs and sees 0", "hvdctl --on NODE down");
     lab.hvdctl(&["--on", "node2", "down"]).code(0);
     lab.edit("[defaults]", "shm_size = \"64m\"\n[defaults]");
     finds(&lab, "node2: /dev/shm of its containers has 64.0 MiB for 4 ranks", "cluster.shm_size");
@@ -296,7 +298,11 @@ fn another_image_on_one_node() {
     };
     let (one, other) = (short("node1"), short("node2"));
     assert_ne!(one, other);
-    finds(&lab, &format!("node2: {IMAGE} is another image: node1 {one} · node2 {other}"), "docker save");
+    finds(
+        &lab,
+        &format!("node2: {IMAGE} is not the same image on all nodes: node1 {one} · node2 {other}"),
+        "docker save",
+    );
     lab.hvdctl(&["up"]).code(3).complains(&["node2: cannot take part", &other]);
     assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
     drop(restore);

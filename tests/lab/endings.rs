@@ -302,7 +302,7 @@ fn a_worker_that_dies_under_a_run() {
         on("node2", "docker kill hworker");
         let done = run.end(s(90));
         assert!(!matches!(done.code, 0 | 130 | 143), "{}: {}{}", done.code, done.out, done.err);
-        done.complains(&["rank 1 on node2 is gone, and the worker there did not answer at the end: ", "hint: "]);
+        done.complains(&["rank 1 on node2 is gone: the worker there did not answer at the end: ", "hint: "]);
         no_run_is_left();
         let job = newest(&lab);
         assert_eq!((&job["state"], &job["root_cause"]["how"]), (&"failed".into(), &"gone".into()), "{job}");

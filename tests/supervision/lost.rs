@@ -19,7 +19,7 @@ fn a_rank_supervisor_that_is_killed_leaves_nothing_and_its_rank_is_named() {
         assert_eq!(supervisors.len(), 1, "{supervisors:?}");
         supervisors[0].signal(Signal::KILL);
         let end = job.end();
-        end.failed("rank 1 on node2 is gone, and nobody saw how it ended", 137);
+        end.failed("rank 1 on node2 is gone, and how it ended is not known", 137);
         assert_eq!(end.rank(0), (137, true), "{}", end.all);
     });
 }
@@ -67,7 +67,7 @@ fn a_node_that_dies_under_a_job() {
         cluster.worker.signal(Signal::KILL);
         let end = job.end();
         let silence = "ssh: connect to host 10.0.0.2 port 12345: Connection refused";
-        let reason = format!("rank 1 on node2 is gone, and the worker there did not answer at the end: {silence}");
+        let reason = format!("rank 1 on node2 is gone: the worker there did not answer at the end: {silence}");
         end.failed(&reason, 1);
         assert_eq!(end.ending.silent, ["node2"]);
         assert_eq!(end.rank(0), (3, true), "{}", end.all);
@@ -80,7 +80,7 @@ fn a_node_that_does_not_answer_from_the_start() {
         let cluster = Cluster::new();
         cluster.worker.signal(Signal::KILL);
         let end = cluster.start(&Spec::shell(method, POLITE)).end();
-        let reason = "rank 1 on node2 is gone, and the worker there did not answer at the end: ssh: connect to host ";
+        let reason = "rank 1 on node2 is gone: the worker there did not answer at the end: ssh: connect to host ";
         end.failed(reason, 1);
         // without a launcher that attempts all nodes first, the rank of the other one may have started
         let most = u32::from(matches!(method, Method::Torchrun | Method::Env));

@@ -1,4 +1,4 @@
-//! How a job ended, and the rank by which it failed.
+//! How a job ended, and the root cause if it failed.
 
 use super::State;
 use crate::job::frames::Idle;
@@ -164,7 +164,7 @@ impl From<&RankExit> for FailureKind {
     }
 }
 
-/// Stands for the tensors where they are not known.
+/// Stands for the tensors if they are not known.
 const OPERATION: &str = "a collective operation";
 
 /// The root cause of a job's failure.
@@ -174,16 +174,16 @@ pub struct RootCause {
     pub rank: u32,
     /// The node it ran on.
     pub node: String,
-    /// How.
+    /// What happened to it.
     #[serde(flatten)]
     pub how: FailureKind,
 }
 
-/// How a job failed by a rank.
+/// What happened to the rank by which a job failed.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "how", rename_all = "lowercase")]
 pub enum FailureKind {
-    /// Its program ended with something else than 0, or too early.
+    /// Its program ended with another exit code than 0, or too early.
     #[serde(rename = "ended")]
     Exited {
         /// Exit code, 128 + N for signal N.
@@ -193,7 +193,7 @@ pub enum FailureKind {
         /// Whether the kernel killed a process of its container because memory ran out.
         oom: bool,
     },
-    /// It kept the others waiting, or did nothing.
+    /// It kept the others waiting, or made no progress.
     Hung {
         /// For how many seconds.
         seconds: u64,
@@ -202,7 +202,7 @@ pub enum FailureKind {
         /// What it did. `waiting`: all ranks waited for one another. If `tensors` is null too, it was stopped.
         idle: Option<Idle>,
     },
-    /// Nobody saw it end.
+    /// It is gone, and how it ended is not known.
     Gone {
         /// The error of its node's worker, which did not answer.
         silence: Option<String>,
@@ -211,83 +211,82 @@ pub enum FailureKind {
 
 impl fmt::Display for RootCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {} on {} ", self.rank, self.node)?;
-        match &self.how {
-            FailureKind::Exited { code: 0, .. } => write!(f, "ended with exit code 0 while the others waited for it"),
-            FailureKind::Exited { signal: Some(9), oom: true, .. } => {
-                write!(f, "ran out of memory: the kernel killed it (signal 9)")
-            }
-            FailureKind::Exited { code, oom: true, .. } => {
-                write!(
-                    f,
-                    "ended with exit code {code} after the kernel had killed a process beside it for want of memory"
-                )
-            }
-            FailureKind::Exited { code: code @ (126 | 127), .. } => {
-                write!(f, "ended with exit code {code} (could not be started)")
-            }
-            FailureKind::Exited { signal: Some(signal), .. } => write!(f, "was killed by signal {signal}"),
-            FailureKind::Exited { code, .. } => write!(f, "ended with exit code {code}"),
-            FailureKind::Hung { seconds, idle: Some(Idle::Blocked), .. } => {
-                write!(f, "hung: it wrote nothing and did nothing for {seconds} s")
-            }
-            FailureKind::Hung { seconds, idle: Some(Idle::Kernel), .. } => {
-                write!(f, "hung: the kernel kept it waiting for {seconds} s (state D)")
-            }
-            FailureKind::Hung { seconds, idle: Some(Idle::Waiting), .. } => {
-                write!(f, "hung: all ranks waited {seconds} s for one another, in different collective operations")
-            }
-            FailureKind::Hung { seconds, tensors: Some(tensors), .. } => {
-                write!(f, "hung: the others waited {seconds} s for it in {tensors}")
-            }
-            FailureKind::Hung { seconds, tensors: None, .. } => {
-                write!(f, "hung: it was stopped, and silent, for {seconds} s")
-            }
-            FailureKind::Gone { silence: Some(words) } => {
-                write!(f, "is gone, and the worker there did not answer at the end: {words}")
-            }
-            FailureKind::Gone { silence: None } => write!(f, "is gone, and nobody saw how it ended"),
-        }
+        write!(f, "rank {} on {} {}", self.rank, self.node, self.describe().0)
     }
 }
 
 impl RootCause {
-    /// What to do about it, where that is not for the program's own words to say.
+    /// Returns what to do about it, unless only the program's own output can tell.
     pub fn hint(&self) -> Option<String> {
+        self.describe().1
+    }
+
+    /// Describes what happened, and what to do about it.
+    fn describe(&self) -> (String, Option<String>) {
+        use FailureKind::{Exited, Gone, Hung};
         let node = &self.node;
-        Some(match &self.how {
-            FailureKind::Exited { code: 0, .. } => {
-                format!("every rank must come to {INIT}, and to the same collective operations as all others")
+        let operations = "every rank must reach the same collective operations";
+        let more_time = "--stall-timeout gives it more time";
+        match &self.how {
+            Exited { code: 0, .. } => (
+                "ended with exit code 0 while the others waited for it".into(),
+                Some(format!("every rank must reach {INIT}, and the same collective operations as all others")),
+            ),
+            Exited { code, signal, oom: true } => (
+                match signal {
+                    Some(9) => "ran out of memory: the kernel killed it (signal 9)".into(),
+                    _ => format!(
+                        "ended with exit code {code} after the kernel killed a process that it had started: no memory was left"
+                    ),
+                },
+                Some(format!(
+                    "use a smaller batch, fewer data loaders or fewer ranks on {node}; `docker stats` there shows the limit"
+                )),
+            ),
+            Exited { code: code @ (126 | 127), .. } => {
+                (format!("ended with exit code {code} (could not be started)"), None)
             }
-            FailureKind::Exited { oom: true, .. } => {
-                format!("a smaller batch, fewer data loaders or ranks on {node}; `docker stats` there shows the limit")
-            }
-            FailureKind::Hung { idle: Some(Idle::Kernel), .. } => {
-                format!("a file system or a device of {node} does not answer; `dmesg` there may say which")
-            }
-            FailureKind::Hung { idle: Some(Idle::Blocked), .. } => {
-                "a deadlock, or a file system that does not answer; where it is meant to wait, --stall-timeout gives it \
-                 more time"
-                    .into()
-            }
-            FailureKind::Hung { idle: None, tensors: None, .. } => {
-                "SIGSTOP, a terminal or a debugger stopped it; --stall-timeout gives it more time".into()
-            }
-            FailureKind::Hung { tensors: Some(place), .. } if place == INIT => {
-                format!("every rank must come to {INIT}; {MORE_TIME_FOR_INIT}")
-            }
-            FailureKind::Hung { .. } => {
-                "every rank must come to the same collective operations; --stall-timeout gives it more time".into()
-            }
-            FailureKind::Gone { .. } => {
-                format!("hvdctl status shows the worker; `docker events` and `dmesg` on {node} may say why")
-            }
-            FailureKind::Exited { .. } => return None,
-        })
+            Exited { signal: Some(signal), .. } => (format!("was killed by signal {signal}"), None),
+            Exited { code, .. } => (format!("ended with exit code {code}"), None),
+            Hung { seconds, idle: Some(Idle::Blocked), .. } => (
+                format!("hung: it wrote nothing and did nothing for {seconds} s"),
+                Some(format!(
+                    "it is in a deadlock, or waits for a file system that does not answer; if it should wait, {more_time}"
+                )),
+            ),
+            Hung { seconds, idle: Some(Idle::Kernel), .. } => (
+                format!("hung: the kernel kept it waiting for {seconds} s (state D)"),
+                Some(format!("a file system or a device of {node} does not answer; `dmesg` there may show which")),
+            ),
+            Hung { seconds, idle: Some(Idle::Waiting), .. } => (
+                format!("hung: all ranks waited {seconds} s for one another, in different collective operations"),
+                Some(format!("{operations}; {more_time}")),
+            ),
+            Hung { seconds, tensors: Some(tensors), .. } => (
+                format!("hung: the others waited {seconds} s for it in {tensors}"),
+                Some(match tensors == INIT {
+                    true => format!("every rank must reach {INIT}; {MORE_TIME_FOR_INIT}"),
+                    false => format!("{operations}; {more_time}"),
+                }),
+            ),
+            Hung { seconds, tensors: None, idle: None } => (
+                format!("hung: it was stopped, and silent, for {seconds} s"),
+                Some(format!("SIGSTOP, a terminal or a debugger stopped it; {more_time}")),
+            ),
+            Gone { silence } => (
+                match silence {
+                    Some(error) => format!("is gone: the worker there did not answer at the end: {error}"),
+                    None => "is gone, and how it ended is not known".into(),
+                },
+                Some(format!(
+                    "see hvdctl status for the worker, and `docker events` and `dmesg` on {node} for the reason"
+                )),
+            ),
+        }
     }
 }
 
-/// A rank that was said to hang.
+/// A rank that was reported to hang.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HungRank {
     /// The global rank.
@@ -300,11 +299,11 @@ pub struct HungRank {
     /// As in [`FailureKind::Hung`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Idle>,
-    /// When that was said, as [`RankExit::time`].
+    /// When that was reported, as [`RankExit::time`].
     pub time: f64,
 }
 
-/// Lines of one rank that had no room in the log of its node.
+/// Lines of a rank that a full disk lost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LostOutput {
     /// The global rank.
@@ -315,14 +314,15 @@ pub struct LostOutput {
     pub lines: u64,
 }
 
-/// How much output of a job was lost and on which nodes, in words; none where none was.
+/// Describes how much output of a job was lost and on which nodes, if any was.
 pub fn lost_output(lost: &[LostOutput]) -> Option<String> {
     let lines: u64 = lost.iter().map(|lost| lost.lines).sum();
     let mut nodes: Vec<String> = lost.iter().map(|lost| lost.node.clone()).collect();
     nodes.sort();
     nodes.dedup();
-    let count = if lines == 1 { "1 line".to_owned() } else { format!("{lines} lines") };
-    (lines > 0).then(|| format!("{count} of output were lost: the disk of {} was full", nodeset::fold(&nodes)))
+    let (s, were) = if lines == 1 { ("", "was") } else { ("s", "were") };
+    (lines > 0)
+        .then(|| format!("{lines} line{s} of output {were} lost: the disk of {} was full", nodeset::fold(&nodes)))
 }
 
 /// How one rank ended.

@@ -141,19 +141,19 @@ fn root_causes() {
     let left =
         JobResult { hung: vec![late.clone()], ..ending(&[exit(0, 134, false, false), exit(1, 0, false, false)]) };
     assert_eq!(said(&left), "rank 1 on b ended with exit code 0 while the others waited for it");
-    assert!(left.root_cause(&placement).unwrap().hint().unwrap().contains("must come to hvd.init"));
+    assert!(left.root_cause(&placement).unwrap().hint().unwrap().contains("must reach hvd.init"));
     assert_eq!(left.code(), Some(134));
     let early = JobResult { hung: vec![hung(Some(INIT), None)], ..left };
     assert_eq!(said(&early), "rank 1 on b hung: the others waited 5 s for it in hvd.init", "it came to its end later");
     let cut = JobResult { hung: vec![late], silent: vec!["b".into()], ..ending(&[exit(0, 134, false, false)]) };
-    assert_eq!(said(&cut), "rank 1 on b is gone, and nobody saw how it ended");
+    assert_eq!(said(&cut), "rank 1 on b is gone, and how it ended is not known");
     // a rank that was asked to end is not the root cause while another's end was not seen
     let gone = JobResult {
         silent: vec!["b".into()],
         silence: BTreeMap::from([("b".into(), "Connection refused".into())]),
         ..ending(&[exit(0, 143, true, false)])
     };
-    assert_eq!(said(&gone), "rank 1 on b is gone, and the worker there did not answer at the end: Connection refused");
+    assert_eq!(said(&gone), "rank 1 on b is gone: the worker there did not answer at the end: Connection refused");
     assert_eq!((gone.state(), gone.code()), (State::Failed, Some(1)));
     let broken = JobResult { exits: vec![exit(0, 1, false, false)], ..gone.clone() };
     assert!(said(&broken).starts_with("rank 1 on b is gone"), "the other lost its connection to it");
