@@ -1,9 +1,9 @@
-//! Text that must not be seen.
+//! Secret text.
 
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// Text that must not be seen: it cannot be printed by accident and is wiped from memory after use.
+/// Secret text, which cannot be printed by accident and is wiped from memory after use.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
 
@@ -13,12 +13,12 @@ impl Secret {
         Secret(text)
     }
 
-    /// A text that is none, to be written like one.
+    /// Wraps a text that is no secret, where one is expected.
     pub fn plain(text: impl Into<String>) -> Secret {
         Secret(Zeroizing::new(text.into()))
     }
 
-    /// The text; the caller sees to it that it goes nowhere but to the node's standard input.
+    /// Returns the text, which may go to the node's standard input and nowhere else.
     pub fn expose(&self) -> &str {
         &self.0
     }

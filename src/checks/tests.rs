@@ -415,8 +415,9 @@ fn containers() {
 #[test]
 fn what_ended_jobs_left_behind() {
     let labels = [(LABEL_CLUSTER, "local"), (LABEL_ROLE, "master"), (LABEL_JOB, "run-1")];
-    let facts =
-        Facts::parse("rank run-1 7 - local\nrank run-1 8 w2 local\nrank run-1 x - local\nrank run-2 9 - theirs\n");
+    let facts = Facts::parse(
+        "rank run-1 7 - local -\nrank run-1 8 w2 local -\nrank run-1 x - local -\nrank run-2 9 - theirs -\n",
+    );
     let ranks = |c: &mut Clinic| c.nodes[1].facts.ranks = facts.ranks.clone();
     let stale = Clinic::with(2, ranks);
     stale.finds(&["error stale gpu02: 2 processes of job run-1, whose launcher is not up"]);

@@ -27,8 +27,7 @@ const YOUNG: Duration = Duration::from_secs(5);
 
 /// The node locks that a command holds.
 pub struct LockSet {
-    cluster: String,
-    purpose: String,
+    request: LockRequest,
     wait: Wait,
     events: Events,
     /// Set when a lock is lost.
@@ -46,9 +45,13 @@ impl LockSet {
         lost: watch::Sender<Option<NodeError>>,
     ) -> LockSet {
         LockSet {
-            cluster: cluster.to_owned(),
-            // the lease has a line for it
-            purpose: purpose.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect(),
+            request: LockRequest {
+                cluster: cluster.to_owned(),
+                id: String::new(),
+                holder: operator(),
+                // the lease has a line for it
+                purpose: purpose.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect(),
+            },
             wait,
             events: events.clone(),
             lost,
@@ -80,7 +83,8 @@ impl LockSet {
             let got_some = !self.held().is_empty();
             self.release().await;
             let began_together = got_some && busy.iter().all(|(_, lease)| lease.age() < YOUNG);
-            if !self.waits(began.elapsed()) && !(began_together && attempt < RETRIES) {
+            let may_retry = began_together && attempt < RETRIES;
+            if !may_retry && !self.waits(began.elapsed()) {
                 return Err(Error::Locked(busy));
             }
             let ids: Vec<String> = busy.iter().map(|(_, lease)| lease.id.clone()).collect();
@@ -106,12 +110,7 @@ impl LockSet {
 
     /// Asks all nodes at once. Returns those that did not answer, and the leases that others hold.
     async fn attempt(&self, members: &[Member], attempt: u32) -> (Vec<NodeError>, Vec<(String, Lease)>) {
-        let request = LockRequest {
-            cluster: self.cluster.clone(),
-            id: format!("{}-{attempt:06}", process()),
-            holder: operator(),
-            purpose: self.purpose.clone(),
-        };
+        let request = LockRequest { id: format!("{}-{attempt:06}", process()), ..self.request.clone() };
         let answers = for_each_node(members.to_vec(), async |member: Member| {
             match take(&member.transport, &request, &self.lost).await? {
                 Answer::Held(lock) => self.held().push(lock),

@@ -1,4 +1,4 @@
-//! The nodes of a command: reached all at once, each with what was seen of it.
+//! The nodes of a command: all are connected to at once, and observed.
 
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Event, Events, Step};
@@ -19,8 +19,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// At most this many nodes are worked on at the same time: enough for hundreds, without a fork storm here.
-const AT_ONCE: usize = 64;
+/// How many nodes are worked on at the same time: enough for hundreds of nodes, without a fork storm here.
+const MAX_CONCURRENT_NODES: usize = 64;
 
 const FACTS: &str = concat!(
     include_str!("../scripts/machine.sh"),
@@ -95,34 +95,34 @@ impl Target {
     }
 }
 
-/// One node with a link.
+/// A node that is connected.
 #[derive(Debug, Clone)]
 pub struct Member {
-    /// Its line in the inventory.
+    /// Its entry in the inventory.
     pub node: Node,
-    /// The way to it.
+    /// How it is reached.
     pub transport: Arc<Transport>,
 }
 
-/// What was seen of a node's engine.
+/// The observed state of a node's engine.
 #[derive(Clone)]
 pub struct RuntimeState {
     /// The engine itself.
     pub engine: Runtime,
     /// Its containers.
     pub containers: Vec<ContainerSummary>,
-    /// The id that the cluster's image has there.
+    /// The id of the cluster's image there.
     pub image_id: Option<String>,
-    /// What the image holds, which is the same wherever it was loaded.
+    /// The digest of the image's content, which is the same wherever it was loaded.
     pub image_content: Option<String>,
 }
 
-/// A node with all that a plan needs.
+/// The observed state of a node.
 #[derive(Clone)]
 pub struct Observed {
-    /// The node and its link.
+    /// The node.
     pub member: Member,
-    /// Its facts.
+    /// Its system.
     pub facts: Facts,
     /// Its engine.
     pub docker: RuntimeState,
@@ -152,35 +152,35 @@ impl Observed {
     }
 }
 
-/// A node's place in its cluster.
+/// Returns a node's endpoint in its cluster.
 ///
 /// # Errors
-/// With what is missing or does not fit.
-pub fn place(inventory: &Inventory, seen: &Observed) -> Result<Endpoint, NodeError> {
-    network::place(inventory, &seen.member.node, &seen.facts).map_err(|words| no_place(seen.name(), words))
+/// With what is missing or does not match.
+pub fn place(inventory: &Inventory, node: &Observed) -> Result<Endpoint, NodeError> {
+    network::place(inventory, &node.member.node, &node.facts).map_err(|cause| no_place(node.name(), cause))
 }
 
-/// The error of a node without a place.
-pub fn no_place(node: &str, words: String) -> NodeError {
-    NodeError::failed(node, "find its place on the cluster's network", words)
+/// Returns the error of a node without an endpoint.
+pub fn no_place(node: &str, cause: String) -> NodeError {
+    NodeError::failed(node, "find its address on the cluster's network", cause)
         .hint("set `address` or `interface` of this [[node]] in the inventory")
 }
 
-/// Does the same on many nodes at once; the results come in the nodes' order, and every node is finished whatever
-/// becomes of the others. One that hangs keeps its own place busy and no other's.
+/// Runs `work` on all nodes, at most [`MAX_CONCURRENT_NODES`] at a time. Returns the results in the order of the nodes. A slow node
+/// delays no other.
 pub async fn for_each_node<I, T, F>(items: Vec<I>, work: impl Fn(I) -> F) -> Vec<T>
 where
     F: Future<Output = T>,
 {
     let numbered = |(i, item)| work(item).map(move |result| (i, result));
-    // `buffered` would keep what is done waiting behind the first that is not, and begin nothing more
+    // `buffered` would start no further node behind a slow one
     let mut results: Vec<(usize, T)> =
-        stream::iter(items).enumerate().map(numbered).buffer_unordered(AT_ONCE).collect().await;
+        stream::iter(items).enumerate().map(numbered).buffer_unordered(MAX_CONCURRENT_NODES).collect().await;
     results.sort_by_key(|(i, _)| *i);
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Splits results, telling the failures.
+/// Splits results, and reports the failures.
 pub fn split<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> (Vec<T>, Vec<NodeError>) {
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     for result in results {
@@ -195,10 +195,10 @@ pub fn split<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> (Vec<T>,
     (good, bad)
 }
 
-/// The results of a step after which nothing is done yet, or all failures as one error.
+/// Returns all results, or all failures as one error.
 ///
 /// # Errors
-/// [`Error::Nodes`] when one failed.
+/// [`Error::Nodes`] if one failed.
 pub fn all<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> Result<Vec<T>, Error> {
     let (good, failed) = split(events, results);
     if failed.is_empty() { Ok(good) } else { Err(Error::Nodes { failed, done: 0 }) }
@@ -254,7 +254,7 @@ async fn transport_kind(target: &Target, events: &Events) -> Result<TransportKin
     Ok(TransportKind::Ssh(Arc::new(Control::new(target.cluster(), target.strict, events).await?)))
 }
 
-/// Why nothing is begun: nodes that cannot be reached, or give no root.
+/// Returns the error of a command that changes nothing, because nodes cannot be reached or give no root.
 pub fn unreached(failed: Vec<NodeError>) -> Error {
     if failed.iter().any(|e| e.kind == Kind::Unreachable) {
         Error::Unreachable(failed)
@@ -263,7 +263,7 @@ pub fn unreached(failed: Vec<NodeError>) -> Error {
     }
 }
 
-/// Reaches all nodes, or changes nothing.
+/// Connects to all nodes.
 ///
 /// # Errors
 /// [`unreached`] with every node that cannot be used.
@@ -272,10 +272,10 @@ pub async fn connect_all(target: &Target, events: &Events) -> Result<Vec<Member>
     if failed.is_empty() { Ok(members) } else { Err(unreached(failed)) }
 }
 
-/// Looks at a node's system: one round trip.
+/// Observes a node's system in one round trip.
 ///
 /// # Errors
-/// When root cannot be had on it, or the time is over.
+/// When there is no root, or the time is over.
 pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeError> {
     let script = Script::new(FACTS)
         .with("ssh_dir", &cluster.ssh_dir)
@@ -284,14 +284,14 @@ pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeErro
         .with("cluster", &cluster.name)
         .with("port", &cluster.port.to_string());
     let asked = now();
-    let output = member.transport.script(&script, "look at the node").await?;
+    let output = member.transport.script(&script, "read its state").await?;
     Ok(Facts::parse(&String::from_utf8_lossy(&output)).between(asked, now()))
 }
 
-/// Looks at a node's engine.
+/// Observes a node's engine.
 ///
 /// # Errors
-/// With the engine's words.
+/// With the engine's message.
 pub async fn engine(cluster: &Cluster, member: &Member) -> Result<RuntimeState, NodeError> {
     let engine = Runtime::connect(&member.transport).await?;
     let containers = engine.containers().await?;
@@ -300,8 +300,8 @@ pub async fn engine(cluster: &Cluster, member: &Member) -> Result<RuntimeState, 
     Ok(RuntimeState { engine, containers, image_id, image_content })
 }
 
-/// Looks at both at once: the one observation that `up`, `status`, `verify`, `doctor` and the jobs are made of.
-pub async fn look(
+/// Observes a node's system and engine at the same time.
+pub async fn observe_parts(
     cluster: &Cluster,
     member: &Member,
     events: &Events,
@@ -310,12 +310,12 @@ pub async fn look(
     tokio::join!(facts(cluster, member), engine(cluster, member))
 }
 
-/// Looks at a node that a command needs whole.
+/// Observes a node.
 ///
 /// # Errors
-/// The first of the two that failed.
+/// When its system or its engine cannot be observed.
 pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Result<Observed, NodeError> {
-    let (facts, docker) = look(cluster, &member, events).await;
+    let (facts, docker) = observe_parts(cluster, &member, events).await;
     let (facts, docker) = (events.report(facts)?, events.report(docker)?);
     Ok(Observed { facts, docker, member })
 }
@@ -339,7 +339,7 @@ pub fn operator() -> String {
     format!("{user}@{}", host.trim())
 }
 
-/// Seconds since the epoch by our clock.
+/// Returns the seconds since the epoch by our clock.
 pub fn now() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map(|d| d.as_secs_f64()).unwrap_or_default()
 }
@@ -353,7 +353,7 @@ mod tests {
     async fn one_that_hangs_holds_up_none_of_many() {
         // the first ends only when the last has: with a queue behind it that would never be
         let last = Notify::new();
-        let count = 3 * AT_ONCE;
+        let count = 3 * MAX_CONCURRENT_NODES;
         let work = for_each_node((0..count).collect(), async |i| {
             match i {
                 0 => last.notified().await,

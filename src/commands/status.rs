@@ -3,7 +3,7 @@
 use super::Outcome;
 use super::context::{Context, NodeResults, node_table, with_role};
 use super::output::{NodeEntry, NodeStatus, Nodes};
-use crate::cluster::nodes::{Member, Observed, look};
+use crate::cluster::nodes::{Member, Observed, observe_parts};
 use crate::error::{Error, NodeError, exit};
 use crate::inventory::Inventory;
 use crate::node::network;
@@ -14,7 +14,7 @@ use crate::worker::plan;
 pub async fn run(context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let observe = async |member: Member| {
-        let (facts, docker) = look(target.cluster(), &member, events).await;
+        let (facts, docker) = observe_parts(target.cluster(), &member, events).await;
         let facts = facts?;
         // without the engine the rest of the row is still useful
         let status = NodeStatus {

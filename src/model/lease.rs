@@ -1,4 +1,4 @@
-//! The lease of a node: who is at work there, told by the node's own clock. Read from what `lease.sh` shows.
+//! The lease of a node: who works there. Its times are those of the node's own clock.
 
 use crate::text::nodeset;
 use schemars::JsonSchema;
@@ -43,7 +43,7 @@ impl Lease {
     /// Parses "KEY VALUE" lines; `None` where one is missing.
     pub fn parse(text: &str) -> Option<Lease> {
         let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
-        // these words go to a terminal, and somebody else wrote them
+        // another user wrote these texts, and a terminal shows them
         let plain = |key| Some(value(key)?.chars().filter(|c| !c.is_control()).collect::<String>());
         Some(Lease {
             id: plain("id")?,
@@ -72,7 +72,7 @@ impl Lease {
         self.seen.abs_diff(self.renewed) > EXPIRES.as_secs()
     }
 
-    /// When it was taken, in words.
+    /// Formats when it was taken.
     pub fn since(&self) -> String {
         // what no clock shows would not be written
         let since = SystemTime::UNIX_EPOCH + Duration::from_secs(self.since.min(u64::from(u32::MAX)));

@@ -1,4 +1,4 @@
-//! What `src/scripts/facts.sh` says of a node, parsed.
+//! Parses what `src/scripts/facts.sh` reports about a node.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ pub struct KeyFile {
 pub struct Listener {
     /// The address it listens on; none: on all of them.
     pub address: Option<IpAddr>,
-    /// Its process; none where that could not be seen.
+    /// Its process, if that is visible.
     pub pid: Option<u32>,
     /// Whose process it is.
     pub user: String,
@@ -95,7 +95,7 @@ pub struct Disk {
     pub path: String,
 }
 
-/// One node as it was seen.
+/// The observed state of a node's system.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Facts {
     /// `uname -n`.
@@ -110,7 +110,7 @@ pub struct Facts {
     pub addresses: Vec<(String, IpAddr)>,
     /// GPUs that the machine itself sees.
     pub gpus: Vec<Gpu>,
-    /// By its own clock when it began and when it ended to tell all this, in seconds since the epoch.
+    /// When its report began and ended by its own clock, in seconds since the epoch.
     pub clock: Option<Span>,
     /// How far its clock is ahead of ours.
     pub ahead: Option<Span>,
@@ -120,7 +120,7 @@ pub struct Facts {
     pub nvidia_smi: bool,
     /// The processes of jobs, other clusters' too.
     pub ranks: Vec<Rank>,
-    /// The jobs of this cluster that have a part here and whose end nobody has written down.
+    /// The jobs of this cluster that have ranks here and whose end is not recorded.
     pub open_jobs: Vec<String>,
     /// Their records as they are written down, each as JSON.
     #[serde(skip)]
@@ -200,8 +200,8 @@ impl Facts {
         facts
     }
 
-    /// The same with what the clock says of ours, where these facts were asked for at `asked` and had come at `came`: the
-    /// node began to tell after the one and ended before the other.
+    /// Compares the node's clock with ours. The report was requested at `asked` and complete at `came`, so the node began it after the
+    /// one and ended it before the other.
     #[must_use]
     pub fn between(mut self, asked: f64, came: f64) -> Facts {
         self.ahead = self.clock.map(|clock| {

@@ -1,4 +1,4 @@
-//! What one look at a node found: its system, addresses, GPUs.
+//! The observed state of a node: its system, addresses, GPUs.
 
 pub mod facts;
 pub mod gpus;

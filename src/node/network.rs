@@ -19,7 +19,7 @@ pub fn alone() -> Endpoint {
     Endpoint { address: Ipv4Addr::LOCALHOST.into(), interface: "lo".into() }
 }
 
-/// A node's place in its cluster: [`alone`] where there is no other node and the inventory says nothing of it, else its
+/// A node's place in its cluster: [`alone`] where there is no other node and the inventory names no address, else its
 /// [`endpoint`].
 ///
 /// # Errors
@@ -36,7 +36,7 @@ pub fn place(inventory: &Inventory, node: &Node, facts: &Facts) -> Result<Endpoi
 /// Horovod does not take, it is the IPv4 address on the same interface.
 ///
 /// # Errors
-/// In words: what is missing or does not fit.
+/// What is missing or does not match.
 pub fn endpoint(node: &Node, facts: &Facts) -> Result<Endpoint, String> {
     let address = match (&node.address, &node.interface) {
         (Some(address), _) => *address,
@@ -56,7 +56,7 @@ pub fn endpoint(node: &Node, facts: &Facts) -> Result<Endpoint, String> {
 
 /// The address by which ssh reached the node, as far as other nodes and Horovod can use it.
 fn reached_by(facts: &Facts) -> Result<IpAddr, String> {
-    let address = facts.ssh_address.ok_or("ssh did not say by which address it reached the node")?;
+    let address = facts.ssh_address.ok_or("the address by which ssh reached the node is not known")?;
     if address.is_loopback() {
         return Err(format!("ssh reached it by {address}, as through a tunnel, and there no other node can"));
     }
@@ -117,13 +117,13 @@ pub fn chosen_gpus(node: &Node, facts: &Facts) -> Vec<Gpu> {
     match &node.gpus {
         Gpus::Count(n) => facts.gpus.iter().take(*n as usize).cloned().collect(),
         Gpus::Auto | Gpus::All => facts.gpus.clone(),
-        Gpus::List(list) => facts.gpus.iter().filter(|gpu| list.iter().any(|word| is(gpu, word))).cloned().collect(),
+        Gpus::List(list) => facts.gpus.iter().filter(|gpu| list.iter().any(|id| is(gpu, id))).cloned().collect(),
     }
 }
 
-/// Whether a word of the inventory means this GPU.
-fn is(gpu: &Gpu, word: &str) -> bool {
-    gpu.uuid.eq_ignore_ascii_case(word) || gpu.index.to_string() == word
+/// Returns whether an index or UUID of the inventory is that of this GPU.
+fn is(gpu: &Gpu, id: &str) -> bool {
+    gpu.uuid.eq_ignore_ascii_case(id) || gpu.index.to_string() == id
 }
 
 /// The GPUs that the inventory promises and the node does not have, as a sentence.
@@ -138,10 +138,10 @@ pub fn missing_gpus(node: &Node, facts: &Facts) -> Option<String> {
         Gpus::List(list) => {
             let listed: Vec<String> = facts.gpus.iter().map(|gpu| format!("{} {}", gpu.index, gpu.uuid)).collect();
             let listed = if listed.is_empty() { "none".to_owned() } else { listed.join(", ") };
-            let absent = list.iter().find(|word| !facts.gpus.iter().any(|gpu| is(gpu, word)));
-            let twice = facts.gpus.iter().find(|gpu| list.iter().filter(|word| is(gpu, word)).count() > 1);
+            let absent = list.iter().find(|id| !facts.gpus.iter().any(|gpu| is(gpu, id)));
+            let twice = facts.gpus.iter().find(|gpu| list.iter().filter(|id| is(gpu, id)).count() > 1);
             match (absent, twice) {
-                (Some(word), _) => Some(format!("the inventory promises {word}, nvidia-smi lists {listed}")),
+                (Some(id), _) => Some(format!("the inventory promises {id}, nvidia-smi lists {listed}")),
                 (None, Some(gpu)) => Some(format!("the inventory names {} {} twice", gpu.index, gpu.uuid)),
                 (None, None) => None,
             }

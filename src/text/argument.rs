@@ -1,4 +1,4 @@
-//! A word of the program that a job starts.
+//! An argument of the program that a job starts.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,15 +18,15 @@ pub enum ProgramArgument {
 }
 
 impl From<OsString> for ProgramArgument {
-    fn from(word: OsString) -> ProgramArgument {
-        String::from_utf8(word.into_vec())
+    fn from(argument: OsString) -> ProgramArgument {
+        String::from_utf8(argument.into_vec())
             .map_or_else(|e| ProgramArgument::Bytes(e.into_bytes()), ProgramArgument::Text)
     }
 }
 
 impl From<&str> for ProgramArgument {
-    fn from(word: &str) -> ProgramArgument {
-        ProgramArgument::Text(word.to_owned())
+    fn from(argument: &str) -> ProgramArgument {
+        ProgramArgument::Text(argument.to_owned())
     }
 }
 

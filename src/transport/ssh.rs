@@ -200,8 +200,8 @@ impl Control {
             Err(_) => format!("no answer within {} s", whole.as_secs()),
         };
         // the log of the session lacks what a jump host's ssh writes to its own standard error
-        let way = if message.contains("UNKNOWN port") { self.jump_host_error(node, limit).await } else { None };
-        Err(self.explain(node, &way.map_or(message, |way| format!("{ON_THE_WAY}{way}"))))
+        let jump_host = if message.contains("UNKNOWN port") { self.jump_host_error(node, limit).await } else { None };
+        Err(self.explain(node, &jump_host.map_or(message, |error| format!("{ON_THE_WAY}{error}"))))
     }
 
     /// Returns what `ssh` itself writes where the session only learned that the connection was closed.
@@ -349,7 +349,7 @@ fn expand(file: &str) -> PathBuf {
     }
 }
 
-/// Returns what the inventory says about logging in to a node, as options of ssh.
+/// Returns the inventory's settings for logging in to a node, as options of ssh.
 fn login_options(node: &Node) -> Vec<String> {
     let options = [
         ("-l", node.user.clone()),
@@ -378,7 +378,7 @@ pub fn is_refused(message: &str) -> bool {
 }
 
 impl Drop for Control {
-    /// An ssh whose connection was given up while it was being opened goes on by itself, and would become a master that nobody
+    /// An ssh that was still connecting when its login was cancelled goes on by itself, and would become a master that nobody
     /// uses. While it ends it may still write to the directory.
     fn drop(&mut self) {
         for _ in 0..50 {

@@ -22,7 +22,7 @@ pub struct Sudo {
 }
 
 impl Sudo {
-    /// Takes it from [`PASSWORD_FILE`], or asks now if `ask_now`; else it may be asked for later if `may_ask`.
+    /// Asks for the password now if `ask_now`, else reads it from [`PASSWORD_FILE`], else may ask for it later if `may_ask`.
     ///
     /// # Errors
     /// A file that cannot be used; no terminal to ask on.
@@ -35,22 +35,22 @@ impl Sudo {
         Ok(Sudo { given, may_ask, answer: OnceCell::new() })
     }
 
-    /// Whether the operator has given a password beforehand.
+    /// Returns whether the operator has given a password beforehand.
     pub fn is_given(&self) -> bool {
         self.given.is_some()
     }
 
-    /// The password; the first call asks for it, for all nodes, and whatever came of that holds for all.
+    /// Returns the password. The first call asks for it, and its result is that of all nodes.
     ///
     /// # Errors
-    /// In words: why there is none.
+    /// Why there is no password.
     pub async fn password(&self, node: &str, events: &Events) -> Result<Secret, String> {
         if let Some(given) = &self.given {
             return Ok(given.clone());
         }
         let asked = self.answer.get_or_init(async || {
             if !self.may_ask {
-                return Err("-y says to ask nothing".to_owned());
+                return Err("-y forbids to ask for it".to_owned());
             }
             if !terminal::present() {
                 return Err("there is no terminal to ask for it".to_owned());
@@ -70,7 +70,7 @@ async fn ask(prompt: &str, events: &Events) -> Result<Secret, Error> {
         ));
     }
     let typed = terminal::ask(events, prompt, Echo::Hidden).await?;
-    // an empty one would count as a wrong one on every node
+    // an empty password would count as a failure on every node
     if typed.is_empty() { Err(Error::Here("no password was typed".into())) } else { Ok(Secret::new(typed)) }
 }
 

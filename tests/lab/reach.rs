@@ -74,7 +74,7 @@ fn a_worker_listens_on_the_clusters_address_only() {
     assert_eq!(listeners("node2"), "10.99.0.2:12345\n");
     lab.edit("address = \"10.99.0.2\"", "address = \"10.99.0.3\"");
     let done = lab.hvdctl(&["up"]).code(3);
-    done.complains(&["node2: cannot find its place", "10.99.0.3", "hint: set `address` or `interface`"]);
+    done.complains(&["node2: cannot find its address", "10.99.0.3", "hint: set `address` or `interface`"]);
     drop(restore);
 }
 

@@ -60,7 +60,7 @@ fn a_start_up_file_that_ends_the_shell_or_makes_one_stream_of_both() {
         for args in [&["status"][..], &["exec", "--on", "node2", "--", "echo", "hi"]] {
             let done = lab.hvdctl(args);
             assert!(done.code != 0 && !done.out.contains("hi"), "{}: {}{}", done.code, done.out, done.err);
-            done.complains(&["node2: ", "it ended with exit code 0 and said nothing"]);
+            done.complains(&["node2: ", "it ended with exit code 0 and printed nothing"]);
         }
     }
     let _back = with_start_up("exec 2>&1; echo noise >&2");

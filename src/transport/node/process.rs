@@ -216,7 +216,7 @@ impl Process {
         let Some(printed) = self.prelude.unmarked.get() else { return Ok(code) };
         let message = format!("{printed}\n{}", String::from_utf8_lossy(stderr).trim());
         Err(match message.trim() {
-            "" => LoginError::ended(&format!("it ended with exit code {code} and said nothing")),
+            "" => LoginError::ended(&format!("it ended with exit code {code} and printed nothing")),
             message => LoginError::ended(message),
         })
     }

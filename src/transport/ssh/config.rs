@@ -1,4 +1,4 @@
-//! The configuration for ssh: the user's own, and then what holds where that says nothing.
+//! The configuration for ssh: the user's own, followed by defaults.
 
 use crate::error::Error;
 use std::fs;
@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// ssh's own ciphers in another order (ssh_config(5)): where processors have AES, GCM ships projects at twice the speed of
-/// ChaCha20. Like all that stands last, it holds where no configuration says otherwise.
+/// ChaCha20. Like every default, it follows the user's configuration, which overrides it.
 const CIPHERS: &str = "Ciphers aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,\
                        aes192-ctr,aes256-ctr\n";
 
@@ -17,7 +17,7 @@ const QUICK_EXCHANGES: [&str; 2] = ["mlkem768x25519-sha256", "curve25519-sha256"
 const SLOW_EXCHANGE: &str = "sntrup761x25519-sha512@openssh.com";
 
 /// Returns the generated configuration. ssh takes the first value that it finds, so what comes first overrides the user's files, and
-/// what comes last holds where they say nothing. `exchanges`: the key exchanges that this ssh knows, one a line.
+/// what comes last are defaults. `exchanges`: the key exchanges that this ssh knows, one a line.
 pub(super) fn configuration(
     named: Option<&Path>,
     known_hosts: &Path,

@@ -233,13 +233,13 @@ fn a_job_is_disrupted_where_it_would_lose_its_worker() {
     let on_b = |ended: &[&str]| vec![("run-1".to_owned(), names(&["b"]), names(ended))];
     let up = Some(ContainerState::Running);
     // its ranks on the master live in hmaster, which stays; with force it is ended wherever it has a part
-    let (master, other) = ("rank run-1 7 m lab\nopen run-1\n", "rank run-1 7 w2 lab\nopen run-1\n");
+    let (master, other) = ("rank run-1 7 m lab -\nopen run-1\n", "rank run-1 7 w2 lab -\nopen run-1\n");
     assert_eq!(disrupted_by(master, other, up), on_b(&["a", "b"]));
     assert_eq!(disrupted_by(master, other, Some(ContainerState::Paused)), on_b(&["a", "b"]));
     // the ranks are about to be started, or the launcher was not seen
     assert_eq!(disrupted_by("open run-1\n", "open run-1\n", up), on_b(&["a", "b"]));
-    assert_eq!(disrupted_by("", "rank run-1 7 w2 -\n", None), on_b(&["b"]));
-    assert_eq!(disrupted_by("", "rank run-1 7 - -\n", None), on_b(&["b"]));
+    assert_eq!(disrupted_by("", "rank run-1 7 w2 - -\n", None), on_b(&["b"]));
+    assert_eq!(disrupted_by("", "rank run-1 7 - - -\n", None), on_b(&["b"]));
     // its launcher was seen though its node is not among these
     let elsewhere = Facts { under_way: vec!["run-1".into()], ..Facts::parse("open run-1\n") };
     let (old, new) = (summary(&desired(22, true, None), "img", ContainerState::Running), desired(12345, true, None));
@@ -250,7 +250,7 @@ fn a_job_is_disrupted_where_it_would_lose_its_worker() {
     // on the master alone; over, and never written down; in another container
     assert_eq!(disrupted_by(master, "", up), []);
     assert_eq!(disrupted_by("open run-1\n", "open run-1\n", Some(ContainerState::Exited)), []);
-    assert_eq!(disrupted_by("", "rank run-2 7 w3 theirs\n", None), []);
+    assert_eq!(disrupted_by("", "rank run-2 7 w3 theirs -\n", None), []);
     // nothing is in the way of a node whose worker stays, or is down
     let want = desired(12345, true, None);
     let facts = Facts::parse(other);
