@@ -1,4 +1,4 @@
-//! `hvdctl up`: connect, lock and observe, pull images, plan, check, push keys, end disrupted jobs, apply.
+//! `hvdctl up`: connect, lock and observe, pull images, plan, check, push keys, end disrupted jobs, apply, add nodes to elastic jobs.
 
 use super::Outcome;
 use super::context::{Connected, Context};
@@ -11,6 +11,7 @@ use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::job::capacity::drop_ended_jobs;
 use crate::job::cleanup::end_disrupted;
+use crate::job::join::add_nodes;
 use crate::keys::files::{AUTHORIZED_KEYS, Keys, differing};
 use crate::keys::push::Distribution;
 use crate::node::facts::Facts;
@@ -36,6 +37,7 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
             steps.apply(plans).await?
         }
     };
+    add_nodes(&target.inventory, &done, options.dry_run, &session.cancellation, events).await;
     let done: Vec<_> = done.iter().map(Done::of).collect();
     Ok(outcome(options.dry_run, &done, &steps.failed).skipping(&offline))
 }

@@ -8,7 +8,7 @@ use crate::job::record::Record;
 use crate::launch::{launcher, programs};
 use crate::model::launcher::LauncherName;
 use crate::paths::WORKSPACE;
-use crate::transport::node::Script;
+use crate::transport::node::{Script, Transport};
 use base64::Engine as _;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 const START: &str = include_str!("../scripts/job_start.sh");
 
 /// The file with the ranks' environment; `job_end.sh` removes it.
-const ENVIRONMENT: &str = "env.json";
+pub(super) const ENVIRONMENT: &str = "env.json";
 
 /// What is written to the directory of a job.
 pub(super) struct Content<'a> {
@@ -33,10 +33,7 @@ impl Content<'_> {
     /// With the node's words.
     pub(super) async fn write(&self, host: &HostAssignment) -> Result<(), NodeError> {
         let jobs_dir = &self.plan.target.cluster().jobs_dir;
-        let files = self.files(host);
-        let script = Script::new(START).with("jobs_dir", jobs_dir).with("id", &self.plan.id).with("files", &files);
-        let tried = format!("create the directory of the job in {jobs_dir}");
-        host.seen.member.transport.script(&script, &tried).await.map(|_| ())
+        unpack(&host.seen.member.transport, jobs_dir, &self.plan.id, &self.files(host)).await
     }
 
     /// The files, as `job_start.sh` reads them.
@@ -76,6 +73,7 @@ impl Content<'_> {
             project: program.project.as_ref().map(|_| program.name.clone()),
             restarts: options.restarts,
             min_ranks: options.min_ranks(),
+            max_ranks: plan.max_ranks,
             operator: operator(),
             created: now(),
             launcher: options.launcher,
@@ -114,6 +112,25 @@ pub(super) fn environment<'a>(
     let plain = node.container.env.iter().map(|(name, value)| (name.as_str(), value.as_str().into()));
     let own = options.env.iter().map(|(name, value)| (name.as_str(), value.expose().into()));
     secret.chain(plain).chain(gpus).chain(own).collect()
+}
+
+/// Creates the directory of a job with these files (mode, name, text), of which the last is called `log`.
+///
+/// # Errors
+/// With the node's words.
+pub(super) async fn create(
+    transport: &Transport,
+    jobs_dir: &str,
+    id: &str,
+    files: &[(u32, &str, &str)],
+) -> Result<(), NodeError> {
+    unpack(transport, jobs_dir, id, &archive(files)).await
+}
+
+async fn unpack(transport: &Transport, jobs_dir: &str, id: &str, files: &str) -> Result<(), NodeError> {
+    let script = Script::new(START).with("jobs_dir", jobs_dir).with("id", id).with("files", files);
+    let tried = format!("create the directory of the job in {jobs_dir}");
+    transport.script(&script, &tried).await.map(|_| ())
 }
 
 /// Packs files (mode, name of less than 100 bytes, text) into a tar archive in base64. They may be secrets: the archive is allocated

@@ -156,7 +156,11 @@ pub fn jobs(cluster: &str, nodes: &[NodeJobs], now: f64) -> Vec<Job> {
     let mut records: BTreeMap<&str, &Record> = BTreeMap::new();
     for (id, files) in nodes.iter().flat_map(|node| &node.files) {
         if let Some(record) = files.record.as_ref().filter(|record| record.cluster == cluster) {
-            records.entry(id).or_insert(record);
+            // one that was written when nodes were added to the job has more of them
+            let known = records.entry(id).or_insert(record);
+            if record.placement.shares.len() > known.placement.shares.len() {
+                *known = record;
+            }
         }
     }
     let mut jobs: Vec<Job> = records.into_iter().map(|(id, record)| job(id, record, nodes, now)).collect();
@@ -280,6 +284,7 @@ mod tests {
             project: Some("digits".into()),
             restarts: 0,
             min_ranks: None,
+            max_ranks: None,
             operator: "ana@desk".into(),
             created,
             launcher: LauncherName::Horovodrun,
@@ -296,6 +301,21 @@ mod tests {
             idle_margin: 30,
             log_max: None,
             ulimits: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_job_has_the_nodes_that_were_added_to_it() {
+        let mut earlier = record("j1", 1.0);
+        earlier.placement.shares.pop();
+        let of = |node: &str, record: &Record| NodeJobs {
+            node: node.into(),
+            files: [("j1".into(), JobFiles { record: Some(record.clone()), ..JobFiles::default() })].into(),
+            launchers: Vec::new(),
+        };
+        let grown = record("j1", 1.0);
+        for nodes in [[of("a", &earlier), of("b", &grown)], [of("a", &grown), of("b", &earlier)]] {
+            assert_eq!(jobs("lab", &nodes, 1.0)[0].nodes(), ["a", "b"]);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::text::nodeset;
 use crate::transport::node::Script;
 
 const LIST: &str = include_str!("../scripts/jobs_list.sh");
-const PRUNE: &str = include_str!("../scripts/jobs_prune.sh");
+pub(super) const PRUNE: &str = include_str!("../scripts/jobs_prune.sh");
 
 /// The jobs of a cluster, and the nodes that were asked.
 pub struct JobList {

@@ -57,6 +57,8 @@ pub struct JobPlan {
     pub hosts: Vec<HostAssignment>,
     /// Selected nodes without ranks; they get the project all the same, unless they are drained.
     pub others: Vec<Observed>,
+    /// The maximum number of ranks of an elastic job that nodes which are added to the inventory may join.
+    pub(super) max_ranks: Option<u32>,
     /// What is said of the drained nodes.
     drained: Vec<String>,
     /// What is started on the nodes.
@@ -85,7 +87,8 @@ impl JobPlan {
         let placement = placed(target, &nodes, options.resources, &allocations)?;
         let launcher = launcher(options.launcher, options.controller);
         let drained = nodes.iter().filter_map(drained).collect();
-        let (hosts, others) = assign(target, &placement, nodes, launcher)?;
+        let max_ranks = max_ranks(target, options);
+        let (hosts, others) = assign(target, &placement, nodes, launcher, max_ranks.is_some())?;
         let env_files = env_files(&hosts)?;
         let shared = target.inventory.clone();
         let target = concurrent(target, id, &hosts, &allocations)?;
@@ -128,6 +131,7 @@ impl JobPlan {
             placement,
             hosts,
             others,
+            max_ranks,
             drained,
             env_files,
             allocations,
@@ -219,12 +223,21 @@ fn concurrent(target: &Target, id: &str, hosts: &[HostAssignment], allocations: 
     Ok(own)
 }
 
-/// Splits the nodes into those that take part, each with its endpoint, and the others.
+/// Returns how many ranks an elastic job may have when nodes are added to the inventory. Nodes that were selected by `--on`, or are
+/// shared with other jobs, stay the only ones.
+fn max_ranks(target: &Target, options: &JobOptions) -> Option<u32> {
+    let may_grow = options.resources.per_node.is_none() && target.selected.len() == target.inventory.nodes.len();
+    options.resources.ranks.filter(|ranks| may_grow && ranks.min.is_some()).map(|ranks| ranks.max)
+}
+
+/// Splits the nodes into those that take part, each with its endpoint, and the others. `may_grow`: other nodes may join later, and have
+/// to reach a job that begins on one.
 fn assign(
     target: &Target,
     placement: &Placement,
     nodes: Vec<Observed>,
     launcher: &Launcher,
+    may_grow: bool,
 ) -> Result<(Vec<HostAssignment>, Vec<Observed>), Error> {
     let inventory = &target.inventory;
     let alone = placement.shares.len() == 1;
@@ -237,7 +250,10 @@ fn assign(
             others.extend(Some(seen).filter(|seen| is_selected && seen.facts.drained.is_none()));
             continue;
         };
-        let place = if alone { Ok(network::alone()) } else { nodes::place(inventory, &seen) };
+        let place = match alone {
+            true => Ok(reachable(&seen).filter(|_| may_grow).unwrap_or_else(network::alone)),
+            false => nodes::place(inventory, &seen),
+        };
         let place = place.and_then(|e| match e.address {
             IpAddr::V6(_) => Err(nodes::no_place(seen.name(), network::no_ipv6(e.address))),
             IpAddr::V4(_) => Ok(e),
@@ -268,6 +284,12 @@ fn assign(
     let interfaces: Vec<_> = hosts.iter().map(|host| (host.seen.name(), host.endpoint.interface.as_str())).collect();
     check_interfaces(launcher, &interfaces)?;
     Ok((hosts, others))
+}
+
+/// Returns the place at which other nodes would reach the master, if it has one.
+fn reachable(seen: &Observed) -> Option<Endpoint> {
+    let endpoint = network::endpoint(&seen.member.node, &seen.facts).ok()?;
+    (seen.member.node.master && endpoint.address.is_ipv4()).then_some(endpoint)
 }
 
 /// Checks that the interfaces of all nodes (name and interface) have one name where the launcher takes one for all.

@@ -37,6 +37,9 @@ pub struct Record {
     /// The minimum number of ranks of an elastic job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ranks: Option<u32>,
+    /// The maximum number of ranks of an elastic job on all nodes of the inventory, which nodes that are added join.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_ranks: Option<u32>,
     /// Who started it, `user@host`.
     pub operator: String,
     /// When, in seconds since the epoch by the operator's clock.

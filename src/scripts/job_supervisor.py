@@ -6,7 +6,8 @@ If the engine stops hmaster (SIGUSR1: `docker stop`, the end of the engine or of
 job has failed.
 
 A job that failed is started again if that was asked for, on the nodes that answer; attempts.json has the attempts that failed. An elastic job
-is started again whenever a node leaves or joins (membership.py); members.json has its nodes and those changes.
+is started again whenever a node leaves or joins (membership.py); members.json has its nodes and those changes. joining.json has nodes that
+`hvdctl up` adds to it.
 
 launch.json beside it says what to start and how (launch/description.rs). This program knows no launcher by name."""
 import functools
@@ -388,6 +389,7 @@ class JobSupervisor:
             if launcher.poll() is not None:
                 continue
             if self.membership:
+                self.add_nodes()
                 self.leaving, self.joining = self.membership.change(self.used)
                 if self.leaving or self.joining:
                     return None
@@ -443,6 +445,7 @@ class JobSupervisor:
         self.note({"failed": result, "shares": shares, "attempt": number + 1, "attempts": self.launch["restarts"] + 1, "pause": pause})
         limit = time.monotonic() + pause
         while time.monotonic() < limit and not self.requests:
+            self.add_nodes()
             time.sleep(0.05)
 
     def stop_between_attempts(self, result):
@@ -459,6 +462,13 @@ class JobSupervisor:
         """Removes what was kept for another attempt, on all nodes."""
         self.reap_everywhere(workers.Report(), False)
         reap.forget(False)
+
+    def add_nodes(self):
+        """Takes the nodes that were added to an elastic job into its places; the next change may use them."""
+        added = self.membership.added() if self.membership else []
+        # new lists: those of the current attempt stay as they are
+        self.places = self.places + added
+        self.launch["workers"].extend(added)
 
     def choose_nodes(self):
         """Uses the nodes that answer, or all if none would be left."""
@@ -477,6 +487,7 @@ class JobSupervisor:
         reasons = result["silence"]
         limit, before, waits = time.monotonic() + timeout, self.used, False
         while not self.requests:
+            self.add_nodes()
             present = self.membership.present() | {self.launch["node"]}
             self.used = [place for place in self.places if place["node"] in present]
             if ranks(self.used) >= least:

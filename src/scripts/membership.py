@@ -1,5 +1,8 @@
-"""The nodes of an elastic job. One that does not answer, or is drained, leaves; one that answers again joins. Each change ends the current
-attempt, and the next one begins on the nodes that are there: its program continues from what it saved last."""
+"""The nodes of an elastic job. One that does not answer, or is drained, leaves; one that answers again joins, as does one that `hvdctl up`
+has added to the job. Each change ends the current attempt, and the next one begins on the nodes that are there: its program continues
+from what it saved last."""
+import json
+import os
 import threading
 import time
 
@@ -7,6 +10,8 @@ import reap
 import workers
 
 PERIOD = 2  # seconds between two questions to a node
+HERE = os.path.dirname(os.path.abspath(__file__))
+JOINING = os.path.join(HERE, "joining.json")  # nodes that are added to the job, as launch.json has them (job/join.rs)
 MISSES = 3  # unanswered questions in a row after which a node has gone: a busy one may miss one
 
 
@@ -19,6 +24,22 @@ class Membership:
         self.misses = {place["node"]: 0 for place in self.workers}
         self.drained = set()
         self.next, self.thread = 0.0, None
+
+    def added(self):
+        """The nodes that were added to the job since the last call. They are asked from now on, and join as soon as they are ready. Who
+        wrote the file waits until it has been renamed: only then the node belongs to the job."""
+        taken = JOINING + ".taken"
+        try:
+            os.rename(JOINING, taken)
+            with open(taken) as file:
+                places = json.load(file)
+        except (OSError, ValueError):
+            return []
+        places = [place for place in places if place["node"] not in self.misses]
+        for place in places:
+            self.misses[place["node"]] = MISSES
+            self.workers.append(place)
+        return places
 
     def look(self):
         workers.for_each(self.workers, self.ask)

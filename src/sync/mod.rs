@@ -2,8 +2,9 @@
 //!
 //! Upload: [`files`] reads the project here, [`manifest`] compares it with what a node has, [`upload`] sends the difference and checks
 //! the node's proof. Download: [`outputs`] decides what goes where, [`download`] receives it, [`target`] puts it in its place.
-//! [`project`] has the project's name and command.
+//! `copy` reads a project back from a node. [`project`] has the project's name and command.
 
+mod copy;
 pub mod download;
 pub mod files;
 pub mod manifest;

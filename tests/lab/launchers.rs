@@ -4,6 +4,7 @@ use crate::pool::{power, wake};
 use crate::process::s;
 use crate::state::{FULL, Lab, NODES, Restore, no_run_is_left, no_session_is_left, node_sh, on, ours};
 use serde_json::Value;
+use std::fs;
 
 const LAUNCHERS: [&str; 3] = ["torchrun", "env", "mpirun"];
 
@@ -274,4 +275,55 @@ fn a_drained_node_leaves_an_elastic_job_and_gets_no_ranks() {
     lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(0).complains(&["node2 is drained by", "no ranks there"]);
     lab.hvdctl(&["verify"]).code(0).says(&["ok: 1 rank where expected"]);
     no_run_is_left();
+}
+
+#[test]
+fn a_node_that_is_added_to_the_inventory_joins_an_elastic_job() {
+    let lab = Lab::empty();
+    let inventory = fs::read_to_string(lab.inventory()).unwrap();
+    let at = inventory.rfind("[[node]]").unwrap();
+    fs::write(lab.inventory(), &inventory[..at]).unwrap();
+    lab.hvdctl(&["up"]).code(0);
+    let program = "
+import os, time
+attempt, rank = os.environ['HVDCTL_RESTART'], os.environ['RANK']
+open('output' + rank, 'a').write(attempt)
+print('attempt', attempt, 'of', os.environ['WORLD_SIZE'], os.environ['TOKEN'], open('data/a').read(), flush=True)
+if attempt == '0':
+    time.sleep(300)
+while not os.path.exists('/tmp/goes-on'):
+    time.sleep(0.1)
+";
+    let project = lab.project("grows", &[("train.py", program), ("data/a", "content")]);
+    let train = ["train", project.to_str().unwrap(), "-np", "1:2", "--launcher", "env", "-e", "TOKEN=word"];
+    let mut run = lab.start(&train);
+    run.until(&["[0 node1] attempt 0 of 1 word content"], s(120));
+    lab.hvdctl(&["jobs"]).code(0).says(&["running"]);
+
+    fs::write(lab.inventory(), &inventory).unwrap();
+    lab.hvdctl(&["up", "--dry-run"]).code(0).complains(&["node2 would join job "]);
+    // a job supervisor that does not answer
+    on("node1", "docker pause hmaster");
+    let resumed = Restore(|| drop(on("node1", "docker unpause hmaster")));
+    let warning = ["warning: node1: cannot add nodes to job ", "the job supervisor has not taken the nodes"];
+    lab.hvdctl(&["up"]).code(0).says(&["node2: "]).complains(&warning);
+    assert_eq!(on("node2", "ls -A /opt/horovod/jobs"), "", "a node that did not join has nothing of the job");
+    assert_eq!(on("node1", "ls /opt/horovod/jobs/*/joining* 2>/dev/null || :"), "");
+    drop(resumed);
+    lab.hvdctl(&["up"]).code(0).complains(&["node2 joins job "]);
+    run.until(&["[0 node1] attempt 1 of 2 word content"], s(60));
+    lab.hvdctl(&["up"]).code(0).says(&["nothing to do"]);
+    let document: Value = serde_json::from_str(&lab.hvdctl(&["jobs", "--json"]).code(0).out).unwrap();
+    let job = &document["jobs"][0];
+    assert_eq!((&job["ranks"], &job["placement"]["shares"][1]["node"]), (&2.into(), &"node2".into()), "{document}");
+    let directory = format!("/opt/horovod/jobs/{}", job["id"].as_str().unwrap());
+    assert_eq!(on("node2", &format!("cd {directory} && stat -c %a env.json job.json")), "600\n600\n");
+    on("node2", "docker exec hworker touch /tmp/goes-on");
+    on("node1", "docker exec hmaster touch /tmp/goes-on");
+    let done = run.end(s(60)).code(0);
+    done.complains(&["node2 joined; the job goes on with 2 of 2 ranks"]);
+    lab.hvdctl(&["logs"]).code(0).says(&["[1 node2] attempt 1 of 2 word content"]);
+    lab.hvdctl(&["fetch"]).code(0).says(&["output0", "output1"]);
+    no_run_is_left();
+    assert_eq!(on("node2", &format!("ls {directory}/env.json 2>/dev/null || :")), "");
 }

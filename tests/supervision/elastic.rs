@@ -1,7 +1,7 @@
 //! Elastic jobs, whose nodes leave and join.
 
 use crate::cluster::Cluster;
-use crate::job::{Method, Spec, each_launcher};
+use crate::job::{Job, Method, Spec, each_launcher, worker};
 use hvdctl::job::record::State;
 use rustix::process::Signal;
 
@@ -72,6 +72,69 @@ fn ranks_have_the_grace_period_when_a_node_joins() {
         assert_eq!(end.lines[0].last().map(String::as_str), Some("attempt 2"), "{}", end.all);
         assert_eq!(end.lines[0][end.lines[0].len() - 2], "saved", "{}", end.all);
     });
+}
+
+/// Adds the second node to a job, as `job_join.sh` does, and waits until the job supervisor has accepted it.
+fn add_node(cluster: &Cluster, job: &Job<'_>) {
+    let joining = cluster.job_file(0, "joining.json");
+    let new = joining.with_extension("json.new");
+    std::fs::write(&new, serde_json::to_string(&[worker(1)]).unwrap()).unwrap();
+    std::fs::rename(&new, &joining).unwrap();
+    job.until_holds("the node is accepted", || !joining.exists());
+}
+
+#[test]
+fn a_node_that_is_added_joins_and_may_leave_again() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let program = "echo attempt $HVDCTL_RESTART; [ $HVDCTL_RESTART = 3 ] || exec sleep 300";
+        let job = cluster.start(&Spec { ranks: [1, 0], ..elastic(method, 1, program) });
+        job.until(0, "attempt 0");
+        add_node(&cluster, &job);
+        (0..2).for_each(|rank| job.until(rank, "attempt 1"));
+        // the same node once more changes nothing
+        add_node(&cluster, &job);
+        cluster.worker.signal(Signal::KILL);
+        job.until(0, "attempt 2");
+        let _again = cluster.start_worker_again();
+        let end = job.end();
+        assert_eq!((end.ending.state(), end.ending.ranks), (State::Succeeded, 2), "{}", end.all);
+        let [joined, left, back] = &end.restarts()[..] else { panic!("{:?}\n{}", end.restarts(), end.all) };
+        assert_eq!(joined, "node2 joined; the job goes on with 2 of 2 ranks");
+        assert!(left.starts_with("node2 left (") && left.ends_with("; the job goes on with 1 of 2 ranks"), "{left}");
+        assert_eq!(back, joined);
+    });
+}
+
+#[test]
+fn a_list_of_added_nodes_that_cannot_be_read_adds_none() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let program = "[ $HVDCTL_RESTART = 0 ] || exit 0; echo begun; exec sleep 300";
+        let job = cluster.start(&Spec { ranks: [1, 0], ..elastic(method, 1, program) });
+        job.until(0, "begun");
+        // a file that cannot be read adds nothing
+        let joining = cluster.job_file(0, "joining.json");
+        std::fs::write(&joining, "[{").unwrap();
+        job.until_holds("the file is taken", || !joining.exists());
+        add_node(&cluster, &job);
+        let end = job.end();
+        assert_eq!((end.ending.state(), end.ending.ranks), (State::Succeeded, 2), "{}", end.all);
+    });
+}
+
+#[test]
+fn a_job_ends_what_is_left_on_an_added_node() {
+    let cluster = Cluster::new();
+    let job = cluster.start(&Spec { ranks: [1, 0], ..elastic(Method::Env, 1, "echo begun; exec sleep 300") });
+    job.until(0, "begun");
+    add_node(&cluster, &job);
+    job.until(1, "begun");
+    job.signal(Signal::TERM);
+    job.until_worker_is_clean();
+    let end = job.end();
+    assert!(end.ending.stopped, "{}", end.all);
+    assert!(!cluster.job_file(1, "env.json").exists(), "what may be secret is removed");
 }
 
 #[test]

@@ -196,6 +196,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         project: None,
         restarts: spec.restarts,
         min_ranks: spec.min_ranks,
+        max_ranks: None,
         operator: "test@localhost".into(),
         created: 0.0,
         launcher: spec.method.name().0,
@@ -204,7 +205,8 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         command: spec.command.iter().map(|word| ProgramArgument::from(word.as_str())).collect(),
         bind: spec.bind,
         cwd: job_dir.into(),
-        ranks: spec.ranks[index],
+        // a node without ranks may be added to an elastic job with one
+        ranks: spec.ranks[index].max(u32::from(index == 1)),
         port: Some(PORT),
         interface: "eth0".into(),
         grace: spec.grace,
@@ -236,7 +238,7 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         node: NODES[0],
         address: addresses[0],
         ranks: spec.ranks[0],
-        workers: vec![Worker { node: NODES[1].into(), address: addresses[1], ranks: spec.ranks[1] }],
+        workers: Vec::from_iter((spec.ranks[1] > 0).then(|| worker(spec.ranks[1]))),
         restarts: spec.restarts,
         elastic: spec.min_ranks.map(|min_ranks| Elastic { min_ranks, timeout: spec.elastic_timeout }),
         own_workers: false,
@@ -246,6 +248,11 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         restart_pause: 1,
         keep_alive: 15,
     }
+}
+
+/// The second node with so many ranks.
+pub fn worker(ranks: u32) -> Worker {
+    Worker { node: NODES[1].into(), address: ADDRESSES[1].parse().unwrap(), ranks }
 }
 
 /// A job under way.

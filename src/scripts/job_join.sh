@@ -1,0 +1,20 @@
+# Adds nodes to a running elastic job, on the node of its launcher. Wants: jobs_dir, id, joining (the nodes, as launch.json has them),
+# record (job.json with them). Succeeds if the job supervisor has taken them (membership.py); if not, nothing has changed.
+set -eu
+umask 077
+cd "$jobs_dir/$id"
+rm -f joining.json joining.json.taken
+printf '%s' "$joining" >joining.json.new
+mv joining.json.new joining.json
+tries=0
+while [ -e joining.json ] && [ "$tries" -lt 100 ]; do
+  tries=$((tries + 1))
+  sleep 0.2
+done
+# either this or the renaming by the job supervisor succeeds, never both
+if rm joining.json 2>/dev/null; then
+  echo "the job supervisor has not taken the nodes within 20 s" >&2
+  exit 1
+fi
+# the nodes have joined: their own records say so, too
+if printf '%s' "$record" >job.json.new; then mv job.json.new job.json; fi
