@@ -8,7 +8,7 @@ use super::manage::{PRUNE, running};
 use super::record::{Record, open_records};
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::nodes::{self, Observed, for_each_node, observe};
-use crate::error::{Error, NodeError};
+use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Inventory, Node};
 use crate::launch::description::Worker;
@@ -25,7 +25,6 @@ use crate::transport::node::Script;
 use crate::worker::apply::{self, WorkerPlan};
 use base64::Engine as _;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::time::Duration;
 use zeroize::Zeroizing;
 
@@ -96,6 +95,7 @@ fn extensions<'a>(inventory: &Inventory, plans: &'a [WorkerPlan]) -> Vec<Extensi
             node.facts.drained.is_none()
                 && shares.iter().all(|share| share.node != node.name())
                 && node.facts.open_jobs.iter().all(|job| *job == record.id)
+                && node.facts.ranks.iter().all(|rank| rank.job != record.id)
                 && !taken.contains(node.name())
         };
         let mut room = max.saturating_sub(record.placement.ranks());
@@ -151,8 +151,10 @@ impl Extension<'_> {
             return Ok(Vec::new());
         }
         let joined = self.register(inventory, &origin, &ready).await;
-        if joined.is_err() {
-            for node in &ready {
+        if let Err(error) = &joined {
+            // if the connection broke the job supervisor may have accepted the nodes
+            let is_refused = matches!(error.kind, Kind::CommandFailed { .. }) || error.node != self.launcher.name();
+            for node in ready.iter().filter(|_| is_refused) {
                 self.forget(inventory, &node.observed, events).await;
             }
         }
@@ -233,7 +235,7 @@ impl Extension<'_> {
         let observed = observe(cluster, node.member.clone(), &quiet).await?;
         let endpoint = nodes::place(inventory, &observed)?;
         let refused = |cause: String| NodeError::failed(node.name(), ADD, cause);
-        if let IpAddr::V6(_) = endpoint.address {
+        if endpoint.address.is_ipv6() {
             return Err(refused(network::no_ipv6(endpoint.address)));
         }
         let interface = &self.record.interface;

@@ -193,6 +193,53 @@ async fn a_worker_is_not_replaced_under_a_run_unless_it_is_forced() {
     );
 }
 
+/// Runs a command beside an elastic job of at most two ranks on node1, with a part of its record replaced, and further facts of node2.
+async fn up_beside_an_elastic_job(replaced: (&str, &str), facts: &str, command: &str) -> (Nodes, Done) {
+    let nodes = two_up().await;
+    let labels = [("hvdctl.cluster", "lab"), ("hvdctl.role", "master"), ("hvdctl.job", "run-1")];
+    let record = r#"{"id":"run-1","cluster":"lab","name":"n","operator":"o","created":1.0,"min_ranks":1,"max_ranks":2,
+        "placement":{"shares":[{"node":"node1","ranks":1,"first":0}]},"command":["x"],"cwd":"/","ranks":1,"port":12345,
+        "interface":"eth0","grace":1,"ulimits":{}}"#;
+    let record = record.replace("\n", "").replace(replaced.0, replaced.1);
+    nodes.edit("node1", |state| {
+        state.add("hmaster", &labels);
+        state.facts = format!("open run-1 {record}\n");
+    });
+    nodes.edit("node2", |state| state.facts = facts.to_owned());
+    let done = hvdctl(&nodes, command).await;
+    (nodes, done)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_node_joins_an_elastic_job_that_may_have_more_ranks() {
+    let joins = "node2 would join job run-1";
+    let (_, done) = up_beside_an_elastic_job(("", ""), "", "up --dry-run").await;
+    done.code(0).complains(&[joins]);
+    let drained = "drained 1 o\n";
+    let reasons = [
+        (("\"max_ranks\":2,", ""), ""),
+        (("\"max_ranks\":2,", "\"max_ranks\":1,"), ""),
+        (("\"first\":0", "\"first\":0,\"shared\":true"), ""),
+        (("\"port\":12345", "\"port\":12346"), ""),
+        (("\"cluster\":\"lab\"", "\"cluster\":\"other\""), ""),
+        (("run-1", "run-2"), ""),
+        (("", ""), "rank run-1 7 - lab -\n"),
+        (("", ""), drained),
+    ];
+    for (replaced, facts) in reasons {
+        let (_, done) = up_beside_an_elastic_job(replaced, facts, "up --dry-run").await;
+        let done = done.code(0);
+        assert!(!done.err.contains("would join"), "{replaced:?} {facts:?}: {}", done.err);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_join_a_job_is_a_warning() {
+    let (nodes, done) = up_beside_an_elastic_job(("", ""), "", "up").await;
+    done.code(0).complains(&["warning: node1: cannot read job run-1: No such file or directory", "goes on without it"]);
+    assert_eq!(nodes.calls("node2").iter().filter(|call| call.starts_with("job_")).count(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "calls that no scripted node knows")]
 async fn a_call_that_no_scripted_node_knows_fails_the_test() {

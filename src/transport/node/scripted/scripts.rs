@@ -15,11 +15,12 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 12] = scripts![
+const SCRIPTS: [(&str, &str); 13] = scripts![
     "access.sh",
     "drain.sh",
     "facts.sh",
     "job_end.sh",
+    "job_files.sh",
     "lease_hold.sh",
     "lease_look.sh",
     "lease_release.sh",
@@ -70,6 +71,8 @@ impl Node {
         let now = self.nodes.now();
         match name {
             "access.sh" => Ok(self.edit(|state| state.access.to_owned())),
+            // jobs have no directories here
+            "job_files.sh" => Err("No such file or directory".into()),
             "facts.sh" => Ok(self.edit(|state| state.facts())),
             "lease_look.sh" => Ok(self.edit(|state| state.lease.as_ref().map_or(String::new(), |l| l.shown(now)))),
             "lease_release.sh" => {
