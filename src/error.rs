@@ -159,7 +159,7 @@ impl NodeProgress {
             (None, true, true) => "done, nothing to change".into(),
             (None, true, false) => format!("done: {did}"),
             (None, false, true) => "not started".into(),
-            (None, false, false) => format!("incomplete, only done: {did}"),
+            (None, false, false) => format!("incomplete; done so far: {did}"),
         }
     }
 }

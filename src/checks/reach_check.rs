@@ -70,7 +70,7 @@ fn listening(inventory: &Inventory, seen: &Observed) -> Result<IpAddr, String> {
     let mut differences = desired.spec.differences(worker.label(LABEL_SPEC_FULL).unwrap_or_default());
     differences.retain(|part| matches!(part.as_str(), "port" | "address" | "mounts" | "spec"));
     if !differences.is_empty() {
-        return Err(format!("its worker is not as it should be ({}): hvdctl up", differences.join(", ")));
+        return Err(format!("its worker is out of date ({}): hvdctl up", differences.join(", ")));
     }
     Ok(nodes::place(inventory, seen).map_err(|error| error.message)?.address)
 }
@@ -128,7 +128,7 @@ async fn log_in(inventory: &Inventory, seen: &Observed, key: &Secret, to: &[IpAd
     let reasons = to.iter().enumerate().map(|(index, address)| match results.get(&index) {
         Some((0, _)) => None,
         Some((code, text)) => Some(reason(*code, text, SocketAddr::new(*address, cluster.port), limit + 2)),
-        None => Some(format!("could not be tried: {failure}")),
+        None => Some(format!("not tried: {failure}")),
     });
     reasons.collect()
 }

@@ -239,7 +239,7 @@ fn host_names_and_addresses() {
     }
     let found = Clinic::with(2, |c| c.nodes[1].facts.ssh_address = Some("10.9.9.9".parse().unwrap())).found();
     assert!(
-        found[0].starts_with("error network gpu02: its address in the cluster is not known: no interface"),
+        found[0].starts_with("error network gpu02: its address in the cluster is unknown: no interface"),
         "{found:?}"
     );
 }
@@ -320,7 +320,7 @@ fn gpus() {
     assert_eq!(
         found(&|n| n.node.gpus = Gpus::Count(2)),
         [
-            "error gpus gpu02: the inventory promises 2, nvidia-smi lists 1",
+            "error gpus gpu02: the inventory requires 2, nvidia-smi lists 1",
             "warning worker gpu02: its worker differs from the inventory: recreate hworker (gpus)"
         ]
     );
@@ -428,7 +428,7 @@ fn what_ended_jobs_left_behind() {
     // what nothing ends is nothing to fix; of a job that is not over it may go the next moment
     let killed = Facts::parse("rank run-1 7 - local killed\nrank run-2 8 - theirs killed\n").ranks;
     let mut stuck = Clinic::with(2, |c: &mut Clinic| c.nodes[1].facts.ranks = killed.clone());
-    stuck.finds(&["warning killed gpu02: killed, but still there: process 7 of the job run-1"]);
+    stuck.finds(&["warning killed gpu02: still there after SIGKILL: process 7 of the job run-1"]);
     assert!(stuck.all().iter().all(|finding| finding.fixes.is_empty()));
     stuck.nodes[1].facts.open_jobs = vec!["run-1".into()];
     stuck.finds(&["error stale gpu02: 1 process of job run-1, whose launcher is not up"]);
@@ -455,7 +455,7 @@ fn what_ended_jobs_left_behind() {
     shell.nodes[0].containers.push(ContainerSummary { created: Some(990), ..of_shell.clone() });
     shell.finds(&[]);
     shell.nodes[0].containers.push(ContainerSummary { created: Some(700), id: "old".into(), ..of_shell });
-    shell.finds(&["warning stale gpu01: hmaster-shell-1, the container of a shell, was never started"]);
+    shell.finds(&["warning stale gpu01: hmaster-shell-1, the container of a shell that was never started"]);
     let name = "hmaster-shell-1".to_owned();
     assert_eq!(shell.all()[0].fixes, [Fix::RemoveContainer { node: "gpu01".into(), name, id: "old".into() }]);
     let mut foreign = clinic(2);

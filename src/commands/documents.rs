@@ -523,7 +523,7 @@ fn made() -> BTreeMap<&'static str, Value> {
     all.push(("error", failure(&Error::usage("there is no inventory", "hvdctl init writes one"), false, false)));
     all.push(("error/unreachable", failure(&Error::Unreachable(vec![refused("node2")]), false, false)));
     let made: BTreeMap<&str, Value> = all.iter().cloned().collect();
-    assert_eq!(made.len(), all.len(), "each has a name of its own");
+    assert_eq!(made.len(), all.len(), "each node needs a different name");
     made
 }
 

@@ -256,7 +256,7 @@ fn one_host_name_twice() {
 fn gpus_and_memory_that_are_promised_and_absent() {
     let lab = Lab::empty();
     lab.edit("host = \"node2\"", "host = \"node2\"\ngpus = 2");
-    finds(&lab, "node2: the inventory promises 2, nvidia-smi lists 1", "set `gpus` to what it has");
+    finds(&lab, "node2: the inventory requires 2, nvidia-smi lists 1", "set `gpus` to what it has");
     lab.edit("\ngpus = 2", "\nslots = 4");
     lab.hvdctl(&["up"]).code(0);
     on("node2", "docker exec hworker sh -c 'printf \"#!/bin/sh\\nexit 255\\n\" >$(command -v nvidia-smi)'");

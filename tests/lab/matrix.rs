@@ -123,7 +123,7 @@ if hvd.rank() == int(os.environ['CULPRIT']): time.sleep(300)
 hvd.allreduce(torch.ones(1), name='loss')";
     lab.edit("[defaults]", "idle_margin_s = 3\n[defaults]");
     // with MPI Horovod's own check names the operation; with Gloo the supervisors see who sleeps, and who waits
-    let sleeps = ["rank 1 on node2 hung: it wrote nothing and did nothing for ", "hint: "];
+    let sleeps = ["rank 1 on node2 hung: it was idle and wrote nothing for ", "hint: "];
     let named = ["rank 1 on node2 hung: the others waited 5 s for it in ", "loss", "hint: "];
     for controller in controllers("--gloo") {
         let (code, words) = if controller == "--mpi" { (1, &named[..]) } else { (143, &sleeps[..]) };

@@ -199,7 +199,7 @@ async fn up_refuses_a_node_that_cannot_have_a_worker() {
         ),
         (
             |state| state.access = "user ana\nsudo asks sudo: a password is required\n",
-            &["cannot get root: sudo asks for a password, and -y forbids to ask for it", "NOPASSWD"],
+            &["cannot get root: sudo asks for a password, and -y forbids asking for it", "NOPASSWD"],
         ),
         (
             |state| state.access = "user ana\nsudo no ana may not run sudo\n",
