@@ -351,7 +351,7 @@ mod tests {
         let error = Error::Stopped { by: Box::new(Error::Signal(2)), nodes: all };
         assert_eq!(
             error.to_string(),
-            "interrupted\n  n1: done, nothing to change\n  n2: incomplete, only done: remove hworker (port)\n  \
+            "interrupted\n  n1: done, nothing to change\n  n2: incomplete; done so far: remove hworker (port)\n  \
              n[3,6]: not started\n  n4: done: start hworker\n  n5: cannot start hworker: no space left"
         );
     }

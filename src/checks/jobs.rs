@@ -72,7 +72,7 @@ impl Jobs<'_> {
         orphaned.filter_map(finding).collect()
     }
 
-    /// Ranks of jobs whose launcher is not up.
+    /// Ranks of jobs whose launcher is not running.
     fn orphaned_ranks(&self, view: &NodeView<'_>) -> Vec<Finding> {
         let mut orphaned: BTreeMap<&str, usize> = BTreeMap::new();
         // a process that nothing ends has a finding of its own
@@ -83,7 +83,7 @@ impl Jobs<'_> {
         }
         let finding = |(job, processes): (&str, usize)| {
             let plural = if processes == 1 { "" } else { "es" };
-            let seen = format!("{processes} process{plural} of job {job}, whose launcher is not up");
+            let seen = format!("{processes} process{plural} of job {job}, whose launcher is not running");
             Finding::new(Error, "stale", view.name(), seen)
                 .explain(
                     "orphaned ranks hold GPU memory, and the next job fails or is slow",

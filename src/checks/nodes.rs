@@ -124,7 +124,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
     found.extend(match operations.as_slice() {
         [] => lost_gpus(view),
         [Operation::Create(_)] => Some(
-            Finding::new(Note, "worker", view.name(), "its worker is not up")
+            Finding::new(Note, "worker", view.name(), "its worker is not running")
                 .explain("so its image and logins were not checked", "hvdctl up"),
         ),
         _ => {

@@ -4,7 +4,7 @@ use super::Finding;
 use super::Severity::Error;
 use crate::keys::reachability::{FailedLogins, Matrix, hint};
 
-/// Logins from worker to worker that failed. Nodes whose worker is not up have a finding of their own.
+/// Logins from worker to worker that failed. Nodes whose worker is not running have a finding of their own.
 pub fn logins(matrix: &Matrix, port: u16) -> Vec<Finding> {
     let finding = |row: FailedLogins| {
         Finding::new(Error, "login", "", format!("cannot log in to {} on port {port}: {}", row.to, row.reason))

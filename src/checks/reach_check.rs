@@ -65,7 +65,7 @@ fn listening(inventory: &Inventory, seen: &Observed) -> Result<IpAddr, String> {
     let desired = apply::desired(inventory, seen).map_err(|error| error.message)?;
     let worker = seen.docker.containers.iter().find(|c| c.name == desired.name && c.belongs_to(&desired.cluster));
     let Some(worker) = worker.filter(|worker| worker.state == ContainerState::Running) else {
-        return Err("its worker is not up: hvdctl up".into());
+        return Err("its worker is not running: hvdctl up".into());
     };
     let mut differences = desired.spec.differences(worker.label(LABEL_SPEC_FULL).unwrap_or_default());
     differences.retain(|part| matches!(part.as_str(), "port" | "address" | "mounts" | "spec"));

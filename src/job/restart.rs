@@ -166,11 +166,11 @@ mod tests {
         };
         assert_eq!(
             change(r#"{"node": "c", "reason": "no answer"}"#, "", 0),
-            "c left (no answer); the job goes on with 2 of 3 ranks"
+            "c left (no answer); the job continues with 2 of 3 ranks"
         );
         assert_eq!(
             change(r#"{"node": "c", "reason": "refused"}"#, r#""b""#, 9),
-            "c left (refused); b joined; with 2 of 3 ranks the job waits 9 s for more"
+            "c left (refused); b joined; the job has 2 of 3 ranks and waits 9 s for more"
         );
         assert_eq!(Restart::message("of another version"), "of another version");
     }

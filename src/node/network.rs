@@ -195,7 +195,7 @@ mod tests {
             (Gpus::Count(0), GpuRequest::None, "", 8, None),
             (Gpus::Count(1), GpuRequest::First(1), "GPU-aa", 1, None),
             (Gpus::Count(2), GpuRequest::All, "GPU-aa GPU-bb", 2, None),
-            (Gpus::Count(3), GpuRequest::First(3), "GPU-aa GPU-bb", 3, Some("promises 3, nvidia-smi lists 2")),
+            (Gpus::Count(3), GpuRequest::First(3), "GPU-aa GPU-bb", 3, Some("requires 3, nvidia-smi lists 2")),
             (list(&["1"]), devices(&["1"]), "GPU-bb", 1, None),
             (list(&["GPU-bb", "0"]), devices(&["GPU-bb", "0"]), "GPU-aa GPU-bb", 2, None),
             (
@@ -203,7 +203,7 @@ mod tests {
                 devices(&["0", "2"]),
                 "GPU-aa",
                 2,
-                Some("promises 2, nvidia-smi lists 0 GPU-aa, 1 GPU-bb"),
+                Some("requires 2, nvidia-smi lists 0 GPU-aa, 1 GPU-bb"),
             ),
             (list(&["1", "GPU-bb"]), devices(&["1", "GPU-bb"]), "GPU-bb", 2, Some("names 1 GPU-bb twice")),
         ] {
