@@ -49,21 +49,18 @@ fn no_place(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
         Ok(place) if place.address.is_ipv6() => network::no_ipv6(place.address),
         Ok(_) => return None,
     };
-    Some(
-        Finding::new(Error, "network", view.name(), format!("its address in the cluster is unknown: {said}"))
-            .explain(
-                "the worker has no address to listen on, and the other nodes cannot connect to it",
-                "set `address` or `interface` of this [[node]] in the inventory",
-            ),
-    )
+    Some(Finding::new(Error, "network", view.name(), format!("its address in the cluster is unknown: {said}")).explain(
+        "the worker has no address to listen on, and the other nodes cannot connect to it",
+        "set `address` or `interface` of this [[node]] in the inventory",
+    ))
 }
 
 fn gpus(view: &NodeView<'_>) -> Option<Finding> {
     if let Some(missing) = network::missing_gpus(view.node, view.facts) {
-        return Some(Finding::new(Error, "gpus", view.name(), missing).explain(
-            "some ranks would have no GPU",
-            "run nvidia-smi on the node, or set `gpus` to what it lists",
-        ));
+        return Some(
+            Finding::new(Error, "gpus", view.name(), missing)
+                .explain("some ranks would have no GPU", "run nvidia-smi on the node, or set `gpus` to what it lists"),
+        );
     }
     let promised = match &view.node.gpus {
         _ if view.facts.nvidia_smi => return None,
@@ -148,11 +145,16 @@ fn lost_gpus(view: &NodeView<'_>) -> Option<Finding> {
     let seen: usize = view.inside?.get("gpus")?.parse().ok()?;
     let given = network::chosen_gpus(view.node, view.facts).len();
     (seen < given).then(|| {
-        Finding::new(Error, "gpus", view.name(), format!("its worker was started with {given} GPUs and now sees {seen}"))
-            .explain(
-                "`systemctl daemon-reload`, or reloading the driver, takes GPUs away from running containers",
-                "hvdctl --on NODE down, then hvdctl up",
-            )
+        Finding::new(
+            Error,
+            "gpus",
+            view.name(),
+            format!("its worker was started with {given} GPUs and now sees {seen}"),
+        )
+        .explain(
+            "`systemctl daemon-reload`, or reloading the driver, takes GPUs away from running containers",
+            "hvdctl --on NODE down, then hvdctl up",
+        )
     })
 }
 

@@ -116,9 +116,7 @@ pub(super) fn rotated(done: RotationResult, wanted: Option<Kind>, offline: &[Nod
         text.push_str(&format!("the cluster's pair is {pair}\n"));
     }
     if done.left.is_none() && !done.switched {
-        text.push_str(
-            "this finished an earlier rotation; to make a new pair, run hvdctl keys rotate again\n",
-        );
+        text.push_str("this finished an earlier rotation; to make a new pair, run hvdctl keys rotate again\n");
     }
     if let Some(kind) =
         wanted.filter(|kind| done.left.is_none() && done.pair.as_ref().is_some_and(|pair| !kind.is(pair)))

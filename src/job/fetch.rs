@@ -63,7 +63,8 @@ pub async fn fetch(
     events.phase("comparing");
     let (outputs, bad) = list_all(target, &members, project, job, events).await?;
     failed.extend(bad);
-    let items = plan(&outputs).map_err(|words| Error::check(words, "fetch the outputs of one node at a time: --on NODE"))?;
+    let items =
+        plan(&outputs).map_err(|words| Error::check(words, "fetch the outputs of one node at a time: --on NODE"))?;
     let (into, existing) = compare(directory.to_owned(), items).await?;
     if !force {
         check_conflicts(&existing, directory)?;
@@ -122,7 +123,11 @@ async fn list_all(
     for (node, NodeOutputs { unread, odd, .. }) in &outputs {
         failed.extend(unread.iter().map(|words| NodeError::failed(node, "read what the job wrote", words)));
         failed.extend(odd.iter().map(|name| {
-            NodeError::failed(node, &format!("fetch {name:?}"), "its name is not UTF-8, or points outside the directory")
+            NodeError::failed(
+                node,
+                &format!("fetch {name:?}"),
+                "its name is not UTF-8, or points outside the directory",
+            )
         }));
     }
     Ok((outputs, failed))

@@ -54,7 +54,9 @@ pub async fn list(target: &Target, events: &Events) -> Result<JobList, Error> {
                 let message = error.message.lines().next().unwrap_or_default();
                 format!("its launcher's node {launcher} does not answer: {message}")
             }
-            None => format!("its launcher's node {launcher} was not queried: --on leaves it out, or the inventory lacks it"),
+            None => {
+                format!("its launcher's node {launcher} was not queried: --on leaves it out, or the inventory lacks it")
+            }
         });
     }
     Ok(list)

@@ -187,6 +187,6 @@ mod tests {
     async fn a_node_that_sends_nothing_is_not_waited_for_for_ever() {
         let (_node, mut here) = tokio::io::duplex(PIECE);
         let read = read_frames(&mut here, &mut Parser::default(), Duration::from_millis(20), async |_| true).await;
-        assert!(read.unwrap_err().to_string().contains("nothing came"));
+        assert!(read.unwrap_err().to_string().contains("no data for"));
     }
 }

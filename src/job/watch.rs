@@ -188,8 +188,7 @@ impl Watch<'_> {
 
     /// The connection to the node of the launcher broke, which does not harm the job.
     fn disconnected(&self, error: NodeError) -> Error {
-        let hint =
-            format!("job {0} continues unless that node is down: hvdctl attach {0}, hvdctl jobs", self.id);
+        let hint = format!("job {0} continues unless that node is down: hvdctl attach {0}, hvdctl jobs", self.id);
         if error.hints.is_empty() { error.hint(hint).into() } else { error.into() }
     }
 }

@@ -235,7 +235,7 @@ impl Distribution<'_> {
 pub fn without_master(inventory: &Inventory) -> Error {
     let master = &inventory.master().name;
     Error::usage(
-        format!("the master {master}, which has the cluster's key, is not among the selected nodes"),
+        format!("the master {master} is not among the selected nodes, and only it has the cluster's key"),
         "leave out --on, or add the master to it",
     )
 }

@@ -45,9 +45,9 @@ pub fn endpoint(node: &Node, facts: &Facts) -> Result<Endpoint, String> {
         })?,
         (None, None) => reached_by(facts)?,
     };
-    let interface = facts
-        .interface_of(address)
-        .ok_or_else(|| format!("no interface of the node has the address {address} (the node has: {})", interfaces(facts)))?;
+    let interface = facts.interface_of(address).ok_or_else(|| {
+        format!("no interface of the node has the address {address} (the node has: {})", interfaces(facts))
+    })?;
     if let Some(wanted) = node.interface.as_deref().filter(|wanted| *wanted != interface) {
         return Err(format!("the address {address} is on {interface}, not on {wanted}"));
     }
@@ -58,15 +58,16 @@ pub fn endpoint(node: &Node, facts: &Facts) -> Result<Endpoint, String> {
 fn reached_by(facts: &Facts) -> Result<IpAddr, String> {
     let address = facts.ssh_address.ok_or("the address at which ssh reached the node is unknown")?;
     if address.is_loopback() {
-        return Err(format!("ssh reached it at {address}, for example through a tunnel, where no other node can reach it"));
+        return Err(format!(
+            "ssh reached it at {address}, for example through a tunnel, where no other node can reach it"
+        ));
     }
     if address.is_ipv4() {
         return Ok(address);
     }
-    let interface =
-        facts.ssh_zone.as_deref().or_else(|| facts.interface_of(address)).ok_or_else(|| {
-            format!("no interface of the node has the address {address} (the node has: {})", interfaces(facts))
-        })?;
+    let interface = facts.ssh_zone.as_deref().or_else(|| facts.interface_of(address)).ok_or_else(|| {
+        format!("no interface of the node has the address {address} (the node has: {})", interfaces(facts))
+    })?;
     facts
         .address_on(interface)
         .filter(IpAddr::is_ipv4)
@@ -170,7 +171,7 @@ mod tests {
         // what the inventory says holds, even where Horovod could not use it
         node.interface = Some("eth9".into());
         node.address = None;
-        assert!(place(&node).unwrap_err().starts_with("the interface eth9 is not there"));
+        assert!(place(&node).unwrap_err().starts_with("the interface eth9 does not exist"));
         node.address = Some("1.2.3.4".parse().unwrap());
         assert!(place(&node).unwrap_err().contains("no interface of the node has the address 1.2.3.4"));
         assert_eq!(slots(&node, &facts), 8);
@@ -273,7 +274,10 @@ mod tests {
             assert_eq!(place(&inventory, &node, &facts), Ok(alone()));
             inventory.nodes.push(Node { name: "other".into(), ..node.clone() });
             let words = place(&inventory, &node, &facts).unwrap_err();
-            assert_eq!(words, format!("ssh reached it by {ssh}, as through a tunnel, and there no other node can"));
+            assert_eq!(
+                words,
+                format!("ssh reached it at {ssh}, for example through a tunnel, where no other node can reach it")
+            );
             let named = Node { interface: Some("eth0".into()), ..node.clone() };
             assert_eq!(place(&inventory, &named, &facts).unwrap().address.to_string(), "10.0.0.1");
         }

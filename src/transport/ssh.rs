@@ -459,9 +459,9 @@ mod tests {
         let error = control(None).explain(&node, "ana@gpu1: Permission denied (publickey).");
         assert_eq!(
             error.to_string(),
-            "gpu1: cannot log in by ssh as ana@gpu1: ana@gpu1: Permission denied (publickey).\n  hint: does ssh have the \
-             key (a passphrase wants an agent: ssh-add)? If the node does not know it yet: hvdctl keys push --first-login \
-             asks for the password and lets it in"
+            "gpu1: cannot log in by ssh as ana@gpu1: ana@gpu1: Permission denied (publickey).\n  hint: load a key with a \
+             passphrase into an agent (ssh-add). If the node does not accept the key yet: hvdctl keys push --first-login \
+             asks for the node's password and installs the key"
         );
         node.ssh_port = Some(2222);
         node.jump = Some("gate".into());

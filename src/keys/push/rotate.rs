@@ -112,7 +112,10 @@ impl Distribution<'_> {
         let exists = [name.to_owned(), format!("{name}.pub")].iter().any(|file| facts.key_files.contains_key(file));
         if name != current.name && exists && !is_ours(facts, name, &cluster.name) {
             return Err(Error::check(
-                format!("{node}: {}/{name} does not belong to the cluster, and the new pair would replace it", cluster.ssh_dir),
+                format!(
+                    "{node}: {}/{name} does not belong to the cluster, and the new pair would replace it",
+                    cluster.ssh_dir
+                ),
                 "move it away, or rotate to the other --type",
             ));
         }

@@ -192,7 +192,7 @@ mod tests {
         assert!(said.unwrap().starts_with("This account"));
         assert_eq!(prelude.unmarked.get().unwrap(), "This account is currently not available.");
         let (said, _) = read(&[&b"y\n".repeat(1 << 18)]).await;
-        assert!(said.unwrap_err().to_string().ends_with("without end before it starts the program: y"));
+        assert!(said.unwrap_err().to_string().ends_with("keeps printing and never starts the program: y"));
     }
 
     #[tokio::test(start_paused = true)]
