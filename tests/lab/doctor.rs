@@ -156,7 +156,7 @@ fn a_firewall_on_the_workers_port_or_on_all_others() {
         let accept = format!("iptables -w 10 -I INPUT -p tcp --dport 12345 -s {from} -j ACCEPT");
         on("node2", &format!("iptables -w 10 -I {rule} && {accept}"));
         let _restore = undo(&off);
-        let done = finds(&lab, "node1: cannot reach node2 on random high ports: no answer within 3 s", "from 1024 on");
+        let done = finds(&lab, "node1: cannot reach node2 on random high ports: no answer within 3 s", "above 1023");
         assert!(done.out.contains("a firewall allows port 12345 but not the others"), "{}", done.out);
     }
     is_well_again(&lab);
@@ -344,7 +344,7 @@ fn what_a_dead_run_left_is_ended_with_fix() {
     assert_eq!(rank_processes("node2").lines().count(), 2, "nothing is changed without --fix");
     lab.hvdctl(&["doctor", "--fix"]).code(0).says(&[
         "fixed node1: removed hmaster",
-        "fixed node2: ended what was left of the job 20990101-000000-dead",
+        "fixed node2: ended the remaining processes of job 20990101-000000-dead",
         "ok: 2 nodes, no errors",
     ]);
     assert_eq!(ours("node1"), "hworker running\n");
