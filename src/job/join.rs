@@ -66,7 +66,7 @@ pub async fn add_nodes(
         events.phase(format!("adding nodes to job {id}"));
         match extension.carry_out(inventory, events).await {
             Ok(joined) => joined.iter().for_each(|node| events.note(format!("{node} joins job {id}"))),
-            Err(error) => events.warn(error.hint(format!("job {id} goes on without it; hvdctl up tries again"))),
+            Err(error) => events.warn(error.hint(format!("job {id} continues without it; hvdctl up tries again"))),
         }
     }
 }
@@ -143,7 +143,7 @@ impl Extension<'_> {
             match result {
                 Ok(node) => ready.push(node),
                 Err(error) => {
-                    events.warn(error.hint(format!("job {} goes on without it; hvdctl up tries again", self.record.id)))
+                    events.warn(error.hint(format!("job {} continues without it; hvdctl up tries again", self.record.id)))
                 }
             }
         }

@@ -325,7 +325,7 @@ while not os.path.exists('/tmp/goes-on'):
     on("node2", "docker exec hworker touch /tmp/goes-on");
     on("node1", "docker exec hmaster touch /tmp/goes-on");
     let done = run.end(s(60)).code(0);
-    done.complains(&["node2 joined; the job goes on with 2 of 2 ranks"]);
+    done.complains(&["node2 joined; the job continues with 2 of 2 ranks"]);
     lab.hvdctl(&["logs"]).code(0).says(&["[1 node2] attempt 1 of 2 word content"]);
     lab.hvdctl(&["fetch"]).code(0).says(&["output0", "output1"]);
     no_run_is_left();

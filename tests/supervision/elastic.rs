@@ -100,8 +100,8 @@ fn a_node_that_is_added_joins_and_may_leave_again() {
         let end = job.end();
         assert_eq!((end.ending.state(), end.ending.ranks), (State::Succeeded, 2), "{}", end.all);
         let [joined, left, back] = &end.restarts()[..] else { panic!("{:?}\n{}", end.restarts(), end.all) };
-        assert_eq!(joined, "node2 joined; the job goes on with 2 of 2 ranks");
-        assert!(left.starts_with("node2 left (") && left.ends_with("; the job goes on with 1 of 2 ranks"), "{left}");
+        assert_eq!(joined, "node2 joined; the job continues with 2 of 2 ranks");
+        assert!(left.starts_with("node2 left (") && left.ends_with("; the job continues with 1 of 2 ranks"), "{left}");
         assert_eq!(back, joined);
     });
 }
