@@ -83,7 +83,7 @@ impl NodeState {
 /// When the operator's own machine is at fault.
 pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error> {
     let (inventory, cluster) = (&target.inventory, target.cluster());
-    events.phase("looking");
+    events.phase("observing the nodes");
     let (members, failed) = split(events, connect(target, events).await?);
     let mut findings: Vec<Finding> = failed.iter().map(failure).collect();
     let unreachable = failed.into_iter().filter(NodeError::is_unreachable).map(|e| e.node).collect();
@@ -107,7 +107,7 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error
         }
     }
 
-    events.phase("looking closer");
+    events.phase("examining the nodes");
     let scripts: Vec<Script> = nodes.iter().map(|node| script(inventory, node, &nodes)).collect();
     let closer = for_each_node(nodes.iter().zip(scripts).collect(), async |(node, script): (&NodeState, Script)| {
         let in_worker = node.worker(inventory).is_some();
@@ -170,7 +170,7 @@ async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) ->
     if nodes.len() < 2 {
         return Ok(Vec::new());
     }
-    events.phase("trying every pair");
+    events.phase("testing connections");
     let workers: Vec<Observed> = nodes.iter().filter_map(NodeState::observed).collect();
     // without the master there is no key to try
     let mut masters = workers.iter().filter(|node| node.member.node.master);

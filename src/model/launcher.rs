@@ -17,7 +17,7 @@ pub enum LauncherName {
     Torchrun,
     /// Open MPI's launcher
     Mpirun,
-    /// None: hvdctl starts every rank, with the variables that frameworks read
+    /// No launcher: hvdctl starts every rank, with the variables that frameworks read
     Env,
 }
 
@@ -31,11 +31,11 @@ impl fmt::Display for LauncherName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Bind {
-    /// Each rank to the cores next to its GPU
+    /// To the cores of the NUMA node of its GPU
     Numa,
-    /// Each rank to an equal share of the cores, which no other has
+    /// To an equal share of the cores, not shared with other ranks
     Core,
-    /// No rank
+    /// To no cores in particular
     None,
 }
 

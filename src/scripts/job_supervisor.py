@@ -30,7 +30,7 @@ import workers  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BY_ENGINE = signal.SIGUSR1  # what the engine stops this container with (runtime/docker/body.rs)
-ENGINE_FAULT = "its launcher's container was stopped: by `docker stop`, or by the end of the engine or the machine"
+ENGINE_FAULT = "its launcher's container was stopped by `docker stop`, or because the engine or the machine shut down"
 MAX_SILENCES = 3  # how often a node may leave the question for its ranks' starts unanswered before it counts as having none
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
 OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that each node has for itself
@@ -487,7 +487,7 @@ class JobSupervisor:
                 self.record_change(before, reasons, timeout)
                 before = self.used
             if time.monotonic() > limit:
-                fault = "it had fewer than its %d ranks for %d s" % (least, timeout)
+                fault = "it had fewer than %d ranks for %d s" % (least, timeout)
                 silent = [place["node"] for place in self.places if place not in self.used]
                 silent = [node for node in silent if node not in self.membership.drained]
                 return dict(result, launcher=1, fault=fault, exits=[], hung=[], silent=silent), False

@@ -54,7 +54,7 @@ def connect(target, port):
                 connection.sendall(token)
                 if connection.recv(len(token), socket.MSG_WAITALL) == token:
                     return None
-                words = "something else answers"
+                words = "another program answers"
         except socket.timeout:
             return "no answer within %d s" % limit
         except OSError as error:
