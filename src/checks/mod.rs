@@ -1,5 +1,5 @@
 //! What would make a job fail or hang: rules that turn the observed state of the nodes into findings. A finding has what was found, why
-//! it matters and what cures it.
+//! it matters and how to fix it.
 
 mod before;
 mod details;
