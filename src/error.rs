@@ -159,7 +159,7 @@ impl NodeProgress {
             (None, true, true) => "done, nothing to change".into(),
             (None, true, false) => format!("done: {did}"),
             (None, false, true) => "not started".into(),
-            (None, false, false) => format!("incomplete, only done: {did}"),
+            (None, false, false) => format!("incomplete; done so far: {did}"),
         }
     }
 }
@@ -351,7 +351,7 @@ mod tests {
         let error = Error::Stopped { by: Box::new(Error::Signal(2)), nodes: all };
         assert_eq!(
             error.to_string(),
-            "interrupted\n  n1: done, nothing to change\n  n2: incomplete, only done: remove hworker (port)\n  \
+            "interrupted\n  n1: done, nothing to change\n  n2: incomplete; done so far: remove hworker (port)\n  \
              n[3,6]: not started\n  n4: done: start hworker\n  n5: cannot start hworker: no space left"
         );
     }

@@ -42,7 +42,7 @@ fn show(mut command: Command) -> String {
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > end {
             child.kill().unwrap();
-            panic!("{command:?}: no end within 30 s");
+            panic!("{command:?}: not finished within 30 s");
         }
         thread::sleep(Duration::from_millis(5));
     }

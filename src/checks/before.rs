@@ -49,7 +49,7 @@ fn port(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let port = inventory.cluster.port;
     let mut listeners = view.facts.listeners.iter().filter(|_| view.worker);
     let taken = listeners.find_map(|listener| taken_by(inventory, view, listener))?;
-    Some(Finding::new(Error, "port", view.name(), format!("port {port} is taken by {taken}")).explain(
+    Some(Finding::new(Error, "port", view.name(), format!("port {port} is in use by {taken}")).explain(
         "the worker's sshd needs this port; without it no other node can log in",
         format!("end that program (on the node: ss -ltnp 'sport = :{port}'), or set cluster.port to a free port"),
     ))
@@ -81,9 +81,9 @@ fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let process = |rank: &Rank| format!("process {} of the job {}", rank.pid, rank.job);
     let left: Vec<String> = ours.map(process).collect();
     (!left.is_empty()).then(|| {
-        Finding::new(Warning, "killed", view.name(), format!("killed, but still there: {}", left.join(", "))).explain(
-            "the kernel waits for a disk, a network file system or a driver; until that answers the process may hold GPU memory",
-            "find out what it waits for (on the node: ps -o pid,stat,wchan:30,args -p PID), or restart the node",
+        Finding::new(Warning, "killed", view.name(), format!("still there after SIGKILL: {}", left.join(", "))).explain(
+            "the process waits in the kernel for a disk, a network file system or a driver, and may hold GPU memory until that responds",
+            "find out what the process waits for (on the node: ps -o pid,stat,wchan:30,args -p PID), or restart the node",
         )
     })
 }
@@ -96,7 +96,7 @@ fn disks(view: &NodeView<'_>) -> Vec<Finding> {
             "jobs" => (
                 "jobs_dir",
                 JOBS_FULL,
-                "the output of ranks that does not fit is lost",
+                "rank output that does not fit is lost",
                 "hvdctl jobs prune, or free space on the node",
             ),
             _ => (
@@ -148,8 +148,8 @@ fn shared<V: PartialEq>(values: impl Iterator<Item = (V, String)>) -> impl Itera
 fn host_names(views: &[NodeView<'_>]) -> Vec<Finding> {
     let named = views.iter().filter(|view| !view.facts.hostname.is_empty());
     let finding = |(name, nodes)| {
-        Finding::new(Error, "hostname", "", format!("all of them have the host name {name}")).about(nodes).explain(
-            "Horovod, MPI and NCCL distinguish machines by host name, and would take these for one machine",
+        Finding::new(Error, "hostname", "", format!("they have the same host name, {name}")).about(nodes).explain(
+            "Horovod, MPI and NCCL distinguish machines by host name, and would treat these as one machine",
             "sudo hostnamectl set-hostname NAME on all but one of them, then hvdctl --on NODES down and hvdctl up",
         )
     };
@@ -162,7 +162,7 @@ fn addresses(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
         Some((place.address, view.name().to_owned()))
     };
     let finding = |(address, nodes)| {
-        Finding::new(Error, "address", "", format!("all of them have the address {address} in the cluster"))
+        Finding::new(Error, "address", "", format!("they have the same address in the cluster, {address}"))
             .about(nodes)
             .explain(
                 "they are one machine with several names, or packets reach only one of them",
@@ -189,7 +189,7 @@ fn interface(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let others: Vec<String> = others.map(|(name, address)| format!("{name} {address}")).collect();
     let others = if others.is_empty() { "no other".to_owned() } else { others.join(", ") };
     Some(Finding::new(Error, "interface", view.name(), seen).explain(
-        "Horovod binds to this interface, and waits for the other nodes without a message",
+        "Horovod binds to this interface, and hangs without a message because no other node can connect",
         format!("set `interface` or `address` of this [[node]] (the node has: {others})"),
     ))
 }
@@ -209,7 +209,7 @@ fn images(inventory: &Inventory, views: &[NodeView<'_>]) -> Option<Finding> {
         Finding::new(Error, "image", "", format!("{image} is not the same image on all nodes: {text}"))
             .about(odd)
             .explain(
-                "ranks of different images may not understand one another, and hang or fail",
+                "ranks from different images may be incompatible, and hang or fail",
                 format!(
                     "load the same image everywhere: docker save {image} | ssh NODE sudo docker load, then hvdctl up"
                 ),

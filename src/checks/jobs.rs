@@ -63,16 +63,16 @@ impl Jobs<'_> {
         let workers = plan::orphaned_workers(self.cluster, view.containers(), &view.facts.ranks, is_open);
         let shells = plan::orphaned_shells(self.cluster, view.containers(), view.facts.clock);
         let of_job = ("the worker of an ended job", "the job supervisor was killed before it removed it");
-        let of_shell = ("the container of a shell, was never started", "the hvdctl that created it was killed");
+        let of_shell = ("the container of a shell that was never started", "the hvdctl that created it was killed");
         let orphaned = workers.into_iter().map(|o| (o, of_job)).chain(shells.into_iter().map(|o| (o, of_shell)));
         let finding = |(operation, (what, why))| match operation {
-            Operation::Remove { name, id, .. } => Some(stale(view, &name, &id, format!("{name}, {what}"), why)),
+            Operation::Remove { name, id, .. } => Some(stale(view, &name, &id, format!("{name} is {what}"), why)),
             _ => None,
         };
         orphaned.filter_map(finding).collect()
     }
 
-    /// Ranks of jobs whose launcher is not up.
+    /// Ranks of jobs whose launcher is not running.
     fn orphaned_ranks(&self, view: &NodeView<'_>) -> Vec<Finding> {
         let mut orphaned: BTreeMap<&str, usize> = BTreeMap::new();
         // a process that nothing ends has a finding of its own
@@ -83,7 +83,7 @@ impl Jobs<'_> {
         }
         let finding = |(job, processes): (&str, usize)| {
             let plural = if processes == 1 { "" } else { "es" };
-            let seen = format!("{processes} process{plural} of job {job}, whose launcher is not up");
+            let seen = format!("{processes} process{plural} of job {job}, whose launcher is not running");
             Finding::new(Error, "stale", view.name(), seen)
                 .explain(
                     "orphaned ranks hold GPU memory, and the next job fails or is slow",
@@ -114,7 +114,7 @@ impl Jobs<'_> {
                 format!("other programs use its GPUs: {}", users.join("; ")),
             )
             .explain(
-                "a job has to share the GPUs with them: it may run out of memory, and one slow rank slows down all",
+                "a job shares the GPUs with them: it may run out of memory, and one slow rank slows down all ranks",
                 "ask their users to end them, or exclude this node with --on",
             )
         })

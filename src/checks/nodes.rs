@@ -49,21 +49,18 @@ fn no_place(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
         Ok(place) if place.address.is_ipv6() => network::no_ipv6(place.address),
         Ok(_) => return None,
     };
-    Some(
-        Finding::new(Error, "network", view.name(), format!("its address in the cluster is not known: {said}"))
-            .explain(
-                "its worker has no address to listen on, and the other nodes cannot find it",
-                "set `address` or `interface` of this [[node]] in the inventory",
-            ),
-    )
+    Some(Finding::new(Error, "network", view.name(), format!("its address in the cluster is unknown: {said}")).explain(
+        "the worker has no address to listen on, and the other nodes cannot connect to it",
+        "set `address` or `interface` of this [[node]] in the inventory",
+    ))
 }
 
 fn gpus(view: &NodeView<'_>) -> Option<Finding> {
     if let Some(missing) = network::missing_gpus(view.node, view.facts) {
-        return Some(Finding::new(Error, "gpus", view.name(), missing).explain(
-            "ranks would have no GPU of their own",
-            "run nvidia-smi on the node, or set `gpus` to what it has",
-        ));
+        return Some(
+            Finding::new(Error, "gpus", view.name(), missing)
+                .explain("some ranks would have no GPU", "run nvidia-smi on the node, or set `gpus` to what it lists"),
+        );
     }
     let promised = match &view.node.gpus {
         _ if view.facts.nvidia_smi => return None,
@@ -113,7 +110,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
         let foreign = Foreign::find(name, &cluster.name, engine.containers);
         found.extend(foreign.filter(|_| needed).map(|foreign| {
             Finding::new(Error, "container", view.name(), foreign.to_string()).explain(
-                "hvdctl needs the name, and does not touch what it did not create",
+                "hvdctl needs this name, and never changes a container that it did not create",
                 format!("remove or rename it, or set cluster.{field} to another name"),
             )
         }));
@@ -124,8 +121,8 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
     found.extend(match operations.as_slice() {
         [] => lost_gpus(view),
         [Operation::Create(_)] => Some(
-            Finding::new(Note, "worker", view.name(), "its worker is not up")
-                .explain("its image and logins were therefore not checked", "hvdctl up"),
+            Finding::new(Note, "worker", view.name(), "its worker is not running")
+                .explain("so its image and logins were not checked", "hvdctl up"),
         ),
         _ => {
             let changes = plan::summarize(&plan::describe(&operations));
@@ -136,7 +133,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
                     view.name(),
                     format!("its worker differs from the inventory: {changes}"),
                 )
-                .explain("jobs run with the earlier settings", "hvdctl up"),
+                .explain("jobs still use the old settings", "hvdctl up"),
             )
         }
     });
@@ -148,11 +145,16 @@ fn lost_gpus(view: &NodeView<'_>) -> Option<Finding> {
     let seen: usize = view.inside?.get("gpus")?.parse().ok()?;
     let given = network::chosen_gpus(view.node, view.facts).len();
     (seen < given).then(|| {
-        Finding::new(Error, "gpus", view.name(), format!("its worker was started with {given} GPUs and sees {seen}"))
-            .explain(
-                "`systemctl daemon-reload`, or a reload of the driver, takes GPUs away from running containers",
-                "hvdctl --on NODE down, then hvdctl up",
-            )
+        Finding::new(
+            Error,
+            "gpus",
+            view.name(),
+            format!("its worker was started with {given} GPUs and now sees {seen}"),
+        )
+        .explain(
+            "`systemctl daemon-reload`, or reloading the driver, takes GPUs away from running containers",
+            "hvdctl --on NODE down, then hvdctl up",
+        )
     })
 }
 
@@ -188,7 +190,7 @@ fn memlock(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
 fn max_sessions(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let sessions = details.max_sessions.filter(|sessions| *sessions < SESSIONS)?;
     Some(Finding::new(Warning, "sshd", view.name(), format!("its sshd has MaxSessions {sessions}")).explain(
-        "hvdctl needs several connections instead of one, and each command takes longer",
+        "hvdctl has to open several connections instead of one, which slows down every command",
         format!(
             "set MaxSessions to {SESSIONS}, the default, in /etc/ssh/sshd_config of the node, and restart its sshd"
         ),
@@ -198,13 +200,13 @@ fn max_sessions(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
 /// Room for images and containers.
 fn images_disk(view: &NodeView<'_>, disk: &Disk) -> Option<Finding> {
     let has_image = view.engine.is_none_or(|engine| engine.image_id.is_some());
-    let written = "images, containers and what ranks write into containers need space there";
+    let written = "images, containers and files that ranks write in containers are stored there";
     let (severity, why) = if disk.free < DISK_FULL {
         (Error, written)
     } else if disk.free < DISK_LOW {
         (Warning, written)
     } else if disk.free < DISK_FOR_IMAGE && !has_image {
-        (Warning, "the image must still be loaded, and may not fit")
+        (Warning, "the image is not loaded yet and may not fit")
     } else {
         return None;
     };
@@ -232,7 +234,7 @@ pub(super) fn keys(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding
     for row in &report.rows {
         for fault in &row.faults {
             let finding = Finding::new(Error, "keys", &row.node, &fault.text)
-                .explain("workers cannot log in to one another without each other's keys", fault.hint);
+                .explain("workers cannot log in to each other without the right keys", fault.hint);
             found.push(if fault.hint.ends_with("push") { finding.fix(Fix::PushKeys) } else { finding });
         }
     }
@@ -289,18 +291,18 @@ fn route(inventory: &Inventory, view: &NodeView<'_>, details: &Details, other: &
     let seen = format!("packets to {} ({target}) leave by {interface}", other.name());
     Some(if is_virtual(interface) {
         Finding::new(Error, "route", view.name(), format!("{seen}, which leads to no other machine")).explain(
-            "a local network has the same addresses as the cluster, or both nodes have the same address: ranks wait for ever",
+            "a local network has the same addresses as the cluster, or both nodes have the same address: ranks hang",
             cure,
         )
     } else if details.strict.contains(&own) {
-        let seen = format!("{seen} and not by {own}, which drops what comes from there (rp_filter)");
+        let seen = format!("{seen} instead of {own}, and {own} drops incoming packets from there (rp_filter)");
         Finding::new(Warning, "route", view.name(), seen).explain(
-            "the kernel takes such packets for forged and drops them: ranks wait for ever",
+            "the kernel drops such packets because they may be forged: ranks hang",
             format!("{cure}; or sudo sysctl net.ipv4.conf.{{all,{own}}}.rp_filter=2"),
         )
     } else {
-        Finding::new(Warning, "route", view.name(), format!("{seen} and not by {own}")).explain(
-            "requests and answers take different interfaces: this is slow, and firewalls may drop the answers",
+        Finding::new(Warning, "route", view.name(), format!("{seen} instead of {own}")).explain(
+            "requests and replies take different interfaces: this is slow, and firewalls may drop the replies",
             cure,
         )
     })
@@ -317,7 +319,7 @@ fn name(view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option<
         Finding::new(Warning, "names", view.name(), format!("resolves {hostname} ({}) to {address}", other.name()))
             .explain(
                 "hvdctl uses addresses, but a program that connects by host name reaches the wrong machine",
-                format!("correct {hostname} in /etc/hosts of the node, or in the DNS"),
+                format!("correct {hostname} in /etc/hosts of the node, or in DNS"),
             ),
     )
 }

@@ -4,13 +4,13 @@ use super::Finding;
 use super::Severity::Error;
 use crate::keys::reachability::{FailedLogins, Matrix, hint};
 
-/// Logins from worker to worker that failed. Nodes whose worker is not up have a finding of their own.
+/// Logins from worker to worker that failed. Nodes whose worker is not running have a finding of their own.
 pub fn logins(matrix: &Matrix, port: u16) -> Vec<Finding> {
     let finding = |row: FailedLogins| {
         Finding::new(Error, "login", "", format!("cannot log in to {} on port {port}: {}", row.to, row.reason))
             .about(row.sources)
             .explain(
-                "the launcher starts ranks by these logins, and hangs if one gets no answer",
+                "the launcher starts ranks over these logins, and hangs if one of them does",
                 hint(&row.reason, port),
             )
     };
@@ -29,8 +29,8 @@ pub fn ports(matrix: &Matrix, open: Option<u16>) -> Vec<Finding> {
         )
         .about(row.sources)
         .explain(
-            format!("{firewall}Horovod's ranks connect on random ports from 1024 on, and wait without a message"),
-            "allow TCP ports from 1024 on between the nodes in both directions (firewall of the nodes, security group)",
+            format!("{firewall}Horovod's ranks connect on random ports above 1023, and hang without a message if they cannot"),
+            "allow TCP ports above 1023 between the nodes in both directions (the nodes' firewalls, security groups)",
         )
     };
     matrix.rows().into_iter().map(finding).collect()

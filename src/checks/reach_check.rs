@@ -65,12 +65,12 @@ fn listening(inventory: &Inventory, seen: &Observed) -> Result<IpAddr, String> {
     let desired = apply::desired(inventory, seen).map_err(|error| error.message)?;
     let worker = seen.docker.containers.iter().find(|c| c.name == desired.name && c.belongs_to(&desired.cluster));
     let Some(worker) = worker.filter(|worker| worker.state == ContainerState::Running) else {
-        return Err("its worker is not up: hvdctl up".into());
+        return Err("its worker is not running: hvdctl up".into());
     };
     let mut differences = desired.spec.differences(worker.label(LABEL_SPEC_FULL).unwrap_or_default());
     differences.retain(|part| matches!(part.as_str(), "port" | "address" | "mounts" | "spec"));
     if !differences.is_empty() {
-        return Err(format!("its worker is not as it should be ({}): hvdctl up", differences.join(", ")));
+        return Err(format!("its worker is out of date ({}): hvdctl up", differences.join(", ")));
     }
     Ok(nodes::place(inventory, seen).map_err(|error| error.message)?.address)
 }
@@ -128,7 +128,7 @@ async fn log_in(inventory: &Inventory, seen: &Observed, key: &Secret, to: &[IpAd
     let reasons = to.iter().enumerate().map(|(index, address)| match results.get(&index) {
         Some((0, _)) => None,
         Some((code, text)) => Some(reason(*code, text, SocketAddr::new(*address, cluster.port), limit + 2)),
-        None => Some(format!("could not be tried: {failure}")),
+        None => Some(format!("not tried: {failure}")),
     });
     reasons.collect()
 }

@@ -157,13 +157,13 @@ fn the_port() {
         Clinic::with(2, |c| c.nodes[1].facts.listeners = facts.listeners)
     };
     listener("*:12345 4711 ana - python3")
-        .finds(&["error port gpu02: port 12345 is taken by python3 (process 4711 of ana)"]);
+        .finds(&["error port gpu02: port 12345 is in use by python3 (process 4711 of ana)"]);
     listener("10.0.0.2:12345 - - - -").finds(&[]);
     let hidden = |c: &mut Clinic| {
         c.nodes[1].facts.listeners = Facts::parse("listener 0.0.0.0:12345 - - - -\n").listeners;
         c.nodes[1].containers[0].state = ContainerState::Exited;
     };
-    assert!(Clinic::with(2, hidden).found()[0].contains("is taken by another program"));
+    assert!(Clinic::with(2, hidden).found()[0].contains("is in use by another program"));
     // elsewhere it disturbs nobody
     listener("127.0.0.1:12345 4711 ana - python3").finds(&[]);
     listener("[::]:12345 4711 ana - python3").finds(&[]);
@@ -176,7 +176,7 @@ fn the_port() {
             &[(LABEL_CLUSTER, "theirs")],
         ));
     };
-    Clinic::with(2, other).finds(&["error port gpu02: port 12345 is taken by the container their-worker"]);
+    Clinic::with(2, other).finds(&["error port gpu02: port 12345 is in use by the container their-worker"]);
     // ranks beside the launcher need no worker
     let mut sick = Clinic::with(2, other);
     sick.nodes[1].worker = false;
@@ -213,7 +213,7 @@ fn host_names_and_addresses() {
             node.details.names.clear();
         }
     });
-    twice.finds(&["error hostname gpu[01,03]: all of them have the host name gpu01"]);
+    twice.finds(&["error hostname gpu[01,03]: they have the same host name, gpu01"]);
     let place = |ssh: &str| {
         let facts = Facts::parse(&format!(
             "ssh {ssh}\naddr docker0 172.17.0.1/16\naddr eth0 10.0.0.2/24\naddr eth1 10.0.0.1/24\n"
@@ -231,7 +231,7 @@ fn host_names_and_addresses() {
         "interface its address in the cluster is 172.17.0.1 on docker0, an interface that leads to no other"
     ));
     assert!(docker[0].contains("(the node has: eth0 10.0.0.2, eth1 10.0.0.1)"), "{docker:?}");
-    assert!(place("10.0.0.1")[0].starts_with("address all of them have the address 10.0.0.1 in the cluster"));
+    assert!(place("10.0.0.1")[0].starts_with("address they have the same address in the cluster, 10.0.0.1"));
     assert_eq!(place("10.0.0.2"), Vec::<String>::new());
     for (name, nowhere) in [("lo", true), ("br-0123456789ab", true), ("br-lan", false), ("br0", false), ("ib0", false)]
     {
@@ -239,7 +239,7 @@ fn host_names_and_addresses() {
     }
     let found = Clinic::with(2, |c| c.nodes[1].facts.ssh_address = Some("10.9.9.9".parse().unwrap())).found();
     assert!(
-        found[0].starts_with("error network gpu02: its address in the cluster is not known: no interface"),
+        found[0].starts_with("error network gpu02: its address in the cluster is unknown: no interface"),
         "{found:?}"
     );
 }
@@ -320,7 +320,7 @@ fn gpus() {
     assert_eq!(
         found(&|n| n.node.gpus = Gpus::Count(2)),
         [
-            "error gpus gpu02: the inventory promises 2, nvidia-smi lists 1",
+            "error gpus gpu02: the inventory requires 2, nvidia-smi lists 1",
             "warning worker gpu02: its worker differs from the inventory: recreate hworker (gpus)"
         ]
     );
@@ -345,7 +345,7 @@ fn gpus() {
         (n.node.gpus, n.containers) = (Gpus::Auto, Vec::new());
         n.facts.listeners.clear();
     };
-    assert_eq!(found(&auto), ["note worker gpu02: its worker is not up"]);
+    assert_eq!(found(&auto), ["note worker gpu02: its worker is not running"]);
     assert_eq!(
         found(&|n| n.details.toolkit = false),
         ["error toolkit gpu02: the node should have GPUs, but Docker has no NVIDIA runtime"]
@@ -356,7 +356,7 @@ fn gpus() {
     };
     assert_eq!(found(&registered), Vec::<String>::new());
     let inside = |n: &mut Sick, count: &str| drop(n.inside.as_mut().unwrap().insert("gpus".into(), count.into()));
-    assert_eq!(found(&|n| inside(n, "0")), ["error gpus gpu02: its worker was started with 1 GPUs and sees 0"]);
+    assert_eq!(found(&|n| inside(n, "0")), ["error gpus gpu02: its worker was started with 1 GPUs and now sees 0"]);
     assert_eq!(found(&|n| inside(n, "1")), Vec::<String>::new());
     // one that is to be made anew gets what it lacks by that
     let older = |n: &mut Sick| {
@@ -403,7 +403,7 @@ fn containers() {
     let on_master =
         Clinic::with(2, |c| c.nodes[0].containers.push(container("hmaster", "f", ContainerState::Exited, &[])));
     assert!(on_master.found()[0].starts_with("error container gpu01: a container named hmaster"));
-    assert_eq!(found(&|n| n.containers.clear()), ["note worker gpu02: its worker is not up"]);
+    assert_eq!(found(&|n| n.containers.clear()), ["note worker gpu02: its worker is not running"]);
     assert_eq!(
         found(&|n| n.containers[0].state = ContainerState::Exited),
         ["warning worker gpu02: its worker differs from the inventory: start hworker again (stopped)"]
@@ -420,7 +420,7 @@ fn what_ended_jobs_left_behind() {
     );
     let ranks = |c: &mut Clinic| c.nodes[1].facts.ranks = facts.ranks.clone();
     let stale = Clinic::with(2, ranks);
-    stale.finds(&["error stale gpu02: 2 processes of job run-1, whose launcher is not up"]);
+    stale.finds(&["error stale gpu02: 2 processes of job run-1, whose launcher is not running"]);
     assert_eq!(stale.all()[0].fixes, [Fix::EndJob { node: "gpu02".into(), job: "run-1".into() }]);
     let mut under_way = Clinic::with(2, ranks);
     under_way.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
@@ -428,10 +428,10 @@ fn what_ended_jobs_left_behind() {
     // what nothing ends is nothing to fix; of a job that is not over it may go the next moment
     let killed = Facts::parse("rank run-1 7 - local killed\nrank run-2 8 - theirs killed\n").ranks;
     let mut stuck = Clinic::with(2, |c: &mut Clinic| c.nodes[1].facts.ranks = killed.clone());
-    stuck.finds(&["warning killed gpu02: killed, but still there: process 7 of the job run-1"]);
+    stuck.finds(&["warning killed gpu02: still there after SIGKILL: process 7 of the job run-1"]);
     assert!(stuck.all().iter().all(|finding| finding.fixes.is_empty()));
     stuck.nodes[1].facts.open_jobs = vec!["run-1".into()];
-    stuck.finds(&["error stale gpu02: 1 process of job run-1, whose launcher is not up"]);
+    stuck.finds(&["error stale gpu02: 1 process of job run-1, whose launcher is not running"]);
     stuck.nodes[0].containers.push(container("hmaster", "m", ContainerState::Running, &labels));
     stuck.finds(&[]);
     // of another cluster
@@ -455,7 +455,7 @@ fn what_ended_jobs_left_behind() {
     shell.nodes[0].containers.push(ContainerSummary { created: Some(990), ..of_shell.clone() });
     shell.finds(&[]);
     shell.nodes[0].containers.push(ContainerSummary { created: Some(700), id: "old".into(), ..of_shell });
-    shell.finds(&["warning stale gpu01: hmaster-shell-1, the container of a shell, was never started"]);
+    shell.finds(&["warning stale gpu01: hmaster-shell-1 is the container of a shell that was never started"]);
     let name = "hmaster-shell-1".to_owned();
     assert_eq!(shell.all()[0].fixes, [Fix::RemoveContainer { node: "gpu01".into(), name, id: "old".into() }]);
     let mut foreign = clinic(2);
@@ -545,12 +545,12 @@ fn the_network_between() {
     );
     assert_eq!(
         found("route 10.0.0.1 wlan0 192.168.0.2\n"),
-        ["warning route gpu02: packets to gpu01 (10.0.0.1) leave by wlan0 and not by eth0"]
+        ["warning route gpu02: packets to gpu01 (10.0.0.1) leave by wlan0 instead of eth0"]
     );
     assert_eq!(
         found("route 10.0.0.1 wlan0 192.168.0.2\nstrict eth0\n"),
-        ["warning route gpu02: packets to gpu01 (10.0.0.1) leave by wlan0 and not by eth0, which drops what comes \
-             from there (rp_filter)"]
+        ["warning route gpu02: packets to gpu01 (10.0.0.1) leave by wlan0 instead of eth0, and eth0 drops \
+             incoming packets from there (rp_filter)"]
     );
     assert_eq!(found("strict eth0\nstrict wlan0\n"), Vec::<String>::new());
     assert_eq!(

@@ -109,7 +109,7 @@ pub async fn worker(cluster: &Cluster, member: &Member) -> Result<(Runtime, Stri
         containers.into_iter().find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name) && c.is(Role::Worker));
     match worker {
         Some(worker) if worker.state == ContainerState::Running => Ok((runtime, worker.id)),
-        _ => Err(NodeError::failed(&member.node.name, &format!("enter {}", cluster.worker), "it is not up")
+        _ => Err(NodeError::failed(&member.node.name, &format!("enter {}", cluster.worker), "it is not running")
             .hint("hvdctl up")),
     }
 }

@@ -150,7 +150,7 @@ fn loss(report: &str) -> String {
         None if report.starts_with("released") => {
             "it was released, or it expired and was taken while this hvdctl or its machine was stopped".to_owned()
         }
-        None => "the connection that held it is lost".to_owned(),
+        None => "the connection that held it was lost".to_owned(),
     }
 }
 

@@ -31,7 +31,7 @@ pub async fn run(options: &Attach, context: &Context) -> Result<Outcome, Error> 
     let Some(result) = job.result.clone() else {
         return Err(Error::check(
             format!("job {} is lost: its launcher is gone, and no result was recorded", job.id),
-            format!("hvdctl stop {} ends what is left of it", job.id),
+            format!("hvdctl stop {} ends what remains of it", job.id),
         ));
     };
     job_end::outcome(JobOutcome::new(&job.id, &job.placement, result, &monitor), events)

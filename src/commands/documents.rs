@@ -238,7 +238,7 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("verify/failed", document));
 
     let matrix = Matrix {
-        absent: vec![AbsentNode { node: "node3".into(), why: "its worker is not up: hvdctl up".into() }],
+        absent: vec![AbsentNode { node: "node3".into(), why: "its worker is not running: hvdctl up".into() }],
         pairs: vec![login("node1", "node2", Some("Connection timed out")), login("node2", "node1", None)],
     };
     let document = output::value(&verify::document(None, Controller::Gloo, matrix.faults(), &[], &[], Some(&matrix)));
@@ -523,7 +523,7 @@ fn made() -> BTreeMap<&'static str, Value> {
     all.push(("error", failure(&Error::usage("there is no inventory", "hvdctl init writes one"), false, false)));
     all.push(("error/unreachable", failure(&Error::Unreachable(vec![refused("node2")]), false, false)));
     let made: BTreeMap<&str, Value> = all.iter().cloned().collect();
-    assert_eq!(made.len(), all.len(), "each has a name of its own");
+    assert_eq!(made.len(), all.len(), "each node needs a different name");
     made
 }
 

@@ -50,7 +50,7 @@ fn report_failure(job: &JobOutcome, events: &Events) -> Result<(), Error> {
         Some(fault) if job.state == State::Failed => (format!("job {} failed: {fault}", job.id), verify),
         Some(fault) => (
             format!("job {} is lost: {fault}", job.id),
-            "see `dmesg` and `docker events` on the nodes; nothing of the job is left on those that answered",
+            "see `dmesg` and `docker events` on the nodes; nothing of the job remains on the nodes that answered",
         ),
         None => {
             let what = if job.all_started { "the launcher exited before its ranks" } else { "not all ranks started" };

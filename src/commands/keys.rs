@@ -116,14 +116,12 @@ pub(super) fn rotated(done: RotationResult, wanted: Option<Kind>, offline: &[Nod
         text.push_str(&format!("the cluster's pair is {pair}\n"));
     }
     if done.left.is_none() && !done.switched {
-        text.push_str(
-            "this finished an earlier rotation and made no new pair; for one, run hvdctl keys rotate again\n",
-        );
+        text.push_str("this finished an earlier rotation; to make a new pair, run hvdctl keys rotate again\n");
     }
     if let Some(kind) =
         wanted.filter(|kind| done.left.is_none() && done.pair.as_ref().is_some_and(|pair| !kind.is(pair)))
     {
-        text.push_str(&format!("it is not of the kind that you asked for; to change it: {}\n", kind.rotation()));
+        text.push_str(&format!("it is not of the requested type; to change it: {}\n", kind.rotation()));
     }
     for error in offline {
         text.push_str(&format!("{} was skipped: run hvdctl keys push when it is reachable\n", error.node));

@@ -41,7 +41,7 @@ pub async fn release(context: &Context) -> Result<Outcome, Error> {
     if !held.is_empty() {
         let held: String =
             holders(&held).iter().map(|(nodes, by)| format!("{}: {by}\n", nodeset::fold(nodes))).collect();
-        let question = "release these nodes? A command that still runs stops after its current step";
+        let question = "release the locks of these nodes? A command that is still running stops after its current step";
         context.confirm(&format!("{held}{question}")).await?;
     }
     let NodeResults { ok, failed } = leases

@@ -112,7 +112,7 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error
     let closer = for_each_node(nodes.iter().zip(scripts).collect(), async |(node, script): (&NodeState, Script)| {
         let in_worker = node.worker(inventory).is_some();
         let _step = events.begin(node.name(), if in_worker { Step::ImportingFrameworks } else { Step::Examining });
-        let details = node.member.transport.script(&script, "look at the node more closely");
+        let details = node.member.transport.script(&script, "examine the node");
         tokio::join!(details, inside(inventory, node))
     })
     .await;
@@ -153,7 +153,7 @@ fn script(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> Script 
 /// Asks the worker for the versions in it; `None` where it is not up.
 async fn inside(inventory: &Inventory, node: &NodeState) -> Result<Option<Versions>, NodeError> {
     let Some(id) = node.worker(inventory) else { return Ok(None) };
-    let tried = "ask the worker what is in it";
+    let tried = "list the versions in the worker";
     let transport = &node.member.transport;
     let args = ["exec", "-i", id, "python3", "-"];
     let program = [INSIDE, launch::INSIDE].concat();
@@ -229,7 +229,7 @@ pub async fn fix(
                 let Some(state) = state(node) else { continue };
                 let _step = events.begin(node, Step::EndingJob(job.clone()));
                 let ended = end_ranks(cluster, job, &state.member).await.and_then(|stuck| stuck.map_or(Ok(()), Err));
-                (node, format!("ended what was left of the job {job}"), ended)
+                (node, format!("ended the remaining processes of job {job}"), ended)
             }
             Fix::PushKeys => continue,
         };

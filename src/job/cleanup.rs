@@ -111,15 +111,15 @@ async fn end_and_report(cluster: &Cluster, id: &str, member: &Member, events: &E
 /// # Errors
 /// When the node does not answer, or gives no root.
 pub async fn end_ranks(cluster: &Cluster, id: &str, member: &Member) -> Result<Option<NodeError>, NodeError> {
-    const TRIED: &str = "end what is left of the job";
+    const TRIED: &str = "end the remaining processes of the job";
     let grace = cluster.stop_grace;
     let script = Script::new(END).with("jobs_dir", &cluster.jobs_dir).with("id", id);
     let script = script.with("grace", &grace.as_secs().to_string());
     let output = member.transport.script_within(&script, TRIED, grace + Duration::from_secs(20)).await?;
     Ok(stuck(&String::from_utf8_lossy(&output)).map(|stuck| {
         NodeError::failed(&member.node.name, TRIED, stuck).hint(
-            "the kernel waits for a disk, a network file system or a driver; until that answers the process holds memory and GPUs, and \
-             only a restart of the node ends it",
+            "the process waits in the kernel for a disk, a network file system or a driver, and holds memory and GPUs until that \
+             responds or the node is restarted",
         )
     }))
 }
@@ -132,7 +132,7 @@ pub(super) fn stuck(output: &str) -> Option<String> {
         let mut part = || parts.next().unwrap_or_default();
         let (pid, place, argv) = (part(), part(), part().trim());
         let waits = if matches!(place, "" | "0") { String::new() } else { format!(", in {place}") };
-        format!("process {pid} ({argv}) was killed and is still there{waits}")
+        format!("process {pid} ({argv}) is still there after SIGKILL{waits}")
     };
     let processes: Vec<String> = output.lines().map(process).collect();
     (!processes.is_empty()).then(|| processes.join("\n"))

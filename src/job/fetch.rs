@@ -55,7 +55,7 @@ pub async fn fetch(
     events: &Events,
 ) -> Result<FetchReport, Error> {
     let Some(project) = &job.project else {
-        let words = format!("job {} ({}) has no project, and so nothing to fetch", job.id, job.name);
+        let words = format!("job {} ({}) has no project, so there is nothing to fetch", job.id, job.name);
         return Err(Error::check(words, "only jobs of `hvdctl train` have one; see `hvdctl logs` for the others"));
     };
     let members = jobs.members_of(job)?;
@@ -63,7 +63,8 @@ pub async fn fetch(
     events.phase("comparing");
     let (outputs, bad) = list_all(target, &members, project, job, events).await?;
     failed.extend(bad);
-    let items = plan(&outputs).map_err(|words| Error::check(words, "fetch one node's alone: --on"))?;
+    let items =
+        plan(&outputs).map_err(|words| Error::check(words, "fetch the outputs of one node at a time: --on NODE"))?;
     let (into, existing) = compare(directory.to_owned(), items).await?;
     if !force {
         check_conflicts(&existing, directory)?;
@@ -122,7 +123,11 @@ async fn list_all(
     for (node, NodeOutputs { unread, odd, .. }) in &outputs {
         failed.extend(unread.iter().map(|words| NodeError::failed(node, "read what the job wrote", words)));
         failed.extend(odd.iter().map(|name| {
-            NodeError::failed(node, &format!("fetch {name:?}"), "its name is not UTF-8, or leads out of the directory")
+            NodeError::failed(
+                node,
+                &format!("fetch {name:?}"),
+                "its name is not UTF-8, or points outside the directory",
+            )
         }));
     }
     Ok((outputs, failed))
@@ -185,7 +190,7 @@ fn check_conflicts(existing: &[(Download, Existing)], directory: &Path) -> Resul
     };
     let names = conflicts[..conflicts.len().min(5)].join(", ");
     Err(Error::check(
-        format!("{names}{more}: there already, with other contents; nothing was fetched"),
-        "another directory: -o DIR; or replace them: --force",
+        format!("{names}{more}: already there with different contents; nothing was fetched"),
+        "choose another directory with -o DIR, or replace the files with --force",
     ))
 }

@@ -146,7 +146,7 @@ async fn forward(i: usize, mut process: Process, sender: Sender<News>) {
             read = process.stdout.read(&mut buffer) => match read {
                 Ok(bytes @ 1..) => Ok(buffer[..bytes].to_vec()),
                 _ => {
-                    let lost = "lost the connection that followed its ranks; their further output is read at the end";
+                    let lost = "lost the connection that follows its output; the rest is read at the end of the job";
                     let _ = sender.send((i, Err(lost.to_owned()))).await;
                     return;
                 }

@@ -6,7 +6,7 @@ use crate::inventory::Cluster;
 use crate::runtime::container::{ContainerState, ContainerSummary};
 use crate::runtime::spec::Role;
 
-const TRIED: &str = "look for the launcher in the image";
+const TRIED: &str = "check the image for the launcher";
 
 /// Returns the cluster's worker on a node, if it is up.
 pub(super) fn worker<'a>(cluster: &Cluster, host: &'a HostAssignment) -> Option<&'a ContainerSummary> {
@@ -33,6 +33,6 @@ pub async fn check(plan: &JobPlan) -> Result<(), Error> {
     }
     Err(Error::check(
         format!("the image {} has no {program}", cluster.image),
-        "hvdctl doctor lists the launchers that it has; choose one with --launcher, or set another cluster.image",
+        "hvdctl doctor lists the launchers of the image; choose one with --launcher, or set another cluster.image",
     ))
 }

@@ -54,7 +54,9 @@ pub async fn list(target: &Target, events: &Events) -> Result<JobList, Error> {
                 let message = error.message.lines().next().unwrap_or_default();
                 format!("its launcher's node {launcher} does not answer: {message}")
             }
-            None => format!("its launcher's node {launcher} was not asked: --on, or an inventory without it"),
+            None => {
+                format!("its launcher's node {launcher} was not queried: --on leaves it out, or the inventory lacks it")
+            }
         });
     }
     Ok(list)
@@ -96,8 +98,8 @@ impl JobList {
         Err(match self.failed.iter().find(|error| error.node == job.launcher()) {
             Some(error) => error.clone().into(),
             None => Error::check(
-                format!("the job {} was launched on {}, which was not asked", job.id, job.launcher()),
-                "add it to --on, or leave --on out",
+                format!("the job {} was launched on {}, which is not selected", job.id, job.launcher()),
+                "add it to --on, or leave out --on",
             ),
         })
     }

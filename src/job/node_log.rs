@@ -60,7 +60,7 @@ pub(super) async fn extents(logs: &[NodeLog], log_max: Option<u64>, events: &Eve
 pub(super) fn warn_of_gone(logs: &[NodeLog], extents: &[Extent], events: &Events) {
     for (log, extent) in logs.iter().zip(extents).filter(|(_, extent)| extent.start > 0) {
         let gone = human(extent.start);
-        events.send(Event::Warning(format!("{}: the first {gone} of its log are gone (--log-max)", log.node())));
+        events.send(Event::Warning(format!("{}: the first {gone} of its log were discarded (--log-max)", log.node())));
     }
 }
 
@@ -120,7 +120,7 @@ async fn read_frames(
 ) -> io::Result<bool> {
     let mut buffer = vec![0; PIECE];
     loop {
-        let late = |_| io::Error::other(format!("nothing came for {} s", limit.as_secs()));
+        let late = |_| io::Error::other(format!("no data for {} s", limit.as_secs()));
         let frames = match timeout(limit, from.read(&mut buffer)).await.map_err(late)?? {
             0 => return Ok(true),
             bytes => parser.push(&buffer[..bytes]),
@@ -187,6 +187,6 @@ mod tests {
     async fn a_node_that_sends_nothing_is_not_waited_for_for_ever() {
         let (_node, mut here) = tokio::io::duplex(PIECE);
         let read = read_frames(&mut here, &mut Parser::default(), Duration::from_millis(20), async |_| true).await;
-        assert!(read.unwrap_err().to_string().contains("nothing came"));
+        assert!(read.unwrap_err().to_string().contains("no data for"));
     }
 }

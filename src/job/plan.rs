@@ -141,7 +141,7 @@ impl JobPlan {
     /// # Errors
     /// [`Error::Nodes`] with each failure, or a check of the keys.
     pub fn check(&self, events: &Events) -> Result<(), Error> {
-        self.drained.iter().for_each(|drained| events.note(format!("{drained}: no ranks there")));
+        self.drained.iter().for_each(|drained| events.note(format!("{drained} and gets no ranks")));
         let mut failed = Vec::new();
         for error in self.hosts.iter().filter_map(|host| self.check_host(host).err()) {
             events.failed(&error);
@@ -173,8 +173,8 @@ impl JobPlan {
         // the launcher's ranks run in hmaster, so its worker does not matter
         check_master_name(cluster, seen)?;
         match network::missing_gpus(&seen.member.node, &seen.facts) {
-            Some(words) if host.ranks > 0 => Err(NodeError::failed(seen.name(), "find the promised GPUs", words)
-                .hint("run nvidia-smi on the node, or set `gpus` to what it has")),
+            Some(words) if host.ranks > 0 => Err(NodeError::failed(seen.name(), "find the configured GPUs", words)
+                .hint("run nvidia-smi on the node, or set `gpus` to what it lists")),
             _ => seen.image_id(cluster).map(|_| ()),
         }
     }
@@ -290,7 +290,7 @@ fn check_master_name(cluster: &Cluster, seen: &Observed) -> Result<(), NodeError
         Some(_) => Err(NodeError::failed(
             seen.name(),
             &format!("start {}", cluster.master),
-            "a container of that name exists that is not this cluster's",
+            "a container of that name exists and does not belong to this cluster",
         )
         .hint("remove or rename it, or set cluster.master to another name")),
     }
@@ -306,8 +306,8 @@ fn rendezvous_port(hosts: &[HostAssignment]) -> Result<u16, Error> {
     let most = hosts.iter().map(|host| host.ranks).max().unwrap_or_default().max(1);
     free_ports(most, |port| hosts.iter().any(|host| host.seen.facts.ports.contains(&port))).ok_or_else(|| {
         Error::check(
-            format!("no {most} ports in a row from {FIRST_PORT} on are free on all nodes of the job"),
-            "end programs that listen there: ss -ltnp on the nodes",
+            format!("no {most} consecutive ports from {FIRST_PORT} up are free on all nodes of the job"),
+            "end programs that listen on them (on the nodes: ss -ltnp)",
         )
     })
 }

@@ -133,9 +133,9 @@ pub(super) async fn check_workspaces(
         if worker.and_then(|c| c.label(LABEL_WORKSPACE)) == Some(place.directory.as_str()) {
             return Ok(());
         }
-        let said = format!("{} is gone or has another project mounted by now", cluster.worker);
+        let said = format!("{} was removed, or another project is mounted in it now", cluster.worker);
         Err(NodeError::failed(host.seen.name(), "launch the job", said)
-            .hint("another job was started at the same time: see hvdctl status, and try again after it"))
+            .hint("another job was started at the same time: see hvdctl status, and try again when that job has ended"))
     })
     .await;
     all(events, checked).map(|_| ())

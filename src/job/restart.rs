@@ -70,8 +70,8 @@ impl fmt::Display for Change {
             write!(f, "{node} joined; ")?;
         }
         match self.waits {
-            0 => write!(f, "the job goes on with {} of {} ranks", self.ranks, self.wanted),
-            seconds => write!(f, "with {} of {} ranks the job waits {seconds} s for more", self.ranks, self.wanted),
+            0 => write!(f, "the job continues with {} of {} ranks", self.ranks, self.wanted),
+            seconds => write!(f, "the job has {} of {} ranks and waits {seconds} s for more", self.ranks, self.wanted),
         }
     }
 }
@@ -110,8 +110,8 @@ impl Restart {
                 let failed = JobResult { ranks: placement.ranks(), ..*failed };
                 let cause = failed.reason(&placement);
                 let cause = cause.unwrap_or_else(|| match failed.launcher {
-                    Some(code) => format!("the launcher ended with exit code {code}"),
-                    None => "the launcher did not end by itself".into(),
+                    Some(code) => format!("the launcher exited with code {code}"),
+                    None => "the launcher did not exit by itself".into(),
                 });
                 format!("{cause}; attempt {attempt} of {attempts} begins in {pause} s")
             }
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(failed(exit, "7", ""), "rank 1 on c ended with exit code 7; attempt 2 of 4 begins in 1 s");
         // the node of a rank is that of this attempt, not of the first one
         let gone = failed("", "1", r#""c""#);
-        assert_eq!(gone, "rank 1 on c is gone, and how it ended is not known; attempt 2 of 4 begins in 1 s");
+        assert_eq!(gone, "rank 1 on c is gone; how it ended is unknown; attempt 2 of 4 begins in 1 s");
         assert_eq!(
             Restart::message(r#"{"gone": ["b", "d"], "ranks": 1}"#),
             "b, d did not answer: 1 rank on the other nodes"
@@ -166,11 +166,11 @@ mod tests {
         };
         assert_eq!(
             change(r#"{"node": "c", "reason": "no answer"}"#, "", 0),
-            "c left (no answer); the job goes on with 2 of 3 ranks"
+            "c left (no answer); the job continues with 2 of 3 ranks"
         );
         assert_eq!(
             change(r#"{"node": "c", "reason": "refused"}"#, r#""b""#, 9),
-            "c left (refused); b joined; with 2 of 3 ranks the job waits 9 s for more"
+            "c left (refused); b joined; the job has 2 of 3 ranks and waits 9 s for more"
         );
         assert_eq!(Restart::message("of another version"), "of another version");
     }

@@ -35,7 +35,7 @@ pub enum Input {
 pub enum Action {
     /// Report the job's state.
     Report(State),
-    /// Tell the operator that the job goes on without hvdctl.
+    /// Tell the operator that the job continues without hvdctl.
     ReportLeft,
     /// Tell the operator that the job is being stopped.
     ReportStopping,

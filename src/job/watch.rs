@@ -113,7 +113,7 @@ impl Watch<'_> {
                     match action {
                         Action::Report(state) => self.events.send(Event::Job { id: self.id.to_owned(), state }),
                         Action::ReportLeft => self.events.note(format!(
-                            "the job {0} goes on: hvdctl attach {0} shows it, hvdctl stop {0} ends it",
+                            "job {0} continues: hvdctl attach {0} shows it, hvdctl stop {0} ends it",
                             self.id
                         )),
                         Action::ReportStopping => self.events.note("stopping the job (Ctrl-C again: exit now)"),
@@ -176,20 +176,19 @@ impl Watch<'_> {
         let silent = if silent.is_empty() { String::new() } else { format!(", none on {}", nodeset::fold(&silent)) };
         Error::check(
             format!(
-                "no end within {} s; {} of {} ranks had started{silent}{}",
+                "not finished within {} s; {} of {} ranks had started{silent}{}",
                 limit.as_secs(),
                 self.viewer.monitor.started,
                 self.placement.ranks(),
                 tail(&self.viewer.monitor.launcher)
             ),
-            "-vv shows all that the launcher says; --timeout gives it more time",
+            "-vv shows the launcher's output; --timeout gives the job more time",
         )
     }
 
     /// The connection to the node of the launcher broke, which does not harm the job.
     fn disconnected(&self, error: NodeError) -> Error {
-        let hint =
-            format!("the job {0} goes on by itself, unless that node is down: hvdctl attach {0}, hvdctl jobs", self.id);
+        let hint = format!("job {0} continues unless that node is down: hvdctl attach {0}, hvdctl jobs", self.id);
         if error.hints.is_empty() { error.hint(hint).into() } else { error.into() }
     }
 }

@@ -73,11 +73,11 @@ async fn install_key(control: &Control, node: &Node, limit: Duration, events: &E
     let unreachable = |message: String| NodeError::unreachable(&node.name, operation, message);
     let status = timeout(limit + TYPING, login)
         .await
-        .map_err(|_| unreachable("no login in time; was the password typed?".to_owned()))?
+        .map_err(|_| unreachable("no login within the time limit; was the password typed?".to_owned()))?
         .map_err(|error| unreachable(error.to_string()))?;
     drop(suspended);
     if !status.success() {
-        return Err(unreachable(format!("ssh ended with {status}; its message is above"))
+        return Err(unreachable(format!("ssh failed ({status}); its message is above"))
             .hint("check the password, and whether sshd accepts passwords there (PasswordAuthentication)"));
     }
     control.connect(node, limit).await.map_err(|e| {

@@ -94,7 +94,7 @@ impl Distribution<'_> {
         } else if let Some(pair) = pair.filter(|pair| !usual.is(pair)) {
             let (kind, command) = (pair.kind(), usual.rotation());
             self.events.note(format!(
-                "the cluster's pair is {kind}, not of the inventory's key_type: `{command}` changes that"
+                "the cluster's pair is {kind}, but the inventory has another key_type: `{command}` changes it"
             ));
         }
         let warnings = nodes.iter().flat_map(|(member, facts)| warnings(self.inventory, &member.node, facts));
@@ -127,7 +127,7 @@ impl Distribution<'_> {
             )
         })?;
         if let Some(kind) = wanted.filter(|kind| !kind.is(&described)) {
-            return Err(Error::check(format!("{node} has a pair of another kind: {described}"), kind.rotation()));
+            return Err(Error::check(format!("{node} has a key pair of another type: {described}"), kind.rotation()));
         }
         if !is_complete {
             let changes = Changes { puts: pair.files().collect(), ..Changes::default() };
@@ -202,7 +202,7 @@ impl Distribution<'_> {
         // bytes that are not UTF-8 were replaced when they were read, and would be lost when the file is written again
         let is_broken = |name: &str| text(facts, name).contains(char::REPLACEMENT_CHARACTER);
         if let Some(Put { name, .. }) = changes.puts.iter().find(|put| is_broken(&put.name)) {
-            let message = format!("{name} is not UTF-8, so writing it would change the lines of others");
+            let message = format!("{name} is not UTF-8, and rewriting it would change lines that are not hvdctl's");
             return Err(NodeError::failed(&member.node.name, &operation, message)
                 .hint(format!("remove the invalid bytes from {directory}/{name}, then try again")));
         }
@@ -235,7 +235,7 @@ impl Distribution<'_> {
 pub fn without_master(inventory: &Inventory) -> Error {
     let master = &inventory.master().name;
     Error::usage(
-        format!("the master {master} is not among the selected nodes, and the cluster's key is there"),
+        format!("the master {master} is not among the selected nodes, and only it has the cluster's key"),
         "leave out --on, or add the master to it",
     )
 }

@@ -130,7 +130,7 @@ impl Matrix {
 /// Returns what to do about a login that failed for this reason.
 pub fn hint(reason: &str, port: u16) -> String {
     if matches!(failure::ssh(reason), Ssh::Refused | Ssh::HostKeyUnknown) {
-        "hvdctl keys push, and hvdctl down and up for workers that still show another host key".to_owned()
+        "hvdctl keys push, and hvdctl down and up for workers that still present another host key".to_owned()
     } else {
         format!("allow TCP port {port} between the nodes' addresses, and see `docker logs` of the worker")
     }
@@ -231,9 +231,9 @@ mod tests {
         // beyond 32 nodes too
         assert_eq!(faults(40, &|_, to| (to == 9).then_some("x")), ["node[2,6,8-9,18,34] → node10: x (6 pairs)"]);
         let mut absent = matrix(2, |_, _| None);
-        absent.absent.push(AbsentNode { node: "node3".into(), why: "its worker is not up: hvdctl up".into() });
+        absent.absent.push(AbsentNode { node: "node3".into(), why: "its worker is not running: hvdctl up".into() });
         assert!(!absent.is_good());
-        assert_eq!(absent.faults(), ["node3: its worker is not up: hvdctl up"]);
+        assert_eq!(absent.faults(), ["node3: its worker is not running: hvdctl up"]);
         assert_eq!((absent.reached("node1"), absent.reached("node3")), ((1, 1), (0, 0)));
     }
 

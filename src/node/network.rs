@@ -41,13 +41,13 @@ pub fn endpoint(node: &Node, facts: &Facts) -> Result<Endpoint, String> {
     let address = match (&node.address, &node.interface) {
         (Some(address), _) => *address,
         (None, Some(interface)) => facts.address_on(interface).ok_or_else(|| {
-            format!("the interface {interface} is not there or has no address (there: {})", interfaces(facts))
+            format!("the interface {interface} does not exist or has no address (the node has: {})", interfaces(facts))
         })?,
         (None, None) => reached_by(facts)?,
     };
-    let interface = facts
-        .interface_of(address)
-        .ok_or_else(|| format!("no interface of the node has the address {address} (there: {})", interfaces(facts)))?;
+    let interface = facts.interface_of(address).ok_or_else(|| {
+        format!("no interface of the node has the address {address} (the node has: {})", interfaces(facts))
+    })?;
     if let Some(wanted) = node.interface.as_deref().filter(|wanted| *wanted != interface) {
         return Err(format!("the address {address} is on {interface}, not on {wanted}"));
     }
@@ -56,17 +56,18 @@ pub fn endpoint(node: &Node, facts: &Facts) -> Result<Endpoint, String> {
 
 /// The address by which ssh reached the node, as far as other nodes and Horovod can use it.
 fn reached_by(facts: &Facts) -> Result<IpAddr, String> {
-    let address = facts.ssh_address.ok_or("the address by which ssh reached the node is not known")?;
+    let address = facts.ssh_address.ok_or("the address at which ssh reached the node is unknown")?;
     if address.is_loopback() {
-        return Err(format!("ssh reached it by {address}, as through a tunnel, and there no other node can"));
+        return Err(format!(
+            "ssh reached it at {address}, for example through a tunnel, where no other node can reach it"
+        ));
     }
     if address.is_ipv4() {
         return Ok(address);
     }
-    let interface =
-        facts.ssh_zone.as_deref().or_else(|| facts.interface_of(address)).ok_or_else(|| {
-            format!("no interface of the node has the address {address} (there: {})", interfaces(facts))
-        })?;
+    let interface = facts.ssh_zone.as_deref().or_else(|| facts.interface_of(address)).ok_or_else(|| {
+        format!("no interface of the node has the address {address} (the node has: {})", interfaces(facts))
+    })?;
     facts
         .address_on(interface)
         .filter(IpAddr::is_ipv4)
@@ -126,22 +127,22 @@ fn is(gpu: &Gpu, id: &str) -> bool {
     gpu.uuid.eq_ignore_ascii_case(id) || gpu.index.to_string() == id
 }
 
-/// The GPUs that the inventory promises and the node does not have, as a sentence.
+/// The GPUs that the inventory requires and the node does not have, as a sentence.
 pub fn missing_gpus(node: &Node, facts: &Facts) -> Option<String> {
     if !facts.nvidia_smi {
         return None;
     }
     let there = facts.gpus.len();
     match &node.gpus {
-        Gpus::Count(n) if (there as u32) < *n => Some(format!("the inventory promises {n}, nvidia-smi lists {there}")),
-        Gpus::All if there == 0 => Some("the inventory promises \"all\", nvidia-smi lists none".to_owned()),
+        Gpus::Count(n) if (there as u32) < *n => Some(format!("the inventory requires {n}, nvidia-smi lists {there}")),
+        Gpus::All if there == 0 => Some("the inventory requires \"all\", nvidia-smi lists none".to_owned()),
         Gpus::List(list) => {
             let listed: Vec<String> = facts.gpus.iter().map(|gpu| format!("{} {}", gpu.index, gpu.uuid)).collect();
             let listed = if listed.is_empty() { "none".to_owned() } else { listed.join(", ") };
             let absent = list.iter().find(|id| !facts.gpus.iter().any(|gpu| is(gpu, id)));
             let twice = facts.gpus.iter().find(|gpu| list.iter().filter(|id| is(gpu, id)).count() > 1);
             match (absent, twice) {
-                (Some(id), _) => Some(format!("the inventory promises {id}, nvidia-smi lists {listed}")),
+                (Some(id), _) => Some(format!("the inventory requires {id}, nvidia-smi lists {listed}")),
                 (None, Some(gpu)) => Some(format!("the inventory names {} {} twice", gpu.index, gpu.uuid)),
                 (None, None) => None,
             }
@@ -170,7 +171,7 @@ mod tests {
         // what the inventory says holds, even where Horovod could not use it
         node.interface = Some("eth9".into());
         node.address = None;
-        assert!(place(&node).unwrap_err().starts_with("the interface eth9 is not there"));
+        assert!(place(&node).unwrap_err().starts_with("the interface eth9 does not exist"));
         node.address = Some("1.2.3.4".parse().unwrap());
         assert!(place(&node).unwrap_err().contains("no interface of the node has the address 1.2.3.4"));
         assert_eq!(slots(&node, &facts), 8);
@@ -178,7 +179,7 @@ mod tests {
         assert_eq!((slots(&node, &facts), known_slots(&node)), (4, Some(4)));
         assert_eq!(
             missing_gpus(&node, &Facts { nvidia_smi: true, ..facts.clone() }).unwrap(),
-            "the inventory promises 4, nvidia-smi lists 0"
+            "the inventory requires 4, nvidia-smi lists 0"
         );
     }
 
@@ -195,7 +196,7 @@ mod tests {
             (Gpus::Count(0), GpuRequest::None, "", 8, None),
             (Gpus::Count(1), GpuRequest::First(1), "GPU-aa", 1, None),
             (Gpus::Count(2), GpuRequest::All, "GPU-aa GPU-bb", 2, None),
-            (Gpus::Count(3), GpuRequest::First(3), "GPU-aa GPU-bb", 3, Some("promises 3, nvidia-smi lists 2")),
+            (Gpus::Count(3), GpuRequest::First(3), "GPU-aa GPU-bb", 3, Some("requires 3, nvidia-smi lists 2")),
             (list(&["1"]), devices(&["1"]), "GPU-bb", 1, None),
             (list(&["GPU-bb", "0"]), devices(&["GPU-bb", "0"]), "GPU-aa GPU-bb", 2, None),
             (
@@ -203,7 +204,7 @@ mod tests {
                 devices(&["0", "2"]),
                 "GPU-aa",
                 2,
-                Some("promises 2, nvidia-smi lists 0 GPU-aa, 1 GPU-bb"),
+                Some("requires 2, nvidia-smi lists 0 GPU-aa, 1 GPU-bb"),
             ),
             (list(&["1", "GPU-bb"]), devices(&["1", "GPU-bb"]), "GPU-bb", 2, Some("names 1 GPU-bb twice")),
         ] {
@@ -273,7 +274,10 @@ mod tests {
             assert_eq!(place(&inventory, &node, &facts), Ok(alone()));
             inventory.nodes.push(Node { name: "other".into(), ..node.clone() });
             let words = place(&inventory, &node, &facts).unwrap_err();
-            assert_eq!(words, format!("ssh reached it by {ssh}, as through a tunnel, and there no other node can"));
+            assert_eq!(
+                words,
+                format!("ssh reached it at {ssh}, for example through a tunnel, where no other node can reach it")
+            );
             let named = Node { interface: Some("eth0".into()), ..node.clone() };
             assert_eq!(place(&inventory, &named, &facts).unwrap().address.to_string(), "10.0.0.1");
         }

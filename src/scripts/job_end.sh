@@ -35,7 +35,7 @@ supervisors() {
     [ "$name" != hvdctl-rank ] || echo "$p"
   done
 }
-# no grace period helps a program that was killed and is still there
+# no grace period helps a program that is still there after SIGKILL
 alive() {
   all=$(programs) || return
   for p in $all; do killed "$p" || echo "$p"; done

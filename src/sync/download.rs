@@ -70,7 +70,7 @@ pub async fn download(
         (Err(error), _) => vec![failed(FETCH, &error.to_string()).hint(again)],
         (Ok(()), Err(error)) => vec![error.hint(again)],
         (Ok(()), Ok(())) => {
-            let changed = "it was changed while it was fetched";
+            let changed = "it changed while it was fetched";
             missing
                 .iter()
                 .map(|download| failed(&format!("fetch {}", download.name), changed).hint("try again"))

@@ -24,7 +24,7 @@ const PIECE: usize = 256 * 1024;
 const PIECES_AHEAD: usize = 8;
 
 /// Why a file cannot be sent any more.
-const CHANGED: &str = "it was changed while it was uploaded";
+const CHANGED: &str = "it changed while it was uploaded";
 
 /// A project's files on the operator's machine.
 #[derive(Debug, Clone)]
@@ -171,7 +171,7 @@ fn read_entry(root: &Path, path: &Path, own_output: &[(u64, u64)]) -> Result<Opt
     let not_utf8 = |what: &str, remedy: &str| {
         Error::usage(
             format!("the project has a {what} is not UTF-8: {}", relative.display()),
-            format!("{remedy}, or leave it out by this line in .hvdctlignore: {}", pattern(relative)),
+            format!("{remedy}, or exclude it with this line in .hvdctlignore: {}", pattern(relative)),
         )
     };
     let unreadable = |e: io::Error| Error::Here(format!("cannot read {}: {e}", path.display()));

@@ -151,7 +151,7 @@ pub fn plan(found: &[(String, NodeOutputs)]) -> Result<Vec<Download>, String> {
                 Some(other) if other.output.content() == output.content() => continue,
                 None if is_free(&planned, name) => name.clone(),
                 _ if is_free(&planned, &below_node) => below_node,
-                _ => return Err(format!("{name} of {node} has no place: another output is called {below_node}")),
+                _ => return Err(format!("{name} of {node} cannot be stored: another output is called {below_node}")),
             };
             let download =
                 Download { path: path.clone(), node: node.clone(), name: name.clone(), output: output.clone() };

@@ -197,12 +197,12 @@ fn with_hint(cluster: &Cluster, error: NodeError) -> NodeError {
     let hint = if has(&["cannot overwrite", "cannot create hard link"]) {
         "a job wrote where the project now has something else: move it away on the node".to_owned()
     } else if is_full && is_misplaced {
-        format!("make room below {dir} on the node and try again: the upload is incomplete")
+        format!("free space below {dir} on the node and try again: the upload is incomplete")
     } else if is_misplaced {
         format!("a job or a user may have changed it meanwhile: try again; {dir} needs a file system that keeps modes")
     } else if is_full {
         format!(
-            "make room below {dir} on the node, or set cluster.projects_dir to a larger disk; the earlier files are intact"
+            "free space below {dir} on the node, or set cluster.projects_dir to a larger disk; the earlier files are intact"
         )
     } else if has(&["differ from those that were sent", "changed while it was uploaded", "No such file"]) {
         "a file was changed while it was uploaded: try again".to_owned()

@@ -242,12 +242,12 @@ impl Control {
             }
         }
         let missing = |hint: String| {
-            NodeError::failed(&node.name, "find your public key", "there is none beside the key, nor in an agent")
+            NodeError::failed(&node.name, "find your public key", "there is none beside the key or in an agent")
                 .hint(hint)
         };
         if let Some(identity) = &node.identity {
             let file = readable(&identity.display().to_string());
-            return Err(missing(format!("make it from the private one: ssh-keygen -y -f {file} > {file}.pub")));
+            return Err(missing(format!("derive it from the private key: ssh-keygen -y -f {file} > {file}.pub")));
         }
         let mut agent = Command::new("ssh-add");
         agent.arg("-L").stdin(Stdio::null()).kill_on_drop(true);
@@ -258,7 +258,7 @@ impl Control {
             Ok(Ok(output)) => String::from_utf8_lossy(&output.stdout).into_owned(),
             _ => String::new(),
         };
-        public_key::public_line(&listed).ok_or_else(|| missing("make one: ssh-keygen -t ed25519".into()))
+        public_key::public_line(&listed).ok_or_else(|| missing("create one: ssh-keygen -t ed25519".into()))
     }
 
     async fn resolve(&self, node: &Node) -> Result<Resolved, NodeError> {
@@ -308,8 +308,8 @@ impl Control {
                 format!("its host key is not known yet: compare the fingerprint and accept it once: {by_hand}")
             }
             Ssh::Refused if !is_jump_host => {
-                "does ssh have the key (a passphrase wants an agent: ssh-add)? If the node does not know it yet: hvdctl keys push \
-                 --first-login asks for the password and lets it in"
+                "load a key with a passphrase into an agent (ssh-add). If the node does not accept the key yet: hvdctl keys push \
+                 --first-login asks for the node's password and installs the key"
                     .into()
             }
             Ssh::NameUnknown if !is_jump_host => "set `host` to an address, or add the name to ~/.ssh/config".into(),
@@ -328,8 +328,8 @@ fn explain_changed(node: &Node, operation: &str, changed: &Changed) -> NodeError
     let message =
         format!("the host key of {name} has changed\nknown ({file}:{line}): {old}\nnow: {kind} {fingerprint}");
     NodeError::unreachable(&node.name, operation, message).hint(format!(
-        "somebody may stand between you and the machine. If it was reinstalled and the new fingerprint is its own \
-         (`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` on its console), forget the old key and connect again: \
+        "somebody may be intercepting the connection. If the machine was reinstalled, compare the new fingerprint on its console \
+         (`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub`), then remove the old key and connect again: \
          ssh-keygen -R {} -f {}",
         readable(name),
         readable(file)
@@ -459,9 +459,9 @@ mod tests {
         let error = control(None).explain(&node, "ana@gpu1: Permission denied (publickey).");
         assert_eq!(
             error.to_string(),
-            "gpu1: cannot log in by ssh as ana@gpu1: ana@gpu1: Permission denied (publickey).\n  hint: does ssh have the \
-             key (a passphrase wants an agent: ssh-add)? If the node does not know it yet: hvdctl keys push --first-login \
-             asks for the password and lets it in"
+            "gpu1: cannot log in by ssh as ana@gpu1: ana@gpu1: Permission denied (publickey).\n  hint: load a key with a \
+             passphrase into an agent (ssh-add). If the node does not accept the key yet: hvdctl keys push --first-login \
+             asks for the node's password and installs the key"
         );
         node.ssh_port = Some(2222);
         node.jump = Some("gate".into());

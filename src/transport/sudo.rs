@@ -50,10 +50,10 @@ impl Sudo {
         }
         let asked = self.answer.get_or_init(async || {
             if !self.may_ask {
-                return Err("-y forbids to ask for it".to_owned());
+                return Err("-y forbids asking for it".to_owned());
             }
             if !terminal::present() {
-                return Err("there is no terminal to ask for it".to_owned());
+                return Err("there is no terminal to ask on".to_owned());
             }
             let prompt = format!("{node} asks for a password for sudo (one for all nodes): ");
             ask(&prompt, events).await.map_err(|error| error.to_string())

@@ -34,8 +34,8 @@ pub fn desired(inventory: &Inventory, observed: &Observed) -> Result<ContainerSp
 pub fn plan(cluster: &Cluster, observed: &Observed, desired: &ContainerSpec) -> Result<Vec<Operation>, NodeError> {
     let (node, facts, containers) = (observed.name(), &observed.facts, &observed.docker.containers);
     if let Some(missing) = network::missing_gpus(&observed.member.node, facts) {
-        return Err(NodeError::failed(node, "find the promised GPUs", missing)
-            .hint("run nvidia-smi on the node, or set `gpus` to what it has"));
+        return Err(NodeError::failed(node, "find the configured GPUs", missing)
+            .hint("run nvidia-smi on the node, or set `gpus` to what it lists"));
     }
     let image_id = observed.image_id(cluster)?;
     let is_open = |job: &str| facts.open_jobs.iter().any(|open| open == job);

@@ -36,7 +36,7 @@ pub async fn pull(cluster: &Cluster, observed: &mut Observed, events: &Events) -
     pulled.await.map_err(|error| {
         error.hint(format!(
             "load it there: docker login and docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load; \
-             pull = \"never\" in [cluster] asks no registry",
+             pull = \"never\" in [cluster] disables pulling",
             cluster.image, observed.member.node.host
         ))
     })?;

@@ -83,7 +83,7 @@ fn a_disk_that_is_full_is_named() {
         let off = format!("umount {directory}");
         let _restore = undo(&off);
         let done = lab.hvdctl(&["up"]).code(3).says(&["node1: start hworker\n"]);
-        done.complains(&["node2: cannot start hworker: ", "no space left on device", "hint: make room on that node"]);
+        done.complains(&["node2: cannot start hworker: ", "no space left on device", "hint: free space on that node"]);
     }
     assert_eq!(NODES.map(ours), ["hworker running\n", ""]);
     {

@@ -53,7 +53,7 @@ fn nodes_in_health() {
     let lab = Lab::empty();
     // nothing there yet: words, and no faults
     is_well(&lab).says(&[
-        "note node[1-2]: its worker is not up",
+        "note node[1-2]: its worker is not running",
         "note node[1-2]: there are no keys yet",
         "cure: hvdctl up",
     ]);
@@ -110,7 +110,7 @@ fn a_port_that_another_program_has() {
     let restore = Restore(|| {
         node_sh("node2", "kill \"$1\"", &[&pid]).code(0);
     });
-    let words = format!("node2: port 12345 is taken by python3 (process {pid} of root)");
+    let words = format!("node2: port 12345 is in use by python3 (process {pid} of root)");
     finds(&lab, &words, "cluster.port");
     // and nothing is begun there
     lab.hvdctl(&["up"])
@@ -156,7 +156,7 @@ fn a_firewall_on_the_workers_port_or_on_all_others() {
         let accept = format!("iptables -w 10 -I INPUT -p tcp --dport 12345 -s {from} -j ACCEPT");
         on("node2", &format!("iptables -w 10 -I {rule} && {accept}"));
         let _restore = undo(&off);
-        let done = finds(&lab, "node1: cannot reach node2 on random high ports: no answer within 3 s", "from 1024 on");
+        let done = finds(&lab, "node1: cannot reach node2 on random high ports: no answer within 3 s", "above 1023");
         assert!(done.out.contains("a firewall allows port 12345 but not the others"), "{}", done.out);
     }
     is_well_again(&lab);
@@ -201,8 +201,8 @@ END
         "node2: its interface has a different MTU: node1 1500 · node2 1400".to_owned(),
         format!("node2: other programs use its GPUs: sleep (process {pid} of nobody) on GPU 0 with 31000 MiB"),
         format!(
-            "node2: packets to node1 ({master}) leave by hvdctl-test0 and not by eth0, which drops what comes from there \
-             (rp_filter)"
+            "node2: packets to node1 ({master}) leave by hvdctl-test0 instead of eth0, and eth0 drops incoming packets \
+             from there (rp_filter)"
         ),
         "node2: resolves node1 (node1) to 10.9.9.9".to_owned(),
     ];
@@ -246,7 +246,7 @@ fn one_host_name_twice() {
     let back = format!("hostname {name}");
     on("node2", &format!("hostname {}", on("node1", "hostname").trim()));
     let restore = undo(&back);
-    finds(&lab, "node[1-2]: all of them have the host name node1", "hostnamectl set-hostname");
+    finds(&lab, "node[1-2]: they have the same host name, node1", "hostnamectl set-hostname");
     lab.hvdctl(&["up"]).code(1).complains(&["node1: cannot take part", "node2: cannot take part"]);
     assert_eq!(NODES.map(ours), ["", ""]);
     drop(restore);
@@ -256,11 +256,11 @@ fn one_host_name_twice() {
 fn gpus_and_memory_that_are_promised_and_absent() {
     let lab = Lab::empty();
     lab.edit("host = \"node2\"", "host = \"node2\"\ngpus = 2");
-    finds(&lab, "node2: the inventory promises 2, nvidia-smi lists 1", "set `gpus` to what it has");
+    finds(&lab, "node2: the inventory requires 2, nvidia-smi lists 1", "set `gpus` to what it lists");
     lab.edit("\ngpus = 2", "\nslots = 4");
     lab.hvdctl(&["up"]).code(0);
     on("node2", "docker exec hworker sh -c 'printf \"#!/bin/sh\\nexit 255\\n\" >$(command -v nvidia-smi)'");
-    finds(&lab, "node2: its worker was started with 1 GPUs and sees 0", "hvdctl --on NODE down");
+    finds(&lab, "node2: its worker was started with 1 GPUs and now sees 0", "hvdctl --on NODE down");
     lab.hvdctl(&["--on", "node2", "down"]).code(0);
     lab.edit("[defaults]", "shm_size = \"64m\"\n[defaults]");
     finds(&lab, "node2: /dev/shm of its containers has 64.0 MiB for 4 ranks", "cluster.shm_size");
@@ -335,7 +335,7 @@ fn what_a_dead_run_left_is_ended_with_fix() {
     assert_eq!(
         (told(&done, "error"), told(&done, "warning")),
         (
-            vec!["node2: 1 process of job 20990101-000000-dead, whose launcher is not up".to_owned()],
+            vec!["node2: 1 process of job 20990101-000000-dead, whose launcher is not running".to_owned()],
             vec!["node1: hmaster of the ended job 20990101-000000-dead still exists".to_owned()]
         ),
         "{}",
@@ -344,7 +344,7 @@ fn what_a_dead_run_left_is_ended_with_fix() {
     assert_eq!(rank_processes("node2").lines().count(), 2, "nothing is changed without --fix");
     lab.hvdctl(&["doctor", "--fix"]).code(0).says(&[
         "fixed node1: removed hmaster",
-        "fixed node2: ended what was left of the job 20990101-000000-dead",
+        "fixed node2: ended the remaining processes of job 20990101-000000-dead",
         "ok: 2 nodes, no errors",
     ]);
     assert_eq!(ours("node1"), "hworker running\n");

@@ -320,7 +320,7 @@ fn a_pair_is_made_once() {
     assert!(read("node1", "id_ed25519.pub").ends_with(" hvdctl:lab\n"));
     lab.edit("key_type = \"ed25519\"", "key_type = \"rsa\"");
     let push = lab.hvdctl(&["keys", "push"]).code(0);
-    push.complains(&["the cluster's pair is Ed25519, not of the inventory's key_type", "hvdctl keys rotate"]);
+    push.complains(&["the cluster's pair is Ed25519, but the inventory has another key_type", "hvdctl keys rotate"]);
     on("node1", "test ! -e /opt/horovod/ssh/id_rsa");
     assert_eq!(read("node2", "authorized_keys"), line(&public_half("node1", "id_ed25519"), &NODES));
 }

@@ -207,7 +207,11 @@ fn an_elastic_job_goes_on_without_a_node_and_takes_it_back() {
     lab.hvdctl(&["jobs"]).code(0).says(&["running", "1 of 2"]);
     lab.hvdctl(&["up"]).code(0).says(&["node2: start hworker again (stopped)\n"]);
     let done = run.end(s(120)).code(0).says(&["[0 node1] attempt 2", "[1 node2] attempt 2"]);
-    done.complains(&["node2 left (", "goes on with 1 of 2 ranks", "node2 joined; the job goes on with 2 of 2 ranks"]);
+    done.complains(&[
+        "node2 left (",
+        "continues with 1 of 2 ranks",
+        "node2 joined; the job continues with 2 of 2 ranks",
+    ]);
     lab.hvdctl(&["logs"]).code(0).complains(&["Z: node2 left (", "Z: node2 joined; "]);
     no_run_is_left();
 }
@@ -248,7 +252,7 @@ fn an_elastic_job_that_loses_a_node_to_power_off_reaches_the_accuracy_of_an_undi
         lab.hvdctl(&["up"]).code(0).says(&["node2: start hworker again"]);
         let done = run.end(s(180)).code(0).says(&["[0 node1] epoch 15/15"]);
         assert_eq!(done.out.matches("[0 node1] epoch 4/15").count(), 1, "{}", done.out);
-        done.complains(&["node2 left (", "with 1 of 2 ranks", "node2 joined; the job goes on with 2 of 2 ranks"]);
+        done.complains(&["node2 left (", "with 1 of 2 ranks", "node2 joined; the job continues with 2 of 2 ranks"]);
         no_run_is_left();
     }
 }

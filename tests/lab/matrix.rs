@@ -123,7 +123,7 @@ if hvd.rank() == int(os.environ['CULPRIT']): time.sleep(300)
 hvd.allreduce(torch.ones(1), name='loss')";
     lab.edit("[defaults]", "idle_margin_s = 3\n[defaults]");
     // with MPI Horovod's own check names the operation; with Gloo the supervisors see who sleeps, and who waits
-    let sleeps = ["rank 1 on node2 hung: it wrote nothing and did nothing for ", "hint: "];
+    let sleeps = ["rank 1 on node2 hung: it was idle and wrote nothing for ", "hint: "];
     let named = ["rank 1 on node2 hung: the others waited 5 s for it in ", "loss", "hint: "];
     for controller in controllers("--gloo") {
         let (code, words) = if controller == "--mpi" { (1, &named[..]) } else { (143, &sleeps[..]) };
@@ -172,7 +172,7 @@ fn a_rank_that_does_nothing_is_named_though_nobody_waits_for_it_in_an_operation(
     let ends = ["on node1 hung: ", "rank 1 on node2 hung: "];
     for (run, who) in runs.into_iter().zip(ends) {
         let done = run.end(s(180)).code(143);
-        done.complains(&[who, "it wrote nothing and did nothing for 1", "--stall-timeout gives it more time"]);
+        done.complains(&[who, "it was idle and wrote nothing for 1", "--stall-timeout gives it more time"]);
     }
     no_run_is_left();
 }
@@ -288,7 +288,7 @@ sys.exit() if os.environ['HOROVOD_RANK'] == '1' else hvd.init()";
         let done = lab.hvdctl(&[&early[..], &["--", "python3", "-c", leaves]].concat()).code(134);
         done.complains(&["rank 1 on node1 ended with exit code 0 while the others waited for it", "hint: "]);
         let done = all.end(s(180)).code(143);
-        done.complains(&["on node2 hung: ", "it wrote nothing and did nothing for 1"]);
+        done.complains(&["on node2 hung: ", "it was idle and wrote nothing for 1"]);
         no_run_is_left();
     }
 }

@@ -162,7 +162,7 @@ impl Running {
             self.signal("TERM");
             thread::sleep(Duration::from_secs(5));
             panic!(
-                "{}: no end within {} s\n--- stdout\n{}--- stderr\n{}",
+                "{}: not finished within {} s\n--- stdout\n{}--- stderr\n{}",
                 self.what,
                 limit.as_secs(),
                 self.out(),

@@ -202,7 +202,7 @@ fn a_full_disk_ends_the_shipping_with_its_own_words() {
     done.complains(&[
         "node2: cannot upload the project to /opt/horovod/projects/p",
         "No space left on device",
-        "hint: make room",
+        "hint: free space",
     ]);
     crate::state::no_run_is_left();
     // the earlier tree is whole, and nothing of the new one is left to fill the disk
@@ -251,7 +251,7 @@ fn a_node_that_takes_nothing_of_the_project_is_given_up_and_holds_no_other_up() 
         on("node2", "rm -f /usr/local/bin/tar; kill $(pgrep -f '^sleep 97'); :");
     });
     let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(125);
-    done.complains(&["node2: cannot upload the project", "nothing went on for 5 s", "hint: check the node's disk"]);
+    done.complains(&["node2: cannot upload the project", "no progress for 5 s", "hint: check the node's disk"]);
     assert_eq!(on("node1", "ls -A /opt/horovod/projects/.p@lab"), "origin\nshipped\nstat\n");
     crate::state::no_run_is_left();
     drop(stuck);

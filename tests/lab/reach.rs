@@ -140,7 +140,7 @@ fn every_reason_is_told_and_nothing_is_launched() {
     drop(wall);
 
     on("node2", "docker stop -t 1 hworker");
-    fails_with(&lab, ["–", "node2", "its worker is not up: hvdctl up", "–"]);
+    fails_with(&lab, ["–", "node2", "its worker is not running: hvdctl up", "–"]);
     lab.hvdctl(&["up"]).code(0);
 
     // another host key than the pinned one, and nothing in the directory tells

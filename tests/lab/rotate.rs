@@ -217,7 +217,7 @@ fn a_push_that_looked_before_a_rotation_does_not_bring_the_old_key_back() {
         }
         let before = NODES.map(fingerprint);
         let mut push = lab.start(&["keys", "push"]);
-        while push.runs() && !push.err().contains("not of the inventory's key_type") {
+        while push.runs() && !push.err().contains("the inventory has another key_type") {
             sleep(Duration::from_millis(1));
         }
         push.signal("STOP");

@@ -84,7 +84,7 @@ fn a_start_up_file_that_prints_without_end_fills_no_memory() {
     }
     let done = run(command, s(60)).code(3).complains(&[
         "node2: ",
-        "its login shell prints without end",
+        "its login shell keeps printing",
         "flood",
         "hint: ",
         "~/.bashrc",

@@ -100,7 +100,7 @@ fn just_the_gpus_that_are_named() {
     let uuids = NODES.map(|node| gpu_uuids(node).remove(0));
     lab.edit("gpus = 1", "gpus = [1]");
     lab.hvdctl(&["up"]).code(1).complains(&[
-        &format!("node1: cannot find the promised GPUs: the inventory promises 1, nvidia-smi lists 0 {}", uuids[0]),
+        &format!("node1: cannot find the configured GPUs: the inventory requires 1, nvidia-smi lists 0 {}", uuids[0]),
         "hint: ",
     ]);
     lab.edit("gpus = [1]", "gpus = [0]");

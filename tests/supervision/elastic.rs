@@ -29,8 +29,8 @@ fn a_node_leaves_and_comes_back() {
             end.all
         );
         let [left, joined] = &end.restarts()[..] else { panic!("{:?}\n{}", end.restarts(), end.all) };
-        assert!(left.starts_with("node2 left (") && left.ends_with("; the job goes on with 1 of 2 ranks"), "{left}");
-        assert_eq!(joined, "node2 joined; the job goes on with 2 of 2 ranks");
+        assert!(left.starts_with("node2 left (") && left.ends_with("; the job continues with 1 of 2 ranks"), "{left}");
+        assert_eq!(joined, "node2 joined; the job continues with 2 of 2 ranks");
         assert!(end.attempts.is_empty(), "a node that leaves is no failed attempt: {:?}", end.attempts);
     });
 }
@@ -51,8 +51,8 @@ fn a_drained_node_leaves_with_the_grace_period_and_joins_again() {
         assert_eq!(end.ending.state(), State::Succeeded, "{}", end.all);
         assert_eq!(end.lines[1], ["attempt 0", "saved", "attempt 2"], "{}", end.all);
         let [left, joined] = &end.restarts()[..] else { panic!("{:?}\n{}", end.restarts(), end.all) };
-        assert_eq!(left, "node2 left (drained); the job goes on with 1 of 2 ranks");
-        assert_eq!(joined, "node2 joined; the job goes on with 2 of 2 ranks");
+        assert_eq!(left, "node2 left (drained); the job continues with 1 of 2 ranks");
+        assert_eq!(joined, "node2 joined; the job continues with 2 of 2 ranks");
     });
 }
 
@@ -96,7 +96,7 @@ fn too_few_nodes_end_an_elastic_job_after_its_time() {
         assert_eq!(end.ending.state(), State::Failed, "{}", end.all);
         assert_eq!(end.ending.fault.as_deref(), Some("it had fewer than its 2 ranks for 1 s"), "{}", end.all);
         let [waits] = &end.restarts()[..] else { panic!("{:?}", end.restarts()) };
-        assert!(waits.ends_with("; with 1 of 2 ranks the job waits 1 s for more"), "{waits}");
+        assert!(waits.ends_with("; the job has 1 of 2 ranks and waits 1 s for more"), "{waits}");
     });
 }
 

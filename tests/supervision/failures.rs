@@ -91,7 +91,7 @@ fn a_rank_that_sleeps_is_named_before_the_one_that_waits_for_it() {
         let program = "if rank == 1: time.sleep(300)
 while True: os.sched_yield()";
         let end = cluster.start(&Spec { stall: 2, idle_margin: 1, ..Spec::python(method, program) }).end();
-        end.failed("rank 1 on node2 hung: it wrote nothing and did nothing for ", 143);
+        end.failed("rank 1 on node2 hung: it was idle and wrote nothing for ", 143);
     });
 }
 

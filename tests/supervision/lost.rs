@@ -19,7 +19,7 @@ fn a_rank_supervisor_that_is_killed_leaves_nothing_and_its_rank_is_named() {
         assert_eq!(supervisors.len(), 1, "{supervisors:?}");
         supervisors[0].signal(Signal::KILL);
         let end = job.end();
-        end.failed("rank 1 on node2 is gone, and how it ended is not known", 137);
+        end.failed("rank 1 on node2 is gone; how it ended is unknown", 137);
         assert_eq!(end.rank(0), (137, true), "{}", end.all);
     });
 }

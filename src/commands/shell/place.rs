@@ -44,7 +44,7 @@ pub(super) struct Place {
 /// Returns a place in a node's worker.
 ///
 /// # Errors
-/// When the node is not selected, does not answer, or its worker is not up.
+/// When the node is not selected, does not answer, or its worker is not running.
 pub(super) async fn in_worker(target: &Target, node: &str, events: &Events) -> Result<Place, Error> {
     let known = target.nodes().into_iter().any(|one| one.name == node);
     if !known {

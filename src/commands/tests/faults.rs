@@ -58,7 +58,7 @@ fn cases() -> Vec<Case> {
             "docker create",
             fails("no space left on device"),
             3,
-            &["node2: cannot start hworker: no space left on device", "hint: make room on that node"],
+            &["node2: cannot start hworker: no space left on device", "hint: free space on that node"],
         ),
         case("docker create", Fault::Silent, 3, &["node2: cannot start hworker: no answer within 30 s", SLOW]),
         case(
@@ -191,7 +191,7 @@ async fn up_refuses_a_node_that_cannot_have_a_worker() {
         (|state| state.images.clear(), &["cannot pull the image test/horovod:1: pull access denied", "docker load"]),
         (
             |state| state.facts = "listener 0.0.0.0:12345 7 www - nginx\n".into(),
-            &["cannot take part: port 12345 is taken by nginx (process 7 of www)", "cluster.port"],
+            &["cannot take part: port 12345 is in use by nginx (process 7 of www)", "cluster.port"],
         ),
         (
             |state| state.address = "127.0.0.1".into(),
@@ -199,13 +199,13 @@ async fn up_refuses_a_node_that_cannot_have_a_worker() {
         ),
         (
             |state| state.access = "user ana\nsudo asks sudo: a password is required\n",
-            &["cannot get root: sudo asks for a password, and -y forbids to ask for it", "NOPASSWD"],
+            &["cannot get root: sudo asks for a password, and -y forbids asking for it", "NOPASSWD"],
         ),
         (
             |state| state.access = "user ana\nsudo no ana may not run sudo\n",
             &["cannot get root: ana may not run sudo", "group docker"],
         ),
-        (|state| state.hostname = "node1".into(), &["all of them have the host name node1", "hostnamectl"]),
+        (|state| state.hostname = "node1".into(), &["they have the same host name, node1", "hostnamectl"]),
     ];
     for (change, words) in cases {
         let nodes = Nodes::new(&NODES);

@@ -120,7 +120,7 @@ async fn a_command_that_loses_a_lease_begins_no_further_step() {
     assert_up(&nodes, "once more");
 
     let (nodes, done) = lost_during("up", "keys_push.sh", None).await;
-    done.code(5).complains(&[words, "node1: incomplete, only done: wrote"]);
+    done.code(5).complains(&[words, "node1: incomplete; done so far: wrote"]);
     for node in NODES {
         assert_eq!(nodes.state(node).ps(), [""; 0], "no further change on {node}");
         assert!(!nodes.calls(node).iter().any(|call| call.starts_with("docker create")), "{node}");
@@ -133,7 +133,7 @@ async fn a_command_that_loses_a_lease_begins_no_further_step() {
     assert_up(&nodes, "after the step");
 
     let (nodes, done) = lost_during("down --purge -y", "docker remove", None).await;
-    done.code(5).complains(&[words, "node[1-2]: incomplete, only done: removed hworker"]);
+    done.code(5).complains(&[words, "node[1-2]: incomplete; done so far: removed hworker"]);
     assert!(NODES.iter().all(|node| nodes.state(node).keys.is_some()), "nothing was purged");
 }
 

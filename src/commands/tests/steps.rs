@@ -137,7 +137,7 @@ async fn a_drained_node_takes_no_part_in_new_jobs() {
     let slots = hvdctl(&nodes, "status --json").await.document()["nodes"][0]["slots"].as_u64().unwrap();
     let run = async |np: &str, more: &str| hvdctl(&nodes, &format!("{more}run -np {np} --dry-run -- true")).await;
     let placed = run(&slots.to_string(), "").await;
-    placed.code(0).says(&["node1"]).complains(&["node2 is drained by", ": no ranks there"]);
+    placed.code(0).says(&["node1"]).complains(&["node2 is drained by", " and gets no ranks"]);
     assert!(!placed.out.contains("node2"), "{placed}");
     run(&format!("{slots}:{}", 2 * slots), "").await.code(0);
     let refused = run(&(slots + 1).to_string(), "").await;

@@ -96,14 +96,14 @@ fn what_no_signal_ends_is_told_with_its_place_and_words() {
     assert!(said.starts_with("1 ") && said.lines().count() == 1, "{said:?}");
     let words = stuck(&said).unwrap();
     assert!(words.starts_with("process 1 (sh -c env -u"), "{words}");
-    assert!(words.contains(") was killed and is still there"), "{words}");
+    assert!(words.contains(") is still there after SIGKILL"), "{words}");
     assert!(!directory.join("env.json").exists());
 
     assert_eq!(stuck(""), None);
     assert_eq!(
         stuck("7 nfs_wait python \u{1b}[1mt.py \n8 0 \n9\n").unwrap(),
-        "process 7 (python [1mt.py) was killed and is still there, in nfs_wait\n\
-         process 8 () was killed and is still there\nprocess 9 () was killed and is still there"
+        "process 7 (python [1mt.py) is still there after SIGKILL, in nfs_wait\n\
+         process 8 () is still there after SIGKILL\nprocess 9 () is still there after SIGKILL"
     );
 }
 

@@ -202,7 +202,7 @@ pub enum FailureKind {
         /// What it did. `waiting`: all ranks waited for one another. If `tensors` is null too, it was stopped.
         idle: Option<Idle>,
     },
-    /// It is gone, and how it ended is not known.
+    /// It is gone; how it ended is unknown.
     Gone {
         /// The error of its node's worker, which did not answer.
         silence: Option<String>,
@@ -236,7 +236,7 @@ impl RootCause {
                 match signal {
                     Some(9) => "ran out of memory: the kernel killed it (signal 9)".into(),
                     _ => format!(
-                        "ended with exit code {code} after the kernel killed a process that it had started: no memory was left"
+                        "ended with exit code {code} after the kernel killed one of its processes because memory ran out"
                     ),
                 },
                 Some(format!(
@@ -249,7 +249,7 @@ impl RootCause {
             Exited { signal: Some(signal), .. } => (format!("was killed by signal {signal}"), None),
             Exited { code, .. } => (format!("ended with exit code {code}"), None),
             Hung { seconds, idle: Some(Idle::Blocked), .. } => (
-                format!("hung: it wrote nothing and did nothing for {seconds} s"),
+                format!("hung: it was idle and wrote nothing for {seconds} s"),
                 Some(format!(
                     "it is in a deadlock, or waits for a file system that does not answer; if it should wait, {more_time}"
                 )),
@@ -276,7 +276,7 @@ impl RootCause {
             Gone { silence } => (
                 match silence {
                     Some(error) => format!("is gone: the worker there did not answer at the end: {error}"),
-                    None => "is gone, and how it ended is not known".into(),
+                    None => "is gone; how it ended is unknown".into(),
                 },
                 Some(format!(
                     "see hvdctl status for the worker, and `docker events` and `dmesg` on {node} for the reason"

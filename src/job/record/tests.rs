@@ -118,10 +118,10 @@ fn root_causes() {
     let given_up = ending(&[exit(0, 143, false, false), exit(1, 143, true, false)]);
     let idle = |rank, idle| HungRank { rank, time: f64::from(rank), ..hung(None, Some(idle)) };
     for (ones, words) in [
-        (vec![idle(0, Idle::Blocked)], "rank 0 on a hung: it wrote nothing and did nothing for 5 s"),
+        (vec![idle(0, Idle::Blocked)], "rank 0 on a hung: it was idle and wrote nothing for 5 s"),
         (
             vec![idle(0, Idle::Waiting), idle(1, Idle::Blocked)],
-            "rank 1 on b hung: it wrote nothing and did nothing for 5 s",
+            "rank 1 on b hung: it was idle and wrote nothing for 5 s",
         ),
         (
             vec![idle(0, Idle::Waiting), idle(1, Idle::Kernel)],
@@ -146,7 +146,7 @@ fn root_causes() {
     let early = JobResult { hung: vec![hung(Some(INIT), None)], ..left };
     assert_eq!(said(&early), "rank 1 on b hung: the others waited 5 s for it in hvd.init", "it came to its end later");
     let cut = JobResult { hung: vec![late], silent: vec!["b".into()], ..ending(&[exit(0, 134, false, false)]) };
-    assert_eq!(said(&cut), "rank 1 on b is gone, and how it ended is not known");
+    assert_eq!(said(&cut), "rank 1 on b is gone; how it ended is unknown");
     // a rank that was asked to end is not the root cause while another's end was not seen
     let gone = JobResult {
         silent: vec!["b".into()],

@@ -21,7 +21,7 @@ pub struct Keys {
     /// Whether a node keeps further keys of the cluster that it accepts.
     pub keep_further: bool,
     /// The pair on the master, where no other of ours belongs. `None` while a rotation is unfinished: its files stay as
-    /// they are, and only `keys rotate` goes on with them.
+    /// they are, and only `keys rotate` continues with them.
     pub pair: Option<Pair>,
 }
 

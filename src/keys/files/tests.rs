@@ -121,7 +121,7 @@ fn without_the_masters_address_the_key_is_not_tied_to_any() {
     // which is a warning, and not a fault that a push repairs
     assert_eq!(faults(&inventory, &nodes), [""; 0]);
     let words = "node1: the workers accept the cluster's key from any address, because that of the master is not known \
-                 (the address by which ssh reached the node is not known): set `address` for it";
+                 (the address at which ssh reached the node is unknown): set `address` for it";
     let report = report(&inventory, &observed(&inventory, &nodes));
     assert_eq!(report.rows.into_iter().map(|row| row.warnings).collect::<Vec<_>>(), [vec![words.to_owned()], vec![]]);
     // a single node accepts no logins from elsewhere

@@ -48,7 +48,7 @@ impl Distribution<'_> {
                     "the pair on {} belongs to the cluster {owner}, which uses the same directory",
                     member.node.name
                 ),
-                "rotate it with that cluster's inventory, or give this cluster an ssh_dir of its own",
+                "rotate it with that cluster's inventory, or give this cluster a separate ssh_dir",
             ));
         }
         let next = match ring.next {
@@ -112,7 +112,10 @@ impl Distribution<'_> {
         let exists = [name.to_owned(), format!("{name}.pub")].iter().any(|file| facts.key_files.contains_key(file));
         if name != current.name && exists && !is_ours(facts, name, &cluster.name) {
             return Err(Error::check(
-                format!("{node}: {}/{name} is not the cluster's, and the new pair would replace it", cluster.ssh_dir),
+                format!(
+                    "{node}: {}/{name} does not belong to the cluster, and the new pair would replace it",
+                    cluster.ssh_dir
+                ),
                 "move it away, or rotate to the other --type",
             ));
         }
@@ -129,7 +132,7 @@ impl Distribution<'_> {
         let (staged, public) = answer.trim().split_once(' ').unwrap_or_default();
         let Some(name) = KEY_NAMES.into_iter().find(|n| *n == staged && our_key(public, &cluster.name).is_some())
         else {
-            return Err(NodeError::failed(node, operation, format!("it answered {answer:?}"))
+            return Err(NodeError::failed(node, operation, format!("unexpected answer {answer:?}"))
                 .hint("another cluster that uses the same directory may be rotating its pair")
                 .into());
         };

@@ -10,7 +10,7 @@ const HINTS: [(&[&str], &str); 7] = [
         "Docker has no NVIDIA runtime there: install nvidia-container-toolkit and restart Docker, or set `gpus = 0` for \
          this node",
     ),
-    (&["no space left on device"], "make room on that node: df -h, docker system df"),
+    (&["no space left on device"], "free space on that node: df -h, docker system df"),
     (&["No such image"], "load the image on that node: docker save IMAGE | ssh NODE sudo docker load"),
     (&["command not found", "docker: not found"], "install Docker Engine on that node"),
     (

@@ -404,9 +404,9 @@ fn a_full_disk_has_a_hint_at_every_step() {
     let hint = |output: &str| with_hint(&inventory.cluster, NodeError::failed("a", "upload", output)).hints.join("\n");
     let full = "tar: t/x: Cannot write: No space left on device";
     let misplaced = "some files are not in place with their type and mode";
-    assert!(hint(full).contains("make room") && hint(full).contains("the earlier files are intact"));
+    assert!(hint(full).contains("free space") && hint(full).contains("the earlier files are intact"));
     assert!(hint(misplaced).contains("keeps modes"));
     // by then files are in their places, so the hint does not mention the earlier files
     let late = hint(&format!("stat: write error: No space left on device\n{misplaced}"));
-    assert!(late.contains("make room") && !late.contains("intact") && !late.contains("modes"), "{late}");
+    assert!(late.contains("free space") && !late.contains("intact") && !late.contains("modes"), "{late}");
 }

@@ -63,7 +63,7 @@ impl LoginError {
 
     fn timed_out() -> io::Error {
         let message = "its login shell has not started the program in time".to_owned();
-        let hint = "see whether its start-up file (~/.bashrc, ~/.zshenv) waits, or reads standard input; if the node is slow, raise \
+        let hint = "check whether its start-up file (~/.bashrc, ~/.zshenv) waits, or reads standard input; if the node is slow, raise \
                     cluster.command_timeout_s";
         io::Error::other(LoginError { message, hint })
     }
@@ -71,8 +71,8 @@ impl LoginError {
     fn floods(text: &[u8]) -> io::Error {
         let text = String::from_utf8_lossy(text);
         let line: String = text.lines().find(|line| !line.is_empty()).unwrap_or_default().chars().take(200).collect();
-        let message = format!("its login shell prints without end before it starts the program: {line}");
-        let hint = "see what its start-up file prints (~/.bashrc, ~/.zshenv), and let it end early where no one is at a terminal: \
+        let message = format!("its login shell keeps printing and never starts the program: {line}");
+        let hint = "check what its start-up file (~/.bashrc, ~/.zshenv) prints, and make it return early without a terminal: \
                     [ -t 0 ] || return";
         io::Error::other(LoginError { message, hint })
     }
@@ -192,7 +192,7 @@ mod tests {
         assert!(said.unwrap().starts_with("This account"));
         assert_eq!(prelude.unmarked.get().unwrap(), "This account is currently not available.");
         let (said, _) = read(&[&b"y\n".repeat(1 << 18)]).await;
-        assert!(said.unwrap_err().to_string().ends_with("without end before it starts the program: y"));
+        assert!(said.unwrap_err().to_string().ends_with("keeps printing and never starts the program: y"));
     }
 
     #[tokio::test(start_paused = true)]

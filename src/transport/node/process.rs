@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 /// The error of a program that makes no progress while it is fed.
-pub const STUCK: &str = "nothing went on for";
+pub const STUCK: &str = "no progress for";
 
 /// The most bytes of an answer that are held in memory.
 pub(super) const MAX_REPLY: u64 = 24 << 20;
@@ -175,7 +175,7 @@ impl Process {
                 Ok(read) => (read?, false),
                 Err(_) => {
                     drop(stdin);
-                    let stubborn = |_| Err(io::Error::other("it could not be ended"));
+                    let stubborn = |_| Err(io::Error::other("it could not be stopped"));
                     (timeout(STOP_LIMIT, read).await.unwrap_or_else(stubborn)?, true)
                 }
             }

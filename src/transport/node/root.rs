@@ -26,8 +26,8 @@ impl Transport {
         let report = self.script_as_login(&Script::new(ACCESS), operation).await?;
         let login = Login::parse(&String::from_utf8_lossy(&report));
         if login.user.is_empty() {
-            return Err(NodeError::failed(&self.node, operation, "it answered nothing")
-                .hint("does the login's start-up file (~/.bashrc) read standard input, or end the shell?")
+            return Err(NodeError::failed(&self.node, operation, "it printed nothing")
+                .hint("check whether the login's start-up file (~/.bashrc) reads standard input, or ends the shell")
                 .into());
         }
         if !login.missing_tools.is_empty() {
@@ -55,7 +55,7 @@ impl Transport {
 
     /// Checks the password with sudo.
     async fn try_password(&self, user: &str, password: &Secret) -> Result<(), NodeError> {
-        let operation = "get root by sudo";
+        let operation = "get root with sudo";
         // without -k a login that sudo remembers would pass with any password
         let argv = ["env", "LC_ALL=C", "sudo", "-k", "-S", "-p", "", "true"];
         let line = Zeroizing::new(format!("{}\n", password.expose()));
@@ -69,7 +69,7 @@ impl Transport {
         let other = stderr.lines().map(str::trim).rfind(|line| !line.is_empty() && !refused(line));
         let message = other.filter(|_| !stderr.contains("incorrect password")).unwrap_or("sudo refused the password");
         Err(NodeError::failed(&self.node, operation, message)
-            .hint(format!("is it the password of {user} there? It was tried once, and will not be again")))
+            .hint(format!("check that it is the password of {user} there; hvdctl tries a password only once")))
     }
 
     fn no_root(&self, user: &str, message: &str) -> NodeError {

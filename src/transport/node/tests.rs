@@ -20,7 +20,7 @@ async fn a_program_that_takes_nothing_or_does_not_end_is_not_waited_for_for_ever
     let fed = feed("wc -c; sleep 2", (1, 30)).await.unwrap();
     assert_eq!((fed.code, String::from_utf8_lossy(&fed.stdout).trim()), (0, "2097152"));
     let error = feed("exec sleep 60", (1, 60)).await.unwrap_err();
-    assert_eq!(error.to_string(), "nothing went on for 1 s");
+    assert_eq!(error.to_string(), "no progress for 1 s");
     let error = feed("cat >/dev/null; exec sleep 60", (20, 1)).await.unwrap_err();
-    assert_eq!(error.to_string(), "nothing went on for 1 s");
+    assert_eq!(error.to_string(), "no progress for 1 s");
 }
