@@ -173,7 +173,7 @@ pub struct Init {
 
 const INIT: &str = "\
 The first machine becomes the master. --image IMAGE names the image in the file. A machine that cannot be reached is \
-written all the same, with ssh's error. Nothing is changed on any machine.
+written anyway, with ssh's error. Nothing is changed on any machine.
 
 Exit codes: 0 written; 2 wrong usage, or the file exists; 3 written, but some machines could not be reached; 4 written, but \
 none could.";
@@ -291,8 +291,8 @@ pub struct Drain {
 }
 
 const DRAIN: &str = "\
-Ranks of elastic jobs (-np MIN:MAX) get the grace period to save, and the jobs go on without these nodes. Jobs of a fixed size, \
-and those launched on one of these nodes, stay there until their end.";
+Ranks of elastic jobs (-np MIN:MAX) get the grace period to save their state, and the jobs continue without these nodes. Jobs of a \
+fixed size, and jobs launched on one of these nodes, stay there until they end.";
 
 /// What the first signal does to a command; the second always ends it at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -365,7 +365,7 @@ impl Events {
         StepScope { events: self.clone(), node: node.to_owned(), step }
     }
 
-    /// Waits while more events than [`MAX_WAITING`] wait to be shown (a pager, a stopped terminal).
+    /// Waits while more events than `MAX_WAITING` wait to be shown (a pager, a stopped terminal).
     pub async fn throttle(&self) {
         while self.waiting.load(Ordering::Relaxed) > MAX_WAITING {
             tokio::time::sleep(Duration::from_millis(5)).await;

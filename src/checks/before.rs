@@ -92,7 +92,7 @@ fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
 fn disks(view: &NodeView<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for disk in &view.facts.disks {
-        let (field, full, why, cure) = match disk.what.as_str() {
+        let (field, full, why, hint) = match disk.what.as_str() {
             "jobs" => (
                 "jobs_dir",
                 JOBS_FULL,
@@ -109,7 +109,7 @@ fn disks(view: &NodeView<'_>) -> Vec<Finding> {
         if disk.free < DISK_LOW {
             let severity = if disk.free < full { Error } else { Warning };
             let seen = format!("cluster.{field} has {} left in {}", human(disk.free), disk.path);
-            found.push(Finding::new(severity, "disk", view.name(), seen).explain(why, cure));
+            found.push(Finding::new(severity, "disk", view.name(), seen).explain(why, hint));
         }
     }
     found

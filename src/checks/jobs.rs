@@ -37,7 +37,7 @@ fn launchers<'a>(cluster: &str, view: &NodeView<'a>) -> impl Iterator<Item = &'a
     view.containers().iter().filter(move |c| c.belongs_to(cluster) && c.is(Role::Master))
 }
 
-/// A container that nobody needs any more.
+/// The finding for a container that is no longer needed.
 fn stale(view: &NodeView<'_>, name: &str, id: &str, seen: String, why: &str) -> Finding {
     Finding::new(Warning, "stale", view.name(), seen)
         .explain(why, "hvdctl doctor --fix removes it, and so does the next job")

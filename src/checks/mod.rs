@@ -1,5 +1,5 @@
 //! What would make a job fail or hang: rules that turn the observed state of the nodes into findings. A finding has what was found, why
-//! it matters and what cures it.
+//! it matters and how to fix it.
 
 mod before;
 mod details;
@@ -46,7 +46,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A cure that `doctor --fix` carries out. It changes nothing but what hvdctl created.
+/// A fix that `doctor --fix` applies. It changes nothing but what hvdctl created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fix {
     /// Remove a container of this cluster.
@@ -78,12 +78,12 @@ pub struct Finding {
     pub check: &'static str,
     /// The nodes that have it.
     pub nodes: Vec<String>,
-    /// What was seen.
-    pub seen: String,
+    /// What was found.
+    pub message: String,
     /// Why it matters.
     pub why: String,
     /// How to fix it; empty if there is nothing to do.
-    pub cure: String,
+    pub hint: String,
     /// What `doctor --fix` does about it.
     #[serde(skip)]
     pub fixes: Vec<Fix>,
@@ -91,22 +91,22 @@ pub struct Finding {
 
 impl Finding {
     /// A finding about one node.
-    pub fn new(severity: Severity, check: &'static str, node: &str, seen: impl Into<String>) -> Finding {
+    pub fn new(severity: Severity, check: &'static str, node: &str, message: impl Into<String>) -> Finding {
         Finding {
             severity,
             check,
             nodes: vec![node.to_owned()],
-            seen: seen.into(),
+            message: message.into(),
             why: String::new(),
-            cure: String::new(),
+            hint: String::new(),
             fixes: Vec::new(),
         }
     }
 
-    /// Adds why it matters, and what cures it.
+    /// Adds why it matters and how to fix it.
     #[must_use]
-    pub fn explain(self, why: impl Into<String>, cure: impl Into<String>) -> Finding {
-        Finding { why: why.into(), cure: cure.into(), ..self }
+    pub fn explain(self, why: impl Into<String>, hint: impl Into<String>) -> Finding {
+        Finding { why: why.into(), hint: hint.into(), ..self }
     }
 
     /// Makes it a finding about several nodes.
@@ -182,8 +182,8 @@ pub fn fold(found: Vec<Finding>) -> Vec<Finding> {
     let mut folded: Vec<Finding> = Vec::new();
     for finding in found {
         let same = |other: &&mut Finding| {
-            (other.severity, other.check, &other.seen, &other.why, &other.cure)
-                == (finding.severity, finding.check, &finding.seen, &finding.why, &finding.cure)
+            (other.severity, other.check, &other.message, &other.why, &other.hint)
+                == (finding.severity, finding.check, &finding.message, &finding.why, &finding.hint)
         };
         if let Some(other) = folded.iter_mut().find(same) {
             let new: Vec<String> = finding.nodes.into_iter().filter(|node| !other.nodes.contains(node)).collect();
@@ -200,8 +200,8 @@ pub fn fold(found: Vec<Finding>) -> Vec<Finding> {
 impl fmt::Display for Finding {
     /// Without the severity, which a renderer may colour.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", nodeset::fold(&self.nodes), self.seen)?;
-        for (title, text) in [("why", &self.why), ("cure", &self.cure)] {
+        write!(f, "{}: {}", nodeset::fold(&self.nodes), self.message)?;
+        for (title, text) in [("why", &self.why), ("hint", &self.hint)] {
             if !text.is_empty() {
                 write!(f, "\n  {title}: {text}")?;
             }

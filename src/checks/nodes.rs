@@ -44,15 +44,18 @@ pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding
 }
 
 fn no_place(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
-    let said = match network::place(inventory, view.node, view.facts) {
+    let reason = match network::place(inventory, view.node, view.facts) {
         Err(words) => words,
         Ok(place) if place.address.is_ipv6() => network::no_ipv6(place.address),
         Ok(_) => return None,
     };
-    Some(Finding::new(Error, "network", view.name(), format!("its address in the cluster is unknown: {said}")).explain(
-        "the worker has no address to listen on, and the other nodes cannot connect to it",
-        "set `address` or `interface` of this [[node]] in the inventory",
-    ))
+    Some(
+        Finding::new(Error, "network", view.name(), format!("its address in the cluster is unknown: {reason}"))
+            .explain(
+                "the worker has no address to listen on, and the other nodes cannot connect to it",
+                "set `address` or `interface` of this [[node]] in the inventory",
+            ),
+    )
 }
 
 fn gpus(view: &NodeView<'_>) -> Option<Finding> {
@@ -62,14 +65,14 @@ fn gpus(view: &NodeView<'_>) -> Option<Finding> {
                 .explain("some ranks would have no GPU", "run nvidia-smi on the node, or set `gpus` to what it lists"),
         );
     }
-    let promised = match &view.node.gpus {
+    let configured = match &view.node.gpus {
         _ if view.facts.nvidia_smi => return None,
         Gpus::Auto | Gpus::Count(0) => return None,
         Gpus::Count(count) => count.to_string(),
         Gpus::All => "\"all\"".to_owned(),
         Gpus::List(list) => list.join(", "),
     };
-    let seen = format!("the inventory has `gpus` = {promised}, but the node has no nvidia-smi");
+    let seen = format!("the inventory has `gpus` = {configured}, but the node has no nvidia-smi");
     Some(Finding::new(Warning, "gpus", view.name(), seen).explain(
         "without the NVIDIA driver no container can use a GPU",
         "install the NVIDIA driver on the node, or set `gpus = 0`",
@@ -211,8 +214,8 @@ fn images_disk(view: &NodeView<'_>, disk: &Disk) -> Option<Finding> {
         return None;
     };
     let seen = format!("Docker's directory {} has {} left", disk.path, human(disk.free));
-    let cure = "free space on the node: docker system prune, or remove other files";
-    Some(Finding::new(severity, "disk", view.name(), seen).explain(why, cure))
+    let hint = "free space on the node: docker system prune, or remove other files";
+    Some(Finding::new(severity, "disk", view.name(), seen).explain(why, hint))
 }
 
 /// What is wrong with the key directories; where this cluster never had keys, that is a note.
@@ -278,32 +281,32 @@ pub(super) fn between(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Find
 /// The interface by which packets to another node leave.
 fn route(inventory: &Inventory, view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option<Finding> {
     let (own, target) = (place(inventory, view)?.interface, place(inventory, other)?.address);
-    let cure = "fix the route (ip route get ADDRESS on the node), or set `address` or `interface` of the [[node]]s";
+    let hint = "fix the route (ip route get ADDRESS on the node), or set `address` or `interface` of the [[node]]s";
     let interface = match details.routes.get(&target)? {
         Ok(interface) if *interface == own => return None,
         Ok(interface) => interface,
         Err(words) => {
             let seen = format!("has no route to {} ({target}): {words}", other.name());
             let why = "ranks on the two nodes cannot connect";
-            return Some(Finding::new(Error, "route", view.name(), seen).explain(why, cure));
+            return Some(Finding::new(Error, "route", view.name(), seen).explain(why, hint));
         }
     };
     let seen = format!("packets to {} ({target}) leave by {interface}", other.name());
     Some(if is_virtual(interface) {
         Finding::new(Error, "route", view.name(), format!("{seen}, which leads to no other machine")).explain(
             "a local network has the same addresses as the cluster, or both nodes have the same address: ranks hang",
-            cure,
+            hint,
         )
     } else if details.strict.contains(&own) {
         let seen = format!("{seen} instead of {own}, and {own} drops incoming packets from there (rp_filter)");
         Finding::new(Warning, "route", view.name(), seen).explain(
             "the kernel drops such packets because they may be forged: ranks hang",
-            format!("{cure}; or sudo sysctl net.ipv4.conf.{{all,{own}}}.rp_filter=2"),
+            format!("{hint}; or sudo sysctl net.ipv4.conf.{{all,{own}}}.rp_filter=2"),
         )
     } else {
         Finding::new(Warning, "route", view.name(), format!("{seen} instead of {own}")).explain(
             "requests and replies take different interfaces: this is slow, and firewalls may drop the replies",
-            cure,
+            hint,
         )
     })
 }

@@ -1,4 +1,4 @@
-//! Who does not reach whom.
+//! Rules on connections between nodes.
 
 use super::Finding;
 use super::Severity::Error;
@@ -17,7 +17,7 @@ pub fn logins(matrix: &Matrix, port: u16) -> Vec<Finding> {
     matrix.rows().into_iter().map(finding).collect()
 }
 
-/// Connections on random ports that failed. `open`: the workers' own port gets through.
+/// Connections on random ports that failed. `open`: the workers' port can be reached.
 pub fn ports(matrix: &Matrix, open: Option<u16>) -> Vec<Finding> {
     let firewall = open.map_or(String::new(), |port| format!("a firewall allows port {port} but not the others; "));
     let finding = |row: FailedLogins| {

@@ -113,7 +113,7 @@ impl Clinic {
     fn found(&self) -> Vec<String> {
         self.all()
             .iter()
-            .map(|f| format!("{} {} {}: {}", f.severity, f.check, nodeset::fold(&f.nodes), f.seen))
+            .map(|f| format!("{} {} {}: {}", f.severity, f.check, nodeset::fold(&f.nodes), f.message))
             .collect()
     }
 
@@ -121,8 +121,8 @@ impl Clinic {
         let found = fold(examine(&self.inventory, &self.views()));
         for finding in &found {
             assert!(!finding.nodes.is_empty() && finding.nodes.iter().all(|node| !node.is_empty()), "{finding:?}");
-            let told = !finding.why.is_empty() && !finding.cure.is_empty();
-            assert!(finding.severity == Note || told, "no why or no cure: {finding:?}");
+            let told = !finding.why.is_empty() && !finding.hint.is_empty();
+            assert!(finding.severity == Note || told, "no why or no hint: {finding:?}");
         }
         found.into_iter().filter(|finding| finding.check != "keys").collect()
     }
@@ -223,7 +223,7 @@ fn host_names_and_addresses() {
         });
         before::before(&found.inventory, &found.views())
             .iter()
-            .map(|f| format!("{} {} {}", f.check, f.seen, f.cure))
+            .map(|f| format!("{} {} {}", f.check, f.message, f.hint))
             .collect::<Vec<_>>()
     };
     let docker = place("172.17.0.1");
@@ -271,10 +271,10 @@ fn images() {
         });
         let all = clinic.all();
         assert_eq!((all[0].severity, all[0].nodes.as_slice()), (Error, &["gpu02".to_owned()][..]));
-        assert_eq!(all[0].seen, format!("the image {image} is missing"));
-        all[0].cure.clone()
+        assert_eq!(all[0].message, format!("the image {image} is missing"));
+        all[0].hint.clone()
     };
-    // `up` is the cure where it may get the image, and where a registry could have it
+    // `up` is the fix where it may get the image, and where a registry could have it
     assert!(missing("img", Pull::Missing).starts_with("hvdctl up, which pulls it from its registry; or docker pull"));
     assert!(missing("img", Pull::Never).starts_with("docker pull img on the node"));
     let id = format!("sha256:{}", "a".repeat(64));
@@ -572,7 +572,7 @@ fn keys() {
     // workers without keys are another matter
     let found = all(&clinic(2));
     assert!(found.iter().all(|f| f.severity == Error && f.fixes == [Fix::PushKeys]), "{found:?}");
-    assert!(found.iter().any(|f| f.seen == "the master has no key pair of the cluster"), "{found:?}");
+    assert!(found.iter().any(|f| f.message == "the master has no key pair of the cluster"), "{found:?}");
 }
 
 #[test]
@@ -590,13 +590,13 @@ fn pairs() {
     let found = ports(&matrix("no answer within 3 s"), Some(12345));
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].nodes, ["gpu01", "gpu02"]);
-    assert_eq!(found[0].seen, "cannot reach gpu03 on random high ports: no answer within 3 s");
+    assert_eq!(found[0].message, "cannot reach gpu03 on random high ports: no answer within 3 s");
     assert!(found[0].why.starts_with("a firewall allows port 12345 but not the others; "));
     assert!(!ports(&matrix("x"), None)[0].why.contains("firewall"));
     let found = logins(&matrix("Connection timed out"), 12345);
-    assert_eq!(found[0].seen, "cannot log in to gpu03 on port 12345: Connection timed out");
-    assert!(found[0].cure.starts_with("allow TCP port 12345"));
-    assert!(logins(&matrix("Permission denied (publickey)."), 1)[0].cure.starts_with("hvdctl keys push"));
+    assert_eq!(found[0].message, "cannot log in to gpu03 on port 12345: Connection timed out");
+    assert!(found[0].hint.starts_with("allow TCP port 12345"));
+    assert!(logins(&matrix("Permission denied (publickey)."), 1)[0].hint.starts_with("hvdctl keys push"));
 }
 
 #[test]
@@ -610,7 +610,7 @@ fn equal_findings_are_one_and_errors_come_first() {
         note("n3").explain("", "y"),
     ]);
     let shown: Vec<String> = folded.iter().map(|f| format!("{} {f}", f.severity)).collect();
-    assert_eq!(shown, ["error n1: x", "note n[1-2]: x", "note n3: x\n  cure: y"]);
+    assert_eq!(shown, ["error n1: x", "note n[1-2]: x", "note n3: x\n  hint: y"]);
 }
 
 #[test]

@@ -149,7 +149,7 @@ pub struct Train {
     /// Project directory; uploaded to every node, and mounted at /workspace
     #[arg(value_hint = ValueHint::DirPath)]
     pub project: PathBuf,
-    /// Number of ranks, also written -np N; MIN:MAX lets nodes leave and join meanwhile
+    /// Number of ranks, also written -np N; MIN:MAX makes the job elastic
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
     pub np: RankCount,
     /// Project name on the nodes; replaces an existing project of that name [default: the directory's name]
@@ -172,7 +172,7 @@ pub struct Train {
 /// Options of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Number of ranks, also written -np N; MIN:MAX lets nodes leave and join meanwhile
+    /// Number of ranks, also written -np N; MIN:MAX makes the job elastic
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
     pub np: RankCount,
     /// Options of the job

@@ -23,14 +23,15 @@ pub struct Exec {
 }
 
 const EXEC: &str = "\
-hvdctl exec -- nvidia-smi -L
-hvdctl exec -c -- python -c 'import torch; print(torch.__version__)'
-hvdctl exec --root --on '!node1' -- sh -c 'df -h /opt | tail -n 1'
+Examples:
+  hvdctl exec -- nvidia-smi -L
+  hvdctl exec -c -- python -c 'import torch; print(torch.__version__)'
+  hvdctl exec --root --on '!node1' -- sh -c 'df -h /opt | tail -n 1'
 
-Equal output of several nodes is shown once. The program has an empty standard input, and is ended when hvdctl ends. Of each \
-node's output at most 1 MiB is shown, with a note if there was more.
+Equal output of several nodes is shown once. The program has an empty standard input, and is ended when hvdctl ends. At most \
+1 MiB of each node's output is shown, with a note if there was more.
 
-Exit codes: the largest of all nodes; 124 where the time limit was over; 125 if hvdctl itself or a node failed.";
+Exit codes: the largest of all nodes; 124 if the time limit was exceeded; 125 if hvdctl itself or a node failed.";
 
 /// Options of `shell`.
 #[derive(Debug, Args)]
@@ -63,12 +64,13 @@ pub struct Fetch {
 
 const FETCH: &str = "\
 Fetches files that are new or changed in the project's directory on the job's nodes: outputs and checkpoints. After an \
-interruption the same command fetches what is missing. Where nodes wrote different contents under one name, that of rank 0's \
-node gets it, and the others are in DIR/NODE.
+interruption the same command fetches what is missing. If nodes wrote different contents under one name, the file of rank 0's \
+node gets the name, and the others are in DIR/NODE.
 
-hvdctl fetch                       the newest job, into ./NAME-ID
-hvdctl fetch digits -o results
-hvdctl train ./digits -np 4 --fetch results";
+Examples:
+  hvdctl fetch                       # the newest job, into ./NAME-ID
+  hvdctl fetch digits -o results
+  hvdctl train ./digits -np 4 --fetch results";
 
 /// Options of `hosts`.
 #[derive(Debug, Args)]
@@ -80,12 +82,13 @@ pub struct Hosts {
 }
 
 const HOSTS: &str = "\
-horovodrun -H \"$(hvdctl hosts)\" -np 2 python train.py
-hvdctl hosts --format mpi > hostfile
-hvdctl hosts --format ssh > ssh_config && ssh -F ssh_config node2
-eval \"$(hvdctl hosts --format env)\"
+Examples:
+  horovodrun -H \"$(hvdctl hosts)\" -np 2 python train.py
+  hvdctl hosts --format mpi > hostfile
+  hvdctl hosts --format ssh > ssh_config && ssh -F ssh_config node2
+  eval \"$(hvdctl hosts --format env)\"
 
-The nodes are contacted only for slots that the inventory does not give.";
+The nodes are contacted only if the inventory does not give their slots.";
 
 /// What `hosts` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

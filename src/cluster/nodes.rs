@@ -166,7 +166,7 @@ pub fn no_place(node: &str, cause: String) -> NodeError {
         .hint("set `address` or `interface` of this [[node]] in the inventory")
 }
 
-/// Runs `work` on all nodes, at most [`MAX_CONCURRENT_NODES`] at a time. Returns the results in the order of the nodes. A slow node
+/// Runs `work` on all nodes, at most `MAX_CONCURRENT_NODES` at a time. Returns the results in the order of the nodes. A slow node
 /// delays no other.
 pub async fn for_each_node<I, T, F>(items: Vec<I>, work: impl Fn(I) -> F) -> Vec<T>
 where

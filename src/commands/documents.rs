@@ -170,30 +170,30 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
 }
 
 fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
-    let finding = |severity, check, nodes: &[&str], seen: &str, why: &str, cure: &str, fixes| Finding {
+    let finding = |severity, check, nodes: &[&str], message: &str, why: &str, hint: &str, fixes| Finding {
         nodes: names(nodes),
         why: why.into(),
-        cure: cure.into(),
+        hint: hint.into(),
         fixes,
-        ..Finding::new(severity, check, nodes[0], seen)
+        ..Finding::new(severity, check, nodes[0], message)
     };
     let found = [
         finding(
             Severity::Error,
             "clock",
             &["node2"],
-            "the clock is 31 s behind the others",
-            "logs and certificates go by it",
-            "timedatectl set-ntp true on the node",
+            "its clock is 31 s behind those of the other nodes",
+            "Horovod's launcher gives its ranks an absolute deadline: if clocks differ, the start times out at once",
+            "set the clock on the node: sudo timedatectl set-ntp true, or sudo chronyc makestep",
             Vec::new(),
         ),
         finding(
             Severity::Warning,
-            "left",
+            "stale",
             &["node1", "node2"],
-            "what is left of the job 20261121-120304-k7qd",
-            "it may hold GPUs",
-            "hvdctl doctor --fix",
+            "2 processes of job 20261121-120304-k7qd, whose launcher is not running",
+            "orphaned ranks hold GPU memory, and the next job fails or is slow",
+            "hvdctl doctor --fix ends them",
             vec![Fix::EndJob { node: "node1".into(), job: "20261121-120304-k7qd".into() }],
         ),
     ];
@@ -380,7 +380,7 @@ fn runs_made(all: &mut Vec<(&'static str, Value)>) {
             how: FailureKind::Hung { seconds: 1800, tensors: Some("allreduce.loss".into()), idle: None },
         }),
         reason: Some("rank 1 on node1 hung: the others waited 1800 s for it in allreduce.loss".into()),
-        fault: Some("hmaster was gone before the end of the job was written down".into()),
+        fault: Some("hmaster exited without recording a result".into()),
         lost: vec![LostOutput { rank: 1, node: "node1".into(), lines: 66_131 }],
         ..running.clone()
     };

@@ -592,7 +592,7 @@ pub struct DrainNode {
     pub changed: bool,
     /// Who drained it; null if it is not drained.
     pub drained: Option<Drained>,
-    /// The elastic jobs that go on without it.
+    /// The elastic jobs that continue without it.
     pub leaving: Vec<String>,
     /// The jobs that stay there until their end: of a fixed size, or launched there.
     pub staying: Vec<String>,

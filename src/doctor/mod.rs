@@ -1,4 +1,4 @@
-//! `doctor`: examines every node and every pair, applies the rules of `checks`, and carries out the cures that are safe.
+//! `doctor`: examines every node and every pair, applies the rules of `checks`, and applies the fixes that are safe.
 
 mod ports;
 
@@ -34,7 +34,7 @@ pub struct Examined {
     pub findings: Vec<Finding>,
     /// The nodes that there is no session with.
     pub unreachable: Vec<String>,
-    /// The nodes that gave their facts, for the cures.
+    /// The nodes whose facts are known, for the fixes.
     nodes: Vec<NodeState>,
 }
 
@@ -77,13 +77,13 @@ impl NodeState {
     }
 }
 
-/// Examines everything. Nothing is changed; what cannot be reached or asked is a finding, and the rest goes on.
+/// Examines everything. Nothing is changed. A node that cannot be reached or examined is a finding.
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
 pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error> {
     let (inventory, cluster) = (&target.inventory, target.cluster());
-    events.phase("looking");
+    events.phase("observing the nodes");
     let (members, failed) = split(events, connect(target, events).await?);
     let mut findings: Vec<Finding> = failed.iter().map(failure).collect();
     let unreachable = failed.into_iter().filter(NodeError::is_unreachable).map(|e| e.node).collect();
@@ -107,7 +107,7 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error
         }
     }
 
-    events.phase("looking closer");
+    events.phase("examining the nodes");
     let scripts: Vec<Script> = nodes.iter().map(|node| script(inventory, node, &nodes)).collect();
     let closer = for_each_node(nodes.iter().zip(scripts).collect(), async |(node, script): (&NodeState, Script)| {
         let in_worker = node.worker(inventory).is_some();
@@ -134,7 +134,7 @@ fn failure(error: &NodeError) -> Finding {
         .explain("", error.hints.join("; "))
 }
 
-/// The questions for one node, with the others' addresses and names.
+/// The script that examines one node, with the others' addresses and names.
 fn script(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> Script {
     let others = || all.iter().filter(|other| other.name() != node.name());
     let place = |other: &NodeState| network::place(inventory, &other.member.node, &other.facts).ok();
@@ -165,12 +165,12 @@ async fn inside(inventory: &Inventory, node: &NodeState) -> Result<Option<Versio
     Ok(Some(checks::versions(&String::from_utf8_lossy(&output.stdout))))
 }
 
-/// Who reaches whom: by login on the workers' port, and on random ports.
+/// Checks connections between all nodes: logins on the workers' port, and random ports.
 async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) -> Result<Vec<Finding>, Error> {
     if nodes.len() < 2 {
         return Ok(Vec::new());
     }
-    events.phase("trying every pair");
+    events.phase("testing connections");
     let workers: Vec<Observed> = nodes.iter().filter_map(NodeState::observed).collect();
     // without the master there is no key to try
     let mut masters = workers.iter().filter(|node| node.member.node.master);
@@ -195,7 +195,7 @@ async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) ->
 /// Locks the nodes that answered.
 ///
 /// # Errors
-/// When another command has them, or one cannot be locked.
+/// When another command has locked them, or one cannot be locked.
 pub async fn claim(examined: &Examined, session: &Session) -> Result<(), Error> {
     let members: Vec<Member> = examined.nodes.iter().map(|node| node.member.clone()).collect();
     let failed = session.lock(&members).await?;
@@ -219,7 +219,7 @@ pub async fn fix(
     let state = |node: &str| examined.nodes.iter().find(|state| state.name() == node);
     for fix in &fixes {
         session.cancellation.check()?;
-        let (node, what, cured) = match fix {
+        let (node, what, result) = match fix {
             Fix::RemoveContainer { node, name, id } => {
                 let Some(docker) = state(node).and_then(|state| state.docker.as_ref()) else { continue };
                 let _step = events.begin(node, Step::RemovingContainer(name.clone()));
@@ -233,7 +233,7 @@ pub async fn fix(
             }
             Fix::PushKeys => continue,
         };
-        match cured {
+        match result {
             Ok(()) => {
                 session.progress.did(node, &what);
                 done.push((node.clone(), what));

@@ -1,8 +1,9 @@
 //! A job from its request to its record.
 //!
-//! `request` says what is asked, `capacity` what the nodes have left, `plan` decides, `cores` shows its cores; `prepare` and `start` carry the plan out, `watch`
-//! follows the job with the state machine in `supervision`, and `cleanup` leaves nothing behind. `join` adds nodes to a running elastic job. What a job is remembered by is in
-//! `record`, `frames` and `list`; `manage`, `logs` and `fetch` work on jobs that somebody started.
+//! `request` is what was asked for, `capacity` what is unallocated on the nodes, and `plan` the decision; `cores` adds the ranks' cores
+//! to a dry run. `prepare` and `start` carry the plan out, `watch` follows the job with the state machine in `supervision`, and
+//! `cleanup` removes what it left. `join` adds nodes to a running elastic job. `record`, `frames` and `list` read what is stored of a
+//! job; `manage`, `logs` and `fetch` work on jobs that were started earlier.
 
 pub mod allocation;
 pub mod capacity;

@@ -1,4 +1,4 @@
-//! What the programs on the nodes are told about a launcher and a job, as JSON.
+//! The description of a launcher and a job for the programs on the nodes, as JSON.
 
 use serde::Serialize;
 use serde_json::json;

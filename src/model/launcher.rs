@@ -17,7 +17,7 @@ pub enum LauncherName {
     Torchrun,
     /// Open MPI's launcher
     Mpirun,
-    /// None: hvdctl starts every rank, with the variables that frameworks read
+    /// No launcher: hvdctl starts every rank and sets its variables
     Env,
 }
 
@@ -31,11 +31,11 @@ impl fmt::Display for LauncherName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Bind {
-    /// Each rank to the cores next to its GPU
+    /// To the cores of its GPU's NUMA node
     Numa,
-    /// Each rank to an equal share of the cores, which no other has
+    /// To an equal share of the cores, not shared with other ranks
     Core,
-    /// No rank
+    /// Not at all
     None,
 }
 

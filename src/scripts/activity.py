@@ -1,4 +1,4 @@
-"""Tells from outside whether a rank makes progress, by what the kernel counts for its processes and threads; proc(5).
+"""Determines from outside whether a rank makes progress, by what the kernel counts for its processes and threads; proc(5).
 
 A rank in a collective operation is silent as well, and the threads of its communication library never rest: they negotiate every
 millisecond. They are recognized by their pattern. Looking costs the training nothing (docs/decisions.md has the figures)."""

@@ -31,7 +31,7 @@ import workers  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BY_ENGINE = signal.SIGUSR1  # what the engine stops this container with (runtime/docker/body.rs)
-ENGINE_FAULT = "its launcher's container was stopped: by `docker stop`, or by the end of the engine or the machine"
+ENGINE_FAULT = "its launcher's container was stopped by `docker stop`, or because the engine or the machine shut down"
 MAX_SILENCES = 3  # how often a node may leave the question for its ranks' starts unanswered before it counts as having none
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
 OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that each node has for itself
@@ -39,7 +39,7 @@ LONGEST_PAUSE = 300  # seconds between two attempts; the first pause is `restart
 
 
 class Requests:
-    """The signals that asked this job for its end, in order."""
+    """The signals that requested the end of this job, in order."""
 
     def __init__(self):
         self.signals = []
@@ -140,7 +140,7 @@ class StartCheck:
         self.thread, self.silences, self.missing = None, {}, ""
 
     def missing_ranks(self):
-        """Where ranks are missing, in words; empty as long as none are known to be. Does not wait."""
+        """Describes where ranks are missing; empty as long as none are known to be. Does not wait."""
         if self.places and time.monotonic() > self.next and not (self.thread and self.thread.is_alive()):
             self.next = time.monotonic() + self.limit
             self.thread = threading.Thread(target=self.look, daemon=True)
@@ -256,7 +256,7 @@ class Launcher:
         if self.code is None:
             codes = [process.poll() for process in self.processes]
             ended = [code if code >= 0 else 128 - code for code in codes if code is not None]
-            # ssh's own code for a connection that failed or broke is nobody's exit code
+            # 255 of ssh itself, for a connection that failed or broke, is not the exit code of a rank
             ended = [1 if code == 255 and len(codes) > 1 else code for code in ended]
             if any(ended) or len(ended) == len(codes):
                 self.code = next((code for code in ended if code), 0)
@@ -376,7 +376,7 @@ class JobSupervisor:
 
     def watch(self, launcher):
         """Waits until the launcher ends, a rank fails, the end is requested, a node leaves or joins, or ranks are missing. Returns the
-        fault in the last case: a launcher that waits for ranks that never come would do so for ever."""
+        fault in the last case: a launcher would wait forever for ranks that never start."""
         starts, connected = StartCheck(self.launch, self.nodes, self.used), time.monotonic()
         reconnect = min(self.launch["keep_alive"] + 5, RECONNECT)
         while launcher.code is None and not self.requests and not launcher.failed:
@@ -498,7 +498,7 @@ class JobSupervisor:
                 self.record_change(before, reasons, timeout)
                 before = self.used
             if time.monotonic() > limit:
-                fault = "it had fewer than its %d ranks for %d s" % (least, timeout)
+                fault = "it had fewer than %d ranks for %d s" % (least, timeout)
                 silent = [place["node"] for place in self.places if place not in self.used]
                 silent = [node for node in silent if node not in self.membership.drained]
                 return dict(result, launcher=1, fault=fault, exits=[], hung=[], silent=silent), False

@@ -1,4 +1,4 @@
-"""Tries TCP between nodes on ports that nobody has agreed on before: listens on its own, and connects to the others' at the
+"""Tries TCP between nodes on random ports: listens on its own, and connects to the others' at the
 same time, since all nodes begin at about the same time. Wants in its first lines: the token, then "address ports limit
 whole expected", then "INDEX ADDRESS" for each target. Prints "INDEX ok" or "INDEX WORDS" for each, or "busy" where it
 cannot listen itself. Ends by itself, at the latest after `whole` seconds."""
@@ -54,7 +54,7 @@ def connect(target, port):
                 connection.sendall(token)
                 if connection.recv(len(token), socket.MSG_WAITALL) == token:
                     return None
-                words = "something else answers"
+                words = "another program answers"
         except socket.timeout:
             return "no answer within %d s" % limit
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Processes: what /proc says about them (proc(5)), and children whose exits are collected without taking one another's."""
+"""Processes: what /proc has about them (proc(5)), and children whose exits are collected without taking one another's."""
 import contextlib
 import os
 import signal

@@ -192,7 +192,7 @@ pub fn running_jobs(cluster: &str, containers: &[ContainerSummary]) -> Option<St
 }
 
 /// Returns the removal of shells' containers that were created and never started, because the command that created them was killed; one
-/// that has run removes itself. Those of the last [`SHELL_START_TIMEOUT`] stay: they may be about to start. `clock` is the node's.
+/// that has run removes itself. Those of the last `SHELL_START_TIMEOUT` stay: they may be about to start. `clock` is the node's.
 pub fn orphaned_shells(cluster: &str, containers: &[ContainerSummary], clock: Option<Span>) -> Vec<Operation> {
     let is_orphaned = |c: &&ContainerSummary| {
         let age = clock.zip(c.created).map(|(clock, created)| clock.low - created as f64);

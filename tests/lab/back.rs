@@ -185,14 +185,14 @@ fn what_ctrl_c_cuts_off_behind_a_run_is_brought_by_the_command_that_it_names() {
     }
     run.signal("INT");
     // the job itself went well
-    let done = run.end(s(60)).code(125).complains(&["cannot fetch what the job wrote", "again: hvdctl fetch "]);
+    let done = run.end(s(60)).code(125).complains(&["cannot fetch the outputs", "hint: hvdctl fetch "]);
     assert!(!results.join("large").exists(), "{}", done.err);
     no_session_is_left(done.pid);
     no_run_is_left();
     let serving = || node_sh("node1", "pgrep -af '[p]rojects/large'; :", &[]).out;
     assert!(eventually(s(30), || serving().is_empty()), "{}", serving());
 
-    let again = done.err.lines().find_map(|line| line.trim().strip_prefix("again: hvdctl ")).unwrap();
+    let again = done.err.lines().find_map(|line| line.trim().strip_prefix("hint: hvdctl ")).unwrap();
     let mut typed = Command::new("sh");
     typed.args(["-c", &format!("exec \"$0\" {again}"), env!("CARGO_BIN_EXE_hvdctl")]).current_dir(lab.path());
     typed.env_remove("HVDCTL_INVENTORY");

@@ -1,4 +1,4 @@
-//! `doctor`: each fault that makes runs fail or hang is made on a node, told with its cure, and undone.
+//! `doctor`: each fault that makes runs fail or hang is made on a node, reported with its hint, and undone.
 
 use crate::pool::power;
 use crate::process::{Done, eventually, s};
@@ -17,16 +17,16 @@ fn told(done: &Done, severity: &str) -> Vec<String> {
     done.out.lines().filter_map(|line| line.strip_prefix(&format!("{severity} "))).map(str::to_owned).collect()
 }
 
-/// `doctor` that finds one error, with these words and a cure that has those.
+/// `doctor` that finds one error, with these words and a hint that has those.
 #[track_caller]
-fn finds(lab: &Lab, words: &str, cure: &str) -> Done {
+fn finds(lab: &Lab, words: &str, hint: &str) -> Done {
     let done = lab.hvdctl(&["doctor"]).code(1);
     let errors = told(&done, "error");
     assert!(errors.len() == 1 && errors[0].contains(words), "not one error with {words:?}:\n{}", done.out);
     let after = done.out.split(errors[0].as_str()).nth(1).unwrap();
     let lines: Vec<&str> = after.lines().skip(1).take(2).collect();
-    assert!(lines[0].starts_with("  why: ") && lines[1].starts_with("  cure: "), "{}", done.out);
-    assert!(lines[1].contains(cure), "no {cure:?} in {:?}", lines[1]);
+    assert!(lines[0].starts_with("  why: ") && lines[1].starts_with("  hint: "), "{}", done.out);
+    assert!(lines[1].contains(hint), "no {hint:?} in {:?}", lines[1]);
     assert!(done.out.lines().last().unwrap().starts_with("failed: 2 nodes, 1 error"), "{}", done.out);
     done
 }
@@ -55,7 +55,7 @@ fn nodes_in_health() {
     is_well(&lab).says(&[
         "note node[1-2]: its worker is not running",
         "note node[1-2]: there are no keys yet",
-        "cure: hvdctl up",
+        "hint: hvdctl up",
     ]);
     for node in NODES {
         assert_eq!(ours(node), "");
@@ -226,7 +226,7 @@ fn a_clock_that_is_off() {
     let restore = undo("rm -f /usr/local/bin/date");
     let done = lab.hvdctl(&["doctor"]).code(1);
     assert_eq!(told(&done, "error"), ["node2: its clock is 30 s ahead of those of the other nodes"], "{}", done.out);
-    done.says(&["cure: set the clock on the node: sudo timedatectl set-ntp true"]);
+    done.says(&["hint: set the clock on the node: sudo timedatectl set-ntp true"]);
     lab.hvdctl(&["up"])
         .code(3)
         .complains(&["node2: cannot take part: its clock is 30 s ahead", "hint: set the clock on the node"]);
@@ -277,7 +277,7 @@ fn an_engine_that_is_down() {
     let done = lab.hvdctl(&["doctor"]).code(1);
     let errors = told(&done, "error");
     assert!(errors.len() == 1 && errors[0].starts_with("node2: cannot reach the Docker Engine"), "{}", done.out);
-    done.says(&["cure: start it on that node: sudo systemctl start docker"]);
+    done.says(&["hint: start it on that node: sudo systemctl start docker"]);
     drop(restore);
 }
 
@@ -359,7 +359,7 @@ fn what_a_dead_run_left_is_ended_with_fix() {
 fn keys_that_were_changed_are_pushed_with_fix() {
     let lab = Lab::up();
     on("node2", "chmod 644 /opt/horovod/ssh/authorized_keys");
-    let done = lab.hvdctl(&["doctor"]).code(1).says(&["authorized_keys", "cure: hvdctl keys push"]);
+    let done = lab.hvdctl(&["doctor"]).code(1).says(&["authorized_keys", "hint: hvdctl keys push"]);
     assert!(told(&done, "error").iter().all(|error| error.starts_with("node2: ")), "{}", done.out);
     assert_eq!(on("node2", "stat -c %a /opt/horovod/ssh/authorized_keys"), "644\n");
     lab.hvdctl(&["doctor", "--fix"]).code(0).says(&["fixed node2: ", "ok: 2 nodes"]);

@@ -145,7 +145,7 @@ fn an_operator_whose_own_network_is_cut_finds_the_run_again() {
     let whole =
         Restore(|| NODES.iter().for_each(|node| drop(node_sh(node, &format!("iptables -w 10 -D {rule}"), &[]))));
     cut();
-    let done = first.end(s(120)).code(125).complains(&["the job continues", "hvdctl attach"]);
+    let done = first.end(s(120)).code(125).complains(&[" continues unless that node is down", "hvdctl attach"]);
     no_session_is_left(done.pid);
     let unseen = lab.hvdctl(&["jobs"]);
     assert_eq!(unseen.code, 4, "{}{}", unseen.out, unseen.err);

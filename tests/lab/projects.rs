@@ -142,7 +142,7 @@ fn a_project_without_a_clear_entry_is_refused_before_anything_is_touched() {
         (&none, ["no clear entry", "there is no hvdctl.toml, train.py or main.py"]),
         (&two, ["no clear entry", "both train.py and main.py"]),
         (&broken, ["hvdctl.toml", "comand"]),
-        (&Path::new("/").to_owned(), ["/", "whole file system"]),
+        (&Path::new("/").to_owned(), ["/", "root of the file system"]),
     ] {
         lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(2).complains(&words).complains(&["hint:"]);
     }

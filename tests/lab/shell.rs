@@ -99,7 +99,7 @@ fn runs(node: &str, words: &str) -> bool {
 #[test]
 fn a_shell_is_on_a_real_terminal_and_leaves_nothing() {
     let lab = Lab::up();
-    lab.hvdctl(&["shell"]).code(2).complains(&["no terminal"]);
+    lab.hvdctl(&["shell"]).code(2).complains(&["not a terminal"]);
     let shell = Typed::start(&lab, &["shell"]);
     let before = shell.settings();
     shell.size(31, 97);

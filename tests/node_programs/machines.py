@@ -1,6 +1,7 @@
-"""What machines say of their cores and GPUs: the texts of files under /sys by path, and what `nvidia-smi` lists."""
+"""Cores and GPUs of machines: the texts of files under /sys by path, and the output of `nvidia-smi`."""
 
-# two sockets of 64 cores with two threads each, four NUMA nodes a socket, eight GPUs next to four of them (NVIDIA DGX A100)
+# Constructed after the published topology of the NVIDIA DGX A100, not recorded: two sockets of 64 cores with two threads each, four
+# NUMA nodes a socket, eight GPUs next to four of the nodes.
 DGX_NODES = {node: "%d-%d,%d-%d" % (16 * node, 16 * node + 15, 128 + 16 * node, 128 + 16 * node + 15) for node in range(8)}
 DGX_GPUS = """\
 0, GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77, 00000000:07:00.0

@@ -157,7 +157,7 @@ fn too_few_nodes_end_an_elastic_job_after_its_time() {
         cluster.worker.signal(Signal::KILL);
         let end = job.end();
         assert_eq!(end.ending.state(), State::Failed, "{}", end.all);
-        assert_eq!(end.ending.fault.as_deref(), Some("it had fewer than its 2 ranks for 1 s"), "{}", end.all);
+        assert_eq!(end.ending.fault.as_deref(), Some("it had fewer than 2 ranks for 1 s"), "{}", end.all);
         let [waits] = &end.restarts()[..] else { panic!("{:?}", end.restarts()) };
         assert!(waits.ends_with("; the job has 1 of 2 ranks and waits 1 s for more"), "{waits}");
     });
