@@ -142,9 +142,8 @@ impl Extension<'_> {
         for result in prepared {
             match result {
                 Ok(node) => ready.push(node),
-                Err(error) => {
-                    events.warn(error.hint(format!("job {} continues without it; hvdctl up tries again", self.record.id)))
-                }
+                Err(error) => events
+                    .warn(error.hint(format!("job {} continues without it; hvdctl up tries again", self.record.id))),
             }
         }
         if ready.is_empty() {

@@ -236,7 +236,8 @@ async fn a_new_node_joins_an_elastic_job_that_may_have_more_ranks() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_join_a_job_is_a_warning() {
     let (nodes, done) = up_beside_an_elastic_job(("", ""), "", "up").await;
-    done.code(0).complains(&["warning: node1: cannot read job run-1: No such file or directory", "continues without it"]);
+    done.code(0)
+        .complains(&["warning: node1: cannot read job run-1: No such file or directory", "continues without it"]);
     assert_eq!(nodes.calls("node2").iter().filter(|call| call.starts_with("job_")).count(), 0);
 }
 
