@@ -114,7 +114,7 @@ fn outlives(lab: &Lab, controller: &str) {
     let mut attached = Running::start(theirs, &[]);
     attached.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
     attached.signal("INT");
-    let done = attached.end(s(30)).code(130).complains(&["goes on", "hvdctl stop"]);
+    let done = attached.end(s(30)).code(130).complains(&["continues", "hvdctl stop"]);
     no_session_is_left(done.pid);
     assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()));
     // no follower stays behind for a watcher that has gone
@@ -176,7 +176,7 @@ fn a_run_is_stopped_from_elsewhere_and_goes_on_without_its_terminal() {
         let mut first = lab.start(&["run", "-np", "2", controller, "--", "sh", "-c", polite]);
         first.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
         first.signal("HUP");
-        first.end(s(30)).code(129).complains(&["goes on"]);
+        first.end(s(30)).code(129).complains(&["continues"]);
         assert!(ours("node1").contains("hmaster running"));
         let mut watcher = lab.start(&["attach"]);
         watcher.until(&["[1 node2] ready"], s(60));

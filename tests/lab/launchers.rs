@@ -276,7 +276,7 @@ fn a_drained_node_leaves_an_elastic_job_and_gets_no_ranks() {
     lab.hvdctl(&["drain", "node2"]).code(0);
     let _restore = Restore(|| drop(lab.hvdctl(&["drain", "--undo", "node2"]).code(0)));
     lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node2 is drained by", "drain --undo node2"]);
-    lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(0).complains(&["node2 is drained by", "no ranks there"]);
+    lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(0).complains(&["node2 is drained by", "gets no ranks"]);
     lab.hvdctl(&["verify"]).code(0).says(&["ok: 1 rank where expected"]);
     no_run_is_left();
 }
