@@ -108,8 +108,8 @@ fn disks(view: &NodeView<'_>) -> Vec<Finding> {
         };
         if disk.free < DISK_LOW {
             let severity = if disk.free < full { Error } else { Warning };
-            let seen = format!("cluster.{field} has {} left in {}", human(disk.free), disk.path);
-            found.push(Finding::new(severity, "disk", view.name(), seen).explain(why, hint));
+            let message = format!("cluster.{field} has {} left in {}", human(disk.free), disk.path);
+            found.push(Finding::new(severity, "disk", view.name(), message).explain(why, hint));
         }
     }
     found
@@ -130,8 +130,8 @@ fn clocks(views: &[NodeView<'_>]) -> Vec<Finding> {
         let (off, word) = if low > 0.0 { (low, "ahead of") } else { (-high, "behind") };
         let severity = if off < CLOCK_FAILS { Warning } else { Error };
         (off >= CLOCK_WARNS).then(|| {
-            let seen = format!("its clock is {off:.0} s {word} those of the other nodes");
-            Finding::new(severity, "clock", view.name(), seen).explain(
+            let message = format!("its clock is {off:.0} s {word} those of the other nodes");
+            Finding::new(severity, "clock", view.name(), message).explain(
                 "Horovod's launcher gives its ranks an absolute deadline: if clocks differ, the start times out at once",
                 "set the clock on the node: sudo timedatectl set-ntp true, or sudo chronyc makestep",
             )
@@ -183,12 +183,12 @@ pub(super) fn is_virtual(interface: &str) -> bool {
 
 fn interface(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let Endpoint { address, interface } = place(inventory, view).filter(|place| is_virtual(&place.interface))?;
-    let seen =
+    let message =
         format!("its address in the cluster is {address} on {interface}, an interface that leads to no other machine");
     let others = view.facts.addresses.iter().filter(|(name, address)| address.is_ipv4() && !is_virtual(name));
     let others: Vec<String> = others.map(|(name, address)| format!("{name} {address}")).collect();
     let others = if others.is_empty() { "no other".to_owned() } else { others.join(", ") };
-    Some(Finding::new(Error, "interface", view.name(), seen).explain(
+    Some(Finding::new(Error, "interface", view.name(), message).explain(
         "Horovod binds to this interface, and hangs without a message because no other node can connect",
         format!("set `interface` or `address` of this [[node]] (the node has: {others})"),
     ))

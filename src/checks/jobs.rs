@@ -21,9 +21,9 @@ pub(super) fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Find
     for view in views {
         for container in launchers(cluster, view).filter(|c| !c.state.is_up()) {
             let (job, name) = (container.job().unwrap_or("unknown"), &container.name);
-            let seen = format!("{name} of the ended job {job} still exists");
+            let message = format!("{name} of the ended job {job} still exists");
             let why = "the job supervisor was killed before it cleaned up; other nodes may have orphaned ranks";
-            found.push(stale(view, name, &container.id, seen, why));
+            found.push(stale(view, name, &container.id, message, why));
         }
         found.extend(jobs.orphaned_containers(view));
         found.extend(jobs.orphaned_ranks(view));
@@ -38,8 +38,8 @@ fn launchers<'a>(cluster: &str, view: &NodeView<'a>) -> impl Iterator<Item = &'a
 }
 
 /// The finding for a container that is no longer needed.
-fn stale(view: &NodeView<'_>, name: &str, id: &str, seen: String, why: &str) -> Finding {
-    Finding::new(Warning, "stale", view.name(), seen)
+fn stale(view: &NodeView<'_>, name: &str, id: &str, message: String, why: &str) -> Finding {
+    Finding::new(Warning, "stale", view.name(), message)
         .explain(why, "hvdctl doctor --fix removes it, and so does the next job")
         .fix(Fix::RemoveContainer { node: view.name().into(), name: name.into(), id: id.into() })
 }
@@ -83,8 +83,8 @@ impl Jobs<'_> {
         }
         let finding = |(job, processes): (&str, usize)| {
             let plural = if processes == 1 { "" } else { "es" };
-            let seen = format!("{processes} process{plural} of job {job}, whose launcher is not running");
-            Finding::new(Error, "stale", view.name(), seen)
+            let message = format!("{processes} process{plural} of job {job}, whose launcher is not running");
+            Finding::new(Error, "stale", view.name(), message)
                 .explain(
                     "orphaned ranks hold GPU memory, and the next job fails or is slow",
                     "hvdctl doctor --fix ends them",

@@ -45,7 +45,7 @@ pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding
 
 fn no_place(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let reason = match network::place(inventory, view.node, view.facts) {
-        Err(words) => words,
+        Err(reason) => reason,
         Ok(place) if place.address.is_ipv6() => network::no_ipv6(place.address),
         Ok(_) => return None,
     };
@@ -72,8 +72,8 @@ fn gpus(view: &NodeView<'_>) -> Option<Finding> {
         Gpus::All => "\"all\"".to_owned(),
         Gpus::List(list) => list.join(", "),
     };
-    let seen = format!("the inventory has `gpus` = {configured}, but the node has no nvidia-smi");
-    Some(Finding::new(Warning, "gpus", view.name(), seen).explain(
+    let message = format!("the inventory has `gpus` = {configured}, but the node has no nvidia-smi");
+    Some(Finding::new(Warning, "gpus", view.name(), message).explain(
         "without the NVIDIA driver no container can use a GPU",
         "install the NVIDIA driver on the node, or set `gpus = 0`",
     ))
@@ -145,14 +145,14 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
 
 /// GPUs that a worker was given when it was started, and has no more.
 fn lost_gpus(view: &NodeView<'_>) -> Option<Finding> {
-    let seen: usize = view.inside?.get("gpus")?.parse().ok()?;
+    let visible: usize = view.inside?.get("gpus")?.parse().ok()?;
     let given = network::chosen_gpus(view.node, view.facts).len();
-    (seen < given).then(|| {
+    (visible < given).then(|| {
         Finding::new(
             Error,
             "gpus",
             view.name(),
-            format!("its worker was started with {given} GPUs and now sees {seen}"),
+            format!("its worker was started with {given} GPUs and now sees {visible}"),
         )
         .explain(
             "`systemctl daemon-reload`, or reloading the driver, takes GPUs away from running containers",
@@ -168,8 +168,8 @@ fn shm(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
         return None;
     }
     let severity = if size <= SMALLEST_SHM { Error } else { Warning };
-    let seen = format!("/dev/shm of its containers has {} for {ranks} ranks", human(size));
-    Some(Finding::new(severity, "shm", view.name(), seen).explain(
+    let message = format!("/dev/shm of its containers has {} for {ranks} ranks", human(size));
+    Some(Finding::new(severity, "shm", view.name(), message).explain(
         format!(
             "NCCL, Gloo and data loaders share memory there; with less than {} per rank they may fail with \"Bus error\", or hang",
             human(SHM_OF_A_RANK)
@@ -213,9 +213,9 @@ fn images_disk(view: &NodeView<'_>, disk: &Disk) -> Option<Finding> {
     } else {
         return None;
     };
-    let seen = format!("Docker's directory {} has {} left", disk.path, human(disk.free));
+    let message = format!("Docker's directory {} has {} left", disk.path, human(disk.free));
     let hint = "free space on the node: docker system prune, or remove other files";
-    Some(Finding::new(severity, "disk", view.name(), seen).explain(why, hint))
+    Some(Finding::new(severity, "disk", view.name(), message).explain(why, hint))
 }
 
 /// What is wrong with the key directories; where this cluster never had keys, that is a note.
@@ -285,26 +285,26 @@ fn route(inventory: &Inventory, view: &NodeView<'_>, details: &Details, other: &
     let interface = match details.routes.get(&target)? {
         Ok(interface) if *interface == own => return None,
         Ok(interface) => interface,
-        Err(words) => {
-            let seen = format!("has no route to {} ({target}): {words}", other.name());
+        Err(reason) => {
+            let message = format!("has no route to {} ({target}): {reason}", other.name());
             let why = "ranks on the two nodes cannot connect";
-            return Some(Finding::new(Error, "route", view.name(), seen).explain(why, hint));
+            return Some(Finding::new(Error, "route", view.name(), message).explain(why, hint));
         }
     };
-    let seen = format!("packets to {} ({target}) leave by {interface}", other.name());
+    let message = format!("packets to {} ({target}) leave by {interface}", other.name());
     Some(if is_virtual(interface) {
-        Finding::new(Error, "route", view.name(), format!("{seen}, which leads to no other machine")).explain(
+        Finding::new(Error, "route", view.name(), format!("{message}, which leads to no other machine")).explain(
             "a local network has the same addresses as the cluster, or both nodes have the same address: ranks hang",
             hint,
         )
     } else if details.strict.contains(&own) {
-        let seen = format!("{seen} instead of {own}, and {own} drops incoming packets from there (rp_filter)");
-        Finding::new(Warning, "route", view.name(), seen).explain(
+        let message = format!("{message} instead of {own}, and {own} drops incoming packets from there (rp_filter)");
+        Finding::new(Warning, "route", view.name(), message).explain(
             "the kernel drops such packets because they may be forged: ranks hang",
             format!("{hint}; or sudo sysctl net.ipv4.conf.{{all,{own}}}.rp_filter=2"),
         )
     } else {
-        Finding::new(Warning, "route", view.name(), format!("{seen} instead of {own}")).explain(
+        Finding::new(Warning, "route", view.name(), format!("{message} instead of {own}")).explain(
             "requests and replies take different interfaces: this is slow, and firewalls may drop the replies",
             hint,
         )

@@ -39,8 +39,8 @@ pub fn stops(found: &[Finding], events: &Events) -> Vec<NodeError> {
     for finding in found {
         match finding.severity {
             Severity::Error => failed.extend(finding.nodes.iter().map(|node| {
-                let said = format!("{}\n{}", finding.message, finding.why);
-                NodeError::failed(node, "take part", said).hint(&finding.hint)
+                let message = format!("{}\n{}", finding.message, finding.why);
+                NodeError::failed(node, "take part", message).hint(&finding.hint)
             })),
             Severity::Warning => events.send(Event::Warning(finding.to_string())),
             Severity::Note => {}

@@ -33,10 +33,10 @@ const AT_ONCE: usize = 16;
 pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -> Result<Matrix, Error> {
     let mut matrix = Matrix::default();
     let mut present: Vec<(&Observed, IpAddr)> = Vec::new();
-    for seen in nodes {
-        match listening(inventory, seen) {
-            Ok(address) => present.push((seen, address)),
-            Err(why) => matrix.absent.push(AbsentNode { node: seen.name().to_owned(), why }),
+    for observed in nodes {
+        match listening(inventory, observed) {
+            Ok(address) => present.push((observed, address)),
+            Err(why) => matrix.absent.push(AbsentNode { node: observed.name().to_owned(), why }),
         }
     }
     if present.len() < 2 {
@@ -44,13 +44,13 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
     }
     let key = private_key(inventory, nodes).await?;
     let sources = present.iter().enumerate().collect();
-    let results = for_each_node(sources, async |(from, (seen, _)): (usize, &(&Observed, IpAddr))| {
+    let results = for_each_node(sources, async |(from, (observed, _)): (usize, &(&Observed, IpAddr))| {
         let targets = targets(present.len(), from);
         let addresses = targets.iter().map(|to| present[*to].1).collect::<Vec<_>>();
-        let _step = events.begin(seen.name(), Step::LoggingIn);
-        let reasons = log_in(inventory, seen, &key, &addresses).await;
+        let _step = events.begin(observed.name(), Step::LoggingIn);
+        let reasons = log_in(inventory, observed, &key, &addresses).await;
         let pair = |(to, reason): (&usize, _)| Login {
-            from: seen.name().to_owned(),
+            from: observed.name().to_owned(),
             to: present[*to].0.name().to_owned(),
             reason,
         };
@@ -61,9 +61,9 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
 }
 
 /// Where the node's worker listens, or why the others cannot reach it.
-fn listening(inventory: &Inventory, seen: &Observed) -> Result<IpAddr, String> {
-    let desired = apply::desired(inventory, seen).map_err(|error| error.message)?;
-    let worker = seen.docker.containers.iter().find(|c| c.name == desired.name && c.belongs_to(&desired.cluster));
+fn listening(inventory: &Inventory, observed: &Observed) -> Result<IpAddr, String> {
+    let desired = apply::desired(inventory, observed).map_err(|error| error.message)?;
+    let worker = observed.docker.containers.iter().find(|c| c.name == desired.name && c.belongs_to(&desired.cluster));
     let Some(worker) = worker.filter(|worker| worker.state == ContainerState::Running) else {
         return Err("its worker is not running: hvdctl up".into());
     };
@@ -72,12 +72,12 @@ fn listening(inventory: &Inventory, seen: &Observed) -> Result<IpAddr, String> {
     if !differences.is_empty() {
         return Err(format!("its worker is out of date ({}): hvdctl up", differences.join(", ")));
     }
-    Ok(nodes::place(inventory, seen).map_err(|error| error.message)?.address)
+    Ok(nodes::place(inventory, observed).map_err(|error| error.message)?.address)
 }
 
 /// The cluster's private key, which only the master has.
 async fn private_key(inventory: &Inventory, nodes: &[Observed]) -> Result<Secret, Error> {
-    let Some(master) = nodes.iter().find(|seen| seen.member.node.master) else {
+    let Some(master) = nodes.iter().find(|observed| observed.member.node.master) else {
         return Err(without_master(inventory));
     };
     let cluster = &inventory.cluster;
@@ -90,15 +90,15 @@ async fn private_key(inventory: &Inventory, nodes: &[Observed]) -> Result<Secret
     let path = format!("{}/{name}", cluster.ssh_dir);
     let transport = &master.member.transport;
     let output = transport.run(RunAs::Root, &["cat", "--", &path], b"", &tried, transport.limit()).await?;
-    let said = output.complaint();
+    let message = output.complaint();
     match String::from_utf8(output.stdout).map(Zeroizing::new) {
         Ok(text) if output.code == 0 && !text.trim().is_empty() => Ok(Secret::new(text)),
-        _ => Err(NodeError::failed(master.name(), &tried, said).hint("hvdctl keys push").into()),
+        _ => Err(NodeError::failed(master.name(), &tried, message).hint("hvdctl keys push").into()),
     }
 }
 
 /// Logs in from one worker to others; for each of these the reason why that failed.
-async fn log_in(inventory: &Inventory, seen: &Observed, key: &Secret, to: &[IpAddr]) -> Vec<Option<String>> {
+async fn log_in(inventory: &Inventory, observed: &Observed, key: &Secret, to: &[IpAddr]) -> Vec<Option<String>> {
     let cluster = &inventory.cluster;
     let limit = cluster.connect_timeout.as_secs().max(1);
     // reach.sh gives each login two seconds more than ssh needs to report a time-out itself
@@ -115,7 +115,7 @@ async fn log_in(inventory: &Inventory, seen: &Observed, key: &Secret, to: &[IpAd
     let args = ["exec", "-i", &cluster.worker, "sh", "-s"];
     let within = Duration::from_secs(whole + 5);
     let tried = "log in to the other workers";
-    let output = seen.member.transport.run(RunAs::Docker, &args, script.whole().as_bytes(), tried, within).await;
+    let output = observed.member.transport.run(RunAs::Docker, &args, script.whole().as_bytes(), tried, within).await;
     let (results, failure) = match output {
         Ok(output) => {
             let complaint = output.complaint();

@@ -102,13 +102,13 @@ fn gpu_fault(node: &Expected, ranks: u32, report: &Report) -> Option<String> {
         return None;
     }
     let Some(lines) = &report.gpus else { return Some("nvidia-smi does not work in its container".into()) };
-    let seen: BTreeSet<String> = lines.iter().filter_map(|l| gpu(l)).map(|g| g.uuid).collect();
+    let visible: BTreeSet<String> = lines.iter().filter_map(|l| gpu(l)).map(|g| g.uuid).collect();
     let there: BTreeSet<String> = node.gpus.iter().map(|g| g.uuid.clone()).collect();
-    if !there.is_empty() && seen != there {
+    if !there.is_empty() && visible != there {
         let list = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
-        return Some(format!("GPUs: the machine has {}, the rank sees {}", list(&there), list(&seen)));
+        return Some(format!("GPUs: the machine has {}, the rank sees {}", list(&there), list(&visible)));
     }
-    ((seen.len() as u32) < ranks).then(|| format!("{ranks} ranks on this node, {} GPUs seen", seen.len()))
+    ((visible.len() as u32) < ranks).then(|| format!("{ranks} ranks on this node, {} GPUs visible", visible.len()))
 }
 
 #[cfg(test)]

@@ -93,7 +93,7 @@ async fn launch(
     plan.check(events)?;
     if running.dry_run {
         let address = |share: &Share| {
-            let host = plan.hosts.iter().find(|host| host.seen.name() == share.node);
+            let host = plan.hosts.iter().find(|host| host.observed.name() == share.node);
             host.map_or_else(String::new, |host| host.endpoint.address.to_string())
         };
         let cores = cores(&plan, &options, events).await?;

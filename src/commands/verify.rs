@@ -112,13 +112,13 @@ fn expected(observed: &Observed) -> Expected {
 /// Tries the logins between the workers: Horovod only hangs if one fails, and does not report which.
 async fn check_logins(plan: &JobPlan, context: &Context) -> Result<Matrix, Error> {
     let Context { target, events, session, .. } = context;
-    let nodes: Vec<_> = plan.hosts.iter().map(|host| (&host.seen, !host.launches)).collect();
+    let nodes: Vec<_> = plan.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();
     let failed = preflight::stops(&preflight::before(&target.inventory, &nodes), events);
     if !failed.is_empty() {
         return Err(Error::Nodes { failed, done: 0 });
     }
     events.phase("logging in from worker to worker");
-    let observed: Vec<Observed> = plan.hosts.iter().map(|host| host.seen.clone()).collect();
+    let observed: Vec<Observed> = plan.hosts.iter().map(|host| host.observed.clone()).collect();
     session.cancellation.run(reach_check::check(&target.inventory, &observed, events)).await
 }
 

@@ -29,22 +29,23 @@ pub(super) type Allocations = BTreeMap<String, Vec<Allocation>>;
 pub async fn drop_ended_jobs(target: &Target, nodes: &mut [&mut Observed], events: &Events) -> Result<(), Error> {
     let cluster = target.cluster();
     let mut known: BTreeSet<String> =
-        nodes.iter().flat_map(|seen| launched(cluster, &seen.docker.containers)).collect();
-    let ranks = nodes.iter().flat_map(|seen| &seen.facts.ranks).filter(|rank| !rank.killed);
+        nodes.iter().flat_map(|observed| launched(cluster, &observed.docker.containers)).collect();
+    let ranks = nodes.iter().flat_map(|observed| &observed.facts.ranks).filter(|rank| !rank.killed);
     known.extend(ranks.map(|rank| rank.job.clone()));
     let launcher = |record: &Record| record.placement.shares.first().map(|share| share.node.clone());
-    let unknown = nodes.iter().flat_map(|seen| open_records(&seen.facts)).filter(|record| !known.contains(&record.id));
+    let unknown =
+        nodes.iter().flat_map(|observed| open_records(&observed.facts)).filter(|record| !known.contains(&record.id));
     let mut silent: BTreeSet<String> = unknown.filter_map(|record| launcher(&record)).collect();
-    silent.retain(|launcher| nodes.iter().all(|seen| seen.name() != launcher));
+    silent.retain(|launcher| nodes.iter().all(|observed| observed.name() != launcher));
     if !silent.is_empty() {
         for (node, jobs) in ask_launchers(target, &silent, events).await? {
             silent.remove(&node);
             known.extend(jobs);
         }
     }
-    for seen in nodes {
-        let records: Vec<Record> = open_records(&seen.facts).collect();
-        let Facts { open_jobs, open_records, under_way, .. } = &mut seen.facts;
+    for observed in nodes {
+        let records: Vec<Record> = open_records(&observed.facts).collect();
+        let Facts { open_jobs, open_records, under_way, .. } = &mut observed.facts;
         // a job whose launcher's node does not answer allocates nothing, but nothing of it is removed
         let may_go_on = |job: &String| {
             let record = records.iter().find(|record| record.id == *job);
@@ -86,10 +87,10 @@ fn launched(cluster: &Cluster, containers: &[ContainerSummary]) -> Vec<String> {
 
 /// Returns what the running jobs have of these nodes, from which ended jobs were dropped.
 pub(super) fn allocations(nodes: &[Observed]) -> Allocations {
-    let of = |seen: &Observed| -> Vec<Allocation> {
-        open_records(&seen.facts).filter_map(|record| allocation::allocation(&record, seen.name())).collect()
+    let of = |observed: &Observed| -> Vec<Allocation> {
+        open_records(&observed.facts).filter_map(|record| allocation::allocation(&record, observed.name())).collect()
     };
-    let all = nodes.iter().map(|seen| (seen.name().to_owned(), of(seen)));
+    let all = nodes.iter().map(|observed| (observed.name().to_owned(), of(observed)));
     all.filter(|(_, allocations)| !allocations.is_empty()).collect()
 }
 
@@ -104,26 +105,26 @@ pub(super) fn placed(
     wanted: ResourceRequest,
     allocations: &Allocations,
 ) -> Result<Placement, Error> {
-    let is_selected = |seen: &&Observed| target.selected.iter().any(|name| name == seen.name());
+    let is_selected = |observed: &&Observed| target.selected.iter().any(|name| name == observed.name());
     let (drained, selected): (Vec<&Observed>, Vec<&Observed>) =
-        nodes.iter().filter(is_selected).partition(|seen| seen.facts.drained.is_some());
-    let of = |seen: &Observed| allocations.get(seen.name()).map_or(&[][..], Vec::as_slice);
-    let slots = |seen: &Observed| network::slots(&seen.member.node, &seen.facts);
-    let free_of = |seen: &Observed, allocations: &[Allocation], per_node| {
-        let gpus = network::chosen_gpus(&seen.member.node, &seen.facts);
-        allocation::left(slots(seen), &gpus, allocations, per_node)
+        nodes.iter().filter(is_selected).partition(|observed| observed.facts.drained.is_some());
+    let of = |observed: &Observed| allocations.get(observed.name()).map_or(&[][..], Vec::as_slice);
+    let slots = |observed: &Observed| network::slots(&observed.member.node, &observed.facts);
+    let free_of = |observed: &Observed, allocations: &[Allocation], per_node| {
+        let gpus = network::chosen_gpus(&observed.member.node, &observed.facts);
+        allocation::left(slots(observed), &gpus, allocations, per_node)
     };
-    let with_slots = |seen: &Observed| {
+    let with_slots = |observed: &Observed| {
         let slots = match wanted.per_node {
-            None => slots(seen),
+            None => slots(observed),
             Some(per_node) => {
-                check_per_node(seen, per_node)?;
-                free_of(seen, &[], per_node).slots
+                check_per_node(observed, per_node)?;
+                free_of(observed, &[], per_node).slots
             }
         };
-        Ok((seen.name().to_owned(), slots))
+        Ok((observed.name().to_owned(), slots))
     };
-    let all: Vec<(String, u32)> = selected.iter().map(|seen| with_slots(seen)).collect::<Result<_, Error>>()?;
+    let all: Vec<(String, u32)> = selected.iter().map(|observed| with_slots(observed)).collect::<Result<_, Error>>()?;
     let available = all.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
     let ranks = wanted.ranks.map_or(available, |ranks| ranks.on(available));
     let mut placement = match super::request::placement(&all, ranks, wanted.map_by) {
@@ -132,22 +133,25 @@ pub(super) fn placed(
         placement => placement?,
     };
     let conflict = |concerned: &dyn Fn(&str) -> bool| {
-        let concerned = selected.iter().filter(|seen| concerned(seen.name()));
-        let held = concerned.flat_map(|seen| of(seen).iter().map(|held| (seen.name().to_owned(), held.clone())));
-        let free = selected.iter().filter(|seen| of(seen).is_empty()).map(|seen| seen.name().to_owned());
+        let concerned = selected.iter().filter(|observed| concerned(observed.name()));
+        let held =
+            concerned.flat_map(|observed| of(observed).iter().map(|held| (observed.name().to_owned(), held.clone())));
+        let free =
+            selected.iter().filter(|observed| of(observed).is_empty()).map(|observed| observed.name().to_owned());
         Error::Allocated(AllocationConflict { allocations: held.collect(), free: free.collect() })
     };
     match wanted.per_node {
         None => {
             let is_used = |node: &str| placement.shares.iter().any(|share| share.node == node);
-            if selected.iter().any(|seen| is_used(seen.name()) && !of(seen).is_empty()) {
+            if selected.iter().any(|observed| is_used(observed.name()) && !of(observed).is_empty()) {
                 return Err(conflict(&is_used));
             }
         }
         Some(per_node) => {
             let mut parts: BTreeMap<&str, Resources> =
-                selected.iter().map(|seen| (seen.name(), free_of(seen, of(seen), per_node))).collect();
-            let free: Vec<_> = selected.iter().map(|seen| (seen.name().to_owned(), parts[seen.name()].slots)).collect();
+                selected.iter().map(|observed| (observed.name(), free_of(observed, of(observed), per_node))).collect();
+            let free: Vec<_> =
+                selected.iter().map(|observed| (observed.name().to_owned(), parts[observed.name()].slots)).collect();
             placement = place(&free, ranks, wanted.map_by).map_err(|_| conflict(&|_| true))?;
             for share in &mut placement.shares {
                 share.shared = true;
@@ -156,7 +160,7 @@ pub(super) fn placed(
             }
         }
     }
-    let Some(master) = nodes.iter().find(|seen| seen.member.node.master) else { return Ok(placement) };
+    let Some(master) = nodes.iter().find(|observed| observed.member.node.master) else { return Ok(placement) };
     if placement.shares.len() < 2 || placement.shares[0].node == master.name() {
         return Ok(placement);
     }
@@ -169,14 +173,14 @@ pub(super) fn placed(
 /// Returns the error of a job that cannot do without drained nodes.
 fn is_drained(nodes: &[&Observed], why: &str) -> Error {
     let why = why.lines().next().unwrap_or_default();
-    let marks: Vec<String> = nodes.iter().filter_map(|seen| drained(seen)).collect();
-    let names: Vec<&str> = nodes.iter().map(|seen| seen.name()).collect();
+    let marks: Vec<String> = nodes.iter().filter_map(|observed| drained(observed)).collect();
+    let names: Vec<&str> = nodes.iter().map(|observed| observed.name()).collect();
     Error::check(format!("{}: {why}", marks.join("; ")), format!("hvdctl drain --undo {}", names.join(" ")))
 }
 
 /// Describes by whom and why a node is drained, if it is.
-pub(super) fn drained(seen: &Observed) -> Option<String> {
-    seen.facts.drained.as_ref().map(|mark| format!("{} is {mark}", seen.name()))
+pub(super) fn drained(observed: &Observed) -> Option<String> {
+    observed.facts.drained.as_ref().map(|mark| format!("{} is {mark}", observed.name()))
 }
 
 /// Checks that enough slots and GPUs are unallocated.
@@ -188,8 +192,8 @@ pub fn check_capacity(target: &Target, nodes: &[Observed], wanted: ResourceReque
 }
 
 /// Checks that a node has as many GPUs or slots as a job asks for of each.
-fn check_per_node(seen: &Observed, per_node: u32) -> Result<(), Error> {
-    let (node, facts) = (&seen.member.node, &seen.facts);
+fn check_per_node(observed: &Observed, per_node: u32) -> Result<(), Error> {
+    let (node, facts) = (&observed.member.node, &observed.facts);
     let (gpus, slots) = (network::chosen_gpus(node, facts).len(), network::slots(node, facts));
     let s = |n: u32| if n == 1 { "" } else { "s" };
     let reason = match u32::try_from(gpus).unwrap_or(u32::MAX) {
@@ -201,5 +205,5 @@ fn check_per_node(seen: &Observed, per_node: u32) -> Result<(), Error> {
         _ => return Ok(()),
     };
     let hint = "lower --gpus-per-node, choose other nodes with --on, or see `gpus` and `slots` of this [[node]]";
-    Err(Error::usage(format!("{}: --gpus-per-node {per_node}: {reason}", seen.name()), hint))
+    Err(Error::usage(format!("{}: --gpus-per-node {per_node}: {reason}", observed.name()), hint))
 }

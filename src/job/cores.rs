@@ -50,9 +50,9 @@ async fn of_node(plan: &JobPlan, options: &JobOptions, host: &HostAssignment) ->
     let args: Vec<&str> =
         args.iter().map(String::as_str).chain([worker.id.as_str(), "python3", "-", &bind, &ranks]).collect();
     let tried = "ask the worker for its cores";
-    let transport = &host.seen.member.transport;
+    let transport = &host.observed.member.transport;
     let output = transport.run(RunAs::Docker, &args, BINDING.as_bytes(), tried, cluster.command_timeout).await?;
-    let node = host.seen.name();
+    let node = host.observed.name();
     let cores: NodeCores =
         serde_json::from_slice(&output.stdout).map_err(|_| NodeError::failed(node, tried, output.complaint()))?;
     Ok(Some(NodeCores { node: node.to_owned(), ..cores }))

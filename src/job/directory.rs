@@ -33,7 +33,7 @@ impl Content<'_> {
     /// With the node's words.
     pub(super) async fn write(&self, host: &HostAssignment) -> Result<(), NodeError> {
         let jobs_dir = &self.plan.target.cluster().jobs_dir;
-        unpack(&host.seen.member.transport, jobs_dir, &self.plan.id, &self.files(host)).await
+        unpack(&host.observed.member.transport, jobs_dir, &self.plan.id, &self.files(host)).await
     }
 
     /// The files, as `job_start.sh` reads them.
@@ -93,7 +93,7 @@ impl Content<'_> {
             stall: options.stall_timeout.as_secs(),
             idle_margin: cluster.idle_margin.as_secs(),
             log_max: options.log_max,
-            ulimits: host.seen.member.node.container.ulimits.clone(),
+            ulimits: host.observed.member.node.container.ulimits.clone(),
         }
     }
 }
@@ -105,7 +105,7 @@ pub(super) fn environment<'a>(
     options: &'a JobOptions,
     host: &'a HostAssignment,
 ) -> BTreeMap<&'a str, Cow<'a, str>> {
-    let node = &host.seen.member.node;
+    let node = &host.observed.member.node;
     let gpus = (!host.gpus.is_empty()).then(|| ("CUDA_VISIBLE_DEVICES", Cow::Owned(host.gpus.join(","))));
     let file = node.container.env_file.as_ref().and_then(|path| plan.env_files.get(path));
     let secret = file.into_iter().flatten().map(|(name, value)| (name.as_str(), value.expose().into()));
@@ -160,7 +160,7 @@ fn archive(files: &[(u32, &str, &str)]) -> Zeroizing<String> {
 
 /// The workers' pinned host keys for the port of the job's own workers; `ssh.sh` finds them there.
 fn known_hosts(host: &HostAssignment, from: u16, to: u16) -> String {
-    let pinned = host.seen.facts.key_files.get("known_hosts").map_or("", |file| file.text.as_str());
+    let pinned = host.observed.facts.key_files.get("known_hosts").map_or("", |file| file.text.as_str());
     pinned.replace(&format!("]:{from}"), &format!("]:{to}"))
 }
 

@@ -55,16 +55,16 @@ pub async fn fetch(
     events: &Events,
 ) -> Result<FetchReport, Error> {
     let Some(project) = &job.project else {
-        let words = format!("job {} ({}) has no project, so there is nothing to fetch", job.id, job.name);
-        return Err(Error::check(words, "only jobs of `hvdctl train` have one; see `hvdctl logs` for the others"));
+        let message = format!("job {} ({}) has no project, so there is nothing to fetch", job.id, job.name);
+        return Err(Error::check(message, "only jobs of `hvdctl train` have one; see `hvdctl logs` for the others"));
     };
     let members = jobs.members_of(job)?;
     let mut failed = not_asked(jobs, job, &members);
     events.phase("comparing");
     let (outputs, bad) = list_all(target, &members, project, job, events).await?;
     failed.extend(bad);
-    let items =
-        plan(&outputs).map_err(|words| Error::check(words, "fetch the outputs of one node at a time: --on NODE"))?;
+    let items = plan(&outputs)
+        .map_err(|message| Error::check(message, "fetch the outputs of one node at a time: --on NODE"))?;
     let (into, existing) = compare(directory.to_owned(), items).await?;
     if !force {
         check_conflicts(&existing, directory)?;
@@ -121,7 +121,7 @@ async fn list_all(
         ));
     }
     for (node, NodeOutputs { unread, odd, .. }) in &outputs {
-        failed.extend(unread.iter().map(|words| NodeError::failed(node, "read what the job wrote", words)));
+        failed.extend(unread.iter().map(|message| NodeError::failed(node, "read what the job wrote", message)));
         failed.extend(odd.iter().map(|name| {
             NodeError::failed(
                 node,

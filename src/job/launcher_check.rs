@@ -12,7 +12,7 @@ const TRIED: &str = "check the image for the launcher";
 pub(super) fn worker<'a>(cluster: &Cluster, host: &'a HostAssignment) -> Option<&'a ContainerSummary> {
     let is_worker =
         |c: &&ContainerSummary| c.belongs_to(&cluster.name) && c.is(Role::Worker) && c.state == ContainerState::Running;
-    host.seen.docker.containers.iter().find(is_worker)
+    host.observed.docker.containers.iter().find(is_worker)
 }
 
 /// Checks in a worker that the image has the launcher, or Python if there is none. If no worker is up, the launch itself fails.
@@ -26,8 +26,8 @@ pub async fn check(plan: &JobPlan) -> Result<(), Error> {
         return Ok(());
     };
     let argv = ["sh", "-c", "command -v \"$1\" >/dev/null || echo missing", "sh", program];
-    let process = host.seen.docker.engine.exec(&worker.id, &argv, TRIED).await?;
-    let output = process.finish(b"").await.map_err(|e| host.seen.member.transport.broken(TRIED, &e))?;
+    let process = host.observed.docker.engine.exec(&worker.id, &argv, TRIED).await?;
+    let output = process.finish(b"").await.map_err(|e| host.observed.member.transport.broken(TRIED, &e))?;
     if !output.stdout.starts_with(b"missing") {
         return Ok(());
     }

@@ -34,7 +34,7 @@ pub(super) type EnvFiles = BTreeMap<PathBuf, BTreeMap<String, Secret>>;
 #[derive(Clone)]
 pub struct HostAssignment {
     /// The node.
-    pub seen: Observed,
+    pub observed: Observed,
     /// Its address and interface.
     pub endpoint: Endpoint,
     /// How many ranks it has.
@@ -95,7 +95,7 @@ impl JobPlan {
         let cluster = target.cluster();
         let addresses = addresses(&hosts);
         let with_ranks = |host: &&HostAssignment| launcher.start == Start::Central || host.ranks > 0;
-        let names: Vec<&str> = hosts.iter().filter(with_ranks).map(|host| host.seen.name()).collect();
+        let names: Vec<&str> = hosts.iter().filter(with_ranks).map(|host| host.observed.name()).collect();
         let job_dir = format!("{}/{id}", cluster.jobs_dir);
         let request = LaunchRequest {
             hosts: &addresses,
@@ -110,13 +110,13 @@ impl JobPlan {
         let master = &hosts[0];
         let gpus = match master.ranks {
             0 => GpuRequest::None,
-            _ => network::gpu_request(&master.seen.member.node, &master.seen.facts),
+            _ => network::gpu_request(&master.observed.member.node, &master.observed.facts),
         };
         let container = ContainerSpec {
-            env: launcher.container_environment(id, &master.seen.member.node, &request),
+            env: launcher.container_environment(id, &master.observed.member.node, &request),
             ..ContainerSpec::master(
                 cluster,
-                &master.seen.member.node,
+                &master.observed.member.node,
                 gpus,
                 command(&job_dir, JOB_SUPERVISOR).to_vec(),
                 id,
@@ -152,13 +152,13 @@ impl JobPlan {
             failed.push(error);
         }
         let inventory = &self.shared;
-        let taking_part: Vec<_> = self.hosts.iter().map(|host| (&host.seen, !host.launches)).collect();
+        let taking_part: Vec<_> = self.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();
         failed.extend(preflight::stops(&preflight::before(inventory, &taking_part), events));
         if !failed.is_empty() {
             return Err(Error::Nodes { failed, done: 0 });
         }
         // a job on one node logs in nowhere
-        let nodes: Vec<_> = self.hosts.iter().map(|host| (&host.seen.member.node, &host.seen.facts)).collect();
+        let nodes: Vec<_> = self.hosts.iter().map(|host| (&host.observed.member.node, &host.observed.facts)).collect();
         let lacking = if nodes.len() > 1 { differing(inventory, &nodes, Keys::to_launch) } else { Vec::new() };
         if lacking.is_empty() {
             return Ok(());
@@ -170,22 +170,24 @@ impl JobPlan {
     }
 
     fn check_host(&self, host: &HostAssignment) -> Result<(), NodeError> {
-        let (inventory, cluster, seen) = (&self.shared, &self.shared.cluster, &host.seen);
+        let (inventory, cluster, observed) = (&self.shared, &self.shared.cluster, &host.observed);
         if !host.launches {
-            return apply::plan(cluster, seen, &apply::desired(inventory, seen)?).map(|_| ());
+            return apply::plan(cluster, observed, &apply::desired(inventory, observed)?).map(|_| ());
         }
         // the launcher's ranks run in hmaster, so its worker does not matter
-        check_master_name(cluster, seen)?;
-        match network::missing_gpus(&seen.member.node, &seen.facts) {
-            Some(words) if host.ranks > 0 => Err(NodeError::failed(seen.name(), "find the configured GPUs", words)
-                .hint("run nvidia-smi on the node, or set `gpus` to what it lists")),
-            _ => seen.image_id(cluster).map(|_| ()),
+        check_master_name(cluster, observed)?;
+        match network::missing_gpus(&observed.member.node, &observed.facts) {
+            Some(missing) if host.ranks > 0 => {
+                Err(NodeError::failed(observed.name(), "find the configured GPUs", missing)
+                    .hint("run nvidia-smi on the node, or set `gpus` to what it lists"))
+            }
+            _ => observed.image_id(cluster).map(|_| ()),
         }
     }
 
     /// The nodes that take part, that of the launcher first.
     pub fn members(&self) -> Vec<Member> {
-        self.hosts.iter().map(|host| host.seen.member.clone()).collect()
+        self.hosts.iter().map(|host| host.observed.member.clone()).collect()
     }
 
     /// The other jobs of the same project that run on a node.
@@ -200,18 +202,18 @@ impl JobPlan {
 fn concurrent(target: &Target, id: &str, hosts: &[HostAssignment], allocations: &Allocations) -> Result<Target, Error> {
     let mut own = target.clone();
     let cluster = &mut own.inventory.cluster;
-    let masters = hosts[0].seen.docker.containers.iter();
+    let masters = hosts[0].observed.docker.containers.iter();
     if masters.clone().any(|c| c.name == cluster.master && c.belongs_to(&cluster.name) && c.state.is_up()) {
         cluster.master = format!("{}-{id}", cluster.master);
     }
     let workers = || hosts.iter().filter(|host| !host.launches);
-    if workers().any(|host| allocations.contains_key(host.seen.name())) {
+    if workers().any(|host| allocations.contains_key(host.observed.name())) {
         cluster.worker = format!("{}-{id}", cluster.worker);
         // a port whose worker has just exited is still that of its job, whose supervisor retries it
         let allocated =
             |node: &str, port| allocations.get(node).into_iter().flatten().any(|other| other.port == Some(port));
         let free = |port: &u16| {
-            workers().all(|host| !host.seen.facts.ports.contains(port) && !allocated(host.seen.name(), *port))
+            workers().all(|host| !host.observed.facts.ports.contains(port) && !allocated(host.observed.name(), *port))
         };
         cluster.port = (cluster.port..=u16::MAX).skip(1).find(free).ok_or_else(|| {
             Error::check(
@@ -243,24 +245,24 @@ fn assign(
     let alone = placement.shares.len() == 1;
     let (mut hosts, mut others) = (Vec::new(), Vec::new());
     let mut failed = Vec::new();
-    for seen in nodes {
-        let Some(share) = placement.shares.iter().find(|s| s.node == seen.name()) else {
+    for observed in nodes {
+        let Some(share) = placement.shares.iter().find(|s| s.node == observed.name()) else {
             // the master may have been observed only because it might launch
-            let is_selected = target.selected.iter().any(|selected| selected == seen.name());
-            others.extend(Some(seen).filter(|seen| is_selected && seen.facts.drained.is_none()));
+            let is_selected = target.selected.iter().any(|selected| selected == observed.name());
+            others.extend(Some(observed).filter(|observed| is_selected && observed.facts.drained.is_none()));
             continue;
         };
         let place = match alone {
-            true => Ok(reachable(&seen).filter(|_| may_grow).unwrap_or_else(network::alone)),
-            false => nodes::place(inventory, &seen),
+            true => Ok(reachable(&observed).filter(|_| may_grow).unwrap_or_else(network::alone)),
+            false => nodes::place(inventory, &observed),
         };
         let place = place.and_then(|e| match e.address {
-            IpAddr::V6(_) => Err(nodes::no_place(seen.name(), network::no_ipv6(e.address))),
+            IpAddr::V6(_) => Err(nodes::no_place(observed.name(), network::no_ipv6(e.address))),
             IpAddr::V4(_) => Ok(e),
         });
         match place {
             Ok(endpoint) => hosts.push(HostAssignment {
-                seen,
+                observed,
                 endpoint,
                 ranks: share.ranks,
                 launches: placement.shares[0].node == share.node,
@@ -272,24 +274,25 @@ fn assign(
     if !failed.is_empty() {
         return Err(Error::Nodes { failed, done: 0 });
     }
-    if let Some(first) = hosts.first().filter(|first| !alone && !first.seen.member.node.master) {
+    if let Some(first) = hosts.first().filter(|first| !alone && !first.observed.member.node.master) {
         return Err(Error::usage(
             format!(
                 "the master is not among the selected nodes, and {} cannot log in to the others",
-                first.seen.name()
+                first.observed.name()
             ),
             "add the master to --on, or set `master = true` for another [[node]] and push the keys",
         ));
     }
-    let interfaces: Vec<_> = hosts.iter().map(|host| (host.seen.name(), host.endpoint.interface.as_str())).collect();
+    let interfaces: Vec<_> =
+        hosts.iter().map(|host| (host.observed.name(), host.endpoint.interface.as_str())).collect();
     check_interfaces(launcher, &interfaces)?;
     Ok((hosts, others))
 }
 
 /// Returns the place at which other nodes would reach the master, if it has one.
-fn reachable(seen: &Observed) -> Option<Endpoint> {
-    let endpoint = network::endpoint(&seen.member.node, &seen.facts).ok()?;
-    (seen.member.node.master && endpoint.address.is_ipv4()).then_some(endpoint)
+fn reachable(observed: &Observed) -> Option<Endpoint> {
+    let endpoint = network::endpoint(&observed.member.node, &observed.facts).ok()?;
+    (observed.member.node.master && endpoint.address.is_ipv4()).then_some(endpoint)
 }
 
 /// Checks that the interfaces of all nodes (name and interface) have one name where the launcher takes one for all.
@@ -305,12 +308,12 @@ fn check_interfaces(launcher: &Launcher, nodes: &[(&str, &str)]) -> Result<(), E
 }
 
 /// Checks that no foreign container has the name of `hmaster`.
-fn check_master_name(cluster: &Cluster, seen: &Observed) -> Result<(), NodeError> {
+fn check_master_name(cluster: &Cluster, observed: &Observed) -> Result<(), NodeError> {
     let foreign = |c: &&ContainerSummary| c.name == cluster.master && !c.belongs_to(&cluster.name);
-    match seen.docker.containers.iter().find(foreign) {
+    match observed.docker.containers.iter().find(foreign) {
         None => Ok(()),
         Some(_) => Err(NodeError::failed(
-            seen.name(),
+            observed.name(),
             &format!("start {}", cluster.master),
             "a container of that name exists and does not belong to this cluster",
         )
@@ -326,7 +329,7 @@ fn addresses(hosts: &[HostAssignment]) -> Vec<(IpAddr, u32)> {
 /// Returns the first of the ports for the ranks to find one another: as many as a node has ranks, and free on all of them.
 fn rendezvous_port(hosts: &[HostAssignment]) -> Result<u16, Error> {
     let most = hosts.iter().map(|host| host.ranks).max().unwrap_or_default().max(1);
-    free_ports(most, |port| hosts.iter().any(|host| host.seen.facts.ports.contains(&port))).ok_or_else(|| {
+    free_ports(most, |port| hosts.iter().any(|host| host.observed.facts.ports.contains(&port))).ok_or_else(|| {
         Error::check(
             format!("no {most} consecutive ports from {FIRST_PORT} up are free on all nodes of the job"),
             "end programs that listen on them (on the nodes: ss -ltnp)",
@@ -354,7 +357,7 @@ fn launch_file(
 ) -> String {
     let workers = hosts.iter().filter(|host| !host.launches);
     let worker = |host: &HostAssignment| Worker {
-        node: host.seen.name().to_owned(),
+        node: host.observed.name().to_owned(),
         address: host.endpoint.address,
         ranks: host.ranks,
     };
@@ -362,7 +365,7 @@ fn launch_file(
         start: launcher.start,
         launcher: (launcher.arguments)(request),
         variables: (launcher.variables)(request).into_iter().collect(),
-        node: hosts[0].seen.name(),
+        node: hosts[0].observed.name(),
         address: hosts[0].endpoint.address,
         ranks: hosts[0].ranks,
         workers: workers.map(worker).collect(),
@@ -384,7 +387,7 @@ fn launch_file(
 /// When one cannot be used.
 fn env_files(hosts: &[HostAssignment]) -> Result<EnvFiles, Error> {
     let mut files = EnvFiles::new();
-    for path in hosts.iter().filter_map(|host| host.seen.member.node.container.env_file.as_ref()) {
+    for path in hosts.iter().filter_map(|host| host.observed.member.node.container.env_file.as_ref()) {
         if !files.contains_key(path) {
             files.insert(path.clone(), env_file::read(path)?);
         }

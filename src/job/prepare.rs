@@ -25,28 +25,29 @@ pub(super) type Workspaces = BTreeMap<String, Workspace>;
 /// [`Error::Nodes`] with each node that failed.
 pub(super) async fn prepare(content: &Content<'_>, events: &Events) -> Result<Workspaces, Error> {
     let plan = content.plan;
-    let hosts = plan.hosts.iter().map(|host| (&host.seen, Some(host)));
-    let nodes: Vec<_> = hosts.chain(plan.others.iter().map(|seen| (seen, None))).collect();
+    let hosts = plan.hosts.iter().map(|host| (&host.observed, Some(host)));
+    let nodes: Vec<_> = hosts.chain(plan.others.iter().map(|observed| (observed, None))).collect();
     events.phase("preparing");
-    let results = for_each_node(nodes, async |(seen, host)| prepare_node(content, seen, host, events).await).await;
+    let results =
+        for_each_node(nodes, async |(observed, host)| prepare_node(content, observed, host, events).await).await;
     Ok(all(events, results)?.into_iter().flatten().collect())
 }
 
 /// Prepares one node; `host` is its share of the job, if it has one.
 async fn prepare_node(
     content: &Content<'_>,
-    seen: &Observed,
+    observed: &Observed,
     host: Option<&HostAssignment>,
     events: &Events,
 ) -> Result<Option<(String, Workspace)>, NodeError> {
     let Content { plan, program, .. } = *content;
-    let (cluster, transport) = (plan.target.cluster(), &seen.member.transport);
+    let (cluster, transport) = (plan.target.cluster(), &observed.member.transport);
     let node_project = NodeProject { cluster, transport, name: &program.name, job: &plan.id };
     let compared = match &program.project {
         Some(project) => {
-            let concurrent = plan.concurrent_jobs(program, seen.name());
+            let concurrent = plan.concurrent_jobs(program, observed.name());
             let comparing = node_project.compare(project, &concurrent, events);
-            Some((project, events.step(seen.name(), Step::ComparingProject, comparing).await?))
+            Some((project, events.step(observed.name(), Step::ComparingProject, comparing).await?))
         }
         None => None,
     };
@@ -71,15 +72,15 @@ async fn prepare_node(
     written?;
     if host.is_some_and(|host| !host.launches) {
         // after the upload, which may create the directory that the worker mounts
-        ensure_worker(content, seen, place.as_ref(), events).await?;
+        ensure_worker(content, observed, place.as_ref(), events).await?;
     }
     if host.is_some_and(|host| host.launches) {
-        remove_ended_master(cluster, seen).await?;
-        let left = plan::orphaned_shells(&cluster.name, &seen.docker.containers, seen.facts.clock);
-        apply::apply(&plan.target.inventory, seen, &left, events).await?;
+        remove_ended_master(cluster, observed).await?;
+        let left = plan::orphaned_shells(&cluster.name, &observed.docker.containers, observed.facts.clock);
+        apply::apply(&plan.target.inventory, observed, &left, events).await?;
     }
-    events.done(seen.name(), summarize(uploaded.as_ref()));
-    Ok(place.map(|place| (seen.name().to_owned(), place)))
+    events.done(observed.name(), summarize(uploaded.as_ref()));
+    Ok(place.map(|place| (observed.name().to_owned(), place)))
 }
 
 /// Formats what an upload did.
@@ -96,7 +97,7 @@ fn summarize(uploaded: Option<&Uploaded>) -> String {
 
 async fn ensure_worker(
     content: &Content<'_>,
-    seen: &Observed,
+    observed: &Observed,
     place: Option<&Workspace>,
     events: &Events,
 ) -> Result<(), NodeError> {
@@ -104,13 +105,13 @@ async fn ensure_worker(
     let inventory = &plan.target.inventory;
     let (workspace, new_workspace) =
         (place.map(|place| place.directory.clone()), place.is_some_and(|place| place.is_new));
-    let desired = ContainerSpec { workspace, new_workspace, ..apply::desired(inventory, seen)? };
+    let desired = ContainerSpec { workspace, new_workspace, ..apply::desired(inventory, observed)? };
     let desired = match plan.shared_port {
         Some(_) => desired.for_job(&inventory.cluster, &plan.id, options.may_restart()),
         None => desired,
     };
-    let operations = apply::plan(&inventory.cluster, seen, &desired)?;
-    apply::apply(inventory, seen, &operations, events).await
+    let operations = apply::plan(&inventory.cluster, observed, &desired)?;
+    apply::apply(inventory, observed, &operations, events).await
 }
 
 /// Checks once more before the launch that each worker has this job's project mounted: another operator's job that was prepared at
@@ -125,26 +126,26 @@ pub(super) async fn check_workspaces(
     events: &Events,
 ) -> Result<(), Error> {
     let checked = for_each_node(hosts.iter().filter(|host| !host.launches).collect(), async |host: &HostAssignment| {
-        let Some(place) = workspaces.get(host.seen.name()) else { return Ok(()) };
-        let containers = host.seen.docker.engine.containers().await?;
+        let Some(place) = workspaces.get(host.observed.name()) else { return Ok(()) };
+        let containers = host.observed.docker.engine.containers().await?;
         let worker = containers
             .iter()
             .find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name) && c.state == ContainerState::Running);
         if worker.and_then(|c| c.label(LABEL_WORKSPACE)) == Some(place.directory.as_str()) {
             return Ok(());
         }
-        let said = format!("{} was removed, or another project is mounted in it now", cluster.worker);
-        Err(NodeError::failed(host.seen.name(), "launch the job", said)
+        let message = format!("{} was removed, or another project is mounted in it now", cluster.worker);
+        Err(NodeError::failed(host.observed.name(), "launch the job", message)
             .hint("another job was started at the same time: see hvdctl status, and try again when that job has ended"))
     })
     .await;
     all(events, checked).map(|_| ())
 }
 
-async fn remove_ended_master(cluster: &Cluster, seen: &Observed) -> Result<(), NodeError> {
-    let ended = seen.docker.containers.iter().find(|c| c.name == cluster.master && c.is(Role::Master));
+async fn remove_ended_master(cluster: &Cluster, observed: &Observed) -> Result<(), NodeError> {
+    let ended = observed.docker.containers.iter().find(|c| c.name == cluster.master && c.is(Role::Master));
     match ended {
-        Some(container) => seen.docker.engine.remove(&container.id).await,
+        Some(container) => observed.docker.engine.remove(&container.id).await,
         None => Ok(()),
     }
 }
@@ -152,9 +153,9 @@ async fn remove_ended_master(cluster: &Cluster, seen: &Observed) -> Result<(), N
 /// Moves what a job wrote in a directory of its own to the project's; where that fails, the next `train` does it.
 pub(super) async fn gather_outputs(content: &Content<'_>, workspaces: &Workspaces, events: &Events) {
     let Content { plan, program, .. } = *content;
-    let own = |host: &&HostAssignment| workspaces.get(host.seen.name()).is_some_and(|place| place.is_separate);
+    let own = |host: &&HostAssignment| workspaces.get(host.observed.name()).is_some_and(|place| place.is_separate);
     let gathered = for_each_node(plan.hosts.iter().filter(own).collect(), async |host: &HostAssignment| {
-        let (cluster, transport) = (plan.target.cluster(), &host.seen.member.transport);
+        let (cluster, transport) = (plan.target.cluster(), &host.observed.member.transport);
         NodeProject { cluster, transport, name: &program.name, job: &plan.id }.merge(events).await
     })
     .await;

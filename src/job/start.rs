@@ -39,7 +39,7 @@ pub async fn start(
 ) -> Result<JobOutcome, Error> {
     let cluster = plan.target.cluster();
     let content = Content { plan, program, options };
-    let engine = plan.hosts[0].seen.docker.engine.clone();
+    let engine = plan.hosts[0].observed.docker.engine.clone();
     events.send(Event::Job { id: plan.id.clone(), state: State::Starting });
     let launched = tokio::select! {
         launched = launch(&content, &engine, events) => launched,
@@ -79,7 +79,7 @@ async fn launch<'a>(
     let ranks = plan.placement.ranks();
     events.phase(format!("starting {ranks} rank{}", if ranks == 1 { "" } else { "s" }));
     check_workspaces(cluster, &plan.hosts, &workspaces, events).await?;
-    let workspace = workspaces.get(plan.hosts[0].seen.name()).map(|place| place.directory.clone());
+    let workspace = workspaces.get(plan.hosts[0].observed.name()).map(|place| place.directory.clone());
     let container = engine.create_and_start(&ContainerSpec { workspace, ..plan.container.clone() }).await?;
     Ok((follow, container, workspaces))
 }
