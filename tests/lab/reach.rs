@@ -164,7 +164,7 @@ fn every_reason_is_told_and_nothing_is_launched() {
 
     // the port of the inventory has changed since
     lab.edit("[defaults]", "port = 12346\n[defaults]");
-    lab.hvdctl(&["verify"]).code(1).says(&["node1", "node2", "its worker is not as it should be (port): hvdctl up"]);
+    lab.hvdctl(&["verify"]).code(1).says(&["node1", "node2", "its worker is out of date (port): hvdctl up"]);
     lab.hvdctl(&["up"]).code(0);
     lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
     assert_eq!(traces(), "");
