@@ -320,6 +320,7 @@ fn words_that_do_not_fit_are_refused() {
         &["verify", "-np", "1:2"],
         &["drain"],
         &["drain", "a", "--on", "b"],
+        &["--on", "b", "drain", "a"],
         &["up", "extra"],
         &["nonsense"],
         &["-q", "-v", "status"],

@@ -66,7 +66,7 @@ pub(super) fn outcome(done: &[Done], failed: &[NodeError]) -> Outcome {
             (None, true) => "no longer drained".to_owned(),
             (None, false) => "unchanged, not drained".to_owned(),
         };
-        let leaving = result.leaving.iter().map(|job| format!("; job {job} continues without it"));
+        let leaving = result.leaving.iter().map(|job| format!("; it leaves job {job}"));
         let staying = result.staying.iter().map(|job| format!("; job {job} stays until it ends"));
         text.extend(leaving.chain(staying));
         (node.clone(), text)

@@ -45,7 +45,9 @@ fn report_failure(job: &JobOutcome, events: &Events) -> Result<(), Error> {
     let verify = "check the cluster with hvdctl verify; if the start is only slow, raise cluster.start_timeout_s";
     let (what, hint) = match &job.fault {
         Some(fault) if job.state == State::Failed && job.all_started => {
-            (format!("job {} failed: {fault}", job.id), "see `docker events` and the system log on that node")
+            // the launcher did not cause it, and its last lines would mislead
+            let hint = "hvdctl status shows the nodes; `docker events` there shows what stopped a container";
+            return Err(Error::check(format!("job {} failed: {fault}", job.id), hint));
         }
         Some(fault) if job.state == State::Failed => (format!("job {} failed: {fault}", job.id), verify),
         Some(fault) => (

@@ -114,6 +114,9 @@ pub async fn run(
         Command::Man(options) => return about::man(options),
         Command::Schema => return Ok(about::schema()),
         Command::Shell(_) => shell::check_terminal()?,
+        Command::Drain(_) if global.on.is_some() => {
+            return Err(Error::usage("drain takes its nodes as arguments and not with --on", "hvdctl drain NODE…"));
+        }
         _ => {}
     }
     let target = Cancellation::new(&signal).run(target).await?;

@@ -9,5 +9,5 @@ if [ -z "$mark" ]; then
   rm -f "$file"
 else
   printf '%s\n' "$mark" >"$file.new"
-  mv -f "$file.new" "$file"
+  mv -fT "$file.new" "$file"
 fi

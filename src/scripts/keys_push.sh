@@ -29,12 +29,22 @@ main() {
   # the names, too, must be on the disk
   sync . 2>/dev/null || sync
 
-  for name in id_rsa id_ed25519 id_rsa.next id_ed25519.next authorized_keys ssh_host_ed25519_key; do
-    [ ! -f "$name" ] || { chown 0:0 "$name" && chmod 600 "$name"; }
-  done
+  for name in id_rsa id_ed25519 id_rsa.next id_ed25519.next authorized_keys ssh_host_ed25519_key; do own 600 "$name"; done
   for name in id_rsa.pub id_ed25519.pub id_rsa.next.pub id_ed25519.next.pub ssh_host_ed25519_key.pub known_hosts; do
-    [ ! -f "$name" ] || { chown 0:0 "$name" && chmod 644 "$name"; }
+    own 644 "$name"
   done
+}
+
+# Gives a file this mode and to root. A link becomes a copy of its file: the containers mount only this directory, and what a link
+# leads to belongs to somebody else.
+own() { # MODE NAME
+  [ -f "$2" ] || return 0
+  if [ -h "$2" ]; then
+    cp -- "$2" ".$2.hvdctl.$$"
+    mv -fT ".$2.hvdctl.$$" "$2"
+  fi
+  chown 0:0 "$2"
+  chmod "$1" "$2"
 }
 
 # a file's lines as facts.sh reads them, and none where there is no file

@@ -1,5 +1,5 @@
 # The beginning of the scripts that write key files. A file is written beside its place, flushed, and renamed over the old one: a
-# reader sees the old or the new file, never a part.
+# reader sees the old or the new file, never a part. A link is replaced and not followed, and a directory is an error.
 put() { # MODE NAME BASE64
   new=".$2.hvdctl.$$"
   trap 'rm -f "$new"' EXIT
@@ -7,5 +7,5 @@ put() { # MODE NAME BASE64
   chmod "$1" "$new"
   chown 0:0 "$new"
   sync "$new" 2>/dev/null || sync
-  mv -f "$new" "$2"
+  mv -fT "$new" "$2"
 }

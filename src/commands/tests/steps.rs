@@ -166,7 +166,7 @@ async fn drain_says_which_jobs_leave_a_node_and_which_stay() {
     let document = hvdctl(&nodes, "drain node2 --json").await.code(0).document();
     assert_eq!(document["nodes"][0]["leaving"], serde_json::json!(["run-1"]), "{document}");
     assert_eq!(document["nodes"][0]["staying"], serde_json::json!(["run-2", "run-3"]), "{document}");
-    let words = ["; job run-1 continues without it", "; job run-2 stays until it ends"];
+    let words = ["; it leaves job run-1", "; job run-2 stays until it ends"];
     hvdctl(&nodes, "drain node2").await.code(0).says(&words);
     // no launcher of them is on the node
     let document = hvdctl(&nodes, "status --json").await.code(0).document();

@@ -5,8 +5,9 @@ use super::*;
 use crate::keys::files::{KNOWN_HOSTS, Put};
 use crate::secret::Secret;
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
@@ -111,6 +112,31 @@ fn what_was_written_after_the_observation_is_not_undone() {
     fs::remove_file(dir.path().join(AUTHORIZED_KEYS)).unwrap();
     run("", &script(name_of(&dir), &facts, &put(AUTHORIZED_KEYS, "second\n")).whole()).unwrap_err();
     assert!(files(&dir).is_empty());
+}
+
+#[test]
+fn a_link_becomes_a_file_and_a_directory_is_an_error() {
+    let elsewhere = directory(&[("keys", "theirs\n")]);
+    let target = elsewhere.path().join("keys");
+    fs::set_permissions(&target, Permissions::from_mode(0o644)).unwrap();
+    for changes in [Changes::default(), put(AUTHORIZED_KEYS, "ours\n")] {
+        let dir = directory(&[]);
+        let file = dir.path().join(AUTHORIZED_KEYS);
+        symlink(&target, &file).unwrap();
+        run("", &script(name_of(&dir), &look(&dir), &changes).whole()).unwrap();
+        let metadata = fs::symlink_metadata(&file).unwrap();
+        assert_eq!((metadata.is_file(), metadata.mode() & 0o777), (true, 0o600));
+        let expected = if changes.puts.is_empty() { "theirs\n" } else { "ours\n" };
+        assert_eq!(files(&dir), BTreeMap::from([(AUTHORIZED_KEYS.to_owned(), expected.to_owned())]));
+    }
+    assert_eq!(files(&elsewhere), BTreeMap::from([("keys".to_owned(), "theirs\n".to_owned())]));
+    assert_eq!(fs::metadata(&target).unwrap().mode() & 0o777, 0o644);
+
+    let dir = directory(&[]);
+    fs::create_dir(dir.path().join(AUTHORIZED_KEYS)).unwrap();
+    let refused = run("", &script(name_of(&dir), &look(&dir), &put(AUTHORIZED_KEYS, "ours\n")).whole()).unwrap_err();
+    assert!(refused.contains("cannot overwrite directory"), "{refused}");
+    assert_eq!(fs::read_dir(dir.path().join(AUTHORIZED_KEYS)).unwrap().count(), 0);
 }
 
 #[test]
