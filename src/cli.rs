@@ -8,7 +8,8 @@ mod run;
 mod tools;
 
 use crate::model::lease::Wait;
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::builder::Resettable;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
 pub use run::{Launching, Run, Running, Train, Verify};
@@ -37,12 +38,15 @@ Exit codes: 0 done or nothing to do; 1 failed; 2 wrong usage or inventory, nothi
 4 nodes unreachable, nothing changed; 5 nodes locked by another command; 125 train, run, exec and shell: hvdctl itself failed; 130, 143 interrupted, terminated. \
 Otherwise train and run exit with the code of the rank that failed first.";
 
+/// Names the inventory file where `-i` does not.
+const INVENTORY_VARIABLE: &str = "HVDCTL_INVENTORY";
+
 /// Options that every command takes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
     /// Inventory file
-    #[arg(short, long, value_name = "FILE", global = true, env = "HVDCTL_INVENTORY", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", global = true, env = INVENTORY_VARIABLE, value_hint = ValueHint::FilePath)]
     pub inventory: Option<PathBuf>,
     /// Select nodes: names, node[01-16,20], @group, a,b for both, !c for all but c
     #[arg(long, value_name = "NODES", global = true, allow_hyphen_values = true)]
@@ -349,6 +353,17 @@ impl Command {
     pub fn works_locally(&self) -> bool {
         !matches!(self, Command::Keys(_))
     }
+}
+
+/// Parses the arguments of the process. Ends it with a message if they are wrong, or only help is asked for.
+pub fn parse() -> Cli {
+    let mut command = Cli::command();
+    // an empty variable is one that is not set
+    if std::env::var_os(INVENTORY_VARIABLE).is_some_and(|file| file.is_empty()) {
+        command = command.mut_arg("inventory", |inventory| inventory.env(Resettable::Reset));
+    }
+    let matches = command.get_matches_from(rewrite(std::env::args_os()));
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 /// Rewrites `-np 2` and `-np=2`, as horovodrun takes them, to `--np`: clap would read `-n p`. Arguments after `--` are not changed.

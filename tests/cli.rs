@@ -216,13 +216,14 @@ fn where_the_inventory_is_looked_for() {
         let shown = show(command);
         assert!(shown.starts_with("exit code: 2") && shown.contains(&format!("{file}:")), "{file}: {shown}");
     };
-    let with_variable = |args: &[&str]| {
+    let with_variable = |file: &str, args: &[&str]| {
         let mut command = command(dir.path(), args);
-        command.env("HVDCTL_INVENTORY", "variable.toml");
+        command.env("HVDCTL_INVENTORY", file);
         command
     };
-    says("named.toml", with_variable(&["-i", "named.toml", "status"]));
-    says("variable.toml", with_variable(&["status"]));
+    says("named.toml", with_variable("variable.toml", &["-i", "named.toml", "status"]));
+    says("variable.toml", with_variable("variable.toml", &["status"]));
+    says("inventory.toml", with_variable("", &["status"]));
     says("inventory.toml", command(dir.path(), &["status"]));
     fs::remove_file(dir.path().join("inventory.toml")).unwrap();
     says(".config/hvdctl/inventory.toml", command(dir.path(), &["status"]));
@@ -294,7 +295,7 @@ fn words_that_do_not_fit_are_refused() {
     exit code: 2
     --- stdout
     --- stderr
-    error: the project nowhere: No such file or directory (os error 2)
+    error: cannot read the project nowhere: No such file or directory
       hint: name the project's directory, e.g. hvdctl train ./myproject -np 2
     ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["train", "inventory.toml", "-np", "2"]), @r"

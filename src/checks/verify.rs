@@ -2,6 +2,7 @@
 
 use crate::launch::placement::Placement;
 use crate::node::facts::{Gpu, gpu};
+use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -108,7 +109,8 @@ fn gpu_fault(node: &Expected, ranks: u32, report: &Report) -> Option<String> {
         let list = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
         return Some(format!("GPUs: the machine has {}, the rank sees {}", list(&there), list(&visible)));
     }
-    ((visible.len() as u32) < ranks).then(|| format!("{ranks} ranks on this node, {} GPUs visible", visible.len()))
+    ((visible.len() as u32) < ranks)
+        .then(|| format!("{} on this node, {} visible", count(ranks as usize, "rank"), count(visible.len(), "GPU")))
 }
 
 #[cfg(test)]

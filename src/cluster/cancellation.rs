@@ -3,7 +3,12 @@
 use crate::cancel::signalled;
 use crate::error::{Error, NodeError};
 use std::future::Future;
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// How much later than ssh hvdctl may see a signal that the terminal sends to both, as with Ctrl-C.
+pub const SIGNAL_DELAY: Duration = Duration::from_millis(100);
 
 /// Whether a command has to stop, and why. A signal goes before a lost lock.
 pub struct Cancellation {
@@ -46,7 +51,8 @@ impl Cancellation {
         }
     }
 
-    /// Does work that changes nothing until the command is cancelled.
+    /// Does work that changes nothing until the command is cancelled. If nodes fail and a signal comes within `SIGNAL_DELAY`, the
+    /// signal is the cause.
     ///
     /// # Errors
     /// Those of the work, and as of [`Cancellation::check`].
@@ -54,7 +60,12 @@ impl Cancellation {
         tokio::select! {
             biased;
             error = self.cancelled() => Err(error),
-            result = work => result,
+            result = work => match result {
+                Err(failed @ (Error::Unreachable(_) | Error::Nodes { .. })) => {
+                    Err(timeout(SIGNAL_DELAY, self.cancelled()).await.unwrap_or(failed))
+                }
+                result => result,
+            },
         }
     }
 }

@@ -90,13 +90,17 @@ impl Context {
     /// # Errors
     /// Unreachable nodes without `skip`, or no node left.
     pub async fn connect_or_skip(&self, skip: bool) -> Result<Connected, Error> {
-        let NodeResults { ok: members, failed } = self.session.cancellation.run(self.connect()).await?;
-        let (offline, refused): (Vec<_>, Vec<_>) = failed.into_iter().partition(|e| e.kind == Kind::Unreachable);
-        if members.is_empty() || !(offline.is_empty() || skip) {
-            return Err(unreached([offline, refused].concat()));
-        }
-        offline.iter().for_each(|error| self.events.warn(error));
-        Ok(Connected { members, offline, refused })
+        let connecting = async {
+            let NodeResults { ok: members, failed } = self.connect().await?;
+            let (offline, refused): (Vec<_>, Vec<_>) = failed.into_iter().partition(|e| e.kind == Kind::Unreachable);
+            if members.is_empty() || !(offline.is_empty() || skip) {
+                return Err(unreached([offline, refused].concat()));
+            }
+            Ok(Connected { members, offline, refused })
+        };
+        let connected = self.session.cancellation.run(connecting).await?;
+        connected.offline.iter().for_each(|error| self.events.warn(error));
+        Ok(connected)
     }
 
     /// Locks these nodes.

@@ -299,7 +299,7 @@ pub struct NodeStatus {
     pub gpus: String,
     /// Its slots.
     pub slots: u32,
-    /// The id of the running job, or null.
+    /// The ids of the jobs that have their launcher or ranks on the node, separated by commas; null if there are none.
     pub job: Option<String>,
     /// Who drained it, or null.
     pub drained: Option<Drained>,

@@ -2,6 +2,7 @@
 
 use super::{Outcome, run};
 use crate::cli::{Command, Global, SignalPolicy};
+use crate::cluster::cancellation::SIGNAL_DELAY;
 use crate::cluster::nodes::Target;
 use crate::error::Error;
 use crate::event::Events;
@@ -39,8 +40,17 @@ pub async fn run_until_signalled(
 ) -> Result<Outcome, Error> {
     let (cancel, cancelled) = watch::channel(None);
     let policy = command.signal_policy();
+    let running = async {
+        let result = run(command, global, events, cancelled, target).await;
+        let has_failed = result.as_ref().map_or(true, |outcome| !outcome.errors.is_empty());
+        if policy == SignalPolicy::Exit && has_failed {
+            // a signal that comes now may be why
+            tokio::time::sleep(SIGNAL_DELAY).await;
+        }
+        result
+    };
     tokio::select! {
-        result = run(command, global, events, cancelled, target) => result,
+        result = running => result,
         number = until_exit(signals, cancel, policy, events) => {
             match policy {
                 SignalPolicy::Exit => {}

@@ -25,7 +25,7 @@ pub async fn run(context: &Context) -> Result<Outcome, Error> {
             image: "–".into(),
             gpus: facts.gpus.len().to_string(),
             slots: network::slots(&member.node, &facts),
-            job: None,
+            job: plan::running_jobs(&target.cluster().name, &facts, &[]),
             drained: facts.drained.clone(),
         };
         let name = member.node.name.clone();
@@ -47,7 +47,7 @@ pub async fn run(context: &Context) -> Result<Outcome, Error> {
 /// Adds what the engine reports.
 fn with_engine(status: NodeStatus, inventory: &Inventory, observed: &Observed) -> NodeStatus {
     let (cluster, docker) = (&inventory.cluster, &observed.docker);
-    let job = plan::running_jobs(&cluster.name, &docker.containers);
+    let job = plan::running_jobs(&cluster.name, &observed.facts, &docker.containers);
     let planned = apply::desired(inventory, observed).and_then(|desired| apply::plan(cluster, observed, &desired));
     let (worker, differs) = plan::worker_status(cluster, &docker.containers, planned.as_deref().ok());
     let image = docker.image_id.as_deref().map_or("missing", |id| {

@@ -210,7 +210,11 @@ fn origin(root: &Path) -> String {
 fn directory(path: &Path) -> Result<PathBuf, Error> {
     let shown = path.display();
     let wrong = |why: String| Error::usage(why, "name the project's directory, e.g. hvdctl train ./myproject -np 2");
-    let root = fs::canonicalize(path).map_err(|e| wrong(format!("the project {shown}: {e}")))?;
+    let root = fs::canonicalize(path).map_err(|e| {
+        let cause = e.to_string();
+        let cause = cause.split(" (os error").next().unwrap_or_default();
+        wrong(format!("cannot read the project {shown}: {cause}"))
+    })?;
     match root.file_name() {
         _ if !root.is_dir() => Err(wrong(format!("the project {shown} is not a directory"))),
         None => Err(wrong(format!("{shown} is the root of the file system"))),

@@ -21,6 +21,7 @@ use crate::job::outcome::JobOutcome;
 use crate::job::record::{JobResult, State};
 use crate::runtime::Runtime;
 use crate::runtime::spec::ContainerSpec;
+use crate::text::units::count;
 use std::time::SystemTime;
 use tokio::sync::watch::Receiver;
 
@@ -77,7 +78,7 @@ async fn launch<'a>(
     let members = plan.members();
     let follow = Follow::start(of_job(cluster, &plan.id, &members), vec![0; members.len()], events).await?;
     let ranks = plan.placement.ranks();
-    events.phase(format!("starting {ranks} rank{}", if ranks == 1 { "" } else { "s" }));
+    events.phase(format!("starting {}", count(ranks as usize, "rank")));
     check_workspaces(cluster, &plan.hosts, &workspaces, events).await?;
     let workspace = workspaces.get(plan.hosts[0].observed.name()).map(|place| place.directory.clone());
     let container = engine.create_and_start(&ContainerSpec { workspace, ..plan.container.clone() }).await?;

@@ -159,7 +159,11 @@ impl Watch<'_> {
             self.events.warn(format!("{lost}\n  hint: hvdctl jobs prune removes old logs"));
         }
         match (end, timed_out) {
-            (End::Signal(number), _) => return Err(Error::Signal(number)),
+            (End::Signal(number), _) => {
+                let ending = if result.stopped { "was stopped" } else { "has ended" };
+                self.events.note(format!("job {} {ending}", self.id));
+                return Err(Error::Signal(number));
+            }
             (End::TimeLimit, Some(error)) => return Err(error),
             _ => {}
         }

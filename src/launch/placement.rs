@@ -3,6 +3,7 @@
 //! With Gloo `horovodrun -np 2 -H a:2,b:2` starts four ranks, with MPI two. They agree only if the slots that the launcher is given
 //! add up to `-np`, so surplus slots are left out here.
 
+use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -86,7 +87,13 @@ pub enum MapBy {
 
 /// More ranks were requested than there are slots.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{requested} ranks were requested, but the cluster has {available} slots ({})", list(.slots))]
+#[error(
+    "{} {} requested, but the cluster has {}{}",
+    count(*requested as usize, "rank"),
+    if *requested == 1 { "was" } else { "were" },
+    count(*available as usize, "slot"),
+    list(.slots)
+)]
 pub struct TooFewSlots {
     /// The number of ranks.
     pub requested: u32,
@@ -98,7 +105,7 @@ pub struct TooFewSlots {
 
 fn list(slots: &[(String, u32)]) -> String {
     let parts: Vec<String> = slots.iter().map(|(node, n)| format!("{node}: {n}")).collect();
-    parts.join(", ")
+    if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
 }
 
 /// Distributes ranks over the nodes' slots in the given order (the master first). No ranks give an empty placement.
@@ -200,6 +207,9 @@ mod tests {
     fn too_many_ranks_name_both_numbers() {
         let error = place(&slots(&[1, 2]), 4, MapBy::Slot).unwrap_err().to_string();
         assert_eq!(error, "4 ranks were requested, but the cluster has 3 slots (n0: 1, n1: 2)");
+        let error = |there: &[u32], ranks| place(&slots(there), ranks, MapBy::Slot).unwrap_err().to_string();
+        assert_eq!(error(&[1], 2), "2 ranks were requested, but the cluster has 1 slot (n0: 1)");
+        assert_eq!(error(&[], 1), "1 rank was requested, but the cluster has 0 slots");
     }
 
     proptest! {

@@ -33,7 +33,7 @@ impl fmt::Display for LauncherName {
 pub enum Bind {
     /// To the cores of its GPU's NUMA node
     Numa,
-    /// To an equal share of the cores, not shared with other ranks
+    /// To an equal share of the cores; ranks share cores only if there are more ranks than cores
     Core,
     /// Not at all
     None,

@@ -79,6 +79,13 @@ def program_environment(inherited, launcher, given):
     return env
 
 
+def start_failure(program, error):
+    """Why a program could not be started. The error may name something else: the directory in which it was to start."""
+    program, cause = os.fsdecode(program), getattr(error, "strerror", None) or str(error)
+    other = os.fsdecode(getattr(error, "filename", None) or program)
+    return "cannot start %s: %s%s" % (program, "" if other == program else other + ": ", cause)
+
+
 def idle_limit(job, size):
     """Seconds that this rank may make no progress, or None if it is not checked. Checks that know more go first: the launcher's own,
     and that for stopped programs."""
@@ -276,7 +283,7 @@ class Supervisor:
         try:
             self.program = Program(argv, self.job["cwd"], env, cpus[local_rank % len(cpus)], self.children)
         except (OSError, subprocess.SubprocessError) as error:
-            self.log.write(b"b", [str(error).encode(errors="replace").replace(b"\n", b" ")])
+            self.log.write(b"b", [start_failure(argv[0], error).encode(errors="replace").replace(b"\n", b" ")])
             # as shells and `docker run`: 127 is not found, 126 is found and cannot be run
             self.code = 127 if isinstance(error, FileNotFoundError) else 126
             self.log.state(b"x", b"%d" % self.code)

@@ -7,9 +7,10 @@ mod disrupted;
 mod tests;
 
 use crate::inventory::Cluster;
-use crate::node::facts::Span;
+use crate::node::facts::{Facts, Span};
 use crate::runtime::container::{ContainerState, ContainerSummary};
 use crate::runtime::spec::{ContainerSpec, LABEL_CLUSTER, LABEL_SPEC, LABEL_SPEC_FULL, LABEL_WORKSPACE, Role};
+use std::collections::BTreeSet;
 use std::fmt;
 
 pub use disrupted::{NodePlan, disrupted_jobs, orphaned_workers};
@@ -184,11 +185,13 @@ pub fn worker_status(
     }
 }
 
-/// Returns the jobs whose launcher is up on a node, separated by commas.
-pub fn running_jobs(cluster: &str, containers: &[ContainerSummary]) -> Option<String> {
+/// Returns the jobs that have their launcher or ranks on a node, separated by commas.
+pub fn running_jobs(cluster: &str, facts: &Facts, containers: &[ContainerSummary]) -> Option<String> {
     let masters = containers.iter().filter(|c| c.belongs_to(cluster) && c.is(Role::Master) && c.state.is_up());
-    let jobs: Vec<&str> = masters.map(|c| c.job().unwrap_or("unknown")).collect();
-    (!jobs.is_empty()).then(|| jobs.join(", "))
+    let launched = masters.map(|c| c.job().unwrap_or("unknown"));
+    let has_ranks = |job: &&String| facts.ranks.iter().any(|rank| rank.job == **job && !rank.killed);
+    let jobs: BTreeSet<&str> = launched.chain(facts.open_jobs.iter().filter(has_ranks).map(String::as_str)).collect();
+    (!jobs.is_empty()).then(|| Vec::from_iter(jobs).join(", "))
 }
 
 /// Returns the removal of shells' containers that were created and never started, because the command that created them was killed; one

@@ -29,7 +29,7 @@ fn signalled(name: &str, code: i32, controller: &'static str) {
     for controller in controllers(controller) {
         let run = sleeping(&lab, controller, SLEEP);
         run.signal(name);
-        let done = run.end(s(60)).code(code);
+        let done = run.end(s(60)).code(code).complains(&["was stopped"]);
         no_run_is_left();
         no_session_is_left(done.pid);
         assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"], "{controller}");

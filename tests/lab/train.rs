@@ -322,11 +322,12 @@ mod full {
         let lab = Lab::up();
         let project = lab.project("fail", &[("main.py", "")]);
         // the codes are those of shells and `docker run`
-        for (program, code, words) in
-            [("no-such-program", 127, "No such file"), ("./main.py", 126, "Permission denied")]
-        {
+        for (program, code, words) in [
+            ("no-such-program", 127, "cannot start no-such-program: No such file"),
+            ("./main.py", 126, "cannot start ./main.py: Permission denied"),
+        ] {
             let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", program]).code(code);
-            done.complains(&[program, words]);
+            done.complains(&[words]);
             no_run_is_left();
         }
     }

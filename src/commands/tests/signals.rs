@@ -1,7 +1,7 @@
 //! A signal at any moment of a command: it ends in order, nothing is left half-made, and the same command again does the rest.
 
 use super::*;
-use crate::transport::node::scripted::{Fault, Moment};
+use crate::transport::node::scripted::{CONNECT, Fault, Moment};
 use tokio::time::Instant;
 
 const INT: u8 = 2;
@@ -186,6 +186,33 @@ async fn a_command_that_changes_nothing_leaves_at_the_first_signal() {
     let done = hvdctl_with(&nodes, "status", signals).await;
     assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (143, "", "error: terminated\n"));
     assert_eq!(NODES.map(|node| nodes.state(node)), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_that_ends_ssh_first_is_the_cause() {
+    for line in ["status", "jobs", "up", "up --skip-offline", "down", "keys push", "run -np 2 -- true"] {
+        for (delay, interrupted) in [(50, true), (500, false)] {
+            let nodes = Nodes::new(&NODES);
+            NODES.iter().for_each(|node| nodes.fault(node, CONNECT, Fault::Fails("Connection closed".into())));
+            let (sender, signals) = mpsc::unbounded_channel();
+            nodes.watch(move |moment| {
+                let sender = sender.clone();
+                if moment.call == CONNECT && moment.node == "node2" {
+                    tokio::spawn(async move {
+                        tokio::time::sleep(Duration::from_millis(delay)).await;
+                        let _ = sender.send(INT);
+                    });
+                }
+            });
+            let done = hvdctl_with(&nodes, line, signals).await;
+            assert_eq!(
+                (done.code == 130, done.err.contains("error: interrupted")),
+                (interrupted, interrupted),
+                "{line}: {done}"
+            );
+            assert_eq!(done.err.contains("cannot log in"), !interrupted, "{line}: {done}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -168,6 +168,12 @@ async fn drain_says_which_jobs_leave_a_node_and_which_stay() {
     assert_eq!(document["nodes"][0]["staying"], serde_json::json!(["run-2", "run-3"]), "{document}");
     let words = ["; it leaves job run-1", "; job run-2 stays until it ends"];
     hvdctl(&nodes, "drain node2").await.code(0).says(&words);
+    // no launcher of them is on the node
+    let document = hvdctl(&nodes, "status --json").await.code(0).document();
+    assert_eq!(document["nodes"][1]["job"], "run-1, run-2, run-3", "{document}");
+    nodes.edit("node2", |state| state.facts = jobs.replace("7 - lab -", "7 - lab killed"));
+    let document = hvdctl(&nodes, "status --json").await.code(0).document();
+    assert_eq!(document["nodes"][1]["job"], Value::Null, "{document}");
 }
 
 #[tokio::test(start_paused = true)]
