@@ -266,7 +266,7 @@ fn a_drained_node_leaves_an_elastic_job_and_gets_no_ranks() {
     run.until(&["[0 node1] attempt 0", "[1 node2] attempt 0"], s(120));
     let restore = Restore(|| drop(lab.hvdctl(&["drain", "--undo", "node[1-2]"]).code(0)));
     let drained = lab.hvdctl(&["drain", "node[1-2]"]).code(0);
-    drained.says(&["node1: drained; job ", "stays", "node2: drained; job ", "it leaves job "]);
+    drained.says(&["node1: drained; job ", "stays", "node2: drained; it leaves job "]);
     run.until(&["[0 node1] attempt 1"], s(60));
     lab.hvdctl(&["status"]).code(0).says(&["node1 is drained by ", "node2 is drained by "]);
     drop(restore);
