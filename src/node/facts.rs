@@ -79,8 +79,11 @@ pub struct Drained {
 
 impl fmt::Display for Drained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let since = UNIX_EPOCH + Duration::from_secs(self.since.into());
-        write!(f, "drained by {} since {}", self.by, humantime::format_rfc3339_seconds(since))
+        let Drained { by, since } = self;
+        match UNIX_EPOCH + Duration::from_secs((*since).into()) {
+            UNIX_EPOCH => write!(f, "drained by {by}"),
+            since => write!(f, "drained by {by} since {}", humantime::format_rfc3339_seconds(since)),
+        }
     }
 }
 
@@ -176,7 +179,7 @@ impl Facts {
                 }
                 "drained" => {
                     // a full disk may have cut it off
-                    let unknown = || Drained { by: "somebody".into(), since: 0 };
+                    let unknown = || Drained { by: "an unknown user".into(), since: 0 };
                     facts.drained = Some(serde_json::from_str(value).unwrap_or_else(|_| unknown()));
                 }
                 "disk" => facts.disks.extend(disk(value)),
@@ -309,9 +312,9 @@ mod tests {
             "listener 10.0.0.1:12345 7 root {id} sshd\nlistener *:12345 - - - -\nlistener [::]:12345 8 ana - my prog\n\
              listener 10.0.0.9%eth0:12345 9 ana - x\nlistener junk\n"
         ));
-        let told: Vec<_> = facts.listeners.iter().map(|l| (l.address.map(|a| a.to_string()), l.pid)).collect();
+        let reported: Vec<_> = facts.listeners.iter().map(|l| (l.address.map(|a| a.to_string()), l.pid)).collect();
         assert_eq!(
-            told,
+            reported,
             [
                 (Some("10.0.0.1".to_owned()), Some(7)),
                 (None, None),
@@ -328,16 +331,24 @@ mod tests {
         let facts = Facts::parse(
             "rank run-1 7 abc lab -\nrank run-2 8 - - killed\nrank run-3 x - -\nopen run-1\nopen run-2 {\"id\"\nports 22 x 12345 \n",
         );
-        let told: Vec<_> = facts
+        let reported: Vec<_> = facts
             .ranks
             .iter()
             .map(|r| (r.job.as_str(), r.pid, r.container.as_deref(), r.cluster.as_deref(), r.killed))
             .collect();
-        assert_eq!(told, [("run-1", 7, Some("abc"), Some("lab"), false), ("run-2", 8, None, None, true)]);
+        assert_eq!(reported, [("run-1", 7, Some("abc"), Some("lab"), false), ("run-2", 8, None, None, true)]);
         // of a record that a full disk cut off the job is known all the same
         assert_eq!(facts.open_jobs, ["run-1", "run-2"]);
         assert_eq!(facts.open_records, ["{\"id\""]);
         assert_eq!(facts.ports.into_iter().collect::<Vec<_>>(), [22, 12345]);
+    }
+
+    #[test]
+    fn a_drained_node_stays_drained_if_its_mark_cannot_be_read() {
+        let drained = |line: &str| Facts::parse(line).drained.unwrap().to_string();
+        let mark = r#"drained {"by": "ana@desk", "since": 1795262584}"#;
+        assert_eq!(drained(mark), "drained by ana@desk since 2026-11-21T12:03:04Z");
+        assert_eq!(drained(&mark[..20]), "drained by an unknown user");
     }
 
     #[test]
