@@ -9,6 +9,10 @@ fn elastic(method: Method, min_ranks: u32, program: &str) -> Spec {
     Spec { min_ranks: Some(min_ranks), ..Spec::shell(method, program) }
 }
 
+/// A program that saves when it is asked to end, for longer than ranks have after a failure, and ends by itself in the third attempt.
+const SAVES: &str = "trap 'sleep 4; echo saved; exit 0' TERM; echo attempt $HVDCTL_RESTART
+    [ $HVDCTL_RESTART = 2 ] || while :; do sleep 0.1; done";
+
 #[test]
 fn a_node_leaves_and_comes_back() {
     each_launcher(|method| {
@@ -39,9 +43,7 @@ fn a_node_leaves_and_comes_back() {
 fn a_drained_node_leaves_with_the_grace_period_and_joins_again() {
     each_launcher(|method| {
         let cluster = Cluster::new();
-        let program = "trap 'sleep 4; echo saved; exit 0' TERM; echo attempt $HVDCTL_RESTART
-            [ $HVDCTL_RESTART = 2 ] || while :; do sleep 0.1; done";
-        let job = cluster.start(&elastic(method, 1, program));
+        let job = cluster.start(&elastic(method, 1, SAVES));
         (0..2).for_each(|rank| job.until(rank, "attempt 0"));
         let mark = cluster.dir().join("node2/.drained@test");
         std::fs::write(&mark, "").unwrap();
@@ -60,10 +62,7 @@ fn a_drained_node_leaves_with_the_grace_period_and_joins_again() {
 fn ranks_have_the_grace_period_when_a_node_joins() {
     each_launcher(|method| {
         let cluster = Cluster::new();
-        // what rank 0 does in the second attempt takes longer than ranks have after a failure
-        let program = "trap 'sleep 4; echo saved; exit 0' TERM; echo attempt $HVDCTL_RESTART
-            [ $HVDCTL_RESTART = 2 ] || while :; do sleep 0.1; done";
-        let job = cluster.start(&elastic(method, 1, program));
+        let job = cluster.start(&elastic(method, 1, SAVES));
         (0..2).for_each(|rank| job.until(rank, "attempt 0"));
         cluster.worker.signal(Signal::KILL);
         job.until(0, "attempt 1");
