@@ -202,17 +202,17 @@ fn elsewhere_there_are_lines_with_time_and_node() {
         assert_eq!(done.status.code(), Some(4));
         String::from_utf8(done.stderr).unwrap()
     };
-    let told = err(&["status"]);
+    let output = err(&["status"]);
     let line = regex::Regex::new(r"^([01]\d|2[0-3]):[0-5]\d:[0-5]\d (node00[12]: .*)$").unwrap();
-    let (lines, errors): (Vec<&str>, Vec<&str>) = told.lines().partition(|text| line.is_match(text));
+    let (lines, errors): (Vec<&str>, Vec<&str>) = output.lines().partition(|text| line.is_match(text));
     let mut lines: Vec<&str> = lines.iter().map(|text| line.captures(text).unwrap().get(2).unwrap().as_str()).collect();
     lines.sort_unstable();
     let failed = "cannot log in by ssh as nobody@node00";
     // one for each node and change: that it was connected to is none
-    assert_eq!(lines.len(), 2, "{told}");
-    assert!(lines[0].starts_with(&format!("node001: {failed}1")), "{told}");
-    assert!(lines[1].starts_with(&format!("node002: {failed}2")), "{told}");
-    assert!(errors[0].starts_with("error: node001: ") && !told.contains('\x1b'), "{told}");
+    assert_eq!(lines.len(), 2, "{output}");
+    assert!(lines[0].starts_with(&format!("node001: {failed}1")), "{output}");
+    assert!(lines[1].starts_with(&format!("node002: {failed}2")), "{output}");
+    assert!(errors[0].starts_with("error: node001: ") && !output.contains('\x1b'), "{output}");
     // with -q the errors alone
     assert_eq!(err(&["-q", "status"]), errors.join("\n") + "\n");
     // colours are no movement

@@ -121,8 +121,8 @@ impl Clinic {
         let found = fold(examine(&self.inventory, &self.views()));
         for finding in &found {
             assert!(!finding.nodes.is_empty() && finding.nodes.iter().all(|node| !node.is_empty()), "{finding:?}");
-            let told = !finding.why.is_empty() && !finding.hint.is_empty();
-            assert!(finding.severity == Note || told, "no why or no hint: {finding:?}");
+            let is_explained = !finding.why.is_empty() && !finding.hint.is_empty();
+            assert!(finding.severity == Note || is_explained, "no why or no hint: {finding:?}");
         }
         found.into_iter().filter(|finding| finding.check != "keys").collect()
     }

@@ -465,7 +465,7 @@ fn fetched() -> FetchReport {
 }
 
 fn tools_made(all: &mut Vec<(&'static str, Value)>) {
-    let told = |node: &str, code, stdout: &str| CommandOutput {
+    let output = |node: &str, code, stdout: &str| CommandOutput {
         node: node.into(),
         code,
         stdout: stdout.into(),
@@ -473,8 +473,8 @@ fn tools_made(all: &mut Vec<(&'static str, Value)>) {
         left_out: 0,
         timed_out: code == 124,
     };
-    let all_told = [told("node1", 0, "GPU 0: NVIDIA H200\n"), told("node2", 124, "")];
-    all.push(("exec", exec::outcome("nvidia-smi -L", &all_told, vec![refused("node3")]).document));
+    let outputs = [output("node1", 0, "GPU 0: NVIDIA H200\n"), output("node2", 124, "")];
+    all.push(("exec", exec::outcome("nvidia-smi -L", &outputs, vec![refused("node3")]).document));
     all.push(("shell", shell::ended(7).document));
 
     let mut fetched = fetched();

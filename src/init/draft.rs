@@ -77,7 +77,7 @@ impl Probe {
         }
         match &self.docker {
             None => concerns.push(("Docker is not installed".into(), "install Docker Engine on that machine")),
-            // without root it cannot be told whether the engine runs
+            // without root it is unknown whether the engine runs
             Some(Err(said)) if !matches!(self.root, Some(Err(_))) => {
                 concerns.push((format!("the Docker Engine does not answer: {said}"), "sudo systemctl start docker"));
             }

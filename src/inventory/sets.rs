@@ -115,13 +115,13 @@ fn ranges_are_many_nodes() {
          address = '10.0.0.[1-4]'\nslots = 1\n",
     );
     let inventory = parse(&text).expect("valid");
-    let told: Vec<String> = inventory
+    let reported: Vec<String> = inventory
         .nodes
         .iter()
         .map(|node| format!("{} {} {:?} {:?} {:?}", node.name, node.host, node.address, node.slots, node.gpus))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             "head head None None Count(2)",
             "g1 gpu08.lan Some(10.0.0.1) Some(1) Count(2)",
@@ -175,8 +175,8 @@ fn ranges_are_many_nodes() {
 fn groups_of_nodes() {
     let with = |groups: &str| with_nodes(&format!("[[node]]\nhost = 'n[1-4]'\n[groups]\n{groups}\n"));
     let groups = parse(&with("b = ['@a', 'n4', '!n1']\na = 'n[1-3],!n2'\nrest = '!@a'")).expect("valid").groups;
-    let told: Vec<String> = groups.iter().map(|(name, nodes)| format!("{name}: {}", nodes.join(" "))).collect();
-    assert_eq!(told, ["a: n1 n3", "b: n3 n4", "rest: n2 n4"]);
+    let reported: Vec<String> = groups.iter().map(|(name, nodes)| format!("{name}: {}", nodes.join(" "))).collect();
+    assert_eq!(reported, ["a: n1 n3", "b: n3 n4", "rest: n2 n4"]);
 
     const EXPECTED: &str = "expected nodes as for --on, like \"gpu[01-08],!gpu03\", or a list of such, found";
     for (groups, expected) in [

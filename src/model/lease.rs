@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(Lease::parse(&TEXT.replace("4711", "x")), None);
         let loud = Lease::parse(&TEXT.replace("my project", "\u{1b}[2Jx")).unwrap();
         assert_eq!(loud.purpose, "hvdctl train [2Jx");
-        // whatever a file says, it is told
+        // whatever the file contains, it is a lease
         let far = Lease::parse(&TEXT.replace("since 1763735527", &format!("since {}", u64::MAX))).unwrap();
         assert!(far.to_string().ends_with("(0s ago)"), "{far}");
     }

@@ -186,9 +186,9 @@ class Launcher:
 
     def see(self, line):
         """Takes the exit code of a rank that has failed, as soon as it has, from its launcher shim."""
-        told = re.search(reap.FAILED + rb"(\d+)", line)
-        self.failed.extend([int(told.group(1))] if told else [])
-        return told
+        found = re.search(reap.FAILED + rb"(\d+)", line)
+        self.failed.extend([int(found.group(1))] if found else [])
+        return found
 
     def start(self, places, number):
         # the remote shell in the job's directory comes before any other

@@ -38,10 +38,10 @@ fn every_state_of_a_worker_leads_back() {
             false,
         ),
     ];
-    for (state, make, told, same) in cases {
+    for (state, make, summary, same) in cases {
         on("node2", &make);
         let before = id_of_any("node2");
-        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", &format!("node2: {told}\n")]);
+        lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged\n", &format!("node2: {summary}\n")]);
         assert_eq!(ours("node2"), "hworker running\n", "{state}");
         assert_eq!(id_of_any("node2") == before, same, "{state}: whether it is the same container");
         assert_eq!(banner("node2", 12345), "SSH-2.0-", "{state}");

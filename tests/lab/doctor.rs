@@ -13,7 +13,7 @@ fn undo(script: &str) -> Restore<impl FnMut() + '_> {
 }
 
 /// The findings of a severity, as `NODES: SEEN`.
-fn told(done: &Done, severity: &str) -> Vec<String> {
+fn findings(done: &Done, severity: &str) -> Vec<String> {
     done.out.lines().filter_map(|line| line.strip_prefix(&format!("{severity} "))).map(str::to_owned).collect()
 }
 
@@ -21,7 +21,7 @@ fn told(done: &Done, severity: &str) -> Vec<String> {
 #[track_caller]
 fn finds(lab: &Lab, words: &str, hint: &str) -> Done {
     let done = lab.hvdctl(&["doctor"]).code(1);
-    let errors = told(&done, "error");
+    let errors = findings(&done, "error");
     assert!(errors.len() == 1 && errors[0].contains(words), "not one error with {words:?}:\n{}", done.out);
     let after = done.out.split(errors[0].as_str()).nth(1).unwrap();
     let lines: Vec<&str> = after.lines().skip(1).take(2).collect();
@@ -43,7 +43,7 @@ fn is_well_again(lab: &Lab) {
 #[track_caller]
 fn is_well(lab: &Lab) -> Done {
     let done = lab.hvdctl(&["doctor"]).code(0);
-    assert_eq!(told(&done, "error"), Vec::<String>::new());
+    assert_eq!(findings(&done, "error"), Vec::<String>::new());
     assert!(done.out.lines().last().unwrap().starts_with("ok: 2 nodes, no errors"), "{}", done.out);
     done
 }
@@ -69,7 +69,7 @@ fn nodes_in_health() {
         "mpi4py ",
     ];
     let done = is_well(&lab).says(&image);
-    assert_eq!(told(&done, "warning"), Vec::<String>::new(), "{}", done.out);
+    assert_eq!(findings(&done, "warning"), Vec::<String>::new(), "{}", done.out);
     let done = lab.hvdctl(&["doctor", "--fix", "--json"]).code(0);
     assert_eq!(NODES.map(|node| id_of(node, "hworker")), before);
     let document: Value = serde_json::from_str(&done.out).unwrap();
@@ -92,7 +92,7 @@ fn a_node_out_of_reach_hides_nothing_of_the_other() {
     let restore = Restore(|| power(&["unpause"], "node2"));
     let done =
         lab.hvdctl(&["doctor"]).code(3).says(&["warning node1: its worker differs from the inventory", "hvdctl up"]);
-    assert!(told(&done, "error")[0].starts_with("node2: cannot log in by ssh"), "{}", done.out);
+    assert!(findings(&done, "error")[0].starts_with("node2: cannot log in by ssh"), "{}", done.out);
     lab.hvdctl(&["--on", "node2", "doctor"]).code(4);
     let document: Value = serde_json::from_str(&lab.hvdctl(&["doctor", "--json"]).code(3).out).unwrap();
     assert_eq!((&document["ok"], &document["nodes"][1]["reachable"]), (&false.into(), &false.into()));
@@ -195,7 +195,7 @@ END
     );
     node_sh("node2", make, &[&master, &pid, &gpu]).code(0);
     let done = lab.hvdctl(&["doctor"]).code(1);
-    let mut warnings = told(&done, "warning");
+    let mut warnings = findings(&done, "warning");
     warnings.sort();
     let expected = [
         "node2: its interface has a different MTU: node1 1500 · node2 1400".to_owned(),
@@ -208,7 +208,7 @@ END
     ];
     assert_eq!(warnings, expected, "{}", done.out);
     // and so it is
-    assert!(told(&done, "error").iter().any(|e| e.contains("on random high ports")), "{}", done.out);
+    assert!(findings(&done, "error").iter().any(|e| e.contains("on random high ports")), "{}", done.out);
     drop(restore);
     is_well_again(&lab);
 }
@@ -225,7 +225,12 @@ fn a_clock_that_is_off() {
     clock(30);
     let restore = undo("rm -f /usr/local/bin/date");
     let done = lab.hvdctl(&["doctor"]).code(1);
-    assert_eq!(told(&done, "error"), ["node2: its clock is 30 s ahead of those of the other nodes"], "{}", done.out);
+    assert_eq!(
+        findings(&done, "error"),
+        ["node2: its clock is 30 s ahead of those of the other nodes"],
+        "{}",
+        done.out
+    );
     done.says(&["hint: set the clock on the node: sudo timedatectl set-ntp true"]);
     lab.hvdctl(&["up"])
         .code(3)
@@ -233,7 +238,7 @@ fn a_clock_that_is_off() {
     assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
     clock(-5);
     let done = lab.hvdctl(&["doctor"]).code(0);
-    assert_eq!(told(&done, "warning"), ["node2: its clock is 5 s behind those of the other nodes"], "{}", done.out);
+    assert_eq!(findings(&done, "warning"), ["node2: its clock is 5 s behind those of the other nodes"], "{}", done.out);
     lab.hvdctl(&["up"]).code(0).complains(&["warning: node2: its clock is 5 s behind"]);
     drop(restore);
     is_well_again(&lab);
@@ -275,7 +280,7 @@ fn an_engine_that_is_down() {
         assert!(eventually(s(30), || node_sh("node2", "docker version", &[]).code == 0), "the engine of node2");
     });
     let done = lab.hvdctl(&["doctor"]).code(1);
-    let errors = told(&done, "error");
+    let errors = findings(&done, "error");
     assert!(errors.len() == 1 && errors[0].starts_with("node2: cannot reach the Docker Engine"), "{}", done.out);
     done.says(&["hint: start it on that node: sudo systemctl start docker"]);
     drop(restore);
@@ -333,7 +338,7 @@ fn what_a_dead_run_left_is_ended_with_fix() {
     assert!(eventually(s(10), || rank_processes("node2").lines().count() == 2), "{}", rank_processes("node2"));
     let done = lab.hvdctl(&["doctor"]).code(1);
     assert_eq!(
-        (told(&done, "error"), told(&done, "warning")),
+        (findings(&done, "error"), findings(&done, "warning")),
         (
             vec!["node2: 1 process of job 20990101-000000-dead, whose launcher is not running".to_owned()],
             vec!["node1: hmaster of the ended job 20990101-000000-dead still exists".to_owned()]
@@ -360,7 +365,7 @@ fn keys_that_were_changed_are_pushed_with_fix() {
     let lab = Lab::up();
     on("node2", "chmod 644 /opt/horovod/ssh/authorized_keys");
     let done = lab.hvdctl(&["doctor"]).code(1).says(&["authorized_keys", "hint: hvdctl keys push"]);
-    assert!(told(&done, "error").iter().all(|error| error.starts_with("node2: ")), "{}", done.out);
+    assert!(findings(&done, "error").iter().all(|error| error.starts_with("node2: ")), "{}", done.out);
     assert_eq!(on("node2", "stat -c %a /opt/horovod/ssh/authorized_keys"), "644\n");
     lab.hvdctl(&["doctor", "--fix"]).code(0).says(&["fixed node2: ", "ok: 2 nodes"]);
     assert_eq!(on("node2", "stat -c %a /opt/horovod/ssh/authorized_keys"), "600\n");

@@ -100,8 +100,8 @@ fn what_is_wrong_with_a_machine_is_said_and_written() {
     ]);
     let document: serde_json::Value = serde_json::from_str(&done.out).unwrap();
     let nodes = document["nodes"].as_array().unwrap();
-    let told: Vec<bool> = nodes.iter().map(|node| node["ok"] == true).collect();
-    assert_eq!((told, &document["ok"]), (vec![true, true, true, false], &false.into()));
+    let reported: Vec<bool> = nodes.iter().map(|node| node["ok"] == true).collect();
+    assert_eq!((reported, &document["ok"]), (vec![true, true, true, false], &false.into()));
     assert_eq!((&nodes[1]["found"]["docker"], &nodes[2]["same_as"]), (&serde_json::Value::Null, &"node1".into()));
     assert!(nodes[3]["error"]["message"].as_str().unwrap().contains("Connection refused"), "{document}");
 

@@ -311,8 +311,9 @@ fn a_pair_is_made_once() {
     lab.hvdctl(&words).code(1).complains(&["hvdctl keys rotate --type rsa --bits 2048"]);
     assert_eq!(fingerprint("node1"), before);
     let document: serde_json::Value = serde_json::from_str(&lab.hvdctl(&["--json", "keys", "generate"]).ok()).unwrap();
-    let told = (&document["ok"], &document["changed"], &document["type"], &document["bits"], &document["fingerprint"]);
-    assert_eq!(told, (&true.into(), &false.into(), &"ed25519".into(), &256.into(), &sha.into()));
+    let reported =
+        (&document["ok"], &document["changed"], &document["type"], &document["bits"], &document["fingerprint"]);
+    assert_eq!(reported, (&true.into(), &false.into(), &"ed25519".into(), &256.into(), &sha.into()));
 
     // the public half comes back; a push uses the pair, whatever the inventory says by now
     on("node1", "rm /opt/horovod/ssh/id_ed25519.pub");

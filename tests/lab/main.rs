@@ -6,7 +6,7 @@
 //! [`state::FULL`].
 
 mod back;
-mod beside;
+mod concurrent;
 mod converge;
 mod desk;
 mod doctor;

@@ -95,8 +95,8 @@ fn a_new_pair_takes_the_old_ones_place() {
     // to another type, and to what the inventory says
     let words = ["--json", "keys", "rotate", "--type", "rsa", "--bits", "2048"];
     let document: serde_json::Value = serde_json::from_str(&lab.hvdctl(&words).ok()).unwrap();
-    let told = (&document["ok"], &document["switched"], &document["type"], &document["bits"]);
-    assert_eq!(told, (&true.into(), &true.into(), &"rsa".into(), &2048.into()));
+    let reported = (&document["ok"], &document["switched"], &document["type"], &document["bits"]);
+    assert_eq!(reported, (&true.into(), &true.into(), &"rsa".into(), &2048.into()));
     one_key_everywhere(&lab, "id_rsa");
     assert!(on("node1", "ssh-keygen -l -f /opt/horovod/ssh/id_rsa").starts_with("2048 "));
     launches(&lab);

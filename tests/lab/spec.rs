@@ -179,8 +179,8 @@ fn an_image_that_a_node_lacks_comes_from_its_registry() {
 
     // nothing in this image could be started, but it is there then, and what came was told in bytes
     let done = lab.hvdctl(&["up"]).code(1).complains(&["node1: cannot start hworker", "node2: cannot start hworker"]);
-    let told = |what: &str| done.err.lines().any(|line| line.contains(" node1: ") && line.contains(what));
-    assert!(told(&format!("ing {IMAGE}: ")) && told(" of 28.6 MiB"), "{}", done.err);
+    let reported = |what: &str| done.err.lines().any(|line| line.contains(" node1: ") && line.contains(what));
+    assert!(reported(&format!("ing {IMAGE}: ")) && reported(" of 28.6 MiB"), "{}", done.err);
     let ids = NODES.map(id);
     assert!(ids.iter().all(|id| id.starts_with("sha256:")), "{ids:?}");
     let again = lab.hvdctl(&["up"]).code(1);

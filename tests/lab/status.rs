@@ -70,9 +70,9 @@ mod full {
         let document = document(&lab, 3);
         assert_eq!(document["ok"], false);
         let nodes = document["nodes"].as_array().unwrap();
-        let told: Vec<_> =
+        let reported: Vec<_> =
             nodes.iter().map(|n| (n["node"].as_str().unwrap(), n["reachable"] == true, n["ok"] == true)).collect();
-        assert_eq!(told, [("node1", true, true), ("node2", false, false)]);
+        assert_eq!(reported, [("node1", true, true), ("node2", false, false)]);
         // with no node in reach it is another code
         lab.hvdctl(&["--on", "node2", "status"]).code(4);
     }

@@ -60,9 +60,9 @@ fn a_second_up_changes_nothing() {
     let document: Value = serde_json::from_str(&lab.hvdctl(&["up", "--json"]).ok()).unwrap();
     assert_eq!(document["ok"], true);
     let nodes = document["nodes"].as_array().unwrap();
-    let told: Vec<_> =
+    let reported: Vec<_> =
         nodes.iter().map(|n| (n["node"].as_str().unwrap(), n["ok"] == true, n["changed"] == true)).collect();
-    assert_eq!(told, [("node1", true, false), ("node2", true, false)]);
+    assert_eq!(reported, [("node1", true, false), ("node2", true, false)]);
     assert_eq!(NODES.map(running_since), before);
     // neither does a `keys push` in between
     lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);

@@ -96,8 +96,8 @@ mod full {
         let document: serde_json::Value = serde_json::from_str(&done.out).unwrap();
         assert_eq!(document["ok"], false);
         let nodes = document["nodes"].as_array().unwrap();
-        let told: Vec<_> = nodes.iter().map(|n| (n["node"].as_str().unwrap(), n["ok"] == true)).collect();
-        assert_eq!(told, [("node1", true), ("node2", false)]);
+        let reported: Vec<_> = nodes.iter().map(|n| (n["node"].as_str().unwrap(), n["ok"] == true)).collect();
+        assert_eq!(reported, [("node1", true), ("node2", false)]);
         drop(restore);
         lab.hvdctl(&["up"]).code(0).says(&["node1: unchanged", "node2: start hworker"]);
     }

@@ -174,13 +174,13 @@ class Rank(unittest.TestCase):
         self.assertEqual(rank_supervisor.first_number(["A"], {}), 0)
 
     def test_why_a_program_cannot_be_started(self):
-        for argv, cwd, told in [(["no-such"], "/", "cannot start no-such: No such file or directory"),
+        for argv, cwd, message in [(["no-such"], "/", "cannot start no-such: No such file or directory"),
                                 ([b"no-\xc3\xa4"], "/", "cannot start no-\u00e4: No such file or directory"),
                                 (["true"], "/no/such", "cannot start true: /no/such: No such file or directory"),
                                 (["/"], "/", "cannot start /: Permission denied")]:
             with self.assertRaises(OSError) as failed:
                 subprocess.call(argv, cwd=cwd)
-            self.assertEqual(rank_supervisor.start_failure(argv[0], failed.exception), told)
+            self.assertEqual(rank_supervisor.start_failure(argv[0], failed.exception), message)
 
     def test_whose_environment_goes_first(self):
         launcher = {"environment": {"IFACE": "eth0", "OWN": "launcher"}, "defaults": {"SOFT": "eth0", "HARD": "eth0"}}

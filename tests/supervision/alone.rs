@@ -126,8 +126,8 @@ fn the_pause_before_a_restart_doubles_and_is_as_it_was_set() {
         let waited: u64 = pauses.iter().map(|pause| pause.parse::<u64>().unwrap()).sum();
         assert!(started.elapsed() >= Duration::from_secs(waited), "{restarts}");
         let log = fs::read_to_string(here.path().join("log")).unwrap();
-        let told = log.split("\"pause\": ").skip(1).map(|rest| rest.split_once('}').unwrap().0);
-        assert!(told.eq(pauses.iter().copied()), "{restarts}: {log}");
+        let reported = log.split("\"pause\": ").skip(1).map(|rest| rest.split_once('}').unwrap().0);
+        assert!(reported.eq(pauses.iter().copied()), "{restarts}: {log}");
     }
 }
 

@@ -166,10 +166,10 @@ fn a_worker_in_any_state_can_be_brought_up() {
         assert_eq!(worker_status(&cluster, &there, Some(&operations)).0, status, "{state:?}");
     }
     // what is left of others beside it is none of its own differences
-    let beside =
+    let concurrent =
         [Operation::Remove { name: "hworker-j1".into(), id: "2".into(), reasons: vec!["its job has ended".into()] }];
     assert_eq!(
-        worker_status(&cluster, &[summary(&want, "img", ContainerState::Running)], Some(&beside)),
+        worker_status(&cluster, &[summary(&want, "img", ContainerState::Running)], Some(&concurrent)),
         ("up", vec![])
     );
     assert_eq!(worker_status(&cluster, &[], None), ("none", vec![]));
