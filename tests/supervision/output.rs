@@ -133,16 +133,11 @@ fn each_rank_has_its_cores_and_threads() {
     each_launcher(|method| {
         let cluster = Cluster::new();
         let script = "sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status; echo $OMP_NUM_THREADS";
-        let spec = Spec { ranks: [2, 1], bind: Some(Bind::Core), ..Spec::shell(method, script) };
+        let spec = Spec { ranks: [2, 2], bind: Some(Bind::Core), ..Spec::shell(method, script) };
         let end = cluster.start(&spec).end();
-        for rank in 0..2 {
-            let got = [&end.lines[rank][0], &end.lines[rank][1]];
-            assert_eq!(
-                got,
-                [expected["cpus"][rank].as_str().unwrap(), expected["threads"].as_str().unwrap()],
-                "{}",
-                end.all
-            );
+        for rank in 0..4 {
+            let (cpus, threads) = (expected["cpus"][rank % 2].as_str().unwrap(), expected["threads"].as_str().unwrap());
+            assert_eq!(end.lines[rank], [cpus, threads], "{}", end.all);
         }
     });
 }
