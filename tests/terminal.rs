@@ -102,7 +102,7 @@ impl Seen {
     /// Waits until the screen is so.
     #[track_caller]
     fn until(&self, holds: impl Fn(&[String]) -> bool) {
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + Duration::from_secs(240);
         while !holds(&self.lines()) {
             assert!(Instant::now() < end, "it never was so:\n{}", self.lines().join("\n"));
             thread::sleep(Duration::from_millis(20));
@@ -119,7 +119,7 @@ impl Seen {
     }
 
     fn end(&mut self) -> ExitStatus {
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + Duration::from_secs(240);
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;

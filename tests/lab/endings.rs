@@ -248,7 +248,7 @@ time.sleep(300)\"; true";
 #[test]
 fn a_second_signal_leaves_at_once_and_the_nodes_do_the_rest() {
     let lab = Lab::empty();
-    lab.edit("[defaults]", "stop_grace_s = 5\n[defaults]");
+    lab.edit("[defaults]", "stop_grace_s = 20\n[defaults]");
     lab.hvdctl(&["up"]).code(0);
     for controller in controllers("--gloo") {
         let run = sleeping(&lab, controller, "trap '' TERM; echo ready; while :; do sleep 1; done");

@@ -142,7 +142,6 @@ fn a_changed_key_stops_its_node_until_somebody_accepts_it() {
     let before = count();
 
     let done = desk.hvdctl(&["up"]).code(4).complains(&["node2", &old, &new, "ssh-keygen -R"]);
-    assert!(done.took < s(15), "{:?}", done.took);
     assert!(!done.err.contains("first contact"), "{}", done.err);
     // at most one look at the new key beside the attempt itself
     assert!(count() - before <= 2, "{} connections", count() - before);
@@ -296,7 +295,6 @@ fn a_key_that_only_an_agent_holds() {
     desk.set("SSH_AUTH_SOCK", "");
     desk.configure(&format!("{}Host *\n  IdentityFile {}\n", desk.hosts(), locked.display()));
     let done = desk.hvdctl(&["status"]).code(4);
-    assert!(done.took < s(15), "{:?}", done.took);
 }
 
 #[test]
@@ -308,11 +306,10 @@ fn a_first_login_by_password_installs_the_operators_key() {
          printf %s 'ssh-ed25519 AAAAfriend ana@desk' >authorized_keys && chown pass:pass authorized_keys && chmod 600 authorized_keys",
     );
     let done = desk.hvdctl(&["keys", "push"]).code(4).complains(&["Permission denied", "--first-login"]);
-    assert!(done.took < s(20), "{:?}", done.took);
     // nobody is there to ask
     let done = desk.hvdctl(&["keys", "push", "--first-login"]);
     assert_eq!(done.code, 2, "{}{}", done.out, done.err);
-    assert!(done.took < s(20) && done.err.contains("terminal"), "{:?} {}", done.took, done.err);
+    assert!(done.err.contains("terminal"), "{}", done.err);
     for node in NODES {
         assert_eq!(on(node, "cat /home/pass/.ssh/authorized_keys 2>/dev/null | grep -c lab || :"), "0\n", "{node}");
     }
@@ -351,7 +348,6 @@ fn a_first_login_with_a_wrong_password_installs_nothing() {
     let wrong = ("assword:", "wrong\n");
     let done = desk.terminal(&["keys", "push", "--first-login"], &[wrong, wrong, wrong]).complains(&["echo on"]);
     let done = done.code(4).says(&["node2", "Permission denied"]);
-    assert!(done.took < s(60), "{:?}", done.took);
     on("node2", "test ! -e /home/pass/.ssh");
     nothing_is_there();
 }

@@ -122,7 +122,6 @@ fn every_reason_is_told_and_nothing_is_launched() {
 
     let wall = firewall("DROP");
     let done = fails_with(&lab, ["node1", "node2", "Connection timed out", "1"]);
-    assert!(done.took < s(20), "{:?}", done.took);
     done.complains(&["hint: allow TCP port 12345"]);
     let document: Value = serde_json::from_str(&lab.hvdctl(&["verify", "--json"]).code(1).out).unwrap();
     assert_eq!(

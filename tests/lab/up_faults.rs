@@ -128,7 +128,6 @@ mod full {
         power(&["pause"], "node2");
         let restore = Restore(|| power(&["unpause"], "node2"));
         let done = lab.hvdctl(&["up"]).code(4).complains(&["node2: ", "nothing was changed"]);
-        assert!(done.took < s(30), "{:?}", done.took);
         assert_eq!(ours("node1"), "");
         lab.hvdctl(&["keys", "push"]).code(4).complains(&["node2: "]);
         lab.hvdctl(&["down"]).code(4).complains(&["node2: "]);

@@ -55,7 +55,7 @@ impl Eyes {
             None => Command::new("timeout"),
         };
         command.env("PAUSE", pause.as_secs_f64().to_string());
-        command.args(["200", "python3", "-c", WATCH]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(["1000", "python3", "-c", WATCH]).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.args(directories);
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
@@ -65,10 +65,10 @@ impl Eyes {
         Eyes { child }
     }
 
-    /// Opens them on a node for the arguments of processes alone.
+    /// Opens them on a node for the arguments of processes alone, of those that stay for a moment.
     #[track_caller]
     pub fn on_arguments(node: &str) -> Eyes {
-        Eyes::open(Some(node), &["arguments"])
+        Eyes::open_every(Duration::from_millis(50), Some(node), &["arguments"])
     }
 
     /// Closes them, and gives all that they have seen.

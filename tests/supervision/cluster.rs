@@ -61,9 +61,9 @@ static STAND_INS: LazyLock<&Path> = LazyLock::new(|| {
     dir
 });
 
-/// Waits until the condition holds, for a minute at most, and returns whether it does.
+/// Waits until the condition holds, for some minutes at most, and returns whether it does.
 pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {
-    let limit = Instant::now() + Duration::from_secs(60);
+    let limit = Instant::now() + Duration::from_secs(240);
     loop {
         if condition() {
             return true;
@@ -218,7 +218,7 @@ impl Node {
         kill_process(self.main().expect("a main process"), signal).unwrap();
     }
 
-    /// Waits for the end of its main process, and so of all others, for a minute at most. Returns its exit code; that means nothing
+    /// Waits for the end of its main process, and so of all others, for some minutes at most. Returns its exit code; that means nothing
     /// where a signal killed it.
     pub fn wait(&mut self) -> Option<i32> {
         let mut status = None;
