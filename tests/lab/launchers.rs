@@ -1,8 +1,8 @@
 //! Launchers other than `horovodrun`: ranks find one another, end as under any launcher, and leave nothing.
 
-use crate::pool::{power, wake};
+use crate::pool::{THIRD, power, wake};
 use crate::process::s;
-use crate::state::{FULL, Lab, NODES, Restore, no_run_is_left, no_session_is_left, node_sh, on, ours};
+use crate::state::{FULL, Lab, NODES, Restore, no_run_is_left, no_session_is_left, node_sh, on, ours, rank_processes};
 use serde_json::Value;
 use std::fs;
 
@@ -217,8 +217,8 @@ fn an_elastic_job_goes_on_without_a_node_and_takes_it_back() {
     no_run_is_left();
 }
 
-/// Runs a project's `train.py`. Pairs have two nodes, so an elastic job of 1 to 2 ranks is the smallest that loses one. The first attempt waits at the fifth epoch until a node has left, and the second at the ninth until it
-/// has joined.
+/// Runs a project's `train.py`, whose first attempt waits at the fifth epoch until a node has left, and the second at the ninth until
+/// it has joined.
 const PACED: &str = "
 import os, runpy, time
 from torch.utils.data.distributed import DistributedSampler
@@ -233,29 +233,32 @@ runpy.run_path('train.py', run_name='__main__')
 
 #[test]
 fn an_elastic_job_that_loses_a_node_to_power_off_reaches_the_accuracy_of_an_undisturbed_one() {
-    let lab = Lab::up_with_full_image();
+    let lab = Lab::three_up_with_full_image();
     let elastic = ("horovodrun", include_str!("../../examples/digits_elastic/train.py"));
     let ddp = ("torchrun", include_str!("../../examples/digits_ddp/train.py"));
     for (launcher, program) in if FULL { vec![elastic, ddp] } else { vec![elastic] } {
         let project = lab.project(launcher, &[("train.py", program), ("paced.py", PACED)]);
-        // the nodes of a pair share the cores of this machine
+        // the nodes share the cores of this machine
         let train = ["train", project.to_str().unwrap(), "--launcher", launcher, "-e", "OMP_NUM_THREADS=1", "-np"];
         let program = ["--epochs", "15", "--target-accuracy", "0.95"];
-        lab.hvdctl(&[&train[..], &["2", "--", "python", "train.py"], &program].concat()).code(0);
+        lab.hvdctl(&[&train[..], &["3", "--", "python", "train.py"], &program].concat()).code(0);
 
-        let mut run = lab.start(&[&train[..], &["1:2", "--", "python", "paced.py"], &program].concat());
+        let mut run = lab.start(&[&train[..], &["2:3", "--", "python", "paced.py"], &program].concat());
         run.until(&["[0 node1] epoch 4/15"], s(120));
-        power(&["kill"], "node2");
-        let restore = Restore(|| wake("node2"));
+        power(&["kill"], THIRD);
+        let restore = Restore(|| wake(THIRD));
         run.until(&["[0 node1] epoch 8/15"], s(120));
-        lab.hvdctl(&["jobs"]).complains(&["node2"]).says(&["running", "1 of 2"]);
+        lab.hvdctl(&["jobs"]).complains(&[THIRD]).says(&["running", "2 of 3"]);
         drop(restore);
-        lab.hvdctl(&["up"]).code(0).says(&["node2: start hworker again"]);
+        lab.hvdctl(&["up"]).code(0).says(&["node3: start hworker again"]);
         let done = run.end(s(180)).code(0).says(&["[0 node1] epoch 15/15"]);
         assert_eq!(done.out.matches("[0 node1] epoch 4/15").count(), 1, "{}", done.out);
-        done.complains(&["node2 left (", "with 1 of 2 ranks", "node2 joined; the job continues with 2 of 2 ranks"]);
+        done.complains(&["node3 left (", "with 2 of 3 ranks", "node3 joined; the job continues with 3 of 3 ranks"]);
         no_run_is_left();
+        assert_eq!(rank_processes(THIRD), "", "processes of the job are left on {THIRD}");
+        assert_eq!(ours(THIRD), "hworker running\n");
     }
+    lab.hvdctl(&["down"]).code(0);
 }
 
 #[test]

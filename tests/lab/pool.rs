@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// Both nodes of a pair, the master first.
 pub const NODES: [&str; 2] = ["node1", "node2"];
 
+/// The node that only one pair has beside its two.
+pub const THIRD: &str = "node3";
+
 /// How long a test waits for a free pair.
 const WAIT: Duration = s(3600);
 
@@ -28,7 +31,7 @@ pub struct Pair {
 /// The pair of this thread, and the first process of each of its nodes.
 struct Held {
     name: String,
-    nodes: [Option<Process>; 2],
+    nodes: [Option<Process>; 3],
 }
 
 /// A process of this machine, identified by its id and its start time.
@@ -86,22 +89,29 @@ impl Pair {
     /// Waits for a pair that no other test holds.
     #[track_caller]
     pub fn check_out() -> Pair {
+        Pair::check_out_with(&NODES)
+    }
+
+    /// The same with these nodes at least.
+    #[track_caller]
+    pub fn check_out_with(nodes: &[&str]) -> Pair {
+        let has_all = |config: &str| nodes.iter().all(|node| config.lines().any(|line| line == format!("Host {node}")));
         let mut names: Vec<String> = fs::read_dir(lab_root())
             .into_iter()
             .flatten()
             .flatten()
-            .filter(|entry| entry.path().join("ssh_config").is_file())
+            .filter(|entry| fs::read_to_string(entry.path().join("ssh_config")).is_ok_and(|config| has_all(&config)))
             .map(|entry| entry.file_name().into_string().unwrap())
             .collect();
         names.sort();
-        assert!(!names.is_empty(), "there is no pool of node pairs: scripts/lab up --pairs 2");
+        assert!(!names.is_empty(), "there is no pool of node pairs with {nodes:?}: scripts/lab up --pairs 2");
         let end = Instant::now() + WAIT;
         loop {
             for name in &names {
                 let lock = File::create(lab_root().join(name).join("lock")).unwrap();
                 if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                    HELD.set(Some(Held { name: name.clone(), nodes: [None, None] }));
-                    NODES.iter().for_each(|node| wake(node));
+                    HELD.set(Some(Held { name: name.clone(), nodes: [None, None, None] }));
+                    nodes.iter().for_each(|node| wake(node));
                     return Pair { _lock: lock, started: Instant::now() };
                 }
             }
@@ -131,7 +141,11 @@ fn container(node: &str) -> String {
 
 /// The process id of a node's first process, as this machine counts; none where the node does not run.
 fn init_of(node: &str) -> Option<u32> {
-    let at = NODES.iter().position(|name| *name == node).unwrap_or_else(|| panic!("a pair has no node {node}"));
+    let at = NODES
+        .iter()
+        .chain([&THIRD])
+        .position(|name| *name == node)
+        .unwrap_or_else(|| panic!("a pair has no node {node}"));
     let known = HELD.with_borrow(|held| held.as_ref().and_then(|held| held.nodes[at].clone()));
     if let Some(process) = known.filter(Process::runs) {
         return Some(process.pid);

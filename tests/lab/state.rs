@@ -1,7 +1,7 @@
 //! The lab as a test sees it: a pair of nodes, an inventory of the test's own, and hvdctl run in a directory of its own.
 
 pub use crate::pool::{NODES, lab_dir, node_sh, shared_file};
-use crate::pool::{Pair, both_sh, node_command};
+use crate::pool::{Pair, THIRD, both_sh, node_command};
 use crate::process::{Done, Running, eventually, run, s};
 use serde_json::Value;
 use std::fs;
@@ -77,9 +77,25 @@ impl Lab {
         lab
     }
 
+    /// The same with a third node.
+    #[track_caller]
+    pub fn three_up_with_full_image() -> Lab {
+        let lab = Lab::of(Pair::check_out_with(&[NODES[0], NODES[1], THIRD]), ED25519);
+        lab.reset();
+        node_sh(THIRD, RESET, &[]).code(0);
+        lab.edit(IMAGE, FULL_IMAGE);
+        lab.edit("host = \"node2\"\n", &format!("host = \"node2\"\n\n[[node]]\nhost = \"{THIRD}\"\n"));
+        lab.hvdctl(&["up"]).code(0);
+        lab
+    }
+
     #[track_caller]
     fn check_out(cluster: &str) -> Lab {
-        let pair = Pair::check_out();
+        Lab::of(Pair::check_out(), cluster)
+    }
+
+    #[track_caller]
+    fn of(pair: Pair, cluster: &str) -> Lab {
         let lab = Lab { dir: tempfile::Builder::new().prefix("hvdctl-test.").tempdir().unwrap(), _pair: pair };
         let text = format!(
             "[cluster]\nname = \"lab\"\nimage = \"{}\"\nssh_config = \"{}\"\nconnect_timeout_s = 6\n{cluster}\n\
