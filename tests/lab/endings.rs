@@ -121,6 +121,8 @@ fn a_disk_that_ranks_fill_takes_away_output_and_no_more() {
     for node in NODES {
         on(node, &format!("HVDCTL_TEST=1 setsid sh -c '{greedy}' >/dev/null 2>&1 </dev/null &"));
     }
+    let lost =
+        regex::Regex::new(r"warning: (\d+) lines of output were lost: the disk of node\[1-2\] was full").unwrap();
     for (controller, code) in if FULL { vec![("--gloo", 0), ("--mpi", 7)] } else { vec![("--mpi", 7)] } {
         let program = format!(
             "touch /opt/horovod/jobs/full; head -c 3000000 /dev/zero | tr '\\0' x | fold -w 100
@@ -133,8 +135,6 @@ fn a_disk_that_ranks_fill_takes_away_output_and_no_more() {
             on(node, "cd /opt/horovod/jobs && rm full && sleep 0.1 && rm -f taken");
         }
         // what was lost is counted, now and later
-        let lost =
-            regex::Regex::new(r"warning: (\d+) lines of output were lost: the disk of node\[1-2\] was full").unwrap();
         let count = |text: &str| lost.captures(text).unwrap_or_else(|| panic!("{text}"))[1].parse::<usize>().unwrap();
         let came = done.out.lines().filter(|line| line.contains("xxx")).count();
         // a line may come in part

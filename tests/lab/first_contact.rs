@@ -294,7 +294,7 @@ fn a_key_that_only_an_agent_holds() {
     assert!(made.unwrap().success());
     desk.set("SSH_AUTH_SOCK", "");
     desk.configure(&format!("{}Host *\n  IdentityFile {}\n", desk.hosts(), locked.display()));
-    let done = desk.hvdctl(&["status"]).code(4);
+    desk.hvdctl(&["status"]).code(4);
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn a_first_login_by_password_installs_the_operators_key() {
         "install -d -m 700 -o pass -g pass /home/pass/.ssh && cd /home/pass/.ssh &&
          printf %s 'ssh-ed25519 AAAAfriend ana@desk' >authorized_keys && chown pass:pass authorized_keys && chmod 600 authorized_keys",
     );
-    let done = desk.hvdctl(&["keys", "push"]).code(4).complains(&["Permission denied", "--first-login"]);
+    desk.hvdctl(&["keys", "push"]).code(4).complains(&["Permission denied", "--first-login"]);
     // nobody is there to ask
     let done = desk.hvdctl(&["keys", "push", "--first-login"]);
     assert_eq!(done.code, 2, "{}{}", done.out, done.err);
@@ -347,7 +347,7 @@ fn a_first_login_with_a_wrong_password_installs_nothing() {
     let desk = Desk::new("user = \"workshop\"", "user = \"pass\"");
     let wrong = ("assword:", "wrong\n");
     let done = desk.terminal(&["keys", "push", "--first-login"], &[wrong, wrong, wrong]).complains(&["echo on"]);
-    let done = done.code(4).says(&["node2", "Permission denied"]);
+    done.code(4).says(&["node2", "Permission denied"]);
     on("node2", "test ! -e /home/pass/.ssh");
     nothing_is_there();
 }

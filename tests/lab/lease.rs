@@ -142,7 +142,8 @@ fn signalled_at(lab: &Lab, step: &Step, signal: &str) {
     let place = format!("{:?}, {signal} at {:?}", step.args, step.says);
     let held = hold(step.program, step.argument);
     let running = lab.start(step.args);
-    let under_way = || running.err().contains(step.says) && on("node2", "[ ! -e /run/test-held ] || echo held") != "";
+    let under_way =
+        || running.err().contains(step.says) && !on("node2", "[ ! -e /run/test-held ] || echo held").is_empty();
     assert!(eventually(s(60), under_way), "{place}: it never came to it\n{}", running.err());
     let pid = running.pid();
     running.signal(signal);

@@ -144,7 +144,7 @@ fn a_user_with_neither_sudo_nor_an_engine_is_told_so() {
     for args in [&["keys", "push"][..], &["up"], &["run", "-np", "2", "--", "true"], &["down", "--purge", "-y"]] {
         let done = desk.hvdctl(args);
         let code = if args[0] == "run" { 125 } else { 1 };
-        let done = done.code(code).complains(&["node1", "node2", "sudo", "hint:"]);
+        done.code(code).complains(&["node1", "node2", "sudo", "hint:"]);
         nothing_is_there();
     }
     // sudo lets strangers say their password before it tells them that it knows them not
@@ -229,7 +229,7 @@ fn without_a_terminal_and_a_password_it_ends_at_once() {
     // a standard input that never ends and never says anything is no terminal either
     let fifo = desk.lab.path().join("silent");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    let done = desk.hvdctl_reading(&fifo, &["keys", "push"]).code(1).complains(&["--ask-sudo-pass"]);
+    desk.hvdctl_reading(&fifo, &["keys", "push"]).code(1).complains(&["--ask-sudo-pass"]);
     assert_eq!(NODES.map(wrong_passwords), before, "an empty password is not tried");
 }
 

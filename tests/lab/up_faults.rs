@@ -127,7 +127,7 @@ mod full {
         lab.hvdctl(&["keys", "push"]).code(0);
         power(&["pause"], "node2");
         let restore = Restore(|| power(&["unpause"], "node2"));
-        let done = lab.hvdctl(&["up"]).code(4).complains(&["node2: ", "nothing was changed"]);
+        lab.hvdctl(&["up"]).code(4).complains(&["node2: ", "nothing was changed"]);
         assert_eq!(ours("node1"), "");
         lab.hvdctl(&["keys", "push"]).code(4).complains(&["node2: "]);
         lab.hvdctl(&["down"]).code(4).complains(&["node2: "]);
