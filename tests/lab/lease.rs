@@ -36,11 +36,12 @@ pub fn is_given_back() {
 #[track_caller]
 fn is_given_back_after(what: &str) {
     // at once, or where the way to the node is gone by its own time-out
-    eventually(s(45), || NODES.iter().all(|node| lease(node).is_empty()));
+    let given_back = eventually(s(45), || NODES.iter().all(|node| lease(node).is_empty()));
     let seen = NODES.map(|node| {
         on(node, "ps axo pid,ppid,etimes,wchan:20,args | grep -v ' ps axo'; ls -l --full-time /run/hvdctl")
     });
-    assert_eq!(NODES.map(lease), ["", ""], "{what}\n{}", seen.join("\n---\n"));
+    // one that was being taken when its hvdctl was killed may still come, for a moment
+    assert!(given_back, "{what}: {:?}\n{}", NODES.map(lease), seen.join("\n---\n"));
 }
 
 /// `up` under way for as long as this is kept: it holds both leases, and the engine of node2 does not answer it.

@@ -163,7 +163,9 @@ fn a_launcher_that_is_killed_ends_the_job() {
         launcher.expect("a launcher").signal(Signal::KILL);
         let end = job.end();
         end.ranks([(143, true), (143, true)]);
-        assert_eq!((end.ending.state(), end.ending.launcher), (State::Failed, Some(137)), "{}", end.all);
+        // a rank that ends for want of its launcher may be noticed before that
+        assert!(matches!(end.ending.launcher, Some(137 | 143)), "{:?}{}", end.ending.launcher, end.all);
+        assert_eq!(end.ending.state(), State::Failed, "{}", end.all);
     });
 }
 
