@@ -225,7 +225,8 @@ class LauncherWatch:
 class Supervisor:
     """One rank's program from its start to its end. `code` is its exit code then; `hold` the seconds for which the launcher must not
     hear of it: the reaper asks all ranks for the end, each has its grace period, and a launcher that sees one of them end would take
-    its daemons away from the others; `orphan` the launcher's daemon here, if it has lost its session."""
+    its daemons away from the others; `orphan` the launcher's daemon here, if it has lost its session;
+    `has_lost_launcher` whether it was that which ended the program."""
 
     def __init__(self, log, job, launcher, watch):
         self.log, self.job, self.launcher, self.watch = log, job, launcher, watch
@@ -234,6 +235,7 @@ class Supervisor:
         self.selector = selectors.DefaultSelector()
         self.streams = {}  # those of the program to their lines
         self.code, self.hold, self.orphan = None, 0, None
+        self.has_lost_launcher = False
         self.ended = None  # when
         self.deadline = None  # of the grace period; None until the program is asked for its end
         self.was_asked = False  # whether it ended because it was asked to, and not by a failure of its own
@@ -361,7 +363,7 @@ class Supervisor:
         elif time.monotonic() >= self.next_look:
             lost, daemon = self.watch.has_lost_session()
             if lost:
-                self.orphan = daemon
+                self.has_lost_launcher, self.orphan = True, daemon
                 self.request_end()
 
     def request_end(self, signalled=None, _frame=None):
@@ -515,18 +517,18 @@ def load(name):
 
 def main():
     shim, gone, answer = detach()
-    code, hold, orphan, launcher = 1, 0, None, None
+    code, hold, orphan, lost = 1, 0, None, False
     try:
         launcher = load("launcher.json")
         log = frames.Log(HERE, first_number(launcher["rank"], os.environ))
         supervisor = Supervisor(log, load("job.json"), launcher, LauncherWatch(shim, gone, launcher["daemons"]))
         supervisor.run()
-        code, hold, orphan = supervisor.code, supervisor.hold, supervisor.orphan
+        code, hold, orphan, lost = supervisor.code, supervisor.hold, supervisor.orphan, supervisor.has_lost_launcher
     except Exception:
         traceback.print_exc()
     with contextlib.suppress(OSError):
-        # nobody hears the shim of an orphan, whose daemon is ended when no rank is left of it
-        os.write(answer, b"0 0" if orphan else b"%d %d" % (code, hold))
+        # without its launcher the shim has no exit code to report; a rank that ended for want of it has not failed
+        os.write(answer, b"0 0" if lost else b"%d %d" % (code, hold))
     if orphan:
         end_orphan(orphan)
 
