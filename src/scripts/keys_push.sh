@@ -35,8 +35,8 @@ main() {
   done
 }
 
-# Gives a file this mode and to root. A link becomes a copy of its file: the containers mount only this directory, and what a link
-# leads to belongs to somebody else.
+# Makes a file root's, with this mode. A link is replaced by a copy of its file: the containers mount this directory alone, and a file
+# elsewhere is not hvdctl's to change.
 own() { # MODE NAME
   [ -f "$2" ] || return 0
   if [ -h "$2" ]; then

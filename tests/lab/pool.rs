@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Both nodes of a pair, the master first.
 pub const NODES: [&str; 2] = ["node1", "node2"];
 
-/// The node that only one pair has beside its two.
+/// The third node, which only one pair has.
 pub const THIRD: &str = "node3";
 
 /// How long a test waits for a free pair.
