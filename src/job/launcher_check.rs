@@ -6,6 +6,7 @@ use crate::inventory::Cluster;
 use crate::runtime::container::{ContainerState, ContainerSummary};
 use crate::runtime::spec::Role;
 
+const FIND_PROGRAM: &str = include_str!("../scripts/launcher_check.sh");
 const TRIED: &str = "check the image for the launcher";
 
 /// Returns the cluster's worker on a node, if it is up.
@@ -25,7 +26,7 @@ pub async fn check(plan: &JobPlan) -> Result<(), Error> {
     let Some((host, worker)) = plan.hosts.iter().find_map(|host| Some((host, worker(cluster, host)?))) else {
         return Ok(());
     };
-    let argv = ["sh", "-c", "command -v \"$1\" >/dev/null || echo missing", "sh", program];
+    let argv = ["sh", "-c", FIND_PROGRAM, "sh", program];
     let process = host.observed.docker.engine.exec(&worker.id, &argv, TRIED).await?;
     let output = process.finish(b"").await.map_err(|e| host.observed.member.transport.broken(TRIED, &e))?;
     if !output.stdout.starts_with(b"missing") {

@@ -5,7 +5,6 @@ pub use crate::inventory::{Device, Mount};
 use crate::node::gpus::GpuRequest;
 use crate::paths::{CONTAINER_SSH, HOST_KEY};
 use crate::text::digest::hex;
-use crate::text::quote;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -193,10 +192,11 @@ impl ContainerSpec {
     /// Makes it the worker of a single job. It exits when it has been idle for long, even if no hvdctl is left to remove it.
     #[must_use]
     pub fn for_job(mut self, cluster: &Cluster, job: &str, may_restart: bool) -> ContainerSpec {
-        let states = quote::readable(&format!("{}/{job}/states", cluster.jobs_dir));
         let idle = if may_restart { DAY } else { cluster.worker_idle };
-        let variables = format!("states={states} idle_limit={} start_limit={}", idle.as_secs(), DAY.as_secs());
-        self.spec.command[2] = format!("{variables}\n{EXIT_WHEN_IDLE}{START}");
+        let limits = [idle, DAY].map(|limit| limit.as_secs().to_string());
+        let command = &mut self.spec.command;
+        command[2] = START_FOR_JOB.to_owned();
+        command.splice(4..4, [format!("{}/{job}/states", cluster.jobs_dir)].into_iter().chain(limits));
         self.job = Some(job.to_owned());
         self
     }
@@ -243,11 +243,13 @@ fn split_keep_alive(spec: &Value) -> (Option<&str>, Vec<&str>) {
     (keep_alive.first().copied(), rest)
 }
 
-/// The script that becomes a worker's sshd.
-const START: &str = "mkdir -p /run/sshd && exec \"$0\" \"$@\"";
+/// Becomes a worker's sshd, which needs its privilege separation directory. Arguments: sshd's full path and options.
+const START: &str = include_str!("../scripts/worker_start.sh").trim_ascii_end();
 
-/// A loop beside the sshd of a single job's worker.
-const EXIT_WHEN_IDLE: &str = include_str!("../scripts/worker_idle.sh");
+/// The same for the worker of a single job, with a loop beside the sshd that ends it. Arguments between sshd's path and options: where
+/// ranks record their states, and two limits in seconds.
+const START_FOR_JOB: &str =
+    concat!(include_str!("../scripts/worker_idle.sh"), include_str!("../scripts/worker_start.sh"));
 
 /// Returns the worker's main process. sshd needs its full path and its privilege separation directory. The host key is the cluster's, so
 /// that a worker keeps its identity when it is recreated.
@@ -332,26 +334,16 @@ mod tests {
             assert!(idle == 10 || cluster.worker_idle.as_secs() == idle, "the default");
             cluster.worker_idle = Duration::from_secs(idle);
             let own = worker.clone().for_job(&cluster, "j1", may_restart);
-            assert_eq!(own.spec.command[..2], worker.spec.command[..2]);
-            assert_eq!(own.spec.command[3..], worker.spec.command[3..]);
-            let text = own.spec.command[2].strip_suffix(worker.spec.command[2].as_str()).unwrap();
-            assert!(
-                text.starts_with(&format!("states='/my jobs/j1/states' idle_limit={seconds} start_limit=86400\n")),
-                "{text}"
+            assert_eq!(own.spec.command[4..7], ["/my jobs/j1/states", &seconds.to_string(), "86400"]);
+            assert_eq!(
+                [&own.spec.command[..2], &own.spec.command[3..4]],
+                [&worker.spec.command[..2], &["/usr/sbin/sshd".into()]]
             );
-        }
-    }
-
-    #[test]
-    fn shellcheck_finds_nothing_in_the_workers_commands() {
-        let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "some/image:1");
-        for jobs_dir in quote::HOSTILE.into_iter().chain(["/opt/horovod/jobs"]) {
-            cluster.jobs_dir = jobs_dir.into();
-            let worker = ContainerSpec::worker(&cluster, &nodes[0], GpuRequest::All, IpAddr::from([10, 0, 0, 1]));
-            quote::shellcheck(&worker.spec.command[2]);
-            for may_restart in [false, true] {
-                quote::shellcheck(&worker.clone().for_job(&cluster, "j1", may_restart).spec.command[2]);
-            }
+            assert_eq!(own.spec.command[7..], worker.spec.command[4..]);
+            assert_eq!(
+                own.spec.command[2].trim_end().strip_suffix(&worker.spec.command[2]),
+                Some(include_str!("../scripts/worker_idle.sh"))
+            );
         }
     }
 

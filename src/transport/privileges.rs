@@ -7,22 +7,22 @@ use std::hash::BuildHasher;
 use std::sync::OnceLock;
 use zeroize::Zeroizing;
 
-/// Keeps the address by which ssh reached the node, which neither sudo nor a container would pass on, and makes sudo's messages
-/// English.
-const ADDRESS: &str = include_str!("../scripts/root_address.sh");
+/// The program follows `root_address.sh`, which keeps the address by which ssh reached the node (neither sudo nor a container would
+/// pass it on) and makes sudo's messages English.
+const AS_LOGIN: &str = concat!(include_str!("../scripts/root_address.sh"), include_str!("../scripts/root_login.sh"));
 
-const AS_LOGIN: &str = include_str!("../scripts/root_login.sh");
-
-const BY_SUDO: &str = include_str!("../scripts/root_sudo.sh");
+const BY_SUDO: &str = concat!(include_str!("../scripts/root_address.sh"), include_str!("../scripts/root_sudo.sh"));
 
 /// The password comes first on standard input, and a line that ends it: should sudo not read it after all (`-k` makes it ask
 /// although it may remember the login), it must not reach the program.
-const WITH_PASSWORD: &str = include_str!("../scripts/root_password.sh");
+const WITH_PASSWORD: &str =
+    concat!(include_str!("../scripts/root_address.sh"), include_str!("../scripts/root_password.sh"));
 const PASSWORD_ENDS: &str = "hvdctl: the password ends here\n";
 
 /// The program runs on the node's own file system, among its processes and on its network. Arguments before it: image, cluster,
 /// [`process`], DOCKER_HOST (may be empty).
-const IN_CONTAINER: &str = include_str!("../scripts/root_container.sh");
+const IN_CONTAINER: &str =
+    concat!(include_str!("../scripts/root_address.sh"), include_str!("../scripts/root_container.sh"));
 
 const DOCKER: &str = include_str!("../scripts/docker.sh");
 
@@ -87,10 +87,7 @@ impl Access {
             RootMethod::Container => (IN_CONTAINER, vec![self.image.as_str(), &self.cluster, process(), host]),
         };
         let preamble = |password: &Secret| Zeroizing::new(format!("{}\n{PASSWORD_ENDS}", password.expose()));
-        Invocation {
-            argv: shell(&format!("{ADDRESS}{script}"), &arguments, argv),
-            preamble: self.password.as_ref().map(preamble),
-        }
+        Invocation { argv: shell(script, &arguments, argv), preamble: self.password.as_ref().map(preamble) }
     }
 }
 

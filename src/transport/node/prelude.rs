@@ -12,8 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::io::{ReaderStream, StreamReader};
 
-/// Prints a mark on each stream, that of standard output last: where a start-up file has joined the streams, nothing follows it. The
-/// marks are assembled on the node, so that a shell that repeats its commands (`set -x`) does not print them.
+/// Prints a mark on each stream, that of standard output last, and starts the program: where a start-up file has joined the streams,
+/// nothing follows the marks. They are assembled on the node, so that a shell that repeats its commands (`set -x`) does not print them.
 const BEGIN: &str = include_str!("../../scripts/begin.sh");
 const MARK: &[u8] = b"\nhvdctl-begins\n";
 const MARK_STDERR: &[u8] = b"\nhvdctl-begins-stderr\n";
@@ -26,14 +26,8 @@ const BLOCK: usize = 64 << 10;
 
 /// Returns the arguments of a program whose shell prints the marks first.
 pub(super) fn marked(argv: &[String]) -> Vec<String> {
-    if let [shell, option, script, arguments @ ..] = argv
-        && (shell.as_str(), option.as_str()) == ("sh", "-c")
-    {
-        let command = [shell.clone(), option.clone(), format!("{BEGIN}{script}")];
-        return command.into_iter().chain(arguments.iter().cloned()).collect();
-    }
-    let command = ["sh", "-c", &format!("{BEGIN}exec \"$@\""), "sh"].map(str::to_owned);
-    command.into_iter().chain(argv.iter().cloned()).collect()
+    let shell = ["sh", "-c", BEGIN, "sh"].map(str::to_owned);
+    shell.into_iter().chain(argv.iter().cloned()).collect()
 }
 
 /// What the login shell of a program printed.

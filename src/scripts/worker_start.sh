@@ -1,0 +1,1 @@
+mkdir -p /run/sshd && exec "$0" "$@"
