@@ -335,8 +335,12 @@ pub fn operator() -> String {
         name.unwrap_or(format!("uid{id}"))
     };
     let user = named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(by_id);
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{user}@{}", host.trim())
+    format!("{user}@{}", host_name())
+}
+
+/// Returns the host name of this machine.
+pub fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
 /// Returns the seconds since the epoch by our clock.
