@@ -11,6 +11,7 @@ pub mod files;
 pub mod manifest;
 pub mod outputs;
 pub mod project;
+mod receive;
 pub mod target;
 pub mod upload;
 
