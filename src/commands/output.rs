@@ -3,6 +3,7 @@
 use crate::checks::{Finding, verify};
 use crate::cluster::exec::CommandOutput;
 use crate::error::{Error, NodeError, NodeProgress};
+use crate::init::machines::Host;
 use crate::inventory::Controller;
 use crate::job::cores::NodeCores;
 use crate::job::list::Job;
@@ -172,12 +173,9 @@ pub struct Init {
 /// nor `found`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct InitNode {
-    /// The host that ssh connects to.
-    pub host: String,
-    /// The user; null if your SSH configuration decides.
-    pub user: Option<String>,
-    /// The port; null if your SSH configuration decides.
-    pub port: Option<u16>,
+    /// The machine as ssh is given it.
+    #[serde(flatten)]
+    pub host: Host,
     /// What was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<FoundMachine>,
