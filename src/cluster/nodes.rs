@@ -234,7 +234,7 @@ async fn connect_each(
     let kind = transport_kind(target, events).await?;
     events.send(Event::Nodes(target.nodes().into_iter().map(|node| node.name).collect()));
     let opened = for_each_node(target.nodes(), async |node| {
-        match events.step(&node.name, Step::Connecting, open(&node, kind.clone())).await {
+        match events.step(&node.name, Step::CONNECTING, open(&node, kind.clone())).await {
             Ok(transport) => Ok(Ok(Member { node, transport: Arc::new(transport) })),
             Err(Error::Unreachable(mut one) | Error::Nodes { failed: mut one, .. }) if one.len() == 1 => {
                 Ok(Err(one.remove(0)))
@@ -308,7 +308,7 @@ pub async fn observe_parts(
     member: &Member,
     events: &Events,
 ) -> (Result<Facts, NodeError>, Result<RuntimeState, NodeError>) {
-    let _step = events.begin(&member.node.name, Step::Observing);
+    let _step = events.begin(&member.node.name, Step::OBSERVING);
     tokio::join!(facts(cluster, member), engine(cluster, member))
 }
 

@@ -106,7 +106,7 @@ async fn list_all(
     let listed = for_each_node(members.to_vec(), async |member: Member| {
         let (cluster, transport) = (target.cluster(), &member.transport);
         let node_project = NodeProject { cluster, transport, name: project, job: &job.id };
-        let outputs = events.step(&member.node.name, Step::ListingOutputs, node_project.outputs()).await?;
+        let outputs = events.step(&member.node.name, Step::read("listing outputs"), node_project.outputs()).await?;
         Ok((member.node.name.clone(), outputs))
     })
     .await;

@@ -6,6 +6,7 @@ use crate::runtime::progress::TransferProgress;
 use crate::sync::NodeProject;
 use crate::sync::outputs::{Download, NodeOutputs};
 use crate::sync::target::TargetDirectory;
+use crate::text::units::human;
 use crate::transport::node::{Output as Ended, RunAs, Transport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -128,7 +129,7 @@ async fn receive(
         return Ok(());
     }
     let total = downloads.iter().map(|download| download.output.size()).sum();
-    let _step = events.begin(transport.node(), Step::Fetching(total));
+    let _step = events.begin(transport.node(), Step::transfer(format!("fetching {}", human(total))));
     let mut process = transport.spawn(RunAs::Root, &["sh", "-c", SEND, "sh", directory], FETCH).await?;
     let stderr = process.collect_stderr();
     let mut stdin = process.take_stdin();

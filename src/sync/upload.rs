@@ -8,6 +8,7 @@ use crate::runtime::progress::TransferProgress;
 use crate::sync::NodeProject;
 use crate::sync::files::ProjectFiles;
 use crate::sync::manifest::{Entry, UploadedRecords};
+use crate::text::units::{count, human};
 use crate::transport::node::{RunAs, STUCK};
 use std::time::Duration;
 
@@ -114,7 +115,8 @@ impl NodeProject<'_> {
         let bytes = manifest.select(&missing).map(|(_, entry)| entry.size()).sum();
         let removed = uploaded.keys().filter(|name| !manifest.0.contains_key(*name)).count();
         let operation = format!("upload the project to {}", workspace.directory);
-        let _step = events.begin(transport.node(), Step::Uploading { files: sent, bytes });
+        let _step = events
+            .begin(transport.node(), Step::transfer(format!("uploading {}, {}", count(sent, "file"), human(bytes))));
 
         let (arrived, placed) = (manifest.arrived(&missing), manifest.placed(workspace.is_separate));
         let (job, copying) = if workspace.is_separate { (*job, COPY_LIMIT) } else { ("", Duration::ZERO) };
