@@ -47,7 +47,7 @@ async fn prepare_node(
         Some(project) => {
             let concurrent = plan.concurrent_jobs(program, observed.name());
             let comparing = node_project.compare(project, &concurrent, events);
-            Some((project, events.step(observed.name(), Step::ComparingProject, comparing).await?))
+            Some((project, events.step(observed.name(), Step::read("comparing the project"), comparing).await?))
         }
         None => None,
     };
