@@ -34,7 +34,7 @@ const JOIN: &str = include_str!("../scripts/job_join.sh");
 const ACCEPT_LIMIT: Duration = Duration::from_secs(60);
 
 /// The operation, for messages.
-const ADD: &str = "add it to the job";
+const ADD: &str = "join the job";
 
 /// A running elastic job and the nodes that can be added to it, each with its number of ranks.
 struct Extension<'a> {
@@ -200,9 +200,9 @@ impl Extension<'_> {
             Some(started) => Err(NodeError::failed(
                 self.launcher.name(),
                 &format!("add nodes to job {}", self.record.id),
-                format!("the job was started with the address {started}, and the node's is {address} now"),
+                format!("the job was started with the address {started}, but the node's address is now {address}"),
             )),
-            None => Err(NodeError::failed(self.launcher.name(), "read launch.json of the job", "it is not there")),
+            None => Err(NodeError::failed(self.launcher.name(), "read launch.json of the job", "the file is missing")),
         }
     }
 
@@ -221,7 +221,7 @@ impl Extension<'_> {
         let interface = &record.interface;
         if let Some(name) = record.launcher().one_interface.filter(|_| *interface != endpoint.interface) {
             return Err(refused(format!(
-                "{name} takes one interface name for all nodes: {interface}, and here it is {}",
+                "{name} requires the interface {interface} on every node; this node has {}",
                 endpoint.interface
             )));
         }

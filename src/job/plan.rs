@@ -306,7 +306,7 @@ fn check_interfaces(launcher: &Launcher, nodes: &[(&str, &str)]) -> Result<(), E
     let Some(launcher) = launcher.one_interface.filter(|_| names.len() > 1) else { return Ok(()) };
     let list: Vec<String> = nodes.iter().map(|(node, interface)| format!("{node}: {interface}")).collect();
     Err(Error::check(
-        format!("{launcher} takes one interface name for all nodes, and theirs differ ({})", list.join(", ")),
+        format!("{launcher} requires the same interface name on all nodes; the names differ ({})", list.join(", ")),
         "use --launcher torchrun or env, or horovodrun with --controller gloo, which take the interface of each node; or set \
          `interface` or `address` of each node so that the names agree",
     ))
@@ -411,7 +411,7 @@ mod tests {
             assert!(check("eth0").is_ok());
             assert_eq!(check("ib0").is_err(), refused, "{name}");
             if let Err(error) = check("ib0") {
-                assert!(error.to_string().contains("theirs differ (a: eth0, b: ib0)"), "{error}");
+                assert!(error.to_string().contains("names differ (a: eth0, b: ib0)"), "{error}");
             }
         }
     }

@@ -9,6 +9,7 @@ mod env;
 pub mod env_file;
 pub mod horovodrun;
 mod mpirun;
+mod open_mpi;
 pub mod placement;
 pub mod programs;
 mod torchrun;

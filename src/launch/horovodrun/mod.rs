@@ -2,7 +2,7 @@
 
 use super::description::{Argument, Start};
 use super::programs::{RANK_SUPERVISOR, command};
-use super::{LaunchRequest, Launcher, mpirun};
+use super::{LaunchRequest, Launcher, open_mpi};
 
 /// With Gloo, Horovod's own controller: `horovodrun` starts each rank over ssh.
 pub static GLOO: Launcher = COMMON;
@@ -10,10 +10,10 @@ pub static GLOO: Launcher = COMMON;
 /// With MPI: `horovodrun` starts `mpirun`, and that a daemon on each node.
 pub static MPI: Launcher = Launcher {
     arguments: |request| arguments("--mpi", request),
-    environment: |_| mpirun::session_environment(),
-    reads: mpirun::READS,
+    environment: |_| open_mpi::session_environment(),
+    reads: open_mpi::READS,
     one_interface: Some("MPI"),
-    daemons: mpirun::DAEMONS,
+    daemons: open_mpi::DAEMONS,
     spins: true,
     ..COMMON
 };
@@ -24,7 +24,7 @@ pub(super) const COMMON: Launcher = Launcher {
     arguments: |request| arguments("--gloo", request),
     variables: |_| Vec::new(),
     environment: |_| Vec::new(),
-    shell_environment: &[mpirun::COPY_MECHANISM],
+    shell_environment: &[open_mpi::COPY_MECHANISM],
     reads: &[],
     one_interface: None,
     rank: &["HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"],
