@@ -83,7 +83,9 @@ async fn private_key(inventory: &Inventory, nodes: &[Observed]) -> Result<Secret
     let cluster = &inventory.cluster;
     let Some(pair) = Keyring::read(cluster, &master.facts).current else {
         let tried = "read the cluster's key";
-        return Err(NodeError::failed(master.name(), tried, "there is none").hint("hvdctl keys push").into());
+        return Err(NodeError::failed(master.name(), tried, "the master has no key pair")
+            .hint("hvdctl keys push")
+            .into());
     };
     let name = pair.name;
     let tried = format!("read the cluster's key {name}");

@@ -141,8 +141,10 @@ impl Observed {
     pub fn image_id(&self, cluster: &Cluster) -> Result<&str, NodeError> {
         self.docker.image_id.as_deref().ok_or_else(|| {
             let first = match cluster.pull {
-                Pull::Never => "load it there",
-                Pull::Missing | Pull::Always => "hvdctl up gets it where a registry has it; else load it there",
+                Pull::Never => "load it on the node",
+                Pull::Missing | Pull::Always => {
+                    "`hvdctl up` pulls it if a registry has it; otherwise load it on the node"
+                }
             };
             NodeError::failed(self.name(), &format!("find the image {}", cluster.image), "No such image").hint(format!(
                 "{first}: docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load",
@@ -284,7 +286,7 @@ pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeErro
         .with("cluster", &cluster.name)
         .with("port", &cluster.port.to_string());
     let asked = now();
-    let output = member.transport.script(&script, "read its state").await?;
+    let output = member.transport.script(&script, "read the node state").await?;
     Ok(Facts::parse(&String::from_utf8_lossy(&output)).between(asked, now()))
 }
 

@@ -55,7 +55,9 @@ pub async fn list(target: &Target, events: &Events) -> Result<JobList, Error> {
                 format!("its launcher's node {launcher} does not answer: {message}")
             }
             None => {
-                format!("its launcher's node {launcher} was not queried: --on leaves it out, or the inventory lacks it")
+                format!(
+                    "its launcher's node {launcher} was not queried: --on excludes it, or it is not in the inventory"
+                )
             }
         });
     }

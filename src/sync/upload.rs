@@ -143,7 +143,7 @@ impl NodeProject<'_> {
     /// # Errors
     /// If the script fails.
     pub async fn merge(&self, events: &Events) -> Result<(), NodeError> {
-        let operation = "merge what the job wrote into the project's directory";
+        let operation = "merge the job's outputs into the project directory";
         let output = self.run(&self.argv(MERGE, &[self.job]), &[], operation, 0).await?;
         self.warn_of_unmerged(&output.stdout, events);
         Ok(())
@@ -153,7 +153,7 @@ impl NodeProject<'_> {
     fn warn_of_unmerged(&self, output: &[u8], events: &Events) {
         let (node, name) = (self.transport.node(), self.name);
         for cause in String::from_utf8_lossy(output).split('\0').filter_map(|record| record.strip_prefix("kept ")) {
-            events.warn(format!("{node}: cannot merge what a job wrote into the project {name}: {cause}"));
+            events.warn(format!("{node}: cannot merge the outputs of a job into project {name}: {cause}"));
         }
     }
 }

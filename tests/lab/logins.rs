@@ -286,7 +286,7 @@ fn on_a_terminal_one_question_serves_all_nodes() {
 #[test]
 fn a_command_that_may_not_ask_says_why() {
     let operator = Operator::new("user = \"asks\"", "user = \"asks\"");
-    let done = operator.terminal(&["-y", "keys", "push"], &[]).code(1).says(&["-y forbids asking for it"]);
+    let done = operator.terminal(&["-y", "keys", "push"], &[]).code(1).says(&["-y disables questions"]);
     assert!(!done.out.contains("password for sudo"), "nobody is asked: {}", done.out);
 }
 
