@@ -37,7 +37,7 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
     let Connected { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
     let unlocked = session.lock(&members).await?;
     let list = async |member: Member| {
-        let _step = events.begin(&member.node.name, Step::Observing);
+        let _step = events.begin(&member.node.name, Step::OBSERVING);
         if let Some(error) = unlocked.iter().find(|error| error.node == member.node.name) {
             return Err(error.clone());
         }
@@ -68,7 +68,7 @@ async fn remove(context: &Context, snapshot: &Snapshot) -> Result<(String, Vec<S
             return Ok((node, removed));
         }
         if let Operation::Remove { name, id, .. } = operation {
-            let _step = events.begin(&node, Step::RemovingContainer(name.clone()));
+            let _step = events.begin(&node, Step::write(format!("removing {name}")));
             runtime.engine.remove(&id).await?;
             session.progress.did(&node, format!("removed {name}"));
             removed.push(name);
@@ -93,7 +93,7 @@ async fn remove(context: &Context, snapshot: &Snapshot) -> Result<(String, Vec<S
 async fn purge(context: &Context, member: &Member, facts: &Facts) -> Result<(), NodeError> {
     let Context { target, events, session, .. } = context;
     let (cluster, node) = (target.cluster(), &member.node.name);
-    let _step = events.begin(node, Step::Purging);
+    let _step = events.begin(node, Step::write("removing keys, projects and records"));
     let keys = push::remove(cluster, member, facts).await;
     if session.cancellation.check().is_err() {
         return keys;

@@ -117,7 +117,7 @@ impl Login {
         let packages: BTreeSet<&str> =
             self.missing_tools.iter().chain(&self.unfit_tools).map(|(_, package)| package.as_str()).collect();
         let packages = packages.into_iter().collect::<Vec<_>>().join(" ");
-        let hint = format!("install them there, on Debian and Ubuntu: apt-get install {packages}");
+        let hint = format!("install it on the node; on Debian and Ubuntu: apt-get install {packages}");
         (!message.is_empty()).then_some((message, hint))
     }
 
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn unusable_programs_have_packages() {
         let unusable = |text| Login::parse(text).unusable_tools().unwrap();
-        let hint = "install them there, on Debian and Ubuntu: apt-get install ";
+        let hint = "install it on the node; on Debian and Ubuntu: apt-get install ";
         let (message, packages) = unusable("missing ss iproute2\nuser ana\n");
         assert_eq!((message.as_str(), packages), ("ss is missing", format!("{hint}iproute2")));
         let text = "missing setsid util-linux\nmissing flock util-linux\nunfit cut coreutils\nuser ana\n";

@@ -96,7 +96,7 @@ fn what_is_wrong_with_a_machine_is_said_and_written() {
     let done = operator.hvdctl(&args).code(3).complains(&[
         "node2: Docker is not installed",
         "install Docker Engine",
-        "twin: left out: it is the same machine as node1",
+        "twin: skipped, because it is the same machine as node1",
     ]);
     let document: serde_json::Value = serde_json::from_str(&done.out).unwrap();
     let nodes = document["nodes"].as_array().unwrap();

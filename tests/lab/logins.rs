@@ -285,7 +285,7 @@ fn on_a_terminal_one_question_serves_all_nodes() {
 #[test]
 fn what_asks_nothing_says_why_it_does_not_ask() {
     let desk = Desk::new("user = \"asks\"", "user = \"asks\"");
-    let done = desk.terminal(&["-y", "keys", "push"], &[]).code(1).says(&["-y forbids asking for it"]);
+    let done = desk.terminal(&["-y", "keys", "push"], &[]).code(1).says(&["-y disables questions"]);
     assert!(!done.out.contains("password for sudo"), "nobody is asked: {}", done.out);
 }
 

@@ -60,7 +60,7 @@ fn a_start_up_file_that_ends_the_shell_or_makes_one_stream_of_both() {
         for args in [&["status"][..], &["exec", "--on", "node2", "--", "echo", "hi"]] {
             let done = lab.hvdctl(args);
             assert!(done.code != 0 && !done.out.contains("hi"), "{}: {}{}", done.code, done.out, done.err);
-            done.complains(&["node2: ", "it ended with exit code 0 and printed nothing"]);
+            done.complains(&["node2: ", "the login shell exited with code 0 and printed nothing"]);
         }
     }
     let _back = with_start_up("exec 2>&1; echo noise >&2");
@@ -107,7 +107,7 @@ fn a_login_without_a_shell_is_told_in_the_nodes_own_words() {
         on("node2", "usermod -s /usr/sbin/nologin workshop");
         let _back = Restore(|| drop(node_sh("node2", "usermod -s /bin/bash workshop", &[])));
         let done = lab.hvdctl(&["status"]).code(3);
-        let done = done.complains(&["node2: ", "This account is currently not available", "this login runs no shell"]);
+        let done = done.complains(&["node2: ", "This account is currently not available", "the login has no shell"]);
         assert!(!done.err.contains("user  ") && !done.err.contains("let  run"), "no name is missing: {}", done.err);
     }
     let _back = with_sshd("ForceCommand echo only backups here\\n");

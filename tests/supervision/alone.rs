@@ -3,7 +3,7 @@
 
 use hvdctl::job::frames::{Kind, Parser};
 use hvdctl::job::record::{JobResult, State};
-use hvdctl::launch::description::{Argument, LaunchDescription, Start, Worker};
+use hvdctl::launch::description::{Argument, LaunchDescription, LaunchHost, Start};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE};
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -35,10 +35,8 @@ fn description(launcher: &str) -> LaunchDescription<'_> {
         start: Start::Central,
         launcher: ["sh", "-c", launcher].map(Argument::from).to_vec(),
         variables: BTreeMap::new(),
-        node: "a",
-        address: "10.0.0.1".parse().unwrap(),
-        ranks: 1,
-        workers: vec![Worker { node: "b".into(), address: "10.0.0.2".parse().unwrap(), ranks: 1 }],
+        first: LaunchHost { node: "a", address: "10.0.0.1".parse().unwrap(), ranks: 1 },
+        workers: vec![LaunchHost { node: "b", address: "10.0.0.2".parse().unwrap(), ranks: 1 }],
         restarts: 0,
         elastic: None,
         own_workers: false,

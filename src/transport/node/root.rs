@@ -26,12 +26,12 @@ impl Transport {
         let report = self.script_as_login(&Script::new(ACCESS), operation).await?;
         let login = Login::parse(&String::from_utf8_lossy(&report));
         if login.user.is_empty() {
-            return Err(NodeError::failed(&self.node, operation, "it printed nothing")
+            return Err(NodeError::failed(&self.node, operation, "the access script printed nothing")
                 .hint("check whether the login's start-up file (~/.bashrc) reads standard input, or ends the shell")
                 .into());
         }
         if let Some((message, hint)) = login.unusable_tools() {
-            return Err(NodeError::failed(&self.node, "use the programs of its system", message).hint(hint).into());
+            return Err(NodeError::failed(&self.node, "find the required programs", message).hint(hint).into());
         }
         let root = login.root_method(sudo.is_given()).map_err(|message| self.no_root(&login.user, &message))?;
         if root == RootMethod::SudoWithPassword {
@@ -86,8 +86,8 @@ impl Transport {
             let image = &self.access.image;
             return stderr.lines().find(is_missing).map(|line| {
                 NodeError::failed(&self.node, operation, line).hint(format!(
-                    "without sudo hvdctl has root there in a container of its image: docker pull {image} on the node, or \
-                     docker save {image} | ssh NODE docker load"
+                    "without sudo, hvdctl becomes root in a container of the cluster's image, which this node lacks: \
+                     docker pull {image} on the node, or docker save {image} | ssh NODE docker load"
                 ))
             });
         }
