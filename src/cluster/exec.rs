@@ -68,7 +68,7 @@ pub async fn exec(
         Place::Root | Place::Worker => connect(target, events).await?,
     };
     let run = async |member: Member| {
-        let _step = events.begin(&member.node.name, Step::Running(command[0].clone()));
+        let _step = events.begin(&member.node.name, Step::write(format!("running {}", command[0])));
         on(target.cluster(), &member, command, place, limit).await
     };
     Ok(connected.then(events, run).await)
@@ -111,5 +111,21 @@ pub async fn worker(cluster: &Cluster, member: &Member) -> Result<(Runtime, Stri
         Some(worker) if worker.state == ContainerState::Running => Ok((runtime, worker.id)),
         _ => Err(NodeError::failed(&member.node.name, &format!("enter {}", cluster.worker), "it is not running")
             .hint("hvdctl up")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_node_without_setsid_runs_no_command() {
+        let empty = tempfile::tempdir().unwrap();
+        let mut shell = Command::new("/bin/sh");
+        let output = shell.args(["-c", EXEC, "sh", "/bin/echo", "a"]).env("PATH", empty.path()).output().unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(127), &b""[..]));
+        let message = "hvdctl: cannot run the command: setsid is missing (package util-linux)\n";
+        assert_eq!(String::from_utf8_lossy(&output.stderr), message);
     }
 }

@@ -32,7 +32,7 @@ pub struct JobList {
 pub async fn list(target: &Target, events: &Events) -> Result<JobList, Error> {
     let cluster = target.cluster();
     let list = async |member: Member| {
-        let _step = events.begin(&member.node.name, Step::ListingJobs);
+        let _step = events.begin(&member.node.name, Step::read("listing jobs"));
         // containers first: a job supervisor writes its record before its container ends, so that one of the two is always seen
         let containers = Runtime::connect(&member.transport).await?.containers().await?;
         let script = Script::new(LIST).with("jobs_dir", &cluster.jobs_dir);
@@ -52,7 +52,9 @@ pub async fn list(target: &Target, events: &Events) -> Result<JobList, Error> {
                 format!("its launcher's node {launcher} does not answer: {message}")
             }
             None => {
-                format!("its launcher's node {launcher} was not queried: --on leaves it out, or the inventory lacks it")
+                format!(
+                    "its launcher's node {launcher} was not queried: --on excludes it, or it is not in the inventory"
+                )
             }
         });
     }
@@ -153,7 +155,7 @@ pub async fn prune(target: &Target, list: &JobList, ids: &[String], events: &Eve
     let cluster = target.cluster();
     let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
     for_each_node(list.members.clone(), async |member| {
-        let _step = events.begin(&member.node.name, Step::RemovingRecords);
+        let _step = events.begin(&member.node.name, Step::write("removing records"));
         let script = Script::new(PRUNE).with("jobs_dir", &cluster.jobs_dir).with("ids", &lines);
         member.transport.script(&script, "remove the records of jobs").await?;
         Ok(member.node.name)

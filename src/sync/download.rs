@@ -7,6 +7,7 @@ use crate::sync::NodeProject;
 use crate::sync::outputs::{Download, NodeOutputs};
 use crate::sync::receive::receive;
 use crate::sync::target::TargetDirectory;
+use crate::text::units::human;
 use crate::transport::node::Transport;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -17,7 +18,7 @@ const HASH: &str = include_str!("../scripts/fetch_hash.sh");
 const SEND: &str = include_str!("../scripts/fetch_send.sh");
 
 /// The operation, for messages.
-const FETCH: &str = "fetch what the job wrote";
+const FETCH: &str = "fetch the job's outputs";
 
 impl NodeProject<'_> {
     /// Lists what the job may have written on the node, with the hashes of the files.
@@ -25,7 +26,7 @@ impl NodeProject<'_> {
     /// # Errors
     /// If a script on the node fails.
     pub async fn outputs(&self) -> Result<NodeOutputs, NodeError> {
-        let operation = "list what the job wrote";
+        let operation = "list the job's outputs";
         let mut outputs = NodeOutputs::parse(&self.run(&self.argv(LIST, &[self.job]), &[], operation, 0).await?.stdout);
         let Some(directory) = &outputs.directory else { return Ok(outputs) };
         let argv = ["sh", "-c", HASH, "sh", &format!("{}/{directory}", self.cluster.projects_dir)];
@@ -57,7 +58,7 @@ pub async fn download(
         let (downloads, target) = (Arc::clone(&downloads), Arc::clone(target));
         move |stream: &mut dyn Read| unpack(stream, &downloads, &target)
     };
-    let _step = events.begin(transport.node(), Step::Fetching(total));
+    let _step = events.begin(transport.node(), Step::transfer(format!("fetching {}", human(total))));
     let mut progress = TransferProgress::new(transport.node(), events);
     let report = |bytes| progress.report("fetching", bytes, total);
     let argv = ["sh", "-c", SEND, "sh", directory];
@@ -72,7 +73,7 @@ pub async fn download(
         // tar's codes for files that changed or vanished are explained below
         (Ok(()), Err(error)) if !matches!(error.kind, Kind::CommandFailed { status: 1 | 2 }) => vec![error.hint(again)],
         (Ok(()), _) => {
-            let changed = "it changed while it was fetched";
+            let changed = "the file changed while it was fetched";
             missing
                 .iter()
                 .map(|download| failed(&format!("fetch {}", download.name), changed).hint("try again"))
