@@ -63,7 +63,7 @@ async fn remove(
         if let Operation::Remove { name, id, .. } = operation {
             let _step = events.begin(&node, Step::write(format!("removing {name}")));
             state.engine.remove(&id).await?;
-            session.progress.did(&node, format!("removed {name}"));
+            session.progress.record(&node, format!("removed {name}"));
             removed.push(name);
         }
     }
@@ -78,7 +78,7 @@ async fn remove(
             .with("jobs_dir", &cluster.jobs_dir)
             .with("cluster", &cluster.name);
         member.transport.script(&script, "remove keys, projects and records").await?;
-        session.progress.did(&node, "removed keys, projects and records");
+        session.progress.record(&node, "removed keys, projects and records");
     }
     state.engine.remove_helpers(&cluster.name).await?;
     session.progress.done(&node);

@@ -236,7 +236,7 @@ pub async fn fix(
         };
         match result {
             Ok(()) => {
-                session.progress.did(node, &what);
+                session.progress.record(node, &what);
                 done.push((node.clone(), what));
             }
             Err(error) => failed.push(error),

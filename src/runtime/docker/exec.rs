@@ -119,5 +119,5 @@ async fn send_keys(terminal: &Raw, mut input: impl AsyncWrite + Unpin) -> Result
 }
 
 fn terminal_error(error: std::io::Error) -> Error {
-    Error::Here(format!("cannot use the terminal: {error}"))
+    Error::Local(format!("cannot use the terminal: {error}"))
 }
