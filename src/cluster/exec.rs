@@ -110,3 +110,19 @@ pub async fn worker(cluster: &Cluster, member: &Member) -> Result<(Runtime, Stri
     })?;
     Ok((runtime, worker.id.clone()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_node_without_setsid_runs_no_command() {
+        let empty = tempfile::tempdir().unwrap();
+        let mut shell = Command::new("/bin/sh");
+        let output = shell.args(["-c", EXEC, "sh", "/bin/echo", "a"]).env("PATH", empty.path()).output().unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(127), &b""[..]));
+        let message = "hvdctl: cannot run the command: setsid is missing (package util-linux)\n";
+        assert_eq!(String::from_utf8_lossy(&output.stderr), message);
+    }
+}

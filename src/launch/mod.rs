@@ -16,12 +16,11 @@ mod torchrun;
 
 use crate::inventory::Node;
 use crate::model::launcher::{Controller, LauncherName};
-use description::{Argument, Position, RankDescription, Start};
+use description::{Argument, LaunchHost, Position, RankDescription, Start};
 /// What all launchers of today have in common.
 pub use horovodrun::{INIT, INSIDE, MORE_TIME_FOR_INIT, VERSIONS, by_hand};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::net::IpAddr;
 use std::time::Duration;
 
 /// A program for every rank that proves that the ranks work together: it begins, and sums up a number over all ranks. Its arguments are
@@ -72,10 +71,10 @@ pub struct Launcher {
 /// Everything that decides a launcher's arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct LaunchRequest<'a> {
-    /// Address and ranks of each node, in rank order.
-    pub hosts: &'a [(IpAddr, u32)],
-    /// The address of the launcher's node.
-    pub first: IpAddr,
+    /// The nodes with ranks, in rank order.
+    pub hosts: &'a [LaunchHost<'a>],
+    /// The node of the launcher.
+    pub first: LaunchHost<'a>,
     /// Port of the workers' sshd.
     pub port: u16,
     /// The first of the ports that are free on all nodes, as many as a node has ranks.
@@ -115,23 +114,23 @@ pub struct NodeCommand {
 }
 
 impl Launcher {
-    /// Returns what is started on each node, of which `names` has the names: on the launcher's node alone if that starts all ranks.
-    pub fn commands(&self, request: &LaunchRequest<'_>, names: &[&str]) -> Vec<NodeCommand> {
+    /// Returns what is started on each node: on the launcher's node alone if that starts all ranks.
+    pub fn commands(&self, request: &LaunchRequest<'_>) -> Vec<NodeCommand> {
         let LaunchRequest { hosts, first, .. } = *request;
         let (arguments, variables) = ((self.arguments)(request), (self.variables)(request));
-        let command = |(node, name): (usize, &&str)| {
+        let command = |(node, host): (usize, &LaunchHost<'_>)| {
             let at = |local_rank| Position { hosts, first, node, local_rank };
             let of_rank =
                 |rank| variables.iter().map(|(name, value)| format!("{name}={}", at(rank).text(value))).collect();
-            let ranks = if self.start == Start::PerRank { hosts[node].1 } else { 0 };
+            let ranks = if self.start == Start::PerRank { host.ranks } else { 0 };
             NodeCommand {
-                node: (*name).to_owned(),
+                node: host.node.to_owned(),
                 argv: arguments.iter().map(|argument| at(0).text(argument)).collect(),
                 variables: (0..ranks).map(of_rank).collect(),
             }
         };
-        let nodes = if self.start == Start::Central { 1 } else { hosts.len() };
-        names.iter().enumerate().take(nodes).map(command).collect()
+        let started_on = if self.start == Start::Central { &[first] } else { hosts };
+        started_on.iter().enumerate().map(command).collect()
     }
 
     /// Returns the environment of the launcher's container as `NAME=VALUE`; it is handed on to every rank.
