@@ -3,6 +3,7 @@
 use crate::error::NodeError;
 use crate::init::machines::Host;
 use crate::node::facts::Facts;
+use crate::node::network::is_virtual;
 use crate::text::failure;
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -39,12 +40,10 @@ impl Probe {
         probe
     }
 
-    /// The addresses by which other nodes may reach it: of IPv4, because Horovod takes no others, and on no bridge of
-    /// containers or virtual machines.
+    /// The addresses by which other nodes may reach it: of IPv4, because Horovod takes no others, and on no interface
+    /// for containers or virtual machines.
     fn candidates(&self) -> Vec<(&str, IpAddr)> {
-        const INSIDE: [&str; 9] = ["docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "lxc", "podman"];
-        let outside = |name: &str| !INSIDE.iter().any(|prefix| name.starts_with(prefix));
-        let addresses = self.facts.addresses.iter().filter(|(name, _)| outside(name));
+        let addresses = self.facts.addresses.iter().filter(|(name, _)| !is_virtual(name));
         let usable = |address: &IpAddr| match address {
             IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
             IpAddr::V6(_) => false,

@@ -1,4 +1,4 @@
-//! `doctor`: each fault that makes runs fail or hang is made on a node, reported with its hint, and undone.
+//! `doctor`: each fault that makes jobs fail or hang is made on a node, reported with its hint, and undone.
 
 use crate::pool::power;
 use crate::process::{Done, eventually, s};
@@ -49,7 +49,7 @@ fn is_well(lab: &Lab) -> Done {
 }
 
 #[test]
-fn nodes_in_health() {
+fn healthy_nodes() {
     let lab = Lab::empty();
     // nothing there yet: words, and no faults
     is_well(&lab).says(&[
@@ -84,7 +84,7 @@ fn nodes_in_health() {
 }
 
 #[test]
-fn a_node_out_of_reach_hides_nothing_of_the_other() {
+fn an_unreachable_node_hides_nothing_of_the_other() {
     let lab = Lab::up();
     lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
     on("node1", "docker stop -t 1 hworker");
@@ -164,7 +164,7 @@ fn a_firewall_on_the_workers_port_or_on_all_others() {
 
 /// What each line of the closer look tells, made on node2 all at once.
 #[test]
-fn what_only_a_closer_look_shows() {
+fn details_that_only_doctor_reads() {
     let lab = Lab::up();
     lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
     let (master, gpu) = (address("node1"), gpu_uuids("node2").remove(0));
@@ -316,7 +316,7 @@ fn another_image_on_one_node() {
 }
 
 #[test]
-fn what_a_dead_run_left_is_ended_with_fix() {
+fn fix_ends_processes_of_ended_jobs() {
     let lab = Lab::up();
     let launcher = |id: &str| {
         format!(

@@ -2,8 +2,8 @@
 
 use crate::pool::node_command;
 use crate::process::{Done, Running, eventually, s};
-use crate::state::{Lab, NODES, Restore, address, inspect, no_run_is_left, node_sh, on, ours};
-use crate::watch::{Eyes, has};
+use crate::state::{Lab, NODES, Restore, address, inspect, no_job_is_left, node_sh, on, ours};
+use crate::watch::{Watcher, has};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -111,12 +111,12 @@ fn an_ipv6_address_is_listened_on_and_logged_in_to() {
 }
 
 #[test]
-fn every_reason_is_told_and_nothing_is_launched() {
+fn every_reason_is_reported_and_nothing_is_launched() {
     let lab = Lab::up();
     let document: Value = serde_json::from_str(&lab.hvdctl(&["verify", "--json"]).ok()).unwrap();
     let pair = |from: &str, to: &str| json!({ "from": from, "to": to, "reason": null });
     let both = [pair("node1", "node2"), pair("node2", "node1")];
-    assert_eq!(document["reach"], json!({ "ok": true, "absent": [], "failed": [], "pairs": both }));
+    assert_eq!(document["logins"], json!({ "ok": true, "absent": [], "failed": [], "pairs": both }));
     on("node1", "rm -rf /opt/horovod/jobs/*");
     on("node2", "rm -rf /opt/horovod/jobs/*");
 
@@ -125,12 +125,12 @@ fn every_reason_is_told_and_nothing_is_launched() {
     done.complains(&["hint: allow TCP port 12345"]);
     let document: Value = serde_json::from_str(&lab.hvdctl(&["verify", "--json"]).code(1).out).unwrap();
     assert_eq!(
-        (&document["ok"], &document["job"], &document["reach"]["ok"]),
+        (&document["ok"], &document["job"], &document["logins"]["ok"]),
         (&json!(false), &json!(null), &json!(false))
     );
     let failed = json!([{ "from": "node1", "to": "node2", "reason": "Connection timed out", "pairs": 1 }]);
-    assert_eq!(document["reach"]["failed"], failed);
-    assert_eq!(document["reach"]["pairs"][1], pair("node2", "node1"));
+    assert_eq!(document["logins"]["failed"], failed);
+    assert_eq!(document["logins"]["pairs"][1], pair("node2", "node1"));
     assert_eq!(document["faults"], json!(["node1 → node2: Connection timed out (1 pair)"]));
     drop(wall);
 
@@ -167,7 +167,7 @@ fn every_reason_is_told_and_nothing_is_launched() {
     lab.hvdctl(&["up"]).code(0);
     lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
     assert_eq!(traces(), "");
-    no_run_is_left();
+    no_job_is_left();
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn the_key_is_seen_nowhere_and_nothing_is_left_even_of_a_killed_check() {
     lab.edit("connect_timeout_s = 6", "connect_timeout_s = 9");
     let wall = firewall("DROP");
     for killed in [false, true] {
-        let watchers = NODES.map(|node| Eyes::open_every(Duration::from_millis(100), Some(node), &[]));
+        let watchers = NODES.map(|node| Watcher::start_every(Duration::from_millis(100), Some(node), &[]));
         let mut verify = lab.start(&["verify"]);
         assert!(eventually(s(10), || traces().contains("ssh-agent")), "no agent was seen");
         assert!(traces().contains("/tmp/hvdctl-reach."), "{}", traces());
@@ -207,7 +207,7 @@ fn the_key_is_seen_nowhere_and_nothing_is_left_even_of_a_killed_check() {
             assert_eq!(traces(), "");
         }
         for (node, watcher) in NODES.iter().zip(watchers) {
-            let seen = watcher.close();
+            let seen = watcher.stop();
             assert!(has(&seen, "ssh-agent") && has(&seen, "BatchMode=yes"), "{node}: the check was not seen");
             for piece in &pieces {
                 assert!(

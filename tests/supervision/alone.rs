@@ -1,5 +1,5 @@
-//! The job supervisor and the reaper in a directory of this machine, without a node of their own; another directory plays the other
-//! node. Here tests play the launcher and `ssh` themselves.
+//! The job supervisor and the reaper in a directory of this machine, without a node of their own; another directory replaces the
+//! other node. The tests provide the launcher and `ssh` themselves.
 
 use hvdctl::job::frames::{Kind, Parser};
 use hvdctl::job::record::{JobResult, State};
@@ -88,7 +88,7 @@ fn the_rank_that_failed_first_is_the_root_cause_though_its_node_is_slow_to_disco
 }
 
 #[test]
-fn a_connection_that_leads_nowhere_is_given_up_for_another() {
+fn a_dead_connection_is_replaced() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (here, there) = (here.path(), there.path());
     fs::write(there.join("states"), "1.0 1 s \n1.0 1 x 7\n").unwrap();
@@ -103,7 +103,7 @@ fn a_connection_that_leads_nowhere_is_given_up_for_another() {
 }
 
 #[test]
-fn a_node_that_never_says_whether_its_ranks_started_ends_the_run() {
+fn a_node_that_never_reports_started_ranks_ends_the_job() {
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("states"), "1.0 0 s \n").unwrap();
     let ending = supervise(here.path(), &description("exec sleep 60"), "#!/bin/sh\nexit 255\n");

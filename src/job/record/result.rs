@@ -121,7 +121,7 @@ impl JobResult {
             node.or(placement.node_of(rank).map(|(node, _)| node)).unwrap_or_default().to_owned()
         };
         let cause = |rank, how| Some(RootCause { rank, node: node_of(rank), how });
-        let gone = |rank| cause(rank, FailureKind::Gone { silence: self.silence.get(&node_of(rank)).cloned() });
+        let gone = |rank| cause(rank, FailureKind::Gone { error: self.silence.get(&node_of(rank)).cloned() });
         let is_silent = |rank: &u32| self.silent.contains(&node_of(*rank));
         // a hung rank makes the others fail
         if let Some(HungRank { rank, seconds, tensors, idle, time }) = self.root_hang() {
@@ -206,7 +206,7 @@ pub enum FailureKind {
     /// It is gone; how it ended is unknown.
     Gone {
         /// The error of its node's worker, which did not answer.
-        silence: Option<String>,
+        error: Option<String>,
     },
 }
 
@@ -274,8 +274,8 @@ impl RootCause {
                 format!("hung: it was stopped, and silent, for {seconds} s"),
                 Some(format!("SIGSTOP, a terminal or a debugger stopped it; {more_time}")),
             ),
-            Gone { silence } => (
-                match silence {
+            Gone { error } => (
+                match error {
                     Some(error) => format!("is gone: the worker there did not answer at the end: {error}"),
                     None => "is gone; how it ended is unknown".into(),
                 },
