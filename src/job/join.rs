@@ -13,8 +13,7 @@ use crate::event::Events;
 use crate::inventory::{Inventory, Node};
 use crate::launch::description::Worker;
 use crate::launch::placement::Share;
-use crate::launch::{Launcher, env_file, launcher, programs};
-use crate::model::launcher::Controller;
+use crate::launch::{self, Launcher, env_file, programs};
 use crate::node::network::{self, Endpoint};
 use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
@@ -217,7 +216,7 @@ impl Extension<'_> {
 
     /// The launcher, which starts the ranks.
     fn launcher_kind(&self) -> &'static Launcher {
-        launcher(self.record.launcher, self.record.controller.unwrap_or(Controller::Gloo))
+        launch::recorded(self.record.launcher, self.record.controller)
     }
 
     /// Uploads the project to a node and starts a worker with it.
@@ -234,9 +233,7 @@ impl Extension<'_> {
         let observed = observe(cluster, node.member.clone(), &quiet).await?;
         let endpoint = nodes::place(inventory, &observed)?;
         let refused = |cause: String| NodeError::failed(node.name(), ADD, cause);
-        if endpoint.address.is_ipv6() {
-            return Err(refused(network::no_ipv6(endpoint.address)));
-        }
+        launch::check_address(endpoint.address).map_err(refused)?;
         let interface = &self.record.interface;
         if let Some(name) = self.launcher_kind().one_interface.filter(|_| *interface != endpoint.interface) {
             return Err(refused(format!(

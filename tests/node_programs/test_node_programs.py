@@ -262,7 +262,11 @@ class Image(unittest.TestCase):
                 with open(program, "w") as file:
                     file.write("#!/bin/sh\nprintf '%%s' '%s'\n" % text)
                 os.chmod(program, 0o755)
-            said = subprocess.run([sys.executable, os.path.join(JOB, "inside.py")], stdout=subprocess.PIPE, check=True,
+            program = ""
+            for part in (os.path.join(SCRIPTS, "inside.py"), os.path.join(TESTS, "..", "src", "launch", "inside.py")):
+                with open(part) as file:
+                    program += file.read()
+            said = subprocess.run([sys.executable, "-"], input=program.encode(), stdout=subprocess.PIPE, check=True,
                                   env={"PATH": path}).stdout.decode()
         return dict(line.split(" ", 1) for line in said.splitlines())["launchers"]
 
