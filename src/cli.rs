@@ -366,7 +366,7 @@ pub fn parse() -> Cli {
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-/// Rewrites `-np 2` and `-np=2`, as horovodrun takes them, to `--np`: clap would read `-n p`. Arguments after `--` are not changed.
+/// Rewrites `-np 2` and `-np=2` to `--np`, because clap would parse `-n p`. Arguments after `--` are not changed.
 pub fn rewrite(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut ours = true;
     args.into_iter()

@@ -2,7 +2,6 @@
 
 use crate::error::{Error, NodeError};
 use crate::model::job_state::State;
-use crate::text::units::{count, human};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
@@ -16,54 +15,11 @@ use tokio::sync::oneshot;
 
 /// A step of the work on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Logging in.
-    Connecting,
-    /// Reading the node's state.
-    Observing,
-    /// Reading what `doctor` checks beyond that.
-    Examining,
-    /// Importing the frameworks in the node's worker.
-    ImportingFrameworks,
-    /// Connecting to ports of the other nodes.
-    TryingPorts,
-    /// Logging in to the other workers.
-    LoggingIn,
-    /// Reading the cluster's keys on the node.
-    ReadingKeys,
-    /// Generating a key pair of this kind, e.g. `RSA-4096`.
-    GeneratingKeyPair(String),
-    /// Writing the cluster's keys.
-    WritingKeys,
-    /// Pulling the image of this reference from its registry.
-    PullingImage(String),
-    /// An operation of the node's plan, as the dry run shows it.
-    Applying(String),
-    /// Ending the job of this id and what it left.
-    EndingJob(String),
-    /// Removing the container of this name.
-    RemovingContainer(String),
-    /// Removing keys, projects and records (`down --purge`).
-    Purging,
-    /// Reading the records of jobs.
-    ListingJobs,
-    /// Removing records and logs of jobs.
-    RemovingRecords,
-    /// Comparing the node's copy of the project with the one here.
-    ComparingProject,
-    /// Uploading what the node's copy of the project lacks.
-    Uploading {
-        /// The number of files.
-        files: usize,
-        /// Their bytes.
-        bytes: u64,
-    },
-    /// Reading which files a job wrote.
-    ListingOutputs,
-    /// Fetching so many bytes that a job wrote.
-    Fetching(u64),
-    /// Running the program of this name for `exec`.
-    Running(String),
+pub struct Step {
+    /// What it does to the node.
+    pub kind: StepKind,
+    /// Its name, e.g. `pulling IMAGE`.
+    pub text: Cow<'static, str>,
 }
 
 /// What a step does to its node.
@@ -78,45 +34,24 @@ pub enum StepKind {
 }
 
 impl Step {
-    /// Returns the step's kind and its text.
-    fn describe(&self) -> (StepKind, Cow<'_, str>) {
-        use StepKind::{Read, Transfer, Write};
-        match self {
-            Step::Connecting => (Read, "connecting".into()),
-            Step::Observing => (Read, "reading the node state".into()),
-            Step::Examining => (Read, "examining".into()),
-            Step::ImportingFrameworks => (Read, "importing the frameworks in the worker".into()),
-            Step::TryingPorts => (Read, "connecting to the other nodes".into()),
-            Step::LoggingIn => (Read, "logging in to the other workers".into()),
-            Step::ReadingKeys => (Read, "reading keys".into()),
-            Step::GeneratingKeyPair(kind) => (Write, format!("generating an {kind} key pair").into()),
-            Step::WritingKeys => (Write, "writing keys".into()),
-            Step::PullingImage(image) => (Transfer, format!("pulling {image}").into()),
-            Step::Applying(operation) => (Write, operation.into()),
-            Step::EndingJob(job) => (Write, format!("ending job {job}").into()),
-            Step::RemovingContainer(name) => (Write, format!("removing {name}").into()),
-            Step::Purging => (Write, "removing keys, projects and records".into()),
-            Step::ListingJobs => (Read, "listing jobs".into()),
-            Step::RemovingRecords => (Write, "removing records".into()),
-            Step::ComparingProject => (Read, "comparing the project".into()),
-            Step::Uploading { files, bytes } => {
-                (Transfer, format!("uploading {}, {}", count(*files, "file"), human(*bytes)).into())
-            }
-            Step::ListingOutputs => (Read, "listing outputs".into()),
-            Step::Fetching(bytes) => (Transfer, format!("fetching {}", human(*bytes)).into()),
-            Step::Running(program) => (Write, format!("running {program}").into()),
-        }
+    /// Logging in.
+    pub const CONNECTING: Step = Step::read("connecting");
+    /// Reading the node's state.
+    pub const OBSERVING: Step = Step::read("reading the node state");
+
+    /// Returns a step that changes nothing.
+    pub const fn read(text: &'static str) -> Step {
+        Step { kind: StepKind::Read, text: Cow::Borrowed(text) }
     }
 
-    /// Returns the step's kind.
-    pub fn kind(&self) -> StepKind {
-        self.describe().0
+    /// Returns a step that may change the node.
+    pub fn write(text: impl Into<Cow<'static, str>>) -> Step {
+        Step { kind: StepKind::Write, text: text.into() }
     }
-}
 
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.describe().1)
+    /// Returns a step that reports its progress by [`Event::Transfer`].
+    pub fn transfer(text: String) -> Step {
+        Step { kind: StepKind::Transfer, text: text.into() }
     }
 }
 
@@ -427,8 +362,8 @@ mod tests {
         let mut all = Vec::new();
         while let Ok(event) = receiver.receive(Duration::ZERO) {
             all.push(match event {
-                Event::StepStarted { node, step } => format!("{node} started {step}"),
-                Event::StepEnded { node, step } => format!("{node} ended {step}"),
+                Event::StepStarted { node, step } => format!("{node} started {}", step.text),
+                Event::StepEnded { node, step } => format!("{node} ended {}", step.text),
                 Event::Failed { node, .. } => format!("{node} failed"),
                 other => format!("{other:?}"),
             });
@@ -449,25 +384,25 @@ mod tests {
     #[tokio::test]
     async fn a_step_reports_its_start_failure_and_end_once() {
         let (events, receiver) = Events::channel();
-        assert_eq!(events.step("a", Step::Observing, async { Ok::<_, NodeError>(7) }).await, Ok(7));
+        assert_eq!(events.step("a", Step::OBSERVING, async { Ok::<_, NodeError>(7) }).await, Ok(7));
         assert_eq!(sent(&receiver), ["a started reading the node state", "a ended reading the node state"]);
 
         let error = NodeError::failed("a", "pull x", "no");
-        let step = Step::PullingImage("x".into());
+        let step = Step::transfer("pulling x".into());
         let result = events.step("a", step, async { Err::<(), _>(error.clone()) }).await;
         assert_eq!(events.report(result), Err(error.clone()));
         assert_eq!(sent(&receiver), ["a started pulling x", "a failed", "a ended pulling x"]);
 
         // the failure of one node within an error of the whole, which was reported before
         let whole = async { Err::<(), _>(Error::Unreachable(vec![error])) };
-        assert!(events.step("a", Step::Connecting, whole).await.is_err());
+        assert!(events.step("a", Step::CONNECTING, whole).await.is_err());
         assert_eq!(sent(&receiver), ["a started connecting", "a ended connecting"]);
     }
 
     #[tokio::test]
     async fn a_cancelled_step_has_an_end() {
         let (events, receiver) = Events::channel();
-        let work = events.step("a", Step::Observing, std::future::pending::<Result<(), NodeError>>());
+        let work = events.step("a", Step::OBSERVING, std::future::pending::<Result<(), NodeError>>());
         assert!(tokio::time::timeout(Duration::from_millis(1), work).await.is_err());
         assert_eq!(sent(&receiver), ["a started reading the node state", "a ended reading the node state"]);
     }

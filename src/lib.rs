@@ -1,4 +1,4 @@
-//! hvdctl: trains one model on many GPU machines over plain SSH and Docker, with Horovod.
+//! hvdctl: trains one model on many GPU machines over plain SSH and Docker.
 //!
 //! Each directory covers one subject and imports only from those below it; see `docs/architecture.md`.
 

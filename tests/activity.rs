@@ -1,4 +1,4 @@
-//! `activity.py` as a rank supervisor uses it: what it makes of the kernel's counts, and of real processes.
+//! `activity.py` as a rank supervisor uses it: how it classifies counters of the kernel, and real processes.
 
 use std::process::Command;
 
@@ -36,7 +36,7 @@ def judge(mpi=False, **after):
 }
 
 #[test]
-fn what_the_kernels_counts_say_of_a_rank() {
+fn kernel_counters_classify_a_rank() {
     let said = python(
         "judge()
 judge(stuck=True)
@@ -75,7 +75,7 @@ judge(True, others=[1000], more=40)",
 }
 
 #[test]
-fn progress_begins_the_time_anew() {
+fn progress_restarts_the_idle_time() {
     let said = python(
         "clock, now = [1000.0], [look()]
 activity.time.monotonic = lambda: clock[0]
@@ -136,7 +136,7 @@ print(hangs.compute(), hangs.child.wait(), end=' ')",
 }
 
 #[test]
-fn real_processes_are_told_apart() {
+fn real_processes_are_distinguished() {
     const EXPECTED: &str = "waiting blocked progress blocked waiting progress ";
     // a thread that negotiates as the library's does, in a program that waits for an operation, sleeps, or computes
     let look = || {

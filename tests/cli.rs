@@ -1,4 +1,4 @@
-//! The command line as scripts and people see it, where no node is needed: help, refusals, exit codes, streams.
+//! The command line without nodes, as scripts and users see it: help, errors, exit codes, streams.
 
 use hvdctl::cli::rewrite;
 use proptest::prelude::*;
@@ -97,7 +97,7 @@ fn help() {
 }
 
 #[test]
-fn other_tools_words_need_no_node() {
+fn formats_of_other_tools_need_no_node() {
     let dir = directory(Some(REFUSES));
     insta::assert_snapshot!(hvdctl(dir.path(), &["hosts"]), @r"
     exit code: 0
@@ -230,7 +230,7 @@ fn where_the_inventory_is_looked_for() {
 }
 
 #[test]
-fn words_that_do_not_fit_are_refused() {
+fn invalid_arguments_are_refused() {
     let dir = directory(Some(REFUSES));
     fs::create_dir(dir.path().join("p")).unwrap();
     insta::assert_snapshot!(hvdctl(dir.path(), &["--on", "a,c", "status"]), @r"
@@ -367,7 +367,7 @@ fn a_project_without_a_clear_entry() {
 }
 
 #[test]
-fn an_sshd_that_says_nothing_is_given_up() {
+fn a_silent_sshd_times_out() {
     // it accepts and then is silent, as a machine without memory does
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
@@ -386,7 +386,7 @@ fn an_sshd_that_says_nothing_is_given_up() {
 }
 
 #[test]
-fn nodes_out_of_reach_have_their_own_code() {
+fn unreachable_nodes_have_their_own_exit_code() {
     let dir = directory(Some(REFUSES));
     insta::assert_snapshot!(hvdctl(dir.path(), &["-q", "up"]), @r"
     exit code: 4
@@ -445,7 +445,7 @@ fn what_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn a_number_of_ranks_that_is_none() {
+fn invalid_numbers_of_ranks() {
     let dir = directory(Some(REFUSES));
     for np in ["-1", "two", "1.5"] {
         let shown = hvdctl(dir.path(), &["train", "p", "-np", np]);
@@ -455,7 +455,7 @@ fn a_number_of_ranks_that_is_none() {
 }
 
 #[test]
-fn a_reader_that_has_gone_is_no_panic() {
+fn a_closed_output_is_no_panic() {
     let dir = directory(Some(REFUSES));
     for args in [&["--help"] as &[&str], &["--json", "status"], &["status"]] {
         let mut child = command(dir.path(), args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

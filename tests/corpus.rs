@@ -1,4 +1,4 @@
-//! What fuzzing has found interesting so far, held against the properties that it looks for (`fuzz/properties.rs`).
+//! Checks the properties of `fuzz/properties.rs` with the inputs that fuzzing has kept.
 
 #[path = "../fuzz/properties.rs"]
 mod properties;

@@ -1,4 +1,4 @@
-//! `init`, `completions` and `man` where no node is needed: what they write and refuse, in the real shells and readers.
+//! `init`, `completions` and `man` without nodes: what they write and refuse, with real shells and manual readers.
 
 #![allow(clippy::print_stderr, reason = "a test that cannot be made here says so")]
 
@@ -91,7 +91,7 @@ fn the_machines_that_were_named_are_written() {
 }
 
 #[test]
-fn a_file_that_is_there_stays_unless_it_is_forced() {
+fn an_existing_file_is_kept_without_force() {
     let dir = directory();
     let file = dir.path().join("inventory.toml");
     fs::write(&file, "mine").unwrap();
@@ -115,7 +115,7 @@ fn a_file_that_is_there_stays_unless_it_is_forced() {
 }
 
 #[test]
-fn words_that_do_not_fit_are_refused_and_nothing_is_written() {
+fn invalid_arguments_are_refused_and_nothing_is_written() {
     let dir = directory();
     insta::assert_snapshot!(hvdctl(dir.path(), &["init"]), @r"
     exit code: 2
@@ -171,13 +171,13 @@ fn the_names_of_the_ssh_configuration() {
     .unwrap();
     let done = hvdctl(dir.path(), &["init", "--no-probe", "--from-ssh-config"]);
     assert!(done.starts_with("exit code: 0"), "{done}");
-    assert!(done.contains("warning: an inventory cannot hold these names: fifth+"), "{done}");
+    assert!(done.contains("warning: these names are not valid in an inventory: fifth+"), "{done}");
     let expected = ["first", "second", "third", "sixth"].map(|name| format!("{name} {name} - -"));
     assert_eq!(nodes(&dir.path().join("inventory.toml")), expected);
 }
 
 #[test]
-fn a_machine_that_cannot_be_looked_at_is_written_with_the_reason() {
+fn a_machine_that_cannot_be_probed_is_written_with_the_reason() {
     let dir = directory();
     insta::assert_snapshot!(hvdctl(dir.path(), &["-q", "init", "nobody@127.0.0.1:1", "nobody@127.0.0.2:1"]), @r"
     exit code: 4
@@ -289,7 +289,7 @@ fn offered_by_bash(script: &Path, words: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn bash_completes_words() {
+fn bash_completes_arguments() {
     let dir = directory();
     let script = completions(dir.path(), "bash");
     assert_eq!(offered_by_bash(&script, &["hvdctl", "ke"]), ["keys"]);
@@ -313,7 +313,7 @@ fn shellcheck_finds_nothing_in_the_bash_completions() {
 }
 
 #[test]
-fn fish_completes_words() {
+fn fish_completes_arguments() {
     let dir = directory();
     let script = completions(dir.path(), "fish");
     for (words, expected) in [("hvdctl ke", "keys\t"), ("hvdctl train p -n", "-np\t")] {

@@ -1,4 +1,4 @@
-//! The inventory file: what it takes, what it refuses and in which words, and that nothing makes it panic.
+//! The inventory file: what is accepted, what is refused with which messages, and that no input makes it panic.
 
 use hvdctl::inventory::{
     Bind, Cluster, Container, Controller, Device, Faults, Gpus, Inventory, KeyType, LauncherName, Mount, Node, Pull,

@@ -1,6 +1,8 @@
-//! Unit tests of the node programs (`src/scripts/*.py`), with every supported Python interpreter that is in `PATH`.
+//! Unit tests of the node programs (`src/scripts/*.py`), with every supported Python interpreter that is in `PATH` or installed by
+//! pyenv.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::Command;
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_node_programs.py");
@@ -8,20 +10,32 @@ const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/te
 /// The oldest and the newest minor version of Python 3 that the node programs are written for.
 const VERSIONS: std::ops::RangeInclusive<u32> = 7..=14;
 
-#[test]
-fn node_programs_decide_the_same_with_every_python() {
-    let names = std::iter::once("python3".to_owned()).chain(VERSIONS.map(|minor| format!("python3.{minor}")));
-    // one interpreter may have several names
-    let mut interpreters = BTreeMap::new();
-    for name in names {
-        let asked = Command::new(&name).args(["-c", "import sys; print(sys.version)"]).output();
-        if let Some(asked) = asked.ok().filter(|asked| asked.status.success()) {
-            interpreters.insert(asked.stdout, name);
+/// The interpreters by what they say of themselves: one may have several names.
+fn interpreters() -> BTreeMap<String, PathBuf> {
+    let in_path = std::iter::once("python3".to_owned()).chain(VERSIONS.map(|minor| format!("python3.{minor}")));
+    // pyenv's own programs in PATH run one version only
+    let pyenv = std::env::home_dir().map(|home| home.join(".pyenv/versions")).and_then(|dir| dir.read_dir().ok());
+    let by_pyenv = pyenv.into_iter().flatten().flatten().map(|version| version.path().join("bin/python3"));
+    let mut found = BTreeMap::new();
+    for name in in_path.map(PathBuf::from).chain(by_pyenv) {
+        let asked = Command::new(&name).args(["-c", "import sys; print(sys.version_info[1], sys.version)"]).output();
+        let Some(asked) = asked.ok().filter(|asked| asked.status.success()) else { continue };
+        let version = String::from_utf8(asked.stdout).unwrap();
+        let minor = version.split(' ').next().and_then(|minor| minor.parse().ok());
+        if minor.is_some_and(|minor| VERSIONS.contains(&minor)) {
+            found.insert(version, name);
         }
     }
+    found
+}
+
+#[test]
+fn node_programs_decide_the_same_with_every_python() {
+    let interpreters = interpreters();
     assert!(!interpreters.is_empty(), "these tests need python3");
-    for name in interpreters.into_values() {
+    for (version, name) in interpreters {
+        println!("{}: {version}", name.display());
         let done = Command::new(&name).args(["-W", "error::SyntaxWarning", TESTS]).output().unwrap();
-        assert!(done.status.success(), "{name}:\n{}", String::from_utf8_lossy(&done.stderr));
+        assert!(done.status.success(), "{}:\n{}", name.display(), String::from_utf8_lossy(&done.stderr));
     }
 }

@@ -1,9 +1,11 @@
-//! The direction of dependencies: which directory may import which, and that files that decide do no input or output. It reads the
-//! `crate::` paths of the sources, without their tests.
+//! The direction of dependencies: which directory may import which, that no modules import each other in a cycle, and that files that
+//! decide do no input or output. It reads the paths in the sources, without their tests.
 
-use std::collections::BTreeMap;
+use regex::Regex;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
 /// From top to bottom: a directory imports only from rows below its own.
 const ROWS: [&[&str]; 16] = [
@@ -93,6 +95,72 @@ fn room(path: &str) -> &str {
     path.trim_end_matches(".rs").split('/').next().unwrap()
 }
 
+/// The module of a file: `job/plan` for job/plan.rs, `job` for job/mod.rs.
+fn module(file: &str) -> &str {
+    let path = file.strip_suffix(".rs").unwrap();
+    path.strip_suffix("/mod").unwrap_or(path)
+}
+
+/// The paths of a `use` tree: `a::{b, c::{d, e}}` has three. Renamed ones keep their own name.
+fn paths(tree: &str) -> Vec<String> {
+    let Some((prefix, rest)) = tree.split_once('{') else {
+        return vec![tree.split(" as ").next().unwrap().trim().to_owned()];
+    };
+    let inside = rest.trim_end().strip_suffix('}').expect("a `use` tree");
+    let mut depth = 0;
+    let is_end = |c: char| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        c == ',' && depth == 0
+    };
+    let parts = inside.split(is_end).filter(|part| !part.trim().is_empty());
+    parts.flat_map(paths).map(|path| format!("{}{path}", prefix.trim())).collect()
+}
+
+/// The paths that a module names, from the root of the crate, `/` between their parts; and whether each is re-exported.
+fn named(module: &str, text: &str, modules: &BTreeSet<&str>) -> Vec<(String, bool)> {
+    static USE: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"(?m)^ *(pub(?:\([a-z]+\))? )?use ([\w:*{},\s]+);").unwrap());
+    static INLINE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b(?:crate|self|super)(?:::\w+)+").unwrap());
+    let rest = USE.replace_all(text, "");
+    let inline = INLINE.find_iter(&rest).map(|found| (found.as_str().to_owned(), false));
+    let declared = USE.captures_iter(text).flat_map(|found| {
+        let is_public = found.get(1).is_some();
+        paths(&found[2]).into_iter().map(move |path| (path, is_public))
+    });
+    let absolute = |(path, is_public): (String, bool)| {
+        let mut parts: Vec<&str> = path.split("::").collect();
+        let mut base: Vec<&str> = module.split('/').collect();
+        match parts[0] {
+            "crate" => base.clear(),
+            "self" => {}
+            "super" => base.truncate(base.len() - parts.iter().filter(|part| **part == "super").count()),
+            child if modules.contains(format!("{module}/{child}").as_str()) => {}
+            // of another crate, or a type of this file
+            _ => return None,
+        }
+        parts.retain(|part| !matches!(*part, "crate" | "self" | "super"));
+        Some(([base, parts].concat().join("/"), is_public))
+    };
+    declared.chain(inline).filter_map(absolute).collect()
+}
+
+/// The module in which a path's item is defined; what a module re-exports is that of another one.
+fn defined_in(mut path: String, exported: &BTreeMap<String, String>, modules: &BTreeSet<&str>) -> Option<String> {
+    let mut known = path.len();
+    loop {
+        if modules.contains(&path[..known]) {
+            return Some(path[..known].to_owned());
+        }
+        match exported.get(&path[..known]) {
+            Some(target) => {
+                path.replace_range(..known, target);
+                known = path.len();
+            }
+            None => known = path[..known].rfind('/')?,
+        }
+    }
+}
+
 /// How far down a room stands; leaves stand below each other.
 fn row(room: &str) -> usize {
     if let Some(leaf) = LEAVES.iter().position(|leaf| *leaf == room) {
@@ -103,13 +171,15 @@ fn row(room: &str) -> usize {
 
 #[test]
 fn dependencies_point_one_way() {
-    let path = regex::Regex::new(r"\bcrate::([a-z_]+)").unwrap();
     let sources = sources();
+    let modules = sources.keys().map(|file| module(file)).collect();
+    let rooms: BTreeSet<&str> = sources.keys().map(|file| room(file)).collect();
     let mut edges = 0;
     let mut faults = Vec::new();
     for (file, text) in sources.iter().filter(|(file, _)| *file != "lib.rs") {
         let from = room(file);
-        for to in path.captures_iter(text).map(|found| found.get(1).unwrap().as_str()).filter(|to| *to != from) {
+        let named = named(module(file), text, &modules);
+        for to in named.iter().map(|(path, _)| room(path)).filter(|to| *to != from && rooms.contains(to)) {
             edges += 1;
             if row(to) <= row(from) {
                 faults.push(format!("{file} imports {to}, which does not stand below {from}"));
@@ -118,6 +188,63 @@ fn dependencies_point_one_way() {
     }
     assert!(edges > 300, "the sources are not read as they are written: {edges} imports");
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// A module may name what an ancestor defines: `mod.rs` has the types that its children share, and calls them. What an ancestor only
+/// re-exports counts as the import of the module that defines it.
+#[test]
+fn no_modules_import_each_other_in_a_cycle() {
+    let sources = sources();
+    let modules: BTreeSet<&str> = sources.keys().map(|file| module(file)).collect();
+    let named: BTreeMap<&str, Vec<(String, bool)>> =
+        sources.iter().map(|(file, text)| (module(file), named(module(file), text, &modules))).collect();
+    let public = named.iter().flat_map(|(module, paths)| {
+        let paths = paths.iter().filter(|(_, is_public)| *is_public);
+        paths.map(move |(path, _)| (format!("{module}/{}", path.rsplit('/').next().unwrap()), path.clone()))
+    });
+    let exported: BTreeMap<String, String> = public.filter(|(name, path)| name != path).collect();
+    let mut edges: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for (from, paths) in &named {
+        let to = paths.iter().filter_map(|(path, _)| defined_in(path.clone(), &exported, &modules));
+        edges.insert(from, to.filter(|to| to != from && !from.starts_with(&format!("{to}/"))).collect());
+    }
+    assert!(edges.values().flatten().count() > 600, "the sources are not read as they are written: {edges:#?}");
+    // what imports or is imported by nothing that is left is in no cycle
+    loop {
+        let before = edges.len();
+        let (from, to): (Vec<_>, BTreeSet<_>) =
+            (edges.keys().copied().collect(), edges.values().flatten().cloned().collect());
+        edges.values_mut().for_each(|to| to.retain(|to| from.contains(&to.as_str())));
+        edges.retain(|module, imported| to.contains(*module) && !imported.is_empty());
+        if edges.len() == before {
+            break;
+        }
+    }
+    assert!(edges.is_empty(), "these modules import each other in a cycle: {edges:#?}");
+}
+
+#[test]
+fn the_paths_of_a_file_are_read() {
+    let modules = BTreeSet::from(["job", "job/plan", "job/plan/parts", "text"]);
+    let text = "use crate::{text::{self, units as numbers}, job};\npub(crate) use parts::{Part,\n    Whole};\n\
+                use super::super::error;\nuse std::io;\nfn f() { super::list::all(self::g) }";
+    let paths: Vec<(String, bool)> = named("job/plan", text, &modules);
+    let paths: Vec<String> = paths.into_iter().map(|(path, public)| if public { path + "!" } else { path }).collect();
+    assert_eq!(
+        paths,
+        [
+            "text",
+            "text/units",
+            "job",
+            "job/plan/parts/Part!",
+            "job/plan/parts/Whole!",
+            "error",
+            "job/list/all",
+            "job/plan/g"
+        ]
+    );
+    let exported = BTreeMap::from([("job/Part".to_owned(), "job/plan/parts/Part".to_owned())]);
+    assert_eq!(defined_in("job/Part/new".into(), &exported, &modules).as_deref(), Some("job/plan/parts"));
 }
 
 #[test]

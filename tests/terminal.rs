@@ -1,4 +1,4 @@
-//! What is seen while hvdctl works: rows on a terminal that is a real one to hvdctl, and lines elsewhere.
+//! The display of progress: rows on a pseudo-terminal, and plain lines elsewhere.
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};

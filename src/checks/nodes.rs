@@ -123,7 +123,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
         [] => lost_gpus(view),
         [Operation::Create(_)] => Some(
             Finding::new(Note, "worker", view.name(), "its worker is not running")
-                .explain("so its image and logins were not checked", "hvdctl up"),
+                .explain("the image and logins of a stopped worker cannot be checked", "hvdctl up"),
         ),
         _ => {
             let changes = plan::summarize(&plan::describe(&operations));

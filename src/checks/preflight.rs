@@ -40,7 +40,7 @@ pub fn stops(found: &[Finding], events: &Events) -> Vec<NodeError> {
         match finding.severity {
             Severity::Error => failed.extend(finding.nodes.iter().map(|node| {
                 let message = format!("{}\n{}", finding.message, finding.why);
-                NodeError::failed(node, "take part", message).hint(&finding.hint)
+                NodeError::failed(node, "use the node", message).hint(&finding.hint)
             })),
             Severity::Warning => events.send(Event::Warning(finding.to_string())),
             Severity::Note => {}

@@ -47,7 +47,7 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
     let results = for_each_node(sources, async |(from, (observed, _)): (usize, &(&Observed, IpAddr))| {
         let targets = targets(present.len(), from);
         let addresses = targets.iter().map(|to| present[*to].1).collect::<Vec<_>>();
-        let _step = events.begin(observed.name(), Step::LoggingIn);
+        let _step = events.begin(observed.name(), Step::read("logging in to the other workers"));
         let reasons = log_in(inventory, observed, &key, &addresses).await;
         let pair = |(to, reason): (&usize, _)| Login {
             from: observed.name().to_owned(),
@@ -83,7 +83,9 @@ async fn private_key(inventory: &Inventory, nodes: &[Observed]) -> Result<Secret
     let cluster = &inventory.cluster;
     let Some(pair) = Keyring::read(cluster, &master.facts).current else {
         let tried = "read the cluster's key";
-        return Err(NodeError::failed(master.name(), tried, "there is none").hint("hvdctl keys push").into());
+        return Err(NodeError::failed(master.name(), tried, "the master has no key pair")
+            .hint("hvdctl keys push")
+            .into());
     };
     let name = pair.name;
     let tried = format!("read the cluster's key {name}");

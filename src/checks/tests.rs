@@ -596,7 +596,7 @@ fn pairs() {
     let found = logins(&matrix("Connection timed out"), 12345);
     assert_eq!(found[0].message, "cannot log in to gpu03 on port 12345: Connection timed out");
     assert!(found[0].hint.starts_with("allow TCP port 12345"));
-    assert!(logins(&matrix("Permission denied (publickey)."), 1)[0].hint.starts_with("hvdctl keys push"));
+    assert!(logins(&matrix("Permission denied (publickey)."), 1)[0].hint.starts_with("run `hvdctl keys push`"));
 }
 
 #[test]

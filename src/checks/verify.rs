@@ -69,7 +69,7 @@ pub fn compare(placement: &Placement, expected: &[Expected], reports: &[(String,
         let (node, local_rank) = placement.node_of(rank).unwrap_or_default();
         let mut row = Row { rank, expected: node.to_owned(), actual: None, report: None, faults: Vec::new() };
         let Some((actual, report)) = reports.iter().find(|(_, r)| r.rank == rank) else {
-            row.faults.push("it reported nothing".into());
+            row.faults.push("no report was received".into());
             return row;
         };
         let mut expect = |what: &str, want: String, got: String| {
@@ -153,7 +153,7 @@ mod tests {
     fn every_kind_of_mismatch_is_a_fault() {
         let none: Vec<String> = Vec::new();
         assert_eq!(faults(&[("a", report(0, "a")), ("b", report(1, "b"))]), none);
-        assert_eq!(faults(&[("a", report(0, "a"))]), ["it reported nothing"]);
+        assert_eq!(faults(&[("a", report(0, "a"))]), ["no report was received"]);
         let both_on_a = faults(&[("a", report(0, "a")), ("a", Report { local_rank: 1, ..report(1, "a") })]);
         assert_eq!(both_on_a, ["node: expected b, got a", "local rank: expected 0, got 1"]);
         let sum = faults(&[("a", report(0, "a")), ("b", Report { sum: 2, ..report(1, "b") })]);

@@ -37,7 +37,7 @@ pub struct Running {
     /// Return once every rank has started, and print the job's id
     #[arg(short, long)]
     pub detach: bool,
-    /// Set a variable for the ranks: NAME=VALUE, or NAME for its value here
+    /// Set a variable for the ranks: NAME=VALUE, or NAME to pass its local value
     #[arg(short, long = "env", value_name = "NAME[=VALUE]", value_parser = variable)]
     pub env: Vec<(String, String)>,
     /// Set the variables of this file for the ranks, one NAME=VALUE per line
@@ -96,7 +96,7 @@ fn variable(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value.to_owned())));
     VARIABLE.read(name)?;
     match value.or_else(|| std::env::var(name).ok()) {
-        None => Err(format!("{name} is not set here, and no value was given")),
+        None => Err(format!("{name} is not set in this environment, and no value was given")),
         Some(value) => Ok((name.to_owned(), value)),
     }
 }

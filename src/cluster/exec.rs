@@ -64,7 +64,7 @@ pub async fn exec(
     };
     let (members, mut failed) = split(events, connected);
     let results = for_each_node(members, async |member: Member| {
-        let step = Step::Running(command[0].clone());
+        let step = Step::write(format!("running {}", command[0]));
         events.step(&member.node.name, step, on(target.cluster(), &member, command, place, limit)).await
     })
     .await;

@@ -18,7 +18,7 @@ const RELEASE: &str = concat!(include_str!("../scripts/lease.sh"), include_str!(
 const RUN: &str = "/run";
 /// The exit code of `lease_hold.sh` where another command holds the lease.
 const BUSY: i32 = 3;
-const TAKE: &str = "take its lease";
+const TAKE: &str = "lock the node";
 /// How long a node may take to give its lease back, which expires soon after anyway.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
@@ -91,7 +91,7 @@ pub async fn take(
 /// # Errors
 /// When the node does not answer.
 pub async fn current(transport: &Transport, cluster: &str) -> Result<Option<Lease>, NodeError> {
-    let lease = transport.script(&script(LOOK, cluster), "read its lease").await?;
+    let lease = transport.script(&script(LOOK, cluster), "read the lock").await?;
     Ok(Lease::parse(&String::from_utf8_lossy(&lease)))
 }
 
@@ -100,7 +100,7 @@ pub async fn current(transport: &Transport, cluster: &str) -> Result<Option<Leas
 /// # Errors
 /// When the node does not answer.
 pub async fn release(transport: &Transport, cluster: &str, lease: &Lease) -> Result<bool, NodeError> {
-    let answer = transport.script(&script(RELEASE, cluster).with("id", &lease.id), "release its lease").await?;
+    let answer = transport.script(&script(RELEASE, cluster).with("id", &lease.id), "release the lock").await?;
     Ok(answer.starts_with(b"released"))
 }
 
@@ -126,7 +126,7 @@ async fn renew(
                 if matches!(read, Ok(1..)) {
                     continue;
                 }
-                let error = NodeError::failed(&node, "keep its lease", loss(&String::from_utf8_lossy(&report)));
+                let error = NodeError::failed(&node, "keep the lock", loss(&String::from_utf8_lossy(&report)));
                 lost.send_modify(|first| {
                     first.get_or_insert(error);
                 });
@@ -146,11 +146,12 @@ async fn renew(
 /// Returns why a lease is lost, by the report of the node.
 fn loss(report: &str) -> String {
     match Lease::parse(report) {
-        Some(lease) => format!("it expired, and now {lease} has it"),
+        Some(lease) => format!("the lock expired and is now held by {lease}"),
         None if report.starts_with("released") => {
-            "it was released, or it expired and was taken while this hvdctl or its machine was stopped".to_owned()
+            "another command released the lock, or it expired while this process or its machine was suspended"
+                .to_owned()
         }
-        None => "the connection that held it was lost".to_owned(),
+        None => "the connection that renews the lock was lost".to_owned(),
     }
 }
 

@@ -141,8 +141,10 @@ impl Observed {
     pub fn image_id(&self, cluster: &Cluster) -> Result<&str, NodeError> {
         self.docker.image_id.as_deref().ok_or_else(|| {
             let first = match cluster.pull {
-                Pull::Never => "load it there",
-                Pull::Missing | Pull::Always => "hvdctl up gets it where a registry has it; else load it there",
+                Pull::Never => "load it on the node",
+                Pull::Missing | Pull::Always => {
+                    "`hvdctl up` pulls it if a registry has it; otherwise load it on the node"
+                }
             };
             NodeError::failed(self.name(), &format!("find the image {}", cluster.image), "No such image").hint(format!(
                 "{first}: docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load",
@@ -232,7 +234,7 @@ async fn connect_each(
     let kind = transport_kind(target, events).await?;
     events.send(Event::Nodes(target.nodes().into_iter().map(|node| node.name).collect()));
     let opened = for_each_node(target.nodes(), async |node| {
-        match events.step(&node.name, Step::Connecting, open(&node, kind.clone())).await {
+        match events.step(&node.name, Step::CONNECTING, open(&node, kind.clone())).await {
             Ok(transport) => Ok(Ok(Member { node, transport: Arc::new(transport) })),
             Err(Error::Unreachable(mut one) | Error::Nodes { failed: mut one, .. }) if one.len() == 1 => {
                 Ok(Err(one.remove(0)))
@@ -284,7 +286,7 @@ pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeErro
         .with("cluster", &cluster.name)
         .with("port", &cluster.port.to_string());
     let asked = now();
-    let output = member.transport.script(&script, "read its state").await?;
+    let output = member.transport.script(&script, "read the node state").await?;
     Ok(Facts::parse(&String::from_utf8_lossy(&output)).between(asked, now()))
 }
 
@@ -306,7 +308,7 @@ pub async fn observe_parts(
     member: &Member,
     events: &Events,
 ) -> (Result<Facts, NodeError>, Result<RuntimeState, NodeError>) {
-    let _step = events.begin(&member.node.name, Step::Observing);
+    let _step = events.begin(&member.node.name, Step::OBSERVING);
     tokio::join!(facts(cluster, member), engine(cluster, member))
 }
 

@@ -27,7 +27,7 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
     let Connected { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
     let unlocked = session.lock(&members).await?;
     let list = async |member: Member| {
-        let _step = events.begin(&member.node.name, Step::Observing);
+        let _step = events.begin(&member.node.name, Step::OBSERVING);
         if let Some(error) = unlocked.iter().find(|error| error.node == member.node.name) {
             return Err(error.clone());
         }
@@ -61,7 +61,7 @@ async fn remove(
             return Ok((node, removed));
         }
         if let Operation::Remove { name, id, .. } = operation {
-            let _step = events.begin(&node, Step::RemovingContainer(name.clone()));
+            let _step = events.begin(&node, Step::write(format!("removing {name}")));
             state.engine.remove(&id).await?;
             session.progress.did(&node, format!("removed {name}"));
             removed.push(name);
@@ -71,7 +71,7 @@ async fn remove(
         return Ok((node, removed));
     }
     if purge {
-        let _step = events.begin(&node, Step::Purging);
+        let _step = events.begin(&node, Step::write("removing keys, projects and records"));
         let script = Script::new(PURGE)
             .with("ssh_dir", &cluster.ssh_dir)
             .with("projects_dir", &cluster.projects_dir)

@@ -100,7 +100,7 @@ fn not_empty(hosts: Vec<Host>) -> Result<Vec<Host>, Error> {
 fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
     let (good, bad): (Vec<_>, Vec<_>) = aliases.into_iter().partition(|alias| inventory::HOST.read(alias).is_ok());
     if !bad.is_empty() {
-        events.warn(format!("an inventory cannot hold these names: {}", bad.join(", ")));
+        events.warn(format!("these names are not valid in an inventory: {}", bad.join(", ")));
     }
     good
 }
@@ -164,7 +164,7 @@ async fn typed(user: Option<&str>, events: &Events) -> Result<Vec<Host>, Error> 
 fn warn(entries: &[Entry], events: &Events) {
     for (entry, twin) in entries.iter().zip(draft::twins(entries)) {
         if let Some(twin) = twin {
-            let text = format!("{}: left out: it is the same machine as {}", entry.name, twin.name);
+            let text = format!("{}: skipped, because it is the same machine as {}", entry.name, twin.name);
             events.warn(text);
         } else if let Some(probe) = entry.probe() {
             for (what, hint) in probe.concerns() {

@@ -43,7 +43,7 @@ fn report_failure(job: &JobOutcome, launcher: &Launcher, events: &Events) -> Res
         events.warn(root_cause_message(job, root_cause, launcher));
         return Ok(());
     }
-    let verify = "check the cluster with hvdctl verify; if the start is only slow, raise cluster.start_timeout_s";
+    let verify = "check the cluster with hvdctl verify; if the ranks are slow to start, raise cluster.start_timeout_s";
     let (what, hint) = match &job.fault {
         Some(fault) if job.state == State::Failed && job.all_started => {
             // the launcher did not cause it, and its last lines would mislead

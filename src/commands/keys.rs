@@ -143,7 +143,7 @@ pub(super) fn rotated(done: RotationResult, wanted: Option<Kind>, offline: &[Nod
 pub async fn status(context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let read = async |member: Member| {
-        let _step = events.begin(&member.node.name, Step::ReadingKeys);
+        let _step = events.begin(&member.node.name, Step::read("reading keys"));
         let (facts, docker) = tokio::join!(facts(target.cluster(), &member), engine(target.cluster(), &member));
         // without an engine the keys can be checked all the same, but not the logins
         let (facts, docker) = (facts?, docker.ok());

@@ -24,7 +24,7 @@ pub(super) fn status_outcome(leases: Vec<(String, Option<Lease>)>, failed: &[Nod
         node_table(&["NODE", "HOLDER", "COMMAND", "PROCESS", "SINCE"], &nodes, |node, LockStatusNode { lease }| {
             let [holder, command, process, since] = match lease {
                 Some(lease) => [lease.holder.clone(), lease.purpose.clone(), lease.pid.to_string(), lease.since()],
-                None => ["nobody".into(), none(), none(), none()],
+                None => [none(), none(), none(), none()],
             };
             vec![node.to_owned(), holder, command, process, since]
         });

@@ -89,7 +89,7 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error
     let unreachable = failed.into_iter().filter(NodeError::is_unreachable).map(|e| e.node).collect();
 
     let observed = for_each_node(members, async |member| {
-        let _step = events.begin(&member.node.name, Step::Observing);
+        let _step = events.begin(&member.node.name, Step::OBSERVING);
         let docker = async {
             let docker = engine(cluster, &member).await?;
             let info = docker.engine.info().await?;
@@ -111,7 +111,8 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error
     let scripts: Vec<Script> = nodes.iter().map(|node| script(inventory, node, &nodes)).collect();
     let closer = for_each_node(nodes.iter().zip(scripts).collect(), async |(node, script): (&NodeState, Script)| {
         let in_worker = node.worker(inventory).is_some();
-        let _step = events.begin(node.name(), if in_worker { Step::ImportingFrameworks } else { Step::Examining });
+        let step = if in_worker { "importing the frameworks in the worker" } else { "examining" };
+        let _step = events.begin(node.name(), Step::read(step));
         let details = node.member.transport.script(&script, "examine the node");
         tokio::join!(details, inside(inventory, node))
     })
@@ -222,12 +223,12 @@ pub async fn fix(
         let (node, what, result) = match fix {
             Fix::RemoveContainer { node, name, id } => {
                 let Some(docker) = state(node).and_then(|state| state.docker.as_ref()) else { continue };
-                let _step = events.begin(node, Step::RemovingContainer(name.clone()));
+                let _step = events.begin(node, Step::write(format!("removing {name}")));
                 (node, format!("removed {name}"), docker.engine.remove(id).await)
             }
             Fix::EndJob { node, job } => {
                 let Some(state) = state(node) else { continue };
-                let _step = events.begin(node, Step::EndingJob(job.clone()));
+                let _step = events.begin(node, Step::write(format!("ending job {job}")));
                 let ended = end_ranks(cluster, job, &state.member).await.and_then(|stuck| stuck.map_or(Ok(()), Err));
                 (node, format!("ended the remaining processes of job {job}"), ended)
             }

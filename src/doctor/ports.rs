@@ -36,7 +36,7 @@ pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &E
 
     let sources = placed.iter().enumerate().collect();
     let answers = for_each_node(sources, async |(from, (node, address)): (usize, &(&NodeState, IpAddr))| {
-        let _step = events.begin(node.name(), Step::TryingPorts);
+        let _step = events.begin(node.name(), Step::read("connecting to the other nodes"));
         let targets = targets(placed.len(), from);
         // every node is a target as often as it is a source
         let expected = targets.len();

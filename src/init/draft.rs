@@ -65,7 +65,7 @@ impl Probe {
         let mut concerns = Vec::new();
         match &self.root {
             Some(Err(said)) if failure::sudo(said) == Some(failure::Sudo::PasswordRequired) => {
-                concerns.push(("sudo asks for a password".into(), "have it ready for the next commands"));
+                concerns.push(("sudo asks for a password".into(), "have the password ready for the next commands"));
             }
             // a login that may use the engine needs no sudo
             Some(Err(said)) if !matches!(self.docker, Some(Ok(_))) => {
@@ -197,7 +197,9 @@ image = {image:31} # of all containers; name a version to keep jobs repeatable
             text.line("");
         }
         match twin {
-            Some(twin) => text.line(&format!("# {} is left out: it is the same machine as {}.", entry.host, twin.name)),
+            Some(twin) => {
+                text.line(&format!("# {} is skipped, because it is the same machine as {}.", entry.host, twin.name))
+            }
             None => node(&mut text, entry, user, &mut addresses),
         }
     }

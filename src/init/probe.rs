@@ -20,7 +20,7 @@ pub async fn all(target: &Target, images: &[&str], events: &Events) -> Result<Ve
     Ok(for_each_node(members, async |member| {
         let probed = async {
             let member = member?;
-            let _step = events.begin(&member.node.name, Step::Observing);
+            let _step = events.begin(&member.node.name, Step::OBSERVING);
             let output = member.transport.script_as_login(&script, "probe the machine").await?;
             events.done(&member.node.name, "probed");
             Ok(Probe::parse(&String::from_utf8_lossy(&output)))

@@ -3,11 +3,9 @@
 use super::check;
 use super::fault::{Faults, Report, quoted, without_mark};
 use super::groups::groups;
-use super::nodes::nodes;
-use super::reader::Section;
+use super::nodes::{nodes, separate_mounts};
+use super::reader::{Section, typed};
 use super::{Cluster, Inventory};
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
@@ -46,11 +44,6 @@ fn resolved(path: &Path, inventory: &Path) -> PathBuf {
     }
 }
 
-/// Values that were read, as what they make together. A field that is absent or was refused has its default.
-pub(super) fn typed<T: DeserializeOwned>(values: Map<String, Value>) -> T {
-    serde_json::from_value(Value::Object(values)).expect("the reader accepts what the types take")
-}
-
 /// Reports what keeps the text from being TOML, and whether the rest of it can be judged all the same.
 ///
 /// It can after a duplicate key, where the parser keeps the first and loses nothing else. After anything else it has
@@ -83,14 +76,4 @@ fn cluster(root: &Section<'_>) -> Cluster {
         }
     }
     cluster
-}
-
-/// Refuses mounts over the cluster's own directory in every container.
-pub(super) fn separate_mounts(section: &Section<'_>, cluster: &Cluster) {
-    let mounts = section.values.get("mounts").and_then(Value::as_array).into_iter().flatten();
-    for target in mounts.filter_map(|mount| mount["target"].as_str()) {
-        if Path::new(target).starts_with(&cluster.jobs_dir) {
-            section.fault("mounts", &format!("{} in the container is reserved for hvdctl", quoted(target)));
-        }
-    }
 }

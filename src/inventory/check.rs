@@ -1,9 +1,13 @@
 //! What the single values of an inventory must look like.
 
 use crate::model::launcher::is_reserved;
+use crate::text::nodeset::Ranges;
 use regex::{Captures, Regex};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::LazyLock;
+
+/// The most machines; more are a mistyped range.
+pub(super) const MOST_MACHINES: usize = 10_000;
 
 /// The outcome of a check; an error says what is wrong beside "expected …", and may be empty.
 pub(super) type Checked<T> = Result<T, String>;
@@ -174,6 +178,20 @@ fn operators_file(text: &str) -> Checked<()> {
 
 fn not_reserved(name: &str) -> Checked<()> {
     refuse_if(is_reserved(name), "hvdctl or the launcher sets it for every rank")
+}
+
+/// The names that a text with `[1-16]` in it stands for.
+pub(super) fn range(text: &str, rule: &Rule) -> Checked<Vec<String>> {
+    // an IPv6 address in brackets is no range, and the rule has a hint for it
+    let inside = text.split_once('[').map(|(_, rest)| rest.split(']').next().unwrap_or(rest));
+    if inside.is_none_or(|inside| inside.contains(':')) {
+        return rule.check(text).map(|()| vec![text.to_owned()]);
+    }
+    let ranges = Ranges::parse(text)?;
+    if ranges.len() > MOST_MACHINES {
+        return Err(format!("it stands for {}, and an inventory has at most {MOST_MACHINES} machines", ranges.len()));
+    }
+    ranges.names().map(|one| rule.check(&one).map(|()| one)).collect()
 }
 
 /// The least `/dev/shm`: less is a unit forgotten. The most that Docker's engine takes.

@@ -1,8 +1,7 @@
 //! The kinds of fields: what they expect, how their values are read, and their JSON Schema.
 
-use super::check::{self, Checked, Rule};
+use super::check::{self, Checked, Rule, range};
 use super::container;
-use super::nodes::range;
 use serde_json::{Value, json};
 
 /// The values that a field takes.

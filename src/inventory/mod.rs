@@ -5,8 +5,8 @@
 //!
 //! `fields` describes each field once; its types [`Cluster`], [`Node`] and [`Container`] are what other modules see. `kind`
 //! reads the values of a field, over the rules for strings in `check` and for mounts and the like in `container`. `reader`
-//! walks a table and `fault` places what is wrong. `assemble`, `nodes` and `groups` put an [`Inventory`] together and check
-//! what concerns several fields. `schema` shows the fields to editors and people.
+//! walks a table and `fault` places what is wrong. `assemble` puts an [`Inventory`] together from `nodes` and `groups`; the
+//! three check what concerns several fields. `schema` shows the fields to editors and people.
 
 mod assemble;
 mod check;

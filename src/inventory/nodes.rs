@@ -1,18 +1,14 @@
 //! The nodes of an inventory: each `[[node]]` over `[defaults]`, ranges as many nodes, and what must fit together.
 
-use super::assemble::{separate_mounts, typed};
-use super::check::{self, Checked, Rule};
+use super::check::{self, MOST_MACHINES};
 use super::fault::quoted;
-use super::reader::{Section, found};
+use super::reader::{Section, found, typed};
 use super::{Cluster, Node};
-use crate::text::nodeset::Ranges;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::path::Path;
 use toml::de::DeValue;
-
-/// The most machines; more are a mistyped range.
-const MOST: usize = 10_000;
 
 /// The fields by which a machine is known. Where one is refused, no other fault of the node can be judged.
 const IDENTITY: [&str; 6] = ["host", "name", "user", "ssh_port", "jump", "address"];
@@ -31,8 +27,8 @@ pub(super) fn nodes(root: &Section<'_>, defaults: &Map<String, Value>, cluster: 
     for section in sections {
         let Some(entry) = entry(section, defaults, cluster) else { continue };
         machines += entry.nodes.len();
-        if machines > MOST {
-            entry.section.fault("host", &format!("an inventory has at most {MOST} machines"));
+        if machines > MOST_MACHINES {
+            entry.section.fault("host", &format!("an inventory has at most {MOST_MACHINES} machines"));
             return None;
         }
         entries.push(entry);
@@ -103,6 +99,16 @@ fn entry<'a>(mut section: Section<'a>, defaults: &Map<String, Value>, cluster: &
     Some(Entry { section, nodes })
 }
 
+/// Refuses mounts over the cluster's own directory in every container.
+pub(super) fn separate_mounts(section: &Section<'_>, cluster: &Cluster) {
+    let mounts = section.values.get("mounts").and_then(Value::as_array).into_iter().flatten();
+    for target in mounts.filter_map(|mount| mount["target"].as_str()) {
+        if Path::new(target).starts_with(&cluster.jobs_dir) {
+            section.fault("mounts", &format!("{} in the container is reserved for hvdctl", quoted(target)));
+        }
+    }
+}
+
 /// A node's values over the defaults: a list replaces theirs, a table is merged into theirs name by name.
 fn over(defaults: &Map<String, Value>, own: Map<String, Value>) -> Map<String, Value> {
     let mut values = defaults.clone();
@@ -113,20 +119,6 @@ fn over(defaults: &Map<String, Value>, own: Map<String, Value>) -> Map<String, V
         }
     }
     values
-}
-
-/// The names that a text with `[1-16]` in it stands for.
-pub(super) fn range(text: &str, rule: &Rule) -> Checked<Vec<String>> {
-    // an IPv6 address in brackets is no range, and the rule has a hint for it
-    let inside = text.split_once('[').map(|(_, rest)| rest.split(']').next().unwrap_or(rest));
-    if inside.is_none_or(|inside| inside.contains(':')) {
-        return rule.check(text).map(|()| vec![text.to_owned()]);
-    }
-    let ranges = Ranges::parse(text)?;
-    if ranges.len() > MOST {
-        return Err(format!("it stands for {}, and an inventory has at most {MOST} machines", ranges.len()));
-    }
-    ranges.names().map(|one| rule.check(&one).map(|()| one)).collect()
 }
 
 /// Reports nodes that are the same machine or cannot be told apart: of each `[[node]]` the first fault.

@@ -5,6 +5,7 @@ use super::fault::{Report, quoted};
 use super::fields;
 use super::kind::Kind;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -127,6 +128,11 @@ fn read(kind: &Kind, value: &Spanned<DeValue<'_>>, path: &str, report: &Report<'
         }
     };
     (report.count() == before).then_some(good)
+}
+
+/// Values that were read, as what they make together. A field that is absent or was refused has its default.
+pub(super) fn typed<T: DeserializeOwned>(values: Map<String, Value>) -> T {
+    serde_json::from_value(Value::Object(values)).expect("the reader accepts what the types take")
 }
 
 /// What stands in the file.

@@ -129,7 +129,7 @@ pub(super) fn placed(
     let ranks = wanted.ranks.map_or(available, |ranks| ranks.on(available));
     let mut placement = match super::request::placement(&all, ranks, wanted.map_by) {
         Err(error) if !drained.is_empty() => return Err(is_drained(&drained, &error.to_string())),
-        _ if selected.is_empty() => return Err(is_drained(&drained, "no node is left")),
+        _ if selected.is_empty() => return Err(is_drained(&drained, "no other node is available")),
         placement => placement?,
     };
     let conflict = |concerned: &dyn Fn(&str) -> bool| {

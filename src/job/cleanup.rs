@@ -80,7 +80,8 @@ pub async fn end_disrupted(
     // the job supervisors first, which give the ranks of all nodes the grace period and record the result
     let stopped = for_each_node(plans, async |plan: WorkerPlan| {
         for container in of_jobs(&plan) {
-            let _step = events.begin(plan.node(), Step::EndingJob(container.job().unwrap_or_default().to_owned()));
+            let job = container.job().unwrap_or_default();
+            let _step = events.begin(plan.node(), Step::write(format!("ending job {job}")));
             stop_supervisor(cluster, &plan.observed.docker.engine, &container.id).await?;
         }
         Ok(plan)
@@ -89,7 +90,7 @@ pub async fn end_disrupted(
     for_each_node(stopped, async |plan: Result<WorkerPlan, NodeError>| {
         let plan = plan?;
         for job in &plan.end_jobs {
-            let _step = events.begin(plan.node(), Step::EndingJob(job.clone()));
+            let _step = events.begin(plan.node(), Step::write(format!("ending job {job}")));
             end_and_report(cluster, job, &plan.observed.member, events).await?;
         }
         for container in of_jobs(&plan) {

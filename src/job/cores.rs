@@ -49,7 +49,7 @@ async fn of_node(plan: &JobPlan, options: &JobOptions, host: &HostAssignment) ->
     let (bind, ranks) = (options.bind.map_or("auto".into(), |bind| bind.to_string()), host.ranks.to_string());
     let args: Vec<&str> =
         args.iter().map(String::as_str).chain([worker.id.as_str(), "python3", "-", &bind, &ranks]).collect();
-    let tried = "ask the worker for its cores";
+    let tried = "read the cores of the worker";
     let transport = &host.observed.member.transport;
     let output = transport.run(RunAs::Docker, &args, BINDING.as_bytes(), tried, cluster.command_timeout).await?;
     let node = host.observed.name();

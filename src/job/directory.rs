@@ -2,14 +2,15 @@
 
 use super::plan::{HostAssignment, JobPlan};
 use super::request::{Cwd, JobOptions, Program};
-use crate::cluster::nodes::{now, operator};
+use crate::cluster::nodes::{Member, now, operator};
 use crate::error::NodeError;
 use crate::job::record::Record;
-use crate::launch::{launcher, programs};
+use crate::launch::programs;
 use crate::model::launcher::LauncherName;
 use crate::paths::WORKSPACE;
-use crate::transport::node::{Script, Transport};
+use crate::transport::node::Script;
 use base64::Engine as _;
+use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use zeroize::Zeroizing;
@@ -18,6 +19,9 @@ const START: &str = include_str!("../scripts/job_start.sh");
 
 /// The file with the ranks' environment; `job_end.sh` removes it.
 pub(super) const ENVIRONMENT: &str = "env.json";
+
+/// A file of the directory: mode, name of less than 100 bytes, and text.
+pub(super) type File<'a> = (u32, &'a str, &'a str);
 
 /// What is written to the directory of a job.
 pub(super) struct Content<'a> {
@@ -30,40 +34,23 @@ impl Content<'_> {
     /// Creates the directory on a node of the job.
     ///
     /// # Errors
-    /// With the node's words.
+    /// With the node's message.
     pub(super) async fn write(&self, host: &HostAssignment) -> Result<(), NodeError> {
-        let jobs_dir = &self.plan.target.cluster().jobs_dir;
-        unpack(&host.observed.member.transport, jobs_dir, &self.plan.id, &self.files(host)).await
-    }
-
-    /// The files, as `job_start.sh` reads them.
-    fn files(&self, host: &HostAssignment) -> Zeroizing<String> {
-        let record = serde_json::to_string(&self.record(host)).unwrap_or_default();
-        let environment = environment(self.plan, self.options, host);
-        let environment = Zeroizing::new(serde_json::to_string(&environment).unwrap_or_default());
-        let launcher =
-            launcher(self.options.launcher, self.options.controller).rank_description(&host.endpoint.interface);
-        let launcher = serde_json::to_string(&launcher).unwrap_or_default();
-        let port = self.plan.target.cluster().port;
-        let known_hosts = self.plan.shared_port.map(|shared| known_hosts(host, shared, port));
-        let mut files = vec![
-            (0o600, "job.json", record.as_str()),
-            (0o600, ENVIRONMENT, environment.as_str()),
-            (0o644, "launcher.json", launcher.as_str()),
-        ];
-        files.extend(programs::ON_EVERY_NODE);
+        let Content { plan, program, options } = self;
+        let cluster = plan.target.cluster();
+        let known_hosts = plan.shared_port.map(|shared| known_hosts(host, shared, cluster.port));
+        let mut programs: Vec<File<'_>> = programs::ON_EVERY_NODE.to_vec();
         if host.launches {
-            files.push((0o600, "launch.json", self.plan.launch.as_str()));
-            files.extend(programs::ON_FIRST_NODE);
-            files.extend(known_hosts.as_deref().map(|text| (0o644, "known_hosts", text)));
+            programs.push((0o600, "launch.json", plan.launch.as_str()));
+            programs.extend(programs::ON_FIRST_NODE);
+            programs.extend(known_hosts.as_deref().map(|text| (0o644, "known_hosts", text)));
         }
-        files.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, *text)));
-        // the ranks' log, whose mode keeps it from others; where it exists, all of the other files do
-        files.push((0o600, "log", ""));
-        archive(&files)
+        programs.extend(program.files.iter().map(|(name, text)| (0o644, *name, *text)));
+        create(&cluster.jobs_dir, host, self.record(), &environment(plan, options, host), &programs).await
     }
 
-    fn record(&self, host: &HostAssignment) -> Record {
+    /// Returns what the records of all nodes have in common.
+    fn record(&self) -> Record {
         let Content { plan, program, options } = self;
         let cluster = plan.target.cluster();
         Record {
@@ -86,14 +73,12 @@ impl Content<'_> {
                 Cwd::Job => format!("{}/{}", cluster.jobs_dir, plan.id),
                 Cwd::Root => "/".into(),
             },
-            ranks: host.ranks,
             port: Some(cluster.port),
-            interface: host.endpoint.interface.clone(),
             grace: cluster.stop_grace.as_secs(),
             stall: options.stall_timeout.as_secs(),
             idle_margin: cluster.idle_margin.as_secs(),
             log_max: options.log_max,
-            ulimits: host.observed.member.node.container.ulimits.clone(),
+            ..Record::default()
         }
     }
 }
@@ -114,28 +99,40 @@ pub(super) fn environment<'a>(
     secret.chain(plain).chain(gpus).chain(own).collect()
 }
 
-/// Creates the directory of a job with these files (mode, name, text), of which the last is called `log`.
+/// Creates a job's directory on a node: its record, the ranks' environment, the description of the launcher, and `programs`.
 ///
 /// # Errors
-/// With the node's words.
+/// With the node's message.
 pub(super) async fn create(
-    transport: &Transport,
     jobs_dir: &str,
-    id: &str,
-    files: &[(u32, &str, &str)],
+    host: &HostAssignment,
+    record: Record,
+    environment: &impl Serialize,
+    programs: &[File<'_>],
 ) -> Result<(), NodeError> {
-    unpack(transport, jobs_dir, id, &archive(files)).await
+    let Member { node, transport } = &host.observed.member;
+    let (interface, ulimits) = (host.endpoint.interface.clone(), node.container.ulimits.clone());
+    let record = Record { ranks: host.ranks, interface, ulimits, ..record };
+    let launcher = record.launcher().rank_description(&record.interface);
+    let launcher = serde_json::to_string(&launcher).unwrap_or_default();
+    let text = serde_json::to_string(&record).unwrap_or_default();
+    let environment = Zeroizing::new(serde_json::to_string(environment).unwrap_or_default());
+    let mut files = vec![
+        (0o600, "job.json", text.as_str()),
+        (0o600, ENVIRONMENT, environment.as_str()),
+        (0o644, "launcher.json", launcher.as_str()),
+    ];
+    files.extend(programs);
+    // the ranks' log, whose mode keeps it from others; where it exists, all of the other files do
+    files.push((0o600, "log", ""));
+    let script = Script::new(START).with("jobs_dir", jobs_dir).with("id", &record.id).with("files", &archive(&files));
+    let operation = format!("create the directory of the job in {jobs_dir}");
+    transport.script(&script, &operation).await.map(drop)
 }
 
-async fn unpack(transport: &Transport, jobs_dir: &str, id: &str, files: &str) -> Result<(), NodeError> {
-    let script = Script::new(START).with("jobs_dir", jobs_dir).with("id", id).with("files", files);
-    let tried = format!("create the directory of the job in {jobs_dir}");
-    transport.script(&script, &tried).await.map(|_| ())
-}
-
-/// Packs files (mode, name of less than 100 bytes, text) into a tar archive in base64. They may be secrets: the archive is allocated
+/// Packs files into a tar archive in base64. They may be secrets: the archive is allocated
 /// at its full size, because one that grows leaves its old bytes in memory.
-fn archive(files: &[(u32, &str, &str)]) -> Zeroizing<String> {
+fn archive(files: &[File<'_>]) -> Zeroizing<String> {
     const BLOCK: usize = 512;
     let size: usize = files.iter().map(|(_, _, text)| BLOCK + text.len().next_multiple_of(BLOCK)).sum();
     let mut whole = Zeroizing::new(Vec::with_capacity(size + 2 * BLOCK));

@@ -89,7 +89,7 @@ fn not_asked(jobs: &JobList, job: &Job, members: &[Member]) -> Vec<NodeError> {
     let error = |node: String| {
         let reason = jobs.failed.iter().find(|error| error.node == node).cloned();
         reason.unwrap_or_else(|| {
-            NodeError::failed(&node, "fetch from it", "it is not among the selected nodes").hint("add it to --on")
+            NodeError::failed(&node, "fetch outputs", "the node is not selected").hint("add it to --on")
         })
     };
     absent.map(error).collect()
@@ -106,7 +106,7 @@ async fn list_all(
     let listed = for_each_node(members.to_vec(), async |member: Member| {
         let (cluster, transport) = (target.cluster(), &member.transport);
         let node_project = NodeProject { cluster, transport, name: project, job: &job.id };
-        let outputs = events.step(&member.node.name, Step::ListingOutputs, node_project.outputs()).await?;
+        let outputs = events.step(&member.node.name, Step::read("listing outputs"), node_project.outputs()).await?;
         Ok((member.node.name.clone(), outputs))
     })
     .await;
@@ -116,12 +116,12 @@ async fn list_all(
     }
     if outputs.iter().all(|(_, outputs)| outputs.directory.is_none()) {
         return Err(Error::check(
-            format!("nothing of the project {project} is on the nodes of job {}", job.id),
+            format!("project {project} does not exist on the nodes of job {}", job.id),
             "it was removed (hvdctl down --purge), or cluster.projects_dir has changed",
         ));
     }
     for (node, NodeOutputs { unread, odd, .. }) in &outputs {
-        failed.extend(unread.iter().map(|message| NodeError::failed(node, "read what the job wrote", message)));
+        failed.extend(unread.iter().map(|message| NodeError::failed(node, "read the job's outputs", message)));
         failed.extend(odd.iter().map(|name| {
             NodeError::failed(
                 node,
@@ -190,7 +190,7 @@ fn check_conflicts(existing: &[(Download, Existing)], directory: &Path) -> Resul
     };
     let names = conflicts[..conflicts.len().min(5)].join(", ");
     Err(Error::check(
-        format!("{names}{more}: already there with different contents; nothing was fetched"),
+        format!("{names}{more}: exists with different contents; nothing was fetched"),
         "choose another directory with -o DIR, or replace the files with --force",
     ))
 }

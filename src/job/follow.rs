@@ -146,7 +146,7 @@ async fn forward(i: usize, mut process: Process, sender: Sender<News>) {
             read = process.stdout.read(&mut buffer) => match read {
                 Ok(bytes @ 1..) => Ok(buffer[..bytes].to_vec()),
                 _ => {
-                    let lost = "lost the connection that follows its output; the rest is read at the end of the job";
+                    let lost = "lost the connection that follows its log; the remaining output is read when the job ends";
                     let _ = sender.send((i, Err(lost.to_owned()))).await;
                     return;
                 }
@@ -156,7 +156,7 @@ async fn forward(i: usize, mut process: Process, sender: Sender<News>) {
                 if !has_pulse || !std::mem::take(&mut is_silent) {
                     continue;
                 }
-                Err("it answers again".to_owned())
+                Err("the node answers again".to_owned())
             }
             () = sleep(SILENCE), if has_pulse && !is_silent => {
                 is_silent = true;

@@ -265,7 +265,7 @@ pub fn find<'a>(jobs: &'a [Job], name: Option<&str>, newest: Newest) -> Result<&
         [] => Err(format!("there is no job {name}")),
         _ => {
             let ids: Vec<&str> = matching.iter().take(5).map(|job| job.id.as_str()).collect();
-            Err(format!("{name} may be any of {} jobs: {}", matching.len(), ids.join(", ")))
+            Err(format!("{name} is ambiguous: {} jobs match ({})", matching.len(), ids.join(", ")))
         }
     }
 }
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(found(Some("20261121-1")), Ok("20261121-1"));
         assert_eq!(found(Some("20261122")), Ok("20261122-1"));
         assert_eq!(found(Some("digits")), Ok("20261122-1"));
-        assert_eq!(found(Some("20261121")), Err("20261121 may be any of 2 jobs: 20261121-2, 20261121-1".into()));
+        assert_eq!(found(Some("20261121")), Err("20261121 is ambiguous: 2 jobs match (20261121-2, 20261121-1)".into()));
         assert_eq!(found(Some("x")), Err("there is no job x".into()));
         assert_eq!(find(&[], None, Newest::Any).unwrap_err(), "there are no jobs");
     }

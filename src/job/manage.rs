@@ -33,7 +33,7 @@ pub async fn list(target: &Target, events: &Events) -> Result<JobList, Error> {
     let cluster = target.cluster();
     let (members, mut failed) = split(events, connect(target, events).await?);
     let listed = for_each_node(members, async |member| {
-        let _step = events.begin(&member.node.name, Step::ListingJobs);
+        let _step = events.begin(&member.node.name, Step::read("listing jobs"));
         // containers first: a job supervisor writes its record before its container ends, so that one of the two is always seen
         let containers = Runtime::connect(&member.transport).await?.containers().await?;
         let script = Script::new(LIST).with("jobs_dir", &cluster.jobs_dir);
@@ -55,7 +55,9 @@ pub async fn list(target: &Target, events: &Events) -> Result<JobList, Error> {
                 format!("its launcher's node {launcher} does not answer: {message}")
             }
             None => {
-                format!("its launcher's node {launcher} was not queried: --on leaves it out, or the inventory lacks it")
+                format!(
+                    "its launcher's node {launcher} was not queried: --on excludes it, or it is not in the inventory"
+                )
             }
         });
     }
@@ -156,7 +158,7 @@ pub async fn prune(target: &Target, list: &JobList, ids: &[String], events: &Eve
     let cluster = target.cluster();
     let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
     for_each_node(list.members.clone(), async |member| {
-        let _step = events.begin(&member.node.name, Step::RemovingRecords);
+        let _step = events.begin(&member.node.name, Step::write("removing records"));
         let script = Script::new(PRUNE).with("jobs_dir", &cluster.jobs_dir).with("ids", &lines);
         member.transport.script(&script, "remove the records of jobs").await?;
         Ok(member.node.name)

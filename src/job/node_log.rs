@@ -106,7 +106,8 @@ impl NodeLog {
         let tried = "follow the job's log";
         let mut process = self.member.transport.follow(&self.script(FOLLOW, offset), tried).await?;
         let skew = timeout(self.member.transport.limit(), skew(&mut process)).await;
-        let skew = skew.unwrap_or_else(|_| Err(io::Error::other("the follower did not start in time")));
+        let skew =
+            skew.unwrap_or_else(|_| Err(io::Error::other("the process that follows the log did not start in time")));
         Ok((process, skew.map_err(|e| NodeError::failed(self.node(), tried, e))?))
     }
 }
@@ -140,7 +141,7 @@ async fn skew(process: &mut Process) -> io::Result<f64> {
         line.push(byte[0]);
     }
     let time = String::from_utf8_lossy(&line).parse::<f64>();
-    time.map(|time| time - now()).map_err(|_| io::Error::other("the follower did not start"))
+    time.map(|time| time - now()).map_err(|_| io::Error::other("the process that follows the log did not start"))
 }
 
 #[cfg(test)]

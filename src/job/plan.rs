@@ -9,7 +9,7 @@ use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
 use crate::keys::files::{Keys, differing};
-use crate::launch::description::{Elastic, LaunchDescription, Start, Worker};
+use crate::launch::description::{Elastic, LaunchDescription, LaunchHost};
 use crate::launch::placement::Placement;
 use crate::launch::programs::{JOB_SUPERVISOR, command};
 use crate::launch::{self, LaunchRequest, Launcher, NodeCommand, env_file, launcher};
@@ -21,7 +21,6 @@ use crate::secret::Secret;
 use crate::text::nodeset;
 use crate::worker::apply;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Where the search for ports for the ranks begins: PyTorch's own choice.
@@ -43,6 +42,13 @@ pub struct HostAssignment {
     pub launches: bool,
     /// The GPUs that the ranks are to see; empty: all.
     pub gpus: Vec<String>,
+}
+
+impl HostAssignment {
+    /// Returns what the launcher and the job supervisor know of it.
+    pub(super) fn launch_host(&self) -> LaunchHost<'_> {
+        LaunchHost { node: self.observed.name(), address: self.endpoint.address, ranks: self.ranks }
+    }
 }
 
 /// All that is decided about a job before a node is changed.
@@ -95,13 +101,11 @@ impl JobPlan {
         let shared = target.inventory.clone();
         let target = concurrent(target, id, &hosts, &allocations)?;
         let cluster = target.cluster();
-        let addresses = addresses(&hosts);
-        let with_ranks = |host: &&HostAssignment| launcher.start == Start::Central || host.ranks > 0;
-        let names: Vec<&str> = hosts.iter().filter(with_ranks).map(|host| host.observed.name()).collect();
+        let with_ranks: Vec<_> = hosts.iter().map(HostAssignment::launch_host).filter(|host| host.ranks > 0).collect();
         let job_dir = format!("{}/{id}", cluster.jobs_dir);
         let request = LaunchRequest {
-            hosts: &addresses,
-            first: hosts[0].endpoint.address,
+            hosts: &with_ranks,
+            first: hosts[0].launch_host(),
             rendezvous_port: rendezvous_port(&hosts)?,
             port: cluster.port,
             interface: &hosts[0].endpoint.interface,
@@ -126,7 +130,7 @@ impl JobPlan {
         };
         Ok(JobPlan {
             id: id.to_owned(),
-            commands: launcher.commands(&request, &names),
+            commands: launcher.commands(&request),
             launch: launch_file(cluster, launcher, &request, &hosts, options, cluster.worker != shared.cluster.worker),
             shared_port: (cluster.port != shared.cluster.port).then_some(shared.cluster.port),
             container,
@@ -303,7 +307,7 @@ fn check_interfaces(launcher: &Launcher, nodes: &[(&str, &str)]) -> Result<(), E
     let Some(launcher) = launcher.one_interface.filter(|_| names.len() > 1) else { return Ok(()) };
     let list: Vec<String> = nodes.iter().map(|(node, interface)| format!("{node}: {interface}")).collect();
     Err(Error::check(
-        format!("{launcher} takes one interface name for all nodes, and theirs differ ({})", list.join(", ")),
+        format!("{launcher} requires the same interface name on all nodes; the names differ ({})", list.join(", ")),
         "use --launcher torchrun or env, or horovodrun with --controller gloo, which take the interface of each node; or set \
          `interface` or `address` of each node so that the names agree",
     ))
@@ -321,11 +325,6 @@ fn check_master_name(cluster: &Cluster, observed: &Observed) -> Result<(), NodeE
         )
         .hint("remove or rename it, or set cluster.master to another name")),
     }
-}
-
-/// Address and number of ranks of each node with ranks, in rank order.
-fn addresses(hosts: &[HostAssignment]) -> Vec<(IpAddr, u32)> {
-    hosts.iter().filter(|host| host.ranks > 0).map(|host| (host.endpoint.address, host.ranks)).collect()
 }
 
 /// Returns the first of the ports for the ranks to find one another: as many as a node has ranks, and free on all of them.
@@ -357,20 +356,12 @@ fn launch_file(
     options: &JobOptions,
     own_workers: bool,
 ) -> String {
-    let workers = hosts.iter().filter(|host| !host.launches);
-    let worker = |host: &HostAssignment| Worker {
-        node: host.observed.name().to_owned(),
-        address: host.endpoint.address,
-        ranks: host.ranks,
-    };
     let description = LaunchDescription {
         start: launcher.start,
         launcher: (launcher.arguments)(request),
         variables: (launcher.variables)(request).into_iter().collect(),
-        node: hosts[0].observed.name(),
-        address: hosts[0].endpoint.address,
-        ranks: hosts[0].ranks,
-        workers: workers.map(worker).collect(),
+        first: request.first,
+        workers: hosts[1..].iter().map(HostAssignment::launch_host).collect(),
         restarts: options.restarts,
         elastic: options.min_ranks().map(|min_ranks| Elastic { min_ranks, timeout: cluster.elastic_timeout.as_secs() }),
         own_workers,
@@ -400,13 +391,9 @@ fn check_variables(
 /// # Errors
 /// When one cannot be used.
 fn env_files(hosts: &[HostAssignment]) -> Result<EnvFiles, Error> {
-    let mut files = EnvFiles::new();
-    for path in hosts.iter().filter_map(|host| host.observed.member.node.container.env_file.as_ref()) {
-        if !files.contains_key(path) {
-            files.insert(path.clone(), env_file::read(path)?);
-        }
-    }
-    Ok(files)
+    let paths: BTreeSet<_> =
+        hosts.iter().filter_map(|host| host.observed.member.node.container.env_file.clone()).collect();
+    paths.into_iter().map(|path| Ok((path.clone(), env_file::read(&path)?))).collect()
 }
 
 #[cfg(test)]
@@ -437,7 +424,7 @@ mod tests {
             assert!(check("eth0").is_ok());
             assert_eq!(check("ib0").is_err(), refused, "{name}");
             if let Err(error) = check("ib0") {
-                assert!(error.to_string().contains("theirs differ (a: eth0, b: ib0)"), "{error}");
+                assert!(error.to_string().contains("names differ (a: eth0, b: ib0)"), "{error}");
             }
         }
     }

@@ -5,7 +5,7 @@ use super::plan::HostAssignment;
 use crate::cluster::nodes::{Observed, all, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
-use crate::inventory::Cluster;
+use crate::inventory::{Cluster, Inventory};
 use crate::runtime::container::ContainerState;
 use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
 use crate::sync::NodeProject;
@@ -40,14 +40,14 @@ async fn prepare_node(
     host: Option<&HostAssignment>,
     events: &Events,
 ) -> Result<Option<(String, Workspace)>, NodeError> {
-    let Content { plan, program, .. } = *content;
+    let Content { plan, program, options } = *content;
     let (cluster, transport) = (plan.target.cluster(), &observed.member.transport);
     let node_project = NodeProject { cluster, transport, name: &program.name, job: &plan.id };
     let compared = match &program.project {
         Some(project) => {
             let concurrent = plan.concurrent_jobs(program, observed.name());
             let comparing = node_project.compare(project, &concurrent, events);
-            Some((project, events.step(observed.name(), Step::ComparingProject, comparing).await?))
+            Some((project, events.step(observed.name(), Step::read("comparing the project"), comparing).await?))
         }
         None => None,
     };
@@ -72,7 +72,8 @@ async fn prepare_node(
     written?;
     if host.is_some_and(|host| !host.launches) {
         // after the upload, which may create the directory that the worker mounts
-        ensure_worker(content, observed, place.as_ref(), events).await?;
+        let own = plan.shared_port.map(|_| (plan.id.as_str(), options.may_restart()));
+        ensure_worker(&plan.target.inventory, observed, place.as_ref(), own, events).await?;
     }
     if host.is_some_and(|host| host.launches) {
         remove_ended_master(cluster, observed).await?;
@@ -95,21 +96,24 @@ fn summarize(uploaded: Option<&Uploaded>) -> String {
     }
 }
 
-async fn ensure_worker(
-    content: &Content<'_>,
+/// Starts a worker that mounts the project, or replaces one that does not. `own`: the id of the job that has the worker to itself, and
+/// whether its ranks may be started more than once.
+///
+/// # Errors
+/// If the node cannot have this worker, or as the engine reports it.
+pub(super) async fn ensure_worker(
+    inventory: &Inventory,
     observed: &Observed,
     place: Option<&Workspace>,
+    own: Option<(&str, bool)>,
     events: &Events,
 ) -> Result<(), NodeError> {
-    let Content { plan, options, .. } = *content;
-    let inventory = &plan.target.inventory;
     let (workspace, new_workspace) =
         (place.map(|place| place.directory.clone()), place.is_some_and(|place| place.is_new));
-    let desired = ContainerSpec { workspace, new_workspace, ..apply::desired(inventory, observed)? };
-    let desired = match plan.shared_port {
-        Some(_) => desired.for_job(&inventory.cluster, &plan.id, options.may_restart()),
-        None => desired,
-    };
+    let mut desired = ContainerSpec { workspace, new_workspace, ..apply::desired(inventory, observed)? };
+    if let Some((job, may_restart)) = own {
+        desired = desired.for_job(&inventory.cluster, job, may_restart);
+    }
     let operations = apply::plan(&inventory.cluster, observed, &desired)?;
     apply::apply(inventory, observed, &operations, events).await
 }

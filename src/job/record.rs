@@ -8,6 +8,7 @@ pub use result::{Attempt, FailureKind, HungRank, JobResult, LostOutput, RankExit
 
 use crate::inventory::Ulimit;
 use crate::launch::placement::Placement;
+use crate::launch::{self, Launcher};
 pub use crate::model::job_state::State;
 use crate::model::launcher::{Bind, Controller, LauncherName};
 use crate::node::facts::Facts;
@@ -20,7 +21,7 @@ pub const LAUNCH_WINDOW: f64 = 120.0;
 
 /// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the job (mode 600),
 /// so that neither the program's words nor its environment pass through a launcher or a shell.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The job's id: time of its start and a few random letters.
     pub id: String,
@@ -90,6 +91,11 @@ impl Record {
     /// Reads a record; none of one that a full disk cut off.
     pub fn parse(text: &str) -> Option<Record> {
         serde_json::from_str(text).ok()
+    }
+
+    /// Returns the launcher, which starts the ranks.
+    pub fn launcher(&self) -> &'static Launcher {
+        launch::recorded(self.launcher, self.controller)
     }
 }
 

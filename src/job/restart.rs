@@ -1,7 +1,8 @@
 //! Restarts of a job, as the job supervisor logs them.
 
 use super::record::JobResult;
-use crate::launch::placement::{Placement, Share};
+use crate::launch::placement::Placement;
+use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -106,7 +107,7 @@ impl Restart {
     pub fn message(text: &str) -> String {
         match serde_json::from_str(text) {
             Ok(Restart::Failed { failed, shares, attempt, attempts, pause }) => {
-                let placement = placement(shares);
+                let placement = placement(&shares);
                 let failed = JobResult { ranks: placement.ranks(), ..*failed };
                 let cause = failed.reason(&placement);
                 let cause = cause.unwrap_or_else(|| match failed.launcher {
@@ -117,22 +118,17 @@ impl Restart {
             }
             Ok(Restart::Membership(change)) => change.to_string(),
             Ok(Restart::Without { gone, ranks }) => {
-                let s = if ranks == 1 { "" } else { "s" };
-                format!("{} did not answer: {ranks} rank{s} on the other nodes", gone.join(", "))
+                format!("{} did not answer: {} on the other nodes", gone.join(", "), count(ranks as usize, "rank"))
             }
             Err(_) => text.to_owned(),
         }
     }
 }
 
-fn placement(shares: Vec<Ranks>) -> Placement {
-    let mut first = 0;
-    let share = |Ranks { node, ranks }: Ranks| {
-        let share = Share { node, ranks, first, ..Share::default() };
-        first += ranks;
-        share
-    };
-    Placement { shares: shares.into_iter().map(share).collect() }
+fn placement(nodes: &[Ranks]) -> Placement {
+    let mut placement = Placement::default();
+    nodes.iter().for_each(|Ranks { node, ranks }| placement.push(node, *ranks));
+    placement
 }
 
 #[cfg(test)]

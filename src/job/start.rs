@@ -93,7 +93,7 @@ async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
         ended: now(),
         stopped: matches!(error, Error::Signal(_)),
         ranks: plan.placement.ranks(),
-        fault: Some(format!("it was never launched: {error}")),
+        fault: Some(format!("not launched: {error}")),
         ..JobResult::default()
     };
     // if its directory was not even created there is nothing to write to

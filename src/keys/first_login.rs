@@ -25,7 +25,7 @@ pub async fn install(target: &Target, events: &Events) -> Result<(), Error> {
     let cluster = target.cluster();
     let control = Control::new(cluster, target.strict, events).await?;
     let tried = for_each_node(target.nodes(), async |node| {
-        let _step = events.begin(&node.name, Step::Connecting);
+        let _step = events.begin(&node.name, Step::CONNECTING);
         let result = control.connect(&node, cluster.connect_timeout).await;
         result.err().map(|error| (node, error))
     });

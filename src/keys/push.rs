@@ -147,7 +147,8 @@ impl Distribution<'_> {
 
     async fn observe(&self) -> Result<(Vec<(Member, Facts)>, Vec<NodeError>), Error> {
         let observing = for_each_node(self.members.to_vec(), async |member| {
-            let facts = self.events.step(&member.node.name, Step::ReadingKeys, facts(self.cluster(), &member)).await?;
+            let reading = facts(self.cluster(), &member);
+            let facts = self.events.step(&member.node.name, Step::read("reading keys"), reading).await?;
             Ok((member, facts))
         });
         self.session.cancellation.run(async { Ok(split(self.events, observing.await)) }).await
@@ -185,7 +186,8 @@ impl Distribution<'_> {
                 self.events.done(&node, "keys unchanged");
                 return Some(Ok(PushResult { node, changes }));
             }
-            if let Err(error) = self.events.step(&node, Step::WritingKeys, self.write(member, facts, &changes)).await {
+            let writing = self.write(member, facts, &changes);
+            if let Err(error) = self.events.step(&node, Step::write("writing keys"), writing).await {
                 return Some(Err(error));
             }
             self.session.progress.did(&node, changes.to_string());
@@ -222,7 +224,7 @@ impl Distribution<'_> {
 
     /// Generates a pair in memory, on a thread of its own.
     async fn generate_pair(&self, node: &str, kind: Kind) -> Result<Pair, Error> {
-        let _step = self.events.begin(node, Step::GeneratingKeyPair(kind.to_string()));
+        let _step = self.events.begin(node, Step::write(format!("generating an {kind} key pair")));
         let comment = tag(&self.cluster().name);
         let generate = move || key_pair::generate(private_key_name(kind.key_type), kind, &comment);
         let failed = |e| Error::Here(format!("cannot generate a key pair: {e}"));

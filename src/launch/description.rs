@@ -75,10 +75,10 @@ impl From<String> for Argument {
 /// Where a launcher, or a rank, is started.
 #[derive(Debug, Clone, Copy)]
 pub struct Position<'a> {
-    /// Address and ranks of each node, in rank order.
-    pub hosts: &'a [(IpAddr, u32)],
-    /// The address of the launcher's node.
-    pub first: IpAddr,
+    /// The nodes with ranks, in rank order.
+    pub hosts: &'a [LaunchHost<'a>],
+    /// The node of the launcher.
+    pub first: LaunchHost<'a>,
     /// The node's number in `hosts`.
     pub node: usize,
     /// The rank's number on that node.
@@ -90,25 +90,25 @@ impl Position<'_> {
     /// has what both return.
     pub fn text(&self, argument: &Argument) -> String {
         let Position { hosts, first, node, local_rank } = *self;
-        let before: u32 = hosts[..node].iter().map(|(_, ranks)| ranks).sum();
-        let is_alone = matches!(hosts, [(address, _)] if *address == first);
-        let first_address = hosts.first().map_or(first, |(address, _)| *address);
+        let before: u32 = hosts[..node].iter().map(|host| host.ranks).sum();
+        let is_alone = *hosts == [first];
+        let first_address = hosts.first().unwrap_or(&first).address;
         match argument {
-            Argument::Ranks {} => hosts.iter().map(|(_, ranks)| ranks).sum::<u32>().to_string(),
+            Argument::Ranks {} => hosts.iter().map(|host| host.ranks).sum::<u32>().to_string(),
             Argument::Hosts {} => {
-                hosts.iter().map(|(address, ranks)| format!("{address}:{ranks}")).collect::<Vec<_>>().join(",")
+                hosts.iter().map(|host| format!("{}:{}", host.address, host.ranks)).collect::<Vec<_>>().join(",")
             }
             Argument::Interface { alone, .. } if is_alone => alone.clone(),
             Argument::Interface { shared, .. } => shared.clone(),
             Argument::Nodes {} => hosts.len().to_string(),
             Argument::Node {} => node.to_string(),
-            Argument::LocalRanks {} => hosts.get(node).map_or(0, |(_, ranks)| *ranks).to_string(),
+            Argument::LocalRanks {} => hosts.get(node).map_or(0, |host| host.ranks).to_string(),
             Argument::FirstAddress {} => first_address.to_string(),
             Argument::FirstEndpoint { port } => format!("{first_address}:{port}"),
             Argument::Rank {} => (before + local_rank).to_string(),
             Argument::LocalRank {} => local_rank.to_string(),
             Argument::TfConfig { port } => {
-                let ranks = hosts.iter().flat_map(|(address, ranks)| (0..*ranks).map(move |rank| (address, rank)));
+                let ranks = hosts.iter().flat_map(|host| (0..host.ranks).map(move |rank| (host.address, rank)));
                 let workers: Vec<String> =
                     ranks.map(|(address, rank)| format!("{address}:{}", u32::from(*port) + rank)).collect();
                 let task = json!({"type": "worker", "index": before + local_rank});
@@ -129,13 +129,10 @@ pub struct LaunchDescription<'a> {
     /// The variables of every rank, if no launcher sets them.
     pub variables: BTreeMap<&'static str, Argument>,
     /// The node of the launcher.
-    pub node: &'a str,
-    /// Its address in the cluster.
-    pub address: IpAddr,
-    /// Its ranks; 0 if it only launches.
-    pub ranks: u32,
-    /// The other nodes.
-    pub workers: Vec<Worker>,
+    #[serde(flatten)]
+    pub first: LaunchHost<'a>,
+    /// The other nodes, which the job supervisor reaches over the sshd of their workers.
+    pub workers: Vec<LaunchHost<'a>>,
     /// How often the job is started again after a failure.
     pub restarts: u32,
     /// The limits of an elastic job; none: the job has a fixed size.
@@ -163,14 +160,14 @@ pub struct Elastic {
     pub timeout: u64,
 }
 
-/// A node that the job supervisor reaches over the sshd of its worker.
-#[derive(Debug, Clone, Serialize)]
-pub struct Worker {
+/// A node of a job, as the launcher and the job supervisor know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LaunchHost<'a> {
     /// Its name.
-    pub node: String,
+    pub node: &'a str,
     /// Its address in the cluster.
     pub address: IpAddr,
-    /// Its ranks.
+    /// Its ranks; 0 if it only launches.
     pub ranks: u32,
 }
 
@@ -224,8 +221,10 @@ mod tests {
     fn arguments_have_the_text_that_the_job_supervisor_gives_them() {
         let table: Table = serde_json::from_str(include_str!("../../tests/launcher_arguments.json")).unwrap();
         for Row { nodes, launcher, node, local_rank, arguments } in table.positions {
-            let hosts: Vec<_> = nodes.iter().map(|(name, ranks)| (table.addresses[name], *ranks)).collect();
-            let at = Position { hosts: &hosts, first: table.addresses[&launcher], node, local_rank };
+            let host = |node, ranks| LaunchHost { node, address: table.addresses[node], ranks };
+            let hosts: Vec<_> = nodes.iter().map(|(name, ranks)| host(name, *ranks)).collect();
+            let first = hosts.iter().find(|host| host.node == launcher).copied().unwrap_or(host(&launcher, 0));
+            let at = Position { hosts: &hosts, first, node, local_rank };
             for (argument, expected) in arguments {
                 let text = at.text(&argument);
                 // an object stands for any text of it

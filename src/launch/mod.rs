@@ -9,6 +9,7 @@ mod env;
 pub mod env_file;
 pub mod horovodrun;
 mod mpirun;
+mod open_mpi;
 pub mod placement;
 pub mod programs;
 mod torchrun;
@@ -16,7 +17,7 @@ mod torchrun;
 use crate::error::Error;
 use crate::inventory::Node;
 use crate::model::launcher::{Controller, LauncherName};
-use description::{Argument, Position, RankDescription, Start};
+use description::{Argument, LaunchHost, Position, RankDescription, Start};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::net::IpAddr;
@@ -87,7 +88,7 @@ const BASE: Launcher = Launcher {
     variables: |_| Vec::new(),
     environment: |_| Vec::new(),
     by_hand: |_| None,
-    shell_environment: |_| mpirun::container_environment(),
+    shell_environment: |_| open_mpi::container_environment(),
     reads: &[],
     one_interface: None,
     rank: &[],
@@ -106,10 +107,10 @@ const BASE: Launcher = Launcher {
 /// Everything that decides a launcher's arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct LaunchRequest<'a> {
-    /// Address and ranks of each node, in rank order.
-    pub hosts: &'a [(IpAddr, u32)],
-    /// The address of the launcher's node.
-    pub first: IpAddr,
+    /// The nodes with ranks, in rank order.
+    pub hosts: &'a [LaunchHost<'a>],
+    /// The node of the launcher.
+    pub first: LaunchHost<'a>,
     /// Port of the workers' sshd.
     pub port: u16,
     /// The first of the ports that are free on all nodes, as many as a node has ranks.
@@ -179,23 +180,23 @@ pub struct NodeCommand {
 }
 
 impl Launcher {
-    /// Returns what is started on each node, of which `names` has the names: on the launcher's node alone if that starts all ranks.
-    pub fn commands(&self, request: &LaunchRequest<'_>, names: &[&str]) -> Vec<NodeCommand> {
+    /// Returns what is started on each node: on the launcher's node alone if that starts all ranks.
+    pub fn commands(&self, request: &LaunchRequest<'_>) -> Vec<NodeCommand> {
         let LaunchRequest { hosts, first, .. } = *request;
         let (arguments, variables) = ((self.arguments)(request), (self.variables)(request));
-        let command = |(node, name): (usize, &&str)| {
+        let command = |(node, host): (usize, &LaunchHost<'_>)| {
             let at = |local_rank| Position { hosts, first, node, local_rank };
             let of_rank =
                 |rank| variables.iter().map(|(name, value)| format!("{name}={}", at(rank).text(value))).collect();
-            let ranks = if self.start == Start::PerRank { hosts[node].1 } else { 0 };
+            let ranks = if self.start == Start::PerRank { host.ranks } else { 0 };
             NodeCommand {
-                node: (*name).to_owned(),
+                node: host.node.to_owned(),
                 argv: arguments.iter().map(|argument| at(0).text(argument)).collect(),
                 variables: (0..ranks).map(of_rank).collect(),
             }
         };
-        let nodes = if self.start == Start::Central { 1 } else { hosts.len() };
-        names.iter().enumerate().take(nodes).map(command).collect()
+        let started_on = if self.start == Start::Central { &[first] } else { hosts };
+        started_on.iter().enumerate().map(command).collect()
     }
 
     /// Returns the environment of the launcher's container as `NAME=VALUE`; it is handed on to every rank.
@@ -271,10 +272,10 @@ mod tests {
         [&horovodrun::GLOO, &horovodrun::MPI, &torchrun::LAUNCHER, &mpirun::LAUNCHER, &env::LAUNCHER]
     }
 
-    fn request<'a>(hosts: &'a [(IpAddr, u32)]) -> LaunchRequest<'a> {
+    fn request() -> LaunchRequest<'static> {
         LaunchRequest {
-            hosts,
-            first: hosts[0].0,
+            hosts: &HOSTS,
+            first: HOSTS[0],
             port: 12345,
             rendezvous_port: 29500,
             interface: "eth0",
@@ -284,8 +285,10 @@ mod tests {
         }
     }
 
-    const HOSTS: [(IpAddr, u32); 2] =
-        [(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 2), (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), 1)];
+    const HOSTS: [LaunchHost<'_>; 2] = [
+        LaunchHost { node: "node1", address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), ranks: 2 },
+        LaunchHost { node: "node2", address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), ranks: 1 },
+    ];
 
     #[test]
     fn every_launcher_says_what_has_no_default() {
@@ -294,7 +297,7 @@ mod tests {
             assert!(texts.iter().all(|text| !text.is_empty()), "{launcher:?}");
             let lists = [launcher.rank, launcher.local_rank, launcher.size, launcher.ways];
             assert!(lists.iter().all(|list| !list.is_empty()), "{launcher:?}");
-            assert!(!(launcher.arguments)(&request(&HOSTS)).is_empty(), "{launcher:?}");
+            assert!(!(launcher.arguments)(&request()).is_empty(), "{launcher:?}");
             let is_listed = INSIDE.contains(&format!("(\"{}\", lambda: ", launcher.program));
             assert_eq!(is_listed, launcher.start != Start::PerRank, "{}", launcher.program);
         }
@@ -311,7 +314,7 @@ mod tests {
             for name in launcher.rank.iter().chain(launcher.local_rank).chain(launcher.size) {
                 assert!(is_refused(name), "{name} under {}", launcher.program);
             }
-            let set = (launcher.variables)(&request(&HOSTS)).into_iter().map(|(name, _)| name);
+            let set = (launcher.variables)(&request()).into_iter().map(|(name, _)| name);
             let interfaces = launcher.interface_variables.iter().chain(launcher.interface_defaults).copied();
             for name in set.chain(interfaces) {
                 let is_overridable = OVERRIDABLE.contains(&name);
@@ -343,7 +346,7 @@ mod tests {
 
     #[test]
     fn launchers_are_given_ipv4_addresses() {
-        assert_eq!(check_address(HOSTS[0].0), Ok(()));
+        assert_eq!(check_address(HOSTS[0].address), Ok(()));
         let refused = check_address(Ipv6Addr::LOCALHOST.into()).unwrap_err();
         assert_eq!(refused, "launchers are given IPv4 addresses only, and ::1 is an IPv6 address");
     }

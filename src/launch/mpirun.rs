@@ -1,11 +1,8 @@
 //! Open MPI's `mpirun`, directly: for mpi4py, C programs, or Horovod built with MPI.
-//!
-//! Open MPI 4 starts its daemons itself (ORTE), Open MPI 5 leaves that to PRRTE; the same settings have other names there
-//! (<https://docs.open-mpi.org/en/v5.0.x/mca.html>). Both sets are given, since each version only reads its own, and as
-//! environment, so that the argument vector is the same.
 
 use super::description::Argument;
 use super::horovodrun;
+use super::open_mpi::{DAEMONS, READS, container_environment, session_environment};
 use super::programs::{RANK_SUPERVISOR, command};
 use super::{BASE, LaunchRequest, Launcher, ShellRequest};
 
@@ -31,27 +28,6 @@ pub static LAUNCHER: Launcher = Launcher {
     spins: true,
     ..BASE
 };
-
-/// That of Open MPI 4, and that of Open MPI 5.
-pub(super) const DAEMONS: &[&str] = &["orted", "prted"];
-
-/// Prefixes of the variables that Open MPI reads.
-pub(super) const READS: &[&str] = &["OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_"];
-
-/// The environment that Open MPI needs in any container. Docker denies the system call by which ranks of one container copy from each
-/// other; Open MPI 4 falls back to another way, with a line of complaint for each message.
-pub(super) fn container_environment() -> Vec<(&'static str, String)> {
-    vec![("OMPI_MCA_btl_vader_single_copy_mechanism", "none".into())]
-}
-
-/// The environment that any `mpirun` in hmaster needs.
-pub(super) fn session_environment() -> Vec<(&'static str, String)> {
-    let mut all = container_environment();
-    // else its daemons leave the sessions of sshd, and when the network is cut nothing tells them and the ranks
-    all.push(("OMPI_MCA_orte_leave_session_attached", "1".into()));
-    all.push(("PRTE_MCA_prte_leave_session_attached", "1".into()));
-    all
-}
 
 /// The environment by which it reaches the other nodes, if it has to.
 fn connection(port: u16, interface: Option<&str>) -> Vec<(&'static str, String)> {

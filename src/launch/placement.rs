@@ -130,19 +130,23 @@ pub fn place(slots: &[(String, u32)], ranks: u32, map_by: MapBy) -> Result<Place
             left -= more;
         }
     }
-    let mut first = 0;
-    let mut shares = Vec::new();
+    let mut placement = Placement::default();
     for ((node, _), ranks) in slots.iter().zip(given).filter(|(_, ranks)| *ranks > 0) {
-        shares.push(Share { node: node.clone(), ranks, first, ..Share::default() });
-        first += ranks;
+        placement.push(node, ranks);
     }
-    Ok(Placement { shares })
+    Ok(placement)
 }
 
 impl Placement {
     /// Returns the number of ranks.
     pub fn ranks(&self) -> u32 {
         self.shares.iter().map(|s| s.ranks).sum()
+    }
+
+    /// Adds a node, whose ranks follow those of the nodes before.
+    pub fn push(&mut self, node: &str, ranks: u32) {
+        let first = self.ranks();
+        self.shares.push(Share { node: node.to_owned(), ranks, first, ..Share::default() });
     }
 
     /// Adds a node that runs the launcher and no rank.

@@ -49,9 +49,9 @@ impl AllocationConflict {
         let job = self.allocations.first().map_or("ID", |(_, allocation)| allocation.job.as_str());
         let free = match self.free.len() {
             0 => String::new(),
-            _ => format!("; free: --on {}", nodeset::fold(&self.free)),
+            _ => format!("; free nodes: --on {}", nodeset::fold(&self.free)),
         };
-        format!("--wait waits until it ends, hvdctl stop {job} ends it{free}")
+        format!("wait with --wait, or stop the job with `hvdctl stop {job}`{free}")
     }
 }
 
@@ -107,6 +107,6 @@ mod tests {
             "node[1-2] are allocated exclusively to job j1 (digits) of ana@desk\n\
              node3: 1 slot allocated to job j2 (digits) of ana@desk"
         );
-        assert_eq!(held.hint(), "--wait waits until it ends, hvdctl stop j1 ends it; free: --on node[4-5]");
+        assert_eq!(held.hint(), "wait with --wait, or stop the job with `hvdctl stop j1`; free nodes: --on node[4-5]");
     }
 }

@@ -79,7 +79,7 @@ impl Board {
             Event::StepStarted { node, step } => {
                 let node = self.node(node, now);
                 node.steps.push(step.clone());
-                node.set(State::Busy, &step.to_string(), None, now);
+                node.set(State::Busy, &step.text, None, now);
             }
             Event::StepEnded { node, step } => self.node(node, now).end(step, now),
             Event::Transfer { node, what, done, total, rate } => {
@@ -179,8 +179,8 @@ impl Node {
         }
         match self.steps.last() {
             None => self.set(State::Waiting, "", None, now),
-            Some(_) if self.transfer.is_some() && step.kind() != StepKind::Transfer => {}
-            Some(other) => self.set(State::Busy, &other.to_string(), None, now),
+            Some(_) if self.transfer.is_some() && step.kind != StepKind::Transfer => {}
+            Some(other) => self.set(State::Busy, &other.text.clone(), None, now),
         }
     }
 

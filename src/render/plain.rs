@@ -1,7 +1,7 @@
 //! Lines without movement, for pipes, files and CI: the time in UTC, as in the nodes' logs, and the node.
 
 use super::{Options, Renderer, err, message, output_line, progress};
-use crate::event::{Event, StepKind};
+use crate::event::{Event, Step, StepKind};
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -27,10 +27,9 @@ impl Plain {
         match event {
             Event::Warning(_) | Event::Restart { .. } | Event::Launcher { .. } => message(event),
             _ if self.options.quiet => None,
-            Event::StepStarted { step, .. } if step.kind() == StepKind::Read && !verbose => None,
-            Event::StepStarted { node, step } => {
-                let step = step.to_string();
-                self.is_due(node, &step, now, Duration::MAX).then(|| format!("{node}: {step}"))
+            Event::StepStarted { step, .. } if step.kind == StepKind::Read && !verbose => None,
+            Event::StepStarted { node, step: Step { text, .. } } => {
+                self.is_due(node, text, now, Duration::MAX).then(|| format!("{node}: {text}"))
             }
             Event::Transfer { node, what, done, total, rate } => self
                 .is_due(node, &format!("{what}: "), now, TRANSFER_INTERVAL)
@@ -75,7 +74,6 @@ fn clock(time: SystemTime) -> String {
 mod tests {
     use super::*;
     use crate::error::NodeError;
-    use crate::event::Step;
 
     fn plain(quiet: bool, verbose: u8) -> Plain {
         Plain::new(Options { json: false, quiet, verbose, streams_output: false })
@@ -105,18 +103,18 @@ mod tests {
     fn each_step_is_a_line_with_its_node() {
         let mut plain = plain(false, 0);
         let started = |step: Step| Event::StepStarted { node: "a".into(), step };
-        let busy = |operation: &str| started(Step::Applying(operation.into()));
+        let busy = |operation: &str| started(Step::write(operation.to_owned()));
         let mut text_of = |event: Event| plain.text(&event, Instant::now());
         assert_eq!(text_of(busy("start hworker")).unwrap(), "a: start hworker");
         assert_eq!(text_of(busy("start hworker")), None, "once");
-        assert_eq!(text_of(started(Step::Observing)), None);
+        assert_eq!(text_of(started(Step::OBSERVING)), None);
         assert_eq!(text_of(Event::Done { node: "a".into(), what: "up".into() }).unwrap(), "a: up");
         let error = NodeError::failed("a", "start hworker", "no space").hint("make room");
         assert_eq!(text_of(Event::failed(error)).unwrap(), "a: cannot start hworker");
         assert_eq!(text_of(Event::Note("keys differ".into())).unwrap(), "keys differ");
         assert_eq!(
             (
-                text_of(Event::StepEnded { node: "a".into(), step: Step::Observing }),
+                text_of(Event::StepEnded { node: "a".into(), step: Step::OBSERVING }),
                 text_of(Event::Phase("comparing".into()))
             ),
             (None, None)
@@ -127,7 +125,7 @@ mod tests {
     fn quiet_is_quiet_but_for_warnings() {
         let mut plain = plain(true, 0);
         let mut text_of = |event: Event| plain.text(&event, Instant::now());
-        assert_eq!(text_of(Event::StepStarted { node: "a".into(), step: Step::WritingKeys }), None);
+        assert_eq!(text_of(Event::StepStarted { node: "a".into(), step: Step::write("writing keys") }), None);
         assert_eq!(text_of(Event::Note("x".into())), None);
         assert_eq!(text_of(transfer("a", "pulling x", 1)), None);
         assert_eq!(text_of(Event::Warning("x".into())).unwrap(), "warning: x");

@@ -87,7 +87,7 @@ impl Runtime {
             let late = format!("no answer within {} s", self.limit.as_secs());
             let hint = match operation {
                 REACH => "see `systemctl status docker` on the node",
-                _ => "if the node is only slow, raise cluster.command_timeout_s",
+                _ => "if the node is slow, raise cluster.command_timeout_s",
             };
             return Err(NodeError::failed(&self.node, operation, late).kind(Kind::TimedOut).hint(hint));
         };

@@ -81,7 +81,8 @@ def program_environment(inherited, launcher, given):
 
 def start_failure(program, error):
     """Why a program could not be started. The error may name something else: the directory in which it was to start."""
-    program, cause = os.fsdecode(program), getattr(error, "strerror", None) or str(error)
+    # Python 3.7 appends the name to strerror
+    program, cause = os.fsdecode(program), os.strerror(error.errno) if getattr(error, "errno", None) else str(error)
     other = os.fsdecode(getattr(error, "filename", None) or program)
     return "cannot start %s: %s%s" % (program, "" if other == program else other + ": ", cause)
 

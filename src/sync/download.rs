@@ -6,6 +6,7 @@ use crate::runtime::progress::TransferProgress;
 use crate::sync::NodeProject;
 use crate::sync::outputs::{Download, NodeOutputs};
 use crate::sync::target::TargetDirectory;
+use crate::text::units::human;
 use crate::transport::node::{Output as Ended, RunAs, Transport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -22,7 +23,7 @@ const SEND: &str = include_str!("../scripts/fetch_send.sh");
 const PIECE: usize = 256 * 1024;
 
 /// The operation, for messages.
-const FETCH: &str = "fetch what the job wrote";
+const FETCH: &str = "fetch the job's outputs";
 
 impl NodeProject<'_> {
     /// Lists what the job may have written on the node, with the hashes of the files.
@@ -30,7 +31,7 @@ impl NodeProject<'_> {
     /// # Errors
     /// If a script on the node fails.
     pub async fn outputs(&self) -> Result<NodeOutputs, NodeError> {
-        let operation = "list what the job wrote";
+        let operation = "list the job's outputs";
         let mut outputs = NodeOutputs::parse(&self.run(&self.argv(LIST, &[self.job]), &[], operation, 0).await?.stdout);
         let Some(directory) = &outputs.directory else { return Ok(outputs) };
         let argv = ["sh", "-c", HASH, "sh", &format!("{}/{directory}", self.cluster.projects_dir)];
@@ -70,7 +71,7 @@ pub async fn download(
         (Err(error), _) => vec![failed(FETCH, &error.to_string()).hint(again)],
         (Ok(()), Err(error)) => vec![error.hint(again)],
         (Ok(()), Ok(())) => {
-            let changed = "it changed while it was fetched";
+            let changed = "the file changed while it was fetched";
             missing
                 .iter()
                 .map(|download| failed(&format!("fetch {}", download.name), changed).hint("try again"))
@@ -128,7 +129,7 @@ async fn receive(
         return Ok(());
     }
     let total = downloads.iter().map(|download| download.output.size()).sum();
-    let _step = events.begin(transport.node(), Step::Fetching(total));
+    let _step = events.begin(transport.node(), Step::transfer(format!("fetching {}", human(total))));
     let mut process = transport.spawn(RunAs::Root, &["sh", "-c", SEND, "sh", directory], FETCH).await?;
     let stderr = process.collect_stderr();
     let mut stdin = process.take_stdin();

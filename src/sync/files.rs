@@ -24,7 +24,7 @@ const PIECE: usize = 256 * 1024;
 const PIECES_AHEAD: usize = 8;
 
 /// Why a file cannot be sent any more.
-const CHANGED: &str = "it changed while it was uploaded";
+const CHANGED: &str = "the file changed while it was uploaded";
 
 /// A project's files on the operator's machine.
 #[derive(Debug, Clone)]

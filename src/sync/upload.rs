@@ -8,6 +8,7 @@ use crate::runtime::progress::TransferProgress;
 use crate::sync::NodeProject;
 use crate::sync::files::ProjectFiles;
 use crate::sync::manifest::{Entry, UploadedRecords};
+use crate::text::units::{count, human};
 use crate::transport::node::{RunAs, STUCK};
 use std::time::Duration;
 
@@ -114,7 +115,8 @@ impl NodeProject<'_> {
         let bytes = manifest.select(&missing).map(|(_, entry)| entry.size()).sum();
         let removed = uploaded.keys().filter(|name| !manifest.0.contains_key(*name)).count();
         let operation = format!("upload the project to {}", workspace.directory);
-        let _step = events.begin(transport.node(), Step::Uploading { files: sent, bytes });
+        let _step = events
+            .begin(transport.node(), Step::transfer(format!("uploading {}, {}", count(sent, "file"), human(bytes))));
 
         let (arrived, placed) = (manifest.arrived(&missing), manifest.placed(workspace.is_separate));
         let (job, copying) = if workspace.is_separate { (*job, COPY_LIMIT) } else { ("", Duration::ZERO) };
@@ -141,7 +143,7 @@ impl NodeProject<'_> {
     /// # Errors
     /// If the script fails.
     pub async fn merge(&self, events: &Events) -> Result<(), NodeError> {
-        let operation = "merge what the job wrote into the project's directory";
+        let operation = "merge the job's outputs into the project directory";
         let output = self.run(&self.argv(MERGE, &[self.job]), &[], operation, 0).await?;
         self.warn_of_unmerged(&output.stdout, events);
         Ok(())
@@ -151,7 +153,7 @@ impl NodeProject<'_> {
     fn warn_of_unmerged(&self, output: &[u8], events: &Events) {
         let (node, name) = (self.transport.node(), self.name);
         for cause in String::from_utf8_lossy(output).split('\0').filter_map(|record| record.strip_prefix("kept ")) {
-            events.warn(format!("{node}: cannot merge what a job wrote into the project {name}: {cause}"));
+            events.warn(format!("{node}: cannot merge the outputs of a job into project {name}: {cause}"));
         }
     }
 }

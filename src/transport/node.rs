@@ -238,7 +238,7 @@ impl Transport {
         let result = timeout(limit, work).await.map_err(|_| {
             NodeError::failed(&self.node, operation, format!("no answer within {} s", limit.as_secs()))
                 .kind(Kind::TimedOut)
-                .hint("if the node is only slow, raise cluster.command_timeout_s")
+                .hint("if the node is slow, raise cluster.command_timeout_s")
         })?;
         result.map_err(|e| self.broken(operation, &e))
     }

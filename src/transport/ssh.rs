@@ -28,7 +28,7 @@ use tokio::time::timeout;
 const PREFIX: &str = "hvdctl-ssh.";
 
 /// Precedes the message of a jump host's ssh.
-const ON_THE_WAY: &str = "on the way there: ";
+const JUMP_HOST_PREFIX: &str = "jump host: ";
 
 /// How many logins go over jump hosts at the same time: sshd begins to drop connections that have not logged in yet at the tenth
 /// (`MaxStartups`, sshd_config(5)).
@@ -201,7 +201,7 @@ impl Control {
         };
         // the log of the session lacks what a jump host's ssh writes to its own standard error
         let jump_host = if message.contains("UNKNOWN port") { self.jump_host_error(node, limit).await } else { None };
-        Err(self.explain(node, &jump_host.map_or(message, |error| format!("{ON_THE_WAY}{error}"))))
+        Err(self.explain(node, &jump_host.map_or(message, |error| format!("{JUMP_HOST_PREFIX}{error}"))))
     }
 
     /// Returns what `ssh` itself writes where the session only learned that the connection was closed.
@@ -242,8 +242,12 @@ impl Control {
             }
         }
         let missing = |hint: String| {
-            NodeError::failed(&node.name, "find your public key", "there is none beside the key or in an agent")
-                .hint(hint)
+            NodeError::failed(
+                &node.name,
+                "find your public key",
+                "no public key is next to the private key or in an agent",
+            )
+            .hint(hint)
         };
         if let Some(identity) = &node.identity {
             let file = readable(&identity.display().to_string());
@@ -268,7 +272,7 @@ impl Control {
             Ok(Ok(output)) if output.status.success() => Ok(Resolved::parse(&String::from_utf8_lossy(&output.stdout))),
             Ok(Ok(output)) => Err(self.explain(node, &String::from_utf8_lossy(&output.stderr))),
             Ok(Err(e)) => Err(self.explain(node, &e.to_string())),
-            Err(_) => Err(self.explain(node, &format!("no answer of ssh -G within {} s", HERE_LIMIT.as_secs()))),
+            Err(_) => Err(self.explain(node, &format!("`ssh -G` did not finish within {} s", HERE_LIMIT.as_secs()))),
         }
     }
 
@@ -302,7 +306,7 @@ impl Control {
         let lines = message.lines().map(str::trim);
         let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("Warning: Permanently added"));
         let message = lines.collect::<Vec<_>>().join("\n");
-        let is_jump_host = message.starts_with(ON_THE_WAY);
+        let is_jump_host = message.starts_with(JUMP_HOST_PREFIX);
         let hint = match failure::ssh(&message) {
             Ssh::HostKeyUnknown => {
                 format!("its host key is not known yet: compare the fingerprint and accept it once: {by_hand}")
@@ -328,7 +332,7 @@ fn explain_changed(node: &Node, operation: &str, changed: &Changed) -> NodeError
     let message =
         format!("the host key of {name} has changed\nknown ({file}:{line}): {old}\nnow: {kind} {fingerprint}");
     NodeError::unreachable(&node.name, operation, message).hint(format!(
-        "somebody may be intercepting the connection. If the machine was reinstalled, compare the new fingerprint on its console \
+        "the connection may be intercepted. If the machine was reinstalled, compare the new fingerprint on its console \
          (`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub`), then remove the old key and connect again: \
          ssh-keygen -R {} -f {}",
         readable(name),
@@ -374,7 +378,7 @@ fn by_hand(node: &Node, named_config: Option<&Path>) -> String {
 
 /// Returns whether the node's sshd accepted none of the keys that it was offered.
 pub fn is_refused(message: &str) -> bool {
-    !message.starts_with(ON_THE_WAY) && failure::ssh(message) == Ssh::Refused
+    !message.starts_with(JUMP_HOST_PREFIX) && failure::ssh(message) == Ssh::Refused
 }
 
 impl Drop for Control {

@@ -50,7 +50,7 @@ impl Sudo {
         }
         let asked = self.answer.get_or_init(async || {
             if !self.may_ask {
-                return Err("-y forbids asking for it".to_owned());
+                return Err("-y disables questions".to_owned());
             }
             if !terminal::present() {
                 return Err("there is no terminal to ask on".to_owned());

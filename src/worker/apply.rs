@@ -146,7 +146,7 @@ pub async fn execute(
     events: &Events,
 ) -> Result<(), NodeError> {
     let engine = &observed.docker.engine;
-    let _step = events.begin(observed.name(), Step::Applying(operation.to_string()));
+    let _step = events.begin(observed.name(), Step::write(operation.to_string()));
     match operation {
         Operation::Remove { id, .. } => engine.remove(id).await,
         Operation::Create(desired) => {

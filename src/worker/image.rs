@@ -32,10 +32,10 @@ fn reference(image: &str) -> String {
 pub async fn pull(cluster: &Cluster, observed: &mut Observed, events: &Events) -> Result<bool, NodeError> {
     let image = reference(&cluster.image);
     let engine = &observed.docker.engine;
-    let pulled = events.step(observed.name(), Step::PullingImage(image.clone()), engine.pull(&image, events));
+    let pulled = events.step(observed.name(), Step::transfer(format!("pulling {image}")), engine.pull(&image, events));
     pulled.await.map_err(|error| {
         error.hint(format!(
-            "load it there: docker login and docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load; \
+            "load it on the node: docker login and docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load; \
              pull = \"never\" in [cluster] disables pulling",
             cluster.image, observed.member.node.host
         ))

@@ -1,4 +1,4 @@
-//! Holds documents against the JSON Schema of their types.
+//! Compares documents with the JSON Schema of their types.
 
 use hvdctl::commands::output::{self, *};
 use hvdctl::event::Event;

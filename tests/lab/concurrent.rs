@@ -1,9 +1,9 @@
-//! Several runs at once, on nodes of their own or on parts of the same, and jobs that are started again.
+//! Concurrent jobs, on separate or shared nodes, and restarted jobs.
 
 use crate::lease::is_given_back;
 use crate::process::{Running, eventually, s};
 use crate::state::{
-    FULL, Lab, NODES, Restore, controllers, no_run_is_left, no_session_is_left, node_sh, on, ours, rank_processes,
+    FULL, Lab, NODES, Restore, controllers, no_job_is_left, no_session_is_left, node_sh, on, ours, rank_processes,
 };
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ fn job(lab: &Lab, name: &str) -> Value {
 }
 
 #[test]
-fn runs_on_nodes_of_their_own_do_not_meet_and_one_of_the_same_waits() {
+fn jobs_on_different_nodes_are_independent_and_one_on_the_same_nodes_waits() {
     let lab = Lab::up();
     let start = |on: &str, name: &str, more: &[&str]| {
         let words = ["--on", on, "run", "-np", "1", "--name", name];
@@ -74,7 +74,7 @@ fn runs_on_nodes_of_their_own_do_not_meet_and_one_of_the_same_waits() {
     }
     b.end(s(60)).code(0).says(&["[0 node2] gone"]);
     waits.end(s(60)).code(0).says(&["[0 node1] gone"]);
-    no_run_is_left();
+    no_job_is_left();
     lab.hvdctl(&["logs", "c"]).code(0).says(&["[0 node1] gone"]);
 }
 
@@ -84,7 +84,7 @@ const MANY: usize = if FULL { 10 } else { 3 };
 /// Asserts that nothing of many jobs is left but their records, which say this of them, in any order.
 #[track_caller]
 fn only_records_are_left(lab: &Lab, mut wanted: Vec<(&str, u64)>) {
-    no_run_is_left();
+    no_job_is_left();
     is_given_back();
     assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
     let document: Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).ok()).unwrap();
@@ -151,7 +151,7 @@ fn many_jobs_are_under_way_at_the_same_time() {
 }
 
 #[test]
-fn runs_share_the_slots_of_the_same_nodes() {
+fn jobs_share_the_slots_of_nodes() {
     let lab = Lab::empty();
     lab.edit("gpus = 1", "gpus = 0\nslots = 2");
     lab.hvdctl(&["up"]).code(0);
@@ -215,12 +215,12 @@ while not os.path.exists('/opt/horovod/jobs/go-' + open('mine').read()): time.sl
     assert!(first.runs());
     go("first");
     first.end(s(60)).code(0);
-    no_run_is_left();
+    no_job_is_left();
     assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
 }
 
 #[test]
-fn a_gpu_is_one_runs_alone_and_its_ranks_see_no_other() {
+fn a_gpu_is_allocated_to_one_job_and_its_ranks_see_no_other() {
     let lab = Lab::up();
     let one = ["--on", "node1", "run", "-np", "1", "--gpus-per-node"];
     lab.hvdctl(&[&one[..], &["2", "--", "true"]].concat()).code(2).complains(&["--gpus-per-node 2", "it has 1 GPU"]);
@@ -233,7 +233,7 @@ fn a_gpu_is_one_runs_alone_and_its_ranks_see_no_other() {
     lab.hvdctl(&[&one[..], &["1", "--", "true"]].concat()).code(125).complains(&[&uuid, "(a)"]);
     go("a");
     a.end(s(60)).code(0);
-    no_run_is_left();
+    no_job_is_left();
 
     // a second GPU, and a job on each of them at the same time
     let file = "/etc/hvdctl-lab/gpus";
@@ -261,11 +261,11 @@ fn a_gpu_is_one_runs_alone_and_its_ranks_see_no_other() {
         go(name);
         run.end(s(60)).code(0);
     }
-    no_run_is_left();
+    no_job_is_left();
 }
 
 #[test]
-fn a_run_that_fails_is_started_again_and_goes_on_from_its_checkpoint() {
+fn a_failed_job_is_restarted_from_its_checkpoint() {
     let lab = Lab::up();
     let fails_once = "import os, sys
 rank = os.environ.get('HOROVOD_RANK') or os.environ['OMPI_COMM_WORLD_RANK']
@@ -281,7 +281,7 @@ if rank == '1': print('goes on from', open('checkpoint').read())";
         let done = lab.hvdctl(&["train", project, "-np", "2", controller, "--restarts", "3", "--name", &name]).code(0);
         done.says(&["[1 node2] try 0", "[1 node2] try 1", "[1 node2] goes on from half"])
             .complains(&["rank 1 on node2 ended with exit code 7", "attempt 2 of 4"]);
-        no_run_is_left();
+        no_job_is_left();
         let job = job(&lab, &name);
         assert_eq!(
             (&job["state"], &job["code"], &job["restarts"]),
@@ -303,7 +303,7 @@ mod full {
     use super::*;
 
     #[test]
-    fn a_run_goes_on_without_a_node_that_has_gone() {
+    fn a_restarted_job_continues_without_a_lost_node() {
         let lab = Lab::up();
         let program = "echo try $HVDCTL_RESTART; [ $HVDCTL_RESTART = 0 ] || exit 0; exec sleep 300";
         for controller in controllers("--gloo") {
@@ -315,7 +315,7 @@ mod full {
             let done = run.end(s(120)).code(0).says(&["[0 node1] try 1"]);
             assert!(!done.out.contains("[1 node2] try 1"), "{}", done.out);
             done.complains(&["attempt 2 of 3 begins in 2 s", "node2 did not answer: 1 rank on the other nodes"]);
-            no_run_is_left();
+            no_job_is_left();
             let job = job(&lab, &name);
             assert_eq!((&job["state"], job["attempts"].as_array().unwrap().len()), (&"succeeded".into(), 1), "{job}");
             assert_eq!(job["attempts"][0]["silent"][0], "node2", "{job}");
@@ -330,14 +330,14 @@ mod full {
         let once = "if [ \"${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}\" = 0 ]; then echo one; exit 9; fi; exec sleep 300";
         let done = lab.hvdctl(&["run", "-np", "2", "--restarts", "1", "--", "sh", "-c", once]).code(9);
         assert_eq!(done.out.lines().filter(|line| *line == "[0 node1] one").count(), 2, "{}", done.out);
-        no_run_is_left();
+        no_job_is_left();
         let mut stopped = lab.start(&["run", "-np", "2", "--restarts", "1000", "--", "sh", "-c", "exit 9"]);
         assert!(eventually(s(60), || stopped.err().contains("attempt 3 of 1001 begins in 4 s")), "{}", stopped.err());
         assert!(stopped.err().contains("attempt 2 of 1001 begins in 2 s"), "{}", stopped.err());
         assert!(stopped.runs());
         stopped.signal("INT");
         stopped.end(s(60)).code(130);
-        no_run_is_left();
+        no_job_is_left();
         lab.hvdctl(&["jobs"]).code(0).says(&["stopped (restarted"]);
         let attempts = job(&lab, "sh")["attempts"].clone();
         let pause = attempts[1]["started"].as_f64().unwrap() - attempts[0]["ended"].as_f64().unwrap();

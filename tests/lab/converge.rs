@@ -1,8 +1,8 @@
-//! Whatever state the workers are in, and whatever befalls a node meanwhile, `up` says what is wrong and leads there.
+//! `up` reaches the desired state from every state of the workers, and reports what prevents it.
 
 use crate::pool::power;
 use crate::process::{eventually, s};
-use crate::state::{IMAGE, Lab, NODES, Restore, id_of, no_run_is_left, node_sh, on, ours};
+use crate::state::{IMAGE, Lab, NODES, Restore, id_of, no_job_is_left, node_sh, on, ours};
 use crate::up::banner;
 
 /// Puts things back on node2.
@@ -103,7 +103,7 @@ fn a_disk_that_is_full_is_named() {
 const SAVES: &str = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.2; done";
 
 #[test]
-fn a_worker_is_not_replaced_under_a_run() {
+fn a_worker_is_not_replaced_during_a_job() {
     let lab = Lab::up();
     let ids = || NODES.map(|node| id_of(node, "hworker"));
     let before = ids();
@@ -129,7 +129,7 @@ fn a_worker_is_not_replaced_under_a_run() {
     // in order: every rank had its time
     let run = run.end(s(60)).says(&["[0 node1] saved", "[1 node2] saved"]);
     assert_eq!(run.code, 143, "a job that was ended is no success");
-    no_run_is_left();
+    no_job_is_left();
     for (node, before) in NODES.iter().zip(before) {
         assert_eq!(ours(node), "hworker running\n");
         assert_ne!(id_of(node, "hworker"), before);

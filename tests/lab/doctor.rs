@@ -1,4 +1,4 @@
-//! `doctor`: each fault that makes runs fail or hang is made on a node, reported with its hint, and undone.
+//! `doctor`: each fault that makes jobs fail or hang is made on a node, reported with its hint, and undone.
 
 use crate::pool::power;
 use crate::process::{Done, eventually, s};
@@ -49,7 +49,7 @@ fn is_well(lab: &Lab) -> Done {
 }
 
 #[test]
-fn nodes_in_health() {
+fn healthy_nodes() {
     let lab = Lab::empty();
     // nothing there yet: words, and no faults
     is_well(&lab).says(&[
@@ -84,7 +84,7 @@ fn nodes_in_health() {
 }
 
 #[test]
-fn a_node_out_of_reach_hides_nothing_of_the_other() {
+fn an_unreachable_node_hides_nothing_of_the_other() {
     let lab = Lab::up();
     lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
     on("node1", "docker stop -t 1 hworker");
@@ -115,10 +115,10 @@ fn a_port_that_another_program_has() {
     // and nothing is begun there
     lab.hvdctl(&["up"])
         .code(3)
-        .complains(&[&format!("node2: cannot take part: {}", &words[7..]), "hint: end that program"]);
+        .complains(&[&format!("node2: cannot use the node: {}", &words[7..]), "hint: end that program"]);
     assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
-    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node2: cannot take part", "python3"]);
-    lab.hvdctl(&["verify"]).code(1).complains(&["node2: cannot take part", "python3"]);
+    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node2: cannot use the node", "python3"]);
+    lab.hvdctl(&["verify"]).code(1).complains(&["node2: cannot use the node", "python3"]);
     assert_eq!(on("node1", "ls /opt/horovod/jobs 2>/dev/null; :"), "", "a job was begun");
     assert_eq!(server().trim(), pid, "the other program still has its port");
     drop(restore);
@@ -164,7 +164,7 @@ fn a_firewall_on_the_workers_port_or_on_all_others() {
 
 /// What each line of the closer look tells, made on node2 all at once.
 #[test]
-fn what_only_a_closer_look_shows() {
+fn details_that_only_doctor_reads() {
     let lab = Lab::up();
     lab.edit("connect_timeout_s = 6", "connect_timeout_s = 3");
     let (master, gpu) = (address("node1"), gpu_uuids("node2").remove(0));
@@ -234,7 +234,7 @@ fn a_clock_that_is_off() {
     done.says(&["hint: set the clock on the node: sudo timedatectl set-ntp true"]);
     lab.hvdctl(&["up"])
         .code(3)
-        .complains(&["node2: cannot take part: its clock is 30 s ahead", "hint: set the clock on the node"]);
+        .complains(&["node2: cannot use the node: its clock is 30 s ahead", "hint: set the clock on the node"]);
     assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
     clock(-5);
     let done = lab.hvdctl(&["doctor"]).code(0);
@@ -252,7 +252,7 @@ fn one_host_name_twice() {
     on("node2", &format!("hostname {}", on("node1", "hostname").trim()));
     let restore = undo(&back);
     finds(&lab, "node[1-2]: they have the same host name, node1", "hostnamectl set-hostname");
-    lab.hvdctl(&["up"]).code(1).complains(&["node1: cannot take part", "node2: cannot take part"]);
+    lab.hvdctl(&["up"]).code(1).complains(&["node1: cannot use the node", "node2: cannot use the node"]);
     assert_eq!(NODES.map(ours), ["", ""]);
     drop(restore);
 }
@@ -308,7 +308,7 @@ fn another_image_on_one_node() {
         &format!("node2: {IMAGE} is not the same image on all nodes: node1 {one} · node2 {other}"),
         "docker save",
     );
-    lab.hvdctl(&["up"]).code(3).complains(&["node2: cannot take part", &other]);
+    lab.hvdctl(&["up"]).code(3).complains(&["node2: cannot use the node", &other]);
     assert_eq!((ours("node1").as_str(), ours("node2").as_str()), ("hworker running\n", ""));
     drop(restore);
     lab.hvdctl(&["up"]).code(0);
@@ -316,7 +316,7 @@ fn another_image_on_one_node() {
 }
 
 #[test]
-fn what_a_dead_run_left_is_ended_with_fix() {
+fn fix_ends_processes_of_ended_jobs() {
     let lab = Lab::up();
     let launcher = |id: &str| {
         format!(

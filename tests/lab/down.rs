@@ -1,4 +1,4 @@
-//! `down`: what hvdctl made goes, and nothing else.
+//! `down`: removes what hvdctl created, and nothing else.
 
 use crate::state::{IMAGE, Lab, NODES, id_of, node_sh, on, ours};
 

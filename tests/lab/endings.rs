@@ -2,7 +2,7 @@
 
 use crate::process::{Running, eventually, kill, s};
 use crate::state::{
-    FULL, Lab, NODES, Restore, address, controllers, no_run_is_left, no_session_is_left, node_sh, on, ours, processes,
+    FULL, Lab, NODES, Restore, address, controllers, no_job_is_left, no_session_is_left, node_sh, on, ours, processes,
     rank_processes, sessions_of,
 };
 use std::fs;
@@ -30,7 +30,7 @@ fn signalled(name: &str, code: i32, controller: &'static str) {
         let run = sleeping(&lab, controller, SLEEP);
         run.signal(name);
         let done = run.end(s(60)).code(code).complains(&["was stopped"]);
-        no_run_is_left();
+        no_job_is_left();
         no_session_is_left(done.pid);
         assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"], "{controller}");
         let records = on("node1", "tail -qn1 /opt/horovod/jobs/*/result.json");
@@ -56,7 +56,7 @@ fn interrupted_at_any_moment() {
         thread::sleep(Duration::from_millis(moment));
         run.signal("INT");
         let done = run.end(s(60)).code(130);
-        no_run_is_left();
+        no_job_is_left();
         no_session_is_left(done.pid);
     }
     assert_eq!(
@@ -74,7 +74,7 @@ fn a_supervisor_or_the_launcher_that_is_killed() {
         on("node2", "kill -9 $(pgrep -x hvdctl-rank)");
         let done = run.end(s(60));
         assert!(done.code != 0, "{controller}\n{}{}", done.out, done.err);
-        no_run_is_left();
+        no_job_is_left();
         no_session_is_left(done.pid);
 
         let run = sleeping(&lab, controller, SLEEP);
@@ -82,7 +82,7 @@ fn a_supervisor_or_the_launcher_that_is_killed() {
         let done = run.end(s(60));
         assert!(done.code != 0, "{controller}\n{}{}", done.out, done.err);
         let done = done.complains(&["is lost: hmaster"]);
-        no_run_is_left();
+        no_job_is_left();
         no_session_is_left(done.pid);
         let job = newest(&lab);
         assert!(job["state"] == "lost" && job["reason"].as_str().unwrap().contains("hmaster"), "{job}");
@@ -90,13 +90,13 @@ fn a_supervisor_or_the_launcher_that_is_killed() {
 }
 
 #[test]
-fn a_launcher_that_the_engine_stops_was_not_asked_by_anybody() {
+fn a_launcher_that_the_engine_stops_is_no_requested_end() {
     let lab = Lab::up();
     for controller in controllers("--gloo") {
         let run = sleeping(&lab, controller, SLEEP);
         on("node1", "docker stop hmaster");
         run.end(s(60)).code(125).complains(&["its launcher's container was stopped", "docker stop", "hint: "]);
-        no_run_is_left();
+        no_job_is_left();
         let job = newest(&lab);
         assert!(job["state"] == "failed" && job["reason"].as_str().unwrap().contains("docker stop"), "{job}");
     }
@@ -141,7 +141,7 @@ fn a_disk_that_ranks_fill_takes_away_output_and_no_more() {
         assert!((59_990..=60_010).contains(&(came + count(&done.err))), "{came} came, {}", done.err);
         assert_eq!(count(&lab.hvdctl(&["logs", "-n", "1"]).code(0).err), count(&done.err));
         done.complains(&["hint: hvdctl jobs prune"]);
-        no_run_is_left();
+        no_job_is_left();
         let job = newest(&lab);
         assert!(job["lost"].as_array().unwrap().len() == 2, "{job}");
         if code != 0 {
@@ -176,7 +176,7 @@ fn a_node_whose_network_goes_down_is_named_at_once_and_as_the_cause() {
 }
 
 #[test]
-fn the_others_have_their_time_though_their_launcher_knows_of_the_failure() {
+fn the_others_have_their_grace_period_although_their_launcher_knows_of_the_failure() {
     let lab = Lab::up();
     // MPI's daemons go with the launcher, and what they connect aborts 1.05 s later
     let program = "import os, signal, sys, time, horovod.torch as hvd
@@ -195,13 +195,13 @@ while True: time.sleep(0.1)";
         for &(fails, saves) in if FULL { &ways[..] } else { &ways[..1] } {
             let words = ["run", "-np", "2", controller, "--", "python3", "-c", program, fails];
             lab.hvdctl(&words).code(7).says(&[&format!("{saves} saved")]);
-            no_run_is_left();
+            no_job_is_left();
         }
     }
 }
 
 #[test]
-fn the_last_words_of_a_stopped_program_are_shown() {
+fn the_last_output_of_a_stopped_program_is_shown() {
     let lab = Lab::empty();
     lab.edit("[defaults]", "stop_grace_s = 40\n[defaults]");
     lab.hvdctl(&["up"]).code(0);
@@ -239,7 +239,7 @@ time.sleep(300)\"; true";
         run.signal("INT");
         let done = run.end(s(60)).code(130);
         done.says(&["[0 node1] saved", "[1 node2] saved"]);
-        no_run_is_left();
+        no_job_is_left();
         let end = newest(&lab);
         assert!(end["state"] == "stopped" && end["code"] == 143, "{end}");
     }
@@ -260,16 +260,16 @@ fn a_second_signal_leaves_at_once_and_the_nodes_do_the_rest() {
         // the rest is done on the nodes when the ranks have had their time, and their workers stay
         assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()), "it waited for them");
         assert!(eventually(s(60), || newest(&lab)["state"] == "stopped"), "{}", newest(&lab));
-        no_run_is_left();
+        no_job_is_left();
         assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
     }
     lab.hvdctl(&["down"]).code(0);
-    no_run_is_left();
+    no_job_is_left();
     assert_eq!(NODES.map(ours), ["", ""]);
 }
 
 #[test]
-fn after_hvdctl_itself_was_killed_down_ends_the_run_and_its_session() {
+fn after_hvdctl_was_killed_down_ends_the_job_and_its_session() {
     let lab = Lab::up();
     for controller in controllers("--mpi") {
         lab.hvdctl(&["up"]).code(0);
@@ -283,19 +283,19 @@ fn after_hvdctl_itself_was_killed_down_ends_the_run_and_its_session() {
         assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()));
         lab.hvdctl(&["down"]).code(0).says(&["hmaster"]);
         assert_eq!(NODES.map(ours), ["", ""]);
-        no_run_is_left();
+        no_job_is_left();
         assert!(eventually(s(5), || sessions_of(pid).is_empty()), "{:?}", sessions_of(pid));
     }
 }
 
-/// The newest run as `jobs` has it.
+/// The newest job as `jobs` shows it.
 pub fn newest(lab: &Lab) -> serde_json::Value {
     let document: serde_json::Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).ok()).unwrap();
     document["jobs"][0].clone()
 }
 
 #[test]
-fn a_worker_that_dies_under_a_run() {
+fn a_worker_dies_during_a_job() {
     let lab = Lab::up();
     for controller in controllers("--gloo") {
         let run = sleeping(&lab, controller, SLEEP);
@@ -303,7 +303,7 @@ fn a_worker_that_dies_under_a_run() {
         let done = run.end(s(90));
         assert!(!matches!(done.code, 0 | 130 | 143), "{}: {}{}", done.code, done.out, done.err);
         done.complains(&["rank 1 on node2 is gone: the worker there did not answer at the end: ", "hint: "]);
-        no_run_is_left();
+        no_job_is_left();
         let job = newest(&lab);
         assert_eq!((&job["state"], &job["root_cause"]["how"]), (&"failed".into(), &"gone".into()), "{job}");
     }
@@ -314,7 +314,7 @@ mod full {
     use super::*;
 
     #[test]
-    fn who_failed_first_is_told_though_others_fail_for_it_at_once() {
+    fn the_first_failure_is_reported_although_others_follow_at_once() {
         let lab = Lab::up();
         // what the killed rank has started still holds its streams; the other one sees the connection break
         let program = "import os, signal, socket, subprocess, sys, time
@@ -333,7 +333,7 @@ sys.exit(1)";
             let run = lab.start(&["run", "-np", "2", "--gloo", "-e", &first, "--", "python3", "-c", program]);
             run.end(s(60)).code(137).complains(&["rank 0 on node1 was killed by signal 9"]);
         }
-        no_run_is_left();
+        no_job_is_left();
     }
 
     #[test]
@@ -347,7 +347,7 @@ sys.exit(1)";
             let run = sleeping(&lab, controller, stubborn);
             run.signal("TERM");
             let done = run.end(s(60)).code(143);
-            no_run_is_left();
+            no_job_is_left();
             no_session_is_left(done.pid);
             for node in NODES {
                 assert_eq!(processes(node, "^sleep 30[12]$"), "", "{node}");
@@ -366,7 +366,7 @@ sys.exit(1)";
             while :; do sleep 1; done";
             let run = sleeping(&lab, controller, program);
             run.end(s(60)).code(7).complains(&["rank 1 on node2 ended with exit code 7"]);
-            no_run_is_left();
+            no_job_is_left();
             // what cli.md promises; both nodes of the lab have one clock
             let result = on("node1", "ls -t /opt/horovod/jobs/*/result.json | head -n 1 | xargs cat");
             let result: serde_json::Value = serde_json::from_str(&result).unwrap();
@@ -378,7 +378,7 @@ sys.exit(1)";
     }
 
     #[test]
-    fn a_rank_that_never_starts_ends_the_run_and_its_node_is_named() {
+    fn a_rank_that_never_starts_ends_the_job_and_its_node_is_named() {
         let lab = Lab::empty();
         lab.edit("[defaults]", "start_timeout_s = 15\n[defaults]");
         lab.hvdctl(&["up"]).code(0);
@@ -401,7 +401,7 @@ END"##,
             let run = lab.start(&["run", "-np", "2", controller, "--", "sleep", "300"]);
             let done = run.end(s(100)).code(125);
             done.complains(&["not all ranks had started within 15 s: 0 of 1 on node2", "start_timeout_s"]);
-            no_run_is_left();
+            no_job_is_left();
             for node in NODES {
                 assert_eq!(processes(node, "^sleep (300|600)$"), "", "{node}");
             }
@@ -423,7 +423,7 @@ END"##,
                 on(node, "touch /opt/horovod/jobs/go");
             }
             run.end(s(60)).code(0).says(&["[0 node1] left", "[1 node2] left"]);
-            no_run_is_left();
+            no_job_is_left();
             for node in NODES {
                 on(node, "rm /opt/horovod/jobs/go");
                 assert_eq!(processes(node, "sleep 971[123]$"), "", "{node} {controller}");

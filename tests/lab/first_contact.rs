@@ -1,7 +1,6 @@
-//! Whom hvdctl believes to have reached, and which way it takes: host keys, jump hosts, the user's own configuration, and the
-//! first login by a password.
+//! Connections to nodes: host keys, jump hosts, the user's own configuration, and the first login by a password.
 
-use crate::desk::{Desk, engine_has, fingerprint, needle, nothing_is_there, password, sshd_listens, sshd_log};
+use crate::operator::{Operator, engine_has, fingerprint, needle, nothing_is_there, password, sshd_listens, sshd_log};
 use crate::pool::{network_bridge, pair_number};
 use crate::process::{eventually, kill, run, s};
 use crate::state::{NODES, Restore, address, lab_dir, node_sh, on, ours};
@@ -47,64 +46,64 @@ fn change_host_key(node: &str) {
 }
 
 #[test]
-fn keys_at_first_sight_are_shown_and_kept() {
-    let desk = Desk::new("user = \"workshop\"", "user = \"root\"\nssh_port = 2222");
-    let done = desk.hvdctl(&["status"]).code(0);
+fn unknown_host_keys_are_shown_and_stored() {
+    let operator = Operator::new("user = \"workshop\"", "user = \"root\"\nssh_port = 2222");
+    let done = operator.hvdctl(&["status"]).code(0);
     for node in NODES {
         assert_eq!(contacts(&done.err, node), 1, "{node}\n{}", done.err);
         assert!(!done.out.contains("first contact"), "{}", done.out);
-        assert!(keys_in(&desk.known_hosts()).contains(&host_key(node)), "{}", keys_in(&desk.known_hosts()));
+        assert!(keys_in(&operator.known_hosts()).contains(&host_key(node)), "{}", keys_in(&operator.known_hosts()));
     }
-    assert_eq!(mode(&desk.known_hosts()), 0o600);
-    assert_eq!(mode(desk.known_hosts().parent().unwrap()), 0o700);
-    let kept = keys_in(&desk.known_hosts());
+    assert_eq!(mode(&operator.known_hosts()), 0o600);
+    assert_eq!(mode(operator.known_hosts().parent().unwrap()), 0o700);
+    let kept = keys_in(&operator.known_hosts());
     assert_eq!(kept.lines().count(), 2, "{kept}");
 
     // once is enough
-    let done = desk.hvdctl(&["status"]).code(0);
+    let done = operator.hvdctl(&["status"]).code(0);
     assert!(!done.err.contains("first contact"), "{}", done.err);
-    assert_eq!(keys_in(&desk.known_hosts()), kept);
-    desk.hvdctl(&["--strict", "status"]).code(0);
+    assert_eq!(keys_in(&operator.known_hosts()), kept);
+    operator.hvdctl(&["--strict", "status"]).code(0);
 
     // in scripts' mode too, and not among the results
-    fs::remove_file(desk.known_hosts()).unwrap();
-    let done = desk.hvdctl(&["--json", "status"]).code(0).complains(&["first contact with "]);
+    fs::remove_file(operator.known_hosts()).unwrap();
+    let done = operator.hvdctl(&["--json", "status"]).code(0).complains(&["first contact with "]);
     serde_json::from_str::<serde_json::Value>(&done.out).unwrap();
-    assert!(!desk.home().join(".ssh/known_hosts").exists(), "the user's own file is not written");
+    assert!(!operator.home().join(".ssh/known_hosts").exists(), "the user's own file is not written");
 }
 
 #[test]
 fn the_state_directory_may_be_elsewhere() {
-    let mut desk = Desk::new("user = \"workshop\"", "user = \"workshop\"");
-    let state = desk.lab.path().join("a state");
-    desk.set("XDG_STATE_HOME", state.to_str().unwrap());
-    desk.hvdctl(&["status"]).code(0).complains(&["first contact with "]);
+    let mut operator = Operator::new("user = \"workshop\"", "user = \"workshop\"");
+    let state = operator.lab.path().join("a state");
+    operator.set("XDG_STATE_HOME", state.to_str().unwrap());
+    operator.hvdctl(&["status"]).code(0).complains(&["first contact with "]);
     let file = state.join("hvdctl/known_hosts");
     assert!(NODES.iter().all(|node| keys_in(&file).contains(&host_key(node))), "{}", keys_in(&file));
     assert_eq!((mode(&file), mode(&state.join("hvdctl"))), (0o600, 0o700));
-    assert!(!desk.known_hosts().exists());
+    assert!(!operator.known_hosts().exists());
 }
 
 #[test]
-fn what_the_user_knows_is_not_asked_again() {
-    let desk = Desk::new("user = \"workshop\"", "user = \"workshop\"");
-    let theirs = desk.home().join(".ssh/known_hosts");
+fn host_keys_that_the_user_knows_are_no_first_contact() {
+    let operator = Operator::new("user = \"workshop\"", "user = \"workshop\"");
+    let theirs = operator.home().join(".ssh/known_hosts");
     fs::copy(lab_dir().join("known_hosts"), &theirs).unwrap();
     let before = fs::read_to_string(&theirs).unwrap();
     let file = format!("  UserKnownHostsFile {}\n", theirs.display());
-    desk.configure(&format!("{}{}{file}", desk.hosts(), desk.with_key()));
-    let done = desk.hvdctl(&["--strict", "status"]).code(0);
+    operator.configure(&format!("{}{}{file}", operator.hosts(), operator.with_key()));
+    let done = operator.hvdctl(&["--strict", "status"]).code(0);
     assert!(!done.err.contains("first contact"), "{}", done.err);
-    let done = desk.hvdctl(&["status"]).code(0);
+    let done = operator.hvdctl(&["status"]).code(0);
     assert!(!done.err.contains("first contact"), "{}", done.err);
-    let ours = keys_in(&desk.known_hosts());
+    let ours = keys_in(&operator.known_hosts());
     assert!(NODES.iter().all(|node| !ours.contains(&host_key(node))), "{ours}");
     assert_eq!(fs::read_to_string(&theirs).unwrap(), before);
 
     // who is strict stays so, without a word to hvdctl
     fs::write(&theirs, "").unwrap();
-    desk.configure(&format!("{}{}{file}  StrictHostKeyChecking yes\n", desk.hosts(), desk.with_key()));
-    let done = desk.hvdctl(&["keys", "push"]).code(4).complains(&["node1", "node2", "hint:"]);
+    operator.configure(&format!("{}{}{file}  StrictHostKeyChecking yes\n", operator.hosts(), operator.with_key()));
+    let done = operator.hvdctl(&["keys", "push"]).code(4).complains(&["node1", "node2", "hint:"]);
     assert!(!done.err.contains("first contact"), "{}", done.err);
     assert_eq!(fs::read_to_string(&theirs).unwrap(), "");
     nothing_is_there();
@@ -112,58 +111,58 @@ fn what_the_user_knows_is_not_asked_again() {
 
 #[test]
 fn strict_takes_no_unknown_key() {
-    let desk = Desk::new("user = \"workshop\"", "user = \"workshop\"");
+    let operator = Operator::new("user = \"workshop\"", "user = \"workshop\"");
     let accepted = || sshd_log("node1").iter().filter(|line| line.contains("Accepted")).count();
     let before = accepted();
     for args in [&["--strict", "keys", "push"][..], &["up", "--strict"], &["--strict", "down", "--purge", "-y"]] {
-        let done = desk.hvdctl(args).code(4).complains(&["node1", "node2", "hint:"]);
+        let done = operator.hvdctl(args).code(4).complains(&["node1", "node2", "hint:"]);
         assert!(!done.err.contains("first contact"), "{}", done.err);
-        assert_eq!(keys_in(&desk.known_hosts()), "");
+        assert_eq!(keys_in(&operator.known_hosts()), "");
         nothing_is_there();
     }
     assert_eq!(accepted(), before, "nobody logged in");
     // one that is known, and one that is not
-    desk.hvdctl(&["--on", "node1", "status"]).code(0);
-    let done = desk.hvdctl(&["--strict", "keys", "push"]).code(4).complains(&["node2:"]);
+    operator.hvdctl(&["--on", "node1", "status"]).code(0);
+    let done = operator.hvdctl(&["--strict", "keys", "push"]).code(4).complains(&["node2:"]);
     assert!(!done.err.contains("error: node1:"), "{}", done.err);
     nothing_is_there();
 }
 
 #[test]
-fn a_changed_key_stops_its_node_until_somebody_accepts_it() {
-    let desk = Desk::new("user = \"workshop\"", "user = \"workshop\"\nssh_port = 2222");
-    desk.hvdctl(&["keys", "push"]).code(0);
+fn a_changed_host_key_is_refused_until_it_is_accepted() {
+    let operator = Operator::new("user = \"workshop\"", "user = \"workshop\"\nssh_port = 2222");
+    operator.hvdctl(&["keys", "push"]).code(0);
     let old = fingerprint("node2");
     change_host_key("node2");
     let new = fingerprint("node2");
     assert_ne!(old, new);
-    let kept = keys_in(&desk.known_hosts());
+    let kept = keys_in(&operator.known_hosts());
     let count = || sshd_log("node2").iter().filter(|line| line.contains("[preauth]")).count();
     let before = count();
 
-    let done = desk.hvdctl(&["up"]).code(4).complains(&["node2", &old, &new, "ssh-keygen -R"]);
+    let done = operator.hvdctl(&["up"]).code(4).complains(&["node2", &old, &new, "ssh-keygen -R"]);
     assert!(!done.err.contains("first contact"), "{}", done.err);
     // at most one look at the new key beside the attempt itself
     assert!(count() - before <= 2, "{} connections", count() - before);
     assert!(NODES.iter().all(|node| ours(node).is_empty()), "nothing was changed");
-    assert_eq!(keys_in(&desk.known_hosts()), kept);
+    assert_eq!(keys_in(&operator.known_hosts()), kept);
     for strict in [&["--strict", "up"][..], &["--on", "node2", "up"]] {
-        desk.hvdctl(strict).code(4).complains(&[&old, &new]);
+        operator.hvdctl(strict).code(4).complains(&[&old, &new]);
     }
     // the other node goes on
-    let status = desk.hvdctl(&["status"]);
+    let status = operator.hvdctl(&["status"]);
     assert_ne!(status.code, 0);
     assert!(status.out.contains("node1"), "{}{}", status.out, status.err);
 
-    // the command that it names is the cure, as it stands there
-    let cure = done.err.split_once("ssh-keygen -R").unwrap().1;
-    let cure = format!("ssh-keygen -R{}", cure.split(['`', '\n']).next().unwrap());
-    assert!(cure.contains(" -f "), "{cure}");
-    let cured = Command::new("sh").args(["-c", &cure]).env("HOME", desk.home()).output().unwrap();
-    assert!(cured.status.success(), "{cure}: {}", String::from_utf8_lossy(&cured.stderr));
-    let done = desk.hvdctl(&["up"]).code(0);
+    // the command of the hint works as it is
+    let hint = done.err.split_once("ssh-keygen -R").unwrap().1;
+    let hint = format!("ssh-keygen -R{}", hint.split(['`', '\n']).next().unwrap());
+    assert!(hint.contains(" -f "), "{hint}");
+    let repaired = Command::new("sh").args(["-c", &hint]).env("HOME", operator.home()).output().unwrap();
+    assert!(repaired.status.success(), "{hint}: {}", String::from_utf8_lossy(&repaired.stderr));
+    let done = operator.hvdctl(&["up"]).code(0);
     assert_eq!((contacts(&done.err, "node1"), contacts(&done.err, "node2")), (0, 1), "{}", done.err);
-    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    operator.hvdctl(&["down", "--purge", "-y"]).code(0);
 }
 
 /// Nobody but node1 reaches the sshd of node2.
@@ -181,30 +180,30 @@ fn comes_from_node1(user: &str) {
 }
 
 #[test]
-fn a_node_that_only_another_reaches() {
-    let desk = Desk::new("user = \"workshop\"", "user = \"workshop\"\njump = \"root@node1:2222\"");
+fn a_node_behind_a_jump_host() {
+    let operator = Operator::new("user = \"workshop\"", "user = \"workshop\"\njump = \"root@node1:2222\"");
     let before = NODES.map(engine_has);
     only_through_node1();
-    let direct = fs::read_to_string(desk.lab.inventory()).unwrap();
+    let direct = fs::read_to_string(operator.lab.inventory()).unwrap();
     let without = direct.replace("jump = \"root@node1:2222\"\n", "");
     assert_ne!(direct, without);
-    fs::write(desk.lab.inventory(), without).unwrap();
-    desk.hvdctl(&["keys", "push"]).code(4).complains(&["node2"]);
+    fs::write(operator.lab.inventory(), without).unwrap();
+    operator.hvdctl(&["keys", "push"]).code(4).complains(&["node2"]);
     nothing_is_there();
-    fs::write(desk.lab.inventory(), direct).unwrap();
+    fs::write(operator.lab.inventory(), direct).unwrap();
 
     // the host on the way is met as well, and believed as little
-    let _ = fs::remove_file(desk.known_hosts());
-    desk.hvdctl(&["--strict", "--on", "node2", "status"]).code(4);
-    assert_eq!(keys_in(&desk.known_hosts()), "");
-    let done = desk.hvdctl(&["--on", "node2", "status"]).code(0);
+    let _ = fs::remove_file(operator.known_hosts());
+    operator.hvdctl(&["--strict", "--on", "node2", "status"]).code(4);
+    assert_eq!(keys_in(&operator.known_hosts()), "");
+    let done = operator.hvdctl(&["--on", "node2", "status"]).code(0);
     assert_eq!((contacts(&done.err, "node1"), contacts(&done.err, "node2")), (1, 1), "{}", done.err);
-    desk.hvdctl(&["keys", "push"]).code(0);
-    desk.hvdctl(&["up"]).code(0);
+    operator.hvdctl(&["keys", "push"]).code(0);
+    operator.hvdctl(&["up"]).code(0);
     assert_eq!(ours("node2"), "hworker running\n");
-    desk.hvdctl(&["run", "-np", "2", "--", "hostname"]).code(0).says(&["node1", "node2"]);
-    desk.hvdctl(&["--strict", "status"]).code(0);
-    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    operator.hvdctl(&["run", "-np", "2", "--", "hostname"]).code(0).says(&["node1", "node2"]);
+    operator.hvdctl(&["--strict", "status"]).code(0);
+    operator.hvdctl(&["down", "--purge", "-y"]).code(0);
     comes_from_node1("workshop");
     nothing_is_there();
     assert_eq!(NODES.map(engine_has), before);
@@ -212,10 +211,10 @@ fn a_node_that_only_another_reaches() {
 
 #[test]
 fn aliases_chains_and_included_files_of_the_users_configuration() {
-    let desk = Desk::new("", "");
+    let operator = Operator::new("", "");
     only_through_node1();
     let (one, two) = (address("node1"), address("node2"));
-    let more = desk.home().join(".ssh/more of it");
+    let more = operator.home().join(".ssh/more of it");
     fs::write(
         &more,
         format!(
@@ -225,51 +224,51 @@ fn aliases_chains_and_included_files_of_the_users_configuration() {
         ),
     )
     .unwrap();
-    desk.configure(&format!("Include \"{}\"\n{}", more.display(), desk.with_key()));
-    desk.inventory(&["master", "far"], "", "");
-    desk.hvdctl(&["keys", "push"]).code(0).says(&["node1: wrote", "node2: wrote"]);
+    operator.configure(&format!("Include \"{}\"\n{}", more.display(), operator.with_key()));
+    operator.inventory(&["master", "far"], "", "");
+    operator.hvdctl(&["keys", "push"]).code(0).says(&["node1: wrote", "node2: wrote"]);
     comes_from_node1("dock");
-    desk.hvdctl(&["up"]).code(0);
-    desk.hvdctl(&["run", "-np", "2", "--", "hostname"]).code(0).says(&["node1", "node2"]);
+    operator.hvdctl(&["up"]).code(0);
+    operator.hvdctl(&["run", "-np", "2", "--", "hostname"]).code(0).says(&["node1", "node2"]);
     // the inventory goes before the configuration, field by field
-    desk.inventory(&["master", "far"], "user = \"root\"\nssh_port = 22", "user = \"workshop\"\njump = \"hop\"");
+    operator.inventory(&["master", "far"], "user = \"root\"\nssh_port = 22", "user = \"workshop\"\njump = \"hop\"");
     let before = sshd_log("node2").len();
-    desk.hvdctl(&["status"]).code(0);
+    operator.hvdctl(&["status"]).code(0);
     let accepted = sshd_log("node2").split_off(before).join("\n");
     assert!(accepted.contains(&format!("Accepted publickey for workshop from {one} ")), "{accepted}");
-    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    operator.hvdctl(&["down", "--purge", "-y"]).code(0);
     nothing_is_there();
 }
 
 #[test]
 fn the_inventory_overrides_user_port_key_and_jump() {
-    let desk = Desk::new("", "");
-    let key = desk.home().join(".ssh/id_ed25519");
-    desk.configure(&format!(
+    let operator = Operator::new("", "");
+    let key = operator.home().join(".ssh/id_ed25519");
+    operator.configure(&format!(
         "{}Host *\n  User nobody\n  Port 9\n  IdentityFile /nonexistent/key\n  IdentitiesOnly yes\n  ProxyJump 127.0.0.1:9\n",
-        desk.hosts()
+        operator.hosts()
     ));
-    desk.hvdctl(&["status"]).code(4);
+    operator.hvdctl(&["status"]).code(4);
     let fields = |user: &str, port: u16| {
         format!("user = \"{user}\"\nssh_port = {port}\nidentity = \"{}\"\njump = \"none\"", key.display())
     };
-    desk.inventory(&["node1", "node2"], &fields("root", 2222), &fields("workshop", 22));
-    desk.hvdctl(&["status"]).code(0);
+    operator.inventory(&["node1", "node2"], &fields("root", 2222), &fields("workshop", 22));
+    operator.hvdctl(&["status"]).code(0);
     // and in [defaults] they hold for all
-    let text = fs::read_to_string(desk.lab.inventory()).unwrap();
+    let text = fs::read_to_string(operator.lab.inventory()).unwrap();
     let text = text.replace(&fields("root", 2222), "").replace(&fields("workshop", 22), "");
-    fs::write(desk.lab.inventory(), text.replace("[defaults]", &format!("[defaults]\n{}", fields("dock", 2222))))
+    fs::write(operator.lab.inventory(), text.replace("[defaults]", &format!("[defaults]\n{}", fields("dock", 2222))))
         .unwrap();
-    desk.hvdctl(&["up"]).code(0);
+    operator.hvdctl(&["up"]).code(0);
     assert!(sshd_log("node2").join("\n").contains("Accepted publickey for dock"));
-    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    operator.hvdctl(&["down", "--purge", "-y"]).code(0);
     nothing_is_there();
 }
 
 #[test]
 fn a_key_that_only_an_agent_holds() {
-    let mut desk = Desk::new("user = \"workshop\"", "user = \"root\"");
-    let socket = desk.lab.path().join("agent");
+    let mut operator = Operator::new("user = \"workshop\"", "user = \"root\"");
+    let socket = operator.lab.path().join("agent");
     let agent = Command::new("ssh-agent").args(["-D", "-a"]).arg(&socket).stdout(std::process::Stdio::null()).spawn();
     let mut agent = agent.unwrap();
     let _end = Restore(move || {
@@ -277,37 +276,37 @@ fn a_key_that_only_an_agent_holds() {
         let _ = agent.wait();
     });
     assert!(eventually(s(5), || socket.exists()));
-    let key = desk.home().join(".ssh/id_ed25519");
+    let key = operator.home().join(".ssh/id_ed25519");
     let mut add = Command::new("ssh-add");
     assert!(add.arg("-q").arg(&key).env("SSH_AUTH_SOCK", &socket).status().unwrap().success());
     fs::remove_file(&key).unwrap();
     fs::remove_file(key.with_extension("pub")).unwrap();
-    desk.configure(&desk.hosts());
-    desk.hvdctl(&["status"]).code(4).complains(&["Permission denied"]);
-    desk.set("SSH_AUTH_SOCK", socket.to_str().unwrap());
-    desk.hvdctl(&["status"]).code(0);
+    operator.configure(&operator.hosts());
+    operator.hvdctl(&["status"]).code(4).complains(&["Permission denied"]);
+    operator.set("SSH_AUTH_SOCK", socket.to_str().unwrap());
+    operator.hvdctl(&["status"]).code(0);
 
     // a key with a passphrase that nobody is there to give, as the agent is not
-    let locked = desk.home().join(".ssh/locked");
+    let locked = operator.home().join(".ssh/locked");
     let made =
         Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "a passphrase", "-f"]).arg(&locked).status();
     assert!(made.unwrap().success());
-    desk.set("SSH_AUTH_SOCK", "");
-    desk.configure(&format!("{}Host *\n  IdentityFile {}\n", desk.hosts(), locked.display()));
-    desk.hvdctl(&["status"]).code(4);
+    operator.set("SSH_AUTH_SOCK", "");
+    operator.configure(&format!("{}Host *\n  IdentityFile {}\n", operator.hosts(), locked.display()));
+    operator.hvdctl(&["status"]).code(4);
 }
 
 #[test]
 fn a_first_login_by_password_installs_the_operators_key() {
-    let desk = Desk::new("user = \"pass\"", "user = \"pass\"");
+    let operator = Operator::new("user = \"pass\"", "user = \"pass\"");
     on(
         "node2",
         "install -d -m 700 -o pass -g pass /home/pass/.ssh && cd /home/pass/.ssh &&
          printf %s 'ssh-ed25519 AAAAfriend ana@desk' >authorized_keys && chown pass:pass authorized_keys && chmod 600 authorized_keys",
     );
-    desk.hvdctl(&["keys", "push"]).code(4).complains(&["Permission denied", "--first-login"]);
+    operator.hvdctl(&["keys", "push"]).code(4).complains(&["Permission denied", "--first-login"]);
     // nobody is there to ask
-    let done = desk.hvdctl(&["keys", "push", "--first-login"]);
+    let done = operator.hvdctl(&["keys", "push", "--first-login"]);
     assert_eq!(done.code, 2, "{}{}", done.out, done.err);
     assert!(done.err.contains("terminal"), "{}", done.err);
     for node in NODES {
@@ -318,10 +317,10 @@ fn a_first_login_by_password_installs_the_operators_key() {
     let right = password("pass");
     let answer = format!("{right}\n");
     let done =
-        desk.terminal(&["keys", "push", "--first-login"], &[("assword:", &answer), ("assword:", &answer)]).code(0);
+        operator.terminal(&["keys", "push", "--first-login"], &[("assword:", &answer), ("assword:", &answer)]).code(0);
     assert_eq!(done.out.matches("assword:").count(), 2, "one question a node\n{}", done.out);
     assert!(!done.out.contains(&needle(&right)), "{}", done.out);
-    let key = fs::read_to_string(desk.home().join(".ssh/id_ed25519.pub")).unwrap();
+    let key = fs::read_to_string(operator.home().join(".ssh/id_ed25519.pub")).unwrap();
     let files = |node| on(node, "cd /home/pass/.ssh && stat -c '%n %a %U' . * && cat authorized_keys");
     let right_modes = ". 700 pass\nauthorized_keys 600 pass\n";
     assert_eq!(files("node1"), format!("{right_modes}{key}"));
@@ -332,21 +331,21 @@ fn a_first_login_by_password_installs_the_operators_key() {
 
     // from now on nobody is asked, and nothing is added twice
     let before = NODES.map(files);
-    desk.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
-    let done = desk.terminal(&["keys", "push", "--first-login"], &[]).code(0);
+    operator.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
+    let done = operator.terminal(&["keys", "push", "--first-login"], &[]).code(0);
     assert!(!done.out.contains("assword"), "{}", done.out);
     assert_eq!(NODES.map(files), before);
-    desk.hvdctl(&["up"]).code(0);
-    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    operator.hvdctl(&["up"]).code(0);
+    operator.hvdctl(&["down", "--purge", "-y"]).code(0);
     nothing_is_there();
     assert_eq!(NODES.map(files), before, "how one logs in is not hvdctl's to remove");
 }
 
 #[test]
 fn a_first_login_with_a_wrong_password_installs_nothing() {
-    let desk = Desk::new("user = \"workshop\"", "user = \"pass\"");
+    let operator = Operator::new("user = \"workshop\"", "user = \"pass\"");
     let wrong = ("assword:", "wrong\n");
-    let done = desk.terminal(&["keys", "push", "--first-login"], &[wrong, wrong, wrong]).complains(&["echo on"]);
+    let done = operator.terminal(&["keys", "push", "--first-login"], &[wrong, wrong, wrong]).complains(&["echo on"]);
     done.code(4).says(&["node2", "Permission denied"]);
     on("node2", "test ! -e /home/pass/.ssh");
     nothing_is_there();
@@ -354,13 +353,13 @@ fn a_first_login_with_a_wrong_password_installs_nothing() {
 
 #[test]
 fn addresses_of_ip_version_6() {
-    let desk = Desk::new("user = \"workshop\"", "");
+    let operator = Operator::new("user = \"workshop\"", "");
     // each pair has a network of its own on this machine
     let pair = pair_number();
     let [here, master, worker] = [1, 11, 12].map(|last| format!("fd28:0:0:{pair}::{last}"));
     let jump = format!("user = \"root\"\njump = \"root@[{master}]:2222\"");
-    desk.configure(&desk.with_key());
-    desk.inventory(&[&master, &worker], "user = \"workshop\"", &jump);
+    operator.configure(&operator.with_key());
+    operator.inventory(&[&master, &worker], "user = \"workshop\"", &jump);
     let bridge = network_bridge();
     let on_bridge = |what: &str| {
         let nodad: &[&str] = if what == "add" { &["nodad"] } else { &[] };
@@ -380,14 +379,14 @@ fn addresses_of_ip_version_6() {
         node_sh(node, give, &[address]).code(0);
     }
     let before = sshd_log("node2").len();
-    let done = desk.hvdctl(&["keys", "push"]).code(0);
+    let done = operator.hvdctl(&["keys", "push"]).code(0);
     assert_eq!(contacts(&done.err, "node2"), 1, "{}", done.err);
     let accepted = sshd_log("node2").split_off(before).join("\n");
     assert!(accepted.contains(&format!("Accepted publickey for root from {master} ")), "{accepted}");
     let pinned = on("node1", "cat /opt/horovod/ssh/known_hosts");
     assert!([&master, &worker].iter().all(|address| pinned.contains(&format!("[{address}]:12345"))), "{pinned}");
-    desk.hvdctl(&["up"]).code(0);
-    desk.hvdctl(&["run", "-np", "2", "--", "hostname"]).code(0).says(&["node1", "node2"]);
-    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    operator.hvdctl(&["up"]).code(0);
+    operator.hvdctl(&["run", "-np", "2", "--", "hostname"]).code(0).says(&["node1", "node2"]);
+    operator.hvdctl(&["down", "--purge", "-y"]).code(0);
     nothing_is_there();
 }

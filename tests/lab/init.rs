@@ -1,4 +1,4 @@
-//! `init`: what it writes is what the nodes say of themselves, and the other commands work with it at once.
+//! `init`: its inventory describes the nodes, and the other commands work with it at once.
 
 use crate::process::{Done, run, s};
 use crate::state::{FULL_IMAGE, Lab, Restore, gpu_uuids, hvdctl_in, lab_dir, node_sh, on};
@@ -6,21 +6,21 @@ use hvdctl::inventory::{Gpus, Inventory};
 use std::fs;
 use std::path::PathBuf;
 
-/// An operator whose own ssh configuration knows the nodes, in a directory without an inventory.
-struct Operator {
+/// A home whose ssh configuration knows the nodes, and a directory without an inventory.
+struct Workplace {
     home: PathBuf,
     dir: PathBuf,
 }
 
-impl Operator {
+impl Workplace {
     /// The configuration includes the lab's, before `more`: behind a `Host` line the include would hold for that host alone.
-    fn of(lab: &Lab, more: &str) -> Operator {
+    fn of(lab: &Lab, more: &str) -> Workplace {
         let (home, dir) = (lab.path().join("home"), lab.path().join("work"));
         fs::create_dir_all(home.join(".ssh")).unwrap();
         fs::create_dir_all(&dir).unwrap();
         let config = format!("Include {}\n{more}", lab_dir().join("ssh_config").display());
         fs::write(home.join(".ssh/config"), config).unwrap();
-        Operator { home, dir }
+        Workplace { home, dir }
     }
 
     #[track_caller]
@@ -45,10 +45,10 @@ fn hosts(inventory: &Inventory) -> Vec<&str> {
 }
 
 #[test]
-fn what_is_written_is_what_the_nodes_say_and_works_at_once() {
+fn the_inventory_describes_the_nodes_and_works_at_once() {
     let lab = Lab::empty();
-    let operator = Operator::of(&lab, "");
-    let done = operator.hvdctl(&["init", "node1", "node2"]).code(0).says(&["hvdctl keys push"]);
+    let workplace = Workplace::of(&lab, "");
+    let done = workplace.hvdctl(&["init", "node1", "node2"]).code(0).says(&["hvdctl keys push"]);
     for node in ["node1", "node2"] {
         let row: Vec<&str> = done.out.lines().find(|line| line.starts_with(node)).unwrap().split_whitespace().collect();
         let address = on(node, "ip -4 -o addr show eth0 | sed 's/.*inet \\([^/]*\\).*/\\1/'");
@@ -58,33 +58,33 @@ fn what_is_written_is_what_the_nodes_say_and_works_at_once() {
         // nothing was changed
         on(node, "test ! -e /opt/horovod");
     }
-    let inventory = operator.inventory("inventory.toml");
+    let inventory = workplace.inventory("inventory.toml");
     assert_eq!(hosts(&inventory), ["node1", "node2"]);
     assert_eq!(inventory.cluster.image, FULL_IMAGE, "the tutorial's image is not there, this one is on both");
     assert!(inventory.nodes[0].master && inventory.nodes.iter().all(|node| node.gpus == Gpus::Count(1)));
-    let status = operator.hvdctl(&["status"]).code(0);
+    let status = workplace.hvdctl(&["status"]).code(0);
     assert!(status.out.contains("node1 (master)") && status.out.contains("node2"), "{}", status.out);
 
     // it stays as it is
-    let before = operator.text("inventory.toml");
-    operator.hvdctl(&["init", "node2"]).code(2).complains(&["inventory.toml exists"]);
-    assert_eq!(operator.text("inventory.toml"), before);
+    let before = workplace.text("inventory.toml");
+    workplace.hvdctl(&["init", "node2"]).code(2).complains(&["inventory.toml exists"]);
+    assert_eq!(workplace.text("inventory.toml"), before);
     // and the same comes from the configuration's own names
-    operator.hvdctl(&["init", "--from-ssh-config", "-o", "again.toml"]).code(0);
+    workplace.hvdctl(&["init", "--from-ssh-config", "-o", "again.toml"]).code(0);
     assert!(
-        hosts(&operator.inventory("again.toml")).starts_with(&["node1", "node2"]),
+        hosts(&workplace.inventory("again.toml")).starts_with(&["node1", "node2"]),
         "{}",
-        operator.text("again.toml")
+        workplace.text("again.toml")
     );
 }
 
 #[test]
-fn what_is_wrong_with_a_machine_is_said_and_written() {
+fn a_fault_of_a_machine_is_reported_and_written() {
     let lab = Lab::empty();
     let config = fs::read_to_string(lab_dir().join("ssh_config")).unwrap();
     let node1 = config.split("Host ").find(|block| block.starts_with("node1\n")).unwrap();
     let twin = format!("Host twin{}", node1.strip_prefix("node1").unwrap());
-    let operator = Operator::of(&lab, &twin);
+    let workplace = Workplace::of(&lab, &twin);
     let docker = "/usr/bin/docker";
     let _restore = Restore(|| {
         node_sh("node2", &format!("[ ! -e {docker}.away ] || mv {docker}.away {docker}"), &[]).code(0);
@@ -93,10 +93,10 @@ fn what_is_wrong_with_a_machine_is_said_and_written() {
     on("node2", &format!("mv {docker} {docker}.away"));
     on("node1", "ip addr add 10.99.0.1/24 dev eth0");
     let args = ["init", "--json", "node1", "node2", "twin", "nobody@127.0.0.1:1"];
-    let done = operator.hvdctl(&args).code(3).complains(&[
+    let done = workplace.hvdctl(&args).code(3).complains(&[
         "node2: Docker is not installed",
         "install Docker Engine",
-        "twin: left out: it is the same machine as node1",
+        "twin: skipped, because it is the same machine as node1",
     ]);
     let document: serde_json::Value = serde_json::from_str(&done.out).unwrap();
     let nodes = document["nodes"].as_array().unwrap();
@@ -105,12 +105,12 @@ fn what_is_wrong_with_a_machine_is_said_and_written() {
     assert_eq!((&nodes[1]["found"]["docker"], &nodes[2]["same_as"]), (&serde_json::Value::Null, &"node1".into()));
     assert!(nodes[3]["error"]["message"].as_str().unwrap().contains("Connection refused"), "{document}");
 
-    let inventory = operator.inventory("inventory.toml");
+    let inventory = workplace.inventory("inventory.toml");
     assert_eq!(hosts(&inventory), ["node1", "node2", "127.0.0.1"]);
     let address = on("node1", "ip -4 -o addr show eth0 | sed -n '1s/.*inet \\([^/]*\\).*/\\1/p'");
     assert_eq!(inventory.nodes[0].address, address.trim().parse().ok(), "of several addresses one is written");
     assert_eq!((inventory.nodes[1].address, inventory.nodes[2].ssh_port), (None, Some(1)));
-    let text = operator.text("inventory.toml");
+    let text = workplace.text("inventory.toml");
     for words in
         ["there is also 10.99.0.1 on eth0", "# Docker is not installed", "Connection refused", "# twin is left out"]
     {

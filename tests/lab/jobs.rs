@@ -1,9 +1,9 @@
-//! Runs that live on their own: nobody's terminal, and no operator's machine, is needed for their end.
+//! Jobs without a watcher: they need neither a terminal nor the operator's machine.
 
 use crate::pool::gateway;
 use crate::process::{Running, eventually, kill, s};
 use crate::state::{
-    Lab, NODES, Restore, controllers, no_run_is_left, no_session_is_left, node_sh, on, ours, rank_processes,
+    Lab, NODES, Restore, controllers, no_job_is_left, no_session_is_left, node_sh, on, ours, rank_processes,
     sessions_of,
 };
 use serde_json::Value;
@@ -46,7 +46,7 @@ fn crash(running: Running) {
 }
 
 #[test]
-fn a_detached_run_ends_by_itself_and_tells_how_afterwards() {
+fn a_detached_job_ends_by_itself_and_its_result_is_shown_later() {
     let lab = Lab::up();
     for controller in controllers("--gloo") {
         let done = lab.hvdctl(&["run", "-d", "-np", "2", controller, "--", "sh", "-c", WAITS]).code(0);
@@ -60,7 +60,7 @@ fn a_detached_run_ends_by_itself_and_tells_how_afterwards() {
         // rank 1 fails, rank 0 would wait for ever; nobody watches
         go("node2", 7);
         let ending = result(&id);
-        no_run_is_left();
+        no_job_is_left();
         assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
         let exits = ending["exits"].as_array().unwrap();
         let of = |rank: u64| exits.iter().find(|exit| exit["rank"] == rank).unwrap();
@@ -90,7 +90,7 @@ fn a_detached_run_ends_by_itself_and_tells_how_afterwards() {
 }
 
 #[test]
-fn a_run_outlives_its_hvdctl_and_another_operator_takes_over() {
+fn a_job_outlives_hvdctl_and_another_operator_attaches() {
     let lab = Lab::up();
     for controller in controllers("--mpi") {
         outlives(&lab, controller);
@@ -128,12 +128,12 @@ fn outlives(lab: &Lab, controller: &str) {
         go(node, 0);
     }
     attached.end(s(60)).code(0).says(&["[0 node1] going", "[1 node2] going"]);
-    no_run_is_left();
+    no_job_is_left();
     assert_eq!(jobs(lab)[0]["state"], "succeeded");
 }
 
 #[test]
-fn an_operator_whose_own_network_is_cut_finds_the_run_again() {
+fn an_operator_reattaches_after_a_network_failure() {
     let lab = Lab::empty();
     lab.edit("[defaults]", "keep_alive_s = 3\n[defaults]");
     lab.hvdctl(&["up"]).code(0);
@@ -158,7 +158,7 @@ fn an_operator_whose_own_network_is_cut_finds_the_run_again() {
     attached.end(s(60)).code(0).says(&["[0 node1] going", "[1 node2] going"]);
     // the followers of the first hvdctl end when TCP has retransmitted once more and is refused
     assert!(eventually(s(90), || NODES.iter().all(|node| rank_processes(node).is_empty())));
-    no_run_is_left();
+    no_job_is_left();
 
     // what is known of a job while its launcher's node is away
     lab.edit("host = \"node1\"", "host = \"node1\"\nssh_port = 1");
@@ -169,7 +169,7 @@ fn an_operator_whose_own_network_is_cut_finds_the_run_again() {
 }
 
 #[test]
-fn a_run_is_stopped_from_elsewhere_and_goes_on_without_its_terminal() {
+fn a_job_continues_without_its_terminal_and_is_stopped_from_another_machine() {
     let lab = Lab::up();
     for controller in controllers("--gloo") {
         let polite = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done";
@@ -181,7 +181,7 @@ fn a_run_is_stopped_from_elsewhere_and_goes_on_without_its_terminal() {
         let mut watcher = lab.start(&["attach"]);
         watcher.until(&["[1 node2] ready"], s(60));
         lab.hvdctl(&["stop"]).code(0);
-        no_run_is_left();
+        no_job_is_left();
         let done = watcher.end(s(60)).code(143);
         done.says(&["[0 node1] saved", "[1 node2] saved"]).complains(&["was stopped"]);
         let job = &jobs(&lab)[0];
@@ -200,7 +200,7 @@ fn a_run_is_stopped_from_elsewhere_and_goes_on_without_its_terminal() {
 }
 
 #[test]
-fn logs_are_read_by_rank_by_time_and_by_word() {
+fn logs_are_filtered_by_rank_time_and_pattern() {
     let lab = Lab::up();
     let program =
         "r=${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}; for i in $(seq 500); do echo \"step $i of $r\"; done; echo end >&2";
@@ -232,7 +232,7 @@ fn logs_are_read_by_rank_by_time_and_by_word() {
     let done = follower.end(s(60)).code(0).says(&["[0 node1] going"]);
     assert!(!done.out.contains("node2"), "{}", done.out);
     assert_eq!(result(id.trim())["launcher"], 0);
-    no_run_is_left();
+    no_job_is_left();
 }
 
 /// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
@@ -240,12 +240,12 @@ mod full {
     use super::*;
 
     #[test]
-    fn a_launcher_that_is_killed_while_nobody_watches_leaves_nothing() {
+    fn a_launcher_killed_without_a_watcher_leaves_nothing() {
         let lab = Lab::up();
         for controller in controllers("--mpi") {
             let id = lab.hvdctl(&["run", "--detach", "-np", "2", controller, "--", "sh", "-c", WAITS]).ok();
             on("node1", "docker kill hmaster");
-            no_run_is_left();
+            no_job_is_left();
             // nobody wrote down how it ended; stop sees to it that nothing is left
             lab.hvdctl(&["stop", id.trim()]).code(0);
             let job = &jobs(&lab)[0];
@@ -256,7 +256,7 @@ mod full {
     }
 
     #[test]
-    fn a_launcher_that_stays_when_its_run_is_over_is_not_waited_for() {
+    fn a_launcher_that_outlives_its_job_is_not_awaited() {
         let lab = Lab::up();
         let id = lab.hvdctl(&["run", "-d", "-np", "2", "--", "sh", "-c", WAITS]).code(0).out.trim().to_owned();
         let [mut attached, mut logs] = [["attach", &id].as_slice(), &["logs", "-f", &id]].map(|words| lab.start(words));
@@ -270,7 +270,7 @@ mod full {
         echo '2.0 0 d ' >>log"#;
         on("node1", &format!("cd /opt/horovod/jobs/{id}{over}"));
         attached.end(s(90)).code(7).complains(&["rank 1 on node2 ended with exit code 7"]);
-        no_run_is_left();
+        no_job_is_left();
         logs.end(s(60)).code(0);
         assert_eq!(jobs(&lab)[0]["state"], "failed");
     }

@@ -1,9 +1,9 @@
-//! `keys push`: what lies in the nodes' key directories, and where the private key never is.
+//! `keys push`: the contents of the nodes' key directories, and the places where the private key must never be.
 
 use crate::pool::power;
 use crate::process::{Done, Running, run, s};
 use crate::state::{FULL, Lab, NODES, Restore, files_with, node_sh, on};
-use crate::watch::{Eyes, has};
+use crate::watch::{Watcher, has};
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
@@ -104,12 +104,15 @@ fn from_nothing_to_the_state_that_the_contract_names() {
     let lab = Lab::with_rsa_keys();
     let temporary = lab.path().join("tmp");
     fs::create_dir(&temporary).unwrap();
-    let watchers: Vec<(&str, Eyes)> =
-        NODES.iter().map(|n| (*n, Eyes::open(Some(n), &[]))).chain([("this machine", Eyes::open(None, &[]))]).collect();
+    let watchers: Vec<(&str, Watcher)> = NODES
+        .iter()
+        .map(|n| (*n, Watcher::start(Some(n), &[])))
+        .chain([("this machine", Watcher::start(None, &[]))])
+        .collect();
     let mut push = lab.command(&["keys", "push"]);
     push.env("TMPDIR", &temporary);
     let (done, files_here) = run_and_collect(push, &[lab.path().to_owned(), lab.path().join("home")]);
-    let watched: Vec<(&str, Vec<u8>)> = watchers.into_iter().map(|(name, w)| (name, w.close())).collect();
+    let watched: Vec<(&str, Vec<u8>)> = watchers.into_iter().map(|(name, w)| (name, w.stop())).collect();
     done.code(0).says(&["node1: wrote", "id_rsa", "node2: wrote"]);
 
     // who has what, with which mode
@@ -170,7 +173,7 @@ fn from_nothing_to_the_state_that_the_contract_names() {
 }
 
 #[test]
-fn what_is_wrong_is_repaired_and_said_and_what_is_others_stays() {
+fn faults_are_repaired_and_reported_and_foreign_lines_are_kept() {
     let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
     let right = NODES.map(directory);

@@ -1,8 +1,8 @@
-//! Launchers other than `horovodrun`: ranks find one another, end as under any launcher, and leave nothing.
+//! Launchers other than `horovodrun`: ranks find each other, end as under any launcher, and leave nothing.
 
 use crate::pool::{THIRD, power, wake};
 use crate::process::s;
-use crate::state::{FULL, Lab, NODES, Restore, no_run_is_left, no_session_is_left, node_sh, on, ours, rank_processes};
+use crate::state::{FULL, Lab, NODES, Restore, no_job_is_left, no_session_is_left, node_sh, on, ours, rank_processes};
 use serde_json::Value;
 use std::fs;
 
@@ -61,7 +61,7 @@ fn ranks_communicate_under_each_launcher() {
             reports.iter().all(|rank| rank["report"]["sum"] == 3 && rank["faults"] == Value::Array(vec![])),
             "{document}"
         );
-        no_run_is_left();
+        no_job_is_left();
     }
     let project =
         lab.project("collectives", &[("train.py", COLLECTIVES), ("hvdctl.toml", "launcher = \"torchrun\"\n")]);
@@ -70,7 +70,7 @@ fn ranks_communicate_under_each_launcher() {
     for options in [&[][..], &["--launcher", "env"]] {
         let args = [&["train", project.to_str().unwrap(), "-np", "3"], options].concat();
         lab.hvdctl(&args).code(0).says(&["[0 node1] all right", "[1 node1] all right", "[2 node2] all right"]);
-        no_run_is_left();
+        no_job_is_left();
     }
 }
 
@@ -132,11 +132,11 @@ fn every_end_of_a_rank_leaves_nothing() {
             let out = done.out.clone();
             done.complains(&[words]);
             assert_eq!(out.lines().filter(|line| line.starts_with("[1 node2] line")).count(), 30, "{out}");
-            no_run_is_left();
+            no_job_is_left();
             assert_eq!(NODES.map(ours), ["hworker running\n"; 2], "{launcher} {way}");
         }
         lab.hvdctl(&["run", "-np", "2", "--launcher", launcher, "--", "true"]).code(0);
-        no_run_is_left();
+        no_job_is_left();
     }
 }
 
@@ -149,7 +149,7 @@ fn a_job_is_stopped_under_each_launcher() {
         run.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
         run.signal("INT");
         let done = run.end(s(60)).code(130);
-        no_run_is_left();
+        no_job_is_left();
         no_session_is_left(done.pid);
     }
 }
@@ -198,7 +198,7 @@ fn the_examples_of_other_launchers_work() {
 }
 
 #[test]
-fn an_elastic_job_goes_on_without_a_node_and_takes_it_back() {
+fn an_elastic_job_continues_without_a_node_and_takes_it_back() {
     let lab = Lab::up();
     let program = "echo attempt $HVDCTL_RESTART; [ $HVDCTL_RESTART = 2 ] || exec sleep 300";
     let mut run = lab.start(&["run", "-np", "1:2", "--launcher", "env", "--", "sh", "-c", program]);
@@ -214,7 +214,7 @@ fn an_elastic_job_goes_on_without_a_node_and_takes_it_back() {
         "node2 joined; the job continues with 2 of 2 ranks",
     ]);
     lab.hvdctl(&["logs"]).code(0).complains(&["Z: node2 left (", "Z: node2 joined; "]);
-    no_run_is_left();
+    no_job_is_left();
 }
 
 /// Runs a project's `train.py`, whose first attempt waits at the fifth epoch until a node has left, and the second at the ninth until
@@ -254,7 +254,7 @@ fn an_elastic_job_that_loses_a_node_to_power_off_reaches_the_accuracy_of_an_undi
         let done = run.end(s(180)).code(0).says(&["[0 node1] epoch 15/15"]);
         assert_eq!(done.out.matches("[0 node1] epoch 4/15").count(), 1, "{}", done.out);
         done.complains(&["node3 left (", "with 2 of 3 ranks", "node3 joined; the job continues with 3 of 3 ranks"]);
-        no_run_is_left();
+        no_job_is_left();
         assert_eq!(rank_processes(THIRD), "", "processes of the job are left on {THIRD}");
         assert_eq!(ours(THIRD), "hworker running\n");
     }
@@ -281,7 +281,7 @@ fn a_drained_node_leaves_an_elastic_job_and_gets_no_ranks() {
     lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node2 is drained by", "drain --undo node2"]);
     lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(0).complains(&["node2 is drained by", "gets no ranks"]);
     lab.hvdctl(&["verify"]).code(0).says(&["ok: 1 rank where expected"]);
-    no_run_is_left();
+    no_job_is_left();
 }
 
 #[test]
@@ -331,6 +331,6 @@ while not os.path.exists('/tmp/goes-on'):
     done.complains(&["node2 joined; the job continues with 2 of 2 ranks"]);
     lab.hvdctl(&["logs"]).code(0).says(&["[1 node2] attempt 1 of 2 word content"]);
     lab.hvdctl(&["fetch"]).code(0).says(&["output0", "output1"]);
-    no_run_is_left();
+    no_job_is_left();
     assert_eq!(on("node2", &format!("ls {directory}/env.json 2>/dev/null || :")), "");
 }

@@ -1,4 +1,4 @@
-//! Whose turn it is: a lease on every node while a command changes it; and what an interrupted command leaves behind.
+//! Leases: every node is locked while a command changes it; and what an interrupted command leaves.
 
 use crate::process::{Running, eventually, kill, s};
 use crate::state::{FULL, Lab, NODES, Restore, no_session_is_left, node_sh, on, ours};
@@ -12,7 +12,7 @@ fn lease(node: &str) -> String {
     on(node, &format!("cat {FILE} 2>/dev/null; :"))
 }
 
-/// Somebody holds both nodes, who renewed it so many seconds ago.
+/// Another command holds both nodes and renewed its leases so many seconds ago.
 #[track_caller]
 fn somebody_holds(ago: i32) {
     for node in NODES {
@@ -23,11 +23,11 @@ fn somebody_holds(ago: i32) {
 }
 
 #[track_caller]
-fn nobody_holds() {
+fn assert_unlocked() {
     NODES.iter().for_each(|node| drop(on(node, &format!("rm -f {FILE}"))));
 }
 
-/// Asserts that nobody has a lease of a node any more.
+/// Asserts that no node is locked any more.
 #[track_caller]
 pub fn is_given_back() {
     is_given_back_after("");
@@ -85,7 +85,7 @@ fn of_two_at_once_one_does_the_work() {
 }
 
 #[test]
-fn a_killed_holder_is_in_nobodys_way() {
+fn the_lock_of_a_killed_command_is_released() {
     let lab = Lab::empty();
     let held = up_is_held(&lab);
     let pid = held.up.pid();
@@ -221,7 +221,7 @@ mod full {
     use super::*;
 
     #[test]
-    fn another_command_is_refused_and_told_by_whom() {
+    fn another_command_is_refused_and_the_holder_is_named() {
         let lab = Lab::empty();
         lab.hvdctl(&["keys", "push"]).code(0);
         // as if it were renewed a moment from now: each command has nearly a minute
@@ -263,11 +263,11 @@ mod full {
         lab.hvdctl(&["up"]).code(5).complains(&["node2 is locked by bob@laptop"]);
         assert_eq!((lease("node1").as_str(), ours("node1").as_str()), ("", ""));
         lab.hvdctl(&["--on", "node1", "up"]).code(0);
-        nobody_holds();
+        assert_unlocked();
     }
 
     #[test]
-    fn who_waits_gets_its_turn() {
+    fn a_waiting_command_gets_the_lock() {
         let lab = Lab::empty();
         somebody_holds(-25);
         let mut up = lab.start(&["up", "--wait"]);
@@ -278,14 +278,14 @@ mod full {
         );
         assert!(up.runs());
         assert_eq!(NODES.map(ours), ["", ""]);
-        nobody_holds();
+        assert_unlocked();
         up.end(s(120)).code(0);
         assert_eq!(NODES.map(ours), ["hworker running\n"; 2]);
         is_given_back();
 
         // nobody has renewed that one for too long
         somebody_holds(40);
-        lab.hvdctl(&["lock", "status"]).code(0).says(&["nobody"]);
+        lab.hvdctl(&["lock", "status"]).code(0).says(&["–"]);
         lab.hvdctl(&["down"]).code(0);
         is_given_back();
     }
@@ -308,7 +308,7 @@ mod full {
         done.says(&["node2: released the lock of", &format!("(process {pid}) with `hvdctl up`")]);
         let Held { up, _engine: engine } = held;
         let done = up.end(s(30)).code(5);
-        done.complains(&["node2: cannot keep its lease: it was released", "node[1-2]: not started"]);
+        done.complains(&["node2: cannot keep the lock: another command released the lock", "node[1-2]: not started"]);
         drop(engine);
         is_given_back();
         assert_eq!(NODES.map(ours), ["", ""]);

@@ -1,25 +1,25 @@
-//! Who may log in, and how one becomes root: every kind of operator that the lab's nodes know.
+//! Logins and ways to become root: every kind of login that the lab's nodes have.
 
-use crate::desk::{Desk, engine_has, needle, nothing_is_there, password, sshd_log, wrong_passwords};
+use crate::operator::{Operator, engine_has, needle, nothing_is_there, password, sshd_log, wrong_passwords};
 use crate::process::{Running, eventually, s};
-use crate::state::{FULL, NODES, files_with, no_run_is_left, node_sh, on, ours};
-use crate::watch::{Eyes, FOLDERS};
+use crate::state::{FULL, NODES, files_with, no_job_is_left, node_sh, on, ours};
+use crate::watch::{DIRECTORIES, Watcher};
 use std::process::Command;
 
 /// A detached job, and the output of one.
 #[track_caller]
-fn detached_and_fetched(desk: &Desk, project: &str) {
+fn detached_and_fetched(operator: &Operator, project: &str) {
     let lasts = ["run", "-d", "-np", "2", "--", "sh", "-c", "echo here; exec sleep 300"];
-    let id = desk.hvdctl(&lasts).ok().trim().to_owned();
-    desk.hvdctl(&["jobs", "--running"]).code(0).says(&[&id]);
-    desk.hvdctl(&["logs", &id]).code(0).says(&["[0 node1] here", "[1 node2] here"]);
-    desk.hvdctl(&["stop", &id]).code(0);
-    desk.hvdctl(&["attach", &id]).code(143).says(&["[1 node2] here"]);
-    no_run_is_left();
+    let id = operator.hvdctl(&lasts).ok().trim().to_owned();
+    operator.hvdctl(&["jobs", "--running"]).code(0).says(&[&id]);
+    operator.hvdctl(&["logs", &id]).code(0).says(&["[0 node1] here", "[1 node2] here"]);
+    operator.hvdctl(&["stop", &id]).code(0);
+    operator.hvdctl(&["attach", &id]).code(143).says(&["[1 node2] here"]);
+    no_job_is_left();
     let writes = ["train", project, "-np", "2", "--", "sh", "-c", "hostname >of-$(hostname)"];
-    desk.hvdctl(&writes).code(0);
-    let directory = desk.lab.path().join("brought");
-    desk.hvdctl(&["fetch", "-o", directory.to_str().unwrap()]).code(0);
+    operator.hvdctl(&writes).code(0);
+    let directory = operator.lab.path().join("brought");
+    operator.hvdctl(&["fetch", "-o", directory.to_str().unwrap()]).code(0);
     for node in NODES {
         assert_eq!(std::fs::read_to_string(directory.join(format!("of-{node}"))).unwrap(), format!("{node}\n"));
     }
@@ -27,7 +27,7 @@ fn detached_and_fetched(desk: &Desk, project: &str) {
 
 /// All that a cluster is for, with these logins: keys, workers, a job over both nodes with a project, and nothing left.
 #[track_caller]
-fn everything_works(desk: &Desk) {
+fn everything_works(operator: &Operator) {
     let before = NODES.map(engine_has);
     let unchanged = |when: &str| {
         // the engine removes what stood for root a moment after it has ended
@@ -35,51 +35,51 @@ fn everything_works(desk: &Desk) {
         assert!(same, "an engine has something new {when}: {:?}", NODES.map(engine_has));
     };
 
-    desk.hvdctl(&["keys", "push"]).code(0).says(&["node1: wrote", "node2: wrote"]);
+    operator.hvdctl(&["keys", "push"]).code(0).says(&["node1: wrote", "node2: wrote"]);
     for node in NODES {
         assert_eq!(on(node, "stat -c '%a %u:%g' /opt/horovod/ssh"), "700 0:0\n", "{node}");
         assert_eq!(on(node, "stat -c '%a %u:%g' /opt/horovod/ssh/authorized_keys"), "600 0:0\n", "{node}");
         assert_eq!(on(node, "find /opt/horovod ! -user 0 -o ! -group 0"), "", "{node}: all of it is root's");
     }
     unchanged("after keys push");
-    desk.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
+    operator.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
 
-    desk.hvdctl(&["up"]).code(0);
+    operator.hvdctl(&["up"]).code(0);
     for node in NODES {
         assert_eq!(ours(node), "hworker running\n", "{node}");
     }
     unchanged("after up");
-    desk.hvdctl(&["status"]).code(0).says(&["node1", "node2", "up"]);
+    operator.hvdctl(&["status"]).code(0).says(&["node1", "node2", "up"]);
 
-    let project = desk.lab.project("words", &[("a word", "shipped\n")]);
+    let project = operator.lab.project("words", &[("a word", "shipped\n")]);
     let script = "cat '/workspace/a word'; echo on $(hostname)";
-    let done = desk.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "sh", "-c", script]).code(0);
+    let done = operator.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "sh", "-c", script]).code(0);
     assert_eq!(done.out.matches("shipped").count(), 2, "{}", done.out);
     done.says(&["on node1", "on node2"]);
-    no_run_is_left();
+    no_job_is_left();
     for node in NODES {
         assert_eq!(on(node, "find /opt/horovod ! -user 0 -o ! -group 0"), "", "{node}: all of it is root's");
     }
     unchanged("after train");
 
     if FULL {
-        detached_and_fetched(desk, project.to_str().unwrap());
+        detached_and_fetched(operator, project.to_str().unwrap());
         unchanged("after fetch");
     }
 
-    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    operator.hvdctl(&["down", "--purge", "-y"]).code(0);
     nothing_is_there();
     unchanged("after down");
 }
 
 #[test]
 fn root_on_another_port_and_a_user_whose_sudo_asks() {
-    let mut desk = Desk::new("user = \"root\"\nssh_port = 2222", "user = \"asks\"");
-    desk.sudo_password(&password("asks"));
+    let mut operator = Operator::new("user = \"root\"\nssh_port = 2222", "user = \"asks\"");
+    operator.sudo_password(&password("asks"));
     let before = wrong_passwords("node2");
     let sudo = |node| on(node, "grep -c ' COMMAND=' /var/log/sudo.log || :").trim().parse::<u32>().unwrap_or(0);
     let sudo_before = NODES.map(sudo);
-    everything_works(&desk);
+    everything_works(&operator);
     assert_eq!(wrong_passwords("node2"), before, "no wrong password was tried");
     assert_eq!(sudo("node1"), sudo_before[0], "root needs no sudo");
     assert!(sudo("node2") > sudo_before[1]);
@@ -89,74 +89,74 @@ fn root_on_another_port_and_a_user_whose_sudo_asks() {
 
 #[test]
 fn a_user_of_the_group_docker_and_one_with_a_socket_of_their_own() {
-    let desk = Desk::new("user = \"dock\"", "user = \"own\"");
+    let operator = Operator::new("user = \"dock\"", "user = \"own\"");
     for (node, user) in [("node1", "dock"), ("node2", "own")] {
         assert_ne!(node_sh(node, "su \"$1\" -c 'sudo -n true'", &[user]).code, 0, "{user} has no sudo");
     }
-    everything_works(&desk);
+    everything_works(&operator);
 }
 
 #[test]
 fn an_engine_that_only_docker_host_names() {
-    let desk = Desk::new("user = \"own\"", "user = \"workshop\"");
+    let operator = Operator::new("user = \"own\"", "user = \"workshop\"");
     on(
         "node1",
         "mv /run/user/$(id -u own)/docker.sock /run/moved-engine.sock &&
          sed -i '1i export DOCKER_HOST=unix:///run/moved-engine.sock' /home/own/.bashrc",
     );
-    desk.hvdctl(&["up"]).code(0);
+    operator.hvdctl(&["up"]).code(0);
     assert_eq!(ours("node1"), "hworker running\n");
-    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    operator.hvdctl(&["down", "--purge", "-y"]).code(0);
     nothing_is_there();
 }
 
 #[test]
-fn nothing_of_a_run_is_left_where_containers_stand_for_root() {
-    let desk = Desk::new("user = \"dock\"", "user = \"own\"");
+fn nothing_of_a_job_is_left_where_containers_provide_root() {
+    let operator = Operator::new("user = \"dock\"", "user = \"own\"");
     let before = NODES.map(engine_has);
-    desk.hvdctl(&["up"]).code(0);
+    operator.hvdctl(&["up"]).code(0);
     let signals = [("INT", Some(130)), ("KILL", None), ("TERM", Some(143))];
     for &(signal, code) in if FULL { &signals[..] } else { &signals[..2] } {
         let mut run =
-            Running::start(desk.command(&["run", "-np", "2", "--", "sh", "-c", "echo there; sleep 300"]), &[]);
+            Running::start(operator.command(&["run", "-np", "2", "--", "sh", "-c", "echo there; sleep 300"]), &[]);
         assert!(eventually(s(60), || run.out().matches("there").count() == 2), "{}{}", run.out(), run.err());
         run.signal(signal);
         assert!(eventually(s(40), || !run.runs()), "{signal} ends it");
         let done = run.end(s(5));
         if let Some(code) = code {
             done.code(code);
-            no_run_is_left();
+            no_job_is_left();
         }
         // one that is killed leaves its job on the nodes; `down` knows what is its own
         if code.is_none() {
-            desk.hvdctl(&["down"]).code(0);
+            operator.hvdctl(&["down"]).code(0);
         }
         eventually(s(10), || NODES.map(engine_has) == before);
         assert_eq!(NODES.map(engine_has), before, "after {signal}");
     }
-    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    operator.hvdctl(&["down", "--purge", "-y"]).code(0);
     nothing_is_there();
 }
 
 #[test]
-fn a_user_with_neither_sudo_nor_an_engine_is_told_so() {
-    let mut desk = Desk::new("user = \"plain\"", "user = \"plain\"");
+fn a_user_with_neither_sudo_nor_an_engine_is_refused() {
+    let mut operator = Operator::new("user = \"plain\"", "user = \"plain\"");
     for args in [&["keys", "push"][..], &["up"], &["run", "-np", "2", "--", "true"], &["down", "--purge", "-y"]] {
-        let done = desk.hvdctl(args);
+        let done = operator.hvdctl(args);
         let code = if args[0] == "run" { 125 } else { 1 };
         done.code(code).complains(&["node1", "node2", "sudo", "hint:"]);
         nothing_is_there();
     }
     // sudo lets strangers say their password before it tells them that it knows them not
-    desk.sudo_password(&password("plain"));
+    operator.sudo_password(&password("plain"));
     let before = NODES.map(wrong_passwords);
-    let done = desk.hvdctl(&["keys", "push"]).code(1).complains(&["plain is not in the sudoers file", "hint:"]);
+    let done = operator.hvdctl(&["keys", "push"]).code(1).complains(&["plain is not in the sudoers file", "hint:"]);
     assert!(!done.err.contains("refused the password"), "it was right: {}", done.err);
     assert_eq!(NODES.map(wrong_passwords), before);
     nothing_is_there();
     // one such node is no reason to be silent about the other
-    desk.inventory(&["node1", "node2"], "user = \"workshop\"", "user = \"plain\"");
-    let done = desk.hvdctl(&["status"]);
+    operator.inventory(&["node1", "node2"], "user = \"workshop\"", "user = \"plain\"");
+    let done = operator.hvdctl(&["status"]);
     assert_ne!(done.code, 0);
     assert!(done.out.contains("node1"), "{}", done.out);
     assert!(done.err.contains("node2"), "{}", done.err);
@@ -164,38 +164,38 @@ fn a_user_with_neither_sudo_nor_an_engine_is_told_so() {
 
 #[test]
 fn no_process_log_or_file_shows_a_sudo_password() {
-    let mut desk = Desk::new("user = \"asks\"", "user = \"asks\"");
+    let mut operator = Operator::new("user = \"asks\"", "user = \"asks\"");
     let secret = needle(&password("asks"));
-    desk.sudo_password(&password("asks"));
-    let eyes: Vec<(&str, Eyes)> = NODES.iter().map(|n| (*n, Eyes::open(Some(n), &FOLDERS))).collect();
-    let here = Eyes::open(None, &[]);
+    operator.sudo_password(&password("asks"));
+    let watchers: Vec<(&str, Watcher)> = NODES.iter().map(|n| (*n, Watcher::start(Some(n), &DIRECTORIES))).collect();
+    let here = Watcher::start(None, &[]);
     for args in [&["keys", "push"][..], &["up"], &["run", "-np", "2", "--", "true"]] {
-        let done = desk.hvdctl(args).code(0);
+        let done = operator.hvdctl(args).code(0);
         assert!(!done.out.contains(&secret) && !done.err.contains(&secret));
     }
-    let loud = desk.hvdctl(&["-vv", "status"]).code(0);
+    let loud = operator.hvdctl(&["-vv", "status"]).code(0);
     assert!(!loud.out.contains(&secret) && !loud.err.contains(&secret));
     here.saw_but_not("this machine", "hvdctl-ssh.", &secret);
-    for (node, eyes) in eyes {
-        eyes.saw_but_not(node, "sudo\0", &secret);
+    for (node, watcher) in watchers {
+        watcher.saw_but_not(node, "sudo\0", &secret);
         assert_eq!(files_with(node, &secret, "/var/log /opt /tmp /var/tmp /run /home /root"), [""; 0], "{node}");
         let said = node_sh(node, "docker logs hworker 2>&1 && docker inspect hworker", &[]).ok();
         assert!(!said.contains(&secret), "{node}");
         assert_eq!(on(node, "grep -c . /var/log/sudo.log >/dev/null && echo there"), "there\n", "sudo does log");
     }
-    let kept = Command::new("grep").args(["-rlF", "--", &secret]).arg(desk.home()).output().unwrap();
+    let kept = Command::new("grep").args(["-rlF", "--", &secret]).arg(operator.home()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&kept.stdout), "", "nothing of it stays in the operator's home");
-    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    operator.hvdctl(&["down", "--purge", "-y"]).code(0);
 }
 
 #[test]
 fn a_wrong_sudo_password_is_tried_once_on_each_node() {
-    let mut desk = Desk::new("user = \"asks\"", "user = \"asks\"");
-    desk.sudo_password("not the password");
+    let mut operator = Operator::new("user = \"asks\"", "user = \"asks\"");
+    operator.sudo_password("not the password");
     let all = [&["keys", "push"][..], &["run", "-np", "2", "--", "true"], &["up"], &["status"]];
     for args in if FULL { &all[..] } else { &all[..2] } {
         let before = NODES.map(wrong_passwords);
-        let done = desk.hvdctl(args);
+        let done = operator.hvdctl(args);
         assert_ne!(done.code, 0, "{args:?}");
         for (node, before) in NODES.iter().zip(before) {
             assert_eq!(wrong_passwords(node), before + 1, "{node}: attempts of {args:?}\n{}{}", done.out, done.err);
@@ -205,44 +205,45 @@ fn a_wrong_sudo_password_is_tried_once_on_each_node() {
         assert!(!done.err.contains("not the password"), "{}", done.err);
         nothing_is_there();
     }
-    desk.hvdctl(&["keys", "push"]).code(1);
+    operator.hvdctl(&["keys", "push"]).code(1);
 }
 
 #[test]
 fn without_a_terminal_and_a_password_it_ends_at_once() {
-    let desk = Desk::new("user = \"asks\"", "user = \"asks\"");
+    let operator = Operator::new("user = \"asks\"", "user = \"asks\"");
     let before = NODES.map(wrong_passwords);
     let calls = [&["keys", "push"][..], &["up"], &["down", "--purge", "-y"], &["--ask-sudo-pass", "keys", "push"]];
     for args in calls {
         let asked = args[0] == "--ask-sudo-pass";
-        let done = desk.hvdctl(args).code(if asked { 2 } else { 1 });
+        let done = operator.hvdctl(args).code(if asked { 2 } else { 1 });
         if !asked {
             assert!(done.err.contains("--ask-sudo-pass"), "{args:?}: {}", done.err);
         }
         assert!(done.err.contains("HVDCTL_SUDO_PASSWORD_FILE"), "{args:?}: {}", done.err);
         nothing_is_there();
     }
-    desk.hvdctl(&["run", "-np", "2", "--", "true"])
+    operator
+        .hvdctl(&["run", "-np", "2", "--", "true"])
         .code(125)
         .complains(&["--ask-sudo-pass", "HVDCTL_SUDO_PASSWORD_FILE"]);
 
     // a standard input that never ends and never says anything is no terminal either
-    let fifo = desk.lab.path().join("silent");
+    let fifo = operator.lab.path().join("silent");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    desk.hvdctl_reading(&fifo, &["keys", "push"]).code(1).complains(&["--ask-sudo-pass"]);
+    operator.hvdctl_reading(&fifo, &["keys", "push"]).code(1).complains(&["--ask-sudo-pass"]);
     assert_eq!(NODES.map(wrong_passwords), before, "an empty password is not tried");
 }
 
 #[test]
 fn on_a_terminal_one_question_serves_all_nodes() {
-    let desk = Desk::new("user = \"asks\"", "user = \"asks\"");
+    let operator = Operator::new("user = \"asks\"", "user = \"asks\"");
     let before = NODES.map(wrong_passwords);
     let right = password("asks");
     let answer = format!("{right}\n");
     let logins = || NODES.iter().map(|n| sshd_log(n).iter().filter(|l| l.contains("Accepted")).count()).sum::<usize>();
 
     for args in [&["keys", "push"][..], &["--ask-sudo-pass", "up"], &["run", "-np", "2", "--", "true"]] {
-        let done = desk.terminal(args, &[("assword", &answer)]).code(0).complains(&["echo on"]);
+        let done = operator.terminal(args, &[("assword", &answer)]).code(0).complains(&["echo on"]);
         let shown = done.out.to_lowercase();
         assert_eq!(shown.matches("password").count(), 1, "{args:?}: one question\n{}", done.out);
         assert!(!done.out.contains(&needle(&right)), "{args:?}: it is not shown while it is typed");
@@ -256,18 +257,18 @@ fn on_a_terminal_one_question_serves_all_nodes() {
         assert_eq!(ours(node), "hworker running\n", "{node}");
     }
     // two questions of different kinds, one behind the other
-    let done = desk.terminal(&["down", "--purge"], &[("[y/N]", "y\n"), ("assword", &answer)]).code(0);
+    let done = operator.terminal(&["down", "--purge"], &[("[y/N]", "y\n"), ("assword", &answer)]).code(0);
     assert!(!done.out.contains(&needle(&right)), "{}", done.out);
     nothing_is_there();
 
     // nobody is asked where nobody needs it, unless asked to be
-    desk.inventory(&["node1", "node2"], "user = \"workshop\"", "user = \"root\"");
-    let done = desk.terminal(&["status"], &[]).code(0);
+    operator.inventory(&["node1", "node2"], "user = \"workshop\"", "user = \"root\"");
+    let done = operator.terminal(&["status"], &[]).code(0);
     assert!(!done.out.to_lowercase().contains("password"), "{}", done.out);
 
     // a wrong one is not asked for again
-    desk.inventory(&["node1", "node2"], "user = \"asks\"", "user = \"asks\"");
-    let done = desk.terminal(&["keys", "push"], &[("assword", "wrong\n"), ("assword", "wrong again\n")]);
+    operator.inventory(&["node1", "node2"], "user = \"asks\"", "user = \"asks\"");
+    let done = operator.terminal(&["keys", "push"], &[("assword", "wrong\n"), ("assword", "wrong again\n")]);
     let done = done.code(1).says(&["sudo refused the password"]);
     for (node, before) in NODES.iter().zip(before) {
         assert_eq!(wrong_passwords(node), before + 1, "{node}\n{}", done.out);
@@ -276,16 +277,16 @@ fn on_a_terminal_one_question_serves_all_nodes() {
 
     // who does not want to answer leaves, and the terminal shows again what is typed
     let seen = logins();
-    let done = desk.terminal(&["--ask-sudo-pass", "keys", "push"], &[("assword", "\u{3}")]);
+    let done = operator.terminal(&["--ask-sudo-pass", "keys", "push"], &[("assword", "\u{3}")]);
     done.code(130).complains(&["echo on"]);
     assert_eq!(logins(), seen, "nobody had logged in by then");
     nothing_is_there();
 }
 
 #[test]
-fn what_asks_nothing_says_why_it_does_not_ask() {
-    let desk = Desk::new("user = \"asks\"", "user = \"asks\"");
-    let done = desk.terminal(&["-y", "keys", "push"], &[]).code(1).says(&["-y forbids asking for it"]);
+fn a_command_that_may_not_ask_says_why() {
+    let operator = Operator::new("user = \"asks\"", "user = \"asks\"");
+    let done = operator.terminal(&["-y", "keys", "push"], &[]).code(1).says(&["-y disables questions"]);
     assert!(!done.out.contains("password for sudo"), "nobody is asked: {}", done.out);
 }
 
@@ -296,8 +297,8 @@ mod full {
     #[test]
     fn the_other_way_round() {
         // the master by the ways that only the worker took above
-        let mut desk = Desk::new("user = \"asks\"\nssh_port = 2222", "user = \"dock\"");
-        desk.sudo_password(&password("asks"));
-        everything_works(&desk);
+        let mut operator = Operator::new("user = \"asks\"\nssh_port = 2222", "user = \"dock\"");
+        operator.sudo_password(&password("asks"));
+        everything_works(&operator);
     }
 }

@@ -1,19 +1,18 @@
 //! The main job on real nodes: pairs of machines with their own sshd and Docker Engine (`scripts/lab up --pairs N`), real Horovod.
 //!
-//! `scripts/test` runs them, as many at once as there are pairs. Every test brings the state that it needs, and looks at the nodes
-//! themselves (processes, containers, files) rather than at what hvdctl says of them. `scripts/test --full` adds the module
-//! `full`, the second controller of each test that goes through [`state::controllers`], and the larger sizes and numbers of what asks
+//! `scripts/test` runs them, as many at once as there are pairs. Every test creates the state that it needs, and examines the nodes
+//! themselves (processes, containers, files) and not only hvdctl's output. `scripts/test --full` adds the module `full`, the second
+//! controller of each test that goes through [`state::controllers`], and the larger sizes and numbers of tests that read
 //! [`state::FULL`].
 
-mod back;
 mod concurrent;
 mod converge;
-mod desk;
 mod doctor;
 #[path = "../documented/mod.rs"]
 mod documented;
 mod down;
 mod endings;
+mod exec_fetch;
 mod first_contact;
 mod full;
 mod init;
@@ -25,6 +24,7 @@ mod lease;
 mod local;
 mod logins;
 mod matrix;
+mod operator;
 mod pool;
 mod process;
 mod projects;

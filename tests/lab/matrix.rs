@@ -1,8 +1,8 @@
-//! Every way in which a rank ends, under both controllers, beside the launcher and on another node: the exit code, the words, and
+//! Every way in which a rank ends, under both controllers, next to the launcher and on another node: the exit code, the message, and
 //! that nothing of the job is left. The template is the matrix of Horovod's own launcher tests (test/integration/test_static_run.py).
 
 use crate::process::{Running, eventually, s};
-use crate::state::{FULL, IMAGE, Lab, NODES, controllers, no_run_is_left, on, ours};
+use crate::state::{FULL, IMAGE, Lab, NODES, controllers, no_job_is_left, on, ours};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -40,7 +40,7 @@ fn ends(
     let args = ["--json", "run", "-np", "2", "--stall-timeout", "5s", "-e", &culprit, controller];
     let done = lab.hvdctl(&[&args[..], place.0, &["--"], command].concat()).code(code);
     done.complains(words);
-    no_run_is_left();
+    no_job_is_left();
     assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"], "{controller} {command:?}");
     let id = on("node1", "ls -t /opt/horovod/jobs | head -n 1");
     let record = on("node1", &format!("cat /opt/horovod/jobs/{}/result.json", id.trim()));
@@ -108,7 +108,7 @@ fn a_rank_that_runs_out_of_memory() {
         run.until(&["[0 node1] line 30"], s(60));
         on("node1", "docker update --memory 256m --memory-swap 256m hmaster && touch /opt/horovod/jobs/go");
         run.end(s(60)).code(137).complains(&["rank 0 on node1 ran out of memory", "hint: "]);
-        no_run_is_left();
+        no_job_is_left();
         on("node1", "rm /opt/horovod/jobs/go");
     }
 }
@@ -166,7 +166,7 @@ threading.Event().wait()";
 }
 
 #[test]
-fn a_rank_that_does_nothing_is_named_though_nobody_waits_for_it_in_an_operation() {
+fn an_idle_rank_is_named_even_if_no_other_waits() {
     let lab = idle_lab();
     let runs = [idle(&lab, "node1", "--gloo", &[]), idle(&lab, "node2", "--mpi", &["-e", "EARLY=1"])];
     let ends = ["on node1 hung: ", "rank 1 on node2 hung: "];
@@ -174,7 +174,7 @@ fn a_rank_that_does_nothing_is_named_though_nobody_waits_for_it_in_an_operation(
         let done = run.end(s(180)).code(143);
         done.complains(&[who, "it was idle and wrote nothing for 1", "--stall-timeout gives it more time"]);
     }
-    no_run_is_left();
+    no_job_is_left();
 }
 
 /// How many lines each rank writes.
@@ -266,7 +266,7 @@ time.sleep(4)";
     let peak = peak.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak: u64 = peak.split_whitespace().next().unwrap().parse().unwrap();
     assert!(peak < 64 << 10, "{peak} KiB were held");
-    no_run_is_left();
+    no_job_is_left();
 }
 
 /// What tests without a lab prove as well, or another one here in part (`scripts/test --full`).
@@ -289,6 +289,6 @@ sys.exit() if os.environ['HOROVOD_RANK'] == '1' else hvd.init()";
         done.complains(&["rank 1 on node1 ended with exit code 0 while the others waited for it", "hint: "]);
         let done = all.end(s(180)).code(143);
         done.complains(&["on node2 hung: ", "it was idle and wrote nothing for 1"]);
-        no_run_is_left();
+        no_job_is_left();
     }
 }

@@ -22,7 +22,7 @@ pub const THIRD: &str = "node3";
 /// How long a test waits for a free pair.
 const WAIT: Duration = s(3600);
 
-/// A pair that this test has to itself. The lock file is released with it.
+/// A pair that only this test uses. Dropping it releases the lock file.
 pub struct Pair {
     _lock: File,
     started: Instant,
@@ -157,7 +157,7 @@ fn init_of(node: &str) -> Option<u32> {
     process.map(|process| process.pid)
 }
 
-/// Has a node run that is paused or switched off.
+/// Starts a node that is paused or switched off.
 #[track_caller]
 pub fn wake(node: &str) {
     let mut inspect = Command::new("docker");

@@ -148,7 +148,7 @@ impl Running {
     /// Waits for its end; one that takes longer than the limit is a failure.
     #[track_caller]
     pub fn end(mut self, limit: Duration) -> Done {
-        let limit = limit * PATIENCE;
+        let limit = limit * TIMEOUT_FACTOR;
         let end = Instant::now() + limit;
         let mut status = self.child.try_wait().unwrap();
         while status.is_none() && Instant::now() < end {
@@ -194,12 +194,12 @@ pub fn kill(pid: &str, name: &str) {
     let _ = Command::new("kill").args([&format!("-{name}"), pid]).stderr(Stdio::null()).status();
 }
 
-/// What each limit is multiplied by: it says how long something takes at most on an idle machine, and a test may run on a busy one.
-const PATIENCE: u32 = 4;
+/// The factor for each limit. A limit is the longest time on an idle machine, and a test may run on a busy one.
+const TIMEOUT_FACTOR: u32 = 4;
 
 /// Tries until it holds; false when the time is over.
 pub fn eventually(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + limit * PATIENCE;
+    let end = Instant::now() + limit * TIMEOUT_FACTOR;
     loop {
         if holds() {
             return true;

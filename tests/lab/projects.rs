@@ -75,7 +75,7 @@ fn odd_names_arrive_identical_and_never_reach_a_shell() {
 }
 
 #[test]
-fn what_is_deleted_here_goes_there_and_what_a_run_wrote_stays() {
+fn deleted_files_are_removed_and_outputs_are_kept() {
     let lab = Lab::up();
     let project =
         lab.project("p", &[("train.py", WRITE), ("gone.txt", "old"), ("kept.txt", "kept"), ("kind", "a file")]);
@@ -183,7 +183,7 @@ fn a_directory_that_was_emptied_is_still_there_and_what_a_link_leads_to_is_not_t
 }
 
 #[test]
-fn a_full_disk_ends_the_shipping_with_its_own_words() {
+fn a_full_disk_ends_the_upload_with_its_error() {
     let lab = Lab::up();
     let project = lab.project("p", &[("train.py", "")]);
     for i in 0..3000 {
@@ -204,7 +204,7 @@ fn a_full_disk_ends_the_shipping_with_its_own_words() {
         "No space left on device",
         "hint: free space",
     ]);
-    crate::state::no_run_is_left();
+    crate::state::no_job_is_left();
     // the earlier tree is whole, and nothing of the new one is left to fill the disk
     let after = on("node2", &format!("cd /opt/horovod/projects/p && stat -c '%i %n' {small_ones}"));
     assert_eq!(after, before);
@@ -232,7 +232,7 @@ fn a_connection_that_breaks_in_the_middle_leaves_the_earlier_tree_whole() {
          kill -9 $(pgrep -f '^sshd: workshop') || :",
     );
     run.end(s(120)).code(125).complains(&["node2: ", "hint: "]);
-    crate::state::no_run_is_left();
+    crate::state::no_job_is_left();
     let there = "cd /opt/horovod/projects/p && cat train.py && ls";
     assert_eq!(on("node2", there), "print('old')train.py\n");
     assert!(eventually(s(30), || on("node2", "ls -A /opt/horovod/projects/.p@lab") == "origin\nshipped\nstat\n"));
@@ -240,7 +240,7 @@ fn a_connection_that_breaks_in_the_middle_leaves_the_earlier_tree_whole() {
 }
 
 #[test]
-fn a_node_that_takes_nothing_of_the_project_is_given_up_and_holds_no_other_up() {
+fn a_node_that_accepts_nothing_of_the_project_fails_and_delays_no_other() {
     let lab = Lab::up();
     let project = lab.project("p", &[("train.py", "")]);
     // more than connection and pipes take, and more than one node may be ahead of another
@@ -253,14 +253,14 @@ fn a_node_that_takes_nothing_of_the_project_is_given_up_and_holds_no_other_up() 
     let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(125);
     done.complains(&["node2: cannot upload the project", "no progress for 5 s", "hint: check the node's disk"]);
     assert_eq!(on("node1", "ls -A /opt/horovod/projects/.p@lab"), "origin\nshipped\nstat\n");
-    crate::state::no_run_is_left();
+    crate::state::no_job_is_left();
     drop(stuck);
     assert!(eventually(s(20), || on("node2", "ls -A /opt/horovod/projects/.p@lab") == "origin\n"));
     lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "true"]).code(0);
 }
 
 #[test]
-fn a_run_keeps_its_tree_while_another_is_shipped_and_the_next_sees_what_both_wrote() {
+fn a_job_keeps_its_files_during_another_upload_and_the_next_job_has_both_outputs() {
     let lab = Lab::empty();
     lab.edit("gpus = 1", "gpus = 0\nslots = 2");
     lab.hvdctl(&["up"]).code(0);

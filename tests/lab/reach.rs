@@ -2,8 +2,8 @@
 
 use crate::pool::node_command;
 use crate::process::{Done, Running, eventually, s};
-use crate::state::{Lab, NODES, Restore, address, inspect, no_run_is_left, node_sh, on, ours};
-use crate::watch::{Eyes, has};
+use crate::state::{Lab, NODES, Restore, address, inspect, no_job_is_left, node_sh, on, ours};
+use crate::watch::{Watcher, has};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ fn an_ipv6_address_is_listened_on_and_logged_in_to() {
 }
 
 #[test]
-fn every_reason_is_told_and_nothing_is_launched() {
+fn every_reason_is_reported_and_nothing_is_launched() {
     let lab = Lab::up();
     let document: Value = serde_json::from_str(&lab.hvdctl(&["verify", "--json"]).ok()).unwrap();
     let pair = |from: &str, to: &str| json!({ "from": from, "to": to, "reason": null });
@@ -169,7 +169,7 @@ fn every_reason_is_told_and_nothing_is_launched() {
     lab.hvdctl(&["up"]).code(0);
     lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
     assert_eq!(traces(), "");
-    no_run_is_left();
+    no_job_is_left();
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn the_key_is_seen_nowhere_and_nothing_is_left_even_of_a_killed_check() {
     lab.edit("connect_timeout_s = 6", "connect_timeout_s = 9");
     let wall = firewall("DROP");
     for killed in [false, true] {
-        let watchers = NODES.map(|node| Eyes::open_every(Duration::from_millis(100), Some(node), &[]));
+        let watchers = NODES.map(|node| Watcher::start_every(Duration::from_millis(100), Some(node), &[]));
         let mut verify = lab.start(&["verify"]);
         assert!(eventually(s(10), || traces().contains("ssh-agent")), "no agent was seen");
         assert!(traces().contains("/tmp/hvdctl-reach."), "{}", traces());
@@ -209,7 +209,7 @@ fn the_key_is_seen_nowhere_and_nothing_is_left_even_of_a_killed_check() {
             assert_eq!(traces(), "");
         }
         for (node, watcher) in NODES.iter().zip(watchers) {
-            let seen = watcher.close();
+            let seen = watcher.stop();
             assert!(has(&seen, "ssh-agent") && has(&seen, "BatchMode=yes"), "{node}: the check was not seen");
             for piece in &pieces {
                 assert!(

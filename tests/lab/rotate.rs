@@ -1,10 +1,10 @@
-//! `keys rotate`: a new pair everywhere, and a cluster that launches at every moment of it.
+//! `keys rotate`: a new pair on every node, while the cluster can launch jobs at any moment.
 
 use crate::keys::{directory, fingerprint, line, login, pieces, public_half, read};
 use crate::pool::power;
 use crate::process::{Running, kill, s};
 use crate::state::{FULL, Lab, NODES, Restore, files_with, id_of, node_sh, on};
-use crate::watch::{Eyes, has};
+use crate::watch::{Watcher, has};
 use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -205,7 +205,7 @@ fn a_node_that_does_not_take_the_new_key_stops_it_before_the_switch() {
 }
 
 #[test]
-fn a_push_that_looked_before_a_rotation_does_not_bring_the_old_key_back() {
+fn a_push_with_an_older_observation_does_not_restore_the_old_key() {
     let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
     // a push says this between its look and its write, which is when it is stopped
@@ -253,10 +253,13 @@ fn a_push_that_looked_before_a_rotation_does_not_bring_the_old_key_back() {
 fn no_part_of_the_new_key_is_ever_an_argument() {
     let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
-    let watchers: Vec<(&str, Eyes)> =
-        NODES.iter().map(|n| (*n, Eyes::open(Some(n), &[]))).chain([("this machine", Eyes::open(None, &[]))]).collect();
+    let watchers: Vec<(&str, Watcher)> = NODES
+        .iter()
+        .map(|n| (*n, Watcher::start(Some(n), &[])))
+        .chain([("this machine", Watcher::start(None, &[]))])
+        .collect();
     lab.hvdctl(&["keys", "rotate", "--type", "rsa", "--bits", "2048"]).code(0);
-    let watched: Vec<(&str, Vec<u8>)> = watchers.into_iter().map(|(name, w)| (name, w.close())).collect();
+    let watched: Vec<(&str, Vec<u8>)> = watchers.into_iter().map(|(name, w)| (name, w.stop())).collect();
     let pieces = pieces("id_rsa", 14);
     assert!(pieces.len() > 20, "{}", pieces.len());
     for (place, seen) in &watched {

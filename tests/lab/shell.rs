@@ -1,7 +1,7 @@
-//! `hvdctl shell` on a terminal: what is typed goes inside, and the terminal is as it was afterwards.
+//! `hvdctl shell` on a terminal: input reaches the container, and the terminal's settings are restored.
 
 use crate::process::{eventually, s};
-use crate::state::{Lab, NODES, no_run_is_left, on, ours};
+use crate::state::{Lab, NODES, no_job_is_left, on, ours};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
@@ -145,7 +145,7 @@ fn a_shell_is_on_a_real_terminal_and_leaves_nothing() {
     assert!(run.runs(), "{}", run.err());
     run.signal("INT");
     run.end(s(60)).code(130);
-    no_run_is_left();
+    no_job_is_left();
 
     // in a worker; whatever ends hvdctl, nothing stays there
     for signal in ["TERM", "KILL"] {

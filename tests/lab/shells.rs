@@ -1,8 +1,8 @@
 //! Login shells and sshd as real machines have them: text before every command, floods, no shell at all, few sessions.
 
-use crate::desk::Desk;
+use crate::operator::Operator;
 use crate::process::{eventually, run, s};
-use crate::state::{Lab, NODES, Restore, no_run_is_left, node_sh, on, ours};
+use crate::state::{Lab, NODES, Restore, no_job_is_left, node_sh, on, ours};
 use std::fs;
 use std::process::Command;
 
@@ -49,7 +49,7 @@ fn text_of_a_start_up_file_is_skipped_on_every_channel_and_the_file_is_named() {
     lab.hvdctl(&["down"]).code(0);
     lab.hvdctl(&["up"]).code(0);
     assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
-    no_run_is_left();
+    no_job_is_left();
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_start_up_file_that_ends_the_shell_or_makes_one_stream_of_both() {
         for args in [&["status"][..], &["exec", "--on", "node2", "--", "echo", "hi"]] {
             let done = lab.hvdctl(args);
             assert!(done.code != 0 && !done.out.contains("hi"), "{}: {}{}", done.code, done.out, done.err);
-            done.complains(&["node2: ", "it ended with exit code 0 and printed nothing"]);
+            done.complains(&["node2: ", "the login shell exited with code 0 and printed nothing"]);
         }
     }
     let _back = with_start_up("exec 2>&1; echo noise >&2");
@@ -101,13 +101,13 @@ print('peak', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 sys.exit(code)";
 
 #[test]
-fn a_login_without_a_shell_is_told_in_the_nodes_own_words() {
+fn a_login_without_a_shell_is_an_error_with_the_nodes_message() {
     let lab = Lab::up();
     {
         on("node2", "usermod -s /usr/sbin/nologin workshop");
         let _back = Restore(|| drop(node_sh("node2", "usermod -s /bin/bash workshop", &[])));
         let done = lab.hvdctl(&["status"]).code(3);
-        let done = done.complains(&["node2: ", "This account is currently not available", "this login runs no shell"]);
+        let done = done.complains(&["node2: ", "This account is currently not available", "the login has no shell"]);
         assert!(!done.err.contains("user  ") && !done.err.contains("let  run"), "no name is missing: {}", done.err);
     }
     let _back = with_sshd("ForceCommand echo only backups here\\n");
@@ -128,26 +128,26 @@ fn one_program_at_a_time_on_a_connection_is_enough() {
     }
     lab.hvdctl(&["status"]).code(0).says(&["up"]);
     lab.hvdctl(&["doctor"]).says(&["node2: its sshd has MaxSessions 1", "set MaxSessions to 10"]);
-    no_run_is_left();
+    no_job_is_left();
 }
 
 #[test]
 fn control_sequences_of_ranks_reach_no_terminal() {
-    let desk = Desk::new("user = \"workshop\"", "user = \"workshop\"");
-    desk.hvdctl(&["up"]).code(0);
+    let operator = Operator::new("user = \"workshop\"", "user = \"workshop\"");
+    operator.hvdctl(&["up"]).code(0);
     let program = r"printf '\033]0;title\007\033]52;c;aGk=\007\033[6n\033[31mred\033[0m\n'";
     let bytes = "\x1b]0;title\x07\x1b]52;c;aGk=\x07\x1b[6n\x1b[31mred\x1b[0m";
     let shown = "\\u{1b}]0;title\\u{7}\\u{1b}]52;c;aGk=\\u{7}\\u{1b}[6n\x1b[31mred\x1b[0m";
-    let seen = desk.terminal(&["run", "-np", "1", "--", "sh", "-c", program], &[]).code(0);
+    let seen = operator.terminal(&["run", "-np", "1", "--", "sh", "-c", program], &[]).code(0);
     assert!(seen.out.contains(shown) && !seen.out.contains("\x1b]"), "{:?}", seen.out);
-    let seen = desk.terminal(&["logs"], &[]).code(0);
+    let seen = operator.terminal(&["logs"], &[]).code(0);
     assert!(seen.out.contains(shown) && !seen.out.contains("\x1b]"), "{:?}", seen.out);
-    let raw = desk.terminal(&["--raw", "logs"], &[]).code(0);
+    let raw = operator.terminal(&["--raw", "logs"], &[]).code(0);
     assert!(raw.out.contains(bytes), "{:?}", raw.out);
-    assert_eq!(desk.hvdctl(&["logs"]).ok(), format!("[0 node1] {bytes}\n"), "off a terminal bytes are as they are");
-    let exec = desk.terminal(&["exec", "--on", "node1", "--", "printf", r"\033[2Jcleared"], &[]).code(0);
+    assert_eq!(operator.hvdctl(&["logs"]).ok(), format!("[0 node1] {bytes}\n"), "off a terminal bytes are as they are");
+    let exec = operator.terminal(&["exec", "--on", "node1", "--", "printf", r"\033[2Jcleared"], &[]).code(0);
     assert!(exec.out.contains("\\u{1b}[2Jcleared"), "{:?}", exec.out);
-    desk.hvdctl(&["down", "--purge", "-y"]).code(0);
+    operator.hvdctl(&["down", "--purge", "-y"]).code(0);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the inventory says of the containers beside the image, seen on the nodes themselves.
+//! The inventory's settings for containers other than the image, observed on the nodes themselves.
 
 use crate::state::{Lab, NODES, gpu_uuids, inspect, node_sh, on};
 use serde_json::{Value, json};
@@ -83,7 +83,7 @@ fn mounts_devices_limits_and_environment_are_where_the_ranks_are() {
 }
 
 #[test]
-fn an_env_file_that_cannot_be_used_stops_a_run_before_anything_is_done() {
+fn an_unusable_env_file_stops_a_job_before_any_change() {
     let lab = Lab::up();
     lab.edit("gpus = 1", "gpus = 1\nenv_file = \"secrets.env\"");
     let run = || lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(2);
@@ -133,7 +133,7 @@ fn groups_and_ranges_select_nodes() {
 }
 
 #[test]
-fn an_image_that_no_registry_gives_is_told_with_the_way_round() {
+fn an_image_that_no_registry_has_is_an_error_with_a_hint() {
     let lab = Lab::empty();
     lab.edit(crate::state::IMAGE, "127.0.0.1:1/none/such");
     lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["node[1-2] (2): pull 127.0.0.1:1/none/such, start hworker"]);

@@ -49,7 +49,7 @@ impl Lab {
         lab
     }
 
-    /// Both nodes up, with Ed25519 keys. Workers of an earlier test serve this one too where that changed nothing in them.
+    /// Both nodes up, with Ed25519 keys. Workers of an earlier test are reused if it changed nothing in them.
     #[track_caller]
     pub fn up() -> Lab {
         let lab = Lab::check_out(ED25519);
@@ -117,7 +117,7 @@ impl Lab {
         self.path().join("inventory.toml")
     }
 
-    /// Replaces words of the inventory.
+    /// Replaces a text in the inventory.
     #[track_caller]
     pub fn edit(&self, from: &str, to: &str) {
         let text = fs::read_to_string(self.inventory()).unwrap();
@@ -169,7 +169,7 @@ impl Lab {
     }
 }
 
-/// What `[cluster]` says for keys that are made fast.
+/// The setting of `[cluster]` for keys that are generated fast.
 const ED25519: &str = "key_type = \"ed25519\"\n";
 
 /// hvdctl, run in a directory, with nothing in its environment that could lead it elsewhere.
@@ -213,8 +213,8 @@ pub fn ours(node: &str) -> String {
     on(node, "docker ps -a --filter label=hvdctl.cluster=lab --format '{{.Names}} {{.State}}' | sort")
 }
 
-/// The processes of this cluster's runs on a node, and those that follow a job's log for hvdctl; a line each. The
-/// containers of other clusters have another directory for their runs.
+/// The processes of this cluster's jobs on a node, and those that follow a job's log for hvdctl; a line each. The containers of
+/// other clusters have another directory for their jobs.
 #[track_caller]
 pub fn rank_processes(node: &str) -> String {
     on(
@@ -260,7 +260,7 @@ pub fn gpu_uuids(node: &str) -> Vec<String> {
 
 /// Asserts that nothing of a job is left on the nodes.
 #[track_caller]
-pub fn no_run_is_left() {
+pub fn no_job_is_left() {
     for node in NODES {
         // a container that is being removed and a process that was just killed need a moment
         let containers = || ours(node).lines().any(|name| name.starts_with("hmaster") || name.starts_with("hworker-"));

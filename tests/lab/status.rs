@@ -1,4 +1,4 @@
-//! `status`: one row a node, whatever state the node is in.
+//! `status`: one row for each node, whatever its state.
 
 use crate::pool::power;
 use crate::state::{IMAGE, Lab, Restore, on};

@@ -1,10 +1,10 @@
-//! `train` and `run`: where ranks run, what reaches them, and what comes back.
+//! `train` and `run`: placement, arguments, environment, files and output of ranks.
 
 use crate::process::{Done, run, s};
 use crate::state::{
-    FULL, Lab, NODES, address, controllers, files_with, no_run_is_left, no_session_is_left, node_sh, on, ours,
+    FULL, Lab, NODES, address, controllers, files_with, no_job_is_left, no_session_is_left, node_sh, on, ours,
 };
-use crate::watch::{Eyes, has};
+use crate::watch::{Watcher, has};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -29,7 +29,7 @@ fn every_rank_runs_in_its_place_with_the_project_there() {
     let project = project.to_str().unwrap();
     for controller in ["gloo", "mpi"] {
         let done = lab.hvdctl(&["train", project, "-np", "2", "--controller", controller]).code(0);
-        no_run_is_left();
+        no_job_is_left();
         no_session_is_left(done.pid);
         for (rank, node) in NODES.iter().enumerate() {
             let out = format!("[{rank} {node}] out {rank} {node} /workspace data with  spaces");
@@ -54,7 +54,7 @@ fn every_rank_runs_in_its_place_with_the_project_there() {
 }
 
 #[test]
-fn what_the_operator_says_of_a_run_reaches_its_ranks() {
+fn the_environment_of_a_job_reaches_its_ranks() {
     let lab = Lab::empty();
     lab.edit("host = \"node1\"", "host = \"node1\"\nslots = 2\nenv = { A = \"inventory\", B = \"inventory\" }");
     lab.hvdctl(&["up"]).code(0);
@@ -78,7 +78,7 @@ fn what_the_operator_says_of_a_run_reaches_its_ranks() {
         assert_eq!(on(node, "ls /opt/horovod/jobs 2>/dev/null; :"), "", "{node}");
     }
 
-    let eyes = NODES.map(Eyes::on_arguments);
+    let watchers = NODES.map(Watcher::on_arguments);
     let run = |words: &[&str]| {
         let given = ["run", "-np", "2", "--env-file", file, "-e", "D=d of it", "-e", "C=own"];
         lab.hvdctl(&[&given[..], words, &program].concat()).code(0).out
@@ -92,8 +92,8 @@ fn what_the_operator_says_of_a_run_reaches_its_ranks() {
     lines.sort_unstable();
     assert_eq!(lines, ["[0 node1] inventory/file/own/d of it", "[1 node2] /file/own/d of it"]);
     // on no command line of a node, though the launcher's were seen
-    for (node, eyes) in NODES.iter().zip(eyes) {
-        let seen = eyes.close();
+    for (node, watcher) in NODES.iter().zip(watchers) {
+        let seen = watcher.stop();
         assert!(has(&seen, "rank_supervisor.py") && !has(&seen, "from the file") && !has(&seen, "d of it"), "{node}");
     }
     // and stays nowhere
@@ -103,7 +103,7 @@ fn what_the_operator_says_of_a_run_reaches_its_ranks() {
 }
 
 #[test]
-fn more_ranks_than_slots_ship_nothing() {
+fn more_ranks_than_slots_upload_nothing() {
     let lab = Lab::up();
     let project = lab.project("who", &[("train.py", WHO)]);
     let project = project.to_str().unwrap();
@@ -186,11 +186,11 @@ fn a_program_of_the_image_needs_no_project() {
     for node in NODES {
         on(node, "test ! -e /opt/horovod/projects");
     }
-    no_run_is_left();
+    no_job_is_left();
 }
 
 #[test]
-fn every_run_sees_its_own_project() {
+fn every_job_has_its_own_project() {
     let lab = Lab::up();
     let show = "print(open('/workspace/mine').read())";
     let projects = ["one", "two"].map(|name| lab.project(name, &[("train.py", show), ("mine", name)]));
@@ -285,7 +285,7 @@ fn the_digits_are_learnt() {
 }
 
 #[test]
-fn without_keys_or_with_another_run_under_way_it_says_what_to_do() {
+fn missing_keys_or_a_running_job_are_errors_with_hints() {
     let lab = Lab::empty();
     lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["node[1-2]", "hvdctl keys push"]);
     lab.hvdctl(&["keys", "push"]).code(0);
@@ -299,7 +299,7 @@ fn without_keys_or_with_another_run_under_way_it_says_what_to_do() {
     assert!(lab.hvdctl(&["status"]).code(0).out.contains(job.trim()));
     first.signal("TERM");
     first.end(s(40)).code(143);
-    no_run_is_left();
+    no_job_is_left();
 }
 
 #[test]
@@ -328,7 +328,7 @@ mod full {
         ] {
             let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", program]).code(code);
             done.complains(&[words]);
-            no_run_is_left();
+            no_job_is_left();
         }
     }
 
@@ -368,7 +368,7 @@ while True: time.sleep(1)";
             run.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
             run.signal("INT");
             run.end(s(60)).code(130).says(&["[0 node1] saved True", "[1 node2] saved True"]);
-            no_run_is_left();
+            no_job_is_left();
         }
     }
 
@@ -395,7 +395,7 @@ while True: time.sleep(1)";
             let whole = epochs(&done.out);
             assert_eq!((whole.len(), epochs(resumed)), (15, whole[at..].to_vec()));
             assert!(again.out.lines().any(|line| line == last), "{}", again.out);
-            no_run_is_left();
+            no_job_is_left();
         }
     }
 }

@@ -86,7 +86,7 @@ fn a_dry_run_changes_nothing() {
 }
 
 #[test]
-fn a_stopped_worker_is_started_and_a_changed_one_is_made_anew() {
+fn a_stopped_worker_is_started_and_a_changed_one_is_recreated() {
     let lab = Lab::up();
     let ids = NODES.map(|node| id_of(node, "hworker"));
     on("node2", "docker stop -t 1 hworker");

@@ -1,4 +1,4 @@
-//! `up` where something is wrong with one node: that node is named with the cure, and the others are done.
+//! `up` with a fault on one node: that node is named with a hint, and the others are completed.
 
 use crate::pool::power;
 use crate::process::{eventually, s};
@@ -26,7 +26,7 @@ fn fault(lab: &Lab, make: &str, undo: &str, code: i32, words: &[&str]) {
 }
 
 #[test]
-fn the_words_of_a_node_that_refuses_come_with_the_cure() {
+fn the_error_of_a_node_is_shown_with_a_hint() {
     let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
     let ssh = "/home/workshop/.ssh/authorized_keys";
@@ -83,7 +83,7 @@ mod full {
     }
 
     #[test]
-    fn a_node_without_the_image_is_named_with_the_cure() {
+    fn a_node_without_the_image_is_named_with_a_hint() {
         let lab = Lab::empty();
         node_sh("node2", "docker tag \"$1\" hvdctl-test/kept:1 && docker rmi \"$1\"", &[IMAGE]).code(0);
         let restore = Restore(|| {

@@ -1,7 +1,7 @@
 //! `verify`: a real launch on the real nodes, compared with what was expected.
 
 use crate::process::{eventually, s};
-use crate::state::{FULL, FULL_IMAGE, IMAGE, Lab, NODES, gpu_uuids, no_run_is_left, no_session_is_left, on};
+use crate::state::{FULL, FULL_IMAGE, IMAGE, Lab, NODES, gpu_uuids, no_job_is_left, no_session_is_left, on};
 use crate::up::banner;
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ fn ranks_gpus_and_allreduce_are_proven_under_both_controllers() {
     assert!(uuids.iter().all(|u| u.len() == 1) && uuids[0] != uuids[1], "{uuids:?}");
     for controller in ["--gloo", "--mpi"] {
         let done = lab.hvdctl(&["verify", controller]).code(0);
-        no_run_is_left();
+        no_job_is_left();
         no_session_is_left(done.pid);
         let row = |start: [&str; 4], uuid: &str| {
             let found = done
@@ -48,7 +48,7 @@ fn ranks_gpus_and_allreduce_are_proven_under_both_controllers() {
     // the master alone: nothing has to leave it
     lab.hvdctl(&["verify", "-np", "1"]).code(0).says(&["ok: 1 rank"]);
     lab.hvdctl(&["verify", "-np", "3"]).code(2).complains(&["3", "2"]);
-    no_run_is_left();
+    no_job_is_left();
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_host_key_that_is_not_the_pinned_one_is_found_before_a_launch() {
     );
     let done = lab.hvdctl(&["verify", "--timeout", "60"]).code(1).says(&["nothing was launched"]);
     assert!(!done.out.contains("ok:"), "{}", done.out);
-    no_run_is_left();
+    no_job_is_left();
     no_session_is_left(done.pid);
     // the operator's own ssh to the node vouches for the new key: a push pins it
     lab.hvdctl(&["keys", "push"]).code(0).says(&["wrote known_hosts"]);
@@ -84,7 +84,7 @@ fn a_launch_against_a_forged_host_key_starts_no_rank() {
         for node in NODES {
             on(node, "test ! -e /opt/horovod/jobs/started");
         }
-        no_run_is_left();
+        no_job_is_left();
     }
 }
 
@@ -105,5 +105,5 @@ fn another_gpu_than_the_machines_is_a_mismatch() {
         (&false.into(), &true.into(), &false.into())
     );
     drop(restore);
-    no_run_is_left();
+    no_job_is_left();
 }

@@ -1,15 +1,15 @@
-//! The eyes of somebody on a node, or on this machine, who reads what every process was given.
+//! Records the arguments and environment of every process on a node or on this machine.
 
 use crate::pool::node_command;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Where somebody would put a file for a moment.
-pub const FOLDERS: [&str; 6] = ["/tmp", "/var/tmp", "/dev/shm", "/home", "/root", "/opt/horovod"];
+/// Directories in which a program might put a temporary file.
+pub const DIRECTORIES: [&str; 6] = ["/tmp", "/var/tmp", "/dev/shm", "/home", "/root", "/opt/horovod"];
 
-/// Collects what somebody on the node could read until its standard input ends: the arguments and environments of all
-/// processes that come by, and the files in the directories where one would put something for a moment.
+/// Collects what a user of the node could read until its standard input ends: the arguments and environments of all processes,
+/// and the files in the given directories.
 const WATCH: &str = r#"
 import glob, os, sys, threading
 seen, done = set(), threading.Event()
@@ -31,21 +31,21 @@ while not done.is_set():
 sys.stdout.buffer.write(b"\n".join(seen))
 "#;
 
-/// Eyes on a node, or on this machine.
-pub struct Eyes {
+/// A watcher on a node or on this machine.
+pub struct Watcher {
     child: Child,
 }
 
-impl Eyes {
-    /// Opens them on a node (none: here), for processes and for what lies in these directories.
+impl Watcher {
+    /// Starts it on a node (`None`: on this machine), for processes and the files in these directories.
     #[track_caller]
-    pub fn open(node: Option<&str>, directories: &[&str]) -> Eyes {
-        Eyes::open_every(Duration::ZERO, node, directories)
+    pub fn start(node: Option<&str>, directories: &[&str]) -> Watcher {
+        Watcher::start_every(Duration::ZERO, node, directories)
     }
 
-    /// The same with a pause between two looks, for what stays for longer: a look takes a good part of a processor's time.
+    /// The same with a pause between two passes, for longer-lived processes: a pass takes much of a processor's time.
     #[track_caller]
-    pub fn open_every(pause: Duration, node: Option<&str>, directories: &[&str]) -> Eyes {
+    pub fn start_every(pause: Duration, node: Option<&str>, directories: &[&str]) -> Watcher {
         let mut command = match node {
             Some(node) => {
                 let mut command = node_command(node, &["timeout"]);
@@ -59,28 +59,28 @@ impl Eyes {
         command.args(directories);
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
-        // one byte at a time would do; nothing comes behind this line until the end
+        // reads no further than this line
         BufReader::with_capacity(1, child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "watching\n");
-        Eyes { child }
+        Watcher { child }
     }
 
-    /// Opens them on a node for the arguments of processes alone, of those that stay for a moment.
+    /// Starts it on a node, only for the arguments of processes that exist for at least 50 ms.
     #[track_caller]
-    pub fn on_arguments(node: &str) -> Eyes {
-        Eyes::open_every(Duration::from_millis(50), Some(node), &["arguments"])
+    pub fn on_arguments(node: &str) -> Watcher {
+        Watcher::start_every(Duration::from_millis(50), Some(node), &["arguments"])
     }
 
-    /// Closes them, and gives all that they have seen.
-    pub fn close(mut self) -> Vec<u8> {
+    /// Stops it and returns everything that it has read.
+    pub fn stop(mut self) -> Vec<u8> {
         drop(self.child.stdin.take());
         self.child.wait_with_output().unwrap().stdout
     }
 
-    /// Closes them, and asserts that they have seen one thing and not the other.
+    /// Stops it and asserts that it has read one text and not the other.
     #[track_caller]
     pub fn saw_but_not(self, place: &str, seen: &str, secret: &str) {
-        let all = self.close();
+        let all = self.stop();
         assert!(has(&all, seen), "{place}: {seen:?} was never seen, so the rest proves nothing");
         assert!(!has(&all, secret), "{place}: the secret was an argument, in an environment or in a file");
     }

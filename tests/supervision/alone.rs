@@ -1,9 +1,9 @@
-//! The job supervisor and the reaper in a directory of this machine, without a node of their own; another directory plays the other
-//! node. Here tests play the launcher and `ssh` themselves.
+//! The job supervisor and the reaper in a directory of this machine, without a node of their own; another directory replaces the
+//! other node. The tests provide the launcher and `ssh` themselves.
 
 use hvdctl::job::frames::{Kind, Parser};
 use hvdctl::job::record::{JobResult, State};
-use hvdctl::launch::description::{Argument, LaunchDescription, Start, Worker};
+use hvdctl::launch::description::{Argument, LaunchDescription, LaunchHost, Start};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE};
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -35,10 +35,8 @@ fn description(launcher: &str) -> LaunchDescription<'_> {
         start: Start::Central,
         launcher: ["sh", "-c", launcher].map(Argument::from).to_vec(),
         variables: BTreeMap::new(),
-        node: "a",
-        address: "10.0.0.1".parse().unwrap(),
-        ranks: 1,
-        workers: vec![Worker { node: "b".into(), address: "10.0.0.2".parse().unwrap(), ranks: 1 }],
+        first: LaunchHost { node: "a", address: "10.0.0.1".parse().unwrap(), ranks: 1 },
+        workers: vec![LaunchHost { node: "b", address: "10.0.0.2".parse().unwrap(), ranks: 1 }],
         restarts: 0,
         elastic: None,
         own_workers: false,
@@ -90,7 +88,7 @@ fn the_rank_that_failed_first_is_the_root_cause_though_its_node_is_slow_to_disco
 }
 
 #[test]
-fn a_connection_that_leads_nowhere_is_given_up_for_another() {
+fn a_dead_connection_is_replaced() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (here, there) = (here.path(), there.path());
     fs::write(there.join("states"), "1.0 1 s \n1.0 1 x 7\n").unwrap();
@@ -105,7 +103,7 @@ fn a_connection_that_leads_nowhere_is_given_up_for_another() {
 }
 
 #[test]
-fn a_node_that_never_says_whether_its_ranks_started_ends_the_run() {
+fn a_node_that_never_reports_started_ranks_ends_the_job() {
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("states"), "1.0 0 s \n").unwrap();
     let ending = supervise(here.path(), &description("exec sleep 60"), "#!/bin/sh\nexit 255\n");

@@ -1,7 +1,7 @@
 //! Elastic jobs, whose nodes leave and join.
 
 use crate::cluster::Cluster;
-use crate::job::{Job, Method, Spec, each_launcher, worker};
+use crate::job::{Job, Method, Spec, each_launcher, host};
 use hvdctl::job::record::State;
 use rustix::process::Signal;
 
@@ -77,7 +77,7 @@ fn ranks_have_the_grace_period_when_a_node_joins() {
 fn add_node(cluster: &Cluster, job: &Job<'_>) {
     let joining = cluster.job_file(0, "joining.json");
     let new = joining.with_extension("json.new");
-    std::fs::write(&new, serde_json::to_string(&[worker(1)]).unwrap()).unwrap();
+    std::fs::write(&new, serde_json::to_string(&[host(1, 1)]).unwrap()).unwrap();
     std::fs::rename(&new, &joining).unwrap();
     job.until_holds("the node is accepted", || !joining.exists());
 }

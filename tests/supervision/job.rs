@@ -4,7 +4,7 @@ use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, Process, eventually}
 use hvdctl::job::frames::{Frame, Kind, Parser};
 use hvdctl::job::record::{Attempt, JobResult, RankExit, Record, State};
 use hvdctl::job::restart::Restart;
-use hvdctl::launch::description::{Elastic, LaunchDescription, Worker};
+use hvdctl::launch::description::{Elastic, LaunchDescription, LaunchHost};
 use hvdctl::launch::placement::{Placement, Share};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE, command};
 use hvdctl::launch::{LaunchRequest, Launcher, launcher};
@@ -218,12 +218,12 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
 }
 
 fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
-    let addresses = ADDRESSES.map(|address| address.parse().unwrap());
+    let all = [host(0, spec.ranks[0]), host(1, spec.ranks[1])];
     let launcher = spec.method.launcher();
-    let hosts: Vec<_> = addresses.into_iter().zip(spec.ranks).filter(|(_, ranks)| *ranks > 0).collect();
+    let with_ranks: Vec<_> = all.into_iter().filter(|host| host.ranks > 0).collect();
     let request = LaunchRequest {
-        hosts: &hosts,
-        first: addresses[0],
+        hosts: &with_ranks,
+        first: all[0],
         rendezvous_port: 29500,
         port: PORT,
         interface: "eth0",
@@ -235,10 +235,8 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         start: launcher.start,
         launcher: (launcher.arguments)(&request),
         variables: (launcher.variables)(&request).into_iter().collect(),
-        node: NODES[0],
-        address: addresses[0],
-        ranks: spec.ranks[0],
-        workers: Vec::from_iter((spec.ranks[1] > 0).then(|| worker(spec.ranks[1]))),
+        first: all[0],
+        workers: all[1..].iter().copied().filter(|host| host.ranks > 0).collect(),
         restarts: spec.restarts,
         elastic: spec.min_ranks.map(|min_ranks| Elastic { min_ranks, timeout: spec.elastic_timeout }),
         own_workers: false,
@@ -250,9 +248,9 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
     }
 }
 
-/// The second node with so many ranks.
-pub fn worker(ranks: u32) -> Worker {
-    Worker { node: NODES[1].into(), address: ADDRESSES[1].parse().unwrap(), ranks }
+/// A node with so many ranks.
+pub fn host(index: usize, ranks: u32) -> LaunchHost<'static> {
+    LaunchHost { node: NODES[index], address: ADDRESSES[index].parse().unwrap(), ranks }
 }
 
 /// A job under way.

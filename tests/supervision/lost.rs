@@ -1,4 +1,4 @@
-//! Processes, connections and nodes that go away under a job.
+//! Processes, connections and nodes that are lost during a job.
 
 use crate::cluster::Cluster;
 use crate::job::{Method, Spec, each_launcher};
@@ -59,7 +59,7 @@ fn ranks_end_by_themselves_when_their_connection_breaks() {
 }
 
 #[test]
-fn a_node_that_dies_under_a_job() {
+fn a_node_dies_during_a_job() {
     each_launcher(|method| {
         let cluster = Cluster::new();
         let job = cluster.start(&Spec::shell(method, POLITE));
@@ -89,7 +89,7 @@ fn a_node_that_does_not_answer_from_the_start() {
 }
 
 #[test]
-fn a_node_that_stops_answering_is_given_up_and_its_ranks_end_by_themselves() {
+fn a_node_that_stops_answering_is_lost_and_its_ranks_end_by_themselves() {
     each_launcher(|method| {
         let cluster = Cluster::new();
         let mut job = cluster.start(&Spec::shell(method, POLITE));

@@ -1,4 +1,4 @@
-//! What ranks write, and what they are given.
+//! The output, arguments and cores of ranks.
 
 use crate::cluster::Cluster;
 use crate::job::{Spec, each, each_launcher};

@@ -6,7 +6,7 @@ use hvdctl::job::record::State;
 use rustix::process::Signal;
 
 #[test]
-fn a_job_that_fails_is_started_again_and_goes_on_from_its_checkpoint() {
+fn a_failed_job_is_restarted_from_its_checkpoint() {
     each_launcher(|method| {
         let cluster = Cluster::new();
         let program = "echo try $HVDCTL_RESTART; [ $RANK = 1 ] || exec sleep $((300 * (1 - HVDCTL_RESTART)))
@@ -34,7 +34,7 @@ fn a_job_that_never_succeeds_ends_with_its_last_failure() {
 }
 
 #[test]
-fn a_job_that_is_stopped_between_two_tries_is_not_started_again() {
+fn a_job_that_is_stopped_between_two_attempts_is_not_restarted() {
     each_launcher(|method| {
         let cluster = Cluster::new();
         let job = cluster.start(&Spec { restarts: 1000, ..Spec::shell(method, "exit 9") });
@@ -48,7 +48,7 @@ fn a_job_that_is_stopped_between_two_tries_is_not_started_again() {
 }
 
 #[test]
-fn a_job_goes_on_without_a_node_that_has_gone() {
+fn a_restarted_job_continues_without_a_lost_node() {
     each_launcher(|method| {
         let cluster = Cluster::new();
         let program = "echo try $HVDCTL_RESTART; [ $HVDCTL_RESTART = 0 ] || exit 0; exec sleep 300";

@@ -80,7 +80,7 @@ print('ready', flush=True)
 time.sleep(300)\"; true";
 
 #[test]
-fn a_training_is_asked_though_the_shell_around_it_goes_at_once() {
+fn a_training_gets_the_signal_although_its_shell_exits_at_once() {
     each_launcher(|method| {
         let cluster = Cluster::new();
         let job = cluster.start(&Spec::shell(method, TRAINING));
@@ -93,7 +93,7 @@ fn a_training_is_asked_though_the_shell_around_it_goes_at_once() {
 }
 
 #[test]
-fn a_training_is_asked_though_the_shell_around_it_waits_for_it_with_a_trap() {
+fn a_training_gets_the_signal_although_its_shell_waits_for_it_with_a_trap() {
     each_launcher(|method| {
         let cluster = Cluster::new();
         let job = cluster.start(&Spec::shell(method, &format!("trap 'echo cleaned' TERM; {TRAINING}")));
@@ -106,7 +106,7 @@ fn a_training_is_asked_though_the_shell_around_it_waits_for_it_with_a_trap() {
 }
 
 #[test]
-fn a_shell_that_cleans_up_by_itself_has_its_time_and_who_ends_first_takes_none_of_it() {
+fn a_shell_that_cleans_up_has_its_grace_period_even_if_other_ranks_exit_earlier() {
     each_launcher(|method| {
         let cluster = Cluster::new();
         // rank 1 ends at once, and with a failure; rank 0 when its test says so
@@ -141,7 +141,7 @@ fn a_job_that_is_asked_to_end_while_it_starts_leaves_nothing() {
 }
 
 #[test]
-fn what_a_program_leaves_behind_is_ended_also_without_the_jobs_environment() {
+fn orphaned_processes_are_ended_even_without_the_jobs_environment() {
     each_launcher(|method| {
         let cluster = Cluster::new();
         let go = cluster.shared("go");

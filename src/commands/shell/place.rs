@@ -51,7 +51,7 @@ pub(super) async fn in_worker(target: &Target, node: &str, events: &Events) -> R
     if !known {
         let names: Vec<String> = target.nodes().into_iter().map(|node| node.name).collect();
         let message = format!("no selected node is named {node} (nodes: {})", nodeset::fold(&names));
-        return Err(Error::usage(message, "without NODE, hvdctl shell opens one in hmaster"));
+        return Err(Error::usage(message, "without NODE, `hvdctl shell` opens a shell in hmaster"));
     }
     let target = Target { selected: vec![node.to_owned()], ..target.clone() };
     let member = connect_all(&target, events).await?.remove(0);

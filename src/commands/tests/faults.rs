@@ -12,7 +12,7 @@ struct Case {
 }
 
 /// The hint of a time-out.
-const SLOW: &str = "hint: if the node is only slow, raise cluster.command_timeout_s";
+const SLOW: &str = "hint: if the node is slow, raise cluster.command_timeout_s";
 
 fn fails(words: &str) -> Fault {
     Fault::Fails(words.to_owned())
@@ -28,10 +28,10 @@ fn cases() -> Vec<Case> {
             &["node2: cannot log in by ssh as root@node2: Connection refused", "nothing was changed"],
         ),
         case("access.sh", Fault::Silent, 3, &["node2: cannot check for root access: no answer within 30 s", "hint: "]),
-        case("lease_hold.sh", fails("cannot be written"), 3, &["node2: cannot take its lease: cannot be written"]),
-        case("lease_hold.sh", Fault::Silent, 3, &["node2: cannot take its lease: no answer within 30 s"]),
-        case("facts.sh", fails("sh: no such file"), 3, &["node2: cannot read its state: sh: no such file"]),
-        case("facts.sh", Fault::Silent, 3, &["node2: cannot read its state: no answer within 30 s", "hint: "]),
+        case("lease_hold.sh", fails("cannot be written"), 3, &["node2: cannot lock the node: cannot be written"]),
+        case("lease_hold.sh", Fault::Silent, 3, &["node2: cannot lock the node: no answer within 30 s"]),
+        case("facts.sh", fails("sh: no such file"), 3, &["node2: cannot read the node state: sh: no such file"]),
+        case("facts.sh", Fault::Silent, 3, &["node2: cannot read the node state: no answer within 30 s", "hint: "]),
         case(
             DIAL,
             fails("Cannot connect to the Docker daemon"),
@@ -154,7 +154,7 @@ async fn keys_push_does_the_nodes_that_do_not_fail() {
     // without the master there is no key to push
     let nodes = Nodes::new(&NODES);
     nodes.fault("node1", "facts.sh", fails("no"));
-    hvdctl(&nodes, "keys push").await.code(1).complains(&["error: node1: cannot read its state: no"]);
+    hvdctl(&nodes, "keys push").await.code(1).complains(&["error: node1: cannot read the node state: no"]);
     assert_eq!(NODES.map(|node| nodes.state(node).keys), [None, None]);
     hvdctl(&nodes, "--on node2 keys push").await.code(2).complains(&["the master node1 is not among"]);
 }
@@ -191,7 +191,7 @@ async fn up_refuses_a_node_that_cannot_have_a_worker() {
         (|state| state.images.clear(), &["cannot pull the image test/horovod:1: pull access denied", "docker load"]),
         (
             |state| state.facts = "listener 0.0.0.0:12345 7 www - nginx\n".into(),
-            &["cannot take part: port 12345 is in use by nginx (process 7 of www)", "cluster.port"],
+            &["cannot use the node: port 12345 is in use by nginx (process 7 of www)", "cluster.port"],
         ),
         (
             |state| state.address = "127.0.0.1".into(),
@@ -199,7 +199,7 @@ async fn up_refuses_a_node_that_cannot_have_a_worker() {
         ),
         (
             |state| state.access = "user ana\nsudo asks sudo: a password is required\n",
-            &["cannot get root: sudo asks for a password, and -y forbids asking for it", "NOPASSWD"],
+            &["cannot get root: sudo asks for a password, and -y disables questions", "NOPASSWD"],
         ),
         (
             |state| state.access = "user ana\nsudo no ana may not run sudo\n",

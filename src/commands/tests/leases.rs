@@ -109,7 +109,7 @@ async fn lost_during(line: &str, call: &'static str, to: Option<&'static str>) -
 
 #[tokio::test(start_paused = true)]
 async fn a_command_that_loses_a_lease_begins_no_further_step() {
-    let words = "error: node2: cannot keep its lease: it was released";
+    let words = "error: node2: cannot keep the lock: another command released the lock";
     let (nodes, done) = lost_during("up", "facts.sh", None).await;
     done.code(5).complains(&[words, "node[1-2]: not started", "hint: hvdctl lock status"]);
     for (node, number) in NODES.iter().zip(1..) {
@@ -140,7 +140,8 @@ async fn a_command_that_loses_a_lease_begins_no_further_step() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_somebody_else_has_taken_stays_theirs() {
     let (nodes, done) = lost_during("keys push", "facts.sh", Some("bob")).await;
-    done.code(5).complains(&["node2: cannot keep its lease: it expired, and now bob@laptop", "not started"]);
+    done.code(5)
+        .complains(&["node2: cannot keep the lock: the lock expired and is now held by bob@laptop", "not started"]);
     assert_eq!(NODES.map(|node| nodes.state(node).keys), [None, None]);
     assert_eq!(nodes.state("node1").lease, None);
     assert_eq!(nodes.state("node2").lease.unwrap().holder, "bob@laptop");

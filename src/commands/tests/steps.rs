@@ -144,7 +144,7 @@ async fn a_drained_node_takes_no_part_in_new_jobs() {
     refused.code(125).complains(&["error: node2 is drained by", "ranks were requested", "hvdctl drain --undo node2"]);
     run("1", "--on node2 ").await.code(125).complains(&["node2 is drained by"]);
     hvdctl(&nodes, "drain node1").await.code(0);
-    hvdctl(&nodes, "verify").await.code(1).complains(&["node1 is drained by", "no node is left"]);
+    hvdctl(&nodes, "verify").await.code(1).complains(&["node1 is drained by", "no other node is available"]);
     hvdctl(&nodes, "drain --undo node[1-2]").await.code(0).says(&["node[1-2] (2): no longer drained\n"]);
     run(&(slots + 1).to_string(), "").await.code(0).says(&["node2"]);
     hvdctl(&nodes, "drain node9").await.code(2);

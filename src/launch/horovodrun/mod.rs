@@ -2,7 +2,7 @@
 
 use super::description::Argument;
 use super::programs::{RANK_SUPERVISOR, command};
-use super::{BASE, LaunchRequest, Launcher, ShellRequest, mpirun};
+use super::{BASE, LaunchRequest, Launcher, ShellRequest, open_mpi};
 
 /// With Gloo, Horovod's own controller: `horovodrun` starts each rank over ssh.
 pub static GLOO: Launcher =
@@ -11,10 +11,10 @@ pub static GLOO: Launcher =
 /// With MPI: `horovodrun` starts `mpirun`, and that a daemon on each node.
 pub static MPI: Launcher = Launcher {
     arguments: |request| arguments("--mpi", request),
-    environment: |_| mpirun::session_environment(),
-    reads: mpirun::READS,
+    environment: |_| open_mpi::session_environment(),
+    reads: open_mpi::READS,
     one_interface: Some("MPI"),
-    daemons: mpirun::DAEMONS,
+    daemons: open_mpi::DAEMONS,
     spins: true,
     ..COMMON
 };
@@ -63,8 +63,6 @@ fn arguments(controller: &str, request: &LaunchRequest<'_>) -> Vec<Argument> {
     let stall = request.stall_timeout.as_secs();
     let warning = if stall == 0 { WARNING_SECONDS } else { (stall / 2).clamp(1, WARNING_SECONDS) };
     let interface = Argument::Interface { shared: request.interface.into(), alone: "lo".into() };
-    let port = request.port.to_string();
-    let start_timeout = request.start_timeout.as_secs().to_string();
     let [python, supervisor] = command(request.job_dir, RANK_SUPERVISOR);
     vec![
         "horovodrun".into(),
@@ -74,18 +72,18 @@ fn arguments(controller: &str, request: &LaunchRequest<'_>) -> Vec<Argument> {
         "-H".into(),
         Argument::Hosts {},
         "-p".into(),
-        port.as_str().into(),
+        request.port.to_string().into(),
         "--network-interfaces".into(),
         interface,
         "--disable-cache".into(),
         "--start-timeout".into(),
-        start_timeout.as_str().into(),
+        request.start_timeout.as_secs().to_string().into(),
         "--stall-check-warning-time-seconds".into(),
-        warning.to_string().as_str().into(),
+        warning.to_string().into(),
         "--stall-check-shutdown-time-seconds".into(),
-        stall.to_string().as_str().into(),
-        python.as_str().into(),
-        supervisor.as_str().into(),
+        stall.to_string().into(),
+        python.into(),
+        supervisor.into(),
     ]
 }
 
@@ -99,15 +97,20 @@ fn by_hand(request: &ShellRequest<'_>) -> String {
 mod tests {
     use super::*;
     use crate::inventory::{Controller, Inventory, LauncherName, env_lines};
+    use crate::launch::description::LaunchHost;
     use crate::launch::{NodeCommand, launcher};
     use serde_json::json;
     use std::net::{IpAddr, Ipv4Addr};
     use std::time::Duration;
 
-    const ADDRESSES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2))];
+    const fn host(node: &'static str, last: u8, ranks: u32) -> LaunchHost<'static> {
+        LaunchHost { node, address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), ranks }
+    }
+
+    const HOSTS: [LaunchHost<'_>; 2] = [host("node1", 1, 2), host("node2", 2, 1)];
     const REQUEST: LaunchRequest<'_> = LaunchRequest {
-        hosts: &[(ADDRESSES[0], 2), (ADDRESSES[1], 1)],
-        first: ADDRESSES[0],
+        hosts: &HOSTS,
+        first: HOSTS[0],
         port: 12345,
         rendezvous_port: 29500,
         interface: "eth0",
@@ -117,7 +120,7 @@ mod tests {
     };
 
     fn commands(name: LauncherName, controller: Controller, request: &LaunchRequest<'_>) -> Vec<NodeCommand> {
-        launcher(name, controller).commands(request, &["node1", "node2"][..request.hosts.len()])
+        launcher(name, controller).commands(request)
     }
 
     #[test]
@@ -133,7 +136,7 @@ mod tests {
              --start-timeout 30 --stall-check-warning-time-seconds 60 --stall-check-shutdown-time-seconds 1800 \
              python3 /opt/horovod/jobs/j1/rank_supervisor.py"
         );
-        let patient = LaunchRequest { stall_timeout: Duration::ZERO, hosts: &[(ADDRESSES[0], 2)], ..REQUEST };
+        let patient = LaunchRequest { stall_timeout: Duration::ZERO, hosts: &HOSTS[..1], ..REQUEST };
         assert_eq!(
             horovodrun(Controller::Gloo, &patient),
             "horovodrun --gloo -np 2 -H 10.0.0.1:2 -p 12345 --network-interfaces lo --disable-cache \

@@ -123,11 +123,11 @@ impl Shown {
 }
 
 fn busy(node: &str, step: &str) -> Event {
-    Event::StepStarted { node: node.into(), step: Step::Applying(step.into()) }
+    Event::StepStarted { node: node.into(), step: Step::write(step.to_owned()) }
 }
 
 fn ended(node: &str, step: &str) -> Event {
-    Event::StepEnded { node: node.into(), step: Step::Applying(step.into()) }
+    Event::StepEnded { node: node.into(), step: Step::write(step.to_owned()) }
 }
 
 fn done(node: &str, what: &str) -> Event {
@@ -239,7 +239,7 @@ fn a_transfer_has_a_bar_with_bytes_rate_and_time_left() {
 fn a_step_that_ends_leaves_the_others_of_its_node() {
     let terminal = Fake::new(10, 80);
     let mut rows = Shown::on(&terminal, false);
-    let uploading = Step::Uploading { files: 3, bytes: 4 << 20 };
+    let uploading = Step::transfer("uploading 3 files, 4.0 MiB".into());
     rows.show(Event::StepStarted { node: "node1".into(), step: uploading.clone() });
     rows.show(busy("node1", "start hworker"));
     let (node, what) = ("node1".to_owned(), "uploading".to_owned());

@@ -50,13 +50,13 @@ pub(super) struct LoginError {
 impl LoginError {
     /// The shell ended before the program (`nologin`, ForceCommand) and printed this.
     pub(super) fn ended(output: &str) -> io::Error {
-        let hint = "this login runs no shell, or its shell ended before the program: see its shell (chsh -s /bin/bash), ForceCommand in \
-                    sshd_config and command= in authorized_keys, an expired password, and what its start-up file does";
+        let hint = "the login has no shell, or the shell exited before it ran the program: check the shell (chsh -s /bin/bash), \
+                    ForceCommand in sshd_config and command= in authorized_keys, an expired password, and what its start-up file does";
         io::Error::other(LoginError { message: output.to_owned(), hint })
     }
 
     fn timed_out() -> io::Error {
-        let message = "its login shell has not started the program in time".to_owned();
+        let message = "the login shell did not start the program in time".to_owned();
         let hint = "check whether its start-up file (~/.bashrc, ~/.zshenv) waits, or reads standard input; if the node is slow, raise \
                     cluster.command_timeout_s";
         io::Error::other(LoginError { message, hint })

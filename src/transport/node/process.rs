@@ -152,7 +152,7 @@ impl Process {
             let mut answer = Vec::new();
             // one byte more shows that it is too long
             (&mut self.stdout).take(max_reply + 1).read_to_end(&mut answer).await?;
-            let too_long = || io::Error::other(format!("its answer is longer than {} MiB", max_reply >> 20));
+            let too_long = || io::Error::other(format!("the output is longer than {} MiB", max_reply >> 20));
             if answer.len() as u64 > max_reply { Err(too_long()) } else { Ok(answer) }
         };
         let (written, stdout, (stderr, _)) = tokio::try_join!(write, answer, beginning(&mut self.stderr, MAX_ERRORS))?;
@@ -175,7 +175,7 @@ impl Process {
                 Ok(read) => (read?, false),
                 Err(_) => {
                     drop(stdin);
-                    let stubborn = |_| Err(io::Error::other("it could not be stopped"));
+                    let stubborn = |_| Err(io::Error::other("the program did not stop"));
                     (timeout(STOP_LIMIT, read).await.unwrap_or_else(stubborn)?, true)
                 }
             }
@@ -216,7 +216,7 @@ impl Process {
         let Some(printed) = self.prelude.unmarked.get() else { return Ok(code) };
         let message = format!("{printed}\n{}", String::from_utf8_lossy(stderr).trim());
         Err(match message.trim() {
-            "" => LoginError::ended(&format!("it ended with exit code {code} and printed nothing")),
+            "" => LoginError::ended(&format!("the login shell exited with code {code} and printed nothing")),
             message => LoginError::ended(message),
         })
     }

@@ -26,7 +26,7 @@ impl Transport {
         let report = self.script_as_login(&Script::new(ACCESS), operation).await?;
         let login = Login::parse(&String::from_utf8_lossy(&report));
         if login.user.is_empty() {
-            return Err(NodeError::failed(&self.node, operation, "it printed nothing")
+            return Err(NodeError::failed(&self.node, operation, "the access script printed nothing")
                 .hint("check whether the login's start-up file (~/.bashrc) reads standard input, or ends the shell")
                 .into());
         }
@@ -35,9 +35,9 @@ impl Transport {
                 login.missing_tools.iter().map(|(tool, package)| (tool.as_str(), package.as_str())).unzip();
             packages.sort_unstable();
             packages.dedup();
-            let message = format!("{} is missing, or not GNU's", tools.join(", "));
-            let hint = format!("install them there, on Debian and Ubuntu: apt-get install {}", packages.join(" "));
-            return Err(NodeError::failed(&self.node, "use the programs of its system", message).hint(hint).into());
+            let message = format!("{} is missing or not the GNU version", tools.join(", "));
+            let hint = format!("install it on the node; on Debian and Ubuntu: apt-get install {}", packages.join(" "));
+            return Err(NodeError::failed(&self.node, "find the required programs", message).hint(hint).into());
         }
         let root = login.root_method(sudo.is_given()).map_err(|message| self.no_root(&login.user, &message))?;
         if root == RootMethod::SudoWithPassword {
@@ -92,8 +92,8 @@ impl Transport {
             let image = &self.access.image;
             return stderr.lines().find(is_missing).map(|line| {
                 NodeError::failed(&self.node, operation, line).hint(format!(
-                    "without sudo hvdctl has root there in a container of its image: docker pull {image} on the node, or \
-                     docker save {image} | ssh NODE docker load"
+                    "without sudo, hvdctl becomes root in a container of the cluster's image, which this node lacks: \
+                     docker pull {image} on the node, or docker save {image} | ssh NODE docker load"
                 ))
             });
         }

@@ -3,10 +3,10 @@
 use crate::endings::{SLEEP, newest, sleeping};
 use crate::pool::power;
 use crate::process::{Running, eventually, s};
-use crate::state::{Lab, NODES, Restore, no_run_is_left, node_sh, on, ours, rank_processes};
+use crate::state::{Lab, NODES, Restore, no_job_is_left, node_sh, on, ours, rank_processes};
 
 #[test]
-fn a_node_that_is_restarted_or_loses_its_power_under_a_run() {
+fn a_node_restarts_or_loses_power_during_a_job() {
     let lab = Lab::up();
     let comes_back = |node: &str| {
         let ready = "test -e /run/node-ready && docker version >/dev/null 2>&1";
@@ -38,7 +38,7 @@ fn a_node_that_is_restarted_or_loses_its_power_under_a_run() {
         };
         assert!(done.code != 0, "{}{}", done.out, done.err);
         assert!(eventually(s(60), || newest(&lab)["ended"].is_string()), "{}", newest(&lab));
-        no_run_is_left();
+        no_job_is_left();
         let job = newest(&lab);
         assert!(
             job["state"] == "failed" && job["reason"].as_str().unwrap().contains("rank 1 on node2 is gone"),
@@ -63,12 +63,12 @@ fn a_node_that_is_restarted_or_loses_its_power_under_a_run() {
         assert!(matches!(job["state"].as_str(), Some("lost" | "failed")) && job["reason"].is_string(), "{job}");
         lab.hvdctl(&["logs"]).code(0).says(&["[0 node1] ready", "[1 node2] ready"]);
         lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
-        no_run_is_left();
+        no_job_is_left();
     }
 }
 
 #[test]
-fn a_network_that_is_cut_under_runs_that_nobody_watches() {
+fn the_network_is_cut_during_unwatched_jobs() {
     let lab = Lab::empty();
     lab.edit("gpus = 1", "gpus = 0\nslots = 2");
     lab.hvdctl(&["up"]).code(0);
@@ -100,6 +100,6 @@ fn a_network_that_is_cut_under_runs_that_nobody_watches() {
     // the worker of the second was not asked to end, and notices
     assert!(eventually(s(150), || ours("node2") == "hworker running\n"), "{}", ours("node2"));
     drop(whole);
-    no_run_is_left();
+    no_job_is_left();
     assert_eq!(ours("node1"), "hworker running\n");
 }

@@ -1,7 +1,7 @@
 //! What needs the image with TensorFlow.
 
 use crate::process::{run, s};
-use crate::state::{FULL_IMAGE, Lab, no_run_is_left};
+use crate::state::{FULL_IMAGE, Lab, no_job_is_left};
 use std::path::Path;
 
 /// A lab whose workers have that image.
@@ -22,7 +22,7 @@ fn learns(lab: &Lab, example: &str, line: &str) {
     let last = done.out.lines().rfind(|l| l.starts_with(&start)).unwrap_or_else(|| panic!("{}", done.out));
     let accuracy: f64 = last[start.len()..].split_whitespace().next().unwrap().parse().unwrap();
     assert!(accuracy >= 0.95, "{last}");
-    no_run_is_left();
+    no_job_is_left();
 }
 
 #[test]

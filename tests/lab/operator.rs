@@ -1,5 +1,4 @@
-//! An operator's desk: a home of the test's own with an ssh configuration, an inventory for it, hvdctl without a terminal or on
-//! one; and the eyes of somebody on a node who reads what every process was given.
+//! An operator: a home with an ssh configuration, an inventory for it, and hvdctl with or without a terminal.
 
 use crate::pool::node_command;
 use crate::process::{Done, Running, eventually, run, s};
@@ -10,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// What makes the nodes as they were, whatever a test has done to them.
+/// Resets the nodes, whatever a test has done to them.
 const UNDO: &str = r#"
 for port in 22 2222; do
   while rule=$(iptables -S INPUT | grep -m1 -- "--dport $port -j DROP"); do iptables -D INPUT ${rule#-A INPUT} || break; done
@@ -24,28 +23,28 @@ if [ -e /run/moved-engine.sock ]; then mv /run/moved-engine.sock "/run/user/$(id
 sed -i '/DOCKER_HOST/d' /home/own/.bashrc
 "#;
 
-/// The lab for one test, seen from a desk of its own. The nodes are put right when it begins and when it is over.
-pub struct Desk {
-    /// Its turn on the lab, and the directory that everything lies in.
+/// The lab for one test, used by an operator with a home of their own. The nodes are reset at the start and at the end.
+pub struct Operator {
+    /// The lab, and the directory of all files.
     pub lab: Lab,
     variables: Vec<(String, String)>,
 }
 
-impl Desk {
-    /// Two nodes, each with these fields of the inventory beside its host.
+impl Operator {
+    /// Two nodes, each with these fields of the inventory in addition to its host.
     #[track_caller]
-    pub fn new(node1: &str, node2: &str) -> Desk {
-        let desk = Desk { lab: Lab::empty(), variables: Vec::new() };
+    pub fn new(node1: &str, node2: &str) -> Operator {
+        let operator = Operator { lab: Lab::empty(), variables: Vec::new() };
         NODES.iter().for_each(|node| drop(node_sh(node, UNDO, &[]).code(0)));
-        fs::create_dir_all(desk.home().join(".ssh")).unwrap();
+        fs::create_dir_all(operator.home().join(".ssh")).unwrap();
         for (name, mode) in [("id_ed25519", 0o600), ("id_ed25519.pub", 0o644)] {
-            let key = desk.home().join(".ssh").join(name);
+            let key = operator.home().join(".ssh").join(name);
             fs::copy(shared_file(name), &key).unwrap();
             fs::set_permissions(key, fs::Permissions::from_mode(mode)).unwrap();
         }
-        desk.configure(&format!("{}{}", desk.hosts(), desk.with_key()));
-        desk.inventory(&["node1", "node2"], node1, node2);
-        desk
+        operator.configure(&format!("{}{}", operator.hosts(), operator.with_key()));
+        operator.inventory(&["node1", "node2"], node1, node2);
+        operator
     }
 
     /// Writes the inventory anew.
@@ -74,7 +73,7 @@ impl Desk {
         fs::write(self.home().join(".ssh/config"), text).unwrap();
     }
 
-    /// The part of it that says where the nodes are.
+    /// The part of it with the nodes' addresses.
     pub fn hosts(&self) -> String {
         NODES.iter().map(|node| format!("Host {node}\n  HostName {}\n", address(node))).collect()
     }
@@ -89,7 +88,7 @@ impl Desk {
         self.variables.push((name.to_owned(), value.to_owned()));
     }
 
-    /// Has sudo's password in a file for all calls that follow: its first line, and another that is not it.
+    /// Puts sudo's password into a file for all calls that follow: its first line, followed by another line.
     pub fn sudo_password(&mut self, password: &str) {
         let file = self.lab.path().join("sudo-password");
         fs::write(&file, format!("{password}\nthe second line\n")).unwrap();
@@ -136,8 +135,8 @@ impl Desk {
         run(command, s(120))
     }
 
-    /// hvdctl on a terminal, where somebody answers as soon as the words come and what is typed is hidden. All that the
-    /// terminal showed is its standard output; standard error says whether it shows what is typed afterwards.
+    /// hvdctl on a terminal. Each answer is typed as soon as its prompt is shown and the echo is off. Standard output is all that
+    /// the terminal showed; standard error reports whether the echo is on afterwards.
     #[track_caller]
     pub fn terminal(&self, args: &[&str], answers: &[(&str, &str)]) -> Done {
         let inner = self.command(args);
@@ -155,7 +154,7 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for Operator {
     fn drop(&mut self) {
         for node in NODES {
             let _ = node_command(node, &["sh", "-c", UNDO]).stdout(Stdio::null()).status();
@@ -232,7 +231,7 @@ pub fn sshd_log(node: &str) -> Vec<String> {
     on(node, "cat /var/log/sshd.log").lines().map(str::to_owned).collect()
 }
 
-/// All that an engine has, beside hvdctl's worker: its containers, networks and volumes, whoever made them.
+/// Everything in an engine other than hvdctl's worker: containers, networks and volumes.
 #[track_caller]
 pub fn engine_has(node: &str) -> String {
     on(
@@ -250,7 +249,7 @@ pub fn nothing_is_there() {
         assert_eq!(files, "", "files of hvdctl on {node}");
         assert_eq!(ours(node), "", "containers of hvdctl on {node}");
         let containers = || on(node, "docker ps -a");
-        // the engine removes what stood for root a moment after it has ended
+        // the engine removes the container that provided root a moment after it has ended
         assert!(eventually(s(30), || containers().lines().count() == 1), "containers on {node}: {}", containers());
     }
 }

@@ -1,7 +1,7 @@
-//! Commands on every node, and what runs wrote: the nodes say what ran there, and what they have is what comes back.
+//! `exec` on every node, and `fetch`: outputs arrive as the nodes have them.
 
 use crate::process::{eventually, s};
-use crate::state::{FULL, Lab, NODES, no_run_is_left, no_session_is_left, node_sh, on};
+use crate::state::{FULL, Lab, NODES, no_job_is_left, no_session_is_left, node_sh, on};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -99,7 +99,7 @@ fn list(directory: &Path) -> String {
 }
 
 #[test]
-fn what_a_run_wrote_comes_back_also_when_it_failed() {
+fn outputs_are_fetched_even_after_a_failure() {
     let lab = Lab::up();
     let project = lab.project("writes", &[("train.py", WRITES), ("data", "shipped "), ("untouched", "x")]);
     let results = lab.path().join("results");
@@ -165,7 +165,7 @@ fn what_a_run_wrote_comes_back_also_when_it_failed() {
 }
 
 #[test]
-fn what_ctrl_c_cuts_off_behind_a_run_is_brought_by_the_command_that_it_names() {
+fn an_interrupted_fetch_after_a_job_is_completed_by_the_hinted_command() {
     const SIZE: u64 = if FULL { 1 << 29 } else { 1 << 28 };
     let lab = Lab::up();
     // a hole costs the node nothing, and is on its way for a while like anything else
@@ -188,7 +188,7 @@ fn what_ctrl_c_cuts_off_behind_a_run_is_brought_by_the_command_that_it_names() {
     let done = run.end(s(60)).code(125).complains(&["cannot fetch the outputs", "hint: hvdctl fetch "]);
     assert!(!results.join("large").exists(), "{}", done.err);
     no_session_is_left(done.pid);
-    no_run_is_left();
+    no_job_is_left();
     let serving = || node_sh("node1", "pgrep -af '[p]rojects/large'; :", &[]).out;
     assert!(eventually(s(30), || serving().is_empty()), "{}", serving());
 
