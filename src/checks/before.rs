@@ -6,7 +6,7 @@ use super::uniform::odd_ones;
 use super::{Finding, NodeView};
 use crate::inventory::Inventory;
 use crate::node::facts::{Listener, Rank, Span};
-use crate::node::network::{self, Endpoint};
+use crate::node::network::{self, Endpoint, is_virtual};
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::Role;
 use crate::text::nodeset;
@@ -170,15 +170,6 @@ fn addresses(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
             )
     };
     shared(views.iter().filter_map(place)).map(finding).collect()
-}
-
-/// Returns whether an interface leads to no other machine, whatever its address.
-pub(super) fn is_virtual(interface: &str) -> bool {
-    let bridge_of_docker = |id: &str| id.len() == 12 && id.chars().all(|c| c.is_ascii_hexdigit());
-    matches!(interface, "lo" | "docker0" | "docker_gwbridge" | "podman0" | "cni0" | "lxcbr0" | "lxdbr0")
-        || interface.starts_with("virbr")
-        || interface.starts_with("veth")
-        || interface.strip_prefix("br-").is_some_and(bridge_of_docker)
 }
 
 fn interface(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {

@@ -1,7 +1,7 @@
 //! Rules on single nodes, and on how nodes see each other.
 
 use super::Severity::{Error, Note, Warning};
-use super::before::{is_virtual, place};
+use super::before::place;
 use super::uniform::odd_ones;
 use super::{Details, Engine, Finding, Fix, NodeView};
 use crate::inventory::{Gpus, Inventory};
@@ -9,7 +9,7 @@ use crate::keys::files;
 use crate::launch::check_address;
 use crate::node::facts::Disk;
 use crate::node::gpus::GpuRequest;
-use crate::node::network;
+use crate::node::network::{self, is_virtual};
 use crate::runtime::spec::ContainerSpec;
 use crate::text::units::human;
 use crate::worker::image::is_wanted;

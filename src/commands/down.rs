@@ -1,17 +1,27 @@
-//! `hvdctl down`: connect, lock, list the containers, remove them, and with `--purge` the files.
+//! `hvdctl down`: connect, lock, list the containers, remove them, and with `--purge` the keys and files.
 
 use super::Outcome;
 use super::context::{Connected, Context, NodeResults};
 use super::output::{DownNode, NodeEntry};
 use crate::cli::Down;
-use crate::cluster::nodes::{Member, RuntimeState, engine, for_each_node, split};
+use crate::cluster::nodes::{Member, RuntimeState, engine, facts, for_each_node, split};
 use crate::error::{Error, NodeError};
 use crate::event::Step;
+use crate::keys::push;
+use crate::node::facts::Facts;
 use crate::text::nodeset;
 use crate::transport::node::Script;
 use crate::worker::plan::{self, Operation};
 
-const PURGE: &str = include_str!("../scripts/purge.sh");
+const PURGE: &str = concat!(include_str!("../scripts/keys_lock.sh"), include_str!("../scripts/purge.sh"));
+
+/// A node before anything is removed.
+struct Snapshot {
+    member: Member,
+    runtime: RuntimeState,
+    /// The state of its system, with `--purge`.
+    facts: Option<Facts>,
+}
 
 /// `down`.
 pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
@@ -31,12 +41,13 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
         if let Some(error) = unlocked.iter().find(|error| error.node == member.node.name) {
             return Err(error.clone());
         }
-        let state = engine(cluster, &member).await?;
-        Ok((member, state))
+        let facts = async { if options.purge { facts(cluster, &member).await.map(Some) } else { Ok(None) } };
+        let (facts, runtime) = tokio::join!(facts, engine(cluster, &member));
+        Ok(Snapshot { facts: facts?, runtime: runtime?, member })
     };
     let listing = async { Ok(for_each_node(members, list).await) };
     let (ok, failed) = split(events, session.cancellation.run(listing).await?);
-    let remove = async |(member, state): (Member, RuntimeState)| remove(options.purge, context, &member, state).await;
+    let remove = async |node: Snapshot| remove(context, &node).await;
     let NodeResults { ok: done, mut failed } = NodeResults { ok, failed }.then(events, remove).await;
     failed.extend(refused);
     session.progress.failed(&failed);
@@ -44,46 +55,58 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
     Ok(outcome(options.purge, &done, &failed).skipping(&offline))
 }
 
-/// Removes a node's containers, and with `purge` its files. Returns the removed containers. Stops between two steps if the command is
-/// cancelled.
-async fn remove(
-    purge: bool,
-    context: &Context,
-    member: &Member,
-    state: RuntimeState,
-) -> Result<(String, Vec<String>), NodeError> {
+/// Removes a node's containers, and with `--purge` its keys and files. Returns the removed containers. Stops between two steps if the
+/// command is cancelled.
+async fn remove(context: &Context, snapshot: &Snapshot) -> Result<(String, Vec<String>), NodeError> {
     let Context { target, events, session, .. } = context;
+    let Snapshot { member, runtime, facts } = snapshot;
     let (cluster, node) = (target.cluster(), member.node.name.clone());
     let is_cancelled = || session.cancellation.check().is_err();
     let mut removed = Vec::new();
-    for operation in plan::down(&cluster.name, &state.containers) {
+    for operation in plan::down(&cluster.name, &runtime.containers) {
         if is_cancelled() {
             return Ok((node, removed));
         }
         if let Operation::Remove { name, id, .. } = operation {
             let _step = events.begin(&node, Step::write(format!("removing {name}")));
-            state.engine.remove(&id).await?;
-            session.progress.did(&node, format!("removed {name}"));
+            runtime.engine.remove(&id).await?;
+            session.progress.record(&node, format!("removed {name}"));
             removed.push(name);
         }
     }
     if is_cancelled() {
         return Ok((node, removed));
     }
-    if purge {
-        let _step = events.begin(&node, Step::write("removing keys, projects and records"));
-        let script = Script::new(PURGE)
-            .with("ssh_dir", &cluster.ssh_dir)
-            .with("projects_dir", &cluster.projects_dir)
-            .with("jobs_dir", &cluster.jobs_dir)
-            .with("cluster", &cluster.name);
-        member.transport.script(&script, "remove keys, projects and records").await?;
-        session.progress.did(&node, "removed keys, projects and records");
+    if let Some(facts) = facts {
+        purge(context, member, facts).await?;
+        if is_cancelled() {
+            return Ok((node, removed));
+        }
     }
-    state.engine.remove_helpers(&cluster.name).await?;
+    runtime.engine.remove_helpers(&cluster.name).await?;
     session.progress.done(&node);
     events.done(&node, "down");
     Ok((node, removed))
+}
+
+/// Removes a node's keys, projects and records. If the keys cannot be removed, the rest is removed all the same.
+async fn purge(context: &Context, member: &Member, facts: &Facts) -> Result<(), NodeError> {
+    let Context { target, events, session, .. } = context;
+    let (cluster, node) = (target.cluster(), &member.node.name);
+    let _step = events.begin(node, Step::write("removing keys, projects and records"));
+    let keys = push::remove(cluster, member, facts).await;
+    if session.cancellation.check().is_err() {
+        return keys;
+    }
+    let script = Script::new(PURGE)
+        .with("ssh_dir", &cluster.ssh_dir)
+        .with("projects_dir", &cluster.projects_dir)
+        .with("jobs_dir", &cluster.jobs_dir)
+        .with("cluster", &cluster.name);
+    let files = member.transport.script(&script, "remove keys, projects and records").await;
+    keys.and(files)?;
+    session.progress.record(node, "removed keys, projects and records");
+    Ok(())
 }
 
 pub(super) fn outcome(purged: bool, done: &[(String, Vec<String>)], failed: &[NodeError]) -> Outcome {
@@ -96,4 +119,79 @@ pub(super) fn outcome(purged: bool, done: &[(String, Vec<String>)], failed: &[No
         NodeEntry::new(node, true, DownNode { changed: !removed.is_empty(), removed: removed.clone(), purged })
     };
     Outcome::of_nodes(nodeset::rows(done.iter().map(row)), done.iter().map(entry).collect(), failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use std::process::{Command, Output};
+
+    /// Runs `purge.sh` on directories here, with this directory first in `PATH`.
+    fn run_purge(root: &Path, tools: &Path) -> Output {
+        let place = |name: &str| root.join(name).display().to_string();
+        let script = Script::new(PURGE)
+            .with("ssh_dir", &place("ssh"))
+            .with("projects_dir", &place("projects"))
+            .with("jobs_dir", &place("jobs"))
+            .with("cluster", "lab");
+        let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+        Command::new("sh").args(["-c", script.whole().as_str()]).env("PATH", path).output().unwrap()
+    }
+
+    fn write(root: &Path, files: &[(&str, &str)]) {
+        for (name, text) in files {
+            fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+            fs::write(root.join(name), text).unwrap();
+        }
+    }
+
+    #[test]
+    fn projects_and_records_of_the_cluster_go_and_those_of_others_stay() {
+        let (dir, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let root = dir.path().join("horovod");
+        let ours = [
+            ("ssh/.id_rsa.hvdctl.7", "PRIVATE"),
+            ("projects/.p q@lab/shipped", ""),
+            ("projects/.p q@lab/shipped+j1", ""),
+            ("projects/p q/train.py", ""),
+            ("projects/p q+j1/train.py", ""),
+            ("jobs/j1/job.json", "{\"cluster\":\"lab\"}\n"),
+            ("jobs/.drained@lab", "{}"),
+        ];
+        let others = [
+            ("projects/.r@lab2/shipped", ""),
+            ("projects/r/train.py", ""),
+            ("projects/p q+j2/train.py", ""),
+            ("jobs/j2/job.json", "{\"cluster\":\"lab2\"}\n"),
+        ];
+        write(&root, &[&ours[..], &others].concat());
+        let purged = run_purge(&root, tools.path());
+        assert!(purged.status.success() && purged.stderr.is_empty(), "{purged:?}");
+        assert!(!root.join("ssh").exists());
+        assert!(ours.iter().all(|(name, _)| !root.join(name).exists()), "{purged:?}");
+        assert!(others.iter().all(|(name, _)| root.join(name).exists()), "{purged:?}");
+
+        fs::remove_dir_all(&root).unwrap();
+        write(&root, &ours);
+        assert!(run_purge(&root, tools.path()).status.success());
+        assert!(!root.exists(), "nothing was left, so its directories go, too");
+        assert!(run_purge(&root, tools.path()).status.success());
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_a_failure_and_the_rest_is_removed() {
+        let (dir, tools) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        write(dir.path(), &[("jobs/j1/job.json", ""), ("projects/.p@lab/shipped", ""), ("jobs/.drained@lab", "")]);
+        let grep = tools.path().join("grep");
+        fs::write(&grep, "#!/bin/sh\necho 'grep: job.json: Input/output error' >&2\nexit 2\n").unwrap();
+        fs::set_permissions(&grep, Permissions::from_mode(0o755)).unwrap();
+        let purged = run_purge(dir.path(), tools.path());
+        assert_eq!(purged.status.code(), Some(1));
+        assert_eq!(String::from_utf8_lossy(&purged.stderr), "grep: job.json: Input/output error\n");
+        assert!(dir.path().join("jobs/j1/job.json").exists());
+        assert!(!dir.path().join("projects").exists() && !dir.path().join("jobs/.drained@lab").exists());
+    }
 }

@@ -40,7 +40,7 @@ pub async fn train(options: cli::Train, context: &Context) -> Result<Outcome, Er
         let origin = origin(&root);
         let files = tokio::task::spawn_blocking(move || ProjectFiles::read(&root))
             .await
-            .map_err(|e| Error::Here(format!("cannot read the project: {e}")))??;
+            .map_err(|e| Error::Local(format!("cannot read the project: {e}")))??;
         let (name, project) = (project::directory_name(&name), Some(Project { origin, files, shared }));
         Ok(Program { title, name, command, launcher, cwd: Cwd::Workspace, project, files: Vec::new() })
     };

@@ -291,7 +291,7 @@ fn environment(text: &str, from: &Node, to: &Node) -> Result<BTreeMap<String, Se
         Ok::<_, Error>(all)
     };
     let given: BTreeMap<String, String> =
-        serde_json::from_str(text).map_err(|e| Error::Here(format!("cannot read the environment of the job: {e}")))?;
+        serde_json::from_str(text).map_err(|e| Error::Local(format!("cannot read the environment of the job: {e}")))?;
     let given = given.into_iter().map(|(name, value)| (name, Secret::new(Zeroizing::new(value))));
     let (from, mut environment) = (of(from)?, of(to)?);
     environment.extend(given.filter(|(name, value)| from.get(name) != Some(value)));

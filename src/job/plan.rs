@@ -15,11 +15,11 @@ use crate::launch::programs::{JOB_SUPERVISOR, command};
 use crate::launch::{self, LaunchRequest, Launcher, NodeCommand, env_file, launcher};
 use crate::node::gpus::GpuRequest;
 use crate::node::network::{self, Endpoint};
-use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
 use crate::text::nodeset;
 use crate::worker::apply;
+use crate::worker::plan::Foreign;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -175,6 +175,11 @@ impl JobPlan {
         ))
     }
 
+    /// The cluster as the inventory has it, whose workers may be up before the job.
+    pub(super) fn shared_cluster(&self) -> &Cluster {
+        &self.shared.cluster
+    }
+
     fn check_host(&self, host: &HostAssignment) -> Result<(), NodeError> {
         let (inventory, cluster, observed) = (&self.shared, &self.shared.cluster, &host.observed);
         if !host.launches {
@@ -315,15 +320,10 @@ fn check_interfaces(launcher: &Launcher, nodes: &[(&str, &str)]) -> Result<(), E
 
 /// Checks that no foreign container has the name of `hmaster`.
 fn check_master_name(cluster: &Cluster, observed: &Observed) -> Result<(), NodeError> {
-    let foreign = |c: &&ContainerSummary| c.name == cluster.master && !c.belongs_to(&cluster.name);
-    match observed.docker.containers.iter().find(foreign) {
+    match Foreign::find(&cluster.master, &cluster.name, &observed.docker.containers) {
         None => Ok(()),
-        Some(_) => Err(NodeError::failed(
-            observed.name(),
-            &format!("start {}", cluster.master),
-            "a container of that name exists and does not belong to this cluster",
-        )
-        .hint("remove or rename it, or set cluster.master to another name")),
+        Some(foreign) => Err(NodeError::failed(observed.name(), &format!("start {}", cluster.master), foreign)
+            .hint("remove or rename it, or set cluster.master to another name")),
     }
 }
 

@@ -4,17 +4,19 @@ mod directory;
 mod lines;
 mod pair;
 mod public;
+mod removal;
 mod report;
 #[cfg(test)]
 mod tests;
 
 pub use directory::{Desired, Keys, differing, public_host_key, warnings};
 pub use lines::{
-    authorized, authorized_line, bare, known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts,
-    our_key, owner, pinned_names, tag,
+    authorized, authorized_line, bare, host_key_comment, known_hosts_line, known_hosts_names, merge_authorized,
+    merge_known_hosts, our_key, owner, pinned_names, tag,
 };
 pub use pair::{Keyring, Pair, our_keys};
 pub use public::{Kind, PublicKey, describe};
+pub use removal::removal;
 pub use report::{KeyFault, KeyReport, NodeKeys, report};
 
 use crate::node::facts::Facts;

@@ -12,8 +12,8 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory, KeyType};
 use crate::keys::files::{
-    AUTHORIZED_KEYS, Changes, Desired, KNOWN_HOSTS, Keyring, Keys, Kind, Pair, PublicKey, Put, bare, describe, mode,
-    public_host_key, tag, text, warnings,
+    AUTHORIZED_KEYS, Changes, Desired, KNOWN_HOSTS, Keyring, Keys, Kind, Pair, PublicKey, Put, bare, describe,
+    host_key_comment, mode, public_host_key, removal, tag, text, warnings,
 };
 use crate::keys::key_pair;
 use crate::node::facts::Facts;
@@ -24,7 +24,7 @@ use crate::text::quote;
 use crate::transport::node::Script;
 use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use zeroize::Zeroizing;
 
 const PUSH: &str = concat!(
@@ -131,7 +131,7 @@ impl Distribution<'_> {
         }
         if !is_complete {
             let changes = Changes { puts: pair.files().collect(), ..Changes::default() };
-            self.write(member, facts, &changes).await?;
+            write(self.cluster(), member, facts, &changes).await?;
         }
         Ok(GenerateResult { node, pair: described, generated: pair.private.is_some() })
     }
@@ -173,7 +173,7 @@ impl Distribution<'_> {
         let kind = Kind { key_type: KeyType::Ed25519, bits: None };
         let mut new_host_keys = BTreeMap::new();
         for (Member { node, .. }, _) in nodes.iter().filter(|(_, facts)| public_host_key(facts).is_none()) {
-            let comment = format!("{} {}", node.name, tag(&self.cluster().name));
+            let comment = host_key_comment(&node.name, &self.cluster().name);
             new_host_keys.insert(node.name.clone(), key_pair::generate(HOST_KEY, kind, &comment)?);
         }
         let observed: Vec<_> = nodes.iter().map(|(member, facts)| (&member.node, facts)).collect();
@@ -186,29 +186,16 @@ impl Distribution<'_> {
                 self.events.done(&node, "keys unchanged");
                 return Some(Ok(PushResult { node, changes }));
             }
-            let writing = self.write(member, facts, &changes);
+            let writing = write(self.cluster(), member, facts, &changes);
             if let Err(error) = self.events.step(&node, Step::write("writing keys"), writing).await {
                 return Some(Err(error));
             }
-            self.session.progress.did(&node, changes.to_string());
+            self.session.progress.record(&node, changes.to_string());
             self.events.done(&node, changes.to_string());
             Some(Ok(PushResult { node, changes }))
         };
         let results = for_each_node(nodes.iter().collect(), write_node).await;
         Ok(split(self.events, results.into_iter().flatten().collect()))
-    }
-
-    async fn write(&self, member: &Member, facts: &Facts, changes: &Changes) -> Result<(), NodeError> {
-        let directory = &self.cluster().ssh_dir;
-        let operation = format!("write the keys to {directory}");
-        // bytes that are not UTF-8 were replaced when they were read, and would be lost when the file is written again
-        let is_broken = |name: &str| text(facts, name).contains(char::REPLACEMENT_CHARACTER);
-        if let Some(Put { name, .. }) = changes.puts.iter().find(|put| is_broken(&put.name)) {
-            let message = format!("{name} is not UTF-8, and rewriting it would change lines that are not hvdctl's");
-            return Err(NodeError::failed(&member.node.name, &operation, message)
-                .hint(format!("remove the invalid bytes from {directory}/{name}, then try again")));
-        }
-        member.transport.script(&script(directory, facts, changes), &operation).await.map(|_| ())
     }
 
     /// The pair of a master that lacks a half of it: the public one is read from the private one, or a pair is generated.
@@ -227,7 +214,7 @@ impl Distribution<'_> {
         let _step = self.events.begin(node, Step::write(format!("generating an {kind} key pair")));
         let comment = tag(&self.cluster().name);
         let generate = move || key_pair::generate(private_key_name(kind.key_type), kind, &comment);
-        let failed = |e| Error::Here(format!("cannot generate a key pair: {e}"));
+        let failed = |e| Error::Local(format!("cannot generate a key pair: {e}"));
         let generating = async { tokio::task::spawn_blocking(generate).await.map_err(failed)? };
         self.session.cancellation.run(generating).await
     }
@@ -242,16 +229,42 @@ pub fn without_master(inventory: &Inventory) -> Error {
     )
 }
 
+/// Removes the cluster's keys and its lines from a node's key directory.
+///
+/// # Errors
+/// If the directory cannot be written, or another program has changed it since `facts` were read.
+pub async fn remove(cluster: &Cluster, member: &Member, facts: &Facts) -> Result<(), NodeError> {
+    let changes = removal(facts, &cluster.name);
+    if changes.is_empty() { Ok(()) } else { write(cluster, member, facts, &changes).await }
+}
+
+async fn write(cluster: &Cluster, member: &Member, facts: &Facts, changes: &Changes) -> Result<(), NodeError> {
+    let directory = &cluster.ssh_dir;
+    let operation = format!("write the keys to {directory}");
+    // bytes that are not UTF-8 were replaced when they were read, and would be lost when the file is written again
+    let is_broken = |name: &str| text(facts, name).contains(char::REPLACEMENT_CHARACTER);
+    if let Some(Put { name, .. }) = changes.puts.iter().find(|put| is_broken(&put.name)) {
+        let message = format!("{name} is not UTF-8, and rewriting it would change lines that are not hvdctl's");
+        return Err(NodeError::failed(&member.node.name, &operation, message)
+            .hint(format!("remove the invalid bytes from {directory}/{name}, then try again")));
+    }
+    member.transport.script(&script(directory, facts, changes), &operation).await.map(|_| ())
+}
+
 fn script(directory: &str, facts: &Facts, changes: &Changes) -> Script {
     let mut puts = Zeroizing::new(String::new());
-    let mut observed = String::new();
     for Put { name, text: content } in &changes.puts {
         puts = quote::joined(&[puts.as_str(), mode(name), " ", name, " ", base64(content.expose()).as_str(), "\n"]);
-        // a file that differs from what was read has been changed by another program meanwhile
-        if [AUTHORIZED_KEYS, KNOWN_HOSTS].contains(&name.as_str()) || name.ends_with(".pub") {
-            observed.push_str(&format!("{name} {}\n", hex(&Sha256::digest(text(facts, name)))));
-        }
     }
+    // a file that differs from what was read has been changed by another program meanwhile. Whose a private half is, is known by the
+    // public one
+    let is_read = |name: &str| [AUTHORIZED_KEYS, KNOWN_HOSTS].contains(&name) || name.ends_with(".pub");
+    let put = changes.puts.iter().map(|put| put.name.clone()).filter(|name| is_read(name));
+    let removed = changes.removes.iter();
+    let removed = removed.map(|name| if is_read(name) { name.clone() } else { format!("{name}.pub") });
+    let observed: BTreeSet<String> = put.chain(removed).collect();
+    let observed: String =
+        observed.iter().map(|name| format!("{name} {}\n", hex(&Sha256::digest(text(facts, name))))).collect();
     let removes: String = changes.removes.iter().map(|name| format!("{name}\n")).collect();
     let script = Script::new(PUSH).with("ssh_dir", directory).with("observed", &observed);
     script.with("puts", &puts).with("removes", &removes)

@@ -78,6 +78,19 @@ fn interfaces(facts: &Facts) -> String {
     facts.addresses.iter().map(|(name, address)| format!("{name} {address}")).collect::<Vec<_>>().join(", ")
 }
 
+/// How the names begin of what Docker, Podman, LXC, libvirt and Kubernetes create on one machine. Not `flannel`: that is a network
+/// between machines.
+const VIRTUAL: [&str; 8] = ["docker", "podman", "cni", "cali", "lxc", "lxdbr", "virbr", "veth"];
+
+/// Returns whether an interface leads to no other machine, whatever its address: the loopback, or one for containers and virtual
+/// machines. A bridge `br-…` is one of Docker's if the rest is the beginning of a network's id, else it may be a real one.
+pub fn is_virtual(interface: &str) -> bool {
+    let is_id = |rest: &str| rest.len() == 12 && rest.chars().all(|c| c.is_ascii_hexdigit());
+    interface == "lo"
+        || VIRTUAL.iter().any(|prefix| interface.starts_with(prefix))
+        || interface.strip_prefix("br-").is_some_and(is_id)
+}
+
 /// The ranks that a node may run: its slots, else the GPUs that its containers get, else its cores.
 pub fn slots(node: &Node, facts: &Facts) -> u32 {
     known_slots(node).unwrap_or_else(|| match (&node.gpus, facts.gpus.len() as u32) {
@@ -176,6 +189,19 @@ mod tests {
             missing_gpus(&node, &Facts { nvidia_smi: true, ..facts.clone() }).unwrap(),
             "the inventory requires 4, nvidia-smi lists 0"
         );
+    }
+
+    #[test]
+    fn interfaces_that_lead_to_no_other_machine() {
+        for name in ["lo", "docker0", "docker_gwbridge", "podman1", "cni-podman0", "cali12ab", "lxcbr0", "lxdbr0"] {
+            assert!(is_virtual(name), "{name}");
+        }
+        for name in ["virbr0-nic", "veth01", "br-0123456789ab"] {
+            assert!(is_virtual(name), "{name}");
+        }
+        for name in ["eth0", "ib0", "br0", "br-lan", "br-1", "br-0123456789abc", "bond0", "flannel.1", "local0"] {
+            assert!(!is_virtual(name), "{name}");
+        }
     }
 
     #[test]

@@ -4,27 +4,55 @@ LC_ALL=C
 export LC_ALL
 say() { printf '%s\n' "$*"; }
 
-# what hvdctl's scripts call, with its Debian package: without it some would report that there is nothing to see. The PATH of a login
-# may lack the directory of `ip`
+# what hvdctl's scripts call, by Debian's packages: without it some would report that there is nothing to see. The PATH of a login may
+# lack the directory of `ip`
 PATH=$PATH:/usr/sbin:/sbin
-while read -r tool package; do
-  command -v "$tool" >/dev/null 2>&1 || say missing "$tool" "$package"
-done <<TOOLS
-awk mawk
-b2sum coreutils
-cut coreutils
-df coreutils
-find findutils
-ip iproute2
-ps procps
+packages='
+coreutils b2sum base64 cat chmod chown comm cp cut date df head id ls mkdir mv readlink rm rmdir sha256sum sleep sort stat sync tail
+coreutils timeout touch tr uname
+diffutils cmp
+findutils find xargs
+grep grep
+iproute2 ip ss
+libc-bin getent
+mawk awk
 sed sed
-ss iproute2
-stat coreutils
 tar tar
-timeout coreutils
-xargs findutils
-TOOLS
-printf 'a\0b\0' | grep -qzxF b 2>/dev/null || say missing grep grep
+util-linux flock setsid
+'
+each() { # COMMAND: calls it with each tool and its package
+  while read -r package tools; do
+    for tool in $tools; do "$1" "$tool" "$package"; done
+  done <<PACKAGES
+$packages
+PACKAGES
+}
+find_missing() { command -v "$1" >/dev/null 2>&1 || say missing "$1" "$2"; }
+# passes a record that ends with NUL on, by means of options that only GNU's tools have (coreutils: 8.30 or later); in a subshell
+pass() { # TOOL
+  case $1 in
+  b2sum) b2sum -l 256 -bz >/dev/null && printf '/\0' ;;
+  comm) exec comm -z -13 /dev/null - ;;
+  cut) exec cut -z -c1- ;;
+  grep) exec grep -zxF / ;;
+  sed) exec sed -z s/x/y/ ;;
+  sort) exec sort -z ;;
+  stat) exec stat --printf='%n\0' / ;;
+  xargs) exec xargs -0 -r printf '%s\0' ;;
+  *) exec cat ;;
+  esac 2>/dev/null
+}
+find_unfit() {
+  ! command -v "$1" >/dev/null 2>&1 || [ "$(printf '/\0' | pass "$1" | tr '\0' .)" = /. ] || say unfit "$1" "$2"
+}
+each find_missing
+# all of them at once; one by one only if one fails
+passed=$({
+  printf '/\0' | pass grep | pass sed | pass sort | pass cut | pass comm | pass xargs
+  (pass b2sum </dev/null)
+  (pass stat)
+} | tr '\0' .)
+[ "$passed" = /././. ] || each find_unfit
 
 uid=$(id -u)
 say user "$(id -un)"

@@ -1,5 +1,9 @@
 # Runs the command that its arguments are, in a session of its own and with an empty input, for as long as standard input is open:
 # whatever ends hvdctl closes that, and then the whole session gets SIGTERM, and SIGKILL after 5 s. The exit code is the command's.
+command -v setsid >/dev/null || {
+  echo "hvdctl: cannot run the command: setsid is missing (package util-linux)" >&2
+  exit 127
+}
 exec 3<&0
 # shellcheck disable=SC2016 # it is the inner shell's
 setsid sh -c 'exec "$@"' sh "$@" </dev/null 3<&- &

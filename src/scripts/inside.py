@@ -1,4 +1,4 @@
-"""What is in the image, as the ranks find it: a "KEY VALUE" line each, read by checks/inside.rs. Runs in the worker and changes
+"""What is in the image, as the ranks find it: a "KEY VALUE" line each, read by checks/details.rs. Runs in the worker and changes
 nothing; what launchers add about themselves (src/launch) follows. Frameworks are not imported if their files say it all: that takes
 seconds."""
 import ctypes

@@ -30,7 +30,7 @@ import reap  # noqa: E402
 import workers  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-BY_ENGINE = signal.SIGUSR1  # what the engine stops this container with (runtime/docker/body.rs)
+BY_ENGINE = signal.SIGUSR1  # what the engine stops this container with (runtime/docker/request.rs)
 ENGINE_FAULT = "its launcher's container was stopped by `docker stop`, or because the engine or the machine shut down"
 MAX_SILENCES = 3  # how often a node may leave the question for its ranks' starts unanswered before it counts as having none
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less

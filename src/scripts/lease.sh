@@ -1,5 +1,9 @@
 # In front of the scripts about the lease. Wants: run (the directory that a restart clears, /run), cluster, expires (seconds).
-# The lease is a file of "KEY VALUE" lines, read by core/lease.rs; its time of change is when it was renewed last.
+# The lease is a file of "KEY VALUE" lines, read by model/lease.rs; its time of change is when it was renewed last.
+command -v flock >/dev/null || {
+  echo "flock: not found (util-linux)" >&2
+  exit 127
+}
 file=$cluster.lease
 # root of a rootless engine is one of the node's users, and only writes where that user may
 user=$(awk 'NR == 1 { print $2 }' /proc/self/uid_map 2>/dev/null)
@@ -14,14 +18,12 @@ directory() { # COMMAND: the first place of the two where it is true
 writable() { (umask 022 && mkdir -p "$place") 2>/dev/null && [ -w "$place" ]; }
 has_lease() { [ -f "$place/$file" ]; }
 
-# alone among those who take, renew and release, where the node has flock
+# alone among those who take, renew and release
 alone() (
-  if command -v flock >/dev/null 2>&1; then
-    flock -w 10 9 || {
-      echo "the lock on $place is held by another process" >&2
-      exit 1
-    }
-  fi
+  flock -w 10 9 || {
+    echo "the lock on $place is held by another process" >&2
+    exit 1
+  }
   "$@"
 ) 9<.
 

@@ -1,4 +1,4 @@
-# What a machine is that may become a node, a "KEY VALUE" line each, behind machine.sh; read by core/draft.rs. Wants:
+# What a machine is that may become a node, a "KEY VALUE" line each, behind machine.sh; read by init/draft.rs. Wants:
 # images. Runs as the login itself, because it is not known yet how it becomes root, and changes nothing.
 last() { printf '%s\n' "$output" | tail -n 1; }
 sudo=''

@@ -1,5 +1,7 @@
 //! How root and the Docker Engine can be used on a node: what `access.sh` reports about the login, and what follows from it.
 
+use std::collections::BTreeSet;
+
 /// What sudo allows the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sudo {
@@ -55,6 +57,8 @@ pub struct Login {
     pub is_closed: bool,
     /// Programs that hvdctl's scripts need and the node lacks, each with its Debian package.
     pub missing_tools: Vec<(String, String)>,
+    /// Programs without options that the scripts need: they are not GNU's, or too old. Each has its Debian package.
+    pub unfit_tools: Vec<(String, String)>,
 }
 
 impl Login {
@@ -69,6 +73,7 @@ impl Login {
             rootless: None,
             is_closed: false,
             missing_tools: Vec::new(),
+            unfit_tools: Vec::new(),
         };
         for line in text.lines() {
             let (key, value) = line.split_once(' ').unwrap_or((line, ""));
@@ -78,6 +83,7 @@ impl Login {
                 ("user", _) => login.user = value.to_owned(),
                 ("shell", _) => login.shell = value.to_owned(),
                 ("missing", tool) => login.missing_tools.push((tool.to_owned(), rest)),
+                ("unfit", tool) => login.unfit_tools.push((tool.to_owned(), rest)),
                 ("sudo", "root") => login.sudo = Sudo::Root,
                 ("sudo", "yes") => login.sudo = Sudo::Allowed,
                 ("sudo", "asks") => login.sudo = Sudo::PasswordRequired(rest),
@@ -93,6 +99,26 @@ impl Login {
             }
         }
         login
+    }
+
+    /// Returns what is wrong with the node's programs, and how to fix it; `None` if hvdctl's scripts can use them.
+    pub fn unusable_tools(&self) -> Option<(String, String)> {
+        let names =
+            |tools: &[(String, String)]| -> Vec<String> { tools.iter().map(|(tool, _)| tool.clone()).collect() };
+        let list = |tools, one: &str, several: &str| {
+            let names: Vec<String> = names(tools);
+            let verb = if names.len() == 1 { one } else { several };
+            (!names.is_empty()).then(|| format!("{} {verb}", names.join(", ")))
+        };
+        let missing = list(&self.missing_tools, "is missing", "are missing");
+        let old = "not GNU's or too old (coreutils 8.30 is needed)";
+        let unfit = list(&self.unfit_tools, &format!("is {old}"), &format!("are {old}"));
+        let message = missing.into_iter().chain(unfit).collect::<Vec<_>>().join("; ");
+        let packages: BTreeSet<&str> =
+            self.missing_tools.iter().chain(&self.unfit_tools).map(|(_, package)| package.as_str()).collect();
+        let packages = packages.into_iter().collect::<Vec<_>>().join(" ");
+        let hint = format!("install it on the node; on Debian and Ubuntu: apt-get install {packages}");
+        (!message.is_empty()).then_some((message, hint))
     }
 
     /// Returns how root is used. A password is the last resort, because sudo also asks those whom it then refuses, and counts each
@@ -180,9 +206,15 @@ mod tests {
     }
 
     #[test]
-    fn missing_programs_have_packages() {
-        let login = Login::parse("missing ps procps\nmissing ip iproute2\nuser ana\n");
-        let tools = [("ps", "procps"), ("ip", "iproute2")].map(|(tool, package)| (tool.to_owned(), package.to_owned()));
-        assert_eq!(login.missing_tools, tools);
+    fn unusable_programs_have_packages() {
+        let unusable = |text| Login::parse(text).unusable_tools().unwrap();
+        let hint = "install it on the node; on Debian and Ubuntu: apt-get install ";
+        let (message, packages) = unusable("missing ss iproute2\nuser ana\n");
+        assert_eq!((message.as_str(), packages), ("ss is missing", format!("{hint}iproute2")));
+        let text = "missing setsid util-linux\nmissing flock util-linux\nunfit cut coreutils\nuser ana\n";
+        let (message, packages) = unusable(text);
+        assert_eq!(message, "setsid, flock are missing; cut is not GNU's or too old (coreutils 8.30 is needed)");
+        assert_eq!(packages, format!("{hint}coreutils util-linux"));
+        assert_eq!(Login::parse("user ana\n").unusable_tools(), None);
     }
 }

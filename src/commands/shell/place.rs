@@ -78,7 +78,7 @@ pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place,
     let wanted = target.nodes().first().map(|node| node.name.clone()).unwrap_or_default();
     let Some(master) = nodes.iter().find(|node| node.name() == wanted) else {
         let why = failed.into_iter().find(|error| error.node == wanted);
-        return Err(why.map_or_else(|| Error::Here(format!("{wanted} did not answer")), Error::from));
+        return Err(why.map_or_else(|| Error::Local(format!("{wanted} did not answer")), Error::from));
     };
     for error in &failed {
         events.warn(format!("{} is not in the hostfile: {error}", error.node));

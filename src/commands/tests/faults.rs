@@ -166,6 +166,8 @@ async fn down_names_the_node_that_fails_and_does_the_others() {
         ("docker list", Fault::Silent),
         ("docker remove hworker", fails("device or resource busy")),
         ("docker remove hworker", Fault::Silent),
+        ("facts.sh", fails("ss: command not found")),
+        ("keys_push.sh", fails("Read-only file system")),
         ("purge.sh", fails("Read-only file system")),
         ("purge.sh", Fault::Silent),
     ];

@@ -82,9 +82,15 @@ async fn down_removes_only_containers_of_its_cluster() {
     assert_eq!(nodes.state("node2").ps(), [""; 0]);
     assert_eq!(nodes.state("node1").keys, keys, "keys stay without --purge");
     assert_given_back(&nodes, "after down");
+    let friends = "ssh-rsa FRIEND copy of ssh-rsa AAAA hvdctl:lab\n";
+    nodes.edit("node1", |state| {
+        state.keys.as_mut().unwrap().get_mut("authorized_keys").unwrap().text.insert_str(0, friends);
+    });
     hvdctl(&nodes, "down --purge -y").await.code(0).says(&["node[1-2] (2): no containers; removed keys"]);
     assert_eq!(nodes.state("node1").ps(), ["somebodys running", "other-worker running"]);
-    assert_eq!(NODES.map(|node| nodes.state(node).keys), [None, None]);
+    assert_eq!(nodes.state("node2").keys, None);
+    let left: Vec<_> = nodes.state("node1").keys.unwrap().into_iter().map(|(name, file)| (name, file.text)).collect();
+    assert_eq!(left, [("authorized_keys".to_owned(), friends.to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]

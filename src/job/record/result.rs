@@ -120,7 +120,7 @@ impl JobResult {
             node.or(placement.node_of(rank).map(|(node, _)| node)).unwrap_or_default().to_owned()
         };
         let cause = |rank, how| Some(RootCause { rank, node: node_of(rank), how });
-        let gone = |rank| cause(rank, FailureKind::Gone { silence: self.silence.get(&node_of(rank)).cloned() });
+        let gone = |rank| cause(rank, FailureKind::Gone { error: self.silence.get(&node_of(rank)).cloned() });
         let is_silent = |rank: &u32| self.silent.contains(&node_of(*rank));
         // a hung rank makes the others fail
         if let Some(HungRank { rank, seconds, tensors, idle, time }) = self.root_hang() {
@@ -205,7 +205,7 @@ pub enum FailureKind {
     /// It is gone; how it ended is unknown.
     Gone {
         /// The error of its node's worker, which did not answer.
-        silence: Option<String>,
+        error: Option<String>,
     },
 }
 
@@ -243,8 +243,8 @@ impl RootCause {
             Hung { seconds, tensors: None, idle: None } => {
                 format!("hung: it was stopped, and silent, for {seconds} s")
             }
-            Gone { silence: Some(error) } => format!("is gone: the worker there did not answer at the end: {error}"),
-            Gone { silence: None } => "is gone; how it ended is unknown".into(),
+            Gone { error: Some(error) } => format!("is gone: the worker there did not answer at the end: {error}"),
+            Gone { error: None } => "is gone; how it ended is unknown".into(),
         }
     }
 

@@ -52,6 +52,18 @@ fn at_most_a_field(text: &str) -> bool {
     !quoted
 }
 
+/// The comment of the host key that hvdctl generates for a node's worker.
+pub fn host_key_comment(node: &str, cluster: &str) -> String {
+    format!("{node} {}", tag(cluster))
+}
+
+/// Returns whether a public host key has the comment that hvdctl writes for this cluster, whatever the node was called then.
+pub fn is_our_host_key(public: &str, cluster: &str) -> bool {
+    let words: Vec<&str> = public.split_whitespace().collect();
+    let [kind, key, _node, comment] = words[..] else { return false };
+    our_key(&[kind, key, comment].join(" "), cluster).is_some()
+}
+
 /// The cluster that a public key's line is tagged for.
 pub fn owner(public: &str) -> Option<&str> {
     public.split_whitespace().next_back()?.strip_prefix("hvdctl:")
@@ -110,6 +122,11 @@ fn merge(
     let missing = wanted.iter().filter(|(subject, _)| written.insert(subject.clone()));
     text.extend(missing.flat_map(|(_, line)| [line.as_str(), "\n"]));
     text
+}
+
+/// Returns `authorized_keys` or `known_hosts` without the lines of this cluster.
+pub fn without_ours(existing: &str, cluster: &str) -> String {
+    merge(existing, cluster, &[], |_, _| None)
 }
 
 /// The keys of this cluster in a text of `authorized_keys`, as `TYPE BASE64`.
@@ -285,6 +302,9 @@ mod tests {
             let before = authorized(&text, "lab");
             prop_assert!(after.iter().all(|key| wanted.contains(key) || keep && before.contains(key)));
             prop_assert!(!keep || before.iter().all(|key| after.contains(key)));
+            let without = without_ours(&text, "lab");
+            prop_assert_eq!(foreign(&without), foreign(&text));
+            prop_assert_eq!(authorized(&without, "lab"), [""; 0]);
         }
 
         #[test]

@@ -30,6 +30,11 @@ fn file(name: &str, text: &str) -> (String, KeyFile) {
     (name.to_owned(), KeyFile { mode: mode(name).into(), owner: "0:0".into(), text: text.to_owned() })
 }
 
+/// A directory with these files.
+fn directory(files: &[(&str, &str)]) -> Facts {
+    Facts { key_files: files.iter().map(|(name, text)| file(name, text)).collect(), ..node(1) }
+}
+
 /// The directory after the changes, as the next look would see it.
 fn apply(facts: &mut Facts, changes: &Changes) {
     facts.key_dir = Some(KeyFile { mode: "700".into(), owner: "0:0".into(), text: String::new() });
@@ -377,4 +382,62 @@ fn a_machine_that_calls_itself_by_anothers_name_is_not_pinned_under_it() {
     let pinned: Vec<&str> = known.lines().filter(|line| line.contains("[node1]:12345")).collect();
     assert_eq!(pinned.len(), 1, "{known}");
     assert!(pinned[0].contains("HOST0"), "{known}");
+}
+
+#[test]
+fn a_removal_takes_what_the_cluster_has_and_nothing_else() {
+    let friends = "ssh-rsa FRIEND copy of ssh-rsa AAAA hvdctl:lab\nssh-ed25519 B hvdctl:other\r\n";
+    let pin = "[node1]:12345 ssh-ed25519 AAAA hvdctl:lab\n";
+    let mut facts = directory(&[
+        (AUTHORIZED_KEYS, &format!("restrict {OLD}\n{friends}restrict {NEW}\n")),
+        (KNOWN_HOSTS, pin),
+        ("id_ed25519", ""),
+        ("id_ed25519.pub", &format!("{NEW}\n")),
+        ("id_rsa.next", ""),
+        ("id_rsa.next.pub", &format!("{OLD}\n")),
+        // of a user called "ana hvdctl:lab"
+        ("id_rsa", ""),
+        ("id_rsa.pub", "ssh-rsa AAAA ana hvdctl:lab\n"),
+        (HOST_KEY, ""),
+        (&format!("{HOST_KEY}.pub"), "ssh-ed25519 AAAA gpu1 hvdctl:lab\n"),
+        ("notes", ""),
+    ]);
+    let changes = removal(&facts, "lab");
+    apply(&mut facts, &changes);
+    let left: Vec<&str> = facts.key_files.keys().map(String::as_str).collect();
+    assert_eq!(left, [AUTHORIZED_KEYS, "id_rsa", "id_rsa.pub", "notes"]);
+    assert_eq!(text(&facts, AUTHORIZED_KEYS), friends);
+    assert!(removal(&facts, "lab").is_empty());
+    assert_eq!(removal(&facts, "other").puts.len(), 1);
+
+    // of host keys, too, only one with hvdctl's comment goes
+    for comment in ["", "gpu1", "hvdctl:lab", "gpu1 hvdctl:lab2", "ana of gpu1 hvdctl:lab"] {
+        let own = directory(&[(HOST_KEY, ""), (&format!("{HOST_KEY}.pub"), &format!("ssh-ed25519 AAAA {comment}\n"))]);
+        assert!(removal(&own, "lab").is_empty(), "{comment}");
+    }
+}
+
+#[test]
+fn a_removal_takes_the_private_half_of_an_interrupted_rotation() {
+    let next = format!("{NEW}\n");
+    let cases: [(&[(&str, &str)], &[&str]); 5] = [
+        // staged, with a pair of somebody else in place
+        (
+            &[("id_rsa", ""), ("id_rsa.pub", "ssh-rsa AAAA ana"), ("id_rsa.next", ""), ("id_rsa.next.pub", &next)],
+            &["id_rsa", "id_rsa.pub"],
+        ),
+        // the private half is in place
+        (&[("id_rsa", ""), ("id_rsa.next.pub", &next)], &[]),
+        // the public half was not yet written
+        (&[("id_rsa.next", "")], &[]),
+        // that of another cluster, and a private key that nothing says anything about
+        (&[("id_rsa.next", ""), ("id_rsa.next.pub", "ssh-rsa AAAA hvdctl:x")], &["id_rsa.next", "id_rsa.next.pub"]),
+        (&[("id_rsa", "")], &["id_rsa"]),
+    ];
+    for (files, left) in cases {
+        let mut facts = directory(files);
+        let changes = removal(&facts, "lab");
+        apply(&mut facts, &changes);
+        assert_eq!(facts.key_files.keys().map(String::as_str).collect::<Vec<_>>(), left, "{files:?}");
+    }
 }

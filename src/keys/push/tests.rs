@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
@@ -213,4 +214,49 @@ fn a_switch_that_was_cut_off_is_finished_and_another_pair_is_not_put_in_place() 
     let before = files(&other);
     assert!(switch(&other, "id_rsa", "id_ed25519").unwrap_err().contains("a different pair"));
     assert_eq!(files(&other), before);
+}
+
+#[test]
+fn a_removal_is_undone_by_nobody_and_what_others_have_stays() {
+    let friends = "# mine\nssh-rsa FRIEND copy of ssh-rsa AAAA hvdctl:lab\n\n";
+    let before = [
+        (AUTHORIZED_KEYS, format!("{friends}restrict {NEW}\n")),
+        (KNOWN_HOSTS, "[node1]:12345 ssh-ed25519 AAAA hvdctl:lab\n".to_owned()),
+        ("id_rsa", "PRIVATE\n".to_owned()),
+        ("id_rsa.pub", format!("{NEW}\n")),
+        ("id_ed25519", "PRIVATE\n".to_owned()),
+        ("id_ed25519.pub", "ssh-ed25519 AAAA ana hvdctl:lab\n".to_owned()),
+        (".id_rsa.hvdctl.7", "PRIVATE\n".to_owned()),
+    ];
+    let dir = directory(&before.each_ref().map(|(name, text)| (*name, text.as_str())));
+    let facts = look(&dir);
+    let remove = || run("", &script(name_of(&dir), &facts, &removal(&facts, "lab")).whole());
+    // somebody put another pair in its place meanwhile
+    fs::write(dir.path().join("id_rsa.pub"), "ssh-rsa OTHER ana\n").unwrap();
+    assert!(remove().unwrap_err().starts_with("id_rsa.pub was changed by another program meanwhile"));
+    assert!(files(&dir).contains_key("id_rsa"));
+
+    fs::write(dir.path().join("id_rsa.pub"), format!("{NEW}\n")).unwrap();
+    remove().unwrap();
+    let left = [
+        (AUTHORIZED_KEYS.to_owned(), friends.to_owned()),
+        ("id_ed25519".to_owned(), before[4].1.clone()),
+        ("id_ed25519.pub".to_owned(), before[5].1.clone()),
+    ];
+    assert_eq!(files(&dir), left.into());
+}
+
+#[test]
+fn nothing_is_written_without_a_lock() {
+    let dir = directory(&[("id_rsa", "PRIVATE\n")]);
+    let facts = look(&dir);
+    let push = script(name_of(&dir), &facts, &put(AUTHORIZED_KEYS, "ours\n"));
+    let tools = tempfile::tempdir().unwrap();
+    for tool in ["mkdir", "sha256sum", "chmod", "base64", "sync", "mv", "rm"] {
+        let path = ["/usr/bin", "/bin"].map(|place| Path::new(place).join(tool)).into_iter().find(|path| path.exists());
+        symlink(path.unwrap(), tools.path().join(tool)).unwrap();
+    }
+    let without = format!("PATH={}", tools.path().display());
+    assert_eq!(run(&without, &push.whole()).unwrap_err(), "flock: not found (util-linux)\n");
+    assert_eq!(files(&dir).len(), 1);
 }

@@ -30,13 +30,7 @@ impl Transport {
                 .hint("check whether the login's start-up file (~/.bashrc) reads standard input, or ends the shell")
                 .into());
         }
-        if !login.missing_tools.is_empty() {
-            let (tools, mut packages): (Vec<&str>, Vec<&str>) =
-                login.missing_tools.iter().map(|(tool, package)| (tool.as_str(), package.as_str())).unzip();
-            packages.sort_unstable();
-            packages.dedup();
-            let message = format!("{} is missing or not the GNU version", tools.join(", "));
-            let hint = format!("install it on the node; on Debian and Ubuntu: apt-get install {}", packages.join(" "));
+        if let Some((message, hint)) = login.unusable_tools() {
             return Err(NodeError::failed(&self.node, "find the required programs", message).hint(hint).into());
         }
         let root = login.root_method(sudo.is_given()).map_err(|message| self.no_root(&login.user, &message))?;
@@ -100,5 +94,118 @@ impl Transport {
         let is_refused =
             |line: &&str| matches!(failure::sudo(line), Some(PasswordRequired | NotAllowed | NotInstalled));
         stderr.lines().find(is_refused).map(|line| self.no_root("the login", line))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::Path;
+    use std::process::Command;
+
+    /// Runs in containers, or before hvdctl has root: `access.sh` does not speak for these.
+    const ELSEWHERE: [&str; 11] = [
+        "access.sh",
+        "first_login.sh",
+        "launcher_check.sh",
+        "probe.sh",
+        "public_key.sh",
+        "reach.sh",
+        "shell.sh",
+        "shell_guard.sh",
+        "shell_master.sh",
+        "ssh.sh",
+        "worker_idle.sh",
+    ];
+
+    /// Programs that scripts may be tempted to use.
+    const PROGRAMS: &str = "awk b2sum base64 basename cat chgrp chmod chown cksum cmp column comm cp csplit curl cut date dd df diff \
+        dirname du expand expr fallocate file find flock fold free fuser getent grep groups gzip head hexdump hostname id \
+        install ionice ip join jq kill killall ln logger ls lsof lsblk md5sum mkdir mkfifo mktemp mount mountpoint mv nl \
+        nohup nsenter numfmt od paste perl pgrep pidof pkill ps python3 readlink realpath rev rm rmdir rsync sed seq setpriv \
+        setsid sha256sum shred shuf sleep sort split ss stat strings stty sum sync sysctl tac tail tar tee timeout top touch \
+        tr truncate tsort tty umount uname uniq unshare unzip uptime uuidgen wc wget which who whoami xargs xxd";
+
+    /// The tools that `access.sh` checks.
+    fn checked() -> Vec<&'static str> {
+        let (_, packages) = ACCESS.split_once("packages='\n").unwrap();
+        let (packages, _) = packages.split_once("\n'\n").unwrap();
+        packages.lines().flat_map(|line| line.split(' ').skip(1)).collect()
+    }
+
+    /// The words of a script outside of its comments.
+    fn words(script: &str) -> Vec<String> {
+        let lines = script.lines().filter(|line| !line.trim_start().starts_with('#'));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        text.split(|c: char| !(c.is_ascii_alphanumeric() || "_-./+'$".contains(c))).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn what_scripts_call_is_checked_and_nothing_else() {
+        let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/scripts");
+        let mut used = std::collections::BTreeMap::new();
+        for script in fs::read_dir(scripts).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = script.file_name().unwrap().to_str().unwrap().to_owned();
+            if name.ends_with(".sh") && !ELSEWHERE.contains(&name.as_str()) {
+                used.extend(words(&fs::read_to_string(script).unwrap()).into_iter().map(|word| (word, name.clone())));
+            }
+        }
+        let checked = checked();
+        for tool in &checked {
+            assert!(used.contains_key(*tool), "no script uses {tool}");
+        }
+        // builtins of the shell, and words of messages
+        let other = ["kill", "file", "free", "hostname", "sum", "which"];
+        let mut unchecked = PROGRAMS.split_whitespace().filter(|program| !checked.contains(program));
+        let unchecked: Vec<_> =
+            unchecked.by_ref().filter(|name| !other.contains(name) && used.contains_key(*name)).collect();
+        assert_eq!(unchecked, [""; 0], "access.sh does not check them");
+    }
+
+    #[test]
+    fn a_tool_that_is_missing_or_has_not_the_options_is_found() {
+        let tools = tempfile::tempdir().unwrap();
+        let place = |name: &str| tools.path().join(name);
+        let real = |name: &str| {
+            let places = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"].map(|directory| Path::new(directory).join(name));
+            places.into_iter().find(|path| path.exists()).unwrap_or_else(|| panic!("{name} is not installed here"))
+        };
+        let extra = ["sh", "printf"];
+        checked().into_iter().chain(extra).for_each(|name| symlink(real(name), place(name)).unwrap());
+        let login = || {
+            let output = Command::new(real("sh")).args(["-c", ACCESS]).env("PATH", tools.path()).output().unwrap();
+            assert!(output.stderr.is_empty(), "{output:?}");
+            Login::parse(&String::from_utf8(output.stdout).unwrap())
+        };
+        assert_eq!(login().unusable_tools(), None);
+        for (name, package) in
+            [("flock", "util-linux"), ("cmp", "diffutils"), ("cut", "coreutils"), ("sort", "coreutils")]
+        {
+            fs::remove_file(place(name)).unwrap();
+            let found = login();
+            assert_eq!(found.missing_tools, [(name.to_owned(), package.to_owned())]);
+            assert_eq!(found.unfit_tools, [], "{name}");
+            symlink(real(name), place(name)).unwrap();
+        }
+        // as those of BusyBox, of coreutils before 8.30, and of one that takes -z for something else
+        let stubs = [
+            ("cut", "coreutils", "echo \"cut: invalid option -- 'z'\" >&2; exit 1"),
+            ("b2sum", "coreutils", "echo \"b2sum: invalid option -- 'z'\" >&2; exit 1"),
+            ("stat", "coreutils", "exit 1"),
+            ("xargs", "findutils", "exit 1"),
+            ("grep", "grep", "exec tr '\\0' '\\n'"),
+        ];
+        for (name, package, stub) in stubs {
+            fs::remove_file(place(name)).unwrap();
+            fs::write(place(name), format!("#!/bin/sh\n{stub}\n")).unwrap();
+            fs::set_permissions(place(name), Permissions::from_mode(0o755)).unwrap();
+            let found = login();
+            assert_eq!(found.unfit_tools, [(name.to_owned(), package.to_owned())], "{stub}");
+            assert_eq!(found.missing_tools, []);
+            fs::remove_file(place(name)).unwrap();
+            symlink(real(name), place(name)).unwrap();
+        }
     }
 }

@@ -107,7 +107,8 @@ impl Node {
                 Ok(String::new())
             }
             "purge.sh" => {
-                self.edit(|state| state.keys = None);
+                // hvdctl has removed the files before, and the directory goes only if it is empty
+                self.edit(|state| drop(state.keys.take_if(|keys| keys.is_empty())));
                 Ok(String::new())
             }
             "job_end.sh" => {
@@ -220,7 +221,7 @@ fn switch(keys: &mut BTreeMap<String, KeyFile>, text: &str) {
     }
 }
 
-/// The value that a script's first lines give a variable, as `core::quote` writes it.
+/// The value that a script's first lines give a variable, as `text::quote` writes it.
 fn variable(script: &str, name: &str) -> String {
     let start = format!("{name}='");
     let mut rest = match script.strip_prefix(&start) {
