@@ -63,7 +63,7 @@ pub async fn download(
     let report = |bytes| progress.report("fetching", bytes, total);
     let argv = ["sh", "-c", SEND, "sh", directory];
     let (unpacked, received) = receive(transport, &argv, names, FETCH, unpack, report).await;
-    let (placed, unpacked) = unpacked.unwrap_or_else(|e| (BTreeSet::new(), Err(Error::Here(e.to_string()))));
+    let (placed, unpacked) = unpacked.unwrap_or_else(|e| (BTreeSet::new(), Err(Error::Local(e.to_string()))));
     let missing: Vec<&Download> = downloads.iter().filter(|download| !placed.contains(&download.path)).collect();
     let failed = |operation: &str, cause: &str| NodeError::failed(transport.node(), operation, cause);
     let again = "run the same command again: it fetches only the files that are missing";
