@@ -105,7 +105,7 @@ fn image(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -> Opt
     ))
 }
 
-/// Containers that are in the way, and what `up` would do.
+/// Finds foreign containers with names that hvdctl needs, and workers that `up` would change.
 fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -> Vec<Finding> {
     let cluster = &inventory.cluster;
     let mut found = Vec::new();
@@ -143,7 +143,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
     found
 }
 
-/// GPUs that a worker was given when it was started, and has no more.
+/// Finds GPUs that a worker has lost since it was started.
 fn lost_gpus(view: &NodeView<'_>) -> Option<Finding> {
     let visible: usize = view.inside?.get("gpus")?.parse().ok()?;
     let given = network::chosen_gpus(view.node, view.facts).len();

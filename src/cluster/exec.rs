@@ -30,7 +30,7 @@ pub enum Place {
 pub struct CommandOutput {
     /// The node.
     pub node: String,
-    /// Its exit code: 128 + N for signal N, 127 where there was no such program, 124 where the time was over.
+    /// Its exit code: 128 + N for signal N, 127 if the program does not exist, 124 after a time-out.
     pub code: i32,
     /// The first [`KEPT`] bytes of its standard output.
     pub stdout: Vec<u8>,
@@ -42,7 +42,7 @@ pub struct CommandOutput {
     pub timed_out: bool,
 }
 
-/// The exit code of what took too long, as that of timeout(1).
+/// The exit code after a time-out, as in timeout(1).
 const TIMED_OUT: i32 = 124;
 
 /// Runs a command on all nodes that answer. Returns its output on each, and why it could not be run on others. When the future is

@@ -37,7 +37,7 @@ pub struct Examined {
     nodes: Vec<NodeState>,
 }
 
-/// A node as far as it could be observed.
+/// The observed part of a node's state.
 struct NodeState {
     member: Member,
     facts: Facts,
@@ -169,7 +169,7 @@ async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) ->
     }
     events.phase("testing connections");
     let workers: Vec<Observed> = nodes.iter().filter_map(NodeState::observed).collect();
-    // without the master there is no key to try
+    // without the master there is no key for the logins
     let mut masters = workers.iter().filter(|node| node.member.node.master);
     let has_key = masters.any(|node| Keyring::read(&inventory.cluster, &node.facts).current.is_some());
     let logins =

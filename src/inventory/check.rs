@@ -1,4 +1,4 @@
-//! What the single values of an inventory must look like.
+//! Rules for the values of single fields.
 
 use crate::text::nodeset::Ranges;
 use regex::{Captures, Regex};
@@ -51,7 +51,7 @@ pub(super) fn refuse_if(is_wrong: bool, hint: impl Into<String>) -> Checked<()> 
     if is_wrong { Err(hint.into()) } else { Ok(()) }
 }
 
-/// What stands between a message and a hint that may be empty.
+/// Returns the separator between a message and a hint that may be empty.
 pub(super) fn separator(hint: &str) -> &'static str {
     if hint.is_empty() { "" } else { "; " }
 }
@@ -175,7 +175,7 @@ fn operators_file(text: &str) -> Checked<()> {
     refuse_if(text.starts_with('~') && !text.starts_with("~/"), "only `~/` is expanded")
 }
 
-/// How the names of variables begin that set a rank apart from the others; the launcher gives them to each.
+/// Prefixes of variables that differ between ranks; the launcher sets them.
 const PER_RANK: &str = "HVDCTL_ HOROVOD_RANK HOROVOD_SIZE HOROVOD_LOCAL_ HOROVOD_CROSS_ HOROVOD_HOSTNAME \
                         HOROVOD_CONTROLLER HOROVOD_GLOO_RENDEZVOUS_ OMPI_COMM_WORLD_ PMI_ PMIX_RANK MPI_LOCALRANKID";
 

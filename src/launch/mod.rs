@@ -17,14 +17,14 @@ mod torchrun;
 use crate::inventory::Node;
 use crate::model::launcher::{Controller, LauncherName};
 use description::{Argument, LaunchHost, Position, RankDescription, Start};
-/// What all launchers of today have in common.
+/// Items that all launchers share at present.
 pub use horovodrun::{INIT, INSIDE, MORE_TIME_FOR_INIT, VERSIONS, by_hand};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::Duration;
 
-/// A program for every rank that proves that the ranks work together: it begins, and sums up a number over all ranks. Its arguments are
-/// [`Launcher::ways`].
+/// The program that `verify` runs as every rank: it initializes the library and sums a number over all ranks. Its
+/// arguments are [`Launcher::ways`].
 pub const VERIFY: &str = include_str!("verify.py");
 
 /// A program that starts the ranks of a job.
@@ -40,11 +40,11 @@ pub struct Launcher {
     pub variables: fn(&LaunchRequest<'_>) -> Vec<(&'static str, Argument)>,
     /// Environment that it needs.
     pub environment: fn(&LaunchRequest<'_>) -> Vec<(&'static str, String)>,
-    /// Environment that a shell in its container needs, for launches by hand.
+    /// Environment for manual launches in `hvdctl shell`.
     pub shell_environment: &'static [(&'static str, &'static str)],
-    /// Prefixes of the variables that it reads itself; everything else of the inventory's environment only goes to the ranks.
+    /// Prefixes of variables that the launcher itself reads; other variables of the inventory reach only the ranks.
     pub reads: &'static [&'static str],
-    /// Who takes one interface name for all nodes, if nodes may not have interfaces of different names.
+    /// The program that requires the same interface name on all nodes, if one does.
     pub one_interface: Option<&'static str>,
     /// The variables by which a rank learns its number, in order of preference.
     pub rank: &'static [&'static str],
@@ -58,7 +58,7 @@ pub struct Launcher {
     pub interface_defaults: &'static [&'static str],
     /// What ranks wait in until all have begun, as failures name it.
     pub init: &'static str,
-    /// The ways in which [`VERIFY`] may communicate, in order of preference.
+    /// The Python modules over which [`VERIFY`] may communicate, in order of preference.
     pub ways: &'static [&'static str],
     /// The patterns of messages about ranks that hang (`HangReports` in `rank_supervisor.py`).
     pub hang_reports: &'static [(&'static str, &'static str)],

@@ -33,7 +33,7 @@ impl NodeProject<'_> {
         let mut buffer = vec![0; PIECE];
         loop {
             let n = transport.within(process.stdout.read(&mut buffer), OPERATION, limit).await?;
-            // a reader that has failed says why below
+            // if unpacking failed, its error is reported below
             if n == 0 || pipe.write_all(&buffer[..n]).await.is_err() {
                 break;
             }
@@ -57,6 +57,6 @@ fn unpack(mut stream: impl Read, directory: &Path) -> io::Result<()> {
     let mut archive = tar::Archive::new(&mut stream);
     archive.set_preserve_permissions(true);
     archive.unpack(directory)?;
-    // what stands behind the end of the archive
+    // bytes after the end of the archive
     io::copy(&mut stream, &mut io::sink()).map(drop)
 }

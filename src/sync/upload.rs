@@ -25,7 +25,7 @@ const COPY_LIMIT: Duration = Duration::from_secs(3600);
 pub struct Project {
     /// Its files.
     pub files: ProjectFiles,
-    /// Where they are, `HOST:DIRECTORY`. A project of the same name from elsewhere does not replace this one.
+    /// Where they are, `HOST:DIRECTORY`. A project of the same name from another place does not replace this one.
     pub origin: String,
     /// Whether it replaces a project of the same name from elsewhere all the same.
     pub shared: bool,

@@ -47,18 +47,19 @@ pub(super) const COMMON: Launcher = Launcher {
     spins: false,
 };
 
-/// What ranks wait in until all have begun.
+/// Name of the operation in which ranks wait until all have started.
 pub const INIT: &str = "hvd.init";
-/// What gives them more time for that.
+/// Hint that raises the time-out of that operation.
 pub const MORE_TIME_FOR_INIT: &str = "-e HOROVOD_GLOO_TIMEOUT_SECONDS=600 gives it more time";
 
-/// What `src/scripts/inside.py` is to print about the image besides, in Python.
+/// Python code appended to `src/scripts/inside.py`, which reports the Horovod build.
 pub const INSIDE: &str = include_str!("inside.py");
 
 /// Versions by the keys of that, which must be the same on all nodes.
 pub const VERSIONS: [(&str, &str); 2] = [("Horovod", "horovod"), ("Horovod build", "build")];
 
-/// Horovod's own time until it warns about a rank that the others wait for; it heeds the time-out only beyond that.
+/// Horovod's own time until it warns about a rank that the others wait for; its shutdown time-out counts only after
+/// that.
 const WARNING_SECONDS: u64 = 60;
 
 /// The controller is always passed, because the official image defaults to MPI. With one named interface the launcher probes nothing
@@ -93,7 +94,7 @@ fn arguments(controller: &str, request: &LaunchRequest<'_>) -> Vec<Argument> {
     ]
 }
 
-/// Returns a command for a user in a shell in the launcher's container.
+/// Returns the command for a manual launch in `hvdctl shell`.
 pub fn by_hand(slots: u32, port: u16, interface: Option<&str>) -> String {
     let interface = interface.map(|name| format!(" --network-interfaces {name}")).unwrap_or_default();
     format!("horovodrun -np {slots} -p {port} -hostfile /root/hostfile{interface} PROGRAM")
