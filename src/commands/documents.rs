@@ -183,7 +183,7 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
             "clock",
             &["node2"],
             "its clock is 31 s behind those of the other nodes",
-            "Horovod's launcher gives its ranks an absolute deadline: if clocks differ, the start times out at once",
+            "launchers may give ranks an absolute deadline (horovodrun does): if clocks differ, the start times out at once",
             "set the clock on the node: sudo timedatectl set-ntp true, or sudo chronyc makestep",
             Vec::new(),
         ),

@@ -109,7 +109,7 @@ fn expected(observed: &Observed) -> Expected {
     }
 }
 
-/// Checks the logins between the workers, because Horovod would hang without naming the one that fails.
+/// Tries the logins between the workers: the launcher may hang if one fails, and does not report which.
 async fn check_logins(plan: &JobPlan, context: &Context) -> Result<Matrix, Error> {
     let Context { target, events, session, .. } = context;
     let nodes: Vec<_> = plan.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();

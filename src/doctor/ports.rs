@@ -1,4 +1,4 @@
-//! TCP between the nodes on random ports, as Horovod's ranks use them.
+//! TCP between the nodes on random ports, as ranks use them.
 
 use super::NodeState;
 use crate::cluster::nodes::for_each_node;

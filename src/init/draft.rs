@@ -2,6 +2,7 @@
 
 use crate::error::NodeError;
 use crate::init::machines::Host;
+use crate::launch::check_address;
 use crate::node::facts::Facts;
 use crate::node::network::is_virtual;
 use crate::text::failure;
@@ -40,13 +41,13 @@ impl Probe {
         probe
     }
 
-    /// The addresses by which other nodes may reach it: of IPv4, because Horovod takes no others, and on no interface
-    /// for containers or virtual machines.
+    /// The addresses by which other nodes may reach it: those that launchers can be given, and on no interface for containers or
+    /// virtual machines.
     fn candidates(&self) -> Vec<(&str, IpAddr)> {
         let addresses = self.facts.addresses.iter().filter(|(name, _)| !is_virtual(name));
-        let usable = |address: &IpAddr| match address {
-            IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
-            IpAddr::V6(_) => false,
+        let usable = |address: &IpAddr| {
+            let is_local = address.is_loopback() || matches!(address, IpAddr::V4(v4) if v4.is_link_local());
+            check_address(*address).is_ok() && !is_local
         };
         addresses.filter(|(_, address)| usable(address)).map(|(name, address)| (name.as_str(), *address)).collect()
     }

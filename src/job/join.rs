@@ -14,7 +14,7 @@ use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Inventory, Node};
 use crate::launch::description::LaunchHost;
-use crate::launch::{env_file, programs};
+use crate::launch::{self, env_file, programs};
 use crate::node::network;
 use crate::secret::Secret;
 use crate::sync::NodeProject;
@@ -215,9 +215,7 @@ impl Extension<'_> {
         let observed = observe(cluster, node.member.clone(), &quiet).await?;
         let endpoint = nodes::place(inventory, &observed)?;
         let refused = |cause: String| NodeError::failed(node.name(), ADD, cause);
-        if endpoint.address.is_ipv6() {
-            return Err(refused(network::no_ipv6(endpoint.address)));
-        }
+        launch::check_address(endpoint.address).map_err(refused)?;
         let interface = &record.interface;
         if let Some(name) = record.launcher().one_interface.filter(|_| *interface != endpoint.interface) {
             return Err(refused(format!(
