@@ -1,4 +1,4 @@
-//! RSA-4096 pairs: ours against `ssh-keygen`, in turns in one job. Prints both medians and their ratio.
+//! RSA-4096 pairs: hvdctl and `ssh-keygen`, alternating in one process. Prints both medians and their ratio.
 
 use hvdctl::inventory::KeyType;
 use hvdctl::keys::files::Kind;
@@ -6,7 +6,7 @@ use hvdctl::keys::key_pair::generate;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Enough for a median of something that is found by luck.
+/// Enough for a median of a random search.
 const ROUNDS: usize = 10;
 
 fn timed(work: impl FnOnce()) -> Duration {

@@ -1,5 +1,5 @@
-//! Uploading a project to the nodes of an inventory beside `tar | ssh tar` and `rsync -a` to all of them at once, in turns in
-//! one job. Prints medians and ratios. The inventory is `$HVDCTL_INVENTORY`; scripts/bench names the lab's.
+//! Uploads of a project to the nodes of an inventory, compared with `tar | ssh tar` and `rsync -a` to all of them at once,
+//! alternating in one process. Prints medians and ratios. The inventory is `$HVDCTL_INVENTORY`; scripts/bench names the lab's.
 
 use hvdctl::cluster::nodes::{Target, all, connect_all, for_each_node};
 use hvdctl::event::Events;
@@ -16,7 +16,7 @@ use std::time::Instant;
 /// A multiple of three: each of the three is the first, the second and the last as often as the others.
 const ROUNDS: usize = 6;
 const FILES: usize = 10_000;
-/// Where they go on the nodes.
+/// Their directory on the nodes.
 const PLACE: &str = "/opt/horovod/bench";
 /// Bytes of all of them.
 const BYTES: usize = 200 << 20;
@@ -126,35 +126,35 @@ fn on_all(target: &Target, work: impl Fn(&Node) + Sync) {
     std::thread::scope(|scope| nodes.iter().for_each(|node| drop(scope.spawn(|| work(node)))));
 }
 
-/// The words of an `ssh` to a node, as somebody would type them.
-fn ssh_words(target: &Target, node: &Node) -> (Vec<String>, String) {
+/// Returns the options and the destination of an `ssh` to a node.
+fn ssh_arguments(target: &Target, node: &Node) -> (Vec<String>, String) {
     let config = target.cluster().ssh_config.as_ref();
-    let words = config.map(|config| vec!["-F".to_owned(), config.display().to_string()]).unwrap_or_default();
+    let arguments = config.map(|config| vec!["-F".to_owned(), config.display().to_string()]).unwrap_or_default();
     let user = node.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
-    (words, format!("{user}{}", node.host))
+    (arguments, format!("{user}{}", node.host))
 }
 
 fn ssh(target: &Target, node: &Node, command: &str) -> bool {
-    let (words, host) = ssh_words(target, node);
+    let (arguments, host) = ssh_arguments(target, node);
     let status =
-        Command::new("ssh").args(words).arg(host).arg(command).stdout(Stdio::null()).stdin(Stdio::null()).status();
+        Command::new("ssh").args(arguments).arg(host).arg(command).stdout(Stdio::null()).stdin(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
 
 fn tar_to(target: &Target, node: &Node, project: &Path) {
-    let (words, host) = ssh_words(target, node);
+    let (arguments, host) = ssh_arguments(target, node);
     let mut tar = Command::new("tar").args(["-cf", "-", "-C"]).arg(project).arg(".").stdout(Stdio::piped()).spawn();
     let stream = tar.as_mut().expect("tar").stdout.take().expect("its output");
     let remote = format!("sudo sh -c 'mkdir -p {0}/p && tar -xf - -C {0}/p'", target.cluster().projects_dir);
-    let status = Command::new("ssh").args(words).arg(host).arg(remote).stdin(stream).status();
+    let status = Command::new("ssh").args(arguments).arg(host).arg(remote).stdin(stream).status();
     assert!(status.expect("ssh").success());
     assert!(tar.and_then(|mut tar| tar.wait()).expect("tar").success());
 }
 
 fn rsync_to(target: &Target, node: &Node, project: &Path) {
-    let (words, host) = ssh_words(target, node);
+    let (arguments, host) = ssh_arguments(target, node);
     let to = format!("{host}:{}/", target.cluster().projects_dir);
-    let ssh = format!("ssh {}", words.join(" "));
+    let ssh = format!("ssh {}", arguments.join(" "));
     let status = Command::new("rsync")
         .args(["-a", "--mkpath", "--rsync-path", "sudo rsync", "-e", &ssh])
         .arg(project)

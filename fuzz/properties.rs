@@ -1,8 +1,8 @@
-//! What holds for every text that comes from outside: files, the command line, and what nodes say.
+//! Properties of every text from outside: files, the command line, and reports of nodes.
 //!
-//! Each property takes bytes and panics where it does not hold. The fuzz targets look for such bytes; `tests/corpus.rs`
-//! replays what they have found interesting so far. What decides whether a line is somebody else's is written anew
-//! here, after OpenSSH, and not taken from the code under test.
+//! Each property takes bytes and panics if it does not hold. The fuzz targets search for such bytes; `tests/corpus.rs` replays
+//! the inputs that they have kept. The rule for lines of other owners is reimplemented here, after OpenSSH, and not taken
+//! from the code under test.
 
 use hvdctl::inventory::{Inventory, Node, names};
 use hvdctl::job::frames::Parser;
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// A promise about any bytes; it panics where it is not kept.
+/// A property of any bytes; it panics if it does not hold.
 pub type Property = fn(&[u8]);
 
 /// Every property under the name of its target and of its directory of kept inputs.
@@ -37,15 +37,15 @@ const CLUSTER: &str = "lab";
 /// The comment of its lines.
 const TAG: &str = "hvdctl:lab";
 
-/// A file's text. It is an inventory with one master and unique names, or it is refused in words that any terminal may
-/// show.
+/// A file's text. It is an inventory with one master and unique names, or it is refused with a message that is
+/// safe on any terminal.
 pub fn inventory(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     judged(&text);
 }
 
-/// One value in one field: the first line is the field, the rest the value. What is taken is taken as it was written, and
-/// holds nothing that a program would read as an option.
+/// One value in one field: the first line is the field, the rest the value. An accepted value is kept as it was written,
+/// and contains nothing that a program would read as an option.
 pub fn inventory_values(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (field, value) = text.split_once('\n').unwrap_or((&text, ""));
@@ -87,7 +87,7 @@ pub fn inventory_values(data: &[u8]) {
     }
 }
 
-/// An inventory that holds together, or nothing where the text was refused in order.
+/// Returns a consistent inventory, or `None` if the text was refused properly.
 fn judged(text: &str) -> Option<Inventory> {
     match Inventory::parse(text, Path::new("inventory.toml")) {
         Ok(inventory) => {
@@ -139,8 +139,8 @@ pub fn authorized_keys(data: &[u8]) {
 }
 
 /// `known_hosts`. The first line has the members' names, the second the lines of ours to be written, each `NAME BASE64
-/// ADDRESS HOSTNAME`, separated by `;`, the rest is the file as it was. The host name is the node's own word and may be
-/// anything.
+/// ADDRESS HOSTNAME`, separated by `;`, the rest is the file as it was. The host name is reported by the node and may
+/// be anything.
 pub fn known_hosts(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (members, wanted, there) = three(&text);
@@ -176,8 +176,8 @@ pub fn known_hosts(data: &[u8]) {
     assert_eq!(files::pinned_names(&merged, CLUSTER).count(), self::ours(&merged).len());
 }
 
-/// What is said of host keys: a text as a known-hosts file and as ssh's complaint, and its lines as the parts of such a
-/// complaint, which come out again.
+/// Texts about host keys: the input as a known-hosts file and as ssh's message, and its lines as the parts of such a
+/// message, which are parsed again.
 pub fn hostkey(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for line in text.lines() {
@@ -199,12 +199,12 @@ pub fn hostkey(data: &[u8]) {
     let word = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic());
     if [name, kind, fingerprint].iter().all(|part| word(part)) && file.starts_with('/') {
         let number = data.len();
-        let said = format!(
+        let message = format!(
             "WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!\r\n\
              The fingerprint for the {kind} key sent by the remote host is\nSHA256:{fingerprint}.\r\n\
              Offending {kind} key in {file}:{number}\r\nHost key for {name} has changed and you have requested strict checking.\r\n"
         );
-        let changed = host_key::changed(&said).expect("a complaint");
+        let changed = host_key::changed(&message).expect("a message");
         assert_eq!((&changed.name[..], &changed.kind[..]), (name, kind));
         assert_eq!((&changed.file[..], changed.line), (file, number));
     }
@@ -224,8 +224,8 @@ pub fn on(data: &[u8]) {
             assert_eq!(nodeset::select(&nodeset::fold(&chosen), &all, &nodeset::Groups::new()), Ok(chosen), "folded");
         }
         Err(bad) => {
-            let told = bad.to_string();
-            assert!(told.starts_with("--on ") && !told.contains(char::is_control), "{told:?}");
+            let message = bad.to_string();
+            assert!(message.starts_with("--on ") && !message.contains(char::is_control), "{message:?}");
         }
     }
     if !all.is_empty() {
@@ -243,8 +243,8 @@ pub fn quote(data: &[u8]) {
     assert_eq!(shell_word(&readable).as_ref(), Some(&value), "{readable}");
 }
 
-/// What a node says of itself. The files that follow from it for the cluster hold nothing but its key under plain names,
-/// and following it twice changes nothing.
+/// A node's facts. The files that they yield for the cluster contain only its key under plain names, and yielding them
+/// twice changes nothing.
 pub fn facts(data: &[u8]) {
     let mut facts = Facts::parse(&String::from_utf8_lossy(data));
     assert!(facts.key_files.values().all(|file| file.text.is_empty() || file.text.ends_with('\n')));
@@ -298,13 +298,13 @@ fn three(text: &str) -> (&str, &str, &str) {
     (first, second, rest)
 }
 
-/// Whether an inventory may call a node so.
+/// Whether this may be the name of a node in an inventory.
 fn is_node_name(name: &str) -> bool {
     let good = |c: char| c.is_alphanumeric() || "_.:%-".contains(c);
     (1..=253).contains(&name.chars().count()) && !name.starts_with(['-', '.']) && name.chars().all(good)
 }
 
-/// The words of a line that may be nodes' names, each once and no more than a small cluster has.
+/// The parts of a line that may be nodes' names, each once and no more than a small cluster has.
 fn node_names(line: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for name in line.split(' ').filter(|name| is_node_name(name)).take(64) {
@@ -326,12 +326,12 @@ fn key_and_comment(text: &str) -> Option<(String, &str)> {
     let (key, comment) = rest.split_once(BLANK).unwrap_or((rest, ""));
     let known = ["ssh-", "ecdsa-", "sk-"].iter().any(|start| kind.starts_with(start));
     let comment = comment.trim_start_matches(BLANK).trim_end_matches([' ', '\t', '\r']);
-    // anything else in them is no algorithm's name and no base64, and lets nobody in
+    // anything else in them is no algorithm's name and no base64, and authorizes no key
     let words = !key.is_empty() && [kind, key].iter().all(|word| word.chars().all(|c| c.is_ascii_graphic()));
     (known && words).then(|| (format!("{kind} {key}"), comment))
 }
 
-/// What stands behind a line's first field, in which blanks may be in quotes (auth2-pubkeyfile.c).
+/// The rest of a line after its first field, in which blanks may be in quotes (auth2-pubkeyfile.c).
 fn behind_field(line: &str) -> Option<&str> {
     let mut quoted = false;
     let mut chars = line.char_indices().peekable();
@@ -388,8 +388,8 @@ fn names_are_plain(line: &str) {
     }
 }
 
-/// What a POSIX shell makes of one word of single quotes, backslashes and characters that mean nothing to it
-/// (XCU 2.2); `None` where it might make anything else of it.
+/// The value of a word of single quotes, backslashes and characters without special meaning in a POSIX shell (XCU 2.2);
+/// `None` if the shell might expand anything in it.
 fn shell_word(word: &str) -> Option<String> {
     let mut value = String::new();
     let mut chars = word.chars();

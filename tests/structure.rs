@@ -268,6 +268,14 @@ fn only_its_directory_knows_the_container_engines_client() {
 }
 
 #[test]
+fn only_runtime_and_transport_run_docker() {
+    for (file, text) in sources() {
+        let may = ["runtime", "transport"].contains(&room(&file));
+        assert!(may || !text.contains("RunAs::Docker"), "{file} runs docker");
+    }
+}
+
+#[test]
 fn files_that_decide_do_no_input_or_output() {
     let sources = sources();
     for pure in PURE {

@@ -41,7 +41,7 @@ engine_start_locked() {
   say "started a Docker Engine"
 }
 
-# Stops the engine if the lab started it and nothing runs in it. It takes no stranger's container away.
+# Stops the engine if the lab started it and nothing runs in it. Containers of others are never removed.
 engine_stop_own() {
   local pid
   engine_answers || return 0

@@ -1,30 +1,30 @@
 # Images: built when their inputs changed, and not touched otherwise. Sourced, never run.
 # shellcheck shell=bash
 
-# A build's inputs are the files of its folder and its arguments; their hash is kept as a label of the image.
-image_inputs() { # FOLDER [ARGUMENT…]
+# A build's inputs are the files of its directory and its arguments; their hash is kept as a label of the image.
+image_inputs() { # DIRECTORY [ARGUMENT…]
   { cd "$1" && find . -maxdepth 1 -type f ! -name build -print0 | sort -z | xargs -0 sha256sum && printf '%s\n' "${@:2}"; } | sha256sum | cut -c1-32
 }
 
 image_label() { docker image inspect --format "{{index .Config.Labels \"hvdctl.lab.inputs\"}}" "$1" 2>/dev/null; }
 
-image_ensure() { # IMAGE FOLDER [ARGUMENT of docker build…]
-  local -r image=$1 folder=$2
+image_ensure() { # IMAGE DIRECTORY [ARGUMENT of docker build…]
+  local -r image=$1 directory=$2
   shift 2
   local inputs
-  inputs=$(image_inputs "$folder" "$@")
+  inputs=$(image_inputs "$directory" "$@")
   [ "$(image_label "$image")" != "$inputs" ] || return 0
   (
     machine_lock "build-${image//[\/:]/-}"
-    # Whoever held the lock may have built it.
+    # Another process that had the lock may have built it.
     [ "$(image_label "$image")" != "$inputs" ] || exit 0
     base_ensure
-    image_build "$image" "$folder" "$inputs" "$@"
+    image_build "$image" "$directory" "$inputs" "$@"
   ) || exit 1
 }
 
 image_build() {
-  local -r image=$1 folder=$2 inputs=$3
+  local -r image=$1 directory=$2 inputs=$3
   shift 3
   local -r log=$LAB_RUN/build-${image//[\/:]/-}.log
   local -r begun=$SECONDS
@@ -34,11 +34,11 @@ image_build() {
   # The host's network, because a bridge may lack this machine's way to its package mirrors; the classic builder, because
   # BuildKit needs a plugin that Debian's docker.io lacks; few CPU shares, because running nodes come first.
   DOCKER_BUILDKIT=0 timeout 3600 docker build --network host --cpu-shares 128 --force-rm --label "hvdctl.lab.inputs=$inputs" "$@" \
-    -t "$image" "$folder" >"$log" 2>&1 || {
+    -t "$image" "$directory" >"$log" 2>&1 || {
     tail -n 20 "$log" >&2
     die "$image could not be built" "the whole log: $log"
   }
-  # What it replaces goes, unless it is in use.
+  # Removes the image that it replaces, unless that is in use.
   [ -z "$before" ] || [ "$before" = "$(image_id "$image")" ] || docker rmi "$before" >/dev/null 2>&1 || true
   say "built $image in $((SECONDS - begun)) s"
 }
@@ -48,7 +48,7 @@ image_id() { docker image inspect --format '{{.Id}}' "$@" 2>/dev/null; } # IMAGE
 image_ensure_horovod() { # latest|tensorflow|quick
   case $1 in
   latest) image_ensure "$LAB_IMAGE:latest" "$LAB_SCRIPTS/image" ;;
-  # The base is an argument, so that another one makes another image.
+  # The base is an argument, so that the image is rebuilt when it changes.
   quick) image_ensure "$LAB_IMAGE:quick" "$LAB_SCRIPTS/image/quick" --build-arg "BASE=$(image_id "$LAB_IMAGE:latest")" ;;
   tensorflow) image_ensure "$LAB_IMAGE:tensorflow" "$LAB_SCRIPTS/image" --build-arg TENSORFLOW=1 ;;
   esac

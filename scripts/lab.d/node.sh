@@ -20,8 +20,8 @@ cluster_select ''
 
 node_container() { printf 'hvdctl-lab-%s%s\n' "${CLUSTER:+$CLUSTER-}" "$1"; }
 
-# What a nested engine needs. --privileged fails on a machine that itself lacks CAP_SYS_RESOURCE (bit 24): there all other
-# capabilities and no confinement do.
+# What a nested engine needs. --privileged fails on a machine that itself lacks CAP_SYS_RESOURCE (bit 24); there, all other
+# capabilities without confinement are enough.
 NODE_FLAGS=(--privileged)
 if ! ((0x$(awk '/^CapBnd/ { print $2 }' /proc/self/status) >> 24 & 1)); then
   NODE_FLAGS=(--cap-add=ALL --cap-drop=SYS_RESOURCE --security-opt seccomp=unconfined --security-opt apparmor=unconfined
@@ -65,7 +65,7 @@ node_hosts() { # COUNT
   for ((index = 1; index <= $1; index++)); do printf '%s node%d\n' "$(node_address "node$index")" "$index"; done
 }
 
-# What a node is made of: when this differs, it is made anew.
+# Prints a hash of what a node is made of. A node is recreated when it differs.
 node_spec() { # NODE GPUS
   {
     image_id "$NODE_IMAGE"
@@ -96,13 +96,13 @@ node_create() { # NODE GPUS SPEC HOSTS
   install -D -m 600 "$LAB_PASSWORDS" "$stage/etc/hvdctl-lab/passwords"
   printf '%s\n' "$hosts" >"$stage/etc/hvdctl-lab/hosts"
   node_gpus "$node" "$gpus" >"$stage/etc/hvdctl-lab/gpus"
-  # Files alone, so that the folders in the image keep their owners.
+  # Only files, so that the directories in the image keep their owners.
   (cd "$stage" && find . -type f -print0 | tar -c --null -T - --owner=0 --group=0) | docker cp - "$name:/" || { rm -rf "$stage"; return 1; }
   rm -rf "$stage"
   docker start "$name" >/dev/null
 }
 
-# Brings a node to the state that it ought to be in; does nothing to one that is in it.
+# Brings a node to the desired state; changes nothing if it has it already.
 node_ensure() { # NODE GPUS HOSTS
   local -r node=$1 gpus=$2 hosts=$3
   local -r name=$(node_container "$node")
@@ -111,7 +111,7 @@ node_ensure() { # NODE GPUS HOSTS
   is=$(docker inspect --format "{{index .Config.Labels \"hvdctl.lab.spec\"}} {{.State.Status}} {{with index .NetworkSettings.Networks \"$NET\"}}{{.IPAMConfig.IPv4Address}}{{end}}" \
     "$name" 2>/dev/null) || is=
   read -r is state address <<<"$is"
-  # One that was made and never started may lack its keys: something interrupted that.
+  # A node that was created but never started may lack its keys, because its creation was interrupted.
   if [ "$is" != "$spec" ] || [ "$state" = created ]; then
     say "$node: starting a new machine"
     node_create "$node" "$gpus" "$spec" "$hosts" || return 1
@@ -137,14 +137,14 @@ node_ensure() { # NODE GPUS HOSTS
   fi
   wait_for 15 node_login "$node" || {
     node_login "$node" 2>&1 || true
-    echo "workshop cannot log in; to have the machines made anew: scripts/lab down && scripts/lab up"
+    echo "workshop cannot log in; recreate the nodes: scripts/lab down && scripts/lab up"
     return 1
   }
 }
 
 node_login() { ssh -F "$LAB_DIR/ssh_config" -o BatchMode=yes -o ConnectTimeout=3 "$1" true </dev/null; }
 
-# Tells a running node the others' names, and starts its sshd and its engine where they are down; waits for the engine.
+# Writes the other nodes' names to a running node, starts its sshd and its engine if they are down, and waits for the engine.
 node_settle() { # CONTAINER HOSTS
   # shellcheck disable=SC2016 # expanded on the node
   timeout 75 docker exec -i "$1" bash -c '

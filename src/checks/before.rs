@@ -6,7 +6,7 @@ use super::uniform::odd_ones;
 use super::{Finding, NodeView};
 use crate::inventory::Inventory;
 use crate::node::facts::{Listener, Rank, Span};
-use crate::node::network::{self, Endpoint};
+use crate::node::network::{self, Endpoint, is_virtual};
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::Role;
 use crate::text::nodeset;
@@ -132,7 +132,7 @@ fn clocks(views: &[NodeView<'_>]) -> Vec<Finding> {
         (off >= CLOCK_WARNS).then(|| {
             let message = format!("its clock is {off:.0} s {word} those of the other nodes");
             Finding::new(severity, "clock", view.name(), message).explain(
-                "Horovod's launcher gives its ranks an absolute deadline: if clocks differ, the start times out at once",
+                "launchers may give ranks an absolute deadline (horovodrun does): if clocks differ, the start times out at once",
                 "set the clock on the node: sudo timedatectl set-ntp true, or sudo chronyc makestep",
             )
         })
@@ -149,7 +149,7 @@ fn host_names(views: &[NodeView<'_>]) -> Vec<Finding> {
     let named = views.iter().filter(|view| !view.facts.hostname.is_empty());
     let finding = |(name, nodes)| {
         Finding::new(Error, "hostname", "", format!("they have the same host name, {name}")).about(nodes).explain(
-            "Horovod, MPI and NCCL distinguish machines by host name, and would treat these as one machine",
+            "launchers and NCCL distinguish machines by host name, and would treat these as one machine",
             "sudo hostnamectl set-hostname NAME on all but one of them, then hvdctl --on NODES down and hvdctl up",
         )
     };
@@ -172,15 +172,6 @@ fn addresses(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     shared(views.iter().filter_map(place)).map(finding).collect()
 }
 
-/// Returns whether an interface leads to no other machine, whatever its address.
-pub(super) fn is_virtual(interface: &str) -> bool {
-    let bridge_of_docker = |id: &str| id.len() == 12 && id.chars().all(|c| c.is_ascii_hexdigit());
-    matches!(interface, "lo" | "docker0" | "docker_gwbridge" | "podman0" | "cni0" | "lxcbr0" | "lxdbr0")
-        || interface.starts_with("virbr")
-        || interface.starts_with("veth")
-        || interface.strip_prefix("br-").is_some_and(bridge_of_docker)
-}
-
 fn interface(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let Endpoint { address, interface } = place(inventory, view).filter(|place| is_virtual(&place.interface))?;
     let message =
@@ -189,7 +180,7 @@ fn interface(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let others: Vec<String> = others.map(|(name, address)| format!("{name} {address}")).collect();
     let others = if others.is_empty() { "no other".to_owned() } else { others.join(", ") };
     Some(Finding::new(Error, "interface", view.name(), message).explain(
-        "Horovod binds to this interface, and hangs without a message because no other node can connect",
+        "ranks bind to this interface, and hang without a message because no other node can connect",
         format!("set `interface` or `address` of this [[node]] (the node has: {others})"),
     ))
 }

@@ -4,14 +4,13 @@ use super::Severity::{Error, Warning};
 use super::{Finding, Fix, NodeView};
 use crate::inventory::Inventory;
 use crate::node::facts::Rank;
-use crate::runtime::container::ContainerSummary;
-use crate::runtime::spec::Role;
+use crate::runtime::container::{ContainerSummary, launchers};
 use crate::worker::plan::{self, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     let cluster = inventory.cluster.name.as_str();
-    let running = views.iter().flat_map(|view| launchers(cluster, view)).filter(|c| c.state.is_up());
+    let running = views.iter().flat_map(|view| launchers(cluster, view.containers())).filter(|c| c.state.is_up());
     let jobs = Jobs {
         cluster,
         running: running.filter_map(ContainerSummary::job).collect(),
@@ -19,7 +18,7 @@ pub(super) fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Find
     };
     let mut found = Vec::new();
     for view in views {
-        for container in launchers(cluster, view).filter(|c| !c.state.is_up()) {
+        for container in launchers(cluster, view.containers()).filter(|c| !c.state.is_up()) {
             let (job, name) = (container.job().unwrap_or("unknown"), &container.name);
             let message = format!("{name} of the ended job {job} still exists");
             let why = "the job supervisor was killed before it cleaned up; other nodes may have orphaned ranks";
@@ -30,11 +29,6 @@ pub(super) fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Find
         found.extend(jobs.strangers(view));
     }
     found
-}
-
-/// The containers of launchers on a node.
-fn launchers<'a>(cluster: &str, view: &NodeView<'a>) -> impl Iterator<Item = &'a ContainerSummary> {
-    view.containers().iter().filter(move |c| c.belongs_to(cluster) && c.is(Role::Master))
 }
 
 /// The finding for a container that is no longer needed.

@@ -1,14 +1,15 @@
 //! Rules on single nodes, and on how nodes see each other.
 
 use super::Severity::{Error, Note, Warning};
-use super::before::{is_virtual, place};
+use super::before::place;
 use super::uniform::odd_ones;
 use super::{Details, Engine, Finding, Fix, NodeView};
 use crate::inventory::{Gpus, Inventory};
 use crate::keys::files;
+use crate::launch::check_address;
 use crate::node::facts::Disk;
 use crate::node::gpus::GpuRequest;
-use crate::node::network;
+use crate::node::network::{self, is_virtual};
 use crate::runtime::spec::ContainerSpec;
 use crate::text::units::human;
 use crate::worker::image::is_wanted;
@@ -45,11 +46,8 @@ pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding
 }
 
 fn no_place(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
-    let reason = match network::place(inventory, view.node, view.facts) {
-        Err(reason) => reason,
-        Ok(place) if place.address.is_ipv6() => network::no_ipv6(place.address),
-        Ok(_) => return None,
-    };
+    let place = network::place(inventory, view.node, view.facts);
+    let reason = place.and_then(|place| check_address(place.address)).err()?;
     Some(
         Finding::new(Error, "network", view.name(), format!("its address in the cluster is unknown: {reason}"))
             .explain(

@@ -10,7 +10,7 @@ use crate::keys::files::{KNOWN_HOSTS, Keyring};
 use crate::keys::push::without_master;
 use crate::keys::reachability::{AbsentNode, Login, Matrix, reason, results, targets};
 use crate::paths::CONTAINER_SSH;
-use crate::runtime::container::ContainerState;
+use crate::runtime::container::running_worker;
 use crate::runtime::spec::LABEL_SPEC_FULL;
 use crate::secret::Secret;
 use crate::transport::node::{RunAs, Script};
@@ -63,8 +63,7 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
 /// Where the node's worker listens, or why the others cannot reach it.
 fn listening(inventory: &Inventory, observed: &Observed) -> Result<IpAddr, String> {
     let desired = apply::desired(inventory, observed).map_err(|error| error.message)?;
-    let worker = observed.docker.containers.iter().find(|c| c.name == desired.name && c.belongs_to(&desired.cluster));
-    let Some(worker) = worker.filter(|worker| worker.state == ContainerState::Running) else {
+    let Some(worker) = running_worker(&inventory.cluster, &observed.docker.containers) else {
         return Err("its worker is not running: hvdctl up".into());
     };
     let mut differences = desired.spec.differences(worker.label(LABEL_SPEC_FULL).unwrap_or_default());
@@ -114,10 +113,10 @@ async fn log_in(inventory: &Inventory, observed: &Observed, key: &Secret, to: &[
         .with("limit", &limit.to_string())
         .with("at_once", &AT_ONCE.to_string())
         .with("whole", &whole.to_string());
-    let args = ["exec", "-i", &cluster.worker, "sh", "-s"];
-    let within = Duration::from_secs(whole + 5);
+    let (script, within) = (script.whole(), Duration::from_secs(whole + 5));
     let tried = "log in to the other workers";
-    let output = observed.member.transport.run(RunAs::Docker, &args, script.whole().as_bytes(), tried, within).await;
+    let runtime = &observed.docker.engine;
+    let output = runtime.run_in(&cluster.worker, &["sh", "-s"], script.as_bytes(), tried, within).await;
     let (results, failure) = match output {
         Ok(output) => {
             let complaint = output.complaint();

@@ -27,7 +27,7 @@ pub(super) fn examine(views: &[NodeView<'_>]) -> Vec<Finding> {
         [("Python", "python"), ("PyTorch", "torch"), ("TensorFlow", "tensorflow"), ("MXNet", "mxnet"), ("JAX", "jax")]
             .into_iter()
             .chain(VERSIONS)
-            .chain([("set of launchers", "launchers"), ("CUDA", "cuda"), ("NCCL", "nccl")])
+            .chain([("CUDA", "cuda"), ("NCCL", "nccl")])
     {
         let version = |view: &NodeView<'_>| {
             let versions = view.inside.filter(|versions| !versions.is_empty())?;

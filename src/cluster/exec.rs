@@ -5,8 +5,7 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::Runtime;
-use crate::runtime::container::ContainerState;
-use crate::runtime::spec::Role;
+use crate::runtime::container::running_worker;
 use crate::transport::node::{Collected, RunAs};
 use std::time::Duration;
 
@@ -105,13 +104,11 @@ async fn on(
 pub async fn worker(cluster: &Cluster, member: &Member) -> Result<(Runtime, String), NodeError> {
     let runtime = Runtime::connect(&member.transport).await?;
     let containers = runtime.containers().await?;
-    let worker =
-        containers.into_iter().find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name) && c.is(Role::Worker));
-    match worker {
-        Some(worker) if worker.state == ContainerState::Running => Ok((runtime, worker.id)),
-        _ => Err(NodeError::failed(&member.node.name, &format!("enter {}", cluster.worker), "it is not running")
-            .hint("hvdctl up")),
-    }
+    let worker = running_worker(cluster, &containers).ok_or_else(|| {
+        NodeError::failed(&member.node.name, &format!("enter {}", cluster.worker), "it is not running")
+            .hint("hvdctl up")
+    })?;
+    Ok((runtime, worker.id.clone()))
 }
 
 #[cfg(test)]

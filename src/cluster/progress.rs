@@ -15,8 +15,8 @@ impl ProgressLog {
     }
 
     /// Records a step that is done on a node.
-    pub fn did(&self, node: &str, step: impl Into<String>) {
-        self.update(node, |progress| progress.did.push(step.into()));
+    pub fn record(&self, node: &str, step: impl Into<String>) {
+        self.update(node, |progress| progress.steps.push(step.into()));
     }
 
     /// Records that all is done on a node.

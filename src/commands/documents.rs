@@ -183,7 +183,7 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
             "clock",
             &["node2"],
             "its clock is 31 s behind those of the other nodes",
-            "Horovod's launcher gives its ranks an absolute deadline: if clocks differ, the start times out at once",
+            "launchers may give ranks an absolute deadline (horovodrun does): if clocks differ, the start times out at once",
             "set the clock on the node: sudo timedatectl set-ntp true, or sudo chronyc makestep",
             Vec::new(),
         ),
@@ -416,29 +416,29 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
         purpose: "hvdctl up".into(),
         since: 1_795_262_584,
         renewed: 1_795_262_590,
-        seen: 1_795_262_591,
+        read: 1_795_262_591,
     };
     let nodes = [("node1".to_owned(), Some(lease.clone())), ("node2".to_owned(), None)];
     all.push(("lock-status", lock::status_outcome(nodes.to_vec(), &[refused("node3")]).document));
     all.push(("lock-release", lock::released(&nodes, &[refused("node3")]).document));
     all.push(("error/locked", failure(&Error::Locked(vec![("node1".into(), lease)]), false, false)));
-    let allocation = |part| Allocation {
+    let allocation = |resources| Allocation {
         job: "20261121-120304-k7qd".into(),
         name: "digits".into(),
         project: None,
         port: None,
         operator: "ana@desk".into(),
-        part,
+        resources,
     };
-    let part = Resources { slots: 1, gpus: names(&["GPU-0a"]) };
-    let held = AllocationConflict {
-        allocations: vec![("node1".into(), allocation(None)), ("node2".into(), allocation(Some(part)))],
+    let some = Resources { slots: 1, gpus: names(&["GPU-0a"]) };
+    let conflict = AllocationConflict {
+        allocations: vec![("node1".into(), allocation(None)), ("node2".into(), allocation(Some(some)))],
         free: Vec::new(),
     };
-    all.push(("error/held", failure(&Error::Allocated(held), false, false)));
-    let stand = |node: &str, done, did: &[&str], error| NodeProgress {
+    all.push(("error/allocated", failure(&Error::Allocated(conflict), false, false)));
+    let stand = |node: &str, done, steps: &[&str], error| NodeProgress {
         done,
-        did: names(did),
+        steps: names(steps),
         error,
         ..NodeProgress::new(node)
     };

@@ -70,7 +70,7 @@ async fn remove(context: &Context, snapshot: &Snapshot) -> Result<(String, Vec<S
         if let Operation::Remove { name, id, .. } = operation {
             let _step = events.begin(&node, Step::write(format!("removing {name}")));
             runtime.engine.remove(&id).await?;
-            session.progress.did(&node, format!("removed {name}"));
+            session.progress.record(&node, format!("removed {name}"));
             removed.push(name);
         }
     }
@@ -105,7 +105,7 @@ async fn purge(context: &Context, member: &Member, facts: &Facts) -> Result<(), 
         .with("cluster", &cluster.name);
     let files = member.transport.script(&script, "remove keys, projects and records").await;
     keys.and(files)?;
-    session.progress.did(node, "removed keys, projects and records");
+    session.progress.record(node, "removed keys, projects and records");
     Ok(())
 }
 

@@ -31,7 +31,7 @@ pub(super) fn outcome(command: &str, outputs: &[CommandOutput], failed: Vec<Node
     let entry = |output: &CommandOutput| {
         let CommandOutput { code, timed_out, left_out, .. } = *output;
         let (stdout, stderr) = (lossy(&output.stdout), lossy(&output.stderr));
-        NodeEntry::new(&output.node, code == 0, ExecNode { code, late: timed_out, left_out, stdout, stderr })
+        NodeEntry::new(&output.node, code == 0, ExecNode { code, timed_out, left_out, stdout, stderr })
     };
     let nodes = outputs.iter().map(entry).chain(failed.iter().map(NodeEntry::failed)).collect();
     let document = output::Exec { ok: code == exit::OK, code, nodes };

@@ -35,7 +35,7 @@ pub fn execute(cli: Cli) -> u8 {
 /// Runs the command on a runtime of its own, and closes all connections after it.
 fn run_to_end(cli: Cli) -> Result<Outcome, Error> {
     let runtime = tokio::runtime::Runtime::new()
-        .map_err(|error| Error::Here(format!("cannot start the asynchronous runtime: {error}")))?;
+        .map_err(|error| Error::Local(format!("cannot start the asynchronous runtime: {error}")))?;
     let result = runtime.block_on(run(cli));
     // connections end their ssh masters when they are dropped
     runtime.shutdown_timeout(Duration::from_secs(2));

@@ -184,7 +184,7 @@ pub(super) fn checked(report: &KeyReport, matrix: &Matrix, failed: &[NodeError])
         ok: failed.is_empty() && is_good,
         rotation: report.rotation.clone(),
         nodes,
-        reach: (!matrix.pairs.is_empty()).then(|| matrix.into()),
+        logins: (!matrix.pairs.is_empty()).then(|| matrix.into()),
     };
     Outcome::new(code, text, &document, failed)
 }

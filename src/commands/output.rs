@@ -138,9 +138,11 @@ impl Failure {
                 let lease = |lease: &Lease| FailureDetails { lease: Some(lease.clone()), ..details() };
                 busy.iter().map(|(node, of)| NodeEntry::new(node, false, lease(of))).collect()
             }
-            Error::Allocated(held) => {
-                let allocation = |hold: &Allocation| FailureDetails { allocation: Some(hold.clone()), ..details() };
-                held.allocations.iter().map(|(node, hold)| NodeEntry::new(node, false, allocation(hold))).collect()
+            Error::Allocated(conflict) => {
+                let entry =
+                    |allocation: &Allocation| FailureDetails { allocation: Some(allocation.clone()), ..details() };
+                let allocations = conflict.allocations.iter();
+                allocations.map(|(node, allocation)| NodeEntry::new(node, false, entry(allocation))).collect()
             }
             Error::Stopped { nodes, .. } => nodes
                 .iter()
@@ -241,7 +243,7 @@ pub struct KeysStatus {
     /// The nodes.
     pub nodes: Vec<NodeEntry<NodeKeys>>,
     /// Logins from worker to worker; null if none was tried.
-    pub reach: Option<Reach>,
+    pub logins: Option<Logins>,
 }
 
 /// `keys rotate`.
@@ -264,7 +266,7 @@ pub struct KeysRotate {
 
 /// Logins from worker to worker.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Reach {
+pub struct Logins {
     /// Whether every login worked.
     pub ok: bool,
     /// Nodes whose worker is not running.
@@ -275,10 +277,10 @@ pub struct Reach {
     pub pairs: Vec<Login>,
 }
 
-impl From<&Matrix> for Reach {
-    fn from(matrix: &Matrix) -> Reach {
+impl From<&Matrix> for Logins {
+    fn from(matrix: &Matrix) -> Logins {
         let (absent, failed, pairs) = (matrix.absent.clone(), matrix.rows(), matrix.pairs.clone());
-        Reach { ok: matrix.is_good(), absent, failed, pairs }
+        Logins { ok: matrix.is_good(), absent, failed, pairs }
     }
 }
 
@@ -373,7 +375,7 @@ pub struct Verify {
     /// The nodes.
     pub nodes: Vec<NodeEntry<VerifyNode>>,
     /// Logins from worker to worker; null if all ranks are on one node.
-    pub reach: Option<Reach>,
+    pub logins: Option<Logins>,
 }
 
 /// The ranks of a node.
@@ -543,7 +545,7 @@ pub struct ExecNode {
     /// The exit code of the command.
     pub code: i32,
     /// Whether it was ended by the time-out.
-    pub late: bool,
+    pub timed_out: bool,
     /// How many bytes of its output are missing here.
     pub left_out: u64,
     /// Its standard output.

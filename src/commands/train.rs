@@ -13,9 +13,9 @@ use crate::job::record::State;
 use crate::job::request::{Cwd, JobOptions, Program, ResourceRequest, Show, Until, check_ranks};
 use crate::job::start::{new_id, start};
 use crate::job::supervision::OnSignal;
-use crate::launch::NodeCommand;
 use crate::launch::env_file;
 use crate::launch::placement::{Placement, RankCount, Share};
+use crate::launch::{NodeCommand, launcher};
 use crate::model::launcher::LauncherName;
 use crate::render::table::table;
 use crate::secret::Secret;
@@ -40,7 +40,7 @@ pub async fn train(options: cli::Train, context: &Context) -> Result<Outcome, Er
         let origin = origin(&root);
         let files = tokio::task::spawn_blocking(move || ProjectFiles::read(&root))
             .await
-            .map_err(|e| Error::Here(format!("cannot read the project: {e}")))??;
+            .map_err(|e| Error::Local(format!("cannot read the project: {e}")))??;
         let (name, project) = (project::directory_name(&name), Some(Project { origin, files, shared }));
         Ok(Program { title, name, command, launcher, cwd: Cwd::Workspace, project, files: Vec::new() })
     };
@@ -115,9 +115,10 @@ async fn launch(
         ));
         return Ok(Outcome { text: format!("{}\n", ended.id), ..job_end::with_code(exit::OK, &ended) });
     }
-    let Some(directory) = fetch else { return job_end::outcome(ended, events) };
+    let launcher = launcher(options.launcher, options.controller);
+    let Some(directory) = fetch else { return job_end::outcome(ended, launcher, events) };
     let fetched = fetch_outputs(&ended.id, directory, context).await;
-    Ok(with_fetched(job_end::outcome(ended, events)?, fetched))
+    Ok(with_fetched(job_end::outcome(ended, launcher, events)?, fetched))
 }
 
 /// Adds what was fetched. A job whose outputs are incomplete has not succeeded.

@@ -92,7 +92,7 @@ impl Steps<'_> {
                 node.docker.image_id = Some(TO_BE_PULLED.into());
             }
             if is_new && !dry_run {
-                session.progress.did(node.name(), format!("pull {}", cluster.image));
+                session.progress.record(node.name(), format!("pull {}", cluster.image));
             }
             Ok((node, is_new.then(|| cluster.image.clone())))
         });
@@ -197,7 +197,7 @@ impl Steps<'_> {
                 }
                 let executed = apply::execute(&target.inventory, &plan.observed, operation, events).await;
                 events.report(executed)?;
-                session.progress.did(plan.node(), operation.to_string());
+                session.progress.record(plan.node(), operation.to_string());
             }
             session.progress.done(plan.node());
             events.done(plan.node(), plan.summary());

@@ -16,10 +16,9 @@ use crate::keys::reachability::Matrix;
 use crate::launch;
 use crate::node::facts::Facts;
 use crate::node::network;
-use crate::runtime::EngineInfo;
-use crate::runtime::container::ContainerState;
-use crate::runtime::spec::Role;
-use crate::transport::node::{RunAs, Script};
+use crate::runtime::container::running_worker;
+use crate::runtime::{EngineInfo, Runtime};
+use crate::transport::node::Script;
 use std::time::Duration;
 
 const DOCTOR: &str = include_str!("../scripts/doctor.sh");
@@ -68,12 +67,11 @@ impl NodeState {
         Some(Observed { member: self.member.clone(), facts: self.facts.clone(), docker })
     }
 
-    /// The id of the cluster's worker, where it runs.
-    fn worker(&self, inventory: &Inventory) -> Option<&str> {
-        let cluster = &inventory.cluster;
-        let containers = &self.docker.as_ref()?.containers;
-        let ours = containers.iter().find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name));
-        ours.filter(|c| c.state == ContainerState::Running && c.is(Role::Worker)).map(|c| c.id.as_str())
+    /// The id of the cluster's worker and its runtime, where it runs.
+    fn worker(&self, inventory: &Inventory) -> Option<(&Runtime, &str)> {
+        let docker = self.docker.as_ref()?;
+        let worker = running_worker(&inventory.cluster, &docker.containers)?;
+        Some((&docker.engine, &worker.id))
     }
 }
 
@@ -141,7 +139,7 @@ fn script(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> Script 
     let place = |other: &NodeState| network::place(inventory, &other.member.node, &other.facts).ok();
     let addresses: String = others().filter_map(place).map(|place| format!("{}\n", place.address)).collect();
     let names: String = others().map(|other| format!("{}\n", other.facts.hostname)).collect();
-    let sshd = node.worker(inventory).and_then(|worker| {
+    let sshd = node.worker(inventory).and_then(|(_, worker)| {
         node.facts.listeners.iter().find(|listener| listener.container.as_deref() == Some(worker))?.pid
     });
     Script::new(DOCTOR)
@@ -153,12 +151,10 @@ fn script(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> Script 
 
 /// Asks the worker for the versions in it; `None` where it is not up.
 async fn inside(inventory: &Inventory, node: &NodeState) -> Result<Option<Versions>, NodeError> {
-    let Some(id) = node.worker(inventory) else { return Ok(None) };
+    let Some((runtime, id)) = node.worker(inventory) else { return Ok(None) };
     let tried = "list the versions in the worker";
-    let transport = &node.member.transport;
-    let args = ["exec", "-i", id, "python3", "-"];
     let program = [INSIDE, launch::INSIDE].concat();
-    let output = transport.run(RunAs::Docker, &args, program.as_bytes(), tried, INSIDE_LIMIT).await?;
+    let output = runtime.run_in(id, &["python3", "-"], program.as_bytes(), tried, INSIDE_LIMIT).await?;
     if output.code != 0 {
         let hint = format!("see `docker logs {}` on the node", inventory.cluster.worker);
         return Err(NodeError::failed(node.name(), tried, output.complaint()).hint(hint));
@@ -236,7 +232,7 @@ pub async fn fix(
         };
         match result {
             Ok(()) => {
-                session.progress.did(node, &what);
+                session.progress.record(node, &what);
                 done.push((node.clone(), what));
             }
             Err(error) => failed.push(error),

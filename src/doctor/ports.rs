@@ -1,4 +1,4 @@
-//! TCP between the nodes on random ports, as Horovod's ranks use them.
+//! TCP between the nodes on random ports, as ranks use them.
 
 use super::NodeState;
 use crate::cluster::nodes::for_each_node;
@@ -60,13 +60,10 @@ pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &E
 async fn run(inventory: &Inventory, node: &NodeState, input: &str) -> Result<String, NodeError> {
     let tried = "connect to the other nodes";
     let limit = Duration::from_secs(WHOLE + 10);
-    let link = &node.member.transport;
+    let (argv, input) = (["python3", "-c", PORTS], input.as_bytes());
     let output = match node.worker(inventory) {
-        Some(id) => {
-            let args = ["exec", "-i", id, "python3", "-c", PORTS];
-            link.run(RunAs::Docker, &args, input.as_bytes(), tried, limit).await?
-        }
-        None => link.run(RunAs::Root, &["python3", "-c", PORTS], input.as_bytes(), tried, limit).await?,
+        Some((runtime, id)) => runtime.run_in(id, &argv, input, tried, limit).await?,
+        None => node.member.transport.run(RunAs::Root, &argv, input, tried, limit).await?,
     };
     if output.code == 0 {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -2,7 +2,9 @@
 
 use crate::error::NodeError;
 use crate::init::machines::Host;
+use crate::launch::check_address;
 use crate::node::facts::Facts;
+use crate::node::network::is_virtual;
 use crate::text::failure;
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -39,15 +41,13 @@ impl Probe {
         probe
     }
 
-    /// The addresses by which other nodes may reach it: of IPv4, because Horovod takes no others, and on no bridge of
-    /// containers or virtual machines.
+    /// The addresses by which other nodes may reach it: those that launchers can be given, and on no interface for containers or
+    /// virtual machines.
     fn candidates(&self) -> Vec<(&str, IpAddr)> {
-        const INSIDE: [&str; 9] = ["docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "lxc", "podman"];
-        let outside = |name: &str| !INSIDE.iter().any(|prefix| name.starts_with(prefix));
-        let addresses = self.facts.addresses.iter().filter(|(name, _)| outside(name));
-        let usable = |address: &IpAddr| match address {
-            IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
-            IpAddr::V6(_) => false,
+        let addresses = self.facts.addresses.iter().filter(|(name, _)| !is_virtual(name));
+        let usable = |address: &IpAddr| {
+            let is_local = address.is_loopback() || matches!(address, IpAddr::V4(v4) if v4.is_link_local());
+            check_address(*address).is_ok() && !is_local
         };
         addresses.filter(|(_, address)| usable(address)).map(|(name, address)| (name.as_str(), *address)).collect()
     }

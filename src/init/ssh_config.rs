@@ -20,7 +20,7 @@ pub fn read() -> Result<Vec<String>, Error> {
     match fs::read(&config) {
         Ok(text) => walk(&String::from_utf8_lossy(&text), &home, DEPTH, &mut names),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-        Err(e) => return Err(Error::Here(format!("cannot read {}: {e}", config.display()))),
+        Err(e) => return Err(Error::Local(format!("cannot read {}: {e}", config.display()))),
     }
     let mut known = HashSet::new();
     names.retain(|name| known.insert(name.clone()));

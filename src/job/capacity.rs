@@ -134,11 +134,11 @@ pub(super) fn placed(
     };
     let conflict = |concerned: &dyn Fn(&str) -> bool| {
         let concerned = selected.iter().filter(|observed| concerned(observed.name()));
-        let held =
-            concerned.flat_map(|observed| of(observed).iter().map(|held| (observed.name().to_owned(), held.clone())));
+        let allocations =
+            concerned.flat_map(|observed| of(observed).iter().map(|one| (observed.name().to_owned(), one.clone())));
         let free =
             selected.iter().filter(|observed| of(observed).is_empty()).map(|observed| observed.name().to_owned());
-        Error::Allocated(AllocationConflict { allocations: held.collect(), free: free.collect() })
+        Error::Allocated(AllocationConflict { allocations: allocations.collect(), free: free.collect() })
     };
     match wanted.per_node {
         None => {

@@ -1,14 +1,13 @@
 //! The cores and threads of each rank, for a dry run: each node's worker works them out as its ranks would.
 
 use super::directory::environment;
-use super::launcher_check::worker;
 use super::plan::{HostAssignment, JobPlan};
 use super::request::JobOptions;
 use crate::cluster::nodes::{all, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::launch::programs::BINDING;
-use crate::transport::node::RunAs;
+use crate::runtime::container::running_worker;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -41,17 +40,15 @@ pub async fn cores(plan: &JobPlan, options: &JobOptions, events: &Events) -> Res
 }
 
 async fn of_node(plan: &JobPlan, options: &JobOptions, host: &HostAssignment) -> Result<Option<NodeCores>, NodeError> {
-    let cluster = plan.target.cluster();
-    let Some(worker) = worker(cluster, host) else { return Ok(None) };
+    let (cluster, docker) = (plan.shared_cluster(), &host.observed.docker);
+    let Some(worker) = running_worker(cluster, &docker.containers) else { return Ok(None) };
     let env = environment(plan, options, host);
-    let set = VARIABLES.iter().filter_map(|name| Some(format!("-e{name}={}", env.get(name)?)));
-    let args: Vec<String> = ["exec".to_owned(), "-i".into()].into_iter().chain(set).collect();
+    let set: Vec<String> = VARIABLES.iter().filter_map(|name| Some(format!("{name}={}", env.get(name)?))).collect();
     let (bind, ranks) = (options.bind.map_or("auto".into(), |bind| bind.to_string()), host.ranks.to_string());
-    let args: Vec<&str> =
-        args.iter().map(String::as_str).chain([worker.id.as_str(), "python3", "-", &bind, &ranks]).collect();
+    let program = ["python3", "-", &bind, &ranks];
+    let argv: Vec<&str> = ["env"].into_iter().chain(set.iter().map(String::as_str)).chain(program).collect();
     let tried = "read the cores of the worker";
-    let transport = &host.observed.member.transport;
-    let output = transport.run(RunAs::Docker, &args, BINDING.as_bytes(), tried, cluster.command_timeout).await?;
+    let output = docker.engine.run_in(&worker.id, &argv, BINDING.as_bytes(), tried, cluster.command_timeout).await?;
     let node = host.observed.name();
     let cores: NodeCores =
         serde_json::from_slice(&output.stdout).map_err(|_| NodeError::failed(node, tried, output.complaint()))?;

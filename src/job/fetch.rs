@@ -147,7 +147,7 @@ async fn compare(
         let existing = existing.collect::<Result<_, Error>>()?;
         Ok((Arc::new(target), existing))
     };
-    tokio::task::spawn_blocking(work).await.map_err(|e| Error::Here(format!("cannot read the files here: {e}")))?
+    tokio::task::spawn_blocking(work).await.map_err(|e| Error::Local(format!("cannot read the files here: {e}")))?
 }
 
 /// Downloads items from all nodes that have some. Returns the paths of those that are in their places, and what failed.

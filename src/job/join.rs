@@ -14,7 +14,7 @@ use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Inventory, Node};
 use crate::launch::description::LaunchHost;
-use crate::launch::{env_file, programs};
+use crate::launch::{self, env_file, programs};
 use crate::node::network;
 use crate::secret::Secret;
 use crate::sync::NodeProject;
@@ -215,9 +215,7 @@ impl Extension<'_> {
         let observed = observe(cluster, node.member.clone(), &quiet).await?;
         let endpoint = nodes::place(inventory, &observed)?;
         let refused = |cause: String| NodeError::failed(node.name(), ADD, cause);
-        if endpoint.address.is_ipv6() {
-            return Err(refused(network::no_ipv6(endpoint.address)));
-        }
+        launch::check_address(endpoint.address).map_err(refused)?;
         let interface = &record.interface;
         if let Some(name) = record.launcher().one_interface.filter(|_| *interface != endpoint.interface) {
             return Err(refused(format!(
@@ -293,7 +291,7 @@ fn environment(text: &str, from: &Node, to: &Node) -> Result<BTreeMap<String, Se
         Ok::<_, Error>(all)
     };
     let given: BTreeMap<String, String> =
-        serde_json::from_str(text).map_err(|e| Error::Here(format!("cannot read the environment of the job: {e}")))?;
+        serde_json::from_str(text).map_err(|e| Error::Local(format!("cannot read the environment of the job: {e}")))?;
     let given = given.into_iter().map(|(name, value)| (name, Secret::new(Zeroizing::new(value))));
     let (from, mut environment) = (of(from)?, of(to)?);
     environment.extend(given.filter(|(name, value)| from.get(name) != Some(value)));

@@ -12,16 +12,15 @@ use crate::keys::files::{Keys, differing};
 use crate::launch::description::{Elastic, LaunchDescription, LaunchHost};
 use crate::launch::placement::Placement;
 use crate::launch::programs::{JOB_SUPERVISOR, command};
-use crate::launch::{LaunchRequest, Launcher, NodeCommand, env_file, launcher};
+use crate::launch::{self, LaunchRequest, Launcher, NodeCommand, env_file, launcher};
 use crate::node::gpus::GpuRequest;
 use crate::node::network::{self, Endpoint};
-use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
 use crate::text::nodeset;
 use crate::worker::apply;
+use crate::worker::plan::Foreign;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Where the search for ports for the ranks begins: PyTorch's own choice.
@@ -88,7 +87,8 @@ impl JobPlan {
     /// Plans a job on the observed nodes (the master first), from which ended jobs were dropped. Changes nothing.
     ///
     /// # Errors
-    /// Too many ranks, [`Error::Allocated`], a node without an address, an `env_file` that cannot be read.
+    /// Too many ranks, [`Error::Allocated`], a node without an address, an `env_file` that cannot be read, a variable that only the
+    /// launcher may set.
     pub fn new(target: &Target, nodes: Vec<Observed>, options: &JobOptions, id: &str) -> Result<JobPlan, Error> {
         let allocations = allocations(&nodes);
         let placement = placed(target, &nodes, options.resources, &allocations)?;
@@ -97,6 +97,7 @@ impl JobPlan {
         let max_ranks = max_ranks(target, options);
         let (hosts, others) = assign(target, &placement, nodes, launcher, max_ranks.is_some())?;
         let env_files = env_files(&hosts)?;
+        check_variables(launcher, options, &hosts, &env_files)?;
         let shared = target.inventory.clone();
         let target = concurrent(target, id, &hosts, &allocations)?;
         let cluster = target.cluster();
@@ -172,6 +173,11 @@ impl JobPlan {
             format!("the cluster's keys are missing or differ on {}", nodeset::fold(&lacking)),
             "hvdctl keys push",
         ))
+    }
+
+    /// The cluster as the inventory has it, whose workers may be up before the job.
+    pub(super) fn shared_cluster(&self) -> &Cluster {
+        &self.shared.cluster
     }
 
     fn check_host(&self, host: &HostAssignment) -> Result<(), NodeError> {
@@ -261,9 +267,9 @@ fn assign(
             true => Ok(reachable(&observed).filter(|_| may_grow).unwrap_or_else(network::alone)),
             false => nodes::place(inventory, &observed),
         };
-        let place = place.and_then(|e| match e.address {
-            IpAddr::V6(_) => Err(nodes::no_place(observed.name(), network::no_ipv6(e.address))),
-            IpAddr::V4(_) => Ok(e),
+        let place = place.and_then(|endpoint| match launch::check_address(endpoint.address) {
+            Ok(()) => Ok(endpoint),
+            Err(cause) => Err(nodes::no_place(observed.name(), cause)),
         });
         match place {
             Ok(endpoint) => hosts.push(HostAssignment {
@@ -297,7 +303,7 @@ fn assign(
 /// Returns the place at which other nodes would reach the master, if it has one.
 fn reachable(observed: &Observed) -> Option<Endpoint> {
     let endpoint = network::endpoint(&observed.member.node, &observed.facts).ok()?;
-    (observed.member.node.master && endpoint.address.is_ipv4()).then_some(endpoint)
+    (observed.member.node.master && launch::check_address(endpoint.address).is_ok()).then_some(endpoint)
 }
 
 /// Checks that the interfaces of all nodes (name and interface) have one name where the launcher takes one for all.
@@ -314,15 +320,10 @@ fn check_interfaces(launcher: &Launcher, nodes: &[(&str, &str)]) -> Result<(), E
 
 /// Checks that no foreign container has the name of `hmaster`.
 fn check_master_name(cluster: &Cluster, observed: &Observed) -> Result<(), NodeError> {
-    let foreign = |c: &&ContainerSummary| c.name == cluster.master && !c.belongs_to(&cluster.name);
-    match observed.docker.containers.iter().find(foreign) {
+    match Foreign::find(&cluster.master, &cluster.name, &observed.docker.containers) {
         None => Ok(()),
-        Some(_) => Err(NodeError::failed(
-            observed.name(),
-            &format!("start {}", cluster.master),
-            "a container of that name exists and does not belong to this cluster",
-        )
-        .hint("remove or rename it, or set cluster.master to another name")),
+        Some(foreign) => Err(NodeError::failed(observed.name(), &format!("start {}", cluster.master), foreign)
+            .hint("remove or rename it, or set cluster.master to another name")),
     }
 }
 
@@ -371,6 +372,18 @@ fn launch_file(
         keep_alive: cluster.keep_alive.as_secs(),
     };
     serde_json::to_string(&description).unwrap_or_default()
+}
+
+/// Checks the names of all variables that the ranks are to get.
+fn check_variables(
+    launcher: &Launcher,
+    options: &JobOptions,
+    hosts: &[HostAssignment],
+    env_files: &EnvFiles,
+) -> Result<(), Error> {
+    let of_nodes = hosts.iter().flat_map(|host| host.observed.member.node.container.env.keys());
+    let of_files = env_files.values().flat_map(BTreeMap::keys);
+    launcher.check_variables(options.env.keys().chain(of_nodes).chain(of_files).map(String::as_str))
 }
 
 /// Reads the files that the nodes' `env_file` name, each once.

@@ -6,7 +6,7 @@ use crate::cluster::nodes::{Observed, all, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory};
-use crate::runtime::container::ContainerState;
+use crate::runtime::container::running_worker;
 use crate::runtime::spec::{ContainerSpec, LABEL_WORKSPACE, Role};
 use crate::sync::NodeProject;
 use crate::sync::upload::{Uploaded, Workspace};
@@ -132,10 +132,8 @@ pub(super) async fn check_workspaces(
     let checked = for_each_node(hosts.iter().filter(|host| !host.launches).collect(), async |host: &HostAssignment| {
         let Some(place) = workspaces.get(host.observed.name()) else { return Ok(()) };
         let containers = host.observed.docker.engine.containers().await?;
-        let worker = containers
-            .iter()
-            .find(|c| c.name == cluster.worker && c.belongs_to(&cluster.name) && c.state == ContainerState::Running);
-        if worker.and_then(|c| c.label(LABEL_WORKSPACE)) == Some(place.directory.as_str()) {
+        if running_worker(cluster, &containers).and_then(|c| c.label(LABEL_WORKSPACE)) == Some(place.directory.as_str())
+        {
             return Ok(());
         }
         let message = format!("{} was removed, or another project is mounted in it now", cluster.worker);

@@ -8,7 +8,7 @@ pub use result::{Attempt, FailureKind, HungRank, JobResult, LostOutput, RankExit
 
 use crate::inventory::Ulimit;
 use crate::launch::placement::Placement;
-use crate::launch::{Launcher, launcher};
+use crate::launch::{self, Launcher};
 pub use crate::model::job_state::State;
 use crate::model::launcher::{Bind, Controller, LauncherName};
 use crate::node::facts::Facts;
@@ -95,7 +95,7 @@ impl Record {
 
     /// Returns the launcher, which starts the ranks.
     pub fn launcher(&self) -> &'static Launcher {
-        launcher(self.launcher, self.controller.unwrap_or(Controller::Gloo))
+        launch::recorded(self.launcher, self.controller)
     }
 }
 

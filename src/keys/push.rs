@@ -190,7 +190,7 @@ impl Distribution<'_> {
             if let Err(error) = self.events.step(&node, Step::write("writing keys"), writing).await {
                 return Some(Err(error));
             }
-            self.session.progress.did(&node, changes.to_string());
+            self.session.progress.record(&node, changes.to_string());
             self.events.done(&node, changes.to_string());
             Some(Ok(PushResult { node, changes }))
         };
@@ -214,7 +214,7 @@ impl Distribution<'_> {
         let _step = self.events.begin(node, Step::write(format!("generating an {kind} key pair")));
         let comment = tag(&self.cluster().name);
         let generate = move || key_pair::generate(private_key_name(kind.key_type), kind, &comment);
-        let failed = |e| Error::Here(format!("cannot generate a key pair: {e}"));
+        let failed = |e| Error::Local(format!("cannot generate a key pair: {e}"));
         let generating = async { tokio::task::spawn_blocking(generate).await.map_err(failed)? };
         self.session.cancellation.run(generating).await
     }

@@ -219,7 +219,7 @@ impl Facts {
         self.addresses.iter().find(|(_, a)| *a == address).map(|(name, _)| name.as_str())
     }
 
-    /// The first address of an interface, IPv4 before IPv6 (Horovod's `-H` takes no IPv6, #4008). A link-local one means
+    /// The first address of an interface, IPv4 before IPv6, which launchers are not given. A link-local one means
     /// nothing without its interface, and is none.
     pub fn address_on(&self, interface: &str) -> Option<IpAddr> {
         let mut on = self.addresses.iter().filter(|(name, _)| name == interface).map(|(_, a)| *a);

@@ -1,6 +1,7 @@
 //! Containers as the engine lists them.
 
 use super::spec::{LABEL_CLUSTER, LABEL_JOB, LABEL_ROLE, Role};
+use crate::inventory::Cluster;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -80,6 +81,17 @@ impl ContainerSummary {
     pub fn job(&self) -> Option<&str> {
         self.label(LABEL_JOB)
     }
+}
+
+/// Returns the cluster's worker among a node's containers, if it is running.
+pub fn running_worker<'a>(cluster: &Cluster, all: &'a [ContainerSummary]) -> Option<&'a ContainerSummary> {
+    let is_worker = |c: &&ContainerSummary| {
+        c.name == cluster.worker
+            && c.belongs_to(&cluster.name)
+            && c.is(Role::Worker)
+            && c.state == ContainerState::Running
+    };
+    all.iter().find(is_worker)
 }
 
 /// Returns the containers of a cluster's launchers among these, whether they are up or not.

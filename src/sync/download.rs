@@ -62,7 +62,7 @@ pub async fn download(
         spawn_blocking(move || unpack(stream, &downloads, &target))
     };
     let received = receive(transport, directory, &downloads, pipe, events).await;
-    let (placed, unpacked) = unpacking.await.unwrap_or_else(|e| (BTreeSet::new(), Err(Error::Here(e.to_string()))));
+    let (placed, unpacked) = unpacking.await.unwrap_or_else(|e| (BTreeSet::new(), Err(Error::Local(e.to_string()))));
     let missing: Vec<&Download> = downloads.iter().filter(|download| !placed.contains(&download.path)).collect();
     let failed = |operation: &str, cause: &str| NodeError::failed(transport.node(), operation, cause);
     let again = "run the same command again: it fetches only the files that are missing";

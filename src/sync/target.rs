@@ -53,7 +53,7 @@ pub enum Existing {
 }
 
 fn failed(what: &str, path: &Path, e: impl Display) -> Error {
-    Error::Here(format!("cannot {what} {}: {e}", path.display()))
+    Error::Local(format!("cannot {what} {}: {e}", path.display()))
 }
 
 impl TargetDirectory {

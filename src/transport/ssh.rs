@@ -113,13 +113,13 @@ impl Control {
     /// # Errors
     /// When `ssh` is not installed, the cluster's configuration cannot be read, or a directory cannot be made.
     pub async fn new(cluster: &Cluster, strict: bool, events: &Events) -> Result<Control, Error> {
-        let here = |e: std::io::Error| Error::Here(format!("cannot prepare the ssh configuration: {e}"));
+        let here = |e: std::io::Error| Error::Local(format!("cannot prepare the ssh configuration: {e}"));
         let mut ssh = Command::new("ssh");
         let exchanges = ssh.args(["-Q", "kex"]).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).output();
         let exchanges =
             timeout(HERE_LIMIT, exchanges).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
         let exchanges =
-            exchanges.map_err(|e| Error::Here(format!("cannot run ssh: {e}\n  hint: install the OpenSSH client")))?;
+            exchanges.map_err(|e| Error::Local(format!("cannot run ssh: {e}\n  hint: install the OpenSSH client")))?;
         remove_stale_directories();
         if let Some(named) = &cluster.ssh_config {
             fs::File::open(named).map_err(|e| {

@@ -88,7 +88,7 @@ fn where_a_machine_is_on_the_network() {
         let address = probe.address().map_or("open".to_owned(), |(_, address)| address.to_string());
         format!("{address} of {}", probe.candidates().len())
     };
-    assert_eq!(place(&["eth0 10.0.0.1", "br-1 172.18.0.1", "lo 127.0.0.1"], "10.0.0.1"), "10.0.0.1 of 1");
+    assert_eq!(place(&["eth0 10.0.0.1", "br-0123456789ab 172.18.0.1", "lo 127.0.0.1"], "10.0.0.1"), "10.0.0.1 of 1");
     assert_eq!(place(&["eth0 10.0.0.1", "ib0 10.1.0.1"], "10.1.0.1"), "10.1.0.1 of 2");
     // through a gateway's own address, or over IPv6
     assert_eq!(place(&["eth0 10.0.0.1"], "203.0.113.1"), "10.0.0.1 of 1");

@@ -85,7 +85,7 @@ impl Distribution<'_> {
             done: pushed.len() - 1,
         })?;
         events.note(format!("{master} launches with the new key: {}", name_of(&next.public)));
-        session.progress.did(&master, "launches with the new key");
+        session.progress.record(&master, "launches with the new key");
         // from now on a push authorizes only the new key
         let (pushed, failed) = self.push().await?;
         pushed.iter().for_each(|node| session.progress.done(&node.node));
@@ -137,7 +137,7 @@ impl Distribution<'_> {
                 .into());
         };
         self.events.note(format!("{node} has a new pair, not yet in use: {}", name_of(public)));
-        self.session.progress.did(node, "has a new pair, not yet in use");
+        self.session.progress.record(node, "has a new pair, not yet in use");
         Ok(Pair { name, public: public.to_owned(), private: None })
     }
 }

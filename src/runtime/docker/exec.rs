@@ -3,7 +3,7 @@
 use super::Runtime;
 use crate::error::{Error, NodeError};
 use crate::terminal::Raw;
-use crate::transport::node::{Process, RunAs};
+use crate::transport::node::{Output, Process, RunAs};
 use bollard::exec::{CreateExecOptions, ResizeExecOptions};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -18,8 +18,22 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] when the session is gone.
     pub async fn exec(&self, container: &str, argv: &[&str], operation: &str) -> Result<Process, NodeError> {
-        let argv = [&["exec", "-i", container], argv].concat();
-        self.transport.spawn(RunAs::Docker, &argv, operation).await
+        self.transport.spawn(RunAs::Docker, &exec(container, argv), operation).await
+    }
+
+    /// Runs a program in a running container to its end, with these bytes on its standard input.
+    ///
+    /// # Errors
+    /// [`NodeError`] when the session is gone, or the program has not ended within the limit.
+    pub async fn run_in(
+        &self,
+        container: &str,
+        argv: &[&str],
+        input: &[u8],
+        operation: &str,
+        limit: Duration,
+    ) -> Result<Output, NodeError> {
+        self.transport.run(RunAs::Docker, &exec(container, argv), input, operation, limit).await
     }
 
     /// Starts a created container, connected to its main process by pipes.
@@ -107,6 +121,11 @@ impl Runtime {
     }
 }
 
+/// Returns the arguments with which `docker` runs a program in a container, its standard input being a pipe.
+fn exec<'a>(container: &'a str, argv: &[&'a str]) -> Vec<&'a str> {
+    [&["exec", "-i", container], argv].concat()
+}
+
 /// Sends what is typed. Returns only an error: whether the program has ended is seen from its output.
 async fn send_keys(terminal: &Raw, mut input: impl AsyncWrite + Unpin) -> Result<(), Error> {
     let mut keys = terminal.keys().map_err(terminal_error)?;
@@ -119,5 +138,5 @@ async fn send_keys(terminal: &Raw, mut input: impl AsyncWrite + Unpin) -> Result
 }
 
 fn terminal_error(error: std::io::Error) -> Error {
-    Error::Here(format!("cannot use the terminal: {error}"))
+    Error::Local(format!("cannot use the terminal: {error}"))
 }
