@@ -9,6 +9,7 @@ use crate::sync::NodeProject;
 use crate::sync::download::download;
 use crate::sync::outputs::{Download, NodeOutputs, plan};
 use crate::sync::target::{Existing, TargetDirectory};
+use crate::text::units::count;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -169,8 +170,7 @@ async fn download_all(
         for_each_node(work.collect(), async |(member, directory, items): (&Member, String, Vec<Download>)| {
             let (placed, errors) = download(&member.transport, &directory, items, into, events).await;
             if errors.is_empty() {
-                let s = if placed.len() == 1 { "" } else { "s" };
-                events.done(&member.node.name, format!("fetched {} file{s}", placed.len()));
+                events.done(&member.node.name, format!("fetched {}", count(placed.len(), "file")));
             }
             errors.iter().for_each(|error| events.failed(error));
             (placed, errors)

@@ -4,7 +4,7 @@
 use super::capacity::{Allocations, allocations, drained, placed};
 use super::request::{JobOptions, Program};
 use crate::checks::preflight;
-use crate::cluster::nodes::{self, Member, Observed, Target};
+use crate::cluster::nodes::{self, Member, Observed, Target, split};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
@@ -113,20 +113,12 @@ impl JobPlan {
             stall_timeout: options.stall_timeout,
             job_dir: &job_dir,
         };
-        let master = &hosts[0];
-        let gpus = match master.ranks {
-            0 => GpuRequest::None,
-            _ => network::gpu_request(&master.observed.member.node, &master.observed.facts),
-        };
+        let HostAssignment { observed: Observed { member: Member { node, .. }, facts, .. }, ranks, .. } = &hosts[0];
+        let gpus = if *ranks == 0 { GpuRequest::None } else { network::gpu_request(node, facts) };
+        let supervisor = command(&job_dir, JOB_SUPERVISOR).to_vec();
         let container = ContainerSpec {
-            env: launcher.container_environment(id, &master.observed.member.node, &request),
-            ..ContainerSpec::master(
-                cluster,
-                &master.observed.member.node,
-                gpus,
-                command(&job_dir, JOB_SUPERVISOR).to_vec(),
-                id,
-            )
+            env: launcher.container_environment(id, node, &request),
+            ..ContainerSpec::master(cluster, node, gpus, supervisor, id)
         };
         Ok(JobPlan {
             id: id.to_owned(),
@@ -152,11 +144,7 @@ impl JobPlan {
     /// [`Error::Nodes`] with each failure, or a check of the keys.
     pub fn check(&self, events: &Events) -> Result<(), Error> {
         self.drained.iter().for_each(|drained| events.note(format!("{drained} and gets no ranks")));
-        let mut failed = Vec::new();
-        for error in self.hosts.iter().filter_map(|host| self.check_host(host).err()) {
-            events.failed(&error);
-            failed.push(error);
-        }
+        let (_, mut failed) = split(events, self.hosts.iter().map(|host| self.check_host(host)).collect());
         let inventory = &self.shared;
         let taking_part: Vec<_> = self.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();
         failed.extend(preflight::stops(&preflight::before(inventory, &taking_part), events));

@@ -1,6 +1,7 @@
 //! What is allocated of a node, and to which job.
 
 use crate::text::nodeset;
+use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
@@ -66,7 +67,7 @@ impl fmt::Display for AllocationConflict {
             let what = match resources {
                 None => format!("{nodes} {verb} allocated exclusively"),
                 Some(Resources { slots, gpus }) if gpus.is_empty() => {
-                    format!("{nodes}: {slots} slot{} allocated", if *slots == 1 { "" } else { "s" })
+                    format!("{nodes}: {} allocated", count(*slots as usize, "slot"))
                 }
                 Some(Resources { gpus, .. }) => format!("{nodes}: {} allocated", gpus.join(", ")),
             };

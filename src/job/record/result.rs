@@ -5,6 +5,7 @@ use crate::job::frames::Idle;
 use crate::launch::Launcher;
 use crate::launch::placement::Placement;
 use crate::text::nodeset;
+use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -319,9 +320,8 @@ pub fn lost_output(lost: &[LostOutput]) -> Option<String> {
     let mut nodes: Vec<String> = lost.iter().map(|lost| lost.node.clone()).collect();
     nodes.sort();
     nodes.dedup();
-    let (s, were) = if lines == 1 { ("", "was") } else { ("s", "were") };
-    (lines > 0)
-        .then(|| format!("{lines} line{s} of output {were} lost: the disk of {} was full", nodeset::fold(&nodes)))
+    let (lost, were) = (count(lines as usize, "line"), if lines == 1 { "was" } else { "were" });
+    (lines > 0).then(|| format!("{lost} of output {were} lost: the disk of {} was full", nodeset::fold(&nodes)))
 }
 
 /// How one rank ended.
