@@ -59,6 +59,8 @@ pub struct Details {
     pub routes: BTreeMap<IpAddr, Result<String, String>>,
     /// Who uses the GPUs.
     pub gpu_users: Vec<GpuUser>,
+    /// The checks that could not be made, with the message of the program that failed.
+    pub unchecked: BTreeMap<String, String>,
 }
 
 impl Details {
@@ -80,6 +82,7 @@ impl Details {
                 "name" => details.names.extend(pair(value)),
                 "route" => details.routes.extend(route(value)),
                 "gpu-user" => details.gpu_users.extend(gpu_user(value)),
+                "unchecked" => details.unchecked.extend(pair(value)),
                 _ => {}
             }
         }

@@ -174,17 +174,18 @@ async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) ->
     let has_key = masters.any(|node| Keyring::read(&inventory.cluster, &node.facts).current.is_some());
     let logins =
         async { if has_key { reach_check::check(inventory, &workers, events).await } else { Ok(Matrix::default()) } };
-    let (logins, ports) = tokio::join!(logins, ports::check(inventory, nodes, events));
+    let (logins, (ports, mut found)) = tokio::join!(logins, ports::check(inventory, nodes, events));
     let logins = match logins {
         Ok(logins) => logins,
         Err(Error::Nodes { failed, .. } | Error::Unreachable(failed)) => {
-            return Ok(failed.iter().map(failure).collect());
+            found.extend(failed.iter().map(failure));
+            Matrix::default()
         }
         Err(error) => return Err(error),
     };
     let port = inventory.cluster.port;
     let open = !logins.pairs.is_empty() && logins.pairs.iter().all(|pair| pair.reason.is_none());
-    let mut found = checks::logins(&logins, port);
+    found.extend(checks::logins(&logins, port));
     found.extend(checks::ports(&ports, open.then_some(port)));
     Ok(found)
 }
