@@ -100,7 +100,7 @@ async fn poll(mut operation: impl FnMut() -> io::Result<usize>) -> io::Result<us
 pub struct SavedSettings {
     tty: File,
     before: Termios,
-    /// What is waited for or dropped when they are restored.
+    /// When the restored settings take effect.
     when: OptionalActions,
 }
 

@@ -46,7 +46,7 @@ pub struct CommandOutput {
     pub stderr: String,
 }
 
-/// The exit code of what took too long, as that of timeout(1).
+/// The exit code after a time-out, as in timeout(1).
 const TIMED_OUT: i32 = 124;
 
 /// Runs a command on all nodes that answer. Returns its output on each, and why it could not be run on others. When the future is

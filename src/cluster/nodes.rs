@@ -42,7 +42,7 @@ pub struct Target {
     pub strict: bool,
     /// The password for sudo.
     pub sudo: Arc<Sudo>,
-    /// The nodes that a test has made up, in place of all others.
+    /// The scripted nodes of a test, which replace all others.
     #[cfg(test)]
     pub scripted: Option<scripted::Nodes>,
 }
@@ -324,7 +324,7 @@ pub async fn engine(cluster: &Cluster, member: &Member) -> Result<RuntimeState, 
     Ok(RuntimeState { engine, containers, image_id, image_content })
 }
 
-/// Observes a node's system and engine at the same time.
+/// Observes a node's system and engine concurrently.
 pub async fn observe_parts(
     cluster: &Cluster,
     member: &Member,

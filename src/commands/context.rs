@@ -125,11 +125,12 @@ impl Context {
         cancellation.run(observing).await
     }
 
-    /// Locks and observes the nodes for a job, and the master if it launches the job. If other jobs have what it needs, waits for
-    /// them if `--wait` allows it.
+    /// Locks and observes the nodes for a job, and the master if it launches the job. If the requested resources are
+    /// allocated to other jobs, waits for them if `--wait` allows it.
     ///
     /// # Errors
-    /// [`Error::Allocated`] if they still have it then; otherwise as [`Context::observe_all`].
+    /// [`Error::Allocated`] if the resources are still allocated when the wait is over; otherwise as
+    /// [`Context::observe_all`].
     pub async fn allocate(&self, wanted: ResourceRequest) -> Result<Vec<Observed>, Error> {
         let (target, session) = (self.target.with_launcher(), &self.session);
         let free = |nodes: Vec<Observed>| check_capacity(&self.target, &nodes, wanted).map(|()| nodes);
@@ -154,7 +155,7 @@ impl Context {
             session.cancellation.run(pause).await?;
             result = match self.observe_all(&target, false, &quiet).await.and_then(free) {
                 Ok(_) => lock_and_observe().await,
-                // a node that does not answer for a moment is asked again
+                // a node that briefly does not answer is queried again
                 Err(Error::Nodes { .. } | Error::Unreachable(_)) => result,
                 Err(error) => Err(error),
             };

@@ -12,7 +12,7 @@ use crate::transport::node::Script;
 
 const DRAIN: &str = include_str!("../scripts/drain.sh");
 
-/// `drain`. It takes no lock: it is one rename on each node, and must not wait for a command that hangs there.
+/// `drain`. Takes no lock: each node needs one rename, which must not wait for a command that hangs.
 pub async fn run(options: &Drain, context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let chosen = Target::new(target.inventory.clone(), Some(&options.nodes.join(",")), target.local)?;
@@ -26,7 +26,7 @@ async fn drain(target: &Target, member: &Member, undo: bool) -> Result<NodeEntry
     let cluster = target.cluster();
     let facts = facts(cluster, member).await?;
     let mark = (!undo).then(|| Drained { by: operator(), since: now() as u32 });
-    // who drained it first stays
+    // the first mark is kept
     let changed = facts.drained.is_some() != mark.is_some();
     if changed {
         let text = mark.as_ref().and_then(|mark| serde_json::to_string(mark).ok()).unwrap_or_default();

@@ -169,7 +169,7 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry]) -> O
         let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
         text = table(&["NODE", "ADDRESS", "CORES", "GPUS", "DOCKER"], &rows);
     }
-    // other commands find the file without -i only at the usual place
+    // other commands find the file without -i only at its default path
     let by_itself = options.output.is_none() & global.inventory.is_none();
     let named = if by_itself { String::new() } else { format!(" -i {}", quote::readable(&file.to_string_lossy())) };
     text.push_str(&format!("wrote {} with {}; ", file.display(), count(written, "node")));

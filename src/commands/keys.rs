@@ -150,7 +150,7 @@ pub async fn status(context: &Context) -> Result<Outcome, Error> {
     let workers: Vec<Observed> = workers.into_iter().flatten().collect();
     let nodes: Vec<_> = observed.iter().map(|(node, facts)| (node, facts)).collect();
     let report = report(&target.inventory, &nodes);
-    // without the master there is no key to try
+    // without the master there is no key for the logins
     let has_key =
         workers.iter().any(|worker| worker.member.node.master) && report.rows.iter().any(|row| row.key.is_some());
     let matrix =

@@ -68,7 +68,7 @@ impl<T> NodeEntry<T> {
         NodeEntry { node, ok: false, reachable: None, skipped: false, error, result: None }
     }
 
-    /// The entry of a node that failed, with whether it was reached.
+    /// The entry of a failed node that also reports whether the node was reached.
     pub fn unreached(error: &NodeError) -> NodeEntry<T> {
         NodeEntry { reachable: Some(!error.is_unreachable()), ..NodeEntry::failed(error) }
     }

@@ -39,7 +39,7 @@ pub struct Examined {
     nodes: Vec<NodeState>,
 }
 
-/// A node as far as it could be observed.
+/// The observed part of a node's state.
 struct NodeState {
     member: Member,
     facts: Facts,
@@ -171,22 +171,23 @@ async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) ->
     }
     events.phase("testing connections");
     let workers: Vec<Observed> = nodes.iter().filter_map(NodeState::observed).collect();
-    // without the master there is no key to try
+    // without the master there is no key for the logins
     let mut masters = workers.iter().filter(|node| node.member.node.master);
     let has_key = masters.any(|node| Keyring::read(&inventory.cluster, &node.facts).current.is_some());
     let logins =
         async { if has_key { reach_check::check(inventory, &workers, events).await } else { Ok(Matrix::default()) } };
-    let (logins, ports) = tokio::join!(logins, ports::check(inventory, nodes, events));
+    let (logins, (ports, mut found)) = tokio::join!(logins, ports::check(inventory, nodes, events));
     let logins = match logins {
         Ok(logins) => logins,
         Err(Error::Nodes { failed, .. } | Error::Unreachable(failed)) => {
-            return Ok(failed.iter().map(failure).collect());
+            found.extend(failed.iter().map(failure));
+            Matrix::default()
         }
         Err(error) => return Err(error),
     };
     let port = inventory.cluster.port;
     let open = !logins.pairs.is_empty() && logins.pairs.iter().all(|pair| pair.reason.is_none());
-    let mut found = checks::logins(&logins, port);
+    found.extend(checks::logins(&logins, port));
     found.extend(checks::ports(&ports, open.then_some(port)));
     Ok(found)
 }

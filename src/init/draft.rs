@@ -1,4 +1,4 @@
-//! The first text of an inventory: what was named and what was found on the machines, with the most useful defaults.
+//! Drafts an inventory from the named machines and the probe results.
 
 use crate::error::NodeError;
 use crate::init::machines::Host;
@@ -9,12 +9,12 @@ use crate::text::failure;
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-/// What `src/scripts/probe.sh` says of a machine, parsed.
+/// The parsed output of `src/scripts/probe.sh`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Probe {
     /// The facts of any node.
     pub facts: Facts,
-    /// How the login becomes root, `login` or `sudo`, or sudo's message; `None` where the probe did not say.
+    /// How the login becomes root, `login` or `sudo`, or sudo's message; `None` if the probe did not report it.
     pub root: Option<Result<String, String>>,
     /// The version of the Docker Engine, or why it does not answer; `None` where it is not installed.
     pub docker: Option<Result<String, String>>,

@@ -67,7 +67,7 @@ pub fn read(text: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
     }
 }
 
-/// One word, which a range makes several hosts.
+/// Parses one argument, which may be a range of hosts.
 fn one(word: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
     // a user of a domain may have an @ in the name, a host never
     let (user, rest) = word.rsplit_once('@').map_or((user, word), |(user, rest)| (Some(user), rest));

@@ -21,7 +21,7 @@ pub struct FetchReport {
     pub job: String,
     /// The directory that it was fetched into.
     pub directory: PathBuf,
-    /// What is there now, and whether this fetch put it there.
+    /// The outputs in the directory, each with whether this fetch wrote it.
     pub items: Vec<(Download, bool)>,
     /// What could not be fetched, and why.
     pub failed: Vec<NodeError>,

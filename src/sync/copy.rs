@@ -31,6 +31,6 @@ fn unpack(mut stream: &mut dyn Read, directory: &Path) -> io::Result<()> {
     let mut archive = tar::Archive::new(&mut stream);
     archive.set_preserve_permissions(true);
     archive.unpack(directory)?;
-    // what stands behind the end of the archive
+    // bytes after the end of the archive
     io::copy(&mut stream, &mut io::sink()).map(drop)
 }

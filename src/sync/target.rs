@@ -188,7 +188,7 @@ impl Drop for TargetDirectory {
 }
 
 impl Fetched {
-    /// Reads the list and rewrites it by way of `parts` without the records that are superseded or cut off.
+    /// Reads the list and rewrites it without superseded or truncated records (in `parts`, then renamed).
     fn open(path: &Path, parts: &Path) -> io::Result<Fetched> {
         let text = fs::read(path).or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(Vec::new()) } else { Err(e) })?;
         let text = String::from_utf8_lossy(&text);

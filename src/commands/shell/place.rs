@@ -84,7 +84,7 @@ pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place,
     own(target, master, &nodes, events).await
 }
 
-/// A place in a container that has other work; a guard there ends the shell when hvdctl is gone.
+/// Returns a place in a container that also serves other purposes. A guard process ends the shell when hvdctl exits.
 async fn guarded(
     member: &Member,
     runtime: Runtime,
@@ -97,7 +97,7 @@ async fn guarded(
     Ok(Place { runtime, container, path, guard, is_own: false })
 }
 
-/// A container of the shell's own, equal to that of a job's launcher.
+/// Creates a separate container for the shell, like that of a job's launcher.
 async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Events) -> Result<Place, Error> {
     let cluster = target.cluster();
     master.image_id(cluster)?;

@@ -102,7 +102,8 @@ impl Distribution<'_> {
         Ok(RotationResult { pair: describe(&next.public), switched: !ring.in_place, done, failed, left })
     }
 
-    /// Generates the new pair and writes it beside the one in use. A pair that another hvdctl has staged meanwhile is kept.
+    /// Generates the new pair and stages it next to the current one. Keeps a pair that another hvdctl has staged
+    /// meanwhile.
     async fn stage(&self, member: &Member, facts: &Facts, ring: &Keyring, kind: Kind) -> Result<Pair, Error> {
         let (node, cluster) = (&member.node.name, self.cluster());
         let Some(current) = &ring.current else {

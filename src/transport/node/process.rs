@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// The error of a program that makes no progress while it is fed.
+/// Prefix of the error of a program that does not read its input.
 pub const STUCK: &str = "no progress for";
 
 /// The most bytes of an answer that are held in memory.
@@ -52,7 +52,7 @@ pub struct Collected {
     pub timed_out: bool,
 }
 
-/// A program that runs on a node. When it is dropped its streams are closed, and the program is left to itself.
+/// A program that runs on a node. Dropping it closes its streams; the program may keep running.
 pub struct Process {
     /// Its standard input.
     pub stdin: Pin<Box<dyn AsyncWrite + Send>>,
