@@ -21,9 +21,9 @@ use std::time::Duration;
 /// What running jobs have, by node.
 pub(super) type Allocations = BTreeMap<String, Vec<Allocation>>;
 
-/// Removes from the observed state the open jobs that have ended although that is recorded nowhere. A job goes on if its launcher is up
-/// or ranks of it are there; if its launcher would be on a node that was not observed, that node is asked. While the nodes are locked no
-/// job can be on its way to that.
+/// Removes from the observed state the open jobs that have ended without a recorded result. A job continues if its launcher is up or
+/// some of its ranks are there; if its launcher belongs on a node that was not observed, that node is asked. No job can be starting
+/// while the nodes are locked.
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
@@ -65,7 +65,7 @@ async fn ask_launchers(
     nodes: &BTreeSet<String>,
     events: &Events,
 ) -> Result<Vec<(String, Vec<String>)>, Error> {
-    // of nodes that are none of the command's only warnings are shown: whom ssh met for the first time
+    // these nodes are not the command's own, so that only warnings are shown, e.g. of a host key that ssh did not know yet
     let (quiet, reported) = Events::channel();
     let members = connect(&Target { selected: nodes.iter().cloned().collect(), ..target.clone() }, &quiet).await?;
     let asked = for_each_node(members.into_iter().flatten().collect(), async |member| {
@@ -99,7 +99,7 @@ pub(super) fn allocations(nodes: &[Observed]) -> Allocations {
 /// launches the job and has none of its ranks, it comes first all the same.
 ///
 /// # Errors
-/// Too many ranks, GPUs that are not there, and [`Error::Allocated`] if others are in the way.
+/// Too many ranks, GPUs that are not there, and [`Error::Allocated`] if other jobs have the nodes.
 pub(super) fn placed(
     target: &Target,
     nodes: &[Observed],

@@ -7,7 +7,7 @@ use super::record::HungRank;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a frame says.
+/// What a frame reports.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
     /// A line of the rank's standard output, without its newline.

@@ -280,7 +280,8 @@ impl Extension<'_> {
     }
 }
 
-/// Returns the ranks' environment on node `to`, from that on node `from`: what the inventory says of a node is not of the other.
+/// Returns the ranks' environment on node `to`, given that on node `from`: the inventory's variables of `from` are replaced by those of
+/// `to`.
 ///
 /// # Errors
 /// When an `env_file` cannot be used.

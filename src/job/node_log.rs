@@ -112,7 +112,7 @@ impl NodeLog {
     }
 }
 
-/// Reads frames until `take` returns false. Returns whether the end was reached. No piece is read before the one before it was taken.
+/// Reads frames until `take` returns false. Returns whether the end was reached. Nothing is read while `take` has not returned.
 async fn read_frames(
     from: &mut (impl AsyncRead + Unpin),
     parser: &mut Parser,

@@ -70,8 +70,8 @@ impl JobOutcome {
     }
 }
 
-/// Returns the result with what was seen of the ranks' ends, which has times by one clock, if the ends of all ranks of the last attempt
-/// were seen. `ranks` is the number of ranks of the first attempt.
+/// Returns the result with the exits that were observed, if those of all ranks of the last attempt were: their times are by one clock.
+/// `ranks` is the number of ranks of the first attempt.
 pub(super) fn with_observed(result: JobResult, monitor: &Monitor, ranks: u32) -> JobResult {
     let exits = &monitor.exits;
     // more than were recorded are of an earlier attempt, unless the supervisor did not hear of all nodes

@@ -65,7 +65,7 @@ pub struct JobPlan {
     pub others: Vec<Observed>,
     /// The maximum number of ranks of an elastic job that nodes which are added to the inventory may join.
     pub(super) max_ranks: Option<u32>,
-    /// What is said of the drained nodes.
+    /// Descriptions of the drained nodes.
     drained: Vec<String>,
     /// What is started on the nodes.
     pub commands: Vec<NodeCommand>,

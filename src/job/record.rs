@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 pub const LAUNCH_WINDOW: f64 = 120.0;
 
 /// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the job (mode 600),
-/// so that neither the program's words nor its environment pass through a launcher or a shell.
+/// so that neither the program's arguments nor its environment pass through a launcher or a shell.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The job's id: time of its start and a few random letters.
@@ -82,7 +82,7 @@ pub struct Record {
     pub ulimits: BTreeMap<String, Ulimit>,
 }
 
-/// What held before records said it.
+/// The value of records that do not have it yet.
 fn idle_margin() -> u64 {
     30
 }
