@@ -185,7 +185,8 @@ fn a_node_that_does_not_take_the_new_key_stops_it_before_the_switch() {
     let restore = Restore(|| {
         on("node2", "rm -f /usr/local/bin/base64");
     });
-    let done = lab.hvdctl(&["keys", "rotate"]).code(3).complains(&["node2: cannot write the keys", "base64: write error"]);
+    let done =
+        lab.hvdctl(&["keys", "rotate"]).code(3).complains(&["node2: cannot write the keys", "base64: write error"]);
     done.says(&["the old key is still in use", "run `hvdctl keys rotate` again"]);
     assert_eq!(public_half("node1", "id_ed25519"), old);
     let staged = read("node1", "id_ed25519.next.pub");
