@@ -138,7 +138,7 @@ pub struct NodeProgress {
     /// Whether all steps are done.
     pub done: bool,
     /// The steps that were done, in order.
-    pub did: Vec<String>,
+    pub steps: Vec<String>,
     /// The step that failed.
     #[serde(skip)]
     pub error: Option<NodeError>,
@@ -147,19 +147,19 @@ pub struct NodeProgress {
 impl NodeProgress {
     /// A node on which nothing has started.
     pub fn new(node: &str) -> NodeProgress {
-        NodeProgress { node: node.to_owned(), done: false, did: Vec::new(), error: None }
+        NodeProgress { node: node.to_owned(), done: false, steps: Vec::new(), error: None }
     }
 
     fn summary(&self) -> String {
-        let did = self.did.join(", ");
-        match (&self.error, self.done, self.did.is_empty()) {
+        let steps = self.steps.join(", ");
+        match (&self.error, self.done, self.steps.is_empty()) {
             (Some(error), ..) => {
                 format!("cannot {}: {}", error.operation, error.message.lines().next().unwrap_or_default())
             }
             (None, true, true) => "done, nothing to change".into(),
-            (None, true, false) => format!("done: {did}"),
+            (None, true, false) => format!("done: {steps}"),
             (None, false, true) => "not started".into(),
-            (None, false, false) => format!("incomplete; done so far: {did}"),
+            (None, false, false) => format!("incomplete; done so far: {steps}"),
         }
     }
 }
@@ -220,7 +220,7 @@ pub enum Error {
     },
     /// An operation on the operator's own machine failed.
     #[error("{0}")]
-    Here(String),
+    Local(String),
 }
 
 fn join(errors: &[NodeError]) -> String {
@@ -266,7 +266,7 @@ impl Error {
             Error::Unreachable(_) => exit::UNREACHABLE,
             Error::Locked(_) | Error::Allocated(_) | Error::Lost(_) => exit::LOCKED,
             Error::Nodes { done: 1.., .. } => exit::PARTLY,
-            Error::Nodes { .. } | Error::Check { .. } | Error::Here(_) => exit::FAILED,
+            Error::Nodes { .. } | Error::Check { .. } | Error::Local(_) => exit::FAILED,
         }
     }
 }
@@ -326,7 +326,7 @@ mod tests {
             purpose: "hvdctl up".into(),
             since: 1_763_735_527,
             renewed: 1_763_735_598,
-            seen: 1_763_735_599,
+            read: 1_763_735_599,
         };
         let other = Lease { id: "2".into(), purpose: "hvdctl down".into(), ..lease.clone() };
         let busy = [("node1", &lease), ("node2", &lease), ("node9", &other)];
@@ -343,8 +343,8 @@ mod tests {
     fn a_stopped_command_reports_the_progress_of_each_node() {
         let mut nodes = ["n1", "n2", "n3", "n4", "n5"].map(NodeProgress::new);
         nodes[0].done = true;
-        nodes[1].did = vec!["remove hworker (port)".into()];
-        (nodes[3].did, nodes[3].done) = (vec!["start hworker".into()], true);
+        nodes[1].steps = vec!["remove hworker (port)".into()];
+        (nodes[3].steps, nodes[3].done) = (vec!["start hworker".into()], true);
         nodes[4].error = Some(NodeError::failed("n5", "start hworker", "no space left\nat all"));
         let mut all = nodes.to_vec();
         all.insert(3, NodeProgress::new("n6"));

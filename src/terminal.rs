@@ -48,7 +48,7 @@ pub async fn ask(events: &Events, prompt: &str, echo: Echo) -> Result<Zeroizing<
         }
         line
     };
-    asked.await.map_err(|e: io::Error| Error::Here(format!("could not ask on the terminal: {e}")))
+    asked.await.map_err(|e: io::Error| Error::Local(format!("could not ask on the terminal: {e}")))
 }
 
 fn open() -> io::Result<File> {
@@ -116,7 +116,7 @@ async fn perform(
 pub struct SavedSettings {
     tty: File,
     before: Termios,
-    /// What is waited for or dropped when they are restored.
+    /// When the restored settings take effect.
     when: OptionalActions,
 }
 

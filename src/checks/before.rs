@@ -58,7 +58,7 @@ fn port(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
 /// The program that listens, unless it leaves the worker's address free or is the worker's sshd.
 fn taken_by(inventory: &Inventory, view: &NodeView<'_>, listener: &Listener) -> Option<String> {
     let cluster = &inventory.cluster;
-    // a wildcard of IPv6 alone leaves the IPv4 address free
+    // a listener on all IPv6 addresses only leaves the IPv4 address free
     if listener.address.is_some() && listener.address != place(inventory, view).map(|place| place.address) {
         return None;
     }
@@ -75,7 +75,7 @@ fn taken_by(inventory: &Inventory, view: &NodeView<'_>, listener: &Listener) -> 
     }
 }
 
-/// Programs that wait in the kernel and hold what the next job needs.
+/// Finds killed processes that wait in the kernel and may keep memory or GPUs that the next job needs.
 fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let ours = view.facts.unending().filter(|rank| rank.cluster.as_ref() == Some(&inventory.cluster.name));
     let process = |rank: &Rank| format!("process {} of the job {}", rank.pid, rank.job);
@@ -132,7 +132,7 @@ fn clocks(views: &[NodeView<'_>]) -> Vec<Finding> {
         (off >= CLOCK_WARNS).then(|| {
             let message = format!("its clock is {off:.0} s {word} those of the other nodes");
             Finding::new(severity, "clock", view.name(), message).explain(
-                "Horovod's launcher gives its ranks an absolute deadline: if clocks differ, the start times out at once",
+                "launchers may give ranks an absolute deadline (horovodrun does): if clocks differ, the start times out at once",
                 "set the clock on the node: sudo timedatectl set-ntp true, or sudo chronyc makestep",
             )
         })
@@ -149,7 +149,7 @@ fn host_names(views: &[NodeView<'_>]) -> Vec<Finding> {
     let named = views.iter().filter(|view| !view.facts.hostname.is_empty());
     let finding = |(name, nodes)| {
         Finding::new(Error, "hostname", "", format!("they have the same host name, {name}")).about(nodes).explain(
-            "Horovod, MPI and NCCL distinguish machines by host name, and would treat these as one machine",
+            "launchers and NCCL distinguish machines by host name, and would treat these as one machine",
             "sudo hostnamectl set-hostname NAME on all but one of them, then hvdctl --on NODES down and hvdctl up",
         )
     };
@@ -180,7 +180,7 @@ fn interface(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let others: Vec<String> = others.map(|(name, address)| format!("{name} {address}")).collect();
     let others = if others.is_empty() { "no other".to_owned() } else { others.join(", ") };
     Some(Finding::new(Error, "interface", view.name(), message).explain(
-        "Horovod binds to this interface, and hangs without a message because no other node can connect",
+        "ranks bind to this interface, and hang without a message because no other node can connect",
         format!("set `interface` or `address` of this [[node]] (the node has: {others})"),
     ))
 }

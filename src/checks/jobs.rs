@@ -89,7 +89,7 @@ impl Jobs<'_> {
         orphaned.into_iter().map(finding).collect()
     }
 
-    /// Programs on the GPUs that belong to none of the cluster's jobs.
+    /// Finds processes that use GPUs and belong to no job of the cluster.
     fn strangers(&self, view: &NodeView<'_>) -> Option<Finding> {
         let is_ours = |job: &str| self.running.contains(job) || self.ranks(view).any(|rank| rank.job == job);
         let others = view.details?.gpu_users.iter().filter(|user| !user.job.as_deref().is_some_and(is_ours));

@@ -29,7 +29,7 @@ pub fn ports(matrix: &Matrix, open: Option<u16>) -> Vec<Finding> {
         )
         .about(row.sources)
         .explain(
-            format!("{firewall}Horovod's ranks connect on random ports above 1023, and hang without a message if they cannot"),
+            format!("{firewall}ranks connect on random ports above 1023, and hang without a message if they cannot"),
             "allow TCP ports above 1023 between the nodes in both directions (the nodes' firewalls, security groups)",
         )
     };

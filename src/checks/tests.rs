@@ -363,6 +363,18 @@ fn gpus() {
         found(&older),
         ["warning worker gpu02: its worker differs from the inventory: recreate hworker (image)"]
     );
+    let unchecked = |n: &mut Sick| {
+        let said =
+            "unchecked disk df: Input/output error\nunchecked gpu-users no answer within 20 s\nunchecked later x\n";
+        n.details.unchecked = Details::parse(said).unchecked;
+    };
+    assert_eq!(
+        found(&unchecked),
+        [
+            "error disk gpu02: cannot find out how much space Docker's directory has left: df: Input/output error",
+            "error gpu-users gpu02: cannot find out which programs use its GPUs: no answer within 20 s"
+        ]
+    );
     let strangers = |n: &mut Sick| {
         let said = "gpu-user ana - my job, 4711, 31000 MiB, GPU-2\ngpu-user bob - x, 12, [N/A], GPU-9\ngpu-user junk\n";
         n.details.gpu_users = Details::parse(said).gpu_users;

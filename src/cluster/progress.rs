@@ -1,4 +1,4 @@
-//! How far each node came, for the message of a command that was stopped.
+//! The progress of each node, for the error of a stopped command.
 
 use crate::error::{Error, NodeError, NodeProgress};
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ impl ProgressLog {
     }
 
     /// Records a step that is done on a node.
-    pub fn did(&self, node: &str, step: impl Into<String>) {
-        self.update(node, |progress| progress.did.push(step.into()));
+    pub fn record(&self, node: &str, step: impl Into<String>) {
+        self.update(node, |progress| progress.steps.push(step.into()));
     }
 
     /// Records that all is done on a node.

@@ -45,7 +45,7 @@ pub fn man(options: &Man) -> Result<Outcome, Error> {
         let mut pages = Vec::new();
         let mut all = Cli::command().disable_help_subcommand(true);
         all.build();
-        render(&all, &mut pages).map_err(|e| Error::Here(format!("cannot format the manual page: {e}")))?;
+        render(&all, &mut pages).map_err(|e| Error::Local(format!("cannot format the manual page: {e}")))?;
         return Ok(printed(String::from_utf8_lossy(&pages).into_owned()));
     };
     clap_mangen::generate_to(Cli::command(), dir)

@@ -12,6 +12,7 @@ use crate::job::outcome::JobOutcome;
 use crate::job::request::{Show, Until};
 use crate::job::start::attach;
 use crate::job::supervision::OnSignal;
+use crate::launch;
 
 /// `attach`.
 pub async fn run(options: &Attach, context: &Context) -> Result<Outcome, Error> {
@@ -20,11 +21,12 @@ pub async fn run(options: &Attach, context: &Context) -> Result<Outcome, Error> 
     let jobs = cancellation.run(manage::list(target, events)).await?;
     let job = jobs.find(options.job.as_deref(), Newest::Program)?;
     events.note(format!("job {}, started by {}", job.id, job.operator));
+    let launcher = launch::recorded(job.launcher, job.controller);
     if !job.is_over() {
         let show = Show { output: true, launcher: *verbose > 1 };
         let until = Until { limit: None, all_started: false, on_signal: OnSignal::Leave };
         let ended = attach(target, &jobs, job, (show, until), events, cancellation.signal()).await?;
-        return job_end::outcome(ended, events);
+        return job_end::outcome(ended, launcher, events);
     }
     let mut monitor = Monitor::default();
     logs(target, &jobs, job, &LogRequest::default(), &mut monitor, events, cancellation.signal()).await?;
@@ -34,5 +36,5 @@ pub async fn run(options: &Attach, context: &Context) -> Result<Outcome, Error> 
             format!("hvdctl stop {} ends what remains of it", job.id),
         ));
     };
-    job_end::outcome(JobOutcome::new(&job.id, &job.placement, result, &monitor), events)
+    job_end::outcome(JobOutcome::new(&job.id, &job.placement, result, &monitor), launcher, events)
 }

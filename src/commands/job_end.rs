@@ -7,19 +7,20 @@ use crate::event::Events;
 use crate::job::outcome::JobOutcome;
 use crate::job::record::{RootCause, State};
 use crate::job::watch::tail;
+use crate::launch::Launcher;
 use crate::text::nodeset;
 
-/// Returns the outcome of a job that has ended.
+/// Returns the outcome of a job that has ended under this launcher.
 ///
 /// # Errors
 /// When the job failed although no rank did: then the program is not the cause.
-pub fn outcome(ended: JobOutcome, events: &Events) -> Result<Outcome, Error> {
+pub fn outcome(ended: JobOutcome, launcher: &Launcher, events: &Events) -> Result<Outcome, Error> {
     match ended.state {
         State::Succeeded => {}
         State::Stopped => events.warn(format!("job {} was stopped", ended.id)),
-        _ => report_failure(&ended, events)?,
+        _ => report_failure(&ended, launcher, events)?,
     }
-    // codes that no process can have come from the engine
+    // codes outside 0 to 255 come from the engine, not from a process
     let code = u8::try_from(ended.code).unwrap_or(exit::INTERNAL);
     Ok(with_code(code, &ended))
 }
@@ -31,7 +32,7 @@ pub fn with_code(code: u8, job: &JobOutcome) -> Outcome {
 }
 
 /// Warns of the root cause, or returns the error of a job without one.
-fn report_failure(job: &JobOutcome, events: &Events) -> Result<(), Error> {
+fn report_failure(job: &JobOutcome, launcher: &Launcher, events: &Events) -> Result<(), Error> {
     if !job.silent.is_empty() {
         let nodes = nodeset::fold(&job.silent);
         events.warn(format!(
@@ -39,7 +40,7 @@ fn report_failure(job: &JobOutcome, events: &Events) -> Result<(), Error> {
         ));
     }
     if let Some(root_cause) = &job.root_cause {
-        events.warn(root_cause_message(job, root_cause));
+        events.warn(root_cause_message(job, root_cause, launcher));
         return Ok(());
     }
     let verify = "check the cluster with hvdctl verify; if the ranks are slow to start, raise cluster.start_timeout_s";
@@ -63,7 +64,7 @@ fn report_failure(job: &JobOutcome, events: &Events) -> Result<(), Error> {
 }
 
 /// Formats the root cause with the last lines of that rank, unless these were just shown.
-fn root_cause_message(job: &JobOutcome, root_cause: &RootCause) -> String {
+fn root_cause_message(job: &JobOutcome, root_cause: &RootCause, launcher: &Launcher) -> String {
     let mut text = format!("{root_cause}; job {} failed", job.id);
     if !job.just_shown && !job.last_lines.is_empty() {
         let lines = if job.last_lines.len() == 1 { "line" } else { "lines" };
@@ -71,6 +72,6 @@ fn root_cause_message(job: &JobOutcome, root_cause: &RootCause) -> String {
         let bracket = format!("[{} {}]", root_cause.rank, root_cause.node);
         text.extend(job.last_lines.iter().map(|line| format!("\n    {bracket} {line}")));
     }
-    text.extend(root_cause.hint().map(|hint| format!("\n  hint: {hint}")));
+    text.extend(root_cause.hint(launcher).map(|hint| format!("\n  hint: {hint}")));
     text
 }

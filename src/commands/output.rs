@@ -1,7 +1,9 @@
 //! The documents of `--json`: one type per document. `docs/json.md` is generated from these types and their comments.
 
 use crate::checks::{Finding, verify};
+use crate::cluster::exec::CommandOutput;
 use crate::error::{Error, NodeError, NodeProgress};
+use crate::init::machines::Host;
 use crate::inventory::Controller;
 use crate::job::cores::NodeCores;
 use crate::job::list::Job;
@@ -66,7 +68,7 @@ impl<T> NodeEntry<T> {
         NodeEntry { node, ok: false, reachable: None, skipped: false, error, result: None }
     }
 
-    /// The entry of a node that failed, with whether it was reached.
+    /// The entry of a failed node that also reports whether the node was reached.
     pub fn unreached(error: &NodeError) -> NodeEntry<T> {
         NodeEntry { reachable: Some(!error.is_unreachable()), ..NodeEntry::failed(error) }
     }
@@ -138,9 +140,11 @@ impl Failure {
                 let lease = |lease: &Lease| FailureDetails { lease: Some(lease.clone()), ..details() };
                 busy.iter().map(|(node, of)| NodeEntry::new(node, false, lease(of))).collect()
             }
-            Error::Allocated(held) => {
-                let allocation = |hold: &Allocation| FailureDetails { allocation: Some(hold.clone()), ..details() };
-                held.allocations.iter().map(|(node, hold)| NodeEntry::new(node, false, allocation(hold))).collect()
+            Error::Allocated(conflict) => {
+                let entry =
+                    |allocation: &Allocation| FailureDetails { allocation: Some(allocation.clone()), ..details() };
+                let allocations = conflict.allocations.iter();
+                allocations.map(|(node, allocation)| NodeEntry::new(node, false, entry(allocation))).collect()
             }
             Error::Stopped { nodes, .. } => nodes
                 .iter()
@@ -171,12 +175,9 @@ pub struct Init {
 /// nor `found`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct InitNode {
-    /// The host that ssh connects to.
-    pub host: String,
-    /// The user; null if your SSH configuration decides.
-    pub user: Option<String>,
-    /// The port; null if your SSH configuration decides.
-    pub port: Option<u16>,
+    /// The machine as ssh is given it.
+    #[serde(flatten)]
+    pub host: Host,
     /// What was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<FoundMachine>,
@@ -241,7 +242,7 @@ pub struct KeysStatus {
     /// The nodes.
     pub nodes: Vec<NodeEntry<NodeKeys>>,
     /// Logins from worker to worker; null if none was tried.
-    pub reach: Option<Reach>,
+    pub logins: Option<Logins>,
 }
 
 /// `keys rotate`.
@@ -264,7 +265,7 @@ pub struct KeysRotate {
 
 /// Logins from worker to worker.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Reach {
+pub struct Logins {
     /// Whether every login worked.
     pub ok: bool,
     /// Nodes whose worker is not running.
@@ -275,10 +276,10 @@ pub struct Reach {
     pub pairs: Vec<Login>,
 }
 
-impl From<&Matrix> for Reach {
-    fn from(matrix: &Matrix) -> Reach {
+impl From<&Matrix> for Logins {
+    fn from(matrix: &Matrix) -> Logins {
         let (absent, failed, pairs) = (matrix.absent.clone(), matrix.rows(), matrix.pairs.clone());
-        Reach { ok: matrix.is_good(), absent, failed, pairs }
+        Logins { ok: matrix.is_good(), absent, failed, pairs }
     }
 }
 
@@ -312,6 +313,9 @@ pub struct UpNode {
     pub changed: bool,
     /// The operations in order.
     pub operations: Vec<String>,
+    /// The same as one line.
+    #[serde(skip)]
+    pub summary: String,
 }
 
 /// What `down` did on a node.
@@ -373,7 +377,7 @@ pub struct Verify {
     /// The nodes.
     pub nodes: Vec<NodeEntry<VerifyNode>>,
     /// Logins from worker to worker; null if all ranks are on one node.
-    pub reach: Option<Reach>,
+    pub logins: Option<Logins>,
 }
 
 /// The ranks of a node.
@@ -534,22 +538,7 @@ pub struct Exec {
     /// The exit code of hvdctl.
     pub code: u8,
     /// The nodes.
-    pub nodes: Vec<NodeEntry<ExecNode>>,
-}
-
-/// What a command did on a node. Bytes that are not UTF-8 are replaced by U+FFFD.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct ExecNode {
-    /// The exit code of the command.
-    pub code: i32,
-    /// Whether it was ended by the time-out.
-    pub late: bool,
-    /// How many bytes of its output are missing here.
-    pub left_out: u64,
-    /// Its standard output.
-    pub stdout: String,
-    /// Its standard error.
-    pub stderr: String,
+    pub nodes: Vec<NodeEntry<CommandOutput>>,
 }
 
 /// `shell`, after it has ended.

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::context::{Context, reach_table};
-use super::output::{self, NodeEntry, Reach, VerifyNode};
+use super::output::{self, Logins, NodeEntry, VerifyNode};
 use crate::checks::preflight;
 use crate::checks::reach_check;
 use crate::checks::verify::{Expected, Report, Row, compare};
@@ -53,11 +53,11 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
         },
     };
     let plan = JobPlan::new(target, nodes, &job, &new_id())?;
-    let reach = match plan.hosts.len() {
+    let logins = match plan.hosts.len() {
         1 => None,
         _ => Some(check_logins(&plan, context).await?),
     };
-    if let Some(matrix) = reach.as_ref().filter(|matrix| !matrix.is_good()) {
+    if let Some(matrix) = logins.as_ref().filter(|matrix| !matrix.is_good()) {
         if let Some(hint) = matrix.hint(cluster.port) {
             events.note(format!("hint: {hint}"));
         }
@@ -81,7 +81,7 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     let text = summary(&rows, &faults, outcome.placement.ranks());
     let code = if faults.is_empty() { exit::OK } else { exit::FAILED };
     let names: Vec<&str> = expected.iter().map(|node| node.node.as_str()).collect();
-    let document = document(Some(&outcome.id), job.controller, faults, &names, &rows, reach.as_ref());
+    let document = document(Some(&outcome.id), job.controller, faults, &names, &rows, logins.as_ref());
     Ok(Outcome::new(code, text, &document, &[]))
 }
 
@@ -109,7 +109,7 @@ fn expected(observed: &Observed) -> Expected {
     }
 }
 
-/// Tries the logins between the workers: Horovod only hangs if one fails, and does not report which.
+/// Tries the logins between the workers: the launcher may hang if one fails, and does not report which.
 async fn check_logins(plan: &JobPlan, context: &Context) -> Result<Matrix, Error> {
     let Context { target, events, session, .. } = context;
     let nodes: Vec<_> = plan.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();
@@ -191,7 +191,7 @@ pub(super) fn document(
     faults: Vec<String>,
     nodes: &[&str],
     rows: &[Row],
-    reach: Option<&Matrix>,
+    logins: Option<&Matrix>,
 ) -> output::Verify {
     let node = |name: &&str| {
         let ranks: Vec<Row> = rows.iter().filter(|row| row.expected == *name).cloned().collect();
@@ -204,6 +204,6 @@ pub(super) fn document(
         ranks: rows.len(),
         faults,
         nodes: nodes.iter().map(node).collect(),
-        reach: reach.map(Reach::from),
+        logins: logins.map(Logins::from),
     }
 }

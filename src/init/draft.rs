@@ -1,7 +1,8 @@
-//! The first text of an inventory: what was named and what was found on the machines, with the most useful defaults.
+//! Drafts an inventory from the named machines and the probe results.
 
 use crate::error::NodeError;
 use crate::init::machines::Host;
+use crate::launch::check_address;
 use crate::node::facts::Facts;
 use crate::node::network::is_virtual;
 use crate::text::failure;
@@ -9,12 +10,12 @@ use crate::text::units::count;
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-/// What `src/scripts/probe.sh` says of a machine, parsed.
+/// The parsed output of `src/scripts/probe.sh`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Probe {
     /// The facts of any node.
     pub facts: Facts,
-    /// How the login becomes root, `login` or `sudo`, or sudo's message; `None` where the probe did not say.
+    /// How the login becomes root, `login` or `sudo`, or sudo's message; `None` if the probe did not report it.
     pub root: Option<Result<String, String>>,
     /// The version of the Docker Engine, or why it does not answer; `None` where it is not installed.
     pub docker: Option<Result<String, String>>,
@@ -41,13 +42,13 @@ impl Probe {
         probe
     }
 
-    /// The addresses by which other nodes may reach it: of IPv4, because Horovod takes no others, and on no interface
-    /// for containers or virtual machines.
+    /// The addresses by which other nodes may reach it: those that launchers can be given, and on no interface for containers or
+    /// virtual machines.
     fn candidates(&self) -> Vec<(&str, IpAddr)> {
         let addresses = self.facts.addresses.iter().filter(|(name, _)| !is_virtual(name));
-        let usable = |address: &IpAddr| match address {
-            IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
-            IpAddr::V6(_) => false,
+        let usable = |address: &IpAddr| {
+            let is_local = address.is_loopback() || matches!(address, IpAddr::V4(v4) if v4.is_link_local());
+            check_address(*address).is_ok() && !is_local
         };
         addresses.filter(|(_, address)| usable(address)).map(|(name, address)| (name.as_str(), *address)).collect()
     }

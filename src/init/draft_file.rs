@@ -25,12 +25,12 @@ pub fn check_free(file: &Path, force: bool) -> Result<(), Error> {
     }
 }
 
-/// Writes it beside its place and moves it there.
+/// Writes a temporary file next to the target and renames it.
 ///
 /// # Errors
 /// When another has written the file meanwhile, or it cannot be written.
 pub fn write(file: &Path, text: &str, force: bool) -> Result<(), Error> {
-    let failed = |e: &std::io::Error| Error::Here(format!("cannot write {}: {e}", file.display()));
+    let failed = |e: &std::io::Error| Error::Local(format!("cannot write {}: {e}", file.display()));
     // what a link leads to is replaced, not the link
     let place = if force { file.canonicalize().unwrap_or_else(|_| file.into()) } else { file.to_path_buf() };
     let mode = place.metadata().map_or(Permissions::from_mode(0o666), |there| there.permissions());

@@ -20,7 +20,7 @@ pub fn read() -> Result<Vec<String>, Error> {
     match fs::read(&config) {
         Ok(text) => walk(&String::from_utf8_lossy(&text), &home, DEPTH, &mut names),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-        Err(e) => return Err(Error::Here(format!("cannot read {}: {e}", config.display()))),
+        Err(e) => return Err(Error::Local(format!("cannot read {}: {e}", config.display()))),
     }
     let mut known = HashSet::new();
     names.retain(|name| known.insert(name.clone()));
@@ -38,7 +38,7 @@ fn walk(config: &str, home: &Path, depth: usize, names: &mut Vec<String>) {
             "host" => names.extend(words.filter(|name| !name.contains(['!', '*', '?'])).map(str::to_owned)),
             "include" if depth > 0 => {
                 for file in words.flat_map(|pattern| files(pattern, home)) {
-                    // as ssh does, a file that cannot be read is passed over
+                    // as in ssh, an unreadable file is skipped
                     let text = fs::read(file).unwrap_or_default();
                     walk(&String::from_utf8_lossy(&text), home, depth - 1, names);
                 }

@@ -1,5 +1,6 @@
-//! What the single values of an inventory must look like.
+//! Rules for the values of single fields.
 
+use crate::model::launcher::is_reserved;
 use crate::text::nodeset::Ranges;
 use regex::{Captures, Regex};
 use std::net::{IpAddr, Ipv6Addr};
@@ -51,7 +52,7 @@ pub(super) fn refuse_if(is_wrong: bool, hint: impl Into<String>) -> Checked<()> 
     if is_wrong { Err(hint.into()) } else { Ok(()) }
 }
 
-/// What stands between a message and a hint that may be empty.
+/// Returns the separator between a message and a hint that may be empty.
 pub(super) fn separator(hint: &str) -> &'static str {
     if hint.is_empty() { "" } else { "; " }
 }
@@ -138,7 +139,7 @@ rules! {
 
     /// The name of a variable that may be given to all ranks.
     pub VARIABLE: "the name of a variable: letters, digits and `_`, the first no digit", 1000,
-        "^[A-Za-z_][A-Za-z0-9_]*$", not_per_rank;
+        "^[A-Za-z_][A-Za-z0-9_]*$", not_reserved;
 }
 
 /// Directories that belong to the system or its users: their contents are not hvdctl's to set up and purge.
@@ -175,13 +176,8 @@ fn operators_file(text: &str) -> Checked<()> {
     refuse_if(text.starts_with('~') && !text.starts_with("~/"), "only `~/` is expanded")
 }
 
-/// How the names of variables begin that set a rank apart from the others; the launcher gives them to each.
-const PER_RANK: &str = "HVDCTL_ HOROVOD_RANK HOROVOD_SIZE HOROVOD_LOCAL_ HOROVOD_CROSS_ HOROVOD_HOSTNAME \
-                        HOROVOD_CONTROLLER HOROVOD_GLOO_RENDEZVOUS_ OMPI_COMM_WORLD_ PMI_ PMIX_RANK MPI_LOCALRANKID";
-
-fn not_per_rank(name: &str) -> Checked<()> {
-    let is_per_rank = PER_RANK.split(' ').any(|start| name.starts_with(start));
-    refuse_if(is_per_rank, "hvdctl or the launcher sets it for every rank")
+fn not_reserved(name: &str) -> Checked<()> {
+    refuse_if(is_reserved(name), "hvdctl or the launcher sets it for every rank")
 }
 
 /// The names that a text with `[1-16]` in it stands for.

@@ -1,4 +1,4 @@
-//! What is allocated of a node, and what is left for another job.
+//! The resources of a node that a job has, and those that remain.
 //!
 //! A job has its nodes exclusively, unless it was started with a number of GPUs per node (of slots, if there are no GPUs): then it has
 //! that many, and other jobs of that kind may have the rest.
@@ -7,7 +7,7 @@ use crate::job::record::Record;
 pub use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::node::facts::Gpu;
 
-/// Returns what the job of this record has of a node; `None` if it has no ranks there.
+/// Returns the allocation of a job on a node, or `None` if it has no ranks there.
 pub fn allocation(record: &Record, node: &str) -> Option<Allocation> {
     let share = record.placement.shares.iter().find(|share| share.node == node && share.ranks > 0)?;
     Some(Allocation {
@@ -16,13 +16,13 @@ pub fn allocation(record: &Record, node: &str) -> Option<Allocation> {
         project: record.project.clone(),
         port: record.port,
         operator: record.operator.clone(),
-        part: share.shared.then(|| Resources { slots: share.ranks, gpus: share.gpus.clone() }),
+        resources: share.shared.then(|| Resources { slots: share.ranks, gpus: share.gpus.clone() }),
     })
 }
 
-/// Returns what a job with `per_node` GPUs or slots of each node may have of a node with these slots and GPUs.
+/// Returns the resources that a job with `per_node` GPUs or slots may get on a node with these slots and GPUs.
 pub fn left(slots: u32, gpus: &[Gpu], allocations: &[Allocation], per_node: u32) -> Resources {
-    let parts: Option<Vec<&Resources>> = allocations.iter().map(|allocation| allocation.part.as_ref()).collect();
+    let parts: Option<Vec<&Resources>> = allocations.iter().map(|allocation| allocation.resources.as_ref()).collect();
     let Some(parts) = parts else { return Resources::default() };
     let taken = parts.iter().fold(0u32, |sum, part| sum.saturating_add(part.slots));
     let slots = slots.saturating_sub(taken).min(per_node);
@@ -43,29 +43,29 @@ mod tests {
         (0..count).map(|index| Gpu { index, name: "a GPU".into(), uuid: format!("GPU-{index}") }).collect()
     }
 
-    fn held(job: &str, part: Option<Resources>) -> Allocation {
+    fn allocated(job: &str, resources: Option<Resources>) -> Allocation {
         Allocation {
             job: job.into(),
             name: "digits".into(),
             project: None,
             port: None,
             operator: "ana@desk".into(),
-            part,
+            resources,
         }
     }
 
     #[test]
     fn a_whole_node_leaves_nothing_and_a_part_the_rest() {
-        let whole = [held("j1", None)];
+        let whole = [allocated("j1", None)];
         assert_eq!(left(4, &gpus(4), &whole, 1), Resources::default());
-        let part = [held("j1", Some(Resources { slots: 2, gpus: vec!["GPU-0".into(), "GPU-2".into()] }))];
+        let part = [allocated("j1", Some(Resources { slots: 2, gpus: vec!["GPU-0".into(), "GPU-2".into()] }))];
         assert_eq!(left(4, &gpus(4), &part, 1), Resources { slots: 1, gpus: vec!["GPU-1".into()] });
         assert_eq!(left(4, &gpus(4), &part, 9).gpus, ["GPU-1", "GPU-3"]);
         // no GPUs: slots are counted
-        let slots = [held("j1", Some(Resources { slots: 2, gpus: Vec::new() }))];
+        let slots = [allocated("j1", Some(Resources { slots: 2, gpus: Vec::new() }))];
         assert_eq!(left(3, &[], &slots, 2), Resources { slots: 1, gpus: Vec::new() });
         // more slots than GPUs: a GPU is one job's alone all the same
-        let one = [held("j1", Some(Resources { slots: 1, gpus: vec!["GPU-0".into()] }))];
+        let one = [allocated("j1", Some(Resources { slots: 1, gpus: vec!["GPU-0".into()] }))];
         assert_eq!(left(2, &gpus(1), &one, 1).slots, 0);
     }
 
@@ -80,10 +80,10 @@ mod tests {
                 let part = left(slots, &gpus, &allocations, per_node);
                 prop_assert!(part.slots <= per_node);
                 if part.slots > 0 {
-                    allocations.push(held(&format!("j{i}"), Some(part)));
+                    allocations.push(allocated(&format!("j{i}"), Some(part)));
                 }
             }
-            let parts = || allocations.iter().filter_map(|allocation| allocation.part.as_ref());
+            let parts = || allocations.iter().filter_map(|allocation| allocation.resources.as_ref());
             prop_assert!(parts().map(|part| part.slots).sum::<u32>() <= slots);
             let mut all: Vec<&String> = parts().flat_map(|part| &part.gpus).collect();
             prop_assert_eq!(all.len() as u32, if count == 0 { 0 } else { parts().map(|part| part.slots).sum() });

@@ -1,28 +1,29 @@
-//! What running jobs have of the nodes, and what is left for another job.
+//! Allocations of running jobs, and the capacity that remains.
 
 use super::manage::running;
 use super::request::ResourceRequest;
-use crate::cluster::nodes::{Observed, Target, connect, for_each_node};
-use crate::error::{Error, NodeError};
+use crate::cluster::nodes::{Member, Observed, Target, connect};
+use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
 use crate::job::allocation::{self, Allocation, AllocationConflict, Resources};
 use crate::job::record::{Record, open_records};
-use crate::launch::placement::{Placement, place};
+use crate::launch::placement::{MapBy, Placement, place};
 use crate::node::facts::Facts;
 use crate::node::gpus::GpuRequest;
 use crate::node::network;
 use crate::runtime::Runtime;
 use crate::runtime::container::ContainerSummary;
+use crate::text::units::count;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What running jobs have, by node.
 pub(super) type Allocations = BTreeMap<String, Vec<Allocation>>;
 
-/// Removes from the observed state the open jobs that have ended although that is recorded nowhere. A job goes on if its launcher is up
-/// or ranks of it are there; if its launcher would be on a node that was not observed, that node is asked. While the nodes are locked no
-/// job can be on its way to that.
+/// Removes jobs from the observed state that have ended without a recorded result. A job goes on if its launcher is up
+/// or ranks of it are there; if its launcher would be on a node that was not observed, that node is asked. While the
+/// nodes are locked no other job can be starting.
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
@@ -58,26 +59,26 @@ pub async fn drop_ended_jobs(target: &Target, nodes: &mut [&mut Observed], event
     Ok(())
 }
 
-/// Asks nodes of which the command knows nothing which jobs have a launcher there. Returns those that answered.
+/// Reads which jobs have a launcher on nodes that the command has not observed. Returns those that answered.
 async fn ask_launchers(
     target: &Target,
     nodes: &BTreeSet<String>,
     events: &Events,
 ) -> Result<Vec<(String, Vec<String>)>, Error> {
-    // of nodes that are none of the command's only warnings are shown: whom ssh met for the first time
+    // for nodes outside the command only warnings are shown, such as first contacts of ssh
     let (quiet, reported) = Events::channel();
-    let members = connect(&Target { selected: nodes.iter().cloned().collect(), ..target.clone() }, &quiet).await?;
-    let asked = for_each_node(members.into_iter().flatten().collect(), async |member| {
+    let launchers = Target { selected: nodes.iter().cloned().collect(), ..target.clone() };
+    let ask = async |member: Member| {
         let containers = Runtime::connect(&member.transport).await?.containers().await?;
-        Ok::<_, NodeError>((member.node.name.clone(), launched(target.cluster(), &containers)))
-    })
-    .await;
+        Ok((member.node.name.clone(), launched(target.cluster(), &containers)))
+    };
+    let asked = connect(&launchers, &quiet).await?.then(&quiet, ask).await;
     while let Ok(event) = reported.receive(Duration::ZERO) {
         if matches!(event, Event::Warning(_)) {
             events.send(event);
         }
     }
-    Ok(asked.into_iter().flatten().collect())
+    Ok(asked.ok)
 }
 
 /// Returns the jobs whose launcher is up among these containers.
@@ -94,11 +95,11 @@ pub(super) fn allocations(nodes: &[Observed]) -> Allocations {
     all.filter(|(_, allocations)| !allocations.is_empty()).collect()
 }
 
-/// Places the ranks of a job on the selected nodes: on whole ones in their order, or on what others leave of each. If the master
-/// launches the job and has none of its ranks, it comes first all the same.
+/// Places the ranks of a job on the selected nodes: on whole nodes in their order, or on the unallocated part of each.
+/// If the master launches the job and has none of its ranks, it comes first all the same.
 ///
 /// # Errors
-/// Too many ranks, GPUs that are not there, and [`Error::Allocated`] if others are in the way.
+/// Too many ranks, GPUs that are not there, and [`Error::Allocated`] if other jobs have the resources.
 pub(super) fn placed(
     target: &Target,
     nodes: &[Observed],
@@ -108,66 +109,90 @@ pub(super) fn placed(
     let is_selected = |observed: &&Observed| target.selected.iter().any(|name| name == observed.name());
     let (drained, selected): (Vec<&Observed>, Vec<&Observed>) =
         nodes.iter().filter(is_selected).partition(|observed| observed.facts.drained.is_some());
-    let of = |observed: &Observed| allocations.get(observed.name()).map_or(&[][..], Vec::as_slice);
-    let slots = |observed: &Observed| network::slots(&observed.member.node, &observed.facts);
-    let free_of = |observed: &Observed, allocations: &[Allocation], per_node| {
-        let gpus = network::chosen_gpus(&observed.member.node, &observed.facts);
-        allocation::left(slots(observed), &gpus, allocations, per_node)
-    };
-    let with_slots = |observed: &Observed| {
-        let slots = match wanted.per_node {
-            None => slots(observed),
-            Some(per_node) => {
-                check_per_node(observed, per_node)?;
-                free_of(observed, &[], per_node).slots
-            }
-        };
-        Ok((observed.name().to_owned(), slots))
-    };
-    let all: Vec<(String, u32)> = selected.iter().map(|observed| with_slots(observed)).collect::<Result<_, Error>>()?;
-    let available = all.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
+    let slots = selected.iter().map(|observed| most_slots(observed, wanted.per_node)).collect::<Result<Vec<_>, _>>()?;
+    let available = slots.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
     let ranks = wanted.ranks.map_or(available, |ranks| ranks.on(available));
-    let mut placement = match super::request::placement(&all, ranks, wanted.map_by) {
+    let on_all = match super::request::placement(&slots, ranks, wanted.map_by) {
         Err(error) if !drained.is_empty() => return Err(is_drained(&drained, &error.to_string())),
         _ if selected.is_empty() => return Err(is_drained(&drained, "no other node is available")),
         placement => placement?,
     };
-    let conflict = |concerned: &dyn Fn(&str) -> bool| {
-        let concerned = selected.iter().filter(|observed| concerned(observed.name()));
-        let held =
-            concerned.flat_map(|observed| of(observed).iter().map(|held| (observed.name().to_owned(), held.clone())));
-        let free =
-            selected.iter().filter(|observed| of(observed).is_empty()).map(|observed| observed.name().to_owned());
-        Error::Allocated(AllocationConflict { allocations: held.collect(), free: free.collect() })
+    let allocated = |observed: &Observed| allocations.get(observed.name()).map_or(&[][..], Vec::as_slice);
+    let candidates: Vec<Candidate<'_>> = selected.iter().map(|observed| (*observed, allocated(observed))).collect();
+    let placement = match wanted.per_node {
+        None => exclusively(&candidates, on_all)?,
+        Some(per_node) => shared(&candidates, per_node, ranks, wanted.map_by)?,
     };
-    match wanted.per_node {
-        None => {
-            let is_used = |node: &str| placement.shares.iter().any(|share| share.node == node);
-            if selected.iter().any(|observed| is_used(observed.name()) && !of(observed).is_empty()) {
-                return Err(conflict(&is_used));
-            }
-        }
+    with_launcher(placement, nodes)
+}
+
+/// Returns a node's name and how many ranks a job may have there if nothing is allocated.
+fn most_slots(observed: &Observed, per_node: Option<u32>) -> Result<(String, u32), Error> {
+    let slots = match per_node {
+        None => network::slots(&observed.member.node, &observed.facts),
         Some(per_node) => {
-            let mut parts: BTreeMap<&str, Resources> =
-                selected.iter().map(|observed| (observed.name(), free_of(observed, of(observed), per_node))).collect();
-            let free: Vec<_> =
-                selected.iter().map(|observed| (observed.name().to_owned(), parts[observed.name()].slots)).collect();
-            placement = place(&free, ranks, wanted.map_by).map_err(|_| conflict(&|_| true))?;
-            for share in &mut placement.shares {
-                share.shared = true;
-                share.gpus = parts.remove(share.node.as_str()).unwrap_or_default().gpus;
-                share.gpus.truncate(share.ranks as usize);
-            }
+            check_per_node(observed, per_node)?;
+            left((observed, &[]), per_node).slots
         }
+    };
+    Ok((observed.name().to_owned(), slots))
+}
+
+/// A node on which ranks may be placed, and what running jobs have of it.
+type Candidate<'a> = (&'a Observed, &'a [Allocation]);
+
+/// Returns what a job with `per_node` GPUs or slots of each node may have of this one.
+fn left((observed, allocated): Candidate<'_>, per_node: u32) -> Resources {
+    let (node, facts) = (&observed.member.node, &observed.facts);
+    allocation::left(network::slots(node, facts), &network::chosen_gpus(node, facts), allocated, per_node)
+}
+
+/// Returns the placement if nothing is allocated on its nodes.
+fn exclusively(candidates: &[Candidate<'_>], placement: Placement) -> Result<Placement, Error> {
+    let is_used = |node: &str| placement.shares.iter().any(|share| share.node == node);
+    let is_free = candidates.iter().all(|(observed, allocated)| allocated.is_empty() || !is_used(observed.name()));
+    if is_free { Ok(placement) } else { Err(conflict(candidates, is_used)) }
+}
+
+/// Places ranks on what other jobs leave of each node.
+fn shared(candidates: &[Candidate<'_>], per_node: u32, ranks: u32, map_by: MapBy) -> Result<Placement, Error> {
+    let mut left: BTreeMap<&str, Resources> =
+        candidates.iter().map(|candidate| (candidate.0.name(), left(*candidate, per_node))).collect();
+    let slots = |(observed, _): &Candidate<'_>| (observed.name().to_owned(), left[observed.name()].slots);
+    let slots: Vec<(String, u32)> = candidates.iter().map(slots).collect();
+    let mut placement = place(&slots, ranks, map_by).map_err(|_| conflict(candidates, |_| true))?;
+    for share in &mut placement.shares {
+        share.shared = true;
+        share.gpus = left.remove(share.node.as_str()).unwrap_or_default().gpus;
+        share.gpus.truncate(share.ranks as usize);
     }
-    let Some(master) = nodes.iter().find(|observed| observed.member.node.master) else { return Ok(placement) };
-    if placement.shares.len() < 2 || placement.shares[0].node == master.name() {
-        return Ok(placement);
+    Ok(placement)
+}
+
+/// Returns the error of a job that needs what others have of nodes.
+fn conflict(candidates: &[Candidate<'_>], is_needed: impl Fn(&str) -> bool) -> Error {
+    let mut conflict = AllocationConflict { allocations: Vec::new(), free: Vec::new() };
+    for (observed, allocated) in candidates {
+        let node = observed.name();
+        conflict.free.extend(allocated.is_empty().then(|| node.to_owned()));
+        let needed = allocated.iter().filter(|_| is_needed(node));
+        conflict.allocations.extend(needed.map(|allocation| (node.to_owned(), allocation.clone())));
     }
-    if master.facts.drained.is_some() {
-        return Err(is_drained(&[master], "jobs on several nodes are launched on the master"));
+    Error::Allocated(conflict)
+}
+
+/// Adds the master, which launches jobs on several nodes, if it has no ranks.
+fn with_launcher(placement: Placement, nodes: &[Observed]) -> Result<Placement, Error> {
+    let only_launches = |observed: &&Observed| {
+        observed.member.node.master && placement.shares.len() > 1 && placement.shares[0].node != observed.name()
+    };
+    match nodes.iter().find(only_launches) {
+        Some(master) if master.facts.drained.is_some() => {
+            Err(is_drained(&[master], "jobs on several nodes are launched on the master"))
+        }
+        Some(master) => Ok(placement.launched_on(master.name())),
+        None => Ok(placement),
     }
-    Ok(placement.launched_on(master.name()))
 }
 
 /// Returns the error of a job that cannot do without drained nodes.
@@ -195,13 +220,12 @@ pub fn check_capacity(target: &Target, nodes: &[Observed], wanted: ResourceReque
 fn check_per_node(observed: &Observed, per_node: u32) -> Result<(), Error> {
     let (node, facts) = (&observed.member.node, &observed.facts);
     let (gpus, slots) = (network::chosen_gpus(node, facts).len(), network::slots(node, facts));
-    let s = |n: u32| if n == 1 { "" } else { "s" };
-    let reason = match u32::try_from(gpus).unwrap_or(u32::MAX) {
+    let reason = match gpus {
         0 if network::gpu_request(node, facts) != GpuRequest::None => {
             "its GPUs cannot be distinguished, because nvidia-smi lists none".to_owned()
         }
-        there @ 1.. if there < per_node => format!("it has {there} GPU{}", s(there)),
-        _ if slots < per_node => format!("it has {slots} slot{}", s(slots)),
+        1.. if gpus < per_node as usize => format!("it has {}", count(gpus, "GPU")),
+        _ if slots < per_node => format!("it has {}", count(slots as usize, "slot")),
         _ => return Ok(()),
     };
     let hint = "lower --gpus-per-node, choose other nodes with --on, or see `gpus` and `slots` of this [[node]]";

@@ -1,6 +1,6 @@
 //! Fetches a job's outputs: new and changed files of its project's directory, from the nodes that wrote them.
 
-use crate::cluster::nodes::{Member, Target, for_each_node, split};
+use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::job::list::{Job, Newest};
@@ -9,6 +9,7 @@ use crate::sync::NodeProject;
 use crate::sync::download::download;
 use crate::sync::outputs::{Download, NodeOutputs, plan};
 use crate::sync::target::{Existing, TargetDirectory};
+use crate::text::units::count;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ pub struct FetchReport {
     pub job: String,
     /// The directory that it was fetched into.
     pub directory: PathBuf,
-    /// What is there now, and whether this fetch put it there.
+    /// The outputs in the directory, each with whether this fetch wrote it.
     pub items: Vec<(Download, bool)>,
     /// What could not be fetched, and why.
     pub failed: Vec<NodeError>,
@@ -110,7 +111,7 @@ async fn list_all(
         Ok((member.node.name.clone(), outputs))
     })
     .await;
-    let (outputs, mut failed) = split(events, listed);
+    let NodeResults { ok: outputs, mut failed } = NodeResults::new(events, listed);
     if let Some(error) = failed.iter().find(|error| error.node == job.launcher()) {
         return Err(error.clone().into());
     }
@@ -147,7 +148,7 @@ async fn compare(
         let existing = existing.collect::<Result<_, Error>>()?;
         Ok((Arc::new(target), existing))
     };
-    tokio::task::spawn_blocking(work).await.map_err(|e| Error::Here(format!("cannot read the files here: {e}")))?
+    tokio::task::spawn_blocking(work).await.map_err(|e| Error::Local(format!("cannot read the files here: {e}")))?
 }
 
 /// Downloads items from all nodes that have some. Returns the paths of those that are in their places, and what failed.
@@ -169,8 +170,7 @@ async fn download_all(
         for_each_node(work.collect(), async |(member, directory, items): (&Member, String, Vec<Download>)| {
             let (placed, errors) = download(&member.transport, &directory, items, into, events).await;
             if errors.is_empty() {
-                let s = if placed.len() == 1 { "" } else { "s" };
-                events.done(&member.node.name, format!("fetched {} file{s}", placed.len()));
+                events.done(&member.node.name, format!("fetched {}", count(placed.len(), "file")));
             }
             errors.iter().for_each(|error| events.failed(error));
             (placed, errors)

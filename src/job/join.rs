@@ -1,7 +1,7 @@
-//! Nodes that `up` has started are added to running elastic jobs that may have more ranks.
+//! Adds nodes that `up` has started to running elastic jobs that may have more ranks.
 //!
-//! The operator's machine brings each node what `train` would have brought: the project, a worker that mounts it, and the job's
-//! directory. Only then the job supervisor hears of the node, and starts ranks there with the next attempt.
+//! The operator's machine brings each node what `train` would have brought: the project, a worker that mounts it, and
+//! the job's directory. Only then does it pass the node to the job supervisor, which uses it in the next attempt.
 
 use super::directory::{self, File};
 use super::manage::{PRUNE, running};
@@ -14,7 +14,7 @@ use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Inventory, Node};
 use crate::launch::description::LaunchHost;
-use crate::launch::{env_file, programs};
+use crate::launch::{self, env_file, programs};
 use crate::node::network;
 use crate::secret::Secret;
 use crate::sync::NodeProject;
@@ -113,7 +113,7 @@ fn extensions<'a>(inventory: &'a Inventory, plans: &'a [WorkerPlan]) -> Vec<Exte
     all
 }
 
-/// What the launcher's node has of a job, as far as its other nodes need it.
+/// The files of a job on the launcher's node that its other nodes need.
 struct Origin {
     files: BTreeMap<String, Zeroizing<String>>,
     /// The project, in a directory here that lives as long as this.
@@ -215,9 +215,7 @@ impl Extension<'_> {
         let observed = observe(cluster, node.member.clone(), &quiet).await?;
         let endpoint = nodes::place(inventory, &observed)?;
         let refused = |cause: String| NodeError::failed(node.name(), ADD, cause);
-        if endpoint.address.is_ipv6() {
-            return Err(refused(network::no_ipv6(endpoint.address)));
-        }
+        launch::check_address(endpoint.address).map_err(refused)?;
         let interface = &record.interface;
         if let Some(name) = record.launcher().one_interface.filter(|_| *interface != endpoint.interface) {
             return Err(refused(format!(
@@ -236,7 +234,7 @@ impl Extension<'_> {
         Ok(HostAssignment { observed, endpoint, ranks, launches: false, gpus: Vec::new() })
     }
 
-    /// Creates the job's directory on the nodes, and hands them to the job supervisor.
+    /// Creates the job's directory on the nodes, and registers them with the job supervisor.
     async fn register(&self, origin: &Origin, ready: &[HostAssignment]) -> Result<(), NodeError> {
         let id = &self.record.id;
         let mut placement = self.record.placement.clone();
@@ -282,7 +280,8 @@ impl Extension<'_> {
     }
 }
 
-/// Returns the ranks' environment on node `to`, from that on node `from`: what the inventory says of a node is not of the other.
+/// Returns the ranks' environment on node `to`, from that on node `from`: variables that the inventory sets for one
+/// node must not reach the other.
 ///
 /// # Errors
 /// When an `env_file` cannot be used.
@@ -293,7 +292,7 @@ fn environment(text: &str, from: &Node, to: &Node) -> Result<BTreeMap<String, Se
         Ok::<_, Error>(all)
     };
     let given: BTreeMap<String, String> =
-        serde_json::from_str(text).map_err(|e| Error::Here(format!("cannot read the environment of the job: {e}")))?;
+        serde_json::from_str(text).map_err(|e| Error::Local(format!("cannot read the environment of the job: {e}")))?;
     let given = given.into_iter().map(|(name, value)| (name, Secret::new(Zeroizing::new(value))));
     let (from, mut environment) = (of(from)?, of(to)?);
     environment.extend(given.filter(|(name, value)| from.get(name) != Some(value)));

@@ -4,7 +4,7 @@
 use super::capacity::{Allocations, allocations, drained, placed};
 use super::request::{JobOptions, Program};
 use crate::checks::preflight;
-use crate::cluster::nodes::{self, Member, Observed, Target};
+use crate::cluster::nodes::{self, Member, NodeResults, Observed, Target};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
@@ -12,7 +12,7 @@ use crate::keys::files::{Keys, differing};
 use crate::launch::description::{Elastic, LaunchDescription, LaunchHost};
 use crate::launch::placement::Placement;
 use crate::launch::programs::{JOB_SUPERVISOR, command};
-use crate::launch::{LaunchRequest, Launcher, NodeCommand, env_file, launcher};
+use crate::launch::{self, LaunchRequest, Launcher, NodeCommand, env_file, launcher};
 use crate::node::gpus::GpuRequest;
 use crate::node::network::{self, Endpoint};
 use crate::runtime::spec::ContainerSpec;
@@ -21,7 +21,6 @@ use crate::text::nodeset;
 use crate::worker::apply;
 use crate::worker::plan::Foreign;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Where the search for ports for the ranks begins: PyTorch's own choice.
@@ -52,7 +51,7 @@ impl HostAssignment {
     }
 }
 
-/// All that is decided about a job before a node is changed.
+/// The plan of a job, made before any node is changed.
 pub struct JobPlan {
     /// The job's id.
     pub id: String,
@@ -66,21 +65,21 @@ pub struct JobPlan {
     pub others: Vec<Observed>,
     /// The maximum number of ranks of an elastic job that nodes which are added to the inventory may join.
     pub(super) max_ranks: Option<u32>,
-    /// What is said of the drained nodes.
+    /// Descriptions of the drained nodes, for a note.
     drained: Vec<String>,
     /// What is started on the nodes.
     pub commands: Vec<NodeCommand>,
-    /// The `hmaster` container, but for the project's directory.
+    /// The `hmaster` container without its workspace, which is known after the upload.
     pub container: ContainerSpec,
     /// The variables of the nodes' `env_file`.
     pub(super) env_files: EnvFiles,
-    /// What the job supervisor has to know, as JSON.
+    /// The contents of `launch.json` for the job supervisor.
     pub(super) launch: String,
     /// The port for which the workers' host keys are known, where the job has workers of its own.
     pub(super) shared_port: Option<u16>,
-    /// What other jobs have of the nodes.
+    /// Allocations of other jobs on the nodes.
     pub(super) allocations: Allocations,
-    /// The inventory as it is, by which the nodes are checked.
+    /// The unmodified inventory, for checks of the nodes.
     shared: Inventory,
 }
 
@@ -88,7 +87,8 @@ impl JobPlan {
     /// Plans a job on the observed nodes (the master first), from which ended jobs were dropped. Changes nothing.
     ///
     /// # Errors
-    /// Too many ranks, [`Error::Allocated`], a node without an address, an `env_file` that cannot be read.
+    /// Too many ranks, [`Error::Allocated`], a node without an address, an `env_file` that cannot be read, a variable that only the
+    /// launcher may set.
     pub fn new(target: &Target, nodes: Vec<Observed>, options: &JobOptions, id: &str) -> Result<JobPlan, Error> {
         let allocations = allocations(&nodes);
         let placement = placed(target, &nodes, options.resources, &allocations)?;
@@ -97,6 +97,7 @@ impl JobPlan {
         let max_ranks = max_ranks(target, options);
         let (hosts, others) = assign(target, &placement, nodes, launcher, max_ranks.is_some())?;
         let env_files = env_files(&hosts)?;
+        check_variables(launcher, options, &hosts, &env_files)?;
         let shared = target.inventory.clone();
         let target = concurrent(target, id, &hosts, &allocations)?;
         let cluster = target.cluster();
@@ -112,20 +113,12 @@ impl JobPlan {
             stall_timeout: options.stall_timeout,
             job_dir: &job_dir,
         };
-        let master = &hosts[0];
-        let gpus = match master.ranks {
-            0 => GpuRequest::None,
-            _ => network::gpu_request(&master.observed.member.node, &master.observed.facts),
-        };
+        let HostAssignment { observed: Observed { member: Member { node, .. }, facts, .. }, ranks, .. } = &hosts[0];
+        let gpus = if *ranks == 0 { GpuRequest::None } else { network::gpu_request(node, facts) };
+        let supervisor = command(&job_dir, JOB_SUPERVISOR).to_vec();
         let container = ContainerSpec {
-            env: launcher.container_environment(id, &master.observed.member.node, &request),
-            ..ContainerSpec::master(
-                cluster,
-                &master.observed.member.node,
-                gpus,
-                command(&job_dir, JOB_SUPERVISOR).to_vec(),
-                id,
-            )
+            env: launcher.container_environment(id, node, &request),
+            ..ContainerSpec::master(cluster, node, gpus, supervisor, id)
         };
         Ok(JobPlan {
             id: id.to_owned(),
@@ -151,11 +144,8 @@ impl JobPlan {
     /// [`Error::Nodes`] with each failure, or a check of the keys.
     pub fn check(&self, events: &Events) -> Result<(), Error> {
         self.drained.iter().for_each(|drained| events.note(format!("{drained} and gets no ranks")));
-        let mut failed = Vec::new();
-        for error in self.hosts.iter().filter_map(|host| self.check_host(host).err()) {
-            events.failed(&error);
-            failed.push(error);
-        }
+        let checked = self.hosts.iter().map(|host| self.check_host(host)).collect();
+        let NodeResults { mut failed, .. } = NodeResults::new(events, checked);
         let inventory = &self.shared;
         let taking_part: Vec<_> = self.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();
         failed.extend(preflight::stops(&preflight::before(inventory, &taking_part), events));
@@ -207,8 +197,8 @@ impl JobPlan {
     }
 }
 
-/// Returns the target of a job that shares its nodes with others: a name of its own for its `hmaster` where another's is up, and
-/// workers and a port of its own where others have ranks beside its own.
+/// Returns the target of a job that shares its nodes: a separate name for its `hmaster` if another one is up, and
+/// separate workers and a separate port if other jobs have ranks on its nodes.
 fn concurrent(target: &Target, id: &str, hosts: &[HostAssignment], allocations: &Allocations) -> Result<Target, Error> {
     let mut own = target.clone();
     let cluster = &mut own.inventory.cluster;
@@ -266,9 +256,9 @@ fn assign(
             true => Ok(reachable(&observed).filter(|_| may_grow).unwrap_or_else(network::alone)),
             false => nodes::place(inventory, &observed),
         };
-        let place = place.and_then(|e| match e.address {
-            IpAddr::V6(_) => Err(nodes::no_place(observed.name(), network::no_ipv6(e.address))),
-            IpAddr::V4(_) => Ok(e),
+        let place = place.and_then(|endpoint| match launch::check_address(endpoint.address) {
+            Ok(()) => Ok(endpoint),
+            Err(cause) => Err(nodes::no_place(observed.name(), cause)),
         });
         match place {
             Ok(endpoint) => hosts.push(HostAssignment {
@@ -302,7 +292,7 @@ fn assign(
 /// Returns the place at which other nodes would reach the master, if it has one.
 fn reachable(observed: &Observed) -> Option<Endpoint> {
     let endpoint = network::endpoint(&observed.member.node, &observed.facts).ok()?;
-    (observed.member.node.master && endpoint.address.is_ipv4()).then_some(endpoint)
+    (observed.member.node.master && launch::check_address(endpoint.address).is_ok()).then_some(endpoint)
 }
 
 /// Checks that the interfaces of all nodes (name and interface) have one name where the launcher takes one for all.
@@ -371,6 +361,18 @@ fn launch_file(
         keep_alive: cluster.keep_alive.as_secs(),
     };
     serde_json::to_string(&description).unwrap_or_default()
+}
+
+/// Checks the names of all variables that the ranks are to get.
+fn check_variables(
+    launcher: &Launcher,
+    options: &JobOptions,
+    hosts: &[HostAssignment],
+    env_files: &EnvFiles,
+) -> Result<(), Error> {
+    let of_nodes = hosts.iter().flat_map(|host| host.observed.member.node.container.env.keys());
+    let of_files = env_files.values().flat_map(BTreeMap::keys);
+    launcher.check_variables(options.env.keys().chain(of_nodes).chain(of_files).map(String::as_str))
 }
 
 /// Reads the files that the nodes' `env_file` name, each once.

@@ -1,4 +1,4 @@
-//! A job: its record and its states; how it ended, and by which rank it failed; how far it is.
+//! The record of a job, its result, and the root cause of a failure.
 
 mod result;
 #[cfg(test)]
@@ -8,7 +8,7 @@ pub use result::{Attempt, FailureKind, HungRank, JobResult, LostOutput, RankExit
 
 use crate::inventory::Ulimit;
 use crate::launch::placement::Placement;
-use crate::launch::{Launcher, launcher};
+use crate::launch::{self, Launcher};
 pub use crate::model::job_state::State;
 use crate::model::launcher::{Bind, Controller, LauncherName};
 use crate::node::facts::Facts;
@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 /// How many seconds a job without a launcher counts as starting.
 pub const LAUNCH_WINDOW: f64 = 120.0;
 
-/// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the job (mode 600),
-/// so that neither the program's words nor its environment pass through a launcher or a shell.
+/// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the job (mode 600), so
+/// that neither the program's arguments nor its environment pass through a launcher or a shell.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The job's id: time of its start and a few random letters.
@@ -58,7 +58,7 @@ pub struct Record {
     /// Which cores the ranks are bound to; `None`: as the GPUs suggest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<Bind>,
-    /// The directory it starts in, as seen in the container.
+    /// The working directory, as a path in the container.
     pub cwd: String,
     /// The number of ranks.
     pub ranks: u32,
@@ -82,7 +82,7 @@ pub struct Record {
     pub ulimits: BTreeMap<String, Ulimit>,
 }
 
-/// What held before records said it.
+/// The default for records of earlier versions.
 fn idle_margin() -> u64 {
     30
 }
@@ -95,7 +95,7 @@ impl Record {
 
     /// Returns the launcher, which starts the ranks.
     pub fn launcher(&self) -> &'static Launcher {
-        launcher(self.launcher, self.controller.unwrap_or(Controller::Gloo))
+        launch::recorded(self.launcher, self.controller)
     }
 }
 

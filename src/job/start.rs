@@ -1,4 +1,4 @@
-//! A job is launched and watched to its end: `train`, `run` and `verify` are all this.
+//! Launches a job and watches it to its end, for `train`, `run` and `verify`.
 
 use super::cleanup::{clean_up, result};
 use super::directory::Content;
@@ -133,15 +133,13 @@ pub async fn attach(
     watch.run(until, &mut cancel).await
 }
 
-/// A name that sorts by time and that no two operators choose: `20261121-101500-4f2a`.
+/// Returns a unique job id that sorts by time: `20261121-101500-4f2a`.
 pub fn new_id() -> String {
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let time: String = time.replace('T', "-").chars().filter(|c| c.is_ascii_digit() || *c == '-').collect();
-    let digits = |range: std::ops::Range<usize>| time.get(range).unwrap_or_default().to_owned();
+    let time = time.replace(['-', ':', 'Z'], "").replace('T', "-");
     let salt = std::collections::hash_map::RandomState::new();
     let salt = std::hash::BuildHasher::hash_one(&salt, std::process::id()) & 0xffff;
-    // 2026-11-21-101500
-    format!("{}{}{}-{}-{salt:04x}", digits(0..4), digits(5..7), digits(8..10), digits(11..17))
+    format!("{time}-{salt:04x}")
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use ssh_key::{Algorithm, LineEnding, PrivateKey};
 use std::sync::mpsc;
 use std::thread;
 
-/// Generates a pair with this file name and comment, in OpenSSH's formats. RSA takes about a second of CPU: call it where
-/// that blocks nothing else.
+/// Generates a pair with this file name and comment, in OpenSSH's formats. RSA takes about a second of CPU: run it on a
+/// thread that may block.
 ///
 /// # Errors
 /// When the operating system has no random numbers, or the crate fails.
@@ -24,7 +24,7 @@ pub fn generate(name: &'static str, kind: Kind, comment: &str) -> Result<Pair, E
         key.set_comment(comment);
         Ok((Secret::new(key.to_openssh(LineEnding::LF)?), key.public_key().to_openssh()?))
     };
-    let failed = |e: ssh_key::Error| Error::Here(format!("cannot generate a key pair: {e}"));
+    let failed = |e: ssh_key::Error| Error::Local(format!("cannot generate a key pair: {e}"));
     let (private, public) = generate().map_err(failed)?;
     Ok(Pair { name, public, private: Some(private) })
 }

@@ -1,6 +1,6 @@
 //! The description of a launcher and a job for the programs on the nodes, as JSON.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ pub enum Start {
 
 /// An argument of the launcher, or the value of a variable. What depends on the nodes is filled in by the job supervisor: after a
 /// failure a job may continue on those that still answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Argument {
     /// The number of ranks.
@@ -86,7 +86,8 @@ pub struct Position<'a> {
 }
 
 impl Position<'_> {
-    /// Returns the text of an argument here. `job_supervisor.py` does the same.
+    /// Returns the text of an argument here, for a dry run. `job_supervisor.py` does the same for a job; `tests/launcher_arguments.json`
+    /// has what both return.
     pub fn text(&self, argument: &Argument) -> String {
         let Position { hosts, first, node, local_rank } = *self;
         let before: u32 = hosts[..node].iter().map(|host| host.ranks).sum();
@@ -136,7 +137,7 @@ pub struct LaunchDescription<'a> {
     pub restarts: u32,
     /// The limits of an elastic job; none: the job has a fixed size.
     pub elastic: Option<Elastic>,
-    /// Whether the workers are this job's alone, and end with it.
+    /// Whether the workers belong to this job and are removed with it.
     pub own_workers: bool,
     /// Port of their sshd.
     pub port: u16,
@@ -184,11 +185,11 @@ pub struct RankDescription<'a> {
     pub environment: BTreeMap<&'static str, &'a str>,
     /// The same under it.
     pub defaults: BTreeMap<&'static str, &'a str>,
-    /// What ranks wait in until all have begun.
+    /// Name of the operation in which ranks wait until all have started.
     pub init: &'static str,
     /// Patterns of the library's messages, in Python's syntax.
     pub hang_reports: BTreeMap<&'static str, &'static str>,
-    /// The names that the launcher's process above the ranks of a node may have.
+    /// Process names of the launcher's daemon on each node.
     pub daemons: &'static [&'static str],
     /// Whether a thread of each rank waits for the others without ever sleeping.
     pub spins: bool,
@@ -197,27 +198,39 @@ pub struct RankDescription<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
+    use std::collections::HashMap;
+
+    /// The table that the job supervisor's test reads too.
+    #[derive(Deserialize)]
+    struct Table {
+        addresses: HashMap<String, IpAddr>,
+        positions: Vec<Row>,
+    }
+
+    #[derive(Deserialize)]
+    struct Row {
+        nodes: Vec<(String, u32)>,
+        launcher: String,
+        node: usize,
+        local_rank: u32,
+        arguments: Vec<(Argument, Value)>,
+    }
 
     #[test]
-    fn arguments_that_depend_on_the_nodes_are_marked() {
-        let arguments = [
-            "run".into(),
-            Argument::Ranks {},
-            Argument::Hosts {},
-            Argument::Interface { shared: "eth0".into(), alone: "lo".into() },
-        ];
-        assert_eq!(
-            serde_json::to_string(&arguments).unwrap(),
-            r#"["run",{"ranks":{}},{"hosts":{}},{"interface":{"shared":"eth0","alone":"lo"}}]"#
-        );
-        let host = |address: &str, ranks| LaunchHost { node: "", address: address.parse().unwrap(), ranks };
-        let (first, second) = (host("10.0.0.1", 2), host("10.0.0.2", 1));
-        let resolved = |hosts: &[LaunchHost<'_>]| {
-            let at = Position { hosts, first, node: 0, local_rank: 0 };
-            arguments.iter().map(|argument| at.text(argument)).collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!(resolved(&[first, second]), "run 3 10.0.0.1:2,10.0.0.2:1 eth0");
-        assert_eq!(resolved(&[first]), "run 2 10.0.0.1:2 lo");
-        assert_eq!(resolved(&[second]), "run 1 10.0.0.2:1 eth0");
+    fn arguments_have_the_text_that_the_job_supervisor_gives_them() {
+        let table: Table = serde_json::from_str(include_str!("../../tests/launcher_arguments.json")).unwrap();
+        for Row { nodes, launcher, node, local_rank, arguments } in table.positions {
+            let host = |node, ranks| LaunchHost { node, address: table.addresses[node], ranks };
+            let hosts: Vec<_> = nodes.iter().map(|(name, ranks)| host(name, *ranks)).collect();
+            let first = hosts.iter().find(|host| host.node == launcher).copied().unwrap_or(host(&launcher, 0));
+            let at = Position { hosts: &hosts, first, node, local_rank };
+            for (argument, expected) in arguments {
+                let text = at.text(&argument);
+                // an object stands for any text of it
+                let text: Value = if expected.is_string() { text.into() } else { serde_json::from_str(&text).unwrap() };
+                assert_eq!(text, expected, "{argument:?}");
+            }
+        }
     }
 }

@@ -1,10 +1,9 @@
 //! No launcher: hvdctl starts every rank, with the variables that frameworks read. `docs/launchers.md` has the table with sources.
 
 use super::description::{Argument, Start};
-use super::horovodrun;
 use super::programs::{RANK_SUPERVISOR, command};
 use super::torchrun::INTERFACE_VARIABLES;
-use super::{LaunchRequest, Launcher};
+use super::{BASE, LaunchRequest, Launcher};
 
 /// Every rank.
 pub static LAUNCHER: Launcher = Launcher {
@@ -16,10 +15,9 @@ pub static LAUNCHER: Launcher = Launcher {
     local_rank: &["LOCAL_RANK"],
     size: &["WORLD_SIZE"],
     interface_variables: INTERFACE_VARIABLES,
-    interface_defaults: &[],
-    init: "its initialization",
+    init: "the initialization of its framework",
     ways: &["torch"],
-    ..horovodrun::COMMON
+    ..BASE
 };
 
 fn variables(request: &LaunchRequest<'_>) -> Vec<(&'static str, Argument)> {

@@ -14,18 +14,25 @@ pub mod placement;
 pub mod programs;
 mod torchrun;
 
+use crate::error::Error;
 use crate::inventory::Node;
 use crate::model::launcher::{Controller, LauncherName};
 use description::{Argument, LaunchHost, Position, RankDescription, Start};
-/// What all launchers of today have in common.
-pub use horovodrun::{INIT, INSIDE, MORE_TIME_FOR_INIT, VERSIONS, by_hand};
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::net::IpAddr;
 use std::time::Duration;
 
-/// A program for every rank that proves that the ranks work together: it begins, and sums up a number over all ranks. Its arguments are
-/// [`Launcher::ways`].
+/// The program that `verify` runs as every rank: it initializes the library and sums a number over all ranks. Its
+/// arguments are [`Launcher::ways`].
 pub const VERIFY: &str = include_str!("verify.py");
+
+/// Python code that follows `src/scripts/inside.py` and prints the launchers of the image, and what they depend on.
+pub const INSIDE: &str = concat!(include_str!("inside.py"), include_str!("horovodrun/inside.py"));
+
+/// What [`INSIDE`] prints and has to be the same on all nodes: name and key.
+pub const VERSIONS: [(&str, &str); 3] =
+    [("Horovod", "horovod"), ("Horovod build", "build"), ("set of launchers", "launchers")];
 
 /// A program that starts the ranks of a job.
 #[derive(Debug)]
@@ -40,11 +47,13 @@ pub struct Launcher {
     pub variables: fn(&LaunchRequest<'_>) -> Vec<(&'static str, Argument)>,
     /// Environment that it needs.
     pub environment: fn(&LaunchRequest<'_>) -> Vec<(&'static str, String)>,
-    /// Environment that a shell in its container needs, for launches by hand.
-    pub shell_environment: &'static [(&'static str, &'static str)],
-    /// Prefixes of the variables that it reads itself; everything else of the inventory's environment only goes to the ranks.
+    /// The command with which a user in `hvdctl shell` starts a program on all nodes, if one command does.
+    pub by_hand: fn(&ShellRequest<'_>) -> Option<String>,
+    /// Environment that such a shell needs.
+    pub shell_environment: fn(&ShellRequest<'_>) -> Vec<(&'static str, String)>,
+    /// Prefixes of variables that the launcher itself reads; other variables of the inventory reach only the ranks.
     pub reads: &'static [&'static str],
-    /// Who takes one interface name for all nodes, if nodes may not have interfaces of different names.
+    /// The program that requires the same interface name on all nodes, if one does.
     pub one_interface: Option<&'static str>,
     /// The variables by which a rank learns its number, in order of preference.
     pub rank: &'static [&'static str],
@@ -58,7 +67,9 @@ pub struct Launcher {
     pub interface_defaults: &'static [&'static str],
     /// What ranks wait in until all have begun, as failures name it.
     pub init: &'static str,
-    /// The ways in which [`VERIFY`] may communicate, in order of preference.
+    /// A hint on what gives ranks more time for that.
+    pub init_hint: Option<&'static str>,
+    /// The Python modules over which [`VERIFY`] may communicate, in order of preference.
     pub ways: &'static [&'static str],
     /// The patterns of messages about ranks that hang (`HangReports` in `rank_supervisor.py`).
     pub hang_reports: &'static [(&'static str, &'static str)],
@@ -67,6 +78,31 @@ pub struct Launcher {
     /// Whether a thread of each rank waits for the others without ever sleeping.
     pub spins: bool,
 }
+
+/// What a launcher has unless its module sets something else. Program, arguments, variables of the ranks, `init` and `ways` are always
+/// set.
+const BASE: Launcher = Launcher {
+    program: "",
+    start: Start::Central,
+    arguments: |_| Vec::new(),
+    variables: |_| Vec::new(),
+    environment: |_| Vec::new(),
+    by_hand: |_| None,
+    shell_environment: |_| open_mpi::container_environment(),
+    reads: &[],
+    one_interface: None,
+    rank: &[],
+    local_rank: &[],
+    size: &[],
+    interface_variables: &[],
+    interface_defaults: &[],
+    init: "",
+    init_hint: None,
+    ways: &[],
+    hang_reports: &[],
+    daemons: &[],
+    spins: false,
+};
 
 /// Everything that decides a launcher's arguments.
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +123,36 @@ pub struct LaunchRequest<'a> {
     pub stall_timeout: Duration,
     /// The job's directory, the same path on the nodes and in the containers.
     pub job_dir: &'a str,
+}
+
+/// Everything that decides how a user launches a program by hand from a shell.
+#[derive(Debug, Clone, Copy)]
+pub struct ShellRequest<'a> {
+    /// The slots of all nodes in the hostfile.
+    pub slots: u32,
+    /// Path of the hostfile in the container.
+    pub hostfile: &'a str,
+    /// Port of the workers' sshd.
+    pub port: u16,
+    /// The interface of the shell's node on the cluster network, if it is known.
+    pub interface: Option<&'a str>,
+}
+
+/// Checks that launchers can be given a node's address. `-H` of `horovodrun` and `mpirun`, `TF_CONFIG` and the other lists that
+/// hvdctl writes put a colon between the address and the number after it, so they have no room for IPv6 under any launcher.
+///
+/// # Errors
+/// Why the address cannot be used.
+pub fn check_address(address: IpAddr) -> Result<(), String> {
+    match address {
+        IpAddr::V4(_) => Ok(()),
+        IpAddr::V6(_) => Err(format!("launchers are given IPv4 addresses only, and {address} is an IPv6 address")),
+    }
+}
+
+/// Returns the launcher of a recorded job.
+pub fn recorded(name: LauncherName, controller: Option<Controller>) -> &'static Launcher {
+    launcher(name, controller.unwrap_or(Controller::Gloo))
 }
 
 /// Returns a launcher. `controller` is that of `horovodrun`.
@@ -143,6 +209,22 @@ impl Launcher {
         all.map(|(name, value)| format!("{name}={value}")).collect()
     }
 
+    /// Checks that the user's environment has none of the variables by which ranks learn their numbers. It would set them to the same
+    /// value for all ranks.
+    ///
+    /// # Errors
+    /// [`Error::Usage`].
+    pub fn check_variables<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> Result<(), Error> {
+        let is_set = |name: &str| [self.rank, self.local_rank, self.size].iter().any(|set| set.contains(&name));
+        match names.into_iter().find(|name| is_set(name)) {
+            None => Ok(()),
+            Some(name) => Err(Error::usage(
+                format!("{name} cannot be set: the launcher {} sets it for every rank", self.program),
+                "remove it from -e, `env` and `env_file`, or set it in the command: env NAME=VALUE PROGRAM",
+            )),
+        }
+    }
+
     /// Returns what the rank supervisors on a node have to know, given the node's interface.
     pub fn rank_description<'a>(&self, interface: &'a str) -> RankDescription<'a> {
         let pinned = |names: &[&'static str]| match interface {
@@ -160,5 +242,112 @@ impl Launcher {
             daemons: self.daemons,
             spins: self.spins,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::VARIABLE;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    /// What a user may set on purpose although a launcher sets it, as `docs/launchers.md` says.
+    const OVERRIDABLE: [&str; 13] = [
+        "LOCAL_WORLD_SIZE",
+        "NODE_RANK",
+        "GROUP_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TF_CONFIG",
+        "JAX_COORDINATOR_ADDRESS",
+        "JAX_NUM_PROCESSES",
+        "JAX_PROCESS_ID",
+        "HOROVOD_GLOO_IFACE",
+        "GLOO_SOCKET_IFNAME",
+        "NCCL_SOCKET_IFNAME",
+        "TP_SOCKET_IFNAME",
+    ];
+
+    fn launchers() -> [&'static Launcher; 5] {
+        [&horovodrun::GLOO, &horovodrun::MPI, &torchrun::LAUNCHER, &mpirun::LAUNCHER, &env::LAUNCHER]
+    }
+
+    fn request() -> LaunchRequest<'static> {
+        LaunchRequest {
+            hosts: &HOSTS,
+            first: HOSTS[0],
+            port: 12345,
+            rendezvous_port: 29500,
+            interface: "eth0",
+            start_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(1800),
+            job_dir: "/jobs/j1",
+        }
+    }
+
+    const HOSTS: [LaunchHost<'_>; 2] = [
+        LaunchHost { node: "node1", address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), ranks: 2 },
+        LaunchHost { node: "node2", address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), ranks: 1 },
+    ];
+
+    #[test]
+    fn every_launcher_says_what_has_no_default() {
+        for launcher in launchers() {
+            let texts = [launcher.program, launcher.init];
+            assert!(texts.iter().all(|text| !text.is_empty()), "{launcher:?}");
+            let lists = [launcher.rank, launcher.local_rank, launcher.size, launcher.ways];
+            assert!(lists.iter().all(|list| !list.is_empty()), "{launcher:?}");
+            assert!(!(launcher.arguments)(&request()).is_empty(), "{launcher:?}");
+            let is_listed = INSIDE.contains(&format!("(\"{}\", lambda: ", launcher.program));
+            assert_eq!(is_listed, launcher.start != Start::PerRank, "{}", launcher.program);
+        }
+    }
+
+    #[test]
+    fn what_a_launcher_sets_for_every_rank_is_refused_or_overridable() {
+        let documented = include_str!("../../docs/launchers.md");
+        for name in OVERRIDABLE {
+            assert!(documented.contains(&format!("`{name}`")), "{name}");
+        }
+        for launcher in launchers() {
+            let is_refused = |name: &str| VARIABLE.read(name).is_err() || launcher.check_variables([name]).is_err();
+            for name in launcher.rank.iter().chain(launcher.local_rank).chain(launcher.size) {
+                assert!(is_refused(name), "{name} under {}", launcher.program);
+            }
+            let set = (launcher.variables)(&request()).into_iter().map(|(name, _)| name);
+            let interfaces = launcher.interface_variables.iter().chain(launcher.interface_defaults).copied();
+            for name in set.chain(interfaces) {
+                let is_overridable = OVERRIDABLE.contains(&name);
+                assert!(is_refused(name) != is_overridable, "{name} under {}", launcher.program);
+            }
+        }
+        let error = torchrun::LAUNCHER.check_variables(["MASTER_PORT", "RANK"]).unwrap_err().to_string();
+        assert!(error.starts_with("RANK cannot be set: the launcher torchrun sets it for every rank"), "{error}");
+        // a program under horovodrun may call anything a rank
+        horovodrun::GLOO.check_variables(["RANK"]).unwrap();
+    }
+
+    #[test]
+    fn a_shell_shows_how_to_launch_by_hand() {
+        let request = ShellRequest { slots: 4, hostfile: "/root/hostfile", port: 12345, interface: Some("eth0") };
+        let shown = launchers().map(|launcher| (launcher.by_hand)(&request).unwrap_or_default());
+        let horovodrun = "horovodrun -np 4 -p 12345 -hostfile /root/hostfile --network-interfaces eth0 PROGRAM";
+        let mpirun = "mpirun --allow-run-as-root -np 4 --hostfile /root/hostfile PROGRAM";
+        assert_eq!(shown, [horovodrun, horovodrun, "", mpirun, ""]);
+        let alone = ShellRequest { interface: None, ..request };
+        assert!((horovodrun::GLOO.by_hand)(&alone).unwrap().ends_with("-hostfile /root/hostfile PROGRAM"));
+        for launcher in launchers() {
+            let set = (launcher.shell_environment)(&request);
+            assert!(set.contains(&("OMPI_MCA_btl_vader_single_copy_mechanism", "none".into())), "{}", launcher.program);
+            let has_port = set.contains(&("OMPI_MCA_plm_rsh_args", "-p 12345".into()));
+            assert_eq!(has_port, launcher.program == "mpirun");
+        }
+    }
+
+    #[test]
+    fn launchers_are_given_ipv4_addresses() {
+        assert_eq!(check_address(HOSTS[0].address), Ok(()));
+        let refused = check_address(Ipv6Addr::LOCALHOST.into()).unwrap_err();
+        assert_eq!(refused, "launchers are given IPv4 addresses only, and ::1 is an IPv6 address");
     }
 }

@@ -1,40 +1,60 @@
 //! Open MPI's `mpirun`, directly: for mpi4py, C programs, or Horovod built with MPI.
 
-use super::description::{Argument, Start};
+use super::description::Argument;
 use super::horovodrun;
-use super::open_mpi::{DAEMONS, READS, session_environment};
+use super::open_mpi::{DAEMONS, READS, container_environment, session_environment};
 use super::programs::{RANK_SUPERVISOR, command};
-use super::{LaunchRequest, Launcher};
+use super::{BASE, LaunchRequest, Launcher, ShellRequest};
 
 /// Starts a daemon on each node over ssh, and that its ranks.
 pub static LAUNCHER: Launcher = Launcher {
     program: "mpirun",
-    start: Start::Central,
     arguments,
     environment,
+    by_hand: |request| Some(by_hand(request)),
+    shell_environment,
     reads: READS,
     one_interface: Some("mpirun"),
     rank: &["OMPI_COMM_WORLD_RANK", "PMIX_RANK"],
     local_rank: &["OMPI_COMM_WORLD_LOCAL_RANK"],
     size: &["OMPI_COMM_WORLD_SIZE"],
+    // the program may use Horovod built with MPI
+    interface_variables: horovodrun::INTERFACE_VARIABLES,
+    interface_defaults: horovodrun::INTERFACE_DEFAULTS,
     init: "MPI_Init",
     ways: &["mpi4py", "horovod.torch", "horovod.tensorflow", "horovod.mxnet"],
+    hang_reports: horovodrun::HANG_REPORTS,
     daemons: DAEMONS,
     spins: true,
-    ..horovodrun::COMMON
+    ..BASE
 };
 
-fn environment(request: &LaunchRequest<'_>) -> Vec<(&'static str, String)> {
-    let ssh = format!("-p {}", request.port);
-    let mut all = session_environment();
-    if request.hosts.len() > 1 {
+/// The environment by which it reaches the other nodes, if it has to.
+fn connection(port: u16, interface: Option<&str>) -> Vec<(&'static str, String)> {
+    let ssh = format!("-p {port}");
+    let mut all = Vec::new();
+    if let Some(interface) = interface {
         // else it tries all interfaces, the loopback and Docker's own among them, and hangs
         for name in ["OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include"] {
-            all.push((name, request.interface.to_owned()));
+            all.push((name, interface.to_owned()));
         }
     }
     all.extend([("OMPI_MCA_plm_rsh_args", ssh.clone()), ("PRTE_MCA_plm_ssh_args", ssh)]);
     all
+}
+
+fn environment(request: &LaunchRequest<'_>) -> Vec<(&'static str, String)> {
+    let interface = Some(request.interface).filter(|_| request.hosts.len() > 1);
+    [session_environment(), connection(request.port, interface)].concat()
+}
+
+fn shell_environment(request: &ShellRequest<'_>) -> Vec<(&'static str, String)> {
+    [container_environment(), connection(request.port, request.interface)].concat()
+}
+
+fn by_hand(request: &ShellRequest<'_>) -> String {
+    let ShellRequest { slots, hostfile, .. } = request;
+    format!("mpirun --allow-run-as-root -np {slots} --hostfile {hostfile} PROGRAM")
 }
 
 /// hvdctl's own environment is passed by name; that of the program is in the job's directory. Ranks are bound by hvdctl.

@@ -6,9 +6,8 @@
 //! `--restarts` starts all of them again. The options are written with underscores, as PyTorch 1 takes no others.
 
 use super::description::{Argument, Start};
-use super::horovodrun;
 use super::programs::{RANK_SUPERVISOR, command};
-use super::{LaunchRequest, Launcher};
+use super::{BASE, LaunchRequest, Launcher};
 
 /// An agent on each node.
 pub static LAUNCHER: Launcher = Launcher {
@@ -19,13 +18,12 @@ pub static LAUNCHER: Launcher = Launcher {
     local_rank: &["LOCAL_RANK"],
     size: &["WORLD_SIZE"],
     interface_variables: INTERFACE_VARIABLES,
-    interface_defaults: &[],
     init: "init_process_group",
     ways: &["torch"],
-    ..horovodrun::COMMON
+    ..BASE
 };
 
-/// Gloo, NCCL and TensorPipe choose an interface by themselves, and often one that leads nowhere.
+/// Gloo, NCCL and TensorPipe choose an interface themselves, often one without a route to the other nodes.
 pub(super) const INTERFACE_VARIABLES: &[&str] = &["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"];
 
 fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {

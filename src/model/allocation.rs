@@ -1,6 +1,7 @@
 //! What is allocated of a node, and to which job.
 
 use crate::text::nodeset;
+use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
@@ -16,13 +17,13 @@ pub struct Allocation {
     /// Its project, if it has one.
     #[serde(skip)]
     pub project: Option<String>,
-    /// The port of its workers; none in records of hvdctl before that was written down.
+    /// The port of its workers; `None` in records of earlier versions.
     #[serde(skip)]
     pub port: Option<u16>,
     /// Who started it, `user@host`.
     pub operator: String,
     /// The GPUs and slots; null for the whole node.
-    pub part: Option<Resources>,
+    pub resources: Option<Resources>,
 }
 
 /// A part of a node.
@@ -34,12 +35,12 @@ pub struct Resources {
     pub gpus: Vec<String>,
 }
 
-/// Jobs that have what another one asks for.
+/// Jobs whose allocations conflict with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocationConflict {
     /// What is allocated to them, by node; never empty.
     pub allocations: Vec<(String, Allocation)>,
-    /// Selected nodes of which nothing is allocated.
+    /// Selected nodes without an allocation.
     pub free: Vec<String>,
 }
 
@@ -60,13 +61,13 @@ impl fmt::Display for AllocationConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let allocations = self.allocations.iter().map(|(node, allocation)| (allocation, node.clone()));
         let lines = nodeset::alike(allocations).into_iter().map(|(allocation, nodes)| {
-            let Allocation { job, name, operator, part, .. } = allocation;
+            let Allocation { job, name, operator, resources, .. } = allocation;
             let verb = if nodes.len() == 1 { "is" } else { "are" };
             let nodes = nodeset::fold(&nodes);
-            let what = match part {
+            let what = match resources {
                 None => format!("{nodes} {verb} allocated exclusively"),
                 Some(Resources { slots, gpus }) if gpus.is_empty() => {
-                    format!("{nodes}: {slots} slot{} allocated", if *slots == 1 { "" } else { "s" })
+                    format!("{nodes}: {} allocated", count(*slots as usize, "slot"))
                 }
                 Some(Resources { gpus, .. }) => format!("{nodes}: {} allocated", gpus.join(", ")),
             };
@@ -80,33 +81,36 @@ impl fmt::Display for AllocationConflict {
 mod tests {
     use super::*;
 
-    fn held(job: &str, part: Option<Resources>) -> Allocation {
+    fn allocated(job: &str, resources: Option<Resources>) -> Allocation {
         Allocation {
             job: job.into(),
             name: "digits".into(),
             project: None,
             port: None,
             operator: "ana@desk".into(),
-            part,
+            resources,
         }
     }
 
     #[test]
     fn who_is_in_the_way_is_told_once_for_all_nodes() {
         let part = Resources { slots: 1, gpus: Vec::new() };
-        let held = AllocationConflict {
+        let conflict = AllocationConflict {
             allocations: vec![
-                ("node1".into(), held("j1", None)),
-                ("node2".into(), held("j1", None)),
-                ("node3".into(), held("j2", Some(part))),
+                ("node1".into(), allocated("j1", None)),
+                ("node2".into(), allocated("j1", None)),
+                ("node3".into(), allocated("j2", Some(part))),
             ],
             free: vec!["node4".into(), "node5".into()],
         };
         assert_eq!(
-            held.to_string(),
+            conflict.to_string(),
             "node[1-2] are allocated exclusively to job j1 (digits) of ana@desk\n\
              node3: 1 slot allocated to job j2 (digits) of ana@desk"
         );
-        assert_eq!(held.hint(), "wait with --wait, or stop the job with `hvdctl stop j1`; free nodes: --on node[4-5]");
+        assert_eq!(
+            conflict.hint(),
+            "wait with --wait, or stop the job with `hvdctl stop j1`; free nodes: --on node[4-5]"
+        );
     }
 }

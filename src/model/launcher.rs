@@ -54,3 +54,28 @@ pub enum Controller {
     /// horovodrun --mpi
     Mpi,
 }
+
+/// Variables that hvdctl or a launcher sets for every rank, and that nobody uses for anything else; `*` stands for any end of a name. An
+/// inventory and `-e` cannot set them under any launcher. `launch::Launcher` has the variables of each launcher.
+pub const RESERVED_VARIABLES: [&str; 12] = [
+    "HVDCTL_*",
+    "HOROVOD_RANK",
+    "HOROVOD_SIZE",
+    "HOROVOD_LOCAL_*",
+    "HOROVOD_CROSS_*",
+    "HOROVOD_HOSTNAME",
+    "HOROVOD_CONTROLLER",
+    "HOROVOD_GLOO_RENDEZVOUS_*",
+    "OMPI_COMM_WORLD_*",
+    "PMI_*",
+    "PMIX_RANK",
+    "MPI_LOCALRANKID",
+];
+
+/// Returns whether a variable is one of [`RESERVED_VARIABLES`].
+pub fn is_reserved(variable: &str) -> bool {
+    RESERVED_VARIABLES.iter().any(|reserved| match reserved.strip_suffix('*') {
+        Some(start) => variable.starts_with(start),
+        None => variable == *reserved,
+    })
+}

@@ -1,4 +1,4 @@
-//! The lease of a node: who works there. Its times are those of the node's own clock.
+//! The lease of a node: which command may change it. Times are by the node's clock.
 
 use crate::text::nodeset;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// How long a lease holds after it was renewed last.
+/// Time from the last renewal until a lease expires.
 pub const EXPIRES: Duration = Duration::from_secs(30);
 /// How often a command renews its leases.
 pub const RENEWED: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ pub struct Lease {
     /// When it was renewed last.
     pub renewed: u64,
     /// When it was read.
-    pub seen: u64,
+    pub read: u64,
 }
 
 impl Lease {
@@ -52,29 +52,28 @@ impl Lease {
             purpose: plain("purpose")?,
             since: value("since")?.parse().ok()?,
             renewed: value("renewed")?.parse().ok()?,
-            seen: value("now")?.parse().ok()?,
+            read: value("now")?.parse().ok()?,
         })
     }
 
     /// How long ago it was taken.
     pub fn age(&self) -> Duration {
-        Duration::from_secs(self.seen.saturating_sub(self.since))
+        Duration::from_secs(self.read.saturating_sub(self.since))
     }
 
     /// How long ago it was renewed last.
-    pub fn silence(&self) -> Duration {
-        Duration::from_secs(self.seen.saturating_sub(self.renewed))
+    pub fn since_renewal(&self) -> Duration {
+        Duration::from_secs(self.read.saturating_sub(self.renewed))
     }
 
-    /// Whether it holds no more, by the same rule as in `lease.sh`: a clock that was set back does not make it last for
-    /// ever.
+    /// Returns whether it has expired, by the rule of `lease.sh`. A clock that was set back does not extend it.
     pub fn is_expired(&self) -> bool {
-        self.seen.abs_diff(self.renewed) > EXPIRES.as_secs()
+        self.read.abs_diff(self.renewed) > EXPIRES.as_secs()
     }
 
     /// Formats when it was taken.
     pub fn since(&self) -> String {
-        // what no clock shows would not be written
+        // a time beyond the calendar would not be formatted
         let since = SystemTime::UNIX_EPOCH + Duration::from_secs(self.since.min(u64::from(u32::MAX)));
         let time = humantime::format_rfc3339_seconds(since).to_string().replace('T', " ").replace('Z', " UTC");
         format!("{time} ({} ago)", humantime::format_duration(self.age()))
@@ -87,7 +86,7 @@ impl fmt::Display for Lease {
     }
 }
 
-/// The nodes of each lease's holder, a command once.
+/// Groups nodes by the command that holds their lease.
 pub fn holders(busy: &[(String, Lease)]) -> Vec<(Vec<String>, &Lease)> {
     let groups = nodeset::alike(busy.iter().map(|(node, lease)| (&lease.id, (node.clone(), lease))));
     groups
@@ -109,7 +108,7 @@ mod tests {
     #[test]
     fn a_lease_is_read_and_told() {
         let lease = Lease::parse(TEXT).unwrap();
-        assert_eq!((lease.age(), lease.silence()), (Duration::from_secs(72), Duration::from_secs(1)));
+        assert_eq!((lease.age(), lease.since_renewal()), (Duration::from_secs(72), Duration::from_secs(1)));
         assert_eq!(
             lease.to_string(),
             "ana@desk (process 4711) with `hvdctl train my project` since 2025-11-21 14:32:07 UTC (1m 12s ago)"
@@ -129,12 +128,12 @@ mod tests {
 
     #[test]
     fn it_expires_by_the_nodes_own_clock() {
-        let seen = |now: u64| Lease { seen: now, ..Lease::parse(TEXT).unwrap() };
-        let renewed = seen(0).renewed;
+        let read = |now: u64| Lease { read: now, ..Lease::parse(TEXT).unwrap() };
+        let renewed = read(0).renewed;
         for (now, expired) in [(0, false), (30, false), (31, true), (86400, true)] {
-            assert_eq!(seen(renewed + now).is_expired(), expired, "{now} s later");
-            assert_eq!(seen(renewed - now).is_expired(), expired, "the clock was set back by {now} s");
+            assert_eq!(read(renewed + now).is_expired(), expired, "{now} s later");
+            assert_eq!(read(renewed - now).is_expired(), expired, "the clock was set back by {now} s");
         }
-        assert_eq!(seen(renewed - 5).silence(), Duration::ZERO);
+        assert_eq!(read(renewed - 5).since_renewal(), Duration::ZERO);
     }
 }

@@ -14,7 +14,7 @@ pub struct Endpoint {
     pub interface: String,
 }
 
-/// The place of a node that runs all ranks itself, or has no others beside it: nothing has to leave it.
+/// Returns the endpoint of a node that needs no other one; its traffic stays on the loopback interface.
 pub fn alone() -> Endpoint {
     Endpoint { address: Ipv4Addr::LOCALHOST.into(), interface: "lo".into() }
 }
@@ -32,8 +32,8 @@ pub fn place(inventory: &Inventory, node: &Node, facts: &Facts) -> Result<Endpoi
 }
 
 /// The inventory's address, else the address on the inventory's interface, else the one by which ssh reached the node:
-/// that one is certain to be the node's own, whatever jump hosts or names lie between. Where that is an IPv6 address, which
-/// Horovod does not take, it is the IPv4 address on the same interface.
+/// that one is certain to be the node's own, regardless of jump hosts and names in between. If that is an IPv6 address,
+/// it is the IPv4 address on the same interface, because launchers are given no others.
 ///
 /// # Errors
 /// What is missing or does not match.
@@ -54,7 +54,7 @@ pub fn endpoint(node: &Node, facts: &Facts) -> Result<Endpoint, String> {
     Ok(Endpoint { address, interface: interface.to_owned() })
 }
 
-/// The address by which ssh reached the node, as far as other nodes and Horovod can use it.
+/// The address by which ssh reached the node, as far as other nodes and launchers can use it.
 fn reached_by(facts: &Facts) -> Result<IpAddr, String> {
     let address = facts.ssh_address.ok_or("the address at which ssh reached the node is unknown")?;
     if address.is_loopback() {
@@ -71,12 +71,7 @@ fn reached_by(facts: &Facts) -> Result<IpAddr, String> {
     facts
         .address_on(interface)
         .filter(IpAddr::is_ipv4)
-        .ok_or_else(|| format!("{} (ssh reached it so), and {interface} has no IPv4 address", no_ipv6(address)))
-}
-
-/// Why an IPv6 address is of no use to a job.
-pub fn no_ipv6(address: IpAddr) -> String {
-    format!("Horovod's -H takes no IPv6 address such as {address}")
+        .ok_or_else(|| format!("ssh reached it at the IPv6 address {address}, and {interface} has no IPv4 address"))
 }
 
 fn interfaces(facts: &Facts) -> String {
@@ -181,7 +176,7 @@ mod tests {
         assert_eq!(place(&node).unwrap(), "10.0.0.5 ib0");
         node.address = Some("192.168.0.5".parse().unwrap());
         assert_eq!(place(&node).unwrap_err(), "the address 192.168.0.5 is on eth0, not on ib0");
-        // what the inventory says holds, even where Horovod could not use it
+        // what the inventory says holds, even where no launcher could use it
         node.interface = Some("eth9".into());
         node.address = None;
         assert!(place(&node).unwrap_err().starts_with("the interface eth9 does not exist"));
@@ -272,7 +267,7 @@ mod tests {
         assert_eq!(place("fe80::1%eth0").unwrap(), "10.0.0.1 eth0");
         assert_eq!(
             place("fd01::1").unwrap_err(),
-            "Horovod's -H takes no IPv6 address such as fd01::1 (ssh reached it so), and eth2 has no IPv4 address"
+            "ssh reached it at the IPv6 address fd01::1, and eth2 has no IPv4 address"
         );
         assert!(place("fd02::1").unwrap_err().starts_with("no interface of the node has the address fd02::1"));
     }

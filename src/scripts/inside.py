@@ -1,5 +1,5 @@
 """What is in the image, as the ranks find it: a "KEY VALUE" line each, read by checks/details.rs. Runs in the worker and changes
-nothing; what the launcher adds about itself comes behind it. Frameworks are not imported if their files say it all: that takes
+nothing; what launchers add about themselves (src/launch) follows. Frameworks are not imported if their files say it all: that takes
 seconds."""
 import ctypes
 import glob
@@ -7,7 +7,6 @@ import importlib.util
 import os
 import platform
 import re
-import shutil
 import subprocess
 
 try:
@@ -92,34 +91,12 @@ def gpus():
         return None
 
 
-def mpirun():
-    try:
-        said = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20).stdout
-        found = re.search(rb"\(?(Open MPI|OpenRTE)\)? ?v?(\d+(?:\.\d+)*)", said)
-        return found and ("%s %s" % (found.group(1).decode(), found.group(2).decode()))
-    except Exception:
-        return None
-
-
-def launchers():
-    """The launchers of this image, with versions."""
-    found = []
-    if shutil.which("horovodrun"):
-        found.append("horovodrun (Horovod %s)" % installed("horovod"))
-    if shutil.which("torchrun"):
-        found.append("torchrun (PyTorch %s)" % (torch_version("__version__") or installed("torch")))
-    if shutil.which("mpirun"):
-        found.append("mpirun (%s)" % (mpirun() or "not Open MPI"))
-    return ", ".join(found + ["env"])
-
-
 say("python", platform.python_version())
 say("torch", torch_version("__version__") or installed("torch"))
 say("tensorflow", installed("tensorflow", "tensorflow-cpu", "tensorflow-gpu"))
 say("mxnet", installed("mxnet", "mxnet-cu112"))
 say("jax", installed("jax"))
 say("mpi4py", installed("mpi4py"))
-say("launchers", launchers())
 say("cuda", cuda())
 say("nccl", nccl())
 say("gpus", gpus())

@@ -63,7 +63,8 @@ def ranks(places):
 
 class Position:
     """Where a launcher or a rank is started: on which of the nodes (`places`, in rank order), and as which rank there. `node` is the
-    launcher's node. launch/description.rs has the same for dry runs."""
+    launcher's node. launch/description.rs has the same for dry runs; tests/launcher_arguments.json
+    has what both return."""
 
     def __init__(self, places, node, index=0, local_rank=0):
         self.places, self.node, self.index, self.local_rank = places, node, index, local_rank

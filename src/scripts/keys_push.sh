@@ -26,7 +26,7 @@ main() {
     put "$mode" "$name" "$text"
   done
   printf '%s' "$removes" | while read -r name; do rm -f "./$name"; done
-  # the names, too, must be on the disk
+  # the names, too, must be on the disk; a sync of before coreutils 8.24 takes no file
   sync . 2>/dev/null || sync
 
   for name in id_rsa id_ed25519 id_rsa.next id_ed25519.next authorized_keys ssh_host_ed25519_key; do own 600 "$name"; done
@@ -50,7 +50,7 @@ own() { # MODE NAME
 # a file's lines as facts.sh reads them, and none where there is no file
 text() {
   [ -f "$1" ] || return 0
-  while IFS= read -r line || [ -n "$line" ]; do printf '%s\n' "$line"; done <"$1"
+  LC_ALL=C awk '{ print }' "./$1"
 }
 
 # as a whole or not at all, even if what sends this is cut off

@@ -11,7 +11,8 @@ main() {
   for there in id_rsa id_ed25519; do
     # staged, or being put in place at this moment; a public half alone is no pair
     if [ -f "$there.next.pub" ] && { [ -f "$there.next" ] || { [ -f "$there" ] && [ ! -f "$there.pub" ]; }; }; then
-      printf '%s %s\n' "$there" "$(cat "$there.next.pub")"
+      staged=$(cat "$there.next.pub")
+      printf '%s %s\n' "$there" "$staged"
       return 0
     fi
   done

@@ -48,7 +48,7 @@ impl ProjectFiles {
         walk(root).run(|| {
             let (sender, own_output) = (sender.clone(), &own_output);
             Box::new(move |found| {
-                let found = found.map_err(|e| Error::Here(format!("cannot read the project: {e}")));
+                let found = found.map_err(|e| Error::Local(format!("cannot read the project: {e}")));
                 let entry = found.and_then(|found| read_entry(root, found.path(), own_output));
                 let state = if entry.is_ok() { WalkState::Continue } else { WalkState::Quit };
                 entry.transpose().map(|entry| sender.send(entry));
@@ -174,7 +174,7 @@ fn read_entry(root: &Path, path: &Path, own_output: &[(u64, u64)]) -> Result<Opt
             format!("{remedy}, or exclude it with this line in .hvdctlignore: {}", pattern(relative)),
         )
     };
-    let unreadable = |e: io::Error| Error::Here(format!("cannot read {}: {e}", path.display()));
+    let unreadable = |e: io::Error| Error::Local(format!("cannot read {}: {e}", path.display()));
     let name = relative.to_str().ok_or_else(|| not_utf8("file whose name", "rename it"))?;
     let meta = fs::symlink_metadata(path).map_err(unreadable)?;
     let mode = meta.permissions().mode() & 0o7777;

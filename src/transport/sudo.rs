@@ -71,7 +71,7 @@ async fn ask(prompt: &str, events: &Events) -> Result<Secret, Error> {
     }
     let typed = terminal::ask(events, prompt, Echo::Hidden).await?;
     // an empty password would count as a failure on every node
-    if typed.is_empty() { Err(Error::Here("no password was typed".into())) } else { Ok(Secret::new(typed)) }
+    if typed.is_empty() { Err(Error::Local("no password was typed".into())) } else { Ok(Secret::new(typed)) }
 }
 
 fn from_file(file: &Path, events: &Events) -> Result<Secret, Error> {

@@ -106,7 +106,9 @@ fn an_ipv6_address_is_listened_on_and_logged_in_to() {
     let ssh = "docker exec hworker ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=5 -p 12345 fd99::1 hostname";
     assert_eq!(on("node1", ssh), "node1\n");
     // Horovod cannot use them, and that is said before anything hangs
-    lab.hvdctl(&["verify"]).code(1).complains(&["Horovod's -H takes no IPv6 address such as fd99::1", "hint: "]);
+    lab.hvdctl(&["verify"])
+        .code(1)
+        .complains(&["launchers are given IPv4 addresses only, and fd99::1 is an IPv6 address", "hint: "]);
     drop(restore);
 }
 
@@ -116,7 +118,7 @@ fn every_reason_is_reported_and_nothing_is_launched() {
     let document: Value = serde_json::from_str(&lab.hvdctl(&["verify", "--json"]).ok()).unwrap();
     let pair = |from: &str, to: &str| json!({ "from": from, "to": to, "reason": null });
     let both = [pair("node1", "node2"), pair("node2", "node1")];
-    assert_eq!(document["reach"], json!({ "ok": true, "absent": [], "failed": [], "pairs": both }));
+    assert_eq!(document["logins"], json!({ "ok": true, "absent": [], "failed": [], "pairs": both }));
     on("node1", "rm -rf /opt/horovod/jobs/*");
     on("node2", "rm -rf /opt/horovod/jobs/*");
 
@@ -125,12 +127,12 @@ fn every_reason_is_reported_and_nothing_is_launched() {
     done.complains(&["hint: allow TCP port 12345"]);
     let document: Value = serde_json::from_str(&lab.hvdctl(&["verify", "--json"]).code(1).out).unwrap();
     assert_eq!(
-        (&document["ok"], &document["job"], &document["reach"]["ok"]),
+        (&document["ok"], &document["job"], &document["logins"]["ok"]),
         (&json!(false), &json!(null), &json!(false))
     );
     let failed = json!([{ "from": "node1", "to": "node2", "reason": "Connection timed out", "pairs": 1 }]);
-    assert_eq!(document["reach"]["failed"], failed);
-    assert_eq!(document["reach"]["pairs"][1], pair("node2", "node1"));
+    assert_eq!(document["logins"]["failed"], failed);
+    assert_eq!(document["logins"]["pairs"][1], pair("node2", "node1"));
     assert_eq!(document["faults"], json!(["node1 → node2: Connection timed out (1 pair)"]));
     drop(wall);
 

@@ -11,7 +11,8 @@ import time
 import unittest
 
 sys.dont_write_bytecode = True
-SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts")
+TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+SCRIPTS = os.path.join(TESTS, "..", "src", "scripts")
 # the programs take their own directory for that of a job
 JOB = tempfile.mkdtemp()
 for script in os.listdir(SCRIPTS):
@@ -34,24 +35,19 @@ def tearDownModule():
 
 
 class Arguments(unittest.TestCase):
-    PLACES = [{"node": "a", "address": "10.0.0.1", "ranks": 2}, {"node": "b", "address": "10.0.0.2", "ranks": 1}]
-    ARGUMENTS = ["run", {"ranks": {}}, {"hosts": {}}, {"interface": {"shared": "eth0", "alone": "lo"}}, "{ranks}"]
-
-    def test_what_depends_on_the_nodes_is_filled_in(self):
-        for places, expected in [
-            (self.PLACES, ["run", "3", "10.0.0.1:2,10.0.0.2:1", "eth0", "{ranks}"]),
-            (self.PLACES[:1], ["run", "2", "10.0.0.1:2", "lo", "{ranks}"]),
-            (self.PLACES[1:], ["run", "1", "10.0.0.2:1", "eth0", "{ranks}"]),
-        ]:
-            at = job_supervisor.Position(places, "a")
-            self.assertEqual([at.text(part) for part in self.ARGUMENTS], expected)
-
-    def test_a_rank_without_a_launcher_gets_its_numbers(self):
-        at = job_supervisor.Position(self.PLACES, "a", 1, 0)
-        of = {"rank": {}, "local_rank": {}, "node": {}, "nodes": {}, "local_ranks": {}, "first_address": {}, "first_endpoint": {"port": 7}}
-        self.assertEqual([at.text({name: how}) for name, how in of.items()], ["2", "0", "1", "2", "1", "10.0.0.1", "10.0.0.1:7"])
-        config = {"cluster": {"worker": ["10.0.0.1:7", "10.0.0.1:8", "10.0.0.2:7"]}, "task": {"type": "worker", "index": 2}}
-        self.assertEqual(json.loads(at.text({"tf_config": {"port": 7}})), config)
+    def test_arguments_have_the_text_of_a_dry_run(self):
+        """The same table as in src/launch/description.rs."""
+        with open(os.path.join(TESTS, "launcher_arguments.json")) as file:
+            table = json.load(file)
+        seen = set()
+        for row in table["positions"]:
+            places = [{"node": node, "address": table["addresses"][node], "ranks": ranks} for node, ranks in row["nodes"]]
+            at = job_supervisor.Position(places, row["launcher"], row["node"], row["local_rank"])
+            for argument, expected in row["arguments"]:
+                text = at.text(argument)
+                self.assertEqual(text if isinstance(expected, str) else json.loads(text), expected, argument)
+                seen.update(argument if isinstance(argument, dict) else [])
+        self.assertEqual(seen, {name[len("of_"):] for name in dir(job_supervisor.Position) if name.startswith("of_")})
 
     def test_pauses_double_up_to_a_limit(self):
         self.assertEqual([job_supervisor.pause_before(number, 2) for number in (1, 2, 3, 9)], [2, 4, 8, 300])
@@ -266,7 +262,11 @@ class Image(unittest.TestCase):
                 with open(program, "w") as file:
                     file.write("#!/bin/sh\nprintf '%%s' '%s'\n" % text)
                 os.chmod(program, 0o755)
-            said = subprocess.run([sys.executable, os.path.join(JOB, "inside.py")], stdout=subprocess.PIPE, check=True,
+            program = ""
+            for part in (os.path.join(SCRIPTS, "inside.py"), os.path.join(TESTS, "..", "src", "launch", "inside.py")):
+                with open(part) as file:
+                    program += file.read()
+            said = subprocess.run([sys.executable, "-"], input=program.encode(), stdout=subprocess.PIPE, check=True,
                                   env={"PATH": path}).stdout.decode()
         return dict(line.split(" ", 1) for line in said.splitlines())["launchers"]
 

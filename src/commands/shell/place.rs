@@ -2,15 +2,14 @@
 
 use crate::cluster::exec::worker;
 use crate::cluster::nodes;
-use crate::cluster::nodes::{Member, Observed, Target, connect, connect_all, for_each_node, observe, split};
+use crate::cluster::nodes::{Member, NodeResults, Observed, Target, connect, connect_all, observe};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::Node;
 use crate::inventory::export::{self, Host};
 use crate::job::manage::{self, newest_running};
 use crate::keys::files::{Keys, differing};
-use crate::launch;
-use crate::model::launcher::LauncherName;
+use crate::launch::{ShellRequest, launcher};
 use crate::node::network;
 use crate::runtime::Runtime;
 use crate::runtime::spec::ContainerSpec;
@@ -25,6 +24,8 @@ use tokio::time::timeout;
 
 const GUARD: &str = include_str!("../../scripts/shell_guard.sh");
 const MASTER: &str = include_str!("../../scripts/shell_master.sh");
+/// The hostfile in a container of the shell's own, as `MASTER` writes it.
+const HOSTFILE: &str = "/root/hostfile";
 /// The operation, for messages.
 const OPEN: &str = "open a shell";
 const SSH: &str = include_str!("../../scripts/ssh.sh");
@@ -70,14 +71,12 @@ pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place,
         let path = format!("{}/{}", cluster.jobs_dir, job.id);
         return guarded(&member, runtime, container, Some(path)).await.map_err(Into::into);
     }
-    let (members, _) = split(events, connect(target, events).await?);
-    let results = for_each_node(members, async |member| observe(cluster, member, events).await).await;
-    let (nodes, failed) = split(events, results);
-    let failed: Vec<NodeError> = runs.failed.into_iter().chain(failed).collect();
+    let observe = async |member| observe(cluster, member, events).await;
+    let NodeResults { ok: nodes, failed } = connect(target, events).await?.then(events, observe).await;
     let wanted = target.nodes().first().map(|node| node.name.clone()).unwrap_or_default();
     let Some(master) = nodes.iter().find(|node| node.name() == wanted) else {
         let why = failed.into_iter().find(|error| error.node == wanted);
-        return Err(why.map_or_else(|| Error::Here(format!("{wanted} did not answer")), Error::from));
+        return Err(why.map_or_else(|| Error::Local(format!("{wanted} did not answer")), Error::from));
     };
     for error in &failed {
         events.warn(format!("{} is not in the hostfile: {error}", error.node));
@@ -85,7 +84,7 @@ pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place,
     own(target, master, &nodes, events).await
 }
 
-/// A place in a container that has other work; a guard there ends the shell when hvdctl is gone.
+/// Returns a place in a container that also serves other purposes. A guard process ends the shell when hvdctl exits.
 async fn guarded(
     member: &Member,
     runtime: Runtime,
@@ -98,7 +97,7 @@ async fn guarded(
     Ok(Place { runtime, container, path, guard, is_own: false })
 }
 
-/// A container of the shell's own, equal to that of a job's launcher.
+/// Creates a separate container for the shell, like that of a job's launcher.
 async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Events) -> Result<Place, Error> {
     let cluster = target.cluster();
     master.image_id(cluster)?;
@@ -113,7 +112,14 @@ async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Ev
     let hostfile = export::hostfile(&hosts);
     let command = ["sh", "-c", MASTER, "sh", &hostfile, SSH].map(str::to_owned).to_vec();
     let node = &master.member.node;
-    let of_launcher = launch::launcher(LauncherName::Horovodrun, cluster.controller).shell_environment;
+    let launcher = launcher(cluster.launcher, cluster.controller);
+    let request = ShellRequest {
+        slots: hosts.iter().map(|host| host.slots).sum(),
+        hostfile: HOSTFILE,
+        port: cluster.port,
+        interface: interface.as_deref(),
+    };
+    let of_launcher = (launcher.shell_environment)(&request);
     let mut env: Vec<String> = of_launcher.iter().map(|(name, value)| format!("{name}={value}")).collect();
     env.push("PYTHONUNBUFFERED=1".into());
     env.push(format!("HVDCTL_KEEP_ALIVE={}", cluster.keep_alive.as_secs()));
@@ -143,9 +149,9 @@ async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Ev
             return Err(NodeError::into(error));
         }
     };
-    let slots: u32 = hosts.iter().map(|host| host.slots).sum();
-    let by_hand = launch::by_hand(slots, cluster.port, interface.as_deref());
-    events.note(format!("entering {} on {}; to use all nodes: {by_hand}", spec.name, node.name));
+    let by_hand =
+        (launcher.by_hand)(&request).map_or_else(String::new, |command| format!("; to use all nodes: {command}"));
+    events.note(format!("entering {} on {}{by_hand}", spec.name, node.name));
     let path = Some("/run/hvdctl".to_owned());
     Ok(Place { runtime, container, path, guard, is_own: true })
 }

@@ -2,9 +2,10 @@
 
 use super::State;
 use crate::job::frames::Idle;
+use crate::launch::Launcher;
 use crate::launch::placement::Placement;
-use crate::launch::{INIT, MORE_TIME_FOR_INIT};
 use crate::text::nodeset;
+use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -67,7 +68,7 @@ impl JobResult {
         match self.launcher {
             _ if self.stopped => State::Stopped,
             _ if self.fault.is_some() && self.started == 0 => State::Failed,
-            // a rank that failed is certain, even if nobody saw the end of the launcher
+            // a recorded failure of a rank is certain, even without the launcher's exit
             _ if first_failure.is_some() => State::Failed,
             Some(0) if self.exits.len() as u32 == self.ranks => State::Succeeded,
             Some(0) | None => State::Lost,
@@ -84,8 +85,8 @@ impl JobResult {
         failed.min_by(|a, b| a.asked.cmp(&b.asked).then(a.time.total_cmp(&b.time)))
     }
 
-    /// Returns the rank that hung first, if that is why the job ended. A rank that waits for others is not what keeps them waiting: then
-    /// the cause is a rank that was not seen to wait, or rank 0 if all wait for one another.
+    /// Returns the rank that hung first, if that is why the job ended. A waiting rank is not the cause: then the cause
+    /// is a rank that was not seen to wait, or rank 0 if all wait for one another.
     fn root_hang(&self) -> Option<HungRank> {
         let first = |chosen: &dyn Fn(&HungRank) -> bool| {
             self.hung.iter().filter(|hung| chosen(hung)).min_by(|a, b| a.time.total_cmp(&b.time)).cloned()
@@ -120,7 +121,7 @@ impl JobResult {
             node.or(placement.node_of(rank).map(|(node, _)| node)).unwrap_or_default().to_owned()
         };
         let cause = |rank, how| Some(RootCause { rank, node: node_of(rank), how });
-        let gone = |rank| cause(rank, FailureKind::Gone { silence: self.silence.get(&node_of(rank)).cloned() });
+        let gone = |rank| cause(rank, FailureKind::Gone { error: self.silence.get(&node_of(rank)).cloned() });
         let is_silent = |rank: &u32| self.silent.contains(&node_of(*rank));
         // a hung rank makes the others fail
         if let Some(HungRank { rank, seconds, tensors, idle, time }) = self.root_hang() {
@@ -164,7 +165,7 @@ impl From<&RankExit> for FailureKind {
     }
 }
 
-/// Stands for the tensors if they are not known.
+/// Replaces the tensors in messages if they are not known.
 const OPERATION: &str = "a collective operation";
 
 /// The root cause of a job's failure.
@@ -205,84 +206,83 @@ pub enum FailureKind {
     /// It is gone; how it ended is unknown.
     Gone {
         /// The error of its node's worker, which did not answer.
-        silence: Option<String>,
+        error: Option<String>,
     },
 }
 
 impl fmt::Display for RootCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {} on {} {}", self.rank, self.node, self.describe().0)
+        write!(f, "rank {} on {} {}", self.rank, self.node, self.description())
     }
 }
 
 impl RootCause {
-    /// Returns what to do about it, unless only the program's own output can tell.
-    pub fn hint(&self) -> Option<String> {
-        self.describe().1
+    /// Describes what happened.
+    fn description(&self) -> String {
+        use FailureKind::{Exited, Gone, Hung};
+        match &self.how {
+            Exited { code: 0, .. } => "ended with exit code 0 while the others waited for it".into(),
+            Exited { signal: Some(9), oom: true, .. } => "ran out of memory: the kernel killed it (signal 9)".into(),
+            Exited { code, oom: true, .. } => format!(
+                "ended with exit code {code} after the kernel killed one of its processes because memory ran out"
+            ),
+            Exited { code: code @ (126 | 127), .. } => format!("ended with exit code {code} (could not be started)"),
+            Exited { signal: Some(signal), .. } => format!("was killed by signal {signal}"),
+            Exited { code, .. } => format!("ended with exit code {code}"),
+            Hung { seconds, idle: Some(Idle::Blocked), .. } => {
+                format!("hung: it was idle and wrote nothing for {seconds} s")
+            }
+            Hung { seconds, idle: Some(Idle::Kernel), .. } => {
+                format!("hung: the kernel kept it waiting for {seconds} s (state D)")
+            }
+            Hung { seconds, idle: Some(Idle::Waiting), .. } => {
+                format!("hung: all ranks waited {seconds} s for one another, in different collective operations")
+            }
+            Hung { seconds, tensors: Some(tensors), .. } => {
+                format!("hung: the others waited {seconds} s for it in {tensors}")
+            }
+            Hung { seconds, tensors: None, idle: None } => {
+                format!("hung: it was stopped, and silent, for {seconds} s")
+            }
+            Gone { error: Some(error) } => format!("is gone: the worker there did not answer at the end: {error}"),
+            Gone { error: None } => "is gone; how it ended is unknown".into(),
+        }
     }
 
-    /// Describes what happened, and what to do about it.
-    fn describe(&self) -> (String, Option<String>) {
+    /// Returns a hint, unless the cause is in the program's own output. `launcher` is that of the job.
+    pub fn hint(&self, launcher: &Launcher) -> Option<String> {
         use FailureKind::{Exited, Gone, Hung};
-        let node = &self.node;
+        let (node, init) = (&self.node, launcher.init);
         let operations = "every rank must reach the same collective operations";
         let more_time = "--stall-timeout gives it more time";
-        match &self.how {
-            Exited { code: 0, .. } => (
-                "ended with exit code 0 while the others waited for it".into(),
-                Some(format!("every rank must reach {INIT}, and the same collective operations as all others")),
-            ),
-            Exited { code, signal, oom: true } => (
-                match signal {
-                    Some(9) => "ran out of memory: the kernel killed it (signal 9)".into(),
-                    _ => format!(
-                        "ended with exit code {code} after the kernel killed one of its processes because memory ran out"
-                    ),
-                },
-                Some(format!(
-                    "use a smaller batch, fewer data loaders or fewer ranks on {node}; `docker stats` there shows the limit"
-                )),
-            ),
-            Exited { code: code @ (126 | 127), .. } => {
-                (format!("ended with exit code {code} (could not be started)"), None)
+        Some(match &self.how {
+            Exited { code: 0, .. } => {
+                format!("every rank must reach {init}, and the same collective operations as all others")
             }
-            Exited { signal: Some(signal), .. } => (format!("was killed by signal {signal}"), None),
-            Exited { code, .. } => (format!("ended with exit code {code}"), None),
-            Hung { seconds, idle: Some(Idle::Blocked), .. } => (
-                format!("hung: it was idle and wrote nothing for {seconds} s"),
-                Some(format!(
-                    "it is in a deadlock, or waits for a file system that does not answer; if it should wait, {more_time}"
-                )),
+            Exited { oom: true, .. } => format!(
+                "use a smaller batch, fewer data loaders or fewer ranks on {node}; `docker stats` there shows the limit"
             ),
-            Hung { seconds, idle: Some(Idle::Kernel), .. } => (
-                format!("hung: the kernel kept it waiting for {seconds} s (state D)"),
-                Some(format!("a file system or a device of {node} does not answer; `dmesg` there may show which")),
+            Exited { .. } => return None,
+            Hung { idle: Some(Idle::Blocked), .. } => format!(
+                "it is in a deadlock, or waits for a file system that does not answer; if it should wait, {more_time}"
             ),
-            Hung { seconds, idle: Some(Idle::Waiting), .. } => (
-                format!("hung: all ranks waited {seconds} s for one another, in different collective operations"),
-                Some(format!("{operations}; {more_time}")),
-            ),
-            Hung { seconds, tensors: Some(tensors), .. } => (
-                format!("hung: the others waited {seconds} s for it in {tensors}"),
-                Some(match tensors == INIT {
-                    true => format!("every rank must reach {INIT}; {MORE_TIME_FOR_INIT}"),
-                    false => format!("{operations}; {more_time}"),
-                }),
-            ),
-            Hung { seconds, tensors: None, idle: None } => (
-                format!("hung: it was stopped, and silent, for {seconds} s"),
-                Some(format!("SIGSTOP, a terminal or a debugger stopped it; {more_time}")),
-            ),
-            Gone { silence } => (
-                match silence {
-                    Some(error) => format!("is gone: the worker there did not answer at the end: {error}"),
-                    None => "is gone; how it ended is unknown".into(),
-                },
-                Some(format!(
-                    "see hvdctl status for the worker, and `docker events` and `dmesg` on {node} for the reason"
-                )),
-            ),
-        }
+            Hung { idle: Some(Idle::Kernel), .. } => {
+                format!("a file system or a device of {node} does not answer; `dmesg` there may show which")
+            }
+            Hung { tensors: Some(tensors), idle: None, .. } if tensors == init => {
+                let more_time = launcher.init_hint.map_or_else(String::new, |hint| format!("; {hint}"));
+                format!("every rank must reach {init}{more_time}")
+            }
+            Hung { tensors: Some(_), .. } | Hung { idle: Some(Idle::Waiting), .. } => {
+                format!("{operations}; {more_time}")
+            }
+            Hung { tensors: None, idle: None, .. } => {
+                format!("SIGSTOP, a terminal or a debugger stopped it; {more_time}")
+            }
+            Gone { .. } => {
+                format!("see hvdctl status for the worker, and `docker events` and `dmesg` on {node} for the reason")
+            }
+        })
     }
 }
 
@@ -320,9 +320,8 @@ pub fn lost_output(lost: &[LostOutput]) -> Option<String> {
     let mut nodes: Vec<String> = lost.iter().map(|lost| lost.node.clone()).collect();
     nodes.sort();
     nodes.dedup();
-    let (s, were) = if lines == 1 { ("", "was") } else { ("s", "were") };
-    (lines > 0)
-        .then(|| format!("{lines} line{s} of output {were} lost: the disk of {} was full", nodeset::fold(&nodes)))
+    let (lost, were) = (count(lines as usize, "line"), if lines == 1 { "was" } else { "were" });
+    (lines > 0).then(|| format!("{lost} of output {were} lost: the disk of {} was full", nodeset::fold(&nodes)))
 }
 
 /// How one rank ended.

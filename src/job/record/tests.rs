@@ -3,7 +3,8 @@
 use super::*;
 use crate::job::frames::{Frame, Idle, Kind};
 use crate::job::monitor::Monitor;
-use crate::launch::INIT;
+use crate::launch::{Launcher, launcher};
+use crate::model::launcher::{Controller, LauncherName};
 
 fn frame(rank: u32, time: f64, kind: Kind) -> Frame {
     Frame { time, rank, kind }
@@ -78,12 +79,14 @@ fn root_causes() {
         ..JobResult::default()
     };
     let said = |ending: &JobResult| ending.reason(&placement).unwrap_or_default();
+    let gloo = launcher(LauncherName::Horovodrun, Controller::Gloo);
+    let hint = |ending: &JobResult| ending.root_cause(&placement).unwrap().hint(gloo).unwrap();
 
     let both = ending(&[exit(0, 143, true, false), exit(1, 7, false, false)]);
     assert_eq!(said(&both), "rank 1 on b ended with exit code 7");
     let killed = ending(&[exit(0, 143, true, false), exit(1, 137, false, true)]);
     assert_eq!(said(&killed), "rank 1 on b ran out of memory: the kernel killed it (signal 9)");
-    assert!(killed.root_cause(&placement).unwrap().hint().unwrap().contains("docker stats"));
+    assert!(hint(&killed).contains("docker stats"));
     // 255, 200 and 129 are what programs end with by themselves
     for code in [129, 200, 255] {
         let words = format!("rank 1 on b ended with exit code {code}");
@@ -103,8 +106,8 @@ fn root_causes() {
     let waited = JobResult { hung: vec![hung(Some("allreduce.a"), None)], ..stalled.clone() };
     assert_eq!(said(&waited), "rank 1 on b hung: the others waited 5 s for it in allreduce.a");
     assert_eq!(waited.code(), Some(1), "the code is that of a rank that has one");
-    let absent = JobResult { hung: vec![hung(Some(INIT), None)], ..stalled.clone() };
-    assert!(absent.root_cause(&placement).unwrap().hint().unwrap().contains("HOROVOD_GLOO_TIMEOUT_SECONDS"));
+    let absent = JobResult { hung: vec![hung(Some(gloo.init), None)], ..stalled.clone() };
+    assert!(hint(&absent).contains("HOROVOD_GLOO_TIMEOUT_SECONDS"));
     assert_eq!(
         said(&JobResult { hung: vec![hung(None, None)], ..stalled.clone() }),
         "rank 1 on b hung: it was stopped, and silent, for 5 s"
@@ -137,13 +140,13 @@ fn root_causes() {
         assert_eq!(said(&JobResult { hung: ones, ..given_up.clone() }), words);
     }
     // who waits does not see that the other has ended, or that its node is gone
-    let late = HungRank { time: 2.0, ..hung(Some(INIT), None) };
+    let late = HungRank { time: 2.0, ..hung(Some(gloo.init), None) };
     let left =
         JobResult { hung: vec![late.clone()], ..ending(&[exit(0, 134, false, false), exit(1, 0, false, false)]) };
     assert_eq!(said(&left), "rank 1 on b ended with exit code 0 while the others waited for it");
-    assert!(left.root_cause(&placement).unwrap().hint().unwrap().contains("must reach hvd.init"));
+    assert!(hint(&left).contains("must reach hvd.init"));
     assert_eq!(left.code(), Some(134));
-    let early = JobResult { hung: vec![hung(Some(INIT), None)], ..left };
+    let early = JobResult { hung: vec![hung(Some(gloo.init), None)], ..left };
     assert_eq!(said(&early), "rank 1 on b hung: the others waited 5 s for it in hvd.init", "it came to its end later");
     let cut = JobResult { hung: vec![late], silent: vec!["b".into()], ..ending(&[exit(0, 134, false, false)]) };
     assert_eq!(said(&cut), "rank 1 on b is gone; how it ended is unknown");
@@ -163,4 +166,32 @@ fn root_causes() {
     let lost =
         JobResult { launcher: None, fault: Some("hmaster was gone".into()), ..ending(&[exit(1, 143, true, false)]) };
     assert_eq!((lost.state(), said(&lost)), (State::Lost, "hmaster was gone".into()));
+}
+
+#[test]
+fn hints_name_what_ranks_wait_in_under_their_launcher() {
+    let hint = |how: FailureKind, launcher: &Launcher| {
+        RootCause { rank: 1, node: "b".into(), how }.hint(launcher).unwrap_or_default()
+    };
+    let early = || FailureKind::Exited { code: 0, signal: None, oom: false };
+    let hung = |tensors: &str| FailureKind::Hung { seconds: 5, tensors: Some(tensors.into()), idle: None };
+    for (name, controller, init, more_time) in [
+        (
+            LauncherName::Horovodrun,
+            Controller::Gloo,
+            "hvd.init",
+            "; -e HOROVOD_GLOO_TIMEOUT_SECONDS=600 gives it more time",
+        ),
+        (LauncherName::Horovodrun, Controller::Mpi, "hvd.init", ""),
+        (LauncherName::Mpirun, Controller::Gloo, "MPI_Init", ""),
+        (LauncherName::Torchrun, Controller::Gloo, "init_process_group", ""),
+        (LauncherName::Env, Controller::Gloo, "the initialization of its framework", ""),
+    ] {
+        let launcher = launcher(name, controller);
+        let operations = "and the same collective operations as all others";
+        assert_eq!(hint(early(), launcher), format!("every rank must reach {init}, {operations}"));
+        assert_eq!(hint(hung(init), launcher), format!("every rank must reach {init}{more_time}"));
+        let operations = "every rank must reach the same collective operations; --stall-timeout gives it more time";
+        assert_eq!(hint(hung("allreduce.a"), launcher), operations);
+    }
 }

@@ -2,7 +2,7 @@
 //! master uses it, and the old one until the master no longer does.
 
 use super::{Distribution, base64};
-use crate::cluster::nodes::Member;
+use crate::cluster::nodes::{Member, NodeResults};
 use crate::error::{Error, NodeError};
 use crate::keys::files::{KEY_NAMES, Keyring, Keys, Kind, Pair, PublicKey, bare, describe, is_ours, our_key};
 use crate::node::facts::Facts;
@@ -64,7 +64,7 @@ impl Distribution<'_> {
         let (transport, master) = (member.transport.clone(), member.node.name.clone());
         // `next` is there, so there are keys
         let keys = Keys::to_push(&ring).expect("keys of a rotation");
-        let (pushed, failed) = self.distribute(nodes, keys).await?;
+        let NodeResults { ok: pushed, failed } = self.distribute(nodes, keys).await?;
         if !failed.is_empty() {
             let left = "the old key is still in use; fix these nodes, then run `hvdctl keys rotate` again".to_owned();
             let done = pushed.into_iter().map(|p| p.node).collect();
@@ -85,9 +85,9 @@ impl Distribution<'_> {
             done: pushed.len() - 1,
         })?;
         events.note(format!("{master} launches with the new key: {}", name_of(&next.public)));
-        session.progress.did(&master, "launches with the new key");
+        session.progress.record(&master, "launches with the new key");
         // from now on a push authorizes only the new key
-        let (pushed, failed) = self.push().await?;
+        let NodeResults { ok: pushed, failed } = self.push().await?;
         pushed.iter().for_each(|node| session.progress.done(&node.node));
         if pushed.len() + failed.len() < self.members.len() {
             session.progress.failed(&failed);
@@ -102,7 +102,8 @@ impl Distribution<'_> {
         Ok(RotationResult { pair: describe(&next.public), switched: !ring.in_place, done, failed, left })
     }
 
-    /// Generates the new pair and writes it beside the one in use. A pair that another hvdctl has staged meanwhile is kept.
+    /// Generates the new pair and stages it next to the current one. Keeps a pair that another hvdctl has staged
+    /// meanwhile.
     async fn stage(&self, member: &Member, facts: &Facts, ring: &Keyring, kind: Kind) -> Result<Pair, Error> {
         let (node, cluster) = (&member.node.name, self.cluster());
         let Some(current) = &ring.current else {
@@ -137,7 +138,7 @@ impl Distribution<'_> {
                 .into());
         };
         self.events.note(format!("{node} has a new pair, not yet in use: {}", name_of(public)));
-        self.session.progress.did(node, "has a new pair, not yet in use");
+        self.session.progress.record(node, "has a new pair, not yet in use");
         Ok(Pair { name, public: public.to_owned(), private: None })
     }
 }

@@ -1,11 +1,12 @@
 //! Horovod's launcher `horovodrun` (0.28) with either controller.
 
-use super::description::{Argument, Start};
+use super::description::Argument;
 use super::programs::{RANK_SUPERVISOR, command};
-use super::{LaunchRequest, Launcher, open_mpi};
+use super::{BASE, LaunchRequest, Launcher, ShellRequest, open_mpi};
 
 /// With Gloo, Horovod's own controller: `horovodrun` starts each rank over ssh.
-pub static GLOO: Launcher = COMMON;
+pub static GLOO: Launcher =
+    Launcher { init_hint: Some("-e HOROVOD_GLOO_TIMEOUT_SECONDS=600 gives it more time"), ..COMMON };
 
 /// With MPI: `horovodrun` starts `mpirun`, and that a daemon on each node.
 pub static MPI: Launcher = Launcher {
@@ -18,47 +19,41 @@ pub static MPI: Launcher = Launcher {
     ..COMMON
 };
 
-pub(super) const COMMON: Launcher = Launcher {
+const COMMON: Launcher = Launcher {
     program: "horovodrun",
-    start: Start::Central,
     arguments: |request| arguments("--gloo", request),
-    variables: |_| Vec::new(),
-    environment: |_| Vec::new(),
-    shell_environment: &[open_mpi::COPY_MECHANISM],
-    reads: &[],
-    one_interface: None,
+    by_hand: |request| Some(by_hand(request)),
     rank: &["HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"],
     local_rank: &["HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"],
     size: &["HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"],
-    // the launcher only knows the first node's interface
-    interface_variables: &["HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME"],
-    interface_defaults: &["GLOO_SOCKET_IFNAME"],
-    init: INIT,
-    ways: &["horovod.torch", "horovod.tensorflow", "horovod.mxnet"],
-    hang_reports: &[
-        // Gloo's rendezvous, where each rank has a key (horovod/common/gloo/http_store.cc)
-        ("never_began", r"Wait timeout after (?P<seconds>\d+) seconds for key\(s\): (?P<rank>\d+)\."),
-        // horovod/common/stall_inspector.cc
-        ("missing", "Missing ranks:"),
-        ("missing_rank", r"^(?P<rank>\d+)!: \[(?P<tensors>.*)\]$"),
-        ("gave_up", r"stalled for longer than (?P<seconds>\d+) seconds. Will shutdown"),
-    ],
-    daemons: &[],
-    spins: false,
+    interface_variables: INTERFACE_VARIABLES,
+    interface_defaults: INTERFACE_DEFAULTS,
+    init: "hvd.init",
+    ways: WAYS,
+    hang_reports: HANG_REPORTS,
+    ..BASE
 };
 
-/// What ranks wait in until all have begun.
-pub const INIT: &str = "hvd.init";
-/// What gives them more time for that.
-pub const MORE_TIME_FOR_INIT: &str = "-e HOROVOD_GLOO_TIMEOUT_SECONDS=600 gives it more time";
+/// The launcher only knows the first node's interface.
+pub(super) const INTERFACE_VARIABLES: &[&str] = &["HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME"];
+/// For programs that use `torch.distributed` too.
+pub(super) const INTERFACE_DEFAULTS: &[&str] = &["GLOO_SOCKET_IFNAME"];
 
-/// What `src/scripts/inside.py` is to print about the image besides, in Python.
-pub const INSIDE: &str = include_str!("inside.py");
+/// Horovod's module for each framework.
+const WAYS: &[&str] = &["horovod.torch", "horovod.tensorflow", "horovod.mxnet"];
 
-/// Versions by the keys of that, which must be the same on all nodes.
-pub const VERSIONS: [(&str, &str); 2] = [("Horovod", "horovod"), ("Horovod build", "build")];
+/// What Horovod writes when it gives up.
+pub(super) const HANG_REPORTS: &[(&str, &str)] = &[
+    // Gloo's rendezvous, where each rank has a key (horovod/common/gloo/http_store.cc)
+    ("never_began", r"Wait timeout after (?P<seconds>\d+) seconds for key\(s\): (?P<rank>\d+)\."),
+    // horovod/common/stall_inspector.cc
+    ("missing", "Missing ranks:"),
+    ("missing_rank", r"^(?P<rank>\d+)!: \[(?P<tensors>.*)\]$"),
+    ("gave_up", r"stalled for longer than (?P<seconds>\d+) seconds. Will shutdown"),
+];
 
-/// Horovod's own time until it warns about a rank that the others wait for; it heeds the time-out only beyond that.
+/// Horovod's own time until it warns about a rank that the others wait for; its shutdown time-out counts only after
+/// that.
 const WARNING_SECONDS: u64 = 60;
 
 /// The controller is always passed, because the official image defaults to MPI. With one named interface the launcher probes nothing
@@ -93,10 +88,10 @@ fn arguments(controller: &str, request: &LaunchRequest<'_>) -> Vec<Argument> {
     ]
 }
 
-/// Returns a command for a user in a shell in the launcher's container.
-pub fn by_hand(slots: u32, port: u16, interface: Option<&str>) -> String {
+fn by_hand(request: &ShellRequest<'_>) -> String {
+    let ShellRequest { slots, hostfile, port, interface } = request;
     let interface = interface.map(|name| format!(" --network-interfaces {name}")).unwrap_or_default();
-    format!("horovodrun -np {slots} -p {port} -hostfile /root/hostfile{interface} PROGRAM")
+    format!("horovodrun -np {slots} -p {port} -hostfile {hostfile}{interface} PROGRAM")
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A detach sequence that nobody types; Docker's default would swallow Ctrl-P.
+/// A detach sequence that no one types by accident; Docker's default would intercept Ctrl-P.
 const DETACH_KEYS: &str = "ctrl-@,ctrl-@,ctrl-_,ctrl-_,ctrl-@";
 
 impl Runtime {
@@ -141,5 +141,5 @@ async fn send_keys(terminal: &Raw, mut input: impl AsyncWrite + Unpin) -> Result
 }
 
 fn terminal_error(error: std::io::Error) -> Error {
-    Error::Here(format!("cannot use the terminal: {error}"))
+    Error::Local(format!("cannot use the terminal: {error}"))
 }

@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// ssh's own ciphers in another order (ssh_config(5)): where processors have AES, GCM ships projects at twice the speed of
-/// ChaCha20. Like every default, it follows the user's configuration, which overrides it.
+/// ssh's own ciphers in another order (ssh_config(5)): where processors have AES, GCM transfers projects at twice the
+/// speed of ChaCha20. Like every default, it follows the user's configuration, which overrides it.
 const CIPHERS: &str = "Ciphers aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,\
                        aes192-ctr,aes256-ctr\n";
 
@@ -25,7 +25,7 @@ pub(super) fn configuration(
     exchanges: &str,
 ) -> Result<String, Error> {
     let quoted = |path: &Path, what: &str| -> Result<String, Error> {
-        let path = std::path::absolute(path).map_err(|e| Error::Here(format!("{}: {e}", path.display())))?;
+        let path = std::path::absolute(path).map_err(|e| Error::Local(format!("{}: {e}", path.display())))?;
         let text = path.to_str().filter(|p| !p.contains(['"', '\n', '$']));
         text.map(|text| format!("\"{text}\"")).ok_or_else(|| {
             Error::usage(format!("ssh cannot {what} {}", path.display()), "rename it without quotes or $")
@@ -66,10 +66,10 @@ pub(super) fn own_known_hosts() -> Result<PathBuf, Error> {
         return Err(Error::usage("there is no place for known host keys", "set $HOME or $XDG_STATE_HOME"));
     };
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
-    made.map_err(|e| Error::Here(format!("cannot make {}: {e}", dir.display())))?;
+    made.map_err(|e| Error::Local(format!("cannot make {}: {e}", dir.display())))?;
     let file = dir.join("known_hosts");
     let opened = fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&file);
-    opened.map_err(|e| Error::Here(format!("cannot open {}: {e}", file.display())))?;
+    opened.map_err(|e| Error::Local(format!("cannot open {}: {e}", file.display())))?;
     Ok(file)
 }
 

@@ -1,0 +1,29 @@
+# Behind src/scripts/inside.py: which launchers the image has.
+import shutil
+
+
+def mpirun():
+    try:
+        said = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20).stdout
+        found = re.search(rb"\(?(Open MPI|OpenRTE)\)? ?v?(\d+(?:\.\d+)*)", said)
+        return found and ("%s %s" % (found.group(1).decode(), found.group(2).decode()))
+    except Exception:
+        return None
+
+
+# A program and the version of what it belongs to, for each launcher that is a program.
+LAUNCHERS = [
+    ("horovodrun", lambda: "Horovod %s" % installed("horovod")),
+    ("torchrun", lambda: "PyTorch %s" % (torch_version("__version__") or installed("torch"))),
+    ("mpirun", lambda: mpirun() or "not Open MPI"),
+]
+
+
+def launchers():
+    found = ["%s (%s)" % (program, version()) for program, version in LAUNCHERS if shutil.which(program)]
+    return ", ".join(found + ["env"])
+
+
+say("launchers", launchers())
+
+
