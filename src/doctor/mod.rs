@@ -3,7 +3,9 @@
 mod ports;
 
 use crate::checks::{self, Details, Finding, Fix, NodeView, Severity, Versions, preflight, reach_check};
-use crate::cluster::nodes::{Member, Observed, RuntimeState, Target, connect, engine, facts, for_each_node, split};
+use crate::cluster::nodes::{
+    Member, NodeResults, Observed, RuntimeState, Target, connect, engine, facts, for_each_node,
+};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
@@ -82,7 +84,7 @@ impl NodeState {
 pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error> {
     let (inventory, cluster) = (&target.inventory, target.cluster());
     events.phase("observing the nodes");
-    let (members, failed) = split(events, connect(target, events).await?);
+    let NodeResults { ok: members, failed } = connect(target, events).await?;
     let mut findings: Vec<Finding> = failed.iter().map(failure).collect();
     let unreachable = failed.into_iter().filter(NodeError::is_unreachable).map(|e| e.node).collect();
 
@@ -241,10 +243,10 @@ pub async fn fix(
     }
     if fixes.contains(&&Fix::PushKeys) {
         let distribution = Distribution { inventory: &target.inventory, members: &members, session, events };
-        let (pushed, bad) = distribution.push().await?;
-        let changed = pushed.into_iter().filter(|pushed| !pushed.changes.is_empty());
+        let pushed = distribution.push().await?;
+        let changed = pushed.ok.into_iter().filter(|pushed| !pushed.changes.is_empty());
         done.extend(changed.map(|pushed| (pushed.node, pushed.changes.to_string())));
-        failed.extend(bad);
+        failed.extend(pushed.failed);
     }
     Ok((done, failed))
 }

@@ -2,8 +2,8 @@
 
 use super::manage::running;
 use super::request::ResourceRequest;
-use crate::cluster::nodes::{Observed, Target, connect, for_each_node};
-use crate::error::{Error, NodeError};
+use crate::cluster::nodes::{Member, Observed, Target, connect};
+use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
 use crate::job::allocation::{self, Allocation, AllocationConflict, Resources};
@@ -67,18 +67,18 @@ async fn ask_launchers(
 ) -> Result<Vec<(String, Vec<String>)>, Error> {
     // for nodes outside the command only warnings are shown, such as first contacts of ssh
     let (quiet, reported) = Events::channel();
-    let members = connect(&Target { selected: nodes.iter().cloned().collect(), ..target.clone() }, &quiet).await?;
-    let asked = for_each_node(members.into_iter().flatten().collect(), async |member| {
+    let launchers = Target { selected: nodes.iter().cloned().collect(), ..target.clone() };
+    let ask = async |member: Member| {
         let containers = Runtime::connect(&member.transport).await?.containers().await?;
-        Ok::<_, NodeError>((member.node.name.clone(), launched(target.cluster(), &containers)))
-    })
-    .await;
+        Ok((member.node.name.clone(), launched(target.cluster(), &containers)))
+    };
+    let asked = connect(&launchers, &quiet).await?.then(&quiet, ask).await;
     while let Ok(event) = reported.receive(Duration::ZERO) {
         if matches!(event, Event::Warning(_)) {
             events.send(event);
         }
     }
-    Ok(asked.into_iter().flatten().collect())
+    Ok(asked.ok)
 }
 
 /// Returns the jobs whose launcher is up among these containers.

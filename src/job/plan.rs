@@ -4,7 +4,7 @@
 use super::capacity::{Allocations, allocations, drained, placed};
 use super::request::{JobOptions, Program};
 use crate::checks::preflight;
-use crate::cluster::nodes::{self, Member, Observed, Target, split};
+use crate::cluster::nodes::{self, Member, NodeResults, Observed, Target};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
@@ -144,7 +144,8 @@ impl JobPlan {
     /// [`Error::Nodes`] with each failure, or a check of the keys.
     pub fn check(&self, events: &Events) -> Result<(), Error> {
         self.drained.iter().for_each(|drained| events.note(format!("{drained} and gets no ranks")));
-        let (_, mut failed) = split(events, self.hosts.iter().map(|host| self.check_host(host)).collect());
+        let checked = self.hosts.iter().map(|host| self.check_host(host)).collect();
+        let NodeResults { mut failed, .. } = NodeResults::new(events, checked);
         let inventory = &self.shared;
         let taking_part: Vec<_> = self.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();
         failed.extend(preflight::stops(&preflight::before(inventory, &taking_part), events));

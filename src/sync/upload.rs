@@ -133,10 +133,9 @@ impl NodeProject<'_> {
         let mut progress = TransferProgress::new(transport.node(), events);
         let report = |done| progress.report("uploading", done, bytes);
         let output = process.feed(project.files.stream(missing), limits, report).await;
-        let output = output.map_err(|e| with_hint(cluster, transport.broken(&operation, &e)))?;
-        if output.code != 0 {
-            return Err(with_hint(cluster, transport.failed(&output, &operation)));
-        }
+        let output = output.map_err(|e| transport.broken(&operation, &e));
+        let output = output.and_then(|output| transport.succeeded(output, &operation));
+        let output = output.map_err(|error| with_hint(cluster, error))?;
         let proof = String::from_utf8_lossy(&output.stdout);
         if proof.split_whitespace().next() != Some(hash) {
             let cause = format!("the node has files with the hash {}, this machine {hash}", proof.trim());

@@ -2,7 +2,7 @@
 
 use crate::cluster::exec::worker;
 use crate::cluster::nodes;
-use crate::cluster::nodes::{Member, Observed, Target, connect, connect_all, for_each_node, observe, split};
+use crate::cluster::nodes::{Member, NodeResults, Observed, Target, connect, connect_all, observe};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::Node;
@@ -71,10 +71,8 @@ pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place,
         let path = format!("{}/{}", cluster.jobs_dir, job.id);
         return guarded(&member, runtime, container, Some(path)).await.map_err(Into::into);
     }
-    let (members, _) = split(events, connect(target, events).await?);
-    let results = for_each_node(members, async |member| observe(cluster, member, events).await).await;
-    let (nodes, failed) = split(events, results);
-    let failed: Vec<NodeError> = runs.failed.into_iter().chain(failed).collect();
+    let observe = async |member| observe(cluster, member, events).await;
+    let NodeResults { ok: nodes, failed } = connect(target, events).await?.then(events, observe).await;
     let wanted = target.nodes().first().map(|node| node.name.clone()).unwrap_or_default();
     let Some(master) = nodes.iter().find(|node| node.name() == wanted) else {
         let why = failed.into_iter().find(|error| error.node == wanted);

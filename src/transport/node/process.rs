@@ -17,8 +17,6 @@ pub const STUCK: &str = "no progress for";
 
 /// The most bytes of an answer that are held in memory.
 pub(super) const MAX_REPLY: u64 = 24 << 20;
-/// The same for a list of all files of a project, which may be hundreds of thousands.
-pub(super) const MAX_LIST: u64 = 512 << 20;
 /// The most bytes of standard error that are kept.
 const MAX_ERRORS: u64 = 1 << 20;
 
@@ -86,7 +84,10 @@ impl Process {
     }
 
     /// [`Process::finish`] for an answer of at most `max_reply` bytes.
-    pub(super) async fn finish_within(mut self, input: &[u8], max_reply: u64) -> io::Result<Output> {
+    ///
+    /// # Errors
+    /// As [`Process::finish`].
+    pub async fn finish_within(mut self, input: &[u8], max_reply: u64) -> io::Result<Output> {
         let mut stdin = self.take_stdin();
         let write = async move {
             // the exit code and standard error of a program that does not read all of it say why
