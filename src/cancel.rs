@@ -1,4 +1,4 @@
-//! Signals that ask a command to end.
+//! Waits for the signal that cancels a command.
 
 use tokio::sync::watch::Receiver;
 

@@ -176,7 +176,7 @@ fn lossy<S: Serializer>(line: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&String::from_utf8_lossy(line))
 }
 
-/// A time in which nothing is shown, because a question is on the terminal.
+/// A pause of the renderer while a question is on the terminal.
 #[derive(Debug)]
 pub struct Suspension {
     cleared: oneshot::Sender<()>,
@@ -197,7 +197,7 @@ pub struct SuspensionGuard {
     _over: mpsc::Sender<()>,
 }
 
-/// How many events may wait to be shown before those who read output from the nodes pause.
+/// Number of pending events above which readers of node output pause.
 const MAX_WAITING: usize = 4096;
 
 /// Where orchestration sends its events. Cheap to clone.

@@ -220,7 +220,7 @@ fn on_a_terminal_it_asks() {
     let file = dir.path().join("inventory.toml");
     fs::create_dir(dir.path().join(".ssh")).unwrap();
     fs::write(dir.path().join(".ssh/config"), "Host a b\nHost gpu1 gpu2\n").unwrap();
-    let Some((code, screen)) = on_a_terminal(dir.path(), "init --no-probe", "n1, eve@n2\nn1\nn3:22\n\n") else {
+    let Some((code, screen)) = on_a_terminal(dir.path(), "init --no-probe", "n1, eve@n2 n1\nn1, eve@n2 n3:22\n") else {
         return;
     };
     assert_eq!(code, 0, "{screen}");

@@ -58,7 +58,7 @@ fn port(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
 /// The program that listens, unless it leaves the worker's address free or is the worker's sshd.
 fn taken_by(inventory: &Inventory, view: &NodeView<'_>, listener: &Listener) -> Option<String> {
     let cluster = &inventory.cluster;
-    // a wildcard of IPv6 alone leaves the IPv4 address free
+    // a listener on all IPv6 addresses only leaves the IPv4 address free
     if listener.address.is_some() && listener.address != place(inventory, view).map(|place| place.address) {
         return None;
     }
@@ -75,7 +75,7 @@ fn taken_by(inventory: &Inventory, view: &NodeView<'_>, listener: &Listener) -> 
     }
 }
 
-/// Programs that wait in the kernel and hold what the next job needs.
+/// Finds killed processes that wait in the kernel and may keep memory or GPUs that the next job needs.
 fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let ours = view.facts.unending().filter(|rank| rank.cluster.as_ref() == Some(&inventory.cluster.name));
     let process = |rank: &Rank| format!("process {} of the job {}", rank.pid, rank.job);

@@ -24,7 +24,7 @@ pub struct GpuUser {
     pub pid: u32,
     /// Megabytes of the GPU's memory.
     pub memory: Option<u64>,
-    /// Whose it is.
+    /// The user of the process.
     pub user: String,
     /// The job of hvdctl's that it belongs to.
     pub job: Option<String>,
@@ -32,7 +32,7 @@ pub struct GpuUser {
     pub program: String,
 }
 
-/// What only `doctor` asks of a node.
+/// Facts about a node that only `doctor` reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Details {
     /// `uname -r`.
@@ -55,14 +55,16 @@ pub struct Details {
     pub disks: Vec<Disk>,
     /// The addresses that names resolve to there.
     pub names: BTreeMap<String, IpAddr>,
-    /// The interfaces by which packets to other nodes' addresses leave; if there is no way, the message of `ip`.
+    /// The interfaces by which packets to other nodes' addresses leave; if there is no route, the message of `ip`.
     pub routes: BTreeMap<IpAddr, Result<String, String>>,
     /// Who uses the GPUs.
     pub gpu_users: Vec<GpuUser>,
+    /// The checks that could not be made, with the message of the program that failed.
+    pub unchecked: BTreeMap<String, String>,
 }
 
 impl Details {
-    /// Parses the script's lines: `KEY VALUE`. Unknown keys are passed over.
+    /// Parses the script's lines: `KEY VALUE`. Unknown keys are ignored.
     pub fn parse(text: &str) -> Details {
         let mut details = Details::default();
         for line in text.lines() {
@@ -80,6 +82,7 @@ impl Details {
                 "name" => details.names.extend(pair(value)),
                 "route" => details.routes.extend(route(value)),
                 "gpu-user" => details.gpu_users.extend(gpu_user(value)),
+                "unchecked" => details.unchecked.extend(pair(value)),
                 _ => {}
             }
         }
@@ -93,7 +96,7 @@ fn pair<V: FromStr>(text: &str) -> Option<(String, V)> {
     Some((name.to_owned(), value.parse().ok()?))
 }
 
-/// `ADDRESS INTERFACE SOURCE`, or `ADDRESS - WORDS`.
+/// Parses `ADDRESS INTERFACE SOURCE` or `ADDRESS - MESSAGE`.
 fn route(value: &str) -> Option<(IpAddr, Result<String, String>)> {
     let mut parts = value.splitn(3, ' ');
     let (address, interface, rest) = (parts.next()?.parse().ok()?, parts.next()?, parts.next().unwrap_or_default());

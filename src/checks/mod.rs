@@ -158,7 +158,7 @@ pub struct Engine<'a> {
     pub containers: &'a [ContainerSummary],
     /// The id that the cluster's image has there.
     pub image_id: Option<&'a str>,
-    /// What the image holds.
+    /// Digest of the image's content.
     pub image_content: Option<&'a str>,
     /// The names of its runtimes, where they were asked for.
     pub runtimes: Option<&'a [String]>,

@@ -11,7 +11,7 @@ use crate::node::facts::Disk;
 use crate::node::gpus::GpuRequest;
 use crate::node::network::{self, is_virtual};
 use crate::runtime::spec::ContainerSpec;
-use crate::text::units::human;
+use crate::text::units::{count, human};
 use crate::worker::image::is_wanted;
 use crate::worker::plan::{self, Foreign, Operation};
 
@@ -40,6 +40,7 @@ pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding
         found.extend(memlock(view, details));
         found.extend(max_sessions(view, details));
         found.extend(details.disks.iter().filter_map(|disk| images_disk(view, disk)));
+        found.extend(details.unchecked.iter().filter_map(|(check, message)| unchecked(view, check, message)));
     }
     found
 }
@@ -103,7 +104,7 @@ fn image(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -> Opt
     ))
 }
 
-/// Containers that are in the way, and what `up` would do.
+/// Finds foreign containers with names that hvdctl needs, and workers that `up` would change.
 fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -> Vec<Finding> {
     let cluster = &inventory.cluster;
     let mut found = Vec::new();
@@ -141,7 +142,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
     found
 }
 
-/// GPUs that a worker was given when it was started, and has no more.
+/// Finds GPUs that a worker has lost since it was started.
 fn lost_gpus(view: &NodeView<'_>) -> Option<Finding> {
     let visible: usize = view.inside?.get("gpus")?.parse().ok()?;
     let given = network::chosen_gpus(view.node, view.facts).len();
@@ -150,7 +151,7 @@ fn lost_gpus(view: &NodeView<'_>) -> Option<Finding> {
             Error,
             "gpus",
             view.name(),
-            format!("its worker was started with {given} GPUs and now sees {visible}"),
+            format!("its worker was started with {} and now sees {visible}", count(given, "GPU")),
         )
         .explain(
             "`systemctl daemon-reload`, or reloading the driver, takes GPUs away from running containers",
@@ -214,6 +215,28 @@ fn images_disk(view: &NodeView<'_>, disk: &Disk) -> Option<Finding> {
     let message = format!("Docker's directory {} has {} left", disk.path, human(disk.free));
     let hint = "free space on the node: docker system prune, or remove other files";
     Some(Finding::new(severity, "disk", view.name(), message).explain(why, hint))
+}
+
+/// A check that could not be made.
+fn unchecked(view: &NodeView<'_>, check: &str, message: &str) -> Option<Finding> {
+    let (check, what, why, hint) = match check {
+        "disk" => (
+            "disk",
+            "cannot find out how much space Docker's directory has left",
+            "a full disk makes images and jobs fail",
+            "run df on the node",
+        ),
+        // a node whose driver lists no GPU has a finding if it should have one
+        "gpu-users" if view.facts.gpus.is_empty() => return None,
+        "gpu-users" => (
+            "gpu-users",
+            "cannot find out which programs use its GPUs",
+            "a job that shares the GPUs with other programs may run out of memory",
+            "run nvidia-smi on the node",
+        ),
+        _ => return None,
+    };
+    Some(Finding::new(Error, check, view.name(), format!("{what}: {message}")).explain(why, hint))
 }
 
 /// What is wrong with the key directories; where this cluster never had keys, that is a note.

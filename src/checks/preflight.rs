@@ -24,7 +24,7 @@ pub fn view<'a>(
     NodeView { node: &member.node, facts, engine, worker: true, details: None, inside: None, starting: Vec::new() }
 }
 
-/// The part of it that needs no further question. Each node comes with whether its worker is needed.
+/// Applies the rules that need no further observation. Each node comes with whether its worker is needed.
 pub fn before<'a>(inventory: &Inventory, nodes: &[(&'a Observed, bool)]) -> Vec<Finding> {
     let view = |(node, worker): &(&'a Observed, bool)| NodeView {
         worker: *worker,

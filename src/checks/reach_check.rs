@@ -1,5 +1,4 @@
-//! The check that counts before a launch: from inside each worker, with the cluster's key and the pinned host keys, into
-//! the sshd of the others.
+//! Logs in from each worker to the others, with the cluster's key and the pinned host keys, as the launcher will do.
 
 use crate::cluster::nodes;
 use crate::cluster::nodes::{Observed, for_each_node};
@@ -25,11 +24,11 @@ const REACH: &str = include_str!("../scripts/reach.sh");
 /// At most this many logins from one node at the same time.
 const AT_ONCE: usize = 16;
 
-/// Tries the logins between the workers of these nodes. A failed one is no error but a part of the result; so is a node
-/// without a worker. Nothing is changed.
+/// Tries the logins between the workers of these nodes. A failed login is part of the result and not an error; so is a
+/// node without a worker. Nothing is changed.
 ///
 /// # Errors
-/// When the cluster's private key cannot be had: the master is not among the nodes, or has none.
+/// If the master is not among the nodes or has no private key.
 pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -> Result<Matrix, Error> {
     let mut matrix = Matrix::default();
     let mut present: Vec<(&Observed, IpAddr)> = Vec::new();

@@ -352,7 +352,7 @@ fn gpus() {
     };
     assert_eq!(found(&registered), Vec::<String>::new());
     let inside = |n: &mut Sick, count: &str| drop(n.inside.as_mut().unwrap().insert("gpus".into(), count.into()));
-    assert_eq!(found(&|n| inside(n, "0")), ["error gpus gpu02: its worker was started with 1 GPUs and now sees 0"]);
+    assert_eq!(found(&|n| inside(n, "0")), ["error gpus gpu02: its worker was started with 1 GPU and now sees 0"]);
     assert_eq!(found(&|n| inside(n, "1")), Vec::<String>::new());
     // one that is to be made anew gets what it lacks by that
     let older = |n: &mut Sick| {
@@ -362,6 +362,18 @@ fn gpus() {
     assert_eq!(
         found(&older),
         ["warning worker gpu02: its worker differs from the inventory: recreate hworker (image)"]
+    );
+    let unchecked = |n: &mut Sick| {
+        let said =
+            "unchecked disk df: Input/output error\nunchecked gpu-users no answer within 20 s\nunchecked later x\n";
+        n.details.unchecked = Details::parse(said).unchecked;
+    };
+    assert_eq!(
+        found(&unchecked),
+        [
+            "error disk gpu02: cannot find out how much space Docker's directory has left: df: Input/output error",
+            "error gpu-users gpu02: cannot find out which programs use its GPUs: no answer within 20 s"
+        ]
     );
     let strangers = |n: &mut Sick| {
         let said = "gpu-user ana - my job, 4711, 31000 MiB, GPU-2\ngpu-user bob - x, 12, [N/A], GPU-9\ngpu-user junk\n";

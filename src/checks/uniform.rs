@@ -1,4 +1,4 @@
-//! What has to be the same on every node, and which nodes differ.
+//! Rules on values that must be equal on all nodes.
 
 use super::Severity::{Error, Note, Warning};
 use super::{Finding, NodeView, Severity};
@@ -8,7 +8,7 @@ use crate::text::nodeset;
 use std::cmp::Reverse;
 
 /// Returns the nodes whose value is not that of most, and all values as `gpu[01-07] 535.161 · gpu08 550.54`; `None` if
-/// there is one value. Of equally many nodes the master's side is right.
+/// there is one value. In a tie, the master's value counts as right.
 pub(super) fn odd_ones(values: Vec<(&Node, String)>) -> Option<(Vec<String>, String)> {
     let of_master = values.iter().find(|(node, _)| node.master).map(|(_, value)| value.clone());
     let mut groups = nodeset::alike(values.into_iter().map(|(node, value)| (value, node.name.clone())));

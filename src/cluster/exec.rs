@@ -1,12 +1,14 @@
 //! A command on every node at once, or inside each worker.
 
-use crate::cluster::nodes::{Member, Target, connect, connect_as_login, for_each_node, split};
+use crate::cluster::nodes::{Member, NodeResults, Target, connect, connect_as_login};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::Runtime;
 use crate::runtime::container::running_worker;
 use crate::transport::node::{Collected, RunAs};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::time::Duration;
 
 const EXEC: &str = include_str!("../scripts/exec.sh");
@@ -25,28 +27,30 @@ pub enum Place {
     Worker,
 }
 
-/// What a command wrote on one node, and how it ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a command did on a node. Bytes that are not UTF-8 are replaced by U+FFFD.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "ExecNode")]
 pub struct CommandOutput {
     /// The node.
+    #[serde(skip)]
     pub node: String,
-    /// Its exit code: 128 + N for signal N, 127 where there was no such program, 124 where the time was over.
+    /// The exit code of the command.
     pub code: i32,
-    /// The first [`KEPT`] bytes of its standard output.
-    pub stdout: Vec<u8>,
-    /// The same of its standard error.
-    pub stderr: Vec<u8>,
-    /// How many bytes of both were left out.
-    pub left_out: u64,
-    /// Whether it was ended because the time was over.
+    /// Whether it was ended by the time-out.
     pub timed_out: bool,
+    /// How many bytes of its output are missing here.
+    pub left_out: u64,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
 }
 
-/// The exit code of what took too long, as that of timeout(1).
+/// The exit code after a time-out, as in timeout(1).
 const TIMED_OUT: i32 = 124;
 
 /// Runs a command on all nodes that answer. Returns its output on each, and why it could not be run on others. When the future is
-/// dropped, the command ends on every node.
+/// dropped, the command ends on every node. Exit codes are those of a shell: 128 + N for signal N, 127 if there is no such program.
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
@@ -56,20 +60,16 @@ pub async fn exec(
     place: Place,
     limit: Option<Duration>,
     events: &Events,
-) -> Result<(Vec<CommandOutput>, Vec<NodeError>), Error> {
+) -> Result<NodeResults<CommandOutput>, Error> {
     let connected = match place {
-        Place::Node => connect_as_login(target, events).await?,
+        Place::Node => NodeResults::new(events, connect_as_login(target, events).await?),
         Place::Root | Place::Worker => connect(target, events).await?,
     };
-    let (members, mut failed) = split(events, connected);
-    let results = for_each_node(members, async |member: Member| {
-        let step = Step::write(format!("running {}", command[0]));
-        events.step(&member.node.name, step, on(target.cluster(), &member, command, place, limit)).await
-    })
-    .await;
-    let (outputs, bad) = split(events, results);
-    failed.extend(bad);
-    Ok((outputs, failed))
+    let run = async |member: Member| {
+        let _step = events.begin(&member.node.name, Step::write(format!("running {}", command[0])));
+        on(target.cluster(), &member, command, place, limit).await
+    };
+    Ok(connected.then(events, run).await)
 }
 
 async fn on(
@@ -79,7 +79,6 @@ async fn on(
     place: Place,
     limit: Option<Duration>,
 ) -> Result<CommandOutput, NodeError> {
-    let node = &member.node.name;
     let operation = format!("run {}", command[0]);
     let argv: Vec<&str> = ["sh", "-c", EXEC, "sh"].into_iter().chain(command.iter().map(String::as_str)).collect();
     let process = match place {
@@ -93,8 +92,8 @@ async fn on(
     let collected = process.collect(KEPT, limit).await.map_err(|e| member.transport.broken(&operation, &e))?;
     let Collected { output, left_out, timed_out } = collected;
     let code = if timed_out { TIMED_OUT } else { output.code };
-    let (stdout, stderr) = (output.stdout, output.stderr);
-    Ok(CommandOutput { node: node.clone(), code, stdout, stderr, left_out, timed_out })
+    let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    Ok(CommandOutput { node: member.node.name.clone(), code, timed_out, left_out, stdout, stderr })
 }
 
 /// Returns a node's runtime and the id of its worker.

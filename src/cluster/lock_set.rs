@@ -17,12 +17,12 @@ use tokio::time::{Instant, timeout};
 
 /// How long a command that is cancelled waits for nodes that were asked for their leases.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// How often a command that waits reports for whom.
+/// Interval between two messages of a waiting command.
 const REPORTED: Duration = Duration::from_secs(30);
 /// How often a command that got some of its nodes tries again although it does not wait, so that one of two commands that started at
 /// the same moment goes on.
 const RETRIES: u32 = 5;
-/// The holder of an older lease has all of its nodes.
+/// Age up to which a lease may belong to a command that is still taking its other locks.
 const YOUNG: Duration = Duration::from_secs(5);
 
 /// The node locks that a command holds.
@@ -59,7 +59,8 @@ impl LockSet {
         }
     }
 
-    /// Takes the leases of all these nodes, or none: at once, or when their holders have ended. Returns the nodes that did not answer.
+    /// Locks all of these nodes or none, and waits for the commands that hold them if the command may wait (`Wait`).
+    /// Returns the nodes that did not answer.
     ///
     /// # Errors
     /// [`Error::Locked`] if another command holds one, or still does when the time is over; why the command was cancelled.
@@ -72,7 +73,7 @@ impl LockSet {
             let (failed, busy) = tokio::select! {
                 answers = &mut asking => answers,
                 error = cancellation.cancelled() => {
-                    // a lease that is taken later would outlive the command for a moment
+                    // a lease that is granted after the cancellation would briefly outlive the command
                     let _ = timeout(ANSWER_LIMIT, asking).await;
                     return Err(error);
                 }

@@ -19,10 +19,10 @@ const RUN: &str = "/run";
 /// The exit code of `lease_hold.sh` where another command holds the lease.
 const BUSY: i32 = 3;
 const TAKE: &str = "lock the node";
-/// How long a node may take to give its lease back, which expires soon after anyway.
+/// Time limit for releasing a lease; it expires soon afterwards anyway.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
-/// What a lease is taken for.
+/// A request for a node's lease.
 #[derive(Debug, Clone)]
 pub struct LockRequest {
     /// The cluster.
@@ -95,7 +95,7 @@ pub async fn current(transport: &Transport, cluster: &str) -> Result<Option<Leas
     Ok(Lease::parse(&String::from_utf8_lossy(&lease)))
 }
 
-/// Releases this lease, whoever holds it. Returns false if it was gone already.
+/// Releases this lease, regardless of its holder. Returns false if it no longer exists.
 ///
 /// # Errors
 /// When the node does not answer.

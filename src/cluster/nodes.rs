@@ -42,7 +42,7 @@ pub struct Target {
     pub strict: bool,
     /// The password for sudo.
     pub sudo: Arc<Sudo>,
-    /// The nodes that a test has made up, in place of all others.
+    /// The scripted nodes of a test, which replace all others.
     #[cfg(test)]
     pub scripted: Option<scripted::Nodes>,
 }
@@ -182,42 +182,64 @@ where
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Splits results, and reports the failures.
-pub fn split<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> (Vec<T>, Vec<NodeError>) {
-    let (mut good, mut bad) = (Vec::new(), Vec::new());
-    for result in results {
-        match result {
-            Ok(value) => good.push(value),
-            Err(error) => {
-                events.failed(&error);
-                bad.push(error);
-            }
-        }
-    }
-    (good, bad)
+/// The nodes on which all steps so far have succeeded, and the failures of the others.
+#[derive(Debug)]
+pub struct NodeResults<T> {
+    /// What the last step returned for each node.
+    pub ok: Vec<T>,
+    /// The failures.
+    pub failed: Vec<NodeError>,
 }
 
-/// Returns all results, or all failures as one error.
+impl<T> NodeResults<T> {
+    /// Splits the results of a step, and reports its failures.
+    pub fn new(events: &Events, results: Vec<Result<T, NodeError>>) -> NodeResults<T> {
+        let (mut ok, mut failed) = (Vec::new(), Vec::new());
+        for result in results {
+            match events.report(result) {
+                Ok(value) => ok.push(value),
+                Err(error) => failed.push(error),
+            }
+        }
+        NodeResults { ok, failed }
+    }
+
+    /// Performs the next step on the nodes that are left, all at once.
+    pub async fn then<U, F>(self, events: &Events, step: impl Fn(T) -> F) -> NodeResults<U>
+    where
+        F: Future<Output = Result<U, NodeError>>,
+    {
+        let NodeResults { ok, failed } = NodeResults::new(events, for_each_node(self.ok, step).await);
+        NodeResults { ok, failed: [self.failed, failed].concat() }
+    }
+
+    /// Returns all results, or all failures as one error.
+    ///
+    /// # Errors
+    /// [`Error::Nodes`] if one failed.
+    pub fn all(self) -> Result<Vec<T>, Error> {
+        if self.failed.is_empty() { Ok(self.ok) } else { Err(Error::Nodes { failed: self.failed, done: 0 }) }
+    }
+}
+
+/// Returns all results, or all failures as one error. Reports the failures.
 ///
 /// # Errors
 /// [`Error::Nodes`] if one failed.
 pub fn all<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> Result<Vec<T>, Error> {
-    let (good, failed) = split(events, results);
-    if failed.is_empty() { Ok(good) } else { Err(Error::Nodes { failed, done: 0 }) }
+    NodeResults::new(events, results).all()
 }
 
-/// Connects to the nodes. Returns each, or why it cannot be used.
+/// Connects to the nodes.
 ///
 /// # Errors
 /// When the operator's own machine is at fault (no ssh, no room for a control socket, no terminal).
-pub async fn connect(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
-    connect_each(target, events, async |node, kind| {
-        Transport::open(target.cluster(), node, kind, &target.sudo, events).await
-    })
-    .await
+pub async fn connect(target: &Target, events: &Events) -> Result<NodeResults<Member>, Error> {
+    let open = async |node: &Node, kind| Transport::open(target.cluster(), node, kind, &target.sudo, events).await;
+    Ok(NodeResults::new(events, connect_each(target, events, open).await?))
 }
 
-/// Connects to the nodes for what needs no root there.
+/// Connects to the nodes for what needs no root there. Returns each, or why it cannot be used.
 ///
 /// # Errors
 /// As [`connect`].
@@ -270,8 +292,8 @@ pub fn unreached(failed: Vec<NodeError>) -> Error {
 /// # Errors
 /// [`unreached`] with every node that cannot be used.
 pub async fn connect_all(target: &Target, events: &Events) -> Result<Vec<Member>, Error> {
-    let (members, failed) = split(events, connect(target, events).await?);
-    if failed.is_empty() { Ok(members) } else { Err(unreached(failed)) }
+    let NodeResults { ok, failed } = connect(target, events).await?;
+    if failed.is_empty() { Ok(ok) } else { Err(unreached(failed)) }
 }
 
 /// Observes a node's system in one round trip.
@@ -302,7 +324,7 @@ pub async fn engine(cluster: &Cluster, member: &Member) -> Result<RuntimeState, 
     Ok(RuntimeState { engine, containers, image_id, image_content })
 }
 
-/// Observes a node's system and engine at the same time.
+/// Observes a node's system and engine concurrently.
 pub async fn observe_parts(
     cluster: &Cluster,
     member: &Member,
@@ -337,8 +359,12 @@ pub fn operator() -> String {
         name.unwrap_or(format!("uid{id}"))
     };
     let user = named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(by_id);
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{user}@{}", host.trim())
+    format!("{user}@{}", host_name())
+}
+
+/// Returns the host name of this machine.
+pub fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
 /// Returns the seconds since the epoch by our clock.

@@ -1,4 +1,4 @@
-//! How far each node came, for the message of a command that was stopped.
+//! The progress of each node, for the error of a stopped command.
 
 use crate::error::{Error, NodeError, NodeProgress};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! A command that changes nodes: the locks that it holds, whether it has to stop, and how far it came.
+//! A command that changes nodes: the locks that it holds, its cancellation, and its progress.
 
 use super::cancellation::Cancellation;
 use super::lock_set::LockSet;

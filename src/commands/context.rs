@@ -2,7 +2,7 @@
 
 use super::output::NodeEntry;
 use crate::cluster::nodes::{
-    Member, Observed, Target, all, connect, connect_all, for_each_node, observe, split, unreached,
+    Member, NodeResults, Observed, Target, all, connect, connect_all, for_each_node, observe, unreached,
 };
 use crate::cluster::session::Session;
 use crate::error::{Error, Kind, NodeError};
@@ -12,7 +12,7 @@ use crate::job::request::ResourceRequest;
 use crate::keys::reachability::Matrix;
 use crate::render::table::table;
 use crate::terminal::{self, Echo};
-use std::future::Future;
+use crate::text::nodeset;
 use std::time::{Duration, Instant};
 
 /// How often a waiting job checks whether the other one has ended.
@@ -30,23 +30,6 @@ pub struct Context {
     pub verbose: u8,
     /// Whether to ask before data is lost.
     pub ask: bool,
-}
-
-/// The nodes on which all steps so far have succeeded, and the failures of the others.
-pub struct NodeResults<T> {
-    pub ok: Vec<T>,
-    pub failed: Vec<NodeError>,
-}
-
-impl<T> NodeResults<T> {
-    /// Performs the next step on the nodes that are left, all at once.
-    pub async fn then<U, F>(self, events: &Events, step: impl Fn(T) -> F) -> NodeResults<U>
-    where
-        F: Future<Output = Result<U, NodeError>>,
-    {
-        let (ok, failed) = split(events, for_each_node(self.ok, step).await);
-        NodeResults { ok, failed: [self.failed, failed].concat() }
-    }
 }
 
 /// The nodes of a command that changes nodes one by one.
@@ -81,8 +64,7 @@ impl Context {
     /// # Errors
     /// When the operator's own machine is at fault.
     pub async fn connect(&self) -> Result<NodeResults<Member>, Error> {
-        let (ok, failed) = split(&self.events, connect(&self.target, &self.events).await?);
-        Ok(NodeResults { ok, failed })
+        connect(&self.target, &self.events).await
     }
 
     /// Connects to all selected nodes, or with `skip` to those that can be reached.
@@ -143,11 +125,12 @@ impl Context {
         cancellation.run(observing).await
     }
 
-    /// Locks and observes the nodes for a job, and the master if it launches the job. If other jobs have what it needs, waits for
-    /// them if `--wait` allows it.
+    /// Locks and observes the nodes for a job, and the master if it launches the job. If the requested resources are
+    /// allocated to other jobs, waits for them if `--wait` allows it.
     ///
     /// # Errors
-    /// [`Error::Allocated`] if they still have it then; otherwise as [`Context::observe_all`].
+    /// [`Error::Allocated`] if the resources are still allocated when the wait is over; otherwise as
+    /// [`Context::observe_all`].
     pub async fn allocate(&self, wanted: ResourceRequest) -> Result<Vec<Observed>, Error> {
         let (target, session) = (self.target.with_launcher(), &self.session);
         let free = |nodes: Vec<Observed>| check_capacity(&self.target, &nodes, wanted).map(|()| nodes);
@@ -172,7 +155,7 @@ impl Context {
             session.cancellation.run(pause).await?;
             result = match self.observe_all(&target, false, &quiet).await.and_then(free) {
                 Ok(_) => lock_and_observe().await,
-                // a node that does not answer for a moment is asked again
+                // a node that briefly does not answer is queried again
                 Err(Error::Nodes { .. } | Error::Unreachable(_)) => result,
                 Err(error) => Err(error),
             };
@@ -196,6 +179,11 @@ pub fn node_table<T>(header: &[&str], nodes: &[NodeEntry<T>], cells: impl Fn(&st
     });
     let rows = nodes.iter().filter_map(|entry| Some(cells(&entry.node, entry.result.as_ref()?)));
     table(header, &rows.chain(failed).collect::<Vec<_>>())
+}
+
+/// Formats the results of nodes as one text each; nodes with the same text share a row.
+pub fn node_rows<T>(nodes: &[NodeEntry<T>], text: impl Fn(&T) -> String) -> String {
+    nodeset::rows(nodes.iter().filter_map(|entry| Some((entry.node.clone(), text(entry.result.as_ref()?)))))
 }
 
 /// Marks the master.

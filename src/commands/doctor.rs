@@ -21,7 +21,7 @@ pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> 
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     if options.fix && examined.findings.iter().any(|finding| !finding.fixes.is_empty()) {
         claim(&examined, session).await?;
-        // findings from before the locks may be outdated
+        // findings from before the nodes were locked may be outdated
         examined = examine().await?;
         (done, failed) = fix(target, &examined, session, events).await?;
         session.locks.release().await;

@@ -3,7 +3,7 @@
 #[path = "../../tests/documented/mod.rs"]
 mod documented;
 
-use super::output::{DrainNode, Failure, NodeEntry, NodeStatus};
+use super::output::{DownNode, DrainNode, Failure, NodeEntry, NodeStatus, UpNode};
 use super::{
     about, doctor, down, drain, exec, fetch, hosts, init, job_end, jobs, keys, lock, logs, output, shell, status, stop,
     train, up, verify,
@@ -12,6 +12,7 @@ use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
 use crate::cli::Format;
 use crate::cluster::exec::CommandOutput;
+use crate::cluster::nodes::NodeResults;
 use crate::error::{Error, NodeError, NodeProgress};
 use crate::event::{Event, Stream};
 use crate::init::draft::{Entry, Probe};
@@ -73,11 +74,12 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
 
     let put = |name: &str| Put { name: name.into(), text: Secret::new(String::new().into()) };
     let changes = Changes { puts: vec![put("authorized_keys"), put("known_hosts")], ..Changes::default() };
-    let pushed = [
+    let pushed = vec![
         PushResult { node: "node1".into(), changes: Changes::default() },
         PushResult { node: "node2".into(), changes },
     ];
-    all.push(("keys-push", keys::pushed(&pushed, &[full("node3")]).document));
+    let pushed = NodeResults { ok: pushed, failed: vec![full("node3")] };
+    all.push(("keys-push", keys::pushed(&pushed).document));
 
     let rotated = |pair, switched, left: Option<&str>, failed| RotationResult {
         pair,
@@ -127,22 +129,27 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
 
 fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     let steps = names(&["remove hworker (image)", "start hworker"]);
-    let done = [
-        up::Done { node: "node1".into(), steps: Vec::new(), summary: "unchanged".into() },
-        up::Done { node: "node2".into(), steps, summary: "recreate hworker (image)".into() },
-    ];
-    all.push(("up", up::outcome(false, &done, &[full("node3")]).skipping(&[refused("node4")]).document));
+    let up = |node: &str, operations: Vec<String>| {
+        let summary = "recreate hworker (image)".into();
+        NodeEntry::new(node, true, UpNode { changed: !operations.is_empty(), operations, summary })
+    };
+    let nodes = vec![up("node1", Vec::new()), up("node2", steps)];
+    all.push(("up", up::outcome(false, nodes, &[full("node3")]).skipping(&[refused("node4")]).document));
 
-    let done = [("node1".to_owned(), names(&["hmaster", "hworker"])), ("node2".to_owned(), Vec::new())];
-    all.push(("down", down::outcome(true, &done, &[full("node3")]).skipping(&[refused("node4")]).document));
+    let down = |node: &str, removed: &[&str]| {
+        let changed = !removed.is_empty();
+        NodeEntry::new(node, true, DownNode { changed, removed: names(removed), purged: true })
+    };
+    let nodes = vec![down("node1", &["hmaster", "hworker"]), down("node2", &[])];
+    all.push(("down", down::outcome(nodes, &[full("node3")]).skipping(&[refused("node4")]).document));
 
-    let drain = |node: &str, drained: Option<Drained>| drain::Done {
-        node: node.into(),
-        result: DrainNode { changed: true, drained, leaving: names(&["20261121-120304-k7qd"]), staying: Vec::new() },
+    let drain = |node: &str, drained: Option<Drained>| {
+        let leaving = names(&["20261121-120304-k7qd"]);
+        NodeEntry::new(node, true, DrainNode { changed: true, drained, leaving, staying: Vec::new() })
     };
     let mark = Drained { by: "ana@desk".into(), since: 1_795_262_584 };
-    let done = [drain("node1", None), drain("node2", Some(mark.clone()))];
-    all.push(("drain", drain::outcome(&done, &[full("node3"), refused("node4")]).document));
+    let nodes = vec![drain("node1", None), drain("node2", Some(mark.clone()))];
+    all.push(("drain", drain::outcome(nodes, &[full("node3"), refused("node4")]).document));
 
     let row = |node: &str, job: Option<&str>| NodeStatus {
         master: node == "node1",
@@ -468,13 +475,14 @@ fn tools_made(all: &mut Vec<(&'static str, Value)>) {
     let output = |node: &str, code, stdout: &str| CommandOutput {
         node: node.into(),
         code,
-        stdout: stdout.into(),
-        stderr: Vec::new(),
-        left_out: 0,
         timed_out: code == 124,
+        left_out: 0,
+        stdout: stdout.into(),
+        stderr: String::new(),
     };
-    let outputs = [output("node1", 0, "GPU 0: NVIDIA H200\n"), output("node2", 124, "")];
-    all.push(("exec", exec::outcome("nvidia-smi -L", &outputs, vec![refused("node3")]).document));
+    let ok = vec![output("node1", 0, "GPU 0: NVIDIA H200\n"), output("node2", 124, "")];
+    let outputs = NodeResults { ok, failed: vec![refused("node3")] };
+    all.push(("exec", exec::outcome("nvidia-smi -L", outputs).document));
     all.push(("shell", shell::ended(7).document));
 
     let mut fetched = fetched();

@@ -1,15 +1,14 @@
 //! `hvdctl down`: connect, lock, list the containers, remove them, and with `--purge` the keys and files.
 
 use super::Outcome;
-use super::context::{Connected, Context, NodeResults};
+use super::context::{Connected, Context, node_rows};
 use super::output::{DownNode, NodeEntry};
 use crate::cli::Down;
-use crate::cluster::nodes::{Member, RuntimeState, engine, facts, for_each_node, split};
+use crate::cluster::nodes::{Member, NodeResults, RuntimeState, engine, facts, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::Step;
 use crate::keys::push;
 use crate::node::facts::Facts;
-use crate::text::nodeset;
 use crate::transport::node::Script;
 use crate::worker::plan::{self, Operation};
 
@@ -46,47 +45,51 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
         Ok(Snapshot { facts: facts?, runtime: runtime?, member })
     };
     let listing = async { Ok(for_each_node(members, list).await) };
-    let (ok, failed) = split(events, session.cancellation.run(listing).await?);
-    let remove = async |node: Snapshot| remove(context, &node).await;
-    let NodeResults { ok: done, mut failed } = NodeResults { ok, failed }.then(events, remove).await;
+    let listed = NodeResults::new(events, session.cancellation.run(listing).await?);
+    let remove = async |node: Snapshot| {
+        let removed = remove(context, &node).await?;
+        let details = DownNode { changed: !removed.is_empty(), removed, purged: options.purge };
+        Ok(NodeEntry::new(&node.member.node.name, true, details))
+    };
+    let NodeResults { ok: nodes, mut failed } = listed.then(events, remove).await;
     failed.extend(refused);
     session.progress.failed(&failed);
     session.cancellation.check()?;
-    Ok(outcome(options.purge, &done, &failed).skipping(&offline))
+    Ok(outcome(nodes, &failed).skipping(&offline))
 }
 
 /// Removes a node's containers, and with `--purge` its keys and files. Returns the removed containers. Stops between two steps if the
 /// command is cancelled.
-async fn remove(context: &Context, snapshot: &Snapshot) -> Result<(String, Vec<String>), NodeError> {
+async fn remove(context: &Context, snapshot: &Snapshot) -> Result<Vec<String>, NodeError> {
     let Context { target, events, session, .. } = context;
     let Snapshot { member, runtime, facts } = snapshot;
-    let (cluster, node) = (target.cluster(), member.node.name.clone());
+    let (cluster, node) = (target.cluster(), &member.node.name);
     let is_cancelled = || session.cancellation.check().is_err();
     let mut removed = Vec::new();
     for operation in plan::down(&cluster.name, &runtime.containers) {
         if is_cancelled() {
-            return Ok((node, removed));
+            return Ok(removed);
         }
         if let Operation::Remove { name, id, .. } = operation {
-            let _step = events.begin(&node, Step::write(format!("removing {name}")));
+            let _step = events.begin(node, Step::write(format!("removing {name}")));
             runtime.engine.remove(&id).await?;
-            session.progress.record(&node, format!("removed {name}"));
+            session.progress.record(node, format!("removed {name}"));
             removed.push(name);
         }
     }
     if is_cancelled() {
-        return Ok((node, removed));
+        return Ok(removed);
     }
     if let Some(facts) = facts {
         purge(context, member, facts).await?;
         if is_cancelled() {
-            return Ok((node, removed));
+            return Ok(removed);
         }
     }
     runtime.engine.remove_helpers(&cluster.name).await?;
-    session.progress.done(&node);
-    events.done(&node, "down");
-    Ok((node, removed))
+    session.progress.done(node);
+    events.done(node, "down");
+    Ok(removed)
 }
 
 /// Removes a node's keys, projects and records. If the keys cannot be removed, the rest is removed all the same.
@@ -109,16 +112,12 @@ async fn purge(context: &Context, member: &Member, facts: &Facts) -> Result<(), 
     Ok(())
 }
 
-pub(super) fn outcome(purged: bool, done: &[(String, Vec<String>)], failed: &[NodeError]) -> Outcome {
-    let row = |(node, removed): &(String, Vec<String>)| {
+pub(super) fn outcome(nodes: Vec<NodeEntry<DownNode>>, failed: &[NodeError]) -> Outcome {
+    let text = node_rows(&nodes, |DownNode { removed, purged, .. }| {
         let what = if removed.is_empty() { "no containers".into() } else { format!("removed {}", removed.join(", ")) };
-        let files = if purged { "; removed keys, projects and records" } else { "" };
-        (node.clone(), what + files)
-    };
-    let entry = |(node, removed): &(String, Vec<String>)| {
-        NodeEntry::new(node, true, DownNode { changed: !removed.is_empty(), removed: removed.clone(), purged })
-    };
-    Outcome::of_nodes(nodeset::rows(done.iter().map(row)), done.iter().map(entry).collect(), failed)
+        what + if *purged { "; removed keys, projects and records" } else { "" }
+    });
+    Outcome::of_nodes(text, nodes, failed)
 }
 
 #[cfg(test)]

@@ -1,40 +1,32 @@
 //! `hvdctl drain`.
 
 use super::Outcome;
-use super::context::{Context, NodeResults};
+use super::context::{Context, node_rows};
 use super::output::{DrainNode, NodeEntry};
 use crate::cli::Drain;
-use crate::cluster::nodes::{Member, Target, connect, facts, now, operator, split};
+use crate::cluster::nodes::{Member, NodeResults, Target, connect, facts, now, operator};
 use crate::error::{Error, NodeError};
 use crate::job::record::{Record, open_records};
 use crate::node::facts::{Drained, Facts};
-use crate::text::nodeset;
 use crate::transport::node::Script;
 
 const DRAIN: &str = include_str!("../scripts/drain.sh");
 
-/// `drain`. It takes no lock: it is one rename on each node, and must not wait for a command that hangs there.
+/// `drain`. Takes no lock: each node needs one rename, which must not wait for a command that hangs.
 pub async fn run(options: &Drain, context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let chosen = Target::new(target.inventory.clone(), Some(&options.nodes.join(",")), target.local)?;
     let target = Target { selected: chosen.selected, ..target.clone() };
-    let (ok, failed) = split(events, connect(&target, events).await?);
     let drain = async |member: Member| drain(&target, &member, options.undo).await;
-    let NodeResults { ok, failed } = NodeResults { ok, failed }.then(events, drain).await;
-    Ok(outcome(&ok, &failed))
+    let NodeResults { ok, failed } = connect(&target, events).await?.then(events, drain).await;
+    Ok(outcome(ok, &failed))
 }
 
-/// What was done on a node.
-pub(super) struct Done {
-    pub(super) node: String,
-    pub(super) result: DrainNode,
-}
-
-async fn drain(target: &Target, member: &Member, undo: bool) -> Result<Done, NodeError> {
+async fn drain(target: &Target, member: &Member, undo: bool) -> Result<NodeEntry<DrainNode>, NodeError> {
     let cluster = target.cluster();
     let facts = facts(cluster, member).await?;
     let mark = (!undo).then(|| Drained { by: operator(), since: now() as u32 });
-    // who drained it first stays
+    // the first mark is kept
     let changed = facts.drained.is_some() != mark.is_some();
     if changed {
         let text = mark.as_ref().and_then(|mark| serde_json::to_string(mark).ok()).unwrap_or_default();
@@ -44,7 +36,7 @@ async fn drain(target: &Target, member: &Member, undo: bool) -> Result<Done, Nod
     }
     let drained = if changed { mark } else { facts.drained.clone() };
     let (leaving, staying) = if undo { Default::default() } else { jobs(&member.node.name, &facts) };
-    Ok(Done { node: member.node.name.clone(), result: DrainNode { changed, drained, leaving, staying } })
+    Ok(NodeEntry::new(&member.node.name, true, DrainNode { changed, drained, leaving, staying }))
 }
 
 /// The jobs with processes on a node: those that leave it, and those that stay until their end.
@@ -58,20 +50,18 @@ fn jobs(node: &str, facts: &Facts) -> (Vec<String>, Vec<String>) {
     (ids(leaving), ids(staying))
 }
 
-pub(super) fn outcome(done: &[Done], failed: &[NodeError]) -> Outcome {
-    let rows = done.iter().map(|Done { node, result }| {
-        let mut text = match (&result.drained, result.changed) {
+pub(super) fn outcome(nodes: Vec<NodeEntry<DrainNode>>, failed: &[NodeError]) -> Outcome {
+    let text = node_rows(&nodes, |node| {
+        let mut text = match (&node.drained, node.changed) {
             (Some(_), true) => "drained".to_owned(),
             (Some(mark), false) => format!("unchanged, {mark}"),
             (None, true) => "no longer drained".to_owned(),
             (None, false) => "unchanged, not drained".to_owned(),
         };
-        let leaving = result.leaving.iter().map(|job| format!("; it leaves job {job}"));
-        let staying = result.staying.iter().map(|job| format!("; job {job} stays until it ends"));
+        let leaving = node.leaving.iter().map(|job| format!("; it leaves job {job}"));
+        let staying = node.staying.iter().map(|job| format!("; job {job} stays until it ends"));
         text.extend(leaving.chain(staying));
-        (node.clone(), text)
+        text
     });
-    let text = nodeset::rows(rows);
-    let nodes = done.iter().map(|done| NodeEntry::new(&done.node, true, done.result.clone())).collect();
     Outcome::of_nodes(text, nodes, failed)
 }

@@ -2,9 +2,10 @@
 
 use super::Outcome;
 use super::context::Context;
-use super::output::{self, ExecNode, NodeEntry};
+use super::output::{self, NodeEntry};
 use crate::cli;
 use crate::cluster::exec::{CommandOutput, KEPT, Place, exec};
+use crate::cluster::nodes::NodeResults;
 use crate::error::{Error, NodeError, exit};
 use crate::text::nodeset;
 use crate::text::quote;
@@ -18,23 +19,16 @@ pub async fn run(options: &cli::Exec, context: &Context) -> Result<Outcome, Erro
         _ => Place::Node,
     };
     let limit = Some(options.timeout).filter(|limit| !limit.is_zero());
-    let (outputs, failed) = exec(&context.target, &options.command, place, limit, &context.events).await?;
-    Ok(outcome(&quote::command(&options.command), &outputs, failed))
+    let outputs = exec(&context.target, &options.command, place, limit, &context.events).await?;
+    Ok(outcome(&quote::command(&options.command), outputs))
 }
 
 /// `command`: as one would type it.
-pub(super) fn outcome(command: &str, outputs: &[CommandOutput], failed: Vec<NodeError>) -> Outcome {
+pub(super) fn outcome(command: &str, outputs: NodeResults<CommandOutput>) -> Outcome {
+    let NodeResults { ok: outputs, failed } = outputs;
     let codes = outputs.iter().map(|output| u8::try_from(output.code).unwrap_or(exit::INTERNAL));
     let code = codes.chain(failed.iter().map(|_| exit::INTERNAL)).max().unwrap_or(exit::OK);
     let text = nodeset::rows(outputs.iter().map(|output| (output.node.clone(), text(output))));
-    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let entry = |output: &CommandOutput| {
-        let CommandOutput { code, timed_out, left_out, .. } = *output;
-        let (stdout, stderr) = (lossy(&output.stdout), lossy(&output.stderr));
-        NodeEntry::new(&output.node, code == 0, ExecNode { code, timed_out, left_out, stdout, stderr })
-    };
-    let nodes = outputs.iter().map(entry).chain(failed.iter().map(NodeEntry::failed)).collect();
-    let document = output::Exec { ok: code == exit::OK, code, nodes };
     // nodes that failed alike share an error
     let ended = outputs.iter().filter(|output| output.code != 0);
     let ended = nodeset::alike(ended.map(|output| ((output.timed_out, output.code), output.node.clone())));
@@ -45,14 +39,17 @@ pub(super) fn outcome(command: &str, outputs: &[CommandOutput], failed: Vec<Node
             false => error(&format!("exit code {code}")),
         }
     });
-    Outcome::new(code, text, &document, &[failed, errors.collect()].concat())
+    let errors = failed.iter().cloned().chain(errors).collect::<Vec<_>>();
+    let entry = |output: CommandOutput| NodeEntry::new(&output.node.clone(), output.code == 0, output);
+    let nodes = outputs.into_iter().map(entry).chain(failed.iter().map(NodeEntry::failed)).collect();
+    Outcome::new(code, text, &output::Exec { ok: code == exit::OK, code, nodes }, &errors)
 }
 
 /// A node's standard output, followed by its standard error.
 fn text(output: &CommandOutput) -> String {
     let mut text = String::new();
     for part in [&output.stdout, &output.stderr] {
-        text.push_str(&String::from_utf8_lossy(part));
+        text.push_str(part);
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }
@@ -69,16 +66,16 @@ mod tests {
     use super::*;
 
     fn output(node: &str, code: i32, stdout: &str) -> CommandOutput {
-        let (stdout, node) = (stdout.as_bytes().to_vec(), node.to_owned());
-        CommandOutput { node, code, stdout, stderr: Vec::new(), left_out: 0, timed_out: false }
+        let (stdout, node) = (stdout.to_owned(), node.to_owned());
+        CommandOutput { node, code, timed_out: false, left_out: 0, stdout, stderr: String::new() }
     }
 
     #[test]
     fn equal_output_is_folded_and_the_largest_code_counts() {
-        let cut = CommandOutput { left_out: 2048, stderr: b"oops".to_vec(), ..output("n4", 0, "") };
-        let all =
-            [output("n1", 0, "a\nb\n"), output("n2", 3, "c"), output("n3", 0, "a\nb\n"), cut, output("n5", 3, "")];
-        let outcome = outcome("x", &all, Vec::new());
+        let cut = CommandOutput { left_out: 2048, stderr: "oops".into(), ..output("n4", 0, "") };
+        let ok =
+            vec![output("n1", 0, "a\nb\n"), output("n2", 3, "c"), output("n3", 0, "a\nb\n"), cut, output("n5", 3, "")];
+        let outcome = outcome("x", NodeResults { ok, failed: Vec::new() });
         assert_eq!(outcome.code, 3);
         assert_eq!(
             outcome.text,
@@ -90,8 +87,9 @@ mod tests {
 
     #[test]
     fn a_node_that_failed_is_no_success_of_the_others() {
-        let failed = || vec![NodeError::unreachable("n2", "log in", "no")];
-        assert_eq!(outcome("x", &[output("n1", 0, "")], failed()).code, 125);
-        assert_eq!(outcome("x", &[output("n1", 137, "")], failed()).code, 137);
+        let with_failed =
+            |output| NodeResults { ok: vec![output], failed: vec![NodeError::unreachable("n2", "log in", "no")] };
+        assert_eq!(outcome("x", with_failed(output("n1", 0, ""))).code, 125);
+        assert_eq!(outcome("x", with_failed(output("n1", 137, ""))).code, 137);
     }
 }

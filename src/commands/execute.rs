@@ -42,7 +42,7 @@ fn run_to_end(cli: Cli) -> Result<Outcome, Error> {
     result
 }
 
-/// Runs the command beside the renderer and the signals.
+/// Runs the command concurrently with the renderer and the signal handlers.
 async fn run(cli: Cli) -> Result<Outcome, Error> {
     let Cli { global, command } = cli;
     let (events, receiver) = Events::channel();
@@ -53,7 +53,7 @@ async fn run(cli: Cli) -> Result<Outcome, Error> {
         streams_output: command.streams_output(),
     };
     let renderer = std::thread::spawn(move || render::run(receiver, options));
-    // before anything begins that a signal would leave half done
+    // installed before any work that a signal would leave incomplete
     let signals = signals();
     let target = target(&global, command.works_locally(), &events);
     let result = run_until_signalled(command, &global, &events, signals, target).await;

@@ -21,7 +21,7 @@ use crate::text::units::count;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-/// How often a question is asked again when its answer cannot be read.
+/// How often a question is asked whose answer cannot be read.
 const ATTEMPTS: usize = 5;
 
 /// Writes the inventory.
@@ -67,34 +67,41 @@ fn file(options: &Init, global: &Global) -> PathBuf {
 
 /// The machines: those that were named, else those of the ssh configuration, else those that are typed.
 async fn hosts(options: &Init, global: &Global, events: &Events) -> Result<Vec<Host>, Error> {
-    let user = options.user.as_deref();
-    let read = |text: &str| machines::read(text, user).map_err(|why| Error::usage(why, SPELLING));
-    if !options.hosts.is_empty() {
-        return not_empty(read(&options.hosts.join(" "))?);
-    }
+    let read = |text: &str| machines::read(text, options.user.as_deref());
+    let wrong = |why: String| Error::usage(why, SPELLING);
     let may_ask = !global.yes & !global.json & std::io::stdin().is_terminal() & terminal::present();
-    if options.from_ssh_config {
+    let hosts = if !options.hosts.is_empty() {
+        read(&options.hosts.join(" ")).map_err(wrong)?
+    } else if options.from_ssh_config {
         let aliases = good(ssh_config::read()?, events);
         if aliases.is_empty() {
             let why = "~/.ssh/config has no host names (`Host` lines without * and ?)";
             return Err(Error::usage(why, "name the machines: hvdctl init node1 node2"));
         }
-        let picked = if may_ask { pick(&aliases, events).await? } else { aliases };
-        return not_empty(read(&picked.join(" "))?);
-    }
-    if !may_ask {
+        let pick = |answer: &str| match answer {
+            "" => Ok(Vec::new()),
+            "all" => read(&aliases.join(" ")),
+            names => match nodeset::select(&names.replace(' ', ","), &aliases, &nodeset::Groups::new()) {
+                Ok(picked) => read(&picked.join(" ")),
+                Err(bad) => Err(bad.reason),
+            },
+        };
+        let list: String = aliases.iter().map(|alias| format!("  {alias}\n")).collect();
+        let question = format!(
+            "~/.ssh/config has these machines:\n{list}which? (names as for --on, or all; the first becomes the master): "
+        );
+        if may_ask { ask(question, events, pick).await? } else { pick("all").map_err(wrong)? }
+    } else if may_ask {
+        ask(question(events), events, read).await?
+    } else {
         let hint = "name them: hvdctl init node1 ana@node2:2222; or take those of ~/.ssh/config: --from-ssh-config";
         return Err(Error::usage("no machines were named", hint));
-    }
-    not_empty(typed(user, events).await?)
+    };
+    if hosts.is_empty() { Err(wrong("no machine was named".into())) } else { Ok(hosts) }
 }
 
 const SPELLING: &str =
     "write a machine as [user@]host[:port], as for ssh; node[1-4] names four, [fd00::1]:22 has a port";
-
-fn not_empty(hosts: Vec<Host>) -> Result<Vec<Host>, Error> {
-    if hosts.is_empty() { Err(Error::usage("no machine was named", SPELLING)) } else { Ok(hosts) }
-}
 
 /// The aliases that an inventory can hold.
 fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
@@ -105,57 +112,34 @@ fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
     good
 }
 
-/// Shows the aliases and asks which.
-async fn pick(aliases: &[String], events: &Events) -> Result<Vec<String>, Error> {
-    let list: String = aliases.iter().map(|alias| format!("  {alias}\n")).collect();
-    let mut prompt = format!(
-        "~/.ssh/config has these machines:\n{list}which? (names as for --on, or all; the first becomes the master): "
-    );
-    for _ in 0..ATTEMPTS {
-        let answer = terminal::ask(events, &prompt, Echo::Shown).await?;
-        prompt = match answer.trim() {
-            "" => return Err(Error::usage("no machine was chosen", "name the machines: hvdctl init HOST…")),
-            "all" => return Ok(aliases.to_vec()),
-            names => match nodeset::select(&names.replace(' ', ","), aliases, &nodeset::Groups::new()) {
-                Ok(picked) => return Ok(picked),
-                Err(bad) => format!("{}\nwhich? ", bad.reason),
-            },
-        };
-    }
-    Err(Error::usage("none of the answers was valid", "name the machines: hvdctl init HOST…"))
+/// The question for the machines, with some of the ssh configuration's names.
+fn question(events: &Events) -> String {
+    const SHOWN: usize = 12;
+    let known = good(ssh_config::read().unwrap_or_default(), events);
+    let more = if known.len() > SHOWN { format!(", … ({} in all)", known.len()) } else { String::new() };
+    let names = match &known[..known.len().min(SHOWN)] {
+        [] => String::new(),
+        names => format!("In ~/.ssh/config: {}{more}\n", names.join(", ")),
+    };
+    format!(
+        "Which machines? Write [user@]host[:port], as for ssh, or node[1-4]; separate them by spaces.\n{names}\
+         machines (the first becomes the master): "
+    )
 }
 
-/// Asks for the machines, any number on a line, until an empty line.
-async fn typed(user: Option<&str>, events: &Events) -> Result<Vec<Host>, Error> {
-    let known = good(ssh_config::read().unwrap_or_default(), events);
-    let mut prompt =
-        String::from("Which machines? Write [user@]host[:port], as for ssh, or node[1-4]; end with an empty line.\n");
-    if !known.is_empty() {
-        let more = if known.len() > 12 { format!(", … ({} in all)", known.len()) } else { String::new() };
-        let first: Vec<&str> = known.iter().take(12).map(String::as_str).collect();
-        prompt.push_str(&format!("In ~/.ssh/config: {}{more}\n", first.join(", ")));
-    }
-    prompt.push_str("machines (the first becomes the master): ");
-    let mut all = String::new();
-    let mut bad = 0;
+/// Asks until the answer can be read, at most [`ATTEMPTS`] times.
+async fn ask(
+    question: String,
+    events: &Events,
+    read: impl Fn(&str) -> Result<Vec<Host>, String>,
+) -> Result<Vec<Host>, Error> {
+    let (mut prompt, mut left) = (question, ATTEMPTS);
     loop {
-        let line = terminal::ask(events, &prompt, Echo::Shown).await?;
-        if line.trim().is_empty() {
-            return machines::read(&all, user).map_err(|why| Error::usage(why, SPELLING));
-        }
-        let more = format!("{all} {}", line.as_str());
-        match machines::read(&more, user) {
-            Ok(_) => {
-                all = more;
-                prompt = "more: ".into();
-            }
-            Err(why) => {
-                bad += 1;
-                if bad == ATTEMPTS {
-                    return Err(Error::usage(why, SPELLING));
-                }
-                prompt = format!("{why}\ntry again: ");
-            }
+        let answer = terminal::ask(events, &prompt, Echo::Shown).await?;
+        left -= 1;
+        match read(answer.trim()) {
+            Err(why) if left > 0 => prompt = format!("{why}\ntry again: "),
+            result => return result.map_err(|why| Error::usage(why, SPELLING)),
         }
     }
 }
@@ -185,7 +169,7 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry]) -> O
         let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
         text = table(&["NODE", "ADDRESS", "CORES", "GPUS", "DOCKER"], &rows);
     }
-    // other commands find the file without -i only at the usual place
+    // other commands find the file without -i only at its default path
     let by_itself = options.output.is_none() & global.inventory.is_none();
     let named = if by_itself { String::new() } else { format!(" -i {}", quote::readable(&file.to_string_lossy())) };
     text.push_str(&format!("wrote {} with {}; ", file.display(), count(written, "node")));
@@ -237,10 +221,8 @@ fn address(probe: &Probe) -> Option<String> {
 }
 
 fn node(entry: &Entry, same_as: Option<String>) -> NodeEntry<InitNode> {
-    let Entry { name, host, .. } = entry;
-    let found = entry.probe().map(machine);
-    let details = InitNode { host: host.host.clone(), user: host.user.clone(), port: host.port, found, same_as };
-    NodeEntry { error: entry.error().cloned(), ..NodeEntry::new(name, entry.error().is_none(), details) }
+    let details = InitNode { host: entry.host.clone(), found: entry.probe().map(machine), same_as };
+    NodeEntry { error: entry.error().cloned(), ..NodeEntry::new(&entry.name, entry.error().is_none(), details) }
 }
 
 fn machine(probe: &Probe) -> FoundMachine {

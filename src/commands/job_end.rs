@@ -20,7 +20,7 @@ pub fn outcome(ended: JobOutcome, launcher: &Launcher, events: &Events) -> Resul
         State::Stopped => events.warn(format!("job {} was stopped", ended.id)),
         _ => report_failure(&ended, launcher, events)?,
     }
-    // codes that no process can have come from the engine
+    // codes outside 0 to 255 come from the engine, not from a process
     let code = u8::try_from(ended.code).unwrap_or(exit::INTERNAL);
     Ok(with_code(code, &ended))
 }

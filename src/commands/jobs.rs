@@ -4,7 +4,7 @@ use super::Outcome;
 use super::context::Context;
 use super::output::{self, JobEntry, JobsPrune, NoDetails, NodeEntry};
 use crate::cli::{Jobs, Prune};
-use crate::cluster::nodes::{now, split};
+use crate::cluster::nodes::{NodeResults, now};
 use crate::error::{Error, NodeError, exit};
 use crate::job::list::Job;
 use crate::job::manage::{self, JobList};
@@ -37,7 +37,7 @@ pub async fn prune(options: &Prune, context: &Context) -> Result<Outcome, Error>
         context.confirm(&format!("remove the records and logs of {}?", count(ids.len(), "ended job"))).await?;
     }
     let done = if ids.is_empty() { Vec::new() } else { manage::prune(target, &runs, &ids, events).await };
-    let (done, mut failed) = split(events, done);
+    let NodeResults { ok: done, mut failed } = NodeResults::new(events, done);
     failed.extend(runs.failed);
     Ok(pruned(&ids, &done, &failed))
 }

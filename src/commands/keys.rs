@@ -1,11 +1,11 @@
 //! `hvdctl keys`.
 
 use super::Outcome;
-use super::context::{Connected, Context, NodeResults, node_table, reach_table, with_role};
+use super::context::{Connected, Context, node_table, reach_table, with_role};
 use super::output::{KeysGenerate, KeysPushNode, KeysRotate, KeysStatus, NoDetails, NodeEntry};
 use crate::checks::reach_check;
 use crate::cli::{Generate, NewPair, Push, Rotate};
-use crate::cluster::nodes::{Member, Observed, engine, facts, unreached};
+use crate::cluster::nodes::{Member, NodeResults, Observed, engine, facts, unreached};
 use crate::error::{Error, NodeError, exit};
 use crate::event::Step;
 use crate::inventory::{KeyType, Node};
@@ -22,32 +22,28 @@ pub async fn push(options: &Push, context: &Context) -> Result<Outcome, Error> {
         session.cancellation.run(first_login::install(&context.target, &context.events)).await?;
     }
     let members = context.connect_and_lock().await?;
-    let (done, failed) = distribution(context, &members).push().await?;
-    done.iter().for_each(|node| session.progress.done(&node.node));
-    session.progress.failed(&failed);
+    let results = distribution(context, &members).push().await?;
+    results.ok.iter().for_each(|node| session.progress.done(&node.node));
+    session.progress.failed(&results.failed);
     session.cancellation.check()?;
-    Ok(pushed(&done, &failed))
+    Ok(pushed(&results))
 }
 
 fn distribution<'a>(context: &'a Context, members: &'a [Member]) -> Distribution<'a> {
     Distribution { inventory: &context.target.inventory, members, session: &context.session, events: &context.events }
 }
 
-pub(super) fn pushed(done: &[PushResult], failed: &[NodeError]) -> Outcome {
-    let mut text = String::new();
-    let mut changed = 0;
-    let mut nodes = Vec::new();
-    for node in done {
-        let same = node.changes.is_empty();
-        changed += usize::from(!same);
-        let what = if same { "unchanged".to_owned() } else { node.changes.to_string() };
-        text.push_str(&format!("{}: {what}\n", node.node));
-        nodes.push(NodeEntry::new(&node.node, true, KeysPushNode { changed: !same, what }));
+pub(super) fn pushed(results: &NodeResults<PushResult>) -> Outcome {
+    let (mut text, mut nodes) = (String::new(), Vec::new());
+    for PushResult { node, changes } in &results.ok {
+        let what = if changes.is_empty() { "unchanged".to_owned() } else { changes.to_string() };
+        text.push_str(&format!("{node}: {what}\n"));
+        nodes.push(NodeEntry::new(node, true, KeysPushNode { changed: !changes.is_empty(), what }));
     }
-    if changed == 0 && failed.is_empty() {
+    if results.failed.is_empty() && results.ok.iter().all(|node| node.changes.is_empty()) {
         text.push_str("nothing to do: the keys on all nodes are correct\n");
     }
-    Outcome::of_nodes(text, nodes, failed)
+    Outcome::of_nodes(text, nodes, &results.failed)
 }
 
 fn kind(pair: &NewPair, usual: KeyType) -> Result<Option<Kind>, Error> {
@@ -154,7 +150,7 @@ pub async fn status(context: &Context) -> Result<Outcome, Error> {
     let workers: Vec<Observed> = workers.into_iter().flatten().collect();
     let nodes: Vec<_> = observed.iter().map(|(node, facts)| (node, facts)).collect();
     let report = report(&target.inventory, &nodes);
-    // without the master there is no key to try
+    // without the master there is no key for the logins
     let has_key =
         workers.iter().any(|worker| worker.member.node.master) && report.rows.iter().any(|row| row.key.is_some());
     let matrix =

@@ -1,10 +1,10 @@
 //! `hvdctl lock`.
 
 use super::Outcome;
-use super::context::{Context, NodeResults, node_table};
+use super::context::{Context, node_table};
 use super::output::{LockReleaseNode, LockStatusNode, NodeEntry, Nodes};
 use crate::cluster::node_lock;
-use crate::cluster::nodes::Member;
+use crate::cluster::nodes::{Member, NodeResults};
 use crate::error::{Error, NodeError, exit};
 use crate::model::lease::{Lease, holders};
 use crate::text::nodeset;

@@ -11,7 +11,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::watch;
 
-/// Returns the numbers of SIGINT, SIGTERM and SIGHUP as they come. From now on they no longer end the process by themselves.
+/// Returns the numbers of SIGINT, SIGTERM and SIGHUP as they come. From then on these signals do not terminate the
+/// process.
 pub fn signals() -> UnboundedReceiver<u8> {
     let (sender, receiver) = mpsc::unbounded_channel();
     for (kind, number) in [(SignalKind::interrupt(), 2), (SignalKind::terminate(), 15), (SignalKind::hangup(), 1)] {

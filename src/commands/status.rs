@@ -1,9 +1,9 @@
 //! `hvdctl status`.
 
 use super::Outcome;
-use super::context::{Context, NodeResults, node_table, with_role};
+use super::context::{Context, node_table, with_role};
 use super::output::{NodeEntry, NodeStatus, Nodes};
-use crate::cluster::nodes::{Member, Observed, observe_parts};
+use crate::cluster::nodes::{Member, NodeResults, Observed, observe_parts};
 use crate::error::{Error, NodeError, exit};
 use crate::inventory::Inventory;
 use crate::node::network;

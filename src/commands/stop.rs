@@ -13,7 +13,7 @@ use crate::text::nodeset;
 pub async fn run(options: &Stop, context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let jobs = manage::list(target, events).await?;
-    // a running job goes before one of the same name that has ended
+    // a running job takes precedence over an ended job of the same name
     let wanted = options.job.as_deref();
     let running = jobs.jobs.iter().find(|job| !job.is_over() && wanted.is_none_or(|name| job.name == name));
     let job = running.map_or_else(|| jobs.find(wanted, Newest::Any), Ok)?;

@@ -1,7 +1,7 @@
 //! The nodes that a command works on: those of an inventory, or this machine alone.
 
 use crate::cli::Global;
-use crate::cluster::nodes::Target;
+use crate::cluster::nodes::{Target, host_name};
 use crate::error::Error;
 use crate::event::Events;
 use crate::inventory::Inventory;
@@ -32,8 +32,7 @@ pub async fn target(global: &Global, works_locally: bool, events: &Events) -> Re
     if !works_locally {
         return Err(Error::usage("there is no inventory", "write one with hvdctl init, or name one with -i"));
     }
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = Some(name.trim()).filter(|n| !n.is_empty() && !n.starts_with('(')).unwrap_or("localhost").to_owned();
+    let name = Some(host_name()).filter(|n| !n.is_empty() && !n.starts_with('(')).unwrap_or("localhost".into());
     let image = local_image(global, &name, &sudo, events).await?;
     events.note(format!("no inventory: using this machine alone ({name}), image {image}"));
     let target = Target::new(Inventory::local(&name, &image), global.on.as_deref(), true)?;

@@ -19,25 +19,25 @@ use crate::launch::{NodeCommand, launcher};
 use crate::model::launcher::LauncherName;
 use crate::render::table::table;
 use crate::secret::Secret;
+use crate::sync::directory;
 use crate::sync::files::ProjectFiles;
 use crate::sync::project::{self, ProjectCommand};
 use crate::sync::upload::Project;
 use crate::text::argument::ProgramArgument;
 use crate::text::quote;
-use std::fs;
 use std::future::Future;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// `train`.
 pub async fn train(options: cli::Train, context: &Context) -> Result<Outcome, Error> {
     check_ranks(&context.target, Some(options.np), options.running.gpus_per_node)?;
-    let root = directory(&options.project)?;
-    let ProjectCommand { argv: command, launcher } = command(&root, &options.command)?;
+    let root = directory::find(&options.project)?;
+    let ProjectCommand { argv: command, launcher } = directory::command(&root, &options.command)?;
     let title = options.running.name.clone();
     let shared = options.name_on_nodes.is_some();
     let name = options.name_on_nodes.unwrap_or_else(|| file_name(&root));
     let program = async move {
-        let origin = origin(&root);
+        let origin = directory::origin(&root);
         let files = tokio::task::spawn_blocking(move || ProjectFiles::read(&root))
             .await
             .map_err(|e| Error::Local(format!("cannot read the project: {e}")))??;
@@ -200,41 +200,4 @@ fn core_line(share: &Share, cores: &[NodeCores]) -> String {
 
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// Returns the origin of a project, `HOST:DIRECTORY`.
-fn origin(root: &Path) -> String {
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{}:{}", host.trim(), root.display())
-}
-
-fn directory(path: &Path) -> Result<PathBuf, Error> {
-    let shown = path.display();
-    let wrong = |why: String| Error::usage(why, "name the project's directory, e.g. hvdctl train ./myproject -np 2");
-    let root = fs::canonicalize(path).map_err(|e| {
-        let cause = e.to_string();
-        let cause = cause.split(" (os error").next().unwrap_or_default();
-        wrong(format!("cannot read the project {shown}: {cause}"))
-    })?;
-    match root.file_name() {
-        _ if !root.is_dir() => Err(wrong(format!("the project {shown} is not a directory"))),
-        None => Err(wrong(format!("{shown} is the root of the file system"))),
-        Some(_) => Ok(root),
-    }
-}
-
-fn command(root: &Path, given: &[ProgramArgument]) -> Result<ProjectCommand, Error> {
-    let path = root.join("hvdctl.toml");
-    let file = match fs::read_to_string(&path) {
-        Ok(text) => Some(text),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
-        Err(e) => return Err(Error::usage(format!("{}: {e}", path.display()), "fix or remove the file")),
-    };
-    let has = |name: &str| root.join(name).is_file();
-    project::command(given, file.as_deref(), has("train.py"), has("main.py")).map_err(|e| {
-        Error::usage(
-            format!("the project {} has no clear entry point: {e}", root.display()),
-            "name the program: hvdctl train PROJECT -np N -- python your_script.py",
-        )
-    })
 }

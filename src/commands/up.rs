@@ -1,11 +1,11 @@
 //! `hvdctl up`: connect, lock and observe, pull images, plan, check, push keys, end disrupted jobs, apply, add nodes to elastic jobs.
 
 use super::Outcome;
-use super::context::{Connected, Context};
+use super::context::{Connected, Context, node_rows};
 use super::output::{NodeEntry, UpNode};
 use crate::checks::preflight;
 use crate::cli::Up;
-use crate::cluster::nodes::{Member, Observed, Target, for_each_node, observe, split};
+use crate::cluster::nodes::{Member, NodeResults, Observed, Target, for_each_node, observe};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
@@ -38,8 +38,11 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
         }
     };
     add_nodes(&target.inventory, &done, options.dry_run, &session.cancellation, events).await;
-    let done: Vec<_> = done.iter().map(Done::of).collect();
-    Ok(outcome(options.dry_run, &done, &steps.failed).skipping(&offline))
+    let entry = |plan: &WorkerPlan| {
+        let (operations, summary) = (plan.steps(), plan.summary());
+        NodeEntry::new(plan.node(), true, UpNode { changed: !operations.is_empty(), operations, summary })
+    };
+    Ok(outcome(options.dry_run, done.iter().map(entry).collect(), &steps.failed).skipping(&offline))
 }
 
 /// The steps of `up`. A node that fails leaves the set before the next step.
@@ -148,7 +151,7 @@ impl Steps<'_> {
             let members: Vec<Member> = plans.iter().map(|plan| plan.observed.member.clone()).collect();
             let (session, events) = (self.session, self.events);
             let failed = match (Distribution { inventory, members: &members, session, events }).push().await {
-                Ok((_, failed)) => failed,
+                Ok(pushed) => pushed.failed,
                 Err(Error::Nodes { failed, .. }) => {
                     has_master = false;
                     failed
@@ -211,9 +214,9 @@ impl Steps<'_> {
 
     /// Keeps the nodes that a step succeeded on; the others have failed.
     fn keep<T>(&mut self, results: Vec<Result<T, NodeError>>) -> Vec<T> {
-        let (good, failed) = split(self.events, results);
+        let NodeResults { ok, failed } = NodeResults::new(self.events, results);
         self.failed.extend(failed);
-        good
+        ok
     }
 
     fn drop_failed(&mut self, plans: &mut Vec<WorkerPlan>, failed: Vec<NodeError>) {
@@ -234,30 +237,13 @@ fn lacks_keys(facts: &Facts) -> bool {
     [HOST_KEY, AUTHORIZED_KEYS].iter().any(|name| !facts.key_files.contains_key(*name))
 }
 
-/// What was done on a node, or would be done.
-pub(super) struct Done {
-    pub(super) node: String,
-    pub(super) steps: Vec<String>,
-    pub(super) summary: String,
-}
-
-impl Done {
-    fn of(plan: &WorkerPlan) -> Done {
-        Done { node: plan.node().to_owned(), steps: plan.steps(), summary: plan.summary() }
-    }
-}
-
-pub(super) fn outcome(dry_run: bool, done: &[Done], failed: &[NodeError]) -> Outcome {
-    let mut text = nodeset::rows(done.iter().map(|done| (done.node.clone(), done.summary.clone())));
-    let entry = |Done { node, steps, .. }: &Done| {
-        NodeEntry::new(node, true, UpNode { changed: !steps.is_empty(), operations: steps.clone() })
-    };
-    let nodes = done.iter().map(entry).collect();
-    let changed = done.iter().filter(|done| !done.steps.is_empty()).count();
+pub(super) fn outcome(dry_run: bool, nodes: Vec<NodeEntry<UpNode>>, failed: &[NodeError]) -> Outcome {
+    let mut text = node_rows(&nodes, |node| node.summary.clone());
+    let changed = nodes.iter().filter_map(|node| node.result.as_ref()).filter(|node| node.changed).count();
     if changed == 0 && failed.is_empty() {
         text.push_str("nothing to do: every worker is up to date\n");
-    } else if dry_run && !done.is_empty() {
-        text.push_str(&format!("dry run: {changed} of {} nodes would be changed\n", done.len()));
+    } else if dry_run && !nodes.is_empty() {
+        text.push_str(&format!("dry run: {changed} of {} nodes would be changed\n", nodes.len()));
     }
     Outcome::of_nodes(text, nodes, failed)
 }

@@ -3,7 +3,9 @@
 mod ports;
 
 use crate::checks::{self, Details, Finding, Fix, NodeView, Severity, Versions, preflight, reach_check};
-use crate::cluster::nodes::{Member, Observed, RuntimeState, Target, connect, engine, facts, for_each_node, split};
+use crate::cluster::nodes::{
+    Member, NodeResults, Observed, RuntimeState, Target, connect, engine, facts, for_each_node,
+};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
@@ -37,7 +39,7 @@ pub struct Examined {
     nodes: Vec<NodeState>,
 }
 
-/// A node as far as it could be observed.
+/// The observed part of a node's state.
 struct NodeState {
     member: Member,
     facts: Facts,
@@ -82,7 +84,7 @@ impl NodeState {
 pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error> {
     let (inventory, cluster) = (&target.inventory, target.cluster());
     events.phase("observing the nodes");
-    let (members, failed) = split(events, connect(target, events).await?);
+    let NodeResults { ok: members, failed } = connect(target, events).await?;
     let mut findings: Vec<Finding> = failed.iter().map(failure).collect();
     let unreachable = failed.into_iter().filter(NodeError::is_unreachable).map(|e| e.node).collect();
 
@@ -169,22 +171,23 @@ async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) ->
     }
     events.phase("testing connections");
     let workers: Vec<Observed> = nodes.iter().filter_map(NodeState::observed).collect();
-    // without the master there is no key to try
+    // without the master there is no key for the logins
     let mut masters = workers.iter().filter(|node| node.member.node.master);
     let has_key = masters.any(|node| Keyring::read(&inventory.cluster, &node.facts).current.is_some());
     let logins =
         async { if has_key { reach_check::check(inventory, &workers, events).await } else { Ok(Matrix::default()) } };
-    let (logins, ports) = tokio::join!(logins, ports::check(inventory, nodes, events));
+    let (logins, (ports, mut found)) = tokio::join!(logins, ports::check(inventory, nodes, events));
     let logins = match logins {
         Ok(logins) => logins,
         Err(Error::Nodes { failed, .. } | Error::Unreachable(failed)) => {
-            return Ok(failed.iter().map(failure).collect());
+            found.extend(failed.iter().map(failure));
+            Matrix::default()
         }
         Err(error) => return Err(error),
     };
     let port = inventory.cluster.port;
     let open = !logins.pairs.is_empty() && logins.pairs.iter().all(|pair| pair.reason.is_none());
-    let mut found = checks::logins(&logins, port);
+    found.extend(checks::logins(&logins, port));
     found.extend(checks::ports(&ports, open.then_some(port)));
     Ok(found)
 }
@@ -240,10 +243,10 @@ pub async fn fix(
     }
     if fixes.contains(&&Fix::PushKeys) {
         let distribution = Distribution { inventory: &target.inventory, members: &members, session, events };
-        let (pushed, bad) = distribution.push().await?;
-        let changed = pushed.into_iter().filter(|pushed| !pushed.changes.is_empty());
+        let pushed = distribution.push().await?;
+        let changed = pushed.ok.into_iter().filter(|pushed| !pushed.changes.is_empty());
         done.extend(changed.map(|pushed| (pushed.node, pushed.changes.to_string())));
-        failed.extend(bad);
+        failed.extend(pushed.failed);
     }
     Ok((done, failed))
 }

@@ -1,4 +1,4 @@
-//! The first text of an inventory: what was named and what was found on the machines, with the most useful defaults.
+//! Drafts an inventory from the named machines and the probe results.
 
 use crate::error::NodeError;
 use crate::init::machines::Host;
@@ -6,15 +6,16 @@ use crate::launch::check_address;
 use crate::node::facts::Facts;
 use crate::node::network::is_virtual;
 use crate::text::failure;
+use crate::text::units::count;
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-/// What `src/scripts/probe.sh` says of a machine, parsed.
+/// The parsed output of `src/scripts/probe.sh`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Probe {
     /// The facts of any node.
     pub facts: Facts,
-    /// How the login becomes root, `login` or `sudo`, or sudo's message; `None` where the probe did not say.
+    /// How the login becomes root, `login` or `sudo`, or sudo's message; `None` if the probe did not report it.
     pub root: Option<Result<String, String>>,
     /// The version of the Docker Engine, or why it does not answer; `None` where it is not installed.
     pub docker: Option<Result<String, String>>,
@@ -261,13 +262,12 @@ fn node(text: &mut Text, entry: &Entry, common_user: Option<&str>, addresses: &m
 
 /// A summary of a machine.
 fn found(probe: &Probe) -> String {
-    let cores = probe.facts.cores;
     let docker = match &probe.docker {
         Some(Ok(version)) => format!("Docker {version}"),
         Some(Err(_)) => "Docker unknown".into(),
         None => "no Docker".into(),
     };
-    format!("{cores} core{}, {docker}", if cores == 1 { "" } else { "s" })
+    format!("{}, {docker}", count(probe.facts.cores as usize, "core"))
 }
 
 /// A value in TOML's own quotes.

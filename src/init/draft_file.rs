@@ -25,7 +25,7 @@ pub fn check_free(file: &Path, force: bool) -> Result<(), Error> {
     }
 }
 
-/// Writes it beside its place and moves it there.
+/// Writes a temporary file next to the target and renames it.
 ///
 /// # Errors
 /// When another has written the file meanwhile, or it cannot be written.

@@ -2,6 +2,8 @@
 
 use crate::inventory;
 use crate::text::nodeset;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::HashSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,13 +13,13 @@ use std::num::NonZeroU16;
 const MOST: usize = 4096;
 
 /// One machine as ssh will be given it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Host {
-    /// An alias of the ssh configuration, a name or an address; good as a node's `host`.
+    /// The host that ssh connects to.
     pub host: String,
-    /// The user, if one was named.
+    /// The user; null if your SSH configuration decides.
     pub user: Option<String>,
-    /// The port, if one was named.
+    /// The port; null if your SSH configuration decides.
     pub port: Option<u16>,
 }
 
@@ -65,7 +67,7 @@ pub fn read(text: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
     }
 }
 
-/// One word, which a range makes several hosts.
+/// Parses one argument, which may be a range of hosts.
 fn one(word: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
     // a user of a domain may have an @ in the name, a host never
     let (user, rest) = word.rsplit_once('@').map_or((user, word), |(user, rest)| (Some(user), rest));

@@ -38,7 +38,7 @@ fn walk(config: &str, home: &Path, depth: usize, names: &mut Vec<String>) {
             "host" => names.extend(words.filter(|name| !name.contains(['!', '*', '?'])).map(str::to_owned)),
             "include" if depth > 0 => {
                 for file in words.flat_map(|pattern| files(pattern, home)) {
-                    // as ssh does, a file that cannot be read is passed over
+                    // as in ssh, an unreadable file is skipped
                     let text = fs::read(file).unwrap_or_default();
                     walk(&String::from_utf8_lossy(&text), home, depth - 1, names);
                 }

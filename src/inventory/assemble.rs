@@ -44,7 +44,7 @@ fn resolved(path: &Path, inventory: &Path) -> PathBuf {
     }
 }
 
-/// Reports what keeps the text from being TOML, and whether the rest of it can be judged all the same.
+/// Reports TOML errors, and returns whether the rest of the file can still be checked.
 ///
 /// It can after a duplicate key, where the parser keeps the first and loses nothing else. After anything else it has
 /// guessed, and what seems wrong or missing may not be: those faults would only mislead.

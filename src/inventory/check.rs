@@ -1,4 +1,4 @@
-//! What the single values of an inventory must look like.
+//! Rules for the values of single fields.
 
 use crate::model::launcher::is_reserved;
 use crate::text::nodeset::Ranges;
@@ -52,7 +52,7 @@ pub(super) fn refuse_if(is_wrong: bool, hint: impl Into<String>) -> Checked<()> 
     if is_wrong { Err(hint.into()) } else { Ok(()) }
 }
 
-/// What stands between a message and a hint that may be empty.
+/// Returns the separator between a message and a hint that may be empty.
 pub(super) fn separator(hint: &str) -> &'static str {
     if hint.is_empty() { "" } else { "; " }
 }

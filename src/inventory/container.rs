@@ -1,4 +1,5 @@
-//! What a node's containers have beside the image: mounts, devices, limits; and the environment of the ranks in them.
+//! Settings of a node's containers in addition to the image: mounts, devices, limits; and the environment of the ranks
+//! in them.
 
 use super::check::{Checked, DEVICE, MOUNT, VARIABLE, absolute, refuse_if};
 use super::fault::without_mark;

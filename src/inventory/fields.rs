@@ -143,7 +143,7 @@ tables! {
         /// Whether jobs are launched here; true for at most one node.
         master: bool = false, Flag;
         ..
-        /// What the node's containers have beside the image.
+        /// Settings of the node's containers in addition to the image.
         container: Container
     }
 

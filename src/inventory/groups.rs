@@ -1,4 +1,4 @@
-//! `[groups]`: names for sets of nodes, each an expression as for `--on`, in which other groups may stand.
+//! `[groups]`: names for sets of nodes, each an expression as for `--on`, which may contain other groups.
 
 use super::fault::quoted;
 use super::reader::Section;

@@ -121,7 +121,7 @@ fn over(defaults: &Map<String, Value>, own: Map<String, Value>) -> Map<String, V
     values
 }
 
-/// Reports nodes that are the same machine or cannot be told apart: of each `[[node]]` the first fault.
+/// Reports nodes that are the same machine or cannot be distinguished: of each `[[node]]` the first fault.
 fn unique(entries: &[Entry<'_>]) {
     let mut known = HashMap::new();
     'entries: for Entry { section, nodes } in entries {

@@ -76,7 +76,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Reports that a field is wrong beside others: where its value is, or else at the table's heading.
+    /// Reports a fault that involves several fields, at the field's value or else at the table's heading.
     pub(super) fn fault(&self, name: &str, message: &str) {
         self.report.at(self.span(name), format!("{}: {message}", self.path(name)));
     }

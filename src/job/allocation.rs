@@ -1,4 +1,4 @@
-//! What is allocated of a node, and what is left for another job.
+//! The resources of a node that a job has, and those that remain.
 //!
 //! A job has its nodes exclusively, unless it was started with a number of GPUs per node (of slots, if there are no GPUs): then it has
 //! that many, and other jobs of that kind may have the rest.
@@ -7,7 +7,7 @@ use crate::job::record::Record;
 pub use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::node::facts::Gpu;
 
-/// Returns what the job of this record has of a node; `None` if it has no ranks there.
+/// Returns the allocation of a job on a node, or `None` if it has no ranks there.
 pub fn allocation(record: &Record, node: &str) -> Option<Allocation> {
     let share = record.placement.shares.iter().find(|share| share.node == node && share.ranks > 0)?;
     Some(Allocation {
@@ -20,7 +20,7 @@ pub fn allocation(record: &Record, node: &str) -> Option<Allocation> {
     })
 }
 
-/// Returns what a job with `per_node` GPUs or slots of each node may have of a node with these slots and GPUs.
+/// Returns the resources that a job with `per_node` GPUs or slots may get on a node with these slots and GPUs.
 pub fn left(slots: u32, gpus: &[Gpu], allocations: &[Allocation], per_node: u32) -> Resources {
     let parts: Option<Vec<&Resources>> = allocations.iter().map(|allocation| allocation.resources.as_ref()).collect();
     let Some(parts) = parts else { return Resources::default() };

@@ -1,9 +1,9 @@
-//! What running jobs have of the nodes, and what is left for another job.
+//! Allocations of running jobs, and the capacity that remains.
 
 use super::manage::running;
 use super::request::ResourceRequest;
-use crate::cluster::nodes::{Observed, Target, connect, for_each_node};
-use crate::error::{Error, NodeError};
+use crate::cluster::nodes::{Member, Observed, Target, connect};
+use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
 use crate::job::allocation::{self, Allocation, AllocationConflict, Resources};
@@ -21,9 +21,9 @@ use std::time::Duration;
 /// What running jobs have, by node.
 pub(super) type Allocations = BTreeMap<String, Vec<Allocation>>;
 
-/// Removes from the observed state the open jobs that have ended without a recorded result. A job continues if its launcher is up or
-/// some of its ranks are there; if its launcher belongs on a node that was not observed, that node is asked. No job can be starting
-/// while the nodes are locked.
+/// Removes jobs from the observed state that have ended without a recorded result. A job goes on if its launcher is up
+/// or ranks of it are there; if its launcher would be on a node that was not observed, that node is asked. While the
+/// nodes are locked no other job can be starting.
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
@@ -59,26 +59,26 @@ pub async fn drop_ended_jobs(target: &Target, nodes: &mut [&mut Observed], event
     Ok(())
 }
 
-/// Asks nodes of which the command knows nothing which jobs have a launcher there. Returns those that answered.
+/// Reads which jobs have a launcher on nodes that the command has not observed. Returns those that answered.
 async fn ask_launchers(
     target: &Target,
     nodes: &BTreeSet<String>,
     events: &Events,
 ) -> Result<Vec<(String, Vec<String>)>, Error> {
-    // these nodes are not the command's own, so that only warnings are shown, e.g. of a host key that ssh did not know yet
+    // for nodes outside the command only warnings are shown, such as first contacts of ssh
     let (quiet, reported) = Events::channel();
-    let members = connect(&Target { selected: nodes.iter().cloned().collect(), ..target.clone() }, &quiet).await?;
-    let asked = for_each_node(members.into_iter().flatten().collect(), async |member| {
+    let launchers = Target { selected: nodes.iter().cloned().collect(), ..target.clone() };
+    let ask = async |member: Member| {
         let containers = Runtime::connect(&member.transport).await?.containers().await?;
-        Ok::<_, NodeError>((member.node.name.clone(), launched(target.cluster(), &containers)))
-    })
-    .await;
+        Ok((member.node.name.clone(), launched(target.cluster(), &containers)))
+    };
+    let asked = connect(&launchers, &quiet).await?.then(&quiet, ask).await;
     while let Ok(event) = reported.receive(Duration::ZERO) {
         if matches!(event, Event::Warning(_)) {
             events.send(event);
         }
     }
-    Ok(asked.into_iter().flatten().collect())
+    Ok(asked.ok)
 }
 
 /// Returns the jobs whose launcher is up among these containers.
@@ -95,11 +95,11 @@ pub(super) fn allocations(nodes: &[Observed]) -> Allocations {
     all.filter(|(_, allocations)| !allocations.is_empty()).collect()
 }
 
-/// Places the ranks of a job on the selected nodes: on whole ones in their order, or on what others leave of each. If the master
-/// launches the job and has none of its ranks, it comes first all the same.
+/// Places the ranks of a job on the selected nodes: on whole nodes in their order, or on the unallocated part of each.
+/// If the master launches the job and has none of its ranks, it comes first all the same.
 ///
 /// # Errors
-/// Too many ranks, GPUs that are not there, and [`Error::Allocated`] if other jobs have the nodes.
+/// Too many ranks, GPUs that are not there, and [`Error::Allocated`] if other jobs have the resources.
 pub(super) fn placed(
     target: &Target,
     nodes: &[Observed],

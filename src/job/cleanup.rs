@@ -1,4 +1,4 @@
-//! What a job leaves on its nodes is ended and removed, and its result recorded.
+//! Cleanup after a job: ends its processes, removes its containers, and records its result.
 
 use super::record::JobResult;
 use crate::cluster::nodes::{Member, for_each_node, now};
@@ -24,7 +24,7 @@ pub(super) fn stop_limit(cluster: &Cluster) -> Duration {
     cluster.stop_grace + Duration::from_secs(30)
 }
 
-/// Lets a job supervisor stop its job. What it cannot end in its time is for [`clean_up`].
+/// Lets a job supervisor stop its job. [`clean_up`] ends what remains after that.
 ///
 /// # Errors
 /// When the engine does not answer.
@@ -45,7 +45,7 @@ pub(super) async fn clean_up(
         let (ended, removed) =
             tokio::join!(end_and_report(cluster, id, member, events), remove_containers(cluster, id, member));
         match removed {
-            // hmaster is on the first node; in a worker no rank is left, so that its removal may fail
+            // hmaster is on the first node; workers have no ranks any more, so a failed removal does no harm
             Err(error) if i > 0 => events.warn(error),
             Err(error) => return Err(error),
             Ok(()) => {}

@@ -123,7 +123,7 @@ pub(super) async fn create(
         (0o644, "launcher.json", launcher.as_str()),
     ];
     files.extend(programs);
-    // the ranks' log, whose mode keeps it from others; where it exists, all of the other files do
+    // the ranks' log, readable by root only; written last, so it exists only if all other files do
     files.push((0o600, "log", ""));
     let script = Script::new(START).with("jobs_dir", jobs_dir).with("id", &record.id).with("files", &archive(&files));
     let operation = format!("create the directory of the job in {jobs_dir}");

@@ -1,6 +1,6 @@
 //! Fetches a job's outputs: new and changed files of its project's directory, from the nodes that wrote them.
 
-use crate::cluster::nodes::{Member, Target, for_each_node, split};
+use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::job::list::{Job, Newest};
@@ -21,7 +21,7 @@ pub struct FetchReport {
     pub job: String,
     /// The directory that it was fetched into.
     pub directory: PathBuf,
-    /// What is there now, and whether this fetch put it there.
+    /// The outputs in the directory, each with whether this fetch wrote it.
     pub items: Vec<(Download, bool)>,
     /// What could not be fetched, and why.
     pub failed: Vec<NodeError>,
@@ -111,7 +111,7 @@ async fn list_all(
         Ok((member.node.name.clone(), outputs))
     })
     .await;
-    let (outputs, mut failed) = split(events, listed);
+    let NodeResults { ok: outputs, mut failed } = NodeResults::new(events, listed);
     if let Some(error) = failed.iter().find(|error| error.node == job.launcher()) {
         return Err(error.clone().into());
     }

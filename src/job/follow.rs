@@ -12,13 +12,13 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How many pieces may wait: when the terminal cannot keep up, the nodes' logs wait on their disks.
+/// Number of queued chunks. If the terminal cannot keep up, the rest stays in the nodes' logs.
 const WAITING: usize = 64;
 
-/// How long a container may take to end when its main process has nothing more to do.
+/// Time limit for a container to exit after the job supervisor has reported that it is done.
 const LAST_MOMENTS: Duration = Duration::from_secs(15);
 
-/// A node that has given no sign of life for this long does not answer.
+/// Time without a sign of life after which a node counts as not answering.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// The bytes that follow in the log with this index, or a warning about the connection to its node.
@@ -27,10 +27,10 @@ type News = (usize, Result<Vec<u8>, String>);
 /// The log of one node.
 struct Followed {
     log: NodeLog,
-    /// By how many seconds the node's clock is ahead of ours.
+    /// Seconds by which the node's clock is ahead of ours.
     skew: f64,
     parser: Parser,
-    /// Whether anything has come of it.
+    /// Whether any data has arrived.
     heard: bool,
 }
 
@@ -141,7 +141,7 @@ async fn forward(i: usize, mut process: Process, sender: Sender<News>) {
     let (mut is_silent, mut has_pulse) = (false, true);
     loop {
         let news = tokio::select! {
-            // the time comes last: if the terminal held this up, what has come meanwhile counts
+            // the time is checked last: data that arrived while the terminal blocked counts
             biased;
             read = process.stdout.read(&mut buffer) => match read {
                 Ok(bytes @ 1..) => Ok(buffer[..bytes].to_vec()),

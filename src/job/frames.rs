@@ -7,7 +7,7 @@ use super::record::HungRank;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a frame reports.
+/// The content of a frame.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
     /// A line of the rank's standard output, without its newline.
@@ -64,8 +64,8 @@ pub struct Frame {
     pub kind: Kind,
 }
 
-/// The longest frame: its line has what `frames.py` keeps of one (64 KiB) and reads at once (64 KiB). What is longer is the hole of a
-/// log whose beginning was given back to the disk (`--log-max`); it reads as NULs.
+/// Length limit of a frame: `frames.py` keeps at most 64 KiB of a line and reads 64 KiB at a time. What is longer is
+/// the hole of a log whose beginning was given back to the disk (`--log-max`); it reads as NULs.
 const LONGEST: usize = 144 << 10;
 
 /// Parses the bytes of a log, which come in pieces of any size.
@@ -80,8 +80,8 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// Parses a log from a byte on. It wants the bytes from [`Parser::offset`] on: one more, because what comes before the first line
-    /// end is the rest of a frame, which could look like one.
+    /// Parses a log from a byte on. Feed it the bytes from [`Parser::offset`] on, one byte earlier, because the text
+    /// before the first line end is the rest of a frame, which could look like one.
     pub fn at(offset: u64) -> Parser {
         Parser { read: offset.saturating_sub(1), skips: offset > 0, ..Parser::default() }
     }

@@ -1,7 +1,7 @@
-//! Nodes that `up` has started are added to running elastic jobs that may have more ranks.
+//! Adds nodes that `up` has started to running elastic jobs that may have more ranks.
 //!
-//! The operator's machine brings each node what `train` would have brought: the project, a worker that mounts it, and the job's
-//! directory. Only then the job supervisor hears of the node, and starts ranks there with the next attempt.
+//! The operator's machine brings each node what `train` would have brought: the project, a worker that mounts it, and
+//! the job's directory. Only then does it pass the node to the job supervisor, which uses it in the next attempt.
 
 use super::directory::{self, File};
 use super::manage::{PRUNE, running};
@@ -113,7 +113,7 @@ fn extensions<'a>(inventory: &'a Inventory, plans: &'a [WorkerPlan]) -> Vec<Exte
     all
 }
 
-/// What the launcher's node has of a job, as far as its other nodes need it.
+/// The files of a job on the launcher's node that its other nodes need.
 struct Origin {
     files: BTreeMap<String, Zeroizing<String>>,
     /// The project, in a directory here that lives as long as this.
@@ -234,7 +234,7 @@ impl Extension<'_> {
         Ok(HostAssignment { observed, endpoint, ranks, launches: false, gpus: Vec::new() })
     }
 
-    /// Creates the job's directory on the nodes, and hands them to the job supervisor.
+    /// Creates the job's directory on the nodes, and registers them with the job supervisor.
     async fn register(&self, origin: &Origin, ready: &[HostAssignment]) -> Result<(), NodeError> {
         let id = &self.record.id;
         let mut placement = self.record.placement.clone();
@@ -280,8 +280,8 @@ impl Extension<'_> {
     }
 }
 
-/// Returns the ranks' environment on node `to`, given that on node `from`: the inventory's variables of `from` are replaced by those of
-/// `to`.
+/// Returns the ranks' environment on node `to`, from that on node `from`: variables that the inventory sets for one
+/// node must not reach the other.
 ///
 /// # Errors
 /// When an `env_file` cannot be used.

@@ -1,4 +1,4 @@
-//! Whether the image has the launcher of a job, before anything is uploaded.
+//! Checks, before anything is uploaded, that the image has the launcher.
 
 use super::plan::JobPlan;
 use crate::error::Error;

@@ -115,7 +115,7 @@ fn rfc3339_option<S: Serializer>(seconds: &Option<f64>, serializer: S) -> Result
 }
 
 impl Job {
-    /// Whether it is certain to have ended.
+    /// Returns whether the job has certainly ended.
     pub fn is_over(&self) -> bool {
         !matches!(self.state, None | Some(State::Starting | State::Running))
     }
@@ -131,7 +131,7 @@ impl Job {
     }
 }
 
-/// Parses the output of `jobs_list.sh`. Other lines are passed over: a record that a full disk cut off must not hide the others.
+/// Parses the output of `jobs_list.sh`. Ignores other lines, so that a truncated record does not hide the others.
 pub fn parse(text: &str) -> BTreeMap<String, JobFiles> {
     let mut jobs: BTreeMap<String, JobFiles> = BTreeMap::new();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! What the ranks of a job have written: the wanted lines of all nodes' logs in the order of time, and those that follow.
+//! Shows the output of a job's ranks: selected lines of all logs in the order of time, then new lines as they arrive.
 
 use super::follow::Follow;
 use super::frames::{Frame, Kind};
@@ -18,11 +18,11 @@ use std::collections::VecDeque;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::watch;
 
-/// How many bytes are read first of the end of a log whose last lines are wanted. If they do not have these lines, eight times as many
-/// are read.
+/// Number of bytes that are read first from the end of a log for `--tail`. If they contain too few lines, eight times
+/// as many are read.
 const END: u64 = 256 << 10;
 
-/// What is wanted of a job's output.
+/// Selects lines of a job's output.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     /// Only these ranks; empty: all.
@@ -61,7 +61,7 @@ pub struct LogRequest {
     pub follow: bool,
 }
 
-/// Reports what a job's ranks have written. `monitor` sees all of that, but nothing of what is only followed.
+/// Reports the output of a job's ranks. `monitor` receives the existing frames, but not those that are followed.
 ///
 /// # Errors
 /// When one of its nodes does not answer; a signal.
@@ -108,8 +108,8 @@ pub async fn logs(
     Ok(())
 }
 
-/// Reports what all logs hold by now, in the order of time. Returns the offset at which each continues. Only what the terminal has not
-/// taken yet is held in memory.
+/// Reports the current contents of all logs, in the order of time. Returns the offset at which each continues. Only
+/// what the terminal has not taken yet is held in memory.
 async fn history(
     logs: &[NodeLog],
     log_max: Option<u64>,

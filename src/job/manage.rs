@@ -3,7 +3,7 @@
 use super::cleanup::{clean_up, result, stop_supervisor, unrecorded};
 use super::list::{self, Job, Newest, NodeJobs};
 use super::record::JobResult;
-use crate::cluster::nodes::{Member, Target, connect, for_each_node, now, split};
+use crate::cluster::nodes::{Member, NodeResults, Target, connect, for_each_node, now};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
@@ -31,8 +31,7 @@ pub struct JobList {
 /// When the operator's own machine is at fault.
 pub async fn list(target: &Target, events: &Events) -> Result<JobList, Error> {
     let cluster = target.cluster();
-    let (members, mut failed) = split(events, connect(target, events).await?);
-    let listed = for_each_node(members, async |member| {
+    let list = async |member: Member| {
         let _step = events.begin(&member.node.name, Step::read("listing jobs"));
         // containers first: a job supervisor writes its record before its container ends, so that one of the two is always seen
         let containers = Runtime::connect(&member.transport).await?.containers().await?;
@@ -41,11 +40,9 @@ pub async fn list(target: &Target, events: &Events) -> Result<JobList, Error> {
         let files = list::parse(&String::from_utf8_lossy(&output));
         let launchers = running(cluster, &containers).filter_map(|c| c.job().map(str::to_owned)).collect();
         Ok((NodeJobs { node: member.node.name.clone(), files, launchers }, member))
-    })
-    .await;
-    let (listed, unlisted) = split(events, listed);
-    failed.extend(unlisted);
-    let (nodes, members): (Vec<NodeJobs>, Vec<Member>) = listed.into_iter().unzip();
+    };
+    let NodeResults { ok, failed } = connect(target, events).await?.then(events, list).await;
+    let (nodes, members): (Vec<NodeJobs>, Vec<Member>) = ok.into_iter().unzip();
     let mut list = JobList { jobs: list::jobs(&cluster.name, &nodes, now()), members, failed };
     for job in list.jobs.iter_mut().filter(|job| job.state.is_none()) {
         let launcher = job.launcher();

@@ -1,4 +1,4 @@
-//! What the log frames of a job have shown so far.
+//! The state of a job as its log frames have reported it so far.
 
 use super::frames::{Frame, Kind};
 use super::record::{HungRank, RankExit};
@@ -14,7 +14,7 @@ const BYTES: usize = 2000;
 pub struct Monitor {
     /// How many ranks have started their program.
     pub started: u32,
-    /// How the ranks ended that have ended.
+    /// The exits of the ranks that have ended.
     pub exits: Vec<RankExit>,
     /// The ranks that were reported to hang.
     pub hung: Vec<HungRank>,

@@ -100,8 +100,8 @@ impl NodeLog {
         Ok(parser.offset())
     }
 
-    /// Starts a process that writes the log from `offset` on as it grows. Returns by how many seconds the node's clock is ahead of ours,
-    /// too.
+    /// Starts a process that writes the log from `offset` on as it grows. Also returns by how many seconds the node's
+    /// clock is ahead of ours.
     pub(super) async fn follow(&self, offset: u64) -> Result<(Process, f64), NodeError> {
         let tried = "follow the job's log";
         let mut process = self.member.transport.follow(&self.script(FOLLOW, offset), tried).await?;
@@ -112,7 +112,8 @@ impl NodeLog {
     }
 }
 
-/// Reads frames until `take` returns false. Returns whether the end was reached. Nothing is read while `take` has not returned.
+/// Reads frames until `take` returns false. Returns whether the end was reached. Reads the next chunk only after `take`
+/// has handled the previous one.
 async fn read_frames(
     from: &mut (impl AsyncRead + Unpin),
     parser: &mut Parser,

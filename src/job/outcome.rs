@@ -1,4 +1,4 @@
-//! What came of a job that was watched.
+//! The outcome of a watched job.
 
 use super::monitor::Monitor;
 use super::record::{HungRank, JobResult, LostOutput, RankExit, RootCause, State};
@@ -70,8 +70,8 @@ impl JobOutcome {
     }
 }
 
-/// Returns the result with the exits that were observed, if those of all ranks of the last attempt were: their times are by one clock.
-/// `ranks` is the number of ranks of the first attempt.
+/// Replaces the recorded exits of the ranks by the observed ones, whose times are by one clock, if the exits of all
+/// ranks of the last attempt were observed. `ranks` is the number of ranks of the first attempt.
 pub(super) fn with_observed(result: JobResult, monitor: &Monitor, ranks: u32) -> JobResult {
     let exits = &monitor.exits;
     // more than were recorded are of an earlier attempt, unless the supervisor did not hear of all nodes
@@ -80,7 +80,7 @@ pub(super) fn with_observed(result: JobResult, monitor: &Monitor, ranks: u32) ->
     if result.ranks != ranks || !fits {
         return result;
     }
-    // the time at which a rank was found to hang has to be by the same clock
+    // times of hung ranks must be by the same clock
     let as_observed = |hung: HungRank| {
         let same = monitor.hung.iter().filter(|other| HungRank { time: hung.time, ..(*other).clone() } == hung);
         same.min_by(|a, b| a.time.total_cmp(&b.time)).cloned().unwrap_or(hung)

@@ -4,7 +4,7 @@
 use super::capacity::{Allocations, allocations, drained, placed};
 use super::request::{JobOptions, Program};
 use crate::checks::preflight;
-use crate::cluster::nodes::{self, Member, Observed, Target, split};
+use crate::cluster::nodes::{self, Member, NodeResults, Observed, Target};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
@@ -51,7 +51,7 @@ impl HostAssignment {
     }
 }
 
-/// All that is decided about a job before a node is changed.
+/// The plan of a job, made before any node is changed.
 pub struct JobPlan {
     /// The job's id.
     pub id: String,
@@ -65,21 +65,21 @@ pub struct JobPlan {
     pub others: Vec<Observed>,
     /// The maximum number of ranks of an elastic job that nodes which are added to the inventory may join.
     pub(super) max_ranks: Option<u32>,
-    /// Descriptions of the drained nodes.
+    /// Descriptions of the drained nodes, for a note.
     drained: Vec<String>,
     /// What is started on the nodes.
     pub commands: Vec<NodeCommand>,
-    /// The `hmaster` container, but for the project's directory.
+    /// The `hmaster` container without its workspace, which is known after the upload.
     pub container: ContainerSpec,
     /// The variables of the nodes' `env_file`.
     pub(super) env_files: EnvFiles,
-    /// What the job supervisor has to know, as JSON.
+    /// The contents of `launch.json` for the job supervisor.
     pub(super) launch: String,
     /// The port for which the workers' host keys are known, where the job has workers of its own.
     pub(super) shared_port: Option<u16>,
-    /// What other jobs have of the nodes.
+    /// Allocations of other jobs on the nodes.
     pub(super) allocations: Allocations,
-    /// The inventory as it is, by which the nodes are checked.
+    /// The unmodified inventory, for checks of the nodes.
     shared: Inventory,
 }
 
@@ -144,7 +144,8 @@ impl JobPlan {
     /// [`Error::Nodes`] with each failure, or a check of the keys.
     pub fn check(&self, events: &Events) -> Result<(), Error> {
         self.drained.iter().for_each(|drained| events.note(format!("{drained} and gets no ranks")));
-        let (_, mut failed) = split(events, self.hosts.iter().map(|host| self.check_host(host)).collect());
+        let checked = self.hosts.iter().map(|host| self.check_host(host)).collect();
+        let NodeResults { mut failed, .. } = NodeResults::new(events, checked);
         let inventory = &self.shared;
         let taking_part: Vec<_> = self.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();
         failed.extend(preflight::stops(&preflight::before(inventory, &taking_part), events));
@@ -196,8 +197,8 @@ impl JobPlan {
     }
 }
 
-/// Returns the target of a job that shares its nodes with others: a name of its own for its `hmaster` where another's is up, and
-/// workers and a port of its own where others have ranks beside its own.
+/// Returns the target of a job that shares its nodes: a separate name for its `hmaster` if another one is up, and
+/// separate workers and a separate port if other jobs have ranks on its nodes.
 fn concurrent(target: &Target, id: &str, hosts: &[HostAssignment], allocations: &Allocations) -> Result<Target, Error> {
     let mut own = target.clone();
     let cluster = &mut own.inventory.cluster;

@@ -1,4 +1,4 @@
-//! A plan is prepared on the nodes: the job's directory, the project and the workers.
+//! Prepares the nodes for a job: its directory, the project and the workers.
 
 use super::directory::Content;
 use super::plan::HostAssignment;
@@ -66,7 +66,7 @@ async fn prepare_node(
             None => Ok(()),
         }
     };
-    // a fault of the node shows best in the larger of the two, the upload, so that its error comes first
+    // if both fail, the upload's error says more about the node, so it is reported
     let (uploaded, written) = tokio::join!(uploading, writing);
     let uploaded = uploaded?;
     written?;

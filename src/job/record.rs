@@ -1,4 +1,4 @@
-//! A job: its record and its states; how it ended, and by which rank it failed; how far it is.
+//! The record of a job, its result, and the root cause of a failure.
 
 mod result;
 #[cfg(test)]
@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 /// How many seconds a job without a launcher counts as starting.
 pub const LAUNCH_WINDOW: f64 = 120.0;
 
-/// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the job (mode 600),
-/// so that neither the program's arguments nor its environment pass through a launcher or a shell.
+/// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the job (mode 600), so
+/// that neither the program's arguments nor its environment pass through a launcher or a shell.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The job's id: time of its start and a few random letters.
@@ -58,7 +58,7 @@ pub struct Record {
     /// Which cores the ranks are bound to; `None`: as the GPUs suggest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<Bind>,
-    /// The directory it starts in, as seen in the container.
+    /// The working directory, as a path in the container.
     pub cwd: String,
     /// The number of ranks.
     pub ranks: u32,
@@ -82,7 +82,7 @@ pub struct Record {
     pub ulimits: BTreeMap<String, Ulimit>,
 }
 
-/// The value of records that do not have it yet.
+/// The default for records of earlier versions.
 fn idle_margin() -> u64 {
     30
 }

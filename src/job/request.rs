@@ -1,4 +1,4 @@
-//! What a job is asked to be: its program, its resources and how it is watched.
+//! The request for a job: its program, its resources and how it is watched.
 
 use crate::cluster::nodes::Target;
 use crate::error::Error;
@@ -70,7 +70,7 @@ pub struct JobOptions {
     pub stall_timeout: Duration,
     /// Bytes that the log may take on each node.
     pub log_max: Option<u64>,
-    /// Environment of the ranks; it goes before the inventory's.
+    /// Environment of the ranks; takes precedence over the inventory's.
     pub env: BTreeMap<String, Secret>,
     /// What is shown of it.
     pub show: Show,
@@ -90,7 +90,7 @@ impl JobOptions {
     }
 }
 
-/// What is shown of a job besides how it ends.
+/// The output of a job that is shown.
 #[derive(Debug, Clone, Copy)]
 pub struct Show {
     /// The ranks' output.
@@ -113,7 +113,7 @@ pub struct Until {
 /// Checks what can be known without asking a node.
 ///
 /// # Errors
-/// More ranks than slots, when all slots stand in the inventory.
+/// More ranks than slots, if the inventory gives all slots.
 pub fn check_ranks(target: &Target, ranks: Option<RankCount>, per_node: Option<u32>) -> Result<(), Error> {
     let at_most = per_node.unwrap_or(u32::MAX);
     let known: Option<Vec<(String, u32)>> =

@@ -1,4 +1,4 @@
-//! A job is launched and watched to its end: `train`, `run` and `verify` are all this.
+//! Launches a job and watches it to its end, for `train`, `run` and `verify`.
 
 use super::cleanup::{clean_up, result};
 use super::directory::Content;
@@ -133,7 +133,7 @@ pub async fn attach(
     watch.run(until, &mut cancel).await
 }
 
-/// A name that sorts by time and that no two operators choose: `20261121-101500-4f2a`.
+/// Returns a unique job id that sorts by time: `20261121-101500-4f2a`.
 pub fn new_id() -> String {
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let time = time.replace(['-', ':', 'Z'], "").replace('T', "-");

@@ -15,7 +15,7 @@ pub enum OnSignal {
 /// SIGHUP: the terminal has gone.
 const HANGUP: u8 = 1;
 
-/// Something that happened to a job, or to whoever watches it.
+/// An event of a job or of the process that watches it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
     /// So many ranks have started their program.
@@ -35,9 +35,9 @@ pub enum Input {
 pub enum Action {
     /// Report the job's state.
     Report(State),
-    /// Tell the operator that the job continues without hvdctl.
+    /// Report that the job continues without hvdctl.
     ReportLeft,
-    /// Tell the operator that the job is being stopped.
+    /// Report that the job is being stopped.
     ReportStopping,
     /// Ask the job supervisor to stop the job, within the grace period.
     Stop,
@@ -47,12 +47,12 @@ pub enum Action {
     Leave(End),
 }
 
-/// Why a job is not watched any more.
+/// Why the supervision of a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The job supervisor exited, with this code where it is known.
     Exited(Option<i64>),
-    /// Every rank has started, which is all that was to be seen.
+    /// Every rank has started, and only the start was watched.
     AllStarted,
     /// The operator sent a signal.
     Signal(u8),
@@ -165,7 +165,7 @@ mod tests {
             let left = [Action::ReportLeft, Action::Leave(End::Signal(signal))];
             assert_eq!(actions(&[Input::Signal(signal), exits], false, OnSignal::Leave), left);
         }
-        // nobody is there to see the job stopped
+        // the terminal is gone, so the job is left running
         let hangup = [Action::ReportLeft, Action::Leave(End::Signal(1))];
         assert_eq!(actions(&[Input::Signal(1)], false, OnSignal::Stop), hangup);
     }

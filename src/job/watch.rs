@@ -1,4 +1,4 @@
-//! A launched job is watched until it ends, is stopped, or is left running: events become inputs of the state machine in
+//! Watches a launched job until it ends, is stopped, or is left running: events become inputs of the state machine in
 //! `supervision.rs`, and its actions are performed here.
 
 use super::cleanup::{clean_up, result, stop_limit, unrecorded};
@@ -166,7 +166,7 @@ impl Watch<'_> {
         let Viewer { monitor, show, .. } = &self.viewer;
         let result = with_observed(result, monitor, ranks);
         let outcome = JobOutcome::new(self.id, self.placement, result, monitor);
-        // a node whose worker was gone did not answer the job supervisor, and yet it is clean now
+        // a node whose worker was gone did not answer the job supervisor, but has been cleaned up since
         Ok(JobOutcome { just_shown: outcome.just_shown && show.output, silent, ..outcome })
     }
 

@@ -1,4 +1,4 @@
-//! What the cluster's key directory holds on each node: who may log in, which host keys are pinned, with which modes.
+//! The cluster's key directory on each node: authorized keys, pinned host keys and file modes.
 
 mod directory;
 mod lines;

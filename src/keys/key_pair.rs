@@ -9,8 +9,8 @@ use ssh_key::{Algorithm, LineEnding, PrivateKey};
 use std::sync::mpsc;
 use std::thread;
 
-/// Generates a pair with this file name and comment, in OpenSSH's formats. RSA takes about a second of CPU: call it where
-/// that blocks nothing else.
+/// Generates a pair with this file name and comment, in OpenSSH's formats. RSA takes about a second of CPU: run it on a
+/// thread that may block.
 ///
 /// # Errors
 /// When the operating system has no random numbers, or the crate fails.

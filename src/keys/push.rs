@@ -6,7 +6,7 @@ mod tests;
 
 pub use rotate::RotationResult;
 
-use crate::cluster::nodes::{Member, facts, for_each_node, split};
+use crate::cluster::nodes::{Member, NodeResults, facts, for_each_node};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
@@ -43,9 +43,6 @@ pub struct PushResult {
     pub changes: Changes,
 }
 
-/// The nodes that were done, and the failures.
-pub type Results = (Vec<PushResult>, Vec<NodeError>);
-
 /// The pair on the master.
 #[derive(Debug)]
 pub struct GenerateResult {
@@ -76,8 +73,8 @@ impl Distribution<'_> {
     ///
     /// # Errors
     /// When the master cannot be observed nothing is changed; afterwards every node is finished and the failures are listed.
-    pub async fn push(&self) -> Result<Results, Error> {
-        let (nodes, mut failed) = self.observe().await?;
+    pub async fn push(&self) -> Result<NodeResults<PushResult>, Error> {
+        let NodeResults { ok: nodes, mut failed } = self.observe().await?;
         if failed.iter().any(|error| error.node == self.inventory.master().name) {
             return Err(Error::Nodes { failed, done: 0 });
         }
@@ -99,9 +96,9 @@ impl Distribution<'_> {
         }
         let warnings = nodes.iter().flat_map(|(member, facts)| warnings(self.inventory, &member.node, facts));
         warnings.for_each(|warning| self.events.warn(warning));
-        let (pushed, failures) = self.distribute(nodes, keys).await?;
-        failed.extend(failures);
-        Ok((pushed, failed))
+        let pushed = self.distribute(nodes, keys).await?;
+        failed.extend(pushed.failed);
+        Ok(NodeResults { ok: pushed.ok, failed })
     }
 
     /// Generates the pair where the master, the only member here, has none. `wanted`: of this kind; else as the inventory
@@ -145,19 +142,18 @@ impl Distribution<'_> {
         Kind { key_type: self.cluster().key_type, bits: None }
     }
 
-    async fn observe(&self) -> Result<(Vec<(Member, Facts)>, Vec<NodeError>), Error> {
+    async fn observe(&self) -> Result<NodeResults<(Member, Facts)>, Error> {
         let observing = for_each_node(self.members.to_vec(), async |member| {
             let reading = facts(self.cluster(), &member);
             let facts = self.events.step(&member.node.name, Step::read("reading keys"), reading).await?;
             Ok((member, facts))
         });
-        self.session.cancellation.run(async { Ok(split(self.events, observing.await)) }).await
+        self.session.cancellation.run(async { Ok(NodeResults::new(self.events, observing.await)) }).await
     }
 
     /// Observes all members, or fails before anything is changed.
     async fn observe_all(&self) -> Result<Vec<(Member, Facts)>, Error> {
-        let (nodes, failed) = self.observe().await?;
-        if failed.is_empty() { Ok(nodes) } else { Err(Error::Nodes { failed, done: 0 }) }
+        self.observe().await?.all()
     }
 
     fn master<'n>(&self, nodes: &'n [(Member, Facts)]) -> Result<&'n (Member, Facts), Error> {
@@ -169,7 +165,7 @@ impl Distribution<'_> {
     ///
     /// # Errors
     /// When no host key can be generated.
-    async fn distribute(&self, nodes: Vec<(Member, Facts)>, keys: Keys) -> Result<Results, Error> {
+    async fn distribute(&self, nodes: Vec<(Member, Facts)>, keys: Keys) -> Result<NodeResults<PushResult>, Error> {
         let kind = Kind { key_type: KeyType::Ed25519, bits: None };
         let mut new_host_keys = BTreeMap::new();
         for (Member { node, .. }, _) in nodes.iter().filter(|(_, facts)| public_host_key(facts).is_none()) {
@@ -195,7 +191,7 @@ impl Distribution<'_> {
             Some(Ok(PushResult { node, changes }))
         };
         let results = for_each_node(nodes.iter().collect(), write_node).await;
-        Ok(split(self.events, results.into_iter().flatten().collect()))
+        Ok(NodeResults::new(self.events, results.into_iter().flatten().collect()))
     }
 
     /// The pair of a master that lacks a half of it: the public one is read from the private one, or a pair is generated.

@@ -2,6 +2,7 @@
 
 use crate::text::failure::{self, Ssh};
 use crate::text::nodeset;
+use crate::text::units::count;
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -12,8 +13,7 @@ use std::net::SocketAddr;
 const ALL_PAIRS: usize = 32;
 
 /// Returns the nodes that node `from` of `n` logs in to: all others up to 32 nodes. Beyond that those 1, 2, 4, … places
-/// after it, so that every node is source and target equally often, and whatever parts the cluster would fall into, a
-/// login crosses between them.
+/// after it, so that every node is source and target equally often, and some login crosses any partition of the cluster.
 pub fn targets(n: usize, from: usize) -> Vec<usize> {
     if n <= ALL_PAIRS {
         return (0..n).filter(|to| *to != from).collect();
@@ -42,7 +42,7 @@ pub struct AbsentNode {
     pub why: String,
 }
 
-/// What came of all logins.
+/// The results of all logins.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Matrix {
     /// Nodes that were left out, each with the reason.
@@ -114,10 +114,10 @@ impl Matrix {
     /// The same as sentences, the absent nodes first.
     pub fn faults(&self) -> Vec<String> {
         let absent = self.absent.iter().map(|absent| format!("{}: {}", absent.node, absent.why));
-        let rows = self.rows().into_iter().map(|row| {
-            let plural = if row.pairs == 1 { "" } else { "s" };
-            format!("{} → {}: {} ({} pair{plural})", row.from, row.to, row.reason, row.pairs)
-        });
+        let rows = self
+            .rows()
+            .into_iter()
+            .map(|row| format!("{} → {}: {} ({})", row.from, row.to, row.reason, count(row.pairs, "pair")));
         absent.chain(rows).collect()
     }
 
@@ -163,7 +163,7 @@ pub fn reason(code: i32, messages: &str, target: SocketAddr, limit: u64) -> Stri
     }
 }
 
-/// Removes the target's address and port, and the words that connect them to the sentence.
+/// Removes the target's address and port, and the prepositions before them.
 fn nameless(line: &str, target: SocketAddr) -> String {
     let (address, port) = (regex::escape(&target.ip().to_string()), target.port());
     let names = format!(

@@ -137,7 +137,7 @@ pub struct LaunchDescription<'a> {
     pub restarts: u32,
     /// The limits of an elastic job; none: the job has a fixed size.
     pub elastic: Option<Elastic>,
-    /// Whether the workers are this job's alone, and end with it.
+    /// Whether the workers belong to this job and are removed with it.
     pub own_workers: bool,
     /// Port of their sshd.
     pub port: u16,
@@ -185,11 +185,11 @@ pub struct RankDescription<'a> {
     pub environment: BTreeMap<&'static str, &'a str>,
     /// The same under it.
     pub defaults: BTreeMap<&'static str, &'a str>,
-    /// What ranks wait in until all have begun.
+    /// Name of the operation in which ranks wait until all have started.
     pub init: &'static str,
     /// Patterns of the library's messages, in Python's syntax.
     pub hang_reports: BTreeMap<&'static str, &'static str>,
-    /// The names that the launcher's process above the ranks of a node may have.
+    /// Process names of the launcher's daemon on each node.
     pub daemons: &'static [&'static str],
     /// Whether a thread of each rank waits for the others without ever sleeping.
     pub spins: bool,

@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// Bytes that are read at most, so that reading `/dev/zero` by mistake ends.
+/// Size limit in bytes, so that reading `/dev/zero` by mistake ends.
 const MAX_SIZE: u64 = 1 << 20;
 
 /// Reads such a file; [`env_lines`] describes its format.

@@ -23,8 +23,8 @@ use serde::Serialize;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// A program for every rank that proves that the ranks work together: it begins, and sums up a number over all ranks. Its arguments are
-/// [`Launcher::ways`].
+/// The program that `verify` runs as every rank: it initializes the library and sums a number over all ranks. Its
+/// arguments are [`Launcher::ways`].
 pub const VERIFY: &str = include_str!("verify.py");
 
 /// Python code that follows `src/scripts/inside.py` and prints the launchers of the image, and what they depend on.
@@ -51,9 +51,9 @@ pub struct Launcher {
     pub by_hand: fn(&ShellRequest<'_>) -> Option<String>,
     /// Environment that such a shell needs.
     pub shell_environment: fn(&ShellRequest<'_>) -> Vec<(&'static str, String)>,
-    /// Prefixes of the variables that it reads itself; everything else of the inventory's environment only goes to the ranks.
+    /// Prefixes of variables that the launcher itself reads; other variables of the inventory reach only the ranks.
     pub reads: &'static [&'static str],
-    /// Who takes one interface name for all nodes, if nodes may not have interfaces of different names.
+    /// The program that requires the same interface name on all nodes, if one does.
     pub one_interface: Option<&'static str>,
     /// The variables by which a rank learns its number, in order of preference.
     pub rank: &'static [&'static str],
@@ -69,7 +69,7 @@ pub struct Launcher {
     pub init: &'static str,
     /// A hint on what gives ranks more time for that.
     pub init_hint: Option<&'static str>,
-    /// The ways in which [`VERIFY`] may communicate, in order of preference.
+    /// The Python modules over which [`VERIFY`] may communicate, in order of preference.
     pub ways: &'static [&'static str],
     /// The patterns of messages about ranks that hang (`HangReports` in `rank_supervisor.py`).
     pub hang_reports: &'static [(&'static str, &'static str)],

@@ -10,8 +10,9 @@ pub(super) const DAEMONS: &[&str] = &["orted", "prted"];
 /// Prefixes of the variables that Open MPI reads.
 pub(super) const READS: &[&str] = &["OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_"];
 
-/// The environment that Open MPI needs in any container. Docker denies the system call by which ranks of one container copy from each
-/// other; Open MPI 4 falls back to another way, with a line of complaint for each message.
+/// The environment that Open MPI needs in any container. Docker denies the system call by which ranks of one container
+/// copy from each other; Open MPI 4 then falls back to another mechanism and prints a line of complaint for each
+/// message.
 pub(super) fn container_environment() -> Vec<(&'static str, String)> {
     vec![("OMPI_MCA_btl_vader_single_copy_mechanism", "none".into())]
 }
@@ -19,7 +20,7 @@ pub(super) fn container_environment() -> Vec<(&'static str, String)> {
 /// The environment that any `mpirun` in hmaster needs.
 pub(super) fn session_environment() -> Vec<(&'static str, String)> {
     let mut all = container_environment();
-    // else its daemons leave the sessions of sshd, and when the network is cut nothing tells them and the ranks
+    // otherwise its daemons leave their sshd sessions and are not ended when the network is cut
     all.push(("OMPI_MCA_orte_leave_session_attached", "1".into()));
     all.push(("PRTE_MCA_prte_leave_session_attached", "1".into()));
     all

@@ -1,4 +1,4 @@
-//! The programs that supervise a job on its nodes. They lie in the job's directory.
+//! The programs that supervise a job on its nodes. They are stored in the job's directory.
 
 /// The main process of `hmaster`.
 pub const JOB_SUPERVISOR: &str = "job_supervisor.py";

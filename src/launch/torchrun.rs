@@ -23,7 +23,7 @@ pub static LAUNCHER: Launcher = Launcher {
     ..BASE
 };
 
-/// Gloo, NCCL and TensorPipe choose an interface by themselves, and often one that leads nowhere.
+/// Gloo, NCCL and TensorPipe choose an interface themselves, often one without a route to the other nodes.
 pub(super) const INTERFACE_VARIABLES: &[&str] = &["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"];
 
 fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {

@@ -17,7 +17,7 @@ pub struct Allocation {
     /// Its project, if it has one.
     #[serde(skip)]
     pub project: Option<String>,
-    /// The port of its workers; none in records of hvdctl before that was written down.
+    /// The port of its workers; `None` in records of earlier versions.
     #[serde(skip)]
     pub port: Option<u16>,
     /// Who started it, `user@host`.
@@ -35,12 +35,12 @@ pub struct Resources {
     pub gpus: Vec<String>,
 }
 
-/// Jobs that have what another one asks for.
+/// Jobs whose allocations conflict with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocationConflict {
     /// What is allocated to them, by node; never empty.
     pub allocations: Vec<(String, Allocation)>,
-    /// Selected nodes of which nothing is allocated.
+    /// Selected nodes without an allocation.
     pub free: Vec<String>,
 }
 

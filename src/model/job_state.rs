@@ -11,7 +11,7 @@ use std::fmt;
 pub enum State {
     /// The launcher is up, not every rank has started its program.
     Starting,
-    /// Every rank runs, or some still do.
+    /// Every rank has started; at least one is running.
     Running,
     /// Every rank ended with 0.
     Succeeded,
@@ -19,7 +19,7 @@ pub enum State {
     Failed,
     /// Ended on request.
     Stopped,
-    /// It ended and nobody saw how.
+    /// It ended without a recorded result.
     Lost,
 }
 

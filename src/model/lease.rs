@@ -1,4 +1,4 @@
-//! The lease of a node: who works there. Its times are those of the node's own clock.
+//! The lease of a node: which command may change it. Times are by the node's clock.
 
 use crate::text::nodeset;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// How long a lease holds after it was renewed last.
+/// Time from the last renewal until a lease expires.
 pub const EXPIRES: Duration = Duration::from_secs(30);
 /// How often a command renews its leases.
 pub const RENEWED: Duration = Duration::from_secs(2);
@@ -66,15 +66,14 @@ impl Lease {
         Duration::from_secs(self.read.saturating_sub(self.renewed))
     }
 
-    /// Whether it holds no more, by the same rule as in `lease.sh`: a clock that was set back does not make it last for
-    /// ever.
+    /// Returns whether it has expired, by the rule of `lease.sh`. A clock that was set back does not extend it.
     pub fn is_expired(&self) -> bool {
         self.read.abs_diff(self.renewed) > EXPIRES.as_secs()
     }
 
     /// Formats when it was taken.
     pub fn since(&self) -> String {
-        // what no clock shows would not be written
+        // a time beyond the calendar would not be formatted
         let since = SystemTime::UNIX_EPOCH + Duration::from_secs(self.since.min(u64::from(u32::MAX)));
         let time = humantime::format_rfc3339_seconds(since).to_string().replace('T', " ").replace('Z', " UTC");
         format!("{time} ({} ago)", humantime::format_duration(self.age()))
@@ -87,7 +86,7 @@ impl fmt::Display for Lease {
     }
 }
 
-/// The nodes of each lease's holder, a command once.
+/// Groups nodes by the command that holds their lease.
 pub fn holders(busy: &[(String, Lease)]) -> Vec<(Vec<String>, &Lease)> {
     let groups = nodeset::alike(busy.iter().map(|(node, lease)| (&lease.id, (node.clone(), lease))));
     groups

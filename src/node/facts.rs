@@ -29,14 +29,14 @@ pub struct KeyFile {
     pub text: String,
 }
 
-/// Somebody who listens on the workers' port.
+/// A process that listens on the workers' port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Listener {
     /// The address it listens on; none: on all of them.
     pub address: Option<IpAddr>,
     /// Its process, if that is visible.
     pub pid: Option<u32>,
-    /// Whose process it is.
+    /// The user of the process.
     pub user: String,
     /// The id of the container that it runs in.
     pub container: Option<String>,
@@ -117,7 +117,7 @@ pub struct Facts {
     pub clock: Option<Span>,
     /// How far its clock is ahead of ours.
     pub ahead: Option<Span>,
-    /// Who listens on the workers' port.
+    /// Listeners on the workers' port.
     pub listeners: Vec<Listener>,
     /// Whether `nvidia-smi` is installed.
     pub nvidia_smi: bool,
@@ -128,14 +128,14 @@ pub struct Facts {
     /// Their records as they are written down, each as JSON.
     #[serde(skip)]
     pub open_records: Vec<String>,
-    /// Those that are known to go on, by their launchers or their ranks on whichever node.
+    /// Those that are known to be running, by their launchers or ranks on any node.
     #[serde(skip)]
     pub under_way: Vec<String>,
     /// Whether the node is drained.
     pub drained: Option<Drained>,
     /// Room for jobs and projects.
     pub disks: Vec<Disk>,
-    /// The TCP ports that somebody listens on, at whatever address.
+    /// The TCP ports with a listener on any address.
     pub ports: BTreeSet<u16>,
     /// The key directory itself (mode and owner), if it is there.
     pub key_dir: Option<KeyFile>,
@@ -144,7 +144,8 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// What ended jobs left behind and nothing ends. A program of a job that goes on may have been killed a moment ago.
+    /// Killed processes of ended jobs that wait in the kernel. A process of a running job may have been killed just now
+    /// and is not listed.
     pub fn unending(&self) -> impl Iterator<Item = &Rank> {
         self.ranks.iter().filter(|rank| rank.killed && !self.open_jobs.contains(&rank.job))
     }
@@ -203,8 +204,8 @@ impl Facts {
         facts
     }
 
-    /// Compares the node's clock with ours. The report was requested at `asked` and complete at `came`, so the node began it after the
-    /// one and ended it before the other.
+    /// Compares the node's clock with ours. The report was requested at `asked` and complete at `came`: the node began
+    /// it after the first and ended it before the second.
     #[must_use]
     pub fn between(mut self, asked: f64, came: f64) -> Facts {
         self.ahead = self.clock.map(|clock| {

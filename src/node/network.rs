@@ -14,7 +14,7 @@ pub struct Endpoint {
     pub interface: String,
 }
 
-/// The place of a node that runs all ranks itself, or has no others beside it: nothing has to leave it.
+/// Returns the endpoint of a node that needs no other one; its traffic stays on the loopback interface.
 pub fn alone() -> Endpoint {
     Endpoint { address: Ipv4Addr::LOCALHOST.into(), interface: "lo".into() }
 }
@@ -32,8 +32,8 @@ pub fn place(inventory: &Inventory, node: &Node, facts: &Facts) -> Result<Endpoi
 }
 
 /// The inventory's address, else the address on the inventory's interface, else the one by which ssh reached the node:
-/// that one is certain to be the node's own, whatever jump hosts or names lie between. If that is an IPv6 address, it is the IPv4
-/// address on the same interface, because launchers are given no others.
+/// that one is certain to be the node's own, regardless of jump hosts and names in between. If that is an IPv6 address,
+/// it is the IPv4 address on the same interface, because launchers are given no others.
 ///
 /// # Errors
 /// What is missing or does not match.

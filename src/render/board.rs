@@ -52,7 +52,7 @@ struct Node {
 /// A row to be shown.
 #[derive(Debug)]
 pub struct Row {
-    /// The state for the sign at its start; `None` for a count of nodes.
+    /// The state that selects the symbol at its start; `None` for a count of nodes.
     pub state: Option<State>,
     /// Its text, with colours.
     pub text: String,

@@ -57,7 +57,7 @@ pub struct Rows {
     /// The terminal's width when the rows were drawn, or `None` if none are on it.
     drawn: Option<u16>,
     last: Option<Instant>,
-    /// Nothing is drawn until then, because ranks write.
+    /// Time until which nothing is drawn, because ranks are writing.
     still: Option<Instant>,
     /// The job that is being prepared.
     job: Option<String>,

@@ -26,13 +26,13 @@ pub enum ContainerState {
 }
 
 impl ContainerState {
-    /// Returns whether it has processes, or will have some without anybody starting it.
+    /// Returns whether it has processes, or the engine will start some by itself.
     pub fn is_up(self) -> bool {
         matches!(self, ContainerState::Running | ContainerState::Paused | ContainerState::Restarting)
     }
 
-    /// Returns why a worker in this state has to be recreated, if it has to. hvdctl's containers have no restart policy: somebody has
-    /// changed one that restarts, and it keeps exiting.
+    /// Returns why a worker in this state has to be recreated, if it has to. hvdctl sets no restart policy; a
+    /// restarting container was modified by another program, and keeps exiting.
     pub fn defect(self) -> Option<&'static str> {
         match self {
             ContainerState::Created => Some("never started"),

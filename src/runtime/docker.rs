@@ -54,7 +54,7 @@ impl Runtime {
         let send = move |request| Box::pin(dialler.clone().request(request));
         // bollard's own time-out covers a whole request, long waits included; `call` sets one per call
         let day = 24 * 3600;
-        // bollard names no version of the protocol (`url.join` in its uri.rs takes it away again), and each engine speaks its
+        // bollard names no version of the protocol (`url.join` in its uri.rs removes it), so each engine uses its
         // latest: negotiating a version would only start two more programs on the node
         let docker =
             Docker::connect_with_custom_transport(send, Some("http://docker"), day, bollard::API_DEFAULT_VERSION)

@@ -1,9 +1,9 @@
 //! The runtime: what starts, inspects, enters and ends the containers in which ranks live.
 //!
-//! [`Runtime`] is one node's runtime, [`spec::ContainerSpec`] what is wanted of it and [`container::ContainerSummary`] what it has;
-//! hvdctl keeps no state but the containers' labels (in [`spec`]). Docker implements it in `docker/`, the only user of bollard;
-//! `transport` knows of Docker only how its engine, and root through it, are reached on a node. A second runtime would be a
-//! directory beside that one, with `Runtime` as an enum of the two.
+//! [`Runtime`] is one node's runtime, [`spec::ContainerSpec`] a desired container and [`container::ContainerSummary`]
+//! an observed one; hvdctl keeps no state but the containers' labels (in [`spec`]). Docker implements it in `docker/`,
+//! the only user of bollard; `transport` knows of Docker only how its engine, and root through it, are reached on a
+//! node. A second runtime would be a directory beside that one, with `Runtime` as an enum of the two.
 
 pub mod container;
 mod docker;

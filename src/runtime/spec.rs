@@ -56,7 +56,7 @@ impl Role {
 }
 
 impl Serialize for GpuRequest {
-    /// All and none are true and false, as hvdctl 0.1.0 wrote them in its labels.
+    /// Serializes `All` and `None` as true and false, for compatibility with labels of hvdctl 0.1.0.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             GpuRequest::None => false.serialize(serializer),
@@ -219,7 +219,7 @@ impl ContainerSpec {
         ContainerSpec::new(cluster, node, gpus, (Role::Shell, format!("{}-shell-{suffix}", cluster.master), command))
     }
 
-    /// Returns the labels by which hvdctl knows it again.
+    /// Returns the labels that identify the container.
     pub fn labels(&self) -> BTreeMap<String, String> {
         let labels = [
             (LABEL_CLUSTER, Some(self.cluster.clone())),
@@ -266,7 +266,7 @@ fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
         // ends a rank that the network has cut off from its launcher: the connection closes, which its rank supervisor notices
         &format!("{KEEP_ALIVE}{}", cluster.keep_alive.as_secs()),
         "ClientAliveCountMax=3",
-        // with both families sshd would go on if another program had the port of one
+        // with both families, sshd would keep running if another program used the port in one of them
         if address.is_ipv4() { "AddressFamily=inet" } else { "AddressFamily=inet6" },
         // not reachable from the host's other networks
         &format!("ListenAddress={address}"),

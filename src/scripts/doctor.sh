@@ -9,6 +9,7 @@ say kernel "$(uname -r)"
 # of an sshd that reads another file than its default one this is not known; only root may ask
 sessions=$(sshd -T 2>/dev/null </dev/null | sed -n 's/^maxsessions //p')
 [ -z "$sessions" ] || say max-sessions "$sessions"
+# of a worker or an interface that has gone meanwhile there is nothing to say
 if [ -n "$worker_pid" ]; then
   say memlock "$(sed -n 's/^Max locked memory  *\([^ ]*\).*/\1/p' "/proc/$worker_pid/limits" 2>/dev/null)"
 fi
@@ -20,11 +21,20 @@ for interface in /sys/class/net/*; do
   [ "$filter" != 1 ] || say strict "$name"
 done
 
-room() { # WHAT FOLDER: of the next directory above that is there
+# the end of a tool's words, as what keeps a check from being made
+unchecked() { # CHECK CODE WORDS
+  words=$(printf '%s\n' "$3" | grep . | tail -n 1)
+  [ "$2" != 124 ] || words="no answer within 20 s"
+  say unchecked "$1" "${words:-exit code $2}"
+}
+room() { # WHAT DIRECTORY: of the next directory above that is there
   directory=$2
   until [ -d "$directory" ]; do directory=${directory%/*} directory=${directory:-/}; done
-  free=$(df -Pk "$directory" 2>/dev/null | awk 'NR == 2 { print $4 }')
-  [ -z "$free" ] || say disk "$1" "$free" "$directory"
+  if table=$(df -Pk "$directory" 2>&1); then
+    say disk "$1" "$(printf '%s\n' "$table" | awk 'NR == 2 { print $4 }')" "$directory"
+  else
+    unchecked disk $? "$table"
+  fi
 }
 [ -z "$docker_root" ] || room images "$docker_root"
 
@@ -52,15 +62,21 @@ for program in nvidia-container-runtime-hook nvidia-container-runtime nvidia-ctk
   fi
 done
 if command -v nvidia-smi >/dev/null 2>&1; then
-  say driver "$(timeout 20 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)"
-  timeout 20 nvidia-smi --query-compute-apps=pid,used_memory,gpu_uuid --format=csv,noheader 2>/dev/null |
-    while IFS= read -r line; do
-      pid=${line%%,*}
-      [ -d "/proc/$pid" ] || continue
-      program=-
-      read -r program 2>/dev/null <"/proc/$pid/comm"
-      run=$(job "$pid")
-      say gpu-user "$(stat -c %U "/proc/$pid" 2>/dev/null)" "${run:--}" "$program, $line"
-    done
+  # a driver that fails is seen below
+  if driver=$(timeout 20 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null); then
+    say driver "$(printf '%s\n' "$driver" | head -n 1)"
+  fi
+  users=$(timeout 20 nvidia-smi --query-compute-apps=pid,used_memory,gpu_uuid --format=csv,noheader 2>&1) ||
+    unchecked gpu-users $? "$users"
+  printf '%s\n' "$users" | while IFS= read -r line; do
+    pid=${line%%,*}
+    # it may have ended; what is not a process is a message
+    case $pid in '' | *[!0-9]*) continue ;; esac
+    [ -d "/proc/$pid" ] || continue
+    program=-
+    read -r program 2>/dev/null <"/proc/$pid/comm"
+    run=$(job "$pid")
+    say gpu-user "$(stat -c %U "/proc/$pid" 2>/dev/null)" "${run:--}" "$program, $line"
+  done
 fi
 exit 0

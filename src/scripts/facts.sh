@@ -1,5 +1,8 @@
 # What one node is, a "KEY VALUE" line each, behind machine.sh, marked.sh and killed.sh; read by node/facts.rs. Wants: ssh_dir,
 # jobs_dir, projects_dir, cluster, port. Changes nothing. Fails if a tool does: that there is nothing must be known.
+# prints a file; one that is removed meanwhile is empty
+contents() { cat -- "$1" 2>/dev/null || [ ! -e "$1" ] || cat -- "$1"; }
+
 # who listens on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
 listeners=$(ss -Hltnp "sport = :$port") || exit
 printf '%s' "${listeners:+$listeners
@@ -9,6 +12,7 @@ printf '%s' "${listeners:+$listeners
   *pid=*)
     pid=${users#*pid=}
     pid=${pid%%[!0-9]*}
+    # the process may have ended
     user=$(stat -c %U "/proc/$pid" 2>/dev/null)
     container=$(grep -soE '[0-9a-f]{64}' "/proc/$pid/cgroup" | tail -n 1)
     read -r program 2>/dev/null <"/proc/$pid/comm"
@@ -19,7 +23,8 @@ done
 
 # the ports that are taken: PORT…
 ports=$(ss -Hltn) || exit
-say ports "$(printf '%s\n' "$ports" | sed -n 's/^\([^ ]* *\)\{3\}[^ ]*:\([0-9]*\) .*/\2/p' | sort -nu | tr '\n' ' ')"
+ports=$(printf '%s\n' "$ports" | awk '{ n = split($4, part, ":"); if (n && !seen[part[n]]++) printf "%s ", part[n] }') || exit
+say ports "$ports"
 
 # room: WHAT KILOBYTES FOLDER, of the next directory above that is there
 there() {
@@ -39,34 +44,41 @@ printf '%s\n' "$rooms" | {
 files=$(marked '^HVDCTL_JOB=' /proc/[0-9]*/environ) || exit
 for file in $files; do
   pid=$(pid_of "$file")
+  # the process may have ended
   run=$({ tr '\0' '\n' <"$file"; } 2>/dev/null | sed -n 's/^HVDCTL_JOB=//p' | head -n 1)
   case $run in '' | *[!0-9A-Za-z-]*) continue ;; esac
   container=$(grep -soE '[0-9a-f]{64}' "/proc/$pid/cgroup" | tail -n 1)
-  owner=$(sed -n 's/.*"cluster":"\([^"]*\)".*/\1/p' "$jobs_dir/$run/job.json" 2>/dev/null)
+  record=$(contents "$jobs_dir/$run/job.json") || exit
+  owner=$(printf '%s\n' "$record" | sed -n 's/.*"cluster":"\([^"]*\)".*/\1/p')
   if killed "$pid"; then killed=killed; else killed=-; fi
   say rank "$run" "$pid" "${container:--}" "${owner:--}" "$killed"
 done
 # this cluster's jobs that have not ended here: what ends a job on a node removes env.json. JOB RECORD
-for record in "$jobs_dir"/*/job.json; do
-  directory=${record%/job.json}
-  if [ -e "$directory/env.json" ] && [ ! -e "$directory/result.json" ] && grep -qsF "\"cluster\":\"$cluster\"" "$record"; then
-    say open "${directory##*/} $(head -n 1 "$record")"
-  fi
+for file in "$jobs_dir"/*/job.json; do
+  directory=${file%/job.json}
+  if [ ! -e "$directory/env.json" ] || [ -e "$directory/result.json" ]; then continue; fi
+  record=$(contents "$file") || exit
+  case $record in *"\"cluster\":\"$cluster\""*) say open "${directory##*/} $(printf '%s\n' "$record" | head -n 1)" ;; esac
 done
+# a mark that cannot be read is one all the same
 [ ! -e "$jobs_dir/.drained@$cluster" ] || say drained "$(head -n 1 "$jobs_dir/.drained@$cluster")"
 say clock "$(date +%s.%N)"
 [ -d "$ssh_dir" ] || exit 0
-cd "$ssh_dir" || exit 0
-say dir "$(stat -c '. %a %u:%g' .)"
+cd "$ssh_dir" || exit
+directory=$(stat -c '. %a %u:%g' .) || exit
+say dir "$directory"
 for file in *; do
   [ -f "$file" ] || continue
   # names with a space are nobody's key files, and the format has no place for them
   case $file in *[!A-Za-z0-9._-]*) continue ;; esac
-  say file "$(stat -c '%n %a %u:%g' "$file")"
+  state=$(stat -c '%n %a %u:%g' "$file") || {
+    # it has been removed meanwhile
+    [ -e "$file" ] || continue
+    exit 1
+  }
+  say file "$state"
   case $file in
-  *.pub | authorized_keys | known_hosts)
-    # `|| [ -n … ]` takes a last line without a newline too
-    while IFS= read -r line || [ -n "$line" ]; do say text "$file $line"; done <"$file"
-    ;;
+  # as keys_push.sh reads them
+  *.pub | authorized_keys | known_hosts) LC_ALL=C awk -v "file=$file" '{ print "text", file, $0 }' "./$file" || exit ;;
   esac
 done

@@ -7,8 +7,9 @@ if [ -d "$name+$id" ]; then work=$name+$id list=$known/shipped+$id; fi
 [ -d "$work" ] || exit 0
 record directory - - - "$work"
 if [ -f "$list" ]; then
-  sed -z 's/^/had /' "$list"
+  sed -z 's/^/had /' "$list" || exit
   if [ "$list" = "$known/shipped" ] && [ -f "$known/stat" ]; then
+    # a file that is missing here counts as changed, and is fetched
     stats "$list" "$work" | comm -z -12 "$known/stat" - | cut -z -d' ' -f6- | sed -z 's|^\./|same - - - |'
   fi
 fi

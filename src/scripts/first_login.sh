@@ -15,5 +15,5 @@ if [ -f "$file" ] && grep -v "^[[:space:]]*#" "$file" | grep -qF -- "$1 $2"; the
 if [ -s "$file" ] && [ -n "$(tail -c 1 "$file")" ]; then echo >>"$file"; fi
 printf '%s\n' "$key" >>"$file"
 chmod 600 "$file"
-# where SELinux guards it, sshd may read only what is labelled for it
+# where SELinux guards it, sshd may read only what is labelled for it; if that fails, the next login says so
 if command -v restorecon >/dev/null 2>&1; then restorecon -F .ssh "$file" 2>/dev/null || :; fi

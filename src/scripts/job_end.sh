@@ -19,7 +19,7 @@ programs() {
 leaders() {
   all=$(programs) || return
   for p in $all; do
-    # what stands behind the name: state, parent, process group (proc(5))
+    # what stands behind the name: state, parent, process group (proc(5)). One without has ended
     { read -r stat <"/proc/$p/stat"; } 2>/dev/null || continue
     stat=${stat##*) }
     stat=${stat#* * }
@@ -47,7 +47,7 @@ killed_all() {
   signal KILL $all
   mine
 }
-signal() { # SIGNAL PID…
+signal() { # SIGNAL PID…; who has ended meanwhile needs none
   s=$1
   shift
   for p; do kill "-$s" "$p" 2>/dev/null || :; done
@@ -85,8 +85,10 @@ left=$(mine) || exit
 # shellcheck disable=SC2086
 signal TERM $left
 gone_within 2 mine
-forget
+failed=0
+forget || failed=1
 gone_within 5 killed_all || for p in $left; do
   words=$(tr '\0\n' '  ' 2>/dev/null <"/proc/$p/cmdline" | head -c 200)
   [ -z "$words" ] || printf '%s %s %s\n' "$p" "$(cat "/proc/$p/wchan" 2>/dev/null)" "$words"
 done
+[ "$failed" = 0 ]

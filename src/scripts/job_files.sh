@@ -1,7 +1,11 @@
 # Prints files of a job on the node of its launcher, each on a line: its name and its contents in base64. Wants: jobs_dir, id, names
 # (in the job's directory, separated by spaces), origin (the path of the file with the project's origin, printed as `origin`).
+file() { # NAME PATH
+  [ -f "$2" ] || return 0
+  # one that has been removed meanwhile is no failure
+  text=$(base64 -w 0 "$2") || { [ ! -e "$2" ]; return; }
+  printf '%s %s\n' "$1" "$text"
+}
 cd "$jobs_dir/$id" || exit
-for name in $names; do
-  [ ! -f "$name" ] || printf '%s %s\n' "$name" "$(base64 -w 0 "$name")"
-done
-[ ! -f "$origin" ] || printf 'origin %s\n' "$(base64 -w 0 "$origin")"
+for name in $names; do file "$name" "$name" || exit; done
+file origin "$origin"

@@ -3,6 +3,7 @@
 # goes, its end of the standard input goes with it.
 exec 3<&0
 date +%s.%N
+# it ends if tail does; a word of tail would count as a sign of life
 tail -c "+$((offset + 1))" -f "$jobs_dir/$id/log" 3<&- 2>/dev/null &
 tail=$!
 {

@@ -26,8 +26,7 @@ main() {
     put "$mode" "$name" "$text"
   done
   printf '%s' "$removes" | while read -r name; do rm -f "./$name"; done
-  # the names, too, must be on the disk
-  sync . 2>/dev/null || sync
+  flush
 
   for name in id_rsa id_ed25519 id_rsa.next id_ed25519.next authorized_keys ssh_host_ed25519_key; do own 600 "$name"; done
   for name in id_rsa.pub id_ed25519.pub id_rsa.next.pub id_ed25519.next.pub ssh_host_ed25519_key.pub known_hosts; do
@@ -50,7 +49,7 @@ own() { # MODE NAME
 # a file's lines as facts.sh reads them, and none where there is no file
 text() {
   [ -f "$1" ] || return 0
-  while IFS= read -r line || [ -n "$line" ]; do printf '%s\n' "$line"; done <"$1"
+  LC_ALL=C awk '{ print }' "./$1"
 }
 
 # as a whole or not at all, even if what sends this is cut off

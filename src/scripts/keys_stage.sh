@@ -11,15 +11,16 @@ main() {
   for there in id_rsa id_ed25519; do
     # staged, or being put in place at this moment; a public half alone is no pair
     if [ -f "$there.next.pub" ] && { [ -f "$there.next" ] || { [ -f "$there" ] && [ ! -f "$there.pub" ]; }; }; then
-      printf '%s %s\n' "$there" "$(cat "$there.next.pub")"
+      staged=$(cat "$there.next.pub")
+      printf '%s %s\n' "$there" "$staged"
       return 0
     fi
   done
   rm -f ./id_rsa.next ./id_rsa.next.pub ./id_ed25519.next ./id_ed25519.next.pub
   put 600 "$name.next" "$private"
-  sync . 2>/dev/null || sync
+  flush
   put 644 "$name.next.pub" "$public"
-  sync . 2>/dev/null || sync
+  flush
   printf '%s %s\n' "$name" "$(cat "$name.next.pub")"
 }
 

@@ -5,7 +5,7 @@ command -v flock >/dev/null || {
   exit 127
 }
 file=$cluster.lease
-# root of a rootless engine is one of the node's users, and only writes where that user may
+# a kernel without user namespaces has no such file. Root of a rootless engine is one of the node's users, and only writes where that user may
 user=$(awk 'NR == 1 { print $2 }' /proc/self/uid_map 2>/dev/null)
 directory() { # COMMAND: the first place of the two where it is true
   for place in "$run/hvdctl" "$run/user/${user:-0}/hvdctl"; do
@@ -37,7 +37,12 @@ is_of() { # ID
   { read -r _ there <"$file"; } 2>/dev/null && [ "$there" = "$1" ]
 }
 show() {
-  cat "$file"
-  echo "renewed $(stat -c %Y "$file")"
+  # given back meanwhile, it is none
+  if ! { lease=$(cat "$file") && renewed=$(stat -c %Y "$file"); }; then
+    [ ! -e "$file" ]
+    return
+  fi
+  printf '%s\n' "$lease"
+  echo "renewed $renewed"
   echo "now $(date +%s)"
 }

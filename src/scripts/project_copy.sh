@@ -7,4 +7,4 @@ if [ -d "$name+$id" ]; then work=$name+$id list=$known/shipped+$id; fi
   echo "$projects/$list is missing" >&2
   exit 1
 }
-names <"$list" | tar --create --file=- --no-recursion --hard-dereference --directory="$work" --null --files-from=-
+{ names <"$list" || abort; } | tar --create --file=- --no-recursion --hard-dereference --directory="$work" --null --files-from=-

@@ -31,8 +31,16 @@ placed() (
   grep -az '^f ' "$stage/m" | names | hashes
   grep -az '^l ' "$stage/m" | names | targets
 )
-# prints kinds and names of a manifest
-kinds() { sed -z 's/^\(.\) [^ ]* [^ ]* /\1 /' "$1" | sort -z; }
+# writes kinds and names of a manifest to a file
+kinds() { # MANIFEST FILE
+  sed -z 's/^\(.\) [^ ]* [^ ]* /\1 /' "$1" >"$2" && sort -z -o "$2" "$2"
+}
+# removes what the new manifest no longer names, or names as something else
+remove_old() {
+  kinds "$known/shipped" "$stage/old" && kinds "$stage/m" "$stage/new" || return
+  comm -z -23 "$stage/old" "$stage/new" >"$stage/gone" && cut -z -c3- "$stage/gone" >"$stage/names" || return
+  sort -zr -o "$stage/names" "$stage/names" && remove "$work" <"$stage/names"
+}
 
 main() {
   if ! { rm -rf "$stage" && mkdir -p "$stage/t"; }; then fail ""; fi
@@ -44,23 +52,20 @@ main() {
   if [ -n "$id" ]; then
     work=$stage/w
     # a running job may remove files meanwhile
-    errors=$(cp -a --reflink=auto "$name" "$work" 2>&1 | grep -v 'No such file or directory$' | head -n 3)
+    copy() { cp -a --reflink=auto "$name" "$work" || [ $? = 1 ] || echo "$name was not copied to its end" >&2; }
+    errors=$(copy 2>&1 | grep -v 'No such file or directory$' | head -n 3)
     [ -z "$errors" ] || fail "$errors"
   else
     # from here on the state of the files is unknown until it is proven again
-    rm -f "$known/stat"
+    rm -f "$known/stat" || fail ""
   fi
-  if [ -f "$known/shipped" ]; then
-    kinds "$known/shipped" >"$stage/old"
-    kinds "$stage/m" | comm -z -23 "$stage/old" - | cut -z -c3- | sort -zr | remove "$work"
-  fi
-  # first directories that are new as a whole, then the rest; cp -l replaces a file in one step
-  at=$(cd "$work" && pwd)
+  if [ -f "$known/shipped" ]; then remove_old || fail ""; fi
+  # first directories that are new as a whole, then the rest; cp -l replaces a file in one step, and says what mv could not move
+  at=$(cd "$work" && pwd) || fail ""
   (cd "$stage/t" && find . -mindepth 1 -maxdepth 1 -exec mv -n -t "$at" -- {} + 2>/dev/null)
-  chmod --reference="$work" "$stage/t"
-  cp -alf "$stage/t/." "$work/" || fail ""
+  { chmod --reference="$work" "$stage/t" && cp -alf "$stage/t/." "$work/"; } || fail ""
   # before `stats`: the ctime of a file changes when one of its names is removed
-  rm -rf "$stage/t"
+  rm -rf "$stage/t" || fail ""
   stats "$stage/m" "$work" >"$stage/stat"
   placed | has_hash "$expected" || fail "some files are not in place with their type and mode"
 
@@ -72,7 +77,8 @@ main() {
     { mv -f "$stage/m" "$known/shipped" && mv -f "$stage/stat" "$known/stat"; } || fail ""
     b2sum -l 256 <"$known/shipped"
   fi
-  rm -rf "$stage"
+  # the upload is proven, and the next one removes what is left of this one
+  rm -rf "$stage" || :
 }
 
 main

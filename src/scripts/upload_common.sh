@@ -1,5 +1,6 @@
-# The beginning of the upload_*.sh scripts and of fetch_list.sh. Arguments: projects_dir, name, cluster, and those of the script that
-# follows. Standard input carries the project's files, so these scripts are passed as an argument to sh.
+# The beginning of the upload_*.sh scripts, of fetch_list.sh and of project_copy.sh; `busy` and `merge` need marked.sh in front.
+# Arguments: projects_dir, name, cluster, and those of the script that follows. Standard input carries the project's files, so these
+# scripts are passed as an argument to sh.
 #
 # What hvdctl knows of a project NAME is beside it, in .NAME@CLUSTER (no name contains an `@` or a `+`): `shipped` is the manifest of
 # the uploaded files ("KIND MODE HASH NAME", NUL), `stat` their state when the upload was proven, `origin` where they came from.
@@ -17,30 +18,42 @@ record() { printf '%s\0' "$*"; }
 # prints the names of the records on standard input, with ./ in front: many programs read standard input for the name `-`
 names() { sed -z 's|^[^ ]* [^ ]* [^ ]* |./|'; }
 
+# ends the script from within a pipeline, which would go on with a part of its input, after a tool that has said why it failed
+abort() { kill "$$"; }
+
 # prints the state of all entries of a manifest; a write to a file changes its ctime. Of a directory (its mode begins with a 4) it
-# prints only the mode, because the rest changes with what jobs put there
+# prints only the mode, because the rest changes with what jobs put there. An entry without a state counts as changed
 stats() { # MANIFEST DIRECTORY
   names <"$1" | (cd "$2" && xargs -0 -r stat --printf='%f %i %s %.9Y %.9Z %n\0' 2>/dev/null) |
     sed -z 's|^\(4...\) [^ ]* [^ ]* [^ ]* [^ ]* |\1 - - - - |'
 }
 
-# tests whether processes of a job have this directory as their workspace
+# tests whether processes of a job have this directory as their workspace; ends the script if that cannot be known
 busy() { # DIRECTORY
-  here=$(stat -Lc '%d:%i' "$1")
-  grep -lz '^HVDCTL_JOB=' /proc/[0-9]*/environ 2>/dev/null | sed 's|/environ$|/root/workspace|' |
-    xargs -r stat -Lc '%d:%i' 2>/dev/null | grep -qx "$here"
+  here=$(stat -Lc '%d:%i' "$1") || exit
+  files=$(marked '^HVDCTL_JOB=' /proc/[0-9]*/environ) || exit
+  used=$(printf '%s\n' "$files" | sed -n 's|/environ$|/root/workspace|p' | xargs -r stat -Lc '%d:%i' 2>&1)
+  # a process may have ended, and not every container has this directory
+  errors=$(printf '%s\n' "$used" | grep -v -e '^[0-9]*:[0-9]*$' -e ': No such file or directory$' -e ': No such process$' -e '^$')
+  if [ -n "$errors" ]; then
+    printf 'cannot find out who uses %s: %s\n' "$1" "$errors" >&2
+    exit 1
+  fi
+  printf '%s\n' "$used" | grep -qx "$here"
 }
 
 # removes the names on standard input (NUL); the contents of a directory have to come before it. Directories are removed only if they
-# are empty, so that what jobs wrote stays. A directory that a job has replaced by a link leads out of the project, and is left alone
+# are empty, so that what jobs wrote stays. A directory that a job has replaced by a link leads out of the project, and is left alone.
+# Says what cannot be removed, and fails
 remove() { # DIRECTORY
   # shellcheck disable=SC2016 # it is the inner shell's
-  (cd "$1" && xargs -0 -r sh -c 'r=$(pwd -P) last=
+  errors=$( (cd "$1" && xargs -0 -r sh -c 'r=$(pwd -P) last=
     for f; do
       case $f in */*) d=/${f%/*} ;; *) d= ;; esac
-      [ "$d" = "$last" ] || { last=$d at=$(cd -P ".$d" 2>/dev/null && pwd -P); }
+      [ "$d" = "$last" ] || { last=$d at=; [ ! -d ".$d" ] || at=$(cd -P ".$d" && pwd -P); }
       [ -n "$d" ] && [ "$at" != "$r$d" ] || printf "%s\0" "./$f"
-    done' sh | xargs -0 -r rm -df 2>/dev/null) || :
+    done' sh | xargs -0 -r rm -df) 2>&1 | grep -v ': Directory not empty$' | head -n 3)
+  [ -z "$errors" ] || { printf '%s\n' "$errors" >&2 && return 1; }
 }
 
 # merges the separate directories of jobs that have ended into the project's. Of two files of a name the newer one stays, as if there
@@ -51,15 +64,18 @@ merge() { # TEST, which succeeds if the job of an id has ended
     separate=$name+${list##*+}
     if [ -d "$separate" ]; then
       if ! "$1" "${list##*+}" || busy "$separate"; then continue; fi
-      cat "$list" "$known/shipped" 2>/dev/null | cut -z -d' ' -f4- | sort -zru | remove "$separate"
-      chmod --reference="$name" "$separate"
-      if errors=$(cp -aluf "$separate/." "$name/" 2>&1); then
-        rm -rf "$separate"
-      else
+      # what was uploaded, in whichever of the two, is removed first; cut and sort say it if they fail, as `remove` does
+      errors=$({
+        { cut -z -d' ' -f4- "$list" && { [ ! -f "$known/shipped" ] || cut -z -d' ' -f4- "$known/shipped"; }; } |
+          sort -zru | remove "$separate"
+      } 2>&1)
+      [ -n "$errors" ] ||
+        errors=$({ chmod --reference="$name" "$separate" && cp -aluf "$separate/." "$name/" && rm -rf "$separate"; } 2>&1)
+      if [ -n "$errors" ] || [ -e "$separate" ]; then
         record "kept $separate: $(printf '%s\n' "$errors" | tail -n 1)"
         continue
       fi
     fi
-    rm -f "$list"
+    rm -f "$list" || exit
   done
 }

@@ -23,11 +23,15 @@ for other in ".$name@"*; do
     exit 0
   fi
 done
-if [ -z "$recorded$shared" ] && [ -n "$(ls -A "$name" 2>/dev/null)" ]; then
-  record foreign
-  exit 0
+if [ -z "$recorded$shared" ] && [ -e "$name" ]; then
+  entries=$(ls -A "$name") || exit
+  if [ -n "$entries" ]; then
+    record foreign
+    exit 0
+  fi
 fi
 mkdir -p "$known" || exit 1
+# where there is none, or it cannot be read, it is written
 if [ "$(cat "$known/origin" 2>/dev/null)" != "$origin" ]; then
   printf '%s\n' "$origin" >"$known/origin.new" && mv -f "$known/origin.new" "$known/origin" || exit 1
 fi
@@ -46,10 +50,10 @@ fi
 # another job uses the directory, so this one gets a separate one
 if in_use; then record busy; fi
 if [ -f "$known/shipped" ]; then
-  sed -z 's/^/had /' "$known/shipped"
+  sed -z 's/^/had /' "$known/shipped" || exit
   # without `stat`, the last upload was not proven, and any file may have changed
   if [ -f "$known/stat" ]; then
-    stats "$known/shipped" "$name" | sort -z | comm -z -23 "$known/stat" - | cut -z -d' ' -f6-
+    stats "$known/shipped" "$name" | sort -z | { comm -z -23 "$known/stat" - || abort; } | cut -z -d' ' -f6-
   else
     names <"$known/shipped"
   fi | sed -z 's|^\./|changed - - - |'

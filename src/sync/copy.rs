@@ -2,17 +2,11 @@
 
 use crate::error::NodeError;
 use crate::sync::NodeProject;
-use crate::transport::node::{Output, RunAs};
+use crate::sync::receive::receive;
 use std::io::{self, Read};
 use std::path::Path;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::task::spawn_blocking;
-use tokio_util::io::SyncIoBridge;
 
 const COPY: &str = concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/project_copy.sh"));
-
-/// Bytes that are read at once.
-const PIECE: usize = 256 * 1024;
 
 /// The operation, for messages.
 const OPERATION: &str = "copy the job's project";
@@ -23,40 +17,20 @@ impl NodeProject<'_> {
     /// # Errors
     /// If a file was removed or is being changed, or the directory cannot be written.
     pub async fn copy(&self, directory: &Path) -> Result<(), NodeError> {
-        let transport = self.transport;
-        let limit = transport.limit();
-        let (mut pipe, stream) = tokio::io::duplex(4 * PIECE);
-        let (stream, directory) = (SyncIoBridge::new(stream), directory.to_owned());
-        let unpacking = spawn_blocking(move || unpack(stream, &directory));
-        let mut process = transport.spawn(RunAs::Root, &self.argv(COPY, &[self.job]), OPERATION).await?;
-        let stderr = process.collect_stderr();
-        let mut buffer = vec![0; PIECE];
-        loop {
-            let n = transport.within(process.stdout.read(&mut buffer), OPERATION, limit).await?;
-            // a reader that has failed says why below
-            if n == 0 || pipe.write_all(&buffer[..n]).await.is_err() {
-                break;
-            }
-        }
-        drop(pipe);
-        let unpacked = unpacking.await.unwrap_or_else(|e| Err(io::Error::other(e)));
-        unpacked.map_err(|e| NodeError::failed(transport.node(), OPERATION, e))?;
-        let ended = transport.within(process.finish(&[]), OPERATION, limit).await?;
-        match ended.code {
-            0 => Ok(()),
-            _ => {
-                let stderr = stderr.await.unwrap_or_default().into_bytes();
-                Err(transport.failed(&Output { stderr, ..ended }, OPERATION))
-            }
-        }
+        let (argv, directory) = (self.argv(COPY, &[self.job]), directory.to_owned());
+        let unpack = move |stream: &mut dyn Read| unpack(stream, &directory);
+        let (unpacked, received) = receive(self.transport, &argv, Vec::new(), OPERATION, unpack, |_| {}).await;
+        received?;
+        let unpacked = unpacked.unwrap_or_else(|e| Err(io::Error::other(e)));
+        unpacked.map_err(|e| NodeError::failed(self.transport.node(), OPERATION, e))
     }
 }
 
 /// Unpacks a tar stream, with the modes of its files and directories.
-fn unpack(mut stream: impl Read, directory: &Path) -> io::Result<()> {
+fn unpack(mut stream: &mut dyn Read, directory: &Path) -> io::Result<()> {
     let mut archive = tar::Archive::new(&mut stream);
     archive.set_preserve_permissions(true);
     archive.unpack(directory)?;
-    // what stands behind the end of the archive
+    // bytes after the end of the archive
     io::copy(&mut stream, &mut io::sink()).map(drop)
 }

@@ -1,26 +1,21 @@
 //! Downloads a job's outputs from a node: lists what is there, and receives what is wanted as one tar stream.
 
-use crate::error::{Error, NodeError};
+use crate::error::{Error, Kind, NodeError};
 use crate::event::{Events, Step};
 use crate::runtime::progress::TransferProgress;
 use crate::sync::NodeProject;
 use crate::sync::outputs::{Download, NodeOutputs};
+use crate::sync::receive::receive;
 use crate::sync::target::TargetDirectory;
 use crate::text::units::human;
-use crate::transport::node::{Output as Ended, RunAs, Transport};
+use crate::transport::node::Transport;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::sync::Arc;
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::task::{JoinSet, spawn_blocking};
-use tokio_util::io::SyncIoBridge;
 
 const LIST: &str = concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/fetch_list.sh"));
 const HASH: &str = include_str!("../scripts/fetch_hash.sh");
 const SEND: &str = include_str!("../scripts/fetch_send.sh");
-
-/// Bytes that are read at once.
-const PIECE: usize = 256 * 1024;
 
 /// The operation, for messages.
 const FETCH: &str = "fetch the job's outputs";
@@ -55,22 +50,29 @@ pub async fn download(
     target: &Arc<TargetDirectory>,
     events: &Events,
 ) -> (BTreeSet<String>, Vec<NodeError>) {
-    let (pipe, stream) = tokio::io::duplex(4 * PIECE);
-    let (stream, downloads, target) = (SyncIoBridge::new(stream), Arc::new(downloads), Arc::clone(target));
-    let unpacking = {
-        let downloads = Arc::clone(&downloads);
-        spawn_blocking(move || unpack(stream, &downloads, &target))
+    let files = downloads.iter().filter(|download| download.output.is_file());
+    let names: Vec<u8> = files.flat_map(|file| [name_in_tar(file), vec![0]].concat()).collect();
+    let total = downloads.iter().map(|download| download.output.size()).sum();
+    let downloads = Arc::new(downloads);
+    let unpack = {
+        let (downloads, target) = (Arc::clone(&downloads), Arc::clone(target));
+        move |stream: &mut dyn Read| unpack(stream, &downloads, &target)
     };
-    let received = receive(transport, directory, &downloads, pipe, events).await;
-    let (placed, unpacked) = unpacking.await.unwrap_or_else(|e| (BTreeSet::new(), Err(Error::Local(e.to_string()))));
+    let _step = events.begin(transport.node(), Step::transfer(format!("fetching {}", human(total))));
+    let mut progress = TransferProgress::new(transport.node(), events);
+    let report = |bytes| progress.report("fetching", bytes, total);
+    let argv = ["sh", "-c", SEND, "sh", directory];
+    let (unpacked, received) = receive(transport, &argv, names, FETCH, unpack, report).await;
+    let (placed, unpacked) = unpacked.unwrap_or_else(|e| (BTreeSet::new(), Err(Error::Local(e.to_string()))));
     let missing: Vec<&Download> = downloads.iter().filter(|download| !placed.contains(&download.path)).collect();
     let failed = |operation: &str, cause: &str| NodeError::failed(transport.node(), operation, cause);
     let again = "run the same command again: it fetches only the files that are missing";
     let errors = match (unpacked, received) {
         _ if missing.is_empty() => Vec::new(),
         (Err(error), _) => vec![failed(FETCH, &error.to_string()).hint(again)],
-        (Ok(()), Err(error)) => vec![error.hint(again)],
-        (Ok(()), Ok(())) => {
+        // tar's codes for files that changed or vanished are explained below
+        (Ok(()), Err(error)) if !matches!(error.kind, Kind::CommandFailed { status: 1 | 2 }) => vec![error.hint(again)],
+        (Ok(()), _) => {
             let changed = "the file changed while it was fetched";
             missing
                 .iter()
@@ -99,7 +101,7 @@ fn unpack(
     let mut files: BTreeMap<Vec<u8>, &Download> = files.into_iter().map(|file| (name_in_tar(file), file)).collect();
     let mut archive = tar::Archive::new(stream);
     let unpacked = links.into_iter().try_for_each(|link| place(link, &mut io::empty())).and_then(|()| {
-        // where a stream breaks off, `receive` knows why
+        // `receive` returns why a stream breaks off
         for mut entry in archive.entries().into_iter().flatten().map_while(Result::ok) {
             if let Some(file) = files.remove(&*entry.path_bytes()) {
                 place(file, &mut entry)?;
@@ -113,51 +115,6 @@ fn unpack(
 /// Returns the name of an output in the tar stream.
 fn name_in_tar(download: &Download) -> Vec<u8> {
     format!("./{}", download.name).into_bytes()
-}
-
-/// Runs tar on the node and writes its output to `pipe`.
-async fn receive(
-    transport: &Transport,
-    directory: &str,
-    downloads: &[Download],
-    mut pipe: impl AsyncWrite + Unpin,
-    events: &Events,
-) -> Result<(), NodeError> {
-    let files = downloads.iter().filter(|download| download.output.is_file());
-    let names: Vec<u8> = files.flat_map(|file| [name_in_tar(file), vec![0]].concat()).collect();
-    if names.is_empty() {
-        return Ok(());
-    }
-    let total = downloads.iter().map(|download| download.output.size()).sum();
-    let _step = events.begin(transport.node(), Step::transfer(format!("fetching {}", human(total))));
-    let mut process = transport.spawn(RunAs::Root, &["sh", "-c", SEND, "sh", directory], FETCH).await?;
-    let stderr = process.collect_stderr();
-    let mut stdin = process.take_stdin();
-    // while the first files arrive, tar reads further names
-    let mut naming = JoinSet::new();
-    naming.spawn(async move {
-        let _ = stdin.write_all(&names).await;
-        let _ = stdin.shutdown().await;
-    });
-    let (mut buffer, mut done, limit) = (vec![0; PIECE], 0, transport.limit());
-    let mut progress = TransferProgress::new(transport.node(), events);
-    loop {
-        let n = transport.within(process.stdout.read(&mut buffer), FETCH, limit).await?;
-        if n == 0 {
-            break;
-        }
-        if pipe.write_all(&buffer[..n]).await.is_err() {
-            return Ok(()); // `unpack` has all files, or cannot write
-        }
-        done += n as u64;
-        progress.report("fetching", done, total);
-    }
-    let ended = transport.within(process.finish(&[]), FETCH, limit).await?;
-    match ended.code {
-        // tar's codes for files that changed or vanished, which `unpack` notices
-        0..=2 => Ok(()),
-        _ => Err(transport.failed(&Ended { stderr: stderr.await.unwrap_or_default().into_bytes(), ..ended }, FETCH)),
-    }
 }
 
 #[cfg(test)]

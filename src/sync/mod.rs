@@ -2,21 +2,26 @@
 //!
 //! Upload: [`files`] reads the project here, [`manifest`] compares it with what a node has, [`upload`] sends the difference and checks
 //! the node's proof. Download: [`outputs`] decides what goes where, [`download`] receives it, [`target`] puts it in its place.
-//! `copy` reads a project back from a node. [`project`] has the project's name and command.
+//! `copy` reads a project back from a node. [`project`] has the project's name and command, [`directory`] its directory here.
 
 mod copy;
+pub mod directory;
 pub mod download;
 pub mod files;
 pub mod manifest;
 pub mod outputs;
 pub mod project;
+mod receive;
 pub mod target;
 pub mod upload;
 
 use crate::error::NodeError;
 use crate::inventory::Cluster;
-use crate::transport::node::{Output, Transport};
+use crate::transport::node::{Output, RunAs, Transport};
 use std::time::Duration;
+
+/// The most bytes of a list of all files of a project, which may be hundreds of thousands.
+const MAX_LIST: u64 = 512 << 20;
 
 /// A job's project on one node.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +51,8 @@ impl<'a> NodeProject<'a> {
 
     /// Runs a script that reads this many bytes and may list all files of the project.
     async fn run(&self, argv: &[&str], input: &[u8], operation: &str, bytes: u64) -> Result<Output, NodeError> {
-        let output = self.transport.list_as_root(argv, input, operation, self.limit(bytes)).await?;
-        if output.code == 0 { Ok(output) } else { Err(self.transport.failed(&output, operation)) }
+        let transport = self.transport;
+        let run = async { transport.start(RunAs::Root, argv).await?.finish_within(input, MAX_LIST).await };
+        transport.succeeded(transport.within(run, operation, self.limit(bytes)).await?, operation)
     }
 }

@@ -26,7 +26,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// Returns what is equal for outputs with the same contents.
+    /// Returns a key that is equal for outputs with the same contents.
     pub fn content(&self) -> String {
         match self {
             Output::File { hash, .. } => hash.clone(),
@@ -50,7 +50,7 @@ impl Output {
 pub struct NodeOutputs {
     /// Its name; `None` if the node has none.
     pub directory: Option<String>,
-    /// What jobs may have written: everything that is not known to be as it was uploaded.
+    /// Possible outputs: every file that is not known to be unchanged since the upload.
     pub outputs: BTreeMap<String, Output>,
     /// Names that cannot be written here, for messages.
     pub odd: Vec<String>,

@@ -1,5 +1,6 @@
 //! The directory on the operator's machine that a job's outputs are fetched into.
 
+use crate::cluster::nodes::host_name;
 use crate::error::Error;
 use crate::sync::files::hash_file;
 use crate::sync::manifest::parents;
@@ -187,7 +188,7 @@ impl Drop for TargetDirectory {
 }
 
 impl Fetched {
-    /// Reads the list and rewrites it by way of `parts` without the records that are superseded or cut off.
+    /// Reads the list and rewrites it without superseded or truncated records (in `parts`, then renamed).
     fn open(path: &Path, parts: &Path) -> io::Result<Fetched> {
         let text = fs::read(path).or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(Vec::new()) } else { Err(e) })?;
         let text = String::from_utf8_lossy(&text);
@@ -209,8 +210,7 @@ fn lock(root: &Path) -> Result<File, Error> {
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(here)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
-            let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-            let holder = format!(" (process {} on {})", std::process::id(), host.trim());
+            let holder = format!(" (process {} on {})", std::process::id(), host_name());
             file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(here)?;
             Ok(file)
         }

@@ -12,10 +12,17 @@ use crate::text::units::{count, human};
 use crate::transport::node::{RunAs, STUCK};
 use std::time::Duration;
 
-const COMPARE: &str =
-    concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/upload_compare.sh"));
+const COMPARE: &str = concat!(
+    include_str!("../scripts/marked.sh"),
+    include_str!("../scripts/upload_common.sh"),
+    include_str!("../scripts/upload_compare.sh")
+);
 const APPLY: &str = concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/upload_apply.sh"));
-const MERGE: &str = concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/upload_merge.sh"));
+const MERGE: &str = concat!(
+    include_str!("../scripts/marked.sh"),
+    include_str!("../scripts/upload_common.sh"),
+    include_str!("../scripts/upload_merge.sh")
+);
 
 /// Time limit for copying a project's directory, with all that jobs wrote there, to a separate one for a job.
 const COPY_LIMIT: Duration = Duration::from_secs(3600);
@@ -25,7 +32,7 @@ const COPY_LIMIT: Duration = Duration::from_secs(3600);
 pub struct Project {
     /// Its files.
     pub files: ProjectFiles,
-    /// Where they are, `HOST:DIRECTORY`. A project of the same name from elsewhere does not replace this one.
+    /// Where they are, `HOST:DIRECTORY`. A project of the same name from another place does not replace this one.
     pub origin: String,
     /// Whether it replaces a project of the same name from elsewhere all the same.
     pub shared: bool,
@@ -126,10 +133,9 @@ impl NodeProject<'_> {
         let mut progress = TransferProgress::new(transport.node(), events);
         let report = |done| progress.report("uploading", done, bytes);
         let output = process.feed(project.files.stream(missing), limits, report).await;
-        let output = output.map_err(|e| with_hint(cluster, transport.broken(&operation, &e)))?;
-        if output.code != 0 {
-            return Err(with_hint(cluster, transport.failed(&output, &operation)));
-        }
+        let output = output.map_err(|e| transport.broken(&operation, &e));
+        let output = output.and_then(|output| transport.succeeded(output, &operation));
+        let output = output.map_err(|error| with_hint(cluster, error))?;
         let proof = String::from_utf8_lossy(&output.stdout);
         if proof.split_whitespace().next() != Some(hash) {
             let cause = format!("the node has files with the hash {}, this machine {hash}", proof.trim());

@@ -1,4 +1,4 @@
-//! Classifies what other programs print when they fail: one function for each program, and nobody else searches their text.
+//! Classifies what other programs print when they fail: one function per program; no other module searches their text.
 
 /// Returns the first kind of which the text contains a pattern.
 fn classify<K: Copy>(text: &str, kinds: &[(K, &[&str])]) -> Option<K> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
-/// The reason where names cancel each other.
+/// The reason for an expression that selects no node.
 pub const NONE_LEFT: &str = "no node is left";
 
 /// The most nodes that one pair of brackets may name.

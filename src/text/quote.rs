@@ -73,7 +73,7 @@ pub fn shellcheck(script: &str) {
     assert!(output.status.success(), "{found}\n{script}");
 }
 
-/// Values that break out of quotes that are not right.
+/// Values that break out of incorrect quoting.
 #[cfg(test)]
 pub const HOSTILE: [&str; 6] = ["it's", "\"; id; \"", "$(id) `id` ${IFS}", "a\nb\\", "-rf *", "größe ~ # &"];
 

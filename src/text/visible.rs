@@ -52,7 +52,7 @@ fn style_sequence(text: &str) -> Option<&str> {
     (parameters.as_bytes()[length] == b'm').then(|| &text[..length + 3])
 }
 
-/// Whether a character turns the direction of what follows around.
+/// Returns whether a character changes the text direction.
 fn turns(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -24,8 +24,8 @@ pub enum RootMethod {
     Sudo,
     /// By sudo with a password.
     SudoWithPassword,
-    /// In a short-lived container of the node's own engine that has the node's file system: whoever may use an engine that
-    /// runs as root is root (docs.docker.com, "Docker daemon attack surface").
+    /// In a short-lived container with the node's file system, because a user of an engine that runs as root can become
+    /// root (docs.docker.com, "Docker daemon attack surface").
     Container,
 }
 
@@ -121,8 +121,9 @@ impl Login {
         (!message.is_empty()).then_some((message, hint))
     }
 
-    /// Returns how root is used. A password is the last resort, because sudo also asks those whom it then refuses, and counts each
-    /// refusal. A rootless engine gives no real root, so a password that was given beforehand (`has_password`) goes before it.
+    /// Returns how root is used. A password is the last resort: sudo also asks users whom it then refuses, and counts
+    /// each failure. A rootless engine gives no real root, so a password that was given beforehand (`has_password`)
+    /// goes before it.
     ///
     /// # Errors
     /// The message of sudo where there is no method.
@@ -146,7 +147,7 @@ impl Login {
             (Some(host), _) => Engine::Direct(host.clone()),
             (None, _) if self.is_closed && !is_container => Engine::AsRoot,
             (None, Some(rootless)) => Engine::Direct(rootless.clone()),
-            // docker's own message about a missing socket or program is the best error
+            // docker's message about a missing socket or program is the clearest error
             (None, None) => Engine::Direct(String::new()),
         }
     }

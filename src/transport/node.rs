@@ -209,22 +209,6 @@ impl Transport {
         self.root_refusal(&output, operation).filter(|_| run_as == RunAs::Root).map_or(Ok(output), Err)
     }
 
-    /// Runs a program as root that lists the files of a project, as [`Transport::run`] does.
-    ///
-    /// # Errors
-    /// When it cannot be started, the time is over, or there is no root.
-    pub async fn list_as_root(
-        &self,
-        argv: &[&str],
-        input: &[u8],
-        operation: &str,
-        limit: Duration,
-    ) -> Result<Output, NodeError> {
-        let run = async { self.start(RunAs::Root, argv).await?.finish_within(input, process::MAX_LIST).await };
-        let output = self.within(run, operation, limit).await?;
-        self.root_refusal(&output, operation).map_or(Ok(output), Err)
-    }
-
     /// Does a part of an operation on the node within a limit.
     ///
     /// # Errors
@@ -261,6 +245,14 @@ impl Transport {
         })
     }
 
+    /// Returns the output of a program whose exit code is 0.
+    ///
+    /// # Errors
+    /// As [`Transport::failed`].
+    pub fn succeeded(&self, output: Output, operation: &str) -> Result<Output, NodeError> {
+        if output.code == 0 { Ok(output) } else { Err(self.failed(&output, operation)) }
+    }
+
     /// Runs a script as root and returns its standard output.
     ///
     /// # Errors
@@ -275,7 +267,7 @@ impl Transport {
     /// As [`Transport::script`].
     pub async fn script_within(&self, script: &Script, operation: &str, limit: Duration) -> Result<Vec<u8>, NodeError> {
         let output = self.run(RunAs::Root, &["sh", "-s"], script.whole().as_bytes(), operation, limit).await?;
-        if output.code == 0 { Ok(output.stdout) } else { Err(self.failed(&output, operation)) }
+        Ok(self.succeeded(output, operation)?.stdout)
     }
 
     /// Runs a script as the login itself and returns its standard output.
@@ -284,7 +276,7 @@ impl Transport {
     /// As [`Transport::script`].
     pub async fn script_as_login(&self, script: &Script, operation: &str) -> Result<Vec<u8>, NodeError> {
         let output = self.run(RunAs::Login, &["sh", "-s"], script.whole().as_bytes(), operation, self.limit).await?;
-        if output.code == 0 { Ok(output.stdout) } else { Err(self.failed(&output, operation)) }
+        Ok(self.succeeded(output, operation)?.stdout)
     }
 
     /// Starts a script as root and leaves it running. Its standard input stays open behind the script.
@@ -308,7 +300,7 @@ impl Transport {
     /// As [`Transport::script`].
     pub async fn ended(&self, process: Process, operation: &str) -> Result<(), NodeError> {
         let output = self.within(process.finish(&[]), operation, self.limit).await?;
-        if output.code == 0 { Ok(()) } else { Err(self.failed(&output, operation)) }
+        self.succeeded(output, operation).map(drop)
     }
 }
 

@@ -33,14 +33,14 @@ pub fn process() -> &'static str {
     ID.get_or_init(|| format!("{:016x}", RandomState::new().hash_one(std::process::id())))
 }
 
-/// As whom a program runs on a node.
+/// The user that a program runs as on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunAs {
     /// The login itself.
     Login,
     /// Root.
     Root,
-    /// Whoever may use the engine. The program is `docker`, and only its arguments are given.
+    /// A user who may use the engine. The program is `docker`; only its arguments are given.
     Docker,
 }
 

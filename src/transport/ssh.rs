@@ -34,7 +34,7 @@ const JUMP_HOST_PREFIX: &str = "jump host: ";
 /// (`MaxStartups`, sshd_config(5)).
 const OVER_JUMP_HOSTS: usize = 8;
 
-/// How long a program of this machine may take that asks no node.
+/// Time limit for local programs that contact no node.
 const HERE_LIMIT: Duration = Duration::from_secs(10);
 
 /// This process's control sockets and its generated configuration. Its directory is removed on drop.
@@ -81,7 +81,7 @@ impl Resolved {
         self.all(key).first().map(String::as_str)
     }
 
-    /// Whether unknown host keys are refused. In batch mode nobody can be asked, so `ask` refuses them, too.
+    /// Whether unknown host keys are refused. In batch mode ssh cannot ask, so `ask` also refuses them.
     fn is_strict(&self) -> bool {
         matches!(self.first("stricthostkeychecking"), Some("yes" | "true" | "ask"))
     }
@@ -382,8 +382,8 @@ pub fn is_refused(message: &str) -> bool {
 }
 
 impl Drop for Control {
-    /// An ssh that was still connecting when its login was cancelled goes on by itself, and would become a master that nobody
-    /// uses. While it ends it may still write to the directory.
+    /// An ssh that was still connecting when its login was cancelled continues, and would become an unused master.
+    /// While it ends it may still write to the directory.
     fn drop(&mut self) {
         for _ in 0..50 {
             end_processes_of(self.dir.path());

@@ -1,5 +1,4 @@
-//! The plan of a node, and its execution: containers are removed, created and started, and a worker counts as started when its sshd
-//! listens.
+//! Plans a node's worker and executes the plan. A worker counts as started when its sshd listens.
 
 use crate::cluster::nodes::{Observed, place};
 use crate::error::{Error, NodeError};
@@ -154,7 +153,7 @@ pub async fn execute(
                 let id = engine.create_and_start(desired).await?;
                 let listening = wait_until_listening(inventory, observed, &desired.name).await;
                 if listening.is_err() {
-                    // a worker without sshd would pass for one in the desired state
+                    // a worker without sshd would look like one in the desired state
                     let _ = engine.remove(&id).await;
                 }
                 listening

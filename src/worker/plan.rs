@@ -1,4 +1,4 @@
-//! Observed against desired state: the operations that make a node's worker what it should be.
+//! Compares observed and desired state, and plans the operations for a node's worker.
 //!
 //! `up`, `up --dry-run`, `status`, `doctor`, `train`, `verify` and `down` all plan here, so that a dry run shows what would be done.
 
@@ -15,7 +15,7 @@ use std::fmt;
 
 pub use disrupted::{NodePlan, disrupted_jobs, orphaned_workers};
 
-/// Seconds after which a shell's container that was created and does not run is not going to be started any more.
+/// Seconds after which a shell's container that was created but not started counts as orphaned.
 const SHELL_START_TIMEOUT: f64 = 120.0;
 
 /// One step on one node.

@@ -2,7 +2,7 @@
 
 use crate::cluster::exec::worker;
 use crate::cluster::nodes;
-use crate::cluster::nodes::{Member, Observed, Target, connect, connect_all, for_each_node, observe, split};
+use crate::cluster::nodes::{Member, NodeResults, Observed, Target, connect, connect_all, observe};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::Node;
@@ -71,10 +71,8 @@ pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place,
         let path = format!("{}/{}", cluster.jobs_dir, job.id);
         return guarded(&member, runtime, container, Some(path)).await.map_err(Into::into);
     }
-    let (members, _) = split(events, connect(target, events).await?);
-    let results = for_each_node(members, async |member| observe(cluster, member, events).await).await;
-    let (nodes, failed) = split(events, results);
-    let failed: Vec<NodeError> = runs.failed.into_iter().chain(failed).collect();
+    let observe = async |member| observe(cluster, member, events).await;
+    let NodeResults { ok: nodes, failed } = connect(target, events).await?.then(events, observe).await;
     let wanted = target.nodes().first().map(|node| node.name.clone()).unwrap_or_default();
     let Some(master) = nodes.iter().find(|node| node.name() == wanted) else {
         let why = failed.into_iter().find(|error| error.node == wanted);
@@ -86,7 +84,7 @@ pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place,
     own(target, master, &nodes, events).await
 }
 
-/// A place in a container that has other work; a guard there ends the shell when hvdctl is gone.
+/// Returns a place in a container that also serves other purposes. A guard process ends the shell when hvdctl exits.
 async fn guarded(
     member: &Member,
     runtime: Runtime,
@@ -99,7 +97,7 @@ async fn guarded(
     Ok(Place { runtime, container, path, guard, is_own: false })
 }
 
-/// A container of the shell's own, equal to that of a job's launcher.
+/// Creates a separate container for the shell, like that of a job's launcher.
 async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Events) -> Result<Place, Error> {
     let cluster = target.cluster();
     master.image_id(cluster)?;

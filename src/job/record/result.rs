@@ -68,7 +68,7 @@ impl JobResult {
         match self.launcher {
             _ if self.stopped => State::Stopped,
             _ if self.fault.is_some() && self.started == 0 => State::Failed,
-            // a rank that failed is certain, even if nobody saw the end of the launcher
+            // a recorded failure of a rank is certain, even without the launcher's exit
             _ if first_failure.is_some() => State::Failed,
             Some(0) if self.exits.len() as u32 == self.ranks => State::Succeeded,
             Some(0) | None => State::Lost,
@@ -85,8 +85,8 @@ impl JobResult {
         failed.min_by(|a, b| a.asked.cmp(&b.asked).then(a.time.total_cmp(&b.time)))
     }
 
-    /// Returns the rank that hung first, if that is why the job ended. A rank that waits for others is not what keeps them waiting: then
-    /// the cause is a rank that was not seen to wait, or rank 0 if all wait for one another.
+    /// Returns the rank that hung first, if that is why the job ended. A waiting rank is not the cause: then the cause
+    /// is a rank that was not seen to wait, or rank 0 if all wait for one another.
     fn root_hang(&self) -> Option<HungRank> {
         let first = |chosen: &dyn Fn(&HungRank) -> bool| {
             self.hung.iter().filter(|hung| chosen(hung)).min_by(|a, b| a.time.total_cmp(&b.time)).cloned()
@@ -165,7 +165,7 @@ impl From<&RankExit> for FailureKind {
     }
 }
 
-/// Stands for the tensors if they are not known.
+/// Replaces the tensors in messages if they are not known.
 const OPERATION: &str = "a collective operation";
 
 /// The root cause of a job's failure.
@@ -249,7 +249,7 @@ impl RootCause {
         }
     }
 
-    /// Returns what to do about it, unless only the program's own output can tell. `launcher` is that of the job.
+    /// Returns a hint, unless the cause is in the program's own output. `launcher` is that of the job.
     pub fn hint(&self, launcher: &Launcher) -> Option<String> {
         use FailureKind::{Exited, Gone, Hung};
         let (node, init) = (&self.node, launcher.init);

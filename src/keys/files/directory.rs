@@ -135,7 +135,7 @@ impl<'a> Desired<'a> {
         Changes { puts, removes, repairs }
     }
 
-    /// Whether a file of this name on a node is for this cluster to keep in order.
+    /// Returns whether this cluster manages a file of this name on a node.
     fn governs(&self, node: &Node, name: &str) -> bool {
         let private = name.trim_end_matches(".pub").trim_end_matches(".next");
         match KEY_NAMES.contains(&private) {

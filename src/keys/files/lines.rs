@@ -1,7 +1,7 @@
 //! The lines of `authorized_keys` and `known_hosts`: which are ours, and how ours are written without touching others'.
 //!
-//! A line is ours when it ends with a key and our tag as its comment. What somebody else wrote, a comment that mentions
-//! the tag included, stays byte for byte and in its place.
+//! A line is ours when it ends with a key and our tag as its comment. Other lines, including a comment that mentions
+//! the tag, stay byte for byte and in their place.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ pub fn tag(cluster: &str) -> String {
     format!("hvdctl:{cluster}")
 }
 
-/// What separates words for OpenSSH; other spaces and a carriage return belong to a word.
+/// Characters that separate fields for OpenSSH; other white space belongs to a field.
 const BLANK: [char; 2] = [' ', '\t'];
 
 /// The key of a line that is this cluster's, as `TYPE BASE64`; `None` for a line of others.
@@ -26,11 +26,11 @@ pub fn our_key(line: &str, cluster: &str) -> Option<String> {
     let (front, kind) = last_word(rest)?;
     let words = [kind, key].iter().all(|word| word.bytes().all(|b| b.is_ascii_graphic()));
     let key_like = words && ["ssh-", "ecdsa-", "sk-"].iter().any(|start| kind.starts_with(start));
-    // behind more than that it is the comment of somebody else's key that looks like a line of ours
+    // with more than one field before it, the text is part of another key's comment
     (comment == tag(cluster) && key_like && at_most_a_field(front)).then(|| format!("{kind} {key}"))
 }
 
-/// The last word of a text, and what stands before it.
+/// Splits off the last field of a line.
 fn last_word(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_end_matches(BLANK);
     let word = text.rsplit(BLANK).next().filter(|word| !word.is_empty())?;

@@ -1,4 +1,4 @@
-//! The cluster's key pair as it lies on the master, and how far a rotation has come.
+//! The cluster's key pair on the master, and the progress of a rotation.
 //!
 //! A rotation stages the new pair as `NAME.next` and `NAME.next.pub`, authorizes it everywhere, and then puts it in place:
 //! private half first, public half last. The staged public half is written after the private one and removed last, so the
@@ -59,7 +59,7 @@ impl Keyring {
             .find(|name| is_ours(&format!("{name}.next")) && (is_staged(name) || in_place(name)))
             .map(|name| pair(name, public(&format!("{name}.next"))));
         let in_place = next.as_ref().is_some_and(|next| in_place(next.name));
-        // the pair with the cluster's tag, whatever its type; else one of the inventory's type, whoever made it
+        // the pair with the cluster's tag, else any pair of the inventory's key type
         let preferred = private_key_name(cluster.key_type);
         let mut names = KEY_NAMES;
         names.sort_by_key(|name| *name != preferred);

@@ -2,7 +2,7 @@
 //! master uses it, and the old one until the master no longer does.
 
 use super::{Distribution, base64};
-use crate::cluster::nodes::Member;
+use crate::cluster::nodes::{Member, NodeResults};
 use crate::error::{Error, NodeError};
 use crate::keys::files::{KEY_NAMES, Keyring, Keys, Kind, Pair, PublicKey, bare, describe, is_ours, our_key};
 use crate::node::facts::Facts;
@@ -14,8 +14,11 @@ pub(super) const STAGE: &str = concat!(
     include_str!("../../scripts/keys_lock.sh"),
     include_str!("../../scripts/keys_stage.sh")
 );
-pub(super) const SWITCH: &str =
-    concat!(include_str!("../../scripts/keys_lock.sh"), include_str!("../../scripts/keys_switch.sh"));
+pub(super) const SWITCH: &str = concat!(
+    include_str!("../../scripts/put_file.sh"),
+    include_str!("../../scripts/keys_lock.sh"),
+    include_str!("../../scripts/keys_switch.sh")
+);
 
 /// How a rotation ended.
 #[derive(Debug)]
@@ -64,7 +67,7 @@ impl Distribution<'_> {
         let (transport, master) = (member.transport.clone(), member.node.name.clone());
         // `next` is there, so there are keys
         let keys = Keys::to_push(&ring).expect("keys of a rotation");
-        let (pushed, failed) = self.distribute(nodes, keys).await?;
+        let NodeResults { ok: pushed, failed } = self.distribute(nodes, keys).await?;
         if !failed.is_empty() {
             let left = "the old key is still in use; fix these nodes, then run `hvdctl keys rotate` again".to_owned();
             let done = pushed.into_iter().map(|p| p.node).collect();
@@ -87,7 +90,7 @@ impl Distribution<'_> {
         events.note(format!("{master} launches with the new key: {}", name_of(&next.public)));
         session.progress.record(&master, "launches with the new key");
         // from now on a push authorizes only the new key
-        let (pushed, failed) = self.push().await?;
+        let NodeResults { ok: pushed, failed } = self.push().await?;
         pushed.iter().for_each(|node| session.progress.done(&node.node));
         if pushed.len() + failed.len() < self.members.len() {
             session.progress.failed(&failed);
@@ -102,7 +105,8 @@ impl Distribution<'_> {
         Ok(RotationResult { pair: describe(&next.public), switched: !ring.in_place, done, failed, left })
     }
 
-    /// Generates the new pair and writes it beside the one in use. A pair that another hvdctl has staged meanwhile is kept.
+    /// Generates the new pair and stages it next to the current one. Keeps a pair that another hvdctl has staged
+    /// meanwhile.
     async fn stage(&self, member: &Member, facts: &Facts, ring: &Keyring, kind: Kind) -> Result<Pair, Error> {
         let (node, cluster) = (&member.node.name, self.cluster());
         let Some(current) = &ring.current else {

@@ -52,7 +52,8 @@ pub(super) const HANG_REPORTS: &[(&str, &str)] = &[
     ("gave_up", r"stalled for longer than (?P<seconds>\d+) seconds. Will shutdown"),
 ];
 
-/// Horovod's own time until it warns about a rank that the others wait for; it heeds the time-out only beyond that.
+/// Horovod's own time until it warns about a rank that the others wait for; its shutdown time-out counts only after
+/// that.
 const WARNING_SECONDS: u64 = 60;
 
 /// The controller is always passed, because the official image defaults to MPI. With one named interface the launcher probes nothing

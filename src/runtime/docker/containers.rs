@@ -23,8 +23,8 @@ impl Runtime {
         Ok(self.all_containers().await?.into_iter().filter(|c| !c.is(Role::Helper)).collect())
     }
 
-    /// Removes containers in which an hvdctl that was killed had worked as root. Those of this process stay: one of them holds the
-    /// node's lease.
+    /// Removes helper containers of killed hvdctl processes. Those of this process are kept, because one of them holds
+    /// the node's lease.
     ///
     /// # Errors
     /// [`NodeError`] with the engine's message.

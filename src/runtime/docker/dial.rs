@@ -91,7 +91,7 @@ impl Dial {
         let stderr = process.collect_stderr();
         let (sender, connection) = http1::handshake(streams(&mut process)).await?;
         let stderr = tokio::spawn(async move {
-            // the result says nothing: also a missing program closes the connection in an orderly way
+            // the result has no information: a missing program also closes the connection cleanly
             let _ = connection.await;
             drop(process);
             stderr.await.unwrap_or_default()
@@ -106,7 +106,7 @@ impl Dial {
         body: String,
     ) -> Result<(TokioIo<Upgraded>, Process), DockerError> {
         let mut process = self.transport.start(RunAs::Docker, &["system", "dial-stdio"]).await?;
-        // a program whose standard error nobody reads would hang
+        // standard error has to be read, else the program blocks
         drop(process.collect_stderr());
         let (mut sender, connection) = http1::handshake(streams(&mut process)).await?;
         tokio::spawn(connection.with_upgrades());

@@ -41,6 +41,8 @@ impl Bench {
     fn script(&self, script: &str, args: &[&str], input: &[u8]) -> Output {
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh"]).arg(self.dir.path().join("there")).args(["p", "lab"]).args(args);
+        let tools = self.dir.path().join("tools");
+        command.env("PATH", format!("{}:{}", tools.display(), std::env::var("PATH").unwrap()));
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
@@ -49,6 +51,31 @@ impl Bench {
         let output = child.wait_with_output().unwrap();
         let _ = feeder.join();
         output
+    }
+
+    /// Makes a tool fail with these words where this pattern of the shell matches its arguments, until it is repaired.
+    fn break_tool(&self, tool: &str, arguments: &str, words: &str) {
+        let tools = self.dir.path().join("tools");
+        fs::create_dir_all(&tools).unwrap();
+        let real = ["/usr/bin", "/bin"].map(|place| Path::new(place).join(tool)).into_iter().find(|path| path.exists());
+        let real = real.unwrap().display().to_string();
+        let stub = format!(
+            "#!/bin/sh\ncase \"$*\" in {arguments}) echo \"{tool}: {words}\" >&2; exit 1 ;; esac\nexec {real} \"$@\"\n"
+        );
+        fs::write(tools.join(tool), stub).unwrap();
+        fs::set_permissions(tools.join(tool), Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn repair(&self) {
+        fs::remove_dir_all(self.dir.path().join("tools")).unwrap();
+    }
+
+    /// Runs a comparison that fails, and returns what it says.
+    #[track_caller]
+    fn failed_comparison(&self, origin: &str) -> String {
+        let output = self.script(COMPARE, &[&self.tree().hash, origin, "", ""], b"");
+        assert!(!output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
     }
 
     fn compare(&self, tree: &ProjectFiles) -> Comparison {
@@ -339,6 +366,105 @@ fn what_a_job_wrote_in_a_separate_directory_is_merged() {
     assert_eq!(read(bench.there("train.py")), "new");
     let known: Vec<_> = fs::read_dir(bench.dir.path().join("there/.p@lab")).unwrap().flatten().collect();
     assert_eq!(known.len(), 3, "origin, shipped and stat: {known:?}");
+}
+
+/// A process of a job, which is in no container.
+struct JobProcess(std::process::Child);
+
+impl JobProcess {
+    fn start() -> JobProcess {
+        JobProcess(Command::new("sleep").arg("600").env("HVDCTL_JOB", "j0").spawn().unwrap())
+    }
+}
+
+impl Drop for JobProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn who_uses_a_directory_has_to_be_known() {
+    let bench = Bench::new();
+    bench.write("train.py", "");
+    bench.upload();
+    bench.write("train.py", "new");
+    let _job = JobProcess::start();
+    bench.break_tool("grep", "*HVDCTL_JOB*", "memory exhausted");
+    assert!(bench.failed_comparison("desk:/p").contains("cannot search the processes: grep: memory exhausted"));
+    bench.repair();
+    let workspace = "cannot statx '/proc/7/root/workspace'";
+    bench.break_tool("stat", "*/root/workspace*", &format!("{workspace}: Input/output error"));
+    let said = bench.failed_comparison("desk:/p");
+    assert!(said.contains("cannot find out who uses p: ") && said.contains("Input/output error"), "{said}");
+    // a process that has ended, and a container without this directory
+    for harmless in ["No such process", "No such file or directory"] {
+        bench.break_tool("stat", "*/root/workspace*", &format!("{workspace}: {harmless}"));
+        assert!(!bench.compare(&bench.tree()).workspace.is_separate, "{harmless}");
+    }
+    bench.repair();
+
+    // nor is a separate directory merged then
+    let tree = bench.tree();
+    let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
+    assert!(bench.apply_for("j1", &tree, &missing, &Bench::stream(&tree, &missing)).status.success());
+    bench.break_tool("stat", "*/root/workspace*", &format!("{workspace}: Input/output error"));
+    assert!(!bench.script(MERGE, &["j1"], b"").status.success());
+    assert!(bench.dir.path().join("there/p+j1/train.py").exists());
+}
+
+#[test]
+fn what_cannot_be_removed_fails_the_upload_and_keeps_what_a_job_wrote() {
+    let bench = Bench::new();
+    for name in ["train.py", "gone", "d/gone"] {
+        bench.write(name, "old");
+    }
+    bench.upload();
+    fs::remove_file(bench.here("gone")).unwrap();
+    fs::remove_dir_all(bench.here("d")).unwrap();
+    let tree = bench.tree();
+    let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
+    let apply = |id: &str| bench.apply_for(id, &tree, &missing, &Bench::stream(&tree, &missing));
+    for (tool, arguments, words) in [
+        ("rm", "-df*", "cannot remove './gone': Operation not permitted"),
+        ("comm", "*stage/old*", "stage/old: Input/output error"),
+    ] {
+        bench.break_tool(tool, arguments, words);
+        let done = apply("");
+        assert!(!done.status.success() && String::from_utf8_lossy(&done.stderr).contains(words), "{done:?}");
+        bench.repair();
+        assert!(!bench.compare(&tree).is_same);
+    }
+
+    assert!(apply("j1").status.success());
+    let separate = bench.dir.path().join("there/p+j1");
+    fs::write(separate.join("checkpoint"), "mine").unwrap();
+    for (tool, arguments) in [("rm", "-df*"), ("cut", "*shipped+j1*"), ("cp", "-aluf*"), ("rm", "-rf*+j1")] {
+        bench.break_tool(tool, arguments, "Input/output error");
+        let merged = bench.script(MERGE, &["j1"], b"");
+        let kept = format!("kept p+j1: {tool}: Input/output error\0");
+        assert_eq!(String::from_utf8_lossy(&merged.stdout), kept, "{merged:?}");
+        bench.repair();
+        assert!(separate.join("checkpoint").exists(), "{tool} {arguments}");
+    }
+    assert!(bench.script(MERGE, &["j1"], b"").stdout.is_empty());
+    assert_eq!(fs::read_to_string(bench.there("checkpoint")).unwrap(), "mine");
+    assert!(!separate.exists());
+}
+
+#[test]
+fn a_comparison_fails_where_a_tool_does() {
+    let bench = Bench::new();
+    bench.write("train.py", "");
+    fs::create_dir_all(bench.there("")).unwrap();
+    bench.break_tool("ls", "*", "cannot open directory 'p': Input/output error");
+    assert!(bench.failed_comparison("desk:/p").contains("cannot open directory"), "it may be somebody else's");
+    bench.repair();
+    bench.upload();
+    fs::write(bench.there("train.py"), "changed").unwrap();
+    bench.break_tool("comm", "*/stat*", "./p@lab/stat: Input/output error");
+    assert!(bench.failed_comparison("desk:/p").contains("comm: "), "every file may have changed");
 }
 
 #[test]

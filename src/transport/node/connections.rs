@@ -24,7 +24,7 @@ pub(super) struct Connections {
     limit: Duration,
     programs: Arc<Semaphore>,
     all: Mutex<Vec<Connection>>,
-    // dropped after the sessions: those end their ssh masters over sockets in its directory
+    // dropped after the sessions, whose ssh masters have sockets in its directory
     control: Arc<Control>,
 }
 

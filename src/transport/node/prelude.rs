@@ -1,8 +1,8 @@
 //! What a login shell prints before the program that was asked for.
 //!
-//! sshd starts every program by the login's shell, which reads start-up files first (`~/.bashrc`). What those print would precede
-//! Docker's answers, leases and archives. So each program is started by a shell of ours that first prints a mark on both streams, and
-//! what precedes the mark is kept apart.
+//! sshd starts every program by the login's shell, which reads start-up files first (`~/.bashrc`). What those print
+//! would precede Docker's answers, leases and archives. So each program is started by a shell of ours that first prints
+//! a mark on both streams, and the text before the mark is only used in error messages.
 
 use futures_util::stream::{self, TryStreamExt};
 use std::io;
@@ -109,7 +109,7 @@ fn after_mark(
         loop {
             let read = inner.read_buf(&mut text);
             let count = match deadline {
-                // what has arrived counts: this hvdctl itself may have been stopped for a while
+                // data that has arrived counts, because this process may have been suspended
                 Some(deadline) => timeout_at(deadline, read).await.unwrap_or_else(|_| Err(LoginError::timed_out()))?,
                 None => read.await?,
             };

@@ -12,13 +12,11 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// The error of a program that makes no progress while it is fed.
+/// Prefix of the error of a program that does not read its input.
 pub const STUCK: &str = "no progress for";
 
 /// The most bytes of an answer that are held in memory.
 pub(super) const MAX_REPLY: u64 = 24 << 20;
-/// The same for a list of all files of a project, which may be hundreds of thousands.
-pub(super) const MAX_LIST: u64 = 512 << 20;
 /// The most bytes of standard error that are kept.
 const MAX_ERRORS: u64 = 1 << 20;
 
@@ -54,7 +52,7 @@ pub struct Collected {
     pub timed_out: bool,
 }
 
-/// A program that runs on a node. When it is dropped its streams are closed, and the program is left to itself.
+/// A program that runs on a node. Dropping it closes its streams; the program may keep running.
 pub struct Process {
     /// Its standard input.
     pub stdin: Pin<Box<dyn AsyncWrite + Send>>,
@@ -86,7 +84,10 @@ impl Process {
     }
 
     /// [`Process::finish`] for an answer of at most `max_reply` bytes.
-    pub(super) async fn finish_within(mut self, input: &[u8], max_reply: u64) -> io::Result<Output> {
+    ///
+    /// # Errors
+    /// As [`Process::finish`].
+    pub async fn finish_within(mut self, input: &[u8], max_reply: u64) -> io::Result<Output> {
         let mut stdin = self.take_stdin();
         let write = async move {
             // the exit code and standard error of a program that does not read all of it say why

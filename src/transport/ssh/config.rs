@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// ssh's own ciphers in another order (ssh_config(5)): where processors have AES, GCM ships projects at twice the speed of
-/// ChaCha20. Like every default, it follows the user's configuration, which overrides it.
+/// ssh's own ciphers in another order (ssh_config(5)): where processors have AES, GCM transfers projects at twice the
+/// speed of ChaCha20. Like every default, it follows the user's configuration, which overrides it.
 const CIPHERS: &str = "Ciphers aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,\
                        aes192-ctr,aes256-ctr\n";
 

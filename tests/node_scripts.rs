@@ -1,0 +1,250 @@
+//! The shell scripts of `src/scripts` that report what a node has, run on this machine with tools that fail: that a tool fails must not
+//! pass for "there is nothing".
+
+use std::fs::{self, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts");
+const FACTS: &[&str] = &["machine.sh", "marked.sh", "killed.sh", "facts.sh"];
+
+/// A node's directories, and tools that are found before those of this machine.
+struct Machine {
+    dir: tempfile::TempDir,
+}
+
+impl Machine {
+    fn new(files: &[(&str, &str)]) -> Machine {
+        let machine = Machine { dir: tempfile::tempdir().unwrap() };
+        for (name, text) in files {
+            let path = machine.path(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        machine
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn stub(&self, tool: &str, script: &str) {
+        let path = self.path("tools").join(tool);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Makes a tool fail where this pattern of the shell matches its arguments.
+    fn break_tool(&self, tool: &str, arguments: &str, words: &str) {
+        let real = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"].map(|place| Path::new(place).join(tool));
+        let real = real.into_iter().find(|path| path.exists()).unwrap().display().to_string();
+        let fails = format!("echo \"{tool}: {words}\" >&2; exit 1");
+        self.stub(tool, &format!("case \"$*\" in {arguments}) {fails} ;; esac\nexec {real} \"$@\""));
+    }
+
+    fn repair(&self) {
+        let _ = fs::remove_dir_all(self.path("tools"));
+    }
+
+    /// Runs these scripts in one shell, with variables beside those of the places.
+    fn run(&self, scripts: &[&str], variables: &str) -> Output {
+        let place = |name: &str| self.path(name).display().to_string();
+        let mut text = format!(
+            "ssh_dir='{}' jobs_dir='{}' projects_dir='{}' cluster=lab port=12345\n{variables}\n",
+            place("ssh"),
+            place("jobs"),
+            place("projects")
+        );
+        scripts.iter().for_each(|script| text += &fs::read_to_string(Path::new(SCRIPTS).join(script)).unwrap());
+        let mut shell = Command::new("sh");
+        shell.arg("-s").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let path = format!("{}:{}", self.path("tools").display(), std::env::var("PATH").unwrap());
+        let mut child = shell.env("PATH", path).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    /// Runs scripts that succeed, and returns what they print.
+    #[track_caller]
+    fn prints(&self, scripts: &[&str], variables: &str) -> String {
+        let output = self.run(scripts, variables);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs scripts that fail, and returns their words.
+    #[track_caller]
+    fn fails(&self, scripts: &[&str], variables: &str) -> String {
+        let output = self.run(scripts, variables);
+        assert!(!output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+#[test]
+fn the_state_of_a_node_is_read_whole_or_not_at_all() {
+    let record = "{\"cluster\":\"lab\"}\n";
+    let machine = Machine::new(&[
+        ("jobs/j1/job.json", record),
+        ("jobs/j1/env.json", "{}"),
+        ("jobs/j2/job.json", "{\"cluster\":\"lab2\"}\n"),
+        ("jobs/j2/env.json", "{}"),
+        ("jobs/j3/job.json", record),
+        ("jobs/j3/env.json", "{}"),
+        ("jobs/j3/result.json", "{}"),
+        ("ssh/authorized_keys", "a  b\n\nlast\r"),
+        ("ssh/id_rsa", "PRIVATE"),
+    ]);
+    let facts = machine.prints(FACTS, "");
+    let lines = |key: &str| facts.lines().filter(|line| line.starts_with(key)).collect::<Vec<_>>();
+    assert_eq!(lines("open "), [format!("open j1 {}", record.trim())]);
+    assert_eq!(
+        lines("text "),
+        ["text authorized_keys a  b", "text authorized_keys ", "text authorized_keys last\r"]
+            .map(|line| line.trim_end_matches('\r'))
+    );
+    assert!(facts.contains("text authorized_keys last\r\n") && !facts.contains("PRIVATE"));
+    assert!(lines("ports ").len() == 1 && !lines("addr ").is_empty(), "{facts}");
+    for (tool, arguments) in [
+        ("cat", "*j1/job.json"),
+        ("awk", "*authorized_keys*"),
+        ("stat", "*id_rsa*"),
+        ("stat", "*%a*."),
+        ("ip", "*"),
+        ("ss", "-Hltn"),
+        ("ss", "*sport*"),
+    ] {
+        machine.break_tool(tool, arguments, "Input/output error");
+        let words = machine.fails(FACTS, "");
+        assert!(words.contains(&format!("{tool}: Input/output error")), "{tool} {arguments}: {words}");
+        machine.repair();
+    }
+    // a record that is removed meanwhile
+    let remove = format!("rm -f {}; exit 1", machine.path("jobs/j1/job.json").display());
+    machine.stub("cat", &format!("case \"$*\" in *j1/*) {remove} ;; esac; exec /bin/cat \"$@\""));
+    assert!(!machine.prints(FACTS, "").contains("open "));
+}
+
+#[test]
+fn jobs_are_listed_or_it_fails() {
+    let machine = Machine::new(&[
+        ("jobs/j1/job.json", "{\"id\":\"j1\"}\n"),
+        ("jobs/j1/states", "1.0 0 s \n1.5 1 s \n2.0 0 x 0\n"),
+        ("jobs/j2/job.json", "{}\n"),
+        ("jobs/j2/states", ""),
+        ("jobs/j2/log", "x\n"),
+    ]);
+    let list = &["jobs_list.sh"];
+    let listed = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let all = ["./j1/job.json:{\"id\":\"j1\"}", "./j1/states:2", "./j2/job.json:{}", "./j2/states:0"];
+    assert_eq!(listed(&machine.prints(list, "")), all);
+    for (tool, arguments) in [("grep", "*job.json*"), ("grep", "-aHc*"), ("find", "*")] {
+        machine.break_tool(tool, arguments, "Input/output error");
+        assert_eq!(machine.fails(list, "").lines().next(), Some(&*format!("{tool}: Input/output error")));
+        machine.repair();
+    }
+    machine.break_tool("grep", "-aHc*", "./j2/states: No such file or directory");
+    assert_eq!(listed(&machine.prints(list, "")), [all[0], all[2]], "pruned meanwhile");
+    machine.repair();
+    fs::remove_dir_all(machine.path("jobs")).unwrap();
+    assert_eq!(machine.prints(list, ""), "");
+}
+
+#[test]
+fn the_files_of_a_job_are_whole() {
+    let machine = Machine::new(&[("jobs/j1/launch.json", "{}"), ("origin", "desk:/p\n")]);
+    let variables = format!("id=j1 names='env.json launch.json' origin={}", machine.path("origin").display());
+    let files = &["job_files.sh"];
+    let printed = machine.prints(files, &variables);
+    assert_eq!(printed, "launch.json e30=\norigin ZGVzazovcAo=\n");
+    for name in ["*launch.json", "*origin"] {
+        machine.break_tool("base64", name, "read error: Input/output error");
+        assert!(machine.fails(files, &variables).contains("Input/output error"), "{name}");
+        machine.repair();
+    }
+    let remove = format!("rm -f {}; exit 1", machine.path("jobs/j1/launch.json").display());
+    machine.stub("base64", &format!("case \"$*\" in *launch.json) {remove} ;; esac; echo x"));
+    assert_eq!(machine.prints(files, &variables), "origin x\n");
+}
+
+#[test]
+fn an_environment_that_stays_is_a_failure() {
+    let machine = Machine::new(&[("jobs/run-7/env.json/x", "")]);
+    let end = &["marked.sh", "killed.sh", "job_end.sh"];
+    let mut rank = Command::new("sleep").arg("600").env("HVDCTL_JOB", "run-7").spawn().unwrap();
+    let words = machine.fails(end, "id=run-7 grace=0");
+    assert!(words.contains("env.json"), "{words}");
+    assert!(!rank.wait().unwrap().success());
+}
+
+#[test]
+fn what_doctor_cannot_check_is_reported() {
+    let machine = Machine::new(&[("jobs/x", "")]);
+    let examine = |machine: &Machine| {
+        let variables = format!("worker_pid= docker_root={} addresses= names=", machine.dir.path().display());
+        let text = machine.prints(&["doctor.sh"], &variables);
+        let is_wanted =
+            |line: &&str| ["unchecked", "gpu-user", "driver", "disk"].iter().any(|key| line.starts_with(key));
+        text.lines().filter(is_wanted).map(str::to_owned).collect::<Vec<_>>()
+    };
+    machine.stub("nvidia-smi", "case $1 in *driver*) echo 550.54 ;; *) echo \"$PPID, 7 MiB, GPU-1\" ;; esac");
+    let found = examine(&machine);
+    assert!(found[0].starts_with("disk images ") && found[1] == "driver 550.54", "{found:?}");
+    machine
+        .stub("nvidia-smi", "echo 'NVIDIA-SMI has failed because it could not communicate with the driver.'; exit 9");
+    machine.break_tool("df", "*", "Input/output error");
+    let found = examine(&machine);
+    let driver = "unchecked gpu-users NVIDIA-SMI has failed because it could not communicate with the driver.";
+    assert_eq!(found, ["unchecked disk df: Input/output error", driver]);
+    machine.stub("nvidia-smi", "exit 1");
+    assert_eq!(examine(&machine)[1], "unchecked gpu-users exit code 1");
+    machine.stub("timeout", "exit 124");
+    assert_eq!(examine(&machine)[1], "unchecked gpu-users no answer within 20 s");
+}
+
+#[test]
+fn a_lease_that_cannot_be_read_is_not_given_back() {
+    let machine = Machine::new(&[("run/hvdctl/lab.lease", "id 1\n")]);
+    let variables = format!("run={} expires=30", machine.path("run").display());
+    let look = &["lease.sh", "lease_look.sh"];
+    assert!(machine.prints(look, &variables).starts_with("id 1\nrenewed "));
+    for tool in ["cat", "stat"] {
+        machine.break_tool(tool, "*lab.lease", "Input/output error");
+        assert_eq!(machine.fails(look, &variables), format!("{tool}: Input/output error\n"));
+        machine.repair();
+    }
+    machine.stub("cat", "rm -f \"$@\"; exit 1");
+    assert_eq!(machine.prints(look, &variables), "");
+}
+
+#[test]
+fn nodes_have_joined_a_job_if_its_supervisor_has_taken_them() {
+    let machine = Machine::new(&[("jobs/j1/job.json", "old")]);
+    let (join, variables) = (&["job_join.sh"], "id=j1 joining='[]' record=new");
+    let record = || fs::read_to_string(machine.path("jobs/j1/job.json")).unwrap();
+    let taken = "mv joining.json joining.json.taken";
+    machine.stub("sleep", taken);
+    machine.break_tool("mv", "job.json.new*", "Input/output error");
+    machine.prints(join, variables);
+    assert_eq!(record(), "old");
+    machine.repair();
+    machine.stub("sleep", taken);
+    machine.prints(join, variables);
+    assert_eq!(record(), "new");
+    // nobody takes them, and whether or not they can be withdrawn, they have not joined
+    for withdrawn in [true, false] {
+        machine.stub("sleep", "");
+        if !withdrawn {
+            machine.break_tool("rm", "joining.json", "Input/output error");
+        }
+        assert!(machine.fails(join, variables).ends_with("the job supervisor has not taken the nodes within 20 s\n"));
+        machine.repair();
+    }
+}
