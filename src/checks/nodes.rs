@@ -11,7 +11,7 @@ use crate::node::facts::Disk;
 use crate::node::gpus::GpuRequest;
 use crate::node::network::{self, is_virtual};
 use crate::runtime::spec::ContainerSpec;
-use crate::text::units::human;
+use crate::text::units::{count, human};
 use crate::worker::image::is_wanted;
 use crate::worker::plan::{self, ForeignContainer, Operation};
 
@@ -151,7 +151,7 @@ fn lost_gpus(view: &NodeView<'_>) -> Option<Finding> {
             Error,
             "gpus",
             view.name(),
-            format!("its worker was started with {given} GPUs and now sees {visible}"),
+            format!("its worker was started with {} and now sees {visible}", count(given, "GPU")),
         )
         .explain(
             "`systemctl daemon-reload`, or reloading the driver, takes GPUs away from running containers",

@@ -6,6 +6,7 @@ use crate::launch::check_address;
 use crate::node::facts::Facts;
 use crate::node::network::is_virtual;
 use crate::text::failure;
+use crate::text::units::count;
 use std::collections::HashSet;
 use std::net::IpAddr;
 
@@ -261,13 +262,12 @@ fn node(text: &mut Text, entry: &Entry, common_user: Option<&str>, addresses: &m
 
 /// A summary of a machine.
 fn found(probe: &Probe) -> String {
-    let cores = probe.facts.cores;
     let docker = match &probe.docker {
         Some(Ok(version)) => format!("Docker {version}"),
         Some(Err(_)) => "Docker unknown".into(),
         None => "no Docker".into(),
     };
-    format!("{cores} core{}, {docker}", if cores == 1 { "" } else { "s" })
+    format!("{}, {docker}", count(probe.facts.cores as usize, "core"))
 }
 
 /// A value in TOML's own quotes.

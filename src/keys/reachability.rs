@@ -2,6 +2,7 @@
 
 use crate::text::failure::{self, Ssh};
 use crate::text::nodeset;
+use crate::text::units::count;
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -113,10 +114,10 @@ impl Matrix {
     /// The same as sentences, the absent nodes first.
     pub fn faults(&self) -> Vec<String> {
         let absent = self.absent.iter().map(|absent| format!("{}: {}", absent.node, absent.why));
-        let rows = self.rows().into_iter().map(|row| {
-            let plural = if row.pairs == 1 { "" } else { "s" };
-            format!("{} → {}: {} ({} pair{plural})", row.from, row.to, row.reason, row.pairs)
-        });
+        let rows = self
+            .rows()
+            .into_iter()
+            .map(|row| format!("{} → {}: {} ({})", row.from, row.to, row.reason, count(row.pairs, "pair")));
         absent.chain(rows).collect()
     }
 

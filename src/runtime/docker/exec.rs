@@ -128,13 +128,16 @@ fn exec<'a>(container: &'a str, argv: &[&'a str]) -> Vec<&'a str> {
 
 /// Sends what is typed. Returns only an error: whether the program has ended is seen from its output.
 async fn send_keys(terminal: &Raw, mut input: impl AsyncWrite + Unpin) -> Result<(), Error> {
-    let mut keys = terminal.keys().map_err(terminal_error)?;
-    while let Some(typed) = keys.recv().await {
-        if input.write_all(&typed).await.is_err() || input.flush().await.is_err() {
+    let mut buffer = vec![0; 4096];
+    loop {
+        let typed = match terminal.read(&mut buffer).await.map_err(terminal_error)? {
+            0 => return Err(terminal_error(std::io::Error::other("it was closed"))),
+            n => &buffer[..n],
+        };
+        if input.write_all(typed).await.is_err() || input.flush().await.is_err() {
             return std::future::pending().await;
         }
     }
-    Err(terminal_error(std::io::Error::other("it was closed")))
 }
 
 fn terminal_error(error: std::io::Error) -> Error {
