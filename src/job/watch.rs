@@ -50,7 +50,7 @@ pub(super) struct Viewer<'a> {
 
 impl Viewer<'_> {
     fn take(&mut self, node: &str, skew: f64, frame: Frame) {
-        self.monitor.see(node, &frame, skew);
+        self.monitor.record(node, &frame, skew);
         (self.on_frame)(node, &frame);
         match frame.kind {
             Kind::Stdout(_) | Kind::Stderr(_) if self.show.output => report_output(node, frame, self.events),
