@@ -1,6 +1,5 @@
 //! hvdctl: trains one model on many GPU machines over plain SSH and Docker.
-//!
-//! Each directory covers one subject and imports only from those below it; see `docs/architecture.md`.
+#![doc = include_str!("../docs/architecture.md")]
 
 // tests/documented, which is also a module of the unit tests, names the crate
 #[cfg(test)]

@@ -6,8 +6,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use zeroize::Zeroizing;
 
 /// The most bytes that an answer may have.
@@ -35,10 +35,10 @@ pub fn present() -> bool {
 pub async fn ask(events: &Events, prompt: &str, echo: Echo) -> Result<Zeroizing<String>, Error> {
     let _suspension = events.suspend().await;
     let asked = async {
-        let tty = open()?;
+        let tty = open_async()?;
         let _hidden = match echo {
             Echo::Shown => None,
-            Echo::Hidden => Some(SavedSettings::hide_input(&tty)?),
+            Echo::Hidden => Some(SavedSettings::hide_input(tty.get_ref())?),
         };
         write(&tty, prompt.as_bytes()).await?;
         let line = read_line(&tty).await;
@@ -56,8 +56,17 @@ fn open() -> io::Result<File> {
     Ok(File::from(rustix::fs::open("/dev/tty", flags, Mode::empty())?))
 }
 
+/// Opens the terminal for reads and writes that wait without a thread.
+fn open_async() -> io::Result<AsyncFd<File>> {
+    #[allow(
+        deprecated,
+        reason = "its successor is unsafe, because not every type keeps its descriptor as a `File` does"
+    )]
+    AsyncFd::new(open()?)
+}
+
 /// Reads a line. A terminal hands out whole lines; one that is longer than the buffer comes in pieces.
-async fn read_line(tty: &File) -> io::Result<Zeroizing<String>> {
+async fn read_line(tty: &AsyncFd<File>) -> io::Result<Zeroizing<String>> {
     let mut typed = Zeroizing::new(Vec::with_capacity(MAX_ANSWER));
     let mut piece = Zeroizing::new([0u8; 256]);
     while typed.last() != Some(&b'\n') {
@@ -73,26 +82,33 @@ async fn read_line(tty: &File) -> io::Result<Zeroizing<String>> {
     Ok(Zeroizing::new(std::str::from_utf8(line).map_err(io::Error::other)?.to_owned()))
 }
 
-async fn read(mut tty: &File, buffer: &mut [u8]) -> io::Result<usize> {
-    poll(|| tty.read(buffer)).await
+async fn read(tty: &AsyncFd<File>, buffer: &mut [u8]) -> io::Result<usize> {
+    perform(tty, Interest::READABLE, |mut tty| tty.read(buffer)).await
 }
 
-async fn write(mut tty: &File, mut text: &[u8]) -> io::Result<()> {
+async fn write(tty: &AsyncFd<File>, mut text: &[u8]) -> io::Result<()> {
     while !text.is_empty() {
-        text = &text[poll(|| tty.write(text)).await?..];
+        text = &text[perform(tty, Interest::WRITABLE, |mut tty| tty.write(text)).await?..];
     }
     Ok(())
 }
 
-/// Tries an operation until it no longer blocks. A blocking one could not be cancelled.
-async fn poll(mut operation: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
-    loop {
-        match operation() {
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+/// Performs an operation as soon as it does not block. A blocking one could not be cancelled.
+async fn perform(
+    tty: &AsyncFd<File>,
+    interest: Interest,
+    mut operation: impl FnMut(&File) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let mut uninterrupted = |tty: &File| loop {
+        match operation(tty) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
             result => return result,
         }
+    };
+    // the first attempt is made at once, so that a question stops a background job before anything is typed
+    match uninterrupted(tty.get_ref()) {
+        Err(e) if e.kind() == ErrorKind::WouldBlock => tty.async_io(interest, uninterrupted).await,
+        result => result,
     }
 }
 
@@ -136,7 +152,7 @@ impl Drop for SavedSettings {
 
 /// The terminal in raw mode until this is dropped: it delivers each key as it is typed, and shows its output unchanged.
 pub struct Raw {
-    tty: File,
+    tty: AsyncFd<File>,
     _saved: SavedSettings,
 }
 
@@ -146,36 +162,23 @@ impl Raw {
     /// # Errors
     /// When there is no terminal, or its settings cannot be changed.
     pub fn new() -> io::Result<Raw> {
-        let tty = open()?;
-        let mut saved = SavedSettings::change(&tty, OptionalActions::Drain, Termios::make_raw)?;
+        let tty = open_async()?;
+        let mut saved = SavedSettings::change(tty.get_ref(), OptionalActions::Drain, Termios::make_raw)?;
         saved.when = OptionalActions::Now;
         Ok(Raw { tty, _saved: saved })
     }
 
     /// Returns rows and columns.
     pub fn size(&self) -> (u16, u16) {
-        tcgetwinsize(&self.tty).map_or((24, 80), |size| (size.ws_row, size.ws_col))
+        tcgetwinsize(self.tty.get_ref()).map_or((24, 80), |size| (size.ws_row, size.ws_col))
     }
 
-    /// Returns what is typed, piece by piece, until the terminal is gone. The thread that reads it ends with the process, or at the
-    /// first key after the receiver is dropped.
+    /// Waits for what is typed next and returns how many bytes it is; 0 if the terminal is gone.
     ///
     /// # Errors
-    /// When the terminal cannot be opened.
-    pub fn keys(&self) -> io::Result<mpsc::Receiver<Vec<u8>>> {
-        let mut tty = File::open("/dev/tty")?;
-        let (sender, receiver) = mpsc::channel(16);
-        std::thread::Builder::new().name("keys".into()).spawn(move || {
-            let mut buffer = [0; 4096];
-            loop {
-                match tty.read(&mut buffer) {
-                    Ok(n @ 1..) if sender.blocking_send(buffer[..n].to_vec()).is_ok() => {}
-                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                    _ => return,
-                }
-            }
-        })?;
-        Ok(receiver)
+    /// When it cannot be read.
+    pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        read(&self.tty, buffer).await
     }
 
     /// Writes all of it.

@@ -5,6 +5,7 @@ use super::{Finding, Fix, NodeView};
 use crate::inventory::Inventory;
 use crate::node::facts::Rank;
 use crate::runtime::container::{ContainerSummary, launchers};
+use crate::text::units::count;
 use crate::worker::plan::{self, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,8 +77,8 @@ impl Jobs<'_> {
             *orphaned.entry(&rank.job).or_default() += 1;
         }
         let finding = |(job, processes): (&str, usize)| {
-            let plural = if processes == 1 { "" } else { "es" };
-            let message = format!("{processes} process{plural} of job {job}, whose launcher is not running");
+            let processes = count(processes, "process");
+            let message = format!("{processes} of job {job}, whose launcher is not running");
             Finding::new(Error, "stale", view.name(), message)
                 .explain(
                     "orphaned ranks hold GPU memory, and the next job fails or is slow",

@@ -352,7 +352,7 @@ fn gpus() {
     };
     assert_eq!(found(&registered), Vec::<String>::new());
     let inside = |n: &mut Sick, count: &str| drop(n.inside.as_mut().unwrap().insert("gpus".into(), count.into()));
-    assert_eq!(found(&|n| inside(n, "0")), ["error gpus gpu02: its worker was started with 1 GPUs and now sees 0"]);
+    assert_eq!(found(&|n| inside(n, "0")), ["error gpus gpu02: its worker was started with 1 GPU and now sees 0"]);
     assert_eq!(found(&|n| inside(n, "1")), Vec::<String>::new());
     // one that is to be made anew gets what it lacks by that
     let older = |n: &mut Sick| {

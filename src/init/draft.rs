@@ -6,6 +6,7 @@ use crate::launch::check_address;
 use crate::node::facts::Facts;
 use crate::node::network::is_virtual;
 use crate::text::failure;
+use crate::text::units::count;
 use std::collections::HashSet;
 use std::net::IpAddr;
 
@@ -63,13 +64,13 @@ impl Probe {
     pub fn concerns(&self) -> Vec<(String, &'static str)> {
         let mut concerns = Vec::new();
         match &self.root {
-            Some(Err(said)) if failure::sudo(said) == Some(failure::Sudo::PasswordRequired) => {
+            Some(Err(message)) if failure::sudo(message) == Some(failure::Sudo::PasswordRequired) => {
                 concerns.push(("sudo asks for a password".into(), "have the password ready for the next commands"));
             }
             // a login that may use the engine needs no sudo
-            Some(Err(said)) if !matches!(self.docker, Some(Ok(_))) => {
+            Some(Err(message)) if !matches!(self.docker, Some(Ok(_))) => {
                 concerns.push((
-                    format!("cannot become root: {said}"),
+                    format!("cannot become root: {message}"),
                     "set `user` to a login that is root or may run sudo",
                 ));
             }
@@ -78,8 +79,8 @@ impl Probe {
         match &self.docker {
             None => concerns.push(("Docker is not installed".into(), "install Docker Engine on that machine")),
             // without root it is unknown whether the engine runs
-            Some(Err(said)) if !matches!(self.root, Some(Err(_))) => {
-                concerns.push((format!("the Docker Engine does not answer: {said}"), "sudo systemctl start docker"));
+            Some(Err(message)) if !matches!(self.root, Some(Err(_))) => {
+                concerns.push((format!("the Docker Engine does not answer: {message}"), "sudo systemctl start docker"));
             }
             _ => {}
         }
@@ -261,13 +262,12 @@ fn node(text: &mut Text, entry: &Entry, common_user: Option<&str>, addresses: &m
 
 /// A summary of a machine.
 fn found(probe: &Probe) -> String {
-    let cores = probe.facts.cores;
     let docker = match &probe.docker {
         Some(Ok(version)) => format!("Docker {version}"),
         Some(Err(_)) => "Docker unknown".into(),
         None => "no Docker".into(),
     };
-    format!("{cores} core{}, {docker}", if cores == 1 { "" } else { "s" })
+    format!("{}, {docker}", count(probe.facts.cores as usize, "core"))
 }
 
 /// A value in TOML's own quotes.

@@ -1,6 +1,7 @@
 //! What is wrong with an inventory, and where.
 
 use crate::error::Error;
+use crate::text::units::count;
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::Range;
@@ -35,8 +36,7 @@ impl fmt::Display for Faults {
     /// A heading, then each fault indented under it; no newline at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.file.display();
-        let count = self.faults.len();
-        write!(f, "{file}: {count} fault{}", if count == 1 { "" } else { "s" })?;
+        write!(f, "{file}: {}", count(self.faults.len(), "fault"))?;
         for Fault { line, column, message, excerpt } in &self.faults {
             write!(f, "\n  {file}:{line}:{column}: {message}")?;
             for line in excerpt.iter().flat_map(|excerpt| excerpt.lines()) {

@@ -2,6 +2,7 @@
 
 use crate::text::failure::{self, Ssh};
 use crate::text::nodeset;
+use crate::text::units::count;
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -113,10 +114,10 @@ impl Matrix {
     /// The same as sentences, the absent nodes first.
     pub fn faults(&self) -> Vec<String> {
         let absent = self.absent.iter().map(|absent| format!("{}: {}", absent.node, absent.why));
-        let rows = self.rows().into_iter().map(|row| {
-            let plural = if row.pairs == 1 { "" } else { "s" };
-            format!("{} → {}: {} ({} pair{plural})", row.from, row.to, row.reason, row.pairs)
-        });
+        let rows = self
+            .rows()
+            .into_iter()
+            .map(|row| format!("{} → {}: {} ({})", row.from, row.to, row.reason, count(row.pairs, "pair")));
         absent.chain(rows).collect()
     }
 
@@ -135,7 +136,7 @@ pub fn hint(reason: &str, port: u16) -> String {
     }
 }
 
-/// Parses the output of `reach.sh`, for each target with a result: `INDEX EXIT MESSAGES…`, where the messages are the end of
+/// Parses the output of `logins.sh`, for each target with a result: `INDEX EXIT MESSAGES…`, where the messages are the end of
 /// what ssh wrote, with a tab for each newline.
 pub fn results(output: &str) -> BTreeMap<usize, (i32, String)> {
     let line = |line: &str| {

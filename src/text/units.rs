@@ -16,9 +16,10 @@ pub fn human(bytes: u64) -> String {
     if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
 
-/// Returns the number with its noun in the singular or plural: `1 node`, `3 nodes`.
+/// Returns the number with its noun in the singular or plural: `1 node`, `3 nodes`, `2 processes`.
 pub fn count(n: usize, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+    let plural = if noun.ends_with('s') { "es" } else { "s" };
+    format!("{n} {noun}{}", if n == 1 { "" } else { plural })
 }
 
 /// A time in whole seconds, as short as it can be read at a glance: `9s`, `1m02s`, `2h03m`.
@@ -32,13 +33,19 @@ pub fn span(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{human, span};
+    use super::{count, human, span};
     use std::time::Duration;
 
     #[test]
     fn sizes() {
         let sizes = [0, 1023, 1024, 1536, 5 << 20, 3 << 40].map(human);
         assert_eq!(sizes, ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "5.0 MiB", "3.0 TiB"]);
+    }
+
+    #[test]
+    fn nouns() {
+        assert_eq!([count(0, "node"), count(1, "process")], ["0 nodes", "1 process"]);
+        assert_eq!([count(3, "node"), count(2, "process")], ["3 nodes", "2 processes"]);
     }
 
     #[test]

@@ -180,11 +180,13 @@ fn cut_off_within_the_switch_it_launches_and_the_next_one_finishes() {
 fn a_node_that_does_not_take_the_new_key_stops_it_before_the_switch() {
     let lab = Lab::up();
     let old = public_half("node1", "id_ed25519");
-    on("node2", "mv /usr/bin/base64 /usr/bin/base64.away");
+    let stub = "printf '#!/bin/sh\necho base64: write error >&2\nexit 1\n' >/usr/local/bin/base64";
+    on("node2", &format!("{stub} && chmod 755 /usr/local/bin/base64"));
     let restore = Restore(|| {
-        on("node2", "mv /usr/bin/base64.away /usr/bin/base64");
+        on("node2", "rm -f /usr/local/bin/base64");
     });
-    let done = lab.hvdctl(&["keys", "rotate"]).code(3).complains(&["node2: cannot write the keys", "base64"]);
+    let done =
+        lab.hvdctl(&["keys", "rotate"]).code(3).complains(&["node2: cannot write the keys", "base64: write error"]);
     done.says(&["the old key is still in use", "run `hvdctl keys rotate` again"]);
     assert_eq!(public_half("node1", "id_ed25519"), old);
     let staged = read("node1", "id_ed25519.next.pub");
@@ -236,7 +238,7 @@ fn a_push_with_an_older_observation_does_not_restore_the_old_key() {
         push.signal("CONT");
         // which of the two stops it is a matter of moments: the lost lease, or that the files are not those that it saw
         let done = push.end(s(60));
-        let stopped = done.code == 5 && done.err.contains("it was released")
+        let stopped = done.code == 5 && done.err.contains("another command released the lock")
             || done.code == 1
                 && done.err.contains("cannot write the keys")
                 && done.err.contains("run the same command again");

@@ -63,7 +63,7 @@ impl Runtime {
         };
         let id = self.call(operation, self.docker.create_exec(container, options)).await?.id;
         // not bollard's `start_exec`: it takes output that begins with byte 0, 1 or 2 for a frame's header, also with a TTY
-        let start = self.dial.upgrade(format!("/exec/{id}/start"), r#"{"Detach":false,"Tty":true}"#.to_owned());
+        let start = self.connections.upgrade(format!("/exec/{id}/start"), r#"{"Detach":false,"Tty":true}"#.to_owned());
         let (streams, process) = self.call(operation, start).await?;
         let (output, input) = tokio::io::split(streams);
         let terminal = Raw::new().map_err(terminal_error)?;
@@ -128,13 +128,16 @@ fn exec<'a>(container: &'a str, argv: &[&'a str]) -> Vec<&'a str> {
 
 /// Sends what is typed. Returns only an error: whether the program has ended is seen from its output.
 async fn send_keys(terminal: &Raw, mut input: impl AsyncWrite + Unpin) -> Result<(), Error> {
-    let mut keys = terminal.keys().map_err(terminal_error)?;
-    while let Some(typed) = keys.recv().await {
-        if input.write_all(&typed).await.is_err() || input.flush().await.is_err() {
+    let mut buffer = vec![0; 4096];
+    loop {
+        let typed = match terminal.read(&mut buffer).await.map_err(terminal_error)? {
+            0 => return Err(terminal_error(std::io::Error::other("it was closed"))),
+            n => &buffer[..n],
+        };
+        if input.write_all(typed).await.is_err() || input.flush().await.is_err() {
             return std::future::pending().await;
         }
     }
-    Err(terminal_error(std::io::Error::other("it was closed")))
 }
 
 fn terminal_error(error: std::io::Error) -> Error {
