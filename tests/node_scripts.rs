@@ -213,7 +213,7 @@ fn what_doctor_cannot_check_is_reported() {
 fn a_lease_that_cannot_be_read_is_not_given_back() {
     let machine = Machine::new(&[("run/hvdctl/lab.lease", "id 1\n")]);
     let variables = format!("run={} expires=30", machine.path("run").display());
-    let look = &["lease.sh", "lease_look.sh"];
+    let look = &["lease.sh", "lease_read.sh"];
     assert!(machine.prints(look, &variables).starts_with("id 1\nrenewed "));
     for tool in ["cat", "stat"] {
         machine.break_tool(tool, "*lab.lease", "Input/output error");
@@ -222,4 +222,29 @@ fn a_lease_that_cannot_be_read_is_not_given_back() {
     }
     machine.stub("cat", "rm -f \"$@\"; exit 1");
     assert_eq!(machine.prints(look, &variables), "");
+}
+
+#[test]
+fn nodes_have_joined_a_job_if_its_supervisor_has_taken_them() {
+    let machine = Machine::new(&[("jobs/j1/job.json", "old")]);
+    let (join, variables) = (&["job_join.sh"], "id=j1 joining='[]' record=new");
+    let record = || fs::read_to_string(machine.path("jobs/j1/job.json")).unwrap();
+    let taken = "mv joining.json joining.json.taken";
+    machine.stub("sleep", taken);
+    machine.break_tool("mv", "job.json.new*", "Input/output error");
+    machine.prints(join, variables);
+    assert_eq!(record(), "old");
+    machine.repair();
+    machine.stub("sleep", taken);
+    machine.prints(join, variables);
+    assert_eq!(record(), "new");
+    // nobody takes them, and whether or not they can be withdrawn, they have not joined
+    for withdrawn in [true, false] {
+        machine.stub("sleep", "");
+        if !withdrawn {
+            machine.break_tool("rm", "joining.json", "Input/output error");
+        }
+        assert!(machine.fails(join, variables).ends_with("the job supervisor has not taken the nodes within 20 s\n"));
+        machine.repair();
+    }
 }

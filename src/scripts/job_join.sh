@@ -12,9 +12,9 @@ while [ -e joining.json ] && [ "$tries" -lt 100 ]; do
   sleep 0.2
 done
 # either this or the renaming by the job supervisor succeeds, never both, so a failure is no error
-if rm joining.json 2>/dev/null; then
+if rm joining.json 2>/dev/null || [ -e joining.json ]; then
   echo "the job supervisor has not taken the nodes within 20 s" >&2
   exit 1
 fi
 # the nodes have joined, whether or not this record says so: theirs do, too
-if printf '%s' "$record" >job.json.new; then mv job.json.new job.json; fi
+{ printf '%s' "$record" >job.json.new && mv job.json.new job.json; } || :

@@ -26,8 +26,7 @@ main() {
     put "$mode" "$name" "$text"
   done
   printf '%s' "$removes" | while read -r name; do rm -f "./$name"; done
-  # the names, too, must be on the disk; a sync of before coreutils 8.24 takes no file
-  sync . 2>/dev/null || sync
+  flush
 
   for name in id_rsa id_ed25519 id_rsa.next id_ed25519.next authorized_keys ssh_host_ed25519_key; do own 600 "$name"; done
   for name in id_rsa.pub id_ed25519.pub id_rsa.next.pub id_ed25519.next.pub ssh_host_ed25519_key.pub known_hosts; do

@@ -18,9 +18,9 @@ main() {
   done
   rm -f ./id_rsa.next ./id_rsa.next.pub ./id_ed25519.next ./id_ed25519.next.pub
   put 600 "$name.next" "$private"
-  sync . 2>/dev/null || sync
+  flush
   put 644 "$name.next.pub" "$public"
-  sync . 2>/dev/null || sync
+  flush
   printf '%s %s\n' "$name" "$(cat "$name.next.pub")"
 }
 

@@ -1,4 +1,4 @@
-# Behind keys_lock.sh. Puts the staged pair in place: NAME.next becomes NAME, the pair of another type is removed, NAME.next.pub
+# Behind put_file.sh and keys_lock.sh. Puts the staged pair in place: NAME.next becomes NAME, the pair of another type is removed, NAME.next.pub
 # becomes NAME.pub. Wants: ssh_dir, new (its NAME), public (its line, without a newline), old (the other pair's name, or empty).
 # If it is interrupted, running it again finishes it; in between there is always a private key that every node accepts.
 main() {
@@ -30,8 +30,6 @@ main() {
   mv -f "$new.next.pub" "$new.pub"
   flush
 }
-
-flush() { sync . 2>/dev/null || sync; }
 
 # as a whole or not at all, even if what sends this is cut off
 main

@@ -33,6 +33,7 @@ else
   say docker no "$(last)"
   exit 0
 fi
+# an image that cannot be inspected is only not proposed
 for image in $images; do
   # $sudo is nothing or two arguments
   # shellcheck disable=SC2086

@@ -6,6 +6,8 @@ put() { # MODE NAME BASE64
   printf '%s' "$3" | base64 -d >"$new"
   chmod "$1" "$new"
   chown 0:0 "$new"
-  sync "$new" 2>/dev/null || sync
+  sync "$new"
   mv -fT "$new" "$2"
 }
+# writes the names in this directory to the disk; some file systems can only do that for all files
+flush() { sync . 2>/dev/null || sync; }

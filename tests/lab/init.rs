@@ -112,7 +112,7 @@ fn a_fault_of_a_machine_is_reported_and_written() {
     assert_eq!((inventory.nodes[1].address, inventory.nodes[2].ssh_port), (None, Some(1)));
     let text = workplace.text("inventory.toml");
     for words in
-        ["there is also 10.99.0.1 on eth0", "# Docker is not installed", "Connection refused", "# twin is left out"]
+        ["there is also 10.99.0.1 on eth0", "# Docker is not installed", "Connection refused", "# twin is skipped"]
     {
         assert!(text.contains(words), "no {words:?} in\n{text}");
     }

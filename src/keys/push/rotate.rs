@@ -14,8 +14,11 @@ pub(super) const STAGE: &str = concat!(
     include_str!("../../scripts/keys_lock.sh"),
     include_str!("../../scripts/keys_stage.sh")
 );
-pub(super) const SWITCH: &str =
-    concat!(include_str!("../../scripts/keys_lock.sh"), include_str!("../../scripts/keys_switch.sh"));
+pub(super) const SWITCH: &str = concat!(
+    include_str!("../../scripts/put_file.sh"),
+    include_str!("../../scripts/keys_lock.sh"),
+    include_str!("../../scripts/keys_switch.sh")
+);
 
 /// How a rotation ended.
 #[derive(Debug)]

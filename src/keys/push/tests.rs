@@ -247,6 +247,15 @@ fn a_removal_is_undone_by_nobody_and_what_others_have_stays() {
 }
 
 #[test]
+fn a_file_that_cannot_be_flushed_is_not_put_in_place() {
+    let dir = directory(&[(AUTHORIZED_KEYS, "before\n")]);
+    let push = script(name_of(&dir), &look(&dir), &put(AUTHORIZED_KEYS, "after\n"));
+    let failing = "sync() { echo 'sync: Input/output error' >&2; return 1; }";
+    assert_eq!(run(failing, &push.whole()).unwrap_err(), "sync: Input/output error\n");
+    assert_eq!(files(&dir), BTreeMap::from([(AUTHORIZED_KEYS.to_owned(), "before\n".to_owned())]));
+}
+
+#[test]
 fn nothing_is_written_without_a_lock() {
     let dir = directory(&[("id_rsa", "PRIVATE\n")]);
     let facts = look(&dir);
