@@ -227,12 +227,12 @@ fn join(errors: &[NodeError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-fn locked(busy: &[(String, Lease)]) -> String {
+fn locked(leases: &[(String, Lease)]) -> String {
     let line = |(nodes, lease): &(Vec<String>, &Lease)| {
         let verb = if nodes.len() == 1 { "is" } else { "are" };
         format!("{} {verb} locked by {lease}\n", nodeset::fold(nodes))
     };
-    let lines: String = lease::holders(busy).iter().map(line).collect();
+    let lines: String = lease::holders(leases).iter().map(line).collect();
     format!(
         "{lines}nothing was changed\n  hint: wait with --wait, or, if that command is gone, run hvdctl lock release"
     )
@@ -329,8 +329,8 @@ mod tests {
             read: 1_763_735_599,
         };
         let other = Lease { id: "2".into(), purpose: "hvdctl down".into(), ..lease.clone() };
-        let busy = [("node1", &lease), ("node2", &lease), ("node9", &other)];
-        let error = Error::Locked(busy.map(|(node, lease)| (node.to_owned(), lease.clone())).to_vec());
+        let leases = [("node1", &lease), ("node2", &lease), ("node9", &other)];
+        let error = Error::Locked(leases.map(|(node, lease)| (node.to_owned(), lease.clone())).to_vec());
         assert_eq!(
             error.to_string(),
             "node[1-2] are locked by ana@desk (process 7) with `hvdctl up` since 2025-11-21 14:32:07 UTC (1m 12s ago)\n\

@@ -213,7 +213,7 @@ fn what_doctor_cannot_check_is_reported() {
 fn a_lease_that_cannot_be_read_is_not_given_back() {
     let machine = Machine::new(&[("run/hvdctl/lab.lease", "id 1\n")]);
     let variables = format!("run={} expires=30", machine.path("run").display());
-    let look = &["lease.sh", "lease_look.sh"];
+    let look = &["lease.sh", "lease_read.sh"];
     assert!(machine.prints(look, &variables).starts_with("id 1\nrenewed "));
     for tool in ["cat", "stat"] {
         machine.break_tool(tool, "*lab.lease", "Input/output error");

@@ -4,10 +4,10 @@
 mod before;
 mod details;
 mod jobs;
+pub mod logins;
 mod nodes;
 mod pairs;
 pub mod preflight;
-pub mod reach_check;
 #[cfg(test)]
 mod tests;
 mod uniform;

@@ -13,7 +13,7 @@ use crate::node::network::{self, is_virtual};
 use crate::runtime::spec::ContainerSpec;
 use crate::text::units::{count, human};
 use crate::worker::image::is_wanted;
-use crate::worker::plan::{self, Foreign, Operation};
+use crate::worker::plan::{self, ForeignContainer, Operation};
 
 /// Docker's default size of `/dev/shm`, too small for several ranks.
 const SMALLEST_SHM: u64 = 64 << 20;
@@ -109,7 +109,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
     let cluster = &inventory.cluster;
     let mut found = Vec::new();
     for (name, field, needed) in [(&cluster.worker, "worker", true), (&cluster.master, "master", view.node.master)] {
-        let foreign = Foreign::find(name, &cluster.name, engine.containers);
+        let foreign = ForeignContainer::find(name, &cluster.name, engine.containers);
         found.extend(foreign.filter(|_| needed).map(|foreign| {
             Finding::new(Error, "container", view.name(), foreign.to_string()).explain(
                 "hvdctl needs this name, and never changes a container that it did not create",

@@ -1,7 +1,7 @@
 //! The rules that `up`, `train`, `run` and `verify` apply before they change anything, on the state that they have observed.
 
 use super::{Engine, Finding, NodeView, Severity, before, fold};
-use crate::cluster::nodes::{Member, Observed, RuntimeState};
+use crate::cluster::nodes::{Member, ObservedNode, RuntimeState};
 use crate::error::NodeError;
 use crate::event::{Event, Events};
 use crate::inventory::Inventory;
@@ -11,24 +11,24 @@ use crate::node::facts::Facts;
 pub fn view<'a>(
     member: &'a Member,
     facts: &'a Facts,
-    docker: Option<&'a RuntimeState>,
+    runtime: Option<&'a RuntimeState>,
     runtimes: Option<&'a [String]>,
 ) -> NodeView<'a> {
-    let engine = docker.map(|docker| Engine {
-        version: &docker.engine.version,
-        containers: &docker.containers,
-        image_id: docker.image_id.as_deref(),
-        image_content: docker.image_content.as_deref(),
+    let engine = runtime.map(|runtime| Engine {
+        version: &runtime.engine.version,
+        containers: &runtime.containers,
+        image_id: runtime.image_id.as_deref(),
+        image_content: runtime.image_content.as_deref(),
         runtimes,
     });
     NodeView { node: &member.node, facts, engine, worker: true, details: None, inside: None, starting: Vec::new() }
 }
 
 /// Applies the rules that need no further observation. Each node comes with whether its worker is needed.
-pub fn before<'a>(inventory: &Inventory, nodes: &[(&'a Observed, bool)]) -> Vec<Finding> {
-    let view = |(node, worker): &(&'a Observed, bool)| NodeView {
+pub fn before<'a>(inventory: &Inventory, nodes: &[(&'a ObservedNode, bool)]) -> Vec<Finding> {
+    let view = |(node, worker): &(&'a ObservedNode, bool)| NodeView {
         worker: *worker,
-        ..view(&node.member, &node.facts, Some(&node.docker), None)
+        ..view(&node.member, &node.facts, Some(&node.runtime), None)
     };
     fold(before::before(inventory, &nodes.iter().map(view).collect::<Vec<_>>()))
 }

@@ -18,12 +18,12 @@ use tokio::time::{Instant, timeout};
 /// How long a command that is cancelled waits for nodes that were asked for their leases.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Interval between two messages of a waiting command.
-const REPORTED: Duration = Duration::from_secs(30);
+const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 /// How often a command that got some of its nodes tries again although it does not wait, so that one of two commands that started at
 /// the same moment goes on.
 const RETRIES: u32 = 5;
 /// Age up to which a lease may belong to a command that is still taking its other locks.
-const YOUNG: Duration = Duration::from_secs(5);
+const CONTENTION_WINDOW: Duration = Duration::from_secs(5);
 
 /// The node locks that a command holds.
 pub struct LockSet {
@@ -83,13 +83,13 @@ impl LockSet {
             }
             let got_some = !self.held().is_empty();
             self.release().await;
-            let began_together = got_some && busy.iter().all(|(_, lease)| lease.age() < YOUNG);
+            let began_together = got_some && busy.iter().all(|(_, lease)| lease.age() < CONTENTION_WINDOW);
             let may_retry = began_together && attempt < RETRIES;
             if !may_retry && !self.waits(began.elapsed()) {
                 return Err(Error::Locked(busy));
             }
             let ids: Vec<String> = busy.iter().map(|(_, lease)| lease.id.clone()).collect();
-            let is_recent = |(before, at): &(_, Instant)| *before == ids && at.elapsed() < REPORTED;
+            let is_recent = |(before, at): &(_, Instant)| *before == ids && at.elapsed() < REPORT_INTERVAL;
             if self.wait != Wait::No && !reported.as_ref().is_some_and(is_recent) {
                 for (nodes, lease) in holders(&busy) {
                     self.events.note(format!("waiting for {}: {lease}", nodeset::fold(&nodes)));

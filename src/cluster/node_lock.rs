@@ -2,7 +2,7 @@
 //! and gives the lease back when its standard input ends, however hvdctl ended.
 
 use crate::error::NodeError;
-use crate::model::lease::{EXPIRES, Lease, RENEWED};
+use crate::model::lease::{LIFETIME, Lease, RENEWAL_INTERVAL};
 use crate::transport::node::{Process, Script, Transport};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 const HOLD: &str = concat!(include_str!("../scripts/lease.sh"), include_str!("../scripts/lease_hold.sh"));
-const LOOK: &str = concat!(include_str!("../scripts/lease.sh"), include_str!("../scripts/lease_look.sh"));
+const READ: &str = concat!(include_str!("../scripts/lease.sh"), include_str!("../scripts/lease_read.sh"));
 const RELEASE: &str = concat!(include_str!("../scripts/lease.sh"), include_str!("../scripts/lease_release.sh"));
 
 /// The directory that a restart of a node clears.
@@ -91,7 +91,7 @@ pub async fn take(
 /// # Errors
 /// When the node does not answer.
 pub async fn current(transport: &Transport, cluster: &str) -> Result<Option<Lease>, NodeError> {
-    let lease = transport.script(&script(LOOK, cluster), "read the lock").await?;
+    let lease = transport.script(&script(READ, cluster), "read the lock").await?;
     Ok(Lease::parse(&String::from_utf8_lossy(&lease)))
 }
 
@@ -105,7 +105,7 @@ pub async fn release(transport: &Transport, cluster: &str, lease: &Lease) -> Res
 }
 
 fn script(source: &'static str, cluster: &str) -> Script {
-    Script::new(source).with("run", RUN).with("cluster", cluster).with("expires", &EXPIRES.as_secs().to_string())
+    Script::new(source).with("run", RUN).with("cluster", cluster).with("expires", &LIFETIME.as_secs().to_string())
 }
 
 /// Renews the lease until it is released, or the node reports that it is lost.
@@ -115,7 +115,7 @@ async fn renew(
     mut close: oneshot::Receiver<()>,
     lost: watch::Sender<Option<NodeError>>,
 ) {
-    let mut tick = interval(RENEWED);
+    let mut tick = interval(RENEWAL_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut report = Vec::new();
     loop {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn holder_in(run: &Path) -> Option<Lease> {
-        Lease::parse(&shell(run, LOOK, ""))
+        Lease::parse(&shell(run, READ, ""))
     }
 
     #[test]

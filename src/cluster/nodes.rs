@@ -119,16 +119,16 @@ pub struct RuntimeState {
 
 /// The observed state of a node.
 #[derive(Clone)]
-pub struct Observed {
+pub struct ObservedNode {
     /// The node.
     pub member: Member,
     /// Its system.
     pub facts: Facts,
     /// Its engine.
-    pub docker: RuntimeState,
+    pub runtime: RuntimeState,
 }
 
-impl Observed {
+impl ObservedNode {
     /// The node's name.
     pub fn name(&self) -> &str {
         &self.member.node.name
@@ -139,7 +139,7 @@ impl Observed {
     /// # Errors
     /// When the node does not have it.
     pub fn image_id(&self, cluster: &Cluster) -> Result<&str, NodeError> {
-        self.docker.image_id.as_deref().ok_or_else(|| {
+        self.runtime.image_id.as_deref().ok_or_else(|| {
             let first = match cluster.pull {
                 Pull::Never => "load it on the node",
                 Pull::Missing | Pull::Always => {
@@ -158,7 +158,7 @@ impl Observed {
 ///
 /// # Errors
 /// With what is missing or does not match.
-pub fn place(inventory: &Inventory, node: &Observed) -> Result<Endpoint, NodeError> {
+pub fn place(inventory: &Inventory, node: &ObservedNode) -> Result<Endpoint, NodeError> {
     network::place(inventory, &node.member.node, &node.facts).map_err(|cause| no_place(node.name(), cause))
 }
 
@@ -338,10 +338,10 @@ pub async fn observe_parts(
 ///
 /// # Errors
 /// When its system or its engine cannot be observed.
-pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Result<Observed, NodeError> {
-    let (facts, docker) = observe_parts(cluster, &member, events).await;
-    let (facts, docker) = (events.report(facts)?, events.report(docker)?);
-    Ok(Observed { facts, docker, member })
+pub async fn observe(cluster: &Cluster, member: Member, events: &Events) -> Result<ObservedNode, NodeError> {
+    let (facts, runtime) = observe_parts(cluster, &member, events).await;
+    let (facts, runtime) = (events.report(facts)?, events.report(runtime)?);
+    Ok(ObservedNode { facts, runtime, member })
 }
 
 /// Returns who runs this command, as `user@host`.

@@ -2,7 +2,7 @@
 
 use super::output::NodeEntry;
 use crate::cluster::nodes::{
-    Member, NodeResults, Observed, Target, all, connect, connect_all, for_each_node, observe, unreached,
+    Member, NodeResults, ObservedNode, Target, all, connect, connect_all, for_each_node, observe, unreached,
 };
 use crate::cluster::session::Session;
 use crate::error::{Error, Kind, NodeError};
@@ -33,7 +33,7 @@ pub struct Context {
 }
 
 /// The nodes of a command that changes nodes one by one.
-pub struct Connected {
+pub struct ConnectedNodes {
     /// The nodes that can be changed.
     pub members: Vec<Member>,
     /// The unreachable nodes that `--skip-offline` leaves out.
@@ -71,14 +71,14 @@ impl Context {
     ///
     /// # Errors
     /// Unreachable nodes without `skip`, or no node left.
-    pub async fn connect_or_skip(&self, skip: bool) -> Result<Connected, Error> {
+    pub async fn connect_or_skip(&self, skip: bool) -> Result<ConnectedNodes, Error> {
         let connecting = async {
             let NodeResults { ok: members, failed } = self.connect().await?;
             let (offline, refused): (Vec<_>, Vec<_>) = failed.into_iter().partition(|e| e.kind == Kind::Unreachable);
             if members.is_empty() || !(offline.is_empty() || skip) {
                 return Err(unreached([offline, refused].concat()));
             }
-            Ok(Connected { members, offline, refused })
+            Ok(ConnectedNodes { members, offline, refused })
         };
         let connected = self.session.cancellation.run(connecting).await?;
         connected.offline.iter().for_each(|error| self.events.warn(error));
@@ -110,7 +110,7 @@ impl Context {
     ///
     /// # Errors
     /// When a node fails, or the command is cancelled.
-    pub async fn observe_all(&self, target: &Target, locks: bool, events: &Events) -> Result<Vec<Observed>, Error> {
+    pub async fn observe_all(&self, target: &Target, locks: bool, events: &Events) -> Result<Vec<ObservedNode>, Error> {
         let cancellation = &self.session.cancellation;
         let members = cancellation.run(connect_all(target, events)).await?;
         if locks {
@@ -131,9 +131,9 @@ impl Context {
     /// # Errors
     /// [`Error::Allocated`] if the resources are still allocated when the wait is over; otherwise as
     /// [`Context::observe_all`].
-    pub async fn allocate(&self, wanted: ResourceRequest) -> Result<Vec<Observed>, Error> {
+    pub async fn allocate(&self, wanted: ResourceRequest) -> Result<Vec<ObservedNode>, Error> {
         let (target, session) = (self.target.with_launcher(), &self.session);
-        let free = |nodes: Vec<Observed>| check_capacity(&self.target, &nodes, wanted).map(|()| nodes);
+        let free = |nodes: Vec<ObservedNode>| check_capacity(&self.target, &nodes, wanted).map(|()| nodes);
         let lock_and_observe = async || self.observe_all(&target, true, &self.events).await.and_then(free);
         let (quiet, _) = Events::channel();
         let (began, mut reported) = (Instant::now(), String::new());
@@ -165,7 +165,7 @@ impl Context {
 }
 
 /// Formats the failed logins between workers.
-pub fn reach_table(matrix: &Matrix) -> String {
+pub fn login_table(matrix: &Matrix) -> String {
     let absent = matrix.absent.iter().map(|a| ["–".into(), a.node.clone(), a.why.clone(), "–".into()].to_vec());
     let rows = matrix.rows().into_iter().map(|row| vec![row.from, row.to, row.reason, row.pairs.to_string()]);
     table(&["FROM", "TO", "REASON", "PAIRS"], &absent.chain(rows).collect::<Vec<_>>())

@@ -5,7 +5,7 @@ use super::context::Context;
 use super::output::{self, DoctorFinding, Fixed, NoDetails, NodeEntry};
 use crate::checks::{Finding, Severity};
 use crate::cli::Doctor;
-use crate::doctor::{Examined, claim, examine, fix};
+use crate::doctor::{Examination, claim, examine, fix};
 use crate::error::{Error, exit};
 use crate::model::lease::Wait;
 use crate::render::findings::findings;
@@ -27,7 +27,7 @@ pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> 
         session.locks.release().await;
         examined = examine().await?;
     }
-    let Examined { findings: found, unreachable, .. } = &examined;
+    let Examination { findings: found, unreachable, .. } = &examined;
 
     let mut text: String = done.iter().map(|(node, what)| format!("fixed {node}: {what}\n")).collect();
     text.push_str(&findings(found, target.selected.len()));

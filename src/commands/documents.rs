@@ -252,7 +252,8 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("verify/unreached", document));
 }
 
-fn runs_made(all: &mut Vec<(&'static str, Value)>) {
+#[expect(clippy::too_many_lines, reason = "one example of each document of a job, with all fields")]
+fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
     let id = "20261121-120304-k7qd";
     let line = |event: Event| output::value(&event);
     all.push(("train-job", line(Event::Job { id: id.into(), state: State::Running })));
@@ -523,7 +524,7 @@ fn made() -> BTreeMap<&'static str, Value> {
     nodes_made(&mut all);
     doctor_made(&mut all);
     verify_made(&mut all);
-    runs_made(&mut all);
+    jobs_made(&mut all);
     lock_made(&mut all);
     tools_made(&mut all);
     all.push(("text", about::printed("#compdef hvdctl".into()).document));

@@ -1,7 +1,7 @@
 //! `hvdctl down`: connect, lock, list the containers, remove them, and with `--purge` the keys and files.
 
 use super::Outcome;
-use super::context::{Connected, Context, node_rows};
+use super::context::{ConnectedNodes, Context, node_rows};
 use super::output::{DownNode, NodeEntry};
 use crate::cli::Down;
 use crate::cluster::nodes::{Member, NodeResults, RuntimeState, engine, facts, for_each_node};
@@ -33,7 +33,7 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
         );
         context.confirm(&question).await?;
     }
-    let Connected { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
+    let ConnectedNodes { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
     let unlocked = session.lock(&members).await?;
     let list = async |member: Member| {
         let _step = events.begin(&member.node.name, Step::OBSERVING);

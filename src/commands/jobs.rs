@@ -28,17 +28,17 @@ pub async fn list(options: &Jobs, context: &Context) -> Result<Outcome, Error> {
 /// `jobs prune`.
 pub async fn prune(options: &Prune, context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
-    let runs = manage::list(target, events).await?;
+    let list = manage::list(target, events).await?;
     // a job that seems lost may still be uploading a large project
-    let over = runs.jobs.iter().filter(|job| job.ended.is_some() || job.is_over() && now() - job.started > A_DAY);
+    let over = list.jobs.iter().filter(|job| job.ended.is_some() || job.is_over() && now() - job.started > A_DAY);
     let old = |job: &Job| options.older_than.is_none_or(|age| job.started < now() - age.as_secs_f64());
     let ids: Vec<String> = over.skip(options.keep).filter(|job| old(job)).map(|job| job.id.clone()).collect();
     if !ids.is_empty() {
         context.confirm(&format!("remove the records and logs of {}?", count(ids.len(), "ended job"))).await?;
     }
-    let done = if ids.is_empty() { Vec::new() } else { manage::prune(target, &runs, &ids, events).await };
+    let done = if ids.is_empty() { Vec::new() } else { manage::prune(target, &list, &ids, events).await };
     let NodeResults { ok: done, mut failed } = NodeResults::new(events, done);
-    failed.extend(runs.failed);
+    failed.extend(list.failed);
     Ok(pruned(&ids, &done, &failed))
 }
 

@@ -1,11 +1,11 @@
 //! `hvdctl keys`.
 
 use super::Outcome;
-use super::context::{Connected, Context, node_table, reach_table, with_role};
+use super::context::{ConnectedNodes, Context, login_table, node_table, with_role};
 use super::output::{KeysGenerate, KeysPushNode, KeysRotate, KeysStatus, NoDetails, NodeEntry};
-use crate::checks::reach_check;
+use crate::checks::logins;
 use crate::cli::{Generate, NewPair, Push, Rotate};
-use crate::cluster::nodes::{Member, NodeResults, Observed, engine, facts, unreached};
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, engine, facts, unreached};
 use crate::error::{Error, NodeError, exit};
 use crate::event::Step;
 use crate::inventory::{KeyType, Node};
@@ -86,7 +86,7 @@ pub async fn rotate(options: &Rotate, context: &Context) -> Result<Outcome, Erro
             "leave out --on; --skip-offline skips unreachable nodes",
         ));
     }
-    let Connected { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
+    let ConnectedNodes { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
     if !refused.is_empty() {
         return Err(unreached(refused));
     }
@@ -140,21 +140,20 @@ pub async fn status(context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let read = async |member: Member| {
         let _step = events.begin(&member.node.name, Step::read("reading keys"));
-        let (facts, docker) = tokio::join!(facts(target.cluster(), &member), engine(target.cluster(), &member));
+        let (facts, runtime) = tokio::join!(facts(target.cluster(), &member), engine(target.cluster(), &member));
         // without an engine the keys can be checked all the same, but not the logins
-        let (facts, docker) = (facts?, docker.ok());
-        Ok(((member.node.clone(), facts.clone()), docker.map(|docker| Observed { member, facts, docker })))
+        let (facts, runtime) = (facts?, runtime.ok());
+        Ok(((member.node.clone(), facts.clone()), runtime.map(|runtime| ObservedNode { member, facts, runtime })))
     };
     let NodeResults { ok, failed } = context.connect().await?.then(events, read).await;
-    let (observed, workers): (Vec<(Node, Facts)>, Vec<Option<Observed>>) = ok.into_iter().unzip();
-    let workers: Vec<Observed> = workers.into_iter().flatten().collect();
+    let (observed, workers): (Vec<(Node, Facts)>, Vec<Option<ObservedNode>>) = ok.into_iter().unzip();
+    let workers: Vec<ObservedNode> = workers.into_iter().flatten().collect();
     let nodes: Vec<_> = observed.iter().map(|(node, facts)| (node, facts)).collect();
     let report = report(&target.inventory, &nodes);
     // without the master there is no key for the logins
     let has_key =
         workers.iter().any(|worker| worker.member.node.master) && report.rows.iter().any(|row| row.key.is_some());
-    let matrix =
-        if has_key { reach_check::check(&target.inventory, &workers, events).await? } else { Matrix::default() };
+    let matrix = if has_key { logins::check(&target.inventory, &workers, events).await? } else { Matrix::default() };
     Ok(checked(&report, &matrix, &failed))
 }
 
@@ -169,7 +168,7 @@ pub(super) fn checked(report: &KeyReport, matrix: &Matrix, failed: &[NodeError])
     text.extend(report.rows.iter().flat_map(|row| &row.warnings).map(|warning| format!("warning: {warning}\n")));
     let all_reached = matrix.pairs.iter().all(|pair| pair.reason.is_none());
     if !all_reached {
-        text.push_str(&format!("failed logins:\n{}", reach_table(matrix)));
+        text.push_str(&format!("failed logins:\n{}", login_table(matrix)));
     }
     let is_good = report.is_clean() && all_reached;
     let code = match failed {

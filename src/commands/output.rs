@@ -136,9 +136,9 @@ impl Failure {
                 nodes.iter().map(NodeEntry::failed).collect()
             }
             Error::Lost(error) => vec![NodeEntry::failed(error)],
-            Error::Locked(busy) => {
+            Error::Locked(leases) => {
                 let lease = |lease: &Lease| FailureDetails { lease: Some(lease.clone()), ..details() };
-                busy.iter().map(|(node, of)| NodeEntry::new(node, false, lease(of))).collect()
+                leases.iter().map(|(node, of)| NodeEntry::new(node, false, lease(of))).collect()
             }
             Error::Allocated(conflict) => {
                 let entry =

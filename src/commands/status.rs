@@ -3,7 +3,7 @@
 use super::Outcome;
 use super::context::{Context, node_table, with_role};
 use super::output::{NodeEntry, NodeStatus, Nodes};
-use crate::cluster::nodes::{Member, NodeResults, Observed, observe_parts};
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, observe_parts};
 use crate::error::{Error, NodeError, exit};
 use crate::inventory::Inventory;
 use crate::node::network;
@@ -14,7 +14,7 @@ use crate::worker::plan;
 pub async fn run(context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let observe = async |member: Member| {
-        let (facts, docker) = observe_parts(target.cluster(), &member, events).await;
+        let (facts, runtime) = observe_parts(target.cluster(), &member, events).await;
         let facts = facts?;
         // without the engine the rest of the row is still useful
         let status = NodeStatus {
@@ -29,9 +29,9 @@ pub async fn run(context: &Context) -> Result<Outcome, Error> {
             drained: facts.drained.clone(),
         };
         let name = member.node.name.clone();
-        Ok(match docker {
-            Ok(docker) => {
-                let status = with_engine(status, &target.inventory, &Observed { member, facts, docker });
+        Ok(match runtime {
+            Ok(runtime) => {
+                let status = with_engine(status, &target.inventory, &ObservedNode { member, facts, runtime });
                 NodeEntry::reached(&name, true, status)
             }
             Err(error) => {
@@ -45,16 +45,16 @@ pub async fn run(context: &Context) -> Result<Outcome, Error> {
 }
 
 /// Adds what the engine reports.
-fn with_engine(status: NodeStatus, inventory: &Inventory, observed: &Observed) -> NodeStatus {
-    let (cluster, docker) = (&inventory.cluster, &observed.docker);
-    let job = plan::running_jobs(&cluster.name, &observed.facts, &docker.containers);
+fn with_engine(status: NodeStatus, inventory: &Inventory, observed: &ObservedNode) -> NodeStatus {
+    let (cluster, runtime) = (&inventory.cluster, &observed.runtime);
+    let job = plan::running_jobs(&cluster.name, &observed.facts, &runtime.containers);
     let planned = apply::desired(inventory, observed).and_then(|desired| apply::plan(cluster, observed, &desired));
-    let (worker, differs) = plan::worker_status(cluster, &docker.containers, planned.as_deref().ok());
-    let image = docker.image_id.as_deref().map_or("missing", |id| {
+    let (worker, differs) = plan::worker_status(cluster, &runtime.containers, planned.as_deref().ok());
+    let image = runtime.image_id.as_deref().map_or("missing", |id| {
         let id = id.strip_prefix("sha256:").unwrap_or(id);
         id.get(..12).unwrap_or(id)
     });
-    NodeStatus { engine: docker.engine.version.clone(), worker, differs, image: image.to_owned(), job, ..status }
+    NodeStatus { engine: runtime.engine.version.clone(), worker, differs, image: image.to_owned(), job, ..status }
 }
 
 pub(super) fn outcome(mut nodes: Vec<NodeEntry<NodeStatus>>, mut failed: Vec<NodeError>) -> Outcome {

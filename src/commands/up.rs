@@ -1,11 +1,11 @@
 //! `hvdctl up`: connect, lock and observe, pull images, plan, check, push keys, end disrupted jobs, apply, add nodes to elastic jobs.
 
 use super::Outcome;
-use super::context::{Connected, Context, node_rows};
+use super::context::{ConnectedNodes, Context, node_rows};
 use super::output::{NodeEntry, UpNode};
 use crate::checks::preflight;
 use crate::cli::Up;
-use crate::cluster::nodes::{Member, NodeResults, Observed, Target, for_each_node, observe};
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, Target, for_each_node, observe};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
@@ -23,7 +23,7 @@ use crate::worker::image::{self, TO_BE_PULLED};
 /// `up`.
 pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, session, .. } = context;
-    let Connected { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
+    let ConnectedNodes { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
     let mut steps = Steps { options, session, target, events, failed: refused };
     let observed = steps.observe(&members).await?;
     let observed = steps.pull(observed).await?;
@@ -55,11 +55,11 @@ struct Steps<'a> {
 }
 
 /// A node with the image that was pulled, or would be.
-type Pulled = (Observed, Option<String>);
+type Pulled = (ObservedNode, Option<String>);
 
 impl Steps<'_> {
     /// Locks the nodes and observes them; a dry run only observes them.
-    async fn observe(&mut self, members: &[Member]) -> Result<Vec<Observed>, Error> {
+    async fn observe(&mut self, members: &[Member]) -> Result<Vec<ObservedNode>, Error> {
         let Steps { session, target, events, .. } = *self;
         let observing = async {
             Ok(for_each_node(members.to_vec(), async |member| observe(target.cluster(), member, events).await).await)
@@ -67,32 +67,32 @@ impl Steps<'_> {
         let unlocked = if self.options.dry_run { Vec::new() } else { session.lock(members).await? };
         let observed = session.cancellation.run(observing).await?;
         // what cannot be locked is not changed
-        let is_locked = |node: Observed| match unlocked.iter().find(|error| error.node == node.name()) {
+        let is_locked = |node: ObservedNode| match unlocked.iter().find(|error| error.node == node.name()) {
             Some(error) => Err(error.clone()),
             None => Ok(node),
         };
         let mut observed = self.keep(observed.into_iter().map(|node| node.and_then(is_locked)).collect());
-        let mut nodes: Vec<&mut Observed> = observed.iter_mut().collect();
+        let mut nodes: Vec<&mut ObservedNode> = observed.iter_mut().collect();
         session.cancellation.run(drop_ended_jobs(target, &mut nodes, events)).await?;
         Ok(observed)
     }
 
     /// Pulls the image where it is needed. A dry run only notes that.
-    async fn pull(&mut self, observed: Vec<Observed>) -> Result<Vec<Pulled>, Error> {
+    async fn pull(&mut self, observed: Vec<ObservedNode>) -> Result<Vec<Pulled>, Error> {
         let Steps { session, target, events, .. } = *self;
         let cluster = target.cluster();
         let dry_run = self.options.dry_run;
-        let pulling = for_each_node(observed, async |mut node: Observed| {
-            if !image::is_wanted(cluster, node.docker.image_id.is_some()) {
+        let pulling = for_each_node(observed, async |mut node: ObservedNode| {
+            if !image::is_wanted(cluster, node.runtime.image_id.is_some()) {
                 return Ok((node, None));
             }
             // whether the registry has a newer image is not known without pulling it
             let is_new = match dry_run {
-                true => node.docker.image_id.is_none(),
+                true => node.runtime.image_id.is_none(),
                 false => image::pull(cluster, &mut node, events).await?,
             };
             if dry_run && is_new {
-                node.docker.image_id = Some(TO_BE_PULLED.into());
+                node.runtime.image_id = Some(TO_BE_PULLED.into());
             }
             if is_new && !dry_run {
                 session.progress.record(node.name(), format!("pull {}", cluster.image));

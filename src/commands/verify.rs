@@ -1,13 +1,13 @@
 //! `hvdctl verify`.
 
 use super::Outcome;
-use super::context::{Context, reach_table};
+use super::context::{Context, login_table};
 use super::output::{self, Logins, NodeEntry, VerifyNode};
+use crate::checks::logins;
 use crate::checks::preflight;
-use crate::checks::reach_check;
 use crate::checks::verify::{Expected, Report, Row, compare};
 use crate::cli::Verify;
-use crate::cluster::nodes::Observed;
+use crate::cluster::nodes::ObservedNode;
 use crate::error::{Error, exit};
 use crate::inventory::Controller;
 use crate::job::frames::{Frame, Kind};
@@ -62,7 +62,7 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
             events.note(format!("hint: {hint}"));
         }
         let text =
-            format!("{}failed: not all workers can log in to each other; nothing was launched\n", reach_table(matrix));
+            format!("{}failed: not all workers can log in to each other; nothing was launched\n", login_table(matrix));
         let document = document(None, job.controller, matrix.faults(), &[], &[], Some(matrix));
         return Ok(Outcome::new(exit::FAILED, text, &document, &[]));
     }
@@ -87,11 +87,11 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
 
 /// The program of each rank.
 fn program(job: &JobOptions) -> Program {
-    let ways = launch::launcher(job.launcher, job.controller).ways;
+    let backends = launch::launcher(job.launcher, job.controller).verify_with;
     Program {
         title: None,
         name: "verify".into(),
-        command: ["python3", "verify.py"].into_iter().chain(ways.iter().copied()).map(Into::into).collect(),
+        command: ["python3", "verify.py"].into_iter().chain(backends.iter().copied()).map(Into::into).collect(),
         launcher: None,
         cwd: Cwd::Job,
         project: None,
@@ -100,7 +100,7 @@ fn program(job: &JobOptions) -> Program {
 }
 
 /// What the ranks of a node should report.
-fn expected(observed: &Observed) -> Expected {
+fn expected(observed: &ObservedNode) -> Expected {
     Expected {
         node: observed.name().to_owned(),
         hostname: observed.facts.hostname.clone(),
@@ -118,8 +118,8 @@ async fn check_logins(plan: &JobPlan, context: &Context) -> Result<Matrix, Error
         return Err(Error::Nodes { failed, done: 0 });
     }
     events.phase("logging in from worker to worker");
-    let observed: Vec<Observed> = plan.hosts.iter().map(|host| host.observed.clone()).collect();
-    session.cancellation.run(reach_check::check(&target.inventory, &observed, events)).await
+    let observed: Vec<ObservedNode> = plan.hosts.iter().map(|host| host.observed.clone()).collect();
+    session.cancellation.run(logins::check(&target.inventory, &observed, events)).await
 }
 
 /// What the ranks wrote.

@@ -2,9 +2,9 @@
 
 mod ports;
 
-use crate::checks::{self, Details, Finding, Fix, NodeView, Severity, Versions, preflight, reach_check};
+use crate::checks::{self, Details, Finding, Fix, NodeView, Severity, Versions, logins, preflight};
 use crate::cluster::nodes::{
-    Member, NodeResults, Observed, RuntimeState, Target, connect, engine, facts, for_each_node,
+    Member, NodeResults, ObservedNode, RuntimeState, Target, connect, engine, facts, for_each_node,
 };
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
@@ -30,7 +30,7 @@ const INSIDE: &str = include_str!("../scripts/inside.py");
 const INSIDE_LIMIT: Duration = Duration::from_secs(90);
 
 /// What was found.
-pub struct Examined {
+pub struct Examination {
     /// All findings, errors first; what is the same on several nodes is one.
     pub findings: Vec<Finding>,
     /// The nodes that there is no session with.
@@ -43,7 +43,7 @@ pub struct Examined {
 struct NodeState {
     member: Member,
     facts: Facts,
-    docker: Option<RuntimeState>,
+    runtime: Option<RuntimeState>,
     info: Option<EngineInfo>,
     details: Option<Details>,
     inside: Option<Versions>,
@@ -60,20 +60,20 @@ impl NodeState {
             details: self.details.as_ref(),
             inside: self.inside.as_ref(),
             starting: starting(&self.facts),
-            ..preflight::view(&self.member, &self.facts, self.docker.as_ref(), runtimes)
+            ..preflight::view(&self.member, &self.facts, self.runtime.as_ref(), runtimes)
         }
     }
 
-    fn observed(&self) -> Option<Observed> {
-        let docker = self.docker.clone()?;
-        Some(Observed { member: self.member.clone(), facts: self.facts.clone(), docker })
+    fn observed(&self) -> Option<ObservedNode> {
+        let runtime = self.runtime.clone()?;
+        Some(ObservedNode { member: self.member.clone(), facts: self.facts.clone(), runtime })
     }
 
     /// The id of the cluster's worker and its runtime, where it runs.
     fn worker(&self, inventory: &Inventory) -> Option<(&Runtime, &str)> {
-        let docker = self.docker.as_ref()?;
-        let worker = running_worker(&inventory.cluster, &docker.containers)?;
-        Some((&docker.engine, &worker.id))
+        let runtime = self.runtime.as_ref()?;
+        let worker = running_worker(&inventory.cluster, &runtime.containers)?;
+        Some((&runtime.engine, &worker.id))
     }
 }
 
@@ -81,7 +81,7 @@ impl NodeState {
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error> {
+pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Error> {
     let (inventory, cluster) = (&target.inventory, target.cluster());
     events.phase("observing the nodes");
     let NodeResults { ok: members, failed } = connect(target, events).await?;
@@ -90,20 +90,20 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error
 
     let observed = for_each_node(members, async |member| {
         let _step = events.begin(&member.node.name, Step::OBSERVING);
-        let docker = async {
-            let docker = engine(cluster, &member).await?;
-            let info = docker.engine.info().await?;
-            Ok((docker, info))
+        let runtime = async {
+            let runtime = engine(cluster, &member).await?;
+            let info = runtime.engine.info().await?;
+            Ok((runtime, info))
         };
-        let (facts, docker) = tokio::join!(facts(cluster, &member), docker);
-        (member, facts, docker)
+        let (facts, runtime) = tokio::join!(facts(cluster, &member), runtime);
+        (member, facts, runtime)
     });
     let mut nodes = Vec::new();
-    for (member, facts, docker) in observed.await {
-        findings.extend(facts.as_ref().err().into_iter().chain(docker.as_ref().err()).map(failure));
-        let (docker, info) = docker.ok().unzip();
+    for (member, facts, runtime) in observed.await {
+        findings.extend(facts.as_ref().err().into_iter().chain(runtime.as_ref().err()).map(failure));
+        let (runtime, info) = runtime.ok().unzip();
         if let Ok(facts) = facts {
-            nodes.push(NodeState { member, facts, docker, info, details: None, inside: None });
+            nodes.push(NodeState { member, facts, runtime, info, details: None, inside: None });
         }
     }
 
@@ -125,7 +125,7 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examined, Error
     let views: Vec<NodeView<'_>> = nodes.iter().map(NodeState::view).collect();
     findings.extend(checks::examine(inventory, &views));
     findings.extend(between(inventory, &nodes, events).await?);
-    Ok(Examined { findings: checks::fold(findings), unreachable, nodes })
+    Ok(Examination { findings: checks::fold(findings), unreachable, nodes })
 }
 
 /// A node's failure as a finding.
@@ -154,12 +154,12 @@ fn script(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> Script 
 /// Asks the worker for the versions in it; `None` where it is not up.
 async fn inside(inventory: &Inventory, node: &NodeState) -> Result<Option<Versions>, NodeError> {
     let Some((runtime, id)) = node.worker(inventory) else { return Ok(None) };
-    let tried = "list the versions in the worker";
+    let operation = "list the versions in the worker";
     let program = [INSIDE, launch::INSIDE].concat();
-    let output = runtime.run_in(id, &["python3", "-"], program.as_bytes(), tried, INSIDE_LIMIT).await?;
+    let output = runtime.run_in(id, &["python3", "-"], program.as_bytes(), operation, INSIDE_LIMIT).await?;
     if output.code != 0 {
         let hint = format!("see `docker logs {}` on the node", inventory.cluster.worker);
-        return Err(NodeError::failed(node.name(), tried, output.complaint()).hint(hint));
+        return Err(NodeError::failed(node.name(), operation, output.complaint()).hint(hint));
     }
     Ok(Some(checks::versions(&String::from_utf8_lossy(&output.stdout))))
 }
@@ -170,12 +170,12 @@ async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) ->
         return Ok(Vec::new());
     }
     events.phase("testing connections");
-    let workers: Vec<Observed> = nodes.iter().filter_map(NodeState::observed).collect();
+    let workers: Vec<ObservedNode> = nodes.iter().filter_map(NodeState::observed).collect();
     // without the master there is no key for the logins
     let mut masters = workers.iter().filter(|node| node.member.node.master);
     let has_key = masters.any(|node| Keyring::read(&inventory.cluster, &node.facts).current.is_some());
     let logins =
-        async { if has_key { reach_check::check(inventory, &workers, events).await } else { Ok(Matrix::default()) } };
+        async { if has_key { logins::check(inventory, &workers, events).await } else { Ok(Matrix::default()) } };
     let (logins, (ports, mut found)) = tokio::join!(logins, ports::check(inventory, nodes, events));
     let logins = match logins {
         Ok(logins) => logins,
@@ -196,7 +196,7 @@ async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) ->
 ///
 /// # Errors
 /// When another command has locked them, or one cannot be locked.
-pub async fn claim(examined: &Examined, session: &Session) -> Result<(), Error> {
+pub async fn claim(examined: &Examination, session: &Session) -> Result<(), Error> {
     let members: Vec<Member> = examined.nodes.iter().map(|node| node.member.clone()).collect();
     let failed = session.lock(&members).await?;
     if failed.is_empty() { Ok(()) } else { Err(Error::Nodes { failed, done: 0 }) }
@@ -208,7 +208,7 @@ pub async fn claim(examined: &Examined, session: &Session) -> Result<(), Error> 
 /// When the command has to stop, or keys cannot be pushed at all.
 pub async fn fix(
     target: &Target,
-    examined: &Examined,
+    examined: &Examination,
     session: &Session,
     events: &Events,
 ) -> Result<(Vec<(String, String)>, Vec<NodeError>), Error> {
@@ -221,9 +221,9 @@ pub async fn fix(
         session.cancellation.check()?;
         let (node, what, result) = match fix {
             Fix::RemoveContainer { node, name, id } => {
-                let Some(docker) = state(node).and_then(|state| state.docker.as_ref()) else { continue };
+                let Some(runtime) = state(node).and_then(|state| state.runtime.as_ref()) else { continue };
                 let _step = events.begin(node, Step::write(format!("removing {name}")));
-                (node, format!("removed {name}"), docker.engine.remove(id).await)
+                (node, format!("removed {name}"), runtime.engine.remove(id).await)
             }
             Fix::EndJob { node, job } => {
                 let Some(state) = state(node) else { continue };

@@ -82,17 +82,17 @@ fn untested(node: &str, message: &str, has_worker: bool) -> Finding {
 }
 
 async fn run(inventory: &Inventory, node: &NodeState, input: &str) -> Result<String, NodeError> {
-    let tried = "connect to the other nodes";
+    let operation = "connect to the other nodes";
     let limit = Duration::from_secs(WHOLE + 10);
     let (argv, input) = (["python3", "-c", PORTS], input.as_bytes());
     let output = match node.worker(inventory) {
-        Some((runtime, id)) => runtime.run_in(id, &argv, input, tried, limit).await?,
-        None => node.member.transport.run(RunAs::Root, &argv, input, tried, limit).await?,
+        Some((runtime, id)) => runtime.run_in(id, &argv, input, operation, limit).await?,
+        None => node.member.transport.run(RunAs::Root, &argv, input, operation, limit).await?,
     };
     if output.code == 0 {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
-        Err(NodeError::failed(node.name(), tried, output.complaint()))
+        Err(NodeError::failed(node.name(), operation, output.complaint()))
     }
 }
 

@@ -64,13 +64,13 @@ impl Probe {
     pub fn concerns(&self) -> Vec<(String, &'static str)> {
         let mut concerns = Vec::new();
         match &self.root {
-            Some(Err(said)) if failure::sudo(said) == Some(failure::Sudo::PasswordRequired) => {
+            Some(Err(message)) if failure::sudo(message) == Some(failure::Sudo::PasswordRequired) => {
                 concerns.push(("sudo asks for a password".into(), "have the password ready for the next commands"));
             }
             // a login that may use the engine needs no sudo
-            Some(Err(said)) if !matches!(self.docker, Some(Ok(_))) => {
+            Some(Err(message)) if !matches!(self.docker, Some(Ok(_))) => {
                 concerns.push((
-                    format!("cannot become root: {said}"),
+                    format!("cannot become root: {message}"),
                     "set `user` to a login that is root or may run sudo",
                 ));
             }
@@ -79,8 +79,8 @@ impl Probe {
         match &self.docker {
             None => concerns.push(("Docker is not installed".into(), "install Docker Engine on that machine")),
             // without root it is unknown whether the engine runs
-            Some(Err(said)) if !matches!(self.root, Some(Err(_))) => {
-                concerns.push((format!("the Docker Engine does not answer: {said}"), "sudo systemctl start docker"));
+            Some(Err(message)) if !matches!(self.root, Some(Err(_))) => {
+                concerns.push((format!("the Docker Engine does not answer: {message}"), "sudo systemctl start docker"));
             }
             _ => {}
         }

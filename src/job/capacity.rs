@@ -2,7 +2,7 @@
 
 use super::manage::running;
 use super::request::ResourceRequest;
-use crate::cluster::nodes::{Member, Observed, Target, connect};
+use crate::cluster::nodes::{Member, ObservedNode, Target, connect};
 use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
@@ -27,10 +27,10 @@ pub(super) type Allocations = BTreeMap<String, Vec<Allocation>>;
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn drop_ended_jobs(target: &Target, nodes: &mut [&mut Observed], events: &Events) -> Result<(), Error> {
+pub async fn drop_ended_jobs(target: &Target, nodes: &mut [&mut ObservedNode], events: &Events) -> Result<(), Error> {
     let cluster = target.cluster();
     let mut known: BTreeSet<String> =
-        nodes.iter().flat_map(|observed| launched(cluster, &observed.docker.containers)).collect();
+        nodes.iter().flat_map(|observed| launched(cluster, &observed.runtime.containers)).collect();
     let ranks = nodes.iter().flat_map(|observed| &observed.facts.ranks).filter(|rank| !rank.killed);
     known.extend(ranks.map(|rank| rank.job.clone()));
     let launcher = |record: &Record| record.placement.shares.first().map(|share| share.node.clone());
@@ -87,8 +87,8 @@ fn launched(cluster: &Cluster, containers: &[ContainerSummary]) -> Vec<String> {
 }
 
 /// Returns what the running jobs have of these nodes, from which ended jobs were dropped.
-pub(super) fn allocations(nodes: &[Observed]) -> Allocations {
-    let of = |observed: &Observed| -> Vec<Allocation> {
+pub(super) fn allocations(nodes: &[ObservedNode]) -> Allocations {
+    let of = |observed: &ObservedNode| -> Vec<Allocation> {
         open_records(&observed.facts).filter_map(|record| allocation::allocation(&record, observed.name())).collect()
     };
     let all = nodes.iter().map(|observed| (observed.name().to_owned(), of(observed)));
@@ -102,12 +102,12 @@ pub(super) fn allocations(nodes: &[Observed]) -> Allocations {
 /// Too many ranks, GPUs that are not there, and [`Error::Allocated`] if other jobs have the resources.
 pub(super) fn placed(
     target: &Target,
-    nodes: &[Observed],
+    nodes: &[ObservedNode],
     wanted: ResourceRequest,
     allocations: &Allocations,
 ) -> Result<Placement, Error> {
-    let is_selected = |observed: &&Observed| target.selected.iter().any(|name| name == observed.name());
-    let (drained, selected): (Vec<&Observed>, Vec<&Observed>) =
+    let is_selected = |observed: &&ObservedNode| target.selected.iter().any(|name| name == observed.name());
+    let (drained, selected): (Vec<&ObservedNode>, Vec<&ObservedNode>) =
         nodes.iter().filter(is_selected).partition(|observed| observed.facts.drained.is_some());
     let slots = selected.iter().map(|observed| most_slots(observed, wanted.per_node)).collect::<Result<Vec<_>, _>>()?;
     let available = slots.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
@@ -117,7 +117,7 @@ pub(super) fn placed(
         _ if selected.is_empty() => return Err(is_drained(&drained, "no other node is available")),
         placement => placement?,
     };
-    let allocated = |observed: &Observed| allocations.get(observed.name()).map_or(&[][..], Vec::as_slice);
+    let allocated = |observed: &ObservedNode| allocations.get(observed.name()).map_or(&[][..], Vec::as_slice);
     let candidates: Vec<Candidate<'_>> = selected.iter().map(|observed| (*observed, allocated(observed))).collect();
     let placement = match wanted.per_node {
         None => exclusively(&candidates, on_all)?,
@@ -127,7 +127,7 @@ pub(super) fn placed(
 }
 
 /// Returns a node's name and how many ranks a job may have there if nothing is allocated.
-fn most_slots(observed: &Observed, per_node: Option<u32>) -> Result<(String, u32), Error> {
+fn most_slots(observed: &ObservedNode, per_node: Option<u32>) -> Result<(String, u32), Error> {
     let slots = match per_node {
         None => network::slots(&observed.member.node, &observed.facts),
         Some(per_node) => {
@@ -139,7 +139,7 @@ fn most_slots(observed: &Observed, per_node: Option<u32>) -> Result<(String, u32
 }
 
 /// A node on which ranks may be placed, and what running jobs have of it.
-type Candidate<'a> = (&'a Observed, &'a [Allocation]);
+type Candidate<'a> = (&'a ObservedNode, &'a [Allocation]);
 
 /// Returns what a job with `per_node` GPUs or slots of each node may have of this one.
 fn left((observed, allocated): Candidate<'_>, per_node: u32) -> Resources {
@@ -182,8 +182,8 @@ fn conflict(candidates: &[Candidate<'_>], is_needed: impl Fn(&str) -> bool) -> E
 }
 
 /// Adds the master, which launches jobs on several nodes, if it has no ranks.
-fn with_launcher(placement: Placement, nodes: &[Observed]) -> Result<Placement, Error> {
-    let only_launches = |observed: &&Observed| {
+fn with_launcher(placement: Placement, nodes: &[ObservedNode]) -> Result<Placement, Error> {
+    let only_launches = |observed: &&ObservedNode| {
         observed.member.node.master && placement.shares.len() > 1 && placement.shares[0].node != observed.name()
     };
     match nodes.iter().find(only_launches) {
@@ -196,7 +196,7 @@ fn with_launcher(placement: Placement, nodes: &[Observed]) -> Result<Placement, 
 }
 
 /// Returns the error of a job that cannot do without drained nodes.
-fn is_drained(nodes: &[&Observed], why: &str) -> Error {
+fn is_drained(nodes: &[&ObservedNode], why: &str) -> Error {
     let why = why.lines().next().unwrap_or_default();
     let marks: Vec<String> = nodes.iter().filter_map(|observed| drained(observed)).collect();
     let names: Vec<&str> = nodes.iter().map(|observed| observed.name()).collect();
@@ -204,7 +204,7 @@ fn is_drained(nodes: &[&Observed], why: &str) -> Error {
 }
 
 /// Describes by whom and why a node is drained, if it is.
-pub(super) fn drained(observed: &Observed) -> Option<String> {
+pub(super) fn drained(observed: &ObservedNode) -> Option<String> {
     observed.facts.drained.as_ref().map(|mark| format!("{} is {mark}", observed.name()))
 }
 
@@ -212,12 +212,12 @@ pub(super) fn drained(observed: &Observed) -> Option<String> {
 ///
 /// # Errors
 /// Too many ranks, [`Error::Allocated`].
-pub fn check_capacity(target: &Target, nodes: &[Observed], wanted: ResourceRequest) -> Result<(), Error> {
+pub fn check_capacity(target: &Target, nodes: &[ObservedNode], wanted: ResourceRequest) -> Result<(), Error> {
     placed(target, nodes, wanted, &allocations(nodes)).map(|_| ())
 }
 
 /// Checks that a node has as many GPUs or slots as a job asks for of each.
-fn check_per_node(observed: &Observed, per_node: u32) -> Result<(), Error> {
+fn check_per_node(observed: &ObservedNode, per_node: u32) -> Result<(), Error> {
     let (node, facts) = (&observed.member.node, &observed.facts);
     let (gpus, slots) = (network::chosen_gpus(node, facts).len(), network::slots(node, facts));
     let reason = match gpus {

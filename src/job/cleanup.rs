@@ -74,7 +74,7 @@ pub async fn end_disrupted(
 ) -> Vec<Result<WorkerPlan, NodeError>> {
     let of_jobs = |plan: &WorkerPlan| -> Vec<ContainerSummary> {
         let is_disrupted = |job: &str| plan.end_jobs.iter().any(|end| end == job);
-        let all = launchers(&cluster.name, &plan.observed.docker.containers);
+        let all = launchers(&cluster.name, &plan.observed.runtime.containers);
         all.filter(|container| container.job().is_some_and(is_disrupted)).cloned().collect()
     };
     // the job supervisors first, which give the ranks of all nodes the grace period and record the result
@@ -82,7 +82,7 @@ pub async fn end_disrupted(
         for container in of_jobs(&plan) {
             let job = container.job().unwrap_or_default();
             let _step = events.begin(plan.node(), Step::write(format!("ending job {job}")));
-            stop_supervisor(cluster, &plan.observed.docker.engine, &container.id).await?;
+            stop_supervisor(cluster, &plan.observed.runtime.engine, &container.id).await?;
         }
         Ok(plan)
     })
@@ -94,7 +94,7 @@ pub async fn end_disrupted(
             end_and_report(cluster, job, &plan.observed.member, events).await?;
         }
         for container in of_jobs(&plan) {
-            plan.observed.docker.engine.remove(&container.id).await?;
+            plan.observed.runtime.engine.remove(&container.id).await?;
         }
         Ok(plan)
     })
@@ -112,13 +112,13 @@ async fn end_and_report(cluster: &Cluster, id: &str, member: &Member, events: &E
 /// # Errors
 /// When the node does not answer, or gives no root.
 pub async fn end_ranks(cluster: &Cluster, id: &str, member: &Member) -> Result<Option<NodeError>, NodeError> {
-    const TRIED: &str = "end the remaining processes of the job";
+    const OPERATION: &str = "end the remaining processes of the job";
     let grace = cluster.stop_grace;
     let script = Script::new(END).with("jobs_dir", &cluster.jobs_dir).with("id", id);
     let script = script.with("grace", &grace.as_secs().to_string());
-    let output = member.transport.script_within(&script, TRIED, grace + Duration::from_secs(20)).await?;
+    let output = member.transport.script_within(&script, OPERATION, grace + Duration::from_secs(20)).await?;
     Ok(stuck(&String::from_utf8_lossy(&output)).map(|stuck| {
-        NodeError::failed(&member.node.name, TRIED, stuck).hint(
+        NodeError::failed(&member.node.name, OPERATION, stuck).hint(
             "the process waits in the kernel for a disk, a network file system or a driver, and holds memory and GPUs until that \
              responds or the node is restarted",
         )
@@ -149,11 +149,11 @@ pub(super) async fn result(
     launcher: &Member,
     instead: &JobResult,
 ) -> Result<JobResult, NodeError> {
-    let tried = "read the result of the job";
+    let operation = "read the result of the job";
     let script = Script::new(RESULT).with("jobs_dir", &cluster.jobs_dir).with("id", id);
     let script = script.with("result", &serde_json::to_string(instead).unwrap_or_default());
-    let output = launcher.transport.script(&script, tried).await?;
-    serde_json::from_slice(&output).map_err(|e| NodeError::failed(&launcher.node.name, tried, e))
+    let output = launcher.transport.script(&script, operation).await?;
+    serde_json::from_slice(&output).map_err(|e| NodeError::failed(&launcher.node.name, operation, e))
 }
 
 /// Returns the result of a job whose supervisor was killed before it recorded one. `code` is the exit code of its container, if known.

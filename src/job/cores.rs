@@ -40,17 +40,18 @@ pub async fn cores(plan: &JobPlan, options: &JobOptions, events: &Events) -> Res
 }
 
 async fn of_node(plan: &JobPlan, options: &JobOptions, host: &HostAssignment) -> Result<Option<NodeCores>, NodeError> {
-    let (cluster, docker) = (plan.shared_cluster(), &host.observed.docker);
-    let Some(worker) = running_worker(cluster, &docker.containers) else { return Ok(None) };
+    let (cluster, runtime) = (plan.shared_cluster(), &host.observed.runtime);
+    let Some(worker) = running_worker(cluster, &runtime.containers) else { return Ok(None) };
     let env = environment(plan, options, host);
     let set: Vec<String> = VARIABLES.iter().filter_map(|name| Some(format!("{name}={}", env.get(name)?))).collect();
     let (bind, ranks) = (options.bind.map_or("auto".into(), |bind| bind.to_string()), host.ranks.to_string());
     let program = ["python3", "-", &bind, &ranks];
     let argv: Vec<&str> = ["env"].into_iter().chain(set.iter().map(String::as_str)).chain(program).collect();
-    let tried = "read the cores of the worker";
-    let output = docker.engine.run_in(&worker.id, &argv, BINDING.as_bytes(), tried, cluster.command_timeout).await?;
+    let operation = "read the cores of the worker";
+    let output =
+        runtime.engine.run_in(&worker.id, &argv, BINDING.as_bytes(), operation, cluster.command_timeout).await?;
     let node = host.observed.name();
     let cores: NodeCores =
-        serde_json::from_slice(&output.stdout).map_err(|_| NodeError::failed(node, tried, output.complaint()))?;
+        serde_json::from_slice(&output.stdout).map_err(|_| NodeError::failed(node, operation, output.complaint()))?;
     Ok(Some(NodeCores { node: node.to_owned(), ..cores }))
 }

@@ -16,16 +16,16 @@ use tokio::time::{Instant, sleep, sleep_until};
 const WAITING: usize = 64;
 
 /// Time limit for a container to exit after the job supervisor has reported that it is done.
-const LAST_MOMENTS: Duration = Duration::from_secs(15);
+const EXIT_GRACE: Duration = Duration::from_secs(15);
 
 /// Time without a sign of life after which a node counts as not answering.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// The bytes that follow in the log with this index, or a warning about the connection to its node.
-type News = (usize, Result<Vec<u8>, String>);
+type Chunk = (usize, Result<Vec<u8>, String>);
 
 /// The log of one node.
-struct Followed {
+struct FollowedLog {
     log: NodeLog,
     /// Seconds by which the node's clock is ahead of ours.
     skew: f64,
@@ -37,10 +37,10 @@ struct Followed {
 /// Follows the logs of all nodes.
 pub(super) struct Follow<'a> {
     events: &'a Events,
-    logs: Vec<Followed>,
+    logs: Vec<FollowedLog>,
     /// When the job supervisor reported that it has nothing more to do.
     over: Option<Instant>,
-    receiver: Receiver<News>,
+    receiver: Receiver<Chunk>,
     tasks: JoinSet<()>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Follow<'a> {
         let started = for_each_node(logs.into_iter().zip(offsets).collect(), async |(log, offset): (NodeLog, u64)| {
             let parser = Parser::at(offset);
             let (process, skew) = log.follow(parser.offset()).await?;
-            Ok((process, Followed { log, skew, parser, heard: false }))
+            Ok((process, FollowedLog { log, skew, parser, heard: false }))
         })
         .await;
         let (sender, receiver) = mpsc::channel(WAITING);
@@ -79,7 +79,7 @@ impl<'a> Follow<'a> {
     }
 
     fn push(&mut self, i: usize, bytes: &[u8], take: &mut impl FnMut(&str, f64, Frame)) {
-        let Followed { log, skew, parser, heard } = &mut self.logs[i];
+        let FollowedLog { log, skew, parser, heard } = &mut self.logs[i];
         *heard = true;
         for frame in parser.push(bytes) {
             if frame.kind == Kind::Over {
@@ -95,7 +95,7 @@ impl<'a> Follow<'a> {
         let over = self.over;
         async move {
             match over {
-                Some(over) => sleep_until(over + LAST_MOMENTS).await,
+                Some(over) => sleep_until(over + EXIT_GRACE).await,
                 None => std::future::pending().await,
             }
         }
@@ -115,11 +115,11 @@ impl<'a> Follow<'a> {
                 self.events.throttle().await;
             }
         }
-        let is_answering = |log: &&Followed| answering.iter().any(|member| member.node.name == log.log.node());
+        let is_answering = |log: &&FollowedLog| answering.iter().any(|member| member.node.name == log.log.node());
         let rests = self.logs.iter().filter(is_answering).map(|log| (log, log.parser.offset())).collect();
         let (sender, mut receiver) = mpsc::channel(WAITING);
         let reading = async move {
-            for_each_node(rests, async |(followed, offset): (&Followed, u64)| {
+            for_each_node(rests, async |(followed, offset): (&FollowedLog, u64)| {
                 followed.log.read(offset, async |frames| sender.send((followed, frames)).await.is_ok()).await
             })
             .await
@@ -136,7 +136,7 @@ impl<'a> Follow<'a> {
 }
 
 /// Forwards the bytes of a follower until it ends, and reports when its node stops answering or answers again.
-async fn forward(i: usize, mut process: Process, sender: Sender<News>) {
+async fn forward(i: usize, mut process: Process, sender: Sender<Chunk>) {
     let (mut buffer, mut pulse) = (vec![0; PIECE], [0; 64]);
     let (mut is_silent, mut has_pulse) = (false, true);
     loop {

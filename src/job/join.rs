@@ -9,7 +9,7 @@ use super::plan::HostAssignment;
 use super::prepare::ensure_worker;
 use super::record::{Record, open_records};
 use crate::cluster::cancellation::Cancellation;
-use crate::cluster::nodes::{self, Observed, for_each_node, observe};
+use crate::cluster::nodes::{self, ObservedNode, for_each_node, observe};
 use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Inventory, Node};
@@ -39,9 +39,9 @@ const ADD: &str = "join the job";
 /// A running elastic job and the nodes that can be added to it, each with its number of ranks.
 struct Extension<'a> {
     inventory: &'a Inventory,
-    launcher: &'a Observed,
+    launcher: &'a ObservedNode,
     record: Record,
-    added: Vec<(&'a Observed, u32)>,
+    added: Vec<(&'a ObservedNode, u32)>,
 }
 
 /// Adds nodes to the running elastic jobs that may have more ranks. A node that cannot be added is reported as a warning, and has
@@ -78,7 +78,7 @@ fn extensions<'a>(inventory: &'a Inventory, plans: &'a [WorkerPlan]) -> Vec<Exte
     let Some(master) = plans.iter().find(|plan| plan.observed.member.node.master) else { return Vec::new() };
     let launcher = &master.observed;
     let is_up = |id: &str| {
-        let mut up = running(cluster, &launcher.docker.containers);
+        let mut up = running(cluster, &launcher.runtime.containers);
         up.any(|container| container.job() == Some(id)) && !master.end_jobs.iter().any(|ended| ended == id)
     };
     let mut taken = BTreeSet::new();
@@ -91,7 +91,7 @@ fn extensions<'a>(inventory: &'a Inventory, plans: &'a [WorkerPlan]) -> Vec<Exte
         if !is_exclusive || !is_launched_here || !is_up(&record.id) {
             continue;
         }
-        let is_free = |node: &&Observed| {
+        let is_free = |node: &&ObservedNode| {
             node.facts.drained.is_none()
                 && shares.iter().all(|share| share.node != node.name())
                 && node.facts.open_jobs.iter().all(|job| *job == record.id)
@@ -207,7 +207,7 @@ impl Extension<'_> {
     }
 
     /// Uploads the project to a node and starts a worker with it.
-    async fn prepare(&self, origin: &Origin, node: &Observed, ranks: u32) -> Result<HostAssignment, NodeError> {
+    async fn prepare(&self, origin: &Origin, node: &ObservedNode, ranks: u32) -> Result<HostAssignment, NodeError> {
         // whatever fails is a warning
         let (quiet, _receiver) = Events::channel();
         let Extension { inventory, record, .. } = self;
@@ -271,7 +271,7 @@ impl Extension<'_> {
     }
 
     /// Removes the job's directory from a node that did not join.
-    async fn forget(&self, node: &Observed, events: &Events) {
+    async fn forget(&self, node: &ObservedNode, events: &Events) {
         let script = Script::new(PRUNE).with("jobs_dir", &self.inventory.cluster.jobs_dir);
         let script = script.with("ids", &format!("{}\n", self.record.id));
         if let Err(error) = node.member.transport.script(&script, "remove the directory of the job").await {

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::runtime::container::running_worker;
 
 const FIND_PROGRAM: &str = include_str!("../scripts/launcher_check.sh");
-const TRIED: &str = "check the image for the launcher";
+const OPERATION: &str = "check the image for the launcher";
 
 /// Checks in a worker that the image has the launcher, or Python if there is none. If no worker is up, the launch itself fails.
 ///
@@ -14,14 +14,14 @@ const TRIED: &str = "check the image for the launcher";
 pub async fn check(plan: &JobPlan) -> Result<(), Error> {
     let cluster = plan.shared_cluster();
     let program = plan.commands[0].argv[0].as_str();
-    let mut engines = plan.hosts.iter().map(|host| &host.observed.docker);
-    let Some((docker, worker)) =
-        engines.find_map(|docker| Some((docker, running_worker(cluster, &docker.containers)?)))
+    let mut engines = plan.hosts.iter().map(|host| &host.observed.runtime);
+    let Some((runtime, worker)) =
+        engines.find_map(|runtime| Some((runtime, running_worker(cluster, &runtime.containers)?)))
     else {
         return Ok(());
     };
     let argv = ["sh", "-c", FIND_PROGRAM, "sh", program];
-    let output = docker.engine.run_in(&worker.id, &argv, b"", TRIED, cluster.command_timeout).await?;
+    let output = runtime.engine.run_in(&worker.id, &argv, b"", OPERATION, cluster.command_timeout).await?;
     if !output.stdout.starts_with(b"missing") {
         return Ok(());
     }

@@ -127,7 +127,7 @@ async fn history(
     let mut last = VecDeque::new();
     let merging = merge(receivers, async |i, frame| {
         let node = logs[i].node();
-        monitor.see(node, &frame, 0.0);
+        monitor.record(node, &frame, 0.0);
         let Some(tail) = wanted.tail else {
             show(node, frame, events);
             return events.throttle().await;

@@ -26,8 +26,8 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Takes a frame from `node`'s log. `skew` is how many seconds that node's clock is ahead of the operator's.
-    pub fn see(&mut self, node: &str, frame: &Frame, skew: f64) {
+    /// Records a frame of `node`'s log. `skew` is how many seconds that node's clock is ahead of the operator's.
+    pub fn record(&mut self, node: &str, frame: &Frame, skew: f64) {
         let (rank, time) = (frame.rank, frame.time - skew);
         let text = |line: &[u8]| String::from_utf8_lossy(&line[..line.len().min(BYTES)]).into_owned();
         match &frame.kind {
@@ -88,19 +88,19 @@ mod tests {
     fn the_last_lines_of_each_rank_are_kept_and_no_more() {
         let mut monitor = Monitor::default();
         for i in 0..50 {
-            monitor.see("a", &line(i % 2, format!("step {i}").as_bytes()), 0.0);
+            monitor.record("a", &line(i % 2, format!("step {i}").as_bytes()), 0.0);
         }
         let lines = monitor.last_lines(1);
         assert_eq!((lines.len(), lines[0].as_str(), lines[19].as_str()), (20, "step 11", "step 49"));
         assert!(!monitor.are_last(0) && !monitor.are_last(1) && monitor.last_lines(2).is_empty());
-        monitor.see("a", &Frame { time: 1.0, rank: 1, kind: Kind::Started }, 0.0);
+        monitor.record("a", &Frame { time: 1.0, rank: 1, kind: Kind::Started }, 0.0);
         assert!(monitor.last_lines(1).is_empty() && monitor.last_lines(0).len() == 20);
-        monitor.see("a", &line(2, &[b'x'; 9000]), 0.0);
-        monitor.see("a", &line(2, b"\xff"), 0.0);
+        monitor.record("a", &line(2, &[b'x'; 9000]), 0.0);
+        monitor.record("a", &line(2, b"\xff"), 0.0);
         assert!(monitor.are_last(2), "what a rank wrote in a row at the end");
         let lines = monitor.last_lines(2);
         assert_eq!((lines[0].len(), lines[1].as_str()), (BYTES, "\u{fffd}"));
-        (0..20).for_each(|_| monitor.see("a", &line(0, b"the end"), 0.0));
+        (0..20).for_each(|_| monitor.record("a", &line(0, b"the end"), 0.0));
         assert!(monitor.are_last(0));
     }
 }

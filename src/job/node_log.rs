@@ -22,7 +22,7 @@ pub(super) const PIECE: usize = 64 * 1024;
 /// The time between two signs of life of a node's follower.
 const PULSE: Duration = Duration::from_secs(3);
 
-const TRIED: &str = "read the job's log";
+const OPERATION: &str = "read the job's log";
 
 /// A job's log on one node.
 #[derive(Clone)]
@@ -76,11 +76,11 @@ impl NodeLog {
     }
 
     async fn extent(&self, log_max: Option<u64>) -> Result<Extent, NodeError> {
-        let output = self.member.transport.script(&self.script(SIZE, 0), TRIED).await?;
+        let output = self.member.transport.script(&self.script(SIZE, 0), OPERATION).await?;
         let output = String::from_utf8_lossy(&output);
         let numbers: Vec<u64> = output.split_whitespace().map_while(|word| word.parse().ok()).collect();
         let [size, blocks, block_size] = numbers[..] else {
-            return Err(NodeError::failed(self.node(), TRIED, &output));
+            return Err(NodeError::failed(self.node(), OPERATION, &output));
         };
         // not every file system can give back a part of a file
         let limit = log_max.filter(|_| size > blocks * block_size);
@@ -91,11 +91,11 @@ impl NodeLog {
     pub(super) async fn read(&self, offset: u64, take: impl AsyncFnMut(Vec<Frame>) -> bool) -> Result<u64, NodeError> {
         let transport = &self.member.transport;
         let mut parser = Parser::at(offset);
-        let mut process = transport.follow(&self.script(READ, parser.offset()), TRIED).await?;
+        let mut process = transport.follow(&self.script(READ, parser.offset()), OPERATION).await?;
         let read = read_frames(&mut process.stdout, &mut parser, transport.limit(), take).await;
-        if read.map_err(|e| NodeError::failed(self.node(), TRIED, e))? {
+        if read.map_err(|e| NodeError::failed(self.node(), OPERATION, e))? {
             // a connection that broke looks like the end of the log, but for the exit code
-            transport.ended(process, TRIED).await?;
+            transport.ended(process, OPERATION).await?;
         }
         Ok(parser.offset())
     }
@@ -103,12 +103,12 @@ impl NodeLog {
     /// Starts a process that writes the log from `offset` on as it grows. Also returns by how many seconds the node's
     /// clock is ahead of ours.
     pub(super) async fn follow(&self, offset: u64) -> Result<(Process, f64), NodeError> {
-        let tried = "follow the job's log";
-        let mut process = self.member.transport.follow(&self.script(FOLLOW, offset), tried).await?;
+        let operation = "follow the job's log";
+        let mut process = self.member.transport.follow(&self.script(FOLLOW, offset), operation).await?;
         let skew = timeout(self.member.transport.limit(), skew(&mut process)).await;
         let skew =
             skew.unwrap_or_else(|_| Err(io::Error::other("the process that follows the log did not start in time")));
-        Ok((process, skew.map_err(|e| NodeError::failed(self.node(), tried, e))?))
+        Ok((process, skew.map_err(|e| NodeError::failed(self.node(), operation, e))?))
     }
 }
 

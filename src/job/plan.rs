@@ -4,7 +4,7 @@
 use super::capacity::{Allocations, allocations, drained, placed};
 use super::request::{JobOptions, Program};
 use crate::checks::preflight;
-use crate::cluster::nodes::{self, Member, NodeResults, Observed, Target};
+use crate::cluster::nodes::{self, Member, NodeResults, ObservedNode, Target};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
@@ -19,7 +19,7 @@ use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
 use crate::text::nodeset;
 use crate::worker::apply;
-use crate::worker::plan::Foreign;
+use crate::worker::plan::ForeignContainer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub(super) type EnvFiles = BTreeMap<PathBuf, BTreeMap<String, Secret>>;
 #[derive(Clone)]
 pub struct HostAssignment {
     /// The node.
-    pub observed: Observed,
+    pub observed: ObservedNode,
     /// Its address and interface.
     pub endpoint: Endpoint,
     /// How many ranks it has.
@@ -62,7 +62,7 @@ pub struct JobPlan {
     /// The nodes that take part, that of the launcher first.
     pub hosts: Vec<HostAssignment>,
     /// Selected nodes without ranks; they get the project all the same, unless they are drained.
-    pub others: Vec<Observed>,
+    pub others: Vec<ObservedNode>,
     /// The maximum number of ranks of an elastic job that nodes which are added to the inventory may join.
     pub(super) max_ranks: Option<u32>,
     /// Descriptions of the drained nodes, for a note.
@@ -89,7 +89,7 @@ impl JobPlan {
     /// # Errors
     /// Too many ranks, [`Error::Allocated`], a node without an address, an `env_file` that cannot be read, a variable that only the
     /// launcher may set.
-    pub fn new(target: &Target, nodes: Vec<Observed>, options: &JobOptions, id: &str) -> Result<JobPlan, Error> {
+    pub fn new(target: &Target, nodes: Vec<ObservedNode>, options: &JobOptions, id: &str) -> Result<JobPlan, Error> {
         let allocations = allocations(&nodes);
         let placement = placed(target, &nodes, options.resources, &allocations)?;
         let launcher = launcher(options.launcher, options.controller);
@@ -113,7 +113,7 @@ impl JobPlan {
             stall_timeout: options.stall_timeout,
             job_dir: &job_dir,
         };
-        let HostAssignment { observed: Observed { member: Member { node, .. }, facts, .. }, ranks, .. } = &hosts[0];
+        let HostAssignment { observed: ObservedNode { member: Member { node, .. }, facts, .. }, ranks, .. } = &hosts[0];
         let gpus = if *ranks == 0 { GpuRequest::None } else { network::gpu_request(node, facts) };
         let supervisor = command(&job_dir, JOB_SUPERVISOR).to_vec();
         let container = ContainerSpec {
@@ -202,7 +202,7 @@ impl JobPlan {
 fn concurrent(target: &Target, id: &str, hosts: &[HostAssignment], allocations: &Allocations) -> Result<Target, Error> {
     let mut own = target.clone();
     let cluster = &mut own.inventory.cluster;
-    let masters = hosts[0].observed.docker.containers.iter();
+    let masters = hosts[0].observed.runtime.containers.iter();
     if masters.clone().any(|c| c.name == cluster.master && c.belongs_to(&cluster.name) && c.state.is_up()) {
         cluster.master = format!("{}-{id}", cluster.master);
     }
@@ -237,10 +237,10 @@ fn max_ranks(target: &Target, options: &JobOptions) -> Option<u32> {
 fn assign(
     target: &Target,
     placement: &Placement,
-    nodes: Vec<Observed>,
+    nodes: Vec<ObservedNode>,
     launcher: &Launcher,
     may_grow: bool,
-) -> Result<(Vec<HostAssignment>, Vec<Observed>), Error> {
+) -> Result<(Vec<HostAssignment>, Vec<ObservedNode>), Error> {
     let inventory = &target.inventory;
     let alone = placement.shares.len() == 1;
     let (mut hosts, mut others) = (Vec::new(), Vec::new());
@@ -290,7 +290,7 @@ fn assign(
 }
 
 /// Returns the place at which other nodes would reach the master, if it has one.
-fn reachable(observed: &Observed) -> Option<Endpoint> {
+fn reachable(observed: &ObservedNode) -> Option<Endpoint> {
     let endpoint = network::endpoint(&observed.member.node, &observed.facts).ok()?;
     (observed.member.node.master && launch::check_address(endpoint.address).is_ok()).then_some(endpoint)
 }
@@ -308,8 +308,8 @@ fn check_interfaces(launcher: &Launcher, nodes: &[(&str, &str)]) -> Result<(), E
 }
 
 /// Checks that no foreign container has the name of `hmaster`.
-fn check_master_name(cluster: &Cluster, observed: &Observed) -> Result<(), NodeError> {
-    match Foreign::find(&cluster.master, &cluster.name, &observed.docker.containers) {
+fn check_master_name(cluster: &Cluster, observed: &ObservedNode) -> Result<(), NodeError> {
+    match ForeignContainer::find(&cluster.master, &cluster.name, &observed.runtime.containers) {
         None => Ok(()),
         Some(foreign) => Err(NodeError::failed(observed.name(), &format!("start {}", cluster.master), foreign)
             .hint("remove or rename it, or set cluster.master to another name")),

@@ -2,7 +2,7 @@
 
 use super::directory::Content;
 use super::plan::HostAssignment;
-use crate::cluster::nodes::{Observed, all, for_each_node};
+use crate::cluster::nodes::{ObservedNode, all, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory};
@@ -36,7 +36,7 @@ pub(super) async fn prepare(content: &Content<'_>, events: &Events) -> Result<Wo
 /// Prepares one node; `host` is its share of the job, if it has one.
 async fn prepare_node(
     content: &Content<'_>,
-    observed: &Observed,
+    observed: &ObservedNode,
     host: Option<&HostAssignment>,
     events: &Events,
 ) -> Result<Option<(String, Workspace)>, NodeError> {
@@ -77,7 +77,7 @@ async fn prepare_node(
     }
     if host.is_some_and(|host| host.launches) {
         remove_ended_master(cluster, observed).await?;
-        let left = plan::orphaned_shells(&cluster.name, &observed.docker.containers, observed.facts.clock);
+        let left = plan::orphaned_shells(&cluster.name, &observed.runtime.containers, observed.facts.clock);
         apply::apply(&plan.target.inventory, observed, &left, events).await?;
     }
     events.done(observed.name(), summarize(uploaded.as_ref()));
@@ -103,7 +103,7 @@ fn summarize(uploaded: Option<&Uploaded>) -> String {
 /// If the node cannot have this worker, or as the engine reports it.
 pub(super) async fn ensure_worker(
     inventory: &Inventory,
-    observed: &Observed,
+    observed: &ObservedNode,
     place: Option<&Workspace>,
     own: Option<(&str, bool)>,
     events: &Events,
@@ -131,7 +131,7 @@ pub(super) async fn check_workspaces(
 ) -> Result<(), Error> {
     let checked = for_each_node(hosts.iter().filter(|host| !host.launches).collect(), async |host: &HostAssignment| {
         let Some(place) = workspaces.get(host.observed.name()) else { return Ok(()) };
-        let containers = host.observed.docker.engine.containers().await?;
+        let containers = host.observed.runtime.engine.containers().await?;
         if running_worker(cluster, &containers).and_then(|c| c.label(LABEL_WORKSPACE)) == Some(place.directory.as_str())
         {
             return Ok(());
@@ -144,10 +144,10 @@ pub(super) async fn check_workspaces(
     all(events, checked).map(|_| ())
 }
 
-async fn remove_ended_master(cluster: &Cluster, observed: &Observed) -> Result<(), NodeError> {
-    let ended = observed.docker.containers.iter().find(|c| c.name == cluster.master && c.is(Role::Master));
+async fn remove_ended_master(cluster: &Cluster, observed: &ObservedNode) -> Result<(), NodeError> {
+    let ended = observed.runtime.containers.iter().find(|c| c.name == cluster.master && c.is(Role::Master));
     match ended {
-        Some(container) => observed.docker.engine.remove(&container.id).await,
+        Some(container) => observed.runtime.engine.remove(&container.id).await,
         None => Ok(()),
     }
 }

@@ -40,7 +40,7 @@ pub async fn start(
 ) -> Result<JobOutcome, Error> {
     let cluster = plan.target.cluster();
     let content = Content { plan, program, options };
-    let engine = plan.hosts[0].observed.docker.engine.clone();
+    let engine = plan.hosts[0].observed.runtime.engine.clone();
     events.send(Event::Job { id: plan.id.clone(), state: State::Starting });
     let launched = tokio::select! {
         launched = launch(&content, &engine, events) => launched,

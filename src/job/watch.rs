@@ -19,6 +19,7 @@ use crate::inventory::Cluster;
 use crate::launch::placement::Placement;
 use crate::runtime::Runtime;
 use crate::text::nodeset;
+use futures_util::FutureExt as _;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -49,7 +50,7 @@ pub(super) struct Viewer<'a> {
 
 impl Viewer<'_> {
     fn take(&mut self, node: &str, skew: f64, frame: Frame) {
-        self.monitor.see(node, &frame, skew);
+        self.monitor.record(node, &frame, skew);
         (self.on_frame)(node, &frame);
         match frame.kind {
             Kind::Stdout(_) | Kind::Stderr(_) if self.show.output => report_output(node, frame, self.events),
@@ -77,10 +78,9 @@ impl Watch<'_> {
         let mut supervision = Supervision::new(self.placement.ranks(), until.all_started, until.on_signal);
         let (engine, container) = (self.engine.clone(), self.container.clone());
         let mut exited = std::pin::pin!(engine.wait(&container));
-        let mut signal = std::pin::pin!(signalled(cancel));
-        let mut limit = until.limit.map(|limit| Instant::now() + limit);
-        let mut stop_at = None;
-        let (mut signal_seen, mut timed_out) = (false, None);
+        let mut signal = std::pin::pin!(signalled(cancel).fuse());
+        let mut limit = std::pin::pin!(at(until.limit.map(|limit| Instant::now() + limit)).fuse());
+        let (mut stop_at, mut timed_out) = (None, None);
         loop {
             let mut take = |node: &str, skew, frame| self.viewer.take(node, skew, frame);
             let input = tokio::select! {
@@ -93,12 +93,8 @@ impl Watch<'_> {
                     Err(error) => return Err(self.disconnected(error)),
                 },
                 () = self.follow.overdue() => Input::SupervisorExited(None),
-                number = &mut signal, if !signal_seen => {
-                    signal_seen = true;
-                    Input::Signal(number)
-                }
-                () = at(limit) => {
-                    limit = None;
+                number = &mut signal => Input::Signal(number),
+                () = &mut limit => {
                     timed_out = Some(self.time_limit_error(until.limit.unwrap_or_default()));
                     Input::TimeLimit
                 }

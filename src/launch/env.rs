@@ -16,7 +16,7 @@ pub static LAUNCHER: Launcher = Launcher {
     size: &["WORLD_SIZE"],
     interface_variables: INTERFACE_VARIABLES,
     init: "the initialization of its framework",
-    ways: &["torch"],
+    verify_with: &["torch"],
     ..BASE
 };
 

@@ -24,7 +24,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// The program that `verify` runs as every rank: it initializes the library and sums a number over all ranks. Its
-/// arguments are [`Launcher::ways`].
+/// arguments are [`Launcher::verify_with`].
 pub const VERIFY: &str = include_str!("verify.py");
 
 /// Python code that follows `src/scripts/inside.py` and prints the launchers of the image, and what they depend on.
@@ -70,7 +70,7 @@ pub struct Launcher {
     /// A hint on what gives ranks more time for that.
     pub init_hint: Option<&'static str>,
     /// The Python modules over which [`VERIFY`] may communicate, in order of preference.
-    pub ways: &'static [&'static str],
+    pub verify_with: &'static [&'static str],
     /// The patterns of messages about ranks that hang (`HangReports` in `rank_supervisor.py`).
     pub hang_reports: &'static [(&'static str, &'static str)],
     /// The names of the process that it leaves on each node, above the ranks, by version.
@@ -79,7 +79,7 @@ pub struct Launcher {
     pub spins: bool,
 }
 
-/// What a launcher has unless its module sets something else. Program, arguments, variables of the ranks, `init` and `ways` are always
+/// What a launcher has unless its module sets something else. Program, arguments, variables of the ranks, `init` and `verify_with` are always
 /// set.
 const BASE: Launcher = Launcher {
     program: "",
@@ -98,7 +98,7 @@ const BASE: Launcher = Launcher {
     interface_defaults: &[],
     init: "",
     init_hint: None,
-    ways: &[],
+    verify_with: &[],
     hang_reports: &[],
     daemons: &[],
     spins: false,
@@ -295,7 +295,7 @@ mod tests {
         for launcher in launchers() {
             let texts = [launcher.program, launcher.init];
             assert!(texts.iter().all(|text| !text.is_empty()), "{launcher:?}");
-            let lists = [launcher.rank, launcher.local_rank, launcher.size, launcher.ways];
+            let lists = [launcher.rank, launcher.local_rank, launcher.size, launcher.verify_with];
             assert!(lists.iter().all(|list| !list.is_empty()), "{launcher:?}");
             assert!(!(launcher.arguments)(&request()).is_empty(), "{launcher:?}");
             let is_listed = INSIDE.contains(&format!("(\"{}\", lambda: ", launcher.program));

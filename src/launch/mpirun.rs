@@ -22,7 +22,7 @@ pub static LAUNCHER: Launcher = Launcher {
     interface_variables: horovodrun::INTERFACE_VARIABLES,
     interface_defaults: horovodrun::INTERFACE_DEFAULTS,
     init: "MPI_Init",
-    ways: &["mpi4py", "horovod.torch", "horovod.tensorflow", "horovod.mxnet"],
+    verify_with: &["mpi4py", "horovod.torch", "horovod.tensorflow", "horovod.mxnet"],
     hang_reports: horovodrun::HANG_REPORTS,
     daemons: DAEMONS,
     spins: true,

@@ -19,7 +19,7 @@ pub static LAUNCHER: Launcher = Launcher {
     size: &["WORLD_SIZE"],
     interface_variables: INTERFACE_VARIABLES,
     init: "init_process_group",
-    ways: &["torch"],
+    verify_with: &["torch"],
     ..BASE
 };
 

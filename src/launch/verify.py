@@ -1,5 +1,5 @@
 """What `hvdctl verify` runs on every rank: a real initialization, a sum over all ranks whose result is known, and what this rank sees
-of its machine. One JSON line on standard output. The arguments are the ways to communicate that the launcher offers, in order of
+of its machine. One JSON line on standard output. The arguments are the modules over which the ranks may communicate, in order of
 preference; the first that works in this image counts."""
 import importlib
 import json
@@ -44,7 +44,7 @@ def mpi4py():
     return world.Get_rank(), world.Get_size(), local, world.allreduce(world.Get_rank() + 1), world.Barrier, package, mpi.Get_library_version().split(",")[0]
 
 
-WAYS = {
+BACKENDS = {
     "horovod.torch": lambda: horovod("torch"),
     "horovod.tensorflow": lambda: horovod("tensorflow"),
     "horovod.mxnet": lambda: horovod("mxnet"),
@@ -53,13 +53,13 @@ WAYS = {
 }
 
 
-def usable(way):
-    """Whether the modules of a way are in this image, and why not if one is broken."""
+def usable(module):
+    """Returns whether the module is in this image, and why not if it is broken."""
     try:
-        importlib.import_module(way)
+        importlib.import_module(module)
         return True, None
     except ModuleNotFoundError as error:
-        return False, None if error.name and way.startswith(error.name) else str(error)
+        return False, None if error.name and module.startswith(error.name) else str(error)
     except Exception as error:  # a broken build raises anything
         return False, (str(error) or repr(error)).splitlines()[0]
 
@@ -73,16 +73,16 @@ def gpus():
     return lines if listed.returncode == 0 else None
 
 
-def main(ways):
+def main(modules):
     reasons = []
-    for way in ways:
-        is_usable, reason = usable(way)
+    for module in modules:
+        is_usable, reason = usable(module)
         if is_usable:
             break
-        reasons += ["%s: %s" % (way, reason)] if reason else []
+        reasons += ["%s: %s" % (module, reason)] if reason else []
     else:
-        sys.exit("nothing in this image lets the ranks communicate (%s): %s" % (", ".join(ways), "; ".join(reasons) or "none is installed"))
-    rank, size, local_rank, total, end, framework, library = WAYS[way]()
+        sys.exit("nothing in this image lets the ranks communicate (%s): %s" % (", ".join(modules), "; ".join(reasons) or "none is installed"))
+    rank, size, local_rank, total, end, framework, library = BACKENDS[module]()
     print(json.dumps({
         "rank": rank,
         "size": size,

@@ -7,9 +7,9 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 /// Time from the last renewal until a lease expires.
-pub const EXPIRES: Duration = Duration::from_secs(30);
+pub const LIFETIME: Duration = Duration::from_secs(30);
 /// How often a command renews its leases.
-pub const RENEWED: Duration = Duration::from_secs(2);
+pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Whether a command waits for another's leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Lease {
 
     /// Returns whether it has expired, by the rule of `lease.sh`. A clock that was set back does not extend it.
     pub fn is_expired(&self) -> bool {
-        self.read.abs_diff(self.renewed) > EXPIRES.as_secs()
+        self.read.abs_diff(self.renewed) > LIFETIME.as_secs()
     }
 
     /// Formats when it was taken.
@@ -87,8 +87,8 @@ impl fmt::Display for Lease {
 }
 
 /// Groups nodes by the command that holds their lease.
-pub fn holders(busy: &[(String, Lease)]) -> Vec<(Vec<String>, &Lease)> {
-    let groups = nodeset::alike(busy.iter().map(|(node, lease)| (&lease.id, (node.clone(), lease))));
+pub fn holders(leases: &[(String, Lease)]) -> Vec<(Vec<String>, &Lease)> {
+    let groups = nodeset::alike(leases.iter().map(|(node, lease)| (&lease.id, (node.clone(), lease))));
     groups
         .into_iter()
         .filter_map(|(_, nodes)| {

@@ -1,7 +1,7 @@
 //! The Docker Engine of a node as the runtime. This directory is the only user of `bollard`.
 
+mod connections;
 mod containers;
-mod dial;
 mod errors;
 mod exec;
 mod images;
@@ -11,7 +11,7 @@ use crate::error::{Kind, NodeError};
 use crate::transport::node::Transport;
 use bollard::Docker;
 use bollard::errors::Error as DockerError;
-use dial::Dial;
+use connections::ConnectionPool;
 use errors::explain;
 pub use images::Image;
 use std::future::Future;
@@ -35,7 +35,7 @@ pub struct EngineInfo {
 #[derive(Clone)]
 pub struct Runtime {
     docker: Docker,
-    dial: Dial,
+    connections: ConnectionPool,
     transport: Arc<Transport>,
     node: String,
     limit: Duration,
@@ -49,8 +49,8 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] with the message of `docker`, sudo or the engine.
     pub async fn connect(transport: &Arc<Transport>) -> Result<Runtime, NodeError> {
-        let (dial, node) = (Dial::new(transport), transport.node().to_owned());
-        let dialler = dial.clone();
+        let (connections, node) = (ConnectionPool::new(transport), transport.node().to_owned());
+        let dialler = connections.clone();
         let send = move |request| Box::pin(dialler.clone().request(request));
         // bollard's own time-out covers a whole request, long waits included; `call` sets one per call
         let day = 24 * 3600;
@@ -60,7 +60,7 @@ impl Runtime {
             Docker::connect_with_custom_transport(send, Some("http://docker"), day, bollard::API_DEFAULT_VERSION)
                 .map_err(|e| NodeError::failed(&node, REACH, e))?;
         let (transport, limit) = (Arc::clone(transport), transport.limit());
-        let mut runtime = Runtime { docker, dial, transport, node, limit, version: String::new() };
+        let mut runtime = Runtime { docker, connections, transport, node, limit, version: String::new() };
         runtime.version = runtime.call(REACH, runtime.docker.version()).await?.version.unwrap_or_default();
         Ok(runtime)
     }

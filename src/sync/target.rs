@@ -29,13 +29,13 @@ const PARTS: &str = "parts";
 #[derive(Debug)]
 pub struct TargetDirectory {
     root: PathBuf,
-    fetched: Mutex<Fetched>,
+    fetched: Mutex<FetchedList>,
     lock: File,
 }
 
 /// What was fetched into the directory: [`Output::content`] by path, and the list of it, to which records are appended.
 #[derive(Debug)]
-struct Fetched {
+struct FetchedList {
     contents: BTreeMap<String, String>,
     list: File,
 }
@@ -74,7 +74,7 @@ impl TargetDirectory {
         let _ = fs::remove_dir_all(&parts);
         fs::create_dir_all(&parts).map_err(|e| failed("create", &parts, e))?;
         let list = state.join(FETCHED);
-        let fetched = Fetched::open(&list, &parts).map_err(|e| failed("update", &list, e))?;
+        let fetched = FetchedList::open(&list, &parts).map_err(|e| failed("update", &list, e))?;
         Ok(TargetDirectory { root: root.to_owned(), fetched: Mutex::new(fetched), lock })
     }
 
@@ -113,7 +113,7 @@ impl TargetDirectory {
         directories.find(|path| fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_dir()))
     }
 
-    fn fetched(&self) -> MutexGuard<'_, Fetched> {
+    fn fetched(&self) -> MutexGuard<'_, FetchedList> {
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -187,9 +187,9 @@ impl Drop for TargetDirectory {
     }
 }
 
-impl Fetched {
+impl FetchedList {
     /// Reads the list and rewrites it without superseded or truncated records (in `parts`, then renamed).
-    fn open(path: &Path, parts: &Path) -> io::Result<Fetched> {
+    fn open(path: &Path, parts: &Path) -> io::Result<FetchedList> {
         let text = fs::read(path).or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(Vec::new()) } else { Err(e) })?;
         let text = String::from_utf8_lossy(&text);
         let complete = text.rsplit_once('\0').map_or("", |(complete, _)| complete);
@@ -199,7 +199,7 @@ impl Fetched {
         list.write_all(
             contents.iter().map(|(name, content)| format!("{content} {name}\0")).collect::<String>().as_bytes(),
         )?;
-        Ok(Fetched { contents, list: list.persist(path)? })
+        Ok(FetchedList { contents, list: list.persist(path)? })
     }
 }
 

@@ -30,7 +30,7 @@ fn filtered(text: &[u8], lines: bool) -> Vec<u8> {
                 '\t' => out.push(b'\t'),
                 '\n' if lines => out.push(b'\n'),
                 '\r' if lines && rest.starts_with("\r\n") => {}
-                c if c.is_control() || turns(c) => out.extend(c.escape_default().to_string().bytes()),
+                c if c.is_control() || is_bidi_control(c) => out.extend(c.escape_default().to_string().bytes()),
                 c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
             }
             rest = &rest[c.len_utf8()..];
@@ -53,7 +53,7 @@ fn style_sequence(text: &str) -> Option<&str> {
 }
 
 /// Returns whether a character changes the text direction.
-fn turns(c: char) -> bool {
+fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

@@ -16,7 +16,7 @@ pub struct Contact {
 
 /// A machine whose host key is not the known one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Changed {
+pub struct ChangedHostKey {
     /// The name under which it is known.
     pub name: String,
     /// The kind of the new key.
@@ -54,7 +54,7 @@ fn kind_of(algorithm: &str) -> &str {
 }
 
 /// Parses ssh's message about a host key that is not the known one (sshconnect.c, `REMOTE HOST IDENTIFICATION HAS CHANGED`).
-pub fn changed(message: &str) -> Option<Changed> {
+pub fn changed(message: &str) -> Option<ChangedHostKey> {
     let lines: Vec<&str> = message.lines().map(str::trim).collect();
     let find = |pattern: &str| {
         let pattern = Regex::new(pattern).expect("a valid pattern");
@@ -66,7 +66,7 @@ pub fn changed(message: &str) -> Option<Changed> {
     let place = find("^Offending .*? key in (.*):([0-9]+)$")?;
     // older versions name the kind first
     let name = find("^(?:Host|[^ ]* host) key for (.*?) has changed")?;
-    Some(Changed {
+    Some(ChangedHostKey {
         name: name[1].to_owned(),
         kind: kind[1].to_owned(),
         fingerprint: fingerprint[1].to_owned(),
@@ -111,7 +111,7 @@ mod tests {
             Offending ED25519 key in /home/ana/.ssh/known hosts:3\r\n  remove with:\r\n  ssh-keygen -f x -R y\r\n\
             Host key for [10.0.0.1]:2222 has changed and you have requested strict checking.\r\n\
             Host key verification failed.";
-        let expected = Changed {
+        let expected = ChangedHostKey {
             name: "[10.0.0.1]:2222".into(),
             kind: "ED25519".into(),
             fingerprint: "SHA256:new".into(),

@@ -9,7 +9,7 @@ use crate::inventory::{Cluster, Node};
 use crate::text::failure::{self, Ssh};
 use crate::text::public_key;
 use crate::text::quote::readable;
-use crate::transport::host_key::{self, Changed};
+use crate::transport::host_key::{self, ChangedHostKey};
 use config::{configuration, own_known_hosts};
 use openssh::{KnownHosts, Session, SessionBuilder};
 use rustix::process::{Pid, Signal};
@@ -48,13 +48,13 @@ pub struct Control {
     /// The time between two keep-alive probes of a session.
     keep_alive: Duration,
     jumping: Semaphore,
-    known: Mutex<Known>,
+    known: Mutex<KnownHostKeys>,
     events: Events,
 }
 
 /// What is known before a first contact.
 #[derive(Debug, Default)]
-struct Known {
+struct KnownHostKeys {
     /// The lines of each known-hosts file: those that it had at first, and those reported since.
     lines: HashMap<PathBuf, HashSet<String>>,
     /// Nodes by their names in such files.
@@ -62,15 +62,15 @@ struct Known {
 }
 
 /// The user's configuration for a node, as `ssh -G` prints it.
-struct Resolved(HashMap<String, Vec<String>>);
+struct HostConfig(HashMap<String, Vec<String>>);
 
-impl Resolved {
-    fn parse(text: &str) -> Resolved {
+impl HostConfig {
+    fn parse(text: &str) -> HostConfig {
         let mut values: HashMap<String, Vec<String>> = HashMap::new();
         for (key, value) in text.lines().filter_map(|line| line.split_once(' ')).filter(|(_, value)| *value != "none") {
             values.entry(key.to_owned()).or_default().push(value.to_owned());
         }
-        Resolved(values)
+        HostConfig(values)
     }
 
     fn all(&self, key: &str) -> &[String] {
@@ -158,7 +158,7 @@ impl Control {
         let resolved = self.resolve(node).await?;
         let known_hosts = resolved.known_hosts(&self.own_known_hosts);
         {
-            let Known { lines, nodes } = &mut *self.known();
+            let KnownHostKeys { lines, nodes } = &mut *self.known();
             nodes.insert(resolved.known_name(node), node.name.clone());
             if let Some(file) = &known_hosts {
                 lines.entry(file.clone()).or_insert_with(|| read(file).lines().map(str::to_owned).collect());
@@ -171,7 +171,7 @@ impl Control {
         session
     }
 
-    async fn open(&self, node: &Node, resolved: &Resolved, limit: Duration) -> Result<Arc<Session>, NodeError> {
+    async fn open(&self, node: &Node, resolved: &HostConfig, limit: Duration) -> Result<Arc<Session>, NodeError> {
         let _permit = if resolved.uses_jump_host() { self.jumping.acquire().await.ok() } else { None };
         let mut builder = SessionBuilder::default();
         builder
@@ -265,18 +265,20 @@ impl Control {
         public_key::public_line(&listed).ok_or_else(|| missing("create one: ssh-keygen -t ed25519".into()))
     }
 
-    async fn resolve(&self, node: &Node) -> Result<Resolved, NodeError> {
+    async fn resolve(&self, node: &Node) -> Result<HostConfig, NodeError> {
         let mut command = self.plain(node, HERE_LIMIT);
         let output = command.args(["-G", "--", &node.host]).stdin(Stdio::null()).output();
         match timeout(HERE_LIMIT, output).await {
-            Ok(Ok(output)) if output.status.success() => Ok(Resolved::parse(&String::from_utf8_lossy(&output.stdout))),
+            Ok(Ok(output)) if output.status.success() => {
+                Ok(HostConfig::parse(&String::from_utf8_lossy(&output.stdout)))
+            }
             Ok(Ok(output)) => Err(self.explain(node, &String::from_utf8_lossy(&output.stderr))),
             Ok(Err(e)) => Err(self.explain(node, &e.to_string())),
             Err(_) => Err(self.explain(node, &format!("`ssh -G` did not finish within {} s", HERE_LIMIT.as_secs()))),
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownHostKeys> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -284,7 +286,7 @@ impl Control {
     /// it is reported even with `--quiet`.
     fn report_contacts(&self, file: &Path) {
         let text = read(file);
-        let Known { lines, nodes } = &mut *self.known();
+        let KnownHostKeys { lines, nodes } = &mut *self.known();
         let before = lines.entry(file.to_owned()).or_default();
         let new = text.lines().filter(|line| before.insert((*line).to_owned()));
         for contact in new.filter_map(host_key::contact) {
@@ -324,8 +326,8 @@ impl Control {
 }
 
 /// Returns the error of a changed host key, which nothing accepts for the operator: the fingerprints are for comparing.
-fn explain_changed(node: &Node, operation: &str, changed: &Changed) -> NodeError {
-    let Changed { name, kind, fingerprint, file, line } = changed;
+fn explain_changed(node: &Node, operation: &str, changed: &ChangedHostKey) -> NodeError {
+    let ChangedHostKey { name, kind, fingerprint, file, line } = changed;
     let text = read(Path::new(file));
     let old = line.checked_sub(1).and_then(|index| text.lines().nth(index)).and_then(host_key::contact);
     let old = old.map_or_else(|| "another one".to_owned(), |old| format!("{} {}", old.kind, old.fingerprint));

@@ -1,6 +1,6 @@
 //! Plans a node's worker and executes the plan. A worker counts as started when its sshd listens.
 
-use crate::cluster::nodes::{Observed, place};
+use crate::cluster::nodes::{ObservedNode, place};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory};
@@ -20,7 +20,7 @@ const WAIT_PORT: &str = include_str!("../scripts/wait_port.sh");
 ///
 /// # Errors
 /// If the node's address on the cluster's network is unknown: the worker's sshd listens nowhere else.
-pub fn desired(inventory: &Inventory, observed: &Observed) -> Result<ContainerSpec, NodeError> {
+pub fn desired(inventory: &Inventory, observed: &ObservedNode) -> Result<ContainerSpec, NodeError> {
     let node = &observed.member.node;
     let gpus = network::gpu_request(node, &observed.facts);
     Ok(ContainerSpec::worker(&inventory.cluster, node, gpus, place(inventory, observed)?.address))
@@ -30,8 +30,8 @@ pub fn desired(inventory: &Inventory, observed: &Observed) -> Result<ContainerSp
 ///
 /// # Errors
 /// If the node cannot have this worker: no image, too few GPUs, another container of its name.
-pub fn plan(cluster: &Cluster, observed: &Observed, desired: &ContainerSpec) -> Result<Vec<Operation>, NodeError> {
-    let (node, facts, containers) = (observed.name(), &observed.facts, &observed.docker.containers);
+pub fn plan(cluster: &Cluster, observed: &ObservedNode, desired: &ContainerSpec) -> Result<Vec<Operation>, NodeError> {
+    let (node, facts, containers) = (observed.name(), &observed.facts, &observed.runtime.containers);
     if let Some(missing) = network::missing_gpus(&observed.member.node, facts) {
         return Err(NodeError::failed(node, "find the configured GPUs", missing)
             .hint("run nvidia-smi on the node, or set `gpus` to what it lists"));
@@ -50,7 +50,7 @@ pub fn plan(cluster: &Cluster, observed: &Observed, desired: &ContainerSpec) -> 
 /// Everything that `up` plans for a node. A dry run prints it.
 pub struct WorkerPlan {
     /// The node and its observed state.
-    pub observed: Observed,
+    pub observed: ObservedNode,
     /// The jobs that are ended first, on all their nodes.
     pub end_jobs: Vec<String>,
     /// The image that is pulled before the rest is planned; its id is known only then.
@@ -64,7 +64,7 @@ impl WorkerPlan {
     ///
     /// # Errors
     /// If the node cannot have this worker.
-    pub fn new(inventory: &Inventory, observed: Observed, pull: Option<String>) -> Result<WorkerPlan, NodeError> {
+    pub fn new(inventory: &Inventory, observed: ObservedNode, pull: Option<String>) -> Result<WorkerPlan, NodeError> {
         let operations = plan(&inventory.cluster, &observed, &desired(inventory, &observed)?)?;
         Ok(WorkerPlan { observed, end_jobs: Vec::new(), pull, operations })
     }
@@ -90,8 +90,8 @@ impl WorkerPlan {
     }
 
     fn node_plan(&self) -> NodePlan<'_> {
-        let Observed { facts, docker, .. } = &self.observed;
-        NodePlan { name: self.node(), facts, containers: &docker.containers, operations: &self.operations }
+        let ObservedNode { facts, runtime, .. } = &self.observed;
+        NodePlan { name: self.node(), facts, containers: &runtime.containers, operations: &self.operations }
     }
 }
 
@@ -124,7 +124,7 @@ pub fn disrupted_error(jobs: &BTreeMap<String, Vec<String>>) -> Error {
 /// As [`execute`].
 pub async fn apply(
     inventory: &Inventory,
-    observed: &Observed,
+    observed: &ObservedNode,
     operations: &[Operation],
     events: &Events,
 ) -> Result<(), NodeError> {
@@ -140,11 +140,11 @@ pub async fn apply(
 /// With the engine's message, or the last lines of a worker that exited.
 pub async fn execute(
     inventory: &Inventory,
-    observed: &Observed,
+    observed: &ObservedNode,
     operation: &Operation,
     events: &Events,
 ) -> Result<(), NodeError> {
-    let engine = &observed.docker.engine;
+    let engine = &observed.runtime.engine;
     let _step = events.begin(observed.name(), Step::write(operation.to_string()));
     match operation {
         Operation::Remove { id, .. } => engine.remove(id).await,
@@ -158,7 +158,7 @@ pub async fn execute(
                 }
                 listening
             };
-            let was_replaced = observed.docker.containers.iter().any(|c| c.name == desired.name);
+            let was_replaced = observed.runtime.containers.iter().any(|c| c.name == desired.name);
             created.await.map_err(|error| match was_replaced {
                 true => {
                     error.hint(format!("{} was removed; after fixing this, `hvdctl up` starts it again", desired.name))
@@ -181,8 +181,8 @@ pub async fn execute(
 ///
 /// # Errors
 /// If it does not, with the last lines of its log.
-async fn wait_until_listening(inventory: &Inventory, observed: &Observed, name: &str) -> Result<(), NodeError> {
-    let (cluster, engine, transport) = (&inventory.cluster, &observed.docker.engine, &observed.member.transport);
+async fn wait_until_listening(inventory: &Inventory, observed: &ObservedNode, name: &str) -> Result<(), NodeError> {
+    let (cluster, engine, transport) = (&inventory.cluster, &observed.runtime.engine, &observed.member.transport);
     let listener = SocketAddr::new(place(inventory, observed)?.address, cluster.port).to_string();
     let limit = transport.limit().min(Duration::from_secs(20));
     let operation = format!("reach sshd in {name} on port {}", cluster.port);

@@ -1,6 +1,6 @@
 //! The cluster's image on a node: when it is pulled, and pulling it.
 
-use crate::cluster::nodes::Observed;
+use crate::cluster::nodes::ObservedNode;
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Pull};
@@ -29,9 +29,9 @@ fn reference(image: &str) -> String {
 ///
 /// # Errors
 /// If the registry cannot be reached or has no such image, with the engine's message.
-pub async fn pull(cluster: &Cluster, observed: &mut Observed, events: &Events) -> Result<bool, NodeError> {
+pub async fn pull(cluster: &Cluster, observed: &mut ObservedNode, events: &Events) -> Result<bool, NodeError> {
     let image = reference(&cluster.image);
-    let engine = &observed.docker.engine;
+    let engine = &observed.runtime.engine;
     let pulled = events.step(observed.name(), Step::transfer(format!("pulling {image}")), engine.pull(&image, events));
     pulled.await.map_err(|error| {
         error.hint(format!(
@@ -41,8 +41,8 @@ pub async fn pull(cluster: &Cluster, observed: &mut Observed, events: &Events) -
         ))
     })?;
     let id = engine.image(&cluster.image).await?.map(|image| image.id);
-    let is_new = id != observed.docker.image_id;
-    observed.docker.image_id = id;
+    let is_new = id != observed.runtime.image_id;
+    observed.runtime.image_id = id;
     Ok(is_new)
 }
 

@@ -88,31 +88,31 @@ pub fn summarize(steps: &[String]) -> String {
     Some(cluster) => format!("belongs to the cluster {cluster}"),
     None => "was not created by hvdctl".to_owned(),
 })]
-pub struct Foreign {
+pub struct ForeignContainer {
     /// The name.
     pub name: String,
     /// The other hvdctl cluster that it belongs to, if any.
     pub cluster: Option<String>,
 }
 
-impl Foreign {
+impl ForeignContainer {
     /// Returns the container of this name if it does not belong to the cluster.
-    pub fn find(name: &str, cluster: &str, containers: &[ContainerSummary]) -> Option<Foreign> {
+    pub fn find(name: &str, cluster: &str, containers: &[ContainerSummary]) -> Option<ForeignContainer> {
         let foreign = containers.iter().find(|c| c.name == name && !c.belongs_to(cluster))?;
-        Some(Foreign { name: name.to_owned(), cluster: foreign.label(LABEL_CLUSTER).map(str::to_owned) })
+        Some(ForeignContainer { name: name.to_owned(), cluster: foreign.label(LABEL_CLUSTER).map(str::to_owned) })
     }
 }
 
 /// Returns the operations that bring a node's worker to the desired state; none if it is.
 ///
 /// # Errors
-/// [`Foreign`] if another container has the worker's name. Nothing may be done then.
+/// [`ForeignContainer`] if another container has the worker's name. Nothing may be done then.
 pub fn worker(
     desired: &ContainerSpec,
     image_id: &str,
     containers: &[ContainerSummary],
-) -> Result<Vec<Operation>, Foreign> {
-    if let Some(foreign) = Foreign::find(&desired.name, &desired.cluster, containers) {
+) -> Result<Vec<Operation>, ForeignContainer> {
+    if let Some(foreign) = ForeignContainer::find(&desired.name, &desired.cluster, containers) {
         return Err(foreign);
     }
     // the inventory has given the worker another name since

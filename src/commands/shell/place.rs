@@ -2,7 +2,7 @@
 
 use crate::cluster::exec::worker;
 use crate::cluster::nodes;
-use crate::cluster::nodes::{Member, NodeResults, Observed, Target, connect, connect_all, observe};
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, Target, connect, connect_all, observe};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::Node;
@@ -65,8 +65,8 @@ pub(super) async fn in_worker(target: &Target, node: &str, events: &Events) -> R
 /// When the node does not answer, or the container cannot be started.
 pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place, Error> {
     let cluster = target.cluster();
-    let runs = manage::list(target, events).await?;
-    if let Some((job, member, runtime, container)) = newest_running(cluster, &runs).await? {
+    let list = manage::list(target, events).await?;
+    if let Some((job, member, runtime, container)) = newest_running(cluster, &list).await? {
         events.note(format!("entering the launcher of job {} ({}) on {}", job.id, job.name, member.node.name));
         let path = format!("{}/{}", cluster.jobs_dir, job.id);
         return guarded(&member, runtime, container, Some(path)).await.map_err(Into::into);
@@ -98,7 +98,7 @@ async fn guarded(
 }
 
 /// Creates a separate container for the shell, like that of a job's launcher.
-async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Events) -> Result<Place, Error> {
+async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], events: &Events) -> Result<Place, Error> {
     let cluster = target.cluster();
     master.image_id(cluster)?;
     let keys: Vec<_> = nodes.iter().map(|node| (&node.member.node, &node.facts)).collect();
@@ -133,8 +133,8 @@ async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Ev
             &privileges::process()[..4],
         )
     };
-    let runtime = master.docker.engine.clone();
-    let left = plan::orphaned_shells(&cluster.name, &master.docker.containers, master.facts.clock);
+    let runtime = master.runtime.engine.clone();
+    let left = plan::orphaned_shells(&cluster.name, &master.runtime.containers, master.facts.clock);
     apply::apply(&target.inventory, master, &left, events).await?;
     let container = runtime.create(&spec).await?;
     let started = async {
@@ -159,8 +159,8 @@ async fn own(target: &Target, master: &Observed, nodes: &[Observed], events: &Ev
 /// Returns the nodes of the hostfile with their addresses and slots, and the master's interface to them.
 fn hosts(
     target: &Target,
-    master: &Observed,
-    nodes: &[Observed],
+    master: &ObservedNode,
+    nodes: &[ObservedNode],
     events: &Events,
 ) -> (Vec<(Node, u32)>, Option<String>) {
     let mut hosts = Vec::new();

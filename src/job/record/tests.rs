@@ -15,10 +15,10 @@ fn the_first_failure_is_found_across_skewed_clocks() {
     let mut monitor = Monitor::default();
     let exited = |code, asked| Kind::Exited { code, signal: None, asked, oom: false };
     // by the clocks this one came first, but it had been asked to
-    monitor.see("a", &frame(3, 99.0, exited(143, true)), 0.0);
-    monitor.see("a", &frame(0, 100.0, exited(1, false)), 0.0);
+    monitor.record("a", &frame(3, 99.0, exited(143, true)), 0.0);
+    monitor.record("a", &frame(0, 100.0, exited(1, false)), 0.0);
     // node b's clock is 60 s ahead: its rank failed at 99.5 of ours
-    monitor.see("b", &frame(1, 159.5, exited(7, false)), 60.0);
+    monitor.record("b", &frame(1, 159.5, exited(7, false)), 60.0);
     let ending = JobResult { ranks: 3, exits: monitor.exits, ..JobResult::default() };
     let first = ending.first_failure().unwrap();
     assert_eq!((first.rank, first.code, first.node.as_str()), (1, 7, "b"));
@@ -58,6 +58,7 @@ fn the_job_supervisors_record_is_read() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn root_causes() {
     let placement = |text: &str| serde_json::from_str::<Placement>(text).unwrap();
     let placement =

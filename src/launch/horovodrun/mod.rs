@@ -29,7 +29,7 @@ const COMMON: Launcher = Launcher {
     interface_variables: INTERFACE_VARIABLES,
     interface_defaults: INTERFACE_DEFAULTS,
     init: "hvd.init",
-    ways: WAYS,
+    verify_with: VERIFY_WITH,
     hang_reports: HANG_REPORTS,
     ..BASE
 };
@@ -40,7 +40,7 @@ pub(super) const INTERFACE_VARIABLES: &[&str] = &["HOROVOD_GLOO_IFACE", "NCCL_SO
 pub(super) const INTERFACE_DEFAULTS: &[&str] = &["GLOO_SOCKET_IFNAME"];
 
 /// Horovod's module for each framework.
-const WAYS: &[&str] = &["horovod.torch", "horovod.tensorflow", "horovod.mxnet"];
+const VERIFY_WITH: &[&str] = &["horovod.torch", "horovod.tensorflow", "horovod.mxnet"];
 
 /// What Horovod writes when it gives up.
 pub(super) const HANG_REPORTS: &[(&str, &str)] = &[

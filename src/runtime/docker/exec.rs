@@ -63,7 +63,7 @@ impl Runtime {
         };
         let id = self.call(operation, self.docker.create_exec(container, options)).await?.id;
         // not bollard's `start_exec`: it takes output that begins with byte 0, 1 or 2 for a frame's header, also with a TTY
-        let start = self.dial.upgrade(format!("/exec/{id}/start"), r#"{"Detach":false,"Tty":true}"#.to_owned());
+        let start = self.connections.upgrade(format!("/exec/{id}/start"), r#"{"Detach":false,"Tty":true}"#.to_owned());
         let (streams, process) = self.call(operation, start).await?;
         let (output, input) = tokio::io::split(streams);
         let terminal = Raw::new().map_err(terminal_error)?;

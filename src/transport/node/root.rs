@@ -112,7 +112,7 @@ mod tests {
         "launcher_check.sh",
         "probe.sh",
         "public_key.sh",
-        "reach.sh",
+        "logins.sh",
         "shell.sh",
         "shell_guard.sh",
         "shell_master.sh",

@@ -22,7 +22,7 @@ const SCRIPTS: [(&str, &str); 13] = scripts![
     "job_end.sh",
     "job_files.sh",
     "lease_hold.sh",
-    "lease_look.sh",
+    "lease_read.sh",
     "lease_release.sh",
     "keys_push.sh",
     "keys_stage.sh",
@@ -74,7 +74,7 @@ impl Node {
             // jobs have no directories here
             "job_files.sh" => Err("No such file or directory".into()),
             "facts.sh" => Ok(self.edit(|state| state.facts())),
-            "lease_look.sh" => Ok(self.edit(|state| state.lease.as_ref().map_or(String::new(), |l| l.shown(now)))),
+            "lease_read.sh" => Ok(self.edit(|state| state.lease.as_ref().map_or(String::new(), |l| l.shown(now)))),
             "lease_release.sh" => {
                 let id = variable(text, "id");
                 Ok(self.edit(|state| match state.lease.take_if(|lease| lease.id == id) {

@@ -1,7 +1,7 @@
 //! Logs in from each worker to the others, with the cluster's key and the pinned host keys, as the launcher will do.
 
 use crate::cluster::nodes;
-use crate::cluster::nodes::{Observed, for_each_node};
+use crate::cluster::nodes::{ObservedNode, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Inventory;
@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-const REACH: &str = include_str!("../scripts/reach.sh");
+const LOGINS: &str = include_str!("../scripts/logins.sh");
 
 /// At most this many logins from one node at the same time.
 const AT_ONCE: usize = 16;
@@ -29,9 +29,9 @@ const AT_ONCE: usize = 16;
 ///
 /// # Errors
 /// If the master is not among the nodes or has no private key.
-pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -> Result<Matrix, Error> {
+pub async fn check(inventory: &Inventory, nodes: &[ObservedNode], events: &Events) -> Result<Matrix, Error> {
     let mut matrix = Matrix::default();
-    let mut present: Vec<(&Observed, IpAddr)> = Vec::new();
+    let mut present: Vec<(&ObservedNode, IpAddr)> = Vec::new();
     for observed in nodes {
         match listening(inventory, observed) {
             Ok(address) => present.push((observed, address)),
@@ -43,7 +43,7 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
     }
     let key = private_key(inventory, nodes).await?;
     let sources = present.iter().enumerate().collect();
-    let results = for_each_node(sources, async |(from, (observed, _)): (usize, &(&Observed, IpAddr))| {
+    let results = for_each_node(sources, async |(from, (observed, _)): (usize, &(&ObservedNode, IpAddr))| {
         let targets = targets(present.len(), from);
         let addresses = targets.iter().map(|to| present[*to].1).collect::<Vec<_>>();
         let _step = events.begin(observed.name(), Step::read("logging in to the other workers"));
@@ -60,9 +60,9 @@ pub async fn check(inventory: &Inventory, nodes: &[Observed], events: &Events) -
 }
 
 /// Where the node's worker listens, or why the others cannot reach it.
-fn listening(inventory: &Inventory, observed: &Observed) -> Result<IpAddr, String> {
+fn listening(inventory: &Inventory, observed: &ObservedNode) -> Result<IpAddr, String> {
     let desired = apply::desired(inventory, observed).map_err(|error| error.message)?;
-    let Some(worker) = running_worker(&inventory.cluster, &observed.docker.containers) else {
+    let Some(worker) = running_worker(&inventory.cluster, &observed.runtime.containers) else {
         return Err("its worker is not running: hvdctl up".into());
     };
     let mut differences = desired.spec.differences(worker.label(LABEL_SPEC_FULL).unwrap_or_default());
@@ -74,37 +74,37 @@ fn listening(inventory: &Inventory, observed: &Observed) -> Result<IpAddr, Strin
 }
 
 /// The cluster's private key, which only the master has.
-async fn private_key(inventory: &Inventory, nodes: &[Observed]) -> Result<Secret, Error> {
+async fn private_key(inventory: &Inventory, nodes: &[ObservedNode]) -> Result<Secret, Error> {
     let Some(master) = nodes.iter().find(|observed| observed.member.node.master) else {
         return Err(without_master(inventory));
     };
     let cluster = &inventory.cluster;
     let Some(pair) = Keyring::read(cluster, &master.facts).current else {
-        let tried = "read the cluster's key";
-        return Err(NodeError::failed(master.name(), tried, "the master has no key pair")
+        let operation = "read the cluster's key";
+        return Err(NodeError::failed(master.name(), operation, "the master has no key pair")
             .hint("hvdctl keys push")
             .into());
     };
     let name = pair.name;
-    let tried = format!("read the cluster's key {name}");
+    let operation = format!("read the cluster's key {name}");
     let path = format!("{}/{name}", cluster.ssh_dir);
     let transport = &master.member.transport;
-    let output = transport.run(RunAs::Root, &["cat", "--", &path], b"", &tried, transport.limit()).await?;
+    let output = transport.run(RunAs::Root, &["cat", "--", &path], b"", &operation, transport.limit()).await?;
     let message = output.complaint();
     match String::from_utf8(output.stdout).map(Zeroizing::new) {
         Ok(text) if output.code == 0 && !text.trim().is_empty() => Ok(Secret::new(text)),
-        _ => Err(NodeError::failed(master.name(), &tried, message).hint("hvdctl keys push").into()),
+        _ => Err(NodeError::failed(master.name(), &operation, message).hint("hvdctl keys push").into()),
     }
 }
 
 /// Logs in from one worker to others; for each of these the reason why that failed.
-async fn log_in(inventory: &Inventory, observed: &Observed, key: &Secret, to: &[IpAddr]) -> Vec<Option<String>> {
+async fn log_in(inventory: &Inventory, observed: &ObservedNode, key: &Secret, to: &[IpAddr]) -> Vec<Option<String>> {
     let cluster = &inventory.cluster;
     let limit = cluster.connect_timeout.as_secs().max(1);
-    // reach.sh gives each login two seconds more than ssh needs to report a time-out itself
+    // logins.sh gives each login two seconds more than ssh needs to report a time-out itself
     let whole = to.len().div_ceil(AT_ONCE) as u64 * (limit + 3) + 5;
     let targets: String = to.iter().enumerate().map(|(index, address)| format!("{index} {address}\n")).collect();
-    let script = Script::new(REACH)
+    let script = Script::new(LOGINS)
         .with("key", key.expose().trim_end())
         .with("known_hosts", &format!("{CONTAINER_SSH}/{KNOWN_HOSTS}"))
         .with("targets", &targets)
@@ -113,9 +113,9 @@ async fn log_in(inventory: &Inventory, observed: &Observed, key: &Secret, to: &[
         .with("at_once", &AT_ONCE.to_string())
         .with("whole", &whole.to_string());
     let (script, within) = (script.whole(), Duration::from_secs(whole + 5));
-    let tried = "log in to the other workers";
-    let runtime = &observed.docker.engine;
-    let output = runtime.run_in(&cluster.worker, &["sh", "-s"], script.as_bytes(), tried, within).await;
+    let operation = "log in to the other workers";
+    let runtime = &observed.runtime.engine;
+    let output = runtime.run_in(&cluster.worker, &["sh", "-s"], script.as_bytes(), operation, within).await;
     let (results, failure) = match output {
         Ok(output) => {
             let complaint = output.complaint();

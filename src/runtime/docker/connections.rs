@@ -30,7 +30,7 @@ const REUSE_ATTEMPTS: u32 = 4;
 
 /// Opens bollard's connections and reuses idle ones.
 #[derive(Clone)]
-pub(super) struct Dial {
+pub(super) struct ConnectionPool {
     transport: Arc<Transport>,
     idle: Arc<Mutex<Vec<Connection>>>,
 }
@@ -42,9 +42,9 @@ struct Connection {
     stderr: JoinHandle<String>,
 }
 
-impl Dial {
-    pub(super) fn new(transport: &Arc<Transport>) -> Dial {
-        Dial { transport: Arc::clone(transport), idle: Arc::default() }
+impl ConnectionPool {
+    pub(super) fn new(transport: &Arc<Transport>) -> ConnectionPool {
+        ConnectionPool { transport: Arc::clone(transport), idle: Arc::default() }
     }
 
     pub(super) async fn request(
