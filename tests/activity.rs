@@ -4,7 +4,7 @@ use std::process::Command;
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts");
 
-/// Runs a script that has the module `activity` and `look`, which makes up what a rank's processes have used: the ticks of the first
+/// Runs a script that has the module `activity` and `look`, which creates a sample of a rank's processes: the ticks of the first
 /// threads, how many of these in the kernel, the times that they went on after a sleep, the ticks of each other thread, bytes and
 /// pages. A second has 100 ticks.
 #[track_caller]

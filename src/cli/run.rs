@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runs_name_is_plain() {
+    fn a_job_name_is_plain() {
         assert_eq!(name("big-run_2.1"), Ok("big-run_2.1".into()));
         for bad in ["", "a b", "-a", ".a", "a/b", "ä", &"a".repeat(65)] {
             assert!(name(bad).is_err(), "{bad}");

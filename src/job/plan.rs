@@ -265,7 +265,7 @@ fn assign(
                 observed,
                 endpoint,
                 ranks: share.ranks,
-                launches: placement.shares[0].node == share.node,
+                launches: placement.launcher() == share.node,
                 gpus: share.gpus.clone(),
             }),
             Err(error) => failed.push(error),

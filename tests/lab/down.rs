@@ -8,7 +8,7 @@ fn only_ours_is_removed() {
     let project = lab.project("p", &[("train.py", "open('written', 'w')")]);
     lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
     let start = "docker run -d --name \"$1\" --label hvdctl-test=1 --label \"$2\" \"$3\" sleep 600";
-    // somebody's container, and one of another cluster of hvdctl's
+    // a foreign container, and one of another cluster
     let others = [("somebodys", "x=y"), ("other-worker", "hvdctl.cluster=other")];
     let ids = others.map(|(name, label)| node_sh("node1", start, &[name, label, IMAGE]).ok().trim().to_owned());
     on(
