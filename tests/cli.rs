@@ -230,6 +230,7 @@ fn where_the_inventory_is_looked_for() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a list of commands with their whole output")]
 fn invalid_arguments_are_refused() {
     let dir = directory(Some(REFUSES));
     fs::create_dir(dir.path().join("p")).unwrap();
