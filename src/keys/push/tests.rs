@@ -164,7 +164,7 @@ fn a_directory_that_another_writes_in_is_left_alone_and_so_is_one_whose_script_i
 }
 
 #[test]
-fn a_staged_public_half_alone_costs_nobody_the_key() {
+fn a_staged_public_key_alone_removes_no_pair() {
     let left = [("id_ed25519", "PRIVATE OLD\n"), ("id_ed25519.pub", OLD), ("id_rsa.next.pub", NEW)];
     let dir = directory(&left);
     let before = files(&dir);

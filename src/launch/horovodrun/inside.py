@@ -1,4 +1,4 @@
-# Behind src/scripts/inside.py: which Horovod the image has.
+# Appended to src/scripts/inside.py. Reports the Horovod build of the image.
 import sys
 
 # Runs in a process of its own: what a framework prints, and an import that crashes, stay there.
