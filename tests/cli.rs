@@ -163,7 +163,7 @@ fn every_fault_of_an_inventory_is_listed_at_once_and_nothing_is_touched() {
     {
         assert_eq!(hvdctl(dir.path(), args), first, "every command says the same");
     }
-    // as JSON the same words, in one document
+    // as JSON the same message, in one document
     let json = hvdctl(dir.path(), &["--json", "up"]);
     let document: serde_json::Value = serde_json::from_str(json.lines().nth(2).unwrap()).unwrap();
     assert_eq!((&document["ok"], &document["code"]), (&false.into(), &2.into()));
@@ -206,7 +206,7 @@ fn where_the_inventory_is_looked_for() {
     --- stderr
     error: missing.toml: cannot be read: No such file or directory (os error 2)
     ");
-    // the one that was named goes before the variable, that before ./inventory.toml, that before the home's
+    // the option comes before the variable, that before ./inventory.toml, that before the file in the home
     let broken = |name: &str| format!("[cluster]\nname = \"{name}\"\n");
     fs::create_dir_all(dir.path().join(".config/hvdctl")).unwrap();
     for file in [".config/hvdctl/inventory.toml", "inventory.toml", "variable.toml", "named.toml"] {
@@ -230,6 +230,7 @@ fn where_the_inventory_is_looked_for() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a list of commands with their whole output")]
 fn invalid_arguments_are_refused() {
     let dir = directory(Some(REFUSES));
     fs::create_dir(dir.path().join("p")).unwrap();
@@ -468,7 +469,7 @@ fn a_closed_output_is_no_panic() {
 }
 
 proptest! {
-    /// What stands behind `--` is the program's: no word of it is changed, whatever stands before.
+    /// Arguments after `--` belong to the program and are never changed, whatever comes before.
     #[test]
     fn words_behind_the_dashes_stay(
         before in prop::collection::vec("-np|-np=[0-9]|train|-[a-z]|[a-z/]{1,5}", 0..6),

@@ -53,7 +53,7 @@ fn a_real_shell_gives_every_kept_value_back() {
     for (_, data) in inputs("quote") {
         let value = String::from_utf8_lossy(&data).replace('\0', "");
         let line = hvdctl::text::quote::assign("value", &value);
-        // the same word once as a variable's value and once as it would be copied from the screen
+        // the same value as an assignment, and as text to copy from the screen
         let word = hvdctl::text::quote::readable(&value);
         script.push_str(&format!("{}printf '%s\\0' \"$value\" {word}\n", *line));
         for _ in 0..2 {

@@ -236,7 +236,7 @@ fn on_a_terminal_it_asks() {
     assert_eq!(code, 0, "{screen}");
     assert!(screen.contains("  gpu2\n") && screen.contains("no node is named 9"), "{screen}");
     assert_eq!(nodes(&file), ["b b - -", "gpu1 gpu1 - -", "gpu2 gpu2 - -"]);
-    // and is not asked who wants no questions
+    // with -y nothing is asked
     let (code, screen) = on_a_terminal(dir.path(), "init -y --no-probe --from-ssh-config --force", "").unwrap();
     assert_eq!((code, nodes(&file).len()), (0, 4), "{screen}");
 }
@@ -278,7 +278,7 @@ fn the_shells_take_their_completions() {
     }
 }
 
-/// What bash offers for the last of these words.
+/// The completions of bash for the last of these arguments.
 fn offered_by_bash(script: &Path, words: &[&str]) -> Vec<String> {
     let program = r#"source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
         f=$(complete -p hvdctl | sed 's/.*-F \([^ ]*\).*/\1/')

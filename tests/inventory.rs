@@ -85,6 +85,7 @@ fn the_smallest_has_the_documented_defaults() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "an inventory with all fields, and what it is read as")]
 fn every_field_is_read() {
     let text = r#"
 [cluster]

@@ -161,7 +161,7 @@ fn defined_in(mut path: String, exported: &BTreeMap<String, String>, modules: &B
     }
 }
 
-/// How far down a room stands; leaves stand below each other.
+/// The row of a room; each leaf has a row of its own.
 fn row(room: &str) -> usize {
     if let Some(leaf) = LEAVES.iter().position(|leaf| *leaf == room) {
         return ROWS.len() + leaf;

@@ -67,7 +67,7 @@ impl Seen {
         let open = || File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
         tcsetwinsize(&terminal, size(rows, columns)).unwrap();
         let child = command.stdout(open()).stderr(open()).spawn().unwrap();
-        // its end closes the terminal only if nobody else has it open
+        // its end closes the terminal only if no other process has it open
         drop(command);
         let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 10_000)));
         let raw = Arc::new(Mutex::new(Vec::new()));

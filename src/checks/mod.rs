@@ -74,7 +74,7 @@ pub enum Fix {
 pub struct Finding {
     /// How much it matters.
     pub severity: Severity,
-    /// The check, in a word.
+    /// The name of the check.
     pub check: &'static str,
     /// The nodes that have it.
     pub nodes: Vec<String>,

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_nobody_hears_of_is_given_back() {
+    fn an_undelivered_lease_is_released() {
         let dir = tempfile::tempdir().unwrap();
         for _ in 0..5 {
             let Holder { mut child, stdin, stdout } = Holder::start(dir.path(), "gone");

@@ -54,8 +54,11 @@ struct Steps<'a> {
     failed: Vec<NodeError>,
 }
 
-/// A node with the image that was pulled, or would be.
-type Pulled = (ObservedNode, Option<String>);
+/// A node that has the image, and the image if it was pulled or would be.
+struct ImageReady {
+    observed: ObservedNode,
+    pulled: Option<String>,
+}
 
 impl Steps<'_> {
     /// Locks the nodes and observes them; a dry run only observes them.
@@ -78,13 +81,13 @@ impl Steps<'_> {
     }
 
     /// Pulls the image where it is needed. A dry run only notes that.
-    async fn pull(&mut self, observed: Vec<ObservedNode>) -> Result<Vec<Pulled>, Error> {
+    async fn pull(&mut self, observed: Vec<ObservedNode>) -> Result<Vec<ImageReady>, Error> {
         let Steps { session, target, events, .. } = *self;
         let cluster = target.cluster();
         let dry_run = self.options.dry_run;
         let pulling = for_each_node(observed, async |mut node: ObservedNode| {
             if !image::is_wanted(cluster, node.runtime.image_id.is_some()) {
-                return Ok((node, None));
+                return Ok(ImageReady { observed: node, pulled: None });
             }
             // whether the registry has a newer image is not known without pulling it
             let is_new = match dry_run {
@@ -97,16 +100,16 @@ impl Steps<'_> {
             if is_new && !dry_run {
                 session.progress.record(node.name(), format!("pull {}", cluster.image));
             }
-            Ok((node, is_new.then(|| cluster.image.clone())))
+            Ok(ImageReady { observed: node, pulled: is_new.then(|| cluster.image.clone()) })
         });
         // a pull ends when its request is dropped
         let pulled = session.cancellation.run(async { Ok(pulling.await) }).await?;
         Ok(self.keep(pulled))
     }
 
-    fn plan(&mut self, pulled: Vec<Pulled>) -> Vec<WorkerPlan> {
+    fn plan(&mut self, ready: Vec<ImageReady>) -> Vec<WorkerPlan> {
         let inventory = &self.target.inventory;
-        self.keep(pulled.into_iter().map(|(observed, pull)| WorkerPlan::new(inventory, observed, pull)).collect())
+        self.keep(ready.into_iter().map(|node| WorkerPlan::new(inventory, node.observed, node.pulled)).collect())
     }
 
     /// Applies the rules, and adds the end of disrupted jobs with `--force`.

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused_in_words() {
+    fn an_invalid_host_is_refused_with_a_message() {
         for (text, words) in [
             ("-oProxyCommand=x", "-oProxyCommand=x: expected a host as for ssh"),
             ("a:0", "port from 1 to 65535"),

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_the_way_is_told_once_for_all_nodes() {
+    fn the_conflicting_job_is_named_once_for_all_nodes() {
         let part = Resources { slots: 1, gpus: Vec::new() };
         let conflict = AllocationConflict {
             allocations: vec![

@@ -106,7 +106,7 @@ mod tests {
                         renewed 1763735598\nnow 1763735599\n";
 
     #[test]
-    fn a_lease_is_read_and_told() {
+    fn a_lease_is_parsed_and_shown() {
         let lease = Lease::parse(TEXT).unwrap();
         assert_eq!((lease.age(), lease.since_renewal()), (Duration::from_secs(72), Duration::from_secs(1)));
         assert_eq!(

@@ -1,7 +1,7 @@
 # Follows upload_common.sh. Four more arguments: tree, arrived, placed (hashes, see sync/manifest.rs), id (of a job that gets a separate
 # directory, else empty). Standard input is a tar stream: the new manifest `m`, and below `t` what this node lacks. The contents are
-# checked in a staging directory beside the project and only then moved into it: a failure before that leaves the earlier files
-# intact. Types and modes are checked in their place.
+# checked in a staging directory next to the project and only then moved into it: a failure before that leaves the earlier files intact.
+# Types and modes are checked in their place.
 tree=$4 arrived=$5 expected=$6 id=$7
 stage=$(pwd)/$known/stage
 
@@ -22,8 +22,8 @@ staged() (
   find . -type f -print0 | sort -z | hashes
   find . -type l -print0 | sort -z | targets
 )
-# prints what is in its place of all that the new manifest names: types and modes; also the contents of a separate directory, because
-# a job may have written to the original while it was copied
+# prints types and modes of what is in place of the new manifest; also the contents of a separate directory, because a job may have
+# written to the original while it was copied
 placed() (
   cut -z -d' ' -f1,6- "$stage/stat"
   [ -n "$id" ] || return 0
@@ -60,7 +60,7 @@ main() {
     rm -f "$known/stat" || fail ""
   fi
   if [ -f "$known/shipped" ]; then remove_old || fail ""; fi
-  # first directories that are new as a whole, then the rest; cp -l replaces a file in one step, and says what mv could not move
+  # first directories that are completely new, then the rest; cp -l replaces a file in one step, and reports what mv could not move
   at=$(cd "$work" && pwd) || fail ""
   (cd "$stage/t" && find . -mindepth 1 -maxdepth 1 -exec mv -n -t "$at" -- {} + 2>/dev/null)
   { chmod --reference="$work" "$stage/t" && cp -alf "$stage/t/." "$work/"; } || fail ""

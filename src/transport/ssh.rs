@@ -492,7 +492,7 @@ mod tests {
         );
         let node = Inventory::local("gpu1", "i").nodes.remove(0);
         let error = control(None).explain(&node, &said).to_string();
-        let old = public_key::fingerprint(old).unwrap();
+        let old = public_key::fingerprint(&public_key::parse(old).unwrap());
         for words in [old.as_str(), "now: ED25519 SHA256:new", "ssh-keygen -R '[gpu1]:2222' -f "] {
             assert!(error.contains(words), "no {words} in {error}");
         }

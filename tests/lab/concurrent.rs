@@ -45,7 +45,7 @@ fn jobs_on_different_nodes_are_independent_and_one_on_the_same_nodes_waits() {
     let (id_a, id_b) = (job(&lab, "a")["id"].clone(), job(&lab, "b")["id"].clone());
     assert!(job(&lab, "a")["project"].is_null());
 
-    // refused with the name of who has it, before anything is changed
+    // refused with the holder's name, before anything is changed
     let before = NODES.map(|node| on(node, "ls /opt/horovod/jobs; docker ps -aq"));
     let refused = lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125);
     refused.complains(&[
@@ -57,7 +57,7 @@ fn jobs_on_different_nodes_are_independent_and_one_on_the_same_nodes_waits() {
         "--wait",
     ]);
     lab.hvdctl(&["verify"]).code(5).complains(&["nothing was changed"]);
-    // also by somebody who sees but the one node
+    // also with only one of the nodes selected
     lab.hvdctl(&["--on", "node2", "run", "-np", "1", "--", "true"]).code(125).complains(&[id_b.as_str().unwrap()]);
     let there = NODES.map(|node| on(node, "ls /opt/horovod/jobs; docker ps -aq"));
     assert_eq!(there, before);
@@ -98,7 +98,7 @@ fn only_records_are_left(lab: &Lab, mut wanted: Vec<(&str, u64)>) {
 #[test]
 fn many_jobs_at_once_have_the_nodes_one_after_the_other() {
     let lab = Lab::up();
-    // each wants all there is; when its ranks were there they say themselves
+    // each job needs all slots; its ranks print when they were running
     let program = "date +%s.%N; sleep 0.3; date +%s.%N";
     let start = |i: usize| {
         let controller = ["--gloo", "--mpi"][i % 2];
@@ -188,7 +188,7 @@ while not os.path.exists('/opt/horovod/jobs/go-' + open('mine').read()): time.sl
     lab.hvdctl(&["run", "-np", "1", "--gpus-per-node", "3", "--", "true"]).code(2).complains(&["it has 2 slots"]);
     lab.hvdctl(&["up"]).code(0);
 
-    // the end of one takes nothing from the other; its workers go with it, though nobody watches
+    // the end of one does not affect the other; its workers end with it, although no hvdctl watches
     go("second");
     second.end(s(60)).code(0);
     assert!(eventually(s(20), || NODES.iter().all(|node| !ours(node).contains(&id))), "{:?}", NODES.map(ours));
@@ -200,7 +200,7 @@ while not os.path.exists('/opt/horovod/jobs/go-' + open('mine').read()): time.sl
     third.end(s(60)).code(130);
     assert!(eventually(s(20), || NODES.iter().all(|node| !ours(node).contains(&id))), "{:?}", NODES.map(ours));
 
-    // where neither job supervisor nor hvdctl lives to remove its workers, the next up does, and takes them for nobody's slots
+    // if neither the job supervisor nor hvdctl could remove its workers, the next up does, and their slots count as free
     let mut fourth = start("fourth", "--gloo");
     fourth.until(&["[1 node2] this is fourth"], s(90));
     let id = job(&lab, "fourth")["id"].as_str().unwrap().to_owned();

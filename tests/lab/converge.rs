@@ -99,7 +99,7 @@ fn a_disk_that_is_full_is_named() {
     done.says(&["error node2: ", "1.0 MiB", "/opt/horovod/projects"]);
 }
 
-/// A rank that saves a checkpoint when it is told to end.
+/// A rank that saves a checkpoint at SIGTERM.
 const SAVES: &str = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.2; done";
 
 #[test]
@@ -137,7 +137,7 @@ fn a_worker_is_not_replaced_during_a_job() {
     let record = on("node1", "cat /opt/horovod/jobs/*/result.json");
     assert!(record.contains("\"stopped\": true"), "{record}");
 
-    // one that lives beside the launcher alone stands in nobody's way
+    // a rank that runs only next to the launcher prevents nothing
     let mut run = lab.start(&["run", "-np", "1", "--", "sh", "-c", SAVES]);
     run.until(&["[0 node1] ready"], s(60));
     lab.edit("shm_size = \"1g\"", "shm_size = \"2g\"");
@@ -156,7 +156,7 @@ mod full {
         let lab = Lab::empty();
         lab.hvdctl(&["keys", "push"]).code(0);
         lab.edit("connect_timeout_s = 6", "connect_timeout_s = 6\ncommand_timeout_s = 15");
-        // nobody sees there that the worker listens, so that its start is under way until the node hangs
+        // the worker's port cannot be checked there, so that its start lasts until the node hangs
         on("node2", "printf '#!/bin/sh\\n' >/usr/local/bin/ss && chmod 755 /usr/local/bin/ss");
         let restore = undo("rm -f /usr/local/bin/ss");
         let mut up = lab.start(&["up"]);

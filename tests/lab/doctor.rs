@@ -17,7 +17,7 @@ fn findings(done: &Done, severity: &str) -> Vec<String> {
     done.out.lines().filter_map(|line| line.strip_prefix(&format!("{severity} "))).map(str::to_owned).collect()
 }
 
-/// `doctor` that finds one error, with these words and a hint that has those.
+/// Runs `doctor` and expects one error, with these texts in it and those in its hint.
 #[track_caller]
 fn finds(lab: &Lab, words: &str, hint: &str) -> Done {
     let done = lab.hvdctl(&["doctor"]).code(1);
@@ -51,7 +51,7 @@ fn is_well(lab: &Lab) -> Done {
 #[test]
 fn healthy_nodes() {
     let lab = Lab::empty();
-    // nothing there yet: words, and no faults
+    // nothing there yet: notes, and no faults
     is_well(&lab).says(&[
         "note node[1-2]: its worker is not running",
         "note node[1-2]: there are no keys yet",
@@ -77,7 +77,7 @@ fn healthy_nodes() {
     let nodes = document["nodes"].as_array().unwrap();
     assert!(nodes.len() == 2 && nodes.iter().all(|node| node["ok"] == true && node["reachable"] == true), "{document}");
     assert!(document["fixed"].as_array().unwrap().is_empty());
-    // no process of the look is left
+    // no process of the check is left
     for node in NODES {
         assert_eq!(on(node, "pgrep -af '[M]SG_WAITALL' | grep -v 'sh -c'; :"), "");
     }
@@ -162,7 +162,7 @@ fn a_firewall_on_the_workers_port_or_on_all_others() {
     is_well_again(&lab);
 }
 
-/// What each line of the closer look tells, made on node2 all at once.
+/// The fault behind each line of doctor.sh, all made on node2 at once.
 #[test]
 fn details_that_only_doctor_reads() {
     let lab = Lab::up();
@@ -265,7 +265,7 @@ fn gpus_and_memory_that_are_promised_and_absent() {
     lab.edit("\ngpus = 2", "\nslots = 4");
     lab.hvdctl(&["up"]).code(0);
     on("node2", "docker exec hworker sh -c 'printf \"#!/bin/sh\\nexit 255\\n\" >$(command -v nvidia-smi)'");
-    finds(&lab, "node2: its worker was started with 1 GPUs and now sees 0", "hvdctl --on NODE down");
+    finds(&lab, "node2: its worker was started with 1 GPU and now sees 0", "hvdctl --on NODE down");
     lab.hvdctl(&["--on", "node2", "down"]).code(0);
     lab.edit("[defaults]", "shm_size = \"64m\"\n[defaults]");
     finds(&lab, "node2: /dev/shm of its containers has 64.0 MiB for 4 ranks", "cluster.shm_size");
@@ -325,7 +325,7 @@ fn fix_ends_processes_of_ended_jobs() {
         )
     };
     on("node1", &launcher("20990101-000000-dead"));
-    // a rank of it on node2, and one of another cluster's run
+    // a rank of it on node2, and one of another cluster's job
     let rank = |id: &str, cluster: &str| {
         format!(
             "mkdir -p /opt/horovod/jobs/{id} && echo '{{\"id\":\"{id}\",\"cluster\":\"{cluster}\"}}' \

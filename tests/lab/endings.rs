@@ -9,7 +9,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-/// Starts two ranks of this program, which says `ready`, and waits until both are.
+/// Starts two ranks of this program, which prints `ready`, and waits until both have.
 pub fn sleeping(lab: &Lab, controller: &str, program: &str) -> Running {
     let mut run = lab.start(&["run", "-np", "2", controller, "--", "sh", "-c", program]);
     if !run.comes(&["[0 node1] ready", "[1 node2] ready"], s(60)) {
@@ -70,7 +70,7 @@ fn a_supervisor_or_the_launcher_that_is_killed() {
     let lab = Lab::up();
     for controller in controllers("--mpi") {
         let run = sleeping(&lab, controller, SLEEP);
-        // the supervisor of node2's rank: nobody is left who could write down how the program ended
+        // the supervisor of node2's rank: nothing is left that could record how the program ended
         on("node2", "kill -9 $(pgrep -x hvdctl-rank)");
         let done = run.end(s(60));
         assert!(done.code != 0, "{controller}\n{}{}", done.out, done.err);
@@ -116,7 +116,7 @@ fn a_disk_that_ranks_fill_takes_away_output_and_no_more() {
         }
     });
     lab.hvdctl(&["up"]).code(0);
-    // what becomes free, somebody else takes
+    // space that becomes free is filled again
     let greedy = "cd /opt/horovod/jobs; while :; do [ -e full ] && cat /dev/zero >>taken 2>/dev/null; sleep 0.01; done";
     for node in NODES {
         on(node, &format!("HVDCTL_TEST=1 setsid sh -c '{greedy}' >/dev/null 2>&1 </dev/null &"));
@@ -206,10 +206,10 @@ fn the_last_output_of_a_stopped_program_is_shown() {
     lab.edit("[defaults]", "stop_grace_s = 40\n[defaults]");
     lab.hvdctl(&["up"]).code(0);
     let polite = "trap 'sleep 3 && echo saved; exit 0' TERM; echo ready; sleep 300 & wait";
-    // whoever ends first, and with what, takes nothing away from the others
+    // a rank that ends first, with any exit code, does not shorten the others' time
     let late = "trap '[ ${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK} = 0 ] || { echo saved; exit 143; }
         sleep 8 && echo saved; exit 0' TERM; echo ready; sleep 300 & wait";
-    // nor where MPI connects them
+    // also if MPI connects them
     let connected = "exec python3 -c \"import os, signal, sys, time, horovod.torch as hvd
 hvd.init()
 def save(*_):
@@ -219,13 +219,13 @@ def save(*_):
 signal.signal(signal.SIGTERM, save)
 print('ready', flush=True)
 while True: time.sleep(1)\"";
-    // the shell goes at the signal, and only then the training hears of it
+    // the shell exits at the signal, and only then does the training get it
     let inside = "python3 -c \"import signal, sys, time
 def save(*_): time.sleep(1); print('saved', flush=True); sys.exit(0)
 signal.signal(signal.SIGTERM, save)
 print('ready', flush=True)
 time.sleep(300)\"; true";
-    // or where it has a trap, for which it waits until the training has ended
+    // or it has a trap, which it runs when the training has ended
     let trapped = format!("trap 'echo cleaned' TERM; {inside}");
     let programs = [polite, inside, trapped.as_str()];
     let mut cases = vec![("--mpi", connected)];
@@ -257,7 +257,7 @@ fn a_second_signal_leaves_at_once_and_the_nodes_do_the_rest() {
         run.signal("INT");
         let done = run.end(s(10)).code(130);
         no_session_is_left(done.pid);
-        // the rest is done on the nodes when the ranks have had their time, and their workers stay
+        // the nodes finish the work after the grace period, and the workers stay
         assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()), "it waited for them");
         assert!(eventually(s(60), || newest(&lab)["state"] == "stopped"), "{}", newest(&lab));
         no_job_is_left();

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How many processes of a node have these words as their command line.
+/// The number of processes of a node with this command line.
 #[track_caller]
 fn count(node: &str, words: &str) -> usize {
     // the brackets keep the search from finding itself
@@ -130,7 +130,7 @@ fn outputs_are_fetched_even_after_a_failure() {
     assert_eq!(sorted(&list(&results)), expected);
     assert_eq!(fs::metadata(results.join("best.pt")).unwrap().permissions().mode() & 0o777, 0o640);
 
-    // what is there is not brought again; what is somebody's is not written over
+    // existing files are not fetched again, and foreign files are not overwritten
     lab.hvdctl(&["fetch", "-o", to]).code(0).says(&["unchanged"]);
     fs::write(results.join("same"), "mine").unwrap();
     lab.hvdctl(&["fetch", "-o", to]).code(1).complains(&["results/same", "--force"]);
@@ -150,7 +150,7 @@ fn outputs_are_fetched_even_after_a_failure() {
     assert_eq!(sorted(&list(&again)), expected);
     assert!(!parts.exists(), "unfinished files are removed");
 
-    // a later job's checkpoint goes over the one that was fetched
+    // a later job's checkpoint replaces the one that was fetched
     on("node1", "echo newer >/opt/horovod/projects/writes/best.pt");
     lab.hvdctl(&["fetch", "-o", to]).code(0);
     assert_eq!(fs::read_to_string(results.join("best.pt")).unwrap(), "newer\n");
@@ -160,7 +160,7 @@ fn outputs_are_fetched_even_after_a_failure() {
     let id: serde_json::Value = serde_json::from_str(&id).unwrap();
     let id = id["jobs"][0]["id"].as_str().unwrap();
     lab.hvdctl(&["fetch", id]).code(1).complains(&["has no project"]);
-    // without a word the newest that has one
+    // without an argument, the newest job that has one
     lab.hvdctl(&["fetch", "-o", to]).code(0).says(&["unchanged"]);
 }
 

@@ -25,7 +25,7 @@ fn keys_in(file: &Path) -> String {
     fs::read_to_string(file).unwrap_or_default()
 }
 
-/// How many lines tell of the first contact with a node, by a name of its own and with its fingerprint.
+/// The number of messages about the first contact with a node, with its name and fingerprint.
 #[track_caller]
 fn contacts(err: &str, node: &str) -> usize {
     let (address, key) = (address(node), fingerprint(node));
@@ -100,7 +100,7 @@ fn host_keys_that_the_user_knows_are_no_first_contact() {
     assert!(NODES.iter().all(|node| !ours.contains(&host_key(node))), "{ours}");
     assert_eq!(fs::read_to_string(&theirs).unwrap(), before);
 
-    // who is strict stays so, without a word to hvdctl
+    // `StrictHostKeyChecking yes` of the user applies without an option of hvdctl
     fs::write(&theirs, "").unwrap();
     operator.configure(&format!("{}{}{file}  StrictHostKeyChecking yes\n", operator.hosts(), operator.with_key()));
     let done = operator.hvdctl(&["keys", "push"]).code(4).complains(&["node1", "node2", "hint:"]);
@@ -142,14 +142,14 @@ fn a_changed_host_key_is_refused_until_it_is_accepted() {
 
     let done = operator.hvdctl(&["up"]).code(4).complains(&["node2", &old, &new, "ssh-keygen -R"]);
     assert!(!done.err.contains("first contact"), "{}", done.err);
-    // at most one look at the new key beside the attempt itself
+    // at most one scan of the new key besides the attempt itself
     assert!(count() - before <= 2, "{} connections", count() - before);
     assert!(NODES.iter().all(|node| ours(node).is_empty()), "nothing was changed");
     assert_eq!(keys_in(&operator.known_hosts()), kept);
     for strict in [&["--strict", "up"][..], &["--on", "node2", "up"]] {
         operator.hvdctl(strict).code(4).complains(&[&old, &new]);
     }
-    // the other node goes on
+    // the other node continues
     let status = operator.hvdctl(&["status"]);
     assert_ne!(status.code, 0);
     assert!(status.out.contains("node1"), "{}{}", status.out, status.err);
@@ -165,7 +165,7 @@ fn a_changed_host_key_is_refused_until_it_is_accepted() {
     operator.hvdctl(&["down", "--purge", "-y"]).code(0);
 }
 
-/// Nobody but node1 reaches the sshd of node2.
+/// Makes the sshd of node2 reachable only from node1.
 #[track_caller]
 fn only_through_node1() {
     let rule = "for p in 22 2222; do iptables -I INPUT ! -s \"$1\" -p tcp --dport $p -j DROP; done";
@@ -192,7 +192,7 @@ fn a_node_behind_a_jump_host() {
     nothing_is_there();
     fs::write(operator.lab.inventory(), direct).unwrap();
 
-    // the host on the way is met as well, and believed as little
+    // the jump host is checked in the same way
     let _ = fs::remove_file(operator.known_hosts());
     operator.hvdctl(&["--strict", "--on", "node2", "status"]).code(4);
     assert_eq!(keys_in(&operator.known_hosts()), "");
@@ -230,7 +230,7 @@ fn aliases_chains_and_included_files_of_the_users_configuration() {
     comes_from_node1("dock");
     operator.hvdctl(&["up"]).code(0);
     operator.hvdctl(&["run", "-np", "2", "--", "hostname"]).code(0).says(&["node1", "node2"]);
-    // the inventory goes before the configuration, field by field
+    // each field of the inventory overrides the configuration
     operator.inventory(&["master", "far"], "user = \"root\"\nssh_port = 22", "user = \"workshop\"\njump = \"hop\"");
     let before = sshd_log("node2").len();
     operator.hvdctl(&["status"]).code(0);
@@ -286,7 +286,7 @@ fn a_key_that_only_an_agent_holds() {
     operator.set("SSH_AUTH_SOCK", socket.to_str().unwrap());
     operator.hvdctl(&["status"]).code(0);
 
-    // a key with a passphrase that nobody is there to give, as the agent is not
+    // a key with a passphrase, without a terminal and without the agent
     let locked = operator.home().join(".ssh/locked");
     let made =
         Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "a passphrase", "-f"]).arg(&locked).status();
@@ -305,7 +305,7 @@ fn a_first_login_by_password_installs_the_operators_key() {
          printf %s 'ssh-ed25519 AAAAfriend ana@desk' >authorized_keys && chown pass:pass authorized_keys && chmod 600 authorized_keys",
     );
     operator.hvdctl(&["keys", "push"]).code(4).complains(&["Permission denied", "--first-login"]);
-    // nobody is there to ask
+    // no terminal to ask on
     let done = operator.hvdctl(&["keys", "push", "--first-login"]);
     assert_eq!(done.code, 2, "{}{}", done.out, done.err);
     assert!(done.err.contains("terminal"), "{}", done.err);
@@ -329,7 +329,7 @@ fn a_first_login_by_password_installs_the_operators_key() {
         assert_eq!(on(node, "stat -c '%a %u:%g' /opt/horovod/ssh"), "700 0:0\n", "{node}: and the push went on");
     }
 
-    // from now on nobody is asked, and nothing is added twice
+    // from now on no question is asked, and nothing is added twice
     let before = NODES.map(files);
     operator.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
     let done = operator.terminal(&["keys", "push", "--first-login"], &[]).code(0);

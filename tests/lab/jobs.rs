@@ -8,7 +8,7 @@ use crate::state::{
 };
 use serde_json::Value;
 
-/// Ranks that wait for a file, and end as the test says then.
+/// Ranks that wait for a file, and then end with the exit code in it.
 const WAITS: &str =
     "echo ready; while [ ! -e /opt/horovod/jobs/go ]; do sleep 0.1; done; echo going; exit $(cat /opt/horovod/jobs/go)";
 
@@ -21,7 +21,7 @@ fn jobs(lab: &Lab) -> Vec<Value> {
     document["jobs"].as_array().unwrap().clone()
 }
 
-/// What the job supervisor wrote down on the node of the launcher, once it has.
+/// Waits for the result that the job supervisor records on the launcher's node.
 #[track_caller]
 fn result(id: &str) -> Value {
     let file = format!("/opt/horovod/jobs/{id}/result.json");
@@ -57,7 +57,7 @@ fn a_detached_job_ends_by_itself_and_its_result_is_shown_later() {
         assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()));
         lab.hvdctl(&["jobs", "--running"]).code(0).says(&[&id, "running", "node[1-2]"]);
 
-        // rank 1 fails, rank 0 would wait for ever; nobody watches
+        // rank 1 fails, rank 0 would wait forever; no hvdctl watches
         go("node2", 7);
         let ending = result(&id);
         no_job_is_left();
@@ -107,7 +107,7 @@ fn outlives(lab: &Lab, controller: &str) {
     crash(first);
     assert!(ours("node1").contains("hmaster running"));
 
-    // another's machine has nothing of the first one's; Ctrl-C at an attach does not end the job
+    // a second machine without any state of the first; Ctrl-C at an attach does not end the job
     let home = tempfile::tempdir().unwrap();
     let mut theirs = lab.command(&["attach"]);
     theirs.env("HOME", home.path()).env_remove("XDG_STATE_HOME");
@@ -160,7 +160,7 @@ fn an_operator_reattaches_after_a_network_failure() {
     assert!(eventually(s(90), || NODES.iter().all(|node| rank_processes(node).is_empty())));
     no_job_is_left();
 
-    // what is known of a job while its launcher's node is away
+    // the state of a job while its launcher's node is unreachable
     lab.edit("host = \"node1\"", "host = \"node1\"\nssh_port = 1");
     let away: Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).code(3).out).unwrap();
     let job = &away["jobs"][0];
@@ -246,7 +246,7 @@ mod full {
             let id = lab.hvdctl(&["run", "--detach", "-np", "2", controller, "--", "sh", "-c", WAITS]).ok();
             on("node1", "docker kill hmaster");
             no_job_is_left();
-            // nobody wrote down how it ended; stop sees to it that nothing is left
+            // no result was recorded; stop ends what is left
             lab.hvdctl(&["stop", id.trim()]).code(0);
             let job = &jobs(&lab)[0];
             assert_eq!(job["id"], id.trim());

@@ -115,7 +115,7 @@ fn from_nothing_to_the_state_that_the_contract_names() {
     let watched: Vec<(&str, Vec<u8>)> = watchers.into_iter().map(|(name, w)| (name, w.stop())).collect();
     done.code(0).says(&["node1: wrote", "id_rsa", "node2: wrote"]);
 
-    // who has what, with which mode
+    // owners, files and modes
     let common = [
         "authorized_keys 600 0:0",
         "known_hosts 644 0:0",
@@ -192,7 +192,7 @@ fn faults_are_repaired_and_reported_and_foreign_lines_are_kept() {
     assert_eq!(NODES.map(|node| public_half(node, "ssh_host_ed25519_key")), keys, "the host keys are the old ones");
     lab.hvdctl(&["keys", "push"]).code(0).says(&["nothing to do"]);
 
-    // lines of others, before ours and behind, are no reason to write the files anew; neither is a part of the nodes
+    // lines of others, before ours and after, are no reason to rewrite the files; neither is a selection of nodes
     on(
         "node1",
         "cd /opt/horovod/ssh && sed -i '1i # from ana' authorized_keys && echo 'ssh-ed25519 AAAAfriend ana@desk' >>authorized_keys &&
@@ -318,7 +318,7 @@ fn a_pair_is_made_once() {
         (&document["ok"], &document["changed"], &document["type"], &document["bits"], &document["fingerprint"]);
     assert_eq!(reported, (&true.into(), &false.into(), &"ed25519".into(), &256.into(), &sha.into()));
 
-    // the public half comes back; a push uses the pair, whatever the inventory says by now
+    // the public half is restored; a push uses the pair, whatever the inventory's type is now
     on("node1", "rm /opt/horovod/ssh/id_ed25519.pub");
     lab.hvdctl(&["keys", "generate"]).code(0).says(&["nothing to do", sha]);
     assert!(read("node1", "id_ed25519.pub").ends_with(" hvdctl:lab\n"));
@@ -383,7 +383,7 @@ fn the_state_of_every_nodes_keys() {
         ),
         ("node1", "rm id_ed25519.pub", "id_ed25519.pub is missing on the master"),
     ];
-    // every fault has its words in core::trust::tests; here it is seen on nodes
+    // the messages of all faults are tested in keys::files::tests; here faults are made on nodes
     for (node, make, words) in if FULL { &cases[..] } else { &cases[1..4] } {
         on(node, &format!("{ssh} {make}"));
         let status = lab.hvdctl(&["keys", "status"]).code(1).says(&[words, "hint: hvdctl keys push"]);

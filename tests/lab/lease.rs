@@ -6,7 +6,7 @@ use serde_json::Value;
 
 const FILE: &str = "/run/hvdctl/lab.lease";
 
-/// The lease of a node, as it lies there.
+/// The lease file of a node.
 #[track_caller]
 fn lease(node: &str) -> String {
     on(node, &format!("cat {FILE} 2>/dev/null; :"))
@@ -49,7 +49,7 @@ fn is_given_back_after(what: &str) {
     assert!(given_back, "{what}: {:?}\n{}", NODES.map(lease), seen.join("\n---\n"));
 }
 
-/// `up` under way for as long as this is kept: it holds both leases, and the engine of node2 does not answer it.
+/// An `up` that runs until this is dropped: it holds both leases, and the engine of node2 does not answer.
 struct Held<'a> {
     up: Running,
     _engine: Restore<Box<dyn FnMut() + 'a>>,
@@ -98,7 +98,7 @@ fn the_lock_of_a_killed_command_is_released() {
     assert_eq!(NODES.map(ours), ["hworker running\n"; 2]);
 }
 
-/// A step of a command: what hvdctl says when it begins, and a program that it runs on node2 then, by which it can be held there.
+/// A step of a command: what hvdctl prints when it begins, and a program of the step on node2, by which it can be held there.
 struct Step {
     args: &'static [&'static str],
     says: &'static str,
@@ -125,7 +125,7 @@ const STEPS: [Step; 5] = [
     Step { args: PURGE, says: "node2: removing keys", program: "rmdir", argument: "", changes: true },
 ];
 
-/// Has a program of node2 wait where it has this argument, until it is released. Gone when dropped.
+/// Holds a program of node2 that has this argument until it is released, or this is dropped.
 fn hold(program: &str, argument: &str) -> Restore<impl FnMut()> {
     let stub = r#"cat >/usr/local/bin/$1 <<END && chmod 755 /usr/local/bin/$1 && touch /run/test-hold
 #!/bin/sh
@@ -252,7 +252,7 @@ mod full {
         let document: Value = serde_json::from_str(&lab.hvdctl(&["up", "--json"]).code(5).out).unwrap();
         assert_eq!((&document["code"], &document["nodes"][1]["lease"]["holder"]), (&5.into(), &"bob@laptop".into()));
 
-        // who only looks is not kept waiting
+        // commands that only read do not wait
         held();
         lab.hvdctl(&["status"]).code(0);
         lab.hvdctl(&["up", "--dry-run"]).code(0).says(&["start hworker"]);
@@ -283,7 +283,7 @@ mod full {
         assert_eq!(NODES.map(ours), ["hworker running\n"; 2]);
         is_given_back();
 
-        // nobody has renewed that one for too long
+        // that one has expired
         somebody_holds(40);
         lab.hvdctl(&["lock", "status"]).code(0).says(&["–"]);
         lab.hvdctl(&["down"]).code(0);
@@ -317,7 +317,7 @@ mod full {
     #[test]
     fn the_step_in_hand_is_finished_and_a_second_signal_leaves_at_once() {
         let lab = Lab::empty();
-        // who writes keys waits for whoever has the directory
+        // a command that writes keys waits until the directory is unlocked
         let hold = "mkdir -p /opt/horovod/ssh && cd /opt/horovod/ssh && \
                     HVDCTL_TEST=1 setsid flock . sh -c 'echo $$ >/run/test-flock; exec sleep 100' >/dev/null 2>&1 &";
         let is_held = || on("node2", "flock -n /opt/horovod/ssh true && echo free; :").is_empty();

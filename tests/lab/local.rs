@@ -27,7 +27,7 @@ fn processes() -> String {
     here(own).ok()
 }
 
-/// One test at a time is about this machine.
+/// Only one test at a time may use this machine.
 static THIS_MACHINE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -53,12 +53,12 @@ fn the_whole_job_on_this_machine_alone() {
         hvdctl(&["down", "--purge", "-y"]);
     });
 
-    // what such a test left that was killed
+    // leftovers of a test that was killed
     hvdctl(&["down", "--purge", "-y"]).code(0);
     hvdctl(&["up"]).code(0).says(&["start hworker"]).complains(&["no inventory: using this machine alone"]);
     assert_eq!(ours(), "hworker running\n");
     hvdctl(&["up"]).code(0).says(&["nothing to do"]);
-    // nobody else is in this cluster, and so nobody else can log in
+    // this cluster has no other node that could log in
     assert_eq!(here("ss -Hltn 'sport = :12345' | awk '{ print $4 }'").ok(), "127.0.0.1:12345\n");
     let status = hvdctl(&["status"]).code(0);
     assert!(status.out.lines().nth(1).is_some_and(|l| l.contains("(master)") && l.contains(" up ")), "{}", status.out);

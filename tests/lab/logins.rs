@@ -147,7 +147,7 @@ fn a_user_with_neither_sudo_nor_an_engine_is_refused() {
         done.code(code).complains(&["node1", "node2", "sudo", "hint:"]);
         nothing_is_there();
     }
-    // sudo lets strangers say their password before it tells them that it knows them not
+    // sudo asks a user for the password before it refuses that user
     operator.sudo_password(&password("plain"));
     let before = NODES.map(wrong_passwords);
     let done = operator.hvdctl(&["keys", "push"]).code(1).complains(&["plain is not in the sudoers file", "hint:"]);
@@ -227,7 +227,7 @@ fn without_a_terminal_and_a_password_it_ends_at_once() {
         .code(125)
         .complains(&["--ask-sudo-pass", "HVDCTL_SUDO_PASSWORD_FILE"]);
 
-    // a standard input that never ends and never says anything is no terminal either
+    // a silent standard input that never ends is no terminal either
     let fifo = operator.lab.path().join("silent");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     operator.hvdctl_reading(&fifo, &["keys", "push"]).code(1).complains(&["--ask-sudo-pass"]);
@@ -261,7 +261,7 @@ fn on_a_terminal_one_question_serves_all_nodes() {
     assert!(!done.out.contains(&needle(&right)), "{}", done.out);
     nothing_is_there();
 
-    // nobody is asked where nobody needs it, unless asked to be
+    // no password is asked for if none is needed, unless an option requests it
     operator.inventory(&["node1", "node2"], "user = \"workshop\"", "user = \"root\"");
     let done = operator.terminal(&["status"], &[]).code(0);
     assert!(!done.out.to_lowercase().contains("password"), "{}", done.out);
@@ -275,7 +275,7 @@ fn on_a_terminal_one_question_serves_all_nodes() {
     }
     nothing_is_there();
 
-    // who does not want to answer leaves, and the terminal shows again what is typed
+    // Ctrl-C at the question ends hvdctl, and the echo of the terminal is on again
     let seen = logins();
     let done = operator.terminal(&["--ask-sudo-pass", "keys", "push"], &[("assword", "\u{3}")]);
     done.code(130).complains(&["echo on"]);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-/// The rank that the case is about says 30 lines and goes its way; all others would wait for ever.
+/// The rank of the case prints 30 lines and ends in this way; all others would wait forever.
 fn program(way: &str) -> String {
     format!(
         "[ ${{HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}} = $CULPRIT ] || exec sleep 300
@@ -26,7 +26,7 @@ fn lab() -> Lab {
     lab
 }
 
-/// Runs it and looks at the nodes afterwards. Gives the last event.
+/// Runs it and then examines the nodes. Returns the last event.
 #[track_caller]
 fn ends(
     lab: &Lab,
@@ -57,7 +57,7 @@ fn every_end_of_a_rank_under_both_controllers_on_one_node_and_on_two() {
         ("kill -9 $$", 137, "was killed by signal 9"),
         ("kill -STOP $$", 137, "hung: it was stopped"),
     ];
-    // what is not of the job: a program of somebody's, and somebody's container of the same image
+    // a foreign program, and a foreign container of the same image
     let others = NODES.map(|node| {
         on(node, "HVDCTL_TEST=1 setsid sleep 9000 >/dev/null 2>&1 </dev/null &");
         on(node, &format!("docker run -d --network host --label hvdctl-test {IMAGE} sleep 9000"));
@@ -122,7 +122,7 @@ hvd.allreduce(torch.ones(1), name='first')
 if hvd.rank() == int(os.environ['CULPRIT']): time.sleep(300)
 hvd.allreduce(torch.ones(1), name='loss')";
     lab.edit("[defaults]", "idle_margin_s = 3\n[defaults]");
-    // with MPI Horovod's own check names the operation; with Gloo the supervisors see who sleeps, and who waits
+    // with MPI Horovod's own check names the operation; with Gloo the supervisors see which rank sleeps, and which waits
     let sleeps = ["rank 1 on node2 hung: it was idle and wrote nothing for ", "hint: "];
     let named = ["rank 1 on node2 hung: the others waited 5 s for it in ", "loss", "hint: "];
     for controller in controllers("--gloo") {

@@ -47,7 +47,7 @@ impl Operator {
         operator
     }
 
-    /// Writes the inventory anew.
+    /// Replaces the inventory.
     pub fn inventory(&self, hosts: &[&str; 2], node1: &str, node2: &str) {
         let text = format!(
             "[cluster]\nname = \"lab\"\nimage = \"{IMAGE}\"\nconnect_timeout_s = 6\nkey_type = \"ed25519\"\n\n\

@@ -1,7 +1,7 @@
 //! The pool of node pairs (`scripts/lab up --pairs N`): a test checks one out, and as many tests run at once as there are pairs.
 //!
-//! Each test has a thread of its own and holds one pair, so what looks at a node ([`node_sh`] and all that is built on it) takes the
-//! node's name alone and means the pair of its thread.
+//! Each test has a thread of its own and holds one pair, so functions that examine a node ([`node_sh`] and its callers)
+//! take only the node's name and use the pair of their thread.
 
 use crate::process::{Done, Running, eventually, run, s};
 use rustix::fs::{FlockOperation, flock};
@@ -171,7 +171,7 @@ pub fn wake(node: &str) {
     assert!(eventually(s(60), || node_sh(node, ready, &[]).code == 0), "{node} does not come back");
 }
 
-/// A program as root on a node, by its namespaces: that takes milliseconds, and no engine is asked.
+/// A program as root on a node, in its namespaces, which takes milliseconds and needs no engine.
 #[track_caller]
 pub fn node_command(node: &str, argv: &[&str]) -> Command {
     let mut command = match init_of(node) {
@@ -215,7 +215,7 @@ pub fn both_sh(script: &str, args: &[&str]) -> [Done; 2] {
     NODES.map(|node| Running::start(node_command(node, &argv), &[])).map(|running| running.end(s(120)))
 }
 
-/// Takes a container of this machine's engine, a node of the pair, through a step: `pause`, `kill`, `start` …
+/// Runs a Docker command on a node of the pair, which is a container of this machine's engine: `pause`, `kill`, `start` …
 #[track_caller]
 pub fn power(words: &[&str], node: &str) {
     let mut command = Command::new("docker");
@@ -223,7 +223,7 @@ pub fn power(words: &[&str], node: &str) {
     run(command, s(60)).code(0);
 }
 
-/// What `docker network inspect` says of the pair's network.
+/// The output of `docker network inspect` for the pair's network.
 #[track_caller]
 fn network(format: &str) -> String {
     let mut command = Command::new("docker");

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What became of a program.
+/// The result of a program.
 #[derive(Debug)]
 pub struct Done {
-    /// The program and its arguments, for the words of a failed assertion.
+    /// The program and its arguments, for the message of a failed assertion.
     pub what: String,
     /// Its process id, which no longer exists.
     pub pid: u32,
@@ -30,13 +30,13 @@ impl Done {
         self
     }
 
-    /// Asserts that it ended well, and gives its standard output.
+    /// Asserts that it succeeded, and returns its standard output.
     #[track_caller]
     pub fn ok(self) -> String {
         self.code(0).out
     }
 
-    /// Asserts that standard output has all these words.
+    /// Asserts that standard output contains all these texts.
     #[track_caller]
     pub fn says(self, words: &[&str]) -> Done {
         for word in words {
@@ -45,7 +45,7 @@ impl Done {
         self
     }
 
-    /// Asserts that standard error has all these words.
+    /// Asserts that standard error contains all these texts.
     #[track_caller]
     pub fn complains(self, words: &[&str]) -> Done {
         for word in words {
@@ -61,7 +61,7 @@ pub fn run(command: Command, limit: Duration) -> Done {
     Running::start(command, &[]).end(limit)
 }
 
-/// A program under way; killed when dropped.
+/// A running program; killed when dropped.
 pub struct Running {
     what: String,
     child: Child,
@@ -120,7 +120,7 @@ impl Running {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Waits until standard output has all these words; false when the time is over or the program has ended without.
+    /// Waits until standard output contains all these texts; false if the time is over or the program has ended before.
     pub fn comes(&mut self, words: &[&str], limit: Duration) -> bool {
         let mut ended = false;
         eventually(limit, || {
@@ -133,7 +133,7 @@ impl Running {
         words.iter().all(|word| self.out().contains(word))
     }
 
-    /// Asserts that they come.
+    /// Asserts that they appear.
     #[track_caller]
     pub fn until(&mut self, words: &[&str], limit: Duration) {
         let come = self.comes(words, limit);

@@ -105,7 +105,7 @@ fn deleted_files_are_removed_and_outputs_are_kept() {
     // what a job wrote is not sent back, and not taken for a part of the project
     assert!(!project.join("by-rank-0").exists());
 
-    // a node that takes no part now is brought to the same files: another day's run may be there
+    // a node without ranks gets the same files too: a later job may use it
     fs::write(project.join("kept.txt"), "third").unwrap();
     lab.hvdctl(&["train", path, "-np", "1"]).code(0);
     assert_eq!(on("node2", "cat /opt/horovod/projects/p/kept.txt"), "third");
@@ -149,7 +149,7 @@ fn a_project_without_a_clear_entry_is_refused_before_anything_is_touched() {
     for node in NODES {
         on(node, "test ! -e /opt/horovod");
     }
-    // the project's own file says it, and what stands behind the dashes goes before it
+    // the project's own file names a command, and a command after `--` overrides it
     lab.hvdctl(&["up"]).code(0);
     let own = lab.project("own", &[("hvdctl.toml", "command = [\"echo\", \"from the  file\"]\n")]);
     let own = own.to_str().unwrap();

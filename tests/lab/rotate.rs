@@ -50,7 +50,7 @@ fn killed_when(lab: &Lab, words: &[&str], mut when: impl FnMut(&Running) -> bool
     running.signal("KILL");
     let pid = running.pid();
     let _ = running.end(s(10));
-    // nobody else ends the ssh masters of one that was killed
+    // ends the ssh masters of an hvdctl that was killed
     let ours = format!("hvdctl-ssh.{pid}.");
     for process in fs::read_dir("/proc").unwrap().flatten() {
         let words = fs::read(process.path().join("cmdline")).unwrap_or_default();
@@ -92,7 +92,7 @@ fn a_new_pair_takes_the_old_ones_place() {
     assert_eq!(lines, ["# about hvdctl:lab", "ssh-ed25519 AAAAfriend ana@desk", line(&new, &NODES).trim_end()]);
     launches(&lab);
 
-    // to another type, and to what the inventory says
+    // to another type, and to that of the inventory
     let words = ["--json", "keys", "rotate", "--type", "rsa", "--bits", "2048"];
     let document: serde_json::Value = serde_json::from_str(&lab.hvdctl(&words).ok()).unwrap();
     let reported = (&document["ok"], &document["switched"], &document["type"], &document["bits"]);
@@ -147,7 +147,7 @@ fn cut_off_within_the_switch_it_launches_and_the_next_one_finishes() {
     for &(words, steps) in if FULL { &kinds[..] } else { &kinds[..1] } {
         for last in if FULL { 1..=steps.len() } else { 1..=1 } {
             assert!(killed_when(&lab, words, |running| running.err().contains("not yet in use")));
-            // what the nodes were told last is over by then; a push lets both keys in
+            // the step before is complete by then; a push authorizes both keys
             sleep(Duration::from_millis(500));
             lab.hvdctl(&["keys", "push"]).code(0);
             assert!(directory("node1").iter().any(|f| f.contains(".next ")), "{:?}", directory("node1"));
@@ -210,7 +210,7 @@ fn a_node_that_does_not_take_the_new_key_stops_it_before_the_switch() {
 fn a_push_with_an_older_observation_does_not_restore_the_old_key() {
     let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
-    // a push says this between its look and its write, which is when it is stopped
+    // a push prints this between its observation and its write, and is stopped there
     lab.edit("key_type = \"ed25519\"", "key_type = \"rsa\"");
     let old = public_half("node1", "id_ed25519");
     for _ in 0..20 {
@@ -230,7 +230,7 @@ fn a_push_with_an_older_observation_does_not_restore_the_old_key() {
             push.end(s(60)).code(0);
             continue;
         }
-        // it holds its leases still: only who releases them gets that far
+        // it still holds its leases, so they are released first
         lab.hvdctl(&["keys", "rotate", "--type", "ed25519"]).code(5).complains(&["hvdctl keys push"]);
         lab.hvdctl(&["lock", "release", "--yes"]).code(0);
         lab.hvdctl(&["keys", "rotate", "--type", "ed25519"]).code(0);

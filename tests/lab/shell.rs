@@ -66,7 +66,7 @@ impl Typed {
         String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
     }
 
-    /// Types until the words come: a shell that is just starting may not read yet.
+    /// Types until the text is shown: a shell that is just starting may not read yet.
     #[track_caller]
     fn until(&self, keys: &str, words: &str) {
         self.keys(keys);
@@ -103,7 +103,7 @@ fn a_shell_is_on_a_real_terminal_and_leaves_nothing() {
     let shell = Typed::start(&lab, &["shell"]);
     let before = shell.settings();
     shell.size(31, 97);
-    // the sum keeps the words that are typed from being those that are waited for
+    // the sum keeps the echo of the input from matching the expected text
     shell.until("echo up-$((40+2))\n", "up-42");
     assert_ne!(shell.settings().local_modes, before.local_modes, "keys go inside as they are typed");
     assert!(ours("node1").contains("hmaster-shell-"), "{}", ours("node1"));
@@ -135,7 +135,7 @@ fn a_shell_is_on_a_real_terminal_and_leaves_nothing() {
     assert_eq!((after.local_modes, after.input_modes), (before.local_modes, before.input_modes));
     assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
 
-    // in the hmaster of a job that is under way, which goes on
+    // in the hmaster of a running job, which continues
     let mut run = lab.start(&["run", "-np", "2", "--", "sh", "-c", "echo ready; exec sleep 300"]);
     run.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
     let shell = Typed::start(&lab, &["shell"]);
@@ -161,9 +161,26 @@ fn a_shell_is_on_a_real_terminal_and_leaves_nothing() {
             shell.end(143);
         }
     }
-    // and the shell's own container goes by itself
+    // and the shell's own container is removed
     let shell = Typed::start(&lab, &["shell"]);
     shell.until("echo up-$((40+2))\n", "up-42");
     crate::process::kill(&shell.pid(), "KILL");
     assert!(eventually(s(60), || ours("node1") == "hworker running\n"), "{}", ours("node1"));
+}
+
+#[test]
+fn the_command_that_a_shell_shows_for_mpirun_uses_all_nodes() {
+    let lab = Lab::up();
+    lab.edit("[cluster]", "[cluster]\nlauncher = \"mpirun\"");
+    let shell = Typed::start(&lab, &["shell"]);
+    shell.until("echo up-$((40+2))\n", "up-42");
+    let shown = "to use all nodes: mpirun --allow-run-as-root -np 2 --hostfile /root/hostfile PROGRAM";
+    assert!(shell.text().replace("\r\n", "").contains(shown), "{}", shell.text());
+    shell.until(
+        "mpirun --allow-run-as-root -np 2 --hostfile /root/hostfile sh -c 'echo rank-$OMPI_COMM_WORLD_RANK-on-$(hostname)'; echo over-$((1+1))\n",
+        "over-2",
+    );
+    assert!(["rank-0-on-node1", "rank-1-on-node2"].iter().all(|rank| shell.text().contains(rank)), "{}", shell.text());
+    shell.keys("exit 0\n");
+    shell.end(0);
 }

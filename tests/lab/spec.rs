@@ -177,7 +177,7 @@ fn an_image_that_a_node_lacks_comes_from_its_registry() {
     dry.says(&[&format!("node[1-2] (2): pull {IMAGE}, start hworker"), "2 of 2 nodes would be changed"]);
     assert_eq!(NODES.map(id), ["", ""], "a dry run gets nothing");
 
-    // nothing in this image could be started, but it is there then, and what came was told in bytes
+    // nothing in this image can be started, but it is pulled, and the progress is reported in bytes
     let done = lab.hvdctl(&["up"]).code(1).complains(&["node1: cannot start hworker", "node2: cannot start hworker"]);
     let reported = |what: &str| done.err.lines().any(|line| line.contains(" node1: ") && line.contains(what));
     assert!(reported(&format!("ing {IMAGE}: ")) && reported(" of 28.6 MiB"), "{}", done.err);

@@ -12,13 +12,13 @@ use std::process::Command;
 /// Whether this is `scripts/test --full`. It is known when the tests are compiled.
 pub const FULL: bool = option_env!("HVDCTL_TEST_FULL").is_some();
 
-/// The image on the nodes: the full one with `scripts/test --full`, else the one whose launches are cheap.
+/// The image on the nodes: the full one with `scripts/test --full`, else the quick one.
 pub const IMAGE: &str = if FULL { FULL_IMAGE } else { "hvdctl-lab/horovod:quick" };
 
 /// The image as users have it.
 pub const FULL_IMAGE: &str = "hvdctl-lab/horovod:latest";
 
-/// The controllers that a test goes through: this one, and with `scripts/test --full` both.
+/// The controllers that a test covers: this one, and with `scripts/test --full` both.
 pub fn controllers(default: &'static str) -> Vec<&'static str> {
     if FULL { vec!["--gloo", "--mpi"] } else { vec![default] }
 }
@@ -33,7 +33,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Two nodes with nothing of hvdctl's, and an RSA key pair to be made, as users have it.
+    /// Two nodes without anything of hvdctl, and RSA as the type of keys, which is the default.
     #[track_caller]
     pub fn with_rsa_keys() -> Lab {
         let lab = Lab::check_out("");
@@ -156,7 +156,7 @@ impl Lab {
         Running::start(self.command(args), &[])
     }
 
-    /// Empties both nodes. With `scripts/test --full` it is hvdctl that does so first, whatever the test before left there.
+    /// Empties both nodes. With `scripts/test --full`, hvdctl empties them first, whatever the test before left there.
     #[track_caller]
     fn reset(&self) {
         if FULL && NODES.iter().all(|node| on(node, "[ ! -e /run/hvdctl-test-up ] || echo up") == "up\n") {

@@ -4,7 +4,7 @@ use crate::pool::power;
 use crate::state::{IMAGE, Lab, Restore, on};
 use serde_json::Value;
 
-/// A node's row as words.
+/// The cells of a node's row.
 fn row<'a>(text: &'a str, node: &str) -> Vec<&'a str> {
     let line = text.lines().find(|l| l.split_whitespace().next() == Some(node));
     line.unwrap_or_else(|| panic!("no row of {node} in\n{text}")).split_whitespace().collect()

@@ -63,7 +63,7 @@ fn the_environment_of_a_job_reaches_its_ranks() {
     let file = file.to_str().unwrap();
     let program = ["--", "sh", "-c", "echo $A/$B/$C/$D"];
 
-    // nothing is started, and it is told to the letter what would be
+    // nothing is started, and the exact command line is shown
     let words = ["run", "-np", "2", "--dry-run", "--map-by", "node", "--stall-timeout", "90s"];
     let dry = lab.hvdctl(&[&words[..], &program].concat()).code(0);
     dry.says(&[
@@ -71,7 +71,7 @@ fn the_environment_of_a_job_reaches_its_ranks() {
         &format!("-H {}:1,{}:1", address("node1"), address("node2")),
         "-seconds 90 ",
     ]);
-    // without a word of it, half an hour of silence ends a job
+    // by default, half an hour of silence ends a job
     let dry = lab.hvdctl(&[&["run", "-np", "2", "--mpi", "--dry-run"][..], &program].concat()).code(0);
     dry.says(&["horovodrun --mpi -np 2", "--stall-check-shutdown-time-seconds 1800 "]);
     for node in NODES {
@@ -196,7 +196,7 @@ fn every_job_has_its_own_project() {
     let projects = ["one", "two"].map(|name| lab.project(name, &[("train.py", show), ("mine", name)]));
     let all = [(0, "--gloo"), (1, "--mpi"), (0, "--mpi"), (0, "--gloo")];
     for &(i, controller) in if FULL { &all[..] } else { &all[..2] } {
-        // named by the directory that one stands in, as well
+        // named after the working directory, as well
         let mut train = lab.command(&["train", ".", "-np", "2", controller]);
         train.current_dir(&projects[i]).env("HVDCTL_INVENTORY", lab.inventory());
         let done = run(train, s(120)).code(0);
@@ -246,7 +246,7 @@ fn json_is_a_line_per_event_and_ends_with_the_code() {
     assert_eq!((&end["event"], &end["ok"], &end["code"]), (&"end".into(), &false.into(), &2.into()));
 }
 
-/// What rank 0 says of each epoch, but for the time that it took.
+/// The lines of rank 0 about each epoch, without the time that it took.
 fn epochs(out: &str) -> Vec<&str> {
     out.lines()
         .filter(|line| line.starts_with("[0 node1] epoch "))

@@ -3,7 +3,7 @@
 use crate::state::{Lab, NODES, controllers, gpu_uuids, id_of, inspect, node_sh, on, ours};
 use serde_json::{Value, json};
 
-/// What listens on a port of a node's address in the cluster, by the first bytes that it says.
+/// The program that listens on a port of a node's address in the cluster, by the first bytes that it sends.
 pub fn banner(node: &str, port: u16) -> String {
     let read = "a=$(hostname -i | cut -d' ' -f1)
                 timeout 5 bash -c 'exec 3<>/dev/tcp/'$a/$1' && head -c 8 <&3' 2>/dev/null; :";
@@ -41,7 +41,7 @@ fn a_worker_runs_on_every_node_as_the_contract_names_it() {
         let listening = on(node, "ss -Hltnp 'sport = :12345'");
         assert!(listening.contains(&format!("pid={},", worker["State"]["Pid"])), "{listening}");
     }
-    // from worker to worker with the pinned keys alone: the way that the launcher goes
+    // from worker to worker with only the pinned keys, as the launcher does
     let log_in = |to: &str, program: &str| {
         let ssh = "docker exec hworker ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -p 12345 \"$1\" \"$2\"";
         node_sh("node1", ssh, &[to, program]).ok()
@@ -104,7 +104,7 @@ fn a_stopped_worker_is_started_and_a_changed_one_is_recreated() {
     }
     assert_ne!(inspect("node1", "hworker")["Config"]["Labels"]["hvdctl.spec"], spec);
 
-    // under another name, too: the old one goes
+    // under another name, too: the old one is removed
     lab.edit("[defaults]", "worker = \"other\"\n[defaults]");
     lab.hvdctl(&["up"]).code(0);
     assert_eq!(NODES.map(ours), ["other running\n", "other running\n"]);

@@ -71,7 +71,7 @@ fn a_host_key_that_is_not_the_pinned_one_is_found_before_a_launch() {
 #[test]
 fn a_launch_against_a_forged_host_key_starts_no_rank() {
     let lab = Lab::up();
-    // the public half stays, so that nothing that is looked at before tells
+    // the public half stays, so that no earlier check can find it
     let forge = "cd /opt/horovod/ssh && ssh-keygen -q -t ed25519 -N '' -C forged -f ../test-forged &&
         cat ../test-forged >ssh_host_ed25519_key && docker restart -t 1 hworker";
     on("node2", forge);

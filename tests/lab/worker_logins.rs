@@ -45,7 +45,7 @@ fn firewall(target: &str) -> Restore<impl FnMut()> {
     Restore(move || rule("-D", &target))
 }
 
-/// What a check leaves behind in the workers while it is under way; nothing may be left of it afterwards.
+/// Processes and files of a check in the workers while it runs; none may be left afterwards.
 fn traces() -> String {
     let look = |node: &&str| {
         let agents = on(node, "pgrep -ax ssh-agent; pgrep -af '[h]vdctl-reach' | grep -v 'sh -c'; :");
@@ -89,7 +89,7 @@ fn an_ipv6_address_is_listened_on_and_logged_in_to() {
         }
     });
     for (i, node) in NODES.iter().enumerate() {
-        // what a node sends to itself goes over lo
+        // a node's traffic to itself uses lo
         on(node, "sysctl -qw net.ipv6.conf.eth0.disable_ipv6=0 net.ipv6.conf.lo.disable_ipv6=0");
         on(node, &format!("ip address add fd99::{}/64 dev eth0 nodad", i + 1));
     }
@@ -144,7 +144,7 @@ fn every_reason_is_reported_and_nothing_is_launched() {
     fails_with(&lab, ["–", "node2", "its worker is not running: hvdctl up", "–"]);
     lab.hvdctl(&["up"]).code(0);
 
-    // another host key than the pinned one, and nothing in the directory tells
+    // another host key than the pinned one, which the directory does not show
     on(
         "node2",
         "cd /opt/horovod/ssh && cp -p ssh_host_ed25519_key ../test-key && rm -f ../test-new* &&
@@ -152,7 +152,7 @@ fn every_reason_is_reported_and_nothing_is_launched() {
     );
     eventually(s(5), || !listeners("node2").is_empty());
     fails_with(&lab, ["node1", "node2", "Host key verification failed: Host key has changed", "1"])
-        .complains(&["hint: hvdctl keys push"]);
+        .complains(&["hint: run `hvdctl keys push`"]);
     on(
         "node2",
         "cd /opt/horovod/ssh && cat ../test-key >ssh_host_ed25519_key && rm ../test-* && docker restart -t 1 hworker",
@@ -160,7 +160,8 @@ fn every_reason_is_reported_and_nothing_is_launched() {
     eventually(s(5), || !listeners("node2").is_empty());
 
     on("node2", "sed -i '/hvdctl:lab/d' /opt/horovod/ssh/authorized_keys");
-    fails_with(&lab, ["node1", "node2", "Permission denied (publickey).", "1"]).complains(&["hint: hvdctl keys push"]);
+    fails_with(&lab, ["node1", "node2", "Permission denied (publickey).", "1"])
+        .complains(&["hint: run `hvdctl keys push`"]);
     lab.hvdctl(&["keys", "push"]).code(0);
 
     // the port of the inventory has changed since
@@ -182,7 +183,7 @@ fn the_key_is_seen_nowhere_and_nothing_is_left_even_of_a_killed_check() {
     let pieces: Vec<&str> = lines[2..].iter().map(|line| &line[..40]).collect();
     assert!(pieces.len() >= 2, "{}", lines.len());
 
-    // the dropped packets keep the check under way, as long as it may
+    // the dropped packets make the check last until its limit
     lab.edit("connect_timeout_s = 6", "connect_timeout_s = 9");
     let wall = firewall("DROP");
     for killed in [false, true] {
@@ -190,9 +191,9 @@ fn the_key_is_seen_nowhere_and_nothing_is_left_even_of_a_killed_check() {
         let mut verify = lab.start(&["verify"]);
         assert!(eventually(s(10), || traces().contains("ssh-agent")), "no agent was seen");
         assert!(traces().contains("/tmp/hvdctl-reach."), "{}", traces());
-        // what lies in the workers meanwhile: a socket, and what ssh says
+        // the files in the workers meanwhile: a socket, and ssh's messages
         for node in NODES {
-            // over standard input: this look must not be what the watcher sees
+            // over standard input, so that the watcher does not see this command
             let grep = "docker exec -i hworker grep -rlF -f - /tmp /run /var/tmp /dev/shm 2>/dev/null; :";
             let found = Running::start(node_command(node, &["sh", "-c", grep]), format!("{}\n", pieces[0]).as_bytes())
                 .end(s(10))
@@ -218,7 +219,7 @@ fn the_key_is_seen_nowhere_and_nothing_is_left_even_of_a_killed_check() {
                 );
             }
         }
-        // a killed one's goes on until its limit
+        // that of a killed hvdctl continues until its limit
         assert!(eventually(s(40), || traces().is_empty()), "left behind: {}", traces());
     }
     drop(wall);

@@ -29,7 +29,7 @@ fn write_programs(dir: &Path) {
     }
 }
 
-/// What the job supervisor is told: a launcher (of `sh -c`), a rank on this node and one on another.
+/// The description for the job supervisor: a launcher (of `sh -c`), a rank on this node and one on another.
 fn description(launcher: &str) -> LaunchDescription<'_> {
     LaunchDescription {
         start: Start::Central,
@@ -93,7 +93,7 @@ fn a_dead_connection_is_replaced() {
     let (here, there) = (here.path(), there.path());
     fs::write(there.join("states"), "1.0 1 s \n1.0 1 x 7\n").unwrap();
     write_programs(there);
-    // over the one that stands nothing comes, and like ssh's master it holds the streams of a client that was killed
+    // the open connection is silent, and like ssh's master it holds the streams of a client that was killed
     let ssh = format!(
         "#!/bin/sh\ncase \"$*\" in *' -S /run/'*) sleep 40 & wait ;; esac\nexec python3 {} 1\n",
         there.join("reap.py").display()

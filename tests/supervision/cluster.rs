@@ -49,7 +49,7 @@ const PROGRAMS: [(&str, &str); 4] = [
 ];
 
 /// Where they are written once: a process that another test starts meanwhile may hold a file open that is being written, and then
-/// nobody can execute it ("text file busy").
+/// it cannot be executed ("text file busy").
 static STAND_INS: LazyLock<&Path> = LazyLock::new(|| {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     for (name, text) in PROGRAMS {

@@ -162,7 +162,7 @@ fn a_launcher_that_is_killed_ends_the_job() {
         job.until_ready();
         // the first of its processes: with Gloo it has one more for each rank
         let launcher = job.launchers().into_iter().min_by_key(|process| process.pid.as_raw_nonzero());
-        // a busy machine: the job supervisor looks only when a rank has ended for want of the launcher
+        // a busy machine: the job supervisor polls only after a rank has ended because the launcher was gone
         job.signal(Signal::STOP);
         launcher.expect("a launcher").signal(Signal::KILL);
         let states = || job.file(0, "states").unwrap_or_default();

@@ -253,7 +253,7 @@ pub fn host(index: usize, ranks: u32) -> LaunchHost<'static> {
     LaunchHost { node: NODES[index], address: ADDRESSES[index].parse().unwrap(), ranks }
 }
 
-/// A job under way.
+/// A running job.
 pub struct Job<'a> {
     /// The first node; its main process is the job supervisor.
     pub launching: Node,

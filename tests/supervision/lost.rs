@@ -46,7 +46,7 @@ fn ranks_end_by_themselves_when_their_connection_breaks() {
         let cluster = Cluster::new();
         let job = cluster.start(&Spec::shell(method, POLITE));
         job.until_ready();
-        // the sessions' processes; with MPI the daemon goes on, and hears nothing of it
+        // the sessions' processes; with MPI the daemon continues, and does not notice
         let main = cluster.worker.main();
         for process in cluster.worker.named("sshd").into_iter().filter(|process| Some(process.pid) != main) {
             process.signal(Signal::KILL);

@@ -109,7 +109,7 @@ fn a_training_gets_the_signal_although_its_shell_waits_for_it_with_a_trap() {
 fn a_shell_that_cleans_up_has_its_grace_period_even_if_other_ranks_exit_earlier() {
     each_launcher(|method| {
         let cluster = Cluster::new();
-        // rank 1 ends at once, and with a failure; rank 0 when its test says so
+        // rank 1 fails at once; rank 0 ends when its test requests it
         let go = cluster.shared("go");
         let program = "trap '[ $RANK = 1 ] || until [ -e /run/cluster/shared/go ]; do sleep 0.05; done
             echo saved; exit $((RANK * 143))' TERM; echo ready; sleep 300 & wait";

@@ -225,7 +225,7 @@ async fn up_refuses_a_node_that_cannot_have_a_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_ends_at_once_is_told_by_its_own_words_and_removed() {
+async fn a_worker_that_exits_at_once_is_reported_with_its_log_and_removed() {
     let nodes = Nodes::new(&NODES);
     nodes.edit("node2", |state| state.log = "sshd: no hostkeys available -- exiting.\n".into());
     let ends = nodes.clone();

@@ -12,7 +12,7 @@ fn hold(nodes: &Nodes, names: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_is_refused_where_somebody_else_holds_a_node() {
+async fn a_command_is_refused_if_another_has_locked_a_node() {
     let nodes = Nodes::new(&NODES);
     hold(&nodes, &NODES);
     let before = NODES.map(|node| nodes.state(node));
@@ -138,7 +138,7 @@ async fn a_command_that_loses_a_lease_begins_no_further_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_somebody_else_has_taken_stays_theirs() {
+async fn a_lease_taken_by_another_command_is_kept() {
     let (nodes, done) = lost_during("keys push", "facts.sh", Some("bob")).await;
     done.code(5)
         .complains(&["node2: cannot keep the lock: the lock expired and is now held by bob@laptop", "not started"]);

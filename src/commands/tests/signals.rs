@@ -99,8 +99,8 @@ async fn up_that_replaces_workers_ends_in_order_at_every_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn up_that_ends_a_run_ends_in_order_at_every_moment() {
-    let nodes = under_a_run().await;
+async fn up_force_can_be_interrupted_at_any_moment() {
+    let nodes = during_a_job().await;
     // the keys are pushed before the job is ended
     nodes.edit("node2", |state| drop(state.keys.as_mut().unwrap().remove("known_hosts")));
     let reached = async |nodes: &Nodes, when: &str| {
@@ -216,7 +216,7 @@ async fn a_signal_that_ends_ssh_first_is_the_cause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_many_nodes_those_whose_turn_had_not_come_are_not_begun() {
+async fn nodes_that_were_still_queued_are_not_started() {
     let names: Vec<String> = (1..=70).map(|number| format!("n{number:02}")).collect();
     let nodes = Nodes::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let (sender, signals) = mpsc::unbounded_channel();

@@ -183,8 +183,8 @@ async fn drain_says_which_jobs_leave_a_node_and_which_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_is_not_replaced_under_a_run_unless_it_is_forced() {
-    let nodes = under_a_run().await;
+async fn a_worker_is_replaced_during_a_job_only_with_force() {
+    let nodes = during_a_job().await;
     let before = NODES.map(|node| nodes.state(node));
     let words = "job run-1 is running, and its workers would be replaced on node2";
     hvdctl(&nodes, "up").await.code(1).complains(&["error: ", words, "hint: ", "--force"]);

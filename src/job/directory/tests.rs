@@ -64,7 +64,7 @@ fn a_search_that_fails_does_not_pass_for_no_processes() {
 }
 
 #[test]
-fn what_no_signal_ends_is_told_with_its_place_and_words() {
+fn an_unkillable_process_is_reported_with_its_wait_channel_and_arguments() {
     let jobs = tempfile::tempdir().unwrap();
     let directory = jobs.path().join("run-1");
     fs::create_dir(&directory).unwrap();
@@ -108,7 +108,7 @@ fn what_no_signal_ends_is_told_with_its_place_and_words() {
 }
 
 #[test]
-fn the_files_of_a_run_are_laid_byte_for_byte_with_their_modes() {
+fn the_files_of_a_job_are_written_byte_for_byte_with_their_modes() {
     let jobs = tempfile::tempdir().unwrap();
     let lay = |id: &str, files: &str| {
         let script = Script::new(START).with("jobs_dir", &jobs.path().display().to_string()).with("id", id);

@@ -58,6 +58,7 @@ fn the_job_supervisors_record_is_read() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn root_causes() {
     let placement = |text: &str| serde_json::from_str::<Placement>(text).unwrap();
     let placement =

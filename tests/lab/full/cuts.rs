@@ -59,7 +59,7 @@ fn a_node_restarts_or_loses_power_during_a_job() {
         assert!(done.code != 0, "{}{}", done.out, done.err);
         assert!(eventually(s(90), || rank_processes("node2").is_empty()), "{}", rank_processes("node2"));
         let job = newest(&lab);
-        // where the engine was shut down in order and left the job supervisor a moment, it says so
+        // if the engine was shut down in order and gave the job supervisor time, that is the reason
         assert!(matches!(job["state"].as_str(), Some("lost" | "failed")) && job["reason"].is_string(), "{job}");
         lab.hvdctl(&["logs"]).code(0).says(&["[0 node1] ready", "[1 node2] ready"]);
         lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
@@ -82,7 +82,7 @@ fn the_network_is_cut_during_unwatched_jobs() {
     let whole = Restore(|| {
         on("node2", &format!("iptables -w 10 -D {rule}"));
     });
-    // neither side waits for the other for ever
+    // neither side waits forever for the other
     for node in NODES {
         assert!(eventually(s(150), || rank_processes(node).is_empty()), "{node}: {}", rank_processes(node));
     }

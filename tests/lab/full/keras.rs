@@ -13,7 +13,7 @@ fn lab() -> Lab {
     lab
 }
 
-/// Trains an example, and wants the accuracy in the last line that begins so.
+/// Trains an example, and checks the accuracy in the last line with this prefix.
 #[track_caller]
 fn learns(lab: &Lab, example: &str, line: &str) {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(example);
