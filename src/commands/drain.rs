@@ -42,7 +42,7 @@ async fn drain(target: &Target, member: &Member, undo: bool) -> Result<NodeEntry
 /// The jobs with processes on a node: those that leave it, and those that stay until their end.
 fn jobs(node: &str, facts: &Facts) -> (Vec<String>, Vec<String>) {
     let is_running = |record: &Record| facts.ranks.iter().any(|rank| rank.job == record.id && !rank.killed);
-    let is_launcher = |record: &Record| record.placement.shares.first().is_some_and(|share| share.node == node);
+    let is_launcher = |record: &Record| record.placement.launcher() == node;
     let running = open_records(facts).filter(is_running);
     let (leaving, staying): (Vec<_>, Vec<_>) =
         running.partition(|record| record.min_ranks.is_some() && !is_launcher(record));

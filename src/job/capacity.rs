@@ -184,7 +184,7 @@ fn conflict(candidates: &[Candidate<'_>], is_needed: impl Fn(&str) -> bool) -> E
 /// Adds the master, which launches jobs on several nodes, if it has no ranks.
 fn with_launcher(placement: Placement, nodes: &[ObservedNode]) -> Result<Placement, Error> {
     let only_launches = |observed: &&ObservedNode| {
-        observed.member.node.master && placement.shares.len() > 1 && placement.shares[0].node != observed.name()
+        observed.member.node.master && placement.shares.len() > 1 && placement.launcher() != observed.name()
     };
     match nodes.iter().find(only_launches) {
         Some(master) if master.facts.drained.is_some() => {

@@ -87,7 +87,7 @@ fn extensions<'a>(inventory: &'a Inventory, plans: &'a [WorkerPlan]) -> Vec<Exte
         let Some(max) = record.max_ranks.filter(|_| record.cluster == cluster.name) else { continue };
         let shares = &record.placement.shares;
         let is_exclusive = record.port == Some(cluster.port) && shares.iter().all(|share| !share.shared);
-        let is_launched_here = shares.first().is_some_and(|share| share.node == launcher.name());
+        let is_launched_here = record.placement.launcher() == launcher.name();
         if !is_exclusive || !is_launched_here || !is_up(&record.id) {
             continue;
         }

@@ -122,7 +122,7 @@ impl Job {
 
     /// The node of its launcher.
     pub fn launcher(&self) -> &str {
-        self.placement.shares.first().map_or("", |share| share.node.as_str())
+        self.placement.launcher()
     }
 
     /// Its nodes' names.
@@ -176,7 +176,7 @@ fn job(id: &str, record: &Record, nodes: &[NodeJobs], now: f64) -> Job {
     let attempts =
         files().map(|files| &files.attempts).find(|attempts| !attempts.is_empty()).cloned().unwrap_or_default();
     let membership = files().find_map(|files| files.membership.clone());
-    let launcher = placement.shares.first().map_or("", |share| share.node.as_str());
+    let launcher = placement.launcher();
     let is_up = nodes.iter().any(|node| node.launchers.iter().any(|up| up == id));
     let started: u32 = files().map(|files| files.started).sum();
     let needed = match &membership {
@@ -282,25 +282,13 @@ mod tests {
             cluster: "lab".into(),
             name: "digits".into(),
             project: Some("digits".into()),
-            restarts: 0,
-            min_ranks: None,
-            max_ranks: None,
             operator: "ana@desk".into(),
             created,
-            launcher: LauncherName::Horovodrun,
-            controller: None,
             placement: Placement { shares: vec![share("a", 0), share("b", 1)] },
             command: vec!["python".into(), "a:b.py".into()],
-            bind: None,
             cwd: "/workspace".into(),
-            ranks: 1,
-            port: None,
-            interface: "eth0".into(),
-            grace: 10,
-            stall: 0,
             idle_margin: 30,
-            log_max: None,
-            ulimits: BTreeMap::new(),
+            ..Record::default()
         }
     }
 

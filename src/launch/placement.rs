@@ -143,6 +143,11 @@ impl Placement {
         self.shares.iter().map(|s| s.ranks).sum()
     }
 
+    /// Returns the name of the launcher's node.
+    pub fn launcher(&self) -> &str {
+        self.shares.first().map_or("", |share| share.node.as_str())
+    }
+
     /// Adds a node, whose ranks follow those of the nodes before.
     pub fn push(&mut self, node: &str, ranks: u32) {
         let first = self.ranks();

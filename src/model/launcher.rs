@@ -21,6 +21,13 @@ pub enum LauncherName {
     Env,
 }
 
+impl LauncherName {
+    /// Returns whether a [`Controller`] can be chosen for it.
+    pub fn has_controller(self) -> bool {
+        self == LauncherName::Horovodrun
+    }
+}
+
 impl fmt::Display for LauncherName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
