@@ -104,7 +104,7 @@ pub async fn worker(cluster: &Cluster, member: &Member) -> Result<(Runtime, Stri
     let runtime = Runtime::connect(&member.transport).await?;
     let containers = runtime.containers().await?;
     let worker = running_worker(cluster, &containers).ok_or_else(|| {
-        NodeError::failed(&member.node.name, &format!("enter {}", cluster.worker), "it is not running")
+        NodeError::failed(&member.node.name, &format!("enter {}", cluster.worker), "the container is not running")
             .hint("hvdctl up")
     })?;
     Ok((runtime, worker.id.clone()))

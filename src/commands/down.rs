@@ -92,7 +92,7 @@ async fn remove(context: &Context, snapshot: &Snapshot) -> Result<Vec<String>, N
     Ok(removed)
 }
 
-/// Removes a node's keys, projects and records. If the keys cannot be removed, the rest is removed all the same.
+/// Removes a node's keys, projects and records. The rest is removed even if the keys cannot be removed.
 async fn purge(context: &Context, member: &Member, facts: &Facts) -> Result<(), NodeError> {
     let Context { target, events, session, .. } = context;
     let (cluster, node) = (target.cluster(), &member.node.name);

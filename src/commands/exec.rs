@@ -35,7 +35,7 @@ pub(super) fn outcome(command: &str, outputs: NodeResults<CommandOutput>) -> Out
     let errors = ended.into_iter().map(|((timed_out, code), nodes)| {
         let error = |why: &str| NodeError::failed(&nodeset::fold(&nodes), &format!("run {command}"), why);
         match timed_out {
-            true => error("it was stopped at the time limit").hint("raise the limit with --timeout"),
+            true => error("the command was stopped at the time limit").hint("raise the limit with --timeout"),
             false => error(&format!("exit code {code}")),
         }
     });

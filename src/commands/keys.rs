@@ -141,7 +141,7 @@ pub async fn status(context: &Context) -> Result<Outcome, Error> {
     let read = async |member: Member| {
         let _step = events.begin(&member.node.name, Step::read("reading keys"));
         let (facts, runtime) = tokio::join!(facts(target.cluster(), &member), engine(target.cluster(), &member));
-        // without an engine the keys can be checked all the same, but not the logins
+        // without an engine the keys can still be checked, but not the logins
         let (facts, runtime) = (facts?, runtime.ok());
         Ok(((member.node.clone(), facts.clone()), runtime.map(|runtime| ObservedNode { member, facts, runtime })))
     };

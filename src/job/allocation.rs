@@ -64,7 +64,7 @@ mod tests {
         // no GPUs: slots are counted
         let slots = [allocated("j1", Some(Resources { slots: 2, gpus: Vec::new() }))];
         assert_eq!(left(3, &[], &slots, 2), Resources { slots: 1, gpus: Vec::new() });
-        // more slots than GPUs: a GPU is one job's alone all the same
+        // even with more slots than GPUs, a GPU belongs to one job
         let one = [allocated("j1", Some(Resources { slots: 1, gpus: vec!["GPU-0".into()] }))];
         assert_eq!(left(2, &gpus(1), &one, 1).slots, 0);
     }

@@ -96,7 +96,7 @@ pub(super) fn allocations(nodes: &[ObservedNode]) -> Allocations {
 }
 
 /// Places the ranks of a job on the selected nodes: on whole nodes in their order, or on the unallocated part of each.
-/// If the master launches the job and has none of its ranks, it comes first all the same.
+/// If the master launches the job, it comes first even without ranks.
 ///
 /// # Errors
 /// Too many ranks, GPUs that are not there, and [`Error::Allocated`] if other jobs have the resources.

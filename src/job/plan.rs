@@ -61,7 +61,7 @@ pub struct JobPlan {
     pub placement: Placement,
     /// The nodes that take part, that of the launcher first.
     pub hosts: Vec<HostAssignment>,
-    /// Selected nodes without ranks; they get the project all the same, unless they are drained.
+    /// Selected nodes without ranks; they also get the project, unless they are drained.
     pub others: Vec<ObservedNode>,
     /// The maximum number of ranks of an elastic job that nodes which are added to the inventory may join.
     pub(super) max_ranks: Option<u32>,

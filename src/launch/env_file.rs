@@ -24,6 +24,6 @@ pub fn read(path: &Path) -> Result<BTreeMap<String, Secret>, Error> {
     File::open(path)
         .and_then(|file| file.take(MAX_SIZE).read_to_end(&mut bytes))
         .map_err(|error| refused(error.to_string()))?;
-    let text = std::str::from_utf8(&bytes).map_err(|_| refused("it is not UTF-8".into()))?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| refused("the file is not UTF-8".into()))?;
     env_lines(text).map_err(|faults| refused(faults.join("\n    ")))
 }

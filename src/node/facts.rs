@@ -338,7 +338,7 @@ mod tests {
             .map(|r| (r.job.as_str(), r.pid, r.container.as_deref(), r.cluster.as_deref(), r.killed))
             .collect();
         assert_eq!(reported, [("run-1", 7, Some("abc"), Some("lab"), false), ("run-2", 8, None, None, true)]);
-        // of a record that a full disk cut off the job is known all the same
+        // the job of a truncated record is still known
         assert_eq!(facts.open_jobs, ["run-1", "run-2"]);
         assert_eq!(facts.open_records, ["{\"id\""]);
         assert_eq!(facts.ports.into_iter().collect::<Vec<_>>(), [22, 12345]);

@@ -39,7 +39,7 @@ pub struct Project {
     pub files: ProjectFiles,
     /// Where they are, `HOST:DIRECTORY`. A project of the same name from another place does not replace this one.
     pub origin: String,
-    /// Whether it replaces a project of the same name from elsewhere all the same.
+    /// Whether it replaces a project of the same name from another place.
     pub shared: bool,
 }
 

@@ -82,7 +82,11 @@ fn from_file(file: &Path, events: &Events) -> Result<Secret, Error> {
         )
     };
     let text = std::fs::read_to_string(file).map(Zeroizing::new).map_err(|e| unusable(e.to_string()))?;
-    let line = text.lines().next().filter(|line| !line.is_empty()).ok_or_else(|| unusable("it is empty".into()))?;
+    let line = text
+        .lines()
+        .next()
+        .filter(|line| !line.is_empty())
+        .ok_or_else(|| unusable("the first line is empty".into()))?;
     let mode = std::fs::metadata(file).map_err(|e| unusable(e.to_string()))?.permissions().mode();
     if mode & 0o077 != 0 {
         events.send(Event::Warning(format!(

@@ -28,7 +28,7 @@ fn text_of_a_start_up_file_is_skipped_on_every_channel_and_the_file_is_named() {
     let lab = Lab::up();
     let _back = with_start_up("echo Welcome to gpu2; echo noise >&2; printf \"no newline\"");
     let said = lab.hvdctl(&["status"]).code(0).says(&["up"]);
-    said.complains(&["node2: its login shell prints text before every command: ", "hint: in ~/.bashrc there"]);
+    said.complains(&["node2: the login shell prints text before every command: ", "hint: in ~/.bashrc there"]);
     // leases, scripts, Docker's streams, uploads, logs, fetched files
     let project = lab.project("noisy", &[("data", "shipped\n")]);
     let script = "cat data; echo from $(hostname) >made-on-$(hostname)";
@@ -45,7 +45,7 @@ fn text_of_a_start_up_file_is_skipped_on_every_channel_and_the_file_is_named() {
         "{}",
         ran.out
     );
-    lab.hvdctl(&["doctor"]).complains(&["node2: its login shell prints text before every command", "~/.bashrc"]);
+    lab.hvdctl(&["doctor"]).complains(&["node2: the login shell prints text before every command", "~/.bashrc"]);
     lab.hvdctl(&["down"]).code(0);
     lab.hvdctl(&["up"]).code(0);
     assert_eq!(NODES.map(ours), ["hworker running\n", "hworker running\n"]);
@@ -84,7 +84,7 @@ fn a_start_up_file_that_prints_without_end_fills_no_memory() {
     }
     let done = run(command, s(60)).code(3).complains(&[
         "node2: ",
-        "its login shell keeps printing",
+        "the login shell keeps printing",
         "flood",
         "hint: ",
         "~/.bashrc",

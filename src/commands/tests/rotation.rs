@@ -1,4 +1,4 @@
-//! `keys rotate`: whatever moment it ends at, the key that the master launches with is accepted on every node.
+//! `keys rotate`: at every moment every node accepts the key that the master launches with.
 
 use super::signals::{assert_in_order, signalled_at};
 use super::*;

@@ -135,7 +135,7 @@ fn the_files_of_a_job_are_written_byte_for_byte_with_their_modes() {
     // the ranks' output is readable by root only
     assert_eq!(mode(&directory), 0o700);
 
-    // whatever became of base64 there, what did not come whole is not taken for it
+    // a truncated archive is refused, regardless of the exit of base64
     for (id, cut) in [("run-2", archive(&files[..3]).as_str()), ("run-3", ""), ("run-4", "!")] {
         assert!(!lay(id, cut).status.success(), "{id}");
     }

@@ -164,7 +164,7 @@ fn every_node_has_a_row_that_says_what_it_is_at() {
     );
     rows.show(busy("node1", "starting hworker"));
     assert!(rows.drawn()[0].contains(" 1m06s "), "the same step goes on");
-    rows.show(Event::Note("a remark".into()));
+    rows.show(Event::Note("a note".into()));
     for step in ["connecting", "starting hworker", "starting hworker"] {
         rows.show(ended("node1", step));
     }
@@ -172,7 +172,7 @@ fn every_node_has_a_row_that_says_what_it_is_at() {
     assert_eq!(
         rows.drawn(),
         [
-            "a remark",
+            "a note",
             "* examining  0s",
             "· node1     0s  waiting",
             "✔ node2     7s  unchanged",
@@ -181,7 +181,7 @@ fn every_node_has_a_row_that_says_what_it_is_at() {
         ]
     );
     rows.rows.finish();
-    assert_eq!(terminal.lines(), ["a remark"], "the result says the rest");
+    assert_eq!(terminal.lines(), ["a note"], "the result says the rest");
 }
 
 #[test]

@@ -131,7 +131,7 @@ async fn send_keys(terminal: &Raw, mut input: impl AsyncWrite + Unpin) -> Result
     let mut buffer = vec![0; 4096];
     loop {
         let typed = match terminal.read(&mut buffer).await.map_err(terminal_error)? {
-            0 => return Err(terminal_error(std::io::Error::other("it was closed"))),
+            0 => return Err(terminal_error(std::io::Error::other("the terminal was closed"))),
             n => &buffer[..n],
         };
         if input.write_all(typed).await.is_err() || input.flush().await.is_err() {

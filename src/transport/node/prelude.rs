@@ -52,13 +52,13 @@ impl LoginError {
     /// The shell ended before the program (`nologin`, ForceCommand) and printed this.
     pub(super) fn ended(output: &str) -> io::Error {
         let hint = "the login has no shell, or the shell exited before it ran the program: check the shell (chsh -s /bin/bash), \
-                    ForceCommand in sshd_config and command= in authorized_keys, an expired password, and what its start-up file does";
+                    ForceCommand in sshd_config and command= in authorized_keys, an expired password, and what the shell's start-up file does";
         io::Error::other(LoginError { message: output.to_owned(), hint })
     }
 
     fn timed_out() -> io::Error {
         let message = "the login shell did not start the program in time".to_owned();
-        let hint = "check whether its start-up file (~/.bashrc, ~/.zshenv) waits, or reads standard input; if the node is slow, raise \
+        let hint = "check whether the start-up file (~/.bashrc, ~/.zshenv) waits, or reads standard input; if the node is slow, raise \
                     cluster.command_timeout_s";
         io::Error::other(LoginError { message, hint })
     }
@@ -66,8 +66,8 @@ impl LoginError {
     fn floods(text: &[u8]) -> io::Error {
         let text = String::from_utf8_lossy(text);
         let line: String = text.lines().find(|line| !line.is_empty()).unwrap_or_default().chars().take(200).collect();
-        let message = format!("its login shell keeps printing and never starts the program: {line}");
-        let hint = "check what its start-up file (~/.bashrc, ~/.zshenv) prints, and make it return early without a terminal: \
+        let message = format!("the login shell keeps printing and never starts the program: {line}");
+        let hint = "check what the start-up file (~/.bashrc, ~/.zshenv) prints, and make it return early without a terminal: \
                     [ -t 0 ] || return";
         io::Error::other(LoginError { message, hint })
     }
@@ -84,7 +84,7 @@ pub(super) fn note(noise: &str, shell: &str) -> String {
     };
     let first = console::strip_ansi_codes(noise.lines().next().unwrap_or_default());
     format!(
-        "its login shell prints text before every command: {first}; hvdctl skips it\n  hint: in {file} there, print only at a \
+        "the login shell prints text before every command: {first}; hvdctl skips it\n  hint: in {file} there, print only at a \
          terminal: [ -t 0 ] && …"
     )
 }
