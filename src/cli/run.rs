@@ -109,7 +109,7 @@ impl Launching {
     pub fn launcher(&self, project: Option<LauncherName>, cluster: LauncherName) -> Result<LauncherName, Error> {
         let launcher = self.launcher.or(project).unwrap_or(cluster);
         let has_controller = self.controller.is_some() || self.gloo || self.mpi;
-        if has_controller && launcher != LauncherName::Horovodrun {
+        if has_controller && !launcher.has_controller() {
             return Err(Error::usage(
                 format!("--controller is for horovodrun, and the launcher is {launcher}"),
                 "leave out --controller, or use --launcher horovodrun",

@@ -6,7 +6,6 @@ use crate::cluster::nodes::{Member, now, operator};
 use crate::error::NodeError;
 use crate::job::record::Record;
 use crate::launch::programs;
-use crate::model::launcher::LauncherName;
 use crate::paths::WORKSPACE;
 use crate::transport::node::Script;
 use base64::Engine as _;
@@ -64,7 +63,7 @@ impl Content<'_> {
             operator: operator(),
             created: now(),
             launcher: options.launcher,
-            controller: (options.launcher == LauncherName::Horovodrun).then_some(options.controller),
+            controller: options.launcher.has_controller().then_some(options.controller),
             placement: plan.placement.clone(),
             command: program.command.clone(),
             bind: options.bind,

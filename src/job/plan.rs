@@ -5,7 +5,7 @@ use super::capacity::{Allocations, allocations, drained, placed};
 use super::request::{JobOptions, Program};
 use crate::checks::preflight;
 use crate::cluster::nodes::{self, Member, NodeResults, ObservedNode, Target};
-use crate::error::{Error, NodeError};
+use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
 use crate::keys::files::{Keys, differing};
@@ -179,6 +179,7 @@ impl JobPlan {
         match network::missing_gpus(&observed.member.node, &observed.facts) {
             Some(missing) if host.ranks > 0 => {
                 Err(NodeError::failed(observed.name(), "find the configured GPUs", missing)
+                    .kind(Kind::GpusMissing)
                     .hint("run nvidia-smi on the node, or set `gpus` to what it lists"))
             }
             _ => observed.image_id(cluster).map(|_| ()),
@@ -285,7 +286,7 @@ fn assign(
     }
     let interfaces: Vec<_> =
         hosts.iter().map(|host| (host.observed.name(), host.endpoint.interface.as_str())).collect();
-    check_interfaces(launcher, &interfaces)?;
+    launcher.check_interfaces(&interfaces)?;
     Ok((hosts, others))
 }
 
@@ -293,18 +294,6 @@ fn assign(
 fn reachable(observed: &ObservedNode) -> Option<Endpoint> {
     let endpoint = network::endpoint(&observed.member.node, &observed.facts).ok()?;
     (observed.member.node.master && launch::check_address(endpoint.address).is_ok()).then_some(endpoint)
-}
-
-/// Checks that the interfaces of all nodes (name and interface) have one name where the launcher takes one for all.
-fn check_interfaces(launcher: &Launcher, nodes: &[(&str, &str)]) -> Result<(), Error> {
-    let names: BTreeSet<&str> = nodes.iter().map(|(_, interface)| *interface).collect();
-    let Some(launcher) = launcher.one_interface.filter(|_| names.len() > 1) else { return Ok(()) };
-    let list: Vec<String> = nodes.iter().map(|(node, interface)| format!("{node}: {interface}")).collect();
-    Err(Error::check(
-        format!("{launcher} requires the same interface name on all nodes; the names differ ({})", list.join(", ")),
-        "use --launcher torchrun or env, or horovodrun with --controller gloo, which take the interface of each node; or set \
-         `interface` or `address` of each node so that the names agree",
-    ))
 }
 
 /// Checks that no foreign container has the name of `hmaster`.
@@ -388,7 +377,6 @@ fn env_files(hosts: &[HostAssignment]) -> Result<EnvFiles, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::launcher::{Controller, LauncherName};
 
     #[test]
     fn a_port_that_is_taken_is_skipped() {
@@ -397,24 +385,5 @@ mod tests {
         assert_eq!(free_ports(4, |port| [29501, 29504].contains(&port)), Some(29505));
         assert_eq!(free_ports(4, |port| port < 65532), Some(65532));
         assert_eq!(free_ports(5, |port| port < 65532), None);
-    }
-
-    #[test]
-    fn interfaces_of_different_names_are_refused_where_the_launcher_takes_one_for_all() {
-        for (name, controller, refused) in [
-            (LauncherName::Mpirun, Controller::Gloo, true),
-            (LauncherName::Horovodrun, Controller::Mpi, true),
-            (LauncherName::Horovodrun, Controller::Gloo, false),
-            (LauncherName::Torchrun, Controller::Mpi, false),
-            (LauncherName::Env, Controller::Mpi, false),
-        ] {
-            let launcher = launcher(name, controller);
-            let check = |second: &str| check_interfaces(launcher, &[("a", "eth0"), ("b", second)]);
-            assert!(check("eth0").is_ok());
-            assert_eq!(check("ib0").is_err(), refused, "{name}");
-            if let Err(error) = check("ib0") {
-                assert!(error.to_string().contains("names differ (a: eth0, b: ib0)"), "{error}");
-            }
-        }
     }
 }

@@ -20,6 +20,7 @@ use crate::model::launcher::{Controller, LauncherName};
 use description::{Argument, LaunchHost, Position, RankDescription, Start};
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -209,6 +210,21 @@ impl Launcher {
         all.map(|(name, value)| format!("{name}={value}")).collect()
     }
 
+    /// Checks that the interfaces of all nodes (node and interface) have the same name if the launcher takes one name for all of them.
+    ///
+    /// # Errors
+    /// [`Error::Check`] with the interface of each node.
+    pub fn check_interfaces(&self, nodes: &[(&str, &str)]) -> Result<(), Error> {
+        let names: BTreeSet<&str> = nodes.iter().map(|(_, interface)| *interface).collect();
+        let Some(name) = self.one_interface.filter(|_| names.len() > 1) else { return Ok(()) };
+        let list: Vec<String> = nodes.iter().map(|(node, interface)| format!("{node}: {interface}")).collect();
+        Err(Error::check(
+            format!("{name} requires the same interface name on all nodes; the names differ ({})", list.join(", ")),
+            "use --launcher torchrun or env, or horovodrun with --controller gloo, which take the interface of each node; or set \
+             `interface` or `address` of each node so that the names agree",
+        ))
+    }
+
     /// Checks that the user's environment has none of the variables by which ranks learn their numbers. It would set them to the same
     /// value for all ranks.
     ///
@@ -342,6 +358,20 @@ mod tests {
             let has_port = set.contains(&("OMPI_MCA_plm_rsh_args", "-p 12345".into()));
             assert_eq!(has_port, launcher.program == "mpirun");
         }
+    }
+
+    #[test]
+    fn interfaces_of_different_names_are_refused_where_the_launcher_takes_one_for_all() {
+        let check = |launcher: &Launcher, second| launcher.check_interfaces(&[("a", "eth0"), ("b", second)]);
+        for launcher in launchers() {
+            check(launcher, "eth0").unwrap();
+            match check(launcher, "ib0") {
+                Ok(()) => assert_eq!(launcher.one_interface, None),
+                Err(error) => assert!(error.to_string().contains("the names differ (a: eth0, b: ib0)"), "{error}"),
+            }
+        }
+        let refused = launchers().map(|launcher| check(launcher, "ib0").is_err());
+        assert_eq!(refused, [false, true, false, true, false]);
     }
 
     #[test]

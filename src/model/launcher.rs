@@ -21,6 +21,13 @@ pub enum LauncherName {
     Env,
 }
 
+impl LauncherName {
+    /// Returns whether a [`Controller`] can be chosen for it.
+    pub fn has_controller(self) -> bool {
+        self == LauncherName::Horovodrun
+    }
+}
+
 impl fmt::Display for LauncherName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
@@ -55,7 +62,7 @@ pub enum Controller {
     Mpi,
 }
 
-/// Variables that hvdctl or a launcher sets for every rank, and that nobody uses for anything else; `*` stands for any end of a name. An
+/// Variables that hvdctl or a launcher sets for every rank, and that have no other use; `*` stands for any end of a name. An
 /// inventory and `-e` cannot set them under any launcher. `launch::Launcher` has the variables of each launcher.
 pub const RESERVED_VARIABLES: [&str; 12] = [
     "HVDCTL_*",

@@ -152,7 +152,7 @@ fn every_reason_is_reported_and_nothing_is_launched() {
     );
     eventually(s(5), || !listeners("node2").is_empty());
     fails_with(&lab, ["node1", "node2", "Host key verification failed: Host key has changed", "1"])
-        .complains(&["hint: hvdctl keys push"]);
+        .complains(&["hint: run `hvdctl keys push`"]);
     on(
         "node2",
         "cd /opt/horovod/ssh && cat ../test-key >ssh_host_ed25519_key && rm ../test-* && docker restart -t 1 hworker",
@@ -160,7 +160,8 @@ fn every_reason_is_reported_and_nothing_is_launched() {
     eventually(s(5), || !listeners("node2").is_empty());
 
     on("node2", "sed -i '/hvdctl:lab/d' /opt/horovod/ssh/authorized_keys");
-    fails_with(&lab, ["node1", "node2", "Permission denied (publickey).", "1"]).complains(&["hint: hvdctl keys push"]);
+    fails_with(&lab, ["node1", "node2", "Permission denied (publickey).", "1"])
+        .complains(&["hint: run `hvdctl keys push`"]);
     lab.hvdctl(&["keys", "push"]).code(0);
 
     // the port of the inventory has changed since

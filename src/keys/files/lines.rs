@@ -3,6 +3,7 @@
 //! A line is ours when it ends with a key and our tag as its comment. Other lines, including a comment that mentions
 //! the tag, stay byte for byte and in their place.
 
+use crate::text::public_key::bare;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -67,11 +68,6 @@ pub fn is_our_host_key(public: &str, cluster: &str) -> bool {
 /// The cluster that a public key's line is tagged for.
 pub fn owner(public: &str) -> Option<&str> {
     public.split_whitespace().next_back()?.strip_prefix("hvdctl:")
-}
-
-/// `TYPE BASE64` of a public key's line, without its comment.
-pub fn bare(public: &str) -> String {
-    public.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }
 
 /// The line that authorizes a key. `restrict` (OpenSSH 7.2, sshd(8)) disables forwarding, ptys and rc files: a launcher
@@ -199,7 +195,7 @@ mod tests {
         let key = |line| our_key(line, "lab");
         assert_eq!(key("restrict,from=\"10.0.0.1\" ssh-rsa AAAA hvdctl:lab").as_deref(), Some("ssh-rsa AAAA"));
         assert_eq!(key("[a]:1 ssh-ed25519 BBBB hvdctl:lab\r").as_deref(), Some("ssh-ed25519 BBBB"));
-        // somebody added an option to it: it is ours all the same, and goes when the key goes
+        // an option was added to the line: it is still ours, and is removed with the key
         let edited = r#"from="a",command="say \"a b\" c" ssh-rsa AAAA hvdctl:lab"#;
         assert_eq!(key(edited).as_deref(), Some("ssh-rsa AAAA"));
         for foreign in [
@@ -322,7 +318,7 @@ mod tests {
             prop_assert_eq!(&merge_known_hosts(&merged, &wanted, &members, "lab"), &merged);
             let member = |names: Vec<&str>| names.iter().find_map(|name| members.get(*name));
             let after: Vec<&String> = pinned_names(&merged, "lab").filter_map(member).collect();
-            prop_assert_eq!(after.len(), pinned_names(&merged, "lab").count(), "a line about nobody");
+            prop_assert_eq!(after.len(), pinned_names(&merged, "lab").count(), "a line without a name");
             prop_assert_eq!(after.iter().collect::<BTreeSet<_>>().len(), after.len(), "a member twice");
             for line in wanted.iter().filter(|line| !line.starts_with("[c]")) {
                 prop_assert!(merged.lines().any(|l| l == line));
