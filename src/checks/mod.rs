@@ -163,7 +163,7 @@ pub struct Engine<'a> {
     pub runtimes: Option<&'a [String]>,
 }
 
-/// Applies all rules, but for those on connections between nodes ([`logins`], [`ports`]).
+/// Applies all rules, but for those on connections between nodes ([`logins()`], [`ports`]).
 pub fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     let mut found = before::before(inventory, views);
     for view in views {
