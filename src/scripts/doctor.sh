@@ -9,7 +9,7 @@ say kernel "$(uname -r)"
 # of an sshd that reads another file than its default one this is not known; only root may ask
 sessions=$(sshd -T 2>/dev/null </dev/null | sed -n 's/^maxsessions //p')
 [ -z "$sessions" ] || say max-sessions "$sessions"
-# of a worker or an interface that has gone meanwhile there is nothing to say
+# a worker or an interface that has gone meanwhile is left out
 if [ -n "$worker_pid" ]; then
   say memlock "$(sed -n 's/^Max locked memory  *\([^ ]*\).*/\1/p' "/proc/$worker_pid/limits" 2>/dev/null)"
 fi
@@ -21,11 +21,11 @@ for interface in /sys/class/net/*; do
   [ "$filter" != 1 ] || say strict "$name"
 done
 
-# the end of a tool's words, as what keeps a check from being made
-unchecked() { # CHECK CODE WORDS
-  words=$(printf '%s\n' "$3" | grep . | tail -n 1)
-  [ "$2" != 124 ] || words="no answer within 20 s"
-  say unchecked "$1" "${words:-exit code $2}"
+# reports a check that could not be made, with the last line of the tool's message
+unchecked() { # CHECK EXIT-CODE MESSAGE
+  message=$(printf '%s\n' "$3" | grep . | tail -n 1)
+  [ "$2" != 124 ] || message="no answer within 20 s"
+  say unchecked "$1" "${message:-exit code $2}"
 }
 room() { # WHAT DIRECTORY: of the next directory above that is there
   directory=$2

@@ -23,7 +23,7 @@ for record in "$jobs_dir"/*/job.json; do
   case $? in
   0) rm -rf "${record%/job.json}" || failed=1 ;;
   1) ;;
-  # it may be this cluster's, and grep has said why it cannot be read
+  # it may be this cluster's; grep reports why it cannot be read
   *) failed=1 ;;
   esac
 done

@@ -18,7 +18,8 @@ record() { printf '%s\0' "$*"; }
 # prints the names of the records on standard input, with ./ in front: many programs read standard input for the name `-`
 names() { sed -z 's|^[^ ]* [^ ]* [^ ]* |./|'; }
 
-# ends the script from within a pipeline, which would go on with a part of its input, after a tool that has said why it failed
+# ends the script from within a pipeline, the rest of which would take incomplete input for all of it. The tool that failed has
+# reported why
 abort() { kill "$$"; }
 
 # prints the state of all entries of a manifest; a write to a file changes its ctime. Of a directory (its mode begins with a 4) it
@@ -44,7 +45,7 @@ busy() { # DIRECTORY
 
 # removes the names on standard input (NUL); the contents of a directory have to come before it. Directories are removed only if they
 # are empty, so that what jobs wrote stays. A directory that a job has replaced by a link leads out of the project, and is left alone.
-# Says what cannot be removed, and fails
+# Reports what cannot be removed, and fails
 remove() { # DIRECTORY
   # shellcheck disable=SC2016 # it is the inner shell's
   errors=$( (cd "$1" && xargs -0 -r sh -c 'r=$(pwd -P) last=
@@ -64,7 +65,7 @@ merge() { # TEST, which succeeds if the job of an id has ended
     separate=$name+${list##*+}
     if [ -d "$separate" ]; then
       if ! "$1" "${list##*+}" || busy "$separate"; then continue; fi
-      # what was uploaded, in whichever of the two, is removed first; cut and sort say it if they fail, as `remove` does
+      # what was uploaded to either directory is removed first. Every tool reports its failure on standard error
       errors=$({
         { cut -z -d' ' -f4- "$list" && { [ ! -f "$known/shipped" ] || cut -z -d' ' -f4- "$known/shipped"; }; } |
           sort -zru | remove "$separate"
