@@ -1,4 +1,4 @@
-# The public half of a private key whose .pub file is missing. Wants: ssh_dir, key_name.
+# Prints the public half of a private key whose .pub file is missing. Variables: ssh_dir, key_name.
 set -eu
 # access.sh does not require it, because nothing else does
 command -v ssh-keygen >/dev/null || {

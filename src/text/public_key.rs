@@ -2,12 +2,22 @@
 
 use ssh_key::{HashAlg, PublicKey};
 
-/// The fingerprint (`SHA256:…`, as ssh shows it) of a public key, `TYPE BASE64 [COMMENT]`; `None` if it is none.
-pub fn fingerprint(public: &str) -> Option<String> {
-    Some(PublicKey::from_openssh(public).ok()?.fingerprint(HashAlg::Sha256).to_string())
+/// `TYPE BASE64` of a public key's line, without its comment.
+pub fn bare(public: &str) -> String {
+    public.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// Parses a public key's line; `None` if it has no key.
+pub fn parse(public: &str) -> Option<PublicKey> {
+    PublicKey::from_openssh(&bare(public)).ok()
+}
+
+/// Returns the fingerprint of a public key as ssh shows it, `SHA256:…`.
+pub fn fingerprint(key: &PublicKey) -> String {
+    key.fingerprint(HashAlg::Sha256).to_string()
 }
 
 /// The first line of a text that is a public key, whole and without spaces around it.
 pub fn public_line(text: &str) -> Option<String> {
-    text.lines().map(str::trim).find(|line| fingerprint(line).is_some()).map(str::to_owned)
+    text.lines().map(str::trim).find(|line| parse(line).is_some()).map(str::to_owned)
 }

@@ -32,14 +32,11 @@ pub struct ChangedHostKey {
 /// Parses a line of a known-hosts file (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT): `NAMES TYPE KEY [COMMENT]`. Returns `None` for
 /// comments, markers (`@revoked`) and lines without a key.
 pub fn contact(line: &str) -> Option<Contact> {
-    let mut fields = line.split_ascii_whitespace();
-    let (names, kind, key) = (fields.next()?, fields.next()?, fields.next()?);
-    if names.starts_with(['#', '@']) {
-        return None;
-    }
+    let (names, key) = line.trim_start().split_once([' ', '\t']).filter(|(names, _)| !names.starts_with(['#', '@']))?;
+    let key = public_key::parse(key)?;
     let name = if names.starts_with("|1|") { "a host whose name is hashed" } else { names };
-    let fingerprint = public_key::fingerprint(&format!("{kind} {key}"))?;
-    Some(Contact { name: name.to_owned(), kind: kind_of(kind).to_owned(), fingerprint })
+    let kind = kind_of(key.algorithm().as_str()).to_owned();
+    Some(Contact { name: name.to_owned(), kind, fingerprint: public_key::fingerprint(&key) })
 }
 
 /// Returns ssh's own name of a kind: `ED25519` for `ssh-ed25519`.
@@ -94,7 +91,7 @@ mod tests {
         let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJTyqYIOkkDxRjQoVAIwUpYHmzqDdzJYdHhGZ7cgBuzr";
         let found = contact(&format!("[10.0.0.1]:2222 {key} a comment")).unwrap();
         assert_eq!((found.name.as_str(), found.kind.as_str()), ("[10.0.0.1]:2222", "ED25519"));
-        assert_eq!(Some(found.fingerprint), public_key::fingerprint(key));
+        assert_eq!(Some(found.fingerprint), public_key::parse(key).as_ref().map(public_key::fingerprint));
         assert_eq!(contact(&format!("|1|salt=|hash= {key}")).unwrap().name, "a host whose name is hashed");
         for none in ["", "# a comment here", "name ssh-rsa", "a ssh-rsa no-base64", &format!("@revoked * {key}")] {
             assert_eq!(contact(none), None, "{none:?}");

@@ -1,7 +1,7 @@
 //! The desired key directories of a cluster, and what has to change on a node.
 
 use super::lines::{
-    address_of, bare, known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts, owner, pinned_names,
+    address_of, known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts, owner, pinned_names,
 };
 use super::pair::{Keyring, Pair};
 use super::{AUTHORIZED_KEYS, Changes, KEY_NAMES, KNOWN_HOSTS, Put, is_ours, mode, text};
@@ -10,6 +10,7 @@ use crate::node::facts::Facts;
 use crate::node::network;
 use crate::paths::HOST_KEY;
 use crate::secret::Secret;
+use crate::text::public_key::bare;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 

@@ -3,6 +3,7 @@
 //! A line is ours when it ends with a key and our tag as its comment. Other lines, including a comment that mentions
 //! the tag, stay byte for byte and in their place.
 
+use crate::text::public_key::bare;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -67,11 +68,6 @@ pub fn is_our_host_key(public: &str, cluster: &str) -> bool {
 /// The cluster that a public key's line is tagged for.
 pub fn owner(public: &str) -> Option<&str> {
     public.split_whitespace().next_back()?.strip_prefix("hvdctl:")
-}
-
-/// `TYPE BASE64` of a public key's line, without its comment.
-pub fn bare(public: &str) -> String {
-    public.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }
 
 /// The line that authorizes a key. `restrict` (OpenSSH 7.2, sshd(8)) disables forwarding, ptys and rc files: a launcher

@@ -1,10 +1,9 @@
 //! The kinds of keys: type, size and fingerprint of a public key, and the kind of a new pair.
 
-use super::lines::bare;
 use crate::inventory::KeyType;
+use crate::text::public_key;
 use schemars::JsonSchema;
 use serde::Serialize;
-use ssh_key::HashAlg;
 use ssh_key::public::KeyData;
 use std::fmt;
 
@@ -76,7 +75,7 @@ impl Kind {
 
 /// Reads `TYPE BASE64 …`. Returns `None` for anything but an RSA or Ed25519 key.
 pub fn describe(public: &str) -> Option<PublicKey> {
-    let key = ssh_key::PublicKey::from_openssh(&bare(public)).ok()?;
+    let key = public_key::parse(public)?;
     let (key_type, bits) = match key.key_data() {
         KeyData::Ed25519(_) => (KeyType::Ed25519, 256),
         KeyData::Rsa(rsa) => {
@@ -86,7 +85,7 @@ pub fn describe(public: &str) -> Option<PublicKey> {
         }
         _ => return None,
     };
-    Some(PublicKey { key_type, bits, fingerprint: key.fingerprint(HashAlg::Sha256).to_string() })
+    Some(PublicKey { key_type, bits, fingerprint: public_key::fingerprint(&key) })
 }
 
 #[cfg(test)]

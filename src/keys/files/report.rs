@@ -1,13 +1,13 @@
 //! `keys status`: what is right and what is wrong with each node's key directory, and the command that repairs it.
 
 use super::directory::{Desired, Keys, warnings};
-use super::lines::bare;
 use super::pair::{Keyring, our_keys};
 use super::public::{PublicKey, describe};
 use super::{AUTHORIZED_KEYS, KNOWN_HOSTS, text};
 use crate::inventory::{Inventory, Node};
 use crate::node::facts::Facts;
 use crate::text::nodeset;
+use crate::text::public_key::bare;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;

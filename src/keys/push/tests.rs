@@ -152,7 +152,7 @@ fn a_directory_that_another_writes_in_is_left_alone_and_so_is_one_whose_script_i
     let switch = Script::new(SWITCH).with("ssh_dir", name).with("new", "id_rsa").with("public", NEW).with("old", "");
     for script in [&push, &stage, &switch.whole()] {
         let refused = run("flock() { return 1; }", script).unwrap_err();
-        assert_eq!(refused, "another hvdctl is writing there; run the same command again\n");
+        assert_eq!(refused, "another hvdctl command is writing the key directory; run the same command again\n");
         assert_eq!(files(&dir), there);
         // all but the last line, and all but its last letters
         let cut = script.trim_end().strip_suffix("main").unwrap();
