@@ -164,7 +164,7 @@ fn the_port() {
         c.nodes[1].containers[0].state = ContainerState::Exited;
     };
     assert!(Clinic::with(2, hidden).found()[0].contains("is in use by another program"));
-    // elsewhere it disturbs nobody
+    // elsewhere it does no harm
     listener("127.0.0.1:12345 4711 ana - python3").finds(&[]);
     listener("[::]:12345 4711 ana - python3").finds(&[]);
     let other = |c: &mut Clinic| {
@@ -196,7 +196,7 @@ fn clocks() {
     assert_eq!(ahead(&[0.0, 30.0]), ["error clock gpu02: its clock is 30 s ahead of those of the other nodes"]);
     assert_eq!(ahead(&[0.0, -5.0]), ["warning clock gpu02: its clock is 5 s behind those of the other nodes"]);
     assert_eq!(ahead(&[0.0, 1.5]), Vec::<String>::new());
-    // the operator's own clock is nobody's trouble
+    // the operator's own clock does not matter
     assert_eq!(ahead(&[90.0, 90.0]), Vec::<String>::new());
     assert_eq!(ahead(&[90.0, 90.0, 60.0]), ["error clock gpu03: its clock is 30 s behind those of the other nodes"]);
     assert_eq!(ahead(&[-30.0]), Vec::<String>::new(), "a node has no clock to differ from its own");
@@ -447,7 +447,7 @@ fn what_ended_jobs_left_behind() {
     let other = [(LABEL_CLUSTER, "theirs"), (LABEL_ROLE, "master"), (LABEL_JOB, "run-1")];
     theirs.nodes[1].containers.push(container("m", "m", ContainerState::Running, &other));
     assert!(theirs.found()[0].starts_with("error stale"));
-    // without the master nobody knows, and nothing is ended
+    // without the master this is unknown, and nothing is ended
     let mut unknown = Clinic::with(2, ranks);
     unknown.nodes.remove(0);
     unknown.finds(&[]);

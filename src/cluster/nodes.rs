@@ -146,10 +146,12 @@ impl ObservedNode {
                     "`hvdctl up` pulls it if a registry has it; otherwise load it on the node"
                 }
             };
-            NodeError::failed(self.name(), &format!("find the image {}", cluster.image), "No such image").hint(format!(
+            let hint = format!(
                 "{first}: docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load",
                 cluster.image, self.member.node.host
-            ))
+            );
+            let operation = format!("find the image {}", cluster.image);
+            NodeError::failed(self.name(), &operation, "No such image").kind(Kind::ImageMissing).hint(hint)
         })
     }
 }

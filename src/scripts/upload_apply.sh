@@ -5,10 +5,10 @@
 tree=$4 arrived=$5 expected=$6 id=$7
 stage=$(pwd)/$known/stage
 
-fail() {
+fail() { # MESSAGE [EXIT-CODE]
   [ -z "$1" ] || echo "$1" >&2
   rm -rf "$stage"
-  exit 1
+  exit "${2:-1}"
 }
 has_hash() { # HASH of standard input
   [ "$(b2sum -l 256)" = "$1  -" ]
@@ -45,8 +45,8 @@ remove_old() {
 main() {
   if ! { rm -rf "$stage" && mkdir -p "$stage/t"; }; then fail ""; fi
   tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" || fail ""
-  has_hash "$tree" <"$stage/m" || fail "the manifest that arrived differs from the one that was sent"
-  staged | has_hash "$arrived" || fail "the files that arrived differ from those that were sent"
+  has_hash "$tree" <"$stage/m" || fail "the manifest that arrived differs from the one that was sent" 3
+  staged | has_hash "$arrived" || fail "the files that arrived differ from those that were sent" 3
 
   work=$name
   if [ -n "$id" ]; then
@@ -67,7 +67,7 @@ main() {
   # before `stats`: the ctime of a file changes when one of its names is removed
   rm -rf "$stage/t" || fail ""
   stats "$stage/m" "$work" >"$stage/stat"
-  placed | has_hash "$expected" || fail "some files are not in place with their type and mode"
+  placed | has_hash "$expected" || fail "some files are not in place with their type and mode" 4
 
   if [ -n "$id" ]; then
     { mv "$stage/m" "$known/shipped+$id" && mv "$work" "$name+$id"; } || fail ""
