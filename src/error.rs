@@ -46,6 +46,18 @@ pub enum Kind {
     TimedOut,
     /// The login cannot get root.
     PrivilegesDenied,
+    /// The Docker Engine is not installed or not running, or the login may not use it.
+    EngineUnavailable,
+    /// The node does not have the image.
+    ImageMissing,
+    /// The node, or its Docker Engine, does not have the GPUs that it should have.
+    GpusMissing,
+    /// Another program has a port that is needed.
+    PortInUse,
+    /// A disk of the node is full.
+    NoSpace,
+    /// A file changed while it was transferred.
+    FileChanged,
     /// A command or script on the node ended with an exit code other than 0.
     CommandFailed {
         /// The exit code, 128 + N for signal N.

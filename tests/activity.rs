@@ -4,7 +4,7 @@ use std::process::Command;
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts");
 
-/// Runs a script that has the module `activity` and `look`, which creates a sample of a rank's processes: the ticks of the first
+/// Runs a script that has the module `activity` and `sample`, which creates a sample of a rank's processes: the ticks of the first
 /// threads, how many of these in the kernel, the times that they went on after a sleep, the ticks of each other thread, bytes and
 /// pages. A second has 100 ticks.
 #[track_caller]
@@ -15,9 +15,9 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, {SCRIPTS:?})
 import activity
 activity.TICK = 100
-Look = activity.Look
-def look(first=0, wakings=0, others=(), more=0, stuck=False, kernel=0, io=0, faults=0, processes=(7,)):
-    one = object.__new__(Look)
+Sample = activity.Sample
+def sample(first=0, wakings=0, others=(), more=0, stuck=False, kernel=0, io=0, faults=0, processes=(7,)):
+    one = object.__new__(Sample)
     one.processes, one.first, one.wakings, one.in_kernel = list(processes), first, wakings, stuck
     one.kernel, one.io, one.faults = kernel, io, faults
     one.others = dict(enumerate(others, 8))
@@ -26,8 +26,8 @@ def look(first=0, wakings=0, others=(), more=0, stuck=False, kernel=0, io=0, fau
 def judge(mpi=False, **after):
     # in ten seconds
     others = [0] * len(after.get('others', ()))
-    said = activity.judge(look(others=others, stuck=after.get('stuck', False)), look(**after), 10, mpi)
-    print((said or b'progress').decode(), end=' ')
+    found = activity.judge(sample(others=others, stuck=after.get('stuck', False)), sample(**after), 10, mpi)
+    print((found or b'progress').decode(), end=' ')
 ",
     );
     let done = Command::new("python3").args(["-c", &(head + script)]).output().expect("python3");
@@ -77,28 +77,28 @@ judge(True, others=[1000], more=40)",
 #[test]
 fn progress_restarts_the_idle_time() {
     let said = python(
-        "clock, now = [1000.0], [look()]
+        "clock, now = [1000.0], [sample()]
 activity.time.monotonic = lambda: clock[0]
-activity.Look = lambda pid: now[0]
-seen = activity.Activity(100, False)
+activity.Sample = lambda pid: now[0]
+tracked = activity.Activity(100, False)
 def passes(seconds, **uses):
     for _ in range(seconds):
         clock[0] += 1
         if uses:
-            now[0] = look(**{name: getattr(now[0], name) + used if name == 'first' else used for name, used in uses.items()})
-        seen.look(7)
-    print(round(clock[0] - seen.since), end=' ')
+            now[0] = sample(**{name: getattr(now[0], name) + used if name == 'first' else used for name, used in uses.items()})
+        tracked.sample(7)
+    print(round(clock[0] - tracked.since), end=' ')
 passes(60)
 passes(1, first=50), passes(10)
 # a loop of a shell that starts a program again and again
 passes(1, processes=(7, 9)), passes(1, processes=(7,)), passes(1), passes(40)
-# one that ended while it was looked at
+# one that ended while it was sampled
 def gone(pid): raise FileNotFoundError
-activity.Look, before = gone, activity.Look
+activity.Sample, before = gone, activity.Sample
 passes(1)
-activity.Look = before
+activity.Sample = before
 passes(1), passes(40)
-# it was frozen together with this: nobody knows what it would have done
+# this process was suspended too, so the sample is void
 clock[0] += 3000
 passes(1), passes(40)",
     );
@@ -139,7 +139,7 @@ print(hangs.compute(), hangs.child.wait(), end=' ')",
 fn real_processes_are_distinguished() {
     const EXPECTED: &str = "waiting blocked progress blocked waiting progress ";
     // a thread that negotiates as the library's does, in a program that waits for an operation, sleeps, or computes
-    let look = || {
+    let outcome = || {
         python(
         "import subprocess
 activity.TICK = activity.os.sysconf('SC_CLK_TCK')
@@ -148,9 +148,9 @@ programs = [head + 'polls()', head + 'threading.Event().wait()', head + 'while T
     'import os\\nwhile True: os.sched_yield()', 'import os\\nwhile True: open(\"/dev/zero\", \"rb\").read(1 << 16)']
 children = [subprocess.Popen([sys.executable, '-c', program]) for program in programs]
 time.sleep(1)
-before, began = [activity.Look(child.pid) for child in children], time.monotonic()
+before, began = [activity.Sample(child.pid) for child in children], time.monotonic()
 time.sleep(2)
-after = [activity.Look(child.pid) for child in children]
+after = [activity.Sample(child.pid) for child in children]
 seconds = time.monotonic() - began
 for child, one, other in zip(children, before, after):
     child.kill()
@@ -158,6 +158,6 @@ for child, one, other in zip(children, before, after):
     )
     };
     // two seconds beside other tests may be too few for the pattern of one of them to show
-    let said = (0..3).map(|_| look()).find(|said| said == EXPECTED);
-    assert!(said.is_some(), "never {EXPECTED}: {}", look());
+    let said = (0..3).map(|_| outcome()).find(|said| said == EXPECTED);
+    assert!(said.is_some(), "never {EXPECTED}: {}", outcome());
 }

@@ -244,7 +244,7 @@ fn nodes_have_joined_a_job_if_its_supervisor_has_taken_them() {
         if !withdrawn {
             machine.break_tool("rm", "joining.json", "Input/output error");
         }
-        assert!(machine.fails(join, variables).ends_with("the job supervisor has not taken the nodes within 20 s\n"));
+        assert!(machine.fails(join, variables).ends_with("the job supervisor did not accept the nodes within 20 s\n"));
         machine.repair();
     }
 }

@@ -5,7 +5,7 @@ use super::capacity::{Allocations, allocations, drained, placed};
 use super::request::{JobOptions, Program};
 use crate::checks::preflight;
 use crate::cluster::nodes::{self, Member, NodeResults, ObservedNode, Target};
-use crate::error::{Error, NodeError};
+use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
 use crate::keys::files::{Keys, differing};
@@ -179,6 +179,7 @@ impl JobPlan {
         match network::missing_gpus(&observed.member.node, &observed.facts) {
             Some(missing) if host.ranks > 0 => {
                 Err(NodeError::failed(observed.name(), "find the configured GPUs", missing)
+                    .kind(Kind::GpusMissing)
                     .hint("run nvidia-smi on the node, or set `gpus` to what it lists"))
             }
             _ => observed.image_id(cluster).map(|_| ()),

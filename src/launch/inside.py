@@ -1,11 +1,11 @@
-# Behind src/scripts/inside.py: which launchers the image has.
+# Appended to src/scripts/inside.py. Reports the launchers of the image.
 import shutil
 
 
 def mpirun():
     try:
-        said = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20).stdout
-        found = re.search(rb"\(?(Open MPI|OpenRTE)\)? ?v?(\d+(?:\.\d+)*)", said)
+        output = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20).stdout
+        found = re.search(rb"\(?(Open MPI|OpenRTE)\)? ?v?(\d+(?:\.\d+)*)", output)
         return found and ("%s %s" % (found.group(1).decode(), found.group(2).decode()))
     except Exception:
         return None

@@ -61,7 +61,9 @@ impl Runtime {
                 .map_err(|e| NodeError::failed(&node, REACH, e))?;
         let (transport, limit) = (Arc::clone(transport), transport.limit());
         let mut runtime = Runtime { docker, connections, transport, node, limit, version: String::new() };
-        runtime.version = runtime.call(REACH, runtime.docker.version()).await?.version.unwrap_or_default();
+        let version = runtime.docker.version();
+        let version = runtime.call_or_hint(REACH, version, "see `systemctl status docker` on the node").await?;
+        runtime.version = version.version.unwrap_or_default();
         Ok(runtime)
     }
 
@@ -83,12 +85,18 @@ impl Runtime {
         operation: &str,
         call: impl Future<Output = Result<T, DockerError>>,
     ) -> Result<T, NodeError> {
+        self.call_or_hint(operation, call, "if the node is slow, raise cluster.command_timeout_s").await
+    }
+
+    /// The same; `hint` is for an engine that does not answer in time.
+    async fn call_or_hint<T>(
+        &self,
+        operation: &str,
+        call: impl Future<Output = Result<T, DockerError>>,
+        hint: &str,
+    ) -> Result<T, NodeError> {
         let Ok(result) = timeout(self.limit, call).await else {
             let late = format!("no answer within {} s", self.limit.as_secs());
-            let hint = match operation {
-                REACH => "see `systemctl status docker` on the node",
-                _ => "if the node is slow, raise cluster.command_timeout_s",
-            };
             return Err(NodeError::failed(&self.node, operation, late).kind(Kind::TimedOut).hint(hint));
         };
         result.map_err(|error| explain(&self.node, operation, &error))

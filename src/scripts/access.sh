@@ -1,11 +1,11 @@
-# How the login can use root and the Docker Engine on this node, as "KEY VALUE" lines for transport/access.rs. Changes nothing and
-# asks nothing.
+# Prints how the login can use root and the Docker Engine on this node, as "KEY VALUE" lines for transport/access.rs. Changes nothing
+# and never asks for a password.
 LC_ALL=C
 export LC_ALL
 say() { printf '%s\n' "$*"; }
 
-# what hvdctl's scripts call, by Debian's packages: without it some would report that there is nothing to see. The PATH of a login may
-# lack the directory of `ip`
+# the tools of hvdctl's scripts, by Debian package: without them, some scripts would report nothing instead of an error. The PATH of a
+# login may lack the directory of `ip`
 PATH=$PATH:/usr/sbin:/sbin
 packages='
 coreutils b2sum base64 cat chmod chown comm cp cut date df head id ls mkdir mv readlink rm rmdir sha256sum sleep sort stat sync tail
@@ -28,7 +28,7 @@ $packages
 PACKAGES
 }
 find_missing() { command -v "$1" >/dev/null 2>&1 || say missing "$1" "$2"; }
-# passes a record that ends with NUL on, by means of options that only GNU's tools have (coreutils: 8.30 or later); in a subshell
+# passes on a record that ends with NUL, with options that only GNU's tools have (coreutils 8.30 or later); in a subshell
 pass() { # TOOL
   case $1 in
   b2sum) b2sum -l 256 -bz >/dev/null && printf '/\0' ;;
@@ -65,7 +65,7 @@ elif said=$(sudo -n true 2>&1); then
   say sudo yes
 else
   said=$(printf '%s\n' "$said" | grep . | tail -n 1)
-  # it asks strangers too: whether the password would help is only known afterwards
+  # sudo also asks users whom it will refuse, so only a try shows whether a password helps
   case $said in
   # the second message is that of sudo-rs
   *'password is required'* | *'interactive authentication is required'*) say sudo asks "$said" ;;
@@ -74,7 +74,7 @@ else
 fi
 
 if ! command -v docker >/dev/null 2>&1; then
-  : # docker's own message is the best error
+  : # keeps docker's own message as the error
 elif [ -n "${DOCKER_HOST:-}" ]; then
   say engine direct "$DOCKER_HOST"
 elif grep -Eqs '"currentContext"[[:space:]]*:[[:space:]]*"[^"]' ~/.docker/config.json; then

@@ -1,7 +1,7 @@
 """Determines from outside whether a rank makes progress, by what the kernel counts for its processes and threads; proc(5).
 
 A rank in a collective operation is silent as well, and the threads of its communication library never rest: they negotiate every
-millisecond. They are recognized by their pattern. Looking costs the training nothing (docs/decisions.md has the figures)."""
+millisecond. They are recognized by their pattern. A sample costs the training nothing (docs/decisions.md has the figures)."""
 import contextlib
 import os
 import shutil
@@ -13,18 +13,18 @@ sys.dont_write_bytecode = True  # the job's directory keeps only what was put th
 from processes import children, fields  # noqa: E402
 
 TICK = os.sysconf("SC_CLK_TCK")  # in a second
-LEAST = 0.001  # of a core: a thread that sleeps, or is stuck in the kernel, stays below
-POLLING = 0.1  # of a core: a first thread that sleeps for 1 ms again and again takes less; it was up to 0.05
-POLLS = 100  # a second: that often it wakes then
-IN_KERNEL = 0.4  # of its time: a first thread that waits for an operation yields without end (PyTorch), which was 0.62 to 0.65 in the
-# kernel; one that computes was below 0.02
-QUIET_IO = 64 << 10  # bytes a second, read and written: what is in the kernel for more of them works
-QUIET_FAULTS = 200  # pages a second: the same of memory
-LIBRARY = 0.6  # of a core: more than the library's own threads take while there is nothing to do; that was up to 0.36
-SHORT = 0.02  # of a core, if one of those threads spins: more than that is a program's work, also if the thread or process that did
-# it has ended since
+LEAST = 0.001  # of a core: a thread that sleeps, or is stuck in the kernel, uses less
+POLLING = 0.1  # of a core: a first thread that sleeps for 1 ms again and again takes less; measured up to 0.05
+POLLS = 100  # wake-ups per second of such a thread, at least
+IN_KERNEL = 0.4  # share of its time: a first thread that waits for an operation yields repeatedly (PyTorch); measured 0.62 to 0.65 in
+# the kernel, and below 0.02 for one that computes
+QUIET_IO = 64 << 10  # bytes read and written per second; a thread above that is working
+QUIET_FAULTS = 200  # pages per second; the same for memory
+LIBRARY = 0.6  # of a core: more than the library's own threads take while they are idle; measured up to 0.36
+SHORT = 0.02  # of a core, if one of those threads spins: more is the program's own work, even if the thread or process that did it has
+# ended since
 ROUNDED = 6  # ticks by which a process and its threads may differ
-SLEPT = 10  # seconds by which a look may be late; after more this process stood still itself, and what others did is not known
+MAX_DELAY = 10  # seconds by which a sample may be late; after more, this process itself was suspended and the sample is void
 GPU_QUERY = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
 GPU_TIME = 20  # seconds that it may take
 
@@ -54,12 +54,12 @@ def value(path, name):
         return next(int(line.split()[1]) for line in file if line.startswith(name + b":"))
 
 
-class Look:
+class Sample:
     """What a rank's processes have used until now; times are in ticks."""
 
     def __init__(self, pid):
         self.processes = whole_family(pid)
-        # of the first threads: time, that in the kernel, how often they went on after a sleep, pages that they got, bytes
+        # of the first threads: time, time in the kernel, wake-ups, page faults, bytes of input and output
         self.first = self.kernel = self.wakings = self.faults = self.io = 0
         self.total, self.others = 0, {}
         self.in_kernel = False
@@ -69,7 +69,7 @@ class Look:
             self.total += sum(map(int, whole[11:15]))
             self.wakings += value("/proc/%d/status" % process, b"voluntary_ctxt_switches")
             first = "/proc/%d/task/%d/io" % (process, process)
-            # not every kernel counts them, nor tells them of another user's process
+            # not every kernel counts them, or shows them for another user's process
             with contextlib.suppress(OSError, StopIteration):
                 self.io += sum(value(first, name) for name in (b"rchar", b"wchar"))
             for thread in map(int, os.listdir("/proc/%d/task" % process)):
@@ -84,33 +84,33 @@ class Look:
 
 
 class Activity:
-    """Since when a rank has made no progress; `limit` is the time in seconds that is of interest, `spins` whether one of the library's
-    threads waits for the other ranks without ever sleeping. `start` starts a child, as `subprocess.Popen`."""
+    """Tracks since when a rank has made no progress. `limit`: the idle time-out in seconds; `spins`: whether one of the library's threads
+    waits for the other ranks without ever sleeping; `start`: starts a child, as `subprocess.Popen`."""
 
     def __init__(self, limit, spins, start=subprocess.Popen):
         self.limit, self.spins = limit, spins
         self.every = min(max(limit / 100, 1), 60)
-        # since when there is no progress; when it was looked at last, and what was seen then
-        self.since = self.looked = time.monotonic()
-        self.seen = None
+        # since when there is no progress; the time of the last sample, and that sample
+        self.since = self.sampled_at = time.monotonic()
+        self.last = None
         self.does = BLOCKED  # what it does meanwhile
         self.gpus = Gpus(start)
 
-    def look(self, pid):
-        """Takes in what a process and its descendants have done."""
+    def sample(self, pid):
+        """Samples what a process and its descendants have done, if the next sample is due."""
         now = time.monotonic()
-        if now - self.looked < self.every:
+        if now - self.sampled_at < self.every:
             return
-        late, passed = now - self.looked > self.every + SLEPT, now - self.looked
-        before, self.seen, self.looked = self.seen, None, now
-        # one that has ended just now cannot be read
+        late, passed = now - self.sampled_at > self.every + MAX_DELAY, now - self.sampled_at
+        before, self.last, self.sampled_at = self.last, None, now
+        # a process that has just ended cannot be read
         with contextlib.suppress(OSError, StopIteration):
-            self.seen = Look(pid)
+            self.last = Sample(pid)
         does = None
         # a program that starts and ends processes makes progress
-        if before and self.seen and before.processes == self.seen.processes and not late:
-            does = judge(before, self.seen, passed, self.spins)
-        # one that only waits for a GPU uses no processor either
+        if before and self.last and before.processes == self.last.processes and not late:
+            does = judge(before, self.last, passed, self.spins)
+        # a program that only waits for a GPU uses no processor either
         if does and now - self.since > self.limit / 4 and self.gpus.compute():
             does = None
         if does:
@@ -120,7 +120,7 @@ class Activity:
 
 
 def judge(before, after, seconds, spins):
-    """What a rank does that has made no progress in the seconds between two looks; none where it has, or may have."""
+    """Classifies a rank without progress between two samples; None if it made progress or may have."""
     passed = seconds * TICK
     first = after.first - before.first
     if after.total - before.total <= passed * LEAST:
@@ -134,8 +134,8 @@ def judge(before, after, seconds, spins):
     used = {thread: count - before.others.get(thread, 0) for thread, count in after.others.items()}
     rest = after.total - before.total - first
     if spins:
-        # one of the library's threads waits for the other ranks all the time, and no other does anything: were the busiest one the
-        # program's, the library's would be among the others
+        # one of the library's threads waits for the other ranks all the time, and all others rest: if the busiest one were the program's,
+        # the library's would be among the others
         busiest = max(used.values(), default=0)
         idle = sum(used.values()) - busiest <= passed * LEAST + 1 and rest - busiest <= passed * SHORT + ROUNDED
     else:
@@ -144,7 +144,7 @@ def judge(before, after, seconds, spins):
 
 
 class Gpus:
-    """Whether a GPU of this container computes. The answer is that to the question before: nvidia-smi may take seconds, or hang."""
+    """Finds out whether a GPU of this container computes, without waiting: nvidia-smi may take seconds or hang."""
 
     def __init__(self, start=subprocess.Popen):
         self.start = start
@@ -152,6 +152,7 @@ class Gpus:
         self.child, self.asked = None, 0.0
 
     def compute(self):
+        """Returns whether a GPU computed at the time of the previous call, and starts the next query."""
         answer = False
         if self.child and self.child.poll() is not None:
             with self.child:

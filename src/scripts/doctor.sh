@@ -1,33 +1,32 @@
-# What only `doctor` asks of a node, a "KEY VALUE" line each; read by checks/details.rs. Wants: worker_pid (sshd in the
-# worker, may be empty), docker_root (may be empty), addresses and names of the other nodes (a line
-# each). Changes nothing.
+# Prints details of a node for `doctor`, as "KEY VALUE" lines for checks/details.rs. Variables: worker_pid (sshd in the worker, may be
+# empty), docker_root (may be empty), addresses and names of the other nodes (one a line). Changes nothing.
 say() { printf '%s\n' "$*"; }
 PATH=$PATH:/usr/sbin:/sbin
 
 say kernel "$(uname -r)"
 [ ! -d /dev/infiniband ] || say infiniband yes
-# of an sshd that reads another file than its default one this is not known; only root may ask
+# unknown for an sshd with another configuration file; requires root
 sessions=$(sshd -T 2>/dev/null </dev/null | sed -n 's/^maxsessions //p')
 [ -z "$sessions" ] || say max-sessions "$sessions"
-# of a worker or an interface that has gone meanwhile there is nothing to say
+# a worker or an interface that has gone meanwhile is left out
 if [ -n "$worker_pid" ]; then
   say memlock "$(sed -n 's/^Max locked memory  *\([^ ]*\).*/\1/p' "/proc/$worker_pid/limits" 2>/dev/null)"
 fi
 for interface in /sys/class/net/*; do
   name=${interface##*/}
   read -r mtu 2>/dev/null <"$interface/mtu" && say mtu "$name" "$mtu"
-  # the kernel goes by the larger of the two (ip-sysctl.rst, rp_filter)
+  # the kernel uses the larger of the two (ip-sysctl.rst, rp_filter)
   filter=$(cd /proc/sys/net/ipv4/conf && cat all/rp_filter "$name/rp_filter" 2>/dev/null | sort -n | tail -n 1)
   [ "$filter" != 1 ] || say strict "$name"
 done
 
-# the end of a tool's words, as what keeps a check from being made
-unchecked() { # CHECK CODE WORDS
-  words=$(printf '%s\n' "$3" | grep . | tail -n 1)
-  [ "$2" != 124 ] || words="no answer within 20 s"
-  say unchecked "$1" "${words:-exit code $2}"
+# prints the last line of a tool's output as the reason why a check is impossible
+unchecked() { # CHECK CODE OUTPUT
+  reason=$(printf '%s\n' "$3" | grep . | tail -n 1)
+  [ "$2" != 124 ] || reason="no answer within 20 s"
+  say unchecked "$1" "${reason:-exit code $2}"
 }
-room() { # WHAT DIRECTORY: of the next directory above that is there
+disk() { # WHAT DIRECTORY: the free space in the nearest existing parent
   directory=$2
   until [ -d "$directory" ]; do directory=${directory%/*} directory=${directory:-/}; done
   if table=$(df -Pk "$directory" 2>&1); then
@@ -36,25 +35,25 @@ room() { # WHAT DIRECTORY: of the next directory above that is there
     unchecked disk $? "$table"
   fi
 }
-[ -z "$docker_root" ] || room images "$docker_root"
+[ -z "$docker_root" ] || disk images "$docker_root"
 
 printf '%s' "$addresses" | while read -r address; do
-  if words=$(ip -o route get "$address" 2>&1); then
-    # "ADDRESS [via GATEWAY] dev INTERFACE src SOURCE …"; one of its own begins with "local"
-    interface=${words#* dev } source=${words#* src }
+  if route=$(ip -o route get "$address" 2>&1); then
+    # "ADDRESS [via GATEWAY] dev INTERFACE src SOURCE …"; the node's own address begins with "local"
+    interface=${route#* dev } source=${route#* src }
     say route "$address" "${interface%% *}" "${source%% *}"
   else
-    say route "$address" - "$(printf '%s\n' "$words" | tail -n 1)"
+    say route "$address" - "$(printf '%s\n' "$route" | tail -n 1)"
   fi
 done
 printf '%s' "$names" | while read -r name; do
-  # a name server that does not answer must not hold up the rest
+  # a name server that does not answer must not block the rest
   address=$(timeout 5 getent ahostsv4 "$name" 2>/dev/null | awk 'NR == 1 { print $1 }')
   say name "$name" "${address:--}"
 done
 
-# the job that a process belongs to, by its environment
-job() { tr '\0' '\n' <"/proc/$1/environ" 2>/dev/null | sed -n 's/^HVDCTL_JOB=//p' | head -n 1; }
+# prints the job of a process, from its environment
+job_of() { tr '\0' '\n' <"/proc/$1/environ" 2>/dev/null | sed -n 's/^HVDCTL_JOB=//p' | head -n 1; }
 for program in nvidia-container-runtime-hook nvidia-container-runtime nvidia-ctk; do
   if command -v "$program" >/dev/null 2>&1; then
     say toolkit yes
@@ -62,7 +61,7 @@ for program in nvidia-container-runtime-hook nvidia-container-runtime nvidia-ctk
   fi
 done
 if command -v nvidia-smi >/dev/null 2>&1; then
-  # a driver that fails is seen below
+  # the next query reports a driver that fails
   if driver=$(timeout 20 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null); then
     say driver "$(printf '%s\n' "$driver" | head -n 1)"
   fi
@@ -70,13 +69,13 @@ if command -v nvidia-smi >/dev/null 2>&1; then
     unchecked gpu-users $? "$users"
   printf '%s\n' "$users" | while IFS= read -r line; do
     pid=${line%%,*}
-    # it may have ended; what is not a process is a message
+    # the process may have ended; a line without a process id is a message
     case $pid in '' | *[!0-9]*) continue ;; esac
     [ -d "/proc/$pid" ] || continue
     program=-
     read -r program 2>/dev/null <"/proc/$pid/comm"
-    run=$(job "$pid")
-    say gpu-user "$(stat -c %U "/proc/$pid" 2>/dev/null)" "${run:--}" "$program, $line"
+    job=$(job_of "$pid")
+    say gpu-user "$(stat -c %U "/proc/$pid" 2>/dev/null)" "${job:--}" "$program, $line"
   done
 fi
 exit 0

@@ -1,4 +1,4 @@
-# Marks this node as drained, or removes the mark if `mark` is empty. Wants: jobs_dir, cluster, mark.
+# Marks this node as drained, or removes the mark if `mark` is empty. Variables: jobs_dir, cluster, mark.
 set -eu
 umask 022
 mkdir -p "${jobs_dir%/*}"

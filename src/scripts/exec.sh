@@ -1,5 +1,5 @@
-# Runs the command that its arguments are, in a session of its own and with an empty input, for as long as standard input is open:
-# whatever ends hvdctl closes that, and then the whole session gets SIGTERM, and SIGKILL after 5 s. The exit code is the command's.
+# Runs the command in its arguments in a session of its own, with an empty input, as long as standard input is open. However hvdctl
+# ends, that is closed; then the whole session gets SIGTERM, and SIGKILL after 5 s. The exit code is the command's.
 command -v setsid >/dev/null || {
   echo "hvdctl: cannot run the command: setsid is missing (package util-linux)" >&2
   exit 127
@@ -10,7 +10,7 @@ setsid sh -c 'exec "$@"' sh "$@" </dev/null 3<&- &
 command=$!
 (
   while read -r _; do :; done
-  # a session leader's group has its number; in the first moment there is no session yet
+  # the group of a session leader has its process id; at first there is no session yet
   kill -TERM "-$command" || kill -TERM "$command"
   n=0
   while [ "$n" -lt 50 ]; do
@@ -24,6 +24,6 @@ watch=$!
 exec 3<&-
 wait "$command"
 code=$?
-# what it left in its session goes with standard input
+# remaining processes of its session end when standard input closes
 kill -0 "-$command" 2>/dev/null || kill "$watch" 2>/dev/null
 exit "$code"

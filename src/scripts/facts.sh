@@ -1,9 +1,10 @@
-# What one node is, a "KEY VALUE" line each, behind machine.sh, marked.sh and killed.sh; read by node/facts.rs. Wants: ssh_dir,
-# jobs_dir, projects_dir, cluster, port. Changes nothing. Fails if a tool does: that there is nothing must be known.
+# Prints the state of a node as "KEY VALUE" lines for node/facts.rs. Appended to machine.sh, marked.sh and killed.sh. Variables: ssh_dir,
+# jobs_dir, projects_dir, cluster, port. Changes nothing. Fails if a tool fails, so that an error is not mistaken for "nothing found".
+
 # prints a file; one that is removed meanwhile is empty
 contents() { cat -- "$1" 2>/dev/null || [ ! -e "$1" ] || cat -- "$1"; }
 
-# who listens on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
+# programs that listen on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
 listeners=$(ss -Hltnp "sport = :$port") || exit
 printf '%s' "${listeners:+$listeners
 }" | while read -r _ _ _ local _ users; do
@@ -21,21 +22,21 @@ printf '%s' "${listeners:+$listeners
   say listener "$local" "$pid" "${user:--}" "${container:--}" "$program"
 done
 
-# the ports that are taken: PORT…
+# ports in use: PORT…
 ports=$(ss -Hltn) || exit
 ports=$(printf '%s\n' "$ports" | awk '{ n = split($4, part, ":"); if (n && !seen[part[n]]++) printf "%s ", part[n] }') || exit
 say ports "$ports"
 
-# room: WHAT KILOBYTES FOLDER, of the next directory above that is there
-there() {
+# disk: WHAT KILOBYTES DIRECTORY; the nearest existing parent
+nearest() {
   directory=$1
   until [ -d "$directory" ]; do directory=${directory%/*} directory=${directory:-/}; done
 }
-there "$jobs_dir"
+nearest "$jobs_dir"
 jobs=$directory
-there "$projects_dir"
-rooms=$(stat -f -c '%a %S %n' -- "$jobs" "$directory") || exit
-printf '%s\n' "$rooms" | {
+nearest "$projects_dir"
+space=$(stat -f -c '%a %S %n' -- "$jobs" "$directory") || exit
+printf '%s\n' "$space" | {
   read -r blocks of jobs && say disk jobs "$((blocks * of / 1024))" "$jobs"
   read -r blocks of directory && say disk projects "$((blocks * of / 1024))" "$directory"
 }
@@ -45,22 +46,22 @@ files=$(marked '^HVDCTL_JOB=' /proc/[0-9]*/environ) || exit
 for file in $files; do
   pid=$(pid_of "$file")
   # the process may have ended
-  run=$({ tr '\0' '\n' <"$file"; } 2>/dev/null | sed -n 's/^HVDCTL_JOB=//p' | head -n 1)
-  case $run in '' | *[!0-9A-Za-z-]*) continue ;; esac
+  job=$({ tr '\0' '\n' <"$file"; } 2>/dev/null | sed -n 's/^HVDCTL_JOB=//p' | head -n 1)
+  case $job in '' | *[!0-9A-Za-z-]*) continue ;; esac
   container=$(grep -soE '[0-9a-f]{64}' "/proc/$pid/cgroup" | tail -n 1)
-  record=$(contents "$jobs_dir/$run/job.json") || exit
+  record=$(contents "$jobs_dir/$job/job.json") || exit
   owner=$(printf '%s\n' "$record" | sed -n 's/.*"cluster":"\([^"]*\)".*/\1/p')
   if killed "$pid"; then killed=killed; else killed=-; fi
-  say rank "$run" "$pid" "${container:--}" "${owner:--}" "$killed"
+  say rank "$job" "$pid" "${container:--}" "${owner:--}" "$killed"
 done
-# this cluster's jobs that have not ended here: what ends a job on a node removes env.json. JOB RECORD
+# this cluster's jobs that have not ended here: env.json is removed when a job ends on a node. JOB RECORD
 for file in "$jobs_dir"/*/job.json; do
   directory=${file%/job.json}
   if [ ! -e "$directory/env.json" ] || [ -e "$directory/result.json" ]; then continue; fi
   record=$(contents "$file") || exit
   case $record in *"\"cluster\":\"$cluster\""*) say open "${directory##*/} $(printf '%s\n' "$record" | head -n 1)" ;; esac
 done
-# a mark that cannot be read is one all the same
+# a mark that cannot be read counts as well
 [ ! -e "$jobs_dir/.drained@$cluster" ] || say drained "$(head -n 1 "$jobs_dir/.drained@$cluster")"
 say clock "$(date +%s.%N)"
 [ -d "$ssh_dir" ] || exit 0
@@ -69,7 +70,7 @@ directory=$(stat -c '. %a %u:%g' .) || exit
 say dir "$directory"
 for file in *; do
   [ -f "$file" ] || continue
-  # names with a space are nobody's key files, and the format has no place for them
+  # names with a space are not key files, and the format cannot represent them
   case $file in *[!A-Za-z0-9._-]*) continue ;; esac
   state=$(stat -c '%n %a %u:%g' "$file") || {
     # it has been removed meanwhile

@@ -13,6 +13,6 @@ if [ -f "$list" ]; then
     stats "$list" "$work" | comm -z -12 "$known/stat" - | cut -z -d' ' -f6- | sed -z 's|^\./|same - - - |'
   fi
 fi
-# not the bytecode that Python writes beside the program
+# without the bytecode that Python writes next to the program
 cd "$work" && find . -ignore_readdir_race -mindepth 1 -name __pycache__ -type d -prune -o \
   -type f -printf 'file %m %s %T@ %P\0' -o -type l -printf 'link - - - %P\0to - - - %l\0'

@@ -1,12 +1,12 @@
-"""A node's log of a job: frames, one a line (job/frames.rs reads them), and the short file `states` beside it."""
+"""A node's log of a job: frames, one a line (job/frames.rs reads them), and the short file `states` next to it."""
 import ctypes
 import os
 import time
 
 LONGEST = 1 << 16  # bytes; a longer line is cut into several frames, so that memory stays bounded
-RESERVED = 1 << 16  # bytes for what must be written down even if the disk is full
+RESERVED = 1 << 16  # bytes for what must be recorded even if the disk is full
 KEEP_SIZE, PUNCH_HOLE = 1, 2  # FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE: fallocate(2)
-OUTPUT = (b"o", b"e")  # the frames that hold output of a rank
+OUTPUT = (b"o", b"e")  # frames with output of a rank
 
 
 def fallocate(file, mode, length):
@@ -22,13 +22,13 @@ def reserve(file):
 
 
 class Log:
-    """Where one rank, or the job supervisor (as rank 0), writes its frames."""
+    """The log in which one rank, or the job supervisor (as rank 0), writes its frames."""
 
     def __init__(self, directory, rank=0):
         self.directory, self.rank = directory, rank
         self.file = self.open("log")
         self.limit = None  # bytes that the log may take on this node
-        self.freed = 0  # bytes at its start that were given back to the disk
+        self.freed = 0  # bytes at its start whose blocks were freed
         self.lost = 0  # lines of output that a full disk did not take
         self.torn = b""  # ends a line that a full disk cut off
 
@@ -55,8 +55,8 @@ class Log:
             self.free_oldest()
 
     def free_oldest(self):
-        """Gives the oldest part of the log back to the disk if the log has outgrown its limit. The bytes keep their offsets, so that
-        a reader continues where it was."""
+        """Frees the blocks of the oldest part of the log if the log exceeds its limit. The bytes keep their offsets, so that a reader
+        continues where it was."""
         start = os.fstat(self.file).st_size - self.limit
         if start >= self.freed + self.limit // 8:
             self.freed = start
@@ -71,7 +71,7 @@ class Log:
             pass
 
     def state(self, kind, text, at=None):
-        """Writes a frame about the rank's progress, also into `states`: it tells which rank failed first, however long earlier
+        """Writes a frame about the rank's progress, also into `states`: it shows which rank failed first, even if earlier
         output or a full disk delays the frame in the log."""
         at = at or time.time()
         try:

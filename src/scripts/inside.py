@@ -1,6 +1,6 @@
-"""What is in the image, as the ranks find it: a "KEY VALUE" line each, read by checks/details.rs. Runs in the worker and changes
-nothing; what launchers add about themselves (src/launch) follows. Frameworks are not imported if their files say it all: that takes
-seconds."""
+"""Prints what is in the image, as the ranks find it, as "KEY VALUE" lines for checks/details.rs. Runs in the worker and changes
+nothing; the launchers append programs of their own (src/launch). Frameworks are not imported if their files suffice, because that
+takes seconds."""
 import ctypes
 import glob
 import importlib.util
@@ -83,10 +83,10 @@ def nccl():
 
 
 def gpus():
-    """How many a program here has; none where there is no nvidia-smi to tell."""
+    """Returns the number of visible GPUs; None without nvidia-smi."""
     try:
-        said = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20).stdout
-        return str(sum(line.startswith(b"GPU ") for line in said.splitlines()))
+        output = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20).stdout
+        return str(sum(line.startswith(b"GPU ") for line in output.splitlines()))
     except Exception:
         return None
 

@@ -1,10 +1,10 @@
-# Behind marked.sh and killed.sh. Ends what is left of a job on this node: what the job supervisor could not end, because it was killed
-# itself or did not reach the node. Prints what is still there in the end, a line each: PID, where it waits in the kernel, and its
-# arguments. Wants: id, grace (seconds), jobs_dir. A process belongs to the job if its environment says HVDCTL_JOB=ID: other jobs and
-# other people's processes are never touched. The programs come first and get the grace period (a last checkpoint); only then the
-# supervisors and the launcher. Fails if a tool does: that there is nothing left must be known.
+# Ends the remaining processes of a job on this node, which the job supervisor did not end because it was killed or did not reach the
+# node. Appended to marked.sh and killed.sh. Prints the processes that are still there at the end, one a line: PID, where it waits in
+# the kernel, and its arguments. Variables: id, grace (seconds), jobs_dir. A process belongs to the job if its environment has
+# HVDCTL_JOB=ID: processes of other jobs and users are never touched. The programs come first and get the grace period (a last
+# checkpoint); only then the supervisors and the launcher. Fails if a tool fails, so that an error is not mistaken for "nothing left".
 
-# the shells and tools of this very script have no such environment, so the lists end up empty
+# the shells and tools of this script have no such environment, so the lists become empty
 mine() {
   files=$(marked "^HVDCTL_JOB=$id\$" /proc/[0-9]*/environ) || return
   for file in $files; do pid_of "$file"; done
@@ -15,11 +15,11 @@ programs() {
   files=$(marked "^HVDCTL_PROGRAM=1\$" $files) || return
   for file in $files; do pid_of "$file"; done
 }
-# the programs themselves lead their process groups; their helpers are theirs to end, before or after a last checkpoint
+# the programs themselves lead their process groups; they end their own helpers, before or after a last checkpoint
 leaders() {
   all=$(programs) || return
   for p in $all; do
-    # what stands behind the name: state, parent, process group (proc(5)). One without has ended
+    # fields after the name: state, parent, process group (proc(5)). A process without the file has ended
     { read -r stat <"/proc/$p/stat"; } 2>/dev/null || continue
     stat=${stat##*) }
     stat=${stat#* * }
@@ -40,14 +40,14 @@ alive() {
   all=$(programs) || return
   for p in $all; do killed "$p" || echo "$p"; done
 }
-# what is there although it has just been killed: a program may have started another one meanwhile
+# kills all and lists what is left: a program may have started another one meanwhile
 killed_all() {
   all=$(mine) || return
   # shellcheck disable=SC2086
   signal KILL $all
   mine
 }
-signal() { # SIGNAL PID…; who has ended meanwhile needs none
+signal() { # SIGNAL PID…; ignores processes that have ended
   s=$1
   shift
   for p; do kill "-$s" "$p" 2>/dev/null || :; done
@@ -60,21 +60,21 @@ gone_within() { # SECONDS COMMAND: waits until the command lists nothing
   done
 }
 
-forget() { # no rank starts any more, and what it holds may be secret
+remove_environment() { # no rank starts any more, and the variables may be secret
   rm -f -- "$jobs_dir/$id/env.json"
 }
 
 left=$(mine) || exit
 if [ -z "$left" ]; then
-  forget
+  remove_environment
   exit
 fi
 found=$(leaders) || exit
 asked=$(supervisors) || exit
-# if a supervisor was killed, nobody passes the signal on
+# a killed supervisor does not pass the signal on
 # shellcheck disable=SC2086
 signal TERM ${asked:-$found}
-# an ended program's supervisor records how it ended, and goes by itself
+# the supervisor of an ended program records how it ended, and exits by itself
 gone_within "$grace" alive || {
   left=$(programs) || exit
   # shellcheck disable=SC2086
@@ -86,9 +86,9 @@ left=$(mine) || exit
 signal TERM $left
 gone_within 2 mine
 failed=0
-forget || failed=1
+remove_environment || failed=1
 gone_within 5 killed_all || for p in $left; do
-  words=$(tr '\0\n' '  ' 2>/dev/null <"/proc/$p/cmdline" | head -c 200)
-  [ -z "$words" ] || printf '%s %s %s\n' "$p" "$(cat "/proc/$p/wchan" 2>/dev/null)" "$words"
+  argv=$(tr '\0\n' '  ' 2>/dev/null <"/proc/$p/cmdline" | head -c 200)
+  [ -z "$argv" ] || printf '%s %s %s\n' "$p" "$(cat "/proc/$p/wchan" 2>/dev/null)" "$argv"
 done
 [ "$failed" = 0 ]

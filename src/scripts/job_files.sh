@@ -1,8 +1,8 @@
-# Prints files of a job on the node of its launcher, each on a line: its name and its contents in base64. Wants: jobs_dir, id, names
+# Prints files of a job on the node of its launcher, each on a line: its name and its contents in base64. Variables: jobs_dir, id, names
 # (in the job's directory, separated by spaces), origin (the path of the file with the project's origin, printed as `origin`).
 file() { # NAME PATH
   [ -f "$2" ] || return 0
-  # one that has been removed meanwhile is no failure
+  # a file that is removed meanwhile is no error
   text=$(base64 -w 0 "$2") || { [ ! -e "$2" ]; return; }
   printf '%s %s\n' "$1" "$text"
 }

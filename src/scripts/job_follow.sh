@@ -1,9 +1,9 @@
-# Follows a job's log on this node from a byte on, until standard input ends. Wants: jobs_dir, id, offset, pulse (seconds). The first
-# line is the node's clock; a dot on standard error every few seconds says that the node is there. It ends by itself: when hvdctl
-# goes, its end of the standard input goes with it.
+# Follows a job's log on this node from a byte on, until standard input ends. Variables: jobs_dir, id, offset, pulse (seconds).
+# The first line is the node's clock; a dot on standard error every few seconds shows that the node is alive. Exits when standard
+# input closes, which happens when hvdctl exits.
 exec 3<&0
 date +%s.%N
-# it ends if tail does; a word of tail would count as a sign of life
+# exits when tail does, whose messages would count as a sign of life
 tail -c "+$((offset + 1))" -f "$jobs_dir/$id/log" 3<&- 2>/dev/null &
 tail=$!
 {

@@ -1,5 +1,5 @@
-# Adds nodes to a running elastic job, on the node of its launcher. Wants: jobs_dir, id, joining (the nodes, as launch.json has them),
-# record (job.json with them). Succeeds if the job supervisor has taken them (membership.py); if not, nothing has changed.
+# Adds nodes to a running elastic job, on the node of its launcher. Variables: jobs_dir, id, joining (the nodes, as launch.json has
+# them), record (job.json with them). Succeeds if the job supervisor has accepted them (membership.py); if not, nothing has changed.
 set -eu
 umask 077
 cd "$jobs_dir/$id"
@@ -13,8 +13,8 @@ while [ -e joining.json ] && [ "$tries" -lt 100 ]; do
 done
 # either this or the renaming by the job supervisor succeeds, never both, so a failure is no error
 if rm joining.json 2>/dev/null || [ -e joining.json ]; then
-  echo "the job supervisor has not taken the nodes within 20 s" >&2
+  echo "the job supervisor did not accept the nodes within 20 s" >&2
   exit 1
 fi
-# the nodes have joined, whether or not this record says so: theirs do, too
+# the nodes have joined even if this fails, because their own records say so too
 { printf '%s' "$record" >job.json.new && mv job.json.new job.json; } || :

@@ -1,3 +1,3 @@
-# What has come to a job's log since a byte. Wants: jobs_dir, id, offset.
+# Prints a job's log from a byte offset. Variables: jobs_dir, id, offset.
 [ -e "$jobs_dir/$id/log" ] || exit 0
 exec tail -c "+$((offset + 1))" "$jobs_dir/$id/log"

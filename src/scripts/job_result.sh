@@ -1,5 +1,5 @@
-# Says how a job ended, as its job supervisor wrote it down; where there is no such record, the given one is written and said. Wants:
-# jobs_dir, id, result (JSON).
+# Prints the result of a job. If the job supervisor recorded none, records and prints the given one. Variables: jobs_dir, id, result
+# (JSON).
 set -eu
 cd "$jobs_dir/$id"
 if [ ! -e result.json ]; then

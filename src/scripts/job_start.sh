@@ -1,11 +1,11 @@
-# Lays a job's directory. Wants: jobs_dir, id, files (a tar archive, in base64; its last file is called log).
+# Creates a job's directory. Variables: jobs_dir, id, files (a tar archive, in base64; its last file is called log).
 set -eu
 umask 022
 mkdir -p "${jobs_dir%/*}"
-# what ranks print may be nobody else's business
+# the output of ranks may be confidential
 umask 077
 mkdir -p "$jobs_dir/$id"
 cd "$jobs_dir/$id"
 printf '%s' "$files" | base64 -d | tar -xpmf - --no-same-owner
-# a pipe ends as its last program does, and tar takes nothing for an archive without files
+# a pipeline has the exit code of its last program, and tar accepts empty input
 [ -e log ]

@@ -1,15 +1,15 @@
 """The job supervisor, the main process of hmaster. It starts the launcher and logs its output on this node. When the launcher has
 ended, a rank has failed, or the end is requested (SIGTERM; a second one: no grace period), it ends what is left of the job on every
-node and records the result. So a job needs no terminal, and no operator's machine, to come to its end.
+node and records the result. So a job needs neither a terminal nor the operator's machine to end.
 
-If the engine stops hmaster (SIGUSR1: `docker stop`, the end of the engine or of the machine) nobody asked hvdctl for the end, and the
-job has failed.
+If the engine stops hmaster (SIGUSR1: `docker stop`, the end of the engine or of the machine), the end was not requested through hvdctl, and
+the job has failed.
 
-A job that failed is started again if that was asked for, on the nodes that answer; attempts.json has the attempts that failed. An elastic job
-is started again whenever a node leaves or joins (membership.py); members.json has its nodes and those changes. joining.json has nodes that
+A failed job is restarted if that was requested, on the nodes that answer; attempts.json has the failed attempts. An elastic job is
+restarted whenever a node leaves or joins (membership.py); members.json has its nodes and those changes. joining.json has nodes that
 `hvdctl up` adds to it.
 
-launch.json beside it says what to start and how (launch/description.rs). This program knows no launcher by name."""
+launch.json in its directory describes what to start and how (launch/description.rs). This program knows no launcher by name."""
 import functools
 import json
 import os
@@ -30,11 +30,11 @@ import reap  # noqa: E402
 import workers  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-BY_ENGINE = signal.SIGUSR1  # what the engine stops this container with (runtime/docker/request.rs)
+BY_ENGINE = signal.SIGUSR1  # the signal with which the engine stops this container (runtime/docker/request.rs)
 ENGINE_FAULT = "its launcher's container was stopped by `docker stop`, or because the engine or the machine shut down"
-MAX_SILENCES = 3  # how often a node may leave the question for its ranks' starts unanswered before it counts as having none
+MAX_UNANSWERED = 3  # queries without an answer after which a node counts as having started no ranks
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
-OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that each node has for itself
+OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that differ from node to node
 LONGEST_PAUSE = 300  # seconds between two attempts; the first pause is `restart_pause`, and each is twice the one before
 
 
@@ -53,7 +53,7 @@ class Requests:
         return len(self.signals) > 1
 
     def fault(self):
-        """Why the job fails if it was the engine that asked first."""
+        """Returns the fault if the engine requested the end first."""
         return ENGINE_FAULT if self.signals[:1] == [BY_ENGINE] else None
 
 
@@ -133,23 +133,23 @@ def write(name, value):
 
 
 class StartCheck:
-    """Whether all ranks start in time: their nodes are asked when the time is over, and those that do not answer are asked again."""
+    """Checks that all ranks start in time. Queries the nodes at the deadline, and again those that do not answer."""
 
     def __init__(self, launch, nodes, places):
         self.node, self.limit, self.nodes, self.places = launch["node"], launch["start_timeout"], nodes, list(places)
         self.next = time.monotonic() + self.limit
-        self.thread, self.silences, self.missing = None, {}, ""
+        self.thread, self.unanswered, self.missing = None, {}, ""
 
     def missing_ranks(self):
         """Describes where ranks are missing; empty as long as none are known to be. Does not wait."""
         if self.places and time.monotonic() > self.next and not (self.thread and self.thread.is_alive()):
             self.next = time.monotonic() + self.limit
-            self.thread = threading.Thread(target=self.look, daemon=True)
+            self.thread = threading.Thread(target=self.poll, daemon=True)
             self.thread.start()
         return self.missing
 
-    def look(self):
-        # the slowest answer may take long: whoever was late then is asked once more
+    def poll(self):
+        # a node that answered late is queried once more
         for pause in (0, 1):
             time.sleep(pause)
             started = {}
@@ -165,15 +165,15 @@ class StartCheck:
             started[place["node"]] = count
 
     def describe(self, started):
-        words = []
+        missing = []
         for place in self.places:
             node = place["node"]
             if node in started:
-                words.append("%d of %d on %s" % (started[node], place["ranks"], node))
+                missing.append("%d of %d on %s" % (started[node], place["ranks"], node))
             else:
-                self.silences[node] = self.silences.get(node, 0) + 1
-                words += ["no answer from %s" % node] * (self.silences[node] == MAX_SILENCES)
-        return ", ".join(words)
+                self.unanswered[node] = self.unanswered.get(node, 0) + 1
+                missing += ["no answer from %s" % node] * (self.unanswered[node] == MAX_UNANSWERED)
+        return ", ".join(missing)
 
 
 class Launcher:
@@ -186,7 +186,7 @@ class Launcher:
         self.lines, self.selector = frames.Lines(log, b"l", self.see), selectors.DefaultSelector()
 
     def see(self, line):
-        """Takes the exit code of a rank that has failed, as soon as it has, from its launcher shim."""
+        """Reads the exit code of a failed rank as soon as its launcher shim reports it."""
         found = re.search(reap.FAILED + rb"(\d+)", line)
         self.failed.extend([int(found.group(1))] if found else [])
         return found
@@ -211,7 +211,7 @@ class Launcher:
                                       start_new_session=True, bufsize=0)
             return
         for index, place in enumerate(places):
-            order = json.dumps(self.order(places, index, env)).encode() + b"\n"
+            request = json.dumps(self.request(places, index, env)).encode() + b"\n"
             program = os.path.join(HERE, "node_launcher.py")
             if place["node"] == here:
                 process = self.children.start(["python3", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -220,26 +220,26 @@ class Launcher:
                 process = self.nodes.ssh(place, [], ["python3 " + shlex.quote(program)], subprocess.PIPE, subprocess.PIPE,
                                          stderr=subprocess.STDOUT, start_new_session=True)
             try:
-                process.stdin.write(order)
+                process.stdin.write(request)
                 process.stdin.close()
             except OSError:
-                pass  # how it ended tells why
+                pass  # its exit code and output show why
             yield process
 
-    def order(self, places, index, env):
-        """What a node is to start (node_launcher.py)."""
+    def request(self, places, index, env):
+        """Returns the request to a node (node_launcher.py)."""
         at = Position(places, self.launch["node"], index)
-        order = {"env": {name: value for name, value in env.items() if name not in OF_NODE},
+        request = {"env": {name: value for name, value in env.items() if name not in OF_NODE},
                  "argv": [at.text(part) for part in self.launch["launcher"]], "ranks": places[index]["ranks"], "variables": None}
         if self.launch["start"] == "per-rank":
             positions = [Position(places, self.launch["node"], index, local) for local in range(places[index]["ranks"])]
-            order["variables"] = [{name: at.text(value) for name, value in self.launch["variables"].items()} for at in positions]
-        return order
+            request["variables"] = [{name: at.text(value) for name, value in self.launch["variables"].items()} for at in positions]
+        return request
 
     def listen(self, seconds):
-        """Logs what it writes within these seconds; returns as soon as there is something."""
+        """Logs the launcher's output for at most this many seconds; returns after the first output."""
         if not self.selector.get_map():
-            # its output was closed; its end must still be awaited
+            # its output is closed; it may still run
             time.sleep(min(seconds, 0.01))
         for key, _ in self.selector.select(seconds) if self.selector.get_map() else []:
             try:
@@ -279,7 +279,7 @@ class Launcher:
 
 
 def outcome(report, places, node):
-    """What the nodes reported of the ranks, by the clock of the node of the launcher."""
+    """Merges the nodes' reports about the ranks, with times by the clock of the launcher's node."""
     took_part = [(place["node"], report.ends[place["node"]]) for place in places if place["node"] in report.ends]
     others = [place["node"] for place in places if place["node"] != node]
 
@@ -340,7 +340,7 @@ class JobSupervisor:
             self.nodes.end_all()
         launcher = None if stopped else result["launcher"]
         write("result.json", dict(result, ended=time.time(), launcher=launcher, stopped=stopped, ranks=ranks(self.used)))
-        # a rank that waits in the kernel may keep this container from ending: nobody is to wait for that
+        # a rank that waits in the kernel may keep this container alive; do not wait for it
         self.log.write(b"d", [b""])
         self.nodes.disconnect_all()
         return 143 if stopped else launcher
@@ -400,12 +400,12 @@ class JobSupervisor:
 
     def reap_everywhere(self, report, again):
         """Ends the ranks of all nodes at once. They get the whole grace period if none has failed; an engine does not wait for long. A
-        second signal takes the rest of it away."""
+        second signal ends the grace period."""
         by_user = self.requests and not self.requests.fault()
         grace = self.launch["grace"] if by_user or self.leaving or self.joining else min(self.launch["grace"], reap.AFTER_FAILURE)
         urgent = self.requests.are_urgent()
         everywhere, waits, threads = self.start_reaping(0 if urgent else grace, report, again)
-        # a thread that failed is waited for no longer
+        # does not wait for a thread that failed
         while not all(ended.wait(0.05) or not thread.is_alive() for ended, thread in zip(waits, threads)):
             if self.requests.are_urgent() and not urgent:
                 urgent = True
@@ -425,7 +425,7 @@ class JobSupervisor:
             ended.set()
 
         elsewhere = functools.partial(self.nodes.reap, grace=grace, again=again, report=report, everywhere=everywhere)
-        # nodes that had left before this attempt are not waited for, but for one last time
+        # nodes that had left before this attempt are waited for only at the end of the job
         reached = [worker for worker in self.launch["workers"] if not again or worker in self.used]
         work = [functools.partial(elsewhere, worker) for worker in reached] + [here]
         waits = [threading.Event() for _ in work]
@@ -450,11 +450,11 @@ class JobSupervisor:
             time.sleep(0.05)
 
     def stop_between_attempts(self, result):
-        """How the last attempt ended is known, and what was kept for the next must go. Returns whether the job counts as stopped."""
+        """Cleans up after the last attempt. Returns whether the job counts as stopped."""
         fault = self.requests.fault()
         result.pop("fault", None)
         if fault:
-            # it was not the last attempt that ended the job; how that went is in attempts.json
+            # the last attempt did not end the job; its result is in attempts.json
             result.update(fault=fault, exits=[], hung=[], silent=[], silence={})
         self.clean()
         return not fault
@@ -465,7 +465,7 @@ class JobSupervisor:
         reap.forget(False)
 
     def add_nodes(self):
-        """Takes the nodes that were added to an elastic job into its places; the next change may use them."""
+        """Adds the nodes that joined an elastic job to its places, for the next attempt."""
         added = self.membership.added() if self.membership else []
         # new lists: those of the current attempt stay as they are
         self.places = self.places + added

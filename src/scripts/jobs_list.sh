@@ -1,5 +1,5 @@
-# The jobs that this node knows of: what job.json, result.json, attempts.json and members.json say, each on one line behind its path, and
-# how many ranks have started here. Wants: jobs_dir. Fails if a file cannot be read; one that is removed meanwhile is left out.
+# Lists the jobs of this node: the contents of job.json, result.json, attempts.json and members.json, each on one line after its path,
+# and how many ranks have started here. Variables: jobs_dir. Fails if a file cannot be read; one that is removed meanwhile is left out.
 LC_ALL=C
 export LC_ALL
 [ -d "$jobs_dir" ] || exit 0
@@ -9,7 +9,7 @@ list() {
     '(' -name job.json -o -name result.json -o -name attempts.json -o -name members.json ')' -exec grep -aH '' {} +
   find . -ignore_readdir_race -mindepth 2 -maxdepth 2 -name states -exec grep -aHc ' s $' {} +
 }
-# the exit codes are no help: grep fails where no rank has started, too
+# the exit codes do not help: grep fails without a match too
 exec 3>&1
 errors=$(list 2>&1 >&3 3>&- | grep -v ': No such file or directory$' | head -n 3)
 [ -z "$errors" ] || {

@@ -1,4 +1,4 @@
-# Removes the directories of these jobs. Wants: jobs_dir, ids (one a line).
+# Removes the directories of these jobs. Variables: jobs_dir, ids (one a line).
 set -eu
 [ -d "$jobs_dir" ] || exit 0
 cd "$jobs_dir"

@@ -1,7 +1,7 @@
-# Behind put_file.sh and keys_lock.sh. Brings the key directory to the desired state. Wants: ssh_dir, puts ("MODE NAME
+# Appended to put_file.sh and keys_lock.sh. Brings the key directory to the desired state. Variables: ssh_dir, puts ("MODE NAME
 # BASE64" a line), removes (a name a line), observed ("NAME SHA256" a line: the texts that these were computed from, as
-# facts.sh reads them). Secrets come in a variable of this script, which came over standard input: no process of this node
-# ever has them among its arguments (printf is the shell's own).
+# facts.sh reads them). Secrets are in a variable of this script, which is sent over standard input: they are never
+# arguments of a process on this node (printf is a builtin).
 main() {
   set -eu
   (umask 022 && mkdir -p "${ssh_dir%/*}")
@@ -10,7 +10,7 @@ main() {
   cd "$ssh_dir"
   alone
 
-  # before anything is changed: what somebody has written since the observation must not be undone
+  # checked first: changes since the observation must not be overwritten
   printf '%s' "$observed" | while read -r name sum; do
     case $(text "$name" | sha256sum) in
     "$sum "*) ;;
@@ -34,8 +34,8 @@ main() {
   done
 }
 
-# Makes a file root's, with this mode. A link is replaced by a copy of its file: the containers mount this directory alone, and a file
-# elsewhere is not hvdctl's to change.
+# Makes a file root's, with this mode. A link is replaced by a copy of its file: the containers mount only this directory, and
+# hvdctl must not change a file elsewhere.
 own() { # MODE NAME
   [ -f "$2" ] || return 0
   if [ -h "$2" ]; then
@@ -52,5 +52,5 @@ text() {
   LC_ALL=C awk '{ print }' "./$1"
 }
 
-# as a whole or not at all, even if what sends this is cut off
+# the block runs completely or not at all, even if the connection breaks
 main

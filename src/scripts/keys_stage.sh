@@ -1,7 +1,6 @@
-# Behind put_file.sh and keys_lock.sh. Writes a new key pair beside the one in use: NAME.next, then NAME.next.pub. Wants:
-# ssh_dir, name, private and public (both base64). Prints "NAME PUBLIC" of what is staged afterwards: a pair that was staged
-# meanwhile is kept. The private half comes in a variable over standard input and is an argument only of the shell's own
-# printf.
+# Appended to put_file.sh and keys_lock.sh. Writes a new key pair next to the current one: NAME.next, then NAME.next.pub. Variables:
+# ssh_dir, name, private and public (both base64). Prints "NAME PUBLIC" of the pair that is staged afterwards: one that was staged
+# meanwhile is kept. The private half is sent in a variable over standard input and is an argument only of printf, a builtin.
 main() {
   set -eu
   umask 077
@@ -24,5 +23,5 @@ main() {
   printf '%s %s\n' "$name" "$(cat "$name.next.pub")"
 }
 
-# as a whole or not at all, even if what sends this is cut off
+# the block runs completely or not at all, even if the connection breaks
 main

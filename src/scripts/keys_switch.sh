@@ -1,17 +1,17 @@
-# Behind put_file.sh and keys_lock.sh. Puts the staged pair in place: NAME.next becomes NAME, the pair of another type is removed, NAME.next.pub
-# becomes NAME.pub. Wants: ssh_dir, new (its NAME), public (its line, without a newline), old (the other pair's name, or empty).
-# If it is interrupted, running it again finishes it; in between there is always a private key that every node accepts.
+# Appended to put_file.sh and keys_lock.sh. Puts the staged pair in place: NAME.next becomes NAME, the pair of another type is removed,
+# NAME.next.pub becomes NAME.pub. Variables: ssh_dir, new (its NAME), public (its line, without a newline), old (the other pair's name,
+# or empty). If it is interrupted, running it again finishes it; in between there is always a private key that every node accepts.
 main() {
   set -eu
   cd "$ssh_dir"
   alone
   [ -f "$new.next.pub" ] || return 0
   if [ "$(cat "$new.next.pub")" != "$public" ]; then
-    echo "another hvdctl has staged a different pair meanwhile" >&2
+    echo "another hvdctl command has staged a different pair meanwhile" >&2
     return 1
   fi
   if [ -f "$new.next" ]; then
-    # ssh trusts a .pub beside a private key, and would offer the old one; without it, ssh reads the private key
+    # ssh trusts a .pub next to a private key, and would offer the old one; without it, ssh reads the private key
     rm -f "./$new.pub"
     flush
     mv -f "$new.next" "$new"
@@ -31,5 +31,5 @@ main() {
   flush
 }
 
-# as a whole or not at all, even if what sends this is cut off
+# the block runs completely or not at all, even if the connection breaks
 main

@@ -1,2 +1,2 @@
-# Prints "missing" if the container has no program of the name that its argument is.
+# Prints "missing" if the container has no program with the name in the argument.
 command -v "$1" >/dev/null || echo missing

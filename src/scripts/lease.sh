@@ -1,13 +1,14 @@
-# In front of the scripts about the lease. Wants: run (the directory that a restart clears, /run), cluster, expires (seconds).
-# The lease is a file of "KEY VALUE" lines, read by model/lease.rs; its time of change is when it was renewed last.
+# Prepended to the lease_*.sh scripts. Variables: run (the directory that a reboot clears, /run), cluster, expires (seconds).
+# The lease is a file of "KEY VALUE" lines for model/lease.rs; its modification time is the last renewal.
 command -v flock >/dev/null || {
   echo "flock: not found (util-linux)" >&2
   exit 127
 }
 file=$cluster.lease
-# a kernel without user namespaces has no such file. Root of a rootless engine is one of the node's users, and only writes where that user may
+# a kernel without user namespaces has no such file. With a rootless engine, root is an ordinary user of the node, and may write only in
+# that user's directories
 user=$(awk 'NR == 1 { print $2 }' /proc/self/uid_map 2>/dev/null)
-directory() { # COMMAND: the first place of the two where it is true
+directory() { # COMMAND: changes to the first of the two directories for which it succeeds
   for place in "$run/hvdctl" "$run/user/${user:-0}/hvdctl"; do
     if "$@"; then
       cd "$place" && return
@@ -18,7 +19,7 @@ directory() { # COMMAND: the first place of the two where it is true
 writable() { (umask 022 && mkdir -p "$place") 2>/dev/null && [ -w "$place" ]; }
 has_lease() { [ -f "$place/$file" ]; }
 
-# alone among those who take, renew and release
+# runs a function under a lock
 alone() (
   flock -w 10 9 || {
     echo "the lock on $place is held by another process" >&2
@@ -27,7 +28,7 @@ alone() (
   "$@"
 ) 9<.
 
-# whether it was renewed of late. A clock that was set back does not make it last for ever
+# tests whether the lease was renewed recently; a clock that was set back does not extend it
 fresh() {
   [ -f "$file" ] || return 1
   age=$(($(date +%s) - $(stat -c %Y "$file")))
@@ -37,7 +38,7 @@ is_of() { # ID
   { read -r _ there <"$file"; } 2>/dev/null && [ "$there" = "$1" ]
 }
 show() {
-  # given back meanwhile, it is none
+  # a lease that is released meanwhile is none
   if ! { lease=$(cat "$file") && renewed=$(stat -c %Y "$file"); }; then
     [ ! -e "$file" ]
     return

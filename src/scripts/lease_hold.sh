@@ -1,6 +1,6 @@
-# Behind lease.sh. Takes this node's lease and holds it until standard input ends; each line there renews it. Wants further:
-# id, holder, pid, purpose. Says "held", or "busy" and the lease that is in
-# the way. Ends by itself when the lease is no longer its own, and says so.
+# Appended to lease.sh. Takes this node's lease and holds it until standard input ends; each line there renews it. Further variables:
+# id, holder, pid, purpose. Prints "held", or "busy" and the other lease. Exits when its lease was replaced or released, and prints
+# which.
 # `alone` calls the functions
 # shellcheck disable=SC2317
 
@@ -9,9 +9,9 @@ main() {
     echo "neither $run/hvdctl nor $run/user/${user:-0}/hvdctl can be written" >&2
     exit 1
   }
-  # whatever ends this, the lease is given back
+  # releases the lease however the script ends
   trap 'alone give_back; exit' HUP INT TERM
-  # one that nobody was there to hear of (SIGPIPE ends the part that said so) is given back, too
+  # a lease whose "held" could not be delivered (SIGPIPE) is released, too
   alone take || {
     code=$?
     alone give_back
@@ -47,5 +47,5 @@ renew() {
 
 give_back() { ! is_of "$id" || rm -f "$file"; }
 
-# all of this is read before anything is done, and nothing that comes later: no line that renews is a part of it
+# the shell reads the whole block first, so that lines for renewals are not read as commands
 main; exit

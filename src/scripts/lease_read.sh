@@ -1,2 +1,2 @@
-# Behind lease.sh. Shows the lease of this node, if there is one. Changes nothing.
+# Appended to lease.sh. Prints the lease of this node, if there is one. Changes nothing.
 if directory has_lease; then show; fi

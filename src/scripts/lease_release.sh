@@ -1,5 +1,4 @@
-# Behind lease.sh. Releases a lease, whoever holds it. Wants further: id (of the lease that is meant; another one stays). Says
-# "released" where it was there.
+# Appended to lease.sh. Releases the lease `id`, regardless of its holder; another lease is kept. Prints "released" if it existed.
 release() {
   if is_of "$id"; then
     rm -f "$file" && echo released

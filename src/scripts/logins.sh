@@ -1,8 +1,8 @@
-# Logs in from this worker to others with the cluster's key. Runs in the container. Wants: key (the private key), known_hosts,
+# Logs in from this worker to others with the cluster's key. Runs in the container. Variables: key (the private key), known_hosts,
 # targets ("INDEX ADDRESS" a line), port, limit (seconds for one login), at_once, whole (seconds for all). Prints for
 # each target INDEX, exit code and the end of ssh's messages, with a tab for each newline.
-# Only the master has the key as a file. Here it goes from this shell's memory (printf is the shell's own) into an agent
-# that lives as long as this script, and in any case not longer than `whole`.
+# Only the master has the key as a file. Here it is passed from this shell's memory (printf is a builtin) to an agent that ends with
+# this script, and in any case after `whole`.
 set -u
 umask 077
 dir=$(mktemp -d /tmp/hvdctl-reach.XXXXXX) || exit 1

@@ -1,20 +1,20 @@
-# What a machine is, a "KEY VALUE" line each: the beginning of facts.sh and probe.sh. Changes nothing.
+# Prints basic facts about a machine as "KEY VALUE" lines. Prepended to facts.sh and probe.sh. Changes nothing.
 say() { printf '%s\n' "$*"; }
 # logins that are not root's may lack the directory of `ip`
 PATH=$PATH:/usr/sbin:/sbin
 
-# first and last: the commands between may be slow, and the clock must be known to lie between the two
+# printed first and last, because the commands in between may be slow
 say clock "$(date +%s.%N)"
 say hostname "$(uname -n)"
-# where nproc fails, getconf says why it does
+# if nproc fails, getconf prints the reason
 cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) || exit
 say cores "$cores"
-# root had by sudo does not know how the login came
+# sudo drops SSH_CONNECTION; HVDCTL_ADDRESS has the address then
 address=${SSH_CONNECTION:-}
 address=${address% *}
 address=${HVDCTL_ADDRESS:-${address##* }}
 [ -z "$address" ] || say ssh "$address"
-# without addresses keys would be accepted from everywhere
+# without addresses, keys would be accepted from anywhere
 addresses=$(ip -o addr show up) || exit
 printf '%s\n' "$addresses" | while read -r _ name family address _; do
   case $family in inet | inet6) say addr "$name $address" ;; esac

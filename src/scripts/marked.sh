@@ -1,6 +1,6 @@
-# In front of facts.sh and job_end.sh.
-# Lists the files /proc/PID/environ with a variable that matches. That grep failed must not pass for "no processes": with -s it is silent
-# about processes that have just ended, so everything else that it prints is an error.
+# Prepended to facts.sh, job_end.sh and upload_common.sh.
+# Lists the files /proc/PID/environ with a variable that matches. A failure of grep must not be mistaken for "no processes": with -s it
+# is silent about processes that have just ended, so everything else that it prints is an error.
 marked() { # PATTERN FILE…
   [ -e /proc/self/environ ] || { echo "cannot search the processes: /proc is not mounted" >&2; return 1; }
   pattern=$1
@@ -12,7 +12,7 @@ marked() { # PATTERN FILE…
     case $file in /proc/[0-9]*/environ) ;; *) code=failed ;; esac
   done
   case $code in
-  # 2: one has ended meanwhile
+  # 2: a process has ended meanwhile
   [012]) [ -z "$marked" ] || printf '%s\n' "$marked" ;;
   *)
     printf 'cannot search the processes: %s\n' "$marked" >&2

@@ -9,14 +9,14 @@ import time
 import reap
 import workers
 
-PERIOD = 2  # seconds between two questions to a node
+PERIOD = 2  # seconds between two queries to a node
 HERE = os.path.dirname(os.path.abspath(__file__))
 JOINING = os.path.join(HERE, "joining.json")  # nodes that are added to the job, as launch.json has them (job/join.rs)
-MISSES = 3  # unanswered questions in a row after which a node has gone: a busy one may miss one
+MISSES = 3  # consecutive unanswered queries after which a node has left: a busy one may miss one
 
 
 class Membership:
-    """Asks the nodes, in a thread of its own. `places` are all nodes with ranks; that of the launcher never leaves."""
+    """Queries the nodes, in a thread of its own. `places` are all nodes with ranks; that of the launcher never leaves."""
 
     def __init__(self, elastic, home, nodes, places):
         self.min_ranks, self.timeout, self.nodes = elastic["min_ranks"], elastic["timeout"], nodes
@@ -26,8 +26,8 @@ class Membership:
         self.next, self.thread = 0.0, None
 
     def added(self):
-        """The nodes that were added to the job since the last call. They are asked from now on, and join as soon as they are ready. Who
-        wrote the file waits until it has been renamed: only then the node belongs to the job."""
+        """The nodes that were added to the job since the last call. They are queried from now on, and join as soon as they are
+        ready. The writer of the file waits until it has been renamed: only then does the node belong to the job."""
         taken = JOINING + ".taken"
         try:
             os.rename(JOINING, taken)
@@ -41,7 +41,7 @@ class Membership:
             self.workers.append(place)
         return places
 
-    def look(self):
+    def poll(self):
         workers.for_each(self.workers, self.ask)
         self.next = time.monotonic() + PERIOD
 
@@ -55,16 +55,16 @@ class Membership:
             self.misses[node] = 0 if code == 0 else self.misses[node] + 1
 
     def change(self, used):
-        """The nodes of `used` that have gone, and the others that can join. Does not wait."""
+        """The nodes of `used` that leave, and the others that can join. Does not wait."""
         if time.monotonic() > self.next and not (self.thread and self.thread.is_alive()):
-            self.thread = threading.Thread(target=self.look, daemon=True)
+            self.thread = threading.Thread(target=self.poll, daemon=True)
             self.thread.start()
         leaving = [place for place in self.workers if place in used and self.misses[place["node"]] >= MISSES]
         joining = [place for place in self.workers if place not in used and self.misses[place["node"]] == 0]
         return leaving, joining
 
     def present(self):
-        """The nodes besides the launcher's that can take part, with nothing of the attempt before on them."""
+        """The nodes besides the launcher's that can take part. Ends what is left of the previous attempt there."""
         answering = self.nodes.answering(self.workers)
         # the others are asked again before they join
         self.misses = {place["node"]: MISSES for place in self.workers}

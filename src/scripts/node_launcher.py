@@ -1,8 +1,8 @@
 """Starts a launcher on this node, or every rank if there is none. The job supervisor calls it in hmaster and over the workers' sshd, and
-gives it an order on standard input, a line of JSON: the environment `env`, the argument vector `argv`, the number of `ranks` on this
+passes a request on standard input, a line of JSON: the environment `env`, the argument vector `argv`, the number of `ranks` on this
 node, and, if it is to start every rank, the `variables` of each.
 
-It becomes the launcher, so that all of its processes carry the job's mark in their environment and nothing stands in between."""
+It becomes the launcher, so that all of its processes carry the job's mark in their environment and there is no process in between."""
 import json
 import os
 import subprocess
@@ -27,9 +27,9 @@ def load(name):
 
 def start_each():
     """Starts every rank of this node, and ends when all have: with the exit code of the first that failed."""
-    order = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     nowhere, code = open(os.devnull), 0
-    pids = {subprocess.Popen(order["argv"], env=dict(os.environ, **variables), stdin=nowhere).pid for variables in order["variables"]}
+    pids = {subprocess.Popen(request["argv"], env=dict(os.environ, **variables), stdin=nowhere).pid for variables in request["variables"]}
     while pids:
         pid, status = os.wait()
         pids.discard(pid)
@@ -41,17 +41,17 @@ def start_each():
 def main():
     if sys.argv[1:] == [EACH]:
         return start_each()
-    order = json.loads(sys.stdin.buffer.readline().decode())
-    env = dict(os.environ, **order["env"])
+    request = json.loads(sys.stdin.buffer.readline().decode())
+    env = dict(os.environ, **request["env"])
     if "OMP_NUM_THREADS" not in env:
-        # a launcher would say 1 for each rank of several, whatever the node has
-        _, _, threads = binding.here(load("job.json").get("bind"), order["ranks"], dict(env, **load("env.json")))
+        # torchrun would set 1 for each of several ranks, regardless of the cores
+        _, _, threads = binding.here(load("job.json").get("bind"), request["ranks"], dict(env, **load("env.json")))
         env["OMP_NUM_THREADS"] = str(threads)
-    argv = order["argv"]
+    argv = request["argv"]
     with tempfile.TemporaryFile() as rest:
-        if order["variables"]:
+        if request["variables"]:
             argv = [sys.executable, os.path.abspath(__file__), EACH]
-            rest.write(json.dumps(order).encode())
+            rest.write(json.dumps(request).encode())
             rest.seek(0)
         os.dup2(rest.fileno(), 0)
     try:

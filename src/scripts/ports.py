@@ -1,7 +1,7 @@
-"""Tries TCP between nodes on random ports: listens on its own, and connects to the others' at the
-same time, since all nodes begin at about the same time. Wants in its first lines: the token, then "address ports limit
-whole expected", then "INDEX ADDRESS" for each target. Prints "INDEX ok" or "INDEX WORDS" for each, or "busy" where it
-cannot listen itself. Ends by itself, at the latest after `whole` seconds."""
+"""Tries TCP between nodes on random ports: listens on its own and connects to those of the others at once, since all nodes begin at
+about the same time. Standard input: the token, then "address ports limit whole expected", then "INDEX ADDRESS" for each target.
+Prints "INDEX ok" or "INDEX REASON" for each target, or "busy" if it cannot listen itself. Exits after `whole` seconds at the
+latest."""
 import socket
 import sys
 import threading
@@ -28,10 +28,10 @@ def answer(connection):
     global came
     try:
         connection.settimeout(limit)
-        said = connection.recv(len(token), socket.MSG_WAITALL)
-        connection.sendall(token if said == token else b"?" * len(token))
+        received = connection.recv(len(token), socket.MSG_WAITALL)
+        connection.sendall(token if received == token else b"?" * len(token))
         with changed:
-            came += said == token
+            came += received == token
             changed.notify()
     except OSError:
         pass
@@ -46,26 +46,27 @@ def serve(listener):
 
 
 def connect(target, port):
-    """Why it does not go, or none. A port that refuses is tried again: the other side may begin later."""
-    words = ""
+    """Returns the reason why a connection failed, or an empty text. Retries a port that refuses, because the other node may start
+    later."""
+    reason = ""
     while time.monotonic() < end:
         try:
             with socket.create_connection((target, port), timeout=limit) as connection:
                 connection.sendall(token)
                 if connection.recv(len(token), socket.MSG_WAITALL) == token:
                     return None
-                words = "another program answers"
+                reason = "another program answers"
         except socket.timeout:
             return "no answer within %d s" % limit
         except OSError as error:
-            words = error.strerror or str(error)
+            reason = error.strerror or str(error)
         time.sleep(0.1)
-    return words
+    return reason
 
 
 def attempt(index, target):
-    words = next((words for words in (connect(target, port) for port in ports) if words), None)
-    print(index, words or "ok", flush=True)
+    reason = next((reason for reason in (connect(target, port) for port in ports) if reason), None)
+    print(index, reason or "ok", flush=True)
 
 
 try:

@@ -1,5 +1,5 @@
-# What a machine is that may become a node, a "KEY VALUE" line each, behind machine.sh; read by init/draft.rs. Wants:
-# images. Runs as the login itself, because it is not known yet how it becomes root, and changes nothing.
+# Probes a machine for `init`. Appended to machine.sh; prints "KEY VALUE" lines for init/draft.rs. Variables: images. Runs as the login
+# itself, because its way to become root is not known yet, and changes nothing.
 last() { printf '%s\n' "$output" | tail -n 1; }
 sudo=''
 if [ "$(id -u)" = 0 ]; then
@@ -33,7 +33,7 @@ else
   say docker no "$(last)"
   exit 0
 fi
-# an image that cannot be inspected is only not proposed
+# an image that cannot be inspected is not proposed
 for image in $images; do
   # $sudo is nothing or two arguments
   # shellcheck disable=SC2086

@@ -10,7 +10,7 @@ SHELLS = {"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", "busybox"}
 
 
 def fields(path):
-    """The fields of a `stat` file behind the name, which may hold anything; the state comes first."""
+    """Returns the fields of a `stat` file after the name, which may contain any character; the state comes first."""
     with open(path, "rb") as file:
         return file.read().rpartition(b") ")[2].split()
 
@@ -24,7 +24,8 @@ def condition(pid):
 
 
 def start_time(pid):
-    """When a process was started, in ticks since the boot, or None if it is gone. Tells a process from a later one of its number."""
+    """When a process was started, in ticks since the boot, or None if it is gone. Distinguishes a process from a later one with the same
+    id."""
     with contextlib.suppress(OSError, IndexError):
         return fields("/proc/%d/stat" % pid)[19]
     return None
@@ -108,7 +109,7 @@ def name(pid):
 
 def signals(pid, field):
     """The set of signals in a field of `status`, as a bit mask; None if it cannot be read."""
-    # as bytes: the name in it may be anything
+    # as bytes, because the name in it may contain any character
     with contextlib.suppress(OSError, StopIteration), open("/proc/%d/status" % pid, "rb") as file:
         line = next(line for line in file if line.startswith(field + b":"))
         return int(line.split()[1], 16)
@@ -122,7 +123,7 @@ def ignores(pid, number):
 
 
 def is_killed(pid):
-    """Whether a process that is still there has been killed: it waits in the kernel, and no grace period helps it."""
+    """Whether a process that still exists has been killed: it waits in the kernel, and no grace period helps."""
     return bool((signals(pid, b"SigPnd") or 0) & 1 << signal.SIGKILL - 1)
 
 
@@ -134,9 +135,9 @@ def send(number, pids, to=os.kill):
 
 
 class Children:
-    """The children that this process has started. Others become its own because they have lost their parent (it is the main process
-    of a container, or a subreaper); collecting the exit of one of those with waitpid(-1) would also take that of a child whose
-    `Popen` still waits for it, which could later signal a process that got the same number."""
+    """The children that this process has started. It also gets orphaned processes as children (it is the main process of a container,
+    or a subreaper). Collecting their exits with waitpid(-1) would also take that of a child whose `Popen` still waits for it, and
+    which could later signal a process with the same id."""
 
     def __init__(self):
         self.started, self.lock = [], threading.Lock()
@@ -157,7 +158,7 @@ class Children:
             with contextlib.suppress(ChildProcessError):
                 while True:
                     ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-                    # a known one has ended just now; its turn comes with the next call
+                    # a child of ours; its Popen collects it
                     if ended is None or ended.si_pid in known:
                         return
                     os.waitpid(ended.si_pid, 0)

@@ -1,5 +1,5 @@
 # Follows upload_common.sh. One more argument: the id of a job. Writes a tar stream of the files that were uploaded for the job, as they
-# are now, without what jobs wrote beside them.
+# are now, without the outputs of jobs.
 id=$4
 work=$name list=$known/shipped
 if [ -d "$name+$id" ]; then work=$name+$id list=$known/shipped+$id; fi

@@ -1,6 +1,6 @@
-# Behind keys_lock.sh. Removes what hvdctl has left on this node for a cluster, except for its keys, which keys_push.sh has removed: the
-# projects that it uploaded, the records of its jobs, and directories that are empty then. Wants: ssh_dir, projects_dir, jobs_dir,
-# cluster. Another cluster may use the same directories. An error does not keep it from removing the rest.
+# Appended to keys_lock.sh. Removes what hvdctl has left on this node for a cluster, except for its keys, which keys_push.sh has removed:
+# uploaded projects, records of jobs, and directories that are then empty. Variables: ssh_dir, projects_dir, jobs_dir, cluster. Another
+# cluster may use the same directories. After an error it still removes the rest.
 failed=0
 if [ -d "$ssh_dir" ]; then
   # files of an interrupted push may have a private key
@@ -23,11 +23,11 @@ for record in "$jobs_dir"/*/job.json; do
   case $? in
   0) rm -rf "${record%/job.json}" || failed=1 ;;
   1) ;;
-  # it may be this cluster's, and grep has said why it cannot be read
+  # it may belong to this cluster, and grep has printed why it cannot be read
   *) failed=1 ;;
   esac
 done
 rm -f "$jobs_dir/.drained@$cluster" || failed=1
-# one that is not empty has files of others
+# a directory that is not empty has files of others
 for dir in "$ssh_dir" "$projects_dir" "$jobs_dir" "${ssh_dir%/*}"; do rmdir "$dir" 2>/dev/null || :; done
 exit "$failed"

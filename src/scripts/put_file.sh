@@ -1,5 +1,5 @@
-# The beginning of the scripts that write key files. A file is written beside its place, flushed, and renamed over the old one: a
-# reader sees the old or the new file, never a part. A link is replaced and not followed, and a directory is an error.
+# Prepended to the scripts that write key files. Writes a temporary file, flushes it and renames it over the old one: a reader sees the
+# old or the new file, never a part. A link is replaced and not followed, and a directory is an error.
 put() { # MODE NAME BASE64
   new=".$2.hvdctl.$$"
   trap 'rm -f "$new"' EXIT
@@ -9,5 +9,5 @@ put() { # MODE NAME BASE64
   sync "$new"
   mv -fT "$new" "$2"
 }
-# writes the names in this directory to the disk; some file systems can only do that for all files
+# flushes the names in this directory; some file systems can do that only for all files
 flush() { sync . 2>/dev/null || sync; }

@@ -3,9 +3,9 @@ log. The launcher only ever starts this file, so no argument of the user's comma
 through the launcher.
 
 When the launcher goes away (a rank failed elsewhere, it was killed, the connection broke), the program is ended: not every launcher
-would do that. How much time it has then is not for the launcher to decide: what that started, and may kill, is a mere shim.
+would do that. The launcher does not limit that time, because it can kill only the shim that it started.
 
-launcher.json beside it has what is the launcher's (launch/description.rs), job.json the job's record, env.json the environment."""
+In its directory, launcher.json describes the launcher (launch/description.rs), job.json is the job's record, env.json the environment."""
 import collections
 import contextlib
 import ctypes
@@ -29,11 +29,11 @@ import processes  # noqa: E402
 import reap  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # for the end
-UNKILLABLE = 5  # seconds after which a killed program counts as ended though the kernel has not let it go
-UNHEARD = reap.AFTER_FAILURE + 6  # seconds until the launcher hears of a failure: the job supervisor may have to log in anew first
-TRAPPED = 1  # second after which a shell that was asked for the end has a trap for that, and waits for its program first
-STOPPED = 3  # seconds that a stopped program must have been so, where others give up waiting, to be the one they waited for
+REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # signals that request the end
+UNKILLABLE = 5  # seconds after which a killed program counts as ended although it still waits in the kernel
+SHIM_DELAY = reap.AFTER_FAILURE + 6  # seconds until the shim reports a failure to the launcher: the job supervisor may have to log in first
+TRAPPED = 1  # second after which a shell that still runs after SIGTERM has a trap, and waits for its program first
+MIN_STOPPED = 3  # seconds that a program must have been stopped to count as the cause when other ranks give up
 ASKED_BY_REAPER = 20  # seconds beyond the grace period for which a shim then stays
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36  # prctl(2)
 
@@ -48,7 +48,7 @@ def first_number(names, environment):
 
 
 def oom_kills():
-    """How many processes the kernel has killed for want of memory: of this container (control groups version 2 and 1), else of the
+    """How many processes the kernel has killed because memory ran out: of this container (control groups version 2 and 1), else of the
     machine."""
     for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"):
         try:
@@ -115,7 +115,7 @@ class HangReports:
     def see(self, line):
         never_began = self.match("never_began", line)
         if never_began:
-            # whoever waited there aborts now
+            # the waiting ranks abort now
             self.report(never_began.group("rank"), never_began.group("seconds"), self.init)
         if self.match("missing", line):
             self.missing = []
@@ -181,8 +181,8 @@ class Program:
         return [(pid, processes.start_time(pid)) for pid in found if not processes.reads_pipe(pid)]
 
     def end_unmarked(self):
-        """Ends what the program has left behind without the job's mark (`env -i`): nobody would know later whose it is. Its process
-        group has just been killed; what one of those has started becomes ours only when it is gone."""
+        """Ends processes of the program that lack the job's mark (`env -i`), because nothing could identify them later. Its process
+        group has just been killed; the children of its processes become ours only when their parents are gone."""
         limit, quiet = time.monotonic() + 1, 0
         while quiet < 2 and time.monotonic() < limit:
             known = processes.all_processes()
@@ -195,7 +195,7 @@ class Program:
 
 class LauncherWatch:
     """Whether the launcher is still there. A peer that closed its end of our standard output shows as an error on it, and that of the
-    shim as an end. If a daemon of the launcher stands in between, that is left without the session of sshd that started it."""
+    shim as an end. If a daemon of the launcher is in between, it loses the session of sshd that started it."""
 
     def __init__(self, shim, gone, daemons):
         self.shim, self.daemons = shim, [name.encode() for name in daemons]
@@ -224,9 +224,9 @@ class LauncherWatch:
 
 
 class Supervisor:
-    """One rank's program from its start to its end. `code` is its exit code then; `hold` the seconds for which the launcher must not
-    hear of it: the reaper asks all ranks for the end, each has its grace period, and a launcher that sees one of them end would take
-    its daemons away from the others; `orphan` the launcher's daemon here, if it has lost its session;
+    """One rank's program from its start to its end. `code` is its exit code; `shim_delay` the seconds for which the shim keeps it from
+    the launcher: the reaper requests the end of all ranks, each has its grace period, and a launcher that sees one of them end would
+    end its daemons under the others; `orphan` the launcher's daemon here, if it has lost its session;
     `has_lost_launcher` whether it was that which ended the program."""
 
     def __init__(self, log, job, launcher, watch):
@@ -235,20 +235,20 @@ class Supervisor:
         self.oom_kills = oom_kills()
         self.selector = selectors.DefaultSelector()
         self.streams = {}  # those of the program to their lines
-        self.code, self.hold, self.orphan = None, 0, None
+        self.code, self.shim_delay, self.orphan = None, 0, None
         self.has_lost_launcher = False
         self.ended = None  # when
         self.deadline = None  # of the grace period; None until the program is asked for its end
         self.was_asked = False  # whether it ended because it was asked to, and not by a failure of its own
-        self.ended_before = False  # whether it had ended when it was asked, and nobody had looked yet
+        self.ended_before = False  # whether the program had already exited when the end was requested
         self.gave_up = False  # whether it was asked because it waited for others for too long
         self.hung = None  # for how many seconds, if that is why it ends, or others did
-        self.awaited = []  # what a shell waited for when it was asked: asked as well if it keeps the shell from its end
+        self.awaited = []  # what a shell waited for when it got SIGTERM: gets it too if it keeps the shell from its trap
         self.stopped = None  # since when a process of it has been seen to be stopped
-        self.heard = self.next_look = time.monotonic()  # when it last wrote something; when it is looked at next
+        self.last_output = self.next_sample = time.monotonic()
         self.limit = idle_limit(job, first_number(launcher["size"], os.environ))
         self.activity = activity.Activity(self.limit, launcher["spins"], self.children.start) if self.limit else None
-        self.quiet = collections.deque(maxlen=3)  # seconds without progress, by the last looks
+        self.quiet = collections.deque(maxlen=3)  # seconds without progress, by the last samples
 
     def run(self):
         set_limits(self.job["ulimits"])
@@ -258,7 +258,7 @@ class Supervisor:
                 given = json.load(file)
         except FileNotFoundError:
             # the reaper was here before this rank: the job has ended on this node, and nothing has failed
-            self.code, self.hold = 128 + signal.SIGTERM, self.job["grace"] + ASKED_BY_REAPER
+            self.code, self.shim_delay = 128 + signal.SIGTERM, self.job["grace"] + ASKED_BY_REAPER
             return
         self.log.reserve_states()
         self.watch_children()
@@ -267,7 +267,7 @@ class Supervisor:
             self.finish()
 
     def watch_children(self):
-        """Lets the program's end wake `read`: what it started may hold its streams open, and others soon note that it is gone."""
+        """Lets the program's exit wake `read`: its children may hold its streams open, and other ranks soon fail because it is gone."""
         woken, wakes = os.pipe()
         os.set_blocking(woken, False)
         os.set_blocking(wakes, False)
@@ -314,19 +314,19 @@ class Supervisor:
             self.check_launcher()
             for lines in self.streams.values():
                 lines.idle()
-            if time.monotonic() >= self.next_look:
-                self.next_look = time.monotonic() + 1
-                self.look()
+            if time.monotonic() >= self.next_sample:
+                self.next_sample = time.monotonic() + 1
+                self.sample()
             self.ask_awaited()
             if self.deadline is not None and time.monotonic() > self.deadline:
                 self.program.signal_group(signal.SIGKILL)
                 if self.code is None and time.monotonic() > self.deadline + UNKILLABLE:
-                    # stuck in the kernel, in a file system that does not answer, say: the others must not wait for it
+                    # it waits in the kernel, for example for a file system: the others must not wait for it
                     self.code, self.ended, self.was_asked = -signal.SIGKILL, time.time(), not self.gave_up
                     return
 
     def read(self, seconds):
-        """Logs what the program writes; returns as soon as there is something, or it has ended."""
+        """Logs the program's output for at most this many seconds; returns after the first output, or when it has exited."""
         for key, _ in self.selector.select(seconds):
             try:
                 data = os.read(key.fd, 1 << 16)
@@ -335,7 +335,7 @@ class Supervisor:
             if key.fileobj not in self.streams:
                 continue
             if data:
-                self.heard = time.monotonic()
+                self.last_output = time.monotonic()
                 self.streams[key.fileobj].take(data)
             else:
                 self.selector.unregister(key.fileobj)
@@ -349,10 +349,10 @@ class Supervisor:
         # an end that was requested (another rank failed, a signal) is no failure of this rank's own
         self.was_asked = self.deadline is not None and not self.gave_up and not self.ended_before
         if self.deadline is not None and self.code == -signal.SIGKILL:
-            # somebody did not leave it all of its time: its group has no more
+            # the program was killed before its grace period was over, so its group gets no more time
             self.deadline = time.monotonic()
         elif self.deadline is not None:
-            # a shell around the training goes at once: now the training itself is asked, and has the rest of the time
+            # a shell around the training exits at once; the training then gets SIGTERM and the rest of the grace period
             self.program.signal_group(signal.SIGTERM)
 
     def is_group_over(self):
@@ -361,7 +361,7 @@ class Supervisor:
     def check_launcher(self):
         if self.watch.has_let_go():
             self.request_end()
-        elif time.monotonic() >= self.next_look:
+        elif time.monotonic() >= self.next_sample:
             lost, daemon = self.watch.has_lost_session()
             if lost:
                 self.has_lost_launcher, self.orphan = True, daemon
@@ -370,28 +370,28 @@ class Supervisor:
     def request_end(self, signalled=None, _frame=None):
         """Asks the program for its end and begins its grace period; also a signal handler."""
         if signalled == reap.ASKED:
-            self.hold = self.job["grace"] + ASKED_BY_REAPER
+            self.shim_delay = self.job["grace"] + ASKED_BY_REAPER
         if self.deadline is not None:
             return
         self.deadline = time.monotonic() + self.job["grace"]
         # others may have given up waiting for it before its own time was over
-        if self.hung is None and self.stopped_seconds() >= STOPPED:
+        if self.hung is None and self.stopped_seconds() >= MIN_STOPPED:
             self.hung = self.stopped_seconds()
         if self.code is None:
             self.ended_before = self.program.has_ended()
         if self.code is None and not self.ended_before:
             if self.hung is None and not self.gave_up and self.limit:
-                # what it said in the last seconds may be about the failure for which it is asked
+                # its output of the last seconds may be about the failure that ends it
                 self.report_idle(max(self.quiet, default=0), self.limit / 2)
             self.awaited = self.program.awaited_by_shell()
-            # the program alone: what it started (data loaders, say) is its own to end, before or after a last checkpoint
+            # only the program: it ends its own children (such as data loaders) before or after a last checkpoint
             self.program.signal(signal.SIGTERM)
-        # a stopped one hears nothing else
+        # a stopped process handles no other signal
         self.program.signal_group(signal.SIGCONT)
 
     def stopped_seconds(self):
         """For how many seconds the program has been stopped and silent."""
-        return 0 if self.stopped is None else time.monotonic() - max(self.stopped, self.heard)
+        return 0 if self.stopped is None else time.monotonic() - max(self.stopped, self.last_output)
 
     def report_idle(self, seconds, least):
         """Reports that the rank has made no progress for so many seconds if these are enough. Returns whether it did."""
@@ -399,8 +399,8 @@ class Supervisor:
             self.log.state(b"i", b"%d %s" % (seconds, self.activity.does))
         return seconds > least
 
-    def look(self):
-        """Looks at what the program's processes do."""
+    def sample(self):
+        """Checks what the program's processes do, once a second."""
         self.children.reap_orphans()
         self.program.note_background()
         self.stopped = (self.stopped or time.monotonic()) if self.program.is_stopped() else None
@@ -411,14 +411,14 @@ class Supervisor:
             self.hung = self.stopped_seconds()
             self.program.signal_group(signal.SIGKILL)
         if self.activity:
-            self.activity.look(self.program.pid)
-            self.quiet.append(time.monotonic() - max(self.activity.since, self.heard))
+            self.activity.sample(self.program.pid)
+            self.quiet.append(time.monotonic() - max(self.activity.since, self.last_output))
             if self.report_idle(self.quiet[-1], self.limit):
                 self.gave_up = True
                 self.request_end()
 
     def ask_awaited(self):
-        """Asks what keeps a shell from its trap, a moment after the shell."""
+        """Sends SIGTERM to what keeps a shell from its trap, a moment after the shell got it."""
         if self.awaited and time.monotonic() > self.deadline - self.job["grace"] + min(TRAPPED, self.job["grace"] / 2):
             awaited = self.awaited if self.code is None else []
             processes.send(signal.SIGTERM, [pid for pid, start in awaited if processes.start_time(pid) == start])
@@ -430,7 +430,7 @@ class Supervisor:
         self.program.end_unmarked()
         for stream, lines in self.streams.items():
             try:
-                # more than a pipe holds; somebody who got away and still writes is not waited for
+                # more than a pipe buffers; does not wait for a process that escaped and still writes
                 for _ in range(64):
                     data = os.read(stream.fileno(), 1 << 16)
                     if not data:
@@ -441,7 +441,7 @@ class Supervisor:
             lines.end()
         code = self.code if self.code >= 0 else 128 - self.code
         if self.gave_up and code == 0:
-            # a checkpoint and a good end: to the launcher it is none, the others still wait
+            # the program exited with 0 after its checkpoint, but the launcher must not take that for success while others run
             code = 128 + signal.SIGTERM
             self.code = code
         if self.log.lost:
@@ -452,26 +452,26 @@ class Supervisor:
         self.log.state(b"x", describe_exit(self.code, self.was_asked, oom), self.ended)
         self.code = code
         if self.orphan:
-            self.hold = 0
+            self.shim_delay = 0
 
 
 def detach():
     """Continues in a process that the launcher does not know of, while the one that it started, the shim, waits for the end. When a
     rank has failed, launchers kill what they started on the others, be it in the middle of a checkpoint. Returns the shim's process
-    ID, a file that is at its end when the shim has gone, and a file that takes the exit code and for how many seconds the shim is to
-    keep it to itself."""
+    ID, a file that is at its end when the shim has exited, and a file that takes the exit code and the seconds for which the shim is to
+    delay it."""
     shim = os.getpid()
     answers, answer = os.pipe()
-    gone, stands = os.pipe()
+    gone, alive = os.pipe()
     between = os.fork()
     if between == 0:
         os.setsid()
         if os.fork() == 0:
             os.close(answers)
-            os.close(stands)
-            # a request that comes before it can be answered is answered a moment later
+            os.close(alive)
+            # handles a request for the end only when the program has been started
             signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
-            # by this the reaper knows it from the shim; and what loses its parent becomes its child
+            # the reaper distinguishes it from the shim by this name; and orphaned processes become its children
             prctl(PR_SET_NAME, reap.SUPERVISOR)
             prctl(PR_SET_CHILD_SUBREAPER, 1)
             return shim, gone, answer
@@ -484,24 +484,24 @@ def detach():
 
 def be_shim(answers):
     """Waits for the rank's end and passes it on to the launcher; does not return."""
-    code, _, hold = os.read(answers, 64).partition(b" ")
-    # without a word it was killed
-    code, hold = int(code) if code else 128 + signal.SIGKILL, int(hold or 0)
-    if code and not hold:
-        # the job supervisor hears of it first, and asks the ranks of all nodes at once: launchers take their time, and then the others'
+    code, _, delay = os.read(answers, 64).partition(b" ")
+    # no answer: the supervisor was killed
+    code, delay = int(code) if code else 128 + signal.SIGKILL, int(delay or 0)
+    if code and not delay:
+        # the job supervisor learns of it first and ends the ranks of all nodes at once; launchers are slower, and shorten the grace period
         with contextlib.suppress(OSError):
             os.set_blocking(1, False)
             os.write(1, b"%s%d\n" % (reap.FAILED, code))
-        hold = UNHEARD
+        delay = SHIM_DELAY
     launcher = select.poll()
     launcher.register(1, 0)
-    launcher.poll(hold * 1000)
+    launcher.poll(delay * 1000)
     os._exit(code)
 
 
 def end_orphan(daemon):
-    """The launcher's daemon whose session has gone, because the network was cut, would wait for orders until TCP gives up. Whoever is
-    its last rank ends it."""
+    """Ends the launcher's daemon if this was its last rank. Its session was lost because the network was cut, and it would wait until
+    TCP times out."""
     name = processes.name(daemon)
     for _ in range(40):
         time.sleep(0.05)
@@ -518,18 +518,18 @@ def load(name):
 
 def main():
     shim, gone, answer = detach()
-    code, hold, orphan, lost = 1, 0, None, False
+    code, delay, orphan, lost = 1, 0, None, False
     try:
         launcher = load("launcher.json")
         log = frames.Log(HERE, first_number(launcher["rank"], os.environ))
         supervisor = Supervisor(log, load("job.json"), launcher, LauncherWatch(shim, gone, launcher["daemons"]))
         supervisor.run()
-        code, hold, orphan, lost = supervisor.code, supervisor.hold, supervisor.orphan, supervisor.has_lost_launcher
+        code, delay, orphan, lost = supervisor.code, supervisor.shim_delay, supervisor.orphan, supervisor.has_lost_launcher
     except Exception:
         traceback.print_exc()
     with contextlib.suppress(OSError):
-        # without its launcher the shim has no exit code to report; a rank that ended for want of it has not failed
-        os.write(answer, b"0 0" if lost else b"%d %d" % (code, hold))
+        # without its launcher the shim has no exit code to report; a rank that ended because the launcher was gone has not failed
+        os.write(answer, b"0 0" if lost else b"%d %d" % (code, delay))
     if orphan:
         end_orphan(orphan)
 

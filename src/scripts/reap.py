@@ -1,17 +1,16 @@
-"""Ends what is left of a job in this container, and prints as JSON how its ranks on this node ended. Wants the grace period in
-seconds, and `again` if the job is to be started again. The job supervisor calls it in hmaster and over the workers' sshd.
+"""Ends what is left of a job in this container, and prints as JSON how its ranks on this node ended. Arguments: the grace period in
+seconds, and `again` if the job is to be restarted. The job supervisor calls it in hmaster and over the workers' sshd.
 
 A process belongs to the job if its environment says HVDCTL_JOB=ID: other jobs' are never touched. A rank supervisor passes SIGTERM on
 to its program, waits the grace period for it (a last checkpoint), and records how it ended.
 
 With `started` as its only argument it ends nothing, and prints how many ranks have started. With `ready` it exits with 0 if ranks can
-start here: the job's record is there, and the directory that they start in. On a drained node it
-exits with DRAINED.
+start here: the job's record exists, and so does their working directory. On a drained node it exits with DRAINED.
 
 Its first line is READY, since the image's start-up files may have printed something before; the JSON is one line, printed when the
-ranks have ended. To each line that then comes it answers with the time by its clock. At the end of its standard input it ends what
-else is left of the job: the launcher shims go only when the ranks of all nodes have ended, and with them the launcher's daemons, which no rank
-outlives."""
+ranks have ended. To each line that then comes it answers with the time by its clock. At the end of its standard input it ends
+what else is left of the job: the launcher shims exit only when the ranks of all nodes have ended, and with them the launcher's daemons,
+which no rank outlives."""
 import json
 import os
 import signal
@@ -25,10 +24,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 JOB = os.path.basename(HERE)
 MARK = b"HVDCTL_JOB=" + JOB.encode()  # in the environment of all processes of the job
 SUPERVISOR = b"hvdctl-rank"  # the name of a rank supervisor; its launcher shim has the same command line
-ASKED = signal.SIGUSR1  # asks a rank supervisor for the end together with all others, so that its launcher need not hear of it
+ASKED = signal.SIGUSR1  # requests the end of a rank together with all others, so that its launcher need not learn of it
 FAILED = b"hvdctl: a rank has failed with "  # and its exit code: from a launcher shim to the job supervisor, in the launcher's output
-AFTER_FAILURE = 2  # seconds that the other ranks have when one has failed: all are to be gone within 5
-READY = b"hvdctl: the reaper is there"  # and what came before is not from here
+AFTER_FAILURE = 2  # grace period of the other ranks in seconds when one has failed: all must be gone within 5
+READY = b"hvdctl: the reaper is there"  # text before it is from start-up files
 DRAINED = 3  # exit code of `ready` on a drained node
 SPARED = {1, os.getpid()}  # the job supervisor itself, if this runs in it
 
@@ -71,25 +70,25 @@ def ranks(grace):
     asked = set()
 
     def left():
-        # a rank may be starting just now: its supervisor is asked as soon as it is there
+        # a rank may be starting just now: its supervisor is asked as soon as it exists
         new = set(supervisors()) - asked if grace > 0 else set()
         send(ASKED, new)
         asked.update(new)
         return alive()
 
-    # if a supervisor was killed, nobody passes the signal on; one that has just begun has no program yet
+    # a killed supervisor does not pass the signal on; a new one has no program yet
     running = programs()
     if grace > 0 and not supervisors():
         send(signal.SIGTERM, running)
     if not gone(grace, left):
         send(signal.SIGKILL, programs())
-    # a supervisor whose program has ended has a last line to write
+    # the supervisor of an ended program still writes its last frame
     gone(3, supervisors)
 
 
 def rest():
-    """Ends everything else of the job: what is left of supervisors and launcher. A rank that started late hears of it from its
-    supervisor, which then knows why it ended."""
+    """Ends everything else of the job: what is left of supervisors and launcher. A rank that started late gets SIGTERM from its
+    supervisor, which records that the end was requested."""
     send(signal.SIGTERM, [pid for pid, program in mine().items() if not program])
     if not gone(2, mine):
         send(signal.SIGKILL, mine())
@@ -174,13 +173,13 @@ def main():
         return 0
     grace = int(sys.argv[1])
     ranks(grace)
-    seen = states()
+    reported = states()
     forget(sys.argv[2:] == ["again"])
-    # a job supervisor whose machine has gone ends nothing any more, and one that was killed does not answer
+    # limits the wait for a job supervisor whose machine is gone, or that was killed
     signal.signal(signal.SIGALRM, late)
     signal.alarm(grace + 40)
     try:
-        print(json.dumps(seen), flush=True)
+        print(json.dumps(reported), flush=True)
         for _ in sys.stdin:
             print(time.time(), flush=True)
     except OSError:

@@ -1,4 +1,4 @@
-# Runs in a container beside a shell. When standard input is closed, sends SIGHUP to the shell's processes, as a closed terminal does:
+# Runs in a container next to a shell. When standard input is closed, sends SIGHUP to the shell's processes, as a closed terminal does:
 # Docker leaves a shell running when its terminal is gone. Argument: the value of HVDCTL_SHELL.
 echo ready
 while read -r _; do :; done

@@ -1,8 +1,8 @@
 #!/bin/sh
-# The ssh that the launcher finds first in PATH. That says StrictHostKeyChecking=no; ssh takes the first value that
-# it is given, so what stands here holds: only the workers' pinned host keys are accepted, and nothing is asked.
+# The ssh that the launcher finds first in PATH. The launcher passes StrictHostKeyChecking=no; ssh takes the first value that it is
+# given, so these options win: only the workers' pinned host keys are accepted, and no question is asked.
 here=${0%/*}
-# the job's own file holds the same keys for the port of its own workers
+# the job's file has the same keys for the port of its workers
 known=$here/known_hosts
 [ -f "$known" ] || known=/root/.ssh/known_hosts
 for ssh in /usr/bin/ssh /usr/local/bin/ssh /bin/ssh; do
@@ -12,14 +12,15 @@ if [ ! -x "$ssh" ]; then
   echo "hvdctl: there is no ssh in this image" >&2
   exit 127
 fi
-# of a login inside the cluster the key exchange takes longest: a third of it with what OpenSSH 9 begins with, sntrup761. An ssh
-# that does not know the word stays with its own
+# the key exchange takes most of a login inside the cluster: a third of it with sntrup761, OpenSSH 9's first choice. An ssh that does
+# not know the option keeps its default
 kex=-oKexAlgorithms=^curve25519-sha256
 "$ssh" "$kex" -G localhost >/dev/null 2>&1 || kex=-oBatchMode=yes
 # HVDCTL_KEEP_ALIVE: seconds between keep-alive probes
 #
-# the launcher's test (`true`) whether a node answers goes over the job supervisor's connection. What starts ranks has one of its own: the
-# launcher kills it when a rank has failed, and waits until its streams are closed, which another's connection would hold open
+# the launcher's test (`true`) whether a node answers goes over the job supervisor's connection. An ssh that starts ranks has a
+# connection of its own: the launcher kills it when a rank has failed, and waits until its streams are closed, which a shared connection
+# would keep open
 path=none
 case "$*" in
 *' true') path=/run/hvdctl-${here##*/}/%r@%h:%p ;;

@@ -1,14 +1,14 @@
 # Follows upload_common.sh. Four more arguments: tree, arrived, placed (hashes, see sync/manifest.rs), id (of a job that gets a separate
 # directory, else empty). Standard input is a tar stream: the new manifest `m`, and below `t` what this node lacks. The contents are
-# checked in a staging directory beside the project and only then moved into it: a failure before that leaves the earlier files
-# intact. Types and modes are checked in their place.
+# checked in a staging directory next to the project and only then moved into it: a failure before that leaves the earlier files intact.
+# Types and modes are checked in their place.
 tree=$4 arrived=$5 expected=$6 id=$7
 stage=$(pwd)/$known/stage
 
-fail() {
+fail() { # MESSAGE [EXIT-CODE]
   [ -z "$1" ] || echo "$1" >&2
   rm -rf "$stage"
-  exit 1
+  exit "${2:-1}"
 }
 has_hash() { # HASH of standard input
   [ "$(b2sum -l 256)" = "$1  -" ]
@@ -22,8 +22,8 @@ staged() (
   find . -type f -print0 | sort -z | hashes
   find . -type l -print0 | sort -z | targets
 )
-# prints what is in its place of all that the new manifest names: types and modes; also the contents of a separate directory, because
-# a job may have written to the original while it was copied
+# prints types and modes of what is in place of the new manifest; also the contents of a separate directory, because a job may have
+# written to the original while it was copied
 placed() (
   cut -z -d' ' -f1,6- "$stage/stat"
   [ -n "$id" ] || return 0
@@ -45,8 +45,8 @@ remove_old() {
 main() {
   if ! { rm -rf "$stage" && mkdir -p "$stage/t"; }; then fail ""; fi
   tar --extract --file=- --blocking-factor=512 --same-permissions --no-same-owner --directory="$stage" || fail ""
-  has_hash "$tree" <"$stage/m" || fail "the manifest that arrived differs from the one that was sent"
-  staged | has_hash "$arrived" || fail "the files that arrived differ from those that were sent"
+  has_hash "$tree" <"$stage/m" || fail "the manifest that arrived differs from the one that was sent" 3
+  staged | has_hash "$arrived" || fail "the files that arrived differ from those that were sent" 3
 
   work=$name
   if [ -n "$id" ]; then
@@ -60,14 +60,14 @@ main() {
     rm -f "$known/stat" || fail ""
   fi
   if [ -f "$known/shipped" ]; then remove_old || fail ""; fi
-  # first directories that are new as a whole, then the rest; cp -l replaces a file in one step, and says what mv could not move
+  # first directories that are completely new, then the rest; cp -l replaces a file in one step, and reports what mv could not move
   at=$(cd "$work" && pwd) || fail ""
   (cd "$stage/t" && find . -mindepth 1 -maxdepth 1 -exec mv -n -t "$at" -- {} + 2>/dev/null)
   { chmod --reference="$work" "$stage/t" && cp -alf "$stage/t/." "$work/"; } || fail ""
   # before `stats`: the ctime of a file changes when one of its names is removed
   rm -rf "$stage/t" || fail ""
   stats "$stage/m" "$work" >"$stage/stat"
-  placed | has_hash "$expected" || fail "some files are not in place with their type and mode"
+  placed | has_hash "$expected" || fail "some files are not in place with their type and mode" 4
 
   if [ -n "$id" ]; then
     { mv "$stage/m" "$known/shipped+$id" && mv "$work" "$name+$id"; } || fail ""

@@ -1,8 +1,8 @@
-# The beginning of the upload_*.sh scripts, of fetch_list.sh and of project_copy.sh; `busy` and `merge` need marked.sh in front.
+# Prepended to the upload_*.sh scripts, fetch_list.sh and project_copy.sh; `busy` and `merge` need marked.sh before it.
 # Arguments: projects_dir, name, cluster, and those of the script that follows. Standard input carries the project's files, so these
 # scripts are passed as an argument to sh.
 #
-# What hvdctl knows of a project NAME is beside it, in .NAME@CLUSTER (no name contains an `@` or a `+`): `shipped` is the manifest of
+# The state of a project NAME is next to it, in .NAME@CLUSTER (no name contains an `@` or a `+`): `shipped` is the manifest of
 # the uploaded files ("KIND MODE HASH NAME", NUL), `stat` their state when the upload was proven, `origin` where they came from.
 # NAME+ID is the separate directory of a job that was started while another one used NAME; its manifest is shipped+ID.
 LC_ALL=C
@@ -18,7 +18,7 @@ record() { printf '%s\0' "$*"; }
 # prints the names of the records on standard input, with ./ in front: many programs read standard input for the name `-`
 names() { sed -z 's|^[^ ]* [^ ]* [^ ]* |./|'; }
 
-# ends the script from within a pipeline, which would go on with a part of its input, after a tool that has said why it failed
+# ends the script from within a pipeline, which would otherwise continue with part of its input; the failed tool has printed the reason
 abort() { kill "$$"; }
 
 # prints the state of all entries of a manifest; a write to a file changes its ctime. Of a directory (its mode begins with a 4) it
@@ -44,7 +44,7 @@ busy() { # DIRECTORY
 
 # removes the names on standard input (NUL); the contents of a directory have to come before it. Directories are removed only if they
 # are empty, so that what jobs wrote stays. A directory that a job has replaced by a link leads out of the project, and is left alone.
-# Says what cannot be removed, and fails
+# Prints what cannot be removed, and fails
 remove() { # DIRECTORY
   # shellcheck disable=SC2016 # it is the inner shell's
   errors=$( (cd "$1" && xargs -0 -r sh -c 'r=$(pwd -P) last=
@@ -64,7 +64,7 @@ merge() { # TEST, which succeeds if the job of an id has ended
     separate=$name+${list##*+}
     if [ -d "$separate" ]; then
       if ! "$1" "${list##*+}" || busy "$separate"; then continue; fi
-      # what was uploaded, in whichever of the two, is removed first; cut and sort say it if they fail, as `remove` does
+      # removes the uploaded files of both manifests first; cut, sort and `remove` print their errors
       errors=$({
         { cut -z -d' ' -f4- "$list" && { [ ! -f "$known/shipped" ] || cut -z -d' ' -f4- "$known/shipped"; }; } |
           sort -zru | remove "$separate"

@@ -31,7 +31,7 @@ if [ -z "$recorded$shared" ] && [ -e "$name" ]; then
   fi
 fi
 mkdir -p "$known" || exit 1
-# where there is none, or it cannot be read, it is written
+# written if it is missing or cannot be read
 if [ "$(cat "$known/origin" 2>/dev/null)" != "$origin" ]; then
   printf '%s\n' "$origin" >"$known/origin.new" && mv -f "$known/origin.new" "$known/origin" || exit 1
 fi

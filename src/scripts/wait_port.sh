@@ -1,6 +1,6 @@
-# Waits until something listens on a port of one of this node's addresses, or the time is over. Wants: listener
+# Waits until something listens on a port of one of this node's addresses, or the time is over. Variables: listener
 # (ADDRESS:PORT), seconds.
-# `ss` shows a listener at once and costs nothing; that the banner is sshd's is seen by the launcher's own login.
+# `ss` shows a listener at once and costs nothing; the launcher's own login checks that it is sshd.
 end=$(($(date +%s) + seconds))
 until ss -Hltn src "$listener" | grep -q .; do
   [ "$(date +%s)" -lt "$end" ] || exit 1

@@ -61,7 +61,7 @@ def clock_offset(child):
 
 class Report:
     """What the nodes reported at the end of an attempt: for each the result of reap.py with `ahead`, its clock offset; and for those that
-    did not answer what was heard instead."""
+    did not answer, the error instead."""
 
     def __init__(self):
         self.ends, self.silent = {}, {}
@@ -72,7 +72,7 @@ class Workers:
 
     def __init__(self, launch, children):
         self.list, self.port, self.children = launch["workers"], launch["port"], children
-        self.connections = {}  # node to the ssh that holds it open
+        self.connections = {}  # node: the ssh process of its shared connection
 
     def ssh(self, worker, options, command, stdin, stdout, stderr=None, **more):
         """Starts a command in a worker, over its sshd, as the launcher reaches it. `stderr`: as `stdout` if it is not given."""
@@ -84,8 +84,8 @@ class Workers:
 
     def connect(self):
         """Opens a connection to each worker that has none: the launcher's test whether it answers uses it, and at the end what ends
-        the ranks. Where it fails, each logs in by itself. A worker of the job's own is not orphaned while it stands
-        (runtime/spec.rs)."""
+        the ranks. Where it fails, each logs in by itself. A worker of the job does not exit while the connection is
+        open (runtime/spec.rs)."""
         try:
             os.makedirs(SOCKETS, 0o700, exist_ok=True)
             for worker in self.list:
@@ -108,8 +108,8 @@ class Workers:
         shutil.rmtree(SOCKETS, ignore_errors=True)
 
     def start_reaper(self, worker, *arguments):
-        """Starts reap.py on another node. The open connection may lead to a machine that has gone without anybody knowing: if nothing
-        comes over it, another one is opened."""
+        """Starts reap.py on another node. The open connection may lead to a machine that is gone: if nothing arrives over it, another
+        one is opened."""
         command = [" ".join(["python3", shlex.quote(os.path.join(HERE, "reap.py")), *arguments])]
         child = self.ssh(worker, SHARED, command, subprocess.PIPE, subprocess.PIPE)
         output = select.poll()
@@ -137,7 +137,7 @@ class Workers:
             try:
                 self.read_end(child, node, report)
             except (OSError, ValueError, TypeError):
-                # a connection that broke when the clocks were compared takes nothing away from the report
+                # a connection that broke during the comparison of clocks does not invalidate the report
                 if node not in report.ends and child.wait() != -signal.SIGKILL:
                     last = child.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
                     report.silent[node] = "".join(last) or "no answer"
@@ -158,7 +158,7 @@ class Workers:
         report.ends[node]["ahead"] = clock_offset(child)
 
     def answering(self, candidates):
-        """The nodes that answer, with nothing of the attempt before on them."""
+        """The nodes that answer. Ends what is left of the previous attempt there."""
         report, everywhere = Report(), threading.Event()
         everywhere.set()
         for_each(candidates, lambda worker: self.reap(worker, 0, True, report, threading.Event(), everywhere))

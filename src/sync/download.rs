@@ -7,6 +7,7 @@ use crate::sync::NodeProject;
 use crate::sync::outputs::{Download, NodeOutputs};
 use crate::sync::receive::receive;
 use crate::sync::target::TargetDirectory;
+use crate::text::failure::{self, Files};
 use crate::text::units::human;
 use crate::transport::node::Transport;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +36,7 @@ impl NodeProject<'_> {
         let hashed = self.run(&argv, names.as_bytes(), operation, bytes).await?;
         // a file that is gone by now is no output; one that cannot be read is
         let complaint = hashed.complaint();
-        let unread = complaint.lines().filter(|line| !line.ends_with("No such file or directory"));
+        let unread = complaint.lines().filter(|line| failure::files(line) != Some(Files::Vanished));
         outputs.unread.extend(unread.map(str::to_owned));
         outputs.add_hashes(&hashed.stdout);
         Ok(outputs)

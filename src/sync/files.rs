@@ -114,7 +114,11 @@ fn append_file(tar: &mut tar::Builder<impl Write>, path: &Path, name: &str, mode
     header.set_mtime(u64::try_from(meta.mtime()).unwrap_or_default());
     let mut contents = file.take(size);
     tar.append_data(&mut header, name, &mut contents)?;
-    if meta.len() == size && contents.limit() == 0 { Ok(()) } else { Err(io::Error::other(CHANGED)) }
+    if meta.len() == size && contents.limit() == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidData, CHANGED))
+    }
 }
 
 /// Sends what is written in pieces of [`PIECE`] bytes.

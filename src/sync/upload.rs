@@ -1,15 +1,16 @@
 //! Uploads a project to a node: only what differs is sent, what was deleted is deleted there, and the node proves by content hash that
 //! it has the same files. A job that is running keeps the files it was started with.
 
-use crate::error::NodeError;
+use crate::error::{Kind, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::progress::TransferProgress;
 use crate::sync::NodeProject;
 use crate::sync::files::ProjectFiles;
 use crate::sync::manifest::{Entry, UploadedRecords};
+use crate::text::failure::{self, Files};
 use crate::text::units::{count, human};
-use crate::transport::node::{RunAs, STUCK};
+use crate::transport::node::RunAs;
 use std::time::Duration;
 
 const COMPARE: &str = concat!(
@@ -23,6 +24,10 @@ const MERGE: &str = concat!(
     include_str!("../scripts/upload_common.sh"),
     include_str!("../scripts/upload_merge.sh")
 );
+
+/// Exit codes of `upload_apply.sh`: what arrived differs from what was sent; what is in place does.
+const DIFFERENT: i32 = 3;
+const MISPLACED: i32 = 4;
 
 /// Time limit for copying a project's directory, with all that jobs wrote there, to a separate one for a job.
 const COPY_LIMIT: Duration = Duration::from_secs(3600);
@@ -195,31 +200,39 @@ impl Comparison {
     }
 }
 
-/// Adds a hint to an error whose cause is known.
+/// Gives an error whose cause is known its kind and a hint.
 fn with_hint(cluster: &Cluster, error: NodeError) -> NodeError {
-    let has = |texts: &[&str]| texts.iter().any(|text| error.message.contains(text));
-    let is_full = has(&["No space left", "Disk quota exceeded"]);
-    // `upload_apply.sh` prints this once files are in their places
-    let is_misplaced = has(&["in place with their type and mode"]);
     let dir = &cluster.projects_dir;
-    let hint = if has(&["cannot overwrite", "cannot create hard link"]) {
-        "a job wrote where the project now has something else: move it away on the node".to_owned()
-    } else if is_full && is_misplaced {
-        format!("free space below {dir} on the node and try again: the upload is incomplete")
-    } else if is_misplaced {
-        format!("a job or a user may have changed it meanwhile: try again; {dir} needs a file system that keeps modes")
-    } else if is_full {
-        format!(
-            "free space below {dir} on the node, or set cluster.projects_dir to a larger disk; the earlier files are intact"
-        )
-    } else if has(&["differ from those that were sent", "changed while it was uploaded", "No such file"]) {
-        "a file was changed while it was uploaded: try again".to_owned()
-    } else if has(&[STUCK]) {
-        "check the node's disk and network; cluster.command_timeout_s gives it more time".to_owned()
-    } else {
-        return error;
+    let is_misplaced = error.kind == Kind::CommandFailed { status: MISPLACED };
+    let (kind, hint) = match (failure::files(&error.message), error.kind) {
+        (Some(Files::Occupied), kind) => {
+            (kind, "a job wrote where the project now has something else: move it away on the node".to_owned())
+        }
+        (Some(Files::NoSpace), _) if is_misplaced => {
+            (Kind::NoSpace, format!("free space below {dir} on the node and try again: the upload is incomplete"))
+        }
+        (_, kind) if is_misplaced => (
+            kind,
+            format!(
+                "a job or a user may have changed it meanwhile: try again; {dir} needs a file system that keeps modes"
+            ),
+        ),
+        (Some(Files::NoSpace), _) => (
+            Kind::NoSpace,
+            format!(
+                "free space below {dir} on the node, or set cluster.projects_dir to a larger disk; the earlier files are intact"
+            ),
+        ),
+        (Some(Files::Vanished), _) | (None, Kind::FileChanged | Kind::CommandFailed { status: DIFFERENT }) => {
+            (Kind::FileChanged, "a file was changed while it was uploaded: try again".to_owned())
+        }
+        (None, Kind::TimedOut) => (
+            Kind::TimedOut,
+            "check the node's disk and network; cluster.command_timeout_s gives it more time".to_owned(),
+        ),
+        (None, _) => return error,
     };
-    error.hint(hint)
+    error.kind(kind).hint(hint)
 }
 
 #[cfg(test)]

@@ -73,6 +73,78 @@ pub fn sshd(text: &str) -> Sshd {
     classify(text, &kinds).unwrap_or(Sshd::Other)
 }
 
+/// Why the Docker Engine, or a program that reaches it, failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Docker {
+    /// The engine cannot give GPUs to containers.
+    NoGpuRuntime,
+    /// The engine's disk is full.
+    NoSpace,
+    /// The image is not on the node.
+    ImageMissing,
+    /// There is no `docker`.
+    NotInstalled,
+    /// The engine is not running.
+    NotRunning,
+    /// sudo did not run `docker`.
+    SudoRefused,
+    /// The login may not use the engine.
+    NotAllowed,
+}
+
+/// Classifies the text of the Docker Engine (20.10 and later) and of its command; `None` for anything else.
+pub fn docker(text: &str) -> Option<Docker> {
+    let kinds: [(Docker, &[&str]); 7] = [
+        (Docker::NoGpuRuntime, &["could not select device driver"]),
+        (Docker::NoSpace, &["no space left on device"]),
+        (Docker::ImageMissing, &["No such image", "Unable to find image"]),
+        (Docker::NotInstalled, &["command not found", "docker: not found"]),
+        (
+            Docker::NotRunning,
+            &["Cannot connect to the Docker daemon", "connection refused", "docker.sock: connect: no such file"],
+        ),
+        (Docker::SudoRefused, &["sudo:", "sudoers"]),
+        (Docker::NotAllowed, &["permission denied"]),
+    ];
+    classify(text, &kinds)
+}
+
+/// Why a program could not read or write a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Files {
+    /// Something of another type has the place.
+    Occupied,
+    /// The disk or the quota is full.
+    NoSpace,
+    /// The file has vanished.
+    Vanished,
+}
+
+/// Classifies the text of GNU tar and coreutils in the C locale, and of Rust's errors of files; `None` for anything else.
+pub fn files(text: &str) -> Option<Files> {
+    let kinds: [(Files, &[&str]); 3] = [
+        (Files::Occupied, &["cannot overwrite", "cannot create hard link"]),
+        (Files::NoSpace, &["No space left", "Disk quota exceeded"]),
+        (Files::Vanished, &["No such file"]),
+    ];
+    classify(text, &kinds)
+}
+
+/// Returns whether the text of `ssh` only says that a connection through a jump host was closed; why, the jump host's own ssh says.
+pub fn is_from_jump_host(text: &str) -> bool {
+    text.contains("UNKNOWN port")
+}
+
+/// Returns whether a line of `ssh` reports no failure.
+pub fn is_ssh_notice(line: &str) -> bool {
+    line.starts_with("Warning: Permanently added")
+}
+
+/// Returns whether a line is bash's warning about a locale that the machine lacks.
+pub fn is_locale_warning(line: &str) -> bool {
+    line.contains("warning: setlocale")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,5 +200,50 @@ mod tests {
         for (text, kind) in said {
             assert_eq!(sshd(text), kind, "{text}");
         }
+    }
+
+    #[test]
+    fn docker_is_classified() {
+        let said = [
+            ("could not select device driver \"\" with capabilities: [[gpu]]", Some(Docker::NoGpuRuntime)),
+            ("write /var/lib/docker/tmp/x: no space left on device", Some(Docker::NoSpace)),
+            ("No such image: a/b:1", Some(Docker::ImageMissing)),
+            ("Unable to find image 'a/b:1' locally", Some(Docker::ImageMissing)),
+            ("sh: 1: docker: not found", Some(Docker::NotInstalled)),
+            ("docker: command not found", Some(Docker::NotInstalled)),
+            ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", Some(Docker::NotRunning)),
+            ("dial unix /var/run/docker.sock: connect: no such file or directory", Some(Docker::NotRunning)),
+            ("ana is not in the sudoers file.", Some(Docker::SudoRefused)),
+            ("dial unix /var/run/docker.sock: connect: permission denied", Some(Docker::NotAllowed)),
+            ("driver failed programming external connectivity", None),
+        ];
+        for (text, kind) in said {
+            assert_eq!(docker(text), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_of_files_are_classified() {
+        let said = [
+            ("cp: cannot overwrite directory './data' with non-directory", Some(Files::Occupied)),
+            ("cp: cannot create hard link './a/b' to 't/a/b': Not a directory", Some(Files::Occupied)),
+            ("tar: t/big.bin: Wrote only 4608 of 10240 bytes: No space left on device", Some(Files::NoSpace)),
+            ("cp: error writing './x': Disk quota exceeded", Some(Files::NoSpace)),
+            ("b2sum: ./gone: No such file or directory", Some(Files::Vanished)),
+            ("/home/ana/p/gone: No such file or directory (os error 2)", Some(Files::Vanished)),
+            ("b2sum: ./secret: Permission denied", None),
+        ];
+        for (text, kind) in said {
+            assert_eq!(files(text), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn lines_that_say_nothing_of_the_cause_are_known() {
+        assert!(is_from_jump_host("kex_exchange_identification: Connection closed by UNKNOWN port 65535"));
+        assert!(!is_from_jump_host("Connection closed by 10.0.0.2 port 22"));
+        assert!(is_ssh_notice("Warning: Permanently added 'gpu1' (ED25519) to the list of known hosts."));
+        assert!(!is_ssh_notice("Warning: remote port forwarding failed"));
+        assert!(is_locale_warning("bash: warning: setlocale: LC_ALL: cannot change locale (xx_XX)"));
     }
 }

@@ -22,7 +22,7 @@ use crate::transport::sudo::Sudo;
 use connections::Connections;
 use prelude::{LoginError, Prelude};
 use process::Child;
-pub use process::{Collected, Output, Process, STUCK};
+pub use process::{Collected, Output, Process};
 pub use script::Script;
 use std::io;
 use std::process::Stdio;
@@ -229,7 +229,12 @@ impl Transport {
 
     /// Returns the error of a program whose stream broke, or which was never started.
     pub fn broken(&self, operation: &str, error: &io::Error) -> NodeError {
-        let failed = NodeError::failed(&self.node, operation, error);
+        let failed = NodeError::failed(&self.node, operation, error).kind(match error.kind() {
+            io::ErrorKind::TimedOut => Kind::TimedOut,
+            // `sync::files` has it so
+            io::ErrorKind::InvalidData => Kind::FileChanged,
+            _ => Kind::Failed,
+        });
         match error.get_ref().and_then(|error| error.downcast_ref::<LoginError>()) {
             Some(login) => failed.hint(login.hint),
             None => failed,

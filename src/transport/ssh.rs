@@ -200,7 +200,8 @@ impl Control {
             Err(_) => format!("no answer within {} s", whole.as_secs()),
         };
         // the log of the session lacks what a jump host's ssh writes to its own standard error
-        let jump_host = if message.contains("UNKNOWN port") { self.jump_host_error(node, limit).await } else { None };
+        let jump_host =
+            if failure::is_from_jump_host(&message) { self.jump_host_error(node, limit).await } else { None };
         Err(self.explain(node, &jump_host.map_or(message, |error| format!("{JUMP_HOST_PREFIX}{error}"))))
     }
 
@@ -306,7 +307,7 @@ impl Control {
             return explain_changed(node, &operation, &changed);
         }
         let lines = message.lines().map(str::trim);
-        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("Warning: Permanently added"));
+        let lines = lines.filter(|line| !line.is_empty() && !failure::is_ssh_notice(line));
         let message = lines.collect::<Vec<_>>().join("\n");
         let is_jump_host = message.starts_with(JUMP_HOST_PREFIX);
         let hint = match failure::ssh(&message) {

@@ -1,7 +1,7 @@
 //! Plans a node's worker and executes the plan. A worker counts as started when its sshd listens.
 
 use crate::cluster::nodes::{ObservedNode, place};
-use crate::error::{Error, NodeError};
+use crate::error::{Error, Kind, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory};
 use crate::node::network;
@@ -34,6 +34,7 @@ pub fn plan(cluster: &Cluster, observed: &ObservedNode, desired: &ContainerSpec)
     let (node, facts, containers) = (observed.name(), &observed.facts, &observed.runtime.containers);
     if let Some(missing) = network::missing_gpus(&observed.member.node, facts) {
         return Err(NodeError::failed(node, "find the configured GPUs", missing)
+            .kind(Kind::GpusMissing)
             .hint("run nvidia-smi on the node, or set `gpus` to what it lists"));
     }
     let image_id = observed.image_id(cluster)?;
@@ -209,15 +210,18 @@ async fn wait_until_listening(inventory: &Inventory, observed: &ObservedNode, na
     }
     let log = engine.last_lines(name, 10).await.unwrap_or_default();
     let cause = if log.trim().is_empty() { format!("nothing listens after {} s", limit.as_secs()) } else { log };
-    let hint = match failure::sshd(&cause) {
-        Sshd::PortInUse => format!(
-            "another program has the port (ss -ltnp 'sport = :{0}' on the node); set cluster.port to a free one",
-            cluster.port
+    let (kind, hint) = match failure::sshd(&cause) {
+        Sshd::PortInUse => (
+            Kind::PortInUse,
+            format!(
+                "another program has the port (ss -ltnp 'sport = :{0}' on the node); set cluster.port to a free one",
+                cluster.port
+            ),
         ),
         Sshd::AddressMissing => {
-            "the node no longer has this address; try again, or set `address` or `interface`".into()
+            (Kind::Failed, "the node no longer has this address; try again, or set `address` or `interface`".into())
         }
-        Sshd::Other => "hvdctl doctor checks what the worker needs".into(),
+        Sshd::Other => (Kind::Failed, "hvdctl doctor checks what the worker needs".into()),
     };
-    Err(NodeError::failed(observed.name(), &operation, cause).hint(hint))
+    Err(NodeError::failed(observed.name(), &operation, cause).kind(kind).hint(hint))
 }

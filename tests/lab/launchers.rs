@@ -312,7 +312,7 @@ while not os.path.exists('/tmp/goes-on'):
     // a job supervisor that does not answer
     on("node1", "docker pause hmaster");
     let resumed = Restore(|| drop(on("node1", "docker unpause hmaster")));
-    let warning = ["warning: node1: cannot add nodes to job ", "the job supervisor has not taken the nodes"];
+    let warning = ["warning: node1: cannot add nodes to job ", "the job supervisor did not accept the nodes"];
     lab.hvdctl(&["up"]).code(0).says(&["node2: "]).complains(&warning);
     assert_eq!(on("node2", "ls -A /opt/horovod/jobs"), "", "a node that did not join has nothing of the job");
     assert_eq!(on("node1", "ls /opt/horovod/jobs/*/joining* 2>/dev/null || :"), "");

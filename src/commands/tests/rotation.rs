@@ -99,9 +99,10 @@ async fn a_node_that_does_not_take_the_new_key_stops_it_before_the_switch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_master_that_fails_at_the_switch_has_a_key_that_is_accepted() {
-    for (call, fault) in
-        [("keys_switch.sh", Fault::Silent), ("keys_stage.sh", Fault::Fails("another hvdctl is writing there".into()))]
-    {
+    for (call, fault) in [
+        ("keys_switch.sh", Fault::Silent),
+        ("keys_stage.sh", Fault::Fails("another hvdctl command is writing the key directory".into())),
+    ] {
         let nodes = two_up().await;
         let old = key_in_use(&nodes);
         nodes.fault("node1", call, fault);

@@ -1,4 +1,4 @@
-//! The scripts that write the key directory, run on a directory of this machine; nobody has to be root for it.
+//! The scripts that write the key directory, run on a local directory, without root.
 
 use super::rotate::{STAGE, SWITCH};
 use super::*;
@@ -152,7 +152,7 @@ fn a_directory_that_another_writes_in_is_left_alone_and_so_is_one_whose_script_i
     let switch = Script::new(SWITCH).with("ssh_dir", name).with("new", "id_rsa").with("public", NEW).with("old", "");
     for script in [&push, &stage, &switch.whole()] {
         let refused = run("flock() { return 1; }", script).unwrap_err();
-        assert_eq!(refused, "another hvdctl is writing there; run the same command again\n");
+        assert_eq!(refused, "another hvdctl command is writing the key directory; run the same command again\n");
         assert_eq!(files(&dir), there);
         // all but the last line, and all but its last letters
         let cut = script.trim_end().strip_suffix("main").unwrap();
@@ -231,7 +231,7 @@ fn a_removal_is_undone_by_nobody_and_what_others_have_stays() {
     let dir = directory(&before.each_ref().map(|(name, text)| (*name, text.as_str())));
     let facts = look(&dir);
     let remove = || run("", &script(name_of(&dir), &facts, &removal(&facts, "lab")).whole());
-    // somebody put another pair in its place meanwhile
+    // another pair was put in its place meanwhile
     fs::write(dir.path().join("id_rsa.pub"), "ssh-rsa OTHER ana\n").unwrap();
     assert!(remove().unwrap_err().starts_with("id_rsa.pub was changed by another program meanwhile"));
     assert!(files(&dir).contains_key("id_rsa"));

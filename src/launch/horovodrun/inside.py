@@ -1,7 +1,7 @@
 # Appended to src/scripts/inside.py. Reports the Horovod build of the image.
 import sys
 
-# Runs in a process of its own: what a framework prints, and an import that crashes, stay there.
+# Runs in a process of its own, which contains a framework's output and an import that crashes.
 BUILT = """
 import importlib, sys
 extension = importlib.import_module("horovod." + sys.argv[1])
@@ -11,7 +11,7 @@ OPERATIONS = {"nccl": "NCCL", "ddl": "DDL", "ccl": "CCL", "mpi": "MPI", "gloo": 
 
 
 def built(framework):
-    """What Horovod's extension for a framework was built with; none where it cannot be imported."""
+    """Returns what Horovod's extension for a framework was built with; None if it cannot be imported."""
     if not directory(framework):
         return None
     try:
@@ -23,7 +23,7 @@ def built(framework):
 
 
 def build():
-    """What `horovodrun --check-build` shows, which imports each framework up to six times (horovod/runner/launch.py, check_build);
+    """Returns what `horovodrun --check-build` shows, which imports each framework up to six times (horovod/runner/launch.py, check_build);
     here each is imported once."""
     extensions = [("TensorFlow", built("tensorflow")), ("PyTorch", built("torch")), ("MXNet", built("mxnet"))]
     frameworks = [name for name, operations in extensions if operations is not None]

@@ -1,34 +1,33 @@
 //! The errors of the Docker Engine and of the programs that reach it, with what an operator can do about those that are known.
 
-use crate::error::NodeError;
+use crate::error::{Kind, NodeError};
+use crate::text::failure::{self, Docker};
 use bollard::errors::Error as DockerError;
-
-/// Texts of messages with the hint for each. The first row that matches counts.
-const HINTS: [(&[&str], &str); 7] = [
-    (
-        &["could not select device driver"],
-        "Docker has no NVIDIA runtime there: install nvidia-container-toolkit and restart Docker, or set `gpus = 0` for \
-         this node",
-    ),
-    (&["no space left on device"], "free space on that node: df -h, docker system df"),
-    (&["No such image"], "load the image on that node: docker save IMAGE | ssh NODE sudo docker load"),
-    (&["command not found", "docker: not found"], "install Docker Engine on that node"),
-    (
-        &["Cannot connect to the Docker daemon", "connection refused", "docker.sock: connect: no such file"],
-        "start it on that node: sudo systemctl start docker",
-    ),
-    (&["sudo:", "sudoers"], "let the user run sudo without a password, or add the user to the group docker"),
-    (&["permission denied"], "add the user to the group docker, or let the user run sudo without a password"),
-];
 
 /// Returns the error of an operation on a node, with a hint if its cause is known.
 pub(super) fn explain(node: &str, operation: &str, error: &DockerError) -> NodeError {
     let failed = NodeError::failed(node, operation, message(error));
-    let hint = HINTS.iter().find(|(texts, _)| texts.iter().any(|text| failed.message.contains(text)));
-    match hint {
-        Some((_, hint)) => failed.hint(*hint),
-        None => failed,
-    }
+    let Some(cause) = failure::docker(&failed.message) else { return failed };
+    let (kind, hint) = match cause {
+        Docker::NoGpuRuntime => (
+            Kind::GpusMissing,
+            "Docker has no NVIDIA runtime there: install nvidia-container-toolkit and restart Docker, or set `gpus = 0` for \
+             this node",
+        ),
+        Docker::NoSpace => (Kind::NoSpace, "free space on that node: df -h, docker system df"),
+        Docker::ImageMissing => {
+            (Kind::ImageMissing, "load the image on that node: docker save IMAGE | ssh NODE sudo docker load")
+        }
+        Docker::NotInstalled => (Kind::EngineUnavailable, "install Docker Engine on that node"),
+        Docker::NotRunning => (Kind::EngineUnavailable, "start it on that node: sudo systemctl start docker"),
+        Docker::SudoRefused => {
+            (Kind::EngineUnavailable, "let the user run sudo without a password, or add the user to the group docker")
+        }
+        Docker::NotAllowed => {
+            (Kind::EngineUnavailable, "add the user to the group docker, or let the user run sudo without a password")
+        }
+    };
+    failed.kind(kind).hint(hint)
 }
 
 /// Returns the message of an error, without what bollard adds to it.

@@ -254,6 +254,7 @@ fn a_stream_that_breaks_off_or_was_altered_leaves_the_earlier_files_intact() {
         other
     });
     let done = bench.apply(&tree, &missing, &altered);
+    assert_eq!(done.status.code(), Some(DIFFERENT));
     assert!(
         String::from_utf8_lossy(&done.stderr).contains("the files that arrived differ from those that were sent"),
         "{done:?}"
@@ -459,7 +460,7 @@ fn a_comparison_fails_where_a_tool_does() {
     bench.write("train.py", "");
     fs::create_dir_all(bench.there("")).unwrap();
     bench.break_tool("ls", "*", "cannot open directory 'p': Input/output error");
-    assert!(bench.failed_comparison("desk:/p").contains("cannot open directory"), "it may be somebody else's");
+    assert!(bench.failed_comparison("desk:/p").contains("cannot open directory"), "it may belong to another project");
     bench.repair();
     bench.upload();
     fs::write(bench.there("train.py"), "changed").unwrap();
@@ -524,15 +525,26 @@ proptest! {
 }
 
 #[test]
-fn a_full_disk_has_a_hint_at_every_step() {
+fn a_failed_upload_has_a_kind_and_a_hint() {
     let text = "[cluster]\nname = \"lab\"\nimage = \"x\"\n[[node]]\nhost = \"a\"\n";
     let inventory = crate::inventory::Inventory::parse(text, Path::new("i.toml")).unwrap();
-    let hint = |output: &str| with_hint(&inventory.cluster, NodeError::failed("a", "upload", output)).hints.join("\n");
-    let full = "tar: t/x: Cannot write: No space left on device";
+    let explained = |status, output: &str| {
+        let failed = NodeError::failed("a", "upload", output).kind(Kind::CommandFailed { status });
+        let error = with_hint(&inventory.cluster, failed);
+        (error.kind, error.hints.join("\n"))
+    };
+    let (kind, hint) = explained(1, "tar: t/x: Cannot write: No space left on device");
+    assert_eq!(kind, Kind::NoSpace);
+    assert!(hint.contains("free space") && hint.contains("the earlier files are intact"));
     let misplaced = "some files are not in place with their type and mode";
-    assert!(hint(full).contains("free space") && hint(full).contains("the earlier files are intact"));
-    assert!(hint(misplaced).contains("keeps modes"));
+    assert!(explained(MISPLACED, misplaced).1.contains("keeps modes"));
     // by then files are in their places, so the hint does not mention the earlier files
-    let late = hint(&format!("stat: write error: No space left on device\n{misplaced}"));
+    let (kind, late) = explained(MISPLACED, &format!("stat: write error: No space left on device\n{misplaced}"));
+    assert_eq!(kind, Kind::NoSpace);
     assert!(late.contains("free space") && !late.contains("intact") && !late.contains("modes"), "{late}");
+    let (kind, hint) = explained(DIFFERENT, "the files that arrived differ from those that were sent");
+    assert_eq!((kind, hint.contains("try again")), (Kind::FileChanged, true));
+    let (_, hint) = explained(1, "cp: cannot overwrite directory './data' with non-directory");
+    assert!(hint.contains("move it away"), "{hint}");
+    assert_eq!(explained(2, "odd"), (Kind::CommandFailed { status: 2 }, String::new()));
 }

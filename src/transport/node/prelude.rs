@@ -4,6 +4,7 @@
 //! would precede Docker's answers, leases and archives. So each program is started by a shell of ours that first prints
 //! a mark on both streams, and the text before the mark is only used in error messages.
 
+use crate::text::failure;
 use futures_util::stream::{self, TryStreamExt};
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -136,7 +137,7 @@ fn after_mark(
 
 /// Removes what no start-up file prints: the shell's warnings about a locale that the node lacks, and the mark of the other stream.
 fn without_own(text: &str) -> String {
-    let is_own = |line: &str| line.contains("warning: setlocale") || line == "hvdctl-begins-stderr";
+    let is_own = |line: &str| failure::is_locale_warning(line) || line == "hvdctl-begins-stderr";
     text.lines().filter(|line| !is_own(line)).collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 

@@ -12,9 +12,6 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// Prefix of the error of a program that does not read its input.
-pub const STUCK: &str = "no progress for";
-
 /// The most bytes of an answer that are held in memory.
 pub(super) const MAX_REPLY: u64 = 24 << 20;
 /// The most bytes of standard error that are kept.
@@ -111,7 +108,8 @@ impl Process {
     ) -> io::Result<Output> {
         let mut stdin = self.take_stdin();
         let is_fed = Notify::new();
-        let stuck = |limit: Duration| io::Error::other(format!("{STUCK} {} s", limit.as_secs()));
+        let late = |limit: Duration| format!("no progress for {} s", limit.as_secs());
+        let stuck = |limit| io::Error::new(io::ErrorKind::TimedOut, late(limit));
         let write = async {
             let mut bytes = 0;
             let mut result = Ok(());

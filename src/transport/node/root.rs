@@ -6,7 +6,7 @@ use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::Cluster;
 use crate::secret::Secret;
-use crate::text::failure::{self, Sudo as Refusal};
+use crate::text::failure::{self, Docker, Sudo as Refusal};
 use crate::transport::access::{Login, RootMethod};
 use crate::transport::sudo::{PASSWORD_FILE, Sudo};
 use zeroize::Zeroizing;
@@ -59,9 +59,9 @@ impl Transport {
         }
         let stderr = output.complaint();
         // the line was the only attempt: that there was no second one is not worth reporting
-        let refused = |line: &&str| failure::sudo(line) == Some(Refusal::PasswordRefused);
-        let other = stderr.lines().map(str::trim).rfind(|line| !line.is_empty() && !refused(line));
-        let message = other.filter(|_| !stderr.contains("incorrect password")).unwrap_or("sudo refused the password");
+        let is_refused = stderr.lines().any(|line| failure::sudo(line) == Some(Refusal::PasswordRefused));
+        let other = stderr.lines().map(str::trim).rfind(|line| !line.is_empty());
+        let message = other.filter(|_| !is_refused).unwrap_or("sudo refused the password");
         Err(NodeError::failed(&self.node, operation, message)
             .hint(format!("check that it is the password of {user} there; hvdctl tries a password only once")))
     }
@@ -82,10 +82,10 @@ impl Transport {
         }
         let stderr = output.complaint();
         if self.access.root == RootMethod::Container {
-            let is_missing = |line: &&str| line.contains("Unable to find image") || line.contains("No such image");
+            let is_missing = |line: &&str| failure::docker(line) == Some(Docker::ImageMissing);
             let image = &self.access.image;
             return stderr.lines().find(is_missing).map(|line| {
-                NodeError::failed(&self.node, operation, line).hint(format!(
+                NodeError::failed(&self.node, operation, line).kind(Kind::ImageMissing).hint(format!(
                     "without sudo, hvdctl becomes root in a container of the cluster's image, which this node lacks: \
                      docker pull {image} on the node, or docker save {image} | ssh NODE docker load"
                 ))
