@@ -314,7 +314,7 @@ mod tests {
             child.wait().unwrap();
             assert_eq!(holder_in(dir.path()), None);
         }
-        // and somebody else's is not
+        // and another command's is not
         let mut holder = Holder::start(dir.path(), "first");
         holder.line();
         let Holder { mut child, stdin, stdout } = Holder::start(dir.path(), "gone");

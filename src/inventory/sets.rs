@@ -207,7 +207,7 @@ fn groups_of_nodes() {
     ] {
         assert_eq!(faults(&with(groups)), [expected], "{groups}");
     }
-    // where a node could not be read nobody knows whether a name is one
+    // if a node could not be read, it is unknown whether a name is one
     let unsure = with_nodes("[[node]]\nhost = 'a;b'\n[groups]\na = 'n1'\nb = 1\n");
     assert_eq!(faults(&unsure).len(), 2, "{:?}", faults(&unsure));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Who can log in to whom from worker to worker: which pairs are tried, why one failed, and failures in few rows.
+//! The logins from worker to worker: which pairs are tried, why one failed, and failures in few rows.
 
 use crate::text::failure::{self, Ssh};
 use crate::text::nodeset;

@@ -62,7 +62,7 @@ pub enum Controller {
     Mpi,
 }
 
-/// Variables that hvdctl or a launcher sets for every rank, and that nobody uses for anything else; `*` stands for any end of a name. An
+/// Variables that hvdctl or a launcher sets for every rank, and that have no other use; `*` stands for any end of a name. An
 /// inventory and `-e` cannot set them under any launcher. `launch::Launcher` has the variables of each launcher.
 pub const RESERVED_VARIABLES: [&str; 12] = [
     "HVDCTL_*",

@@ -180,7 +180,7 @@ mod tests {
         use RootMethod::*;
         assert_eq!(methods("user root\nsudo root\nengine direct\n"), (Login, direct("")));
         assert_eq!(methods("user ana\nsudo yes\nengine closed\n"), (Sudo, Engine::AsRoot));
-        // the tutorial's user, whom sudo asks for a password
+        // the user of the tutorial: sudo asks for a password
         let asks = "user ana\nsudo asks sudo: a password is required\nengine closed\n";
         assert_eq!(methods(asks), (SudoWithPassword, Engine::AsRoot));
         // the group docker needs no password

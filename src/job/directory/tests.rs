@@ -132,7 +132,7 @@ fn the_files_of_a_job_are_written_byte_for_byte_with_their_modes() {
         assert_eq!(fs::read_to_string(directory.join(name)).unwrap(), text);
         assert_eq!(mode(&directory.join(name)), wanted, "{name}");
     }
-    // the ranks' output is nobody else's business
+    // the ranks' output is readable by root only
     assert_eq!(mode(&directory), 0o700);
 
     // whatever became of base64 there, what did not come whole is not taken for it

@@ -32,9 +32,9 @@ fn states() {
         |launcher, exits: &[RankExit]| JobResult { launcher, ranks: 2, exits: exits.to_vec(), ..JobResult::default() };
     let well = [exit(0, 0, false), exit(1, 0, false)];
     assert_eq!(ending(Some(0), &well).state(), State::Succeeded);
-    assert_eq!(ending(Some(0), &well[..1]).state(), State::Lost, "nobody saw the other rank end");
+    assert_eq!(ending(Some(0), &well[..1]).state(), State::Lost, "the end of the other rank is not recorded");
     assert_eq!(ending(Some(1), &well).state(), State::Failed, "the launcher's own failure");
-    assert_eq!(ending(None, &well).state(), State::Lost, "nobody saw the launcher end");
+    assert_eq!(ending(None, &well).state(), State::Lost, "the launcher's end is not recorded");
     assert_eq!(ending(None, &[exit(0, 7, false)]).state(), State::Failed);
     assert_eq!(ending(Some(0), &[exit(0, 7, false), exit(1, 0, false)]).state(), State::Failed);
     let fault = Some("not all ranks had started".to_owned());

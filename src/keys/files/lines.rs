@@ -195,7 +195,7 @@ mod tests {
         let key = |line| our_key(line, "lab");
         assert_eq!(key("restrict,from=\"10.0.0.1\" ssh-rsa AAAA hvdctl:lab").as_deref(), Some("ssh-rsa AAAA"));
         assert_eq!(key("[a]:1 ssh-ed25519 BBBB hvdctl:lab\r").as_deref(), Some("ssh-ed25519 BBBB"));
-        // somebody added an option to it: it is ours all the same, and goes when the key goes
+        // an option was added to the line: it is still ours, and is removed with the key
         let edited = r#"from="a",command="say \"a b\" c" ssh-rsa AAAA hvdctl:lab"#;
         assert_eq!(key(edited).as_deref(), Some("ssh-rsa AAAA"));
         for foreign in [
@@ -318,7 +318,7 @@ mod tests {
             prop_assert_eq!(&merge_known_hosts(&merged, &wanted, &members, "lab"), &merged);
             let member = |names: Vec<&str>| names.iter().find_map(|name| members.get(*name));
             let after: Vec<&String> = pinned_names(&merged, "lab").filter_map(member).collect();
-            prop_assert_eq!(after.len(), pinned_names(&merged, "lab").count(), "a line about nobody");
+            prop_assert_eq!(after.len(), pinned_names(&merged, "lab").count(), "a line without a name");
             prop_assert_eq!(after.iter().collect::<BTreeSet<_>>().len(), after.len(), "a member twice");
             for line in wanted.iter().filter(|line| !line.starts_with("[c]")) {
                 prop_assert!(merged.lines().any(|l| l == line));

@@ -189,7 +189,7 @@ fn the_pair_with_our_tag_is_used_whatever_the_inventory_has() {
     let (mut inventory, mut nodes) = pushed(NEW, "id_ed25519");
     inventory.cluster.key_type = KeyType::Rsa;
     assert_eq!(ring(&inventory, &nodes).current, Some(Pair { name: "id_ed25519", public: NEW.into(), private: None }));
-    // somebody else's pair of that name beside it stays
+    // another owner's pair of that name stays
     nodes[0].key_files.extend([file("id_rsa", ""), file("id_rsa.pub", "ssh-rsa AAAA ana@desk\n")]);
     let keys = Keys::to_push(&ring(&inventory, &nodes)).unwrap();
     assert!(push(&inventory, &mut nodes, keys).iter().all(Changes::is_empty));
@@ -217,7 +217,7 @@ fn private_keys_that_must_not_be_there_go() {
     let keys = Keys::to_push(&ring(&inventory, &nodes)).unwrap();
     let [first, second] = push(&inventory, &mut nodes, keys);
     assert_eq!(first.removes, ["id_rsa", "id_rsa.pub"]);
-    assert_eq!(second.removes, ["id_rsa.next", "id_ed25519"], "id_rsa is somebody else's");
+    assert_eq!(second.removes, ["id_rsa.next", "id_ed25519"], "id_rsa has another owner");
 }
 
 /// A rotation's states, in the order in which they follow each other: files of the master, and whether each node accepts the
@@ -422,7 +422,7 @@ fn a_removal_takes_the_private_half_of_an_interrupted_rotation() {
     let next = format!("{NEW}\n");
     type Files<'a> = &'a [(&'a str, &'a str)];
     let cases: [(Files<'_>, &[&str]); 5] = [
-        // staged, with a pair of somebody else in place
+        // staged, with a pair of another owner in place
         (
             &[("id_rsa", ""), ("id_rsa.pub", "ssh-rsa AAAA ana"), ("id_rsa.next", ""), ("id_rsa.next.pub", &next)],
             &["id_rsa", "id_rsa.pub"],

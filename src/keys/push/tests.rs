@@ -1,4 +1,4 @@
-//! The scripts that write the key directory, run on a directory of this machine; nobody has to be root for it.
+//! The scripts that write the key directory, run on a local directory, without root.
 
 use super::rotate::{STAGE, SWITCH};
 use super::*;
@@ -231,7 +231,7 @@ fn a_removal_refuses_changed_files_and_keeps_those_of_others() {
     let dir = directory(&before.each_ref().map(|(name, text)| (*name, text.as_str())));
     let facts = look(&dir);
     let remove = || run("", &script(name_of(&dir), &facts, &removal(&facts, "lab")).whole());
-    // somebody put another pair in its place meanwhile
+    // another pair was put in its place meanwhile
     fs::write(dir.path().join("id_rsa.pub"), "ssh-rsa OTHER ana\n").unwrap();
     assert!(remove().unwrap_err().starts_with("id_rsa.pub was changed by another program meanwhile"));
     assert!(files(&dir).contains_key("id_rsa"));

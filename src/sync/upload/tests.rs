@@ -460,7 +460,7 @@ fn a_comparison_fails_where_a_tool_does() {
     bench.write("train.py", "");
     fs::create_dir_all(bench.there("")).unwrap();
     bench.break_tool("ls", "*", "cannot open directory 'p': Input/output error");
-    assert!(bench.failed_comparison("desk:/p").contains("cannot open directory"), "it may be somebody else's");
+    assert!(bench.failed_comparison("desk:/p").contains("cannot open directory"), "it may belong to another project");
     bench.repair();
     bench.upload();
     fs::write(bench.there("train.py"), "changed").unwrap();

@@ -89,10 +89,10 @@ fn a_shell_that_was_never_started_is_removed() {
     let clock = Some(Span { low: 1000.5, high: 1001.0 });
     assert_eq!(left(ContainerState::Created, Some(800), "lab", clock), "remove hmaster-shell-ab12 (never started)");
     let stays = |state, created, cluster, clock| assert_eq!(left(state, created, cluster, clock), "unchanged");
-    // somebody may be about to start it
+    // it may be about to be started
     stays(ContainerState::Created, Some(900), "lab", clock);
     stays(ContainerState::Created, Some(2000), "lab", clock);
-    // one that runs is somebody's, and one that has ended goes by itself
+    // a running one is in use, and one that has ended removes itself
     stays(ContainerState::Running, Some(1), "lab", clock);
     stays(ContainerState::Exited, Some(1), "lab", clock);
     stays(ContainerState::Created, Some(1), "other", clock);
