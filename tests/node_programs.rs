@@ -34,8 +34,7 @@ fn node_programs_decide_the_same_with_every_python() {
     let interpreters = interpreters();
     assert!(!interpreters.is_empty(), "these tests need python3");
     for (version, name) in interpreters {
-        println!("{}: {version}", name.display());
         let done = Command::new(&name).args(["-W", "error::SyntaxWarning", TESTS]).output().unwrap();
-        assert!(done.status.success(), "{}:\n{}", name.display(), String::from_utf8_lossy(&done.stderr));
+        assert!(done.status.success(), "{} ({version}):\n{}", name.display(), String::from_utf8_lossy(&done.stderr));
     }
 }

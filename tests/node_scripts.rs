@@ -38,10 +38,10 @@ impl Machine {
     }
 
     /// Makes a tool fail where this pattern of the shell matches its arguments.
-    fn break_tool(&self, tool: &str, arguments: &str, words: &str) {
+    fn break_tool(&self, tool: &str, arguments: &str, message: &str) {
         let real = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"].map(|place| Path::new(place).join(tool));
         let real = real.into_iter().find(|path| path.exists()).unwrap().display().to_string();
-        let fails = format!("echo \"{tool}: {words}\" >&2; exit 1");
+        let fails = format!("echo \"{tool}: {message}\" >&2; exit 1");
         self.stub(tool, &format!("case \"$*\" in {arguments}) {fails} ;; esac\nexec {real} \"$@\""));
     }
 
@@ -67,7 +67,7 @@ impl Machine {
         child.wait_with_output().unwrap()
     }
 
-    /// Runs scripts that succeed, and returns what they print.
+    /// Runs scripts that succeed, and returns their standard output.
     #[track_caller]
     fn prints(&self, scripts: &[&str], variables: &str) -> String {
         let output = self.run(scripts, variables);
@@ -75,7 +75,7 @@ impl Machine {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs scripts that fail, and returns their words.
+    /// Runs scripts that fail, and returns their standard error.
     #[track_caller]
     fn fails(&self, scripts: &[&str], variables: &str) -> String {
         let output = self.run(scripts, variables);
@@ -118,8 +118,8 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
         ("ss", "*sport*"),
     ] {
         machine.break_tool(tool, arguments, "Input/output error");
-        let words = machine.fails(FACTS, "");
-        assert!(words.contains(&format!("{tool}: Input/output error")), "{tool} {arguments}: {words}");
+        let message = machine.fails(FACTS, "");
+        assert!(message.contains(&format!("{tool}: Input/output error")), "{tool} {arguments}: {message}");
         machine.repair();
     }
     // a record that is removed meanwhile
@@ -179,8 +179,8 @@ fn an_environment_that_stays_is_a_failure() {
     let machine = Machine::new(&[("jobs/run-7/env.json/x", "")]);
     let end = &["marked.sh", "killed.sh", "job_end.sh"];
     let mut rank = Command::new("sleep").arg("600").env("HVDCTL_JOB", "run-7").spawn().unwrap();
-    let words = machine.fails(end, "id=run-7 grace=0");
-    assert!(words.contains("env.json"), "{words}");
+    let message = machine.fails(end, "id=run-7 grace=0");
+    assert!(message.contains("env.json"), "{message}");
     assert!(!rank.wait().unwrap().success());
 }
 
@@ -247,4 +247,14 @@ fn nodes_have_joined_a_job_if_its_supervisor_has_taken_them() {
         assert!(machine.fails(join, variables).ends_with("the job supervisor did not accept the nodes within 20 s\n"));
         machine.repair();
     }
+}
+
+#[test]
+fn the_public_half_of_a_key_needs_ssh_keygen() {
+    let machine = Machine::new(&[("ssh/id_rsa", "")]);
+    let public = &["public_key.sh"];
+    machine.stub("ssh-keygen", "echo \"$*\"");
+    let path = machine.path("ssh/id_rsa").display().to_string();
+    assert_eq!(machine.prints(public, "key_name=id_rsa"), format!("-y -f {path}\n"));
+    assert_eq!(machine.fails(public, "key_name=id_rsa PATH=/nonexistent"), "ssh-keygen: not found (openssh-client)\n");
 }

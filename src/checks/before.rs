@@ -7,6 +7,7 @@ use super::{Finding, NodeView};
 use crate::inventory::Inventory;
 use crate::node::facts::{Listener, Rank, Span};
 use crate::node::network::{self, Endpoint, is_virtual};
+use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::Role;
 use crate::text::nodeset;
@@ -190,7 +191,8 @@ fn images(inventory: &Inventory, views: &[NodeView<'_>]) -> Option<Finding> {
     let mut ids = BTreeMap::new();
     let mut images = Vec::new();
     for view in views {
-        if let Some((content, id)) = view.engine.and_then(|engine| engine.image_content.zip(engine.image_id)) {
+        let image = view.engine.and_then(|engine| engine.image);
+        if let Some(Image { id, content: Some(content) }) = image {
             images.push((view.node, ids.entry(content).or_insert_with(|| short(id)).clone()));
         }
     }

@@ -18,6 +18,7 @@ pub use pairs::{logins, ports};
 
 use crate::inventory::{Inventory, Node};
 use crate::node::facts::Facts;
+use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
 use crate::text::nodeset;
 use schemars::JsonSchema;
@@ -156,15 +157,13 @@ pub struct Engine<'a> {
     pub version: &'a str,
     /// Its containers.
     pub containers: &'a [ContainerSummary],
-    /// The id that the cluster's image has there.
-    pub image_id: Option<&'a str>,
-    /// Digest of the image's content.
-    pub image_content: Option<&'a str>,
+    /// The cluster's image, if the node has it.
+    pub image: Option<&'a Image>,
     /// The names of its runtimes, where they were asked for.
     pub runtimes: Option<&'a [String]>,
 }
 
-/// Applies all rules, but for those on connections between nodes ([`logins`], [`ports`]).
+/// Applies all rules, but for those on connections between nodes ([`logins()`], [`ports`]).
 pub fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     let mut found = before::before(inventory, views);
     for view in views {

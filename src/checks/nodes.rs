@@ -94,7 +94,7 @@ fn toolkit(view: &NodeView<'_>, engine: &Engine<'_>) -> Option<Finding> {
 
 fn image(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -> Option<Finding> {
     let image = &inventory.cluster.image;
-    if engine.image_id.is_some() {
+    if engine.image.is_some() {
         return None;
     }
     let up = if is_wanted(&inventory.cluster, false) { "hvdctl up, which pulls it from its registry; or " } else { "" };
@@ -117,9 +117,9 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
             )
         }));
     }
-    let (Some(place), Some(image_id)) = (place(inventory, view), engine.image_id) else { return found };
+    let (Some(place), Some(image)) = (place(inventory, view), engine.image) else { return found };
     let desired = ContainerSpec::worker(cluster, view.node, network::gpu_request(view.node, view.facts), place.address);
-    let Ok(operations) = plan::worker(&desired, image_id, engine.containers) else { return found };
+    let Ok(operations) = plan::worker(&desired, &image.id, engine.containers) else { return found };
     found.extend(match operations.as_slice() {
         [] => lost_gpus(view),
         [Operation::Create(_)] => Some(
@@ -201,7 +201,7 @@ fn max_sessions(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
 
 /// Room for images and containers.
 fn images_disk(view: &NodeView<'_>, disk: &Disk) -> Option<Finding> {
-    let has_image = view.engine.is_none_or(|engine| engine.image_id.is_some());
+    let has_image = view.engine.is_none_or(|engine| engine.image.is_some());
     let written = "images, containers and files that ranks write in containers are stored there";
     let (severity, why) = if disk.free < DISK_FULL {
         (Error, written)

@@ -17,8 +17,7 @@ pub fn view<'a>(
     let engine = runtime.map(|runtime| Engine {
         version: &runtime.engine.version,
         containers: &runtime.containers,
-        image_id: runtime.image_id.as_deref(),
-        image_content: runtime.image_content.as_deref(),
+        image: runtime.image.as_ref(),
         runtimes,
     });
     NodeView { node: &member.node, facts, engine, worker: true, details: None, inside: None, starting: Vec::new() }

@@ -14,7 +14,7 @@ struct Sick {
     node: Node,
     facts: Facts,
     containers: Vec<ContainerSummary>,
-    image: Option<(String, String)>,
+    image: Option<Image>,
     runtimes: Vec<String>,
     details: Details,
     inside: Option<Versions>,
@@ -26,6 +26,10 @@ struct Sick {
 struct Clinic {
     inventory: Inventory,
     nodes: Vec<Sick>,
+}
+
+fn image(id: &str, content: &str) -> Option<Image> {
+    Some(Image { id: format!("sha256:{id}"), content: Some(content.to_owned()) })
 }
 
 fn clinic(n: usize) -> Clinic {
@@ -68,7 +72,7 @@ fn clinic(n: usize) -> Clinic {
             node: inventory.nodes[i - 1].clone(),
             facts,
             containers: vec![worker],
-            image: Some(("sha256:aaa".into(), "content".into())),
+            image: image("aaa", "content"),
             runtimes: vec!["runc".into()],
             details: Details::parse(&said),
             inside: Some(versions("python 3.11.2\ntorch 1.13\nhorovod 0.28.1\nbuild PyTorch, Gloo\n")),
@@ -89,17 +93,10 @@ impl Clinic {
     fn views<'a>(&'a self) -> Vec<NodeView<'a>> {
         let view = |sick: &'a Sick| -> NodeView<'a> {
             let Sick { node, facts, containers, image, runtimes, details, inside, engine, worker } = sick;
-            let image = image.as_ref();
             NodeView {
                 node,
                 facts,
-                engine: Some(Engine {
-                    version: engine,
-                    containers,
-                    image_id: image.map(|(id, _)| id.as_str()),
-                    image_content: image.map(|(_, content)| content.as_str()),
-                    runtimes: Some(runtimes),
-                }),
+                engine: Some(Engine { version: engine, containers, image: image.as_ref(), runtimes: Some(runtimes) }),
                 starting: crate::job::record::starting(facts),
                 worker: *worker,
                 details: Some(details),
@@ -243,19 +240,19 @@ fn host_names_and_addresses() {
 #[test]
 fn images() {
     let other = |c: &mut Clinic| {
-        c.nodes[7].image = Some(("sha256:0123456789abcdef".into(), "other".into()));
+        c.nodes[7].image = image("0123456789abcdef", "other");
         c.nodes[7].containers[0].image_id = "sha256:0123456789abcdef".into();
     };
     Clinic::with(8, other)
         .finds(&["error image gpu08: img is not the same image on all nodes: gpu[01-07] aaa · gpu08 0123456789ab"]);
     // engines that keep images in another way
     let id_only = |c: &mut Clinic| {
-        c.nodes[1].image = Some(("sha256:bbb".into(), "content".into()));
+        c.nodes[1].image = image("bbb", "content");
         c.nodes[1].containers[0].image_id = "sha256:bbb".into();
     };
     Clinic::with(2, id_only).finds(&[]);
     // of two the master's counts
-    let masters = |c: &mut Clinic| c.nodes[0].image = Some(("sha256:ccc".into(), "other".into()));
+    let masters = |c: &mut Clinic| c.nodes[0].image = image("ccc", "other");
     assert!(
         Clinic::with(2, masters).found()[0]
             .starts_with("error image gpu02: img is not the same image on all nodes: gpu01 ccc · gpu02 aaa")

@@ -5,8 +5,8 @@ use crate::event::{Event, Events, Step};
 use crate::inventory::{Cluster, Inventory, Node, Pull};
 use crate::node::facts::Facts;
 use crate::node::network::{self, Endpoint};
-use crate::runtime::Runtime;
 use crate::runtime::container::ContainerSummary;
+use crate::runtime::{Image, Runtime};
 use crate::text::nodeset;
 #[cfg(test)]
 use crate::transport::node::scripted;
@@ -111,10 +111,8 @@ pub struct RuntimeState {
     pub engine: Runtime,
     /// Its containers.
     pub containers: Vec<ContainerSummary>,
-    /// The id of the cluster's image there.
-    pub image_id: Option<String>,
-    /// The digest of the image's content, which is the same wherever it was loaded.
-    pub image_content: Option<String>,
+    /// The cluster's image, if the node has it.
+    pub image: Option<Image>,
 }
 
 /// The observed state of a node.
@@ -139,7 +137,7 @@ impl ObservedNode {
     /// # Errors
     /// When the node does not have it.
     pub fn image_id(&self, cluster: &Cluster) -> Result<&str, NodeError> {
-        self.runtime.image_id.as_deref().ok_or_else(|| {
+        self.runtime.image.as_ref().map(|image| image.id.as_str()).ok_or_else(|| {
             let first = match cluster.pull {
                 Pull::Never => "load it on the node",
                 Pull::Missing | Pull::Always => {
@@ -322,8 +320,7 @@ pub async fn engine(cluster: &Cluster, member: &Member) -> Result<RuntimeState, 
     let engine = Runtime::connect(&member.transport).await?;
     let containers = engine.containers().await?;
     let image = engine.image(&cluster.image).await?;
-    let (image_id, image_content) = image.map(|image| (image.id, image.content)).unzip();
-    Ok(RuntimeState { engine, containers, image_id, image_content })
+    Ok(RuntimeState { engine, containers, image })
 }
 
 /// Observes a node's system and engine concurrently.

@@ -50,8 +50,8 @@ fn with_engine(status: NodeStatus, inventory: &Inventory, observed: &ObservedNod
     let job = plan::running_jobs(&cluster.name, &observed.facts, &runtime.containers);
     let planned = apply::desired(inventory, observed).and_then(|desired| apply::plan(cluster, observed, &desired));
     let (worker, differs) = plan::worker_status(cluster, &runtime.containers, planned.as_deref().ok());
-    let image = runtime.image_id.as_deref().map_or("missing", |id| {
-        let id = id.strip_prefix("sha256:").unwrap_or(id);
+    let image = runtime.image.as_ref().map_or("missing", |image| {
+        let id = image.id.strip_prefix("sha256:").unwrap_or(&image.id);
         id.get(..12).unwrap_or(id)
     });
     NodeStatus { engine: runtime.engine.version.clone(), worker, differs, image: image.to_owned(), job, ..status }

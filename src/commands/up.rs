@@ -16,6 +16,7 @@ use crate::keys::files::{AUTHORIZED_KEYS, Keys, differing};
 use crate::keys::push::Distribution;
 use crate::node::facts::Facts;
 use crate::paths::HOST_KEY;
+use crate::runtime::Image;
 use crate::text::nodeset;
 use crate::worker::apply::{self, WorkerPlan};
 use crate::worker::image::{self, TO_BE_PULLED};
@@ -86,16 +87,16 @@ impl Steps<'_> {
         let cluster = target.cluster();
         let dry_run = self.options.dry_run;
         let pulling = for_each_node(observed, async |mut node: ObservedNode| {
-            if !image::is_wanted(cluster, node.runtime.image_id.is_some()) {
+            if !image::is_wanted(cluster, node.runtime.image.is_some()) {
                 return Ok(ImageReady { observed: node, pulled: None });
             }
             // whether the registry has a newer image is not known without pulling it
             let is_new = match dry_run {
-                true => node.runtime.image_id.is_none(),
+                true => node.runtime.image.is_none(),
                 false => image::pull(cluster, &mut node, events).await?,
             };
             if dry_run && is_new {
-                node.runtime.image_id = Some(TO_BE_PULLED.into());
+                node.runtime.image = Some(Image { id: TO_BE_PULLED.into(), content: None });
             }
             if is_new && !dry_run {
                 session.progress.record(node.name(), format!("pull {}", cluster.image));

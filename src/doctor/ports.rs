@@ -78,7 +78,7 @@ fn untested(node: &str, message: &str, has_worker: bool) -> Finding {
         false => (Severity::Warning, "run `hvdctl up`: the worker has the Python that this test needs"),
     };
     Finding::new(severity, "ports", node, format!("cannot test random high ports: {message}"))
-        .explain("whether Horovod's ranks can connect from and to this node is unknown", hint)
+        .explain("whether ranks can connect from and to this node is unknown", hint)
 }
 
 async fn run(inventory: &Inventory, node: &NodeState, input: &str) -> Result<String, NodeError> {

@@ -27,7 +27,7 @@ pub enum Kind {
         /// Whether the kernel killed a process of its container because memory ran out.
         oom: bool,
     },
-    /// A rank hangs, as Horovod reports on the rank that coordinates, or as the rank's own supervisor found.
+    /// A rank hangs, as the launcher's library reports on a rank that waits, or as the rank's own supervisor found.
     Hung(HungRank),
     /// The number of lines of output that a full disk lost.
     Lost(u64),

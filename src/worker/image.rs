@@ -4,6 +4,7 @@ use crate::cluster::nodes::ObservedNode;
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Pull};
+use crate::runtime::Image;
 
 /// The image id that a dry run plans with for an image that is not pulled yet.
 pub const TO_BE_PULLED: &str = "to be pulled";
@@ -25,7 +26,7 @@ fn reference(image: &str) -> String {
     if last.contains([':', '@']) { image.to_owned() } else { format!("{image}:latest") }
 }
 
-/// Pulls the cluster's image and reads its id again. Returns whether that changed.
+/// Pulls the cluster's image and inspects it again. Returns whether its id changed.
 ///
 /// # Errors
 /// If the registry cannot be reached or has no such image, with the engine's message.
@@ -40,9 +41,10 @@ pub async fn pull(cluster: &Cluster, observed: &mut ObservedNode, events: &Event
             cluster.image, observed.member.node.host
         ))
     })?;
-    let id = engine.image(&cluster.image).await?.map(|image| image.id);
-    let is_new = id != observed.runtime.image_id;
-    observed.runtime.image_id = id;
+    let id = |image: &Option<Image>| image.as_ref().map(|image| image.id.clone());
+    let image = engine.image(&cluster.image).await?;
+    let is_new = id(&image) != id(&observed.runtime.image);
+    observed.runtime.image = image;
     Ok(is_new)
 }
 

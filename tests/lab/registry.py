@@ -1,5 +1,5 @@
 """A registry with one image of one layer, on a port of this machine's own loopback, where Docker asks for no TLS. Every
-reference to it is answered with the same image. Wants: the port, and the layer's size in bytes."""
+reference to it is answered with the same image. Arguments: the port, and the layer's size in bytes."""
 import gzip
 import hashlib
 import http.server

@@ -69,6 +69,20 @@ async fn a_worker_that_was_removed_and_not_replaced_is_said_to_be_gone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_image_is_compared_as_it_is_after_the_pull() {
+    let pulls = |is_older| {
+        let nodes = Nodes::new(&NODES);
+        nodes.edit("node1", |state| state.are_old = is_older);
+        nodes.edit("node2", |state| (state.images, state.has_registry) = (Vec::new(), true));
+        nodes
+    };
+    hvdctl(&pulls(false), "up").await.code(0);
+    let nodes = pulls(true);
+    hvdctl(&nodes, "up --dry-run").await.code(0).says(&["node2: pull test/horovod:1"]);
+    hvdctl(&nodes, "up").await.code(3).complains(&["test/horovod:1 is not the same image on all nodes"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn down_removes_only_containers_of_its_cluster() {
     let nodes = two_up().await;
     nodes.edit("node1", |state| {

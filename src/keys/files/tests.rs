@@ -420,7 +420,8 @@ fn a_removal_takes_what_the_cluster_has_and_nothing_else() {
 #[test]
 fn a_removal_takes_the_private_half_of_an_interrupted_rotation() {
     let next = format!("{NEW}\n");
-    let cases: [(&[(&str, &str)], &[&str]); 5] = [
+    type Files<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(Files<'_>, &[&str]); 5] = [
         // staged, with a pair of another owner in place
         (
             &[("id_rsa", ""), ("id_rsa.pub", "ssh-rsa AAAA ana"), ("id_rsa.next", ""), ("id_rsa.next.pub", &next)],

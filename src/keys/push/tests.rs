@@ -217,7 +217,7 @@ fn a_switch_that_was_cut_off_is_finished_and_another_pair_is_not_put_in_place() 
 }
 
 #[test]
-fn a_removal_is_undone_by_nobody_and_what_others_have_stays() {
+fn a_removal_refuses_changed_files_and_keeps_those_of_others() {
     let friends = "# mine\nssh-rsa FRIEND copy of ssh-rsa AAAA hvdctl:lab\n\n";
     let before = [
         (AUTHORIZED_KEYS, format!("{friends}restrict {NEW}\n")),

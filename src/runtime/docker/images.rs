@@ -21,8 +21,8 @@ const MAX_SILENCE: Duration = Duration::from_secs(300);
 pub struct Image {
     /// Its id on the node. Engines with another image store give the same image another id.
     pub id: String,
-    /// Hash of its layers and environment, which is the same on all nodes.
-    pub content: String,
+    /// Hash of its layers and environment, which is the same on all nodes; `None` if it is not pulled yet.
+    pub content: Option<String>,
 }
 
 impl From<ImageInspect> for Image {
@@ -35,7 +35,7 @@ impl From<ImageInspect> for Image {
             true => id.clone(),
             false => hex(&Sha256::digest([layers, env].concat().join("\n"))[..6]),
         };
-        Image { id, content }
+        Image { id, content: Some(content) }
     }
 }
 

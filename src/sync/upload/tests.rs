@@ -53,14 +53,14 @@ impl Bench {
         output
     }
 
-    /// Makes a tool fail with these words where this pattern of the shell matches its arguments, until it is repaired.
-    fn break_tool(&self, tool: &str, arguments: &str, words: &str) {
+    /// Makes a tool fail with this message where this pattern of the shell matches its arguments, until it is repaired.
+    fn break_tool(&self, tool: &str, arguments: &str, message: &str) {
         let tools = self.dir.path().join("tools");
         fs::create_dir_all(&tools).unwrap();
         let real = ["/usr/bin", "/bin"].map(|place| Path::new(place).join(tool)).into_iter().find(|path| path.exists());
         let real = real.unwrap().display().to_string();
         let stub = format!(
-            "#!/bin/sh\ncase \"$*\" in {arguments}) echo \"{tool}: {words}\" >&2; exit 1 ;; esac\nexec {real} \"$@\"\n"
+            "#!/bin/sh\ncase \"$*\" in {arguments}) echo \"{tool}: {message}\" >&2; exit 1 ;; esac\nexec {real} \"$@\"\n"
         );
         fs::write(tools.join(tool), stub).unwrap();
         fs::set_permissions(tools.join(tool), Permissions::from_mode(0o755)).unwrap();
@@ -70,7 +70,7 @@ impl Bench {
         fs::remove_dir_all(self.dir.path().join("tools")).unwrap();
     }
 
-    /// Runs a comparison that fails, and returns what it says.
+    /// Runs a comparison that fails, and returns its standard error.
     #[track_caller]
     fn failed_comparison(&self, origin: &str) -> String {
         let output = self.script(COMPARE, &[&self.tree().hash, origin, "", ""], b"");
@@ -427,13 +427,13 @@ fn what_cannot_be_removed_fails_the_upload_and_keeps_what_a_job_wrote() {
     let tree = bench.tree();
     let missing = tree.manifest.missing(&bench.compare(&tree).uploaded);
     let apply = |id: &str| bench.apply_for(id, &tree, &missing, &Bench::stream(&tree, &missing));
-    for (tool, arguments, words) in [
+    for (tool, arguments, message) in [
         ("rm", "-df*", "cannot remove './gone': Operation not permitted"),
         ("comm", "*stage/old*", "stage/old: Input/output error"),
     ] {
-        bench.break_tool(tool, arguments, words);
+        bench.break_tool(tool, arguments, message);
         let done = apply("");
-        assert!(!done.status.success() && String::from_utf8_lossy(&done.stderr).contains(words), "{done:?}");
+        assert!(!done.status.success() && String::from_utf8_lossy(&done.stderr).contains(message), "{done:?}");
         bench.repair();
         assert!(!bench.compare(&tree).is_same);
     }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_is_missing_or_has_not_the_options_is_found() {
+    fn missing_and_unfit_tools_are_found() {
         let tools = tempfile::tempdir().unwrap();
         let place = |name: &str| tools.path().join(name);
         let real = |name: &str| {

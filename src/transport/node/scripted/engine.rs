@@ -121,11 +121,10 @@ fn list(node: &Node) -> Answer {
 }
 
 fn image(node: &Node, name: &str) -> Answer {
-    if node.edit(|state| state.images.iter().any(|image| image == name)) {
-        let layers = json!({ "Type": "layers", "Layers": ["sha256:1"] });
-        (200, json!({ "Id": image_id(name), "RootFS": layers }))
-    } else {
-        (404, json!({ "message": format!("No such image: {name}") }))
+    match node.edit(|state| state.images.iter().any(|image| image == name).then_some(state.are_old)) {
+        Some(true) => (200, json!({ "Id": "sha256:01d", "RootFS": { "Type": "layers", "Layers": ["sha256:0"] } })),
+        Some(false) => (200, json!({ "Id": image_id(name), "RootFS": { "Type": "layers", "Layers": ["sha256:1"] } })),
+        None => (404, json!({ "message": format!("No such image: {name}") })),
     }
 }
 
@@ -140,6 +139,7 @@ fn pull(node: &Node, name: &str) -> Answer {
             return (404, json!({ "message": format!("pull access denied for {name}") }));
         }
         state.images.push(name.to_owned());
+        state.are_old = false;
         (200, json!({ "status": "Pull complete" }))
     })
 }

@@ -15,6 +15,8 @@ pub struct State {
     pub address: String,
     /// The images that its engine has.
     pub images: Vec<String>,
+    /// Whether they are older than those of other nodes, until a pull.
+    pub are_old: bool,
     /// Whether there is a registry from which the engine gets every image.
     pub has_registry: bool,
     /// The containers that its engine has.
@@ -92,6 +94,7 @@ impl State {
             hostname: name.to_owned(),
             address: format!("10.0.0.{number}"),
             images: vec![IMAGE.to_owned()],
+            are_old: false,
             has_registry: false,
             containers: Vec::new(),
             keys: None,
