@@ -26,7 +26,7 @@ pub async fn run(options: &Attach, context: &Context) -> Result<Outcome, Error> 
         let show = Show { output: true, launcher: *verbose > 1 };
         let until = Until { limit: None, all_started: false, on_signal: OnSignal::Leave };
         let ended = attach(target, &jobs, job, (show, until), events, cancellation.signal()).await?;
-        return job_end::outcome(ended, launcher, events);
+        return job_end::outcome(ended, None, launcher, events);
     }
     let mut monitor = Monitor::default();
     logs(target, &jobs, job, &LogRequest::default(), &mut monitor, events, cancellation.signal()).await?;
@@ -36,5 +36,5 @@ pub async fn run(options: &Attach, context: &Context) -> Result<Outcome, Error> 
             format!("hvdctl stop {} ends what remains of it", job.id),
         ));
     };
-    job_end::outcome(JobOutcome::new(&job.id, &job.placement, result, &monitor), launcher, events)
+    job_end::outcome(JobOutcome::new(&job.id, &job.placement, result, &monitor), None, launcher, events)
 }

@@ -134,14 +134,14 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         NodeEntry::new(node, true, UpNode { changed: !operations.is_empty(), operations, summary })
     };
     let nodes = vec![up("node1", Vec::new()), up("node2", steps)];
-    all.push(("up", up::outcome(false, nodes, &[full("node3")]).skipping(&[refused("node4")]).document));
+    all.push(("up", up::outcome(false, nodes, &[full("node3")], &[refused("node4")]).document));
 
     let down = |node: &str, removed: &[&str]| {
         let changed = !removed.is_empty();
         NodeEntry::new(node, true, DownNode { changed, removed: names(removed), purged: true })
     };
     let nodes = vec![down("node1", &["hmaster", "hworker"]), down("node2", &[])];
-    all.push(("down", down::outcome(nodes, &[full("node3")]).skipping(&[refused("node4")]).document));
+    all.push(("down", down::outcome(nodes, &[full("node3")], &[refused("node4")]).document));
 
     let drain = |node: &str, drained: Option<Drained>| {
         let leaving = names(&["20261121-120304-k7qd"]);
@@ -288,9 +288,10 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         lost: Vec::new(),
         launcher: Vec::new(),
     };
-    let well = job_end::with_code(0, &ran(State::Succeeded, 0, None));
-    all.push(("train-end", well.document.clone()));
-    all.push(("train-end/fetched", train::with_fetched(well, Some(fetched())).document));
+    let well = ran(State::Succeeded, 0, None);
+    all.push(("train-end", job_end::with_code(0, &well, None).document));
+    let fetched = Some(Some(fetch::document(&fetched())));
+    all.push(("train-end/fetched", job_end::with_code(0, &well, fetched).document));
     let first = RankExit {
         rank: 3,
         node: "node2".into(),
@@ -300,9 +301,12 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         asked: false,
         oom: true,
     };
-    all.push(("train-end/failed", job_end::with_code(137, &ran(State::Failed, 137, Some(first.clone()))).document));
+    all.push((
+        "train-end/failed",
+        job_end::with_code(137, &ran(State::Failed, 137, Some(first.clone())), None).document,
+    ));
     let by_itself = RankExit { code: 7, signal: None, oom: false, ..first.clone() };
-    all.push(("train-end/exit", job_end::with_code(7, &ran(State::Failed, 7, Some(by_itself.clone()))).document));
+    all.push(("train-end/exit", job_end::with_code(7, &ran(State::Failed, 7, Some(by_itself.clone())), None).document));
     all.push(("train-end/error", failure(&Error::Unreachable(vec![refused("node2")]), true, true)));
     let placement = Placement { shares: vec![share("node1", 0), share("node2", 2)] };
     let launcher = [NodeCommand {
@@ -495,7 +499,7 @@ fn tools_made(all: &mut Vec<(&'static str, Value)>) {
     };
     fetched.items.push((item, false));
     fetched.failed.push(full("node2"));
-    all.push(("fetch", fetch::outcome(fetched).document));
+    all.push(("fetch", fetch::outcome(&fetched).document));
 
     let Inventory { cluster, nodes, .. } = Inventory::local("node1", "horovod/horovod:latest");
     let mut node = nodes[0].clone();

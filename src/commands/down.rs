@@ -55,7 +55,7 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
     failed.extend(refused);
     session.progress.failed(&failed);
     session.cancellation.check()?;
-    Ok(outcome(nodes, &failed).skipping(&offline))
+    Ok(outcome(nodes, &failed, &offline))
 }
 
 /// Removes a node's containers, and with `--purge` its keys and files. Returns the removed containers. Stops between two steps if the
@@ -112,12 +112,12 @@ async fn purge(context: &Context, member: &Member, facts: &Facts) -> Result<(), 
     Ok(())
 }
 
-pub(super) fn outcome(nodes: Vec<NodeEntry<DownNode>>, failed: &[NodeError]) -> Outcome {
+pub(super) fn outcome(nodes: Vec<NodeEntry<DownNode>>, failed: &[NodeError], offline: &[NodeError]) -> Outcome {
     let text = node_rows(&nodes, |DownNode { removed, purged, .. }| {
         let what = if removed.is_empty() { "no containers".into() } else { format!("removed {}", removed.join(", ")) };
         what + if *purged { "; removed keys, projects and records" } else { "" }
     });
-    Outcome::of_nodes(text, nodes, failed)
+    Outcome::of_nodes(text, nodes, failed, offline)
 }
 
 #[cfg(test)]

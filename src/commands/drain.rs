@@ -63,5 +63,5 @@ pub(super) fn outcome(nodes: Vec<NodeEntry<DrainNode>>, failed: &[NodeError]) ->
         text.extend(leaving.chain(staying));
         text
     });
-    Outcome::of_nodes(text, nodes, failed)
+    Outcome::of_nodes(text, nodes, failed, &[])
 }

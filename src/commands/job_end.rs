@@ -1,7 +1,7 @@
 //! The result of a job that was watched to its end, for `train`, `run` and `attach`.
 
 use super::Outcome;
-use super::output::{End, JobEnd};
+use super::output::{self, End, JobEnd};
 use crate::error::{Error, exit};
 use crate::event::Events;
 use crate::job::outcome::JobOutcome;
@@ -14,7 +14,12 @@ use crate::text::nodeset;
 ///
 /// # Errors
 /// When the job failed although no rank did: then the program is not the cause.
-pub fn outcome(ended: JobOutcome, launcher: &Launcher, events: &Events) -> Result<Outcome, Error> {
+pub fn outcome(
+    ended: JobOutcome,
+    fetched: Option<Option<output::Fetch>>,
+    launcher: &Launcher,
+    events: &Events,
+) -> Result<Outcome, Error> {
     match ended.state {
         State::Succeeded => {}
         State::Stopped => events.warn(format!("job {} was stopped", ended.id)),
@@ -22,12 +27,15 @@ pub fn outcome(ended: JobOutcome, launcher: &Launcher, events: &Events) -> Resul
     }
     // codes outside 0 to 255 come from the engine, not from a process
     let code = u8::try_from(ended.code).unwrap_or(exit::INTERNAL);
-    Ok(with_code(code, &ended))
+    Ok(with_code(code, &ended, fetched))
 }
 
-/// Returns the outcome of a job with this exit code.
-pub fn with_code(code: u8, job: &JobOutcome) -> Outcome {
-    let document = JobEnd { event: End::End, ok: code == exit::OK, code, job: job.clone(), fetched: None };
+/// Returns the outcome of a job with this exit code. `fetched` is that of [`JobEnd`]: a job whose outputs are incomplete has not
+/// succeeded.
+pub fn with_code(code: u8, job: &JobOutcome, fetched: Option<Option<output::Fetch>>) -> Outcome {
+    let is_complete = fetched.as_ref().is_none_or(|fetched| fetched.as_ref().is_some_and(|fetched| fetched.ok));
+    let code = if code == exit::OK && !is_complete { exit::INTERNAL } else { code };
+    let document = JobEnd { event: End::End, ok: code == exit::OK, code, job: job.clone(), fetched };
     Outcome::new(code, String::new(), &document, &[])
 }
 

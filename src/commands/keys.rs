@@ -43,7 +43,7 @@ pub(super) fn pushed(results: &NodeResults<PushResult>) -> Outcome {
     if results.failed.is_empty() && results.ok.iter().all(|node| node.changes.is_empty()) {
         text.push_str("nothing to do: the keys on all nodes are correct\n");
     }
-    Outcome::of_nodes(text, nodes, &results.failed)
+    Outcome::of_nodes(text, nodes, &results.failed, &[])
 }
 
 fn kind(pair: &NewPair, usual: KeyType) -> Result<Option<Kind>, Error> {
@@ -130,9 +130,12 @@ pub(super) fn rotated(done: RotationResult, wanted: Option<Kind>, offline: &[Nod
         key_type: done.pair.as_ref().map(|pair| pair.key_type),
         bits: done.pair.as_ref().map(|pair| pair.bits),
         fingerprint: done.pair.as_ref().map(|pair| pair.fingerprint.clone()),
-        nodes: entries.chain(done.failed.iter().map(NodeEntry::failed)).collect(),
+        nodes: entries
+            .chain(done.failed.iter().map(NodeEntry::failed))
+            .chain(offline.iter().map(NodeEntry::skipped))
+            .collect(),
     };
-    Outcome::new(code, text, &document, &done.failed).skipping(offline)
+    Outcome::new(code, text, &document, &done.failed)
 }
 
 /// `keys status`.

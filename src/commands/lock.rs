@@ -69,7 +69,7 @@ pub(super) fn released(nodes: &[(String, Option<Lease>)], failed: &[NodeError]) 
     let entry = |(node, lease): &(String, Option<Lease>)| {
         NodeEntry::new(node, true, LockReleaseNode { released: lease.clone() })
     };
-    Outcome::of_nodes(text, nodes.iter().map(entry).collect(), failed)
+    Outcome::of_nodes(text, nodes.iter().map(entry).collect(), failed, &[])
 }
 
 /// Returns the leases of all nodes that answer, without those that have expired.

@@ -70,10 +70,16 @@ impl Outcome {
         Outcome::new(exit::OK, text.into(), document, &[])
     }
 
-    /// The outcome of an operation on each node.
-    pub fn of_nodes<T: Serialize>(text: String, nodes: Vec<NodeEntry<T>>, failed: &[NodeError]) -> Outcome {
+    /// The outcome of an operation on each node. `offline`: the nodes that were left out on request (`--skip-offline`).
+    pub fn of_nodes<T: Serialize>(
+        text: String,
+        nodes: Vec<NodeEntry<T>>,
+        failed: &[NodeError],
+        offline: &[NodeError],
+    ) -> Outcome {
         let code = exit::of_nodes(nodes.len(), failed);
-        let nodes = nodes.into_iter().chain(failed.iter().map(NodeEntry::failed)).collect();
+        let nodes = nodes.into_iter().chain(failed.iter().map(NodeEntry::failed));
+        let nodes = nodes.chain(offline.iter().map(NodeEntry::skipped)).collect();
         Outcome::new(code, text, &Nodes { ok: failed.is_empty(), nodes }, failed)
     }
 
@@ -82,16 +88,6 @@ impl Outcome {
         let failure = Failure::new(error, runs_program, streams_output);
         let document = output::value(&failure);
         Outcome { code: failure.code, text: String::new(), document, errors: vec![failure.error] }
-    }
-
-    /// Adds the nodes that were left out on request (`--skip-offline`).
-    #[must_use]
-    fn skipping(mut self, offline: &[NodeError]) -> Outcome {
-        if let Some(nodes) = self.document["nodes"].as_array_mut() {
-            let skipped = |e| NodeEntry::<output::NoDetails> { skipped: true, ..NodeEntry::failed(e) };
-            nodes.extend(offline.iter().map(|error| output::value(&skipped(error))));
-        }
-        self
     }
 }
 

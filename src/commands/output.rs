@@ -68,6 +68,11 @@ impl<T> NodeEntry<T> {
         NodeEntry { node, ok: false, reachable: None, skipped: false, error, result: None }
     }
 
+    /// A node that was left out on request.
+    pub fn skipped(error: &NodeError) -> NodeEntry<T> {
+        NodeEntry { skipped: true, ..NodeEntry::failed(error) }
+    }
+
     /// The entry of a failed node that also reports whether the node was reached.
     pub fn unreached(error: &NodeError) -> NodeEntry<T> {
         NodeEntry { reachable: Some(!error.is_unreachable()), ..NodeEntry::failed(error) }
@@ -418,7 +423,7 @@ pub struct JobEnd {
     pub job: JobOutcome,
     /// With `--fetch`: what was fetched; null if no node could be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fetched: Option<Fetch>,
+    pub fetched: Option<Option<Fetch>>,
 }
 
 /// The only line of `train --dry-run` and `run --dry-run`.

@@ -1,7 +1,7 @@
 //! `hvdctl train` and `hvdctl run`.
 
 use super::context::Context;
-use super::output::{self, DryRun, End};
+use super::output::{DryRun, End};
 use super::{Outcome, job_end};
 use crate::cli;
 use crate::error::{Error, exit};
@@ -113,24 +113,17 @@ async fn launch(
             "the job continues: follow it with hvdctl attach {0}, stop it with hvdctl stop {0}",
             ended.id
         ));
-        return Ok(Outcome { text: format!("{}\n", ended.id), ..job_end::with_code(exit::OK, &ended) });
+        return Ok(Outcome { text: format!("{}\n", ended.id), ..job_end::with_code(exit::OK, &ended, None) });
     }
     let launcher = launcher(options.launcher, options.controller);
-    let Some(directory) = fetch else { return job_end::outcome(ended, launcher, events) };
-    let fetched = fetch_outputs(&ended.id, directory, context).await;
-    Ok(with_fetched(job_end::outcome(ended, launcher, events)?, fetched))
-}
-
-/// Adds what was fetched. A job whose outputs are incomplete has not succeeded.
-pub(super) fn with_fetched(mut outcome: Outcome, fetched: Option<FetchReport>) -> Outcome {
-    let is_complete = fetched.as_ref().is_some_and(|fetched| fetched.failed.is_empty());
-    if !is_complete && outcome.code == exit::OK {
-        outcome.code = exit::INTERNAL;
-        outcome.document["ok"] = false.into();
-        outcome.document["code"] = exit::INTERNAL.into();
-    }
-    outcome.document["fetched"] = output::value(&fetched.map(|fetched| super::fetch::outcome(fetched).document));
-    outcome
+    let fetched = match fetch {
+        Some(directory) => {
+            let fetched = fetch_outputs(&ended.id, directory, context).await;
+            Some(fetched.as_ref().map(super::fetch::document))
+        }
+        None => None,
+    };
+    job_end::outcome(ended, fetched, launcher, events)
 }
 
 /// Fetches the outputs of a job. A failure or a signal is only a warning, because the job's own result follows.

@@ -43,7 +43,7 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
         let (operations, summary) = (plan.steps(), plan.summary());
         NodeEntry::new(plan.node(), true, UpNode { changed: !operations.is_empty(), operations, summary })
     };
-    Ok(outcome(options.dry_run, done.iter().map(entry).collect(), &steps.failed).skipping(&offline))
+    Ok(outcome(options.dry_run, done.iter().map(entry).collect(), &steps.failed, &offline))
 }
 
 /// The steps of `up`. A node that fails leaves the set before the next step.
@@ -241,7 +241,12 @@ fn lacks_keys(facts: &Facts) -> bool {
     [HOST_KEY, AUTHORIZED_KEYS].iter().any(|name| !facts.key_files.contains_key(*name))
 }
 
-pub(super) fn outcome(dry_run: bool, nodes: Vec<NodeEntry<UpNode>>, failed: &[NodeError]) -> Outcome {
+pub(super) fn outcome(
+    dry_run: bool,
+    nodes: Vec<NodeEntry<UpNode>>,
+    failed: &[NodeError],
+    offline: &[NodeError],
+) -> Outcome {
     let mut text = node_rows(&nodes, |node| node.summary.clone());
     let changed = nodes.iter().filter_map(|node| node.result.as_ref()).filter(|node| node.changed).count();
     if changed == 0 && failed.is_empty() {
@@ -249,5 +254,5 @@ pub(super) fn outcome(dry_run: bool, nodes: Vec<NodeEntry<UpNode>>, failed: &[No
     } else if dry_run && !nodes.is_empty() {
         text.push_str(&format!("dry run: {changed} of {} nodes would be changed\n", nodes.len()));
     }
-    Outcome::of_nodes(text, nodes, failed)
+    Outcome::of_nodes(text, nodes, failed, offline)
 }
