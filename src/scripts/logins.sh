@@ -22,7 +22,8 @@ done
 export SSH_AUTH_SOCK="$dir/agent"
 timeout -k 1 "$whole" ssh-agent -D -a "$SSH_AUTH_SOCK" >/dev/null 2>"$dir/messages" &
 agent=$!
-until [ -S "$SSH_AUTH_SOCK" ]; do
+# its socket is there a moment before it listens; with exit code 1 it answers and has no keys
+until ssh-add -l >/dev/null 2>&1 || [ "$?" = 1 ]; do
   kill -0 "$agent" 2>/dev/null || { cat "$dir/messages" >&2; exit 1; }
   sleep 0.01
 done

@@ -1,11 +1,11 @@
-"""A registry with one image of one layer, on a port of this machine's own loopback, where Docker asks for no TLS. Every
-reference to it is answered with the same image. Arguments: the port, and the layer's size in bytes."""
+"""A registry with one image of one layer, the same on every machine, on a port of this machine's own loopback, where Docker asks for no
+TLS. Every reference to it is answered with the same image. Arguments: the port, and the layer's size in bytes."""
 import gzip
 import hashlib
 import http.server
 import io
 import json
-import os
+import random
 import sys
 import tarfile
 
@@ -20,8 +20,8 @@ raw = io.BytesIO()
 with tarfile.open(fileobj=raw, mode="w") as tar:
     entry = tarfile.TarInfo("noise")
     entry.size = size
-    tar.addfile(entry, io.BytesIO(os.urandom(size)))
-layer = gzip.compress(raw.getvalue(), 1)
+    tar.addfile(entry, io.BytesIO(random.Random(1).randbytes(size)))
+layer = gzip.compress(raw.getvalue(), 1, mtime=0)
 config = json.dumps({
     "architecture": "amd64", "os": "linux", "config": {"Cmd": ["/noise"]},
     "rootfs": {"type": "layers", "diff_ids": [digest(raw.getvalue())]},
