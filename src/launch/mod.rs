@@ -12,6 +12,8 @@ mod mpirun;
 mod open_mpi;
 pub mod placement;
 pub mod programs;
+#[cfg(test)]
+mod tests;
 mod torchrun;
 
 use crate::error::Error;
@@ -258,126 +260,5 @@ impl Launcher {
             daemons: self.daemons,
             spins: self.spins,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::inventory::VARIABLE;
-    use std::net::{Ipv4Addr, Ipv6Addr};
-
-    /// What a user may set on purpose although a launcher sets it, as `docs/launchers.md` says.
-    const OVERRIDABLE: [&str; 13] = [
-        "LOCAL_WORLD_SIZE",
-        "NODE_RANK",
-        "GROUP_RANK",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "TF_CONFIG",
-        "JAX_COORDINATOR_ADDRESS",
-        "JAX_NUM_PROCESSES",
-        "JAX_PROCESS_ID",
-        "HOROVOD_GLOO_IFACE",
-        "GLOO_SOCKET_IFNAME",
-        "NCCL_SOCKET_IFNAME",
-        "TP_SOCKET_IFNAME",
-    ];
-
-    fn launchers() -> [&'static Launcher; 5] {
-        [&horovodrun::GLOO, &horovodrun::MPI, &torchrun::LAUNCHER, &mpirun::LAUNCHER, &env::LAUNCHER]
-    }
-
-    fn request() -> LaunchRequest<'static> {
-        LaunchRequest {
-            hosts: &HOSTS,
-            first: HOSTS[0],
-            port: 12345,
-            rendezvous_port: 29500,
-            interface: "eth0",
-            start_timeout: Duration::from_secs(30),
-            stall_timeout: Duration::from_secs(1800),
-            job_dir: "/jobs/j1",
-        }
-    }
-
-    const HOSTS: [LaunchHost<'_>; 2] = [
-        LaunchHost { node: "node1", address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), ranks: 2 },
-        LaunchHost { node: "node2", address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), ranks: 1 },
-    ];
-
-    #[test]
-    fn every_launcher_says_what_has_no_default() {
-        for launcher in launchers() {
-            let texts = [launcher.program, launcher.init];
-            assert!(texts.iter().all(|text| !text.is_empty()), "{launcher:?}");
-            let lists = [launcher.rank, launcher.local_rank, launcher.size, launcher.verify_with];
-            assert!(lists.iter().all(|list| !list.is_empty()), "{launcher:?}");
-            assert!(!(launcher.arguments)(&request()).is_empty(), "{launcher:?}");
-            let is_listed = INSIDE.contains(&format!("(\"{}\", lambda: ", launcher.program));
-            assert_eq!(is_listed, launcher.start != Start::PerRank, "{}", launcher.program);
-        }
-    }
-
-    #[test]
-    fn what_a_launcher_sets_for_every_rank_is_refused_or_overridable() {
-        let documented = include_str!("../../docs/launchers.md");
-        for name in OVERRIDABLE {
-            assert!(documented.contains(&format!("`{name}`")), "{name}");
-        }
-        for launcher in launchers() {
-            let is_refused = |name: &str| VARIABLE.read(name).is_err() || launcher.check_variables([name]).is_err();
-            for name in launcher.rank.iter().chain(launcher.local_rank).chain(launcher.size) {
-                assert!(is_refused(name), "{name} under {}", launcher.program);
-            }
-            let set = (launcher.variables)(&request()).into_iter().map(|(name, _)| name);
-            let interfaces = launcher.interface_variables.iter().chain(launcher.interface_defaults).copied();
-            for name in set.chain(interfaces) {
-                let is_overridable = OVERRIDABLE.contains(&name);
-                assert!(is_refused(name) != is_overridable, "{name} under {}", launcher.program);
-            }
-        }
-        let error = torchrun::LAUNCHER.check_variables(["MASTER_PORT", "RANK"]).unwrap_err().to_string();
-        assert!(error.starts_with("RANK cannot be set: the launcher torchrun sets it for every rank"), "{error}");
-        // a program under horovodrun may call anything a rank
-        horovodrun::GLOO.check_variables(["RANK"]).unwrap();
-    }
-
-    #[test]
-    fn a_shell_shows_how_to_launch_by_hand() {
-        let request = ShellRequest { slots: 4, hostfile: "/root/hostfile", port: 12345, interface: Some("eth0") };
-        let shown = launchers().map(|launcher| (launcher.by_hand)(&request).unwrap_or_default());
-        let horovodrun = "horovodrun -np 4 -p 12345 -hostfile /root/hostfile --network-interfaces eth0 PROGRAM";
-        let mpirun = "mpirun --allow-run-as-root -np 4 --hostfile /root/hostfile PROGRAM";
-        assert_eq!(shown, [horovodrun, horovodrun, "", mpirun, ""]);
-        let alone = ShellRequest { interface: None, ..request };
-        assert!((horovodrun::GLOO.by_hand)(&alone).unwrap().ends_with("-hostfile /root/hostfile PROGRAM"));
-        for launcher in launchers() {
-            let set = (launcher.shell_environment)(&request);
-            assert!(set.contains(&("OMPI_MCA_btl_vader_single_copy_mechanism", "none".into())), "{}", launcher.program);
-            let has_port = set.contains(&("OMPI_MCA_plm_rsh_args", "-p 12345".into()));
-            assert_eq!(has_port, launcher.program == "mpirun");
-        }
-    }
-
-    #[test]
-    fn interfaces_of_different_names_are_refused_where_the_launcher_takes_one_for_all() {
-        let check = |launcher: &Launcher, second| launcher.check_interfaces(&[("a", "eth0"), ("b", second)]);
-        for launcher in launchers() {
-            check(launcher, "eth0").unwrap();
-            match check(launcher, "ib0") {
-                Ok(()) => assert_eq!(launcher.one_interface, None),
-                Err(error) => assert!(error.to_string().contains("the names differ (a: eth0, b: ib0)"), "{error}"),
-            }
-        }
-        let refused = launchers().map(|launcher| check(launcher, "ib0").is_err());
-        assert_eq!(refused, [false, true, false, true, false]);
-    }
-
-    #[test]
-    fn launchers_are_given_ipv4_addresses() {
-        assert_eq!(check_address(HOSTS[0].address), Ok(()));
-        let refused = check_address(Ipv6Addr::LOCALHOST.into()).unwrap_err();
-        assert_eq!(refused, "launchers are given IPv4 addresses only, and ::1 is an IPv6 address");
     }
 }

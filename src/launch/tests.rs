@@ -1,0 +1,233 @@
+//! Every launcher: its arguments, its environment and what it refuses.
+
+use super::horovodrun::{GLOO, MPI};
+use super::*;
+use crate::inventory::{Inventory, VARIABLE, env_lines};
+use serde_json::json;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+const fn host(node: &'static str, last: u8, ranks: u32) -> LaunchHost<'static> {
+    LaunchHost { node, address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), ranks }
+}
+
+const HOSTS: [LaunchHost<'_>; 2] = [host("node1", 1, 2), host("node2", 2, 1)];
+const REQUEST: LaunchRequest<'_> = LaunchRequest {
+    hosts: &HOSTS,
+    first: HOSTS[0],
+    port: 12345,
+    rendezvous_port: 29500,
+    interface: "eth0",
+    start_timeout: Duration::from_secs(30),
+    stall_timeout: Duration::from_secs(1800),
+    job_dir: "/opt/horovod/jobs/j1",
+};
+
+/// What a user may set on purpose although a launcher sets it, as `docs/launchers.md` says.
+const OVERRIDABLE: [&str; 13] = [
+    "LOCAL_WORLD_SIZE",
+    "NODE_RANK",
+    "GROUP_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TF_CONFIG",
+    "JAX_COORDINATOR_ADDRESS",
+    "JAX_NUM_PROCESSES",
+    "JAX_PROCESS_ID",
+    "HOROVOD_GLOO_IFACE",
+    "GLOO_SOCKET_IFNAME",
+    "NCCL_SOCKET_IFNAME",
+    "TP_SOCKET_IFNAME",
+];
+
+fn launchers() -> [&'static Launcher; 5] {
+    [&GLOO, &MPI, &torchrun::LAUNCHER, &mpirun::LAUNCHER, &env::LAUNCHER]
+}
+
+fn commands(name: LauncherName, controller: Controller, request: &LaunchRequest<'_>) -> Vec<NodeCommand> {
+    launcher(name, controller).commands(request)
+}
+
+#[test]
+fn the_vector_is_exact() {
+    let horovodrun = |controller, request: &LaunchRequest<'_>| {
+        let commands = commands(LauncherName::Horovodrun, controller, request);
+        assert_eq!((commands.len(), commands[0].node.as_str(), commands[0].variables.len()), (1, "node1", 0));
+        commands[0].argv.join(" ")
+    };
+    assert_eq!(
+        horovodrun(Controller::Mpi, &REQUEST),
+        "horovodrun --mpi -np 3 -H 10.0.0.1:2,10.0.0.2:1 -p 12345 --network-interfaces eth0 --disable-cache \
+         --start-timeout 30 --stall-check-warning-time-seconds 60 --stall-check-shutdown-time-seconds 1800 \
+         python3 /opt/horovod/jobs/j1/rank_supervisor.py"
+    );
+    let patient = LaunchRequest { stall_timeout: Duration::ZERO, hosts: &HOSTS[..1], ..REQUEST };
+    assert_eq!(
+        horovodrun(Controller::Gloo, &patient),
+        "horovodrun --gloo -np 2 -H 10.0.0.1:2 -p 12345 --network-interfaces lo --disable-cache \
+         --start-timeout 30 --stall-check-warning-time-seconds 60 --stall-check-shutdown-time-seconds 0 \
+         python3 /opt/horovod/jobs/j1/rank_supervisor.py"
+    );
+}
+
+#[test]
+fn every_node_has_an_agent_of_torchrun() {
+    let all = commands(LauncherName::Torchrun, Controller::Gloo, &REQUEST);
+    let lines: Vec<String> = all.iter().map(|command| command.argv.join(" ")).collect();
+    let end = "--master_addr 10.0.0.1 --master_port 29500 --max_restarts 0 --no_python python3 \
+               /opt/horovod/jobs/j1/rank_supervisor.py";
+    assert_eq!(
+        lines,
+        [
+            format!("torchrun --nnodes 2 --node_rank 0 --nproc_per_node 2 {end}"),
+            format!("torchrun --nnodes 2 --node_rank 1 --nproc_per_node 1 {end}")
+        ]
+    );
+}
+
+#[test]
+fn every_rank_has_its_variables_without_a_launcher() {
+    let all = commands(LauncherName::Env, Controller::Gloo, &REQUEST);
+    let [first, second] = &all[..] else { panic!("{all:?}") };
+    assert_eq!((first.variables.len(), second.variables.len()), (2, 1));
+    let value = |name: &str| second.variables[0].iter().find_map(|set| set.strip_prefix(name)?.strip_prefix('='));
+    for (name, expected) in [
+        ("RANK", "2"),
+        ("LOCAL_RANK", "0"),
+        ("WORLD_SIZE", "3"),
+        ("LOCAL_WORLD_SIZE", "1"),
+        ("NODE_RANK", "1"),
+        ("MASTER_ADDR", "10.0.0.1"),
+        ("MASTER_PORT", "29500"),
+        ("JAX_COORDINATOR_ADDRESS", "10.0.0.1:29500"),
+        ("JAX_NUM_PROCESSES", "3"),
+        ("JAX_PROCESS_ID", "2"),
+    ] {
+        assert_eq!(value(name), Some(expected), "{name}");
+    }
+    let config: serde_json::Value = serde_json::from_str(value("TF_CONFIG").unwrap()).unwrap();
+    let workers = ["10.0.0.1:29500", "10.0.0.1:29501", "10.0.0.2:29500"];
+    assert_eq!(config, json!({"cluster": {"worker": workers}, "task": {"type": "worker", "index": 2}}));
+}
+
+#[test]
+fn mpirun_takes_the_interface_of_the_nodes() {
+    let all = commands(LauncherName::Mpirun, Controller::Gloo, &REQUEST);
+    assert!(all[0].argv.join(" ").starts_with("mpirun --allow-run-as-root -np 3 -H 10.0.0.1:2,10.0.0.2:1 "), "{all:?}");
+    let node = Inventory::local("node1", "image").nodes.remove(0);
+    let env = launcher(LauncherName::Mpirun, Controller::Gloo).container_environment("j1", &node, &REQUEST);
+    for variable in ["OMPI_MCA_btl_tcp_if_include=eth0", "OMPI_MCA_plm_rsh_args=-p 12345"] {
+        assert!(env.iter().any(|set| set == variable), "{env:?}");
+    }
+}
+
+#[test]
+fn the_environment_of_the_launcher() {
+    let mut node = Inventory::local("node1", "image").nodes.remove(0);
+    for name in ["OMPI_MCA_btl", "SECRET"] {
+        node.container.env.insert(name.into(), "1".into());
+    }
+    assert_eq!(GLOO.container_environment("j1", &node, &REQUEST), ["HVDCTL_JOB=j1", "PYTHONUNBUFFERED=1"]);
+    assert_eq!(
+        MPI.container_environment("j1", &node, &REQUEST)[2..],
+        [
+            "OMPI_MCA_btl_vader_single_copy_mechanism=none",
+            "OMPI_MCA_orte_leave_session_attached=1",
+            "PRTE_MCA_prte_leave_session_attached=1",
+            "OMPI_MCA_btl=1"
+        ]
+    );
+}
+
+#[test]
+fn each_rank_gets_the_interface_of_its_node() {
+    let description = serde_json::to_value(GLOO.rank_description("ib0")).unwrap();
+    assert_eq!(description["environment"], json!({"HOROVOD_GLOO_IFACE": "ib0", "NCCL_SOCKET_IFNAME": "ib0"}));
+    assert_eq!(description["defaults"], json!({"GLOO_SOCKET_IFNAME": "ib0"}));
+    assert!(GLOO.rank_description("").environment.is_empty());
+}
+
+#[test]
+fn an_inventory_cannot_set_what_the_launcher_sets_for_each_rank() {
+    for controller in [Controller::Gloo, Controller::Mpi] {
+        let launcher = launcher(LauncherName::Horovodrun, controller);
+        for name in launcher.rank.iter().chain(launcher.local_rank).chain(launcher.size) {
+            let refused = env_lines(&format!("{name}=1")).unwrap_err();
+            assert!(refused[0].contains("sets it for every rank"), "{refused:?}");
+        }
+    }
+}
+
+#[test]
+fn every_launcher_says_what_has_no_default() {
+    for launcher in launchers() {
+        let texts = [launcher.program, launcher.init];
+        assert!(texts.iter().all(|text| !text.is_empty()), "{launcher:?}");
+        let lists = [launcher.rank, launcher.local_rank, launcher.size, launcher.verify_with];
+        assert!(lists.iter().all(|list| !list.is_empty()), "{launcher:?}");
+        assert!(!(launcher.arguments)(&REQUEST).is_empty(), "{launcher:?}");
+        let is_listed = INSIDE.contains(&format!("(\"{}\", lambda: ", launcher.program));
+        assert_eq!(is_listed, launcher.start != Start::PerRank, "{}", launcher.program);
+    }
+}
+
+#[test]
+fn what_a_launcher_sets_for_every_rank_is_refused_or_overridable() {
+    let documented = include_str!("../../docs/launchers.md");
+    for name in OVERRIDABLE {
+        assert!(documented.contains(&format!("`{name}`")), "{name}");
+    }
+    for launcher in launchers() {
+        let is_refused = |name: &str| VARIABLE.read(name).is_err() || launcher.check_variables([name]).is_err();
+        for name in launcher.rank.iter().chain(launcher.local_rank).chain(launcher.size) {
+            assert!(is_refused(name), "{name} under {}", launcher.program);
+        }
+        let set = (launcher.variables)(&REQUEST).into_iter().map(|(name, _)| name);
+        let interfaces = launcher.interface_variables.iter().chain(launcher.interface_defaults).copied();
+        for name in set.chain(interfaces) {
+            let is_overridable = OVERRIDABLE.contains(&name);
+            assert!(is_refused(name) != is_overridable, "{name} under {}", launcher.program);
+        }
+    }
+    let error = torchrun::LAUNCHER.check_variables(["MASTER_PORT", "RANK"]).unwrap_err().to_string();
+    assert!(error.starts_with("RANK cannot be set: the launcher torchrun sets it for every rank"), "{error}");
+    // a program under horovodrun may call anything a rank
+    GLOO.check_variables(["RANK"]).unwrap();
+}
+
+#[test]
+fn a_shell_shows_how_to_launch_by_hand() {
+    let request = ShellRequest { slots: 4, hostfile: "/root/hostfile", port: 12345, interface: Some("eth0") };
+    let shown = launchers().map(|launcher| (launcher.by_hand)(&request).unwrap_or_default());
+    let horovodrun = "horovodrun -np 4 -p 12345 -hostfile /root/hostfile --network-interfaces eth0 PROGRAM";
+    let mpirun = "mpirun --allow-run-as-root -np 4 --hostfile /root/hostfile PROGRAM";
+    assert_eq!(shown, [horovodrun, horovodrun, "", mpirun, ""]);
+    let alone = ShellRequest { interface: None, ..request };
+    assert!((GLOO.by_hand)(&alone).unwrap().ends_with("-hostfile /root/hostfile PROGRAM"));
+    for launcher in launchers() {
+        let set = (launcher.shell_environment)(&request);
+        assert!(set.contains(&("OMPI_MCA_btl_vader_single_copy_mechanism", "none".into())), "{}", launcher.program);
+        let has_port = set.contains(&("OMPI_MCA_plm_rsh_args", "-p 12345".into()));
+        assert_eq!(has_port, launcher.program == "mpirun");
+    }
+}
+
+#[test]
+fn interfaces_of_different_names_are_refused_where_the_launcher_takes_one_for_all() {
+    let check = |launcher: &Launcher, second| launcher.check_interfaces(&[("a", "eth0"), ("b", second)]);
+    for launcher in launchers() {
+        check(launcher, "eth0").unwrap();
+        match check(launcher, "ib0") {
+            Ok(()) => assert_eq!(launcher.one_interface, None),
+            Err(error) => assert!(error.to_string().contains("the names differ (a: eth0, b: ib0)"), "{error}"),
+        }
+    }
+    let refused = launchers().map(|launcher| check(launcher, "ib0").is_err());
+    assert_eq!(refused, [false, true, false, true, false]);
+}
+
+#[test]
+fn launchers_are_given_ipv4_addresses() {
+    assert_eq!(check_address(HOSTS[0].address), Ok(()));
+    let refused = check_address(Ipv6Addr::LOCALHOST.into()).unwrap_err();
+    assert_eq!(refused, "launchers are given IPv4 addresses only, and ::1 is an IPv6 address");
+}
