@@ -49,7 +49,7 @@ impl Machine {
         let _ = fs::remove_dir_all(self.path("tools"));
     }
 
-    /// Runs these scripts in one shell, with variables beside those of the places.
+    /// Runs these scripts in one shell, with these variables in addition to those of the places.
     fn run(&self, scripts: &[&str], variables: &str) -> Output {
         let place = |name: &str| self.path(name).display().to_string();
         let mut text = format!(
@@ -213,15 +213,15 @@ fn what_doctor_cannot_check_is_reported() {
 fn a_lease_that_cannot_be_read_is_not_given_back() {
     let machine = Machine::new(&[("run/hvdctl/lab.lease", "id 1\n")]);
     let variables = format!("run={} expires=30", machine.path("run").display());
-    let look = &["lease.sh", "lease_read.sh"];
-    assert!(machine.prints(look, &variables).starts_with("id 1\nrenewed "));
+    let read = &["lease.sh", "lease_read.sh"];
+    assert!(machine.prints(read, &variables).starts_with("id 1\nrenewed "));
     for tool in ["cat", "stat"] {
         machine.break_tool(tool, "*lab.lease", "Input/output error");
-        assert_eq!(machine.fails(look, &variables), format!("{tool}: Input/output error\n"));
+        assert_eq!(machine.fails(read, &variables), format!("{tool}: Input/output error\n"));
         machine.repair();
     }
     machine.stub("cat", "rm -f \"$@\"; exit 1");
-    assert_eq!(machine.prints(look, &variables), "");
+    assert_eq!(machine.prints(read, &variables), "");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn nodes_have_joined_a_job_if_its_supervisor_has_taken_them() {
     machine.stub("sleep", taken);
     machine.prints(join, variables);
     assert_eq!(record(), "new");
-    // nobody takes them, and whether or not they can be withdrawn, they have not joined
+    // no supervisor takes them: they have not joined, whether or not they can be withdrawn
     for withdrawn in [true, false] {
         machine.stub("sleep", "");
         if !withdrawn {

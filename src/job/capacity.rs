@@ -138,7 +138,7 @@ fn most_slots(observed: &ObservedNode, per_node: Option<u32>) -> Result<(String,
     Ok((observed.name().to_owned(), slots))
 }
 
-/// A node on which ranks may be placed, and what running jobs have of it.
+/// A node on which ranks may be placed, and its allocations.
 type Candidate<'a> = (&'a ObservedNode, &'a [Allocation]);
 
 /// Returns what a job with `per_node` GPUs or slots of each node may have of this one.
@@ -169,7 +169,7 @@ fn shared(candidates: &[Candidate<'_>], per_node: u32, ranks: u32, map_by: MapBy
     Ok(placement)
 }
 
-/// Returns the error of a job that needs what others have of nodes.
+/// Returns the error of a job that needs nodes with allocations of other jobs.
 fn conflict(candidates: &[Candidate<'_>], is_needed: impl Fn(&str) -> bool) -> Error {
     let mut conflict = AllocationConflict { allocations: Vec::new(), free: Vec::new() };
     for (observed, allocated) in candidates {

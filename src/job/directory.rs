@@ -38,14 +38,14 @@ impl Content<'_> {
         let Content { plan, program, options } = self;
         let cluster = plan.target.cluster();
         let known_hosts = plan.shared_port.map(|shared| known_hosts(host, shared, cluster.port));
-        let mut programs: Vec<File<'_>> = programs::ON_EVERY_NODE.to_vec();
+        let mut files: Vec<File<'_>> = programs::ON_EVERY_NODE.to_vec();
         if host.launches {
-            programs.push((0o600, "launch.json", plan.launch.as_str()));
-            programs.extend(programs::ON_FIRST_NODE);
-            programs.extend(known_hosts.as_deref().map(|text| (0o644, "known_hosts", text)));
+            files.push((0o600, "launch.json", plan.launch.as_str()));
+            files.extend(programs::ON_FIRST_NODE);
+            files.extend(known_hosts.as_deref().map(|text| (0o644, "known_hosts", text)));
         }
-        programs.extend(program.files.iter().map(|(name, text)| (0o644, *name, *text)));
-        create(&cluster.jobs_dir, host, self.record(), &environment(plan, options, host), &programs).await
+        files.extend(program.files.iter().map(|(name, text)| (0o644, *name, *text)));
+        create(&cluster.jobs_dir, host, self.record(), &environment(plan, options, host), &files).await
     }
 
     /// Returns what the records of all nodes have in common.
@@ -98,7 +98,7 @@ pub(super) fn environment<'a>(
     secret.chain(plain).chain(gpus).chain(own).collect()
 }
 
-/// Creates a job's directory on a node: its record, the ranks' environment, the description of the launcher, and `programs`.
+/// Creates a job's directory on a node: its record, the ranks' environment, the description of the launcher, and `others`.
 ///
 /// # Errors
 /// With the node's message.
@@ -107,7 +107,7 @@ pub(super) async fn create(
     host: &HostAssignment,
     record: Record,
     environment: &impl Serialize,
-    programs: &[File<'_>],
+    others: &[File<'_>],
 ) -> Result<(), NodeError> {
     let Member { node, transport } = &host.observed.member;
     let (interface, ulimits) = (host.endpoint.interface.clone(), node.container.ulimits.clone());
@@ -121,7 +121,7 @@ pub(super) async fn create(
         (0o600, ENVIRONMENT, environment.as_str()),
         (0o644, "launcher.json", launcher.as_str()),
     ];
-    files.extend(programs);
+    files.extend(others);
     // the ranks' log, readable by root only; written last, so it exists only if all other files do
     files.push((0o600, "log", ""));
     let script = Script::new(START).with("jobs_dir", jobs_dir).with("id", &record.id).with("files", &archive(&files));

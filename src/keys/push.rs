@@ -252,8 +252,7 @@ fn script(directory: &str, facts: &Facts, changes: &Changes) -> Script {
     for Put { name, text: content } in &changes.puts {
         puts = quote::joined(&[puts.as_str(), mode(name), " ", name, " ", base64(content.expose()).as_str(), "\n"]);
     }
-    // a file that differs from what was read has been changed by another program meanwhile. Whose a private half is, is known by the
-    // public one
+    // a file that differs from what was read has been changed by another program meanwhile; the public half of a pair stands for both
     let is_read = |name: &str| [AUTHORIZED_KEYS, KNOWN_HOSTS].contains(&name) || name.ends_with(".pub");
     let put = changes.puts.iter().map(|put| put.name.clone()).filter(|name| is_read(name));
     let removed = changes.removes.iter();

@@ -4,7 +4,7 @@
 //! (<https://docs.open-mpi.org/en/v5.0.x/mca.html>). Both sets are given, since each version only reads its own, and as
 //! environment, so that the argument vector is the same.
 
-/// That of Open MPI 4, and that of Open MPI 5.
+/// Process names of the daemons of Open MPI 4 and 5.
 pub(super) const DAEMONS: &[&str] = &["orted", "prted"];
 
 /// Prefixes of the variables that Open MPI reads.

@@ -78,8 +78,8 @@ fn interfaces(facts: &Facts) -> String {
     facts.addresses.iter().map(|(name, address)| format!("{name} {address}")).collect::<Vec<_>>().join(", ")
 }
 
-/// How the names begin of what Docker, Podman, LXC, libvirt and Kubernetes create on one machine. Not `flannel`: that is a network
-/// between machines.
+/// Prefixes of the interfaces that Docker, Podman, LXC, libvirt and Kubernetes create for one machine; `flannel` is not among them,
+/// because it is a network between machines.
 const VIRTUAL: [&str; 8] = ["docker", "podman", "cni", "cali", "lxc", "lxdbr", "virbr", "veth"];
 
 /// Returns whether an interface leads to no other machine, whatever its address: the loopback, or one for containers and virtual

@@ -246,7 +246,7 @@ fn split_keep_alive(spec: &Value) -> (Option<&str>, Vec<&str>) {
 /// Becomes a worker's sshd, which needs its privilege separation directory. Arguments: sshd's full path and options.
 const START: &str = include_str!("../scripts/worker_start.sh").trim_ascii_end();
 
-/// The same for the worker of a single job, with a loop beside the sshd that ends it. Arguments between sshd's path and options: where
+/// The same for the worker of a single job, with a loop next to the sshd that ends it. Arguments between sshd's path and options: where
 /// ranks record their states, and two limits in seconds.
 const START_FOR_JOB: &str =
     concat!(include_str!("../scripts/worker_idle.sh"), include_str!("../scripts/worker_start.sh"));

@@ -63,8 +63,7 @@ def ranks(places):
 
 class Position:
     """Where a launcher or a rank is started: on which of the nodes (`places`, in rank order), and as which rank there. `node` is the
-    launcher's node. launch/description.rs has the same for dry runs; tests/launcher_arguments.json
-    has what both return."""
+    launcher's node. launch/description.rs has the same for dry runs; tests/launcher_arguments.json has what both return."""
 
     def __init__(self, places, node, index=0, local_rank=0):
         self.places, self.node, self.index, self.local_rank = places, node, index, local_rank
@@ -230,7 +229,7 @@ class Launcher:
         """Returns the request to a node (node_launcher.py)."""
         at = Position(places, self.launch["node"], index)
         request = {"env": {name: value for name, value in env.items() if name not in OF_NODE},
-                 "argv": [at.text(part) for part in self.launch["launcher"]], "ranks": places[index]["ranks"], "variables": None}
+                   "argv": [at.text(part) for part in self.launch["launcher"]], "ranks": places[index]["ranks"], "variables": None}
         if self.launch["start"] == "per-rank":
             positions = [Position(places, self.launch["node"], index, local) for local in range(places[index]["ranks"])]
             request["variables"] = [{name: at.text(value) for name, value in self.launch["variables"].items()} for at in positions]

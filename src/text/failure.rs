@@ -130,7 +130,7 @@ pub fn files(text: &str) -> Option<Files> {
     classify(text, &kinds)
 }
 
-/// Returns whether the text of `ssh` only says that a connection through a jump host was closed; why, the jump host's own ssh says.
+/// Returns whether the text of `ssh` only says that a connection through a jump host was closed; the jump host's own ssh has the cause.
 pub fn is_from_jump_host(text: &str) -> bool {
     text.contains("UNKNOWN port")
 }

@@ -231,7 +231,7 @@ impl Transport {
     pub fn broken(&self, operation: &str, error: &io::Error) -> NodeError {
         let failed = NodeError::failed(&self.node, operation, error).kind(match error.kind() {
             io::ErrorKind::TimedOut => Kind::TimedOut,
-            // `sync::files` has it so
+            // `sync::files` uses this kind for a file that changed
             io::ErrorKind::InvalidData => Kind::FileChanged,
             _ => Kind::Failed,
         });

@@ -105,7 +105,7 @@ fn an_ipv6_address_is_listened_on_and_logged_in_to() {
     // the lab's network carries no IPv6 from node to node: the master logs in to itself
     let ssh = "docker exec hworker ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=5 -p 12345 fd99::1 hostname";
     assert_eq!(on("node1", ssh), "node1\n");
-    // Horovod cannot use them, and that is said before anything hangs
+    // launchers cannot be given them, and that is reported before anything hangs
     lab.hvdctl(&["verify"])
         .code(1)
         .complains(&["launchers are given IPv4 addresses only, and fd99::1 is an IPv6 address", "hint: "]);

@@ -105,7 +105,7 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
-    /// Runs in containers, or before hvdctl has root: `access.sh` does not speak for these.
+    /// Scripts that run in containers or before hvdctl has root, whose programs `access.sh` does not check.
     const ELSEWHERE: [&str; 11] = [
         "access.sh",
         "first_login.sh",
@@ -120,7 +120,7 @@ mod tests {
         "worker_idle.sh",
     ];
 
-    /// Programs that scripts may be tempted to use, but for those whose names are common words.
+    /// Programs that a script might use, except those whose names are common words.
     const PROGRAMS: &str = "awk b2sum base64 basename cat chgrp chmod chown cksum cmp column comm cp csplit curl cut date dd df diff \
         dirname du expand expr fallocate find flock fold fuser getent grep groups gzip head hexdump id \
         install ionice ip jq killall ln logger ls lsof lsblk md5sum mkdir mkfifo mktemp mount mountpoint mv nl \
