@@ -3,7 +3,6 @@
 use super::NodeState;
 use crate::checks::{Finding, Severity};
 use crate::cluster::nodes::for_each_node;
-use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Inventory;
 use crate::keys::reachability::{Login, Matrix, targets};
@@ -12,21 +11,13 @@ use crate::transport::node::RunAs;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::time::Duration;
 
 const PORTS: &str = include_str!("../scripts/ports.py");
 
-/// The result for each target by its index, or why the node could not try.
-type Answer = Result<BTreeMap<usize, String>, Finding>;
-
-/// Seconds that one connection may take.
-const LIMIT: u64 = 3;
-/// Seconds after which a node gives up: the others may begin a little later than it.
-const WHOLE: u64 = 10;
-
-/// Tries every pair of [`targets`]. Each node listens and connects at the same time, in its worker or, where that is not up, on
-/// the machine itself: both have the same network. Returns the pairs that were tried, and a finding for each node that could not try.
+/// Tries every pair of [`targets`], in the workers or, on nodes where none is up, on the machines themselves: both have the same network.
+/// All nodes listen before the first one connects. Returns the pairs that were tried, and a finding for each node that could not try.
 pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &Events) -> (Matrix, Vec<Finding>) {
+    let cluster = &inventory.cluster;
     let placed: Vec<(&NodeState, IpAddr)> = nodes
         .iter()
         .filter_map(|p| Some((p, network::place(inventory, &p.member.node, &p.facts).ok()?.address)))
@@ -41,34 +32,37 @@ pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &E
     let port = |seed: u64, from: u64, to: u64| from + random.hash_one(seed) % (to - from);
     let ports = format!("{},{}", port(2, 20_000, 32_768), port(3, 32_768, 60_999));
 
-    let sources = placed.iter().enumerate().collect();
-    let answers = for_each_node(sources, async |(from, (node, address)): (usize, &(&NodeState, IpAddr))| {
-        let _step = events.begin(node.name(), Step::read("connecting to the other nodes"));
-        let targets = targets(placed.len(), from);
+    let (seconds, others) = (cluster.command_timeout.as_secs(), targets(placed.len(), 0).len());
+    let listening = for_each_node(placed, async |(node, address): (&NodeState, IpAddr)| {
+        let _step = events.begin(node.name(), Step::read("listening for the other nodes"));
         // every node is a target as often as it is a source
-        let expected = targets.len();
-        let list: String = targets.iter().map(|to| format!("{to} {}\n", placed[*to].1)).collect();
-        let input = format!("{token}\n{address} {ports} {LIMIT} {WHOLE} {expected}\n{list}");
-        let has_worker = node.worker(inventory).is_some();
-        let answer = run(inventory, node, &input).await.map_err(|error| error.message).and_then(|text| results(&text));
-        (node.name().to_owned(), answer.map_err(|message| untested(node.name(), &message, has_worker)))
-    })
-    .await;
-    evaluate(answers)
+        run(inventory, node, "listen", &format!("{token} {address} {ports} {seconds} {others}\n")).await?;
+        Ok((node, address))
+    });
+    let (listening, mut findings) = split(listening.await);
+
+    let sources = listening.iter().enumerate().collect();
+    let tried = for_each_node(sources, async |(from, (node, _)): (usize, &(&NodeState, IpAddr))| {
+        let _step = events.begin(node.name(), Step::read("connecting to the other nodes"));
+        let targets = targets(listening.len(), from);
+        let list: String = targets.iter().map(|to| format!("{to} {}\n", listening[*to].1)).collect();
+        let limit = cluster.connect_timeout.as_secs();
+        let results = run(inventory, node, "connect", &format!("{token} {ports} {limit}\n{list}")).await?;
+        let login = |to: &usize| {
+            let reason = results.get(to).cloned().unwrap_or_else(|| Some("the test printed no result".to_owned()));
+            Login { from: node.name().to_owned(), to: listening[*to].0.name().to_owned(), reason }
+        };
+        Ok(targets.iter().map(login).collect::<Vec<_>>())
+    });
+    let (pairs, untested) = split(tried.await);
+    findings.extend(untested);
+    (Matrix { pairs: pairs.concat(), ..Matrix::default() }, findings)
 }
 
-/// Returns the pairs that were tried, by the answers of the nodes, and the findings about nodes that could not try.
-fn evaluate(answers: Vec<(String, Answer)>) -> (Matrix, Vec<Finding>) {
-    let mut matrix = Matrix::default();
-    for (from, results) in answers.iter().filter_map(|(from, answer)| Some((from, answer.as_ref().ok()?))) {
-        for (to, result) in results {
-            // a node that did not listen cannot be reached
-            let Some((to, Ok(_))) = answers.get(*to) else { continue };
-            let reason = Some(result.clone()).filter(|result| result != "ok");
-            matrix.pairs.push(Login { from: from.clone(), to: to.clone(), reason });
-        }
-    }
-    (matrix, answers.into_iter().filter_map(|(_, answer)| answer.err()).collect())
+/// Separates results from findings.
+fn split<T>(results: Vec<Result<T, Finding>>) -> (Vec<T>, Vec<Finding>) {
+    let (ok, failed): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+    (ok.into_iter().flatten().collect(), failed.into_iter().filter_map(Result::err).collect())
 }
 
 /// The finding about a node that could not try. Before its worker is up this may only be for lack of Python.
@@ -81,33 +75,42 @@ fn untested(node: &str, message: &str, has_worker: bool) -> Finding {
         .explain("whether ranks can connect from and to this node is unknown", hint)
 }
 
-async fn run(inventory: &Inventory, node: &NodeState, input: &str) -> Result<String, NodeError> {
-    let operation = "connect to the other nodes";
-    let limit = Duration::from_secs(WHOLE + 10);
-    let (argv, input) = (["python3", "-c", PORTS], input.as_bytes());
-    let output = match node.worker(inventory) {
-        Some((runtime, id)) => runtime.run_in(id, &argv, input, operation, limit).await?,
-        None => node.member.transport.run(RunAs::Root, &argv, input, operation, limit).await?,
-    };
-    if output.code == 0 {
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    } else {
-        Err(NodeError::failed(node.name(), operation, output.complaint()))
-    }
-}
-
-/// Parses `INDEX RESULT` lines, or `busy` and why the node could not listen.
+/// Runs the program on a node, with `listen` or `connect`.
 ///
 /// # Errors
-/// Why there are no results.
-fn results(text: &str) -> Result<BTreeMap<usize, String>, String> {
+/// Why the node cannot try.
+async fn run(
+    inventory: &Inventory,
+    node: &NodeState,
+    what: &str,
+    input: &str,
+) -> Result<BTreeMap<usize, Option<String>>, Finding> {
+    let operation = "connect to the other nodes";
+    let limit = inventory.cluster.command_timeout;
+    let (worker, argv, input) = (node.worker(inventory), ["python3", "-c", PORTS, what], input.as_bytes());
+    let output = match worker {
+        Some((runtime, id)) => runtime.run_in(id, &argv, input, operation, limit).await,
+        None => node.member.transport.run(RunAs::Root, &argv, input, operation, limit).await,
+    };
+    let results = match output {
+        Ok(output) if output.code == 0 => results(&String::from_utf8_lossy(&output.stdout)),
+        Ok(output) => Err(output.complaint()),
+        Err(error) => Err(error.message),
+    };
+    results.map_err(|message| untested(node.name(), &message, worker.is_some()))
+}
+
+/// Parses `INDEX RESULT` lines, or `busy` and why the node could not listen. Returns why a connection failed, by its target.
+///
+/// # Errors
+/// Why the node could not listen.
+fn results(text: &str) -> Result<BTreeMap<usize, Option<String>>, String> {
     let lines = || text.lines().filter_map(|line| line.split_once(' '));
     if let Some((_, cause)) = lines().find(|(index, _)| *index == "busy") {
         return Err(format!("cannot listen: {cause}"));
     }
-    let results: BTreeMap<_, _> =
-        lines().filter_map(|(index, result)| Some((index.parse().ok()?, result.to_owned()))).collect();
-    if results.is_empty() { Err("the test printed no result".to_owned()) } else { Ok(results) }
+    let reason = |result: &str| (result != "ok").then(|| result.to_owned());
+    Ok(lines().filter_map(|(index, result)| Some((index.parse().ok()?, reason(result)))).collect())
 }
 
 #[cfg(test)]
@@ -115,29 +118,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scripts_lines_are_read() {
-        let results_of = |text| Ok::<_, String>(results(text)?.into_values().collect::<Vec<_>>());
-        let both = ["no answer within 3 s".to_owned(), "ok".to_owned()];
+    fn the_programs_lines_are_read() {
+        let results_of = |text| Ok::<_, String>(results(text)?.into_iter().collect::<Vec<_>>());
+        let both = [(0, Some("no answer within 3 s".to_owned())), (1, None)];
         assert_eq!(results_of("1 ok\n0 no answer within 3 s\nnoise\n"), Ok(both.to_vec()));
         assert_eq!(results_of("busy Address already in use\n"), Err("cannot listen: Address already in use".into()));
-        assert_eq!(results_of(""), Err("the test printed no result".into()));
+        assert_eq!(results_of(""), Ok(vec![]), "it listens");
     }
 
     #[test]
-    fn a_node_that_could_not_try_is_a_finding_and_no_pair() {
-        let ok = |node: &str, text: &str| (node.to_owned(), Ok(results(text).unwrap()));
-        let failed = |node: &str, has_worker| (node.to_owned(), Err(untested(node, "python3: not found", has_worker)));
-        let answers = vec![
-            ok("a", "1 ok\n2 no answer within 3 s\n"),
-            ok("b", "2 Connection refused\n0 ok\n"),
-            failed("c", true),
-            failed("d", false),
-        ];
-        let (matrix, findings) = evaluate(answers);
-        let pairs: Vec<_> = matrix.pairs.iter().map(|pair| (pair.from.as_str(), pair.to.as_str())).collect();
-        assert_eq!(pairs, [("a", "b"), ("b", "a")]);
-        let shown: Vec<_> = findings.iter().map(|f| format!("{} {} {}", f.severity, f.nodes[0], f.message)).collect();
-        let message = "cannot test random high ports: python3: not found";
-        assert_eq!(shown, [format!("error c {message}"), format!("warning d {message}")]);
+    fn without_a_worker_it_is_only_a_warning() {
+        let shown = |has_worker| {
+            let finding = untested("a", "python3: not found", has_worker);
+            format!("{} {}: {}", finding.severity, finding.nodes[0], finding.message)
+        };
+        assert_eq!(shown(true), "error a: cannot test random high ports: python3: not found");
+        assert_eq!(shown(false), "warning a: cannot test random high ports: python3: not found");
     }
 }

@@ -79,7 +79,7 @@ fn healthy_nodes() {
     assert!(document["fixed"].as_array().unwrap().is_empty());
     // no process of the check is left
     for node in NODES {
-        assert_eq!(on(node, "pgrep -af '[M]SG_WAITALL' | grep -v 'sh -c'; :"), "");
+        assert!(eventually(s(10), || on(node, "pgrep -af '[M]SG_WAITALL' | grep -v 'sh -c'; :").is_empty()));
     }
 }
 

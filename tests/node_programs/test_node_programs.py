@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,8 @@ JOB = tempfile.mkdtemp()
 for script in os.listdir(SCRIPTS):
     if script.endswith(".py"):
         shutil.copy(os.path.join(SCRIPTS, script), JOB)
+with open(os.path.join(JOB, "ports.py")) as program:
+    PORTS = program.read()
 sys.path.insert(0, JOB)
 sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
 import binding  # noqa: E402
@@ -51,6 +54,39 @@ class Arguments(unittest.TestCase):
 
     def test_pauses_double_up_to_a_limit(self):
         self.assertEqual([job_supervisor.pause_before(number, 2) for number in (1, 2, 3, 9)], [2, 4, 8, 300])
+
+
+class Ports(unittest.TestCase):
+    """Two addresses of the loopback interface stand for two nodes."""
+    TOKEN = "0123456789abcdef"
+
+    def ports(self, what, text):
+        done = subprocess.run([sys.executable, "-c", PORTS, what], input=text, stdout=subprocess.PIPE, timeout=30, universal_newlines=True)
+        self.assertEqual(done.returncode, 0)
+        return sorted(done.stdout.splitlines())
+
+    def free(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return probe.getsockname()[1]
+
+    def test_a_node_listens_until_the_others_have_connected(self):
+        ports = "%d,%d" % (self.free(), self.free())
+        self.assertEqual(self.ports("listen", "%s 127.0.0.1 %s 30 1\n" % (self.TOKEN, ports)), [])
+        self.assertEqual(self.ports("listen", "%s 127.0.0.1 %s 30 1\n" % (self.TOKEN, ports)), ["busy Address already in use"])
+        targets = "0 127.0.0.1\n1 127.0.0.2\n"
+        self.assertEqual(self.ports("connect", "other %s 5\n0 127.0.0.1\n" % ports), ["0 another program answers"])
+        self.assertEqual(self.ports("connect", "%s %s 5\n%s" % (self.TOKEN, ports, targets)), ["0 ok", "1 Connection refused"])
+        end = time.monotonic() + 10
+        while self.ports("connect", "%s %s 5\n0 127.0.0.1\n" % (self.TOKEN, ports)) == ["0 ok"]:
+            self.assertLess(time.monotonic(), end, "it listens for ever")
+
+    def test_a_node_listens_no_longer_than_it_is_told(self):
+        ports = "%d,%d" % (self.free(), self.free())
+        self.assertEqual(self.ports("listen", "%s 127.0.0.1 %s 0.2 1\n" % (self.TOKEN, ports)), [])
+        end = time.monotonic() + 10
+        while self.ports("connect", "other %s 5\n0 127.0.0.1\n" % ports) != ["0 Connection refused"]:
+            self.assertLess(time.monotonic(), end, "it listens for ever")
 
 
 class Outcome(unittest.TestCase):
