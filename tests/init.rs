@@ -2,8 +2,10 @@
 
 #![allow(clippy::print_stderr, reason = "a test that cannot be made here says so")]
 
-use std::fs;
-use std::io::Write;
+use rustix::io::Errno;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -199,19 +201,25 @@ fn a_machine_that_cannot_be_probed_is_written_with_the_reason() {
     assert!(written.contains("Connection refused"), "{written}");
 }
 
-/// Runs hvdctl on a terminal of its own, types this, and gives exit code and screen; `None` without `script`.
-fn on_a_terminal(dir: &Path, words: &str, typed: &str) -> Option<(i32, String)> {
-    let line = format!("{} {words}", env!("CARGO_BIN_EXE_hvdctl"));
-    let mut script = Command::new("script");
-    script.args(["-q", "-e", "-c", &line, "/dev/null"]).current_dir(dir).env("HOME", dir);
-    script.env_remove("HVDCTL_INVENTORY").stdin(Stdio::piped()).stdout(Stdio::piped());
-    let Ok(mut script) = script.spawn() else {
-        eprintln!("skipped: there is no `script` to make a terminal with");
-        return None;
-    };
-    script.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
-    let done = script.wait_with_output().unwrap();
-    Some((done.status.code().unwrap(), text(&done.stdout).replace('\r', "")))
+/// Runs hvdctl on a terminal of its own, types this, and returns exit code and screen.
+fn on_a_terminal(dir: &Path, words: &str, typed: &str) -> (i32, String) {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let open = || File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_hvdctl")]).args(words.split(' ')).current_dir(dir);
+    command.env("HOME", dir).env_remove("HVDCTL_INVENTORY").stdin(open()).stdout(open()).stderr(open());
+    let mut child = command.spawn().unwrap();
+    // the end of hvdctl closes the terminal only if no other process has it open
+    drop(command);
+    let mut terminal = File::from(terminal);
+    terminal.write_all(typed.as_bytes()).unwrap();
+    let mut screen = Vec::new();
+    let closed = terminal.read_to_end(&mut screen).unwrap_err();
+    assert_eq!(closed.raw_os_error(), Some(Errno::IO.raw_os_error()));
+    (child.wait().unwrap().code().unwrap(), text(&screen).replace('\r', ""))
 }
 
 #[test]
@@ -220,24 +228,22 @@ fn on_a_terminal_it_asks() {
     let file = dir.path().join("inventory.toml");
     fs::create_dir(dir.path().join(".ssh")).unwrap();
     fs::write(dir.path().join(".ssh/config"), "Host a b\nHost gpu1 gpu2\n").unwrap();
-    let Some((code, screen)) = on_a_terminal(dir.path(), "init --no-probe", "n1, eve@n2 n1\nn1, eve@n2 n3:22\n") else {
-        return;
-    };
+    let (code, screen) = on_a_terminal(dir.path(), "init --no-probe", "n1, eve@n2 n1\nn1, eve@n2 n3:22\n");
     assert_eq!(code, 0, "{screen}");
     assert!(screen.contains("In ~/.ssh/config: a, b, gpu1, gpu2"), "{screen}");
     assert!(screen.contains("n1 is named twice"), "{screen}");
     assert_eq!(nodes(&file), ["n1 n1 - -", "n2 n2 eve -", "n3 n3 - 22"]);
     // nothing typed is nothing written
     fs::remove_file(&file).unwrap();
-    let (code, screen) = on_a_terminal(dir.path(), "init --no-probe", "\n").unwrap();
+    let (code, screen) = on_a_terminal(dir.path(), "init --no-probe", "\n");
     assert!(code == 2 && screen.contains("no machine was named") && !file.exists(), "{code} {screen}");
     // one picks among the names
-    let (code, screen) = on_a_terminal(dir.path(), "init --no-probe --from-ssh-config", "9\nb gpu[1-2]\n").unwrap();
+    let (code, screen) = on_a_terminal(dir.path(), "init --no-probe --from-ssh-config", "9\nb gpu[1-2]\n");
     assert_eq!(code, 0, "{screen}");
     assert!(screen.contains("  gpu2\n") && screen.contains("no node is named 9"), "{screen}");
     assert_eq!(nodes(&file), ["b b - -", "gpu1 gpu1 - -", "gpu2 gpu2 - -"]);
     // with -y nothing is asked
-    let (code, screen) = on_a_terminal(dir.path(), "init -y --no-probe --from-ssh-config --force", "").unwrap();
+    let (code, screen) = on_a_terminal(dir.path(), "init -y --no-probe --from-ssh-config --force", "");
     assert_eq!((code, nodes(&file).len()), (0, 4), "{screen}");
 }
 
