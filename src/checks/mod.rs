@@ -1,10 +1,8 @@
 //! What would make a job fail or hang: rules that turn the observed state of the nodes into findings. A finding has what was found, why
 //! it matters and how to fix it.
 
-mod before;
 mod details;
 mod jobs;
-pub mod logins;
 mod nodes;
 mod pairs;
 pub mod preflight;
@@ -16,6 +14,7 @@ pub mod verify;
 pub use details::{Details, GpuUser, Versions, versions};
 pub use pairs::{logins, ports};
 
+use crate::cluster::nodes::{Member, RuntimeState};
 use crate::inventory::{Inventory, Node};
 use crate::node::facts::Facts;
 use crate::runtime::Image;
@@ -93,26 +92,18 @@ pub struct Finding {
 impl Finding {
     /// A finding about one node.
     pub fn new(severity: Severity, check: &'static str, node: &str, message: impl Into<String>) -> Finding {
-        Finding {
-            severity,
-            check,
-            nodes: vec![node.to_owned()],
-            message: message.into(),
-            why: String::new(),
-            hint: String::new(),
-            fixes: Vec::new(),
-        }
+        Finding::of_nodes(severity, check, vec![node.to_owned()], message.into())
+    }
+
+    /// A finding about several nodes.
+    fn of_nodes(severity: Severity, check: &'static str, nodes: Vec<String>, message: String) -> Finding {
+        Finding { severity, check, nodes, message, why: String::new(), hint: String::new(), fixes: Vec::new() }
     }
 
     /// Adds why it matters and how to fix it.
     #[must_use]
     pub fn explain(self, why: impl Into<String>, hint: impl Into<String>) -> Finding {
         Finding { why: why.into(), hint: hint.into(), ..self }
-    }
-
-    /// Makes it a finding about several nodes.
-    fn about(self, nodes: Vec<String>) -> Finding {
-        Finding { nodes, ..self }
     }
 
     /// Adds what `doctor --fix` does about it.
@@ -141,12 +132,34 @@ pub struct NodeView<'a> {
 }
 
 impl<'a> NodeView<'a> {
+    /// What the commands observe anyway, with a worker that is needed.
+    pub fn new(member: &'a Member, facts: &'a Facts, runtime: Option<&'a RuntimeState>) -> NodeView<'a> {
+        let engine = runtime.map(|runtime| Engine {
+            version: &runtime.engine.version,
+            containers: &runtime.containers,
+            image: runtime.image.as_ref(),
+        });
+        NodeView { node: &member.node, facts, engine, worker: true, details: None, starting: Vec::new(), inside: None }
+    }
+
     fn name(&self) -> &str {
         &self.node.name
     }
 
     fn containers(&self) -> &'a [ContainerSummary] {
         self.engine.map_or(&[], |engine| engine.containers)
+    }
+
+    fn error(&self, check: &'static str, message: impl Into<String>) -> Finding {
+        Finding::new(Severity::Error, check, self.name(), message)
+    }
+
+    fn warning(&self, check: &'static str, message: impl Into<String>) -> Finding {
+        Finding::new(Severity::Warning, check, self.name(), message)
+    }
+
+    fn note(&self, check: &'static str, message: impl Into<String>) -> Finding {
+        Finding::new(Severity::Note, check, self.name(), message)
     }
 }
 
@@ -159,18 +172,14 @@ pub struct Engine<'a> {
     pub containers: &'a [ContainerSummary],
     /// The cluster's image, if the node has it.
     pub image: Option<&'a Image>,
-    /// The names of its runtimes, where they were asked for.
-    pub runtimes: Option<&'a [String]>,
 }
 
 /// Applies all rules, but for those on connections between nodes ([`logins()`], [`ports`]).
 pub fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
-    let mut found = before::before(inventory, views);
-    for view in views {
-        found.extend(nodes::examine(inventory, view));
-    }
+    let mut found = preflight::rules(inventory, views);
+    found.extend(views.iter().flat_map(|view| nodes::examine(inventory, view)));
     found.extend(nodes::keys(inventory, views));
-    found.extend(nodes::between(inventory, views));
+    found.extend(pairs::examine(inventory, views));
     found.extend(uniform::examine(views));
     found.extend(jobs::examine(inventory, views));
     found

@@ -1,15 +1,14 @@
-//! Rules on single nodes, and on how nodes see each other.
+//! Rules on single nodes.
 
-use super::Severity::{Error, Note, Warning};
-use super::before::place;
-use super::uniform::odd_ones;
+use super::Severity::{Error, Warning};
+use super::preflight::place;
 use super::{Details, Engine, Finding, Fix, NodeView};
 use crate::inventory::{Gpus, Inventory};
-use crate::keys::files;
+use crate::keys::files::{self, KeyFault};
 use crate::launch::check_address;
 use crate::node::facts::Disk;
 use crate::node::gpus::GpuRequest;
-use crate::node::network::{self, is_virtual};
+use crate::node::network;
 use crate::runtime::spec::ContainerSpec;
 use crate::text::units::{count, human};
 use crate::worker::image::is_wanted;
@@ -31,7 +30,7 @@ const DISK_FOR_IMAGE: u64 = 8 << 30;
 pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
     let mut found: Vec<Finding> = no_place(inventory, view).into_iter().chain(gpus(view)).collect();
     if let Some(engine) = view.engine {
-        found.extend(toolkit(view, &engine));
+        found.extend(toolkit(view));
         found.extend(image(inventory, view, &engine));
         found.extend(containers(inventory, view, &engine));
     }
@@ -48,21 +47,16 @@ pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding
 fn no_place(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let place = network::place(inventory, view.node, view.facts);
     let reason = place.and_then(|place| check_address(place.address)).err()?;
-    Some(
-        Finding::new(Error, "network", view.name(), format!("its address in the cluster is unknown: {reason}"))
-            .explain(
-                "the worker has no address to listen on, and the other nodes cannot connect to it",
-                "set `address` or `interface` of this [[node]] in the inventory",
-            ),
-    )
+    Some(view.error("network", format!("its address in the cluster is unknown: {reason}")).explain(
+        "the worker has no address to listen on, and the other nodes cannot connect to it",
+        "set `address` or `interface` of this [[node]] in the inventory",
+    ))
 }
 
 fn gpus(view: &NodeView<'_>) -> Option<Finding> {
     if let Some(missing) = network::missing_gpus(view.node, view.facts) {
-        return Some(
-            Finding::new(Error, "gpus", view.name(), missing)
-                .explain("some ranks would have no GPU", "run nvidia-smi on the node, or set `gpus` to what it lists"),
-        );
+        let hint = "run nvidia-smi on the node, or set `gpus` to what it lists";
+        return Some(view.error("gpus", missing).explain("some ranks would have no GPU", hint));
     }
     let configured = match &view.node.gpus {
         _ if view.facts.nvidia_smi => return None,
@@ -72,24 +66,20 @@ fn gpus(view: &NodeView<'_>) -> Option<Finding> {
         Gpus::List(list) => list.join(", "),
     };
     let message = format!("the inventory has `gpus` = {configured}, but the node has no nvidia-smi");
-    Some(Finding::new(Warning, "gpus", view.name(), message).explain(
+    Some(view.warning("gpus", message).explain(
         "without the NVIDIA driver no container can use a GPU",
         "install the NVIDIA driver on the node, or set `gpus = 0`",
     ))
 }
 
-fn toolkit(view: &NodeView<'_>, engine: &Engine<'_>) -> Option<Finding> {
-    let registered = engine.runtimes?.iter().any(|name| name.contains("nvidia"));
-    if network::gpu_request(view.node, view.facts) == GpuRequest::None || registered || view.details?.toolkit {
+fn toolkit(view: &NodeView<'_>) -> Option<Finding> {
+    if network::gpu_request(view.node, view.facts) == GpuRequest::None || view.details?.toolkit {
         return None;
     }
-    Some(
-        Finding::new(Error, "toolkit", view.name(), "the node should have GPUs, but Docker has no NVIDIA runtime")
-            .explain(
-                "no container with GPUs can be started",
-                "install nvidia-container-toolkit on the node and restart Docker, or set `gpus = 0`",
-            ),
-    )
+    Some(view.error("toolkit", "the node should have GPUs, but Docker has no NVIDIA runtime").explain(
+        "no container with GPUs can be started",
+        "install nvidia-container-toolkit on the node and restart Docker, or set `gpus = 0`",
+    ))
 }
 
 fn image(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -> Option<Finding> {
@@ -98,7 +88,7 @@ fn image(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -> Opt
         return None;
     }
     let up = if is_wanted(&inventory.cluster, false) { "hvdctl up, which pulls it from its registry; or " } else { "" };
-    Some(Finding::new(Error, "image", view.name(), format!("the image {image} is missing")).explain(
+    Some(view.error("image", format!("the image {image} is missing")).explain(
         "no container can be started",
         format!("{up}docker pull {image} on the node, or docker save {image} | ssh NODE sudo docker load"),
     ))
@@ -111,7 +101,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
     for (name, field, needed) in [(&cluster.worker, "worker", true), (&cluster.master, "master", view.node.master)] {
         let foreign = ForeignContainer::find(name, &cluster.name, engine.containers);
         found.extend(foreign.filter(|_| needed).map(|foreign| {
-            Finding::new(Error, "container", view.name(), foreign.to_string()).explain(
+            view.error("container", foreign.to_string()).explain(
                 "hvdctl needs this name, and never changes a container that it did not create",
                 format!("remove or rename it, or set cluster.{field} to another name"),
             )
@@ -122,21 +112,14 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
     let Ok(operations) = plan::worker(&desired, &image.id, engine.containers) else { return found };
     found.extend(match operations.as_slice() {
         [] => lost_gpus(view),
-        [Operation::Create(_)] => Some(
-            Finding::new(Note, "worker", view.name(), "its worker is not running")
-                .explain("the image and logins of a stopped worker cannot be checked", "hvdctl up"),
-        ),
+        [Operation::Create(_)] => {
+            let why = "the image and logins of a stopped worker cannot be checked";
+            Some(view.note("worker", "its worker is not running").explain(why, "hvdctl up"))
+        }
         _ => {
             let changes = plan::summarize(&plan::describe(&operations));
-            Some(
-                Finding::new(
-                    Warning,
-                    "worker",
-                    view.name(),
-                    format!("its worker differs from the inventory: {changes}"),
-                )
-                .explain("jobs still use the old settings", "hvdctl up"),
-            )
+            let message = format!("its worker differs from the inventory: {changes}");
+            Some(view.warning("worker", message).explain("jobs still use the old settings", "hvdctl up"))
         }
     });
     found
@@ -146,14 +129,9 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
 fn lost_gpus(view: &NodeView<'_>) -> Option<Finding> {
     let visible: usize = view.inside?.get("gpus")?.parse().ok()?;
     let given = network::chosen_gpus(view.node, view.facts).len();
+    let message = format!("its worker was started with {} and now sees {visible}", count(given, "GPU"));
     (visible < given).then(|| {
-        Finding::new(
-            Error,
-            "gpus",
-            view.name(),
-            format!("its worker was started with {} and now sees {visible}", count(given, "GPU")),
-        )
-        .explain(
+        view.error("gpus", message).explain(
             "`systemctl daemon-reload`, or reloading the driver, takes GPUs away from running containers",
             "hvdctl --on NODE down, then hvdctl up",
         )
@@ -168,30 +146,26 @@ fn shm(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     }
     let severity = if size <= SMALLEST_SHM { Error } else { Warning };
     let message = format!("/dev/shm of its containers has {} for {ranks} ranks", human(size));
-    Some(Finding::new(severity, "shm", view.name(), message).explain(
-        format!(
-            "NCCL, Gloo and data loaders share memory there; with less than {} per rank they may fail with \"Bus error\", or hang",
-            human(SHM_OF_A_RANK)
-        ),
-        "set cluster.shm_size (8g is the default), then hvdctl up",
-    ))
+    let why = format!(
+        "NCCL, Gloo and data loaders share memory there; with less than {} per rank they may fail with \"Bus error\", or hang",
+        human(SHM_OF_A_RANK)
+    );
+    let hint = "set cluster.shm_size (8g is the default), then hvdctl up";
+    Some(Finding::new(severity, "shm", view.name(), message).explain(why, hint))
 }
 
 fn memlock(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let limit = details.memlock.filter(|limit| details.infiniband && *limit != u64::MAX)?;
-    Some(
-        Finding::new(Warning, "memlock", view.name(), format!("its worker may lock {} of memory", human(limit)))
-            .explain(
-                "InfiniBand needs locked memory; with less it is slow or fails",
-                "ulimits = { memlock = -1 } in [defaults] or this [[node]], then hvdctl up",
-            ),
-    )
+    Some(view.warning("memlock", format!("its worker may lock {} of memory", human(limit))).explain(
+        "InfiniBand needs locked memory; with less it is slow or fails",
+        "ulimits = { memlock = -1 } in [defaults] or this [[node]], then hvdctl up",
+    ))
 }
 
 /// An sshd that starts fewer programs on a connection than hvdctl has at the same time.
 fn max_sessions(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let sessions = details.max_sessions.filter(|sessions| *sessions < SESSIONS)?;
-    Some(Finding::new(Warning, "sshd", view.name(), format!("its sshd has MaxSessions {sessions}")).explain(
+    Some(view.warning("sshd", format!("its sshd has MaxSessions {sessions}")).explain(
         "hvdctl has to open several connections instead of one, which slows down every command",
         format!(
             "set MaxSessions to {SESSIONS}, the default, in /etc/ssh/sshd_config of the node, and restart its sshd"
@@ -203,14 +177,11 @@ fn max_sessions(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
 fn images_disk(view: &NodeView<'_>, disk: &Disk) -> Option<Finding> {
     let has_image = view.engine.is_none_or(|engine| engine.image.is_some());
     let written = "images, containers and files that ranks write in containers are stored there";
-    let (severity, why) = if disk.free < DISK_FULL {
-        (Error, written)
-    } else if disk.free < DISK_LOW {
-        (Warning, written)
-    } else if disk.free < DISK_FOR_IMAGE && !has_image {
-        (Warning, "the image is not loaded yet and may not fit")
-    } else {
-        return None;
+    let (severity, why) = match disk.free {
+        ..DISK_FULL => (Error, written),
+        DISK_FULL..DISK_LOW => (Warning, written),
+        DISK_LOW..DISK_FOR_IMAGE if !has_image => (Warning, "the image is not loaded yet and may not fit"),
+        _ => return None,
     };
     let message = format!("Docker's directory {} has {} left", disk.path, human(disk.free));
     let hint = "free space on the node: docker system prune, or remove other files";
@@ -219,24 +190,20 @@ fn images_disk(view: &NodeView<'_>, disk: &Disk) -> Option<Finding> {
 
 /// A check that could not be made.
 fn unchecked(view: &NodeView<'_>, check: &str, message: &str) -> Option<Finding> {
-    let (check, what, why, hint) = match check {
-        "disk" => (
-            "disk",
-            "cannot find out how much space Docker's directory has left",
-            "a full disk makes images and jobs fail",
-            "run df on the node",
-        ),
+    match check {
+        "disk" => {
+            let what = "cannot find out how much space Docker's directory has left";
+            let why = "a full disk makes images and jobs fail";
+            Some(view.error("disk", format!("{what}: {message}")).explain(why, "run df on the node"))
+        }
         // a node whose driver lists no GPU has a finding if it should have one
-        "gpu-users" if view.facts.gpus.is_empty() => return None,
-        "gpu-users" => (
-            "gpu-users",
-            "cannot find out which programs use its GPUs",
-            "a job that shares the GPUs with other programs may run out of memory",
-            "run nvidia-smi on the node",
-        ),
-        _ => return None,
-    };
-    Some(Finding::new(Error, check, view.name(), format!("{what}: {message}")).explain(why, hint))
+        "gpu-users" if !view.facts.gpus.is_empty() => {
+            let what = "cannot find out which programs use its GPUs";
+            let why = "a job that shares the GPUs with other programs may run out of memory";
+            Some(view.error("gpu-users", format!("{what}: {message}")).explain(why, "run nvidia-smi on the node"))
+        }
+        _ => None,
+    }
 }
 
 /// What is wrong with the key directories; where this cluster never had keys, that is a note.
@@ -246,104 +213,20 @@ pub(super) fn keys(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding
         view.containers().iter().any(|c| c.belongs_to(cluster)) || !files::our_keys(view.facts, cluster).is_empty()
     };
     if !views.iter().any(is_pushed) {
-        let note = |view: &NodeView<'_>| {
-            Finding::new(Note, "keys", view.name(), "there are no keys yet")
-                .explain("", "hvdctl up, or hvdctl keys push")
-        };
-        return views.iter().map(note).collect();
+        let hint = "hvdctl up, or hvdctl keys push";
+        return views.iter().map(|view| view.note("keys", "there are no keys yet").explain("", hint)).collect();
     }
     let nodes: Vec<_> = views.iter().map(|view| (view.node, view.facts)).collect();
     let report = files::report(inventory, &nodes);
-    let mut found = Vec::new();
-    for row in &report.rows {
-        for fault in &row.faults {
-            let finding = Finding::new(Error, "keys", &row.node, &fault.text)
-                .explain("workers cannot log in to each other without the right keys", fault.hint);
-            found.push(if fault.hint.ends_with("push") { finding.fix(Fix::PushKeys) } else { finding });
-        }
-    }
-    found.extend(report.rotation.map(|fault| {
-        Finding::new(Warning, "keys", &inventory.master().name, fault.text)
-            .explain("until then the workers accept both keys", fault.hint)
-    }));
-    found
-}
-
-/// How the nodes see each other: routes, names, packet sizes.
-pub(super) fn between(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
-    let mut found = Vec::new();
-    for view in views {
-        let Some(details) = view.details else { continue };
-        for other in views.iter().filter(|other| other.name() != view.name()) {
-            found.extend(route(inventory, view, details, other));
-            found.extend(name(view, details, other));
-        }
-    }
-    let mtu = |view: &NodeView<'_>| view.details?.mtu.get(&place(inventory, view)?.interface).map(u32::to_string);
-    let mtus = views.iter().filter_map(|view| Some((view.node, mtu(view)?))).collect();
-    if let Some((odd, text)) = odd_ones(mtus) {
-        found.push(
-            Finding::new(
-                Warning,
-                "mtu",
-                "",
-                format!("its interface has a different MTU: {text}"),
-            )
-            .about(odd)
-            .explain(
-                "large packets may be lost: small ones pass, and the job hangs with the first large tensor",
-                "set the same MTU on every node (sudo ip link set dev INTERFACE mtu N), also in the network configuration",
-            ),
-        );
-    }
-    found
-}
-
-/// The interface by which packets to another node leave.
-fn route(inventory: &Inventory, view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option<Finding> {
-    let (own, target) = (place(inventory, view)?.interface, place(inventory, other)?.address);
-    let hint = "fix the route (ip route get ADDRESS on the node), or set `address` or `interface` of the [[node]]s";
-    let interface = match details.routes.get(&target)? {
-        Ok(interface) if *interface == own => return None,
-        Ok(interface) => interface,
-        Err(reason) => {
-            let message = format!("has no route to {} ({target}): {reason}", other.name());
-            let why = "ranks on the two nodes cannot connect";
-            return Some(Finding::new(Error, "route", view.name(), message).explain(why, hint));
-        }
+    let faults = report.rows.iter().flat_map(|row| row.faults.iter().map(move |fault| (&row.node, fault)));
+    let finding = |(node, fault): (&String, &KeyFault)| {
+        Finding::new(Error, "keys", node, &fault.text)
+            .explain("workers cannot log in to each other without the right keys", fault.hint)
+            .fix(Fix::PushKeys)
     };
-    let message = format!("packets to {} ({target}) leave by {interface}", other.name());
-    Some(if is_virtual(interface) {
-        Finding::new(Error, "route", view.name(), format!("{message}, which leads to no other machine")).explain(
-            "a local network has the same addresses as the cluster, or both nodes have the same address: ranks hang",
-            hint,
-        )
-    } else if details.strict.contains(&own) {
-        let message = format!("{message} instead of {own}, and {own} drops incoming packets from there (rp_filter)");
-        Finding::new(Warning, "route", view.name(), message).explain(
-            "the kernel drops such packets because they may be forged: ranks hang",
-            format!("{hint}; or sudo sysctl net.ipv4.conf.{{all,{own}}}.rp_filter=2"),
-        )
-    } else {
-        Finding::new(Warning, "route", view.name(), format!("{message} instead of {own}")).explain(
-            "requests and replies take different interfaces: this is slow, and firewalls may drop the replies",
-            hint,
-        )
-    })
-}
-
-/// Another node's host name that resolves to another machine.
-fn name(view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option<Finding> {
-    let hostname = &other.facts.hostname;
-    let address = details.names.get(hostname)?;
-    if !address.is_loopback() && other.facts.interface_of(*address).is_some() {
-        return None;
-    }
-    Some(
-        Finding::new(Warning, "names", view.name(), format!("resolves {hostname} ({}) to {address}", other.name()))
-            .explain(
-                "hvdctl uses addresses, but a program that connects by host name reaches the wrong machine",
-                format!("correct {hostname} in /etc/hosts of the node, or in DNS"),
-            ),
-    )
+    let rotation = report.rotation.as_ref().map(|fault| {
+        Finding::new(Warning, "keys", &inventory.master().name, &fault.text)
+            .explain("until then the workers accept both keys", fault.hint)
+    });
+    faults.map(finding).chain(rotation).collect()
 }

@@ -1,52 +1,234 @@
-//! The rules that `up`, `train`, `run` and `verify` apply before they change anything, on the state that they have observed.
+//! The rules that `up`, `train`, `run` and `verify` apply before they change anything. They use only what these commands observe anyway.
+//! Keys, a missing image, missing GPUs and foreign containers are refused by the commands themselves.
 
-use super::{Engine, Finding, NodeView, Severity, before, fold};
-use crate::cluster::nodes::{Member, ObservedNode, RuntimeState};
+use super::Severity::{Error, Note, Warning};
+use super::uniform::differing;
+use super::{Finding, NodeView, fold};
+use crate::cluster::nodes::ObservedNode;
 use crate::error::NodeError;
-use crate::event::{Event, Events};
+use crate::event::Events;
 use crate::inventory::Inventory;
-use crate::node::facts::Facts;
+use crate::node::facts::{Disk, Listener, Rank, Span};
+use crate::node::network::{self, Endpoint, is_virtual};
+use crate::runtime::Image;
+use crate::runtime::container::ContainerSummary;
+use crate::runtime::spec::Role;
+use crate::text::nodeset;
+use crate::text::units::human;
+use std::collections::BTreeMap;
+use std::fmt;
 
-/// A node's observed state, for the rules.
-pub fn view<'a>(
-    member: &'a Member,
-    facts: &'a Facts,
-    runtime: Option<&'a RuntimeState>,
-    runtimes: Option<&'a [String]>,
-) -> NodeView<'a> {
-    let engine = runtime.map(|runtime| Engine {
-        version: &runtime.engine.version,
-        containers: &runtime.containers,
-        image: runtime.image.as_ref(),
-        runtimes,
-    });
-    NodeView { node: &member.node, facts, engine, worker: true, details: None, inside: None, starting: Vec::new() }
-}
+/// The difference of a clock in seconds that is a warning.
+const CLOCK_WARNS: f64 = 2.0;
+/// The difference of a clock in seconds that stops a job.
+const CLOCK_FAILS: f64 = 10.0;
+/// Free bytes below which no job can start, because its records do not fit.
+const JOBS_FULL: u64 = 1 << 20;
+/// Free bytes below which no project can be uploaded.
+const PROJECTS_FULL: u64 = 2 << 20;
+/// Free bytes below which there is a warning.
+const DISK_LOW: u64 = 512 << 20;
 
-/// Applies the rules that need no further observation. Each node comes with whether its worker is needed.
-pub fn before<'a>(inventory: &Inventory, nodes: &[(&'a ObservedNode, bool)]) -> Vec<Finding> {
+/// Applies the rules to observed nodes, each with whether its worker is needed. Reports the warnings, and returns the errors as those
+/// of their nodes.
+pub fn check<'a>(inventory: &Inventory, nodes: &[(&'a ObservedNode, bool)], events: &Events) -> Vec<NodeError> {
     let view = |(node, worker): &(&'a ObservedNode, bool)| NodeView {
         worker: *worker,
-        ..view(&node.member, &node.facts, Some(&node.runtime), None)
+        ..NodeView::new(&node.member, &node.facts, Some(&node.runtime))
     };
-    fold(before::before(inventory, &nodes.iter().map(view).collect::<Vec<_>>()))
-}
-
-/// Warns of the warnings, and returns the errors as those of their nodes.
-pub fn stops(found: &[Finding], events: &Events) -> Vec<NodeError> {
+    let views: Vec<NodeView<'_>> = nodes.iter().map(view).collect();
     let mut failed = Vec::new();
-    for finding in found {
+    for finding in fold(rules(inventory, &views)) {
         match finding.severity {
-            Severity::Error => failed.extend(finding.nodes.iter().map(|node| {
+            Error => failed.extend(finding.nodes.iter().map(|node| {
                 let message = format!("{}\n{}", finding.message, finding.why);
                 NodeError::failed(node, "use the node", message).hint(&finding.hint)
             })),
-            Severity::Warning => events.send(Event::Warning(finding.to_string())),
-            Severity::Note => {}
+            Warning => events.warn(finding),
+            Note => {}
         }
     }
-    for error in &failed {
-        events.failed(error);
-    }
+    failed.iter().for_each(|error| events.failed(error));
     failed
+}
+
+/// Applies the rules.
+pub(super) fn rules(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
+    let mut found: Vec<Finding> = views.iter().filter_map(|view| port(inventory, view)).collect();
+    found.extend(views.iter().filter_map(|view| unending(inventory, view)));
+    found.extend(views.iter().flat_map(disks));
+    if views.len() > 1 {
+        found.extend(clocks(views));
+        found.extend(host_names(views));
+        found.extend(views.iter().filter_map(|view| interface(inventory, view)));
+        found.extend(addresses(inventory, views));
+        found.extend(images(inventory, views));
+    }
+    found
+}
+
+/// Returns a node's address and interface in the cluster, if they are known; if not, that is a finding of its own.
+pub(super) fn place(inventory: &Inventory, view: &NodeView<'_>) -> Option<Endpoint> {
+    network::place(inventory, view.node, view.facts).ok()
+}
+
+/// Another program on the port of the worker.
+fn port(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
+    let port = inventory.cluster.port;
+    let mut listeners = view.facts.listeners.iter().filter(|_| view.worker);
+    let taken = listeners.find_map(|listener| taken_by(inventory, view, listener))?;
+    Some(view.error("port", format!("port {port} is in use by {taken}")).explain(
+        "the worker's sshd needs this port; without it no other node can log in",
+        format!("end that program (on the node: ss -ltnp 'sport = :{port}'), or set cluster.port to a free port"),
+    ))
+}
+
+/// The program that listens, unless it leaves the worker's address free or is the worker's sshd.
+fn taken_by(inventory: &Inventory, view: &NodeView<'_>, listener: &Listener) -> Option<String> {
+    let cluster = &inventory.cluster;
+    // a listener on all IPv6 addresses only leaves the IPv4 address free
+    if listener.address.is_some() && listener.address != place(inventory, view).map(|place| place.address) {
+        return None;
+    }
+    let ours = |c: &ContainerSummary| c.belongs_to(&cluster.name) && c.is(Role::Worker);
+    let container = view.containers().iter().find(|c| listener.container.as_ref() == Some(&c.id));
+    match (container, listener.pid) {
+        // one that has the worker's name is refused for that
+        (Some(c), _) if ours(c) || c.name == cluster.worker => None,
+        (Some(c), _) => Some(format!("the container {}", c.name)),
+        (None, Some(pid)) => Some(format!("{} (process {pid} of {})", listener.program, listener.user)),
+        // a process that cannot be seen is taken for that of our worker
+        (None, None) if view.containers().iter().any(|c| ours(c) && c.state.is_up()) => None,
+        (None, None) => Some("another program".to_owned()),
+    }
+}
+
+/// Finds killed processes that wait in the kernel and may keep memory or GPUs that the next job needs.
+fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
+    let ours = view.facts.unending().filter(|rank| rank.cluster.as_ref() == Some(&inventory.cluster.name));
+    let process = |rank: &Rank| format!("process {} of the job {}", rank.pid, rank.job);
+    let left: Vec<String> = ours.map(process).collect();
+    (!left.is_empty()).then(|| {
+        view.warning("killed", format!("still there after SIGKILL: {}", left.join(", "))).explain(
+            "the process waits in the kernel for a disk, a network file system or a driver, and may hold GPU memory until that responds",
+            "find out what the process waits for (on the node: ps -o pid,stat,wchan:30,args -p PID), or restart the node",
+        )
+    })
+}
+
+/// Room for projects, and for the records and the output of jobs.
+fn disks(view: &NodeView<'_>) -> Vec<Finding> {
+    let finding = |disk: &Disk| {
+        let (field, full, why, hint) = match disk.what.as_str() {
+            "jobs" => {
+                let hint = "hvdctl jobs prune, or free space on the node";
+                ("jobs_dir", JOBS_FULL, "rank output that does not fit is lost", hint)
+            }
+            _ => {
+                let why = "projects and the files that ranks write may not fit";
+                ("projects_dir", PROJECTS_FULL, why, "free space on the node")
+            }
+        };
+        let severity = if disk.free < full { Error } else { Warning };
+        let message = format!("cluster.{field} has {} left in {}", human(disk.free), disk.path);
+        Finding::new(severity, "disk", view.name(), message).explain(why, hint)
+    };
+    view.facts.disks.iter().filter(|disk| disk.free < DISK_LOW).map(finding).collect()
+}
+
+/// Compares clocks with the median. If their number is even ours is added: of two nodes it shows which is wrong.
+fn clocks(views: &[NodeView<'_>]) -> Vec<Finding> {
+    let known: Vec<(&NodeView<'_>, Span)> = views.iter().filter_map(|view| Some((view, view.facts.ahead?))).collect();
+    let mut middles: Vec<f64> = known.iter().map(|(_, span)| f64::midpoint(span.low, span.high)).collect();
+    if middles.len().is_multiple_of(2) {
+        middles.push(0.0);
+    }
+    middles.sort_by(f64::total_cmp);
+    let reference = middles[middles.len() / 2];
+    let finding = |(view, span): &(&NodeView<'_>, Span)| {
+        let (low, high) = (span.low - reference, span.high - reference);
+        // only what is certain counts: a slow answer does not make a clock wrong
+        let (off, word) = if low > 0.0 { (low, "ahead of") } else { (-high, "behind") };
+        let severity = if off < CLOCK_FAILS { Warning } else { Error };
+        (off >= CLOCK_WARNS).then(|| {
+            let message = format!("its clock is {off:.0} s {word} those of the other nodes");
+            Finding::new(severity, "clock", view.name(), message).explain(
+                "launchers may give ranks an absolute deadline (horovodrun does): if clocks differ, the start times out at once",
+                "set the clock on the node: sudo timedatectl set-ntp true, or sudo chronyc makestep",
+            )
+        })
+    };
+    known.iter().filter_map(finding).collect()
+}
+
+/// A finding for each value that several nodes have.
+fn shared<V: PartialEq + fmt::Display>(
+    check: &'static str,
+    what: &str,
+    values: impl Iterator<Item = (V, String)>,
+) -> impl Iterator<Item = Finding> {
+    let shared = nodeset::alike(values).into_iter().filter(|(_, nodes)| nodes.len() > 1);
+    shared.map(move |(value, nodes)| {
+        Finding::of_nodes(Error, check, nodes, format!("they have the same {what}, {value}"))
+    })
+}
+
+fn host_names(views: &[NodeView<'_>]) -> impl Iterator<Item = Finding> {
+    let named = views.iter().filter(|view| !view.facts.hostname.is_empty());
+    let names = named.map(|view| (&view.facts.hostname, view.name().to_owned()));
+    shared("hostname", "host name", names).map(|finding| {
+        finding.explain(
+            "launchers and NCCL distinguish machines by host name, and would treat these as one machine",
+            "sudo hostnamectl set-hostname NAME on all but one of them, then hvdctl --on NODES down and hvdctl up",
+        )
+    })
+}
+
+fn addresses(inventory: &Inventory, views: &[NodeView<'_>]) -> impl Iterator<Item = Finding> {
+    let address = |view: &NodeView<'_>| {
+        let place = place(inventory, view).filter(|place| !is_virtual(&place.interface))?;
+        Some((place.address, view.name().to_owned()))
+    };
+    shared("address", "address in the cluster", views.iter().filter_map(address)).map(|finding| {
+        finding.explain(
+            "they are one machine with several names, or packets reach only one of them",
+            "remove all but one from the inventory, or set `address` or `interface` of each [[node]]",
+        )
+    })
+}
+
+fn interface(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
+    let Endpoint { address, interface } = place(inventory, view).filter(|place| is_virtual(&place.interface))?;
+    let message =
+        format!("its address in the cluster is {address} on {interface}, an interface that leads to no other machine");
+    let others = view.facts.addresses.iter().filter(|(name, address)| address.is_ipv4() && !is_virtual(name));
+    let others: Vec<String> = others.map(|(name, address)| format!("{name} {address}")).collect();
+    let others = if others.is_empty() { "no other".to_owned() } else { others.join(", ") };
+    Some(view.error("interface", message).explain(
+        "ranks bind to this interface, and hang without a message because no other node can connect",
+        format!("set `interface` or `address` of this [[node]] (the node has: {others})"),
+    ))
+}
+
+/// Compares images by their content: engines that store images differently give the same image different ids.
+fn images(inventory: &Inventory, views: &[NodeView<'_>]) -> Option<Finding> {
+    let mut ids = BTreeMap::new();
+    let mut images = Vec::new();
+    for view in views {
+        let image = view.engine.and_then(|engine| engine.image);
+        if let Some(Image { id, content: Some(content) }) = image {
+            images.push((view.node, ids.entry(content).or_insert_with(|| short(id)).clone()));
+        }
+    }
+    let image = &inventory.cluster.image;
+    let what = format!("{image} is not the same image on all nodes");
+    Some(differing(Error, "image", &what, images)?.explain(
+        "ranks from different images may be incompatible, and hang or fail",
+        format!("load the same image everywhere: docker save {image} | ssh NODE sudo docker load, then hvdctl up"),
+    ))
+}
+
+/// The beginning of an image's id.
+fn short(id: &str) -> String {
+    id.trim_start_matches("sha256:").chars().take(12).collect()
 }

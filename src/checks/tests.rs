@@ -15,7 +15,6 @@ struct Sick {
     facts: Facts,
     containers: Vec<ContainerSummary>,
     image: Option<Image>,
-    runtimes: Vec<String>,
     details: Details,
     inside: Option<Versions>,
     engine: &'static str,
@@ -73,7 +72,6 @@ fn clinic(n: usize) -> Clinic {
             facts,
             containers: vec![worker],
             image: image("aaa", "content"),
-            runtimes: vec!["runc".into()],
             details: Details::parse(&said),
             inside: Some(versions("python 3.11.2\ntorch 1.13\nhorovod 0.28.1\nbuild PyTorch, Gloo\n")),
             engine: "20.10.24",
@@ -92,11 +90,11 @@ impl Clinic {
 
     fn views<'a>(&'a self) -> Vec<NodeView<'a>> {
         let view = |sick: &'a Sick| -> NodeView<'a> {
-            let Sick { node, facts, containers, image, runtimes, details, inside, engine, worker } = sick;
+            let Sick { node, facts, containers, image, details, inside, engine, worker } = sick;
             NodeView {
                 node,
                 facts,
-                engine: Some(Engine { version: engine, containers, image: image.as_ref(), runtimes: Some(runtimes) }),
+                engine: Some(Engine { version: engine, containers, image: image.as_ref() }),
                 starting: crate::job::record::starting(facts),
                 worker: *worker,
                 details: Some(details),
@@ -130,7 +128,7 @@ impl Clinic {
     }
 
     fn before(&self) -> Vec<String> {
-        before::before(&self.inventory, &self.views()).iter().map(|f| format!("{} {}", f.severity, f.check)).collect()
+        preflight::rules(&self.inventory, &self.views()).iter().map(|f| format!("{} {}", f.severity, f.check)).collect()
     }
 }
 
@@ -218,7 +216,7 @@ fn host_names_and_addresses() {
         let found = Clinic::with(2, |c| {
             (c.nodes[1].facts.ssh_address, c.nodes[1].facts.addresses) = (facts.ssh_address, facts.addresses);
         });
-        before::before(&found.inventory, &found.views())
+        preflight::rules(&found.inventory, &found.views())
             .iter()
             .map(|f| format!("{} {} {}", f.check, f.message, f.hint))
             .collect::<Vec<_>>()
@@ -343,11 +341,6 @@ fn gpus() {
         found(&|n| n.details.toolkit = false),
         ["error toolkit gpu02: the node should have GPUs, but Docker has no NVIDIA runtime"]
     );
-    let registered = |n: &mut Sick| {
-        n.details.toolkit = false;
-        n.runtimes.push("nvidia".into());
-    };
-    assert_eq!(found(&registered), Vec::<String>::new());
     let inside = |n: &mut Sick, count: &str| drop(n.inside.as_mut().unwrap().insert("gpus".into(), count.into()));
     assert_eq!(found(&|n| inside(n, "0")), ["error gpus gpu02: its worker was started with 1 GPU and now sees 0"]);
     assert_eq!(found(&|n| inside(n, "1")), Vec::<String>::new());

@@ -5,7 +5,7 @@ use super::context::Context;
 use super::output::{self, DoctorFinding, Fixed, NoDetails, NodeEntry};
 use crate::checks::{Finding, Severity};
 use crate::cli::Doctor;
-use crate::doctor::{Examination, claim, examine, fix};
+use crate::doctor::{Examination, examine, fix};
 use crate::error::{Error, exit};
 use crate::model::lease::Wait;
 use crate::render::findings::findings;
@@ -20,7 +20,7 @@ pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> 
     let mut examined = examine().await?;
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     if options.fix && examined.findings.iter().any(|finding| !finding.fixes.is_empty()) {
-        claim(&examined, session).await?;
+        context.lock(&examined.members()).await?;
         // findings from before the nodes were locked may be outdated
         examined = examine().await?;
         (done, failed) = fix(target, &examined, session, events).await?;

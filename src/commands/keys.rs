@@ -3,7 +3,6 @@
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, login_table, node_table, with_role};
 use super::output::{KeysGenerate, KeysPushNode, KeysRotate, KeysStatus, NoDetails, NodeEntry};
-use crate::checks::logins;
 use crate::cli::{Generate, NewPair, Push, Rotate};
 use crate::cluster::nodes::{Member, NodeResults, ObservedNode, engine, facts, unreached};
 use crate::error::{Error, NodeError, exit};
@@ -11,6 +10,7 @@ use crate::event::Step;
 use crate::inventory::{KeyType, Node};
 use crate::keys::files::{KeyFault, KeyReport, Kind, NodeKeys, report};
 use crate::keys::first_login;
+use crate::keys::logins;
 use crate::keys::push::{Distribution, GenerateResult, PushResult, RotationResult, without_master};
 use crate::keys::reachability::Matrix;
 use crate::node::facts::Facts;
@@ -153,10 +153,7 @@ pub async fn status(context: &Context) -> Result<Outcome, Error> {
     let workers: Vec<ObservedNode> = workers.into_iter().flatten().collect();
     let nodes: Vec<_> = observed.iter().map(|(node, facts)| (node, facts)).collect();
     let report = report(&target.inventory, &nodes);
-    // without the master there is no key for the logins
-    let has_key =
-        workers.iter().any(|worker| worker.member.node.master) && report.rows.iter().any(|row| row.key.is_some());
-    let matrix = if has_key { logins::check(&target.inventory, &workers, events).await? } else { Matrix::default() };
+    let matrix = logins::check(&target.inventory, &workers, events).await?;
     Ok(checked(&report, &matrix, &failed))
 }
 

@@ -119,7 +119,7 @@ impl Steps<'_> {
     /// When jobs would be disrupted, without `--force`.
     fn check(&mut self, mut plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
         let nodes: Vec<_> = plans.iter().map(|plan| (&plan.observed, true)).collect();
-        let stopped = preflight::stops(&preflight::before(&self.target.inventory, &nodes), self.events);
+        let stopped = preflight::check(&self.target.inventory, &nodes, self.events);
         self.drop_failed(&mut plans, stopped);
         let cluster = self.target.cluster();
         let disrupted = apply::disrupted_jobs(cluster, &plans);

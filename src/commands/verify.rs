@@ -3,7 +3,6 @@
 use super::Outcome;
 use super::context::{Context, login_table};
 use super::output::{self, Logins, NodeEntry, VerifyNode};
-use crate::checks::logins;
 use crate::checks::preflight;
 use crate::checks::verify::{Expected, Report, Row, compare};
 use crate::cli::Verify;
@@ -17,6 +16,7 @@ use crate::job::request::{Cwd, JobOptions, Program, ResourceRequest, Show, Until
 use crate::job::start::{new_id, start};
 use crate::job::supervision::OnSignal;
 use crate::job::watch::tail;
+use crate::keys::logins;
 use crate::keys::reachability::Matrix;
 use crate::launch::placement::{MapBy, RankCount};
 use crate::launch::{self, VERIFY};
@@ -113,7 +113,7 @@ fn expected(observed: &ObservedNode) -> Expected {
 async fn check_logins(plan: &JobPlan, context: &Context) -> Result<Matrix, Error> {
     let Context { target, events, session, .. } = context;
     let nodes: Vec<_> = plan.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();
-    let failed = preflight::stops(&preflight::before(&target.inventory, &nodes), events);
+    let failed = preflight::check(&target.inventory, &nodes, events);
     if !failed.is_empty() {
         return Err(Error::Nodes { failed, done: 0 });
     }

@@ -2,9 +2,9 @@
 
 mod ports;
 
-use crate::checks::{self, Details, Finding, Fix, NodeView, Severity, Versions, logins, preflight};
+use crate::checks::{self, Details, Finding, Fix, NodeView, Severity, Versions};
 use crate::cluster::nodes::{
-    Member, NodeResults, ObservedNode, RuntimeState, Target, connect, engine, facts, for_each_node,
+    Member, NodeResults, ObservedNode, RuntimeState, Target, connect, for_each_node, observe_parts,
 };
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
@@ -12,7 +12,7 @@ use crate::event::{Events, Step};
 use crate::inventory::Inventory;
 use crate::job::cleanup::end_ranks;
 use crate::job::record::starting;
-use crate::keys::files::Keyring;
+use crate::keys::logins;
 use crate::keys::push::Distribution;
 use crate::keys::reachability::Matrix;
 use crate::launch;
@@ -39,12 +39,18 @@ pub struct Examination {
     nodes: Vec<NodeState>,
 }
 
+impl Examination {
+    /// The nodes that answered.
+    pub fn members(&self) -> Vec<Member> {
+        self.nodes.iter().map(|node| node.member.clone()).collect()
+    }
+}
+
 /// The observed part of a node's state.
 struct NodeState {
     member: Member,
     facts: Facts,
     runtime: Option<RuntimeState>,
-    info: Option<EngineInfo>,
     details: Option<Details>,
     inside: Option<Versions>,
 }
@@ -55,12 +61,11 @@ impl NodeState {
     }
 
     fn view(&self) -> NodeView<'_> {
-        let runtimes = self.info.as_ref().map(|info| info.runtimes.as_slice());
         NodeView {
             details: self.details.as_ref(),
             inside: self.inside.as_ref(),
             starting: starting(&self.facts),
-            ..preflight::view(&self.member, &self.facts, self.runtime.as_ref(), runtimes)
+            ..NodeView::new(&self.member, &self.facts, self.runtime.as_ref())
         }
     }
 
@@ -89,38 +94,28 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Er
     let unreachable = failed.into_iter().filter(NodeError::is_unreachable).map(|e| e.node).collect();
 
     let observed = for_each_node(members, async |member| {
-        let _step = events.begin(&member.node.name, Step::OBSERVING);
-        let runtime = async {
-            let runtime = engine(cluster, &member).await?;
-            let info = runtime.engine.info().await?;
-            Ok((runtime, info))
-        };
-        let (facts, runtime) = tokio::join!(facts(cluster, &member), runtime);
+        let (facts, runtime) = observe_parts(cluster, &member, events).await;
         (member, facts, runtime)
     });
     let mut nodes = Vec::new();
     for (member, facts, runtime) in observed.await {
         findings.extend(facts.as_ref().err().into_iter().chain(runtime.as_ref().err()).map(failure));
-        let (runtime, info) = runtime.ok().unzip();
         if let Ok(facts) = facts {
-            nodes.push(NodeState { member, facts, runtime, info, details: None, inside: None });
+            nodes.push(NodeState { member, facts, runtime: runtime.ok(), details: None, inside: None });
         }
     }
 
     events.phase("examining the nodes");
-    let scripts: Vec<Script> = nodes.iter().map(|node| script(inventory, node, &nodes)).collect();
-    let closer = for_each_node(nodes.iter().zip(scripts).collect(), async |(node, script): (&NodeState, Script)| {
+    let closer = for_each_node(nodes.iter().collect(), async |node| {
         let in_worker = node.worker(inventory).is_some();
         let step = if in_worker { "importing the frameworks in the worker" } else { "examining" };
         let _step = events.begin(node.name(), Step::read(step));
-        let details = node.member.transport.script(&script, "examine the node");
-        tokio::join!(details, inside(inventory, node))
+        tokio::join!(details(inventory, node, &nodes), inside(inventory, node))
     })
     .await;
     for (node, (details, inside)) in nodes.iter_mut().zip(closer) {
         findings.extend(details.as_ref().err().into_iter().chain(inside.as_ref().err()).map(failure));
-        node.details = details.ok().map(|output| Details::parse(&String::from_utf8_lossy(&output)));
-        node.inside = inside.ok().flatten();
+        (node.details, node.inside) = (details.ok(), inside.ok().flatten());
     }
     let views: Vec<NodeView<'_>> = nodes.iter().map(NodeState::view).collect();
     findings.extend(checks::examine(inventory, &views));
@@ -135,8 +130,8 @@ fn failure(error: &NodeError) -> Finding {
         .explain("", error.hints.join("; "))
 }
 
-/// The script that examines one node, with the others' addresses and names.
-fn script(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> Script {
+/// Examines one node, also by the others' addresses and names.
+async fn details(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> Result<Details, NodeError> {
     let others = || all.iter().filter(|other| other.name() != node.name());
     let place = |other: &NodeState| network::place(inventory, &other.member.node, &other.facts).ok();
     let addresses: String = others().filter_map(place).map(|place| format!("{}\n", place.address)).collect();
@@ -144,11 +139,19 @@ fn script(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> Script 
     let sshd = node.worker(inventory).and_then(|(_, worker)| {
         node.facts.listeners.iter().find(|listener| listener.container.as_deref() == Some(worker))?.pid
     });
-    Script::new(DOCTOR)
+    let engine = match &node.runtime {
+        Some(runtime) => runtime.engine.info().await?,
+        None => EngineInfo::default(),
+    };
+    let script = Script::new(DOCTOR)
         .with("worker_pid", &sshd.map(|pid| pid.to_string()).unwrap_or_default())
-        .with("docker_root", node.info.as_ref().map_or("", |info| &info.root_dir))
+        .with("docker_root", &engine.root_dir)
         .with("addresses", &addresses)
-        .with("names", &names)
+        .with("names", &names);
+    let output = node.member.transport.script(&script, "examine the node").await?;
+    let mut details = Details::parse(&String::from_utf8_lossy(&output));
+    details.toolkit |= engine.runtimes.iter().any(|runtime| runtime.contains("nvidia"));
+    Ok(details)
 }
 
 /// Asks the worker for the versions in it; `None` where it is not up.
@@ -171,11 +174,7 @@ async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) ->
     }
     events.phase("testing connections");
     let workers: Vec<ObservedNode> = nodes.iter().filter_map(NodeState::observed).collect();
-    // without the master there is no key for the logins
-    let mut masters = workers.iter().filter(|node| node.member.node.master);
-    let has_key = masters.any(|node| Keyring::read(&inventory.cluster, &node.facts).current.is_some());
-    let logins =
-        async { if has_key { logins::check(inventory, &workers, events).await } else { Ok(Matrix::default()) } };
+    let logins = logins::check(inventory, &workers, events);
     let (logins, (ports, mut found)) = tokio::join!(logins, ports::check(inventory, nodes, events));
     let logins = match logins {
         Ok(logins) => logins,
@@ -192,16 +191,6 @@ async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) ->
     Ok(found)
 }
 
-/// Locks the nodes that answered.
-///
-/// # Errors
-/// When another command has locked them, or one cannot be locked.
-pub async fn claim(examined: &Examination, session: &Session) -> Result<(), Error> {
-    let members: Vec<Member> = examined.nodes.iter().map(|node| node.member.clone()).collect();
-    let failed = session.lock(&members).await?;
-    if failed.is_empty() { Ok(()) } else { Err(Error::Nodes { failed, done: 0 }) }
-}
-
 /// Carries out the fixes on locked nodes. Returns what was done on which node, and the failures.
 ///
 /// # Errors
@@ -213,7 +202,6 @@ pub async fn fix(
     events: &Events,
 ) -> Result<(Vec<(String, String)>, Vec<NodeError>), Error> {
     let cluster = target.cluster();
-    let members: Vec<Member> = examined.nodes.iter().map(|node| node.member.clone()).collect();
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     let fixes: Vec<&Fix> = examined.findings.iter().flat_map(|finding| &finding.fixes).collect();
     let state = |node: &str| examined.nodes.iter().find(|state| state.name() == node);
@@ -242,7 +230,7 @@ pub async fn fix(
         }
     }
     if fixes.contains(&&Fix::PushKeys) {
-        let distribution = Distribution { inventory: &target.inventory, members: &members, session, events };
+        let distribution = Distribution { inventory: &target.inventory, members: &examined.members(), session, events };
         let pushed = distribution.push().await?;
         let changed = pushed.ok.into_iter().filter(|pushed| !pushed.changes.is_empty());
         done.extend(changed.map(|pushed| (pushed.node, pushed.changes.to_string())));

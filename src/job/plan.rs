@@ -148,7 +148,7 @@ impl JobPlan {
         let NodeResults { mut failed, .. } = NodeResults::new(events, checked);
         let inventory = &self.shared;
         let taking_part: Vec<_> = self.hosts.iter().map(|host| (&host.observed, !host.launches)).collect();
-        failed.extend(preflight::stops(&preflight::before(inventory, &taking_part), events));
+        failed.extend(preflight::check(inventory, &taking_part, events));
         if !failed.is_empty() {
             return Err(Error::Nodes { failed, done: 0 });
         }

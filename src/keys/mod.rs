@@ -3,5 +3,6 @@
 pub mod files;
 pub mod first_login;
 pub mod key_pair;
+pub mod logins;
 pub mod push;
 pub mod reachability;
