@@ -1,7 +1,8 @@
 //! The desired key directories of a cluster, and what has to change on a node.
 
 use super::lines::{
-    address_of, known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts, owner, pinned_names,
+    address_of, is_our_host_key, known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts, owner,
+    pinned_names, without_ours,
 };
 use super::pair::{Keyring, Pair};
 use super::{AUTHORIZED_KEYS, Changes, KEY_NAMES, KNOWN_HOSTS, Put, is_ours, mode, text};
@@ -236,4 +237,40 @@ pub fn differing(inventory: &Inventory, nodes: &[(&Node, &Facts)], keys: fn(&Key
     };
     let differing = nodes.iter().filter(|(node, facts)| !is_right(node, facts));
     differing.map(|(node, _)| node.name.clone()).collect()
+}
+
+/// Returns the changes that remove the cluster's lines and key pairs from a node's directory. All else stays, because another cluster
+/// may use the same directory.
+pub fn removal(facts: &Facts, cluster: &str) -> Changes {
+    let public = |name: &str| format!("{name}.pub");
+    let exists = |name: &str| facts.key_files.contains_key(name);
+    let mut changes = Changes::default();
+    for name in [AUTHORIZED_KEYS, KNOWN_HOSTS] {
+        let existing = text(facts, name);
+        let others = without_ours(existing, cluster);
+        if others.is_empty() {
+            changes.removes.push(name.to_owned());
+        } else if others != existing {
+            changes.puts.push(Put { name: name.to_owned(), text: Secret::plain(others) });
+        }
+    }
+    for name in KEY_NAMES {
+        let next = format!("{name}.next");
+        if is_ours(facts, name, cluster) {
+            changes.removes.extend([name.to_owned(), public(name)]);
+        }
+        if is_ours(facts, &next, cluster) {
+            // a switch that was interrupted has removed the old public half and moved the private one
+            changes.removes.extend((!exists(&public(name))).then(|| name.to_owned()));
+            changes.removes.extend([next.clone(), public(&next)]);
+        } else if !exists(&public(&next)) {
+            // a rotation was interrupted before it had written the public half
+            changes.removes.push(next);
+        }
+    }
+    if is_our_host_key(text(facts, &public(HOST_KEY)), cluster) {
+        changes.removes.extend([HOST_KEY.to_owned(), public(HOST_KEY)]);
+    }
+    changes.removes.retain(|name| exists(name));
+    changes
 }

@@ -4,7 +4,7 @@
 //! the tag, stay byte for byte and in their place.
 
 use crate::text::public_key::bare;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// The comment by which a cluster's lines are known.
@@ -78,8 +78,7 @@ pub fn authorized_line(cluster: &str, key: &str, from: &BTreeSet<IpAddr>) -> Str
     format!("restrict{from} {} {}", bare(key), tag(cluster))
 }
 
-/// `authorized_keys` with a line of ours for each of these keys and no other; `keep_further`: further keys of ours stay,
-/// too. Each has its line once, in its old place or else at the end.
+/// `authorized_keys` with a line of ours for each of these keys and no other; `keep_further`: further keys of ours stay, too.
 pub fn merge_authorized(
     existing: &str,
     keys: &[String],
@@ -87,42 +86,26 @@ pub fn merge_authorized(
     cluster: &str,
     from: &BTreeSet<IpAddr>,
 ) -> String {
-    let with_line = |key: String| (key.clone(), authorized_line(cluster, &key, from));
-    let wanted: Vec<_> = keys.iter().map(|key| with_line(bare(key))).collect();
-    let stays = |key: &String| keep_further || wanted.iter().any(|(wanted, _)| wanted == key);
-    merge(existing, cluster, &wanted, |_, key| Some(key).filter(stays).map(with_line))
+    let mut all: BTreeSet<String> = keys.iter().map(|key| bare(key)).collect();
+    if keep_further {
+        all.extend(authorized(existing, cluster));
+    }
+    with_ours(existing, cluster, &all.iter().map(|key| authorized_line(cluster, key, from)).collect())
 }
 
-/// A text in which each of our lines is replaced by the one of `wanted` with the same subject, else by what `replace`
-/// makes of it and its key: the subject and the line, or nothing. Each subject has its line once; those of `wanted` that
-/// are missing come at the end.
-fn merge(
-    existing: &str,
-    cluster: &str,
-    wanted: &[(String, String)],
-    replace: impl Fn(&str, String) -> Option<(String, String)>,
-) -> String {
-    let mut written = BTreeSet::new();
-    let mut text = String::new();
-    for line in lines_of(existing) {
-        let Some(key) = our_key(line, cluster) else {
-            text.extend([line, "\n"]);
-            continue;
-        };
-        let Some((subject, line)) = replace(line, key) else { continue };
-        if written.insert(subject.clone()) {
-            let wanted = wanted.iter().find(|(other, _)| *other == subject);
-            text.extend([wanted.map_or(line.as_str(), |(_, line)| line), "\n"]);
-        }
+/// Returns a text in which our lines are exactly these. If they are, in whatever order, it stays as it is; else they are written behind
+/// the lines of others.
+fn with_ours(existing: &str, cluster: &str, ours: &BTreeSet<String>) -> String {
+    let (there, others): (Vec<&str>, Vec<&str>) = lines_of(existing).partition(|line| our_key(line, cluster).is_some());
+    if there.len() == ours.len() && there.iter().all(|line| ours.contains(*line)) {
+        return existing.to_owned();
     }
-    let missing = wanted.iter().filter(|(subject, _)| written.insert(subject.clone()));
-    text.extend(missing.flat_map(|(_, line)| [line.as_str(), "\n"]));
-    text
+    others.into_iter().chain(ours.iter().map(String::as_str)).flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Returns `authorized_keys` or `known_hosts` without the lines of this cluster.
 pub fn without_ours(existing: &str, cluster: &str) -> String {
-    merge(existing, cluster, &[], |_, _| None)
+    with_ours(existing, cluster, &BTreeSet::new())
 }
 
 /// The keys of this cluster in a text of `authorized_keys`, as `TYPE BASE64`.
@@ -171,9 +154,14 @@ pub fn address_of(name: &str) -> Option<IpAddr> {
 /// about nodes that have left the inventory go. `members`: the nodes' own names in `known_hosts` form; a line is about the
 /// first member that it names.
 pub fn merge_known_hosts(existing: &str, wanted: &[String], members: &BTreeSet<String>, cluster: &str) -> String {
-    let member_of = |line: &str| names_in(line, cluster)?.iter().find_map(|name| members.get(*name).cloned());
-    let wanted: Vec<_> = wanted.iter().filter_map(|line| Some((member_of(line)?, line.clone()))).collect();
-    merge(existing, cluster, &wanted, |line, _| Some((member_of(line)?, line.trim_end().to_owned())))
+    let mut ours: BTreeMap<&str, &str> = BTreeMap::new();
+    for line in wanted.iter().map(String::as_str).chain(lines_of(existing)) {
+        let member = names_in(line, cluster).and_then(|names| names.iter().find_map(|name| members.get(*name)));
+        if let Some(member) = member {
+            ours.entry(member).or_insert(line.trim_end());
+        }
+    }
+    with_ours(existing, cluster, &ours.into_values().map(str::to_owned).collect())
 }
 
 /// Lines without their newlines; a carriage return belongs to the line.
@@ -216,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_written_in_their_places_and_gone_ones_go() {
+    fn keys_are_written_behind_others_lines_and_gone_ones_go() {
         let there = "# mine\nssh-rsa OLD hvdctl:lab\nssh-ed25519 FRIEND ana\r\nssh-rsa NEW hvdctl:lab";
         let addresses = from(&["10.0.0.2", "10.0.0.1", "fd00::1"]);
         let new = ["ssh-rsa NEW hvdctl:lab".to_owned()];
@@ -224,10 +212,13 @@ mod tests {
             merge_authorized(there, &new, false, "lab", &addresses),
             "# mine\nssh-ed25519 FRIEND ana\r\nrestrict,from=\"10.0.0.1,10.0.0.2,fd00::1\" ssh-rsa NEW hvdctl:lab\n"
         );
-        assert_eq!(
-            merge_authorized(there, &new, true, "lab", &BTreeSet::new()),
-            "# mine\nrestrict ssh-rsa OLD hvdctl:lab\nssh-ed25519 FRIEND ana\r\nrestrict ssh-rsa NEW hvdctl:lab\n"
-        );
+        let both =
+            "# mine\nssh-ed25519 FRIEND ana\r\nrestrict ssh-rsa NEW hvdctl:lab\nrestrict ssh-rsa OLD hvdctl:lab\n";
+        assert_eq!(merge_authorized(there, &new, true, "lab", &BTreeSet::new()), both);
+        // right lines may stand in any place
+        let elsewhere =
+            "restrict ssh-rsa OLD hvdctl:lab\n# mine\nrestrict ssh-rsa NEW hvdctl:lab\nssh-ed25519 FRIEND ana";
+        assert_eq!(merge_authorized(elsewhere, &new, true, "lab", &BTreeSet::new()), elsewhere);
     }
 
     #[test]
@@ -238,7 +229,7 @@ mod tests {
         let wanted = ["[a]:1,[10.0.0.9]:1 ssh-rsa A hvdctl:lab".to_owned()];
         let merged = merge_known_hosts(there, &wanted, &members, "lab");
         assert_eq!(
-            merged, "[b]:1,[10.0.0.9]:1 ssh-rsa B hvdctl:lab\ngit ssh-rsa G\n[a]:1,[10.0.0.9]:1 ssh-rsa A hvdctl:lab\n",
+            merged, "git ssh-rsa G\n[a]:1,[10.0.0.9]:1 ssh-rsa A hvdctl:lab\n[b]:1,[10.0.0.9]:1 ssh-rsa B hvdctl:lab\n",
             "two nodes behind one address have a line each"
         );
         let pins: Vec<_> = pinned_names(&merged, "lab").collect();
