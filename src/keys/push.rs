@@ -111,12 +111,7 @@ impl Distribution<'_> {
         let (member, facts) = self.master(&nodes)?;
         let node = member.node.name.clone();
         let ring = Keyring::read(self.cluster(), facts);
-        let complete = ring.current.clone().filter(|pair| !pair.public.is_empty());
-        let is_complete = complete.is_some();
-        let pair = match complete {
-            Some(pair) => pair,
-            None => self.complete_pair(member, &ring, wanted.unwrap_or(self.usual_kind())).await?,
-        };
+        let pair = self.complete_pair(member, &ring, wanted.unwrap_or(self.usual_kind())).await?;
         let described = describe(&pair.public).ok_or_else(|| {
             Error::check(
                 format!("{node}: {}.pub is not a public key: {}", pair.name, pair.public),
@@ -126,7 +121,7 @@ impl Distribution<'_> {
         if let Some(kind) = wanted.filter(|kind| !kind.is(&described)) {
             return Err(Error::check(format!("{node} has a key pair of another type: {described}"), kind.rotation()));
         }
-        if !is_complete {
+        if ring.current.as_ref() != Some(&pair) {
             let changes = Changes { puts: pair.files().collect(), ..Changes::default() };
             write(self.cluster(), member, facts, &changes).await?;
         }
@@ -194,9 +189,13 @@ impl Distribution<'_> {
         Ok(NodeResults::new(self.events, results.into_iter().flatten().collect()))
     }
 
-    /// The pair of a master that lacks a half of it: the public one is read from the private one, or a pair is generated.
+    /// The master's pair. A public half that is missing is read from the private one, and a pair that is missing is generated.
     async fn complete_pair(&self, member: &Member, ring: &Keyring, kind: Kind) -> Result<Pair, Error> {
-        let Some(Pair { name, .. }) = ring.current else { return self.generate_pair(&member.node.name, kind).await };
+        let name = match &ring.current {
+            Some(pair) if pair.public.is_empty() => pair.name,
+            Some(pair) => return Ok(pair.clone()),
+            None => return self.generate_pair(&member.node.name, kind).await,
+        };
         let script = Script::new(PUBLIC_KEY).with("ssh_dir", &self.cluster().ssh_dir).with("key_name", name);
         let operation = format!("read the public half of {name}");
         let reading = async { Ok(member.transport.script(&script, &operation).await?) };
