@@ -1,6 +1,6 @@
 //! The output of `src/scripts/doctor.sh`, parsed.
 
-use crate::node::facts::{Disk, disk};
+use crate::node::facts::{Disk, disk, known, parts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -98,24 +98,21 @@ fn pair<V: FromStr>(text: &str) -> Option<(String, V)> {
 
 /// Parses `ADDRESS INTERFACE SOURCE` or `ADDRESS - MESSAGE`.
 fn route(value: &str) -> Option<(IpAddr, Result<String, String>)> {
-    let mut parts = value.splitn(3, ' ');
-    let (address, interface, rest) = (parts.next()?.parse().ok()?, parts.next()?, parts.next().unwrap_or_default());
-    Some((address, if interface == "-" { Err(rest.to_owned()) } else { Ok(interface.to_owned()) }))
+    let [address, interface, rest] = parts(value)?;
+    Some((address.parse().ok()?, known(interface).ok_or_else(|| rest.to_owned())))
 }
 
 /// `USER JOB PROGRAM, PID, MEMORY, UUID`: the first part is ours, the second as `nvidia-smi` prints it.
 fn gpu_user(value: &str) -> Option<GpuUser> {
-    let mut parts = value.rsplitn(4, ", ");
-    let (uuid, memory, pid, ours) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let mut ours = ours.splitn(3, ' ');
-    let (user, job, program) = (ours.next()?, ours.next()?, ours.next()?);
+    let [uuid, memory, pid, ours] = value.rsplitn(4, ", ").collect::<Vec<_>>().try_into().ok()?;
+    let [user, job, program] = parts(ours)?;
     Some(GpuUser {
         uuid: uuid.trim().to_owned(),
         pid: pid.trim().parse().ok()?,
         // `[N/A]` where the driver does not say
         memory: memory.split_whitespace().next().and_then(|m| m.parse().ok()),
         user: user.to_owned(),
-        job: Some(job.to_owned()).filter(|job| job != "-"),
+        job: known(job),
         program: program.to_owned(),
     })
 }

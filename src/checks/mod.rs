@@ -1,22 +1,22 @@
 //! What would make a job fail or hang: rules that turn the observed state of the nodes into findings. A finding has what was found, why
 //! it matters and how to fix it.
 
+mod between;
 mod details;
 mod jobs;
 mod nodes;
-mod pairs;
 pub mod preflight;
 #[cfg(test)]
 mod tests;
-mod uniform;
 pub mod verify;
 
+pub use between::{logins, ports};
 pub use details::{Details, GpuUser, Versions, versions};
-pub use pairs::{logins, ports};
 
 use crate::cluster::nodes::{Member, RuntimeState};
 use crate::inventory::{Inventory, Node};
 use crate::node::facts::Facts;
+use crate::node::network::{self, Endpoint};
 use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
 use crate::text::nodeset;
@@ -119,6 +119,8 @@ pub struct NodeView<'a> {
     pub node: &'a Node,
     /// Its facts.
     pub facts: &'a Facts,
+    /// Its place in the cluster, or why that is not known.
+    pub place: Result<Endpoint, String>,
     /// Its engine, if it answered.
     pub engine: Option<Engine<'a>>,
     /// Whether a worker is needed there; the launcher's node needs none for its ranks.
@@ -133,17 +135,36 @@ pub struct NodeView<'a> {
 
 impl<'a> NodeView<'a> {
     /// What the commands observe anyway, with a worker that is needed.
-    pub fn new(member: &'a Member, facts: &'a Facts, runtime: Option<&'a RuntimeState>) -> NodeView<'a> {
+    pub fn new(
+        inventory: &Inventory,
+        member: &'a Member,
+        facts: &'a Facts,
+        runtime: Option<&'a RuntimeState>,
+    ) -> NodeView<'a> {
+        let node = &member.node;
         let engine = runtime.map(|runtime| Engine {
             version: &runtime.engine.version,
             containers: &runtime.containers,
             image: runtime.image.as_ref(),
         });
-        NodeView { node: &member.node, facts, engine, worker: true, details: None, starting: Vec::new(), inside: None }
+        NodeView {
+            node,
+            facts,
+            place: network::place(inventory, node, facts),
+            engine,
+            worker: true,
+            details: None,
+            starting: Vec::new(),
+            inside: None,
+        }
     }
 
     fn name(&self) -> &str {
         &self.node.name
+    }
+
+    fn place(&self) -> Option<&Endpoint> {
+        self.place.as_ref().ok()
     }
 
     fn containers(&self) -> &'a [ContainerSummary] {
@@ -179,8 +200,7 @@ pub fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     let mut found = preflight::rules(inventory, views);
     found.extend(views.iter().flat_map(|view| nodes::examine(inventory, view)));
     found.extend(nodes::keys(inventory, views));
-    found.extend(pairs::examine(inventory, views));
-    found.extend(uniform::examine(views));
+    found.extend(between::examine(views));
     found.extend(jobs::examine(inventory, views));
     found
 }

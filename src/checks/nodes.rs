@@ -1,7 +1,6 @@
 //! Rules on single nodes.
 
 use super::Severity::{Error, Warning};
-use super::preflight::place;
 use super::{Details, Engine, Finding, Fix, NodeView};
 use crate::inventory::{Gpus, Inventory};
 use crate::keys::files::{self, KeyFault};
@@ -28,7 +27,7 @@ const SESSIONS: u32 = 10;
 const DISK_FOR_IMAGE: u64 = 8 << 30;
 
 pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
-    let mut found: Vec<Finding> = no_place(inventory, view).into_iter().chain(gpus(view)).collect();
+    let mut found: Vec<Finding> = no_place(view).into_iter().chain(gpus(view)).collect();
     if let Some(engine) = view.engine {
         found.extend(toolkit(view));
         found.extend(image(inventory, view, &engine));
@@ -44,9 +43,8 @@ pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding
     found
 }
 
-fn no_place(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
-    let place = network::place(inventory, view.node, view.facts);
-    let reason = place.and_then(|place| check_address(place.address)).err()?;
+fn no_place(view: &NodeView<'_>) -> Option<Finding> {
+    let reason = view.place.clone().and_then(|place| check_address(place.address)).err()?;
     Some(view.error("network", format!("its address in the cluster is unknown: {reason}")).explain(
         "the worker has no address to listen on, and the other nodes cannot connect to it",
         "set `address` or `interface` of this [[node]] in the inventory",
@@ -107,7 +105,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
             )
         }));
     }
-    let (Some(place), Some(image)) = (place(inventory, view), engine.image) else { return found };
+    let (Some(place), Some(image)) = (view.place(), engine.image) else { return found };
     let desired = ContainerSpec::worker(cluster, view.node, network::gpu_request(view.node, view.facts), place.address);
     let Ok(operations) = plan::worker(&desired, &image.id, engine.containers) else { return found };
     found.extend(match operations.as_slice() {

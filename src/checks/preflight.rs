@@ -2,14 +2,14 @@
 //! Keys, a missing image, missing GPUs and foreign containers are refused by the commands themselves.
 
 use super::Severity::{Error, Note, Warning};
-use super::uniform::differing;
+use super::between::differing;
 use super::{Finding, NodeView, fold};
 use crate::cluster::nodes::ObservedNode;
 use crate::error::NodeError;
 use crate::event::Events;
 use crate::inventory::Inventory;
 use crate::node::facts::{Disk, Listener, Rank, Span};
-use crate::node::network::{self, Endpoint, is_virtual};
+use crate::node::network::{Endpoint, is_virtual};
 use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::Role;
@@ -34,7 +34,7 @@ const DISK_LOW: u64 = 512 << 20;
 pub fn check<'a>(inventory: &Inventory, nodes: &[(&'a ObservedNode, bool)], events: &Events) -> Vec<NodeError> {
     let view = |(node, worker): &(&'a ObservedNode, bool)| NodeView {
         worker: *worker,
-        ..NodeView::new(&node.member, &node.facts, Some(&node.runtime))
+        ..NodeView::new(inventory, &node.member, &node.facts, Some(&node.runtime))
     };
     let views: Vec<NodeView<'_>> = nodes.iter().map(view).collect();
     let mut failed = Vec::new();
@@ -60,16 +60,11 @@ pub(super) fn rules(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Findin
     if views.len() > 1 {
         found.extend(clocks(views));
         found.extend(host_names(views));
-        found.extend(views.iter().filter_map(|view| interface(inventory, view)));
-        found.extend(addresses(inventory, views));
+        found.extend(views.iter().filter_map(|view| interface(view)));
+        found.extend(addresses(views));
         found.extend(images(inventory, views));
     }
     found
-}
-
-/// Returns a node's address and interface in the cluster, if they are known; if not, that is a finding of its own.
-pub(super) fn place(inventory: &Inventory, view: &NodeView<'_>) -> Option<Endpoint> {
-    network::place(inventory, view.node, view.facts).ok()
 }
 
 /// Another program on the port of the worker.
@@ -87,7 +82,7 @@ fn port(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
 fn taken_by(inventory: &Inventory, view: &NodeView<'_>, listener: &Listener) -> Option<String> {
     let cluster = &inventory.cluster;
     // a listener on all IPv6 addresses only leaves the IPv4 address free
-    if listener.address.is_some() && listener.address != place(inventory, view).map(|place| place.address) {
+    if listener.address.is_some() && listener.address != view.place().map(|place| place.address) {
         return None;
     }
     let ours = |c: &ContainerSummary| c.belongs_to(&cluster.name) && c.is(Role::Worker);
@@ -184,9 +179,9 @@ fn host_names(views: &[NodeView<'_>]) -> impl Iterator<Item = Finding> {
     })
 }
 
-fn addresses(inventory: &Inventory, views: &[NodeView<'_>]) -> impl Iterator<Item = Finding> {
+fn addresses(views: &[NodeView<'_>]) -> impl Iterator<Item = Finding> {
     let address = |view: &NodeView<'_>| {
-        let place = place(inventory, view).filter(|place| !is_virtual(&place.interface))?;
+        let place = view.place().filter(|place| !is_virtual(&place.interface))?;
         Some((place.address, view.name().to_owned()))
     };
     shared("address", "address in the cluster", views.iter().filter_map(address)).map(|finding| {
@@ -197,8 +192,8 @@ fn addresses(inventory: &Inventory, views: &[NodeView<'_>]) -> impl Iterator<Ite
     })
 }
 
-fn interface(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
-    let Endpoint { address, interface } = place(inventory, view).filter(|place| is_virtual(&place.interface))?;
+fn interface(view: &NodeView<'_>) -> Option<Finding> {
+    let Endpoint { address, interface } = view.place().filter(|place| is_virtual(&place.interface))?;
     let message =
         format!("its address in the cluster is {address} on {interface}, an interface that leads to no other machine");
     let others = view.facts.addresses.iter().filter(|(name, address)| address.is_ipv4() && !is_virtual(name));

@@ -94,6 +94,7 @@ impl Clinic {
             NodeView {
                 node,
                 facts,
+                place: network::place(&self.inventory, node, facts),
                 engine: Some(Engine { version: engine, containers, image: image.as_ref() }),
                 starting: crate::job::record::starting(facts),
                 worker: *worker,

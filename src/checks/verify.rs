@@ -1,7 +1,10 @@
 //! Compares what `verify` expects with what the ranks reported.
 
+use crate::inventory::Node;
 use crate::launch::placement::Placement;
-use crate::node::facts::{Gpu, gpu};
+use crate::node::facts::{Facts, gpu};
+use crate::node::gpus::GpuRequest;
+use crate::node::network;
 use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,19 +34,6 @@ pub struct Report {
     pub python: String,
 }
 
-/// What is known of a node beforehand.
-#[derive(Debug, Clone)]
-pub struct Expected {
-    /// Its name in the inventory.
-    pub node: String,
-    /// Its own name for itself.
-    pub hostname: String,
-    /// Whether its containers get GPUs.
-    pub gpus_wanted: bool,
-    /// Those of the machine's GPUs that they get; empty where it has no `nvidia-smi` outside of containers.
-    pub gpus: Vec<Gpu>,
-}
-
 /// The comparison for one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "RankResult")]
@@ -60,8 +50,8 @@ pub struct Row {
     pub faults: Vec<String>,
 }
 
-/// Compares every rank's report, by the node whose own log it was found in, with the placement.
-pub fn compare(placement: &Placement, expected: &[Expected], reports: &[(String, Report)]) -> Vec<Row> {
+/// Compares every rank's report, by the node whose own log it was found in, with the placement and the nodes' facts.
+pub fn compare(placement: &Placement, nodes: &[(Node, Facts)], reports: &[(String, Report)]) -> Vec<Row> {
     let size = placement.ranks();
     let sum = u64::from(size) * (u64::from(size) + 1) / 2;
     let versions = |r: &Report| format!("{}, {}, Python {}", r.framework, r.library, r.python);
@@ -84,10 +74,10 @@ pub fn compare(placement: &Placement, expected: &[Expected], reports: &[(String,
         if let Some((_, first)) = reports.iter().find(|(_, r)| r.rank == 0) {
             expect("versions", versions(first), versions(report));
         }
-        if let Some(node) = expected.iter().find(|e| e.node == *actual) {
-            expect("host name", node.hostname.clone(), report.hostname.clone());
+        if let Some((node, facts)) = nodes.iter().find(|(node, _)| node.name == *actual) {
+            expect("host name", facts.hostname.clone(), report.hostname.clone());
             let ranks = placement.shares.iter().find(|s| s.node == *actual).map_or(1, |s| s.ranks);
-            row.faults.extend(gpu_fault(node, ranks, report));
+            row.faults.extend(gpu_fault(node, facts, ranks, report));
         }
         row.actual = Some(actual.clone());
         row.report = Some(report.clone());
@@ -98,13 +88,14 @@ pub fn compare(placement: &Placement, expected: &[Expected], reports: &[(String,
 
 /// In a container of a node with GPUs a rank must see those that the inventory gives it: the same UUIDs, and one per local
 /// rank.
-fn gpu_fault(node: &Expected, ranks: u32, report: &Report) -> Option<String> {
-    if !node.gpus_wanted {
+fn gpu_fault(node: &Node, facts: &Facts, ranks: u32, report: &Report) -> Option<String> {
+    if network::gpu_request(node, facts) == GpuRequest::None {
         return None;
     }
     let Some(lines) = &report.gpus else { return Some("nvidia-smi does not work in its container".into()) };
     let visible: BTreeSet<String> = lines.iter().filter_map(|l| gpu(l)).map(|g| g.uuid).collect();
-    let there: BTreeSet<String> = node.gpus.iter().map(|g| g.uuid.clone()).collect();
+    // none where the machine has no `nvidia-smi` outside of containers
+    let there: BTreeSet<String> = network::chosen_gpus(node, facts).into_iter().map(|g| g.uuid).collect();
     if !there.is_empty() && visible != there {
         let list = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
         return Some(format!("GPUs: the machine has {}, the rank sees {}", list(&there), list(&visible)));
@@ -132,21 +123,17 @@ mod tests {
         }
     }
 
-    fn expected() -> Vec<Expected> {
-        ["a", "b"]
-            .map(|n| Expected {
-                node: n.into(),
-                hostname: n.into(),
-                gpus_wanted: true,
-                gpus: vec![Gpu { index: 0, name: "NVIDIA H200".into(), uuid: format!("GPU-{n}") }],
-            })
-            .to_vec()
+    fn nodes() -> [(Node, Facts); 2] {
+        ["a", "b"].map(|name| {
+            let facts = format!("hostname {name}\nnvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-{name})\n");
+            (Node { name: name.into(), ..Node::default() }, Facts::parse(&facts))
+        })
     }
 
     fn faults(reports: &[(&str, Report)]) -> Vec<String> {
         let placement = place(&[("a".into(), 1), ("b".into(), 1)], 2, MapBy::Slot).unwrap();
         let reports: Vec<(String, Report)> = reports.iter().map(|(n, r)| ((*n).to_owned(), r.clone())).collect();
-        compare(&placement, &expected(), &reports).into_iter().flat_map(|r| r.faults).collect()
+        compare(&placement, &nodes(), &reports).into_iter().flat_map(|r| r.faults).collect()
     }
 
     #[test]

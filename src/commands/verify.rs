@@ -4,11 +4,11 @@ use super::Outcome;
 use super::context::{Context, login_table};
 use super::output::{self, Logins, NodeEntry, VerifyNode};
 use crate::checks::preflight;
-use crate::checks::verify::{Expected, Report, Row, compare};
+use crate::checks::verify::{Report, Row, compare};
 use crate::cli::Verify;
 use crate::cluster::nodes::ObservedNode;
 use crate::error::{Error, exit};
-use crate::inventory::Controller;
+use crate::inventory::{Controller, Node};
 use crate::job::frames::{Frame, Kind};
 use crate::job::outcome::JobOutcome;
 use crate::job::plan::JobPlan;
@@ -20,8 +20,7 @@ use crate::keys::logins;
 use crate::keys::reachability::Matrix;
 use crate::launch::placement::{MapBy, RankCount};
 use crate::launch::{self, VERIFY};
-use crate::node::gpus::GpuRequest;
-use crate::node::network;
+use crate::node::facts::Facts;
 use crate::render::table::table;
 use crate::text::units::count;
 use std::collections::BTreeMap;
@@ -35,7 +34,8 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     check_ranks(target, ranks, None)?;
     let resources = ResourceRequest { ranks, map_by: MapBy::Slot, per_node: None };
     let nodes = context.allocate(resources).await?;
-    let expected: Vec<Expected> = nodes.iter().map(expected).collect();
+    let known = |node: &ObservedNode| (node.member.node.clone(), node.facts.clone());
+    let known: Vec<(Node, Facts)> = nodes.iter().map(known).collect();
     let job = JobOptions {
         resources,
         restarts: 0,
@@ -71,7 +71,7 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     let mut output = RankOutput::default();
     let on_frame = |node: &str, frame: &Frame| output.take(node, frame.rank, &frame.kind);
     let outcome = start(&plan, &program(&job), &job, session, events, on_frame).await?;
-    let rows = compare(&outcome.placement, &expected, &output.reports);
+    let rows = compare(&outcome.placement, &known, &output.reports);
     let faults = faults(&rows, &outcome);
     if outcome.code != 0 {
         let last = &output.other[output.other.len().saturating_sub(10)..];
@@ -80,7 +80,7 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     }
     let text = summary(&rows, &faults, outcome.placement.ranks());
     let code = if faults.is_empty() { exit::OK } else { exit::FAILED };
-    let names: Vec<&str> = expected.iter().map(|node| node.node.as_str()).collect();
+    let names: Vec<&str> = known.iter().map(|(node, _)| node.name.as_str()).collect();
     let document = document(Some(&outcome.id), job.controller, faults, &names, &rows, logins.as_ref());
     Ok(Outcome::new(code, text, &document, &[]))
 }
@@ -96,16 +96,6 @@ fn program(job: &JobOptions) -> Program {
         cwd: Cwd::Job,
         project: None,
         files: vec![("verify.py", VERIFY)],
-    }
-}
-
-/// What the ranks of a node should report.
-fn expected(observed: &ObservedNode) -> Expected {
-    Expected {
-        node: observed.name().to_owned(),
-        hostname: observed.facts.hostname.clone(),
-        gpus_wanted: network::gpu_request(&observed.member.node, &observed.facts) != GpuRequest::None,
-        gpus: network::chosen_gpus(&observed.member.node, &observed.facts),
     }
 }
 

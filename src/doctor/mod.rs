@@ -60,12 +60,12 @@ impl NodeState {
         &self.member.node.name
     }
 
-    fn view(&self) -> NodeView<'_> {
+    fn view(&self, inventory: &Inventory) -> NodeView<'_> {
         NodeView {
             details: self.details.as_ref(),
             inside: self.inside.as_ref(),
             starting: starting(&self.facts),
-            ..NodeView::new(&self.member, &self.facts, self.runtime.as_ref())
+            ..NodeView::new(inventory, &self.member, &self.facts, self.runtime.as_ref())
         }
     }
 
@@ -117,7 +117,7 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Er
         findings.extend(details.as_ref().err().into_iter().chain(inside.as_ref().err()).map(failure));
         (node.details, node.inside) = (details.ok(), inside.ok().flatten());
     }
-    let views: Vec<NodeView<'_>> = nodes.iter().map(NodeState::view).collect();
+    let views: Vec<NodeView<'_>> = nodes.iter().map(|node| node.view(inventory)).collect();
     findings.extend(checks::examine(inventory, &views));
     findings.extend(between(inventory, &nodes, events).await?);
     Ok(Examination { findings: checks::fold(findings), unreachable, nodes })
@@ -160,10 +160,8 @@ async fn inside(inventory: &Inventory, node: &NodeState) -> Result<Option<Versio
     let operation = "list the versions in the worker";
     let program = [INSIDE, launch::INSIDE].concat();
     let output = runtime.run_in(id, &["python3", "-"], program.as_bytes(), operation, INSIDE_LIMIT).await?;
-    if output.code != 0 {
-        let hint = format!("see `docker logs {}` on the node", inventory.cluster.worker);
-        return Err(NodeError::failed(node.name(), operation, output.complaint()).hint(hint));
-    }
+    let hint = format!("see `docker logs {}` on the node", inventory.cluster.worker);
+    let output = node.member.transport.succeeded(output, operation).map_err(|error| error.hint(hint))?;
     Ok(Some(checks::versions(&String::from_utf8_lossy(&output.stdout))))
 }
 

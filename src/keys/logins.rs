@@ -71,11 +71,9 @@ async fn private_key(cluster: &Cluster, master: &ObservedNode, name: &str) -> Re
     let path = format!("{}/{name}", cluster.ssh_dir);
     let transport = &master.member.transport;
     let output = transport.run(RunAs::Root, &["cat", "--", &path], b"", &operation, transport.limit()).await?;
-    let message = output.complaint();
-    match String::from_utf8(output.stdout).map(Zeroizing::new) {
-        Ok(text) if output.code == 0 && !text.trim().is_empty() => Ok(Secret::new(text)),
-        _ => Err(NodeError::failed(master.name(), &operation, message).hint("hvdctl keys push")),
-    }
+    let output = transport.succeeded(output, &operation).map_err(|error| error.hint("hvdctl keys push"))?;
+    // what is no text is no key, and ssh-add says so
+    Ok(Secret::new(Zeroizing::new(String::from_utf8(output.stdout).unwrap_or_default())))
 }
 
 /// Logs in from one worker to others.

@@ -19,7 +19,7 @@ pub struct Gpu {
 }
 
 /// A file in the cluster's key directory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyFile {
     /// Permission bits in octal, as `stat -c %a` prints them.
     pub mode: String,
@@ -30,7 +30,7 @@ pub struct KeyFile {
 }
 
 /// A process that listens on the workers' port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     /// The address it listens on; none: on all of them.
     pub address: Option<IpAddr>,
@@ -45,7 +45,7 @@ pub struct Listener {
 }
 
 /// A process of a job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rank {
     /// The job that its environment names.
     pub job: String,
@@ -60,7 +60,7 @@ pub struct Rank {
 }
 
 /// A span of seconds: what is known of a value that lies in it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span {
     /// At least.
     pub low: f64,
@@ -88,7 +88,7 @@ impl fmt::Display for Drained {
 }
 
 /// Room on a file system.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
     /// What it is for: `images`, `jobs` or `projects`.
     pub what: String,
@@ -99,7 +99,7 @@ pub struct Disk {
 }
 
 /// The observed state of a node's system.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Facts {
     /// `uname -n`.
     pub hostname: String,
@@ -126,10 +126,8 @@ pub struct Facts {
     /// The jobs of this cluster that have ranks here and whose end is not recorded.
     pub open_jobs: Vec<String>,
     /// Their records as they are written down, each as JSON.
-    #[serde(skip)]
     pub open_records: Vec<String>,
     /// Those that are known to be running, by their launchers or ranks on any node.
-    #[serde(skip)]
     pub under_way: Vec<String>,
     /// Whether the node is drained.
     pub drained: Option<Drained>,
@@ -161,15 +159,14 @@ impl Facts {
                 "hostname" => facts.hostname = value.to_owned(),
                 "cores" => facts.cores = value.parse().unwrap_or(1),
                 "ssh" => {
-                    let (address, zone) = value.split_once('%').map_or((value, None), |(a, zone)| (a, Some(zone)));
-                    facts.ssh_address = address.parse().ok();
-                    facts.ssh_zone = zone.map(str::to_owned);
+                    let mut parts = value.split('%');
+                    facts.ssh_address = parts.next().and_then(|address| address.parse().ok());
+                    facts.ssh_zone = parts.next().map(str::to_owned);
                 }
                 "clock" => {
-                    if let Ok(at) = value.parse() {
-                        let low = facts.clock.map_or(at, |span| span.low);
-                        facts.clock = Some(Span { low, high: at });
-                    }
+                    let low = facts.clock.map(|span| span.low);
+                    facts.clock =
+                        value.parse().ok().map(|high| Span { low: low.unwrap_or(high), high }).or(facts.clock);
                 }
                 "listener" => facts.listeners.extend(listener(value)),
                 "rank" => facts.ranks.extend(rank(value)),
@@ -188,14 +185,12 @@ impl Facts {
                 "addr" => facts.addresses.extend(address(value)),
                 "nvidia-smi" => facts.nvidia_smi = true,
                 "gpu" => facts.gpus.extend(gpu(value)),
-                "dir" => facts.key_dir = file(value).map(|(_, f)| f),
+                "dir" => facts.key_dir = file(value).map(|(_, directory)| directory),
                 "file" => facts.key_files.extend(file(value)),
                 "text" => {
-                    if let Some((name, line)) = value.split_once(' ')
-                        && let Some(file) = facts.key_files.get_mut(name)
-                    {
-                        file.text.push_str(line);
-                        file.text.push('\n');
+                    let (name, line) = value.split_once(' ').unwrap_or_default();
+                    if let Some(file) = facts.key_files.get_mut(name) {
+                        file.text.extend([line, "\n"]);
                     }
                 }
                 _ => {}
@@ -233,12 +228,12 @@ fn link_local(address: IpAddr) -> bool {
 }
 
 /// Splits a value at spaces into N parts, of which the last may contain spaces.
-fn parts<const N: usize>(value: &str) -> Option<[&str; N]> {
+pub fn parts<const N: usize>(value: &str) -> Option<[&str; N]> {
     value.splitn(N, ' ').collect::<Vec<_>>().try_into().ok()
 }
 
 /// Returns a part that is known, which `-` is not.
-fn known(part: &str) -> Option<String> {
+pub fn known(part: &str) -> Option<String> {
     (part != "-").then(|| part.to_owned())
 }
 

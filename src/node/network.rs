@@ -45,9 +45,7 @@ pub fn endpoint(node: &Node, facts: &Facts) -> Result<Endpoint, String> {
         })?,
         (None, None) => reached_by(facts)?,
     };
-    let interface = facts.interface_of(address).ok_or_else(|| {
-        format!("no interface of the node has the address {address} (the node has: {})", interfaces(facts))
-    })?;
+    let interface = interface_with(facts, address)?;
     if let Some(wanted) = node.interface.as_deref().filter(|wanted| *wanted != interface) {
         return Err(format!("the address {address} is on {interface}, not on {wanted}"));
     }
@@ -65,13 +63,17 @@ fn reached_by(facts: &Facts) -> Result<IpAddr, String> {
     if address.is_ipv4() {
         return Ok(address);
     }
-    let interface = facts.ssh_zone.as_deref().or_else(|| facts.interface_of(address)).ok_or_else(|| {
-        format!("no interface of the node has the address {address} (the node has: {})", interfaces(facts))
-    })?;
+    let interface = facts.ssh_zone.as_deref().map_or_else(|| interface_with(facts, address), Ok)?;
     facts
         .address_on(interface)
         .filter(IpAddr::is_ipv4)
         .ok_or_else(|| format!("ssh reached it at the IPv6 address {address}, and {interface} has no IPv4 address"))
+}
+
+fn interface_with(facts: &Facts, address: IpAddr) -> Result<&str, String> {
+    let unknown =
+        || format!("no interface of the node has the address {address} (the node has: {})", interfaces(facts));
+    facts.interface_of(address).ok_or_else(unknown)
 }
 
 fn interfaces(facts: &Facts) -> String {

@@ -1,0 +1,168 @@
+//! Rules that compare nodes: versions, packet sizes, routes, names, logins and random ports.
+
+use super::Severity::{Error, Note, Warning};
+use super::{Details, Finding, NodeView, Severity};
+use crate::inventory::Node;
+use crate::keys::reachability::{FailedLogins, Matrix, hint};
+use crate::launch::VERSIONS;
+use crate::node::network::is_virtual;
+use crate::text::nodeset;
+use std::cmp::Reverse;
+
+/// Applies these rules, but for those on connections: [`logins`] and [`ports`].
+pub(super) fn examine(views: &[NodeView<'_>]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for view in views {
+        let Some(details) = view.details else { continue };
+        for other in views.iter().filter(|other| other.name() != view.name()) {
+            found.extend(route(view, details, other));
+            found.extend(name(view, details, other));
+        }
+    }
+    found.extend(mtu(views));
+    found.extend(versions(views));
+    found
+}
+
+/// The finding about the nodes whose value is not that of most; it has all values as `gpu[01-07] 535.161 · gpu08 550.54`. `None` if
+/// there is one value. In a tie, the master's value counts as right.
+pub(super) fn differing(
+    severity: Severity,
+    check: &'static str,
+    what: &str,
+    values: Vec<(&Node, String)>,
+) -> Option<Finding> {
+    let of_master = values.iter().find(|(node, _)| node.master).map(|(_, value)| value.clone());
+    let mut groups = nodeset::alike(values.into_iter().map(|(node, value)| (value, node.name.clone())));
+    groups.sort_by_key(|(value, nodes)| (Reverse(nodes.len()), Some(value) != of_master.as_ref()));
+    if groups.len() < 2 {
+        return None;
+    }
+    let texts: Vec<String> = groups.iter().map(|(value, nodes)| format!("{} {value}", nodeset::fold(nodes))).collect();
+    let odd = groups.into_iter().skip(1).flat_map(|(_, nodes)| nodes).collect();
+    Some(Finding::of_nodes(severity, check, odd, format!("{what}: {}", texts.join(" · "))))
+}
+
+/// The frameworks in an image, with their keys in [`Versions`](super::Versions).
+const FRAMEWORKS: [(&str, &str); 4] =
+    [("PyTorch", "torch"), ("TensorFlow", "tensorflow"), ("MXNet", "mxnet"), ("JAX", "jax")];
+
+/// Versions that differ, and what the images have.
+fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
+    let compare = |severity, what: &str, version: &dyn Fn(&NodeView<'_>) -> Option<String>| {
+        let versions = views.iter().filter_map(|view| Some((view.node, version(view)?))).collect();
+        differing(severity, "versions", &format!("the {what} differs"), versions)
+    };
+    let mut found = Vec::new();
+    let libraries = VERSIONS.into_iter().chain([("CUDA", "cuda"), ("NCCL", "nccl")]);
+    for (what, key) in [("Python", "python")].into_iter().chain(FRAMEWORKS).chain(libraries) {
+        let version = |view: &NodeView<'_>| {
+            let versions = view.inside.filter(|versions| !versions.is_empty())?;
+            Some(versions.get(key).map_or("none", String::as_str).to_owned())
+        };
+        found.extend(compare(Error, what, &version).map(|finding| {
+            finding.explain(
+                "ranks with different versions may hang, or compute different results",
+                "load the same image on every node (docker save IMAGE | ssh NODE sudo docker load), then hvdctl up",
+            )
+        }));
+    }
+    let driver = compare(Warning, "NVIDIA driver", &|view| view.details?.driver.clone());
+    found.extend(driver.map(|finding| {
+        finding.explain(
+            "an older driver may be too old for the image, and speeds may differ",
+            "install the same driver on every node, and restart the nodes",
+        )
+    }));
+    found.extend(compare(Note, "Docker Engine", &|view| Some(view.engine?.version.to_owned())));
+    found.extend(compare(Note, "kernel", &|view| view.details?.kernel.clone()));
+    found.extend(views.iter().filter_map(image));
+    found
+}
+
+/// The launchers and frameworks of a node's image.
+fn image(view: &NodeView<'_>) -> Option<Finding> {
+    let versions = view.inside?;
+    let launchers = versions.get("launchers")?;
+    let version = |(name, key): (&str, &str)| versions.get(key).map(|version| format!("{name} {version}"));
+    let frameworks: Vec<String> = FRAMEWORKS.into_iter().chain([("mpi4py", "mpi4py")]).filter_map(version).collect();
+    let frameworks = if frameworks.is_empty() { "none".to_owned() } else { frameworks.join(", ") };
+    Some(view.note("launchers", format!("the image has {launchers}; frameworks: {frameworks}")))
+}
+
+fn mtu(views: &[NodeView<'_>]) -> Option<Finding> {
+    let mtu = |view: &NodeView<'_>| view.details?.mtu.get(&view.place()?.interface).map(u32::to_string);
+    let mtus = views.iter().filter_map(|view| Some((view.node, mtu(view)?))).collect();
+    Some(differing(Warning, "mtu", "its interface has a different MTU", mtus)?.explain(
+        "large packets may be lost: small ones pass, and the job hangs with the first large tensor",
+        "set the same MTU on every node (sudo ip link set dev INTERFACE mtu N), also in the network configuration",
+    ))
+}
+
+/// The interface by which packets to another node leave.
+fn route(view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option<Finding> {
+    let (own, target) = (&view.place()?.interface, other.place()?.address);
+    let hint = "fix the route (ip route get ADDRESS on the node), or set `address` or `interface` of the [[node]]s";
+    let interface = match details.routes.get(&target)? {
+        Ok(interface) if interface == own => return None,
+        Ok(interface) => interface,
+        Err(reason) => {
+            let message = format!("has no route to {} ({target}): {reason}", other.name());
+            return Some(view.error("route", message).explain("ranks on the two nodes cannot connect", hint));
+        }
+    };
+    let message = format!("packets to {} ({target}) leave by {interface}", other.name());
+    Some(if is_virtual(interface) {
+        view.error("route", format!("{message}, which leads to no other machine")).explain(
+            "a local network has the same addresses as the cluster, or both nodes have the same address: ranks hang",
+            hint,
+        )
+    } else if details.strict.contains(own) {
+        let message = format!("{message} instead of {own}, and {own} drops incoming packets from there (rp_filter)");
+        view.warning("route", message).explain(
+            "the kernel drops such packets because they may be forged: ranks hang",
+            format!("{hint}; or sudo sysctl net.ipv4.conf.{{all,{own}}}.rp_filter=2"),
+        )
+    } else {
+        view.warning("route", format!("{message} instead of {own}")).explain(
+            "requests and replies take different interfaces: this is slow, and firewalls may drop the replies",
+            hint,
+        )
+    })
+}
+
+/// Another node's host name that resolves to another machine.
+fn name(view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option<Finding> {
+    let hostname = &other.facts.hostname;
+    let address = details.names.get(hostname)?;
+    if !address.is_loopback() && other.facts.interface_of(*address).is_some() {
+        return None;
+    }
+    Some(view.warning("names", format!("resolves {hostname} ({}) to {address}", other.name())).explain(
+        "hvdctl uses addresses, but a program that connects by host name reaches the wrong machine",
+        format!("correct {hostname} in /etc/hosts of the node, or in DNS"),
+    ))
+}
+
+/// Logins from worker to worker that failed. Nodes whose worker is not running have a finding of their own.
+pub fn logins(matrix: &Matrix, port: u16) -> Vec<Finding> {
+    let finding = |row: FailedLogins| {
+        let message = format!("cannot log in to {} on port {port}: {}", row.to, row.reason);
+        let why = "the launcher starts ranks over these logins, and hangs if one of them does";
+        Finding::of_nodes(Error, "login", row.sources, message).explain(why, hint(&row.reason, port))
+    };
+    matrix.rows().into_iter().map(finding).collect()
+}
+
+/// Connections on random ports that failed. `open`: the workers' port can be reached.
+pub fn ports(matrix: &Matrix, open: Option<u16>) -> Vec<Finding> {
+    let firewall = open.map_or(String::new(), |port| format!("a firewall allows port {port} but not the others; "));
+    let finding = |row: FailedLogins| {
+        let message = format!("cannot reach {} on random high ports: {}", row.to, row.reason);
+        Finding::of_nodes(Error, "ports", row.sources, message).explain(
+            format!("{firewall}ranks connect on random ports above 1023, and hang without a message if they cannot"),
+            "allow TCP ports above 1023 between the nodes in both directions (the nodes' firewalls, security groups)",
+        )
+    };
+    matrix.rows().into_iter().map(finding).collect()
+}
