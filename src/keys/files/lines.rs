@@ -17,40 +17,24 @@ const BLANK: [char; 2] = [' ', '\t'];
 
 /// The key of a line that is this cluster's, as `TYPE BASE64`; `None` for a line of others.
 pub fn our_key(line: &str, cluster: &str) -> Option<String> {
-    let line = line.trim_start_matches(BLANK);
+    let words: Vec<&str> =
+        line.trim_end_matches([' ', '\t', '\r']).split(BLANK).filter(|word| !word.is_empty()).collect();
+    let [front @ .., kind, key, comment] = &words[..] else { return None };
+    let key_like = [kind, key].iter().all(|word| word.bytes().all(|b| b.is_ascii_graphic()))
+        && ["ssh-", "ecdsa-", "sk-"].iter().any(|start| kind.starts_with(start));
     // comments, and the markers of known_hosts, which hvdctl never writes
-    if line.starts_with(['#', '@']) {
-        return None;
-    }
-    let (rest, comment) = last_word(line.trim_end_matches([' ', '\t', '\r']))?;
-    let (rest, key) = last_word(rest)?;
-    let (front, kind) = last_word(rest)?;
-    let words = [kind, key].iter().all(|word| word.bytes().all(|b| b.is_ascii_graphic()));
-    let key_like = words && ["ssh-", "ecdsa-", "sk-"].iter().any(|start| kind.starts_with(start));
+    let is_comment = words[0].starts_with(['#', '@']);
     // with more than one field before it, the text is part of another key's comment
-    (comment == tag(cluster) && key_like && at_most_a_field(front)).then(|| format!("{kind} {key}"))
+    (*comment == tag(cluster) && key_like && !is_comment && at_most_a_field(front)).then(|| format!("{kind} {key}"))
 }
 
-/// Splits off the last field of a line.
-fn last_word(text: &str) -> Option<(&str, &str)> {
-    let text = text.trim_end_matches(BLANK);
-    let word = text.rsplit(BLANK).next().filter(|word| !word.is_empty())?;
-    Some((&text[..text.len() - word.len()], word))
-}
-
-/// Whether this is nothing or one field as sshd(8) has it: options, in which blanks are in double quotes, or names.
-fn at_most_a_field(text: &str) -> bool {
+/// Whether these words are nothing or one field as sshd(8) has it: options, in which blanks are in double quotes, or names.
+fn at_most_a_field(words: &[&str]) -> bool {
     let mut quoted = false;
-    let mut before = ' ';
-    for c in text.trim_end_matches(BLANK).chars() {
-        match c {
-            '"' if before != '\\' => quoted = !quoted,
-            ' ' | '\t' if !quoted => return false,
-            _ => {}
-        }
-        before = c;
-    }
-    !quoted
+    words.iter().enumerate().all(|(index, word)| {
+        quoted ^= word.replace("\\\"", "").matches('"').count() % 2 == 1;
+        quoted != (index + 1 == words.len())
+    })
 }
 
 /// The comment of the host key that hvdctl generates for a node's worker.
