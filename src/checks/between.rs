@@ -74,7 +74,7 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
             "install the same driver on every node, and restart the nodes",
         )
     }));
-    found.extend(compare(Note, "Docker Engine", &|view| Some(view.engine?.version.to_owned())));
+    found.extend(compare(Note, "Docker Engine", &|view| view.engine.map(str::to_owned)));
     found.extend(compare(Note, "kernel", &|view| view.details?.kernel.clone()));
     found.extend(views.iter().filter_map(image));
     found

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     let cluster = inventory.cluster.name.as_str();
-    let running = views.iter().flat_map(|view| launchers(cluster, view.containers())).filter(|c| c.state.is_up());
+    let running = views.iter().flat_map(|view| launchers(cluster, view.containers)).filter(|c| c.state.is_up());
     let jobs = Jobs {
         cluster,
         running: running.filter_map(ContainerSummary::job).collect(),
@@ -43,7 +43,7 @@ impl Jobs<'_> {
                 .explain(why, "hvdctl doctor --fix removes it, and so does the next job")
                 .fix(Fix::RemoveContainer { node: view.name().into(), name: name.into(), id: id.into() })
         };
-        let stopped = launchers(self.cluster, view.containers()).filter(|c| !c.state.is_up()).map(|container| {
+        let stopped = launchers(self.cluster, view.containers).filter(|c| !c.state.is_up()).map(|container| {
             let (name, job) = (&container.name, container.job().unwrap_or("unknown"));
             let why = "the job supervisor was killed before it cleaned up; other nodes may have orphaned ranks";
             stale(name, &container.id, format!("{name} of the ended job {job} still exists"), why)
@@ -52,9 +52,9 @@ impl Jobs<'_> {
             let open = view.facts.open_jobs.iter().any(|open| open == job);
             open && (!self.all_known || self.running.contains(job) || view.starting.iter().any(|other| other == job))
         };
-        let workers = plan::orphaned_workers(self.cluster, view.containers(), &view.facts.ranks, is_open);
+        let workers = plan::orphaned_workers(self.cluster, view.containers, &view.facts.ranks, is_open);
         let of_job = ("the worker of an ended job", "the job supervisor was killed before it removed it");
-        let shells = plan::orphaned_shells(self.cluster, view.containers(), view.facts.clock);
+        let shells = plan::orphaned_shells(self.cluster, view.containers, view.facts.clock);
         let of_shell = ("the container of a shell that was never started", "the hvdctl that created it was killed");
         let orphaned = workers.iter().map(|o| (o, of_job)).chain(shells.iter().map(|o| (o, of_shell)));
         let orphaned = orphaned.filter_map(|(operation, (what, why))| match operation {

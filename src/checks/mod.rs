@@ -121,8 +121,12 @@ pub struct NodeView<'a> {
     pub facts: &'a Facts,
     /// Its place in the cluster, or why that is not known.
     pub place: Result<Endpoint, String>,
-    /// Its engine, if it answered.
-    pub engine: Option<Engine<'a>>,
+    /// The version of its engine, if that answered.
+    pub engine: Option<&'a str>,
+    /// Its containers.
+    pub containers: &'a [ContainerSummary],
+    /// The cluster's image, if the node has it.
+    pub image: Option<&'a Image>,
     /// Whether a worker is needed there; the launcher's node needs none for its ranks.
     pub worker: bool,
     /// What only `doctor` asks.
@@ -142,16 +146,13 @@ impl<'a> NodeView<'a> {
         runtime: Option<&'a RuntimeState>,
     ) -> NodeView<'a> {
         let node = &member.node;
-        let engine = runtime.map(|runtime| Engine {
-            version: &runtime.engine.version,
-            containers: &runtime.containers,
-            image: runtime.image.as_ref(),
-        });
         NodeView {
             node,
             facts,
             place: network::place(inventory, node, facts),
-            engine,
+            engine: runtime.map(|runtime| runtime.engine.version.as_str()),
+            containers: runtime.map_or(&[], |runtime| &runtime.containers),
+            image: runtime.and_then(|runtime| runtime.image.as_ref()),
             worker: true,
             details: None,
             starting: Vec::new(),
@@ -167,10 +168,6 @@ impl<'a> NodeView<'a> {
         self.place.as_ref().ok()
     }
 
-    fn containers(&self) -> &'a [ContainerSummary] {
-        self.engine.map_or(&[], |engine| engine.containers)
-    }
-
     fn error(&self, check: &'static str, message: impl Into<String>) -> Finding {
         Finding::new(Severity::Error, check, self.name(), message)
     }
@@ -182,17 +179,6 @@ impl<'a> NodeView<'a> {
     fn note(&self, check: &'static str, message: impl Into<String>) -> Finding {
         Finding::new(Severity::Note, check, self.name(), message)
     }
-}
-
-/// The observed state of a node's engine.
-#[derive(Debug, Clone, Copy)]
-pub struct Engine<'a> {
-    /// Its version.
-    pub version: &'a str,
-    /// Its containers.
-    pub containers: &'a [ContainerSummary],
-    /// The cluster's image, if the node has it.
-    pub image: Option<&'a Image>,
 }
 
 /// Applies all rules, but for those on connections between nodes ([`logins()`], [`ports`]).

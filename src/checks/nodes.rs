@@ -1,7 +1,7 @@
 //! Rules on single nodes.
 
 use super::Severity::{Error, Warning};
-use super::{Details, Engine, Finding, Fix, NodeView};
+use super::{Details, Finding, Fix, NodeView};
 use crate::inventory::{Gpus, Inventory};
 use crate::keys::files::{self, KeyFault};
 use crate::launch::check_address;
@@ -28,10 +28,10 @@ const DISK_FOR_IMAGE: u64 = 8 << 30;
 
 pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
     let mut found: Vec<Finding> = no_place(view).into_iter().chain(gpus(view)).collect();
-    if let Some(engine) = view.engine {
+    if view.engine.is_some() {
         found.extend(toolkit(view));
-        found.extend(image(inventory, view, &engine));
-        found.extend(containers(inventory, view, &engine));
+        found.extend(image(inventory, view));
+        found.extend(containers(inventory, view));
     }
     found.extend(shm(inventory, view));
     if let Some(details) = view.details {
@@ -80,9 +80,9 @@ fn toolkit(view: &NodeView<'_>) -> Option<Finding> {
     ))
 }
 
-fn image(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -> Option<Finding> {
+fn image(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
     let image = &inventory.cluster.image;
-    if engine.image.is_some() {
+    if view.image.is_some() {
         return None;
     }
     let up = if is_wanted(&inventory.cluster, false) { "hvdctl up, which pulls it from its registry; or " } else { "" };
@@ -93,11 +93,11 @@ fn image(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -> Opt
 }
 
 /// Finds foreign containers with names that hvdctl needs, and workers that `up` would change.
-fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -> Vec<Finding> {
+fn containers(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
     let cluster = &inventory.cluster;
     let mut found = Vec::new();
     for (name, field, needed) in [(&cluster.worker, "worker", true), (&cluster.master, "master", view.node.master)] {
-        let foreign = ForeignContainer::find(name, &cluster.name, engine.containers);
+        let foreign = ForeignContainer::find(name, &cluster.name, view.containers);
         found.extend(foreign.filter(|_| needed).map(|foreign| {
             view.error("container", foreign.to_string()).explain(
                 "hvdctl needs this name, and never changes a container that it did not create",
@@ -105,9 +105,9 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>, engine: &Engine<'_>) -
             )
         }));
     }
-    let (Some(place), Some(image)) = (view.place(), engine.image) else { return found };
+    let (Some(place), Some(image)) = (view.place(), view.image) else { return found };
     let desired = ContainerSpec::worker(cluster, view.node, network::gpu_request(view.node, view.facts), place.address);
-    let Ok(operations) = plan::worker(&desired, &image.id, engine.containers) else { return found };
+    let Ok(operations) = plan::worker(&desired, &image.id, view.containers) else { return found };
     found.extend(match operations.as_slice() {
         [] => lost_gpus(view),
         [Operation::Create(_)] => {
@@ -173,7 +173,7 @@ fn max_sessions(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
 
 /// Room for images and containers.
 fn images_disk(view: &NodeView<'_>, disk: &Disk) -> Option<Finding> {
-    let has_image = view.engine.is_none_or(|engine| engine.image.is_some());
+    let has_image = view.engine.is_none() || view.image.is_some();
     let written = "images, containers and files that ranks write in containers are stored there";
     let (severity, why) = match disk.free {
         ..DISK_FULL => (Error, written),
@@ -208,7 +208,7 @@ fn unchecked(view: &NodeView<'_>, check: &str, message: &str) -> Option<Finding>
 pub(super) fn keys(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     let cluster = &inventory.cluster.name;
     let is_pushed = |view: &NodeView<'_>| {
-        view.containers().iter().any(|c| c.belongs_to(cluster)) || !files::our_keys(view.facts, cluster).is_empty()
+        view.containers.iter().any(|c| c.belongs_to(cluster)) || !files::our_keys(view.facts, cluster).is_empty()
     };
     if !views.iter().any(is_pushed) {
         let hint = "hvdctl up, or hvdctl keys push";

@@ -86,14 +86,14 @@ fn taken_by(inventory: &Inventory, view: &NodeView<'_>, listener: &Listener) -> 
         return None;
     }
     let ours = |c: &ContainerSummary| c.belongs_to(&cluster.name) && c.is(Role::Worker);
-    let container = view.containers().iter().find(|c| listener.container.as_ref() == Some(&c.id));
+    let container = view.containers.iter().find(|c| listener.container.as_ref() == Some(&c.id));
     match (container, listener.pid) {
         // one that has the worker's name is refused for that
         (Some(c), _) if ours(c) || c.name == cluster.worker => None,
         (Some(c), _) => Some(format!("the container {}", c.name)),
         (None, Some(pid)) => Some(format!("{} (process {pid} of {})", listener.program, listener.user)),
         // a process that cannot be seen is taken for that of our worker
-        (None, None) if view.containers().iter().any(|c| ours(c) && c.state.is_up()) => None,
+        (None, None) if view.containers.iter().any(|c| ours(c) && c.state.is_up()) => None,
         (None, None) => Some("another program".to_owned()),
     }
 }
@@ -210,8 +210,7 @@ fn images(inventory: &Inventory, views: &[NodeView<'_>]) -> Option<Finding> {
     let mut ids = BTreeMap::new();
     let mut images = Vec::new();
     for view in views {
-        let image = view.engine.and_then(|engine| engine.image);
-        if let Some(Image { id, content: Some(content) }) = image {
+        if let Some(Image { id, content: Some(content) }) = view.image {
             images.push((view.node, ids.entry(content).or_insert_with(|| short(id)).clone()));
         }
     }

@@ -97,12 +97,10 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Er
         let (facts, runtime) = observe_parts(cluster, &member, events).await;
         (member, facts, runtime)
     });
-    let mut nodes = Vec::new();
+    let mut nodes: Vec<NodeState> = Vec::new();
     for (member, facts, runtime) in observed.await {
-        findings.extend(facts.as_ref().err().into_iter().chain(runtime.as_ref().err()).map(failure));
-        if let Ok(facts) = facts {
-            nodes.push(NodeState { member, facts, runtime: runtime.ok(), details: None, inside: None });
-        }
+        let (facts, runtime) = (known(facts, &mut findings), known(runtime, &mut findings));
+        nodes.extend(facts.map(|facts| NodeState { member, facts, runtime, details: None, inside: None }));
     }
 
     events.phase("examining the nodes");
@@ -114,13 +112,18 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Er
     })
     .await;
     for (node, (details, inside)) in nodes.iter_mut().zip(closer) {
-        findings.extend(details.as_ref().err().into_iter().chain(inside.as_ref().err()).map(failure));
-        (node.details, node.inside) = (details.ok(), inside.ok().flatten());
+        node.details = known(details, &mut findings);
+        node.inside = known(inside, &mut findings).flatten();
     }
     let views: Vec<NodeView<'_>> = nodes.iter().map(|node| node.view(inventory)).collect();
     findings.extend(checks::examine(inventory, &views));
     findings.extend(between(inventory, &nodes, events).await?);
     Ok(Examination { findings: checks::fold(findings), unreachable, nodes })
+}
+
+/// Returns what is known of a node, or adds its failure to the findings.
+fn known<T>(result: Result<T, NodeError>, findings: &mut Vec<Finding>) -> Option<T> {
+    result.inspect_err(|error| findings.push(failure(error))).ok()
 }
 
 /// A node's failure as a finding.
