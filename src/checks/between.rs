@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 pub(super) fn examine(views: &[NodeView<'_>]) -> Vec<Finding> {
     let mut found = Vec::new();
     for view in views {
-        let Some(details) = view.details else { continue };
+        let Some(details) = &view.details else { continue };
         for other in views.iter().filter(|other| other.name() != view.name()) {
             found.extend(route(view, details, other));
             found.extend(name(view, details, other));
@@ -57,7 +57,7 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
     let libraries = VERSIONS.into_iter().chain([("CUDA", "cuda"), ("NCCL", "nccl")]);
     for (what, key) in [("Python", "python")].into_iter().chain(FRAMEWORKS).chain(libraries) {
         let version = |view: &NodeView<'_>| {
-            let versions = view.inside.filter(|versions| !versions.is_empty())?;
+            let versions = view.inside.as_ref().filter(|versions| !versions.is_empty())?;
             Some(versions.get(key).map_or("none", String::as_str).to_owned())
         };
         found.extend(compare(Error, what, &version).map(|finding| {
@@ -67,7 +67,7 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
             )
         }));
     }
-    let driver = compare(Warning, "NVIDIA driver", &|view| view.details?.driver.clone());
+    let driver = compare(Warning, "NVIDIA driver", &|view| view.details.as_ref()?.driver.clone());
     found.extend(driver.map(|finding| {
         finding.explain(
             "an older driver may be too old for the image, and speeds may differ",
@@ -75,14 +75,14 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
         )
     }));
     found.extend(compare(Note, "Docker Engine", &|view| view.engine.map(str::to_owned)));
-    found.extend(compare(Note, "kernel", &|view| view.details?.kernel.clone()));
+    found.extend(compare(Note, "kernel", &|view| view.details.as_ref()?.kernel.clone()));
     found.extend(views.iter().filter_map(image));
     found
 }
 
 /// The launchers and frameworks of a node's image.
 fn image(view: &NodeView<'_>) -> Option<Finding> {
-    let versions = view.inside?;
+    let versions = view.inside.as_ref()?;
     let launchers = versions.get("launchers")?;
     let version = |(name, key): (&str, &str)| versions.get(key).map(|version| format!("{name} {version}"));
     let frameworks: Vec<String> = FRAMEWORKS.into_iter().chain([("mpi4py", "mpi4py")]).filter_map(version).collect();
@@ -91,7 +91,7 @@ fn image(view: &NodeView<'_>) -> Option<Finding> {
 }
 
 fn mtu(views: &[NodeView<'_>]) -> Option<Finding> {
-    let mtu = |view: &NodeView<'_>| view.details?.mtu.get(&view.place()?.interface).map(u32::to_string);
+    let mtu = |view: &NodeView<'_>| view.details.as_ref()?.mtu.get(&view.place()?.interface).map(u32::to_string);
     let mtus = views.iter().filter_map(|view| Some((view.node, mtu(view)?))).collect();
     Some(differing(Warning, "mtu", "its interface has a different MTU", mtus)?.explain(
         "large packets may be lost: small ones pass, and the job hangs with the first large tensor",

@@ -97,7 +97,7 @@ impl Jobs<'_> {
             let memory = user.memory.map_or_else(String::new, |memory| format!(" with {memory} MiB"));
             format!("{} (process {} of {}) on {gpu}{memory}", user.program, user.pid, user.user)
         };
-        let others = view.details?.gpu_users.iter().filter(|user| !user.job.as_deref().is_some_and(is_ours));
+        let others = view.details.as_ref()?.gpu_users.iter().filter(|user| !user.job.as_deref().is_some_and(is_ours));
         let users: Vec<String> = others.map(user).collect();
         (!users.is_empty()).then(|| {
             view.warning("gpu-users", format!("other programs use its GPUs: {}", users.join("; "))).explain(

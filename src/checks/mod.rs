@@ -130,11 +130,11 @@ pub struct NodeView<'a> {
     /// Whether a worker is needed there; the launcher's node needs none for its ranks.
     pub worker: bool,
     /// What only `doctor` asks.
-    pub details: Option<&'a Details>,
+    pub details: Option<Details>,
     /// Jobs whose launcher may not be up yet.
     pub starting: Vec<String>,
     /// What is in its worker, if that is up.
-    pub inside: Option<&'a Versions>,
+    pub inside: Option<Versions>,
 }
 
 impl<'a> NodeView<'a> {
@@ -194,15 +194,15 @@ pub fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
 /// Merges equal findings into one with all their nodes, and sorts errors first.
 pub fn fold(found: Vec<Finding>) -> Vec<Finding> {
     let mut folded: Vec<Finding> = Vec::new();
-    for finding in found {
+    for mut finding in found {
         let same = |other: &&mut Finding| {
             (other.severity, other.check, &other.message, &other.why, &other.hint)
                 == (finding.severity, finding.check, &finding.message, &finding.why, &finding.hint)
         };
         if let Some(other) = folded.iter_mut().find(same) {
-            let new: Vec<String> = finding.nodes.into_iter().filter(|node| !other.nodes.contains(node)).collect();
-            other.nodes.extend(new);
-            other.fixes.extend(finding.fixes);
+            finding.nodes.retain(|node| !other.nodes.contains(node));
+            other.nodes.append(&mut finding.nodes);
+            other.fixes.append(&mut finding.fixes);
         } else {
             folded.push(finding);
         }

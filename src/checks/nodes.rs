@@ -34,7 +34,7 @@ pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding
         found.extend(containers(inventory, view));
     }
     found.extend(shm(inventory, view));
-    if let Some(details) = view.details {
+    if let Some(details) = &view.details {
         found.extend(memlock(view, details));
         found.extend(max_sessions(view, details));
         found.extend(details.disks.iter().filter_map(|disk| images_disk(view, disk)));
@@ -71,7 +71,7 @@ fn gpus(view: &NodeView<'_>) -> Option<Finding> {
 }
 
 fn toolkit(view: &NodeView<'_>) -> Option<Finding> {
-    if network::gpu_request(view.node, view.facts) == GpuRequest::None || view.details?.toolkit {
+    if network::gpu_request(view.node, view.facts) == GpuRequest::None || view.details.as_ref()?.toolkit {
         return None;
     }
     Some(view.error("toolkit", "the node should have GPUs, but Docker has no NVIDIA runtime").explain(
@@ -125,7 +125,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
 
 /// Finds GPUs that a worker has lost since it was started.
 fn lost_gpus(view: &NodeView<'_>) -> Option<Finding> {
-    let visible: usize = view.inside?.get("gpus")?.parse().ok()?;
+    let visible: usize = view.inside.as_ref()?.get("gpus")?.parse().ok()?;
     let given = network::chosen_gpus(view.node, view.facts).len();
     let message = format!("its worker was started with {} and now sees {visible}", count(given, "GPU"));
     (visible < given).then(|| {

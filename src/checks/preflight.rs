@@ -8,7 +8,7 @@ use crate::cluster::nodes::ObservedNode;
 use crate::error::NodeError;
 use crate::event::Events;
 use crate::inventory::Inventory;
-use crate::node::facts::{Disk, Listener, Rank, Span};
+use crate::node::facts::{Listener, Rank, Span};
 use crate::node::network::{Endpoint, is_virtual};
 use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
@@ -112,23 +112,16 @@ fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
 }
 
 /// Room for projects, and for the records and the output of jobs.
-fn disks(view: &NodeView<'_>) -> Vec<Finding> {
-    let finding = |disk: &Disk| {
-        let (field, full, why, hint) = match disk.what.as_str() {
-            "jobs" => {
-                let hint = "hvdctl jobs prune, or free space on the node";
-                ("jobs_dir", JOBS_FULL, "rank output that does not fit is lost", hint)
-            }
-            _ => {
-                let why = "projects and the files that ranks write may not fit";
-                ("projects_dir", PROJECTS_FULL, why, "free space on the node")
-            }
-        };
+fn disks(view: &NodeView<'_>) -> impl Iterator<Item = Finding> {
+    view.facts.disks.iter().filter(|disk| disk.free < DISK_LOW).map(|disk| {
+        let full = if disk.what == "jobs" { JOBS_FULL } else { PROJECTS_FULL };
         let severity = if disk.free < full { Error } else { Warning };
-        let message = format!("cluster.{field} has {} left in {}", human(disk.free), disk.path);
-        Finding::new(severity, "disk", view.name(), message).explain(why, hint)
-    };
-    view.facts.disks.iter().filter(|disk| disk.free < DISK_LOW).map(finding).collect()
+        let message = format!("cluster.{}_dir has {} left in {}", disk.what, human(disk.free), disk.path);
+        Finding::new(severity, "disk", view.name(), message).explain(
+            "projects and the files that ranks write may not fit, and rank output that does not fit is lost",
+            "hvdctl jobs prune, or free space on the node",
+        )
+    })
 }
 
 /// Compares clocks with the median. If their number is even ours is added: of two nodes it shows which is wrong.

@@ -100,8 +100,8 @@ impl Clinic {
                 image: image.as_ref(),
                 starting: crate::job::record::starting(facts),
                 worker: *worker,
-                details: Some(details),
-                inside: inside.as_ref(),
+                details: Some(details.clone()),
+                inside: inside.clone(),
             }
         };
         self.nodes.iter().map(view).collect()

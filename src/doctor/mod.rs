@@ -51,22 +51,11 @@ struct NodeState {
     member: Member,
     facts: Facts,
     runtime: Option<RuntimeState>,
-    details: Option<Details>,
-    inside: Option<Versions>,
 }
 
 impl NodeState {
     fn name(&self) -> &str {
         &self.member.node.name
-    }
-
-    fn view(&self, inventory: &Inventory) -> NodeView<'_> {
-        NodeView {
-            details: self.details.as_ref(),
-            inside: self.inside.as_ref(),
-            starting: starting(&self.facts),
-            ..NodeView::new(inventory, &self.member, &self.facts, self.runtime.as_ref())
-        }
     }
 
     fn observed(&self) -> Option<ObservedNode> {
@@ -100,7 +89,7 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Er
     let mut nodes: Vec<NodeState> = Vec::new();
     for (member, facts, runtime) in observed.await {
         let (facts, runtime) = (known(facts, &mut findings), known(runtime, &mut findings));
-        nodes.extend(facts.map(|facts| NodeState { member, facts, runtime, details: None, inside: None }));
+        nodes.extend(facts.map(|facts| NodeState { member, facts, runtime }));
     }
 
     events.phase("examining the nodes");
@@ -111,11 +100,15 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Er
         tokio::join!(details(inventory, node, &nodes), inside(inventory, node))
     })
     .await;
-    for (node, (details, inside)) in nodes.iter_mut().zip(closer) {
-        node.details = known(details, &mut findings);
-        node.inside = known(inside, &mut findings).flatten();
+    let mut views = Vec::new();
+    for (node, (details, inside)) in nodes.iter().zip(closer) {
+        views.push(NodeView {
+            details: known(details, &mut findings),
+            inside: known(inside, &mut findings).flatten(),
+            starting: starting(&node.facts),
+            ..NodeView::new(inventory, &node.member, &node.facts, node.runtime.as_ref())
+        });
     }
-    let views: Vec<NodeView<'_>> = nodes.iter().map(|node| node.view(inventory)).collect();
     findings.extend(checks::examine(inventory, &views));
     findings.extend(between(inventory, &nodes, events).await?);
     Ok(Examination { findings: checks::fold(findings), unreachable, nodes })

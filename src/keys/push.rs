@@ -170,22 +170,23 @@ impl Distribution<'_> {
         let observed: Vec<_> = nodes.iter().map(|(member, facts)| (&member.node, facts)).collect();
         let desired = Desired::new(self.inventory, &observed, keys, new_host_keys);
         let write_node = async |(member, facts): &(Member, Facts)| {
-            self.session.cancellation.check().ok()?;
             let node = member.node.name.clone();
             let changes = desired.changes(&member.node, facts);
             if changes.is_empty() {
                 self.events.done(&node, "keys unchanged");
-                return Some(Ok(PushResult { node, changes }));
+            } else {
+                let writing = write(self.cluster(), member, facts, &changes);
+                self.events.step(&node, Step::write("writing keys"), writing).await?;
+                self.session.progress.record(&node, changes.to_string());
+                self.events.done(&node, changes.to_string());
             }
-            let writing = write(self.cluster(), member, facts, &changes);
-            if let Err(error) = self.events.step(&node, Step::write("writing keys"), writing).await {
-                return Some(Err(error));
-            }
-            self.session.progress.record(&node, changes.to_string());
-            self.events.done(&node, changes.to_string());
-            Some(Ok(PushResult { node, changes }))
+            Ok(PushResult { node, changes })
         };
-        let results = for_each_node(nodes.iter().collect(), write_node).await;
+        let results = for_each_node(nodes.iter().collect(), async |node| {
+            self.session.cancellation.check().ok()?;
+            Some(write_node(node).await)
+        })
+        .await;
         Ok(NodeResults::new(self.events, results.into_iter().flatten().collect()))
     }
 
