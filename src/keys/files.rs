@@ -11,8 +11,8 @@ mod tests;
 pub use crate::text::public_key::bare;
 pub use directory::{Desired, Keys, differing, public_host_key, removal, warnings};
 pub use lines::{
-    authorized, authorized_line, host_key_comment, known_hosts_line, known_hosts_names, merge_authorized,
-    merge_known_hosts, our_key, owner, pinned_names, tag,
+    authorized, host_key_comment, known_hosts_line, known_hosts_names, merge_authorized, merge_known_hosts, our_key,
+    owner, pinned_names, tag,
 };
 pub use pair::{Keyring, Pair, our_keys};
 pub use public::{Kind, PublicKey, describe};

@@ -1,7 +1,7 @@
 //! The lines of `authorized_keys` and `known_hosts`: which are ours, and how ours are written without touching others'.
 //!
 //! A line is ours when it ends with a key and our tag as its comment. Other lines, including a comment that mentions
-//! the tag, stay byte for byte and in their place.
+//! the tag, stay byte for byte and in their order.
 
 use crate::text::public_key::bare;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,7 +56,7 @@ pub fn owner(public: &str) -> Option<&str> {
 
 /// The line that authorizes a key. `restrict` (OpenSSH 7.2, sshd(8)) disables forwarding, ptys and rc files: a launcher
 /// needs none of them. With `from` the key is accepted from these addresses only.
-pub fn authorized_line(cluster: &str, key: &str, from: &BTreeSet<IpAddr>) -> String {
+fn authorized_line(cluster: &str, key: &str, from: &BTreeSet<IpAddr>) -> String {
     let addresses: Vec<String> = from.iter().map(ToString::to_string).collect();
     let from = if from.is_empty() { String::new() } else { format!(",from=\"{}\"", addresses.join(",")) };
     format!("restrict{from} {} {}", bare(key), tag(cluster))
@@ -81,7 +81,7 @@ pub fn merge_authorized(
 /// the lines of others.
 fn with_ours(existing: &str, cluster: &str, ours: &BTreeSet<String>) -> String {
     let (there, others): (Vec<&str>, Vec<&str>) = lines_of(existing).partition(|line| our_key(line, cluster).is_some());
-    if there.len() == ours.len() && there.iter().all(|line| ours.contains(*line)) {
+    if there.len() == ours.len() && ours.iter().all(|line| there.contains(&line.as_str())) {
         return existing.to_owned();
     }
     others.into_iter().chain(ours.iter().map(String::as_str)).flat_map(|line| [line, "\n"]).collect()
@@ -203,6 +203,9 @@ mod tests {
         let elsewhere =
             "restrict ssh-rsa OLD hvdctl:lab\n# mine\nrestrict ssh-rsa NEW hvdctl:lab\nssh-ed25519 FRIEND ana";
         assert_eq!(merge_authorized(elsewhere, &new, true, "lab", &BTreeSet::new()), elsewhere);
+        let twice = ["restrict ssh-rsa OLD hvdctl:lab\n"; 2].concat();
+        let once = "restrict ssh-rsa NEW hvdctl:lab\nrestrict ssh-rsa OLD hvdctl:lab\n";
+        assert_eq!(merge_authorized(&twice, &new, true, "lab", &BTreeSet::new()), once);
     }
 
     #[test]
