@@ -41,7 +41,7 @@ impl Jobs<'_> {
         let stale = |name: &str, id: &str, message: String, why: &str| {
             Finding::new(Warning, "stale", view.name(), message)
                 .explain(why, "hvdctl doctor --fix removes it, and so does the next job")
-                .fix(Fix::RemoveContainer { node: view.name().into(), name: name.into(), id: id.into() })
+                .fix(Fix::RemoveContainer { name: name.into(), id: id.into() })
         };
         let stopped = launchers(self.cluster, view.containers).filter(|c| !c.state.is_up()).map(|container| {
             let (name, job) = (&container.name, container.job().unwrap_or("unknown"));
@@ -83,7 +83,7 @@ impl Jobs<'_> {
                     "orphaned ranks hold GPU memory, and the next job fails or is slow",
                     "hvdctl doctor --fix ends them",
                 )
-                .fix(Fix::EndJob { node: view.name().into(), job: job.into() })
+                .fix(Fix::EndJob(job.into()))
         };
         orphaned.into_iter().map(finding).collect()
     }

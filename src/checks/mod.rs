@@ -51,20 +51,13 @@ impl fmt::Display for Severity {
 pub enum Fix {
     /// Remove a container of this cluster.
     RemoveContainer {
-        /// The node it is on.
-        node: String,
         /// Its name, for people.
         name: String,
         /// Its id.
         id: String,
     },
-    /// End what is left of a job on a node.
-    EndJob {
-        /// The node.
-        node: String,
-        /// The job's id.
-        job: String,
-    },
+    /// End what is left of the job of this id.
+    EndJob(String),
     /// Push the keys to all nodes.
     PushKeys,
 }
@@ -84,9 +77,9 @@ pub struct Finding {
     pub why: String,
     /// How to fix it; empty if there is nothing to do.
     pub hint: String,
-    /// What `doctor --fix` does about it.
+    /// What `doctor --fix` does about it, and on which node.
     #[serde(skip)]
-    pub fixes: Vec<Fix>,
+    pub fixes: Vec<(String, Fix)>,
 }
 
 impl Finding {
@@ -106,9 +99,9 @@ impl Finding {
         Finding { why: why.into(), hint: hint.into(), ..self }
     }
 
-    /// Adds what `doctor --fix` does about it.
+    /// Adds what `doctor --fix` does about it on its nodes.
     fn fix(self, fix: Fix) -> Finding {
-        Finding { fixes: vec![fix], ..self }
+        Finding { fixes: self.nodes.iter().map(|node| (node.clone(), fix.clone())).collect(), ..self }
     }
 }
 

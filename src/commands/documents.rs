@@ -201,7 +201,7 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
             "2 processes of job 20261121-120304-k7qd, whose launcher is not running",
             "orphaned ranks hold GPU memory, and the next job fails or is slow",
             "hvdctl doctor --fix ends them",
-            vec![Fix::EndJob { node: "node1".into(), job: "20261121-120304-k7qd".into() }],
+            vec![("node1".into(), Fix::EndJob("20261121-120304-k7qd".into()))],
         ),
     ];
     let done = [("node1".to_owned(), "removed hmaster".to_owned())];

@@ -197,21 +197,20 @@ pub async fn fix(
 ) -> Result<(Vec<(String, String)>, Vec<NodeError>), Error> {
     let cluster = target.cluster();
     let (mut done, mut failed) = (Vec::new(), Vec::new());
-    let fixes: Vec<&Fix> = examined.findings.iter().flat_map(|finding| &finding.fixes).collect();
-    let state = |node: &str| examined.nodes.iter().find(|state| state.name() == node);
-    for fix in &fixes {
+    let fixes: Vec<&(String, Fix)> = examined.findings.iter().flat_map(|finding| &finding.fixes).collect();
+    for (node, fix) in &fixes {
         session.cancellation.check()?;
-        let (node, what, result) = match fix {
-            Fix::RemoveContainer { node, name, id } => {
-                let Some(runtime) = state(node).and_then(|state| state.runtime.as_ref()) else { continue };
+        let Some(state) = examined.nodes.iter().find(|state| state.name() == node) else { continue };
+        let (what, result) = match fix {
+            Fix::RemoveContainer { name, id } => {
+                let Some(runtime) = &state.runtime else { continue };
                 let _step = events.begin(node, Step::write(format!("removing {name}")));
-                (node, format!("removed {name}"), runtime.engine.remove(id).await)
+                (format!("removed {name}"), runtime.engine.remove(id).await)
             }
-            Fix::EndJob { node, job } => {
-                let Some(state) = state(node) else { continue };
+            Fix::EndJob(job) => {
                 let _step = events.begin(node, Step::write(format!("ending job {job}")));
                 let ended = end_ranks(cluster, job, &state.member).await.and_then(|stuck| stuck.map_or(Ok(()), Err));
-                (node, format!("ended the remaining processes of job {job}"), ended)
+                (format!("ended the remaining processes of job {job}"), ended)
             }
             Fix::PushKeys => continue,
         };
@@ -223,7 +222,7 @@ pub async fn fix(
             Err(error) => failed.push(error),
         }
     }
-    if fixes.contains(&&Fix::PushKeys) {
+    if fixes.iter().any(|(_, fix)| *fix == Fix::PushKeys) {
         let distribution = Distribution { inventory: &target.inventory, members: &examined.members(), session, events };
         let pushed = distribution.push().await?;
         let changed = pushed.ok.into_iter().filter(|pushed| !pushed.changes.is_empty());
