@@ -30,11 +30,10 @@ pub fn our_key(line: &str, cluster: &str) -> Option<String> {
 
 /// Whether these words are nothing or one field as sshd(8) has it: options, in which blanks are in double quotes, or names.
 fn at_most_a_field(words: &[&str]) -> bool {
-    let mut quoted = false;
-    words.iter().enumerate().all(|(index, word)| {
-        quoted ^= word.replace("\\\"", "").matches('"').count() % 2 == 1;
-        quoted != (index + 1 == words.len())
-    })
+    let text = words.join(" ").replace("\\\"", "");
+    let pieces: Vec<&str> = text.split('"').collect();
+    // every second piece is quoted, and the last one is not
+    pieces.len() % 2 == 1 && pieces.iter().step_by(2).all(|piece| !piece.contains(' '))
 }
 
 /// The comment of the host key that hvdctl generates for a node's worker.
