@@ -57,8 +57,8 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
     let libraries = VERSIONS.into_iter().chain([("CUDA", "cuda"), ("NCCL", "nccl")]);
     for (what, key) in [("Python", "python")].into_iter().chain(FRAMEWORKS).chain(libraries) {
         let version = |view: &NodeView<'_>| {
-            let versions = view.inside.as_ref().filter(|versions| !versions.is_empty())?;
-            Some(versions.get(key).map_or("none", String::as_str).to_owned())
+            let version = view.inside.get(key).map_or("none", String::as_str);
+            (!view.inside.is_empty()).then(|| version.to_owned())
         };
         found.extend(compare(Error, what, &version).map(|finding| {
             finding.explain(
@@ -82,9 +82,8 @@ fn versions(views: &[NodeView<'_>]) -> Vec<Finding> {
 
 /// The launchers and frameworks of a node's image.
 fn image(view: &NodeView<'_>) -> Option<Finding> {
-    let versions = view.inside.as_ref()?;
-    let launchers = versions.get("launchers")?;
-    let version = |(name, key): (&str, &str)| versions.get(key).map(|version| format!("{name} {version}"));
+    let launchers = view.inside.get("launchers")?;
+    let version = |(name, key): (&str, &str)| view.inside.get(key).map(|version| format!("{name} {version}"));
     let frameworks: Vec<String> = FRAMEWORKS.into_iter().chain([("mpi4py", "mpi4py")]).filter_map(version).collect();
     let frameworks = if frameworks.is_empty() { "none".to_owned() } else { frameworks.join(", ") };
     Some(view.note("launchers", format!("the image has {launchers}; frameworks: {frameworks}")))

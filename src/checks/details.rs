@@ -11,8 +11,7 @@ pub type Versions = BTreeMap<String, String>;
 
 /// Parses the lines of `inside.py`: `KEY VALUE`.
 pub fn versions(text: &str) -> Versions {
-    let lines = text.lines().filter_map(|line| line.split_once(' '));
-    lines.map(|(key, value)| (key.to_owned(), value.trim().to_owned())).collect()
+    text.lines().filter_map(pair).collect()
 }
 
 /// A process that uses a GPU.

@@ -126,8 +126,8 @@ pub struct NodeView<'a> {
     pub details: Option<Details>,
     /// Jobs whose launcher may not be up yet.
     pub starting: Vec<String>,
-    /// What is in its worker, if that is up.
-    pub inside: Option<Versions>,
+    /// What is in its worker; nothing if that is not up.
+    pub inside: Versions,
 }
 
 impl<'a> NodeView<'a> {
@@ -149,7 +149,7 @@ impl<'a> NodeView<'a> {
             worker: true,
             details: None,
             starting: Vec::new(),
-            inside: None,
+            inside: Versions::new(),
         }
     }
 

@@ -125,7 +125,7 @@ fn containers(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
 
 /// Finds GPUs that a worker has lost since it was started.
 fn lost_gpus(view: &NodeView<'_>) -> Option<Finding> {
-    let visible: usize = view.inside.as_ref()?.get("gpus")?.parse().ok()?;
+    let visible: usize = view.inside.get("gpus")?.parse().ok()?;
     let given = network::chosen_gpus(view.node, view.facts).len();
     let message = format!("its worker was started with {} and now sees {visible}", count(given, "GPU"));
     (visible < given).then(|| {

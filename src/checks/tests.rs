@@ -16,7 +16,7 @@ struct Sick {
     containers: Vec<ContainerSummary>,
     image: Option<Image>,
     details: Details,
-    inside: Option<Versions>,
+    inside: Versions,
     engine: &'static str,
     worker: bool,
 }
@@ -73,7 +73,7 @@ fn clinic(n: usize) -> Clinic {
             containers: vec![worker],
             image: image("aaa", "content"),
             details: Details::parse(&said),
-            inside: Some(versions("python 3.11.2\ntorch 1.13\nhorovod 0.28.1\nbuild PyTorch, Gloo\n")),
+            inside: versions("python 3.11.2\ntorch 1.13\nhorovod 0.28.1\nbuild PyTorch, Gloo\n"),
             engine: "20.10.24",
             worker: true,
         }
@@ -279,8 +279,8 @@ fn images() {
 fn versions_that_differ() {
     let found = Clinic::with(8, |c| {
         c.nodes[7].details.driver = Some("550.54".into());
-        c.nodes[2].inside = Some(versions("python 3.11.2\ntorch 1.13\nhorovod 0.28.1\nbuild PyTorch\nnccl 2.18.3\n"));
-        c.nodes[3].inside = None;
+        c.nodes[2].inside = versions("python 3.11.2\ntorch 1.13\nhorovod 0.28.1\nbuild PyTorch\nnccl 2.18.3\n");
+        c.nodes[3].inside = Versions::new();
         c.nodes[4].engine = "27.0";
     });
     found.finds(&[
@@ -295,12 +295,12 @@ fn versions_that_differ() {
 fn launchers_and_frameworks_of_the_image() {
     let all =
         "launchers torchrun (PyTorch 2.1.0), mpirun (Open MPI 4.1.4), env\ntorch 2.1.0\njax 0.4.30\nmpi4py 3.1.4\n";
-    let found = Clinic::with(2, |c| c.nodes.iter_mut().for_each(|node| node.inside = Some(versions(all))));
+    let found = Clinic::with(2, |c| c.nodes.iter_mut().for_each(|node| node.inside = versions(all)));
     found.finds(&["note launchers gpu[01-02]: the image has torchrun (PyTorch 2.1.0), mpirun (Open MPI 4.1.4), env; \
                    frameworks: PyTorch 2.1.0, JAX 0.4.30, mpi4py 3.1.4"]);
     let found = Clinic::with(2, |c| {
-        c.nodes[0].inside = Some(versions(all));
-        c.nodes[1].inside = Some(versions(&all.replace("4.1.4), env", "5.0.11), env")));
+        c.nodes[0].inside = versions(all);
+        c.nodes[1].inside = versions(&all.replace("4.1.4), env", "5.0.11), env"));
     });
     let differs = "error versions gpu02: the set of launchers differs: \
                    gpu01 torchrun (PyTorch 2.1.0), mpirun (Open MPI 4.1.4), env · \
@@ -344,7 +344,7 @@ fn gpus() {
         found(&|n| n.details.toolkit = false),
         ["error toolkit gpu02: the node should have GPUs, but Docker has no NVIDIA runtime"]
     );
-    let inside = |n: &mut Sick, count: &str| drop(n.inside.as_mut().unwrap().insert("gpus".into(), count.into()));
+    let inside = |n: &mut Sick, count: &str| drop(n.inside.insert("gpus".into(), count.into()));
     assert_eq!(found(&|n| inside(n, "0")), ["error gpus gpu02: its worker was started with 1 GPU and now sees 0"]);
     assert_eq!(found(&|n| inside(n, "1")), Vec::<String>::new());
     // one that is to be made anew gets what it lacks by that

@@ -104,7 +104,7 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Er
     for (node, (details, inside)) in nodes.iter().zip(closer) {
         views.push(NodeView {
             details: known(details, &mut findings),
-            inside: known(inside, &mut findings).flatten(),
+            inside: known(inside, &mut findings).unwrap_or_default(),
             starting: starting(&node.facts),
             ..NodeView::new(inventory, &node.member, &node.facts, node.runtime.as_ref())
         });
@@ -150,15 +150,15 @@ async fn details(inventory: &Inventory, node: &NodeState, all: &[NodeState]) -> 
     Ok(details)
 }
 
-/// Asks the worker for the versions in it; `None` where it is not up.
-async fn inside(inventory: &Inventory, node: &NodeState) -> Result<Option<Versions>, NodeError> {
-    let Some((runtime, id)) = node.worker(inventory) else { return Ok(None) };
+/// Asks the worker for the versions in it; there are none where it is not up.
+async fn inside(inventory: &Inventory, node: &NodeState) -> Result<Versions, NodeError> {
+    let Some((runtime, id)) = node.worker(inventory) else { return Ok(Versions::new()) };
     let operation = "list the versions in the worker";
     let program = [INSIDE, launch::INSIDE].concat();
     let output = runtime.run_in(id, &["python3", "-"], program.as_bytes(), operation, INSIDE_LIMIT).await?;
     let hint = format!("see `docker logs {}` on the node", inventory.cluster.worker);
     let output = node.member.transport.succeeded(output, operation).map_err(|error| error.hint(hint))?;
-    Ok(Some(checks::versions(&String::from_utf8_lossy(&output.stdout))))
+    Ok(checks::versions(&String::from_utf8_lossy(&output.stdout)))
 }
 
 /// Checks connections between all nodes: logins on the workers' port, and random ports.
