@@ -31,7 +31,7 @@ const ROWS: [&[&str]; 16] = [
 const LEAVES: [&str; 5] = ["model", "cancel", "text", "secret", "paths"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 29] = [
+const PURE: [&str; 28] = [
     "text/",
     "model/",
     "inventory/",
@@ -54,7 +54,6 @@ const PURE: [&str; 29] = [
     "launch/programs.rs",
     "sync/manifest.rs",
     "sync/outputs.rs",
-    "sync/project.rs",
     "job/record.rs",
     "job/supervision.rs",
     "job/outcome.rs",

@@ -19,9 +19,8 @@ use crate::launch::{NodeCommand, launcher};
 use crate::model::launcher::LauncherName;
 use crate::render::table::table;
 use crate::secret::Secret;
-use crate::sync::directory;
 use crate::sync::files::ProjectFiles;
-use crate::sync::project::{self, ProjectCommand};
+use crate::sync::project;
 use crate::sync::upload::Project;
 use crate::text::argument::ProgramArgument;
 use crate::text::quote;
@@ -31,13 +30,13 @@ use std::path::Path;
 /// `train`.
 pub async fn train(options: cli::Train, context: &Context) -> Result<Outcome, Error> {
     check_ranks(&context.target, Some(options.np), options.running.gpus_per_node)?;
-    let root = directory::find(&options.project)?;
-    let ProjectCommand { argv: command, launcher } = directory::command(&root, &options.command)?;
+    let root = project::find(&options.project)?;
+    let (command, launcher) = project::command(&root, options.command)?;
     let title = options.running.name.clone();
     let shared = options.name_on_nodes.is_some();
     let name = options.name_on_nodes.unwrap_or_else(|| file_name(&root));
     let program = async move {
-        let origin = directory::origin(&root);
+        let origin = project::origin(&root);
         let files = tokio::task::spawn_blocking(move || ProjectFiles::read(&root))
             .await
             .map_err(|e| Error::Local(format!("cannot read the project: {e}")))??;

@@ -1,10 +1,39 @@
-//! A project's name on the nodes and its command.
+//! A project's directory on this machine, its command, and its name on the nodes.
 
+use crate::cluster::nodes::host_name;
+use crate::error::Error;
 use crate::model::launcher::LauncherName;
 use crate::text::argument::ProgramArgument;
 use crate::text::digest::hex;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Returns the absolute path of a project's directory, without symbolic links.
+///
+/// # Errors
+/// If it is no directory, or the root of the file system.
+pub fn find(path: &Path) -> Result<PathBuf, Error> {
+    let shown = path.display();
+    let wrong = |why: String| Error::usage(why, "name the project's directory, e.g. hvdctl train ./myproject -np 2");
+    let root = fs::canonicalize(path).map_err(|e| {
+        let cause = e.to_string();
+        let cause = cause.split(" (os error").next().unwrap_or_default();
+        wrong(format!("cannot read the project {shown}: {cause}"))
+    })?;
+    match root.file_name() {
+        _ if !root.is_dir() => Err(wrong(format!("the project {shown} is not a directory"))),
+        None => Err(wrong(format!("{shown} is the root of the file system"))),
+        Some(_) => Ok(root),
+    }
+}
+
+/// Returns the origin of a project, `HOST:DIRECTORY`.
+pub fn origin(root: &Path) -> String {
+    format!("{}:{}", host_name(), root.display())
+}
 
 /// The project's file `hvdctl.toml`.
 #[derive(Debug, Default, Deserialize)]
@@ -14,57 +43,42 @@ struct File {
     launcher: Option<LauncherName>,
 }
 
-/// How the ranks of a project are started.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProjectCommand {
-    /// The program and its arguments.
-    pub argv: Vec<ProgramArgument>,
-    /// The launcher that the project names.
-    pub launcher: Option<LauncherName>,
-}
-
-/// Why a project's command cannot be determined.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CommandError {
-    /// `hvdctl.toml` is invalid; the message has line and column.
-    #[error("hvdctl.toml: {0}")]
-    File(String),
-    /// The project has none of the files.
-    #[error("there is no hvdctl.toml, train.py or main.py in it")]
-    Missing,
-    /// The project has two programs.
-    #[error("both train.py and main.py are in it")]
-    Ambiguous,
-}
-
-/// Returns the command of a project: the `given` one, else that of `hvdctl.toml`, else its only script; and the launcher.
+/// Returns the command of a project: the `given` one, else that of `hvdctl.toml`, else its only script. Returns also the launcher that
+/// `hvdctl.toml` names.
 ///
 /// # Errors
-/// [`CommandError`] if there is none, or more than one.
+/// If there is no command, or more than one; if `hvdctl.toml` cannot be read.
 pub fn command(
-    given: &[ProgramArgument],
-    file: Option<&str>,
-    has_train: bool,
-    has_main: bool,
-) -> Result<ProjectCommand, CommandError> {
-    let file = match file {
-        Some(text) => toml::from_str(text).map_err(|e| CommandError::File(e.to_string().trim_end().to_owned()))?,
-        None => File::default(),
+    root: &Path,
+    given: Vec<ProgramArgument>,
+) -> Result<(Vec<ProgramArgument>, Option<LauncherName>), Error> {
+    let unclear = |why: &str| {
+        Error::usage(
+            format!("the project {} has no clear entry point: {why}", root.display()),
+            "name the program: hvdctl train PROJECT -np N -- python your_script.py",
+        )
     };
-    if file.command.as_ref().is_some_and(|argv| argv.is_empty() || argv.iter().any(|part| part.contains('\0'))) {
-        return Err(CommandError::File(
-            "command must name a program, e.g. command = [\"python\", \"train.py\"]".into(),
-        ));
+    let path = root.join("hvdctl.toml");
+    let text = match fs::read_to_string(&path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
+        text => text.map_err(|e| Error::usage(format!("{}: {e}", path.display()), "fix or remove the file"))?,
+    };
+    let File { command, launcher } =
+        toml::from_str(&text).map_err(|e| unclear(&format!("hvdctl.toml: {}", e.to_string().trim_end())))?;
+    if command.as_ref().is_some_and(|argv| argv.is_empty() || argv.iter().any(|part| part.contains('\0'))) {
+        let why = "hvdctl.toml: command must name a program, e.g. command = [\"python\", \"train.py\"]";
+        return Err(unclear(why));
     }
-    let argv = match (file.command, has_train, has_main) {
-        _ if !given.is_empty() => given.to_vec(),
+    let has = |name: &str| root.join(name).is_file();
+    let argv = match (command, has("train.py"), has("main.py")) {
+        _ if !given.is_empty() => given,
         (Some(argv), ..) => argv.into_iter().map(ProgramArgument::Text).collect(),
         (None, true, false) => vec!["python".into(), "train.py".into()],
         (None, false, true) => vec!["python".into(), "main.py".into()],
-        (None, true, true) => return Err(CommandError::Ambiguous),
-        (None, false, false) => return Err(CommandError::Missing),
+        (None, true, true) => return Err(unclear("both train.py and main.py are in it")),
+        (None, false, false) => return Err(unclear("there is no hvdctl.toml, train.py or main.py in it")),
     };
-    Ok(ProjectCommand { argv, launcher: file.launcher })
+    Ok((argv, launcher))
 }
 
 /// Returns the name of a project's directory on the nodes: `name` if it is plain; otherwise its plain letters and a hash, so that two
@@ -86,22 +100,41 @@ mod tests {
 
     #[test]
     fn commands() {
-        let ok = |c: &[&str]| {
-            Ok(ProjectCommand { argv: c.iter().map(|s| ProgramArgument::from(*s)).collect(), launcher: None })
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let read = |given: &[&str], file: Option<&str>, scripts: &[&str]| {
+            for script in ["train.py", "main.py", "hvdctl.toml"] {
+                let _ = fs::remove_file(root.join(script));
+            }
+            scripts.iter().for_each(|script| fs::write(root.join(script), "").unwrap());
+            if let Some(text) = file {
+                fs::write(root.join("hvdctl.toml"), text).unwrap();
+            }
+            let given = given.iter().map(|argument| ProgramArgument::from(*argument)).collect();
+            let command = command(root, given).map_err(|error| error.to_string());
+            command
+                .map(|(argv, launcher)| (argv.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), launcher))
         };
-        assert_eq!(command(&["x".into()], Some("command = ['y']"), true, true), ok(&["x"]));
-        assert!(command(&["x".into()], Some("junk"), true, true).is_err());
-        let with_launcher = command(&[], Some("launcher = 'torchrun'"), true, false).unwrap();
-        assert_eq!(with_launcher.launcher, Some(LauncherName::Torchrun));
-        assert!(command(&[], Some("launcher = 'slurm'"), true, false).unwrap_err().to_string().contains("slurm"));
-        assert_eq!(command(&[], Some("command = ['python', 'a b.py']"), true, true), ok(&["python", "a b.py"]));
-        assert_eq!(command(&[], None, true, false), ok(&["python", "train.py"]));
-        assert_eq!(command(&[], None, false, true), ok(&["python", "main.py"]));
-        assert_eq!(command(&[], None, true, true), Err(CommandError::Ambiguous));
-        assert_eq!(command(&[], None, false, false), Err(CommandError::Missing));
-        assert!(command(&[], Some("command = []"), false, false).is_err());
-        let message = command(&[], Some("comand = ['x']"), false, false).unwrap_err().to_string();
-        assert!(message.contains("line 1") && message.contains("comand"), "{message}");
+        let both = ["train.py", "main.py"];
+        let ok = |command: &str| Ok((command.to_owned(), None));
+        assert_eq!(read(&["x"], Some("command = ['y']"), &both), ok("x"));
+        assert_eq!(read(&[], Some("command = ['python', 'a b.py']"), &both), ok("python a b.py"));
+        assert_eq!(read(&[], None, &both[..1]), ok("python train.py"));
+        assert_eq!(read(&[], None, &both[1..]), ok("python main.py"));
+        let with_launcher = read(&[], Some("launcher = 'torchrun'"), &both[..1]);
+        assert_eq!(with_launcher, Ok(("python train.py".to_owned(), Some(LauncherName::Torchrun))));
+        for (given, file, scripts, words) in [
+            (&["x"][..], Some("junk"), &both[..], "hvdctl.toml: "),
+            (&[], Some("launcher = 'slurm'"), &both[..1], "slurm"),
+            (&[], Some("command = []"), &[], "command must name a program"),
+            (&[], Some("comand = ['x']"), &[], "comand"),
+            (&[], Some("comand = ['x']"), &[], "line 1"),
+            (&[], None, &both, "both train.py and main.py"),
+            (&[], None, &[], "there is no hvdctl.toml, train.py or main.py"),
+        ] {
+            let error = read(given, file, scripts).unwrap_err();
+            assert!(error.contains("has no clear entry point: ") && error.contains(words), "{error}");
+        }
     }
 
     proptest! {
