@@ -1,16 +1,13 @@
 //! Machines as they are named for `hvdctl init`: on the command line, at a prompt, or in an ssh configuration.
 
 use crate::inventory;
-use crate::text::nodeset;
+use crate::text::nodeset::{self, MOST_NAMES};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU16;
-
-/// The most machines; more are a mistyped range.
-const MOST: usize = 4096;
 
 /// One machine as ssh will be given it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -56,8 +53,8 @@ pub fn read(text: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
     let mut hosts: Vec<Host> = Vec::new();
     for word in nodeset::split(text).into_iter().flat_map(str::split_whitespace) {
         hosts.extend(one(word, user).map_err(|why| format!("{word}: {why}"))?);
-        if hosts.len() > MOST {
-            return Err(format!("{word}: more than {MOST} machines"));
+        if hosts.len() > MOST_NAMES {
+            return Err(format!("{word}: more than {MOST_NAMES} machines"));
         }
     }
     let mut known = HashSet::new();
@@ -84,7 +81,7 @@ fn one(word: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
     if is_ipv6(bare) {
         return Ok(vec![host(bare)?]);
     }
-    nodeset::Ranges::parse(place)?.names().map(|name| host(&name)).collect()
+    nodeset::expand(place)?.iter().map(|name| host(name)).collect()
 }
 
 /// An address of IPv6, with a zone or without.
@@ -143,7 +140,7 @@ mod tests {
             ("n[1-2][1-2]", "expected a host as for ssh"),
             ("a b A", "A is named twice"),
             ("fd00::1 fd00:0::1", "named twice"),
-            ("n[1-9999]", "more than 4096"),
+            ("n[1-9999] m[1-9999]", "more than 10000 machines"),
             ("a$(b)", "expected a host as for ssh"),
         ] {
             let error = read(text, None).unwrap_err();

@@ -1,13 +1,10 @@
 //! Rules for the values of single fields.
 
 use crate::model::launcher::is_reserved;
-use crate::text::nodeset::Ranges;
+use crate::text::nodeset::expand;
 use regex::{Captures, Regex};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::LazyLock;
-
-/// The most machines; more are a mistyped range.
-pub(super) const MOST_MACHINES: usize = 10_000;
 
 /// The outcome of a check; an error says what is wrong beside "expected …", and may be empty.
 pub(super) type Checked<T> = Result<T, String>;
@@ -187,11 +184,7 @@ pub(super) fn range(text: &str, rule: &Rule) -> Checked<Vec<String>> {
     if inside.is_none_or(|inside| inside.contains(':')) {
         return rule.check(text).map(|()| vec![text.to_owned()]);
     }
-    let ranges = Ranges::parse(text)?;
-    if ranges.len() > MOST_MACHINES {
-        return Err(format!("it stands for {}, and an inventory has at most {MOST_MACHINES} machines", ranges.len()));
-    }
-    ranges.names().map(|one| rule.check(&one).map(|()| one)).collect()
+    expand(text)?.into_iter().map(|one| rule.check(&one).map(|()| one)).collect()
 }
 
 /// The least `/dev/shm`: less is a unit forgotten. The most that Docker's engine takes.

@@ -1,9 +1,10 @@
 //! The nodes of an inventory: each `[[node]]` over `[defaults]`, ranges as many nodes, and what must fit together.
 
-use super::check::{self, MOST_MACHINES};
+use super::check;
 use super::fault::quoted;
 use super::reader::{Section, found, typed};
 use super::{Cluster, Node};
+use crate::text::nodeset::MOST_NAMES;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -27,8 +28,8 @@ pub(super) fn nodes(root: &Section<'_>, defaults: &Map<String, Value>, cluster: 
     for section in sections {
         let Some(entry) = entry(section, defaults, cluster) else { continue };
         machines += entry.nodes.len();
-        if machines > MOST_MACHINES {
-            entry.section.fault("host", &format!("an inventory has at most {MOST_MACHINES} machines"));
+        if machines > MOST_NAMES {
+            entry.section.fault("host", &format!("an inventory has at most {MOST_NAMES} machines"));
             return None;
         }
         entries.push(entry);

@@ -134,7 +134,7 @@ node.host: a host as for ssh: an alias, a name or an address
   "n[1-" -> "n[1-"; a bracket is not closed
   "n[a-b]" -> "n[a-b]"; "a" is no number of up to 9 digits
   "n[3-1]" -> "n[3-1]"; the range 3-1 is empty or too long
-  "n[0-99999]" -> "n[0-99999]"; it stands for 100000, and an inventory has at most 10000 machines
+  "n[0-99999]" -> "n[0-99999]"; the range 0-99999 is empty or too long
   "n[1-2];x" -> "n[1-2];x"
   "a:22" -> "a:22"; set a port as `ssh_port`, and write an IPv6 address without brackets
   "[::1]:22" -> "[::1]:22"; set a port as `ssh_port`, and write an IPv6 address without brackets

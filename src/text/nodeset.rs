@@ -2,14 +2,10 @@
 
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
-/// The reason for an expression that selects no node.
-pub const NONE_LEFT: &str = "no node is left";
-
-/// The most nodes that one pair of brackets may name.
-const MAX_RANGE: usize = 100_000;
+/// The most names that one pair of brackets may stand for, and the most machines of an inventory; more are a mistyped range.
+pub const MOST_NAMES: usize = 10_000;
 
 /// A selection that names no node, or cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +32,7 @@ pub fn select(expression: &str, all: &[String], groups: &Groups) -> Result<Vec<S
     let positions: HashMap<&str, usize> = all.iter().enumerate().map(|(i, name)| (name.as_str(), i)).collect();
     let mut chosen = vec![expression.trim_start().starts_with('!'); all.len()];
     for (removes, part) in terms(expression) {
-        for name in Ranges::parse(part).map_err(|reason| bad(part, reason))?.names() {
+        for name in expand(part).map_err(|reason| bad(part, reason))? {
             let members = match name.strip_prefix('@') {
                 None => std::slice::from_ref(&name),
                 Some(group) => groups.get(group).ok_or_else(|| bad(part, no_group(group, groups)))?,
@@ -50,7 +46,7 @@ pub fn select(expression: &str, all: &[String], groups: &Groups) -> Result<Vec<S
     }
     let names: Vec<String> =
         all.iter().zip(chosen).filter(|(_, chosen)| *chosen).map(|(name, _)| name.clone()).collect();
-    if names.is_empty() { Err(bad(expression, NONE_LEFT.into())) } else { Ok(names) }
+    if names.is_empty() { Err(bad(expression, "no node is left".into())) } else { Ok(names) }
 }
 
 /// The parts of an expression, each with whether it removes nodes.
@@ -64,8 +60,7 @@ fn terms(expression: &str) -> impl Iterator<Item = (bool, &str)> {
 
 /// Returns the groups that an expression names, as far as it can be parsed.
 pub fn groups_in(expression: &str) -> impl Iterator<Item = String> {
-    let groups = terms(expression).filter_map(|(_, part)| Ranges::parse(part.strip_prefix('@')?).ok());
-    groups.flat_map(Ranges::names)
+    terms(expression).filter_map(|(_, part)| expand(part.strip_prefix('@')?).ok()).flatten()
 }
 
 fn no_group(name: &str, groups: &Groups) -> String {
@@ -97,56 +92,23 @@ pub fn split(expression: &str) -> Vec<&str> {
     parts.map(str::trim).filter(|part| !part.is_empty()).collect()
 }
 
-/// A term whose names have not been generated yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ranges<'t> {
-    prefix: &'t str,
-    suffix: &'t str,
-    /// The numbers and their least number of digits; `None` for a term without brackets.
-    numbers: Option<Vec<(RangeInclusive<u32>, usize)>>,
-    len: usize,
-}
-
-impl<'t> Ranges<'t> {
-    /// Parses `gpu[01-03,7]`, or a name alone.
-    ///
-    /// # Errors
-    /// A message about a range that cannot be parsed, or is empty or too long.
-    pub fn parse(term: &'t str) -> Result<Ranges<'t>, String> {
-        let Some((prefix, rest)) = term.split_once('[') else {
-            return Ok(Ranges { prefix: term, suffix: "", numbers: None, len: 1 });
-        };
-        let (ranges, suffix) = rest.split_once(']').ok_or("a bracket is not closed")?;
-        let mut numbers = Vec::new();
-        let mut len = 0;
-        for range in ranges.split(',') {
-            let (low, high) = range.split_once('-').unwrap_or((range, range));
-            let (from, to) = (number(low)?, number(high)?);
-            len += to.checked_sub(from).map_or(MAX_RANGE, |more| more as usize) + 1;
-            if len > MAX_RANGE {
-                return Err(format!("the range {range} is empty or too long"));
-            }
-            numbers.push((from..=to, low.len()));
+/// Returns the names that a term stands for: `gpu[01-03,7]`, or a name alone.
+///
+/// # Errors
+/// A message about a range that cannot be parsed, or is empty or too long.
+pub fn expand(term: &str) -> Result<Vec<String>, String> {
+    let Some((prefix, rest)) = term.split_once('[') else { return Ok(vec![term.to_owned()]) };
+    let (ranges, suffix) = rest.split_once(']').ok_or("a bracket is not closed")?;
+    let mut names = Vec::new();
+    for range in ranges.split(',') {
+        let (low, high) = range.split_once('-').unwrap_or((range, range));
+        let (from, to, width) = (number(low)?, number(high)?, low.len());
+        if from > to || names.len() + (to - from) as usize >= MOST_NAMES {
+            return Err(format!("the range {range} is empty or too long"));
         }
-        Ok(Ranges { prefix, suffix, numbers: Some(numbers), len })
+        names.extend((from..=to).map(|n| format!("{prefix}{n:0width$}{suffix}")));
     }
-
-    /// Returns the number of names.
-    #[allow(clippy::len_without_is_empty)] // there is at least one
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Generates the names.
-    pub fn names(self) -> impl Iterator<Item = String> + 't {
-        let Ranges { prefix, suffix, numbers, .. } = self;
-        let plain = numbers.is_none().then(|| prefix.to_owned());
-        let numbered = numbers
-            .into_iter()
-            .flatten()
-            .flat_map(move |(numbers, width)| numbers.map(move |n| format!("{prefix}{n:0width$}{suffix}")));
-        plain.into_iter().chain(numbered)
-    }
+    Ok(names)
 }
 
 /// Parses up to 9 digits.
