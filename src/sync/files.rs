@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::sync::manifest::{Entry, Manifest, Selection};
 use crate::sync::outputs::STATE_DIR;
-use crate::text::digest::{Hash, Hasher, in_hex};
+use crate::text::digest::{Hash, finish, hasher, in_hex};
 use ignore::{WalkBuilder, WalkParallel, WalkState};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -200,9 +200,9 @@ fn read_entry(root: &Path, path: &Path, own_output: &[(u64, u64)]) -> Result<Opt
 
 /// Returns the hash and the size of a file.
 pub(super) fn hash_file(path: &Path) -> io::Result<(Hash, u64)> {
-    let mut hasher = Hasher::default();
+    let mut hasher = hasher();
     let size = io::copy(&mut File::open(path)?, &mut hasher)?;
-    Ok((hasher.finish(), size))
+    Ok((finish(&hasher), size))
 }
 
 /// Returns a line for an ignore file that matches this path; `*` stands for what is not UTF-8.
