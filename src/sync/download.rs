@@ -1,4 +1,5 @@
-//! Downloads a job's outputs from a node: lists what is there, and receives what is wanted as one tar stream.
+//! Downloads from a node: a job's outputs, which are listed first and of which those that are wanted come as one tar stream, and its
+//! project, so that it can be uploaded to another node.
 
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Events, Step};
@@ -12,10 +13,12 @@ use crate::text::units::human;
 use crate::transport::node::Transport;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
+use std::path::Path;
 use std::sync::Arc;
 
 const LIST: &str = concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/fetch_list.sh"));
 const HASH: &str = include_str!("../scripts/fetch_hash.sh");
+const COPY: &str = concat!(include_str!("../scripts/upload_common.sh"), include_str!("../scripts/project_copy.sh"));
 const SEND: &str = include_str!("../scripts/fetch_send.sh");
 
 /// The operation, for messages.
@@ -41,6 +44,26 @@ impl NodeProject<'_> {
         outputs.add_hashes(&hashed.stdout);
         Ok(outputs)
     }
+
+    /// Copies the files that were uploaded for the job into a directory here.
+    ///
+    /// # Errors
+    /// If a file was removed or is being changed, or the directory cannot be written.
+    pub async fn copy(&self, directory: &Path) -> Result<(), NodeError> {
+        let (argv, directory) = (self.argv(COPY, &[self.job]), directory.to_owned());
+        let operation = "copy the job's project";
+        let unpack = move |mut stream: &mut dyn Read| {
+            let mut archive = tar::Archive::new(&mut stream);
+            archive.set_preserve_permissions(true);
+            archive.unpack(directory)?;
+            // bytes after the end of the archive
+            io::copy(&mut stream, &mut io::sink()).map(drop)
+        };
+        let (unpacked, received) = receive(self.transport, &argv, Vec::new(), operation, unpack, |_| {}).await;
+        received?;
+        let unpacked = unpacked.unwrap_or_else(|e| Err(io::Error::other(e)));
+        unpacked.map_err(|e| NodeError::failed(self.transport.node(), operation, e))
+    }
 }
 
 /// Downloads outputs from a node's directory. Returns the paths of those that are in their places, and what failed.
@@ -51,8 +74,7 @@ pub async fn download(
     target: &Arc<TargetDirectory>,
     events: &Events,
 ) -> (BTreeSet<String>, Vec<NodeError>) {
-    let files = downloads.iter().filter(|download| download.output.is_file());
-    let names: Vec<u8> = files.flat_map(|file| [name_in_tar(file), vec![0]].concat()).collect();
+    let names: Vec<u8> = downloads.iter().flat_map(|download| [name_in_tar(download), vec![0]].concat()).collect();
     let total = downloads.iter().map(|download| download.output.size()).sum();
     let downloads = Arc::new(downloads);
     let unpack = {
@@ -84,29 +106,23 @@ pub async fn download(
     (placed, errors)
 }
 
-/// Puts links and the files of a tar stream in their places, until the stream ends or breaks off. Returns the paths of what is in its
-/// place, and why it stopped before.
+/// Puts what a tar stream carries in its place, until the stream ends or breaks off. Returns the paths of what is in its place, and why
+/// it stopped before.
 fn unpack(
     stream: impl Read,
     downloads: &[Download],
     target: &TargetDirectory,
 ) -> (BTreeSet<String>, Result<(), Error>) {
     let mut placed = BTreeSet::new();
-    let mut place = |download: &Download, mut contents: &mut dyn Read| {
-        if target.write(download, &mut contents)? {
-            placed.insert(download.path.clone());
-        }
-        Ok(())
-    };
-    let (files, links): (Vec<_>, Vec<_>) = downloads.iter().partition(|download| download.output.is_file());
-    let mut files: BTreeMap<Vec<u8>, &Download> = files.into_iter().map(|file| (name_in_tar(file), file)).collect();
+    let mut wanted: BTreeMap<_, _> = downloads.iter().map(|download| (name_in_tar(download), download)).collect();
     let mut archive = tar::Archive::new(stream);
-    let unpacked = links.into_iter().try_for_each(|link| place(link, &mut io::empty())).and_then(|()| {
-        // `receive` returns why a stream breaks off
-        for mut entry in archive.entries().into_iter().flatten().map_while(Result::ok) {
-            if let Some(file) = files.remove(&*entry.path_bytes()) {
-                place(file, &mut entry)?;
-            }
+    // `receive` returns why a stream breaks off
+    let unpacked = archive.entries().into_iter().flatten().map_while(Result::ok).try_for_each(|mut entry| {
+        let download = wanted.remove(&*entry.path_bytes());
+        if let Some(download) = download
+            && target.write(download, &mut entry)?
+        {
+            placed.insert(download.path.clone());
         }
         Ok(())
     });

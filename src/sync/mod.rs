@@ -2,9 +2,8 @@
 //!
 //! Upload: [`files`] reads the project here, [`manifest`] compares it with what a node has, [`upload`] sends the difference and checks
 //! the node's proof. Download: [`outputs`] decides what goes where, [`download`] receives it, [`target`] puts it in its place.
-//! `copy` reads a project back from a node. [`project`] has the project's directory here, its name and command.
+//! [`project`] has the project's directory here, its name and command.
 
-mod copy;
 pub mod download;
 pub mod files;
 pub mod manifest;

@@ -38,11 +38,6 @@ impl Output {
     pub fn size(&self) -> u64 {
         if let Output::File { size, .. } = self { *size } else { 0 }
     }
-
-    /// Returns whether it is a file.
-    pub fn is_file(&self) -> bool {
-        matches!(self, Output::File { .. })
-    }
 }
 
 /// A project's directory on one node.
@@ -96,7 +91,10 @@ impl NodeOutputs {
 
     /// Returns names and sizes of the files.
     pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.outputs.iter().filter(|(_, output)| output.is_file()).map(|(name, output)| (name.as_str(), output.size()))
+        self.outputs.iter().filter_map(|(name, output)| match output {
+            Output::File { size, .. } => Some((name.as_str(), *size)),
+            Output::Link(_) => None,
+        })
     }
 
     /// Adds the hashes of `fetch_hash.sh`. Files without one are gone by now; what is as it was uploaded is no output.

@@ -43,12 +43,10 @@ struct FetchedList {
 /// What is at the path of an output that is to be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// Nothing.
-    Missing,
+    /// Nothing, or what an earlier fetch put there and nobody has changed.
+    Free,
     /// The output itself.
     Identical,
-    /// What an earlier fetch put there, unchanged.
-    Fetched,
     /// Something else.
     Conflicting,
 }
@@ -87,22 +85,11 @@ impl TargetDirectory {
             return Ok(Existing::Conflicting);
         }
         let path = self.root.join(&download.path);
-        let content = fs::symlink_metadata(&path).and_then(|meta| {
-            Ok(if meta.is_symlink() {
-                Some(Output::Link(fs::read_link(&path)?.to_string_lossy().into_owned()).content())
-            } else if meta.is_file() {
-                Some(hex(&hash_file(&path)?.0))
-            } else {
-                None
-            })
-        });
-        match content {
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Existing::Missing),
+        match content(&path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(Existing::Free),
             Err(e) => Err(failed("read", &path, e)),
-            Ok(Some(content)) if content == download.output.content() => Ok(Existing::Identical),
-            Ok(content) if content.is_some() && self.fetched().contents.get(&download.path) == content.as_ref() => {
-                Ok(Existing::Fetched)
-            }
+            Ok(content) if content == download.output.content() => Ok(Existing::Identical),
+            Ok(content) if self.fetched().contents.get(&download.path) == Some(&content) => Ok(Existing::Free),
             Ok(_) => Ok(Existing::Conflicting),
         }
     }
@@ -203,6 +190,15 @@ impl FetchedList {
     }
 }
 
+/// Returns the [`Output::content`] of what is at a path; that of no output if it is neither a file nor a link.
+fn content(path: &Path) -> io::Result<String> {
+    let meta = fs::symlink_metadata(path)?;
+    if meta.is_symlink() {
+        return Ok(Output::Link(fs::read_link(path)?.to_string_lossy().into_owned()).content());
+    }
+    if meta.is_file() { Ok(hex(&hash_file(path)?.0)) } else { Ok(String::new()) }
+}
+
 /// Locks the directory until the returned file is closed.
 fn lock(root: &Path) -> Result<File, Error> {
     let path = root.join(STATE_DIR).join(LOCK);
@@ -283,7 +279,7 @@ mod tests {
         drop(target);
         let target = TargetDirectory::open(dir.path()).unwrap();
         assert_eq!(target.existing(&first).unwrap(), Existing::Identical);
-        assert_eq!(target.existing(&download("a", "second")).unwrap(), Existing::Fetched);
+        assert_eq!(target.existing(&download("a", "second")).unwrap(), Existing::Free);
         fs::write(dir.path().join("a"), "mine").unwrap();
         assert_eq!(target.existing(&download("a", "second")).unwrap(), Existing::Conflicting);
         fs::create_dir(dir.path().join("d")).unwrap();
@@ -321,8 +317,8 @@ mod tests {
         let target = TargetDirectory::open(dir.path()).unwrap();
         let known = [("a", "new 4"), ("b", "b")].map(|(name, text)| format!("{} {name}\0", in_hex(text.as_bytes())));
         assert_eq!(list(), known.concat());
-        assert_eq!(target.existing(&download("b", "next")).unwrap(), Existing::Fetched);
-        assert_eq!(target.existing(&download("a", "next")).unwrap(), Existing::Fetched);
+        assert_eq!(target.existing(&download("b", "next")).unwrap(), Existing::Free);
+        assert_eq!(target.existing(&download("a", "next")).unwrap(), Existing::Free);
         // an old one was put back
         fs::write(dir.path().join("a"), "old 4").unwrap();
         assert_eq!(target.existing(&download("a", "next")).unwrap(), Existing::Conflicting);
