@@ -15,7 +15,7 @@ use crate::cluster::exec::CommandOutput;
 use crate::cluster::nodes::NodeResults;
 use crate::error::{Error, NodeError, NodeProgress};
 use crate::event::{Event, Stream};
-use crate::init::draft::{Entry, Probe};
+use crate::init::draft::{self, Probe};
 use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
 use crate::job::allocation::{Allocation, AllocationConflict, Resources};
 use crate::job::cores::NodeCores;
@@ -515,9 +515,9 @@ fn init_made(all: &mut Vec<(&'static str, Value)>) {
                  gpu GPU 0: NVIDIA H200 (UUID: GPU-4f1e)\ndocker sudo 27.1.0\nimage horovod/horovod:latest\n";
     let bare = "hostname gpu2\ncores 8\nroot no\ndocker none\n";
     let found = [probed(probe), probed(bare), probed(probe), Some(Err(refused("10.0.0.3"))), None];
-    let names = ["10.0.0.1", "10.0.0.2", "gpu1", "10.0.0.3", "10.0.0.4"];
-    let entries = names.into_iter().zip(hosts).zip(found);
-    let entries: Vec<Entry> = entries.map(|((name, host), found)| Entry { name: name.into(), host, found }).collect();
+    let mut entries = draft::entries(hosts);
+    entries.iter_mut().zip(found).for_each(|(entry, found)| entry.found = found);
+    draft::find_twins(&mut entries);
     all.push(("init", output::value(&init::document(Path::new("inventory.toml"), &entries))));
 }
 

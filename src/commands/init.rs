@@ -44,8 +44,7 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
     draft_file::check_free(&file, options.force)?;
 
     let hosts = hosts(options, global, events).await?;
-    let mut entries: Vec<Entry> =
-        draft::names(&hosts).into_iter().zip(hosts).map(|(name, host)| Entry { name, host, found: None }).collect();
+    let mut entries = draft::entries(hosts);
     if !options.no_probe {
         let inventory = Inventory::parse(&draft::text(&options.name, images[0], &entries), &file)?;
         let target = nodes::Target { strict: global.strict, ..nodes::Target::new(inventory, None, false)? };
@@ -53,6 +52,7 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
         for (entry, result) in entries.iter_mut().zip(results) {
             entry.found = Some(result);
         }
+        draft::find_twins(&mut entries);
     }
     warn(&entries, events);
     let text = draft::text(&options.name, draft::image(&images, &entries), &entries);
@@ -81,10 +81,10 @@ async fn hosts(options: &Init, global: &Global, events: &Events) -> Result<Vec<H
         let pick = |answer: &str| match answer {
             "" => Ok(Vec::new()),
             "all" => read(&aliases.join(" ")),
-            names => match nodeset::select(&names.replace(' ', ","), &aliases, &nodeset::Groups::new()) {
-                Ok(picked) => read(&picked.join(" ")),
-                Err(bad) => Err(bad.reason),
-            },
+            names => {
+                let picked = nodeset::select(&names.replace(' ', ","), &aliases, &nodeset::Groups::new())?;
+                read(&picked.join(" "))
+            }
         };
         let list: String = aliases.iter().map(|alias| format!("  {alias}\n")).collect();
         let question = format!(
@@ -146,10 +146,9 @@ async fn ask(
 
 /// Warns of machines that cannot be nodes as they are, and of machines that are named twice.
 fn warn(entries: &[Entry], events: &Events) {
-    for (entry, twin) in entries.iter().zip(draft::twins(entries)) {
-        if let Some(twin) = twin {
-            let text = format!("{}: skipped, because it is the same machine as {}", entry.name, twin.name);
-            events.warn(text);
+    for entry in entries {
+        if let Some(twin) = &entry.twin {
+            events.warn(format!("{}: skipped, because it is the same machine as {twin}", entry.name));
         } else if let Some(probe) = entry.probe() {
             for (what, hint) in probe.concerns() {
                 events.warn(format!("{}: {what}\n  hint: {hint}", entry.name));
@@ -160,8 +159,7 @@ fn warn(entries: &[Entry], events: &Events) {
 
 fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry]) -> Outcome {
     let failed: Vec<NodeError> = entries.iter().filter_map(Entry::error).cloned().collect();
-    let twins = draft::twins(entries);
-    let written = twins.iter().filter(|twin| twin.is_none()).count();
+    let written = entries.iter().filter(|entry| entry.twin.is_none()).count();
     let code = exit::of_nodes(entries.len() - failed.len(), &failed);
     let document = document(file, entries);
     let mut text = String::new();
@@ -188,12 +186,10 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry]) -> O
 }
 
 pub(super) fn document(file: &Path, entries: &[Entry]) -> output::Init {
-    let twins = draft::twins(entries);
-    let nodes = entries.iter().zip(&twins).map(|(entry, twin)| node(entry, twin.map(|t| t.name.clone())));
     output::Init {
         ok: entries.iter().all(|entry| entry.error().is_none()),
         file: file.display().to_string(),
-        nodes: nodes.collect(),
+        nodes: entries.iter().map(node).collect(),
     }
 }
 
@@ -220,8 +216,8 @@ fn address(probe: &Probe) -> Option<String> {
     probe.address().map(|(_, address)| address.to_string())
 }
 
-fn node(entry: &Entry, same_as: Option<String>) -> NodeEntry<InitNode> {
-    let details = InitNode { host: entry.host.clone(), found: entry.probe().map(machine), same_as };
+fn node(entry: &Entry) -> NodeEntry<InitNode> {
+    let details = InitNode { host: entry.host.clone(), found: entry.probe().map(machine), same_as: entry.twin.clone() };
     NodeEntry { error: entry.error().cloned(), ..NodeEntry::new(&entry.name, entry.error().is_none(), details) }
 }
 

@@ -114,12 +114,14 @@ fn list(places: &[(&str, IpAddr)]) -> String {
 /// One machine of the draft.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// What the node will be called; see [`names`].
+    /// What the node will be called; see [`entries`].
     pub name: String,
     /// The machine.
     pub host: Host,
     /// What was found there; `None` where it was not probed.
     pub found: Option<Result<Probe, NodeError>>,
+    /// The name of the earlier machine that it is the same as; see [`find_twins`].
+    pub twin: Option<String>,
 }
 
 impl Entry {
@@ -134,22 +136,26 @@ impl Entry {
     }
 }
 
-/// A name for each host: the host itself, unless an earlier one has it.
-pub fn names(hosts: &[Host]) -> Vec<String> {
+/// Names the machines: each as its host, unless an earlier one has that name.
+pub fn entries(hosts: Vec<Host>) -> Vec<Entry> {
     let mut taken = HashSet::new();
-    let mut name = |host: &Host| {
+    let mut entry = |host: Host| {
         let port = host.port.map(|port| format!("{}-{port}", host.host));
         let numbered = (1..).map(|n| format!("node-{n}"));
         let mut candidates = std::iter::once(host.host.clone()).chain(port).chain(numbered);
-        candidates.find(|name| name.len() <= 253 && taken.insert(name.clone())).unwrap_or_default()
+        let name = candidates.find(|name| name.len() <= 253 && taken.insert(name.clone())).unwrap_or_default();
+        Entry { name, host, found: None, twin: None }
     };
-    hosts.iter().map(&mut name).collect()
+    hosts.into_iter().map(&mut entry).collect()
 }
 
-/// For each entry the earlier one that is the same machine, if there is one.
-pub fn twins(entries: &[Entry]) -> Vec<Option<&Entry>> {
-    let is_same = |a: &Entry, b: &Entry| a.probe().zip(b.probe()).is_some_and(|(a, b)| a.is(b));
-    entries.iter().enumerate().map(|(i, entry)| entries[..i].iter().find(|other| is_same(other, entry))).collect()
+/// Finds the machines that are named a second time, by what was found on them.
+pub fn find_twins(entries: &mut [Entry]) {
+    for i in 1..entries.len() {
+        let (earlier, later) = entries.split_at_mut(i);
+        let is_same = |other: &&Entry| other.probe().zip(later[0].probe()).is_some_and(|(a, b)| a.is(b));
+        later[0].twin = earlier.iter().find(is_same).map(|other| other.name.clone());
+    }
 }
 
 /// The first of these images that every machine with an answering engine has; otherwise the first.
@@ -192,14 +198,12 @@ image = {image:31} # of all containers; name a version to keep jobs repeatable
 "
     ));
     let mut addresses = HashSet::new();
-    for (i, (entry, twin)) in entries.iter().zip(twins(entries)).enumerate() {
+    for (i, entry) in entries.iter().enumerate() {
         if i > 0 {
             text.line("");
         }
-        match twin {
-            Some(twin) => {
-                text.line(&format!("# {} is skipped, because it is the same machine as {}.", entry.host, twin.name))
-            }
+        match &entry.twin {
+            Some(twin) => text.line(&format!("# {} is skipped, because it is the same machine as {twin}.", entry.host)),
             None => node(&mut text, entry, user, &mut addresses),
         }
     }

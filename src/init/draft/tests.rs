@@ -20,11 +20,16 @@ fn failed(message: String) -> Found {
 }
 
 /// Entries for hosts, each with what was found there; nothing where `found` is shorter.
+fn probed_entries(hosts: Vec<Host>, found: Vec<Found>) -> Vec<Entry> {
+    let mut entries = super::entries(hosts);
+    entries.iter_mut().zip(found).for_each(|(entry, found)| entry.found = found);
+    find_twins(&mut entries);
+    entries
+}
+
+/// The same for hosts as they are named.
 fn entries(named: &str, found: Vec<Found>) -> Vec<Entry> {
-    let hosts = machines::read(named, None).unwrap();
-    let found = found.into_iter().chain(std::iter::repeat(None));
-    let named = names(&hosts).into_iter().zip(hosts);
-    named.zip(found).map(|((name, host), found)| Entry { name, host, found }).collect()
+    probed_entries(machines::read(named, None).unwrap(), found)
 }
 
 #[track_caller]
@@ -132,7 +137,7 @@ fn the_image_that_all_have() {
 
 #[test]
 fn names_differ_where_hosts_do_not() {
-    let named = |text: &str| names(&machines::read(text, None).unwrap()).join(" ");
+    let named = |text: &str| entries(text, vec![]).into_iter().map(|entry| entry.name).collect::<Vec<_>>().join(" ");
     assert_eq!(named("a b:22"), "a b");
     assert_eq!(named("h:2201 h:2202 h-2201"), "h h-2202 h-2201");
     assert_eq!(named("ana@h eve@h h:22"), "h node-1 h-22");
@@ -180,19 +185,15 @@ proptest! {
     ) {
         let Ok(hosts) = machines::read(&named.join(" "), user.as_deref()) else { return Ok(()) };
         prop_assume!(!hosts.is_empty());
-        let found = found.into_iter().chain(std::iter::repeat(None));
-        let names = names(&hosts).into_iter().zip(hosts);
-        let entries: Vec<Entry> =
-            names.zip(found).map(|((name, host), found)| Entry { name, host, found }).collect();
+        let entries = probed_entries(hosts, found);
         let text = text("lab", "x/y:1", &entries);
         let inventory = match Inventory::parse(&text, Path::new("inventory.toml")) {
             Ok(inventory) => inventory,
             Err(faults) => return Err(TestCaseError::fail(format!("{faults}\n{text}"))),
         };
-        let kept: Vec<Entry> =
-            entries.iter().zip(twins(&entries)).filter(|(_, twin)| twin.is_none()).map(|(e, _)| e.clone()).collect();
+        let kept: Vec<&Entry> = entries.iter().filter(|entry| entry.twin.is_none()).collect();
         prop_assert_eq!(inventory.nodes.len(), kept.len());
-        for (node, entry) in inventory.nodes.iter().zip(&kept) {
+        for (node, entry) in inventory.nodes.iter().zip(kept) {
             let host = Host { host: node.host.clone(), user: node.user.clone(), port: node.ssh_port };
             prop_assert_eq!(&host, &entry.host);
             prop_assert_eq!(&node.name, &entry.name);
