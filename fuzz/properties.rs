@@ -223,10 +223,7 @@ pub fn on(data: &[u8]) {
             assert!(chosen.iter().all(|name| rest.any(|other| other == name)), "{chosen:?} of {all:?}");
             assert_eq!(nodeset::select(&nodeset::fold(&chosen), &all, &nodeset::Groups::new()), Ok(chosen), "folded");
         }
-        Err(bad) => {
-            let message = bad.to_string();
-            assert!(message.starts_with("--on ") && !message.contains(char::is_control), "{message:?}");
-        }
+        Err(why) => assert!(!why.contains(char::is_control), "{why:?}"),
     }
     if !all.is_empty() {
         assert_eq!(nodeset::select(&nodeset::fold(&all), &all, &nodeset::Groups::new()).as_ref(), Ok(&all), "folded");

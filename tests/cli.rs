@@ -238,7 +238,7 @@ fn invalid_arguments_are_refused() {
     exit code: 2
     --- stdout
     --- stderr
-    error: --on c: no node is named c (nodes: a,b)
+    error: --on a,c: no node is named c (nodes: a,b)
       hint: names as in the inventory, node[01-16], @group, a,b, !c
     ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["--on", "!a,!b", "status"]), @r"

@@ -55,8 +55,10 @@ impl Target {
     pub fn new(inventory: Inventory, on: Option<&str>, local: bool) -> Result<Target, Error> {
         let all: Vec<String> = inventory.nodes.iter().map(|n| n.name.clone()).collect();
         let selected = match on {
-            Some(expression) => nodeset::select(expression, &all, &inventory.groups)
-                .map_err(|e| Error::usage(e.to_string(), "names as in the inventory, node[01-16], @group, a,b, !c"))?,
+            Some(expression) => nodeset::select(expression, &all, &inventory.groups).map_err(|why| {
+                let hint = "names as in the inventory, node[01-16], @group, a,b, !c";
+                Error::usage(format!("--on {expression}: {why}"), hint)
+            })?,
             None => all,
         };
         Ok(Target {

@@ -7,16 +7,6 @@ use std::sync::LazyLock;
 /// The most names that one pair of brackets may stand for, and the most machines of an inventory; more are a mistyped range.
 pub const MOST_NAMES: usize = 10_000;
 
-/// A selection that names no node, or cannot be parsed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("--on {}: {reason}", printable(.term))]
-pub struct BadSelection {
-    /// The part that is wrong.
-    pub term: String,
-    /// Why.
-    pub reason: String,
-}
-
 /// The nodes of each group by its name.
 pub type Groups = BTreeMap<String, Vec<String>>;
 
@@ -26,27 +16,25 @@ pub type Groups = BTreeMap<String, Vec<String>>;
 /// from what precedes it. An expression that begins with `!` removes from all.
 ///
 /// # Errors
-/// [`BadSelection`] for a name that is no node or group, a range that cannot be parsed, or nothing left.
-pub fn select(expression: &str, all: &[String], groups: &Groups) -> Result<Vec<String>, BadSelection> {
-    let bad = |term: &str, reason: String| BadSelection { term: term.into(), reason };
+/// A message about a name that is no node or group, a range that cannot be parsed, or nothing left.
+pub fn select(expression: &str, all: &[String], groups: &Groups) -> Result<Vec<String>, String> {
     let positions: HashMap<&str, usize> = all.iter().enumerate().map(|(i, name)| (name.as_str(), i)).collect();
     let mut chosen = vec![expression.trim_start().starts_with('!'); all.len()];
     for (removes, part) in terms(expression) {
-        for name in expand(part).map_err(|reason| bad(part, reason))? {
+        for name in expand(part)? {
             let members = match name.strip_prefix('@') {
                 None => std::slice::from_ref(&name),
-                Some(group) => groups.get(group).ok_or_else(|| bad(part, no_group(group, groups)))?,
+                Some(group) => groups.get(group).ok_or_else(|| no_group(group, groups))?,
             };
             for name in members {
                 let unknown = || format!("no node is named {} (nodes: {})", printable(name), fold(all));
-                let position = positions.get(name.as_str()).ok_or_else(|| bad(part, unknown()))?;
-                chosen[*position] = !removes;
+                chosen[*positions.get(name.as_str()).ok_or_else(unknown)?] = !removes;
             }
         }
     }
     let names: Vec<String> =
         all.iter().zip(chosen).filter(|(_, chosen)| *chosen).map(|(name, _)| name.clone()).collect();
-    if names.is_empty() { Err(bad(expression, "no node is left".into())) } else { Ok(names) }
+    if names.is_empty() { Err("no node is left".to_owned()) } else { Ok(names) }
 }
 
 /// The parts of an expression, each with whether it removes nodes.
@@ -118,26 +106,26 @@ fn number(text: &str) -> Result<u32, String> {
 }
 
 /// Folds names for people: `node1 node2 node3 gpu` → `gpu,node[1-3]`. Addresses and names of digits alone stay whole.
-pub fn fold(names: &[String]) -> String {
+pub fn fold(names: &[impl AsRef<str>]) -> String {
     static NUMBERED: LazyLock<Regex> =
         LazyLock::new(|| Regex::new("^([^.:]*[^.:0-9])([0-9]{1,9})([^.:0-9]*)$").expect("a valid pattern"));
     let numbered = |name| NUMBERED.captures(name).map(|parts| parts.extract::<3>().1);
     // one leading zero shows that all numbers of as many digits have a fixed width
     let padded: HashSet<(&str, &str, usize)> = names
         .iter()
-        .filter_map(|name| numbered(name))
+        .filter_map(|name| numbered(name.as_ref()))
         .filter(|[_, number, _]| number.len() > 1 && number.starts_with('0'))
         .map(|[prefix, number, suffix]| (prefix, suffix, number.len()))
         .collect();
     let mut folded = Vec::new();
     let mut groups: BTreeMap<(&str, &str, usize), BTreeSet<u32>> = BTreeMap::new();
-    for name in names {
+    for name in names.iter().map(AsRef::as_ref) {
         match numbered(name).map(|[prefix, number, suffix]| (prefix, suffix, number.len(), number.parse())) {
             Some((prefix, suffix, digits, Ok(number))) => {
                 let width = if padded.contains(&(prefix, suffix, digits)) { digits } else { 0 };
                 groups.entry((prefix, suffix, width)).or_default().insert(number);
             }
-            _ => folded.push(name.clone()),
+            _ => folded.push(name.to_owned()),
         }
     }
     for ((prefix, suffix, width), numbers) in groups {
@@ -208,15 +196,10 @@ mod tests {
         ] {
             assert_eq!(select(expression, &all, &none()).unwrap(), names(expected), "{expression}");
         }
-        assert_eq!(
-            select("gpu1", &all, &none()).unwrap_err().to_string(),
-            "--on gpu1: no node is named gpu1 (nodes: gpu[01-03,10],head)"
-        );
+        assert_eq!(select("gpu1", &all, &none()).unwrap_err(), "no node is named gpu1 (nodes: gpu[01-03,10],head)");
         for written in ["gpu01\0", "\u{1b}[31m", "@\u{1b}]0;x\u{7}", "\u{202e}gpu", "gpu[\u{1b}]", "gpu[1-2]\r"] {
-            let bad = select(written, &all, &none()).unwrap_err();
-            for text in [bad.to_string(), bad.reason] {
-                assert!(!text.contains(|c: char| c.is_control() || c == '\u{202e}'), "{text:?}");
-            }
+            let why = select(written, &all, &none()).unwrap_err();
+            assert!(!why.contains(|c: char| c.is_control() || c == '\u{202e}'), "{why:?}");
         }
         for bad in ["gpu[01-", "gpu[a-b]", "gpu[3-1]", "head,!head", "", "gpu[0-4294967295]", "gpu[+1-2]"] {
             assert!(select(bad, &all, &none()).is_err(), "{bad}");
@@ -282,10 +265,10 @@ mod tests {
         ] {
             assert_eq!(select(expression, &all, &groups).unwrap(), names(expected), "{expression}");
         }
-        let refused = |expression: &str, groups: &Groups| select(expression, &all, groups).unwrap_err().to_string();
-        assert_eq!(refused("@fats", &groups), "--on @fats: there is no group fats (groups: @fast, @r1, @r2)");
-        assert_eq!(refused("@fast", &none()), "--on @fast: there is no group fast: the inventory has no [groups]");
-        assert_eq!(refused("@fast,!@fast", &groups), "--on @fast,!@fast: no node is left");
+        let refused = |expression: &str, groups: &Groups| select(expression, &all, groups).unwrap_err();
+        assert_eq!(refused("@fats", &groups), "there is no group fats (groups: @fast, @r1, @r2)");
+        assert_eq!(refused("@fast", &none()), "there is no group fast: the inventory has no [groups]");
+        assert_eq!(refused("@fast,!@fast", &groups), "no node is left");
         assert_eq!(groups_in("a,@b!@c[1-2],!@d").collect::<Vec<_>>(), ["b", "c1", "c2", "d"]);
     }
 
