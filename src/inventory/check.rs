@@ -128,11 +128,11 @@ rules! {
 
     /// A mount, `SOURCE:TARGET`, with `:ro` or `:rw` behind it.
     pub(super) MOUNT: "a mount like \"/data:/data:ro\" or { source = \"/data\", target = \"/data\", read_only = true }",
-        usize::MAX, "^(/[^:]*):(/[^:]*)(?::(ro|rw))?$", |_| Ok(());
+        2010, "^(/[^:]*):(/[^:]*)(?::(ro|rw))?$", |_| Ok(());
 
     /// A device, `/dev/x`, with a path in the container or permissions or both behind it, as Docker takes it.
     pub(super) DEVICE: "a device like \"/dev/infiniband\" or \"/dev/fuse:/dev/fuse:rwm\"",
-        usize::MAX, "^(/dev/[^:]+)(?::(/[^:]+))?(?::([rwm]{1,3}))?$", |_| Ok(());
+        2010, "^(/dev/[^:]+)(?::(/[^:]+))?(?::([rwm]{1,3}))?$", |_| Ok(());
 
     /// The name of a variable that may be given to all ranks.
     pub VARIABLE: "the name of a variable: letters, digits and `_`, the first no digit", 1000,

@@ -47,7 +47,7 @@ pub fn torchrun(hosts: &[Host<'_>]) -> String {
 
 /// A nodelist, as Slurm writes it: names of one form folded, others beside them.
 pub fn slurm(hosts: &[Host<'_>]) -> String {
-    nodeset::fold(&hosts.iter().map(|host| host.node.name.clone()).collect::<Vec<_>>())
+    nodeset::fold(&hosts.iter().map(|host| &host.node.name).collect::<Vec<_>>())
 }
 
 /// The `TF_CONFIG` of each rank, behind its node's name: one worker for each slot.

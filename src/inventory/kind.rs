@@ -98,9 +98,9 @@ impl Kind {
             }
             (Kind::Gpus, Value::String(text)) if text == "none" => Ok(json!(0)),
             (Kind::Gpus, _) => good(value == "auto" || value == "all" || number_in(0, 1024)),
-            (Kind::Gpu, Value::String(text)) => check::GPU.check(text).and_then(|()| good(true)),
-            (Kind::Gpu, Value::Number(index)) => {
-                check::GPU.check(&index.to_string()).map(|()| json!(index.to_string()))
+            (Kind::Gpu, Value::String(_) | Value::Number(_)) => {
+                let gpu = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                check::GPU.check(&gpu).map(|()| Value::from(gpu))
             }
             (Kind::Mount, Value::String(_) | Value::Object(_)) => container::mount(value).map(|mount| json!(mount)),
             (Kind::Device, Value::String(text)) => container::device(text).map(|device| json!(device)),
@@ -123,32 +123,27 @@ impl Kind {
             Kind::Choice(values) => json!({ "enum": values }),
             Kind::Number(_, least, most) => integer(*least, *most),
             Kind::Flag => json!({ "type": "boolean" }),
-            Kind::Size => json!({ "anyOf": [
-                { "type": "integer", "minimum": 65536 },
-                { "type": "string", "pattern": "^[0-9]+([kKmMgGtT]([iI]?[bB])?|[bB])?$" },
-            ] }),
+            Kind::Size => json!({
+                "type": ["integer", "string"], "minimum": 65536, "pattern": "^[0-9]+([kKmMgGtT]([iI]?[bB])?|[bB])?$",
+            }),
             Kind::Gpus => json!({ "anyOf": [
                 integer(0, 1024),
                 { "enum": ["auto", "all", "none"] },
                 { "type": "array", "minItems": 1, "maxItems": LONGEST_LIST, "items": Kind::Gpu.schema() },
             ] }),
             Kind::Gpu => json!({ "anyOf": [integer(0, 1023), string(&check::GPU)] }),
-            Kind::Mount => json!({ "anyOf": [
-                { "type": "string", "pattern": check::MOUNT.pattern },
-                record(json!({
-                    "source": { "type": "string" }, "target": { "type": "string" }, "read_only": { "type": "boolean" },
-                }), &["source", "target"]),
-            ] }),
-            Kind::Device => json!({ "type": "string", "pattern": check::DEVICE.pattern }),
+            Kind::Mount => {
+                let path = json!({ "type": "string" });
+                let fields = json!({ "source": path, "target": path, "read_only": { "type": "boolean" } });
+                json!({ "anyOf": [string(&check::MOUNT), record(fields, &["source", "target"])] })
+            }
+            Kind::Device => string(&check::DEVICE),
             Kind::Limit => {
                 let limit = json!({ "type": "integer", "minimum": -1 });
                 json!({ "anyOf": [limit, record(json!({ "soft": limit, "hard": limit }), &["soft", "hard"])] })
             }
             Kind::Variable => json!({ "type": ["string", "integer"] }),
-            Kind::Nodes => json!({ "anyOf": [
-                { "type": "string" },
-                { "type": "array", "minItems": 1, "items": { "type": "string" } },
-            ] }),
+            Kind::Nodes => json!({ "type": ["string", "array"], "minItems": 1, "items": { "type": "string" } }),
             Kind::List(entry) => json!({ "type": "array", "maxItems": LONGEST_LIST, "items": entry.schema() }),
             Kind::Table(names, value) => {
                 json!({ "type": "object", "propertyNames": string(names), "additionalProperties": value.schema() })

@@ -5,8 +5,8 @@
 //!
 //! `fields` describes each field once; its types [`Cluster`], [`Node`] and [`Container`] are what other modules see. `kind`
 //! reads the values of a field, over the rules for strings in `check` and for mounts and the like in `container`. `reader`
-//! walks a table and `fault` places what is wrong. `assemble` puts an [`Inventory`] together from `nodes` and `groups`; the
-//! three check what concerns several fields. `schema` shows the fields to editors and people.
+//! walks a table and `fault` places what is wrong. `assemble` puts an [`Inventory`] together, with what `nodes` reads; the two
+//! check what concerns several fields. `schema` shows the fields to editors and people.
 
 mod assemble;
 mod check;
@@ -14,7 +14,6 @@ mod container;
 pub mod export;
 mod fault;
 mod fields;
-mod groups;
 mod kind;
 mod nodes;
 #[cfg(test)]
@@ -104,15 +103,9 @@ impl Inventory {
     /// # Errors
     /// As of [`Inventory::parse`]; also a file that cannot be read or is no UTF-8.
     pub fn load(file: &Path) -> Result<Inventory, Error> {
-        let bytes = std::fs::read(file)
+        let text = std::fs::read_to_string(file)
             .map_err(|error| Error::Inventory(format!("{}: cannot be read: {error}", file.display())))?;
-        match std::str::from_utf8(&bytes) {
-            Ok(text) => Ok(Inventory::parse(text, file)?),
-            Err(error) => {
-                let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
-                Err(Error::Inventory(format!("{}:{line}: expected UTF-8 text", file.display())))
-            }
-        }
+        Ok(Inventory::parse(&text, file)?)
     }
 
     /// This machine alone with its own Docker: the cluster `local` with one node, which is the master.

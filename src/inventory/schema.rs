@@ -104,7 +104,10 @@ mod tests {
             Value::Array(_) => "array",
             _ => "object",
         };
-        let has_type = rules["type"].as_str().is_none_or(|name| name == kind);
+        let has_type = match &rules["type"] {
+            Value::Array(kinds) => kinds.iter().any(|name| name == kind),
+            name => name.as_str().is_none_or(|name| name == kind),
+        };
         let is_word = rules["enum"].as_array().is_none_or(|words| words.contains(value));
         let number = value.as_i64();
         let in_range = number.is_none_or(|number| {
