@@ -5,7 +5,7 @@ use crate::cluster::node_lock::{Answer, LockRequest, NodeLock, take};
 use crate::cluster::nodes::{Member, for_each_node, operator};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
-use crate::model::lease::{Lease, Wait, holders};
+use crate::model::lease::{Lease, holders};
 use crate::text::nodeset;
 use crate::transport::privileges::process;
 use std::hash::{BuildHasher, RandomState};
@@ -28,7 +28,8 @@ const CONTENTION_WINDOW: Duration = Duration::from_secs(5);
 /// The node locks that a command holds.
 pub struct LockSet {
     request: LockRequest,
-    wait: Wait,
+    /// How long the command waits for others; `None`: it fails at once.
+    wait: Option<Duration>,
     events: Events,
     /// Set when a lock is lost.
     lost: watch::Sender<Option<NodeError>>,
@@ -36,11 +37,12 @@ pub struct LockSet {
 }
 
 impl LockSet {
-    /// A set without locks yet. `purpose`: the command, as others see it. `lost` is set when a lock is lost.
+    /// A set without locks yet. `purpose`: the command, as others see it. `wait`: how long it waits for the
+    /// locks of others; `None`: it fails at once. `lost` is set when a lock is lost.
     pub fn new(
         cluster: &str,
         purpose: &str,
-        wait: Wait,
+        wait: Option<Duration>,
         events: &Events,
         lost: watch::Sender<Option<NodeError>>,
     ) -> LockSet {
@@ -59,7 +61,7 @@ impl LockSet {
         }
     }
 
-    /// Locks all of these nodes or none, and waits for the commands that hold them if the command may wait (`Wait`).
+    /// Locks all of these nodes or none, and waits for the commands that hold them if this one may wait.
     /// Returns the nodes that did not answer.
     ///
     /// # Errors
@@ -90,7 +92,7 @@ impl LockSet {
             }
             let ids: Vec<String> = busy.iter().map(|(_, lease)| lease.id.clone()).collect();
             let is_recent = |(before, at): &(_, Instant)| *before == ids && at.elapsed() < REPORT_INTERVAL;
-            if self.wait != Wait::No && !reported.as_ref().is_some_and(is_recent) {
+            if self.wait.is_some() && !reported.as_ref().is_some_and(is_recent) {
                 for (nodes, lease) in holders(&busy) {
                     self.events.note(format!("waiting for {}: {lease}", nodeset::fold(&nodes)));
                 }
@@ -98,11 +100,8 @@ impl LockSet {
             }
             // a random pause, so that commands that wait do not all ask at the same moment
             let pause = Duration::from_millis(500 + RandomState::new().hash_one(0) % 1000);
-            let pause = match self.wait {
-                Wait::Within(Some(limit)) => pause.min(limit.saturating_sub(began.elapsed())),
-                _ => pause,
-            };
-            if let Ok(error) = timeout(pause, cancellation.cancelled()).await {
+            let left = self.wait.map_or(pause, |limit| limit.saturating_sub(began.elapsed()));
+            if let Ok(error) = timeout(pause.min(left), cancellation.cancelled()).await {
                 return Err(error);
             }
             attempt += 1;
@@ -131,10 +130,7 @@ impl LockSet {
 
     /// Returns whether the command goes on waiting for others after this time.
     pub fn waits(&self, elapsed: Duration) -> bool {
-        match self.wait {
-            Wait::No => false,
-            Wait::Within(limit) => limit.is_none_or(|limit| elapsed < limit),
-        }
+        self.wait.is_some_and(|limit| elapsed < limit)
     }
 
     /// Releases all locks; a second time does nothing.

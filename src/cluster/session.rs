@@ -6,7 +6,7 @@ use super::progress::ProgressLog;
 use crate::cluster::nodes::Member;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
-use crate::model::lease::Wait;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// A command that changes nodes.
@@ -20,11 +20,11 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session that holds no lock yet. `purpose`: the command, as others see it.
+    /// A session that holds no lock yet. `purpose`: the command, as others see it. `wait`: as for [`LockSet::new`].
     pub fn new(
         cluster: &str,
         purpose: &str,
-        wait: Wait,
+        wait: Option<Duration>,
         events: &Events,
         signal: &watch::Receiver<Option<u8>>,
     ) -> Session {

@@ -11,15 +11,6 @@ pub const LIFETIME: Duration = Duration::from_secs(30);
 /// How often a command renews its leases.
 pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Whether a command waits for another's leases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
-    /// It fails at once.
-    No,
-    /// It waits; `None`: for as long as it takes.
-    Within(Option<Duration>),
-}
-
 /// A node's lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Lease {
@@ -59,11 +50,6 @@ impl Lease {
     /// How long ago it was taken.
     pub fn age(&self) -> Duration {
         Duration::from_secs(self.read.saturating_sub(self.since))
-    }
-
-    /// How long ago it was renewed last.
-    pub fn since_renewal(&self) -> Duration {
-        Duration::from_secs(self.read.saturating_sub(self.renewed))
     }
 
     /// Returns whether it has expired, by the rule of `lease.sh`. A clock that was set back does not extend it.
@@ -108,7 +94,7 @@ mod tests {
     #[test]
     fn a_lease_is_parsed_and_shown() {
         let lease = Lease::parse(TEXT).unwrap();
-        assert_eq!((lease.age(), lease.since_renewal()), (Duration::from_secs(72), Duration::from_secs(1)));
+        assert_eq!(lease.age(), Duration::from_secs(72));
         assert_eq!(
             lease.to_string(),
             "ana@desk (process 4711) with `hvdctl train my project` since 2025-11-21 14:32:07 UTC (1m 12s ago)"
@@ -134,6 +120,5 @@ mod tests {
             assert_eq!(read(renewed + now).is_expired(), expired, "{now} s later");
             assert_eq!(read(renewed - now).is_expired(), expired, "the clock was set back by {now} s");
         }
-        assert_eq!(read(renewed - 5).since_renewal(), Duration::ZERO);
     }
 }
