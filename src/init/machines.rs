@@ -1,12 +1,11 @@
 //! Machines as they are named for `hvdctl init`: on the command line, at a prompt, or in an ssh configuration.
 
-use crate::inventory;
+use crate::inventory::{self, canonical_host, is_ipv6};
 use crate::text::nodeset::{self, MOST_NAMES};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU16;
 
 /// One machine as ssh will be given it.
@@ -33,17 +32,6 @@ impl fmt::Display for Host {
     }
 }
 
-impl Host {
-    /// Two hosts with the same key are the same machine to the inventory.
-    fn machine(&self) -> (String, Option<u16>, Option<&str>) {
-        let host = match self.host.parse::<IpAddr>() {
-            Ok(address) => address.to_string(),
-            Err(_) => self.host.to_ascii_lowercase(),
-        };
-        (host, self.port, self.user.as_deref())
-    }
-}
-
 /// Reads what was named: `[user@]host[:port]`, an address of IPv6 bare or as `[fd00::1]:22`, ranges like `node[1-4]`;
 /// with spaces or commas between them. `user` is that of those who name none.
 ///
@@ -58,7 +46,7 @@ pub fn read(text: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
         }
     }
     let mut known = HashSet::new();
-    match hosts.iter().find(|host| !known.insert(host.machine())) {
+    match hosts.iter().find(|host| !known.insert((canonical_host(&host.host), host.port, &host.user))) {
         Some(twice) => Err(format!("{twice} is named twice")),
         None => Ok(hosts),
     }
@@ -82,11 +70,6 @@ fn one(word: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
         return Ok(vec![host(bare)?]);
     }
     nodeset::expand(place)?.iter().map(|name| host(name)).collect()
-}
-
-/// An address of IPv6, with a zone or without.
-fn is_ipv6(text: &str) -> bool {
-    text.split_once('%').map_or(text, |(address, _zone)| address).parse::<Ipv6Addr>().is_ok()
 }
 
 #[cfg(test)]

@@ -159,9 +159,13 @@ pub(super) fn absolute(path: &str) -> Checked<()> {
 
 fn host(text: &str) -> Checked<()> {
     refuse_if(text.contains('@'), "set the user as `user`")?;
-    let address = text.split_once('%').map_or(text, |(address, _zone)| address);
-    let is_wrong = text.contains([':', '[', ']']) && address.parse::<Ipv6Addr>().is_err();
+    let is_wrong = text.contains([':', '[', ']']) && !is_ipv6(text);
     refuse_if(is_wrong, "set a port as `ssh_port`, and write an IPv6 address without brackets")
+}
+
+/// Returns whether a text is an address of IPv6, with a zone or without.
+pub fn is_ipv6(text: &str) -> bool {
+    text.split_once('%').map_or(text, |(address, _zone)| address).parse::<Ipv6Addr>().is_ok()
 }
 
 fn address(text: &str) -> Checked<()> {

@@ -122,6 +122,11 @@ fn over(defaults: &Map<String, Value>, own: Map<String, Value>) -> Map<String, V
     values
 }
 
+/// Returns the form of a host that is the same however it is written.
+pub fn canonical_host(host: &str) -> String {
+    host.parse::<IpAddr>().map_or_else(|_| host.to_lowercase(), |address| address.to_string())
+}
+
 /// Reports nodes that are the same machine or cannot be distinguished: of each `[[node]]` the first fault.
 fn unique(entries: &[Entry<'_>]) {
     let mut known = HashMap::new();
@@ -131,9 +136,7 @@ fn unique(entries: &[Entry<'_>]) {
             None => ("host", "name; give each a `name`"),
         };
         for node in nodes {
-            // DNS and addresses do not care how they are written
-            let host = node.host.parse::<IpAddr>().map_or(node.host.to_lowercase(), |address| address.to_string());
-            let machine = json!([host, node.ssh_port, node.user, node.jump]).to_string();
+            let machine = json!([canonical_host(&node.host), node.ssh_port, node.user, node.jump]).to_string();
             let address = node.address.map(|address| address.to_string());
             let keys = [
                 ("host", "host, port and user", &node.host, Some(machine)),
