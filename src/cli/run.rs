@@ -6,7 +6,6 @@ use crate::inventory::{Bind, Controller, LauncherName, VARIABLE, parse_size};
 use crate::launch::placement::{MapBy, RankCount};
 use crate::sync::project;
 use crate::text::argument::ProgramArgument;
-use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -162,7 +161,7 @@ pub struct Train {
     #[command(flatten)]
     pub running: Running,
     /// Program to run [default: `command` in hvdctl.toml, else train.py or main.py]
-    #[arg(last = true, value_name = "COMMAND", value_parser = OsStringValueParser::new().map(ProgramArgument::from))]
+    #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<ProgramArgument>,
     /// Whether it waits for locks
     #[command(flatten)]
@@ -179,7 +178,7 @@ pub struct Run {
     #[command(flatten)]
     pub running: Running,
     /// Program to run
-    #[arg(last = true, required = true, value_name = "COMMAND", value_parser = OsStringValueParser::new().map(ProgramArgument::from))]
+    #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<ProgramArgument>,
     /// Whether it waits for locks
     #[command(flatten)]

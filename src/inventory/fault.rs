@@ -107,10 +107,7 @@ impl<'t> Report<'t> {
     fn fault(&self, span: &Range<usize>, message: String) -> Fault {
         let number = self.line(span);
         let start = self.lines[number - 1];
-        let characters = |until: usize| {
-            let bytes = &self.text.as_bytes()[start..until.clamp(start, self.text.len())];
-            String::from_utf8_lossy(bytes).chars().count()
-        };
+        let characters = |until: usize| self.text.get(start..until).unwrap_or_default().chars().count();
         let before = characters(span.start);
         let line: Vec<char> = self.text[start..].lines().next().unwrap_or_default().chars().map(harmless).collect();
         let marked = characters(span.end).min(line.len()).saturating_sub(before).max(1);

@@ -51,7 +51,7 @@ macro_rules! tables {
         }
 
         pub(super) static $fields: &[Field] = &[$(Field {
-            name: last(&[stringify!($name), $($seconds)?]),
+            name: [$($seconds,)? stringify!($name)][0],
             kind: $kind,
             doc: concat!($($doc),+).trim_ascii(),
         },)*];
@@ -187,8 +187,4 @@ pub fn names(table: &str) -> Vec<&'static str> {
         "" => TABLES.to_vec(),
         table => of(table).into_iter().map(|field| field.name).collect(),
     }
-}
-
-const fn last(names: &[&'static str]) -> &'static str {
-    names[names.len() - 1]
 }
