@@ -457,20 +457,14 @@ ulimits, env, env_file)
 
 #[test]
 fn excerpts_are_short_and_safe() {
-    let long = format!("# {}\nport = '\u{202e}' # {}", "x".repeat(500), "y".repeat(500));
-    let faults = parse(&in_cluster(&long)).expect_err("a fault");
-    let excerpt = faults.faults[0].excerpt.clone().expect("an excerpt");
-    assert!(excerpt.starts_with("4 | port = '\u{fffd}' # yyy") && excerpt.ends_with("\n  |        ^^^"), "{excerpt:?}");
-    assert_eq!(excerpt.lines().next().map(|line| line.chars().count()), Some(124));
+    let faults = parse(&in_cluster("port = '\u{202e}' # high")).expect_err("a fault");
+    assert_eq!(faults.faults[0].excerpt.as_deref(), Some("3 | port = '\u{fffd}' # high\n  |        ^^^"));
     assert!(faults.faults[0].message.ends_with(r#"found "\u{202e}""#), "{faults}");
 
     let inline = format!("node = [{}{{ host = 5 }}, {}]", "{ host = 'a' }, ".repeat(20), "{ host = 'b' }, ".repeat(20));
     let faults = parse(&format!("{inline}\n[cluster]\nname = 'lab'")).expect_err("faults");
     let fault = faults.faults.iter().find(|fault| fault.message.contains("found 5")).expect("that fault");
-    let excerpt = fault.excerpt.clone().expect("an excerpt");
-    let (line, mark) = excerpt.split_once('\n').expect("two lines");
-    assert_eq!(line.chars().nth(mark.chars().count() - 1), Some('5'), "{excerpt}");
-    assert!(line.chars().count() <= 124, "{line}");
+    assert_eq!((fault.line, fault.column, &fault.excerpt), (1, 338, &None), "{faults}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// The most characters of a line that an excerpt shows.
+/// The most characters of a line that is shown.
 const WIDEST_EXCERPT: usize = 120;
 
 /// All that is wrong with one file, in the order of its lines.
@@ -28,7 +28,7 @@ pub struct Fault {
     pub column: usize,
     /// The field, what was expected and what was found, on one line.
     pub message: String,
-    /// The line with a mark under what is wrong, safe to show on a terminal; `None` where the file lacks something.
+    /// The line with a mark under what is wrong, safe to show on a terminal; `None` if it is long, or the file lacks something.
     pub excerpt: Option<String>,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Report<'t> {
     text: &'t str,
     /// Where each line starts.
     lines: Vec<usize>,
-    faults: RefCell<Vec<(Range<usize>, String)>>,
+    faults: RefCell<Vec<Fault>>,
 }
 
 impl<'t> Report<'t> {
@@ -76,7 +76,7 @@ impl<'t> Report<'t> {
 
     /// Adds a fault at a place; at `0..0` what the whole file lacks.
     pub(super) fn at(&self, span: Range<usize>, message: impl Into<String>) {
-        self.faults.borrow_mut().push((span, message.into()));
+        self.faults.borrow_mut().push(self.fault(&span, message.into()));
     }
 
     /// Returns the line, from 1, where a span begins.
@@ -98,9 +98,8 @@ impl<'t> Report<'t> {
     /// Returns the faults in the order of their places.
     pub(super) fn into_faults(self, file: &Path) -> Faults {
         let mut faults = self.faults.take();
-        faults.sort_by_key(|(span, _)| span.start);
+        faults.sort_by_key(|fault| (fault.line, fault.column));
         faults.dedup();
-        let faults = faults.into_iter().map(|(span, message)| self.fault(&span, message)).collect();
         Faults { file: file.to_owned(), faults }
     }
 
@@ -109,16 +108,12 @@ impl<'t> Report<'t> {
         let start = self.lines[number - 1];
         let characters = |until: usize| self.text.get(start..until).unwrap_or_default().chars().count();
         let before = characters(span.start);
-        let line: Vec<char> = self.text[start..].lines().next().unwrap_or_default().chars().map(harmless).collect();
-        let marked = characters(span.end).min(line.len()).saturating_sub(before).max(1);
-
-        // of a long line the part around the mark
-        let cut = if line.len() > WIDEST_EXCERPT { before.saturating_sub(WIDEST_EXCERPT / 2) } else { 0 };
-        let shown: String = line.iter().skip(cut).take(WIDEST_EXCERPT).collect();
-        let (offset, gutter) = (before - cut, number.to_string().len());
-        let mark = "^".repeat(marked.min(WIDEST_EXCERPT.saturating_sub(offset).max(1)));
-        let excerpt = format!("{number} | {}\n{:gutter$} | {:offset$}{mark}", shown.trim_end(), "", "");
-        Fault { line: number, column: before + 1, message, excerpt: (*span != (0..0)).then_some(excerpt) }
+        let line: String = self.text[start..].lines().next().unwrap_or_default().chars().map(harmless).collect();
+        let (length, gutter) = (line.chars().count(), number.to_string().len());
+        let mark = "^".repeat(characters(span.end).min(length).saturating_sub(before).max(1));
+        let excerpt = format!("{number} | {}\n{:gutter$} | {:before$}{mark}", line.trim_end(), "", "");
+        let has_excerpt = *span != (0..0) && length <= WIDEST_EXCERPT;
+        Fault { line: number, column: before + 1, message, excerpt: has_excerpt.then_some(excerpt) }
     }
 }
 
