@@ -18,14 +18,11 @@ pub async fn all(target: &Target, images: &[&str], events: &Events) -> Result<Ve
     let script = Script::new(PROBE).with("images", &images.join(" "));
     let members = connect_as_login(target, events).await?;
     Ok(for_each_node(members, async |member| {
-        let probed = async {
-            let member = member?;
-            let _step = events.begin(&member.node.name, Step::OBSERVING);
-            let output = member.transport.script_as_login(&script, "probe the machine").await?;
-            events.done(&member.node.name, "probed");
-            Ok(Probe::parse(&String::from_utf8_lossy(&output)))
-        };
-        events.report(probed.await)
+        let member = member?;
+        let probing = member.transport.script_as_login(&script, "probe the machine");
+        let output = events.step(&member.node.name, Step::OBSERVING, probing).await?;
+        events.done(&member.node.name, "probed");
+        Ok(Probe::parse(&String::from_utf8_lossy(&output)))
     })
     .await)
 }
