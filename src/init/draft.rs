@@ -63,37 +63,33 @@ impl Probe {
     /// Returns what keeps it from being a node or needs attention, each with a hint.
     pub fn concerns(&self) -> Vec<(String, &'static str)> {
         let mut concerns = Vec::new();
-        match &self.root {
-            Some(Err(message)) if failure::sudo(message) == Some(failure::Sudo::PasswordRequired) => {
-                concerns.push(("sudo asks for a password".into(), "have the password ready for the next commands"));
+        let mut add = |what: String, hint| concerns.push((what, hint));
+        if let Some(Err(message)) = &self.root {
+            if failure::sudo(message) == Some(failure::Sudo::PasswordRequired) {
+                add("sudo asks for a password".into(), "have the password ready for the next commands");
+            } else if !matches!(self.docker, Some(Ok(_))) {
+                // a login that may use the engine needs no sudo
+                add(format!("cannot become root: {message}"), "set `user` to a login that is root or may run sudo");
             }
-            // a login that may use the engine needs no sudo
-            Some(Err(message)) if !matches!(self.docker, Some(Ok(_))) => {
-                concerns.push((
-                    format!("cannot become root: {message}"),
-                    "set `user` to a login that is root or may run sudo",
-                ));
-            }
-            _ => {}
         }
         match &self.docker {
-            None => concerns.push(("Docker is not installed".into(), "install Docker Engine on that machine")),
+            None => add("Docker is not installed".into(), "install Docker Engine on that machine"),
             // without root it is unknown whether the engine runs
             Some(Err(message)) if !matches!(self.root, Some(Err(_))) => {
-                concerns.push((format!("the Docker Engine does not answer: {message}"), "sudo systemctl start docker"));
+                add(format!("the Docker Engine does not answer: {message}"), "sudo systemctl start docker");
             }
             _ => {}
         }
         if self.facts.nvidia_smi && self.facts.gpus.is_empty() {
             let hint = "run `nvidia-smi -L` there, then set `gpus`";
-            concerns.push(("nvidia-smi is installed and lists no GPU".into(), hint));
+            add("nvidia-smi is installed and lists no GPU".into(), hint);
         }
         if self.address().is_none() {
             let what = match &list(&self.candidates())[..] {
                 "" => "no IPv4 address for the cluster's network was found".to_owned(),
                 several => format!("several addresses may be the one on the cluster's network: {several}"),
             };
-            concerns.push((what, "set `address`"));
+            add(what, "set `address`");
         }
         concerns
     }

@@ -89,19 +89,16 @@ pub async fn download(
     let (placed, unpacked) = unpacked.unwrap_or_else(|e| (BTreeSet::new(), Err(Error::Local(e.to_string()))));
     let missing: Vec<&Download> = downloads.iter().filter(|download| !placed.contains(&download.path)).collect();
     let failed = |operation: &str, cause: &str| NodeError::failed(transport.node(), operation, cause);
+    let changed = |download: &Download| {
+        failed(&format!("fetch {}", download.name), "the file changed while it was fetched").hint("try again")
+    };
     let again = "run the same command again: it fetches only the files that are missing";
     let errors = match (unpacked, received) {
         _ if missing.is_empty() => Vec::new(),
         (Err(error), _) => vec![failed(FETCH, &error.to_string()).hint(again)],
         // tar's codes for files that changed or vanished are explained below
         (Ok(()), Err(error)) if !matches!(error.kind, Kind::CommandFailed { status: 1 | 2 }) => vec![error.hint(again)],
-        (Ok(()), _) => {
-            let changed = "the file changed while it was fetched";
-            missing
-                .iter()
-                .map(|download| failed(&format!("fetch {}", download.name), changed).hint("try again"))
-                .collect()
-        }
+        (Ok(()), _) => missing.into_iter().map(changed).collect(),
     };
     (placed, errors)
 }

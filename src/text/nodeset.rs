@@ -52,13 +52,12 @@ pub fn groups_in(expression: &str) -> impl Iterator<Item = String> {
 }
 
 fn no_group(name: &str, groups: &Groups) -> String {
+    let name = printable(name);
+    if groups.is_empty() {
+        return format!("there is no group {name}: the inventory has no [groups]");
+    }
     let known: Vec<String> = groups.keys().map(|group| format!("@{group}")).collect();
-    let known = if known.is_empty() {
-        ": the inventory has no [groups]".into()
-    } else {
-        format!(" (groups: {})", known.join(", "))
-    };
-    format!("there is no group {}{known}", printable(name))
+    format!("there is no group {name} (groups: {})", known.join(", "))
 }
 
 /// Returns a text for a message: in quotes with escapes if it could disturb a terminal.
