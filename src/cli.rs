@@ -229,7 +229,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Returns how long it waits; `None`: not at all.
+    /// Returns how long the command may wait; `None`: it fails at once.
     pub fn limit(self) -> Option<Duration> {
         self.wait.map(|limit| limit.unwrap_or(Duration::MAX))
     }
@@ -332,7 +332,7 @@ impl Command {
         }
     }
 
-    /// Returns the command as its locks show it to others, and how long it waits for those of others.
+    /// Returns the command as its locks show it to others, and how long it may wait for other commands' locks.
     pub fn locks(&self) -> (String, Option<Duration>) {
         let (purpose, waiting) = match self {
             Command::Keys(Keys::Generate(options)) => ("hvdctl keys generate".to_owned(), options.waiting),
