@@ -55,7 +55,7 @@ pub(super) async fn in_worker(target: &Target, node: &str, events: &Events) -> R
     }
     let target = Target { selected: vec![node.to_owned()], ..target.clone() };
     let member = connect_all(&target, events).await?.remove(0);
-    let (runtime, worker) = worker(target.cluster(), &member).await?;
+    let (runtime, worker) = worker(target.cluster(), &member.transport).await?;
     guarded(&member, runtime, worker, None).await.map_err(Into::into)
 }
 
