@@ -31,6 +31,17 @@ impl Session {
     pub async fn lock(&self, members: &[Member]) -> Result<Vec<NodeError>, Error> {
         self.locks.take(members, &self.cancellation).await
     }
+
+    /// Locks all of these nodes, or none.
+    ///
+    /// # Errors
+    /// As [`Session::lock`], and if a node could not be asked.
+    pub async fn lock_all(&self, members: &[Member]) -> Result<(), Error> {
+        match self.lock(members).await? {
+            failed if failed.is_empty() => Ok(()),
+            failed => Err(Error::Nodes { failed, done: 0 }),
+        }
+    }
 }
 
 /// What was done on each node.

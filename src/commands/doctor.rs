@@ -19,7 +19,7 @@ pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> 
     let mut examined = examine().await?;
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     if options.fix && examined.findings.iter().any(|finding| !finding.fixes.is_empty()) {
-        context.lock(&examined.members()).await?;
+        session.lock_all(&examined.members()).await?;
         // findings from before the nodes were locked may be outdated
         examined = examine().await?;
         (done, failed) = fix(target, &examined, session, events).await?;

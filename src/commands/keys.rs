@@ -94,7 +94,7 @@ pub async fn rotate(options: &Rotate, context: &Context) -> Result<Outcome, Erro
         // the master has the pair
         return Err(Error::Unreachable(offline));
     }
-    context.lock(&members).await?;
+    session.lock_all(&members).await?;
     let done = distribution(context, &members).rotate(wanted).await?;
     session.progress.failed(&done.failed);
     session.cancellation.check()?;
