@@ -7,7 +7,7 @@ use crate::cluster::nodes::{
 use crate::cluster::session::Session;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
-use crate::job::capacity::{check_capacity, drop_ended_jobs};
+use crate::job::capacity::{drop_ended_jobs, placed};
 use crate::job::request::ResourceRequest;
 use crate::keys::reachability::Matrix;
 use crate::render::table::table;
@@ -122,7 +122,7 @@ impl Context {
     /// [`Context::observe_all`].
     pub async fn allocate(&self, wanted: ResourceRequest) -> Result<Vec<ObservedNode>, Error> {
         let (target, session) = (self.target.with_launcher(), &self.session);
-        let free = |nodes: Vec<ObservedNode>| check_capacity(&self.target, &nodes, wanted).map(|()| nodes);
+        let free = |nodes: Vec<ObservedNode>| placed(&self.target, &nodes, wanted).map(|_| nodes);
         let lock_and_observe = async || self.observe_all(&target, true, &self.events).await.and_then(free);
         let (quiet, _) = Events::channel();
         let (began, mut reported) = (Instant::now(), String::new());

@@ -5,7 +5,7 @@ use crate::cluster::exec::CommandOutput;
 use crate::error::{Error, NodeError, NodeProgress};
 use crate::init::machines::Host;
 use crate::inventory::Controller;
-use crate::job::cores::NodeCores;
+use crate::job::in_worker::NodeCores;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
 use crate::job::record::State;

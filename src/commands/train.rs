@@ -5,12 +5,11 @@ use super::output::{DryRun, End};
 use super::{Outcome, job_end};
 use crate::cli;
 use crate::error::{Error, exit};
-use crate::job::cores::{NodeCores, cores};
 use crate::job::fetch::{self, FetchReport};
-use crate::job::launcher_check;
+use crate::job::in_worker::{NodeCores, check_launcher, cores};
 use crate::job::plan::JobPlan;
 use crate::job::record::State;
-use crate::job::request::{Cwd, JobOptions, Program, ResourceRequest, Show, Until, check_ranks};
+use crate::job::request::{JobOptions, Program, ResourceRequest, Show, Until, check_ranks};
 use crate::job::start::{new_id, start};
 use crate::job::supervision::OnSignal;
 use crate::launch::env_file;
@@ -41,7 +40,7 @@ pub async fn train(options: cli::Train, context: &Context) -> Result<Outcome, Er
             .await
             .map_err(|e| Error::Local(format!("cannot read the project: {e}")))??;
         let (name, project) = (project::directory_name(&name), Some(Project { origin, files, shared }));
-        Ok(Program { title, name, command, launcher, cwd: Cwd::Workspace, project, files: Vec::new() })
+        Ok(Program { title, name, command, launcher, project, files: Vec::new() })
     };
     launch(program, options.np, &options.running, options.fetch.as_deref(), context).await
 }
@@ -51,7 +50,7 @@ pub async fn run(options: cli::Run, context: &Context) -> Result<Outcome, Error>
     check_ranks(&context.target, Some(options.np), options.running.gpus_per_node)?;
     let (title, command) = (options.running.name.clone(), options.command);
     let name = project::directory_name(&file_name(Path::new(&command[0].to_string())));
-    let program = Program { title, name, command, launcher: None, cwd: Cwd::Root, project: None, files: Vec::new() };
+    let program = Program { title, name, command, launcher: None, project: None, files: Vec::new() };
     launch(async { Ok(program) }, options.np, &options.running, None, context).await
 }
 
@@ -88,21 +87,21 @@ async fn launch(
         until: Until { limit: None, all_started: running.detach, on_signal: OnSignal::Stop },
     };
     let id = if running.dry_run { "ID".to_owned() } else { new_id() };
-    let plan = JobPlan::new(target, nodes, &options, &id)?;
+    let plan = JobPlan::new(target, nodes, program, options, id)?;
     plan.check(events)?;
     if running.dry_run {
         let address = |share: &Share| {
             let host = plan.hosts.iter().find(|host| host.observed.name() == share.node);
             host.map_or_else(String::new, |host| host.endpoint.address.to_string())
         };
-        let cores = cores(&plan, &options, events).await?;
-        return Ok(dry_run(&program.command, &plan.placement, address, &plan.commands, cores));
+        let cores = cores(&plan, events).await?;
+        return Ok(dry_run(&plan.program.command, &plan.placement, address, &plan.commands, cores));
     }
     // the images are built for the default launcher
-    if options.launcher != LauncherName::default() {
-        session.cancellation.run(launcher_check::check(&plan)).await?;
+    if plan.options.launcher != LauncherName::default() {
+        session.cancellation.run(check_launcher(&plan)).await?;
     }
-    let ended = start(&plan, &program, &options, session, events, |_, _| {}).await.inspect_err(|error| {
+    let ended = start(&plan, session, events, |_, _| {}).await.inspect_err(|error| {
         if fetch.is_some() && matches!(error, Error::Signal(_)) {
             events.note("the outputs were not fetched\n  hint: hvdctl fetch");
         }
@@ -114,7 +113,7 @@ async fn launch(
         ));
         return Ok(Outcome { text: format!("{}\n", ended.id), ..job_end::with_code(exit::OK, &ended, None) });
     }
-    let launcher = launcher(options.launcher, options.controller);
+    let launcher = launcher(plan.options.launcher, plan.options.controller);
     let fetched = match fetch {
         Some(directory) => {
             let fetched = fetch_outputs(&ended.id, directory, context).await;

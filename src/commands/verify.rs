@@ -12,7 +12,7 @@ use crate::inventory::{Controller, Node};
 use crate::job::frames::{Frame, Kind};
 use crate::job::outcome::JobOutcome;
 use crate::job::plan::JobPlan;
-use crate::job::request::{Cwd, JobOptions, Program, ResourceRequest, Show, Until, check_ranks};
+use crate::job::request::{JobOptions, Program, ResourceRequest, Show, Until, check_ranks};
 use crate::job::start::{new_id, start};
 use crate::job::supervision::OnSignal;
 use crate::job::watch::tail;
@@ -52,7 +52,8 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
             on_signal: OnSignal::Stop,
         },
     };
-    let plan = JobPlan::new(target, nodes, &job, &new_id())?;
+    let controller = job.controller;
+    let plan = JobPlan::new(target, nodes, program(&job), job, new_id())?;
     let logins = match plan.hosts.len() {
         1 => None,
         _ => Some(check_logins(&plan, context).await?),
@@ -63,14 +64,14 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
         }
         let text =
             format!("{}failed: not all workers can log in to each other; nothing was launched\n", login_table(matrix));
-        let document = document(None, job.controller, matrix.faults(), &[], &[], Some(matrix));
+        let document = document(None, controller, matrix.faults(), &[], &[], Some(matrix));
         return Ok(Outcome::new(exit::FAILED, text, &document, &[]));
     }
     plan.check(events)?;
 
     let mut output = RankOutput::default();
     let on_frame = |node: &str, frame: &Frame| output.take(node, frame.rank, &frame.kind);
-    let outcome = start(&plan, &program(&job), &job, session, events, on_frame).await?;
+    let outcome = start(&plan, session, events, on_frame).await?;
     let rows = compare(&outcome.placement, &known, &output.reports);
     let faults = faults(&rows, &outcome);
     if outcome.code != 0 {
@@ -81,7 +82,7 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
     let text = summary(&rows, &faults, outcome.placement.ranks());
     let code = if faults.is_empty() { exit::OK } else { exit::FAILED };
     let names: Vec<&str> = known.iter().map(|(node, _)| node.name.as_str()).collect();
-    let document = document(Some(&outcome.id), job.controller, faults, &names, &rows, logins.as_ref());
+    let document = document(Some(&outcome.id), controller, faults, &names, &rows, logins.as_ref());
     Ok(Outcome::new(code, text, &document, &[]))
 }
 
@@ -93,7 +94,6 @@ fn program(job: &JobOptions) -> Program {
         name: "verify".into(),
         command: ["python3", "verify.py"].into_iter().chain(backends.iter().copied()).map(Into::into).collect(),
         launcher: None,
-        cwd: Cwd::Job,
         project: None,
         files: vec![("verify.py", VERIFY)],
     }

@@ -1,15 +1,18 @@
 //! Allocations of running jobs, and the capacity that remains.
+//!
+//! A job has its nodes exclusively, unless it was started with a number of GPUs per node (of slots, if there are no GPUs): then it has
+//! that many, and other jobs of that kind may have the rest.
 
 use super::manage::running;
-use super::request::ResourceRequest;
+use super::request::{ResourceRequest, placement};
 use crate::cluster::nodes::{Member, ObservedNode, Target, connect};
 use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::inventory::Cluster;
-use crate::job::allocation::{self, Allocation, AllocationConflict, Resources};
 use crate::job::record::{Record, open_records};
 use crate::launch::placement::{MapBy, Placement, place};
-use crate::node::facts::Facts;
+use crate::model::allocation::{Allocation, AllocationConflict, Resources};
+use crate::node::facts::{Facts, Gpu};
 use crate::node::gpus::GpuRequest;
 use crate::node::network;
 use crate::runtime::Runtime;
@@ -17,9 +20,6 @@ use crate::runtime::container::ContainerSummary;
 use crate::text::units::count;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-
-/// What running jobs have, by node.
-pub(super) type Allocations = BTreeMap<String, Vec<Allocation>>;
 
 /// Removes jobs from the observed state that have ended without a recorded result. A job goes on if its launcher is up
 /// or ranks of it are there; if its launcher would be on a node that was not observed, that node is asked. While the
@@ -86,13 +86,22 @@ fn launched(cluster: &Cluster, containers: &[ContainerSummary]) -> Vec<String> {
     running(cluster, containers).filter_map(|container| container.job().map(str::to_owned)).collect()
 }
 
-/// Returns what the running jobs have of these nodes, from which ended jobs were dropped.
-pub(super) fn allocations(nodes: &[ObservedNode]) -> Allocations {
-    let of = |observed: &ObservedNode| -> Vec<Allocation> {
-        open_records(&observed.facts).filter_map(|record| allocation::allocation(&record, observed.name())).collect()
-    };
-    let all = nodes.iter().map(|observed| (observed.name().to_owned(), of(observed)));
-    all.filter(|(_, allocations)| !allocations.is_empty()).collect()
+/// Returns what the running jobs have of a node from which ended jobs were dropped.
+pub(super) fn allocations(observed: &ObservedNode) -> Vec<Allocation> {
+    open_records(&observed.facts).filter_map(|record| allocation(record, observed.name())).collect()
+}
+
+/// Returns the allocation of a job on a node, or `None` if it has no ranks there.
+fn allocation(record: Record, node: &str) -> Option<Allocation> {
+    let share = record.placement.shares.into_iter().find(|share| share.node == node && share.ranks > 0)?;
+    Some(Allocation {
+        job: record.id,
+        name: record.name,
+        project: record.project,
+        port: record.port,
+        operator: record.operator,
+        resources: share.shared.then_some(Resources { slots: share.ranks, gpus: share.gpus }),
+    })
 }
 
 /// Places the ranks of a job on the selected nodes: on whole nodes in their order, or on the unallocated part of each.
@@ -100,12 +109,7 @@ pub(super) fn allocations(nodes: &[ObservedNode]) -> Allocations {
 ///
 /// # Errors
 /// Too many ranks, GPUs that are not there, and [`Error::Allocated`] if other jobs have the resources.
-pub(super) fn placed(
-    target: &Target,
-    nodes: &[ObservedNode],
-    wanted: ResourceRequest,
-    allocations: &Allocations,
-) -> Result<Placement, Error> {
+pub fn placed(target: &Target, nodes: &[ObservedNode], wanted: ResourceRequest) -> Result<Placement, Error> {
     let is_selected = |observed: &&ObservedNode| target.selected.iter().any(|name| name == observed.name());
     let (drained, selected): (Vec<&ObservedNode>, Vec<&ObservedNode>) =
         nodes.iter().filter(is_selected).partition(|observed| observed.facts.drained.is_some());
@@ -117,11 +121,9 @@ pub(super) fn placed(
         _ if selected.is_empty() => return Err(is_drained(&drained, "no other node is available")),
         placement => placement?,
     };
-    let allocated = |observed: &ObservedNode| allocations.get(observed.name()).map_or(&[][..], Vec::as_slice);
-    let candidates: Vec<Candidate<'_>> = selected.iter().map(|observed| (*observed, allocated(observed))).collect();
     let placement = match wanted.per_node {
-        None => exclusively(&candidates, on_all)?,
-        Some(per_node) => shared(&candidates, per_node, ranks, wanted.map_by)?,
+        None => exclusively(&selected, on_all)?,
+        Some(per_node) => shared(&selected, per_node, ranks, wanted.map_by)?,
     };
     with_launcher(placement, nodes)
 }
@@ -132,35 +134,45 @@ fn most_slots(observed: &ObservedNode, per_node: Option<u32>) -> Result<(String,
         None => network::slots(&observed.member.node, &observed.facts),
         Some(per_node) => {
             check_per_node(observed, per_node)?;
-            left((observed, &[]), per_node).slots
+            left_of(observed, &[], per_node).slots
         }
     };
     Ok((observed.name().to_owned(), slots))
 }
 
-/// A node on which ranks may be placed, and its allocations.
-type Candidate<'a> = (&'a ObservedNode, &'a [Allocation]);
-
 /// Returns what a job with `per_node` GPUs or slots of each node may have of this one.
-fn left((observed, allocated): Candidate<'_>, per_node: u32) -> Resources {
+fn left_of(observed: &ObservedNode, allocations: &[Allocation], per_node: u32) -> Resources {
     let (node, facts) = (&observed.member.node, &observed.facts);
-    allocation::left(network::slots(node, facts), &network::chosen_gpus(node, facts), allocated, per_node)
+    left(network::slots(node, facts), &network::chosen_gpus(node, facts), allocations, per_node)
+}
+
+/// Returns the resources that a job with `per_node` GPUs or slots may get on a node with these slots and GPUs.
+fn left(slots: u32, gpus: &[Gpu], allocations: &[Allocation], per_node: u32) -> Resources {
+    let parts: Option<Vec<&Resources>> = allocations.iter().map(|allocation| allocation.resources.as_ref()).collect();
+    let Some(parts) = parts else { return Resources::default() };
+    let taken = parts.iter().fold(0u32, |sum, part| sum.saturating_add(part.slots));
+    let slots = slots.saturating_sub(taken).min(per_node);
+    if gpus.is_empty() {
+        return Resources { slots, gpus: Vec::new() };
+    }
+    let free = gpus.iter().map(|gpu| &gpu.uuid).filter(|uuid| !parts.iter().any(|part| part.gpus.contains(uuid)));
+    let gpus: Vec<String> = free.take(slots as usize).cloned().collect();
+    Resources { slots: gpus.len() as u32, gpus }
 }
 
 /// Returns the placement if nothing is allocated on its nodes.
-fn exclusively(candidates: &[Candidate<'_>], placement: Placement) -> Result<Placement, Error> {
+fn exclusively(selected: &[&ObservedNode], placement: Placement) -> Result<Placement, Error> {
     let is_used = |node: &str| placement.shares.iter().any(|share| share.node == node);
-    let is_free = candidates.iter().all(|(observed, allocated)| allocated.is_empty() || !is_used(observed.name()));
-    if is_free { Ok(placement) } else { Err(conflict(candidates, is_used)) }
+    let conflict = conflict(selected, is_used);
+    if conflict.allocations.is_empty() { Ok(placement) } else { Err(Error::Allocated(conflict)) }
 }
 
 /// Places ranks on what other jobs leave of each node.
-fn shared(candidates: &[Candidate<'_>], per_node: u32, ranks: u32, map_by: MapBy) -> Result<Placement, Error> {
-    let mut left: BTreeMap<&str, Resources> =
-        candidates.iter().map(|candidate| (candidate.0.name(), left(*candidate, per_node))).collect();
-    let slots = |(observed, _): &Candidate<'_>| (observed.name().to_owned(), left[observed.name()].slots);
-    let slots: Vec<(String, u32)> = candidates.iter().map(slots).collect();
-    let mut placement = place(&slots, ranks, map_by).map_err(|_| conflict(candidates, |_| true))?;
+fn shared(selected: &[&ObservedNode], per_node: u32, ranks: u32, map_by: MapBy) -> Result<Placement, Error> {
+    let left = |observed: &&ObservedNode| left_of(observed, &allocations(observed), per_node);
+    let mut left: BTreeMap<&str, Resources> = selected.iter().map(|node| (node.name(), left(node))).collect();
+    let slots: Vec<_> = selected.iter().map(|node| (node.name().to_owned(), left[node.name()].slots)).collect();
+    let mut placement = place(&slots, ranks, map_by).map_err(|_| Error::Allocated(conflict(selected, |_| true)))?;
     for share in &mut placement.shares {
         share.shared = true;
         share.gpus = left.remove(share.node.as_str()).unwrap_or_default().gpus;
@@ -169,16 +181,18 @@ fn shared(candidates: &[Candidate<'_>], per_node: u32, ranks: u32, map_by: MapBy
     Ok(placement)
 }
 
-/// Returns the error of a job that needs nodes with allocations of other jobs.
-fn conflict(candidates: &[Candidate<'_>], is_needed: impl Fn(&str) -> bool) -> Error {
+/// Returns the allocations of other jobs on the nodes that are needed, and the nodes without one.
+fn conflict(selected: &[&ObservedNode], is_needed: impl Fn(&str) -> bool) -> AllocationConflict {
     let mut conflict = AllocationConflict { allocations: Vec::new(), free: Vec::new() };
-    for (observed, allocated) in candidates {
-        let node = observed.name();
-        conflict.free.extend(allocated.is_empty().then(|| node.to_owned()));
-        let needed = allocated.iter().filter(|_| is_needed(node));
-        conflict.allocations.extend(needed.map(|allocation| (node.to_owned(), allocation.clone())));
+    for node in selected {
+        let allocations = allocations(node);
+        if allocations.is_empty() {
+            conflict.free.push(node.name().to_owned());
+        } else if is_needed(node.name()) {
+            conflict.allocations.extend(allocations.into_iter().map(|allocation| (node.name().to_owned(), allocation)));
+        }
     }
-    Error::Allocated(conflict)
+    conflict
 }
 
 /// Adds the master, which launches jobs on several nodes, if it has no ranks.
@@ -208,14 +222,6 @@ pub(super) fn drained(observed: &ObservedNode) -> Option<String> {
     observed.facts.drained.as_ref().map(|mark| format!("{} is {mark}", observed.name()))
 }
 
-/// Checks that enough slots and GPUs are unallocated.
-///
-/// # Errors
-/// Too many ranks, [`Error::Allocated`].
-pub fn check_capacity(target: &Target, nodes: &[ObservedNode], wanted: ResourceRequest) -> Result<(), Error> {
-    placed(target, nodes, wanted, &allocations(nodes)).map(|_| ())
-}
-
 /// Checks that a node has as many GPUs or slots as a job asks for of each.
 fn check_per_node(observed: &ObservedNode, per_node: u32) -> Result<(), Error> {
     let (node, facts) = (&observed.member.node, &observed.facts);
@@ -230,4 +236,64 @@ fn check_per_node(observed: &ObservedNode, per_node: u32) -> Result<(), Error> {
     };
     let hint = "lower --gpus-per-node, choose other nodes with --on, or see `gpus` and `slots` of this [[node]]";
     Err(Error::usage(format!("{}: --gpus-per-node {per_node}: {reason}", observed.name()), hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn gpus(count: u32) -> Vec<Gpu> {
+        (0..count).map(|index| Gpu { index, name: "a GPU".into(), uuid: format!("GPU-{index}") }).collect()
+    }
+
+    fn allocated(job: &str, resources: Option<Resources>) -> Allocation {
+        Allocation {
+            job: job.into(),
+            name: "digits".into(),
+            project: None,
+            port: None,
+            operator: "ana@desk".into(),
+            resources,
+        }
+    }
+
+    #[test]
+    fn a_whole_node_leaves_nothing_and_a_part_the_rest() {
+        let whole = [allocated("j1", None)];
+        assert_eq!(left(4, &gpus(4), &whole, 1), Resources::default());
+        let part = [allocated("j1", Some(Resources { slots: 2, gpus: vec!["GPU-0".into(), "GPU-2".into()] }))];
+        assert_eq!(left(4, &gpus(4), &part, 1), Resources { slots: 1, gpus: vec!["GPU-1".into()] });
+        assert_eq!(left(4, &gpus(4), &part, 9).gpus, ["GPU-1", "GPU-3"]);
+        // no GPUs: slots are counted
+        let slots = [allocated("j1", Some(Resources { slots: 2, gpus: Vec::new() }))];
+        assert_eq!(left(3, &[], &slots, 2), Resources { slots: 1, gpus: Vec::new() });
+        // even with more slots than GPUs, a GPU belongs to one job
+        let one = [allocated("j1", Some(Resources { slots: 1, gpus: vec!["GPU-0".into()] }))];
+        assert_eq!(left(2, &gpus(1), &one, 1).slots, 0);
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_jobs_ever_have_a_gpu_or_a_slot_in_common(
+            slots in 0u32..9, count in 0u32..9, asked in prop::collection::vec(1u32..5, 0..12)
+        ) {
+            let gpus = gpus(count);
+            let mut allocations = Vec::new();
+            for (i, per_node) in asked.into_iter().enumerate() {
+                let part = left(slots, &gpus, &allocations, per_node);
+                prop_assert!(part.slots <= per_node);
+                if part.slots > 0 {
+                    allocations.push(allocated(&format!("j{i}"), Some(part)));
+                }
+            }
+            let parts = || allocations.iter().filter_map(|allocation| allocation.resources.as_ref());
+            prop_assert!(parts().map(|part| part.slots).sum::<u32>() <= slots);
+            let mut all: Vec<&String> = parts().flat_map(|part| &part.gpus).collect();
+            prop_assert_eq!(all.len() as u32, if count == 0 { 0 } else { parts().map(|part| part.slots).sum() });
+            all.sort();
+            all.dedup();
+            prop_assert_eq!(all.len(), parts().map(|part| part.gpus.len()).sum::<usize>());
+        }
+    }
 }

@@ -1,16 +1,14 @@
 //! The job's directory on a node, `JOBS/ID`: the record, the environment of the ranks, and the programs that supervise them.
 
 use super::plan::{HostAssignment, JobPlan};
-use super::request::{Cwd, JobOptions, Program};
 use crate::cluster::nodes::{Member, now, operator};
 use crate::error::NodeError;
+use crate::inventory::Inventory;
 use crate::job::record::Record;
 use crate::launch::programs;
 use crate::paths::WORKSPACE;
 use crate::transport::node::Script;
 use base64::Engine as _;
-use serde::Serialize;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use zeroize::Zeroizing;
 
@@ -22,56 +20,48 @@ pub(super) const ENVIRONMENT: &str = "env.json";
 /// A file of the directory: mode, name of less than 100 bytes, and text.
 pub(super) type File<'a> = (u32, &'a str, &'a str);
 
-/// What is written to the directory of a job.
-pub(super) struct Content<'a> {
-    pub(super) plan: &'a JobPlan,
-    pub(super) program: &'a Program,
-    pub(super) options: &'a JobOptions,
-}
-
-impl Content<'_> {
-    /// Creates the directory on a node of the job.
+impl JobPlan {
+    /// Creates the job's directory on one of its nodes.
     ///
     /// # Errors
     /// With the node's message.
-    pub(super) async fn write(&self, host: &HostAssignment) -> Result<(), NodeError> {
-        let Content { plan, program, options } = self;
-        let cluster = plan.target.cluster();
-        let known_hosts = plan.shared_port.map(|shared| known_hosts(host, shared, cluster.port));
+    pub(super) async fn create_directory(&self, host: &HostAssignment) -> Result<(), NodeError> {
+        let cluster = &self.inventory.cluster;
+        let known_hosts = self.has_own_workers().then(|| known_hosts(host, self.shared.cluster.port, cluster.port));
         let mut files: Vec<File<'_>> = programs::ON_EVERY_NODE.to_vec();
         if host.launches {
-            files.push((0o600, "launch.json", plan.launch.as_str()));
+            files.push((0o600, "launch.json", self.launch.as_str()));
             files.extend(programs::ON_FIRST_NODE);
             files.extend(known_hosts.as_deref().map(|text| (0o644, "known_hosts", text)));
         }
-        files.extend(program.files.iter().map(|(name, text)| (0o644, *name, *text)));
-        create(&cluster.jobs_dir, host, self.record(), &environment(plan, options, host), &files).await
+        files.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, *text)));
+        create(&cluster.jobs_dir, host, self.record(), &files).await
     }
 
     /// Returns what the records of all nodes have in common.
     fn record(&self) -> Record {
-        let Content { plan, program, options } = self;
-        let cluster = plan.target.cluster();
+        let JobPlan { program, options, inventory: Inventory { cluster, .. }, .. } = self;
+        let cwd = match program.project {
+            Some(_) => WORKSPACE.into(),
+            None if program.files.is_empty() => "/".into(),
+            None => format!("{}/{}", cluster.jobs_dir, self.id),
+        };
         Record {
-            id: plan.id.clone(),
+            id: self.id.clone(),
             cluster: cluster.name.clone(),
             name: program.title.clone().unwrap_or_else(|| program.name.clone()),
             project: program.project.as_ref().map(|_| program.name.clone()),
             restarts: options.restarts,
             min_ranks: options.min_ranks(),
-            max_ranks: plan.max_ranks,
+            max_ranks: self.max_ranks,
             operator: operator(),
             created: now(),
             launcher: options.launcher,
             controller: options.launcher.has_controller().then_some(options.controller),
-            placement: plan.placement.clone(),
+            placement: self.placement.clone(),
             command: program.command.clone(),
             bind: options.bind,
-            cwd: match program.cwd {
-                Cwd::Workspace => WORKSPACE.into(),
-                Cwd::Job => format!("{}/{}", cluster.jobs_dir, plan.id),
-                Cwd::Root => "/".into(),
-            },
+            cwd,
             port: Some(cluster.port),
             grace: cluster.stop_grace.as_secs(),
             stall: options.stall_timeout.as_secs(),
@@ -82,22 +72,6 @@ impl Content<'_> {
     }
 }
 
-/// The ranks' environment: the operator's own variables, over the GPUs that the job has, over the inventory's, over those of its
-/// `env_file`.
-pub(super) fn environment<'a>(
-    plan: &'a JobPlan,
-    options: &'a JobOptions,
-    host: &'a HostAssignment,
-) -> BTreeMap<&'a str, Cow<'a, str>> {
-    let node = &host.observed.member.node;
-    let gpus = (!host.gpus.is_empty()).then(|| ("CUDA_VISIBLE_DEVICES", Cow::Owned(host.gpus.join(","))));
-    let file = node.container.env_file.as_ref().and_then(|path| plan.env_files.get(path));
-    let secret = file.into_iter().flatten().map(|(name, value)| (name.as_str(), value.expose().into()));
-    let plain = node.container.env.iter().map(|(name, value)| (name.as_str(), value.as_str().into()));
-    let own = options.env.iter().map(|(name, value)| (name.as_str(), value.expose().into()));
-    secret.chain(plain).chain(gpus).chain(own).collect()
-}
-
 /// Creates a job's directory on a node: its record, the ranks' environment, the description of the launcher, and `others`.
 ///
 /// # Errors
@@ -106,7 +80,6 @@ pub(super) async fn create(
     jobs_dir: &str,
     host: &HostAssignment,
     record: Record,
-    environment: &impl Serialize,
     others: &[File<'_>],
 ) -> Result<(), NodeError> {
     let Member { node, transport } = &host.observed.member;
@@ -114,7 +87,8 @@ pub(super) async fn create(
     let record = Record { ranks: host.ranks, interface, ulimits, ..record };
     let launcher = record.launcher().rank_description(&record.interface).to_string();
     let text = serde_json::to_string(&record).unwrap_or_default();
-    let environment = Zeroizing::new(serde_json::to_string(environment).unwrap_or_default());
+    let environment: BTreeMap<_, _> = host.environment.iter().map(|(name, value)| (name, value.expose())).collect();
+    let environment = Zeroizing::new(serde_json::to_string(&environment).unwrap_or_default());
     let mut files = vec![
         (0o600, "job.json", text.as_str()),
         (0o600, ENVIRONMENT, environment.as_str()),

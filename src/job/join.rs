@@ -5,7 +5,7 @@
 
 use super::directory::{self, File};
 use super::manage::{PRUNE, running};
-use super::plan::HostAssignment;
+use super::plan::{HostAssignment, node_environment};
 use super::prepare::ensure_worker;
 use super::record::{Record, open_records};
 use crate::cluster::cancellation::Cancellation;
@@ -14,7 +14,7 @@ use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Inventory, Node};
 use crate::launch::description::LaunchHost;
-use crate::launch::{self, env_file, programs};
+use crate::launch::{self, programs};
 use crate::node::network;
 use crate::secret::Secret;
 use crate::sync::NodeProject;
@@ -231,7 +231,10 @@ impl Extension<'_> {
             node_project.upload(project, compared, &quiet).await?;
         }
         ensure_worker(inventory, &observed, origin.project.is_some().then_some(&workspace), None, &quiet).await?;
-        Ok(HostAssignment { observed, endpoint, ranks, launches: false, gpus: Vec::new() })
+        let given = origin.files.get(directory::ENVIRONMENT).map_or("", |text| text.as_str());
+        let environment = environment(given, &self.launcher.member.node, &observed.member.node);
+        let environment = environment.map_err(|error| NodeError::failed(node.name(), ADD, error))?;
+        Ok(HostAssignment { observed, endpoint, ranks, launches: false, environment })
     }
 
     /// Creates the job's directory on the nodes, and registers them with the job supervisor.
@@ -257,17 +260,11 @@ impl Extension<'_> {
 
     /// Creates the job's directory on a node.
     async fn write(&self, origin: &Origin, record: Record, host: &HostAssignment) -> Result<(), NodeError> {
-        let node = &host.observed.member.node;
-        let given = origin.files.get(directory::ENVIRONMENT).map_or("", |text| text.as_str());
-        let environment = environment(given, &self.launcher.member.node, node);
-        let environment = environment.map_err(|error| NodeError::failed(&node.name, ADD, error))?;
-        let environment: BTreeMap<&str, &str> =
-            environment.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
         // the job's own programs, which an earlier version of hvdctl may have written
         let programs = programs::ON_EVERY_NODE.iter();
         let programs: Vec<File<'_>> =
             programs.filter_map(|(mode, name, _)| Some((*mode, *name, origin.files.get(*name)?.as_str()))).collect();
-        directory::create(&self.inventory.cluster.jobs_dir, host, record, &environment, &programs).await
+        directory::create(&self.inventory.cluster.jobs_dir, host, record, &programs).await
     }
 
     /// Removes the job's directory from a node that did not join.
@@ -286,15 +283,10 @@ impl Extension<'_> {
 /// # Errors
 /// When an `env_file` cannot be used.
 fn environment(text: &str, from: &Node, to: &Node) -> Result<BTreeMap<String, Secret>, Error> {
-    let of = |node: &Node| {
-        let mut all = node.container.env_file.as_deref().map(env_file::read).transpose()?.unwrap_or_default();
-        all.extend(node.container.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value.as_str()))));
-        Ok::<_, Error>(all)
-    };
     let given: BTreeMap<String, String> =
         serde_json::from_str(text).map_err(|e| Error::Local(format!("cannot read the environment of the job: {e}")))?;
     let given = given.into_iter().map(|(name, value)| (name, Secret::new(Zeroizing::new(value))));
-    let (from, mut environment) = (of(from)?, of(to)?);
+    let (from, mut environment) = (node_environment(from)?, node_environment(to)?);
     environment.extend(given.filter(|(name, value)| from.get(name) != Some(value)));
     Ok(environment)
 }

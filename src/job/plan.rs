@@ -1,13 +1,13 @@
 //! The plan of a job: which node does what, and what the launcher is given. It is made from the observed state and changes nothing;
 //! a dry run prints it, `start.rs` carries it out.
 
-use super::capacity::{Allocations, allocations, drained, placed};
+use super::capacity::{allocations, drained, placed};
 use super::request::{JobOptions, Program};
 use crate::checks::preflight;
 use crate::cluster::nodes::{self, Member, NodeResults, ObservedNode, Target};
 use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
-use crate::inventory::{Cluster, Inventory};
+use crate::inventory::{Cluster, Inventory, Node};
 use crate::keys::files::{Keys, differing};
 use crate::launch::description::{Elastic, LaunchDescription, LaunchHost};
 use crate::launch::placement::Placement;
@@ -20,14 +20,10 @@ use crate::secret::Secret;
 use crate::text::nodeset;
 use crate::worker::apply;
 use crate::worker::plan::ForeignContainer;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
 
 /// Where the search for ports for the ranks begins: PyTorch's own choice.
 const FIRST_PORT: u16 = 29500;
-
-/// The variables of each `env_file`.
-pub(super) type EnvFiles = BTreeMap<PathBuf, BTreeMap<String, Secret>>;
 
 /// One node's share of a job.
 #[derive(Clone)]
@@ -40,8 +36,8 @@ pub struct HostAssignment {
     pub ranks: u32,
     /// Whether the launcher runs here, and so these ranks in `hmaster`; on the others they run in a worker.
     pub launches: bool,
-    /// The GPUs that the ranks are to see; empty: all.
-    pub gpus: Vec<String>,
+    /// The ranks' environment: the operator's own variables, over the GPUs that the job has, over [`node_environment`].
+    pub(super) environment: BTreeMap<String, Secret>,
 }
 
 impl HostAssignment {
@@ -55,8 +51,14 @@ impl HostAssignment {
 pub struct JobPlan {
     /// The job's id.
     pub id: String,
-    /// The target, with names and a port of the job's own where it shares nodes with another.
-    pub target: Target,
+    /// What every rank runs.
+    pub program: Program,
+    /// How.
+    pub options: JobOptions,
+    /// The inventory, with names and a port of the job's own where it shares nodes with another.
+    pub(super) inventory: Inventory,
+    /// The unmodified inventory: its workers may be up before the job.
+    pub(super) shared: Inventory,
     /// Which rank runs where.
     pub placement: Placement,
     /// The nodes that take part, that of the launcher first.
@@ -71,16 +73,8 @@ pub struct JobPlan {
     pub commands: Vec<NodeCommand>,
     /// The `hmaster` container without its workspace, which is known after the upload.
     pub container: ContainerSpec,
-    /// The variables of the nodes' `env_file`.
-    pub(super) env_files: EnvFiles,
     /// The contents of `launch.json` for the job supervisor.
     pub(super) launch: String,
-    /// The port for which the workers' host keys are known, where the job has workers of its own.
-    pub(super) shared_port: Option<u16>,
-    /// Allocations of other jobs on the nodes.
-    pub(super) allocations: Allocations,
-    /// The unmodified inventory, for checks of the nodes.
-    shared: Inventory,
 }
 
 impl JobPlan {
@@ -89,18 +83,23 @@ impl JobPlan {
     /// # Errors
     /// Too many ranks, [`Error::Allocated`], a node without an address, an `env_file` that cannot be read, a variable that only the
     /// launcher may set.
-    pub fn new(target: &Target, nodes: Vec<ObservedNode>, options: &JobOptions, id: &str) -> Result<JobPlan, Error> {
-        let allocations = allocations(&nodes);
-        let placement = placed(target, &nodes, options.resources, &allocations)?;
+    pub fn new(
+        target: &Target,
+        nodes: Vec<ObservedNode>,
+        program: Program,
+        options: JobOptions,
+        id: String,
+    ) -> Result<JobPlan, Error> {
+        let placement = placed(target, &nodes, options.resources)?;
         let launcher = launcher(options.launcher, options.controller);
         let drained = nodes.iter().filter_map(drained).collect();
-        let max_ranks = max_ranks(target, options);
-        let (hosts, others) = assign(target, &placement, nodes, launcher, max_ranks.is_some())?;
-        let env_files = env_files(&hosts)?;
-        check_variables(launcher, options, &hosts, &env_files)?;
+        let max_ranks = max_ranks(target, &options);
+        let (mut hosts, others) = assign(target, &placement, nodes, launcher, max_ranks.is_some())?;
+        hosts.iter_mut().for_each(|host| host.environment.extend(options.env.clone()));
+        launcher.check_variables(hosts.iter().flat_map(|host| host.environment.keys()).map(String::as_str))?;
         let shared = target.inventory.clone();
-        let target = concurrent(target, id, &hosts, &allocations)?;
-        let cluster = target.cluster();
+        let inventory = concurrent(&shared, &id, &hosts)?;
+        let cluster = &inventory.cluster;
         let with_ranks: Vec<_> = hosts.iter().map(HostAssignment::launch_host).filter(|host| host.ranks > 0).collect();
         let job_dir = format!("{}/{id}", cluster.jobs_dir);
         let request = LaunchRequest {
@@ -117,23 +116,22 @@ impl JobPlan {
         let gpus = if *ranks == 0 { GpuRequest::None } else { network::gpu_request(node, facts) };
         let supervisor = command(&job_dir, JOB_SUPERVISOR).to_vec();
         let container = ContainerSpec {
-            env: launcher.container_environment(id, node, &request),
-            ..ContainerSpec::master(cluster, node, gpus, supervisor, id)
+            env: launcher.container_environment(&id, node, &request),
+            ..ContainerSpec::master(cluster, node, gpus, supervisor, &id)
         };
         Ok(JobPlan {
-            id: id.to_owned(),
             commands: launcher.commands(&request),
-            launch: launch_file(cluster, launcher, &request, &hosts, options, cluster.worker != shared.cluster.worker),
-            shared_port: (cluster.port != shared.cluster.port).then_some(shared.cluster.port),
+            launch: launch_file(cluster, launcher, &request, &hosts, &options, cluster.port != shared.cluster.port),
+            id,
+            program,
+            options,
             container,
             placement,
             hosts,
             others,
             max_ranks,
             drained,
-            env_files,
-            allocations,
-            target,
+            inventory,
             shared,
         })
     }
@@ -164,9 +162,9 @@ impl JobPlan {
         ))
     }
 
-    /// The cluster as the inventory has it, whose workers may be up before the job.
-    pub(super) fn shared_cluster(&self) -> &Cluster {
-        &self.shared.cluster
+    /// Returns whether the job has workers of its own, because other jobs have ranks on its nodes.
+    pub(super) fn has_own_workers(&self) -> bool {
+        self.inventory.cluster.port != self.shared.cluster.port
     }
 
     fn check_host(&self, host: &HostAssignment) -> Result<(), NodeError> {
@@ -190,33 +188,27 @@ impl JobPlan {
     pub fn members(&self) -> Vec<Member> {
         self.hosts.iter().map(|host| host.observed.member.clone()).collect()
     }
-
-    /// The other jobs of the same project that run on a node.
-    pub(super) fn concurrent_jobs(&self, program: &Program, node: &str) -> Vec<&str> {
-        let here = self.allocations.get(node).into_iter().flatten();
-        here.filter(|other| other.project.as_ref() == Some(&program.name)).map(|other| other.job.as_str()).collect()
-    }
 }
 
-/// Returns the target of a job that shares its nodes: a separate name for its `hmaster` if another one is up, and
+/// Returns the inventory of a job that shares its nodes: a separate name for its `hmaster` if another one is up, and
 /// separate workers and a separate port if other jobs have ranks on its nodes.
-fn concurrent(target: &Target, id: &str, hosts: &[HostAssignment], allocations: &Allocations) -> Result<Target, Error> {
-    let mut own = target.clone();
-    let cluster = &mut own.inventory.cluster;
+fn concurrent(shared: &Inventory, id: &str, hosts: &[HostAssignment]) -> Result<Inventory, Error> {
+    let mut own = shared.clone();
+    let cluster = &mut own.cluster;
     let masters = hosts[0].observed.runtime.containers.iter();
     if masters.clone().any(|c| c.name == cluster.master && c.belongs_to(&cluster.name) && c.state.is_up()) {
         cluster.master = format!("{}-{id}", cluster.master);
     }
-    let workers = || hosts.iter().filter(|host| !host.launches);
-    if workers().any(|host| allocations.contains_key(host.observed.name())) {
+    let workers = || hosts.iter().filter(|host| !host.launches).map(|host| &host.observed);
+    let others: Vec<_> = workers().flat_map(allocations).collect();
+    if !others.is_empty() {
         cluster.worker = format!("{}-{id}", cluster.worker);
         // a port whose worker has just exited is still that of its job, whose supervisor retries it
-        let allocated =
-            |node: &str, port| allocations.get(node).into_iter().flatten().any(|other| other.port == Some(port));
-        let free = |port: &u16| {
-            workers().all(|host| !host.observed.facts.ports.contains(port) && !allocated(host.observed.name(), *port))
+        let is_free = |port: &u16| {
+            workers().all(|observed| !observed.facts.ports.contains(port))
+                && others.iter().all(|other| other.port != Some(*port))
         };
-        cluster.port = (cluster.port..=u16::MAX).skip(1).find(free).ok_or_else(|| {
+        cluster.port = (cluster.port..=u16::MAX).skip(1).find(is_free).ok_or_else(|| {
             Error::check(
                 format!("no port above {} is free on all nodes of the job", cluster.port),
                 "set cluster.port to a lower number",
@@ -262,13 +254,14 @@ fn assign(
             Err(cause) => Err(nodes::no_place(observed.name(), cause)),
         });
         match place {
-            Ok(endpoint) => hosts.push(HostAssignment {
-                observed,
-                endpoint,
-                ranks: share.ranks,
-                launches: placement.launcher() == share.node,
-                gpus: share.gpus.clone(),
-            }),
+            Ok(endpoint) => {
+                let mut environment = node_environment(&observed.member.node)?;
+                if !share.gpus.is_empty() {
+                    environment.insert("CUDA_VISIBLE_DEVICES".into(), Secret::plain(share.gpus.join(",")));
+                }
+                let launches = placement.launcher() == share.node;
+                hosts.push(HostAssignment { observed, endpoint, ranks: share.ranks, launches, environment });
+            }
             Err(error) => failed.push(error),
         }
     }
@@ -352,26 +345,14 @@ fn launch_file(
     serde_json::to_string(&description).unwrap_or_default()
 }
 
-/// Checks the names of all variables that the ranks are to get.
-fn check_variables(
-    launcher: &Launcher,
-    options: &JobOptions,
-    hosts: &[HostAssignment],
-    env_files: &EnvFiles,
-) -> Result<(), Error> {
-    let of_nodes = hosts.iter().flat_map(|host| host.observed.member.node.container.env.keys());
-    let of_files = env_files.values().flat_map(BTreeMap::keys);
-    launcher.check_variables(options.env.keys().chain(of_nodes).chain(of_files).map(String::as_str))
-}
-
-/// Reads the files that the nodes' `env_file` name, each once.
+/// Returns the variables that the inventory sets for the ranks on a node: `env`, over those of `env_file`.
 ///
 /// # Errors
-/// When one cannot be used.
-fn env_files(hosts: &[HostAssignment]) -> Result<EnvFiles, Error> {
-    let paths: BTreeSet<_> =
-        hosts.iter().filter_map(|host| host.observed.member.node.container.env_file.clone()).collect();
-    paths.into_iter().map(|path| Ok((path.clone(), env_file::read(&path)?))).collect()
+/// When the file cannot be used.
+pub(super) fn node_environment(node: &Node) -> Result<BTreeMap<String, Secret>, Error> {
+    let mut environment = node.container.env_file.as_deref().map(env_file::read).transpose()?.unwrap_or_default();
+    environment.extend(node.container.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value.as_str()))));
+    Ok(environment)
 }
 
 #[cfg(test)]

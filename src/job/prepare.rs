@@ -1,7 +1,7 @@
 //! Prepares the nodes for a job: its directory, the project and the workers.
 
-use super::directory::Content;
-use super::plan::HostAssignment;
+use super::capacity::allocations;
+use super::plan::{HostAssignment, JobPlan};
 use crate::cluster::nodes::{ObservedNode, all, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
@@ -12,7 +12,7 @@ use crate::sync::NodeProject;
 use crate::sync::upload::{Uploaded, Workspace};
 use crate::text::units::{count, human};
 use crate::worker::apply;
-use crate::worker::plan;
+use crate::worker::plan::orphaned_shells;
 use std::collections::BTreeMap;
 
 /// Where the project is, by node.
@@ -23,29 +23,29 @@ pub(super) type Workspaces = BTreeMap<String, Workspace>;
 ///
 /// # Errors
 /// [`Error::Nodes`] with each node that failed.
-pub(super) async fn prepare(content: &Content<'_>, events: &Events) -> Result<Workspaces, Error> {
-    let plan = content.plan;
+pub(super) async fn prepare(plan: &JobPlan, events: &Events) -> Result<Workspaces, Error> {
     let hosts = plan.hosts.iter().map(|host| (&host.observed, Some(host)));
     let nodes: Vec<_> = hosts.chain(plan.others.iter().map(|observed| (observed, None))).collect();
     events.phase("preparing");
-    let results =
-        for_each_node(nodes, async |(observed, host)| prepare_node(content, observed, host, events).await).await;
+    let results = for_each_node(nodes, async |(observed, host)| prepare_node(plan, observed, host, events).await).await;
     Ok(all(events, results)?.into_iter().flatten().collect())
 }
 
 /// Prepares one node; `host` is its share of the job, if it has one.
 async fn prepare_node(
-    content: &Content<'_>,
+    plan: &JobPlan,
     observed: &ObservedNode,
     host: Option<&HostAssignment>,
     events: &Events,
 ) -> Result<Option<(String, Workspace)>, NodeError> {
-    let Content { plan, program, options } = *content;
-    let (cluster, transport) = (plan.target.cluster(), &observed.member.transport);
+    let JobPlan { program, options, inventory, .. } = plan;
+    let (cluster, transport) = (&inventory.cluster, &observed.member.transport);
     let node_project = NodeProject { cluster, transport, name: &program.name, job: &plan.id };
     let compared = match &program.project {
         Some(project) => {
-            let concurrent = plan.concurrent_jobs(program, observed.name());
+            let others = allocations(observed);
+            let of_project = others.iter().filter(|other| other.project.as_ref() == Some(&program.name));
+            let concurrent: Vec<&str> = of_project.map(|other| other.job.as_str()).collect();
             let comparing = node_project.compare(project, &concurrent, events);
             Some((project, events.step(observed.name(), Step::read("comparing the project"), comparing).await?))
         }
@@ -62,7 +62,7 @@ async fn prepare_node(
     };
     let writing = async {
         match host {
-            Some(host) => content.write(host).await,
+            Some(host) => plan.create_directory(host).await,
             None => Ok(()),
         }
     };
@@ -72,13 +72,13 @@ async fn prepare_node(
     written?;
     if host.is_some_and(|host| !host.launches) {
         // after the upload, which may create the directory that the worker mounts
-        let own = plan.shared_port.map(|_| (plan.id.as_str(), options.may_restart()));
-        ensure_worker(&plan.target.inventory, observed, place.as_ref(), own, events).await?;
+        let own = plan.has_own_workers().then(|| (plan.id.as_str(), options.may_restart()));
+        ensure_worker(inventory, observed, place.as_ref(), own, events).await?;
     }
     if host.is_some_and(|host| host.launches) {
         remove_ended_master(cluster, observed).await?;
-        let left = plan::orphaned_shells(&cluster.name, &observed.runtime.containers, observed.facts.clock);
-        apply::apply(&plan.target.inventory, observed, &left, events).await?;
+        let left = orphaned_shells(&cluster.name, &observed.runtime.containers, observed.facts.clock);
+        apply::apply(inventory, observed, &left, events).await?;
     }
     events.done(observed.name(), summarize(uploaded.as_ref()));
     Ok(place.map(|place| (observed.name().to_owned(), place)))
@@ -123,13 +123,10 @@ pub(super) async fn ensure_worker(
 ///
 /// # Errors
 /// [`Error::Nodes`] with each worker that does not.
-pub(super) async fn check_workspaces(
-    cluster: &Cluster,
-    hosts: &[HostAssignment],
-    workspaces: &Workspaces,
-    events: &Events,
-) -> Result<(), Error> {
-    let checked = for_each_node(hosts.iter().filter(|host| !host.launches).collect(), async |host: &HostAssignment| {
+pub(super) async fn check_workspaces(plan: &JobPlan, workspaces: &Workspaces, events: &Events) -> Result<(), Error> {
+    let cluster = &plan.inventory.cluster;
+    let workers = plan.hosts.iter().filter(|host| !host.launches).collect();
+    let checked = for_each_node(workers, async |host: &HostAssignment| {
         let Some(place) = workspaces.get(host.observed.name()) else { return Ok(()) };
         let containers = host.observed.runtime.engine.containers().await?;
         if running_worker(cluster, &containers).and_then(|c| c.label(LABEL_WORKSPACE)) == Some(place.directory.as_str())
@@ -153,12 +150,11 @@ async fn remove_ended_master(cluster: &Cluster, observed: &ObservedNode) -> Resu
 }
 
 /// Moves what a job wrote in a directory of its own to the project's; where that fails, the next `train` does it.
-pub(super) async fn gather_outputs(content: &Content<'_>, workspaces: &Workspaces, events: &Events) {
-    let Content { plan, program, .. } = *content;
+pub(super) async fn gather_outputs(plan: &JobPlan, workspaces: &Workspaces, events: &Events) {
     let own = |host: &&HostAssignment| workspaces.get(host.observed.name()).is_some_and(|place| place.is_separate);
     let gathered = for_each_node(plan.hosts.iter().filter(own).collect(), async |host: &HostAssignment| {
-        let (cluster, transport) = (plan.target.cluster(), &host.observed.member.transport);
-        NodeProject { cluster, transport, name: &program.name, job: &plan.id }.merge(events).await
+        let (cluster, transport) = (&plan.inventory.cluster, &host.observed.member.transport);
+        NodeProject { cluster, transport, name: &plan.program.name, job: &plan.id }.merge(events).await
     })
     .await;
     for error in gathered.into_iter().filter_map(Result::err) {

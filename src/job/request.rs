@@ -23,23 +23,10 @@ pub struct Program {
     pub command: Vec<ProgramArgument>,
     /// The launcher that the project names.
     pub launcher: Option<LauncherName>,
-    /// The working directory.
-    pub cwd: Cwd,
-    /// The project that is uploaded and mounted first.
+    /// The project that is uploaded and mounted first; the program starts in it.
     pub project: Option<Project>,
-    /// Further files for the job's directory: name and text.
+    /// Further files for the job's directory, name and text. A program that has some starts there.
     pub files: Vec<(&'static str, &'static str)>,
-}
-
-/// The working directory of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cwd {
-    /// The mounted project.
-    Workspace,
-    /// The job's own directory, which holds [`Program::files`].
-    Job,
-    /// `/`, for programs that are in the image.
-    Root,
 }
 
 /// What a job asks of the nodes.

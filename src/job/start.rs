@@ -1,14 +1,13 @@
 //! Launches a job and watches it to its end, for `train`, `run` and `verify`.
 
 use super::cleanup::{clean_up, result};
-use super::directory::Content;
 use super::follow::Follow;
 use super::manage::{JobList, launcher};
 use super::monitor::Monitor;
 use super::node_log::{extents, of_job, warn_of_gone};
 use super::plan::JobPlan;
 use super::prepare::{Workspaces, check_workspaces, gather_outputs, prepare};
-use super::request::{JobOptions, Program, Show, Until};
+use super::request::{Show, Until};
 use super::watch::{Viewer, Watch};
 use crate::cancel::signalled;
 use crate::cluster::nodes::{Target, now};
@@ -32,18 +31,15 @@ use tokio::sync::watch::Receiver;
 /// When the job could not be started, or the connection to the master broke; a program that fails is no error but an outcome.
 pub async fn start(
     plan: &JobPlan,
-    program: &Program,
-    options: &JobOptions,
     session: &Session,
     events: &Events,
     mut on_frame: impl FnMut(&str, &Frame),
 ) -> Result<JobOutcome, Error> {
-    let cluster = plan.target.cluster();
-    let content = Content { plan, program, options };
+    let cluster = &plan.inventory.cluster;
     let engine = plan.hosts[0].observed.runtime.engine.clone();
     events.send(Event::Job { id: plan.id.clone(), state: State::Starting });
     let launched = tokio::select! {
-        launched = launch(&content, &engine, events) => launched,
+        launched = launch(plan, &engine, events) => launched,
         error = session.cancellation.cancelled() => Err(error),
     };
     let (follow, container, workspaces) = match launched {
@@ -55,31 +51,30 @@ pub async fn start(
     };
     // from here on hmaster itself shows that a job is running
     session.locks.release().await;
-    let viewer = Viewer { show: options.show, events, on_frame: &mut on_frame, monitor: Monitor::default() };
+    let viewer = Viewer { show: plan.options.show, events, on_frame: &mut on_frame, monitor: Monitor::default() };
     let (id, placement, members) = (plan.id.as_str(), &plan.placement, plan.members());
     let watch = Watch { cluster, id, placement, members, engine, container, follow, viewer, events };
-    let outcome = watch.run(options.until, &mut session.cancellation.signal()).await;
+    let outcome = watch.run(plan.options.until, &mut session.cancellation.signal()).await;
     // a job that goes on, in its next attempt perhaps, keeps its directory
     if outcome.as_ref().is_ok_and(|outcome| outcome.state != State::Running) {
-        gather_outputs(&content, &workspaces, events).await;
+        gather_outputs(plan, &workspaces, events).await;
     }
     outcome
 }
 
 /// Prepares the nodes and starts the launcher's container. Its id comes with the followers of the logs, which begin before it.
 async fn launch<'a>(
-    content: &Content<'_>,
+    plan: &JobPlan,
     engine: &Runtime,
     events: &'a Events,
 ) -> Result<(Follow<'a>, String, Workspaces), Error> {
-    let Content { plan, .. } = *content;
-    let cluster = plan.target.cluster();
-    let workspaces = prepare(content, events).await?;
+    let workspaces = prepare(plan, events).await?;
     let members = plan.members();
-    let follow = Follow::start(of_job(cluster, &plan.id, &members), vec![0; members.len()], events).await?;
+    let follow =
+        Follow::start(of_job(&plan.inventory.cluster, &plan.id, &members), vec![0; members.len()], events).await?;
     let ranks = plan.placement.ranks();
     events.phase(format!("starting {}", count(ranks as usize, "rank")));
-    check_workspaces(cluster, &plan.hosts, &workspaces, events).await?;
+    check_workspaces(plan, &workspaces, events).await?;
     let workspace = workspaces.get(plan.hosts[0].observed.name()).map(|place| place.directory.clone());
     let container = engine.create_and_start(&ContainerSpec { workspace, ..plan.container.clone() }).await?;
     Ok((follow, container, workspaces))
@@ -87,7 +82,7 @@ async fn launch<'a>(
 
 /// Cleans up after a job that could not be launched, and records why.
 async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
-    let (cluster, members) = (plan.target.cluster(), plan.members());
+    let (cluster, members) = (&plan.inventory.cluster, plan.members());
     let (_, silent) = clean_up(cluster, &plan.id, &members, events).await;
     let never = JobResult {
         ended: now(),
