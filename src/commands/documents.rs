@@ -368,6 +368,8 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         lost: Vec::new(),
         is_check: false,
         log_max: None,
+        container: None,
+        nodes: names(&["node1", "node2"]),
     };
     let part = |node: &str, first: u32| {
         let gpus = vec![format!("GPU-{first}a"), format!("GPU-{first}b")];
@@ -438,7 +440,7 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
         job: "20261121-120304-k7qd".into(),
         name: "digits".into(),
         project: None,
-        port: None,
+        port: 12345,
         operator: "ana@desk".into(),
         resources,
     };

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::context::Context;
-use super::output::{self, JobEntry, JobsPrune, NoDetails, NodeEntry};
+use super::output::{self, JobsPrune, NoDetails, NodeEntry};
 use crate::cli::{Jobs, Prune};
 use crate::cluster::nodes::{NodeResults, now};
 use crate::error::{Error, NodeError, exit};
@@ -67,7 +67,7 @@ fn text(jobs: &[&Job]) -> String {
                 job.operator.clone(),
                 state(job.state) + &attempt(job),
                 size(job),
-                nodeset::fold(&job.nodes()),
+                nodeset::fold(&job.nodes),
                 ago(now() - job.started),
                 lasted(job),
                 job.code.map_or_else(|| "–".into(), |code| code.to_string()),
@@ -126,7 +126,7 @@ fn lasted(job: &Job) -> String {
 }
 
 pub(super) fn document(jobs: &[&Job], failed: &[NodeError]) -> output::Jobs {
-    let jobs = jobs.iter().map(|job| JobEntry { nodes: job.nodes(), job: (*job).clone() }).collect();
+    let jobs = jobs.iter().copied().cloned().collect();
     output::Jobs { ok: failed.is_empty(), jobs, nodes: failed.iter().map(NodeEntry::failed).collect() }
 }
 

@@ -6,25 +6,28 @@ use super::output::{End, LogsEnd};
 use crate::cli::Logs;
 use crate::error::{Error, exit};
 use crate::job::list::Newest;
-use crate::job::logs::{Filter, LogRequest, logs};
+use crate::job::logs::{LogRequest, logs};
 use crate::job::manage;
-use crate::job::monitor::Monitor;
 
 /// `logs`.
 pub async fn run(options: &Logs, context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, session, .. } = context;
-    let filter = Filter { ranks: options.rank.clone(), since: options.since, grep: options.grep.clone() };
     let jobs = session.cancellation.run(manage::list(target, events)).await?;
     let job = jobs.find(options.job.as_deref(), Newest::Program)?;
-    if let Some(rank) = filter.ranks.iter().find(|rank| **rank >= job.ranks) {
+    if let Some(rank) = options.rank.iter().find(|rank| **rank >= job.ranks) {
         return Err(Error::usage(
             format!("job {} has no rank {rank}", job.id),
             format!("its ranks are 0 to {}", job.ranks.saturating_sub(1)),
         ));
     }
-    let request = LogRequest { filter, tail: options.tail, follow: options.follow };
-    let signal = session.cancellation.signal();
-    logs(target, &jobs, job, &request, &mut Monitor::default(), events, signal).await?;
+    let wanted = LogRequest {
+        ranks: options.rank.clone(),
+        since: options.since,
+        grep: options.grep.clone(),
+        tail: options.tail,
+        follow: options.follow,
+    };
+    logs(target, &jobs, job, &wanted, events, session.cancellation.signal()).await?;
     Ok(ended())
 }
 

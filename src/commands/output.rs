@@ -464,19 +464,9 @@ pub struct Jobs {
     /// Whether every node answered.
     pub ok: bool,
     /// The jobs, the newest first.
-    pub jobs: Vec<JobEntry>,
+    pub jobs: Vec<Job>,
     /// The nodes that did not answer.
     pub nodes: Vec<NodeEntry<NoDetails>>,
-}
-
-/// A job in the list.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct JobEntry {
-    /// The job.
-    #[serde(flatten)]
-    pub job: Job,
-    /// Its nodes.
-    pub nodes: Vec<String>,
 }
 
 /// `jobs prune`.

@@ -9,9 +9,8 @@ use crate::job::fetch::{self, FetchReport};
 use crate::job::in_worker::{NodeCores, check_launcher, cores};
 use crate::job::plan::JobPlan;
 use crate::job::record::State;
-use crate::job::request::{JobOptions, Program, ResourceRequest, Show, Until, check_ranks};
+use crate::job::request::{JobOptions, Program, ResourceRequest, WatchOptions, check_ranks};
 use crate::job::start::{new_id, start};
-use crate::job::supervision::OnSignal;
 use crate::launch::env_file;
 use crate::launch::placement::{Placement, RankCount, Share};
 use crate::launch::{NodeCommand, launcher};
@@ -83,8 +82,12 @@ async fn launch(
         stall_timeout: running.stall_timeout.unwrap_or(cluster.stall_timeout),
         log_max: running.log_max,
         env,
-        show: Show { output: !running.detach, launcher: *verbose > 1 },
-        until: Until { limit: None, all_started: running.detach, on_signal: OnSignal::Stop },
+        watch: WatchOptions {
+            output: !running.detach,
+            launcher_output: *verbose > 1,
+            until_started: running.detach,
+            ..WatchOptions::default()
+        },
     };
     let id = if running.dry_run { "ID".to_owned() } else { new_id() };
     let plan = JobPlan::new(target, nodes, program, options, id)?;

@@ -12,9 +12,8 @@ use crate::inventory::{Controller, Node};
 use crate::job::frames::{Frame, Kind};
 use crate::job::outcome::JobOutcome;
 use crate::job::plan::JobPlan;
-use crate::job::request::{JobOptions, Program, ResourceRequest, Show, Until, check_ranks};
+use crate::job::request::{JobOptions, Program, ResourceRequest, WatchOptions, check_ranks};
 use crate::job::start::{new_id, start};
-use crate::job::supervision::OnSignal;
 use crate::job::watch::tail;
 use crate::keys::logins;
 use crate::keys::reachability::Matrix;
@@ -45,11 +44,11 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
         stall_timeout: Duration::ZERO,
         log_max: None,
         env: BTreeMap::new(),
-        show: Show { output: *verbose > 0, launcher: *verbose > 1 },
-        until: Until {
+        watch: WatchOptions {
+            output: *verbose > 0,
+            launcher_output: *verbose > 1,
             limit: Some(Duration::from_secs(options.timeout)),
-            all_started: false,
-            on_signal: OnSignal::Stop,
+            ..WatchOptions::default()
         },
     };
     let controller = job.controller;

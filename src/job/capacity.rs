@@ -252,7 +252,7 @@ mod tests {
             job: job.into(),
             name: "digits".into(),
             project: None,
-            port: None,
+            port: 12345,
             operator: "ana@desk".into(),
             resources,
         }

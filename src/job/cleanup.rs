@@ -1,12 +1,13 @@
 //! Cleanup after a job: ends its processes, removes its containers, and records its result.
 
+use super::list::Job;
 use super::record::JobResult;
 use crate::cluster::nodes::{Member, for_each_node, now};
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::runtime::Runtime;
-use crate::runtime::container::{ContainerSummary, launchers};
+use crate::runtime::container::launchers;
 use crate::transport::node::Script;
 use crate::worker::apply::WorkerPlan;
 use std::time::Duration;
@@ -33,37 +34,53 @@ pub(super) async fn stop_supervisor(cluster: &Cluster, engine: &Runtime, contain
     timeout(stop_limit(cluster), engine.wait(container)).await.unwrap_or(Ok(None)).map(drop)
 }
 
-/// Ends what is left of a job on every node, and removes its containers. Failures are reported as warnings. Returns the members that
-/// answered, and the names of the others.
-pub(super) async fn clean_up(
-    cluster: &Cluster,
-    id: &str,
-    members: &[Member],
-    events: &Events,
-) -> (Vec<Member>, Vec<String>) {
-    let ended = for_each_node(members.iter().enumerate().collect(), async |(i, member): (usize, &Member)| {
-        let (ended, removed) =
-            tokio::join!(end_and_report(cluster, id, member, events), remove_containers(cluster, id, member));
-        match removed {
-            // hmaster is on the first node; workers have no ranks any more, so a failed removal does no harm
-            Err(error) if i > 0 => events.warn(error),
-            Err(error) => return Err(error),
-            Ok(()) => {}
-        }
-        ended
-    })
-    .await;
-    let (mut answered, mut silent) = (Vec::new(), Vec::new());
-    for (member, result) in members.iter().zip(ended) {
-        match result {
-            Ok(()) => answered.push(member.clone()),
-            Err(error) => {
-                events.warn(error);
-                silent.push(member.node.name.clone());
-            }
-        }
+/// A job and the nodes that take part in it.
+pub(super) struct JobNodes<'a> {
+    pub(super) cluster: &'a Cluster,
+    /// The job's id.
+    pub(super) id: &'a str,
+    /// The nodes, that of the launcher first.
+    pub(super) members: Vec<Member>,
+}
+
+impl JobNodes<'_> {
+    /// Returns the engine of the launcher's node and the launcher's container; if that is gone, a name that no container has.
+    pub(super) async fn launcher(&self, job: &Job) -> Result<(Runtime, String), NodeError> {
+        let engine = Runtime::connect(&self.members[0].transport).await?;
+        Ok((engine, job.container.clone().unwrap_or_else(|| format!("ended-{}", self.id))))
     }
-    (answered, silent)
+
+    /// Ends what is left of the job on every node, and removes its containers. Failures are reported as warnings. Returns the names of
+    /// the nodes that did not answer.
+    pub(super) async fn clean_up(&self, events: &Events) -> Vec<String> {
+        let JobNodes { cluster, id, members } = self;
+        let ended = for_each_node(members.iter().enumerate().collect(), async |(i, member): (usize, &Member)| {
+            let (ended, removed) =
+                tokio::join!(end_and_report(cluster, id, member, events), remove_containers(cluster, id, member));
+            match removed {
+                // hmaster is on the first node; workers have no ranks any more, so a failed removal does no harm
+                Err(error) if i > 0 => events.warn(error),
+                removed => removed?,
+            }
+            ended
+        })
+        .await;
+        let silent = ended.into_iter().filter_map(Result::err);
+        silent.inspect(|error| events.warn(error)).map(|error| error.node).collect()
+    }
+
+    /// Reads the result that the job supervisor recorded; if there is none, records `instead`.
+    ///
+    /// # Errors
+    /// When the launcher's node does not answer.
+    pub(super) async fn result(&self, instead: &JobResult) -> Result<JobResult, NodeError> {
+        let operation = "read the result of the job";
+        let transport = &self.members[0].transport;
+        let script = Script::new(RESULT).with("jobs_dir", &self.cluster.jobs_dir).with("id", self.id);
+        let script = script.with("result", &serde_json::to_string(instead).unwrap_or_default());
+        let output = transport.script(&script, operation).await?;
+        serde_json::from_slice(&output).map_err(|e| NodeError::failed(transport.node(), operation, e))
+    }
 }
 
 /// Ends the jobs that these plans disrupt, before anything else is changed on any node. A node where that fails is left as it is.
@@ -72,17 +89,14 @@ pub async fn end_disrupted(
     plans: Vec<WorkerPlan>,
     events: &Events,
 ) -> Vec<Result<WorkerPlan, NodeError>> {
-    let of_jobs = |plan: &WorkerPlan| -> Vec<ContainerSummary> {
-        let is_disrupted = |job: &str| plan.end_jobs.iter().any(|end| end == job);
-        let all = launchers(&cluster.name, &plan.observed.runtime.containers);
-        all.filter(|container| container.job().is_some_and(is_disrupted)).cloned().collect()
-    };
+    let ending = |plan: &WorkerPlan, job: &str| events.begin(plan.node(), Step::write(format!("ending job {job}")));
     // the job supervisors first, which give the ranks of all nodes the grace period and record the result
     let stopped = for_each_node(plans, async |plan: WorkerPlan| {
-        for container in of_jobs(&plan) {
-            let job = container.job().unwrap_or_default();
-            let _step = events.begin(plan.node(), Step::write(format!("ending job {job}")));
-            stop_supervisor(cluster, &plan.observed.runtime.engine, &container.id).await?;
+        for container in launchers(&cluster.name, &plan.observed.runtime.containers) {
+            if let Some(job) = plan.end_jobs.iter().find(|job| container.job() == Some(job.as_str())) {
+                let _step = ending(&plan, job);
+                stop_supervisor(cluster, &plan.observed.runtime.engine, &container.id).await?;
+            }
         }
         Ok(plan)
     })
@@ -90,11 +104,9 @@ pub async fn end_disrupted(
     for_each_node(stopped, async |plan: Result<WorkerPlan, NodeError>| {
         let plan = plan?;
         for job in &plan.end_jobs {
-            let _step = events.begin(plan.node(), Step::write(format!("ending job {job}")));
+            let _step = ending(&plan, job);
             end_and_report(cluster, job, &plan.observed.member, events).await?;
-        }
-        for container in of_jobs(&plan) {
-            plan.observed.runtime.engine.remove(&container.id).await?;
+            remove_containers(cluster, job, &plan.observed.member).await?;
         }
         Ok(plan)
     })
@@ -137,23 +149,6 @@ pub(super) fn stuck(output: &str) -> Option<String> {
     };
     let processes: Vec<String> = output.lines().map(process).collect();
     (!processes.is_empty()).then(|| processes.join("\n"))
-}
-
-/// Reads the result that the job supervisor recorded; if there is none, records `instead`.
-///
-/// # Errors
-/// When the launcher's node does not answer.
-pub(super) async fn result(
-    cluster: &Cluster,
-    id: &str,
-    launcher: &Member,
-    instead: &JobResult,
-) -> Result<JobResult, NodeError> {
-    let operation = "read the result of the job";
-    let script = Script::new(RESULT).with("jobs_dir", &cluster.jobs_dir).with("id", id);
-    let script = script.with("result", &serde_json::to_string(instead).unwrap_or_default());
-    let output = launcher.transport.script(&script, operation).await?;
-    serde_json::from_slice(&output).map_err(|e| NodeError::failed(&launcher.node.name, operation, e))
 }
 
 /// Returns the result of a job whose supervisor was killed before it recorded one. `code` is the exit code of its container, if known.

@@ -62,7 +62,7 @@ impl JobPlan {
             command: program.command.clone(),
             bind: options.bind,
             cwd,
-            port: Some(cluster.port),
+            port: cluster.port,
             grace: cluster.stop_grace.as_secs(),
             stall: options.stall_timeout.as_secs(),
             idle_margin: cluster.idle_margin.as_secs(),

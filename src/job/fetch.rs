@@ -59,7 +59,7 @@ pub async fn fetch(
         let message = format!("job {} ({}) has no project, so there is nothing to fetch", job.id, job.name);
         return Err(Error::check(message, "only jobs of `hvdctl train` have one; see `hvdctl logs` for the others"));
     };
-    let members = jobs.members_of(job)?;
+    let members = jobs.nodes_of(target.cluster(), job)?.members;
     let mut failed = not_asked(jobs, job, &members);
     events.phase("comparing");
     let (outputs, bad) = list_all(target, &members, project, job, events).await?;
@@ -86,11 +86,11 @@ pub async fn fetch(
 
 /// Returns an error for each of the job's nodes that was not reached.
 fn not_asked(jobs: &JobList, job: &Job, members: &[Member]) -> Vec<NodeError> {
-    let absent = job.nodes().into_iter().filter(|node| members.iter().all(|member| member.node.name != *node));
-    let error = |node: String| {
-        let reason = jobs.failed.iter().find(|error| error.node == node).cloned();
+    let absent = job.nodes.iter().filter(|node| members.iter().all(|member| member.node.name != **node));
+    let error = |node: &String| {
+        let reason = jobs.failed.iter().find(|error| error.node == *node).cloned();
         reason.unwrap_or_else(|| {
-            NodeError::failed(&node, "fetch outputs", "the node is not selected").hint("add it to --on")
+            NodeError::failed(node, "fetch outputs", "the node is not selected").hint("add it to --on")
         })
     };
     absent.map(error).collect()

@@ -2,7 +2,7 @@
 
 use super::frames::{Frame, Kind, Parser};
 use super::node_log::{NodeLog, PIECE};
-use crate::cluster::nodes::{Member, all, for_each_node};
+use crate::cluster::nodes::{all, for_each_node};
 use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::transport::node::Process;
@@ -106,8 +106,8 @@ impl<'a> Follow<'a> {
         self.logs.iter().filter(|log| !log.heard).map(|log| log.log.node().to_owned()).collect()
     }
 
-    /// Ends the followers, then reads what the logs of the nodes that answer have beyond what came from them.
-    pub(super) async fn drain(&mut self, answering: &[Member], take: &mut impl FnMut(&str, f64, Frame)) {
+    /// Ends the followers, then reads what the logs have beyond what came from them, except for those of silent nodes.
+    pub(super) async fn drain(&mut self, silent: &[String], take: &mut impl FnMut(&str, f64, Frame)) {
         self.tasks.shutdown().await;
         while let Ok((i, news)) = self.receiver.try_recv() {
             if let Ok(bytes) = news {
@@ -115,7 +115,7 @@ impl<'a> Follow<'a> {
                 self.events.throttle().await;
             }
         }
-        let is_answering = |log: &&FollowedLog| answering.iter().any(|member| member.node.name == log.log.node());
+        let is_answering = |log: &&FollowedLog| silent.iter().all(|node| node != log.log.node());
         let rests = self.logs.iter().filter(is_answering).map(|log| (log, log.parser.offset())).collect();
         let (sender, mut receiver) = mpsc::channel(WAITING);
         let reading = async move {

@@ -4,8 +4,8 @@
 //! the job's directory. Only then does it pass the node to the job supervisor, which uses it in the next attempt.
 
 use super::directory::{self, File};
-use super::manage::{PRUNE, running};
-use super::plan::{HostAssignment, node_environment};
+use super::manage::{remove_records, running};
+use super::plan::{HostAssignment, endpoint, node_environment};
 use super::prepare::ensure_worker;
 use super::record::{Record, open_records};
 use crate::cluster::cancellation::Cancellation;
@@ -14,7 +14,7 @@ use crate::error::{Error, Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Inventory, Node};
 use crate::launch::description::LaunchHost;
-use crate::launch::{self, programs};
+use crate::launch::programs;
 use crate::node::network;
 use crate::secret::Secret;
 use crate::sync::NodeProject;
@@ -86,7 +86,7 @@ fn extensions<'a>(inventory: &'a Inventory, plans: &'a [WorkerPlan]) -> Vec<Exte
     for record in open_records(&launcher.facts) {
         let Some(max) = record.max_ranks.filter(|_| record.cluster == cluster.name) else { continue };
         let shares = &record.placement.shares;
-        let is_exclusive = record.port == Some(cluster.port) && shares.iter().all(|share| !share.shared);
+        let is_exclusive = record.port == cluster.port && shares.iter().all(|share| !share.shared);
         let is_launched_here = record.placement.launcher() == launcher.name();
         if !is_exclusive || !is_launched_here || !is_up(&record.id) {
             continue;
@@ -129,13 +129,8 @@ impl Extension<'_> {
         let origin = self.read().await?;
         let prepared =
             for_each_node(self.added.clone(), async |(node, ranks)| self.prepare(&origin, node, ranks).await).await;
-        let mut ready = Vec::new();
-        for result in prepared {
-            match result {
-                Ok(host) => ready.push(host),
-                Err(error) => self.warn(error, events),
-            }
-        }
+        let prepared = prepared.into_iter().map(|host| host.map_err(|error| self.warn(error, events)));
+        let ready: Vec<HostAssignment> = prepared.filter_map(Result::ok).collect();
         if ready.is_empty() {
             return Ok(Vec::new());
         }
@@ -144,7 +139,9 @@ impl Extension<'_> {
             // if the connection broke the job supervisor may have accepted the nodes
             let is_refused = matches!(error.kind, Kind::CommandFailed { .. }) || error.node != self.launcher.name();
             for host in ready.iter().filter(|_| is_refused) {
-                self.forget(&host.observed, events).await;
+                let ids = std::slice::from_ref(&self.record.id);
+                let removed = remove_records(&self.inventory.cluster, &host.observed.member, ids).await;
+                removed.unwrap_or_else(|error| events.warn(error));
             }
         }
         joined.map(|()| ready.iter().map(|host| host.observed.name().to_owned()).collect())
@@ -192,17 +189,17 @@ impl Extension<'_> {
 
     /// Checks that the job was started with an address at which other nodes reach its launcher.
     fn check_address(&self, files: &BTreeMap<String, Zeroizing<String>>) -> Result<(), NodeError> {
-        let launch = files.get("launch.json").map(|text| serde_json::from_str::<serde_json::Value>(text));
-        let started = launch.and_then(Result::ok).and_then(|launch| launch["address"].as_str().map(str::to_owned));
-        let address = nodes::place(self.inventory, self.launcher)?.address.to_string();
-        match started {
-            Some(started) if started == address => Ok(()),
-            Some(started) => Err(NodeError::failed(
-                self.launcher.name(),
+        let failed = |operation: &str, cause: &str| NodeError::failed(self.launcher.name(), operation, cause);
+        let launch = files.get("launch.json").and_then(|text| serde_json::from_str(text).ok());
+        let launch: serde_json::Value = launch.unwrap_or_default();
+        let started = launch["address"].as_str();
+        let started = started.ok_or_else(|| failed("read launch.json of the job", "the file is missing"))?;
+        match nodes::place(self.inventory, self.launcher)?.address.to_string() {
+            address if address == started => Ok(()),
+            address => Err(failed(
                 &format!("add nodes to job {}", self.record.id),
-                format!("the job was started with the address {started}, but the node's address is now {address}"),
+                &format!("the job was started with the address {started}, but the node's address is now {address}"),
             )),
-            None => Err(NodeError::failed(self.launcher.name(), "read launch.json of the job", "the file is missing")),
         }
     }
 
@@ -213,15 +210,14 @@ impl Extension<'_> {
         let Extension { inventory, record, .. } = self;
         let cluster = &inventory.cluster;
         let observed = observe(cluster, node.member.clone(), &quiet).await?;
-        let endpoint = nodes::place(inventory, &observed)?;
-        let refused = |cause: String| NodeError::failed(node.name(), ADD, cause);
-        launch::check_address(endpoint.address).map_err(refused)?;
+        let endpoint = endpoint(inventory, &observed)?;
         let interface = &record.interface;
         if let Some(name) = record.launcher().one_interface.filter(|_| *interface != endpoint.interface) {
-            return Err(refused(format!(
+            let cause = format!(
                 "{name} requires the interface {interface} on every node; this node has {}",
                 endpoint.interface
-            )));
+            );
+            return Err(NodeError::failed(node.name(), ADD, cause));
         }
         let mut workspace = Workspace::default();
         if let (Some((project, _)), Some(name)) = (&origin.project, &record.project) {
@@ -243,37 +239,24 @@ impl Extension<'_> {
         let mut placement = self.record.placement.clone();
         ready.iter().for_each(|host| placement.push(host.observed.name(), host.ranks));
         let record = Record { placement, ..self.record.clone() };
-        let written = for_each_node(ready.iter().collect(), async |host: &HostAssignment| {
-            self.write(origin, record.clone(), host).await
+        // the job's own programs, which may be those of another hvdctl
+        let programs = programs::ON_EVERY_NODE.iter();
+        let programs: Vec<File<'_>> =
+            programs.filter_map(|(mode, name, _)| Some((*mode, *name, origin.files.get(*name)?.as_str()))).collect();
+        let jobs_dir = &self.inventory.cluster.jobs_dir;
+        let written = for_each_node(ready.iter().collect(), async |host| {
+            directory::create(jobs_dir, host, record.clone(), &programs).await
         })
         .await;
         written.into_iter().collect::<Result<(), _>>()?;
         let joining: Vec<LaunchHost<'_>> = ready.iter().map(HostAssignment::launch_host).collect();
         let script = Script::new(JOIN)
-            .with("jobs_dir", &self.inventory.cluster.jobs_dir)
+            .with("jobs_dir", jobs_dir)
             .with("id", id)
             .with("joining", &serde_json::to_string(&joining).unwrap_or_default())
             .with("record", &serde_json::to_string(&record).unwrap_or_default());
         let operation = format!("add nodes to job {id}");
         self.launcher.member.transport.script_within(&script, &operation, ACCEPT_LIMIT).await.map(drop)
-    }
-
-    /// Creates the job's directory on a node.
-    async fn write(&self, origin: &Origin, record: Record, host: &HostAssignment) -> Result<(), NodeError> {
-        // the job's own programs, which an earlier version of hvdctl may have written
-        let programs = programs::ON_EVERY_NODE.iter();
-        let programs: Vec<File<'_>> =
-            programs.filter_map(|(mode, name, _)| Some((*mode, *name, origin.files.get(*name)?.as_str()))).collect();
-        directory::create(&self.inventory.cluster.jobs_dir, host, record, &programs).await
-    }
-
-    /// Removes the job's directory from a node that did not join.
-    async fn forget(&self, node: &ObservedNode, events: &Events) {
-        let script = Script::new(PRUNE).with("jobs_dir", &self.inventory.cluster.jobs_dir);
-        let script = script.with("ids", &format!("{}\n", self.record.id));
-        if let Err(error) = node.member.transport.script(&script, "remove the directory of the job").await {
-            events.warn(error);
-        }
     }
 }
 

@@ -12,10 +12,10 @@ use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// What a node stores of a job.
+/// What the nodes store of a job.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobFiles {
-    /// Its record; the same on all nodes but for the node's own share.
+    /// Its record; the same on all nodes but for the node's own share and the nodes that were added later.
     pub record: Option<Record>,
     /// How it ended; on the node of the launcher.
     pub result: Option<JobResult>,
@@ -23,20 +23,14 @@ pub struct JobFiles {
     pub attempts: Vec<Attempt>,
     /// The nodes that take part in an elastic job; on the node of the launcher.
     pub membership: Option<Membership>,
-    /// The ranks that have started on this node in the last attempt.
+    /// The ranks that have started in the last attempt.
     pub started: u32,
+    /// The container of its launcher, if that is up.
+    pub container: Option<String>,
 }
 
-/// The jobs of a node.
-#[derive(Debug, Clone, Default)]
-pub struct NodeJobs {
-    /// The node.
-    pub node: String,
-    /// What it stores, by the job's id.
-    pub files: BTreeMap<String, JobFiles>,
-    /// The jobs whose launcher is up there.
-    pub launchers: Vec<String>,
-}
+/// What the nodes store of jobs, by the job's id.
+pub type StoredJobs = BTreeMap<String, JobFiles>;
 
 /// A job.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -99,6 +93,11 @@ pub struct Job {
     /// Bytes that its log may take on each node.
     #[serde(skip)]
     pub log_max: Option<u64>,
+    /// The container of its launcher, if that is up.
+    #[serde(skip)]
+    pub container: Option<String>,
+    /// Its nodes.
+    pub nodes: Vec<String>,
 }
 
 /// Formats seconds since the epoch as RFC 3339 in UTC.
@@ -124,61 +123,53 @@ impl Job {
     pub fn launcher(&self) -> &str {
         self.placement.launcher()
     }
-
-    /// Its nodes' names.
-    pub fn nodes(&self) -> Vec<String> {
-        self.placement.shares.iter().map(|share| share.node.clone()).collect()
-    }
 }
 
-/// Parses the output of `jobs_list.sh`. Ignores other lines, so that a truncated record does not hide the others.
-pub fn parse(text: &str) -> BTreeMap<String, JobFiles> {
-    let mut jobs: BTreeMap<String, JobFiles> = BTreeMap::new();
+/// Adds the output of `jobs_list.sh` on a node. Ignores other lines, so that a truncated record does not hide the others.
+pub fn add(jobs: &mut StoredJobs, text: &str) {
     for line in text.lines() {
         let Some((path, value)) = line.split_once(':') else { continue };
         let path: Vec<&str> = path.trim_start_matches("./").split('/').collect();
         let [id, file] = path[..] else { continue };
         let files = jobs.entry(id.to_owned()).or_default();
         match file {
-            "job.json" => files.record = serde_json::from_str(value).ok(),
+            "job.json" => files.add_record(serde_json::from_str(value).ok()),
             "result.json" => files.result = serde_json::from_str(value).ok(),
             "attempts.json" => files.attempts = serde_json::from_str(value).unwrap_or_default(),
             "members.json" => files.membership = serde_json::from_str(value).ok(),
-            "states" => files.started = value.trim().parse().unwrap_or_default(),
+            "states" => files.started += value.trim().parse::<u32>().unwrap_or_default(),
             _ => {}
         }
     }
-    jobs
 }
 
-/// Returns the cluster's jobs, the newest first. `now` is in seconds since the epoch.
-pub fn jobs(cluster: &str, nodes: &[NodeJobs], now: f64) -> Vec<Job> {
-    let mut records: BTreeMap<&str, &Record> = BTreeMap::new();
-    for (id, files) in nodes.iter().flat_map(|node| &node.files) {
-        if let Some(record) = files.record.as_ref().filter(|record| record.cluster == cluster) {
-            // one that was written when nodes were added to the job has more of them
-            let known = records.entry(id).or_insert(record);
-            if record.placement.shares.len() > known.placement.shares.len() {
-                *known = record;
-            }
+impl JobFiles {
+    /// Keeps the record with the most nodes: it was written when nodes were added to the job.
+    fn add_record(&mut self, record: Option<Record>) {
+        let nodes = |record: &Option<Record>| record.as_ref().map(|record| record.placement.shares.len());
+        if nodes(&record) > nodes(&self.record) {
+            self.record = record;
         }
     }
-    let mut jobs: Vec<Job> = records.into_iter().map(|(id, record)| job(id, record, nodes, now)).collect();
+}
+
+/// Returns the cluster's jobs, the newest first. `answered`: the nodes whose files these are. `now` is in seconds since the epoch.
+pub fn jobs(cluster: &str, stored: StoredJobs, answered: &[&str], now: f64) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for (id, mut files) in stored {
+        if let Some(record) = files.record.take().filter(|record| record.cluster == cluster) {
+            jobs.push(job(id, record, files, answered, now));
+        }
+    }
     jobs.sort_by(|a, b| b.started.total_cmp(&a.started).then(b.id.cmp(&a.id)));
     jobs
 }
 
-fn job(id: &str, record: &Record, nodes: &[NodeJobs], now: f64) -> Job {
-    let placement = &record.placement;
+fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64) -> Job {
+    let JobFiles { result, attempts, membership, started, container, .. } = files;
+    let placement = record.placement;
     let ranks = placement.ranks();
-    let files = || nodes.iter().filter_map(|node| node.files.get(id));
-    let result = files().find_map(|files| files.result.clone());
-    let attempts =
-        files().map(|files| &files.attempts).find(|attempts| !attempts.is_empty()).cloned().unwrap_or_default();
-    let membership = files().find_map(|files| files.membership.clone());
     let launcher = placement.launcher();
-    let is_up = nodes.iter().any(|node| node.launchers.iter().any(|up| up == id));
-    let started: u32 = files().map(|files| files.started).sum();
     let needed = match &membership {
         Some(membership) => membership.ranks().max(1),
         None if attempts.is_empty() => ranks,
@@ -187,30 +178,31 @@ fn job(id: &str, record: &Record, nodes: &[NodeJobs], now: f64) -> Job {
     };
     let state = match &result {
         Some(result) => Some(result.state()),
-        None if is_up && started >= needed => Some(State::Running),
-        None if is_up => Some(State::Starting),
-        None if !nodes.iter().any(|node| node.node == launcher) => None,
+        None if container.is_some() && started >= needed => Some(State::Running),
+        None if container.is_some() => Some(State::Starting),
+        None if !answered.contains(&launcher) => None,
         None if started == 0 && now - record.created < LAUNCH_WINDOW => Some(State::Starting),
         None => Some(State::Lost),
     };
     let reason = match &result {
-        Some(result) => result.reason(placement).or_else(|| lost_output(&result.lost)),
+        Some(result) => result.reason(&placement).or_else(|| lost_output(&result.lost)),
         None if state == Some(State::Lost) => {
             Some(format!("its launcher on {launcher} is gone, and no result was recorded"))
         }
         None => None,
     };
     Job {
-        id: id.to_owned(),
-        name: record.name.clone(),
-        operator: record.operator.clone(),
+        is_check: record.cwd.ends_with(&format!("/{id}")),
+        nodes: placement.shares.iter().map(|share| share.node.clone()).collect(),
+        id,
+        name: record.name,
+        operator: record.operator,
         state,
         ranks,
-        placement: placement.clone(),
         launcher: record.launcher,
         controller: record.controller,
-        command: record.command.clone(),
-        project: record.project.clone(),
+        command: record.command,
+        project: record.project,
         restarts: record.restarts,
         min_ranks: record.min_ranks,
         membership,
@@ -219,13 +211,14 @@ fn job(id: &str, record: &Record, nodes: &[NodeJobs], now: f64) -> Job {
         ended: result.as_ref().map(|result| result.ended),
         code: result.as_ref().and_then(JobResult::code),
         first_failure: result.as_ref().and_then(JobResult::first_failure).cloned(),
-        root_cause: result.as_ref().and_then(|result| result.root_cause(placement)),
+        root_cause: result.as_ref().and_then(|result| result.root_cause(&placement)),
         reason,
         fault: result.as_ref().and_then(|result| result.fault.clone()),
         lost: result.as_ref().map(|result| result.lost.clone()).unwrap_or_default(),
-        is_check: record.cwd.ends_with(&format!("/{id}")),
         log_max: record.log_max,
+        placement,
         result,
+        container,
     }
 }
 
@@ -287,43 +280,29 @@ mod tests {
             placement: Placement { shares: vec![share("a", 0), share("b", 1)] },
             command: vec!["python".into(), "a:b.py".into()],
             cwd: "/workspace".into(),
-            idle_margin: 30,
             ..Record::default()
         }
     }
 
     #[test]
     fn a_job_has_the_nodes_that_were_added_to_it() {
-        let mut earlier = record("j1", 1.0);
-        earlier.placement.shares.pop();
-        let of = |node: &str, record: &Record| NodeJobs {
-            node: node.into(),
-            files: [("j1".into(), JobFiles { record: Some(record.clone()), ..JobFiles::default() })].into(),
-            launchers: Vec::new(),
-        };
-        let grown = record("j1", 1.0);
-        for nodes in [[of("a", &earlier), of("b", &grown)], [of("a", &grown), of("b", &earlier)]] {
-            assert_eq!(jobs("lab", &nodes, 1.0)[0].nodes(), ["a", "b"]);
+        let grown = lines("j1", 1.0, 0);
+        let mut record = record("j1", 1.0);
+        record.placement.shares.pop();
+        let earlier = format!("./j1/job.json:{}\n", serde_json::to_string(&record).unwrap());
+        for nodes in [[("a", &earlier), ("b", &grown)], [("a", &grown), ("b", &earlier)]] {
+            assert_eq!(listed("lab", &nodes, &[], 1.0)[0].nodes, ["a", "b"]);
         }
     }
 
-    #[test]
-    fn the_record_of_an_older_hvdctl_is_read() {
-        let now = record("j1", 1.0);
-        let mut older = serde_json::to_value(&now).unwrap();
-        for field in ["idle_margin", "stall", "port"] {
-            older.as_object_mut().unwrap().remove(field).unwrap();
+    /// The jobs of a cluster whose nodes have these files, and these launchers that are up.
+    fn listed(cluster: &str, nodes: &[(&str, &String)], launchers: &[&str], now: f64) -> Vec<Job> {
+        let mut stored = StoredJobs::new();
+        nodes.iter().for_each(|(_, text)| add(&mut stored, text));
+        for launcher in launchers {
+            stored.entry((*launcher).to_owned()).or_default().container = Some("its id".into());
         }
-        assert_eq!(serde_json::from_value::<Record>(older).unwrap(), now);
-        assert_eq!(now.idle_margin, crate::inventory::Cluster::default().idle_margin.as_secs());
-    }
-
-    fn node(node: &str, text: &str, launchers: &[&str]) -> NodeJobs {
-        NodeJobs {
-            node: node.into(),
-            files: parse(text),
-            launchers: launchers.iter().map(|l| (*l).to_owned()).collect(),
-        }
+        jobs(cluster, stored, &nodes.iter().map(|(node, _)| *node).collect::<Vec<_>>(), now)
     }
 
     fn lines(id: &str, created: f64, started: u32) -> String {
@@ -333,22 +312,20 @@ mod tests {
 
     #[test]
     fn the_state_of_a_job_follows_from_its_records() {
-        let text = lines("j1", 1000.0, 1);
-        let state = |nodes: &[NodeJobs], now| jobs("lab", nodes, now)[0].state;
-        let both = |launchers: &[&str]| [node("a", &text, launchers), node("b", &text, &[])];
-        assert_eq!(state(&both(&["j1"]), 5000.0), Some(State::Running));
-        let early = [node("a", &text, &["j1"]), node("b", &lines("j1", 1000.0, 0), &[])];
-        assert_eq!(state(&early, 5000.0), Some(State::Starting));
-        assert_eq!(state(&both(&["other"]), 5000.0), Some(State::Lost), "no launcher, no result");
-        let nothing_yet = [node("a", &lines("j1", 1000.0, 0), &[]), node("b", &lines("j1", 1000.0, 0), &[])];
-        assert_eq!(state(&nothing_yet, 1010.0), Some(State::Starting), "it is being prepared");
-        assert_eq!(state(&both(&[]), 1010.0), Some(State::Lost), "its ranks had started");
+        let (text, none) = (lines("j1", 1000.0, 1), lines("j1", 1000.0, 0));
+        let both = [("a", &text), ("b", &text)];
+        let state = |nodes: &[(&str, &String)], launchers: &[&str], now| listed("lab", nodes, launchers, now)[0].state;
+        assert_eq!(state(&both, &["j1"], 5000.0), Some(State::Running));
+        assert_eq!(state(&[("a", &text), ("b", &none)], &["j1"], 5000.0), Some(State::Starting));
+        assert_eq!(state(&both, &["other"], 5000.0), Some(State::Lost), "no launcher, no result");
+        assert_eq!(state(&[("a", &none), ("b", &none)], &[], 1010.0), Some(State::Starting), "it is being prepared");
+        assert_eq!(state(&both, &[], 1010.0), Some(State::Lost), "its ranks had started");
         assert_eq!(
-            jobs("lab", &both(&[]), 1010.0)[0].reason.as_deref(),
+            listed("lab", &both, &[], 1010.0)[0].reason.as_deref(),
             Some("its launcher on a is gone, and no result was recorded")
         );
-        assert_eq!(state(&[node("b", &text, &[])], 5000.0), None, "the node that knows is away");
-        assert!(jobs("other", &both(&[]), 0.0).is_empty(), "another cluster's in the same directory");
+        assert_eq!(state(&both[1..], &[], 5000.0), None, "the node that knows is away");
+        assert!(listed("other", &both, &[], 0.0).is_empty(), "another cluster's in the same directory");
     }
 
     #[test]
@@ -357,7 +334,7 @@ mod tests {
             "exits": [{"rank": 1, "node": "b", "code": 7, "time": 1060.0, "asked": false}]}"#;
         let text =
             format!("{}./j1/result.json:{}\nnoise\n./x/y/z:1\n", lines("j1", 1000.0, 1), ending.replace('\n', ""));
-        let jobs = jobs("lab", &[node("a", &text, &[])], 5000.0);
+        let jobs = listed("lab", &[("a", &text)], &[], 5000.0);
         let job = &jobs[0];
         assert_eq!((job.state, job.code, job.ended, job.ranks), (Some(State::Failed), Some(7), Some(1060.5), 2));
         assert_eq!(job.first_failure.as_ref().unwrap().node, "b");
@@ -370,18 +347,18 @@ mod tests {
         let attempts = r#"[{"started": 1000.0, "ended": 1060.5, "ranks": 2, "launcher": 1, "silent": ["b"],
             "exits": [{"rank": 1, "node": "b", "code": 7, "time": 1060.0, "asked": false}]}]"#;
         let text = format!("{}./j1/attempts.json:{}\n", lines("j1", 1000.0, 1), attempts.replace('\n', ""));
-        let running = &jobs("lab", &[node("a", &text, &["j1"])], 5000.0)[0];
+        let running = &listed("lab", &[("a", &text)], &["j1"], 5000.0)[0];
         assert_eq!((running.state, running.attempts[0].exits[0].code), (Some(State::Running), 7));
         let ending = r#"{"ended": 1090.5, "launcher": 0, "stopped": false, "started": 1, "silent": ["b"], "ranks": 1,
             "exits": [{"rank": 0, "node": "a", "code": 0, "time": 1090.0, "asked": false}]}"#;
         let text = format!("{text}./j1/result.json:{}\n", ending.replace('\n', ""));
-        assert_eq!(jobs("lab", &[node("a", &text, &[])], 5000.0)[0].state, Some(State::Succeeded), "with one rank");
+        assert_eq!(listed("lab", &[("a", &text)], &[], 5000.0)[0].state, Some(State::Succeeded), "with one rank");
     }
 
     #[test]
     fn a_record_that_was_cut_off_hides_no_other() {
         let text = format!("./j1/job.json:{{\"id\": \"j1\n{}", lines("j2", 1000.0, 0));
-        let jobs = jobs("lab", &[node("a", &text, &[])], 5000.0);
+        let jobs = listed("lab", &[("a", &text)], &[], 5000.0);
         assert_eq!(jobs.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["j2"]);
     }
 
@@ -389,7 +366,7 @@ mod tests {
     fn a_job_is_found_by_id_by_its_beginning_and_by_name() {
         let text =
             [("20261121-1", 1.0), ("20261121-2", 2.0), ("20261122-1", 3.0)].map(|(id, t)| lines(id, t, 0)).concat();
-        let jobs = jobs("lab", &[node("a", &text, &[])], 5000.0);
+        let jobs = listed("lab", &[("a", &text)], &[], 5000.0);
         let found = |word| find(&jobs, word, Newest::Any).map(|job| job.id.as_str());
         assert_eq!(found(None), Ok("20261122-1"));
         assert_eq!(found(Some("20261121-1")), Ok("20261121-1"));
@@ -402,7 +379,8 @@ mod tests {
 
     #[test]
     fn the_newest_of_its_kind_is_meant() {
-        let mut jobs = jobs("lab", &[node("a", &["p", "r", "v"].map(|id| lines(id, 1.0, 0)).concat(), &[])], 5000.0);
+        let text = ["p", "r", "v"].map(|id| lines(id, 1.0, 0)).concat();
+        let mut jobs = listed("lab", &[("a", &text)], &[], 5000.0);
         jobs.sort_by_key(|job| std::cmp::Reverse(job.id.clone()));
         // v is a check, r a program of the image
         (jobs[0].is_check, jobs[0].project, jobs[1].project) = (true, None, None);

@@ -3,9 +3,9 @@
 use super::follow::Follow;
 use super::frames::{Frame, Kind};
 use super::list::{Job, stamp};
-use super::manage::{JobList, launcher};
+use super::manage::JobList;
 use super::monitor::Monitor;
-use super::node_log::{Extent, NodeLog, extents, of_job, warn_of_gone};
+use super::node_log::{self, Extent, NodeLog, extents, warn_of_gone};
 use super::record::lost_output;
 use super::restart::Restart;
 use crate::cancel::signalled;
@@ -22,20 +22,24 @@ use tokio::sync::watch;
 /// as many are read.
 const END: u64 = 256 << 10;
 
-/// Selects lines of a job's output.
+/// Which part of a job's output is wanted.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct LogRequest {
     /// Only these ranks; empty: all.
     pub ranks: Vec<u32>,
     /// Only what was written since then, in seconds since the epoch by the node's clock.
     pub since: Option<f64>,
     /// Only lines in which this is found.
     pub grep: Option<Regex>,
+    /// Only this many, from the end.
+    pub tail: Option<usize>,
+    /// Whether to follow the job until it ends.
+    pub follow: bool,
 }
 
-impl Filter {
+impl LogRequest {
     /// Returns whether a frame is to be shown.
-    pub fn takes(&self, frame: &Frame) -> bool {
+    fn takes(&self, frame: &Frame) -> bool {
         let is_recent = self.since.is_none_or(|since| frame.time >= since);
         match &frame.kind {
             Kind::Stdout(line) | Kind::Stderr(line) => {
@@ -50,18 +54,7 @@ impl Filter {
     }
 }
 
-/// Which part of a job's output is wanted.
-#[derive(Debug, Clone, Default)]
-pub struct LogRequest {
-    /// Which lines.
-    pub filter: Filter,
-    /// Only this many, from the end.
-    pub tail: Option<usize>,
-    /// Whether to follow the job until it ends.
-    pub follow: bool,
-}
-
-/// Reports the output of a job's ranks. `monitor` receives the existing frames, but not those that are followed.
+/// Reports the output of a job's ranks. Returns what the existing frames say of the job, but not those that are followed.
 ///
 /// # Errors
 /// When one of its nodes does not answer; a signal.
@@ -70,27 +63,26 @@ pub async fn logs(
     list: &JobList,
     job: &Job,
     wanted: &LogRequest,
-    monitor: &mut Monitor,
     events: &Events,
     mut cancel: watch::Receiver<Option<u8>>,
-) -> Result<(), Error> {
-    let cluster = target.cluster();
-    let members = list.members_of(job)?;
-    let logs = of_job(cluster, &job.id, &members);
+) -> Result<Monitor, Error> {
+    let nodes = list.nodes_of(target.cluster(), job)?;
+    let logs = node_log::logs(&nodes);
+    let mut monitor = Monitor::default();
     let offsets = tokio::select! {
-        offsets = history(&logs, job.log_max, wanted, monitor, events) => offsets?,
+        offsets = history(&logs, job.log_max, wanted, &mut monitor, events) => offsets?,
         signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
     };
     if let Some(lost) = lost_output(&job.lost) {
         events.send(Event::Warning(format!("{lost}\n  hint: hvdctl jobs prune removes old logs")));
     }
     if !wanted.follow || job.is_over() {
-        return Ok(());
+        return Ok(monitor);
     }
-    let (engine, container) = launcher(cluster, job, &members[0]).await?;
+    let (engine, container) = nodes.launcher(job).await?;
     let mut follow = Follow::start(logs, offsets, events).await?;
     let mut take = |node: &str, _skew: f64, frame: Frame| {
-        if wanted.filter.takes(&frame) {
+        if wanted.takes(&frame) {
             show(node, frame, events);
         }
     };
@@ -104,8 +96,8 @@ pub async fn logs(
             () = follow.next(&mut take) => {}
         }
     }
-    follow.drain(&members, &mut take).await;
-    Ok(())
+    follow.drain(&[], &mut take).await;
+    Ok(monitor)
 }
 
 /// Reports the current contents of all logs, in the order of time. Returns the offset at which each continues. Only
@@ -152,7 +144,7 @@ async fn read(
     wanted: &LogRequest,
     sender: Sender<Vec<Frame>>,
 ) -> Result<u64, NodeError> {
-    let filter = |frames: Vec<Frame>| frames.into_iter().filter(|frame| wanted.filter.takes(frame));
+    let filter = |frames: Vec<Frame>| frames.into_iter().filter(|frame| wanted.takes(frame));
     let Some(tail) = wanted.tail else {
         return log.read(extent.start, async |frames| sender.send(filter(frames).collect()).await.is_ok()).await;
     };
@@ -224,15 +216,15 @@ mod tests {
     #[test]
     fn only_what_is_wanted() {
         let frame = line(3, 10.0, "loss 0.5");
-        let takes = |filter: Filter| filter.takes(&frame);
-        assert!(takes(Filter::default()));
-        assert!(takes(Filter { ranks: vec![1, 3], ..Filter::default() }));
-        assert!(!takes(Filter { ranks: vec![1], ..Filter::default() }));
-        assert!(takes(Filter { since: Some(10.0), ..Filter::default() }));
-        assert!(!takes(Filter { since: Some(10.1), ..Filter::default() }));
-        assert!(takes(Filter { grep: Some(Regex::new("^loss").unwrap()), ..Filter::default() }));
-        assert!(!takes(Filter { grep: Some(Regex::new("accuracy").unwrap()), ..Filter::default() }));
-        assert!(!Filter::default().takes(&Frame { kind: Kind::Started, ..frame }));
+        let takes = |wanted: LogRequest| wanted.takes(&frame);
+        assert!(takes(LogRequest::default()));
+        assert!(takes(LogRequest { ranks: vec![1, 3], ..LogRequest::default() }));
+        assert!(!takes(LogRequest { ranks: vec![1], ..LogRequest::default() }));
+        assert!(takes(LogRequest { since: Some(10.0), ..LogRequest::default() }));
+        assert!(!takes(LogRequest { since: Some(10.1), ..LogRequest::default() }));
+        assert!(takes(LogRequest { grep: Some(Regex::new("^loss").unwrap()), ..LogRequest::default() }));
+        assert!(!takes(LogRequest { grep: Some(Regex::new("accuracy").unwrap()), ..LogRequest::default() }));
+        assert!(!LogRequest::default().takes(&Frame { kind: Kind::Started, ..frame }));
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! Jobs that any operator started: listed, found, stopped, and their records removed.
 
-use super::cleanup::{clean_up, result, stop_supervisor, unrecorded};
-use super::list::{self, Job, Newest, NodeJobs};
+use super::cleanup::{JobNodes, stop_supervisor, unrecorded};
+use super::list::{self, Job, Newest, StoredJobs};
 use super::record::JobResult;
 use crate::cluster::nodes::{Member, NodeResults, Target, connect, for_each_node, now};
 use crate::error::{Error, NodeError};
@@ -13,7 +13,7 @@ use crate::text::nodeset;
 use crate::transport::node::Script;
 
 const LIST: &str = include_str!("../scripts/jobs_list.sh");
-pub(super) const PRUNE: &str = include_str!("../scripts/jobs_prune.sh");
+const PRUNE: &str = include_str!("../scripts/jobs_prune.sh");
 
 /// The jobs of a cluster, and the nodes that were asked.
 pub struct JobList {
@@ -36,29 +36,31 @@ pub async fn list(target: &Target, events: &Events) -> Result<JobList, Error> {
         // containers first: a job supervisor writes its record before its container ends, so that one of the two is always seen
         let containers = Runtime::connect(&member.transport).await?.containers().await?;
         let script = Script::new(LIST).with("jobs_dir", &cluster.jobs_dir);
-        let output = member.transport.script(&script, "list the jobs").await?;
-        let files = list::parse(&String::from_utf8_lossy(&output));
-        let launchers = running(cluster, &containers).filter_map(|c| c.job().map(str::to_owned)).collect();
-        Ok((NodeJobs { node: member.node.name.clone(), files, launchers }, member))
+        Ok((member.transport.script(&script, "list the jobs").await?, containers, member))
     };
     let NodeResults { ok, failed } = connect(target, events).await?.then(events, list).await;
-    let (nodes, members): (Vec<NodeJobs>, Vec<Member>) = ok.into_iter().unzip();
-    let mut list = JobList { jobs: list::jobs(&cluster.name, &nodes, now()), members, failed };
-    for job in list.jobs.iter_mut().filter(|job| job.state.is_none()) {
-        let launcher = job.launcher();
-        job.reason = Some(match list.failed.iter().find(|error| error.node == launcher) {
-            Some(error) => {
-                let message = error.message.lines().next().unwrap_or_default();
-                format!("its launcher's node {launcher} does not answer: {message}")
-            }
-            None => {
-                format!(
-                    "its launcher's node {launcher} was not queried: --on excludes it, or it is not in the inventory"
-                )
-            }
-        });
+    let (mut stored, mut members) = (StoredJobs::new(), Vec::new());
+    for (files, containers, member) in ok {
+        list::add(&mut stored, &String::from_utf8_lossy(&files));
+        for container in running(cluster, &containers) {
+            let job = container.job().unwrap_or_default().to_owned();
+            stored.entry(job).or_default().container = Some(container.id.clone());
+        }
+        members.push(member);
     }
-    Ok(list)
+    let answered: Vec<&str> = members.iter().map(|member| member.node.name.as_str()).collect();
+    let mut jobs = list::jobs(&cluster.name, stored, &answered, now());
+    for job in jobs.iter_mut().filter(|job| job.state.is_none()) {
+        let launcher = job.launcher();
+        let reason = match failed.iter().find(|error| error.node == launcher) {
+            Some(error) => {
+                format!("does not answer: {}", error.message.lines().next().unwrap_or_default())
+            }
+            None => "was not queried: --on excludes it, or it is not in the inventory".to_owned(),
+        };
+        job.reason = Some(format!("its launcher's node {launcher} {reason}"));
+    }
+    Ok(JobList { jobs, members, failed })
 }
 
 /// Returns the containers of the cluster's launchers that are up.
@@ -85,14 +87,15 @@ impl JobList {
         })
     }
 
-    /// Returns the nodes of a job that answered, that of the launcher first.
+    /// Returns a job's nodes that answered.
     ///
     /// # Errors
-    /// When that one did not answer.
-    pub fn members_of(&self, job: &Job) -> Result<Vec<Member>, Error> {
-        let member = |node: &str| self.members.iter().find(|member| member.node.name == node).cloned();
-        if member(job.launcher()).is_some() {
-            return Ok(job.nodes().iter().filter_map(|node| member(node)).collect());
+    /// When that of the launcher did not.
+    pub(super) fn nodes_of<'a>(&self, cluster: &'a Cluster, job: &'a Job) -> Result<JobNodes<'a>, Error> {
+        let is_of_job = |node: &String| self.members.iter().find(|member| member.node.name == *node).cloned();
+        let members: Vec<Member> = job.nodes.iter().filter_map(is_of_job).collect();
+        if members.first().is_some_and(|member| member.node.name == job.launcher()) {
+            return Ok(JobNodes { cluster, id: &job.id, members });
         }
         Err(match self.failed.iter().find(|error| error.node == job.launcher()) {
             Some(error) => error.clone().into(),
@@ -102,37 +105,14 @@ impl JobList {
             ),
         })
     }
-}
 
-/// Returns the newest job whose launcher is up, with its node, engine and container.
-///
-/// # Errors
-/// When a node that has one no longer answers.
-pub async fn newest_running<'a>(
-    cluster: &Cluster,
-    list: &'a JobList,
-) -> Result<Option<(&'a Job, Member, Runtime, String)>, NodeError> {
-    for job in list.jobs.iter().filter(|job| !job.is_over()) {
-        let Some(member) = list.members.iter().find(|member| member.node.name == job.launcher()) else { continue };
-        if let (engine, Some(container)) = find_launcher(cluster, job, member).await? {
-            return Ok(Some((job, member.clone(), engine, container)));
-        }
+    /// Returns the newest job whose launcher is up, with its node and container.
+    pub fn newest_running(&self) -> Option<(&Job, &Member, &str)> {
+        self.jobs.iter().filter(|job| !job.is_over()).find_map(|job| {
+            let member = self.members.iter().find(|member| member.node.name == job.launcher())?;
+            Some((job, member, job.container.as_deref()?))
+        })
     }
-    Ok(None)
-}
-
-/// Returns the engine of a launcher's node, and the launcher's container if it is up.
-async fn find_launcher(cluster: &Cluster, job: &Job, member: &Member) -> Result<(Runtime, Option<String>), NodeError> {
-    let engine = Runtime::connect(&member.transport).await?;
-    let containers = engine.containers().await?;
-    let container = running(cluster, &containers).find(|container| container.job() == Some(&job.id));
-    Ok((engine, container.map(|container| container.id.clone())))
-}
-
-/// Returns the engine of a launcher's node and the launcher's container; if that is gone, a name that no container has.
-pub(super) async fn launcher(cluster: &Cluster, job: &Job, member: &Member) -> Result<(Runtime, String), NodeError> {
-    let (engine, container) = find_launcher(cluster, job, member).await?;
-    Ok((engine, container.unwrap_or_else(|| format!("ended-{}", job.id))))
 }
 
 /// Ends a job, and waits until nothing of it is left on the nodes that answer.
@@ -141,24 +121,28 @@ pub(super) async fn launcher(cluster: &Cluster, job: &Job, member: &Member) -> R
 /// When the node of the launcher does not answer, or not in time.
 pub async fn stop(target: &Target, list: &JobList, job: &Job, events: &Events) -> Result<JobResult, Error> {
     let cluster = target.cluster();
-    let members = list.members_of(job)?;
-    let (engine, container) = launcher(cluster, job, &members[0]).await?;
+    let nodes = list.nodes_of(cluster, job)?;
     events.phase(format!("stopping the job {}", job.id));
+    let (engine, container) = nodes.launcher(job).await?;
     stop_supervisor(cluster, &engine, &container).await?;
-    let (_, silent) = clean_up(cluster, &job.id, &members, events).await;
+    let silent = nodes.clean_up(events).await;
     let instead = JobResult { stopped: true, ranks: job.ranks, silent, ..unrecorded(cluster, None) };
-    Ok(result(cluster, &job.id, &members[0], &instead).await?)
+    Ok(nodes.result(&instead).await?)
 }
 
 /// Removes the records and logs of these jobs from every node that answered.
 pub async fn prune(target: &Target, list: &JobList, ids: &[String], events: &Events) -> Vec<Result<String, NodeError>> {
-    let cluster = target.cluster();
-    let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
     for_each_node(list.members.clone(), async |member| {
         let _step = events.begin(&member.node.name, Step::write("removing records"));
-        let script = Script::new(PRUNE).with("jobs_dir", &cluster.jobs_dir).with("ids", &lines);
-        member.transport.script(&script, "remove the records of jobs").await?;
+        remove_records(target.cluster(), &member, ids).await?;
         Ok(member.node.name)
     })
     .await
+}
+
+/// Removes the records and logs of these jobs from a node.
+pub(super) async fn remove_records(cluster: &Cluster, member: &Member, ids: &[String]) -> Result<(), NodeError> {
+    let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
+    let script = Script::new(PRUNE).with("jobs_dir", &cluster.jobs_dir).with("ids", &lines);
+    member.transport.script(&script, "remove the records of jobs").await.map(drop)
 }

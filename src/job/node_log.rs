@@ -1,10 +1,10 @@
 //! The log of a job on one node: its size, its frames, and a process that follows it.
 
+use super::cleanup::JobNodes;
 use super::frames::{Frame, Parser};
 use crate::cluster::nodes::{Member, all, for_each_node, now};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
-use crate::inventory::Cluster;
 use crate::text::units::human;
 use crate::transport::node::{Process, Script};
 use std::io;
@@ -42,10 +42,10 @@ pub(super) struct Extent {
 }
 
 /// Returns the logs of a job.
-pub(super) fn of_job(cluster: &Cluster, id: &str, members: &[Member]) -> Vec<NodeLog> {
-    let log =
-        |member: &Member| NodeLog { member: member.clone(), jobs_dir: cluster.jobs_dir.clone(), id: id.to_owned() };
-    members.iter().map(log).collect()
+pub(super) fn logs(job: &JobNodes<'_>) -> Vec<NodeLog> {
+    let (jobs_dir, id) = (&job.cluster.jobs_dir, job.id);
+    let log = |member: &Member| NodeLog { member: member.clone(), jobs_dir: jobs_dir.clone(), id: id.to_owned() };
+    job.members.iter().map(log).collect()
 }
 
 /// Returns how much of each log is there.

@@ -2,6 +2,7 @@
 //! a dry run prints it, `start.rs` carries it out.
 
 use super::capacity::{allocations, drained, placed};
+use super::cleanup::JobNodes;
 use super::request::{JobOptions, Program};
 use crate::checks::preflight;
 use crate::cluster::nodes::{self, Member, NodeResults, ObservedNode, Target};
@@ -184,9 +185,10 @@ impl JobPlan {
         }
     }
 
-    /// The nodes that take part, that of the launcher first.
-    pub fn members(&self) -> Vec<Member> {
-        self.hosts.iter().map(|host| host.observed.member.clone()).collect()
+    /// The job on the nodes that take part.
+    pub(super) fn nodes(&self) -> JobNodes<'_> {
+        let members = self.hosts.iter().map(|host| host.observed.member.clone()).collect();
+        JobNodes { cluster: &self.inventory.cluster, id: &self.id, members }
     }
 }
 
@@ -206,7 +208,7 @@ fn concurrent(shared: &Inventory, id: &str, hosts: &[HostAssignment]) -> Result<
         // a port whose worker has just exited is still that of its job, whose supervisor retries it
         let is_free = |port: &u16| {
             workers().all(|observed| !observed.facts.ports.contains(port))
-                && others.iter().all(|other| other.port != Some(*port))
+                && others.iter().all(|other| other.port != *port)
         };
         cluster.port = (cluster.port..=u16::MAX).skip(1).find(is_free).ok_or_else(|| {
             Error::check(
@@ -234,10 +236,8 @@ fn assign(
     launcher: &Launcher,
     may_grow: bool,
 ) -> Result<(Vec<HostAssignment>, Vec<ObservedNode>), Error> {
-    let inventory = &target.inventory;
     let alone = placement.shares.len() == 1;
-    let (mut hosts, mut others) = (Vec::new(), Vec::new());
-    let mut failed = Vec::new();
+    let (mut hosts, mut others, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for observed in nodes {
         let Some(share) = placement.shares.iter().find(|s| s.node == observed.name()) else {
             // the master may have been observed only because it might launch
@@ -245,15 +245,11 @@ fn assign(
             others.extend(Some(observed).filter(|observed| is_selected && observed.facts.drained.is_none()));
             continue;
         };
-        let place = match alone {
+        let endpoint = match alone {
             true => Ok(reachable(&observed).filter(|_| may_grow).unwrap_or_else(network::alone)),
-            false => nodes::place(inventory, &observed),
+            false => endpoint(&target.inventory, &observed),
         };
-        let place = place.and_then(|endpoint| match launch::check_address(endpoint.address) {
-            Ok(()) => Ok(endpoint),
-            Err(cause) => Err(nodes::no_place(observed.name(), cause)),
-        });
-        match place {
+        match endpoint {
             Ok(endpoint) => {
                 let mut environment = node_environment(&observed.member.node)?;
                 if !share.gpus.is_empty() {
@@ -281,6 +277,13 @@ fn assign(
         hosts.iter().map(|host| (host.observed.name(), host.endpoint.interface.as_str())).collect();
     launcher.check_interfaces(&interfaces)?;
     Ok((hosts, others))
+}
+
+/// Returns a node's endpoint in its cluster, which a launcher can use.
+pub(super) fn endpoint(inventory: &Inventory, observed: &ObservedNode) -> Result<Endpoint, NodeError> {
+    let endpoint = nodes::place(inventory, observed)?;
+    launch::check_address(endpoint.address).map_err(|cause| nodes::no_place(observed.name(), cause))?;
+    Ok(endpoint)
 }
 
 /// Returns the place at which other nodes would reach the master, if it has one.

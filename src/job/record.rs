@@ -30,61 +30,45 @@ pub struct Record {
     /// The name that was given to it, else that of the project, the program or the check.
     pub name: String,
     /// The project's name on the nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
     /// How often it may be restarted after a failure.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub restarts: u32,
     /// The minimum number of ranks of an elastic job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ranks: Option<u32>,
     /// The maximum number of ranks of an elastic job on all nodes of the inventory, which nodes that are added join.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_ranks: Option<u32>,
     /// Who started it, `user@host`.
     pub operator: String,
     /// When, in seconds since the epoch by the operator's clock.
     pub created: f64,
     /// The launcher, which starts the ranks.
-    #[serde(default)]
     pub launcher: LauncherName,
     /// Horovod's controller, if the launcher is `horovodrun`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<Controller>,
     /// Which rank runs where; the launcher runs on the first node.
     pub placement: Placement,
     /// The program and its arguments, byte for byte.
     pub command: Vec<ProgramArgument>,
     /// Which cores the ranks are bound to; `None`: as the GPUs suggest.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<Bind>,
     /// The working directory, as a path in the container.
     pub cwd: String,
     /// The number of ranks.
     pub ranks: u32,
     /// The port of its workers' sshd.
-    #[serde(default)]
-    pub port: Option<u16>,
+    pub port: u16,
     /// This node's interface on the cluster network; the supervisor pins Gloo and NCCL to it.
     pub interface: String,
     /// Seconds between SIGTERM and SIGKILL when the job is to end.
     pub grace: u64,
     /// Seconds after which the supervisor ends a program that is stopped and silent; 0: never.
-    #[serde(default)]
     pub stall: u64,
     /// Seconds beyond that after which a rank that makes no progress ends the job.
-    #[serde(default = "idle_margin")]
     pub idle_margin: u64,
     /// Bytes that the log may take on each node; the oldest lines go first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_max: Option<u64>,
     /// The inventory's limits by name: a login by sshd may have changed those of the container.
     pub ulimits: BTreeMap<String, Ulimit>,
-}
-
-/// The default for records of earlier versions.
-fn idle_margin() -> u64 {
-    30
 }
 
 impl Record {
@@ -112,8 +96,4 @@ pub fn starting(facts: &Facts) -> Vec<String> {
         begun.is_none_or(|age| age < LAUNCH_WINDOW)
     };
     facts.open_jobs.iter().filter(is_starting).cloned().collect()
-}
-
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }

@@ -2,8 +2,7 @@
 
 use crate::cluster::nodes::Target;
 use crate::error::Error;
-use crate::job::supervision::OnSignal;
-use crate::launch::placement::{MapBy, RankCount, place};
+use crate::launch::placement::{MapBy, Placement, RankCount, place};
 use crate::model::launcher::{Bind, Controller, LauncherName};
 use crate::node::network;
 use crate::secret::Secret;
@@ -59,10 +58,8 @@ pub struct JobOptions {
     pub log_max: Option<u64>,
     /// Environment of the ranks; takes precedence over the inventory's.
     pub env: BTreeMap<String, Secret>,
-    /// What is shown of it.
-    pub show: Show,
-    /// Until when it is watched.
-    pub until: Until,
+    /// How it is watched.
+    pub watch: WatchOptions,
 }
 
 impl JobOptions {
@@ -77,24 +74,19 @@ impl JobOptions {
     }
 }
 
-/// The output of a job that is shown.
-#[derive(Debug, Clone, Copy)]
-pub struct Show {
-    /// The ranks' output.
+/// How a job is watched.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WatchOptions {
+    /// Whether the ranks' output is shown.
     pub output: bool,
-    /// The launcher's own output.
-    pub launcher: bool,
-}
-
-/// Until when a job is watched.
-#[derive(Debug, Clone, Copy)]
-pub struct Until {
-    /// The longest that it may take, after which it is stopped; `None`: no limit.
+    /// Whether the launcher's own output is shown.
+    pub launcher_output: bool,
+    /// The longest that the job may take, after which it is stopped; `None`: no limit.
     pub limit: Option<Duration>,
-    /// Only until every rank has started.
-    pub all_started: bool,
-    /// What a signal does.
-    pub on_signal: OnSignal,
+    /// Whether it is watched only until every rank has started.
+    pub until_started: bool,
+    /// Whether a signal leaves it running. Otherwise a signal stops it, unless it says that the terminal has gone (SIGHUP).
+    pub leave_on_signal: bool,
 }
 
 /// Checks what can be known without asking a node.

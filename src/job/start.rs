@@ -1,13 +1,12 @@
 //! Launches a job and watches it to its end, for `train`, `run` and `verify`.
 
-use super::cleanup::{clean_up, result};
 use super::follow::Follow;
-use super::manage::{JobList, launcher};
+use super::manage::JobList;
 use super::monitor::Monitor;
-use super::node_log::{extents, of_job, warn_of_gone};
+use super::node_log::{extents, logs, warn_of_gone};
 use super::plan::JobPlan;
 use super::prepare::{Workspaces, check_workspaces, gather_outputs, prepare};
-use super::request::{Show, Until};
+use super::request::WatchOptions;
 use super::watch::{Viewer, Watch};
 use crate::cancel::signalled;
 use crate::cluster::nodes::{Target, now};
@@ -35,7 +34,6 @@ pub async fn start(
     events: &Events,
     mut on_frame: impl FnMut(&str, &Frame),
 ) -> Result<JobOutcome, Error> {
-    let cluster = &plan.inventory.cluster;
     let engine = plan.hosts[0].observed.runtime.engine.clone();
     events.send(Event::Job { id: plan.id.clone(), state: State::Starting });
     let launched = tokio::select! {
@@ -51,10 +49,9 @@ pub async fn start(
     };
     // from here on hmaster itself shows that a job is running
     session.locks.release().await;
-    let viewer = Viewer { show: plan.options.show, events, on_frame: &mut on_frame, monitor: Monitor::default() };
-    let (id, placement, members) = (plan.id.as_str(), &plan.placement, plan.members());
-    let watch = Watch { cluster, id, placement, members, engine, container, follow, viewer, events };
-    let outcome = watch.run(plan.options.until, &mut session.cancellation.signal()).await;
+    let viewer = Viewer { options: plan.options.watch, events, on_frame: &mut on_frame, monitor: Monitor::default() };
+    let watch = Watch { job: plan.nodes(), placement: &plan.placement, engine, container, follow, viewer, events };
+    let outcome = watch.run(&mut session.cancellation.signal()).await;
     // a job that goes on, in its next attempt perhaps, keeps its directory
     if outcome.as_ref().is_ok_and(|outcome| outcome.state != State::Running) {
         gather_outputs(plan, &workspaces, events).await;
@@ -69,9 +66,7 @@ async fn launch<'a>(
     events: &'a Events,
 ) -> Result<(Follow<'a>, String, Workspaces), Error> {
     let workspaces = prepare(plan, events).await?;
-    let members = plan.members();
-    let follow =
-        Follow::start(of_job(&plan.inventory.cluster, &plan.id, &members), vec![0; members.len()], events).await?;
+    let follow = Follow::start(logs(&plan.nodes()), vec![0; plan.hosts.len()], events).await?;
     let ranks = plan.placement.ranks();
     events.phase(format!("starting {}", count(ranks as usize, "rank")));
     check_workspaces(plan, &workspaces, events).await?;
@@ -82,8 +77,8 @@ async fn launch<'a>(
 
 /// Cleans up after a job that could not be launched, and records why.
 async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
-    let (cluster, members) = (&plan.inventory.cluster, plan.members());
-    let (_, silent) = clean_up(cluster, &plan.id, &members, events).await;
+    let job = plan.nodes();
+    let silent = job.clean_up(events).await;
     let never = JobResult {
         ended: now(),
         stopped: matches!(error, Error::Signal(_)),
@@ -92,8 +87,8 @@ async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
         ..JobResult::default()
     };
     // if its directory was not even created there is nothing to write to
-    if !silent.contains(&members[0].node.name) {
-        let _ = result(cluster, &plan.id, &members[0], &never).await;
+    if !silent.contains(&job.members[0].node.name) {
+        let _ = job.result(&never).await;
     }
 }
 
@@ -105,15 +100,14 @@ pub async fn attach(
     target: &Target,
     list: &JobList,
     job: &Job,
-    (show, until): (Show, Until),
+    options: WatchOptions,
     events: &Events,
     mut cancel: Receiver<Option<u8>>,
 ) -> Result<JobOutcome, Error> {
-    let cluster = target.cluster();
-    let members = list.members_of(job)?;
-    let (engine, container) = launcher(cluster, job, &members[0]).await?;
+    let nodes = list.nodes_of(target.cluster(), job)?;
+    let (engine, container) = nodes.launcher(job).await?;
     let following = async {
-        let logs = of_job(cluster, &job.id, &members);
+        let logs = logs(&nodes);
         let extents = extents(&logs, job.log_max, events).await?;
         warn_of_gone(&logs, &extents, events);
         Follow::start(logs, extents.iter().map(|extent| extent.start).collect(), events).await
@@ -122,10 +116,9 @@ pub async fn attach(
         follow = following => follow?,
         signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
     };
-    let (id, placement) = (job.id.as_str(), &job.placement);
-    let viewer = Viewer { show, events, on_frame: &mut |_, _| {}, monitor: Monitor::default() };
-    let watch = Watch { cluster, id, placement, members, engine, container, follow, viewer, events };
-    watch.run(until, &mut cancel).await
+    let viewer = Viewer { options, events, on_frame: &mut |_, _| {}, monitor: Monitor::default() };
+    let watch = Watch { job: nodes, placement: &job.placement, engine, container, follow, viewer, events };
+    watch.run(&mut cancel).await
 }
 
 /// Returns a unique job id that sorts by time: `20261121-101500-4f2a`.

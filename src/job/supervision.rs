@@ -1,16 +1,8 @@
 //! What hvdctl does about a job that it watches, as a state machine: an event comes in, actions come out. It knows no clock, no
 //! process and no node; `watch.rs` performs the actions.
 
+use super::request::WatchOptions;
 use crate::job::record::State;
-
-/// What a signal does to the job that is watched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnSignal {
-    /// Stops it, unless the signal says that the terminal has gone (SIGHUP).
-    Stop,
-    /// Leaves it running.
-    Leave,
-}
 
 /// SIGHUP: the terminal has gone.
 const HANGUP: u8 = 1;
@@ -35,15 +27,13 @@ pub enum Input {
 pub enum Action {
     /// Report the job's state.
     Report(State),
-    /// Report that the job continues without hvdctl.
-    ReportLeft,
     /// Report that the job is being stopped.
     ReportStopping,
     /// Ask the job supervisor to stop the job, within the grace period.
     Stop,
     /// End what is left on the nodes, read the rest of the logs and the result, and stop watching.
     Finish(End),
-    /// Stop watching and touch nothing.
+    /// Stop watching and touch nothing; the job continues without hvdctl.
     Leave(End),
 }
 
@@ -64,9 +54,7 @@ pub enum End {
 #[derive(Debug)]
 pub struct Supervision {
     ranks: u32,
-    /// Whether only the start of the ranks is of interest.
-    until_started: bool,
-    on_signal: OnSignal,
+    options: WatchOptions,
     phase: Phase,
 }
 
@@ -81,9 +69,9 @@ enum Phase {
 }
 
 impl Supervision {
-    /// Supervises a job of `ranks` ranks, only until they all have started if `until_started`.
-    pub fn new(ranks: u32, until_started: bool, on_signal: OnSignal) -> Supervision {
-        Supervision { ranks, until_started, on_signal, phase: Phase::Starting }
+    /// Supervises a job of `ranks` ranks.
+    pub fn new(ranks: u32, options: WatchOptions) -> Supervision {
+        Supervision { ranks, options, phase: Phase::Starting }
     }
 
     /// Returns the actions that an input asks for.
@@ -95,9 +83,9 @@ impl Supervision {
             (Phase::Stopping(end), Input::SupervisorExited(_) | Input::StopFailed) => self.finish(end),
             (Phase::Stopping(_), Input::Signal(_) | Input::TimeLimit) | (_, Input::StopFailed) => Vec::new(),
             (_, Input::SupervisorExited(code)) => self.finish(End::Exited(code)),
-            (_, Input::Signal(signal)) if self.on_signal == OnSignal::Leave || signal == HANGUP => {
+            (_, Input::Signal(signal)) if self.options.leave_on_signal || signal == HANGUP => {
                 self.phase = Phase::Over;
-                vec![Action::ReportLeft, Action::Leave(End::Signal(signal))]
+                vec![Action::Leave(End::Signal(signal))]
             }
             (_, Input::Signal(signal)) => {
                 self.phase = Phase::Stopping(End::Signal(signal));
@@ -112,7 +100,7 @@ impl Supervision {
 
     fn all_started(&mut self) -> Vec<Action> {
         let report = Action::Report(State::Running);
-        if self.until_started {
+        if self.options.until_started {
             self.phase = Phase::Over;
             return vec![report, Action::Leave(End::AllStarted)];
         }
@@ -142,8 +130,9 @@ mod tests {
         Input::StopFailed,
     ];
 
-    fn actions(inputs: &[Input], until_started: bool, on_signal: OnSignal) -> Vec<Action> {
-        let mut supervision = Supervision::new(2, until_started, on_signal);
+    fn actions(inputs: &[Input], until_started: bool, leave_on_signal: bool) -> Vec<Action> {
+        let mut supervision =
+            Supervision::new(2, WatchOptions { until_started, leave_on_signal, ..Default::default() });
         inputs.iter().flat_map(|input| supervision.handle(*input)).collect()
     }
 
@@ -151,9 +140,9 @@ mod tests {
     fn reports_running_once_every_rank_has_started() {
         let inputs = [Input::Started(1), Input::Started(2), Input::Started(2), Input::SupervisorExited(Some(0))];
         let finish = Action::Finish(End::Exited(Some(0)));
-        assert_eq!(actions(&inputs, false, OnSignal::Stop), [Action::Report(State::Running), finish]);
+        assert_eq!(actions(&inputs, false, false), [Action::Report(State::Running), finish]);
         let detached = [Action::Report(State::Running), Action::Leave(End::AllStarted)];
-        assert_eq!(actions(&inputs, true, OnSignal::Stop), detached);
+        assert_eq!(actions(&inputs, true, false), detached);
     }
 
     #[test]
@@ -161,32 +150,32 @@ mod tests {
         let exits = Input::SupervisorExited(Some(143));
         for signal in [2, 15] {
             let stopped = [Action::ReportStopping, Action::Stop, Action::Finish(End::Signal(signal))];
-            assert_eq!(actions(&[Input::Signal(signal), exits], false, OnSignal::Stop), stopped);
-            let left = [Action::ReportLeft, Action::Leave(End::Signal(signal))];
-            assert_eq!(actions(&[Input::Signal(signal), exits], false, OnSignal::Leave), left);
+            assert_eq!(actions(&[Input::Signal(signal), exits], false, false), stopped);
+            let left = [Action::Leave(End::Signal(signal))];
+            assert_eq!(actions(&[Input::Signal(signal), exits], false, true), left);
         }
         // the terminal is gone, so the job is left running
-        let hangup = [Action::ReportLeft, Action::Leave(End::Signal(1))];
-        assert_eq!(actions(&[Input::Signal(1)], false, OnSignal::Stop), hangup);
+        let hangup = [Action::Leave(End::Signal(1))];
+        assert_eq!(actions(&[Input::Signal(1)], false, false), hangup);
     }
 
     #[test]
     fn a_supervisor_that_does_not_stop_in_time_is_ended_from_outside() {
         let inputs = [Input::TimeLimit, Input::StopFailed];
-        assert_eq!(actions(&inputs, false, OnSignal::Leave), [Action::Stop, Action::Finish(End::TimeLimit)]);
+        assert_eq!(actions(&inputs, false, true), [Action::Stop, Action::Finish(End::TimeLimit)]);
     }
 
     #[test]
     fn after_any_two_inputs_a_job_ends_exactly_once_and_for_the_first_reason() {
-        for (until_started, on_signal) in [(false, OnSignal::Stop), (true, OnSignal::Stop), (false, OnSignal::Leave)] {
+        for (until_started, leave_on_signal) in [(false, false), (true, false), (false, true)] {
             for first in INPUTS {
                 for second in INPUTS {
                     let inputs = [first, second, Input::SupervisorExited(None), Input::SupervisorExited(None)];
-                    let all = actions(&inputs, until_started, on_signal);
+                    let all = actions(&inputs, until_started, leave_on_signal);
                     let ends = all.iter().filter(|a| matches!(a, Action::Finish(_) | Action::Leave(_)));
                     assert_eq!(ends.count(), 1, "{first:?}, {second:?}: {all:?}");
                     assert!(all.iter().filter(|a| **a == Action::Stop).count() <= 1, "{first:?}, {second:?}: {all:?}");
-                    if let (Input::Signal(signal @ 2..), OnSignal::Stop) = (first, on_signal) {
+                    if let (Input::Signal(signal @ 2..), false) = (first, leave_on_signal) {
                         assert_eq!(all.last(), Some(&Action::Finish(End::Signal(signal))), "{second:?}");
                     }
                 }

@@ -1,21 +1,19 @@
 //! Watches a launched job until it ends, is stopped, or is left running: events become inputs of the state machine in
 //! `supervision.rs`, and its actions are performed here.
 
-use super::cleanup::{clean_up, result, stop_limit, unrecorded};
+use super::cleanup::{JobNodes, stop_limit, unrecorded};
 use super::follow::Follow;
 use super::frames::{Frame, Kind};
 use super::logs::report_output;
 use super::monitor::Monitor;
 use super::outcome::{JobOutcome, with_observed};
 use super::record::{JobResult, lost_output};
-use super::request::{Show, Until};
+use super::request::WatchOptions;
 use super::restart::Restart;
 use super::supervision::{Action, End, Input, Supervision};
 use crate::cancel::signalled;
-use crate::cluster::nodes::Member;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events};
-use crate::inventory::Cluster;
 use crate::launch::placement::Placement;
 use crate::runtime::Runtime;
 use crate::text::nodeset;
@@ -26,11 +24,8 @@ use tokio::time::{Instant, sleep_until};
 
 /// A job that is being watched.
 pub(super) struct Watch<'a> {
-    pub(super) cluster: &'a Cluster,
-    pub(super) id: &'a str,
+    pub(super) job: JobNodes<'a>,
     pub(super) placement: &'a Placement,
-    /// Its nodes, that of the launcher first.
-    pub(super) members: Vec<Member>,
     /// The launcher's engine.
     pub(super) engine: Runtime,
     /// The launcher's container there.
@@ -42,7 +37,7 @@ pub(super) struct Watch<'a> {
 
 /// Takes the frames of a job: reports what is to be shown, and remembers what the outcome needs.
 pub(super) struct Viewer<'a> {
-    pub(super) show: Show,
+    pub(super) options: WatchOptions,
     pub(super) events: &'a Events,
     pub(super) on_frame: &'a mut dyn FnMut(&str, &Frame),
     pub(super) monitor: Monitor,
@@ -53,10 +48,10 @@ impl Viewer<'_> {
         self.monitor.record(node, &frame, skew);
         (self.on_frame)(node, &frame);
         match frame.kind {
-            Kind::Stdout(_) | Kind::Stderr(_) if self.show.output => report_output(node, frame, self.events),
+            Kind::Stdout(_) | Kind::Stderr(_) if self.options.output => report_output(node, frame, self.events),
             Kind::Broken(error) => self.events.warn(format!("rank {} on {node}: {error}", frame.rank)),
             Kind::Restart(event) => self.events.send(Event::Restart { text: Restart::message(&event) }),
-            Kind::Launcher(line) if self.show.launcher => {
+            Kind::Launcher(line) if self.options.launcher_output => {
                 let line = String::from_utf8_lossy(&line).trim_end().to_owned();
                 self.events.send(Event::Launcher { line });
             }
@@ -66,20 +61,17 @@ impl Viewer<'_> {
 }
 
 impl Watch<'_> {
-    /// Watches the job to its end, or as long as `until` says.
+    /// Watches the job to its end, or as long as the options say.
     ///
     /// # Errors
     /// When the connection to the launcher's node broke (the job goes on by itself), a signal, or the time limit.
-    pub(super) async fn run(
-        mut self,
-        until: Until,
-        cancel: &mut watch::Receiver<Option<u8>>,
-    ) -> Result<JobOutcome, Error> {
-        let mut supervision = Supervision::new(self.placement.ranks(), until.all_started, until.on_signal);
+    pub(super) async fn run(mut self, cancel: &mut watch::Receiver<Option<u8>>) -> Result<JobOutcome, Error> {
+        let options = self.viewer.options;
+        let mut supervision = Supervision::new(self.placement.ranks(), options);
         let (engine, container) = (self.engine.clone(), self.container.clone());
         let mut exited = std::pin::pin!(engine.wait(&container));
         let mut signal = std::pin::pin!(signalled(cancel).fuse());
-        let mut limit = std::pin::pin!(at(until.limit.map(|limit| Instant::now() + limit)).fuse());
+        let mut limit = std::pin::pin!(at(options.limit.map(|limit| Instant::now() + limit)).fuse());
         let (mut stop_at, mut timed_out) = (None, None);
         loop {
             let mut take = |node: &str, skew, frame| self.viewer.take(node, skew, frame);
@@ -95,7 +87,7 @@ impl Watch<'_> {
                 () = self.follow.overdue() => Input::SupervisorExited(None),
                 number = &mut signal => Input::Signal(number),
                 () = &mut limit => {
-                    timed_out = Some(self.time_limit_error(until.limit.unwrap_or_default()));
+                    timed_out = Some(self.time_limit_error(options.limit.unwrap_or_default()));
                     Input::TimeLimit
                 }
                 () = at(stop_at) => Input::StopFailed,
@@ -103,27 +95,25 @@ impl Watch<'_> {
                     Input::Started(self.viewer.monitor.started)
                 }
             };
-            let mut inputs = vec![input];
-            while let Some(input) = inputs.pop() {
-                for action in supervision.handle(input) {
-                    match action {
-                        Action::Report(state) => self.events.send(Event::Job { id: self.id.to_owned(), state }),
-                        Action::ReportLeft => self.events.note(format!(
-                            "job {0} continues: hvdctl attach {0} shows it, hvdctl stop {0} ends it",
-                            self.id
-                        )),
-                        Action::ReportStopping => self.events.note("stopping the job (Ctrl-C again: exit now)"),
-                        Action::Stop => match engine.terminate(&container).await {
-                            Ok(()) => stop_at = Some(Instant::now() + stop_limit(self.cluster)),
-                            Err(error) => {
-                                self.events.warn(error);
-                                inputs.push(Input::StopFailed);
-                            }
-                        },
-                        Action::Finish(end) => return self.finish(end, timed_out).await,
-                        Action::Leave(End::Signal(number)) => return Err(Error::Signal(number)),
-                        Action::Leave(_) => return Ok(JobOutcome::running(self.id, self.placement)),
+            for action in supervision.handle(input) {
+                match action {
+                    Action::Report(state) => self.events.send(Event::Job { id: self.job.id.to_owned(), state }),
+                    Action::ReportStopping => self.events.note("stopping the job (Ctrl-C again: exit now)"),
+                    Action::Stop => {
+                        let asked = engine.terminate(&container).await.map_err(|error| self.events.warn(error));
+                        // if it could not be asked, it is not waited for
+                        let limit = asked.map_or(Duration::ZERO, |()| stop_limit(self.job.cluster));
+                        stop_at = Some(Instant::now() + limit);
                     }
+                    Action::Finish(end) => return self.finish(end, timed_out).await,
+                    Action::Leave(End::Signal(number)) => {
+                        let id = self.job.id;
+                        let message =
+                            format!("job {id} continues: hvdctl attach {id} shows it, hvdctl stop {id} ends it");
+                        self.events.note(message);
+                        return Err(Error::Signal(number));
+                    }
+                    Action::Leave(_) => return Ok(JobOutcome::running(self.job.id, self.placement)),
                 }
             }
         }
@@ -135,8 +125,8 @@ impl Watch<'_> {
             End::Exited(code) => (code, false),
             _ => (None, true),
         };
-        let (answered, silent) = clean_up(self.cluster, self.id, &self.members, self.events).await;
-        self.follow.drain(&answered, &mut |node, skew, frame| self.viewer.take(node, skew, frame)).await;
+        let silent = self.job.clean_up(self.events).await;
+        self.follow.drain(&silent, &mut |node, skew, frame| self.viewer.take(node, skew, frame)).await;
         let ranks = self.placement.ranks();
         let Monitor { started, exits, hung, .. } = &self.viewer.monitor;
         let instead = JobResult {
@@ -146,28 +136,27 @@ impl Watch<'_> {
             exits: exits.clone(),
             hung: hung.clone(),
             silent: silent.clone(),
-            ..unrecorded(self.cluster, code)
+            ..unrecorded(self.job.cluster, code)
         };
-        let result = result(self.cluster, self.id, &self.members[0], &instead).await;
-        let result = result.map_err(|error| self.disconnected(error))?;
-        self.events.send(Event::Job { id: self.id.to_owned(), state: result.state() });
+        let result = self.job.result(&instead).await.map_err(|error| self.disconnected(error))?;
+        self.events.send(Event::Job { id: self.job.id.to_owned(), state: result.state() });
         if let Some(lost) = lost_output(&result.lost) {
             self.events.warn(format!("{lost}\n  hint: hvdctl jobs prune removes old logs"));
         }
         match (end, timed_out) {
             (End::Signal(number), _) => {
                 let ending = if result.stopped { "was stopped" } else { "has ended" };
-                self.events.note(format!("job {} {ending}", self.id));
+                self.events.note(format!("job {} {ending}", self.job.id));
                 return Err(Error::Signal(number));
             }
             (End::TimeLimit, Some(error)) => return Err(error),
             _ => {}
         }
-        let Viewer { monitor, show, .. } = &self.viewer;
+        let Viewer { monitor, options, .. } = &self.viewer;
         let result = with_observed(result, monitor, ranks);
-        let outcome = JobOutcome::new(self.id, self.placement, result, monitor);
+        let outcome = JobOutcome::new(self.job.id, self.placement, result, monitor);
         // a node whose worker was gone did not answer the job supervisor, but has been cleaned up since
-        Ok(JobOutcome { just_shown: outcome.just_shown && show.output, silent, ..outcome })
+        Ok(JobOutcome { just_shown: outcome.just_shown && options.output, silent, ..outcome })
     }
 
     /// The error of a job that took longer than it may.
@@ -188,7 +177,7 @@ impl Watch<'_> {
 
     /// The connection to the node of the launcher broke, which does not harm the job.
     fn disconnected(&self, error: NodeError) -> Error {
-        let hint = format!("job {0} continues unless that node is down: hvdctl attach {0}, hvdctl jobs", self.id);
+        let hint = format!("job {0} continues unless that node is down: hvdctl attach {0}, hvdctl jobs", self.job.id);
         if error.hints.is_empty() { error.hint(hint).into() } else { error.into() }
     }
 }

@@ -17,9 +17,9 @@ pub struct Allocation {
     /// Its project, if it has one.
     #[serde(skip)]
     pub project: Option<String>,
-    /// The port of its workers; `None` in records of earlier versions.
+    /// The port of its workers.
     #[serde(skip)]
-    pub port: Option<u16>,
+    pub port: u16,
     /// Who started it, `user@host`.
     pub operator: String,
     /// The GPUs and slots; null for the whole node.
@@ -86,7 +86,7 @@ mod tests {
             job: job.into(),
             name: "digits".into(),
             project: None,
-            port: None,
+            port: 12345,
             operator: "ana@desk".into(),
             resources,
         }

@@ -207,7 +207,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         cwd: job_dir.into(),
         // a node without ranks may be added to an elastic job with one
         ranks: spec.ranks[index].max(u32::from(index == 1)),
-        port: Some(PORT),
+        port: PORT,
         interface: "eth0".into(),
         grace: spec.grace,
         stall: spec.stall,

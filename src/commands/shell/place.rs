@@ -7,7 +7,7 @@ use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::Node;
 use crate::inventory::export::{self, Host};
-use crate::job::manage::{self, newest_running};
+use crate::job::manage;
 use crate::keys::files::{Keys, differing};
 use crate::launch::{ShellRequest, launcher};
 use crate::node::network;
@@ -66,10 +66,11 @@ pub(super) async fn in_worker(target: &Target, node: &str, events: &Events) -> R
 pub(super) async fn in_master(target: &Target, events: &Events) -> Result<Place, Error> {
     let cluster = target.cluster();
     let list = manage::list(target, events).await?;
-    if let Some((job, member, runtime, container)) = newest_running(cluster, &list).await? {
+    if let Some((job, member, container)) = list.newest_running() {
         events.note(format!("entering the launcher of job {} ({}) on {}", job.id, job.name, member.node.name));
         let path = format!("{}/{}", cluster.jobs_dir, job.id);
-        return guarded(&member, runtime, container, Some(path)).await.map_err(Into::into);
+        let runtime = Runtime::connect(&member.transport).await?;
+        return Ok(guarded(member, runtime, container.to_owned(), Some(path)).await?);
     }
     let observe = async |member| observe(cluster, member, events).await;
     let NodeResults { ok: nodes, failed } = connect(target, events).await?.then(events, observe).await;

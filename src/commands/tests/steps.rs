@@ -177,7 +177,8 @@ async fn drain_says_which_jobs_leave_a_node_and_which_stay() {
         format!(
             "rank {id} 7 - lab -\nopen {id} {{\"id\":\"{id}\",\"cluster\":\"lab\",\"name\":\"n\",\"operator\":\"o\",\"created\":1.0,{min}\
              \"placement\":{{\"shares\":[{{\"node\":\"{first}\",\"ranks\":1,\"first\":0}}]}},\"command\":[\"x\"],\"cwd\":\"/\",\
-             \"ranks\":1,\"interface\":\"eth0\",\"grace\":1,\"ulimits\":{{}}}}\n"
+             \"ranks\":1,\"port\":12345,\"interface\":\"eth0\",\"launcher\":\"horovodrun\",\"restarts\":0,\"grace\":1,\"stall\":0,\
+             \"idle_margin\":30,\"ulimits\":{{}}}}\n"
         )
     };
     let elastic = "\"min_ranks\":1,";
@@ -225,7 +226,7 @@ async fn up_beside_an_elastic_job(replaced: (&str, &str), facts: &str, command: 
     let labels = [("hvdctl.cluster", "lab"), ("hvdctl.role", "master"), ("hvdctl.job", "run-1")];
     let record = r#"{"id":"run-1","cluster":"lab","name":"n","operator":"o","created":1.0,"min_ranks":1,"max_ranks":2,
         "placement":{"shares":[{"node":"node1","ranks":1,"first":0}]},"command":["x"],"cwd":"/","ranks":1,"port":12345,
-        "interface":"eth0","grace":1,"ulimits":{}}"#;
+        "interface":"eth0","launcher":"horovodrun","restarts":0,"grace":1,"stall":0,"idle_margin":30,"ulimits":{}}"#;
     let record = record.replace("\n", "").replace(replaced.0, replaced.1);
     nodes.edit("node1", |state| {
         state.add("hmaster", &labels);
