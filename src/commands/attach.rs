@@ -23,10 +23,10 @@ pub async fn run(options: &Attach, context: &Context) -> Result<Outcome, Error> 
     if !job.is_over() {
         let launcher_output = *verbose > 1;
         let options = WatchOptions { output: true, launcher_output, leave_on_signal: true, ..WatchOptions::default() };
-        let ended = attach(target, &jobs, job, options, events, cancellation.signal()).await?;
+        let ended = attach(&jobs, job, options, events, cancellation.signal()).await?;
         return job_end::outcome(ended, None, launcher, events);
     }
-    let monitor = logs(target, &jobs, job, &LogRequest::default(), events, cancellation.signal()).await?;
+    let monitor = logs(&jobs, job, &LogRequest::default(), events, cancellation.signal()).await?;
     let Some(result) = job.result.clone() else {
         return Err(Error::check(
             format!("job {} is lost: its launcher is gone, and no result was recorded", job.id),

@@ -17,7 +17,7 @@ pub async fn run(options: &cli::Fetch, context: &Context) -> Result<Outcome, Err
     let jobs = manage::list(target, events).await?;
     let job = jobs.find(options.job.as_deref(), Newest::Project)?;
     let directory = options.output.clone().unwrap_or_else(|| default_directory(job));
-    Ok(outcome(&fetch(target, &jobs, job, &directory, options.force, events).await?))
+    Ok(outcome(&fetch(&jobs, job, &directory, options.force, events).await?))
 }
 
 pub(super) fn outcome(report: &FetchReport) -> Outcome {

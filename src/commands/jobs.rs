@@ -19,7 +19,7 @@ const A_DAY: f64 = 86_400.0;
 
 /// `jobs`.
 pub async fn list(options: &Jobs, context: &Context) -> Result<Outcome, Error> {
-    let JobList { jobs, members, failed } = manage::list(&context.target, &context.events).await?;
+    let JobList { jobs, members, failed, .. } = manage::list(&context.target, &context.events).await?;
     let wanted: Vec<&Job> = jobs.iter().filter(|job| !options.running || !job.is_over()).collect();
     let code = exit::of_nodes(members.len(), &failed);
     Ok(Outcome::new(code, text(&wanted), &document(&wanted, &failed), &failed))
@@ -36,7 +36,7 @@ pub async fn prune(options: &Prune, context: &Context) -> Result<Outcome, Error>
     if !ids.is_empty() {
         context.confirm(&format!("remove the records and logs of {}?", count(ids.len(), "ended job"))).await?;
     }
-    let done = if ids.is_empty() { Vec::new() } else { manage::prune(target, &list, &ids, events).await };
+    let done = if ids.is_empty() { Vec::new() } else { manage::prune(&list, &ids, events).await };
     let NodeResults { ok: done, mut failed } = NodeResults::new(events, done);
     failed.extend(list.failed);
     Ok(pruned(&ids, &done, &failed))

@@ -27,7 +27,7 @@ pub async fn run(options: &Logs, context: &Context) -> Result<Outcome, Error> {
         tail: options.tail,
         follow: options.follow,
     };
-    logs(target, &jobs, job, &wanted, events, session.cancellation.signal()).await?;
+    logs(&jobs, job, &wanted, events, session.cancellation.signal()).await?;
     Ok(ended())
 }
 

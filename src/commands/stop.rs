@@ -22,7 +22,7 @@ pub async fn run(options: &Stop, context: &Context) -> Result<Outcome, Error> {
         let document = output::Stop { ok: true, job: id, changed: false, state, silent: Vec::new() };
         return Ok(Outcome::ok(format!("job {} has already ended\n", job.id), &document));
     }
-    let ending = manage::stop(target, &jobs, job, events).await?;
+    let ending = manage::stop(&jobs, job, events).await?;
     Ok(stopped(&job.id, ending.state(), ending.silent))
 }
 

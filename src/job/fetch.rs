@@ -3,6 +3,7 @@
 use crate::cluster::nodes::{Member, NodeResults, Target, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
+use crate::inventory::Cluster;
 use crate::job::list::{Job, Newest};
 use crate::job::manage::{self, JobList};
 use crate::sync::NodeProject;
@@ -39,7 +40,7 @@ pub fn default_directory(job: &Job) -> PathBuf {
 pub async fn after(target: &Target, id: &str, directory: &Path, events: &Events) -> Result<FetchReport, Error> {
     let jobs = manage::list(target, events).await?;
     let job = jobs.find(Some(id), Newest::Any)?;
-    fetch(target, &jobs, job, directory, false, events).await
+    fetch(&jobs, job, directory, false, events).await
 }
 
 /// Fetches a job's outputs into a directory. `force` replaces files there that were not fetched.
@@ -48,8 +49,7 @@ pub async fn after(target: &Target, id: &str, directory: &Path, events: &Events)
 /// If the job has no project, the node of rank 0 does not answer, or the directory has other files of the same names. Nothing is
 /// fetched then.
 pub async fn fetch(
-    target: &Target,
-    jobs: &JobList,
+    jobs: &JobList<'_>,
     job: &Job,
     directory: &Path,
     force: bool,
@@ -59,10 +59,10 @@ pub async fn fetch(
         let message = format!("job {} ({}) has no project, so there is nothing to fetch", job.id, job.name);
         return Err(Error::check(message, "only jobs of `hvdctl train` have one; see `hvdctl logs` for the others"));
     };
-    let members = jobs.nodes_of(target.cluster(), job)?.members;
+    let members = jobs.nodes_of(job)?.members;
     let mut failed = not_asked(jobs, job, &members);
     events.phase("comparing");
-    let (outputs, bad) = list_all(target, &members, project, job, events).await?;
+    let (outputs, bad) = list_all(jobs.cluster, &members, job, project, events).await?;
     failed.extend(bad);
     let items = plan(&outputs)
         .map_err(|message| Error::check(message, "fetch the outputs of one node at a time: --on NODE"))?;
@@ -74,18 +74,18 @@ pub async fn fetch(
     let (same, wanted): (Vec<_>, Vec<_>) = existing.iter().partition(|(_, existing)| *existing == Existing::Identical);
     same.iter().try_for_each(|(item, _)| into.record(item))?;
     let wanted = wanted.into_iter().map(|(item, _)| item.clone()).collect();
-    let (new, errors) = download_all(target, &members, &outputs, wanted, &into, events).await;
+    let (new, errors) = download_all(jobs.cluster, &members, &outputs, wanted, &into, events).await;
     failed.extend(errors);
-    let items = existing
-        .into_iter()
-        .map(|(item, existing)| (existing == Existing::Identical, new.contains(&item.path), item))
-        .filter_map(|(is_same, is_new, item)| (is_same || is_new).then_some((item, is_new)))
-        .collect();
+    let in_place = existing.into_iter().filter_map(|(item, existing)| {
+        let is_new = new.contains(&item.path);
+        (is_new || existing == Existing::Identical).then_some((item, is_new))
+    });
+    let items = in_place.collect();
     Ok(FetchReport { job: job.id.clone(), directory: directory.to_owned(), items, failed })
 }
 
 /// Returns an error for each of the job's nodes that was not reached.
-fn not_asked(jobs: &JobList, job: &Job, members: &[Member]) -> Vec<NodeError> {
+fn not_asked(jobs: &JobList<'_>, job: &Job, members: &[Member]) -> Vec<NodeError> {
     let absent = job.nodes.iter().filter(|node| members.iter().all(|member| member.node.name != **node));
     let error = |node: &String| {
         let reason = jobs.failed.iter().find(|error| error.node == *node).cloned();
@@ -98,15 +98,14 @@ fn not_asked(jobs: &JobList, job: &Job, members: &[Member]) -> Vec<NodeError> {
 
 /// Lists the outputs on all nodes. Returns also what cannot be fetched.
 async fn list_all(
-    target: &Target,
+    cluster: &Cluster,
     members: &[Member],
-    project: &str,
     job: &Job,
+    project: &str,
     events: &Events,
 ) -> Result<(Vec<(String, NodeOutputs)>, Vec<NodeError>), Error> {
     let listed = for_each_node(members.to_vec(), async |member: Member| {
-        let (cluster, transport) = (target.cluster(), &member.transport);
-        let node_project = NodeProject { cluster, transport, name: project, job: &job.id };
+        let node_project = NodeProject { cluster, transport: &member.transport, name: project, job: &job.id };
         let outputs = events.step(&member.node.name, Step::read("listing outputs"), node_project.outputs()).await?;
         Ok((member.node.name.clone(), outputs))
     })
@@ -123,13 +122,8 @@ async fn list_all(
     }
     for (node, NodeOutputs { unread, odd, .. }) in &outputs {
         failed.extend(unread.iter().map(|message| NodeError::failed(node, "read the job's outputs", message)));
-        failed.extend(odd.iter().map(|name| {
-            NodeError::failed(
-                node,
-                &format!("fetch {name:?}"),
-                "its name is not UTF-8, or points outside the directory",
-            )
-        }));
+        let cause = "its name is not UTF-8, or points outside the directory";
+        failed.extend(odd.iter().map(|name| NodeError::failed(node, &format!("fetch {name:?}"), cause)));
     }
     Ok((outputs, failed))
 }
@@ -153,7 +147,7 @@ async fn compare(
 
 /// Downloads items from all nodes that have some. Returns the paths of those that are in their places, and what failed.
 async fn download_all(
-    target: &Target,
+    cluster: &Cluster,
     members: &[Member],
     outputs: &[(String, NodeOutputs)],
     items: Vec<Download>,
@@ -162,7 +156,7 @@ async fn download_all(
 ) -> (BTreeSet<String>, Vec<NodeError>) {
     let work = outputs.iter().filter_map(|(node, outputs)| {
         let items: Vec<Download> = items.iter().filter(|item| item.node == *node).cloned().collect();
-        let directory = format!("{}/{}", target.cluster().projects_dir, outputs.directory.as_ref()?);
+        let directory = format!("{}/{}", cluster.projects_dir, outputs.directory.as_ref()?);
         let member = members.iter().find(|member| member.node.name == *node)?;
         (!items.is_empty()).then_some((member, directory, items))
     });

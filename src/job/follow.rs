@@ -6,6 +6,7 @@ use crate::cluster::nodes::{all, for_each_node};
 use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::transport::node::Process;
+use std::cell::RefCell;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -117,20 +118,16 @@ impl<'a> Follow<'a> {
         }
         let is_answering = |log: &&FollowedLog| silent.iter().all(|node| node != log.log.node());
         let rests = self.logs.iter().filter(is_answering).map(|log| (log, log.parser.offset())).collect();
-        let (sender, mut receiver) = mpsc::channel(WAITING);
-        let reading = async move {
-            for_each_node(rests, async |(followed, offset): (&FollowedLog, u64)| {
-                followed.log.read(offset, async |frames| sender.send((followed, frames)).await.is_ok()).await
-            })
-            .await
-        };
-        let taking = async {
-            while let Some((followed, frames)) = receiver.recv().await {
-                frames.into_iter().for_each(|frame| take(followed.log.node(), followed.skew, frame));
+        let take = RefCell::new(take);
+        let ends = for_each_node(rests, async |(followed, offset): (&FollowedLog, u64)| {
+            let FollowedLog { log, skew, .. } = followed;
+            let take_all = async |frames: Vec<Frame>| {
+                frames.into_iter().for_each(|frame| take.borrow_mut()(log.node(), *skew, frame));
                 self.events.throttle().await;
-            }
-        };
-        let (ends, ()) = tokio::join!(reading, taking);
+            };
+            log.read(offset, take_all).await
+        })
+        .await;
         ends.into_iter().filter_map(Result::err).for_each(|error| self.events.warn(error));
     }
 }

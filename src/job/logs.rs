@@ -9,7 +9,6 @@ use super::node_log::{self, Extent, NodeLog, extents, warn_of_gone};
 use super::record::lost_output;
 use super::restart::Restart;
 use crate::cancel::signalled;
-use crate::cluster::nodes::Target;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Stream};
 use futures_util::future::join_all;
@@ -59,14 +58,13 @@ impl LogRequest {
 /// # Errors
 /// When one of its nodes does not answer; a signal.
 pub async fn logs(
-    target: &Target,
-    list: &JobList,
+    list: &JobList<'_>,
     job: &Job,
     wanted: &LogRequest,
     events: &Events,
     mut cancel: watch::Receiver<Option<u8>>,
 ) -> Result<Monitor, Error> {
-    let nodes = list.nodes_of(target.cluster(), job)?;
+    let nodes = list.nodes_of(job)?;
     let logs = node_log::logs(&nodes);
     let mut monitor = Monitor::default();
     let offsets = tokio::select! {
@@ -146,7 +144,7 @@ async fn read(
 ) -> Result<u64, NodeError> {
     let filter = |frames: Vec<Frame>| frames.into_iter().filter(|frame| wanted.takes(frame));
     let Some(tail) = wanted.tail else {
-        return log.read(extent.start, async |frames| sender.send(filter(frames).collect()).await.is_ok()).await;
+        return log.read(extent.start, async |frames| drop(sender.send(filter(frames).collect()).await)).await;
     };
     let mut window = END;
     loop {
@@ -155,7 +153,6 @@ async fn read(
         let take = async |frames| {
             last.extend(filter(frames));
             last.drain(..last.len().saturating_sub(tail));
-            true
         };
         let end = log.read(from, take).await?;
         if last.len() >= tail || from <= extent.start {

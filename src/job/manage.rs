@@ -16,7 +16,9 @@ const LIST: &str = include_str!("../scripts/jobs_list.sh");
 const PRUNE: &str = include_str!("../scripts/jobs_prune.sh");
 
 /// The jobs of a cluster, and the nodes that were asked.
-pub struct JobList {
+pub struct JobList<'a> {
+    /// The cluster.
+    pub cluster: &'a Cluster,
     /// The jobs, the newest first.
     pub jobs: Vec<Job>,
     /// The nodes that answered.
@@ -29,7 +31,7 @@ pub struct JobList {
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn list(target: &Target, events: &Events) -> Result<JobList, Error> {
+pub async fn list<'a>(target: &'a Target, events: &Events) -> Result<JobList<'a>, Error> {
     let cluster = target.cluster();
     let list = async |member: Member| {
         let _step = events.begin(&member.node.name, Step::read("listing jobs"));
@@ -53,14 +55,12 @@ pub async fn list(target: &Target, events: &Events) -> Result<JobList, Error> {
     for job in jobs.iter_mut().filter(|job| job.state.is_none()) {
         let launcher = job.launcher();
         let reason = match failed.iter().find(|error| error.node == launcher) {
-            Some(error) => {
-                format!("does not answer: {}", error.message.lines().next().unwrap_or_default())
-            }
+            Some(error) => format!("does not answer: {}", error.message.lines().next().unwrap_or_default()),
             None => "was not queried: --on excludes it, or it is not in the inventory".to_owned(),
         };
         job.reason = Some(format!("its launcher's node {launcher} {reason}"));
     }
-    Ok(JobList { jobs, members, failed })
+    Ok(JobList { cluster, jobs, members, failed })
 }
 
 /// Returns the containers of the cluster's launchers that are up.
@@ -71,7 +71,7 @@ pub(super) fn running<'a>(
     launchers(&cluster.name, containers).filter(|container| container.state.is_up())
 }
 
-impl JobList {
+impl JobList<'_> {
     /// Returns the job that was meant.
     ///
     /// # Errors
@@ -91,11 +91,11 @@ impl JobList {
     ///
     /// # Errors
     /// When that of the launcher did not.
-    pub(super) fn nodes_of<'a>(&self, cluster: &'a Cluster, job: &'a Job) -> Result<JobNodes<'a>, Error> {
+    pub(super) fn nodes_of<'j>(&'j self, job: &'j Job) -> Result<JobNodes<'j>, Error> {
         let is_of_job = |node: &String| self.members.iter().find(|member| member.node.name == *node).cloned();
         let members: Vec<Member> = job.nodes.iter().filter_map(is_of_job).collect();
         if members.first().is_some_and(|member| member.node.name == job.launcher()) {
-            return Ok(JobNodes { cluster, id: &job.id, members });
+            return Ok(JobNodes { cluster: self.cluster, id: &job.id, members });
         }
         Err(match self.failed.iter().find(|error| error.node == job.launcher()) {
             Some(error) => error.clone().into(),
@@ -119,22 +119,21 @@ impl JobList {
 ///
 /// # Errors
 /// When the node of the launcher does not answer, or not in time.
-pub async fn stop(target: &Target, list: &JobList, job: &Job, events: &Events) -> Result<JobResult, Error> {
-    let cluster = target.cluster();
-    let nodes = list.nodes_of(cluster, job)?;
+pub async fn stop(list: &JobList<'_>, job: &Job, events: &Events) -> Result<JobResult, Error> {
+    let nodes = list.nodes_of(job)?;
     events.phase(format!("stopping the job {}", job.id));
     let (engine, container) = nodes.launcher(job).await?;
-    stop_supervisor(cluster, &engine, &container).await?;
+    stop_supervisor(list.cluster, &engine, &container).await?;
     let silent = nodes.clean_up(events).await;
-    let instead = JobResult { stopped: true, ranks: job.ranks, silent, ..unrecorded(cluster, None) };
+    let instead = JobResult { stopped: true, ranks: job.ranks, silent, ..unrecorded(list.cluster, None) };
     Ok(nodes.result(&instead).await?)
 }
 
 /// Removes the records and logs of these jobs from every node that answered.
-pub async fn prune(target: &Target, list: &JobList, ids: &[String], events: &Events) -> Vec<Result<String, NodeError>> {
+pub async fn prune(list: &JobList<'_>, ids: &[String], events: &Events) -> Vec<Result<String, NodeError>> {
     for_each_node(list.members.clone(), async |member| {
         let _step = events.begin(&member.node.name, Step::write("removing records"));
-        remove_records(target.cluster(), &member, ids).await?;
+        remove_records(list.cluster, &member, ids).await?;
         Ok(member.node.name)
     })
     .await

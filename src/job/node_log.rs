@@ -87,48 +87,44 @@ impl NodeLog {
         Ok(Extent { size, start: limit.map_or(0, |limit| size.saturating_sub(limit)) })
     }
 
-    /// Reads the frames from `offset` to the end, until `take` returns false. Returns the offset after the last whole frame.
-    pub(super) async fn read(&self, offset: u64, take: impl AsyncFnMut(Vec<Frame>) -> bool) -> Result<u64, NodeError> {
+    /// Reads the frames from `offset` to the end. Returns the offset after the last whole frame.
+    pub(super) async fn read(&self, offset: u64, take: impl AsyncFnMut(Vec<Frame>)) -> Result<u64, NodeError> {
         let transport = &self.member.transport;
         let mut parser = Parser::at(offset);
         let mut process = transport.follow(&self.script(READ, parser.offset()), OPERATION).await?;
         let read = read_frames(&mut process.stdout, &mut parser, transport.limit(), take).await;
-        if read.map_err(|e| NodeError::failed(self.node(), OPERATION, e))? {
-            // a connection that broke looks like the end of the log, but for the exit code
-            transport.ended(process, OPERATION).await?;
-        }
+        read.map_err(|e| NodeError::failed(self.node(), OPERATION, e))?;
+        // a connection that broke looks like the end of the log, but for the exit code
+        transport.ended(process, OPERATION).await?;
         Ok(parser.offset())
     }
 
     /// Starts a process that writes the log from `offset` on as it grows. Also returns by how many seconds the node's
     /// clock is ahead of ours.
     pub(super) async fn follow(&self, offset: u64) -> Result<(Process, f64), NodeError> {
-        let operation = "follow the job's log";
-        let mut process = self.member.transport.follow(&self.script(FOLLOW, offset), operation).await?;
-        let skew = timeout(self.member.transport.limit(), skew(&mut process)).await;
-        let skew =
-            skew.unwrap_or_else(|_| Err(io::Error::other("the process that follows the log did not start in time")));
-        Ok((process, skew.map_err(|e| NodeError::failed(self.node(), operation, e))?))
+        let (transport, operation) = (&self.member.transport, "follow the job's log");
+        let mut process = transport.follow(&self.script(FOLLOW, offset), operation).await?;
+        let skew = transport.within(skew(&mut process), operation, transport.limit()).await?;
+        Ok((process, skew))
     }
 }
 
-/// Reads frames until `take` returns false. Returns whether the end was reached. Reads the next chunk only after `take`
-/// has handled the previous one.
+/// Reads frames to the end. Reads the next chunk only after `take` has handled the previous one.
 async fn read_frames(
     from: &mut (impl AsyncRead + Unpin),
     parser: &mut Parser,
     limit: Duration,
-    mut take: impl AsyncFnMut(Vec<Frame>) -> bool,
-) -> io::Result<bool> {
+    mut take: impl AsyncFnMut(Vec<Frame>),
+) -> io::Result<()> {
     let mut buffer = vec![0; PIECE];
     loop {
         let late = |_| io::Error::other(format!("no data for {} s", limit.as_secs()));
         let frames = match timeout(limit, from.read(&mut buffer)).await.map_err(late)?? {
-            0 => return Ok(true),
+            0 => return Ok(()),
             bytes => parser.push(&buffer[..bytes]),
         };
-        if !frames.is_empty() && !take(frames).await {
-            return Ok(false);
+        if !frames.is_empty() {
+            take(frames).await;
         }
     }
 }
@@ -168,8 +164,8 @@ mod tests {
         };
         let (sender, mut receiver) = mpsc::channel(WAITING);
         let reading = async move {
-            let take = async |frames: Vec<Frame>| sender.send(frames).await.is_ok();
-            assert!(read_frames(&mut here, &mut Parser::default(), Duration::from_secs(600), take).await.unwrap());
+            let take = async |frames: Vec<Frame>| sender.send(frames).await.unwrap();
+            read_frames(&mut here, &mut Parser::default(), Duration::from_secs(600), take).await.unwrap();
         };
         let showing = async {
             let mut shown = 0;
@@ -188,7 +184,7 @@ mod tests {
     #[tokio::test]
     async fn a_node_that_sends_nothing_is_not_waited_for_for_ever() {
         let (_node, mut here) = tokio::io::duplex(PIECE);
-        let read = read_frames(&mut here, &mut Parser::default(), Duration::from_millis(20), async |_| true).await;
+        let read = read_frames(&mut here, &mut Parser::default(), Duration::from_millis(20), async |_| ()).await;
         assert!(read.unwrap_err().to_string().contains("no data for"));
     }
 }

@@ -151,16 +151,7 @@ impl JobPlan {
         if !failed.is_empty() {
             return Err(Error::Nodes { failed, done: 0 });
         }
-        // a job on one node logs in nowhere
-        let nodes: Vec<_> = self.hosts.iter().map(|host| (&host.observed.member.node, &host.observed.facts)).collect();
-        let lacking = if nodes.len() > 1 { differing(inventory, &nodes, Keys::to_launch) } else { Vec::new() };
-        if lacking.is_empty() {
-            return Ok(());
-        }
-        Err(Error::check(
-            format!("the cluster's keys are missing or differ on {}", nodeset::fold(&lacking)),
-            "hvdctl keys push",
-        ))
+        check_keys(inventory, self.hosts.iter().map(|host| &host.observed))
     }
 
     /// Returns whether the job has workers of its own, because other jobs have ranks on its nodes.
@@ -190,6 +181,21 @@ impl JobPlan {
         let members = self.hosts.iter().map(|host| host.observed.member.clone()).collect();
         JobNodes { cluster: &self.inventory.cluster, id: &self.id, members }
     }
+}
+
+/// Checks that the nodes of a job have the cluster's keys.
+///
+/// # Errors
+/// With the nodes where they are missing or differ.
+pub fn check_keys<'a>(inventory: &Inventory, nodes: impl Iterator<Item = &'a ObservedNode>) -> Result<(), Error> {
+    let nodes: Vec<_> = nodes.map(|observed| (&observed.member.node, &observed.facts)).collect();
+    // a job on one node logs in nowhere
+    let lacking = if nodes.len() > 1 { differing(inventory, &nodes, Keys::to_launch) } else { Vec::new() };
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let lacking = nodeset::fold(&lacking);
+    Err(Error::check(format!("the cluster's keys are missing or differ on {lacking}"), "hvdctl keys push"))
 }
 
 /// Returns the inventory of a job that shares its nodes: a separate name for its `hmaster` if another one is up, and

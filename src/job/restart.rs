@@ -107,7 +107,8 @@ impl Restart {
     pub fn message(text: &str) -> String {
         match serde_json::from_str(text) {
             Ok(Restart::Failed { failed, shares, attempt, attempts, pause }) => {
-                let placement = placement(&shares);
+                let mut placement = Placement::default();
+                shares.iter().for_each(|Ranks { node, ranks }| placement.push(node, *ranks));
                 let failed = JobResult { ranks: placement.ranks(), ..*failed };
                 let cause = failed.reason(&placement);
                 let cause = cause.unwrap_or_else(|| match failed.launcher {
@@ -123,12 +124,6 @@ impl Restart {
             Err(_) => text.to_owned(),
         }
     }
-}
-
-fn placement(nodes: &[Ranks]) -> Placement {
-    let mut placement = Placement::default();
-    nodes.iter().for_each(|Ranks { node, ranks }| placement.push(node, *ranks));
-    placement
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use super::node_log::{extents, logs, warn_of_gone};
 use super::plan::JobPlan;
 use super::prepare::{Workspaces, check_workspaces, gather_outputs, prepare};
 use super::request::WatchOptions;
-use super::watch::{Viewer, Watch};
+use super::watch::Watch;
 use crate::cancel::signalled;
-use crate::cluster::nodes::{Target, now};
+use crate::cluster::nodes::now;
 use crate::cluster::session::Session;
 use crate::error::Error;
 use crate::event::{Event, Events};
@@ -49,9 +49,10 @@ pub async fn start(
     };
     // from here on hmaster itself shows that a job is running
     session.locks.release().await;
-    let viewer = Viewer { options: plan.options.watch, events, on_frame: &mut on_frame, monitor: Monitor::default() };
-    let watch = Watch { job: plan.nodes(), placement: &plan.placement, engine, container, follow, viewer, events };
-    let outcome = watch.run(&mut session.cancellation.signal()).await;
+    let (job, placement, options) = (plan.nodes(), &plan.placement, plan.options.watch);
+    let (on_frame, monitor) = (&mut on_frame, Monitor::default());
+    let watch = Watch { job, placement, engine, container, options, events, on_frame, monitor };
+    let outcome = watch.run(follow, &mut session.cancellation.signal()).await;
     // a job that goes on, in its next attempt perhaps, keeps its directory
     if outcome.as_ref().is_ok_and(|outcome| outcome.state != State::Running) {
         gather_outputs(plan, &workspaces, events).await;
@@ -97,14 +98,13 @@ async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
 /// # Errors
 /// As of [`start`] after the launch.
 pub async fn attach(
-    target: &Target,
-    list: &JobList,
+    list: &JobList<'_>,
     job: &Job,
     options: WatchOptions,
     events: &Events,
     mut cancel: Receiver<Option<u8>>,
 ) -> Result<JobOutcome, Error> {
-    let nodes = list.nodes_of(target.cluster(), job)?;
+    let nodes = list.nodes_of(job)?;
     let (engine, container) = nodes.launcher(job).await?;
     let following = async {
         let logs = logs(&nodes);
@@ -116,9 +116,9 @@ pub async fn attach(
         follow = following => follow?,
         signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
     };
-    let viewer = Viewer { options, events, on_frame: &mut |_, _| {}, monitor: Monitor::default() };
-    let watch = Watch { job: nodes, placement: &job.placement, engine, container, follow, viewer, events };
-    watch.run(&mut cancel).await
+    let (placement, on_frame, monitor) = (&job.placement, &mut |_: &str, _: &Frame| {}, Monitor::default());
+    let watch = Watch { job: nodes, placement, engine, container, options, events, on_frame, monitor };
+    watch.run(follow, &mut cancel).await
 }
 
 /// Returns a unique job id that sorts by time: `20261121-101500-4f2a`.

@@ -30,20 +30,76 @@ pub(super) struct Watch<'a> {
     pub(super) engine: Runtime,
     /// The launcher's container there.
     pub(super) container: String,
-    pub(super) follow: Follow<'a>,
-    pub(super) viewer: Viewer<'a>,
-    pub(super) events: &'a Events,
-}
-
-/// Takes the frames of a job: reports what is to be shown, and remembers what the outcome needs.
-pub(super) struct Viewer<'a> {
     pub(super) options: WatchOptions,
     pub(super) events: &'a Events,
+    /// Gets every frame of the logs.
     pub(super) on_frame: &'a mut dyn FnMut(&str, &Frame),
+    /// What the frames have said so far.
     pub(super) monitor: Monitor,
 }
 
-impl Viewer<'_> {
+impl Watch<'_> {
+    /// Watches the job to its end, or as long as the options say.
+    ///
+    /// # Errors
+    /// When the connection to the launcher's node broke (the job goes on by itself), a signal, or the time limit.
+    pub(super) async fn run(
+        mut self,
+        mut follow: Follow<'_>,
+        cancel: &mut watch::Receiver<Option<u8>>,
+    ) -> Result<JobOutcome, Error> {
+        let options = self.options;
+        let mut supervision = Supervision::new(self.placement.ranks(), options);
+        let (engine, container) = (self.engine.clone(), self.container.clone());
+        let mut exited = std::pin::pin!(engine.wait(&container));
+        let mut signal = std::pin::pin!(signalled(cancel).fuse());
+        let mut limit = std::pin::pin!(at(options.limit.map(|limit| Instant::now() + limit)).fuse());
+        let (mut stop_at, mut timed_out) = (None, None);
+        loop {
+            let mut take = |node: &str, skew, frame| self.take(node, skew, frame);
+            let input = tokio::select! {
+                code = &mut exited => match code {
+                    Ok(code) => Input::SupervisorExited(code),
+                    Err(error) if stop_at.is_some() => {
+                        self.events.warn(error);
+                        Input::StopFailed
+                    }
+                    Err(error) => return Err(self.disconnected(error)),
+                },
+                () = follow.overdue() => Input::SupervisorExited(None),
+                number = &mut signal => Input::Signal(number),
+                () = &mut limit => {
+                    timed_out = Some(self.time_limit_error(options.limit.unwrap_or_default(), &follow.silent()));
+                    Input::TimeLimit
+                }
+                () = at(stop_at) => Input::StopFailed,
+                () = follow.next(&mut take) => Input::Started(self.monitor.started),
+            };
+            for action in supervision.handle(input) {
+                match action {
+                    Action::Report(state) => self.events.send(Event::Job { id: self.job.id.to_owned(), state }),
+                    Action::ReportStopping => self.events.note("stopping the job (Ctrl-C again: exit now)"),
+                    Action::Stop => {
+                        let asked = engine.terminate(&container).await.map_err(|error| self.events.warn(error));
+                        // if it could not be asked, it is not waited for
+                        let limit = asked.map_or(Duration::ZERO, |()| stop_limit(self.job.cluster));
+                        stop_at = Some(Instant::now() + limit);
+                    }
+                    Action::Finish(end) => return self.finish(follow, end, timed_out).await,
+                    Action::Leave(End::Signal(number)) => {
+                        let id = self.job.id;
+                        let message =
+                            format!("job {id} continues: hvdctl attach {id} shows it, hvdctl stop {id} ends it");
+                        self.events.note(message);
+                        return Err(Error::Signal(number));
+                    }
+                    Action::Leave(_) => return Ok(JobOutcome::running(self.job.id, self.placement)),
+                }
+            }
+        }
+    }
+
+    /// Takes a frame: reports what is to be shown, and remembers what the outcome needs.
     fn take(&mut self, node: &str, skew: f64, frame: Frame) {
         self.monitor.record(node, &frame, skew);
         (self.on_frame)(node, &frame);
@@ -58,83 +114,23 @@ impl Viewer<'_> {
             _ => {}
         }
     }
-}
-
-impl Watch<'_> {
-    /// Watches the job to its end, or as long as the options say.
-    ///
-    /// # Errors
-    /// When the connection to the launcher's node broke (the job goes on by itself), a signal, or the time limit.
-    pub(super) async fn run(mut self, cancel: &mut watch::Receiver<Option<u8>>) -> Result<JobOutcome, Error> {
-        let options = self.viewer.options;
-        let mut supervision = Supervision::new(self.placement.ranks(), options);
-        let (engine, container) = (self.engine.clone(), self.container.clone());
-        let mut exited = std::pin::pin!(engine.wait(&container));
-        let mut signal = std::pin::pin!(signalled(cancel).fuse());
-        let mut limit = std::pin::pin!(at(options.limit.map(|limit| Instant::now() + limit)).fuse());
-        let (mut stop_at, mut timed_out) = (None, None);
-        loop {
-            let mut take = |node: &str, skew, frame| self.viewer.take(node, skew, frame);
-            let input = tokio::select! {
-                code = &mut exited => match code {
-                    Ok(code) => Input::SupervisorExited(code),
-                    Err(error) if stop_at.is_some() => {
-                        self.events.warn(error);
-                        Input::StopFailed
-                    }
-                    Err(error) => return Err(self.disconnected(error)),
-                },
-                () = self.follow.overdue() => Input::SupervisorExited(None),
-                number = &mut signal => Input::Signal(number),
-                () = &mut limit => {
-                    timed_out = Some(self.time_limit_error(options.limit.unwrap_or_default()));
-                    Input::TimeLimit
-                }
-                () = at(stop_at) => Input::StopFailed,
-                () = self.follow.next(&mut take) => {
-                    Input::Started(self.viewer.monitor.started)
-                }
-            };
-            for action in supervision.handle(input) {
-                match action {
-                    Action::Report(state) => self.events.send(Event::Job { id: self.job.id.to_owned(), state }),
-                    Action::ReportStopping => self.events.note("stopping the job (Ctrl-C again: exit now)"),
-                    Action::Stop => {
-                        let asked = engine.terminate(&container).await.map_err(|error| self.events.warn(error));
-                        // if it could not be asked, it is not waited for
-                        let limit = asked.map_or(Duration::ZERO, |()| stop_limit(self.job.cluster));
-                        stop_at = Some(Instant::now() + limit);
-                    }
-                    Action::Finish(end) => return self.finish(end, timed_out).await,
-                    Action::Leave(End::Signal(number)) => {
-                        let id = self.job.id;
-                        let message =
-                            format!("job {id} continues: hvdctl attach {id} shows it, hvdctl stop {id} ends it");
-                        self.events.note(message);
-                        return Err(Error::Signal(number));
-                    }
-                    Action::Leave(_) => return Ok(JobOutcome::running(self.job.id, self.placement)),
-                }
-            }
-        }
-    }
 
     /// Ends what is left of the job, reads the rest of its logs, and returns its outcome.
-    async fn finish(mut self, end: End, timed_out: Option<Error>) -> Result<JobOutcome, Error> {
+    async fn finish(mut self, mut follow: Follow<'_>, end: End, timed_out: Option<Error>) -> Result<JobOutcome, Error> {
         let (code, stopped) = match end {
             End::Exited(code) => (code, false),
             _ => (None, true),
         };
         let silent = self.job.clean_up(self.events).await;
-        self.follow.drain(&silent, &mut |node, skew, frame| self.viewer.take(node, skew, frame)).await;
+        follow.drain(&silent, &mut |node, skew, frame| self.take(node, skew, frame)).await;
         let ranks = self.placement.ranks();
-        let Monitor { started, exits, hung, .. } = &self.viewer.monitor;
+        let monitor = &self.monitor;
         let instead = JobResult {
             stopped,
             ranks,
-            started: *started,
-            exits: exits.clone(),
-            hung: hung.clone(),
+            started: monitor.started,
+            exits: monitor.exits.clone(),
+            hung: monitor.hung.clone(),
             silent: silent.clone(),
             ..unrecorded(self.job.cluster, code)
         };
@@ -152,24 +148,22 @@ impl Watch<'_> {
             (End::TimeLimit, Some(error)) => return Err(error),
             _ => {}
         }
-        let Viewer { monitor, options, .. } = &self.viewer;
         let result = with_observed(result, monitor, ranks);
         let outcome = JobOutcome::new(self.job.id, self.placement, result, monitor);
         // a node whose worker was gone did not answer the job supervisor, but has been cleaned up since
-        Ok(JobOutcome { just_shown: outcome.just_shown && options.output, silent, ..outcome })
+        Ok(JobOutcome { just_shown: outcome.just_shown && self.options.output, silent, ..outcome })
     }
 
     /// The error of a job that took longer than it may.
-    fn time_limit_error(&self, limit: Duration) -> Error {
-        let silent = self.follow.silent();
-        let silent = if silent.is_empty() { String::new() } else { format!(", none on {}", nodeset::fold(&silent)) };
+    fn time_limit_error(&self, limit: Duration, silent: &[String]) -> Error {
+        let silent = if silent.is_empty() { String::new() } else { format!(", none on {}", nodeset::fold(silent)) };
         Error::check(
             format!(
                 "not finished within {} s; {} of {} ranks had started{silent}{}",
                 limit.as_secs(),
-                self.viewer.monitor.started,
+                self.monitor.started,
                 self.placement.ranks(),
-                tail(&self.viewer.monitor.launcher)
+                tail(&self.monitor.launcher)
             ),
             "-vv shows the launcher's output; --timeout gives the job more time",
         )

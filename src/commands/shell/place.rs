@@ -8,7 +8,7 @@ use crate::event::Events;
 use crate::inventory::Node;
 use crate::inventory::export::{self, Host};
 use crate::job::manage;
-use crate::keys::files::{Keys, differing};
+use crate::job::plan::check_keys;
 use crate::launch::{ShellRequest, launcher};
 use crate::node::network;
 use crate::runtime::Runtime;
@@ -102,12 +102,7 @@ async fn guarded(
 async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], events: &Events) -> Result<Place, Error> {
     let cluster = target.cluster();
     master.image_id(cluster)?;
-    let keys: Vec<_> = nodes.iter().map(|node| (&node.member.node, &node.facts)).collect();
-    let lacking = if nodes.len() > 1 { differing(&target.inventory, &keys, Keys::to_launch) } else { Vec::new() };
-    if !lacking.is_empty() {
-        let message = format!("the cluster's keys are missing or wrong on {}", nodeset::fold(&lacking));
-        return Err(Error::check(message, "hvdctl keys push"));
-    }
+    check_keys(&target.inventory, nodes.iter())?;
     let (hosts, interface) = hosts(target, master, nodes, events);
     let hosts: Vec<Host<'_>> = hosts.iter().map(|(node, slots)| Host { node, slots: *slots }).collect();
     let hostfile = export::hostfile(&hosts);
