@@ -39,8 +39,8 @@ struct FollowedLog {
 pub(super) struct Follow<'a> {
     events: &'a Events,
     logs: Vec<FollowedLog>,
-    /// When the job supervisor reported that it has nothing more to do.
-    over: Option<Instant>,
+    /// When the launcher's container should have exited, after the job supervisor reported that it has nothing more to do.
+    exit_by: Option<Instant>,
     receiver: Receiver<Chunk>,
     tasks: JoinSet<()>,
 }
@@ -63,7 +63,7 @@ impl<'a> Follow<'a> {
             tasks.spawn(forward(i, process, sender.clone()));
             logs.push(followed);
         }
-        Ok(Follow { events, logs, over: None, receiver, tasks })
+        Ok(Follow { events, logs, exit_by: None, receiver, tasks })
     }
 
     /// Waits for what comes next, and hands on its frames, each with its node and how far that node's clock is ahead of ours.
@@ -84,7 +84,7 @@ impl<'a> Follow<'a> {
         *heard = true;
         for frame in parser.push(bytes) {
             if frame.kind == Kind::Over {
-                self.over = Some(Instant::now());
+                self.exit_by = Some(Instant::now() + EXIT_GRACE);
             }
             take(log.node(), *skew, frame);
         }
@@ -93,13 +93,7 @@ impl<'a> Follow<'a> {
     /// Waits until the launcher's container should have ended, some time after the job supervisor has. A rank that waits in the kernel
     /// keeps it from ending.
     pub(super) fn overdue(&self) -> impl Future<Output = ()> + use<> {
-        let over = self.over;
-        async move {
-            match over {
-                Some(over) => sleep_until(over + EXIT_GRACE).await,
-                None => std::future::pending().await,
-            }
-        }
+        at(self.exit_by)
     }
 
     /// Returns the nodes whose ranks have written nothing yet, not even that they started.
@@ -129,6 +123,14 @@ impl<'a> Follow<'a> {
         })
         .await;
         ends.into_iter().filter_map(Result::err).for_each(|error| self.events.warn(error));
+    }
+}
+
+/// Waits until a time; forever if there is none.
+pub(super) async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

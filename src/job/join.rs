@@ -19,7 +19,7 @@ use crate::node::network;
 use crate::secret::Secret;
 use crate::sync::NodeProject;
 use crate::sync::files::ProjectFiles;
-use crate::sync::upload::{Project, Workspace};
+use crate::sync::upload::Project;
 use crate::transport::node::Script;
 use crate::worker::apply::WorkerPlan;
 use base64::Engine as _;
@@ -219,14 +219,14 @@ impl Extension<'_> {
             );
             return Err(NodeError::failed(node.name(), ADD, cause));
         }
-        let mut workspace = Workspace::default();
+        let mut workspace = None;
         if let (Some((project, _)), Some(name)) = (&origin.project, &record.project) {
             let node_project = NodeProject { cluster, transport: &observed.member.transport, name, job: &record.id };
             let compared = node_project.compare(project, &[], &quiet).await?;
-            workspace = compared.workspace.clone();
+            workspace = Some(compared.workspace.clone());
             node_project.upload(project, compared, &quiet).await?;
         }
-        ensure_worker(inventory, &observed, origin.project.is_some().then_some(&workspace), None, &quiet).await?;
+        ensure_worker(inventory, &observed, workspace.as_ref(), None, &quiet).await?;
         let given = origin.files.get(directory::ENVIRONMENT).map_or("", |text| text.as_str());
         let environment = environment(given, &self.launcher.member.node, &observed.member.node);
         let environment = environment.map_err(|error| NodeError::failed(node.name(), ADD, error))?;

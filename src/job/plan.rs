@@ -270,15 +270,6 @@ fn assign(
     if !failed.is_empty() {
         return Err(Error::Nodes { failed, done: 0 });
     }
-    if let Some(first) = hosts.first().filter(|first| !alone && !first.observed.member.node.master) {
-        return Err(Error::usage(
-            format!(
-                "the master is not among the selected nodes, and {} cannot log in to the others",
-                first.observed.name()
-            ),
-            "add the master to --on, or set `master = true` for another [[node]] and push the keys",
-        ));
-    }
     let interfaces: Vec<_> =
         hosts.iter().map(|host| (host.observed.name(), host.endpoint.interface.as_str())).collect();
     launcher.check_interfaces(&interfaces)?;

@@ -2,7 +2,7 @@
 //! `supervision.rs`, and its actions are performed here.
 
 use super::cleanup::{JobNodes, stop_limit, unrecorded};
-use super::follow::Follow;
+use super::follow::{Follow, at};
 use super::frames::{Frame, Kind};
 use super::logs::report_output;
 use super::monitor::Monitor;
@@ -20,7 +20,7 @@ use crate::text::nodeset;
 use futures_util::FutureExt as _;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 /// A job that is being watched.
 pub(super) struct Watch<'a> {
@@ -179,12 +179,4 @@ impl Watch<'_> {
 /// Formats the last lines of a program to be appended to a sentence.
 pub fn tail<'a>(lines: impl IntoIterator<Item = &'a String>) -> String {
     lines.into_iter().map(|line| format!("\n    {line}")).collect()
-}
-
-/// Waits until a time; forever if there is none.
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
-    }
 }
