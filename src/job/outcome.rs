@@ -1,7 +1,7 @@
 //! The outcome of a watched job.
 
 use super::monitor::Monitor;
-use super::record::{HungRank, JobResult, LostOutput, RankExit, RootCause, State};
+use super::record::{JobResult, LostOutput, RankExit, RootCause, State};
 use crate::launch::placement::Placement;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -70,20 +70,15 @@ impl JobOutcome {
     }
 }
 
-/// Replaces the recorded exits of the ranks by the observed ones, whose times are by one clock, if the exits of all
+/// Replaces the recorded exits and hangs of the ranks by the observed ones, whose times are by our clock, if the exits of all
 /// ranks of the last attempt were observed. `ranks` is the number of ranks of the first attempt.
 pub(super) fn with_observed(result: JobResult, monitor: &Monitor, ranks: u32) -> JobResult {
     let exits = &monitor.exits;
     // more than were recorded are of an earlier attempt, unless the supervisor did not hear of all nodes
     let recorded_all = result.silent.is_empty() && (result.fault.is_none() || result.launcher.is_some());
     let fits = exits.len() == result.exits.len() || exits.len() > result.exits.len() && !recorded_all;
-    if result.ranks != ranks || !fits {
+    if result.ranks != ranks || !fits || monitor.hung.len() < result.hung.len() {
         return result;
     }
-    // times of hung ranks must be by the same clock
-    let as_observed = |hung: HungRank| {
-        let same = monitor.hung.iter().filter(|other| HungRank { time: hung.time, ..(*other).clone() } == hung);
-        same.min_by(|a, b| a.time.total_cmp(&b.time)).cloned().unwrap_or(hung)
-    };
-    JobResult { exits: exits.clone(), hung: result.hung.iter().cloned().map(as_observed).collect(), ..result }
+    JobResult { exits: exits.clone(), hung: monitor.hung.clone(), ..result }
 }

@@ -88,21 +88,18 @@ impl JobResult {
     /// Returns the rank that hung first, if that is why the job ended. A waiting rank is not the cause: then the cause
     /// is a rank that was not seen to wait, or rank 0 if all wait for one another.
     fn root_hang(&self) -> Option<HungRank> {
-        let first = |chosen: &dyn Fn(&HungRank) -> bool| {
-            self.hung.iter().filter(|hung| chosen(hung)).min_by(|a, b| a.time.total_cmp(&b.time)).cloned()
-        };
-        if let Some(hung) = first(&|hung| hung.idle.is_none()) {
-            return Some(hung);
-        }
+        let mut hung = self.hung.clone();
+        hung.sort_by(|a, b| a.time.total_cmp(&b.time));
         // a rank whose supervisor gave it up was not asked to end
         let gave_up = |hung: &HungRank| self.exits.iter().any(|exit| exit.rank == hung.rank && !exit.asked);
-        if !self.hung.iter().any(gave_up) {
+        if !hung.iter().any(|hung| hung.idle.is_none() || gave_up(hung)) {
             return None;
         }
-        if let Some(hung) = first(&|hung| hung.idle != Some(Idle::Waiting)) {
-            return Some(hung);
+        let not_idle = hung.iter().find(|hung| hung.idle.is_none());
+        if let Some(hung) = not_idle.or(hung.iter().find(|hung| hung.idle != Some(Idle::Waiting))) {
+            return Some(hung.clone());
         }
-        let waiting = first(&|_| true)?;
+        let waiting = hung.first()?.clone();
         Some(match (0..self.ranks).find(|rank| self.hung.iter().all(|hung| hung.rank != *rank)) {
             Some(rank) => HungRank { rank, tensors: Some(OPERATION.into()), idle: None, ..waiting },
             None => HungRank { rank: 0, ..waiting },
