@@ -4,7 +4,7 @@
 //! that many, and other jobs of that kind may have the rest.
 
 use super::manage::running;
-use super::request::{ResourceRequest, placement};
+use super::request::ResourceRequest;
 use crate::cluster::nodes::{Member, ObservedNode, Target, connect};
 use crate::error::Error;
 use crate::event::{Event, Events};

@@ -2,7 +2,7 @@
 
 use crate::cluster::nodes::Target;
 use crate::error::Error;
-use crate::launch::placement::{MapBy, Placement, RankCount, place};
+use crate::launch::placement::{MapBy, RankCount, place};
 use crate::model::launcher::{Bind, Controller, LauncherName};
 use crate::node::network;
 use crate::secret::Secret;
