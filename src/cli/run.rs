@@ -7,6 +7,7 @@ use crate::launch::placement::{MapBy, RankCount};
 use crate::sync::project;
 use crate::text::argument::ProgramArgument;
 use clap::{Args, ValueHint};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -82,7 +83,8 @@ fn whole_seconds(text: &str) -> Result<Duration, humantime::DurationError> {
 }
 
 fn ranks(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| "the number of ranks must be a whole number of at least 1".to_owned())
+    let ranks = text.parse::<NonZeroU32>().map(u32::from);
+    ranks.map_err(|_| "the number of ranks must be a whole number of at least 1".to_owned())
 }
 
 /// An eighth of a log is removed at a time, which must be longer than any of its lines.

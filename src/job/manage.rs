@@ -18,7 +18,7 @@ const PRUNE: &str = include_str!("../scripts/jobs_prune.sh");
 /// The jobs of a cluster, and the nodes that were asked.
 pub struct JobList<'a> {
     /// The cluster.
-    pub cluster: &'a Cluster,
+    pub(super) cluster: &'a Cluster,
     /// The jobs, the newest first.
     pub jobs: Vec<Job>,
     /// The nodes that answered.

@@ -97,14 +97,7 @@ pub fn check_ranks(target: &Target, ranks: Option<RankCount>, per_node: Option<u
     let at_most = per_node.unwrap_or(u32::MAX);
     let known: Option<Vec<(String, u32)>> =
         target.nodes().iter().map(|n| network::known_slots(n).map(|s| (n.name.clone(), s.min(at_most)))).collect();
-    match (ranks, known) {
-        (Some(RankCount { max: 0, .. }), _) => {
-            Err(Error::usage("-np 0: a job has at least one rank", "give -np a number of at least 1"))
-        }
-        (Some(ranks), Some(slots)) => {
-            let all = slots.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
-            place(&slots, ranks.on(all), MapBy::Slot).map(|_| ())
-        }
-        _ => Ok(()),
-    }
+    let (Some(ranks), Some(slots)) = (ranks, known) else { return Ok(()) };
+    let all = slots.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
+    place(&slots, ranks.on(all), MapBy::Slot).map(drop)
 }

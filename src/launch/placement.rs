@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 /// The share of one node in a job.
@@ -49,15 +50,14 @@ impl FromStr for RankCount {
     fn from_str(text: &str) -> Result<RankCount, String> {
         let number = |text: &str| {
             let expected = "the number of ranks must be a whole number of at least 1, or MIN:MAX for an elastic job";
-            text.parse::<u32>().map_err(|_| expected.to_owned())
+            text.parse::<NonZeroU32>().map(u32::from).map_err(|_| expected.to_owned())
         };
         let Some((min, max)) = text.split_once(':') else { return Ok(RankCount::exactly(number(text)?)) };
         let (min, max) = (number(min)?, number(max)?);
-        match min {
-            0 => Err("MIN is at least 1".to_owned()),
-            _ if min > max => Err(format!("MIN is greater than MAX: {min} is more than {max}")),
-            _ => Ok(RankCount { min: Some(min), max }),
+        if min > max {
+            return Err(format!("MIN is greater than MAX: {min} is more than {max}"));
         }
+        Ok(RankCount { min: Some(min), max })
     }
 }
 
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(elastic, RankCount { min: Some(2), max: 4 });
         assert_eq!([1, 2, 3, 8].map(|slots| elastic.on(slots)), [2, 2, 3, 4]);
         assert_eq!(count("4").unwrap().on(2), 4);
-        for bad in ["", "x", "2:", ":4", "4:2", "0:4", "-1", "1:2:3"] {
+        for bad in ["", "x", "0", "2:", ":4", "4:2", "0:4", "-1", "1:2:3"] {
             assert!(count(bad).is_err(), "{bad}");
         }
     }
