@@ -5,7 +5,7 @@ use crate::cluster::nodes::{
     Member, NodeResults, ObservedNode, Target, all, connect, connect_all, for_each_node, observe, unreached,
 };
 use crate::cluster::session::Session;
-use crate::error::{Error, Kind, NodeError};
+use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::job::capacity::{check_capacity, drop_ended_jobs};
 use crate::job::request::ResourceRequest;
@@ -34,12 +34,10 @@ pub struct Context {
 
 /// The nodes of a command that changes nodes one by one.
 pub struct ConnectedNodes {
-    /// The nodes that can be changed.
-    pub members: Vec<Member>,
+    /// The nodes that can be changed. Those that refuse root have failed, and the others go on.
+    pub nodes: NodeResults<Member>,
     /// The unreachable nodes that `--skip-offline` leaves out.
     pub offline: Vec<NodeError>,
-    /// The nodes that refuse root: they fail, and the others go on.
-    pub refused: Vec<NodeError>,
 }
 
 impl Context {
@@ -73,16 +71,25 @@ impl Context {
     /// Unreachable nodes without `skip`, or no node left.
     pub async fn connect_or_skip(&self, skip: bool) -> Result<ConnectedNodes, Error> {
         let connecting = async {
-            let NodeResults { ok: members, failed } = self.connect().await?;
-            let (offline, refused): (Vec<_>, Vec<_>) = failed.into_iter().partition(|e| e.kind == Kind::Unreachable);
-            if members.is_empty() || !(offline.is_empty() || skip) {
-                return Err(unreached([offline, refused].concat()));
+            let NodeResults { ok, failed } = self.connect().await?;
+            let (offline, failed): (Vec<_>, Vec<_>) = failed.into_iter().partition(NodeError::is_unreachable);
+            if ok.is_empty() || !(offline.is_empty() || skip) {
+                return Err(unreached([offline, failed].concat()));
             }
-            Ok(ConnectedNodes { members, offline, refused })
+            Ok(ConnectedNodes { nodes: NodeResults { ok, failed }, offline })
         };
         let connected = self.session.cancellation.run(connecting).await?;
         connected.offline.iter().for_each(|error| self.events.warn(error));
         Ok(connected)
+    }
+
+    /// Locks nodes. Those that do not answer have failed.
+    ///
+    /// # Errors
+    /// When another command has locked one.
+    pub async fn lock_each(&self, nodes: NodeResults<Member>) -> Result<NodeResults<Member>, Error> {
+        let failed = self.session.lock(&nodes.ok).await?;
+        Ok(nodes.without(&self.events, failed, |member| &member.node.name))
     }
 
     /// Locks these nodes.

@@ -4,7 +4,7 @@ use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
 use super::output::{DownNode, NodeEntry};
 use crate::cli::Down;
-use crate::cluster::nodes::{Member, NodeResults, RuntimeState, engine, facts, for_each_node};
+use crate::cluster::nodes::{Member, NodeResults, RuntimeState, engine, facts};
 use crate::error::{Error, NodeError};
 use crate::event::Step;
 use crate::keys::push;
@@ -33,26 +33,22 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
         );
         context.confirm(&question).await?;
     }
-    let ConnectedNodes { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
-    let unlocked = session.lock(&members).await?;
+    let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
+    let locked = context.lock_each(nodes).await?;
     let list = async |member: Member| {
         let _step = events.begin(&member.node.name, Step::OBSERVING);
-        if let Some(error) = unlocked.iter().find(|error| error.node == member.node.name) {
-            return Err(error.clone());
-        }
         let facts = async { if options.purge { facts(cluster, &member).await.map(Some) } else { Ok(None) } };
         let (facts, runtime) = tokio::join!(facts, engine(cluster, &member));
         Ok(Snapshot { facts: facts?, runtime: runtime?, member })
     };
-    let listing = async { Ok(for_each_node(members, list).await) };
-    let listed = NodeResults::new(events, session.cancellation.run(listing).await?);
+    let listing = async { Ok(locked.then(events, list).await) };
+    let listed = session.cancellation.run(listing).await?;
     let remove = async |node: Snapshot| {
         let removed = remove(context, &node).await?;
         let details = DownNode { changed: !removed.is_empty(), removed, purged: options.purge };
         Ok(NodeEntry::new(&node.member.node.name, true, details))
     };
-    let NodeResults { ok: nodes, mut failed } = listed.then(events, remove).await;
-    failed.extend(refused);
+    let NodeResults { ok: nodes, failed } = listed.then(events, remove).await;
     session.progress.failed(&failed);
     session.cancellation.check()?;
     Ok(outcome(nodes, &failed, &offline))

@@ -5,7 +5,7 @@ use super::context::{ConnectedNodes, Context, login_table, node_table, with_role
 use super::output::{KeysGenerate, KeysPushNode, KeysRotate, KeysStatus, NoDetails, NodeEntry};
 use crate::checks::logins;
 use crate::cli::{Generate, NewPair, Push, Rotate};
-use crate::cluster::nodes::{Member, NodeResults, ObservedNode, engine, facts, unreached};
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, engine, facts};
 use crate::error::{Error, NodeError, exit};
 use crate::event::Step;
 use crate::inventory::{KeyType, Node};
@@ -86,10 +86,8 @@ pub async fn rotate(options: &Rotate, context: &Context) -> Result<Outcome, Erro
             "leave out --on; --skip-offline skips unreachable nodes",
         ));
     }
-    let ConnectedNodes { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
-    if !refused.is_empty() {
-        return Err(unreached(refused));
-    }
+    let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
+    let members = nodes.all()?;
     if members.iter().all(|member| !member.node.master) {
         // the master has the pair
         return Err(Error::Unreachable(offline));

@@ -1,7 +1,7 @@
 //! Cleanup after a job: ends its processes, removes its containers, and records its result.
 
 use super::record::JobResult;
-use crate::cluster::nodes::{Member, for_each_node, now};
+use crate::cluster::nodes::{Member, NodeResults, for_each_node, now};
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
@@ -69,26 +69,23 @@ pub(super) async fn clean_up(
 /// Ends the jobs that these plans disrupt, before anything else is changed on any node. A node where that fails is left as it is.
 pub async fn end_disrupted(
     cluster: &Cluster,
-    plans: Vec<WorkerPlan>,
+    plans: NodeResults<WorkerPlan>,
     events: &Events,
-) -> Vec<Result<WorkerPlan, NodeError>> {
+) -> NodeResults<WorkerPlan> {
     let of_jobs = |plan: &WorkerPlan| -> Vec<ContainerSummary> {
         let is_disrupted = |job: &str| plan.end_jobs.iter().any(|end| end == job);
         let all = launchers(&cluster.name, &plan.observed.runtime.containers);
         all.filter(|container| container.job().is_some_and(is_disrupted)).cloned().collect()
     };
-    // the job supervisors first, which give the ranks of all nodes the grace period and record the result
-    let stopped = for_each_node(plans, async |plan: WorkerPlan| {
+    let stop = async |plan: WorkerPlan| {
         for container in of_jobs(&plan) {
             let job = container.job().unwrap_or_default();
             let _step = events.begin(plan.node(), Step::write(format!("ending job {job}")));
             stop_supervisor(cluster, &plan.observed.runtime.engine, &container.id).await?;
         }
         Ok(plan)
-    })
-    .await;
-    for_each_node(stopped, async |plan: Result<WorkerPlan, NodeError>| {
-        let plan = plan?;
+    };
+    let end = async |plan: WorkerPlan| {
         for job in &plan.end_jobs {
             let _step = events.begin(plan.node(), Step::write(format!("ending job {job}")));
             end_and_report(cluster, job, &plan.observed.member, events).await?;
@@ -97,8 +94,9 @@ pub async fn end_disrupted(
             plan.observed.runtime.engine.remove(&container.id).await?;
         }
         Ok(plan)
-    })
-    .await
+    };
+    // the job supervisors first, which give the ranks of all nodes the grace period and record the result
+    plans.then(events, stop).await.then(events, end).await
 }
 
 /// Ends what is left of a job on one node. Processes that not even SIGKILL ends are reported as a warning.
