@@ -48,5 +48,5 @@ pub(super) fn outcome(cluster: &Cluster, format: Format, nodes: &[(Node, Option<
         let (host, reached_by) = (node.host.clone(), host.reached_by().to_string());
         NodeEntry::new(&node.name, true, HostsNode { host, reached_by, slots: *slots, master: node.master })
     });
-    Outcome::ok(text.clone(), &output::Hosts { ok: true, text, nodes: entries.collect() })
+    Outcome::ok(text.clone(), output::Hosts { text, nodes: entries.collect() })
 }

@@ -5,7 +5,7 @@ use super::output::{self, FoundMachine, InitNode, NodeEntry};
 use super::target::{BUILT_IMAGE, DEFAULT_IMAGE};
 use crate::cli::{Global, Init};
 use crate::cluster::nodes;
-use crate::error::{Error, NodeError, exit};
+use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
 use crate::init::draft::{self, Entry, Probe};
 use crate::init::draft_file;
@@ -13,7 +13,7 @@ use crate::init::machines::{self, Host};
 use crate::init::probe;
 use crate::init::ssh_config;
 use crate::inventory::{self, Inventory};
-use crate::render::table::table;
+use crate::render::table::{cell, table};
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::text::quote;
@@ -162,8 +162,6 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry]) -> O
     let failed: Vec<NodeError> = entries.iter().filter_map(Entry::error).cloned().collect();
     let twins = draft::twins(entries);
     let written = twins.iter().filter(|twin| twin.is_none()).count();
-    let code = exit::of_nodes(entries.len() - failed.len(), &failed);
-    let document = document(file, entries);
     let mut text = String::new();
     if !options.no_probe {
         let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
@@ -184,28 +182,23 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry]) -> O
             nodeset::fold(&nodes)
         ));
     }
-    Outcome::new(code, text, &document, &failed)
+    Outcome::new(Verdict::Nodes { done: entries.len() - failed.len(), failed: &failed }, text, details(file, entries))
 }
 
-pub(super) fn document(file: &Path, entries: &[Entry]) -> output::Init {
+pub(super) fn details(file: &Path, entries: &[Entry]) -> output::Init {
     let twins = draft::twins(entries);
     let nodes = entries.iter().zip(&twins).map(|(entry, twin)| node(entry, twin.map(|t| t.name.clone())));
-    output::Init {
-        ok: entries.iter().all(|entry| entry.error().is_none()),
-        file: file.display().to_string(),
-        nodes: nodes.collect(),
-    }
+    output::Init { file: file.display().to_string(), nodes: nodes.collect() }
 }
 
 fn row(entry: &Entry) -> Vec<String> {
-    let none = || "–".to_owned();
     let Some(probe) = entry.probe() else {
-        return vec![entry.name.clone(), "not probed".into(), none(), none(), none()];
+        return [&entry.name, "not probed", "–", "–", "–"].map(str::to_owned).to_vec();
     };
     let gpus = &probe.facts.gpus;
     vec![
         entry.name.clone(),
-        address(probe).unwrap_or_else(none),
+        cell(address(probe)),
         probe.facts.cores.to_string(),
         gpus.first().map_or_else(|| "0".into(), |gpu| format!("{} ({})", gpus.len(), gpu.name)),
         match &probe.docker {

@@ -2,11 +2,12 @@
 
 use super::Outcome;
 use super::context::{Context, node_table};
-use super::output::{LockReleaseNode, LockStatusNode, NodeEntry, Nodes};
+use super::output::{LockReleaseNode, LockStatusNode, NodeEntry, Nodes, entries};
 use crate::cluster::node_lock;
 use crate::cluster::nodes::{Member, NodeResults};
-use crate::error::{Error, NodeError, exit};
+use crate::error::{Error, NodeError, Verdict};
 use crate::model::lease::{Lease, holders};
+use crate::render::table::cell;
 use crate::text::nodeset;
 
 /// `lock status`.
@@ -17,19 +18,21 @@ pub async fn status(context: &Context) -> Result<Outcome, Error> {
 }
 
 pub(super) fn status_outcome(leases: Vec<(String, Option<Lease>)>, failed: &[NodeError]) -> Outcome {
-    let locked = leases.into_iter().map(|(node, lease)| NodeEntry::reached(&node, true, LockStatusNode { lease }));
-    let nodes: Vec<_> = locked.chain(failed.iter().map(NodeEntry::failed)).collect();
-    let none = || "–".to_owned();
-    let text =
-        node_table(&["NODE", "HOLDER", "COMMAND", "PROCESS", "SINCE"], &nodes, |node, LockStatusNode { lease }| {
-            let [holder, command, process, since] = match lease {
-                Some(lease) => [lease.holder.clone(), lease.purpose.clone(), lease.pid.to_string(), lease.since()],
-                None => [none(), none(), none(), none()],
-            };
-            vec![node.to_owned(), holder, command, process, since]
-        });
-    let code = exit::of_nodes(nodes.len() - failed.len(), failed);
-    Outcome::new(code, text, &Nodes { ok: failed.is_empty(), nodes }, failed)
+    let done = leases.len();
+    let leases = leases.into_iter().map(|(node, lease)| NodeEntry::reached(&node, true, LockStatusNode { lease }));
+    let nodes = entries(leases, failed);
+    let header = ["NODE", "HOLDER", "COMMAND", "PROCESS", "SINCE"];
+    let text = node_table(&header, &nodes, |node, LockStatusNode { lease }| {
+        let lease = lease.as_ref();
+        vec![
+            node.to_owned(),
+            cell(lease.map(|lease| &lease.holder)),
+            cell(lease.map(|lease| &lease.purpose)),
+            cell(lease.map(|lease| lease.pid)),
+            cell(lease.map(Lease::since)),
+        ]
+    });
+    Outcome::new(Verdict::Nodes { done, failed }, text, Nodes { nodes })
 }
 
 /// `lock release`.

@@ -4,9 +4,10 @@ use super::Outcome;
 use super::context::{Context, node_table, with_role};
 use super::output::{NodeEntry, NodeStatus, Nodes};
 use crate::cluster::nodes::{Member, NodeResults, ObservedNode, observe_parts};
-use crate::error::{Error, NodeError, exit};
+use crate::error::{Error, NodeError, Verdict};
 use crate::inventory::Inventory;
 use crate::node::network;
+use crate::render::table::cell;
 use crate::worker::apply;
 use crate::worker::plan;
 
@@ -71,11 +72,11 @@ pub(super) fn outcome(mut nodes: Vec<NodeEntry<NodeStatus>>, mut failed: Vec<Nod
             status.image.clone(),
             status.gpus.clone(),
             status.slots.to_string(),
-            status.job.clone().unwrap_or_else(|| "–".into()),
+            cell(status.job.as_ref()),
         ]
     });
     let drained = |node: &NodeEntry<NodeStatus>| Some((node.node.clone(), node.result.as_ref()?.drained.clone()?));
     text.extend(nodes.iter().filter_map(drained).map(|(node, drained)| format!("{node} is {drained}\n")));
-    let code = exit::of_nodes(nodes.iter().filter(|node| node.ok).count(), &failed);
-    Outcome::new(code, text, &Nodes { ok: failed.is_empty(), nodes }, &failed)
+    let done = nodes.iter().filter(|node| node.ok).count();
+    Outcome::new(Verdict::Nodes { done, failed: &failed }, text, Nodes { nodes })
 }

@@ -4,7 +4,7 @@ use super::context::Context;
 use super::output::{DryRun, End};
 use super::{Outcome, job_end};
 use crate::cli;
-use crate::error::{Error, exit};
+use crate::error::{Error, Verdict};
 use crate::job::cores::{NodeCores, cores};
 use crate::job::fetch::{self, FetchReport};
 use crate::job::launcher_check;
@@ -113,7 +113,7 @@ async fn launch(
             "the job continues: follow it with hvdctl attach {0}, stop it with hvdctl stop {0}",
             ended.id
         ));
-        return Ok(Outcome { text: format!("{}\n", ended.id), ..job_end::with_code(exit::OK, &ended, None) });
+        return Ok(Outcome { text: format!("{}\n", ended.id), ..job_end::with_verdict(Verdict::Done, ended, None) });
     }
     let launcher = launcher(options.launcher, options.controller);
     let fetched = match fetch {
@@ -173,8 +173,7 @@ pub(super) fn dry_run(
     }
     text.push_str(&format!("each rank: {}\n", quote::command(command)));
     let (placement, launch, command) = (placement.clone(), commands.to_vec(), command.to_vec());
-    let (event, code) = (End::End, exit::OK);
-    Outcome::ok(text, &DryRun { event, ok: true, code, dry_run: true, placement, launch, cores, command })
+    Outcome::ok(text, DryRun { event: End::End, code: 0, dry_run: true, placement, launch, cores, command })
 }
 
 /// Formats the cores and threads of a node's ranks.

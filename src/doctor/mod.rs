@@ -34,7 +34,7 @@ pub struct Examination {
     /// All findings, errors first; what is the same on several nodes is one.
     pub findings: Vec<Finding>,
     /// The nodes that there is no session with.
-    pub unreachable: Vec<String>,
+    pub unreachable: Vec<NodeError>,
     /// The nodes whose facts are known, for the fixes.
     nodes: Vec<NodeState>,
 }
@@ -86,7 +86,7 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Er
     events.phase("observing the nodes");
     let NodeResults { ok: members, failed } = connect(target, events).await?;
     let mut findings: Vec<Finding> = failed.iter().map(failure).collect();
-    let unreachable = failed.into_iter().filter(NodeError::is_unreachable).map(|e| e.node).collect();
+    let unreachable = failed.into_iter().filter(NodeError::is_unreachable).collect();
 
     let observed = for_each_node(members, async |member| {
         let _step = events.begin(&member.node.name, Step::OBSERVING);

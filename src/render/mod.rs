@@ -4,8 +4,6 @@
 
 mod board;
 pub mod colours;
-pub mod findings;
-mod json;
 mod plain;
 mod rows;
 pub mod table;
@@ -50,10 +48,29 @@ trait Renderer {
     fn finish(&mut self) {}
 }
 
+/// Writes a line per event of a job to standard output. Other commands write only their result, so nothing of them but messages.
+struct Json(Options);
+
+impl Renderer for Json {
+    fn show(&mut self, event: Event, _now: Instant) {
+        match event {
+            Event::Warning(text) => err(&format!("warning: {text}")),
+            Event::Note(text) if !self.0.quiet => err(&text),
+            // events that are not part of a job's record do not serialize
+            event if self.0.streams_output => {
+                if let Ok(line) = serde_json::to_string(&event) {
+                    out(&format!("{line}\n"));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Shows events until the last sender is dropped. Runs on a separate thread, so that a slow terminal delays nothing else.
 pub fn run(events: Receiver, options: Options) {
     let mut renderer: Box<dyn Renderer> = if options.json {
-        Box::new(json::Json(options))
+        Box::new(Json(options))
     } else if io::stderr().is_terminal() && !console::is_dumb() && !options.quiet {
         Box::new(rows::Rows::stderr(options))
     } else {

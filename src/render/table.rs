@@ -1,6 +1,12 @@
 //! Tables as text.
 
 use console::measure_text_width;
+use std::fmt::Display;
+
+/// Formats a cell: `–` if there is no value.
+pub fn cell(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| value.to_string())
+}
 
 /// Formats rows under a header, columns two spaces apart, without spaces at the ends of lines. Cells may have colours.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
