@@ -40,4 +40,13 @@ impl Session {
     pub async fn lock(&self, members: &[Member]) -> Result<Vec<NodeError>, Error> {
         self.locks.take(members, &self.cancellation).await
     }
+
+    /// Locks all of these nodes.
+    ///
+    /// # Errors
+    /// As [`Session::lock`], and if one does not answer.
+    pub async fn lock_all(&self, members: &[Member]) -> Result<(), Error> {
+        let failed = self.lock(members).await?;
+        if failed.is_empty() { Ok(()) } else { Err(Error::Nodes { failed, done: 0 }) }
+    }
 }

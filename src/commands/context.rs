@@ -92,24 +92,13 @@ impl Context {
         Ok(nodes.without(&self.events, failed, |member| &member.node.name))
     }
 
-    /// Locks these nodes.
-    ///
-    /// # Errors
-    /// When one cannot be locked.
-    pub async fn lock(&self, members: &[Member]) -> Result<(), Error> {
-        match self.session.lock(members).await? {
-            failed if failed.is_empty() => Ok(()),
-            failed => Err(Error::Nodes { failed, done: 0 }),
-        }
-    }
-
     /// Connects to all selected nodes and locks them, or changes nothing.
     ///
     /// # Errors
     /// When one cannot be reached or locked.
     pub async fn connect_and_lock(&self) -> Result<Vec<Member>, Error> {
         let members = self.session.cancellation.run(connect_all(&self.target, &self.events)).await?;
-        self.lock(&members).await?;
+        self.session.lock_all(&members).await?;
         Ok(members)
     }
 
@@ -121,7 +110,7 @@ impl Context {
         let cancellation = &self.session.cancellation;
         let members = cancellation.run(connect_all(target, events)).await?;
         if locks {
-            self.lock(&members).await?;
+            self.session.lock_all(&members).await?;
         }
         let observing = async {
             let results = for_each_node(members, async |member| observe(target.cluster(), member, events).await).await;

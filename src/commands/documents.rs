@@ -3,7 +3,7 @@
 #[path = "../../tests/documented/mod.rs"]
 mod documented;
 
-use super::output::{Document, DownNode, DrainNode, NodeEntry, NodeStatus, UpNode};
+use super::output::{Document, DownNode, DrainNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode};
 use super::{
     Outcome, about, doctor, down, drain, exec, fetch, hosts, init, job_end, jobs, keys, lock, logs, output, shell,
     status, train, up, verify,
@@ -79,7 +79,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         PushResult { node: "node2".into(), changes },
     ];
     let pushed = NodeResults { ok: pushed, failed: vec![full("node3")] };
-    all.push(("keys-push", keys::pushed(&pushed).document));
+    all.push(("keys-push", keys::pushed(pushed).document));
 
     let rotated = |pair, switched, left: Option<&str>, failed| RotationResult {
         pair,
@@ -127,6 +127,10 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("keys-status/wrong", keys::checked(&bad, &Matrix::default(), &[refused("node3")]).document));
 }
 
+fn results<T>(ok: Vec<T>, failed: &[NodeError]) -> NodeResults<T> {
+    NodeResults { ok, failed: failed.to_vec() }
+}
+
 fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     let steps = names(&["remove hworker (image)", "start hworker"]);
     let up = |node: &str, operations: Vec<String>| {
@@ -134,14 +138,14 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         NodeEntry::new(node, true, UpNode { changed: !operations.is_empty(), operations, summary })
     };
     let nodes = vec![up("node1", Vec::new()), up("node2", steps)];
-    all.push(("up", up::outcome(false, nodes, &[full("node3")], &[refused("node4")]).document));
+    all.push(("up", up::outcome(false, results(nodes, &[full("node3")]), &[refused("node4")]).document));
 
     let down = |node: &str, removed: &[&str]| {
         let changed = !removed.is_empty();
         NodeEntry::new(node, true, DownNode { changed, removed: names(removed), purged: true })
     };
     let nodes = vec![down("node1", &["hmaster", "hworker"]), down("node2", &[])];
-    all.push(("down", down::outcome(nodes, &[full("node3")], &[refused("node4")]).document));
+    all.push(("down", down::outcome(results(nodes, &[full("node3")]), &[refused("node4")]).document));
 
     let drain = |node: &str, drained: Option<Drained>| {
         let leaving = names(&["20261121-120304-k7qd"]);
@@ -149,7 +153,7 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     };
     let mark = Drained { by: "ana@desk".into(), since: 1_795_262_584 };
     let nodes = vec![drain("node1", None), drain("node2", Some(mark.clone()))];
-    all.push(("drain", drain::outcome(nodes, &[full("node3"), refused("node4")]).document));
+    all.push(("drain", drain::outcome(results(nodes, &[full("node3"), refused("node4")])).document));
 
     let row = |node: &str, job: Option<&str>| NodeStatus {
         master: node == "node1",
@@ -433,7 +437,8 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
     };
     let nodes = [("node1".to_owned(), Some(lease.clone())), ("node2".to_owned(), None)];
     all.push(("lock-status", lock::status_outcome(nodes.to_vec(), &[refused("node3")]).document));
-    all.push(("lock-release", lock::released(&nodes, &[refused("node3")]).document));
+    let released = nodes.map(|(node, released)| NodeEntry::new(&node, true, LockReleaseNode { released }));
+    all.push(("lock-release", lock::released(results(released.into(), &[refused("node3")])).document));
     all.push(("error/locked", failure(&Error::Locked(vec![("node1".into(), lease)]), false, false)));
     let allocation = |resources| Allocation {
         job: "20261121-120304-k7qd".into(),

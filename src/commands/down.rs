@@ -48,10 +48,10 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
         let details = DownNode { changed: !removed.is_empty(), removed, purged: options.purge };
         Ok(NodeEntry::new(&node.member.node.name, true, details))
     };
-    let NodeResults { ok: nodes, failed } = listed.then(events, remove).await;
-    session.progress.failed(&failed);
+    let nodes = listed.then(events, remove).await;
+    session.progress.failed(&nodes.failed);
     session.cancellation.check()?;
-    Ok(outcome(nodes, &failed, &offline))
+    Ok(outcome(nodes, &offline))
 }
 
 /// Removes a node's containers, and with `--purge` its keys and files. Returns the removed containers. Stops between two steps if the
@@ -73,14 +73,11 @@ async fn remove(context: &Context, snapshot: &Snapshot) -> Result<Vec<String>, N
             removed.push(name);
         }
     }
+    if let Some(facts) = facts.as_ref().filter(|_| !is_cancelled()) {
+        purge(context, member, facts).await?;
+    }
     if is_cancelled() {
         return Ok(removed);
-    }
-    if let Some(facts) = facts {
-        purge(context, member, facts).await?;
-        if is_cancelled() {
-            return Ok(removed);
-        }
     }
     runtime.engine.remove_helpers(&cluster.name).await?;
     session.progress.done(node);
@@ -108,12 +105,12 @@ async fn purge(context: &Context, member: &Member, facts: &Facts) -> Result<(), 
     Ok(())
 }
 
-pub(super) fn outcome(nodes: Vec<NodeEntry<DownNode>>, failed: &[NodeError], offline: &[NodeError]) -> Outcome {
-    let text = node_rows(&nodes, |DownNode { removed, purged, .. }| {
+pub(super) fn outcome(nodes: NodeResults<NodeEntry<DownNode>>, offline: &[NodeError]) -> Outcome {
+    let text = node_rows(&nodes.ok, |DownNode { removed, purged, .. }| {
         let what = if removed.is_empty() { "no containers".into() } else { format!("removed {}", removed.join(", ")) };
         what + if *purged { "; removed keys, projects and records" } else { "" }
     });
-    Outcome::of_nodes(text, nodes, failed, offline)
+    Outcome::of_nodes(text, nodes, offline)
 }
 
 #[cfg(test)]

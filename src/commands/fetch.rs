@@ -21,8 +21,7 @@ pub async fn run(options: &cli::Fetch, context: &Context) -> Result<Outcome, Err
 }
 
 pub(super) fn outcome(report: &FetchReport) -> Outcome {
-    let FetchReport { job, directory, items, failed } = report;
-    let directory = directory.display();
+    let FetchReport { items, failed, .. } = report;
     let line = |item: &Download| {
         let what = match &item.output {
             Output::File { size, .. } => human(*size),
@@ -30,14 +29,20 @@ pub(super) fn outcome(report: &FetchReport) -> Outcome {
         };
         format!("{}: {} ({what})\n", item.node, item.path)
     };
-    let new = items.iter().filter(|(_, is_new)| *is_new).map(|(item, _)| line(item));
-    let mut text: String = new.clone().collect();
-    text.push_str(&match (items.len(), new.count()) {
-        (0, _) if failed.is_empty() => format!("job {job} wrote nothing\n"),
-        (all, 0) => format!("{directory}: unchanged ({all} of job {job})\n"),
-        (all, new) => format!("{directory}: {new} fetched, {} unchanged\n", all - new),
-    });
+    let new: String = items.iter().filter(|(_, is_new)| *is_new).map(|(item, _)| line(item)).collect();
+    let text = format!("{new}{}\n", summary(report));
     Outcome::new(Verdict::Nodes { done: items.len(), failed }, text, document(report).details)
+}
+
+/// Formats how much was fetched as one line.
+pub(super) fn summary(report: &FetchReport) -> String {
+    let FetchReport { job, directory, items, failed } = report;
+    let directory = directory.display();
+    match (items.len(), items.iter().filter(|(_, is_new)| *is_new).count()) {
+        (0, _) if failed.is_empty() => format!("job {job} wrote nothing"),
+        (all, 0) => format!("{directory}: unchanged ({all} of job {job})"),
+        (all, new) => format!("{directory}: {new} fetched, {} unchanged", all - new),
+    }
 }
 
 pub(super) fn document(report: &FetchReport) -> Document<output::Fetch> {

@@ -21,9 +21,6 @@ use crate::text::units::count;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-/// How often a question is asked whose answer cannot be read.
-const ATTEMPTS: usize = 5;
-
 /// Writes the inventory.
 ///
 /// # Errors
@@ -112,34 +109,26 @@ fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
     good
 }
 
-/// The question for the machines, with some of the ssh configuration's names.
+/// The question for the machines, with the ssh configuration's names.
 fn question(events: &Events) -> String {
-    const SHOWN: usize = 12;
-    let known = good(ssh_config::read().unwrap_or_default(), events);
-    let more = if known.len() > SHOWN { format!(", … ({} in all)", known.len()) } else { String::new() };
-    let names = match &known[..known.len().min(SHOWN)] {
-        [] => String::new(),
-        names => format!("In ~/.ssh/config: {}{more}\n", names.join(", ")),
-    };
+    let known = nodeset::fold(&good(ssh_config::read().unwrap_or_default(), events));
+    let names = if known.is_empty() { String::new() } else { format!("In ~/.ssh/config: {known}\n") };
     format!(
         "Which machines? Write [user@]host[:port], as for ssh, or node[1-4]; separate them by spaces.\n{names}\
          machines (the first becomes the master): "
     )
 }
 
-/// Asks until the answer can be read, at most [`ATTEMPTS`] times.
+/// Asks until the answer can be read.
 async fn ask(
-    question: String,
+    mut prompt: String,
     events: &Events,
     read: impl Fn(&str) -> Result<Vec<Host>, String>,
 ) -> Result<Vec<Host>, Error> {
-    let (mut prompt, mut left) = (question, ATTEMPTS);
     loop {
-        let answer = terminal::ask(events, &prompt, Echo::Shown).await?;
-        left -= 1;
-        match read(answer.trim()) {
-            Err(why) if left > 0 => prompt = format!("{why}\ntry again: "),
-            result => return result.map_err(|why| Error::usage(why, SPELLING)),
+        match read(terminal::ask(events, &prompt, Echo::Shown).await?.trim()) {
+            Ok(hosts) => return Ok(hosts),
+            Err(why) => prompt = format!("{why}\ntry again: "),
         }
     }
 }

@@ -27,24 +27,24 @@ pub async fn push(options: &Push, context: &Context) -> Result<Outcome, Error> {
     results.ok.iter().for_each(|node| session.progress.done(&node.node));
     session.progress.failed(&results.failed);
     session.cancellation.check()?;
-    Ok(pushed(&results))
+    Ok(pushed(results))
 }
 
 fn distribution<'a>(context: &'a Context, members: &'a [Member]) -> Distribution<'a> {
     Distribution { inventory: &context.target.inventory, members, session: &context.session, events: &context.events }
 }
 
-pub(super) fn pushed(results: &NodeResults<PushResult>) -> Outcome {
+pub(super) fn pushed(NodeResults { ok, failed }: NodeResults<PushResult>) -> Outcome {
     let (mut text, mut nodes) = (String::new(), Vec::new());
-    for PushResult { node, changes } in &results.ok {
+    for PushResult { node, changes } in &ok {
         let what = if changes.is_empty() { "unchanged".to_owned() } else { changes.to_string() };
         text.push_str(&format!("{node}: {what}\n"));
         nodes.push(NodeEntry::new(node, true, KeysPushNode { changed: !changes.is_empty(), what }));
     }
-    if results.failed.is_empty() && results.ok.iter().all(|node| node.changes.is_empty()) {
+    if failed.is_empty() && ok.iter().all(|node| node.changes.is_empty()) {
         text.push_str("nothing to do: the keys on all nodes are correct\n");
     }
-    Outcome::of_nodes(text, nodes, &results.failed, &[])
+    Outcome::of_nodes(text, NodeResults { ok: nodes, failed }, &[])
 }
 
 fn kind(pair: &NewPair, usual: KeyType) -> Result<Option<Kind>, Error> {
@@ -92,7 +92,7 @@ pub async fn rotate(options: &Rotate, context: &Context) -> Result<Outcome, Erro
         // the master has the pair
         return Err(Error::Unreachable(offline));
     }
-    context.lock(&members).await?;
+    session.lock_all(&members).await?;
     let done = distribution(context, &members).rotate(wanted).await?;
     session.progress.failed(&done.failed);
     session.cancellation.check()?;

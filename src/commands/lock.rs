@@ -47,32 +47,28 @@ pub async fn release(context: &Context) -> Result<Outcome, Error> {
         let question = "release the locks of these nodes? A command that is still running stops after its current step";
         context.confirm(&format!("{held}{question}")).await?;
     }
-    let NodeResults { ok, failed } = leases
-        .then(events, async |(member, lease)| {
-            let released = match &lease {
-                // only this lease: another command may have locked the node meanwhile
-                Some(lease) => node_lock::release(&member.transport, &target.cluster().name, lease).await?,
-                None => false,
-            };
-            Ok((member.node.name, lease.filter(|_| released)))
-        })
-        .await;
-    Ok(released(&ok, &failed))
+    let release = async |(member, lease): (Member, Option<Lease>)| {
+        let is_released = match &lease {
+            // only this lease: another command may have locked the node meanwhile
+            Some(lease) => node_lock::release(&member.transport, &target.cluster().name, lease).await?,
+            None => false,
+        };
+        Ok(NodeEntry::new(&member.node.name, true, LockReleaseNode { released: lease.filter(|_| is_released) }))
+    };
+    Ok(released(leases.then(events, release).await))
 }
 
-pub(super) fn released(nodes: &[(String, Option<Lease>)], failed: &[NodeError]) -> Outcome {
-    let released: Vec<(String, Lease)> =
-        nodes.iter().filter_map(|(node, lease)| Some((node.clone(), lease.clone()?))).collect();
+pub(super) fn released(nodes: NodeResults<NodeEntry<LockReleaseNode>>) -> Outcome {
+    let lease =
+        |entry: &NodeEntry<LockReleaseNode>| Some((entry.node.clone(), entry.result.as_ref()?.released.clone()?));
+    let released: Vec<(String, Lease)> = nodes.ok.iter().filter_map(lease).collect();
     let line =
         |(nodes, lease): &(Vec<String>, &Lease)| format!("{}: released the lock of {lease}\n", nodeset::fold(nodes));
     let mut text: String = holders(&released).iter().map(line).collect();
-    if released.is_empty() && failed.is_empty() {
+    if released.is_empty() && nodes.failed.is_empty() {
         text.push_str("nothing to do: no node is locked\n");
     }
-    let entry = |(node, lease): &(String, Option<Lease>)| {
-        NodeEntry::new(node, true, LockReleaseNode { released: lease.clone() })
-    };
-    Outcome::of_nodes(text, nodes.iter().map(entry).collect(), failed, &[])
+    Outcome::of_nodes(text, nodes, &[])
 }
 
 /// Returns the leases of all nodes that answer, without those that have expired.

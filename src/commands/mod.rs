@@ -30,7 +30,7 @@ mod verify;
 
 use crate::cli::{Command, Global, Jobs, JobsCommand, Keys, Lock, SignalPolicy};
 use crate::cluster::cancellation::Cancellation;
-use crate::cluster::nodes::Target;
+use crate::cluster::nodes::{NodeResults, Target};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
@@ -70,15 +70,11 @@ impl Outcome {
     }
 
     /// The outcome of an operation on each node. `offline`: the nodes that were left out on request (`--skip-offline`).
-    pub fn of_nodes<T: Serialize>(
-        text: String,
-        done: Vec<NodeEntry<T>>,
-        failed: &[NodeError],
-        offline: &[NodeError],
-    ) -> Outcome {
-        let verdict = Verdict::Nodes { done: done.len(), failed };
+    pub fn of_nodes<T: Serialize>(text: String, nodes: NodeResults<NodeEntry<T>>, offline: &[NodeError]) -> Outcome {
+        let NodeResults { ok, failed } = nodes;
+        let verdict = Verdict::Nodes { done: ok.len(), failed: &failed };
         let skipped = offline.iter().map(NodeEntry::skipped);
-        let nodes = entries(done, failed).into_iter().chain(skipped).collect();
+        let nodes = entries(ok, &failed).into_iter().chain(skipped).collect();
         Outcome::new(verdict, text, Nodes { nodes })
     }
 

@@ -57,8 +57,8 @@ pub async fn run(options: &cli::Shell, context: &Context) -> Result<Outcome, Err
         None => in_master(target, events).await?,
     };
     let Place { runtime, container, path, guard, is_own } = place;
-    let mut env = vec![format!("HVDCTL_SHELL={}", privileges::process())];
-    env.push(format!("TERM={}", std::env::var("TERM").unwrap_or_else(|_| "xterm".into())));
+    let term = std::env::var("TERM").unwrap_or_else(|_| "xterm".into());
+    let mut env = vec![format!("HVDCTL_SHELL={}", privileges::process()), format!("TERM={term}")];
     env.extend(path.map(|path| format!("HVDCTL_PATH={path}")));
     let result = {
         let _suspended = events.suspend().await;
@@ -94,10 +94,8 @@ struct Place {
 /// # Errors
 /// When the node is not selected, does not answer, or its worker is not running.
 async fn in_worker(target: &Target, node: &str, events: &Events) -> Result<Place, Error> {
-    let known = target.nodes().into_iter().any(|one| one.name == node);
-    if !known {
-        let names: Vec<String> = target.nodes().into_iter().map(|node| node.name).collect();
-        let message = format!("no selected node is named {node} (nodes: {})", nodeset::fold(&names));
+    if target.selected.iter().all(|name| name != node) {
+        let message = format!("no selected node is named {node} (nodes: {})", nodeset::fold(&target.selected));
         return Err(Error::usage(message, "without NODE, `hvdctl shell` opens a shell in hmaster"));
     }
     let target = Target { selected: vec![node.to_owned()], ..target.clone() };
@@ -154,11 +152,9 @@ async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], eve
         let message = format!("the cluster's keys are missing or wrong on {}", nodeset::fold(&lacking));
         return Err(Error::check(message, "hvdctl keys push"));
     }
-    let (hosts, interface) = hosts(target, master, nodes, events);
+    let hosts = hosts(target, nodes, events);
     let hosts: Vec<Host<'_>> = hosts.iter().map(|(node, slots)| Host { node, slots: *slots }).collect();
-    let hostfile = export::hostfile(&hosts);
-    let command = ["sh", "-c", MASTER, "sh", &hostfile, SSH].map(str::to_owned).to_vec();
-    let node = &master.member.node;
+    let interface = nodes::place(&target.inventory, master).ok().map(|place| place.interface);
     let launcher = launcher(cluster.launcher, cluster.controller);
     let request = ShellRequest {
         slots: hosts.iter().map(|host| host.slots).sum(),
@@ -170,16 +166,10 @@ async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], eve
     let mut env: Vec<String> = of_launcher.iter().map(|(name, value)| format!("{name}={value}")).collect();
     env.push("PYTHONUNBUFFERED=1".into());
     env.push(format!("HVDCTL_KEEP_ALIVE={}", cluster.keep_alive.as_secs()));
-    let spec = ContainerSpec {
-        env,
-        ..ContainerSpec::shell(
-            cluster,
-            node,
-            network::gpu_request(node, &master.facts),
-            command,
-            &privileges::process()[..4],
-        )
-    };
+    let node = &master.member.node;
+    let command = ["sh", "-c", MASTER, "sh", &export::hostfile(&hosts), SSH].map(str::to_owned).to_vec();
+    let gpus = network::gpu_request(node, &master.facts);
+    let spec = ContainerSpec { env, ..ContainerSpec::shell(cluster, node, gpus, command, &privileges::process()[..4]) };
     let runtime = master.runtime.engine.clone();
     let left = plan::orphaned_shells(&cluster.name, &master.runtime.containers, master.facts.clock);
     apply::apply(&target.inventory, master, &left, events).await?;
@@ -203,29 +193,16 @@ async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], eve
     Ok(Place { runtime, container, path, guard, is_own: true })
 }
 
-/// Returns the nodes of the hostfile with their addresses and slots, and the master's interface to them.
-fn hosts(
-    target: &Target,
-    master: &ObservedNode,
-    nodes: &[ObservedNode],
-    events: &Events,
-) -> (Vec<(Node, u32)>, Option<String>) {
-    let mut hosts = Vec::new();
-    let mut interface = None;
-    for observed in nodes {
-        match nodes::place(&target.inventory, observed) {
-            Ok(place) => {
-                if observed.name() == master.name() {
-                    interface = Some(place.interface);
-                }
-                let mut node = observed.member.node.clone();
-                node.address = Some(place.address);
-                hosts.push((node, network::slots(&observed.member.node, &observed.facts)));
-            }
-            Err(error) => events.warn(format!("{} is not in the hostfile: {error}", observed.name())),
-        }
-    }
-    (hosts, interface)
+/// Returns the nodes of the hostfile with their addresses in the cluster, each with its slots.
+fn hosts(target: &Target, nodes: &[ObservedNode], events: &Events) -> Vec<(Node, u32)> {
+    let host = |observed: &ObservedNode| {
+        let place = nodes::place(&target.inventory, observed);
+        let warn = |error: &NodeError| events.warn(format!("{} is not in the hostfile: {error}", observed.name()));
+        let address = Some(place.inspect_err(warn).ok()?.address);
+        let node = &observed.member.node;
+        Some((Node { address, ..node.clone() }, network::slots(node, &observed.facts)))
+    };
+    nodes.iter().filter_map(host).collect()
 }
 
 /// Waits until a script has written `ready`.

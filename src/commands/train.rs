@@ -1,12 +1,13 @@
 //! `hvdctl train` and `hvdctl run`.
 
 use super::context::Context;
-use super::output::{DryRun, End};
+use super::fetch::{document, summary};
+use super::output::{self, Document, DryRun, End};
 use super::{Outcome, job_end};
 use crate::cli;
 use crate::error::{Error, Verdict};
 use crate::job::cores::{NodeCores, cores};
-use crate::job::fetch::{self, FetchReport};
+use crate::job::fetch;
 use crate::job::launcher_check;
 use crate::job::plan::JobPlan;
 use crate::job::record::State;
@@ -117,25 +118,20 @@ async fn launch(
     }
     let launcher = launcher(options.launcher, options.controller);
     let fetched = match fetch {
-        Some(directory) => {
-            let fetched = fetch_outputs(&ended.id, directory, context).await;
-            Some(fetched.as_ref().map(super::fetch::document))
-        }
+        Some(directory) => Some(fetch_outputs(&ended.id, directory, context).await),
         None => None,
     };
     job_end::outcome(ended, fetched, launcher, events)
 }
 
 /// Fetches the outputs of a job. A failure or a signal is only a warning, because the job's own result follows.
-async fn fetch_outputs(id: &str, directory: &Path, context: &Context) -> Option<FetchReport> {
+async fn fetch_outputs(id: &str, directory: &Path, context: &Context) -> Option<Document<output::Fetch>> {
     let Context { target, events, session, .. } = context;
     match session.cancellation.run(fetch::after(target, id, directory, events)).await {
         Ok(fetched) => {
-            let new = fetched.items.iter().filter(|(_, new)| *new).count();
-            let unchanged = fetched.items.len() - new;
-            events.note(format!("{}: {new} fetched, {unchanged} unchanged", directory.display()));
+            events.note(summary(&fetched));
             fetched.failed.iter().for_each(|error| events.warn(error));
-            Some(fetched)
+            Some(document(&fetched))
         }
         Err(error) => {
             let directory = quote::readable(&directory.display().to_string());

@@ -40,8 +40,8 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
         plans = apply(plans, context).await?;
     }
     add_nodes(inventory, &plans.ok, dry_run, &session.cancellation, events).await;
-    let entries = plans.ok.iter().map(entry).collect();
-    Ok(outcome(dry_run, entries, &plans.failed, &offline))
+    let nodes = NodeResults { ok: plans.ok.iter().map(entry).collect(), failed: plans.failed };
+    Ok(outcome(dry_run, nodes, &offline))
 }
 
 async fn observe_nodes(nodes: NodeResults<Member>, context: &Context) -> Result<NodeResults<ObservedNode>, Error> {
@@ -172,18 +172,14 @@ fn lacks_keys(facts: &Facts) -> bool {
     [HOST_KEY, AUTHORIZED_KEYS].iter().any(|name| !facts.key_files.contains_key(*name))
 }
 
-pub(super) fn outcome(
-    dry_run: bool,
-    nodes: Vec<NodeEntry<UpNode>>,
-    failed: &[NodeError],
-    offline: &[NodeError],
-) -> Outcome {
-    let mut text = node_rows(&nodes, |node| node.summary.clone());
-    let changed = nodes.iter().filter_map(|node| node.result.as_ref()).filter(|node| node.changed).count();
-    if changed == 0 && failed.is_empty() {
+pub(super) fn outcome(dry_run: bool, nodes: NodeResults<NodeEntry<UpNode>>, offline: &[NodeError]) -> Outcome {
+    let mut text = node_rows(&nodes.ok, |node| node.summary.clone());
+    let all = nodes.ok.len();
+    let changed = nodes.ok.iter().filter_map(|node| node.result.as_ref()).filter(|node| node.changed).count();
+    if changed == 0 && nodes.failed.is_empty() {
         text.push_str("nothing to do: every worker is up to date\n");
-    } else if dry_run && !nodes.is_empty() {
-        text.push_str(&format!("dry run: {changed} of {} nodes would be changed\n", nodes.len()));
+    } else if dry_run && all > 0 {
+        text.push_str(&format!("dry run: {changed} of {all} nodes would be changed\n"));
     }
-    Outcome::of_nodes(text, nodes, failed, offline)
+    Outcome::of_nodes(text, nodes, offline)
 }

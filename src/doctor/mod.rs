@@ -198,8 +198,7 @@ async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) ->
 /// When another command has locked them, or one cannot be locked.
 pub async fn claim(examined: &Examination, session: &Session) -> Result<(), Error> {
     let members: Vec<Member> = examined.nodes.iter().map(|node| node.member.clone()).collect();
-    let failed = session.lock(&members).await?;
-    if failed.is_empty() { Ok(()) } else { Err(Error::Nodes { failed, done: 0 }) }
+    session.lock_all(&members).await
 }
 
 /// Carries out the fixes on locked nodes. Returns what was done on which node, and the failures.
