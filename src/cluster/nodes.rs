@@ -264,10 +264,11 @@ async fn connect_each(
     let kind = transport_kind(target, events).await?;
     events.send(Event::Nodes(target.nodes().into_iter().map(|node| node.name).collect()));
     let opened = for_each_node(target.nodes(), async |node| {
-        match events.step(&node.name, Step::CONNECTING, open(&node, kind.clone())).await {
+        let _step = events.begin(&node.name, Step::CONNECTING);
+        match open(&node, kind.clone()).await {
             Ok(transport) => Ok(Ok(Member { node, transport: Arc::new(transport) })),
             Err(Error::Unreachable(mut one) | Error::Nodes { failed: mut one, .. }) if one.len() == 1 => {
-                Ok(Err(one.remove(0)))
+                Ok(events.report(Err(one.remove(0))))
             }
             Err(error) => Err(error),
         }

@@ -1,8 +1,7 @@
 //! `hvdctl doctor`.
 
-use super::Outcome;
-use super::context::Context;
 use super::output::{self, DoctorFinding, Fixed, NoDetails, NodeEntry};
+use super::{Context, Outcome};
 use crate::checks::{Finding, Severity};
 use crate::cli::Doctor;
 use crate::doctor::{Examination, claim, examine, fix};

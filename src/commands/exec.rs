@@ -1,8 +1,7 @@
 //! `hvdctl exec`.
 
-use super::Outcome;
-use super::context::Context;
 use super::output::{self, NodeEntry, entries};
+use super::{Context, Outcome};
 use crate::cli;
 use crate::cluster::exec::{CommandOutput, KEPT, Place, exec};
 use crate::cluster::nodes::NodeResults;

@@ -1,8 +1,7 @@
 //! `hvdctl fetch`.
 
-use super::Outcome;
-use super::context::Context;
 use super::output::{self, Document, FetchedFile, entries};
+use super::{Context, Outcome};
 use crate::cli;
 use crate::error::{Error, Verdict};
 use crate::job::fetch::{FetchReport, default_directory, fetch};

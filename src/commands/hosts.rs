@@ -1,8 +1,7 @@
 //! `hvdctl hosts`.
 
-use super::Outcome;
-use super::context::Context;
 use super::output::{self, HostsNode, NodeEntry};
+use super::{Context, Outcome};
 use crate::cli::{self, Format};
 use crate::cluster::nodes::{Target, all, connect_all, facts, for_each_node};
 use crate::error::Error;

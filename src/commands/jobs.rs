@@ -1,8 +1,7 @@
 //! `hvdctl jobs` and `hvdctl stop`.
 
-use super::Outcome;
-use super::context::Context;
 use super::output::{self, JobEntry, JobsPrune, NoDetails, NodeEntry, entries};
+use super::{Context, Outcome};
 use crate::cli::{Jobs, Prune, Stop};
 use crate::cluster::nodes::{NodeResults, now};
 use crate::error::{Error, NodeError, Verdict};

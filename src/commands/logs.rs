@@ -1,8 +1,7 @@
 //! `hvdctl attach` and `hvdctl logs`.
 
-use super::context::Context;
 use super::output::{End, LogsEnd};
-use super::{Outcome, job_end};
+use super::{Context, Outcome, job_end};
 use crate::cli::{Attach, Logs};
 use crate::error::Error;
 use crate::job::list::Newest;

@@ -1,8 +1,7 @@
 //! `hvdctl shell`: an interactive shell in `hmaster`, in a worker, or in a container of the shell's own. Keys and output go over the
 //! runtime, so the shell is the same however the node and root there are reached.
 
-use super::context::Context;
-use super::{Outcome, output};
+use super::{Context, Outcome, output};
 use crate::cli;
 use crate::cluster::exec::worker;
 use crate::cluster::nodes;

@@ -1,9 +1,8 @@
 //! `hvdctl train` and `hvdctl run`.
 
-use super::context::Context;
 use super::fetch::{document, summary};
 use super::output::{self, Document, DryRun, End};
-use super::{Outcome, job_end};
+use super::{Context, Outcome, job_end};
 use crate::cli;
 use crate::error::{Error, Verdict};
 use crate::job::cores::{NodeCores, cores};

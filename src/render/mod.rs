@@ -78,9 +78,11 @@ pub fn run(events: Receiver, options: Options) {
     };
     loop {
         match events.receive(renderer.interval()) {
-            Ok(Event::Suspend(suspension)) => {
+            Ok(Event::Suspend { cleared, over }) => {
                 renderer.hide();
-                suspension.wait();
+                let _ = cleared.send(());
+                // blocks this thread until the other end is dropped
+                let _ = over.recv();
             }
             Ok(event) => renderer.show(event, Instant::now()),
             Err(RecvTimeoutError::Timeout) => {}
