@@ -1,9 +1,7 @@
 //! What a command works with, and the steps that several commands have in common.
 
 use super::output::NodeEntry;
-use crate::cluster::nodes::{
-    Member, NodeResults, ObservedNode, Target, all, connect, connect_all, for_each_node, observe, unreached,
-};
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, Target, connect, connect_all, observe, unreached};
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
@@ -14,6 +12,7 @@ use crate::render::table::table;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 
 /// How often a waiting job checks whether the other one has ended.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -112,13 +111,8 @@ impl Context {
         if locks {
             self.session.lock_all(&members).await?;
         }
-        let observing = async {
-            let results = for_each_node(members, async |member| observe(target.cluster(), member, events).await).await;
-            let mut nodes = all(events, results)?;
-            drop_ended_jobs(target, &mut nodes.iter_mut().collect::<Vec<_>>(), events).await?;
-            Ok(nodes)
-        };
-        cancellation.run(observing).await
+        let nodes = NodeResults { ok: members, failed: Vec::new() };
+        cancellation.run(async { observe_each(target, nodes, events).await?.all() }).await
     }
 
     /// Locks and observes the nodes for a job, and the master if it launches the job. If the requested resources are
@@ -144,11 +138,9 @@ impl Context {
             }
             // other commands need the locks to end that job
             session.locks.release().await;
-            let pause = async {
-                tokio::time::sleep(POLL_INTERVAL).await;
-                Ok(())
-            };
-            session.cancellation.run(pause).await?;
+            if let Ok(error) = timeout(POLL_INTERVAL, session.cancellation.cancelled()).await {
+                return Err(error);
+            }
             result = match self.observe_all(&target, false, &quiet).await.and_then(free) {
                 Ok(_) => lock_and_observe().await,
                 // a node that briefly does not answer is queried again
@@ -158,6 +150,20 @@ impl Context {
         }
         result
     }
+}
+
+/// Observes nodes, without the jobs that have ended meanwhile.
+///
+/// # Errors
+/// When the operator's own machine is at fault.
+pub async fn observe_each(
+    target: &Target,
+    nodes: NodeResults<Member>,
+    events: &Events,
+) -> Result<NodeResults<ObservedNode>, Error> {
+    let mut observed = nodes.then(events, async |member| observe(target.cluster(), member, events).await).await;
+    drop_ended_jobs(target, &mut observed.ok, events).await?;
+    Ok(observed)
 }
 
 /// Formats the failed logins between workers.

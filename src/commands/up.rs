@@ -1,13 +1,12 @@
 //! `hvdctl up`: connect, lock and observe, plan, pull images, check, push keys, end disrupted jobs, apply, add nodes to elastic jobs.
 
 use super::Outcome;
-use super::context::{ConnectedNodes, Context, node_rows};
+use super::context::{ConnectedNodes, Context, node_rows, observe_each};
 use super::output::{NodeEntry, UpNode};
 use crate::checks::preflight;
 use crate::cli::Up;
-use crate::cluster::nodes::{Member, NodeResults, ObservedNode, Target, observe};
+use crate::cluster::nodes::{Member, NodeResults, Target};
 use crate::error::{Error, NodeError};
-use crate::job::capacity::drop_ended_jobs;
 use crate::job::cleanup::end_disrupted;
 use crate::job::join::add_nodes;
 use crate::keys::files::{AUTHORIZED_KEYS, Keys, differing};
@@ -27,7 +26,7 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
     let (inventory, dry_run) = (&target.inventory, options.dry_run);
     let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
     let nodes = if dry_run { nodes } else { context.lock_each(nodes).await? };
-    let observed = observe_nodes(nodes, context).await?;
+    let observed = session.cancellation.run(observe_each(target, nodes, events)).await?;
     let mut plans = observed.then(events, async |node| WorkerPlan::new(inventory, node)).await;
     if !dry_run {
         plans = pull(plans, context).await?;
@@ -42,16 +41,6 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
     add_nodes(inventory, &plans.ok, dry_run, &session.cancellation, events).await;
     let nodes = NodeResults { ok: plans.ok.iter().map(entry).collect(), failed: plans.failed };
     Ok(outcome(dry_run, nodes, &offline))
-}
-
-async fn observe_nodes(nodes: NodeResults<Member>, context: &Context) -> Result<NodeResults<ObservedNode>, Error> {
-    let Context { target, events, session, .. } = context;
-    let observing = async {
-        let mut observed = nodes.then(events, async |member| observe(target.cluster(), member, events).await).await;
-        drop_ended_jobs(target, &mut observed.ok.iter_mut().collect::<Vec<_>>(), events).await?;
-        Ok(observed)
-    };
-    session.cancellation.run(observing).await
 }
 
 /// Pulls the image where a plan begins with that. The rest is then planned again, because checks compare the images.
