@@ -1,10 +1,11 @@
 //! `hvdctl doctor`.
 
-use super::output::{self, DoctorFinding, Fixed, NoDetails, NodeEntry};
+use super::output::{self, NoDetails, NodeEntry};
 use super::{Context, Outcome};
 use crate::checks::{Finding, Severity};
 use crate::cli::Doctor;
-use crate::doctor::{Examination, claim, examine, fix};
+use crate::cluster::nodes::NodeResults;
+use crate::doctor::{Examination, Fixed, claim, examine, fix};
 use crate::error::{Error, NodeError, Verdict};
 use crate::model::lease::Wait;
 use crate::text::units::count;
@@ -18,43 +19,39 @@ pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> 
     let Context { target, events, session, .. } = context;
     let examine = || session.cancellation.run(examine(target, events));
     let mut examined = examine().await?;
-    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    let mut fixed = NodeResults { ok: Vec::new(), failed: Vec::new() };
     if options.fix && examined.findings.iter().any(|finding| !finding.fixes.is_empty()) {
         claim(&examined, session).await?;
         // findings from before the nodes were locked may be outdated
         examined = examine().await?;
-        (done, failed) = fix(target, &examined, session, events).await?;
+        fixed = fix(target, &examined, session, events).await?;
         session.locks.release().await;
         examined = examine().await?;
     }
-    let Examination { findings: found, unreachable, .. } = &examined;
+    let Examination { findings: found, unreachable, .. } = examined;
 
-    let mut text: String = done.iter().map(|(node, what)| format!("fixed {node}: {what}\n")).collect();
-    text.push_str(&text_of(found, target.selected.len()));
-    let good = found.iter().all(|finding| finding.severity != Severity::Error) && failed.is_empty();
-    let verdict = Verdict::of_check(good, target.selected.len() - unreachable.len(), unreachable);
-    let outcome = Outcome::new(verdict, text, details(found, &done, &target.selected, unreachable));
+    let mut text: String = fixed.ok.iter().map(|Fixed { node, what }| format!("fixed {node}: {what}\n")).collect();
+    text.push_str(&text_of(&found, target.selected.len()));
+    let good = found.iter().all(|finding| finding.severity != Severity::Error) && fixed.failed.is_empty();
+    let verdict = Verdict::of_check(good, target.selected.len() - unreachable.len(), &unreachable);
+    let outcome = Outcome::new(verdict, text, details(found, fixed.ok, &target.selected, &unreachable));
     // the unreachable nodes are findings
-    Ok(Outcome { errors: failed.iter().map(ToString::to_string).collect(), ..outcome })
+    Ok(Outcome { errors: fixed.failed.iter().map(ToString::to_string).collect(), ..outcome })
 }
 
 pub(super) fn details(
-    found: &[Finding],
-    done: &[(String, String)],
+    findings: Vec<Finding>,
+    fixed: Vec<Fixed>,
     nodes: &[String],
     unreachable: &[NodeError],
 ) -> output::Doctor {
-    let errors = |node: &String| found.iter().any(|f| f.severity == Severity::Error && f.nodes.contains(node));
+    let errors = |node: &String| findings.iter().any(|f| f.severity == Severity::Error && f.nodes.contains(node));
     let node = |name: &String| {
         let entry = NodeEntry::new(name, !errors(name), NoDetails {});
         NodeEntry { reachable: Some(unreachable.iter().all(|error| error.node != *name)), ..entry }
     };
-    let finding = |f: &Finding| DoctorFinding { finding: f.clone(), fixable: !f.fixes.is_empty() };
-    output::Doctor {
-        findings: found.iter().map(finding).collect(),
-        fixed: done.iter().map(|(node, what)| Fixed { node: node.clone(), what: what.clone() }).collect(),
-        nodes: nodes.iter().map(node).collect(),
-    }
+    let nodes = nodes.iter().map(node).collect();
+    output::Doctor { findings, fixed, nodes }
 }
 
 /// Formats each finding with its severity, then the number of findings of each severity.

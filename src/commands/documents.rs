@@ -13,6 +13,7 @@ use crate::checks::{Finding, Fix, Severity};
 use crate::cli::Format;
 use crate::cluster::exec::CommandOutput;
 use crate::cluster::nodes::NodeResults;
+use crate::doctor::Fixed;
 use crate::error::{Error, NodeError, NodeProgress, Verdict};
 use crate::event::{Event, Stream};
 use crate::init::draft::{Entry, Probe};
@@ -188,7 +189,7 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
         fixes,
         ..Finding::new(severity, check, nodes[0], message)
     };
-    let found = [
+    let found = vec![
         finding(
             Severity::Error,
             "clock",
@@ -208,11 +209,11 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
             vec![Fix::EndJob { node: "node1".into(), job: "20261121-120304-k7qd".into() }],
         ),
     ];
-    let done = [("node1".to_owned(), "removed hmaster".to_owned())];
+    let fixed = vec![Fixed { node: "node1".into(), what: "removed hmaster".into() }];
     let nodes = names(&["node1", "node2", "node3"]);
     all.push((
         "doctor",
-        output::value(&Document { ok: false, details: doctor::details(&found, &done, &nodes, &[refused("node3")]) }),
+        output::value(&Document { ok: false, details: doctor::details(found, fixed, &nodes, &[refused("node3")]) }),
     ));
 }
 

@@ -2,6 +2,7 @@
 
 use crate::checks::{Finding, verify};
 use crate::cluster::exec::CommandOutput;
+use crate::doctor::Fixed;
 use crate::error::{Error, NodeError, NodeProgress};
 use crate::init::machines::Host;
 use crate::inventory::{Controller, KeyType};
@@ -150,9 +151,7 @@ impl Failure {
     pub fn new(error: &Error, runs_program: bool, streams_output: bool) -> Failure {
         let details = FailureDetails::default;
         let nodes = match error {
-            Error::Unreachable(nodes) | Error::Nodes { failed: nodes, .. } => {
-                nodes.iter().map(NodeEntry::failed).collect()
-            }
+            Error::Unreachable(failed) | Error::Nodes { failed, .. } => entries([], failed),
             Error::Lost(error) => vec![NodeEntry::failed(error)],
             Error::Locked(leases) => {
                 let lease = |lease: &Lease| FailureDetails { lease: Some(lease.clone()), ..details() };
@@ -331,30 +330,11 @@ pub struct DownNode {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Doctor {
     /// What was found.
-    pub findings: Vec<DoctorFinding>,
+    pub findings: Vec<Finding>,
     /// What `--fix` fixed.
     pub fixed: Vec<Fixed>,
     /// The nodes; `ok` is false if a finding on the node is an error.
     pub nodes: Vec<NodeEntry<NoDetails>>,
-}
-
-/// A finding of `doctor`.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct DoctorFinding {
-    /// The finding.
-    #[serde(flatten)]
-    pub finding: Finding,
-    /// Whether `doctor --fix` fixes it.
-    pub fixable: bool,
-}
-
-/// Something that `doctor --fix` fixed.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Fixed {
-    /// The node.
-    pub node: String,
-    /// What was done.
-    pub what: String,
 }
 
 /// `verify`. If a worker cannot log in to another, nothing is launched, and `nodes` is empty.

@@ -4,8 +4,9 @@
 use super::{Context, Outcome, output};
 use crate::cli;
 use crate::cluster::exec::worker;
-use crate::cluster::nodes;
-use crate::cluster::nodes::{Member, NodeResults, ObservedNode, Target, connect, connect_all, observe};
+use crate::cluster::nodes::{
+    Member, NodeResults, ObservedNode, Target, connect, connect_all, observe, place, unreached,
+};
 use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
 use crate::inventory::Node;
@@ -117,10 +118,9 @@ async fn in_master(target: &Target, events: &Events) -> Result<Place, Error> {
     }
     let observe = async |member| observe(cluster, member, events).await;
     let NodeResults { ok: nodes, failed } = connect(target, events).await?.then(events, observe).await;
-    let wanted = target.nodes().first().map(|node| node.name.clone()).unwrap_or_default();
-    let Some(master) = nodes.iter().find(|node| node.name() == wanted) else {
-        let why = failed.into_iter().find(|error| error.node == wanted);
-        return Err(why.map_or_else(|| Error::Local(format!("{wanted} did not answer")), Error::from));
+    let first = target.nodes().into_iter().next().map(|node| node.name);
+    let Some(master) = nodes.iter().find(|node| Some(node.name()) == first.as_deref()) else {
+        return Err(unreached(failed));
     };
     for error in &failed {
         events.warn(format!("{} is not in the hostfile: {error}", error.node));
@@ -153,7 +153,7 @@ async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], eve
     }
     let hosts = hosts(target, nodes, events);
     let hosts: Vec<Host<'_>> = hosts.iter().map(|(node, slots)| Host { node, slots: *slots }).collect();
-    let interface = nodes::place(&target.inventory, master).ok().map(|place| place.interface);
+    let interface = place(&target.inventory, master).ok().map(|place| place.interface);
     let launcher = launcher(cluster.launcher, cluster.controller);
     let request = ShellRequest {
         slots: hosts.iter().map(|host| host.slots).sum(),
@@ -176,15 +176,13 @@ async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], eve
     let started = async {
         let mut main = runtime.start_attached(&container, &format!("start {}", spec.name)).await?;
         wait_until_ready(&master.member, &mut main).await?;
-        Ok(main)
+        Ok::<Process, NodeError>(main)
     };
-    let guard = match started.await {
-        Ok(main) => main,
-        Err(error) => {
-            let _ = runtime.remove(&container).await;
-            return Err(NodeError::into(error));
-        }
-    };
+    let started = started.await;
+    if started.is_err() {
+        let _ = runtime.remove(&container).await;
+    }
+    let guard = started?;
     let by_hand =
         (launcher.by_hand)(&request).map_or_else(String::new, |command| format!("; to use all nodes: {command}"));
     events.note(format!("entering {} on {}{by_hand}", spec.name, node.name));
@@ -195,9 +193,8 @@ async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], eve
 /// Returns the nodes of the hostfile with their addresses in the cluster, each with its slots.
 fn hosts(target: &Target, nodes: &[ObservedNode], events: &Events) -> Vec<(Node, u32)> {
     let host = |observed: &ObservedNode| {
-        let place = nodes::place(&target.inventory, observed);
         let warn = |error: &NodeError| events.warn(format!("{} is not in the hostfile: {error}", observed.name()));
-        let address = Some(place.inspect_err(warn).ok()?.address);
+        let address = Some(place(&target.inventory, observed).inspect_err(warn).ok()?.address);
         let node = &observed.member.node;
         Some((Node { address, ..node.clone() }, network::slots(node, &observed.facts)))
     };

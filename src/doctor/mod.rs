@@ -21,6 +21,8 @@ use crate::node::network;
 use crate::runtime::container::running_worker;
 use crate::runtime::{EngineInfo, Runtime};
 use crate::transport::node::Script;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::time::Duration;
 
 const DOCTOR: &str = include_str!("../scripts/doctor.sh");
@@ -37,6 +39,15 @@ pub struct Examination {
     pub unreachable: Vec<NodeError>,
     /// The nodes whose facts are known, for the fixes.
     nodes: Vec<NodeState>,
+}
+
+/// Something that `doctor --fix` fixed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Fixed {
+    /// The node.
+    pub node: String,
+    /// What was done.
+    pub what: String,
 }
 
 /// The observed part of a node's state.
@@ -210,7 +221,7 @@ pub async fn fix(
     examined: &Examination,
     session: &Session,
     events: &Events,
-) -> Result<(Vec<(String, String)>, Vec<NodeError>), Error> {
+) -> Result<NodeResults<Fixed>, Error> {
     let cluster = target.cluster();
     let members: Vec<Member> = examined.nodes.iter().map(|node| node.member.clone()).collect();
     let (mut done, mut failed) = (Vec::new(), Vec::new());
@@ -235,7 +246,7 @@ pub async fn fix(
         match result {
             Ok(()) => {
                 session.progress.record(node, &what);
-                done.push((node.clone(), what));
+                done.push(Fixed { node: node.clone(), what });
             }
             Err(error) => failed.push(error),
         }
@@ -244,8 +255,8 @@ pub async fn fix(
         let distribution = Distribution { inventory: &target.inventory, members: &members, session, events };
         let pushed = distribution.push().await?;
         let changed = pushed.ok.into_iter().filter(|pushed| !pushed.changes.is_empty());
-        done.extend(changed.map(|pushed| (pushed.node, pushed.changes.to_string())));
+        done.extend(changed.map(|pushed| Fixed { node: pushed.node, what: pushed.changes.to_string() }));
         failed.extend(pushed.failed);
     }
-    Ok((done, failed))
+    Ok(NodeResults { ok: done, failed })
 }
