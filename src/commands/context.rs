@@ -170,7 +170,7 @@ pub async fn observe_each(
 pub fn login_table(matrix: &Matrix) -> String {
     let absent = matrix.absent.iter().map(|a| ["–".into(), a.node.clone(), a.why.clone(), "–".into()].to_vec());
     let rows = matrix.rows().into_iter().map(|row| vec![row.from, row.to, row.reason, row.pairs.to_string()]);
-    table(&["FROM", "TO", "REASON", "PAIRS"], &absent.chain(rows).collect::<Vec<_>>())
+    table(&["FROM", "TO", "REASON", "PAIRS"], absent.chain(rows))
 }
 
 /// Formats the entries of nodes: the cells of each result, then a row for each node without a result.
@@ -180,7 +180,7 @@ pub fn node_table<T>(header: &[&str], nodes: &[NodeEntry<T>], cells: impl Fn(&st
         vec![entry.node.clone(), if unreachable { "unreachable" } else { "failed" }.to_owned()]
     });
     let rows = nodes.iter().filter_map(|entry| Some(cells(&entry.node, entry.result.as_ref()?)));
-    table(header, &rows.chain(failed).collect::<Vec<_>>())
+    table(header, rows.chain(failed))
 }
 
 /// Formats the results of nodes as one text each; nodes with the same text share a row.

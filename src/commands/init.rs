@@ -153,8 +153,7 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry]) -> O
     let written = twins.iter().filter(|twin| twin.is_none()).count();
     let mut text = String::new();
     if !options.no_probe {
-        let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
-        text = table(&["NODE", "ADDRESS", "CORES", "GPUS", "DOCKER"], &rows);
+        text = table(&["NODE", "ADDRESS", "CORES", "GPUS", "DOCKER"], entries.iter().map(row));
     }
     // other commands find the file without -i only at its default path
     let by_itself = options.output.is_none() & global.inventory.is_none();

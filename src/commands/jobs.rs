@@ -87,26 +87,23 @@ fn text(jobs: &[&Job]) -> String {
     if jobs.is_empty() {
         return "no jobs\n".into();
     }
-    let rows: Vec<Vec<String>> = jobs
-        .iter()
-        .map(|job| {
-            vec![
-                job.id.clone(),
-                job.name.clone(),
-                cell(job.project.as_ref()),
-                job.operator.clone(),
-                state(job.state) + &attempt(job),
-                size(job),
-                nodeset::fold(&job.nodes()),
-                format!("{} ago", span(now() - job.started)),
-                cell(lasted(job)),
-                cell(job.code),
-                job.reason.clone().unwrap_or_default(),
-            ]
-        })
-        .collect();
+    let row = |job: &&Job| {
+        vec![
+            job.id.clone(),
+            job.name.clone(),
+            cell(job.project.as_ref()),
+            job.operator.clone(),
+            state(job.state) + &attempt(job),
+            size(job),
+            nodeset::fold(&job.nodes()),
+            format!("{} ago", span(now() - job.started)),
+            cell(lasted(job)),
+            cell(job.code),
+            job.reason.clone().unwrap_or_default(),
+        ]
+    };
     let heads = ["JOB", "NAME", "PROJECT", "WHO", "STATE", "RANKS", "NODES", "STARTED", "LASTED", "CODE", "WHY"];
-    table(&heads, &rows)
+    table(&heads, jobs.iter().map(row))
 }
 
 fn state(state: Option<State>) -> String {

@@ -156,7 +156,7 @@ pub(super) fn dry_run(
         };
         vec![share.node.clone(), ranks, address(share)]
     };
-    let mut text = table(&["NODE", "RANKS", "ADDRESS"], &placement.shares.iter().map(row).collect::<Vec<_>>());
+    let mut text = table(&["NODE", "RANKS", "ADDRESS"], placement.shares.iter().map(row));
     text.extend(placement.shares.iter().filter(|share| share.ranks > 0).map(|share| core_line(share, &cores)));
     for NodeCommand { node, argv, variables } in commands {
         let on = if commands.len() > 1 { format!(" on {node}") } else { String::new() };

@@ -170,7 +170,7 @@ fn summary(rows: &[Row], faults: &[String], ranks: u32) -> String {
         // further GPUs have lines of their own
         cells.extend(gpus.map(|gpu| [vec![String::new(); 4], vec![gpu]].concat()));
     }
-    let mut text = table(&["RANK", "EXPECTED", "ACTUAL", "SUM", "GPUS"], &cells);
+    let mut text = table(&["RANK", "EXPECTED", "ACTUAL", "SUM", "GPUS"], cells);
     if faults.is_empty() {
         let report = rows.first().and_then(|row| row.report.as_ref());
         let versions = report.map_or(String::new(), |report| {

@@ -19,6 +19,9 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// How often the rows are drawn.
+const INTERVAL: Duration = Duration::from_millis(100);
+
 /// What a renderer shows.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
@@ -36,11 +39,7 @@ pub struct Options {
 trait Renderer {
     /// Shows an event.
     fn show(&mut self, event: Event, now: Instant);
-    /// Returns how often [`Renderer::tick`] is to be called.
-    fn interval(&self) -> Duration {
-        Duration::MAX
-    }
-    /// Redraws the rows, if it is time.
+    /// Redraws the rows, if it is time. Called every [`INTERVAL`].
     fn tick(&mut self, _now: Instant) {}
     /// Clears the rows until the next tick.
     fn hide(&mut self) {}
@@ -77,7 +76,7 @@ pub fn run(events: Receiver, options: Options) {
         Box::new(plain::Plain::new(options))
     };
     loop {
-        match events.receive(renderer.interval()) {
+        match events.receive(INTERVAL) {
             Ok(Event::Suspend { cleared, over }) => {
                 renderer.hide();
                 let _ = cleared.send(());
