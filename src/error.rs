@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 
-/// The exit codes (`docs/cli.md`).
-pub mod exit {
+/// The exit codes (`docs/cli.md`), which [`Verdict::exit_code`] and [`Error::exit_code`] choose.
+mod exit {
     /// Done, or nothing to do.
     pub const OK: u8 = 0;
     /// A check failed, or an operation failed on every node concerned.
@@ -24,14 +24,51 @@ pub mod exit {
     pub const LOCKED: u8 = 5;
     /// `train`, `run`, `exec`, `shell`: hvdctl itself failed, not the program.
     pub const INTERNAL: u8 = 125;
+}
 
-    /// Returns the exit code of an operation that `done` nodes have finished and others have not.
-    pub fn of_nodes(done: usize, failed: &[super::NodeError]) -> u8 {
-        match done {
-            _ if failed.is_empty() => OK,
-            0 if failed.iter().all(super::NodeError::is_unreachable) => UNREACHABLE,
-            0 => FAILED,
-            _ => PARTLY,
+/// How a command ended that has a result.
+#[derive(Debug, Clone, Copy)]
+pub enum Verdict<'a> {
+    /// Everything is done, or there was nothing to do.
+    Done,
+    /// A check found something wrong.
+    Wrong,
+    /// Some nodes did not answer.
+    Partly,
+    /// This many nodes are done, and these have failed.
+    Nodes {
+        /// How many are done.
+        done: usize,
+        /// The failures.
+        failed: &'a [NodeError],
+    },
+    /// A program ended with this exit code.
+    Program(i64),
+    /// A program succeeded, and hvdctl failed after it.
+    Incomplete,
+}
+
+impl<'a> Verdict<'a> {
+    /// Returns the verdict of a check of nodes. `failed`: those that could not be checked, besides `done` others.
+    pub fn of_check(is_good: bool, done: usize, failed: &'a [NodeError]) -> Verdict<'a> {
+        if failed.is_empty() && !is_good { Verdict::Wrong } else { Verdict::Nodes { done, failed } }
+    }
+
+    /// Returns the failures of nodes.
+    pub fn failed(self) -> &'a [NodeError] {
+        if let Verdict::Nodes { failed, .. } = self { failed } else { &[] }
+    }
+
+    /// Returns the exit code.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Verdict::Done | Verdict::Nodes { failed: [], .. } => exit::OK,
+            Verdict::Partly | Verdict::Nodes { done: 1.., .. } => exit::PARTLY,
+            Verdict::Nodes { failed, .. } if failed.iter().all(NodeError::is_unreachable) => exit::UNREACHABLE,
+            Verdict::Wrong | Verdict::Nodes { .. } => exit::FAILED,
+            // other codes come from the engine, not from a process
+            Verdict::Program(code) => u8::try_from(code).unwrap_or(exit::INTERNAL),
+            Verdict::Incomplete => exit::INTERNAL,
         }
     }
 }
@@ -299,6 +336,13 @@ mod tests {
     #[test]
     fn exit_codes_are_those_of_the_documentation() {
         let node = || NodeError::failed("n", "x", "y");
+        let gone = || NodeError::unreachable("n", "x", "y");
+        let nodes = |done, failed: &[NodeError]| Verdict::Nodes { done, failed }.exit_code();
+        assert_eq!([nodes(0, &[]), nodes(2, &[]), nodes(2, &[gone()])], [0, 0, 3]);
+        assert_eq!([nodes(0, &[gone()]), nodes(0, &[gone(), node()])], [4, 1]);
+        let check = |is_good, failed: &[NodeError]| Verdict::of_check(is_good, 1, failed).exit_code();
+        assert_eq!([check(true, &[]), check(false, &[]), check(false, &[gone()])], [0, 1, 3]);
+        assert_eq!([7, 256, -1].map(|code| Verdict::Program(code).exit_code()), [7, 125, 125]);
         assert_eq!(Error::Nodes { failed: vec![node()], done: 0 }.exit_code(false), 1);
         assert_eq!(Error::Nodes { failed: vec![node()], done: 2 }.exit_code(false), 3);
         assert_eq!(Error::Unreachable(vec![node()]).exit_code(false), 4);

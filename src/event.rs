@@ -1,6 +1,6 @@
 //! Events: what a command does, as values. Orchestration reports them and renderers show them; nothing else connects the two.
 
-use crate::error::{Error, NodeError};
+use crate::error::NodeError;
 use crate::model::job_state::State;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
@@ -162,7 +162,12 @@ pub enum Event {
     Warning(String),
     /// The terminal is needed for a question; see [`Events::suspend`].
     #[serde(skip)]
-    Suspend(Suspension),
+    Suspend {
+        /// Where to report that the rows are cleared.
+        cleared: oneshot::Sender<()>,
+        /// What is closed when the question is over.
+        over: mpsc::Receiver<()>,
+    },
 }
 
 impl Event {
@@ -174,27 +179,6 @@ impl Event {
 
 fn lossy<S: Serializer>(line: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&String::from_utf8_lossy(line))
-}
-
-/// A pause of the renderer while a question is on the terminal.
-#[derive(Debug)]
-pub struct Suspension {
-    cleared: oneshot::Sender<()>,
-    over: mpsc::Receiver<()>,
-}
-
-impl Suspension {
-    /// Reports that the rows are cleared, and blocks the renderer's thread until the suspension is over.
-    pub fn wait(self) {
-        let _ = self.cleared.send(());
-        let _ = self.over.recv();
-    }
-}
-
-/// Ends a suspension when it is dropped.
-#[derive(Debug)]
-pub struct SuspensionGuard {
-    _over: mpsc::Sender<()>,
 }
 
 /// Number of pending events above which readers of node output pause.
@@ -224,22 +208,6 @@ impl Receiver {
         let event = self.receiver.recv_timeout(timeout)?;
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         Ok(event)
-    }
-}
-
-impl AsRef<[NodeError]> for NodeError {
-    fn as_ref(&self) -> &[NodeError] {
-        std::slice::from_ref(self)
-    }
-}
-
-/// The failures of nodes in an error.
-impl AsRef<[NodeError]> for Error {
-    fn as_ref(&self) -> &[NodeError] {
-        match self {
-            Error::Unreachable(failed) | Error::Nodes { failed, .. } => failed,
-            _ => &[],
-        }
     }
 }
 
@@ -283,12 +251,12 @@ impl Events {
     ///
     /// # Errors
     /// Those of the work.
-    pub async fn step<T, E: AsRef<[NodeError]>>(
+    pub async fn step<T>(
         &self,
         node: &str,
         step: Step,
-        work: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, E> {
+        work: impl Future<Output = Result<T, NodeError>>,
+    ) -> Result<T, NodeError> {
         let _scope = self.begin(node, step);
         self.report(work.await)
     }
@@ -308,13 +276,14 @@ impl Events {
     }
 
     /// Clears the rows from the terminal, which stays as it is until the result is dropped.
-    pub async fn suspend(&self) -> SuspensionGuard {
+    #[must_use]
+    pub async fn suspend(&self) -> mpsc::Sender<()> {
         let (cleared, is_cleared) = oneshot::channel();
-        let (guard, over) = mpsc::channel();
-        self.send(Event::Suspend(Suspension { cleared, over }));
+        let (suspension, over) = mpsc::channel();
+        self.send(Event::Suspend { cleared, over });
         // without a renderer, or behind one that a stopped terminal blocks, a question must still be asked
         let _ = tokio::time::timeout(Duration::from_secs(2), is_cleared).await;
-        SuspensionGuard { _over: guard }
+        suspension
     }
 
     /// Sends [`Event::Phase`].
@@ -332,14 +301,12 @@ impl Events {
         self.send(Event::failed(error.clone()));
     }
 
-    /// Sends [`Event::Failed`] for each failure of a node in the result.
+    /// Sends [`Event::Failed`] if the result is a failure.
     ///
     /// # Errors
     /// That of the result.
-    pub fn report<T, E: AsRef<[NodeError]>>(&self, result: Result<T, E>) -> Result<T, E> {
-        result.inspect_err(|error| {
-            error.as_ref().iter().for_each(|error| self.failed(error));
-        })
+    pub fn report<T>(&self, result: Result<T, NodeError>) -> Result<T, NodeError> {
+        result.inspect_err(|error| self.failed(error))
     }
 
     /// Sends [`Event::Warning`].
@@ -375,7 +342,7 @@ mod tests {
     fn a_failure_is_reported_once() {
         let (events, receiver) = Events::channel();
         let error = NodeError::failed("a", "pull x", "no");
-        assert_eq!(events.report::<(), _>(Err(error.clone())), Err(error.clone()));
+        assert_eq!(events.report::<()>(Err(error.clone())), Err(error.clone()));
         events.failed(&error);
         events.failed(&NodeError::failed("b", "pull x", "no"));
         assert_eq!(sent(&receiver), ["a failed", "b failed"]);
@@ -390,13 +357,8 @@ mod tests {
         let error = NodeError::failed("a", "pull x", "no");
         let step = Step::transfer("pulling x".into());
         let result = events.step("a", step, async { Err::<(), _>(error.clone()) }).await;
-        assert_eq!(events.report(result), Err(error.clone()));
+        assert_eq!(events.report(result), Err(error));
         assert_eq!(sent(&receiver), ["a started pulling x", "a failed", "a ended pulling x"]);
-
-        // the failure of one node within an error of the whole, which was reported before
-        let whole = async { Err::<(), _>(Error::Unreachable(vec![error])) };
-        assert!(events.step("a", Step::CONNECTING, whole).await.is_err());
-        assert_eq!(sent(&receiver), ["a started connecting", "a ended connecting"]);
     }
 
     #[tokio::test]

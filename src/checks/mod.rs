@@ -21,7 +21,7 @@ use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
 use crate::text::nodeset;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::fmt;
 
 /// How much a finding matters.
@@ -77,9 +77,14 @@ pub struct Finding {
     pub why: String,
     /// How to fix it; empty if there is nothing to do.
     pub hint: String,
-    /// What `doctor --fix` does about it, and on which node.
-    #[serde(skip)]
+    /// What `doctor --fix` does about it, and on which node; in JSON, whether it does anything.
+    #[serde(rename = "fixable", serialize_with = "is_some")]
+    #[schemars(with = "bool")]
     pub fixes: Vec<(String, Fix)>,
+}
+
+fn is_some<S: Serializer>(fixes: &[(String, Fix)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bool(!fixes.is_empty())
 }
 
 impl Finding {

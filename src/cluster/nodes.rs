@@ -215,6 +215,14 @@ impl<T> NodeResults<T> {
         NodeResults { ok, failed: [self.failed, failed].concat() }
     }
 
+    /// Leaves out the nodes that failed in a step for all of them, and reports that. `name`: the node's name.
+    #[must_use]
+    pub fn without(self, events: &Events, failed: Vec<NodeError>, name: impl Fn(&T) -> &str) -> NodeResults<T> {
+        failed.iter().for_each(|error| events.failed(error));
+        let is_left = |node: &T| failed.iter().all(|error| error.node != name(node));
+        NodeResults { ok: self.ok.into_iter().filter(is_left).collect(), failed: [self.failed, failed].concat() }
+    }
+
     /// Returns all results, or all failures as one error.
     ///
     /// # Errors

@@ -64,7 +64,7 @@ fn render(command: &Command, pages: &mut Vec<u8>) -> io::Result<()> {
 
 pub(super) fn written_to(dir: &Path) -> Outcome {
     let text = format!("wrote hvdctl.1 and a page for each command to {}\n", dir.display());
-    Outcome::ok(text, &output::Dir { ok: true, dir: dir.display().to_string() })
+    Outcome::ok(text, output::Dir { dir: dir.display().to_string() })
 }
 
 /// Prints the inventory's JSON Schema.
@@ -73,5 +73,5 @@ pub fn schema() -> Outcome {
 }
 
 pub(super) fn printed(text: String) -> Outcome {
-    Outcome::ok(text.clone(), &output::Text { ok: true, text })
+    Outcome::ok(text.clone(), output::Text { text })
 }

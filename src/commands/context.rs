@@ -1,11 +1,9 @@
 //! What a command works with, and the steps that several commands have in common.
 
 use super::output::NodeEntry;
-use crate::cluster::nodes::{
-    Member, NodeResults, ObservedNode, Target, all, connect, connect_all, for_each_node, observe, unreached,
-};
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, Target, connect, connect_all, observe, unreached};
 use crate::cluster::session::Session;
-use crate::error::{Error, Kind, NodeError};
+use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::job::capacity::{drop_ended_jobs, placed};
 use crate::job::request::ResourceRequest;
@@ -14,6 +12,7 @@ use crate::render::table::table;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 
 /// How often a waiting job checks whether the other one has ended.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -34,12 +33,10 @@ pub struct Context {
 
 /// The nodes of a command that changes nodes one by one.
 pub struct ConnectedNodes {
-    /// The nodes that can be changed.
-    pub members: Vec<Member>,
+    /// The nodes that can be changed. Those that refuse root have failed, and the others go on.
+    pub nodes: NodeResults<Member>,
     /// The unreachable nodes that `--skip-offline` leaves out.
     pub offline: Vec<NodeError>,
-    /// The nodes that refuse root: they fail, and the others go on.
-    pub refused: Vec<NodeError>,
 }
 
 impl Context {
@@ -73,16 +70,25 @@ impl Context {
     /// Unreachable nodes without `skip`, or no node left.
     pub async fn connect_or_skip(&self, skip: bool) -> Result<ConnectedNodes, Error> {
         let connecting = async {
-            let NodeResults { ok: members, failed } = self.connect().await?;
-            let (offline, refused): (Vec<_>, Vec<_>) = failed.into_iter().partition(|e| e.kind == Kind::Unreachable);
-            if members.is_empty() || !(offline.is_empty() || skip) {
-                return Err(unreached([offline, refused].concat()));
+            let NodeResults { ok, failed } = self.connect().await?;
+            let (offline, failed): (Vec<_>, Vec<_>) = failed.into_iter().partition(NodeError::is_unreachable);
+            if ok.is_empty() || !(offline.is_empty() || skip) {
+                return Err(unreached([offline, failed].concat()));
             }
-            Ok(ConnectedNodes { members, offline, refused })
+            Ok(ConnectedNodes { nodes: NodeResults { ok, failed }, offline })
         };
         let connected = self.session.cancellation.run(connecting).await?;
         connected.offline.iter().for_each(|error| self.events.warn(error));
         Ok(connected)
+    }
+
+    /// Locks nodes. Those that do not answer have failed.
+    ///
+    /// # Errors
+    /// When another command has locked one.
+    pub async fn lock_each(&self, nodes: NodeResults<Member>) -> Result<NodeResults<Member>, Error> {
+        let failed = self.session.lock(&nodes.ok).await?;
+        Ok(nodes.without(&self.events, failed, |member| &member.node.name))
     }
 
     /// Connects to all selected nodes and locks them, or changes nothing.
@@ -105,13 +111,8 @@ impl Context {
         if locks {
             self.session.lock_all(&members).await?;
         }
-        let observing = async {
-            let results = for_each_node(members, async |member| observe(target.cluster(), member, events).await).await;
-            let mut nodes = all(events, results)?;
-            drop_ended_jobs(target, &mut nodes.iter_mut().collect::<Vec<_>>(), events).await?;
-            Ok(nodes)
-        };
-        cancellation.run(observing).await
+        let nodes = NodeResults { ok: members, failed: Vec::new() };
+        cancellation.run(async { observe_each(target, nodes, events).await?.all() }).await
     }
 
     /// Locks and observes the nodes for a job, and the master if it launches the job. If the requested resources are
@@ -137,11 +138,9 @@ impl Context {
             }
             // other commands need the locks to end that job
             session.locks.release().await;
-            let pause = async {
-                tokio::time::sleep(POLL_INTERVAL).await;
-                Ok(())
-            };
-            session.cancellation.run(pause).await?;
+            if let Ok(error) = timeout(POLL_INTERVAL, session.cancellation.cancelled()).await {
+                return Err(error);
+            }
             result = match self.observe_all(&target, false, &quiet).await.and_then(free) {
                 Ok(_) => lock_and_observe().await,
                 // a node that briefly does not answer is queried again
@@ -153,11 +152,25 @@ impl Context {
     }
 }
 
+/// Observes nodes, without the jobs that have ended meanwhile.
+///
+/// # Errors
+/// When the operator's own machine is at fault.
+pub async fn observe_each(
+    target: &Target,
+    nodes: NodeResults<Member>,
+    events: &Events,
+) -> Result<NodeResults<ObservedNode>, Error> {
+    let mut observed = nodes.then(events, async |member| observe(target.cluster(), member, events).await).await;
+    drop_ended_jobs(target, &mut observed.ok, events).await?;
+    Ok(observed)
+}
+
 /// Formats the failed logins between workers.
 pub fn login_table(matrix: &Matrix) -> String {
     let absent = matrix.absent.iter().map(|a| ["–".into(), a.node.clone(), a.why.clone(), "–".into()].to_vec());
     let rows = matrix.rows().into_iter().map(|row| vec![row.from, row.to, row.reason, row.pairs.to_string()]);
-    table(&["FROM", "TO", "REASON", "PAIRS"], &absent.chain(rows).collect::<Vec<_>>())
+    table(&["FROM", "TO", "REASON", "PAIRS"], absent.chain(rows))
 }
 
 /// Formats the entries of nodes: the cells of each result, then a row for each node without a result.
@@ -167,7 +180,7 @@ pub fn node_table<T>(header: &[&str], nodes: &[NodeEntry<T>], cells: impl Fn(&st
         vec![entry.node.clone(), if unreachable { "unreachable" } else { "failed" }.to_owned()]
     });
     let rows = nodes.iter().filter_map(|entry| Some(cells(&entry.node, entry.result.as_ref()?)));
-    table(header, &rows.chain(failed).collect::<Vec<_>>())
+    table(header, rows.chain(failed))
 }
 
 /// Formats the results of nodes as one text each; nodes with the same text share a row.

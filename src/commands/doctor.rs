@@ -1,13 +1,14 @@
 //! `hvdctl doctor`.
 
-use super::Outcome;
-use super::context::Context;
-use super::output::{self, DoctorFinding, Fixed, NoDetails, NodeEntry};
+use super::output::{self, NoDetails, NodeEntry};
+use super::{Context, Outcome};
 use crate::checks::{Finding, Severity};
 use crate::cli::Doctor;
-use crate::doctor::{Examination, examine, fix};
-use crate::error::{Error, exit};
-use crate::render::findings::findings;
+use crate::cluster::nodes::NodeResults;
+use crate::doctor::{Examination, Fixed, examine, fix};
+use crate::error::{Error, NodeError, Verdict};
+use crate::text::units::count;
+use console::style;
 
 /// `doctor`.
 pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> {
@@ -17,46 +18,60 @@ pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> 
     let Context { target, events, session, .. } = context;
     let examine = || session.cancellation.run(examine(target, events));
     let mut examined = examine().await?;
-    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    let mut fixed = NodeResults { ok: Vec::new(), failed: Vec::new() };
     if options.fix && examined.findings.iter().any(|finding| !finding.fixes.is_empty()) {
         session.lock_all(&examined.members()).await?;
         // findings from before the nodes were locked may be outdated
         examined = examine().await?;
-        (done, failed) = fix(target, &examined, session, events).await?;
+        fixed = fix(target, &examined, session, events).await?;
         session.locks.release().await;
         examined = examine().await?;
     }
-    let Examination { findings: found, unreachable, .. } = &examined;
+    let Examination { findings: found, unreachable, .. } = examined;
 
-    let mut text: String = done.iter().map(|(node, what)| format!("fixed {node}: {what}\n")).collect();
-    text.push_str(&findings(found, target.selected.len()));
-    let good = found.iter().all(|finding| finding.severity != Severity::Error) && failed.is_empty();
-    let code = match unreachable.len() {
-        0 if good => exit::OK,
-        0 => exit::FAILED,
-        n if n == target.selected.len() => exit::UNREACHABLE,
-        _ => exit::PARTLY,
-    };
-    Ok(Outcome::new(code, text, &document(good, found, &done, &target.selected, unreachable), &failed))
+    let mut text: String = fixed.ok.iter().map(|Fixed { node, what }| format!("fixed {node}: {what}\n")).collect();
+    text.push_str(&text_of(&found, target.selected.len()));
+    let good = found.iter().all(|finding| finding.severity != Severity::Error) && fixed.failed.is_empty();
+    let verdict = Verdict::of_check(good, target.selected.len() - unreachable.len(), &unreachable);
+    let outcome = Outcome::new(verdict, text, details(found, fixed.ok, &target.selected, &unreachable));
+    // the unreachable nodes are findings
+    Ok(Outcome { errors: fixed.failed.iter().map(ToString::to_string).collect(), ..outcome })
 }
 
-pub(super) fn document(
-    good: bool,
-    found: &[Finding],
-    done: &[(String, String)],
+pub(super) fn details(
+    findings: Vec<Finding>,
+    fixed: Vec<Fixed>,
     nodes: &[String],
-    unreachable: &[String],
+    unreachable: &[NodeError],
 ) -> output::Doctor {
-    let errors = |node: &String| found.iter().any(|f| f.severity == Severity::Error && f.nodes.contains(node));
+    let errors = |node: &String| findings.iter().any(|f| f.severity == Severity::Error && f.nodes.contains(node));
     let node = |name: &String| {
         let entry = NodeEntry::new(name, !errors(name), NoDetails {});
-        NodeEntry { reachable: Some(!unreachable.contains(name)), ..entry }
+        NodeEntry { reachable: Some(unreachable.iter().all(|error| error.node != *name)), ..entry }
     };
-    let finding = |f: &Finding| DoctorFinding { finding: f.clone(), fixable: !f.fixes.is_empty() };
-    output::Doctor {
-        ok: good,
-        findings: found.iter().map(finding).collect(),
-        fixed: done.iter().map(|(node, what)| Fixed { node: node.clone(), what: what.clone() }).collect(),
-        nodes: nodes.iter().map(node).collect(),
+    let nodes = nodes.iter().map(node).collect();
+    output::Doctor { findings, fixed, nodes }
+}
+
+/// Formats each finding with its severity, then the number of findings of each severity.
+fn text_of(found: &[Finding], nodes: usize) -> String {
+    let mut text = String::new();
+    for finding in found {
+        let severity = style(finding.severity);
+        let severity = match finding.severity {
+            Severity::Error => severity.red().bold(),
+            Severity::Warning => severity.yellow().bold(),
+            Severity::Note => severity.dim(),
+        };
+        text.push_str(&format!("{severity} {finding}\n"));
     }
+    let number = |severity| found.iter().filter(|finding| finding.severity == severity).count();
+    let (errors, warnings, notes) = (number(Severity::Error), number(Severity::Warning), number(Severity::Note));
+    let verdict = if errors == 0 { "ok" } else { "failed" };
+    let errors = if errors == 0 { "no errors".to_owned() } else { count(errors, "error") };
+    text.push_str(&format!("{verdict}: {}, {errors}", count(nodes, "node")));
+    let more = [(warnings, "warning"), (notes, "note")];
+    text.extend(more.iter().filter(|(n, _)| *n > 0).map(|(n, noun)| format!(", {}", count(*n, noun))));
+    text.push('\n');
+    text
 }

@@ -3,17 +3,18 @@
 #[path = "../../tests/documented/mod.rs"]
 mod documented;
 
-use super::output::{DownNode, DrainNode, Failure, NodeEntry, NodeStatus, UpNode};
+use super::output::{Document, DownNode, DrainNode, LockReleaseNode, NodeEntry, NodeStatus, UpNode};
 use super::{
-    about, doctor, down, drain, exec, fetch, hosts, init, job_end, jobs, keys, lock, logs, output, shell, status, stop,
-    train, up, verify,
+    Outcome, about, doctor, down, drain, exec, fetch, hosts, init, job_end, jobs, keys, lock, logs, output, shell,
+    status, train, up, verify,
 };
 use crate::checks::verify::{Report, Row};
 use crate::checks::{Finding, Fix, Severity};
 use crate::cli::Format;
 use crate::cluster::exec::CommandOutput;
 use crate::cluster::nodes::NodeResults;
-use crate::error::{Error, NodeError, NodeProgress};
+use crate::doctor::Fixed;
+use crate::error::{Error, NodeError, NodeProgress, Verdict};
 use crate::event::{Event, Stream};
 use crate::init::draft::{self, Probe};
 use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
@@ -52,7 +53,7 @@ fn full(node: &str) -> NodeError {
 }
 
 fn failure(error: &Error, runs_program: bool, last_line: bool) -> Value {
-    output::value(&Failure::new(error, runs_program, last_line))
+    Outcome::failure(error, runs_program, last_line).document
 }
 
 fn pair() -> PublicKey {
@@ -70,7 +71,7 @@ fn login(from: &str, to: &str, reason: Option<&str>) -> Login {
 
 fn keys_made(all: &mut Vec<(&'static str, Value)>) {
     let generated = GenerateResult { node: "node1".into(), pair: pair(), generated: true };
-    all.push(("keys-generate", keys::generated(&generated).document));
+    all.push(("keys-generate", keys::generated(generated).document));
 
     let put = |name: &str| Put { name: name.into(), text: Secret::new(String::new().into()) };
     let changes = Changes { puts: vec![put("authorized_keys"), put("known_hosts")], ..Changes::default() };
@@ -79,7 +80,7 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
         PushResult { node: "node2".into(), changes },
     ];
     let pushed = NodeResults { ok: pushed, failed: vec![full("node3")] };
-    all.push(("keys-push", keys::pushed(&pushed).document));
+    all.push(("keys-push", keys::pushed(pushed).document));
 
     let rotated = |pair, switched, left: Option<&str>, failed| RotationResult {
         pair,
@@ -127,6 +128,10 @@ fn keys_made(all: &mut Vec<(&'static str, Value)>) {
     all.push(("keys-status/wrong", keys::checked(&bad, &Matrix::default(), &[refused("node3")]).document));
 }
 
+fn results<T>(ok: Vec<T>, failed: &[NodeError]) -> NodeResults<T> {
+    NodeResults { ok, failed: failed.to_vec() }
+}
+
 fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     let steps = names(&["remove hworker (image)", "start hworker"]);
     let up = |node: &str, operations: Vec<String>| {
@@ -134,14 +139,14 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
         NodeEntry::new(node, true, UpNode { changed: !operations.is_empty(), operations, summary })
     };
     let nodes = vec![up("node1", Vec::new()), up("node2", steps)];
-    all.push(("up", up::outcome(false, nodes, &[full("node3")], &[refused("node4")]).document));
+    all.push(("up", up::outcome(false, results(nodes, &[full("node3")]), &[refused("node4")]).document));
 
     let down = |node: &str, removed: &[&str]| {
         let changed = !removed.is_empty();
         NodeEntry::new(node, true, DownNode { changed, removed: names(removed), purged: true })
     };
     let nodes = vec![down("node1", &["hmaster", "hworker"]), down("node2", &[])];
-    all.push(("down", down::outcome(nodes, &[full("node3")], &[refused("node4")]).document));
+    all.push(("down", down::outcome(results(nodes, &[full("node3")]), &[refused("node4")]).document));
 
     let drain = |node: &str, drained: Option<Drained>| {
         let leaving = names(&["20261121-120304-k7qd"]);
@@ -149,7 +154,7 @@ fn nodes_made(all: &mut Vec<(&'static str, Value)>) {
     };
     let mark = Drained { by: "ana@desk".into(), since: 1_795_262_584 };
     let nodes = vec![drain("node1", None), drain("node2", Some(mark.clone()))];
-    all.push(("drain", drain::outcome(nodes, &[full("node3"), refused("node4")]).document));
+    all.push(("drain", drain::outcome(results(nodes, &[full("node3"), refused("node4")])).document));
 
     let row = |node: &str, job: Option<&str>| NodeStatus {
         master: node == "node1",
@@ -184,7 +189,7 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
         fixes,
         ..Finding::new(severity, check, nodes[0], message)
     };
-    let found = [
+    let found = vec![
         finding(
             Severity::Error,
             "clock",
@@ -204,9 +209,12 @@ fn doctor_made(all: &mut Vec<(&'static str, Value)>) {
             vec![("node1".into(), Fix::EndJob("20261121-120304-k7qd".into()))],
         ),
     ];
-    let done = [("node1".to_owned(), "removed hmaster".to_owned())];
+    let fixed = vec![Fixed { node: "node1".into(), what: "removed hmaster".into() }];
     let nodes = names(&["node1", "node2", "node3"]);
-    all.push(("doctor", output::value(&doctor::document(false, &found, &done, &nodes, &names(&["node3"])))));
+    all.push((
+        "doctor",
+        output::value(&Document { ok: false, details: doctor::details(found, fixed, &nodes, &[refused("node3")]) }),
+    ));
 }
 
 fn verify_made(all: &mut Vec<(&'static str, Value)>) {
@@ -234,21 +242,22 @@ fn verify_made(all: &mut Vec<(&'static str, Value)>) {
     let logins = vec![login("node1", "node2", None), login("node2", "node1", None)];
     let matrix = Matrix { absent: Vec::new(), pairs: logins };
     let job = "20261121-120304-k7qd";
+    let verified = |details| verify::outcome(String::new(), details).document;
     all.push((
         "verify",
-        output::value(&verify::document(Some(job), Controller::Gloo, Vec::new(), &nodes, &rows, Some(&matrix))),
+        verified(verify::details(Some(job), Controller::Gloo, Vec::new(), &nodes, &rows, Some(&matrix))),
     ));
 
     let missing = Row { actual: None, report: None, faults: names(&["no report"]), ..rows[0].clone() };
     let faults = names(&["rank 0: no report"]);
-    let document = output::value(&verify::document(Some(job), Controller::Mpi, faults, &nodes[..1], &[missing], None));
+    let document = verified(verify::details(Some(job), Controller::Mpi, faults, &nodes[..1], &[missing], None));
     all.push(("verify/failed", document));
 
     let matrix = Matrix {
         absent: vec![AbsentNode { node: "node3".into(), why: "its worker is not running: hvdctl up".into() }],
         pairs: vec![login("node1", "node2", Some("Connection timed out")), login("node2", "node1", None)],
     };
-    let document = output::value(&verify::document(None, Controller::Gloo, matrix.faults(), &[], &[], Some(&matrix)));
+    let document = verified(verify::details(None, Controller::Gloo, matrix.faults(), &[], &[], Some(&matrix)));
     all.push(("verify/unreached", document));
 }
 
@@ -289,9 +298,9 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         launcher: Vec::new(),
     };
     let well = ran(State::Succeeded, 0, None);
-    all.push(("train-end", job_end::with_code(0, &well, None).document));
-    let fetched = Some(Some(fetch::document(&fetched())));
-    all.push(("train-end/fetched", job_end::with_code(0, &well, fetched).document));
+    let ended = |job: JobOutcome, fetched| job_end::with_verdict(Verdict::Program(job.code), job, fetched).document;
+    all.push(("train-end", ended(well.clone(), None)));
+    all.push(("train-end/fetched", ended(well, Some(Some(fetch::document(&fetched()))))));
     let first = RankExit {
         rank: 3,
         node: "node2".into(),
@@ -301,12 +310,9 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         asked: false,
         oom: true,
     };
-    all.push((
-        "train-end/failed",
-        job_end::with_code(137, &ran(State::Failed, 137, Some(first.clone())), None).document,
-    ));
+    all.push(("train-end/failed", ended(ran(State::Failed, 137, Some(first.clone())), None)));
     let by_itself = RankExit { code: 7, signal: None, oom: false, ..first.clone() };
-    all.push(("train-end/exit", job_end::with_code(7, &ran(State::Failed, 7, Some(by_itself.clone())), None).document));
+    all.push(("train-end/exit", ended(ran(State::Failed, 7, Some(by_itself.clone())), None)));
     all.push(("train-end/error", failure(&Error::Unreachable(vec![refused("node2")]), true, true)));
     let placement = Placement { shares: vec![share("node1", 0), share("node2", 2)] };
     let launcher = [NodeCommand {
@@ -415,9 +421,9 @@ fn jobs_made(all: &mut Vec<(&'static str, Value)>) {
         fault: None,
         ..lost.clone()
     };
-    all.push(("jobs", output::value(&jobs::document(&[&running, &lost, &failed], &[refused("node3")]))));
+    all.push(("jobs", jobs::listed(&[&running, &lost, &failed], 2, &[refused("node3")]).document));
     all.push(("jobs-prune", jobs::pruned(&names(&["20261121-110000-0f3b"]), &names(&["node1"]), &[]).document));
-    let stopped = |silent: &[&str]| stop::stopped(id, State::Stopped, names(silent)).document;
+    let stopped = |silent: &[&str]| jobs::stopped(id, State::Stopped, names(silent)).document;
     all.push(("stop", stopped(&[])));
     all.push(("stop/silent", stopped(&["node2"])));
 }
@@ -434,7 +440,8 @@ fn lock_made(all: &mut Vec<(&'static str, Value)>) {
     };
     let nodes = [("node1".to_owned(), Some(lease.clone())), ("node2".to_owned(), None)];
     all.push(("lock-status", lock::status_outcome(nodes.to_vec(), &[refused("node3")]).document));
-    all.push(("lock-release", lock::released(&nodes, &[refused("node3")]).document));
+    let released = nodes.map(|(node, released)| NodeEntry::new(&node, true, LockReleaseNode { released }));
+    all.push(("lock-release", lock::released(results(released.into(), &[refused("node3")])).document));
     all.push(("error/locked", failure(&Error::Locked(vec![("node1".into(), lease)]), false, false)));
     let allocation = |resources| Allocation {
         job: "20261121-120304-k7qd".into(),
@@ -520,7 +527,10 @@ fn init_made(all: &mut Vec<(&'static str, Value)>) {
     let mut entries = draft::entries(hosts);
     entries.iter_mut().zip(found).for_each(|(entry, found)| entry.found = found);
     draft::find_twins(&mut entries);
-    all.push(("init", output::value(&init::document(Path::new("inventory.toml"), &entries))));
+    all.push((
+        "init",
+        output::value(&Document { ok: false, details: init::details(Path::new("inventory.toml"), &entries) }),
+    ));
 }
 
 fn made() -> BTreeMap<&'static str, Value> {

@@ -4,7 +4,7 @@ use super::Outcome;
 use super::context::{ConnectedNodes, Context, node_rows};
 use super::output::{DownNode, NodeEntry};
 use crate::cli::Down;
-use crate::cluster::nodes::{Member, NodeResults, RuntimeState, engine, facts, for_each_node};
+use crate::cluster::nodes::{Member, NodeResults, RuntimeState, engine, facts};
 use crate::error::{Error, NodeError};
 use crate::event::Step;
 use crate::keys::push;
@@ -33,29 +33,25 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
         );
         context.confirm(&question).await?;
     }
-    let ConnectedNodes { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
-    let unlocked = session.lock(&members).await?;
+    let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
+    let locked = context.lock_each(nodes).await?;
     let list = async |member: Member| {
         let _step = events.begin(&member.node.name, Step::OBSERVING);
-        if let Some(error) = unlocked.iter().find(|error| error.node == member.node.name) {
-            return Err(error.clone());
-        }
         let facts = async { if options.purge { facts(cluster, &member).await.map(Some) } else { Ok(None) } };
         let (facts, runtime) = tokio::join!(facts, engine(cluster, &member));
         Ok(Snapshot { facts: facts?, runtime: runtime?, member })
     };
-    let listing = async { Ok(for_each_node(members, list).await) };
-    let listed = NodeResults::new(events, session.cancellation.run(listing).await?);
+    let listing = async { Ok(locked.then(events, list).await) };
+    let listed = session.cancellation.run(listing).await?;
     let remove = async |node: Snapshot| {
         let removed = remove(context, &node).await?;
         let details = DownNode { changed: !removed.is_empty(), removed, purged: options.purge };
         Ok(NodeEntry::new(&node.member.node.name, true, details))
     };
-    let NodeResults { ok: nodes, mut failed } = listed.then(events, remove).await;
-    failed.extend(refused);
-    session.progress.failed(&failed);
+    let nodes = listed.then(events, remove).await;
+    session.progress.failed(&nodes.failed);
     session.cancellation.check()?;
-    Ok(outcome(nodes, &failed, &offline))
+    Ok(outcome(nodes, &offline))
 }
 
 /// Removes a node's containers, and with `--purge` its keys and files. Returns the removed containers. Stops between two steps if the
@@ -77,14 +73,11 @@ async fn remove(context: &Context, snapshot: &Snapshot) -> Result<Vec<String>, N
             removed.push(name);
         }
     }
+    if let Some(facts) = facts.as_ref().filter(|_| !is_cancelled()) {
+        purge(context, member, facts).await?;
+    }
     if is_cancelled() {
         return Ok(removed);
-    }
-    if let Some(facts) = facts {
-        purge(context, member, facts).await?;
-        if is_cancelled() {
-            return Ok(removed);
-        }
     }
     runtime.engine.remove_helpers(&cluster.name).await?;
     session.progress.done(node);
@@ -112,12 +105,12 @@ async fn purge(context: &Context, member: &Member, facts: &Facts) -> Result<(), 
     Ok(())
 }
 
-pub(super) fn outcome(nodes: Vec<NodeEntry<DownNode>>, failed: &[NodeError], offline: &[NodeError]) -> Outcome {
-    let text = node_rows(&nodes, |DownNode { removed, purged, .. }| {
+pub(super) fn outcome(nodes: NodeResults<NodeEntry<DownNode>>, offline: &[NodeError]) -> Outcome {
+    let text = node_rows(&nodes.ok, |DownNode { removed, purged, .. }| {
         let what = if removed.is_empty() { "no containers".into() } else { format!("removed {}", removed.join(", ")) };
         what + if *purged { "; removed keys, projects and records" } else { "" }
     });
-    Outcome::of_nodes(text, nodes, failed, offline)
+    Outcome::of_nodes(text, nodes, offline)
 }
 
 #[cfg(test)]

@@ -18,8 +18,7 @@ pub async fn run(options: &Drain, context: &Context) -> Result<Outcome, Error> {
     let chosen = Target::new(target.inventory.clone(), Some(&options.nodes.join(",")), target.local)?;
     let target = Target { selected: chosen.selected, ..target.clone() };
     let drain = async |member: Member| drain(&target, &member, options.undo).await;
-    let NodeResults { ok, failed } = connect(&target, events).await?.then(events, drain).await;
-    Ok(outcome(ok, &failed))
+    Ok(outcome(connect(&target, events).await?.then(events, drain).await))
 }
 
 async fn drain(target: &Target, member: &Member, undo: bool) -> Result<NodeEntry<DrainNode>, NodeError> {
@@ -50,8 +49,8 @@ fn jobs(node: &str, facts: &Facts) -> (Vec<String>, Vec<String>) {
     (ids(leaving), ids(staying))
 }
 
-pub(super) fn outcome(nodes: Vec<NodeEntry<DrainNode>>, failed: &[NodeError]) -> Outcome {
-    let text = node_rows(&nodes, |node| {
+pub(super) fn outcome(nodes: NodeResults<NodeEntry<DrainNode>>) -> Outcome {
+    let text = node_rows(&nodes.ok, |node| {
         let mut text = match (&node.drained, node.changed) {
             (Some(_), true) => "drained".to_owned(),
             (Some(mark), false) => format!("unchanged, {mark}"),
@@ -63,5 +62,5 @@ pub(super) fn outcome(nodes: Vec<NodeEntry<DrainNode>>, failed: &[NodeError]) ->
         text.extend(leaving.chain(staying));
         text
     });
-    Outcome::of_nodes(text, nodes, failed, &[])
+    Outcome::of_nodes(text, nodes, &[])
 }

@@ -1,12 +1,11 @@
 //! `hvdctl exec`.
 
-use super::Outcome;
-use super::context::Context;
-use super::output::{self, NodeEntry};
+use super::output::{self, NodeEntry, entries};
+use super::{Context, Outcome};
 use crate::cli;
 use crate::cluster::exec::{CommandOutput, KEPT, Place, exec};
 use crate::cluster::nodes::NodeResults;
-use crate::error::{Error, NodeError, exit};
+use crate::error::{Error, NodeError, Verdict};
 use crate::text::nodeset;
 use crate::text::quote;
 use crate::text::units::human;
@@ -26,8 +25,9 @@ pub async fn run(options: &cli::Exec, context: &Context) -> Result<Outcome, Erro
 /// `command`: as one would type it.
 pub(super) fn outcome(command: &str, outputs: NodeResults<CommandOutput>) -> Outcome {
     let NodeResults { ok: outputs, failed } = outputs;
-    let codes = outputs.iter().map(|output| u8::try_from(output.code).unwrap_or(exit::INTERNAL));
-    let code = codes.chain(failed.iter().map(|_| exit::INTERNAL)).max().unwrap_or(exit::OK);
+    let verdicts = outputs.iter().map(|output| Verdict::Program(output.code.into()));
+    let verdicts = verdicts.chain(failed.iter().map(|_| Verdict::Incomplete));
+    let verdict = verdicts.max_by_key(|verdict| verdict.exit_code()).unwrap_or(Verdict::Done);
     let text = nodeset::rows(outputs.iter().map(|output| (output.node.clone(), text(output))));
     // nodes that failed alike share an error
     let ended = outputs.iter().filter(|output| output.code != 0);
@@ -39,10 +39,10 @@ pub(super) fn outcome(command: &str, outputs: NodeResults<CommandOutput>) -> Out
             false => error(&format!("exit code {code}")),
         }
     });
-    let errors = failed.iter().cloned().chain(errors).collect::<Vec<_>>();
+    let errors = failed.iter().cloned().chain(errors).map(|error| error.to_string()).collect();
     let entry = |output: CommandOutput| NodeEntry::new(&output.node.clone(), output.code == 0, output);
-    let nodes = outputs.into_iter().map(entry).chain(failed.iter().map(NodeEntry::failed)).collect();
-    Outcome::new(code, text, &output::Exec { ok: code == exit::OK, code, nodes }, &errors)
+    let nodes = entries(outputs.into_iter().map(entry), &failed);
+    Outcome { errors, ..Outcome::new(verdict, text, output::Exec { code: verdict.exit_code(), nodes }) }
 }
 
 /// A node's standard output, followed by its standard error.

@@ -1,13 +1,19 @@
 //! Executes a command: the asynchronous runtime, the renderer, the signals, and the exit code.
 
-use super::signal::{run_until_signalled, signals};
 use super::target::target;
-use super::{Error, Outcome};
-use crate::cli::Cli;
-use crate::error::exit;
+use super::{Outcome, run};
+use crate::cli::{Cli, Command, Global, SignalPolicy};
+use crate::cluster::cancellation::SIGNAL_DELAY;
+use crate::cluster::nodes::Target;
+use crate::error::Error;
 use crate::event::Events;
 use crate::render;
+use std::future::Future;
 use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::sync::watch;
 
 /// Executes a command, shows its result and returns the exit code.
 pub fn execute(cli: Cli) -> u8 {
@@ -15,7 +21,7 @@ pub fn execute(cli: Cli) -> u8 {
     render::set_raw(cli.global.raw);
     let json = cli.global.json;
     let (runs_program, streams_output) = (cli.command.runs_program(), cli.command.streams_output());
-    let result = run_to_end(cli);
+    let result = run_rendered(cli);
     let outcome = result.unwrap_or_else(|error| Outcome::failure(&error, runs_program, streams_output));
     if json {
         render::out(&format!("{}\n", outcome.document));
@@ -24,27 +30,19 @@ pub fn execute(cli: Cli) -> u8 {
         outcome.errors.iter().for_each(|error| render::error(error));
     }
     match render::finish() {
-        Err(error) if outcome.code == exit::OK => {
-            render::error(&format!("cannot write to standard output: {error}"));
-            if runs_program { exit::INTERNAL } else { exit::FAILED }
+        Err(error) if outcome.code == 0 => {
+            let error = Error::Local(format!("cannot write to standard output: {error}"));
+            render::error(&error.to_string());
+            error.exit_code(runs_program)
         }
         _ => outcome.code,
     }
 }
 
-/// Runs the command on a runtime of its own, and closes all connections after it.
-fn run_to_end(cli: Cli) -> Result<Outcome, Error> {
-    let runtime = tokio::runtime::Runtime::new()
-        .map_err(|error| Error::Local(format!("cannot start the asynchronous runtime: {error}")))?;
-    let result = runtime.block_on(run(cli));
-    // connections end their ssh masters when they are dropped
-    runtime.shutdown_timeout(Duration::from_secs(2));
-    result
-}
-
-/// Runs the command concurrently with the renderer and the signal handlers.
-async fn run(cli: Cli) -> Result<Outcome, Error> {
-    let Cli { global, command } = cli;
+/// Runs a command on a runtime of its own, concurrently with the renderer and the signal handlers. Closes all connections after it.
+fn run_rendered(Cli { global, command }: Cli) -> Result<Outcome, Error> {
+    let runtime =
+        Runtime::new().map_err(|error| Error::Local(format!("cannot start the asynchronous runtime: {error}")))?;
     let (events, receiver) = Events::channel();
     let options = render::Options {
         json: global.json,
@@ -53,12 +51,91 @@ async fn run(cli: Cli) -> Result<Outcome, Error> {
         streams_output: command.streams_output(),
     };
     let renderer = std::thread::spawn(move || render::run(receiver, options));
-    // installed before any work that a signal would leave incomplete
-    let signals = signals();
-    let target = target(&global, command.works_locally(), &events);
-    let result = run_until_signalled(command, &global, &events, signals, target).await;
+    let result = runtime.block_on(async {
+        // installed before any work that a signal would leave incomplete
+        let signals = signals();
+        let target = target(&global, command.works_locally(), &events);
+        run_until_signalled(command, &global, &events, signals, target).await
+    });
     drop(events);
     // the renderer shows all events before the result
     let _ = renderer.join();
+    // connections end their ssh masters when they are dropped
+    runtime.shutdown_timeout(Duration::from_secs(2));
     result
+}
+
+/// Returns the numbers of SIGINT, SIGTERM and SIGHUP as they come. From then on these signals do not terminate the
+/// process.
+fn signals() -> UnboundedReceiver<u8> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    for (kind, number) in [(SignalKind::interrupt(), 2), (SignalKind::terminate(), 15), (SignalKind::hangup(), 1)] {
+        let Ok(mut signal) = signal(kind) else { continue };
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while signal.recv().await.is_some() {
+                let _ = sender.send(number);
+            }
+        });
+    }
+    receiver
+}
+
+/// Runs a command until it has ended, or a signal ends it at once. A command that changes nodes finishes its current step at the
+/// first signal and exits at the second; every other one exits at the first.
+///
+/// # Errors
+/// Those of the command, and [`Error::Signal`].
+pub async fn run_until_signalled(
+    command: Command,
+    global: &Global,
+    events: &Events,
+    signals: UnboundedReceiver<u8>,
+    target: impl Future<Output = Result<Target, Error>>,
+) -> Result<Outcome, Error> {
+    let (cancel, cancelled) = watch::channel(None);
+    let policy = command.signal_policy();
+    let running = async {
+        let result = run(command, global, events, cancelled, target).await;
+        let has_failed = result.as_ref().map_or(true, |outcome| !outcome.errors.is_empty());
+        if policy == SignalPolicy::Exit && has_failed {
+            // a signal that comes now may be why
+            tokio::time::sleep(SIGNAL_DELAY).await;
+        }
+        result
+    };
+    tokio::select! {
+        result = running => result,
+        number = until_exit(signals, cancel, policy, events) => {
+            match policy {
+                SignalPolicy::Exit => {}
+                SignalPolicy::FinishStep => events.note(
+                    "exited without waiting: a step may be half done; run the same command again to continue",
+                ),
+                SignalPolicy::LeaveToJob => {
+                    events.note("exited without waiting; the job may still be running\n  hint: hvdctl jobs");
+                }
+            }
+            Err(Error::Signal(number))
+        }
+    }
+}
+
+/// Returns the number of the signal that ends everything at once: with [`SignalPolicy::Exit`] the first, else the second.
+async fn until_exit(
+    mut signals: UnboundedReceiver<u8>,
+    cancel: watch::Sender<Option<u8>>,
+    policy: SignalPolicy,
+    events: &Events,
+) -> u8 {
+    while let Some(number) = signals.recv().await {
+        if policy == SignalPolicy::Exit || cancel.borrow().is_some() {
+            return number;
+        }
+        if policy == SignalPolicy::FinishStep {
+            events.note("stopping after the current step (Ctrl-C again: exit now)");
+        }
+        cancel.send_replace(Some(number));
+    }
+    std::future::pending().await
 }

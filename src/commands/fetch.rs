@@ -1,10 +1,9 @@
 //! `hvdctl fetch`.
 
-use super::Outcome;
-use super::context::Context;
-use super::output::{self, FetchedFile, NodeEntry};
+use super::output::{self, Document, FetchedFile, entries};
+use super::{Context, Outcome};
 use crate::cli;
-use crate::error::{Error, exit};
+use crate::error::{Error, Verdict};
 use crate::job::fetch::{FetchReport, default_directory, fetch};
 use crate::job::list::Newest;
 use crate::job::manage;
@@ -21,8 +20,7 @@ pub async fn run(options: &cli::Fetch, context: &Context) -> Result<Outcome, Err
 }
 
 pub(super) fn outcome(report: &FetchReport) -> Outcome {
-    let FetchReport { job, directory, items, failed } = report;
-    let (directory, code) = (directory.display(), exit::of_nodes(items.len(), failed));
+    let FetchReport { items, failed, .. } = report;
     let line = |item: &Download| {
         let what = match &item.output {
             Output::File { size, .. } => human(*size),
@@ -30,17 +28,23 @@ pub(super) fn outcome(report: &FetchReport) -> Outcome {
         };
         format!("{}: {} ({what})\n", item.node, item.path)
     };
-    let new = items.iter().filter(|(_, is_new)| *is_new).map(|(item, _)| line(item));
-    let mut text: String = new.clone().collect();
-    text.push_str(&match (items.len(), new.count()) {
-        (0, _) if code == exit::OK => format!("job {job} wrote nothing\n"),
-        (all, 0) => format!("{directory}: unchanged ({all} of job {job})\n"),
-        (all, new) => format!("{directory}: {new} fetched, {} unchanged\n", all - new),
-    });
-    Outcome::new(code, text, &document(report), failed)
+    let new: String = items.iter().filter(|(_, is_new)| *is_new).map(|(item, _)| line(item)).collect();
+    let text = format!("{new}{}\n", summary(report));
+    Outcome::new(Verdict::Nodes { done: items.len(), failed }, text, document(report).details)
 }
 
-pub(super) fn document(report: &FetchReport) -> output::Fetch {
+/// Formats how much was fetched as one line.
+pub(super) fn summary(report: &FetchReport) -> String {
+    let FetchReport { job, directory, items, failed } = report;
+    let directory = directory.display();
+    match (items.len(), items.iter().filter(|(_, is_new)| *is_new).count()) {
+        (0, _) if failed.is_empty() => format!("job {job} wrote nothing"),
+        (all, 0) => format!("{directory}: unchanged ({all} of job {job})"),
+        (all, new) => format!("{directory}: {new} fetched, {} unchanged", all - new),
+    }
+}
+
+pub(super) fn document(report: &FetchReport) -> Document<output::Fetch> {
     let FetchReport { job, directory, items, failed } = report;
     let file = |(item, is_new): &(Download, bool)| {
         let (bytes, blake2b) = match &item.output {
@@ -49,11 +53,11 @@ pub(super) fn document(report: &FetchReport) -> output::Fetch {
         };
         FetchedFile { path: item.path.clone(), node: item.node.clone(), changed: *is_new, bytes, blake2b }
     };
-    output::Fetch {
-        ok: failed.is_empty(),
+    let details = output::Fetch {
         job: job.clone(),
         directory: directory.display().to_string(),
         files: items.iter().map(file).collect(),
-        nodes: failed.iter().map(NodeEntry::failed).collect(),
-    }
+        nodes: entries([], failed),
+    };
+    Document { ok: failed.is_empty(), details }
 }

@@ -1,8 +1,7 @@
 //! `hvdctl hosts`.
 
-use super::Outcome;
-use super::context::Context;
 use super::output::{self, HostsNode, NodeEntry};
+use super::{Context, Outcome};
 use crate::cli::{self, Format};
 use crate::cluster::nodes::{Target, all, connect_all, facts, for_each_node};
 use crate::error::Error;
@@ -48,5 +47,5 @@ pub(super) fn outcome(cluster: &Cluster, format: Format, nodes: &[(Node, Option<
         let (host, reached_by) = (node.host.clone(), host.reached_by().to_string());
         NodeEntry::new(&node.name, true, HostsNode { host, reached_by, slots: *slots, master: node.master })
     });
-    Outcome::ok(text.clone(), &output::Hosts { ok: true, text, nodes: entries.collect() })
+    Outcome::ok(text.clone(), output::Hosts { text, nodes: entries.collect() })
 }

@@ -5,7 +5,7 @@ use super::output::{self, FoundMachine, InitNode, NodeEntry};
 use super::target::{BUILT_IMAGE, DEFAULT_IMAGE};
 use crate::cli::{Global, Init};
 use crate::cluster::nodes;
-use crate::error::{Error, NodeError, exit};
+use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
 use crate::init::draft::{self, Entry, Probe};
 use crate::init::draft_file;
@@ -13,16 +13,13 @@ use crate::init::machines::{self, Host};
 use crate::init::probe;
 use crate::init::ssh_config;
 use crate::inventory::{self, Inventory};
-use crate::render::table::table;
+use crate::render::table::{cell, table};
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::text::quote;
 use crate::text::units::count;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-
-/// How often a question is asked whose answer cannot be read.
-const ATTEMPTS: usize = 5;
 
 /// Writes the inventory.
 ///
@@ -112,34 +109,26 @@ fn good(aliases: Vec<String>, events: &Events) -> Vec<String> {
     good
 }
 
-/// The question for the machines, with some of the ssh configuration's names.
+/// The question for the machines, with the ssh configuration's names.
 fn question(events: &Events) -> String {
-    const SHOWN: usize = 12;
-    let known = good(ssh_config::read().unwrap_or_default(), events);
-    let more = if known.len() > SHOWN { format!(", … ({} in all)", known.len()) } else { String::new() };
-    let names = match &known[..known.len().min(SHOWN)] {
-        [] => String::new(),
-        names => format!("In ~/.ssh/config: {}{more}\n", names.join(", ")),
-    };
+    let known = nodeset::fold(&good(ssh_config::read().unwrap_or_default(), events));
+    let names = if known.is_empty() { String::new() } else { format!("In ~/.ssh/config: {known}\n") };
     format!(
         "Which machines? Write [user@]host[:port], as for ssh, or node[1-4]; separate them by spaces.\n{names}\
          machines (the first becomes the master): "
     )
 }
 
-/// Asks until the answer can be read, at most [`ATTEMPTS`] times.
+/// Asks until the answer can be read.
 async fn ask(
-    question: String,
+    mut prompt: String,
     events: &Events,
     read: impl Fn(&str) -> Result<Vec<Host>, String>,
 ) -> Result<Vec<Host>, Error> {
-    let (mut prompt, mut left) = (question, ATTEMPTS);
     loop {
-        let answer = terminal::ask(events, &prompt, Echo::Shown).await?;
-        left -= 1;
-        match read(answer.trim()) {
-            Err(why) if left > 0 => prompt = format!("{why}\ntry again: "),
-            result => return result.map_err(|why| Error::usage(why, SPELLING)),
+        match read(terminal::ask(events, &prompt, Echo::Shown).await?.trim()) {
+            Ok(hosts) => return Ok(hosts),
+            Err(why) => prompt = format!("{why}\ntry again: "),
         }
     }
 }
@@ -160,12 +149,9 @@ fn warn(entries: &[Entry], events: &Events) {
 fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry]) -> Outcome {
     let failed: Vec<NodeError> = entries.iter().filter_map(Entry::error).cloned().collect();
     let written = entries.iter().filter(|entry| entry.twin.is_none()).count();
-    let code = exit::of_nodes(entries.len() - failed.len(), &failed);
-    let document = document(file, entries);
     let mut text = String::new();
     if !options.no_probe {
-        let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
-        text = table(&["NODE", "ADDRESS", "CORES", "GPUS", "DOCKER"], &rows);
+        text = table(&["NODE", "ADDRESS", "CORES", "GPUS", "DOCKER"], entries.iter().map(row));
     }
     // other commands find the file without -i only at its default path
     let by_itself = options.output.is_none() & global.inventory.is_none();
@@ -182,26 +168,21 @@ fn outcome(file: &Path, options: &Init, global: &Global, entries: &[Entry]) -> O
             nodeset::fold(&nodes)
         ));
     }
-    Outcome::new(code, text, &document, &failed)
+    Outcome::new(Verdict::Nodes { done: entries.len() - failed.len(), failed: &failed }, text, details(file, entries))
 }
 
-pub(super) fn document(file: &Path, entries: &[Entry]) -> output::Init {
-    output::Init {
-        ok: entries.iter().all(|entry| entry.error().is_none()),
-        file: file.display().to_string(),
-        nodes: entries.iter().map(node).collect(),
-    }
+pub(super) fn details(file: &Path, entries: &[Entry]) -> output::Init {
+    output::Init { file: file.display().to_string(), nodes: entries.iter().map(node).collect() }
 }
 
 fn row(entry: &Entry) -> Vec<String> {
-    let none = || "–".to_owned();
     let Some(probe) = entry.probe() else {
-        return vec![entry.name.clone(), "not probed".into(), none(), none(), none()];
+        return [&entry.name, "not probed", "–", "–", "–"].map(str::to_owned).to_vec();
     };
     let gpus = &probe.facts.gpus;
     vec![
         entry.name.clone(),
-        address(probe).unwrap_or_else(none),
+        cell(address(probe)),
         probe.facts.cores.to_string(),
         gpus.first().map_or_else(|| "0".into(), |gpu| format!("{} ({})", gpus.len(), gpu.name)),
         match &probe.docker {

@@ -1,8 +1,8 @@
 //! The result of a job that was watched to its end, for `train`, `run` and `attach`.
 
 use super::Outcome;
-use super::output::{self, End, JobEnd};
-use crate::error::{Error, exit};
+use super::output::{self, Document, End, JobEnd};
+use crate::error::{Error, Verdict};
 use crate::event::Events;
 use crate::job::outcome::JobOutcome;
 use crate::job::record::{RootCause, State};
@@ -16,7 +16,7 @@ use crate::text::nodeset;
 /// When the job failed although no rank did: then the program is not the cause.
 pub fn outcome(
     ended: JobOutcome,
-    fetched: Option<Option<output::Fetch>>,
+    fetched: Option<Option<Document<output::Fetch>>>,
     launcher: &Launcher,
     events: &Events,
 ) -> Result<Outcome, Error> {
@@ -25,18 +25,19 @@ pub fn outcome(
         State::Stopped => events.warn(format!("job {} was stopped", ended.id)),
         _ => report_failure(&ended, launcher, events)?,
     }
-    // codes outside 0 to 255 come from the engine, not from a process
-    let code = u8::try_from(ended.code).unwrap_or(exit::INTERNAL);
-    Ok(with_code(code, &ended, fetched))
+    let is_complete = fetched.as_ref().is_none_or(|fetched| fetched.as_ref().is_some_and(|fetched| fetched.ok));
+    // a job whose outputs are incomplete has not succeeded
+    let verdict = if ended.code == 0 && !is_complete { Verdict::Incomplete } else { Verdict::Program(ended.code) };
+    Ok(with_verdict(verdict, ended, fetched))
 }
 
-/// Returns the outcome of a job with this exit code. `fetched` is that of [`JobEnd`]: a job whose outputs are incomplete has not
-/// succeeded.
-pub fn with_code(code: u8, job: &JobOutcome, fetched: Option<Option<output::Fetch>>) -> Outcome {
-    let is_complete = fetched.as_ref().is_none_or(|fetched| fetched.as_ref().is_some_and(|fetched| fetched.ok));
-    let code = if code == exit::OK && !is_complete { exit::INTERNAL } else { code };
-    let document = JobEnd { event: End::End, ok: code == exit::OK, code, job: job.clone(), fetched };
-    Outcome::new(code, String::new(), &document, &[])
+/// Returns the outcome of a job. `fetched` is that of [`JobEnd`].
+pub fn with_verdict(
+    verdict: Verdict<'_>,
+    job: JobOutcome,
+    fetched: Option<Option<Document<output::Fetch>>>,
+) -> Outcome {
+    Outcome::new(verdict, "", JobEnd { event: End::End, code: verdict.exit_code(), job, fetched })
 }
 
 /// Warns of the root cause, or returns the error of a job without one.

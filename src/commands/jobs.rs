@@ -1,15 +1,14 @@
-//! `hvdctl jobs`.
+//! `hvdctl jobs` and `hvdctl stop`.
 
-use super::Outcome;
-use super::context::Context;
-use super::output::{self, JobsPrune, NoDetails, NodeEntry};
-use crate::cli::{Jobs, Prune};
+use super::output::{self, JobsPrune, NoDetails, NodeEntry, entries};
+use super::{Context, Outcome};
+use crate::cli::{Jobs, Prune, Stop};
 use crate::cluster::nodes::{NodeResults, now};
-use crate::error::{Error, NodeError, exit};
-use crate::job::list::Job;
+use crate::error::{Error, NodeError, Verdict};
+use crate::job::list::{Job, Newest};
 use crate::job::manage::{self, JobList};
 use crate::job::record::State;
-use crate::render::table::table;
+use crate::render::table::{cell, table};
 use crate::text::nodeset;
 use crate::text::units::count;
 use std::time::Duration;
@@ -21,8 +20,12 @@ const A_DAY: f64 = 86_400.0;
 pub async fn list(options: &Jobs, context: &Context) -> Result<Outcome, Error> {
     let JobList { jobs, members, failed, .. } = manage::list(&context.target, &context.events).await?;
     let wanted: Vec<&Job> = jobs.iter().filter(|job| !options.running || !job.is_over()).collect();
-    let code = exit::of_nodes(members.len(), &failed);
-    Ok(Outcome::new(code, text(&wanted), &document(&wanted, &failed), &failed))
+    Ok(listed(&wanted, members.len(), &failed))
+}
+
+pub(super) fn listed(jobs: &[&Job], answered: usize, failed: &[NodeError]) -> Outcome {
+    let details = output::Jobs { jobs: jobs.iter().copied().cloned().collect(), nodes: entries([], failed) };
+    Outcome::new(Verdict::Nodes { done: answered, failed }, text(jobs), details)
 }
 
 /// `jobs prune`.
@@ -47,36 +50,59 @@ pub(super) fn pruned(ids: &[String], nodes: &[String], failed: &[NodeError]) -> 
         0 => "nothing to remove\n".to_owned(),
         n => format!("removed {}\n", count(n, "job")),
     };
-    let code = exit::of_nodes(nodes.len(), failed);
-    let done = nodes.iter().map(|node| NodeEntry::new(node, true, NoDetails {}));
-    let nodes = done.chain(failed.iter().map(NodeEntry::failed)).collect();
-    Outcome::new(code, text, &JobsPrune { ok: failed.is_empty(), removed: ids.to_vec(), nodes }, failed)
+    let verdict = Verdict::Nodes { done: nodes.len(), failed };
+    let nodes = entries(nodes.iter().map(|node| NodeEntry::new(node, true, NoDetails {})), failed);
+    Outcome::new(verdict, text, JobsPrune { removed: ids.to_vec(), nodes })
+}
+
+/// `stop`.
+pub async fn stop(options: &Stop, context: &Context) -> Result<Outcome, Error> {
+    let Context { target, events, .. } = context;
+    let jobs = manage::list(target, events).await?;
+    // a running job takes precedence over an ended job of the same name
+    let wanted = options.job.as_deref();
+    let running = jobs.jobs.iter().find(|job| !job.is_over() && wanted.is_none_or(|name| job.name == name));
+    let job = running.map_or_else(|| jobs.find(wanted, Newest::Any), Ok)?;
+    if job.is_over() && job.ended.is_some() {
+        let (id, state) = (job.id.clone(), job.state);
+        let details = output::Stop { job: id, changed: false, state, silent: Vec::new() };
+        return Ok(Outcome::ok(format!("job {} has already ended\n", job.id), details));
+    }
+    let ending = manage::stop(&jobs, job, events).await?;
+    Ok(stopped(&job.id, ending.state(), ending.silent))
+}
+
+pub(super) fn stopped(id: &str, state: State, silent: Vec<String>) -> Outcome {
+    let mut text = format!("job {id} has ended\n");
+    let verdict = if silent.is_empty() { Verdict::Done } else { Verdict::Partly };
+    if !silent.is_empty() {
+        let nodes = nodeset::fold(&silent);
+        text.push_str(&format!("no answer from {nodes}: ranks may still run there (hvdctl doctor --fix)\n"));
+    }
+    Outcome::new(verdict, text, output::Stop { job: id.to_owned(), changed: true, state: Some(state), silent })
 }
 
 fn text(jobs: &[&Job]) -> String {
     if jobs.is_empty() {
         return "no jobs\n".into();
     }
-    let rows: Vec<Vec<String>> = jobs
-        .iter()
-        .map(|job| {
-            vec![
-                job.id.clone(),
-                job.name.clone(),
-                job.project.clone().unwrap_or_else(|| "–".into()),
-                job.operator.clone(),
-                state(job.state) + &attempt(job),
-                size(job),
-                nodeset::fold(&job.nodes),
-                ago(now() - job.started),
-                lasted(job),
-                job.code.map_or_else(|| "–".into(), |code| code.to_string()),
-                job.reason.clone().unwrap_or_default(),
-            ]
-        })
-        .collect();
+    let row = |job: &&Job| {
+        vec![
+            job.id.clone(),
+            job.name.clone(),
+            cell(job.project.as_ref()),
+            job.operator.clone(),
+            state(job.state) + &attempt(job),
+            size(job),
+            nodeset::fold(&job.nodes),
+            format!("{} ago", span(now() - job.started)),
+            cell(lasted(job)),
+            cell(job.code),
+            job.reason.clone().unwrap_or_default(),
+        ]
+    };
     let heads = ["JOB", "NAME", "PROJECT", "WHO", "STATE", "RANKS", "NODES", "STARTED", "LASTED", "CODE", "WHY"];
-    table(&heads, &rows)
+    table(&heads, jobs.iter().map(row))
 }
 
 fn state(state: Option<State>) -> String {
@@ -113,21 +139,10 @@ fn span(seconds: f64) -> String {
     humantime::format_duration(whole).to_string().split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
-fn ago(seconds: f64) -> String {
-    format!("{} ago", span(seconds))
-}
-
-fn lasted(job: &Job) -> String {
-    match (job.ended, job.is_over()) {
-        (Some(ended), _) => span(ended - job.started),
-        (None, false) if job.state.is_some() => span(now() - job.started),
-        (None, _) => "–".into(),
-    }
-}
-
-pub(super) fn document(jobs: &[&Job], failed: &[NodeError]) -> output::Jobs {
-    let jobs = jobs.iter().copied().cloned().collect();
-    output::Jobs { ok: failed.is_empty(), jobs, nodes: failed.iter().map(NodeEntry::failed).collect() }
+fn lasted(job: &Job) -> Option<String> {
+    let is_running = job.state.is_some() && !job.is_over();
+    let until = job.ended.or_else(|| is_running.then(now))?;
+    Some(span(until - job.started))
 }
 
 #[cfg(test)]
@@ -138,6 +153,6 @@ mod tests {
     fn times_are_short() {
         assert_eq!(span(0.4), "0s");
         assert_eq!(span(3.0 * 3600.0 + 61.0), "3h 1m");
-        assert_eq!(ago(59.9), "59s ago");
+        assert_eq!(span(59.9), "59s");
     }
 }

@@ -2,10 +2,10 @@
 
 use super::Outcome;
 use super::context::{ConnectedNodes, Context, login_table, node_table, with_role};
-use super::output::{KeysGenerate, KeysPushNode, KeysRotate, KeysStatus, NoDetails, NodeEntry};
+use super::output::{KeysPushNode, KeysRotate, KeysStatus, NoDetails, NodeEntry, entries};
 use crate::cli::{Generate, NewPair, Push, Rotate};
-use crate::cluster::nodes::{Member, NodeResults, ObservedNode, engine, facts, unreached};
-use crate::error::{Error, NodeError, exit};
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, engine, facts};
+use crate::error::{Error, NodeError, Verdict};
 use crate::event::Step;
 use crate::inventory::{KeyType, Node};
 use crate::keys::files::{KeyFault, KeyReport, Kind, NodeKeys, report};
@@ -14,6 +14,7 @@ use crate::keys::logins;
 use crate::keys::push::{Distribution, GenerateResult, PushResult, RotationResult, without_master};
 use crate::keys::reachability::Matrix;
 use crate::node::facts::Facts;
+use crate::render::table::cell;
 
 /// `keys push`.
 pub async fn push(options: &Push, context: &Context) -> Result<Outcome, Error> {
@@ -26,24 +27,24 @@ pub async fn push(options: &Push, context: &Context) -> Result<Outcome, Error> {
     results.ok.iter().for_each(|node| session.progress.done(&node.node));
     session.progress.failed(&results.failed);
     session.cancellation.check()?;
-    Ok(pushed(&results))
+    Ok(pushed(results))
 }
 
 fn distribution<'a>(context: &'a Context, members: &'a [Member]) -> Distribution<'a> {
     Distribution { inventory: &context.target.inventory, members, session: &context.session, events: &context.events }
 }
 
-pub(super) fn pushed(results: &NodeResults<PushResult>) -> Outcome {
+pub(super) fn pushed(NodeResults { ok, failed }: NodeResults<PushResult>) -> Outcome {
     let (mut text, mut nodes) = (String::new(), Vec::new());
-    for PushResult { node, changes } in &results.ok {
+    for PushResult { node, changes } in &ok {
         let what = if changes.is_empty() { "unchanged".to_owned() } else { changes.to_string() };
         text.push_str(&format!("{node}: {what}\n"));
         nodes.push(NodeEntry::new(node, true, KeysPushNode { changed: !changes.is_empty(), what }));
     }
-    if results.failed.is_empty() && results.ok.iter().all(|node| node.changes.is_empty()) {
+    if failed.is_empty() && ok.iter().all(|node| node.changes.is_empty()) {
         text.push_str("nothing to do: the keys on all nodes are correct\n");
     }
-    Outcome::of_nodes(text, nodes, &results.failed, &[])
+    Outcome::of_nodes(text, NodeResults { ok: nodes, failed }, &[])
 }
 
 fn kind(pair: &NewPair, usual: KeyType) -> Result<Option<Kind>, Error> {
@@ -63,17 +64,16 @@ pub async fn generate(options: &Generate, context: &mut Context) -> Result<Outco
     let done = distribution(context, &members).generate(wanted).await?;
     context.session.progress.done(&done.node);
     context.session.cancellation.check()?;
-    Ok(generated(&done))
+    Ok(generated(done))
 }
 
-pub(super) fn generated(done: &GenerateResult) -> Outcome {
+pub(super) fn generated(done: GenerateResult) -> Outcome {
     let text = if done.generated {
         format!("{}: generated a key pair: {}\nto distribute it: hvdctl keys push\n", done.node, done.pair)
     } else {
         format!("nothing to do: {} has a key pair: {}\n", done.node, done.pair)
     };
-    let document = KeysGenerate { ok: true, node: done.node.clone(), changed: done.generated, pair: done.pair.clone() };
-    Outcome::ok(text, &document)
+    Outcome::ok(text, done)
 }
 
 /// `keys rotate`.
@@ -86,10 +86,8 @@ pub async fn rotate(options: &Rotate, context: &Context) -> Result<Outcome, Erro
             "leave out --on; --skip-offline skips unreachable nodes",
         ));
     }
-    let ConnectedNodes { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
-    if !refused.is_empty() {
-        return Err(unreached(refused));
-    }
+    let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
+    let members = nodes.all()?;
     if members.iter().all(|member| !member.node.master) {
         // the master has the pair
         return Err(Error::Unreachable(offline));
@@ -122,20 +120,16 @@ pub(super) fn rotated(done: RotationResult, wanted: Option<Kind>, offline: &[Nod
     for error in offline {
         text.push_str(&format!("{} was skipped: run hvdctl keys push when it is reachable\n", error.node));
     }
-    let code = exit::of_nodes(done.done.len(), &done.failed);
-    let entries = done.done.iter().map(|node| NodeEntry::new(node, true, NoDetails {}));
-    let document = KeysRotate {
-        ok: done.failed.is_empty(),
+    let verdict = Verdict::Nodes { done: done.done.len(), failed: &done.failed };
+    let nodes = entries(done.done.iter().map(|node| NodeEntry::new(node, true, NoDetails {})), &done.failed);
+    let details = KeysRotate {
         switched: done.switched,
         key_type: done.pair.as_ref().map(|pair| pair.key_type),
         bits: done.pair.as_ref().map(|pair| pair.bits),
         fingerprint: done.pair.as_ref().map(|pair| pair.fingerprint.clone()),
-        nodes: entries
-            .chain(done.failed.iter().map(NodeEntry::failed))
-            .chain(offline.iter().map(NodeEntry::skipped))
-            .collect(),
+        nodes: nodes.into_iter().chain(offline.iter().map(NodeEntry::skipped)).collect(),
     };
-    Outcome::new(code, text, &document, &done.failed)
+    Outcome::new(verdict, text, details)
 }
 
 /// `keys status`.
@@ -171,35 +165,24 @@ pub(super) fn checked(report: &KeyReport, matrix: &Matrix, failed: &[NodeError])
         text.push_str(&format!("failed logins:\n{}", login_table(matrix)));
     }
     let is_good = report.is_clean() && all_reached;
-    let code = match failed {
-        [] if !is_good => exit::FAILED,
-        failed => exit::of_nodes(report.rows.len(), failed),
-    };
-    let document = KeysStatus {
-        ok: failed.is_empty() && is_good,
-        rotation: report.rotation.clone(),
-        nodes,
-        logins: (!matrix.pairs.is_empty()).then(|| matrix.into()),
-    };
-    Outcome::new(code, text, &document, failed)
+    let verdict = Verdict::of_check(is_good, report.rows.len(), failed);
+    let logins = (!matrix.pairs.is_empty()).then(|| matrix.into());
+    Outcome::new(verdict, text, KeysStatus { rotation: report.rotation.clone(), nodes, logins })
 }
 
 fn cells(row: &NodeKeys, matrix: &Matrix) -> Vec<String> {
-    let none = || "–".to_owned();
     let unexpected = (!row.unexpected.is_empty()).then(|| format!("{}!", row.unexpected.join(", ")));
     let keys: Vec<String> = row.key.iter().map(|key| key.kind().to_string()).chain(unexpected).collect();
     let more = if row.further > 0 { format!(" +{}", row.further) } else { String::new() };
+    let (reached, tried) = matrix.reached(&row.node);
     let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     vec![
         with_role(&row.node, row.master),
-        if keys.is_empty() { none() } else { keys.join(", ") },
-        row.fingerprint.as_ref().map_or_else(none, |fingerprint| format!("{fingerprint}{more}")),
+        cell((!keys.is_empty()).then(|| keys.join(", "))),
+        cell(row.fingerprint.as_ref().map(|fingerprint| format!("{fingerprint}{more}"))),
         if row.modes.is_empty() { "ok".to_owned() } else { row.modes.join(", ") },
         row.agreed.map_or("?".to_owned(), yes),
         yes(row.pinned),
-        match matrix.reached(&row.node) {
-            (_, 0) => none(),
-            (reached, tried) => format!("{reached} of {tried}"),
-        },
+        cell((tried > 0).then(|| format!("{reached} of {tried}"))),
     ]
 }

@@ -2,11 +2,12 @@
 
 use super::Outcome;
 use super::context::{Context, node_table};
-use super::output::{LockReleaseNode, LockStatusNode, NodeEntry, Nodes};
+use super::output::{LockReleaseNode, LockStatusNode, NodeEntry, Nodes, entries};
 use crate::cluster::node_lock;
 use crate::cluster::nodes::{Member, NodeResults};
-use crate::error::{Error, NodeError, exit};
+use crate::error::{Error, NodeError, Verdict};
 use crate::model::lease::{Lease, holders};
+use crate::render::table::cell;
 use crate::text::nodeset;
 
 /// `lock status`.
@@ -17,19 +18,21 @@ pub async fn status(context: &Context) -> Result<Outcome, Error> {
 }
 
 pub(super) fn status_outcome(leases: Vec<(String, Option<Lease>)>, failed: &[NodeError]) -> Outcome {
-    let locked = leases.into_iter().map(|(node, lease)| NodeEntry::reached(&node, true, LockStatusNode { lease }));
-    let nodes: Vec<_> = locked.chain(failed.iter().map(NodeEntry::failed)).collect();
-    let none = || "–".to_owned();
-    let text =
-        node_table(&["NODE", "HOLDER", "COMMAND", "PROCESS", "SINCE"], &nodes, |node, LockStatusNode { lease }| {
-            let [holder, command, process, since] = match lease {
-                Some(lease) => [lease.holder.clone(), lease.purpose.clone(), lease.pid.to_string(), lease.since()],
-                None => [none(), none(), none(), none()],
-            };
-            vec![node.to_owned(), holder, command, process, since]
-        });
-    let code = exit::of_nodes(nodes.len() - failed.len(), failed);
-    Outcome::new(code, text, &Nodes { ok: failed.is_empty(), nodes }, failed)
+    let done = leases.len();
+    let leases = leases.into_iter().map(|(node, lease)| NodeEntry::reached(&node, true, LockStatusNode { lease }));
+    let nodes = entries(leases, failed);
+    let header = ["NODE", "HOLDER", "COMMAND", "PROCESS", "SINCE"];
+    let text = node_table(&header, &nodes, |node, LockStatusNode { lease }| {
+        let lease = lease.as_ref();
+        vec![
+            node.to_owned(),
+            cell(lease.map(|lease| &lease.holder)),
+            cell(lease.map(|lease| &lease.purpose)),
+            cell(lease.map(|lease| lease.pid)),
+            cell(lease.map(Lease::since)),
+        ]
+    });
+    Outcome::new(Verdict::Nodes { done, failed }, text, Nodes { nodes })
 }
 
 /// `lock release`.
@@ -44,32 +47,28 @@ pub async fn release(context: &Context) -> Result<Outcome, Error> {
         let question = "release the locks of these nodes? A command that is still running stops after its current step";
         context.confirm(&format!("{held}{question}")).await?;
     }
-    let NodeResults { ok, failed } = leases
-        .then(events, async |(member, lease)| {
-            let released = match &lease {
-                // only this lease: another command may have locked the node meanwhile
-                Some(lease) => node_lock::release(&member.transport, &target.cluster().name, lease).await?,
-                None => false,
-            };
-            Ok((member.node.name, lease.filter(|_| released)))
-        })
-        .await;
-    Ok(released(&ok, &failed))
+    let release = async |(member, lease): (Member, Option<Lease>)| {
+        let is_released = match &lease {
+            // only this lease: another command may have locked the node meanwhile
+            Some(lease) => node_lock::release(&member.transport, &target.cluster().name, lease).await?,
+            None => false,
+        };
+        Ok(NodeEntry::new(&member.node.name, true, LockReleaseNode { released: lease.filter(|_| is_released) }))
+    };
+    Ok(released(leases.then(events, release).await))
 }
 
-pub(super) fn released(nodes: &[(String, Option<Lease>)], failed: &[NodeError]) -> Outcome {
-    let released: Vec<(String, Lease)> =
-        nodes.iter().filter_map(|(node, lease)| Some((node.clone(), lease.clone()?))).collect();
+pub(super) fn released(nodes: NodeResults<NodeEntry<LockReleaseNode>>) -> Outcome {
+    let lease =
+        |entry: &NodeEntry<LockReleaseNode>| Some((entry.node.clone(), entry.result.as_ref()?.released.clone()?));
+    let released: Vec<(String, Lease)> = nodes.ok.iter().filter_map(lease).collect();
     let line =
         |(nodes, lease): &(Vec<String>, &Lease)| format!("{}: released the lock of {lease}\n", nodeset::fold(nodes));
     let mut text: String = holders(&released).iter().map(line).collect();
-    if released.is_empty() && failed.is_empty() {
+    if released.is_empty() && nodes.failed.is_empty() {
         text.push_str("nothing to do: no node is locked\n");
     }
-    let entry = |(node, lease): &(String, Option<Lease>)| {
-        NodeEntry::new(node, true, LockReleaseNode { released: lease.clone() })
-    };
-    Outcome::of_nodes(text, nodes.iter().map(entry).collect(), failed, &[])
+    Outcome::of_nodes(text, nodes, &[])
 }
 
 /// Returns the leases of all nodes that answer, without those that have expired.

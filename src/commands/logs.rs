@@ -1,16 +1,43 @@
-//! `hvdctl logs`.
+//! `hvdctl attach` and `hvdctl logs`.
 
-use super::Outcome;
-use super::context::Context;
 use super::output::{End, LogsEnd};
-use crate::cli::Logs;
-use crate::error::{Error, exit};
+use super::{Context, Outcome, job_end};
+use crate::cli::{Attach, Logs};
+use crate::error::Error;
 use crate::job::list::Newest;
-use crate::job::logs::{LogRequest, logs};
+use crate::job::logs::{LogRequest, logs as read};
 use crate::job::manage;
+use crate::job::outcome::JobOutcome;
+use crate::job::request::WatchOptions;
+use crate::job::start;
+use crate::launch;
+
+/// `attach`.
+pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Error> {
+    let Context { target, events, session, verbose, .. } = context;
+    let cancellation = &session.cancellation;
+    let jobs = cancellation.run(manage::list(target, events)).await?;
+    let job = jobs.find(options.job.as_deref(), Newest::Program)?;
+    events.note(format!("job {}, started by {}", job.id, job.operator));
+    let launcher = launch::launcher(job.launcher, job.controller);
+    if !job.is_over() {
+        let launcher_output = *verbose > 1;
+        let options = WatchOptions { output: true, launcher_output, leave_on_signal: true, ..WatchOptions::default() };
+        let ended = start::attach(&jobs, job, options, events, cancellation.signal()).await?;
+        return job_end::outcome(ended, None, launcher, events);
+    }
+    let monitor = read(&jobs, job, &LogRequest::default(), events, cancellation.signal()).await?;
+    let Some(result) = job.result.clone() else {
+        return Err(Error::check(
+            format!("job {} is lost: its launcher is gone, and no result was recorded", job.id),
+            format!("hvdctl stop {} ends what remains of it", job.id),
+        ));
+    };
+    job_end::outcome(JobOutcome::new(&job.id, &job.placement, result, &monitor), None, launcher, events)
+}
 
 /// `logs`.
-pub async fn run(options: &Logs, context: &Context) -> Result<Outcome, Error> {
+pub async fn logs(options: &Logs, context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, session, .. } = context;
     let jobs = session.cancellation.run(manage::list(target, events)).await?;
     let job = jobs.find(options.job.as_deref(), Newest::Program)?;
@@ -27,10 +54,10 @@ pub async fn run(options: &Logs, context: &Context) -> Result<Outcome, Error> {
         tail: options.tail,
         follow: options.follow,
     };
-    logs(&jobs, job, &wanted, events, session.cancellation.signal()).await?;
+    read(&jobs, job, &wanted, events, session.cancellation.signal()).await?;
     Ok(ended())
 }
 
 pub(super) fn ended() -> Outcome {
-    Outcome::ok("", &LogsEnd { event: End::End, ok: true, code: exit::OK })
+    Outcome::ok("", LogsEnd { event: End::End, code: 0 })
 }

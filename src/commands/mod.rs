@@ -1,7 +1,7 @@
-//! One file per command: its steps in order, then its result. `run` chooses the command, `execute` shows the result.
+//! One file per command, or per group of commands: their steps in order, then their results. `run` chooses the command, `execute`
+//! shows its result.
 
 mod about;
-mod attach;
 mod context;
 mod doctor;
 #[cfg(test)]
@@ -20,9 +20,7 @@ mod lock;
 mod logs;
 pub mod output;
 mod shell;
-mod signal;
 mod status;
-mod stop;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -33,16 +31,15 @@ mod verify;
 use crate::cli::{Command, Global, Jobs, JobsCommand, Keys, Lock, SignalPolicy};
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::lock_set::LockSet;
-use crate::cluster::nodes::Target;
+use crate::cluster::nodes::{NodeResults, Target};
 use crate::cluster::session::Session;
-use crate::error::{Error, NodeError, exit};
+use crate::error::{Error, NodeError, Verdict};
 use crate::event::Events;
 use context::Context;
-pub use execute::execute;
-use output::{Failure, NodeEntry, Nodes};
+pub use execute::{execute, run_until_signalled};
+use output::{Document, Failure, NodeEntry, Nodes, entries};
 use serde::Serialize;
 use serde_json::Value;
-pub use signal::run_until_signalled;
 use std::future::Future;
 use tokio::sync::watch;
 
@@ -60,35 +57,33 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The outcome of a command with a document of its own (see [`output`]).
-    pub fn new(code: u8, text: String, document: &impl Serialize, failed: &[NodeError]) -> Outcome {
-        let errors = failed.iter().map(ToString::to_string).collect();
-        Outcome { code, text, document: output::value(document), errors }
+    /// The outcome of a command. `details`: its document without `ok` (see [`output`]).
+    pub fn new(verdict: Verdict<'_>, text: impl Into<String>, details: impl Serialize) -> Outcome {
+        let code = verdict.exit_code();
+        let document = output::value(&Document { ok: code == 0, details });
+        let errors = verdict.failed().iter().map(ToString::to_string).collect();
+        Outcome { code, text: text.into(), document, errors }
     }
 
     /// The outcome of a command without failures.
-    pub fn ok(text: impl Into<String>, document: &impl Serialize) -> Outcome {
-        Outcome::new(exit::OK, text.into(), document, &[])
+    pub fn ok(text: impl Into<String>, details: impl Serialize) -> Outcome {
+        Outcome::new(Verdict::Done, text, details)
     }
 
     /// The outcome of an operation on each node. `offline`: the nodes that were left out on request (`--skip-offline`).
-    pub fn of_nodes<T: Serialize>(
-        text: String,
-        nodes: Vec<NodeEntry<T>>,
-        failed: &[NodeError],
-        offline: &[NodeError],
-    ) -> Outcome {
-        let code = exit::of_nodes(nodes.len(), failed);
-        let nodes = nodes.into_iter().chain(failed.iter().map(NodeEntry::failed));
-        let nodes = nodes.chain(offline.iter().map(NodeEntry::skipped)).collect();
-        Outcome::new(code, text, &Nodes { ok: failed.is_empty(), nodes }, failed)
+    pub fn of_nodes<T: Serialize>(text: String, nodes: NodeResults<NodeEntry<T>>, offline: &[NodeError]) -> Outcome {
+        let NodeResults { ok, failed } = nodes;
+        let verdict = Verdict::Nodes { done: ok.len(), failed: &failed };
+        let skipped = offline.iter().map(NodeEntry::skipped);
+        let nodes = entries(ok, &failed).into_iter().chain(skipped).collect();
+        Outcome::new(verdict, text, Nodes { nodes })
     }
 
     /// The outcome of a command that ended without a result. The flags are those of [`Failure::new`].
     pub fn failure(error: &Error, runs_program: bool, streams_output: bool) -> Outcome {
-        let failure = Failure::new(error, runs_program, streams_output);
-        let document = output::value(&failure);
-        Outcome { code: failure.code, text: String::new(), document, errors: vec![failure.error] }
+        let details = Failure::new(error, runs_program, streams_output);
+        let (code, errors) = (details.code, vec![details.error.clone()]);
+        Outcome { code, text: String::new(), document: output::value(&Document { ok: false, details }), errors }
     }
 }
 
@@ -149,9 +144,9 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Run(options) => train::run(options, context).await,
         Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => jobs::prune(&options, context).await,
         Command::Jobs(options) => jobs::list(&options, context).await,
-        Command::Attach(options) => attach::run(&options, context).await,
-        Command::Logs(options) => logs::run(&options, context).await,
-        Command::Stop(options) => stop::run(&options, context).await,
+        Command::Attach(options) => logs::attach(&options, context).await,
+        Command::Logs(options) => logs::logs(&options, context).await,
+        Command::Stop(options) => jobs::stop(&options, context).await,
         Command::Fetch(options) => fetch::run(&options, context).await,
         Command::Exec(options) => exec::run(&options, context).await,
         Command::Shell(options) => shell::run(&options, context).await,

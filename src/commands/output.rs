@@ -2,14 +2,15 @@
 
 use crate::checks::{Finding, verify};
 use crate::cluster::exec::CommandOutput;
+use crate::doctor::Fixed;
 use crate::error::{Error, NodeError, NodeProgress};
 use crate::init::machines::Host;
-use crate::inventory::Controller;
+use crate::inventory::{Controller, KeyType};
 use crate::job::in_worker::NodeCores;
 use crate::job::list::Job;
 use crate::job::outcome::JobOutcome;
 use crate::job::record::State;
-use crate::keys::files::{KeyFault, NodeKeys, PublicKey};
+use crate::keys::files::{KeyFault, NodeKeys};
 use crate::keys::reachability::{AbsentNode, FailedLogins, Login, Matrix};
 use crate::launch::NodeCommand;
 use crate::launch::placement::Placement;
@@ -27,6 +28,18 @@ use serde_json::Value;
 /// Never: every document has string keys and serializes without error.
 pub fn value(document: &impl Serialize) -> Value {
     serde_json::to_value(document).expect("a document serializes")
+}
+
+// no doc comment: that of `T` describes the document
+#[expect(missing_docs, reason = "see above")]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "{T}")]
+pub struct Document<T> {
+    /// Whether nothing failed and nothing is wrong; the exit code is then 0.
+    pub ok: bool,
+    /// What the command reports besides that.
+    #[serde(flatten)]
+    pub details: T,
 }
 
 /// The entry of a node in a document.
@@ -79,6 +92,11 @@ impl<T> NodeEntry<T> {
     }
 }
 
+/// The entries of the nodes that are done, and then of those that failed.
+pub fn entries<T>(done: impl IntoIterator<Item = NodeEntry<T>>, failed: &[NodeError]) -> Vec<NodeEntry<T>> {
+    done.into_iter().chain(failed.iter().map(NodeEntry::failed)).collect()
+}
+
 /// Nothing but what every entry has.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct NoDetails {}
@@ -87,8 +105,6 @@ pub struct NoDetails {}
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Nodes-{T}")]
 pub struct Nodes<T> {
-    /// Whether nothing failed.
-    pub ok: bool,
     /// The nodes.
     pub nodes: Vec<NodeEntry<T>>,
 }
@@ -107,8 +123,6 @@ pub struct Failure {
     /// Only in the last line of `train`, `run`, `attach` and `logs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<End>,
-    /// Always false.
-    pub ok: bool,
     /// The exit code.
     pub code: u8,
     /// The message, as it is shown without `--json`.
@@ -137,9 +151,7 @@ impl Failure {
     pub fn new(error: &Error, runs_program: bool, streams_output: bool) -> Failure {
         let details = FailureDetails::default;
         let nodes = match error {
-            Error::Unreachable(nodes) | Error::Nodes { failed: nodes, .. } => {
-                nodes.iter().map(NodeEntry::failed).collect()
-            }
+            Error::Unreachable(failed) | Error::Nodes { failed, .. } => entries([], failed),
             Error::Lost(error) => vec![NodeEntry::failed(error)],
             Error::Locked(leases) => {
                 let lease = |lease: &Lease| FailureDetails { lease: Some(lease.clone()), ..details() };
@@ -161,15 +173,13 @@ impl Failure {
             _ => Vec::new(),
         };
         let (code, event) = (error.exit_code(runs_program), streams_output.then_some(End::End));
-        Failure { event, ok: false, code, error: error.to_string(), nodes }
+        Failure { event, code, error: error.to_string(), nodes }
     }
 }
 
 /// `init`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Init {
-    /// Whether every machine was read.
-    pub ok: bool,
     /// The file that was written.
     pub file: String,
     /// The machines.
@@ -214,20 +224,6 @@ pub struct FoundMachine {
     pub concerns: Vec<String>,
 }
 
-/// `keys generate`.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct KeysGenerate {
-    /// Always true.
-    pub ok: bool,
-    /// The master.
-    pub node: String,
-    /// False if there was already a key pair.
-    pub changed: bool,
-    /// The key pair.
-    #[serde(flatten)]
-    pub pair: PublicKey,
-}
-
 /// What `keys push` did on a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct KeysPushNode {
@@ -240,8 +236,6 @@ pub struct KeysPushNode {
 /// `keys status`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct KeysStatus {
-    /// Whether nothing failed and nothing is wrong.
-    pub ok: bool,
     /// What an unfinished rotation has left to do, or null.
     pub rotation: Option<KeyFault>,
     /// The nodes.
@@ -253,13 +247,11 @@ pub struct KeysStatus {
 /// `keys rotate`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct KeysRotate {
-    /// Whether nothing failed.
-    pub ok: bool,
     /// False if no other key pair was put in place.
     pub switched: bool,
     /// The type of the key pair in use, `rsa` or `ed25519`; null if it is not known.
     #[serde(rename = "type")]
-    pub key_type: Option<crate::inventory::KeyType>,
+    pub key_type: Option<KeyType>,
     /// Its size.
     pub bits: Option<u32>,
     /// Its fingerprint.
@@ -337,40 +329,17 @@ pub struct DownNode {
 /// `doctor`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Doctor {
-    /// False if a finding is an error or a fix failed.
-    pub ok: bool,
     /// What was found.
-    pub findings: Vec<DoctorFinding>,
+    pub findings: Vec<Finding>,
     /// What `--fix` fixed.
     pub fixed: Vec<Fixed>,
     /// The nodes; `ok` is false if a finding on the node is an error.
     pub nodes: Vec<NodeEntry<NoDetails>>,
 }
 
-/// A finding of `doctor`.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct DoctorFinding {
-    /// The finding.
-    #[serde(flatten)]
-    pub finding: Finding,
-    /// Whether `doctor --fix` fixes it.
-    pub fixable: bool,
-}
-
-/// Something that `doctor --fix` fixed.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Fixed {
-    /// The node.
-    pub node: String,
-    /// What was done.
-    pub what: String,
-}
-
 /// `verify`. If a worker cannot log in to another, nothing is launched, and `nodes` is empty.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Verify {
-    /// Whether nothing is wrong.
-    pub ok: bool,
     /// The id of its job; null if nothing was launched.
     pub job: Option<String>,
     /// Horovod's controller.
@@ -395,8 +364,6 @@ pub struct VerifyNode {
 /// `completions`, `man` and `schema`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Text {
-    /// Always true.
-    pub ok: bool,
     /// What is printed without `--json`.
     pub text: String,
 }
@@ -404,8 +371,6 @@ pub struct Text {
 /// `man --dir`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Dir {
-    /// Always true.
-    pub ok: bool,
     /// The directory with the manual pages.
     pub dir: String,
 }
@@ -415,15 +380,13 @@ pub struct Dir {
 pub struct JobEnd {
     /// `end`.
     pub event: End,
-    /// Whether the job succeeded and, with `--fetch`, everything was fetched.
-    pub ok: bool,
     /// The exit code of hvdctl.
     pub code: u8,
     /// How the job ended; `running` with `--detach`.
     pub job: JobOutcome,
     /// With `--fetch`: what was fetched; null if no node could be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fetched: Option<Option<Fetch>>,
+    pub fetched: Option<Option<Document<Fetch>>>,
 }
 
 /// The only line of `train --dry-run` and `run --dry-run`.
@@ -431,8 +394,6 @@ pub struct JobEnd {
 pub struct DryRun {
     /// `end`.
     pub event: End,
-    /// Always true.
-    pub ok: bool,
     /// The exit code.
     pub code: u8,
     /// Always true.
@@ -452,8 +413,6 @@ pub struct DryRun {
 pub struct LogsEnd {
     /// `end`.
     pub event: End,
-    /// Always true.
-    pub ok: bool,
     /// The exit code.
     pub code: u8,
 }
@@ -461,8 +420,6 @@ pub struct LogsEnd {
 /// `jobs`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Jobs {
-    /// Whether every node answered.
-    pub ok: bool,
     /// The jobs, the newest first.
     pub jobs: Vec<Job>,
     /// The nodes that did not answer.
@@ -472,8 +429,6 @@ pub struct Jobs {
 /// `jobs prune`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct JobsPrune {
-    /// Whether nothing failed.
-    pub ok: bool,
     /// The ids of the jobs that were removed.
     pub removed: Vec<String>,
     /// The nodes.
@@ -483,8 +438,6 @@ pub struct JobsPrune {
 /// `stop`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Stop {
-    /// Whether every node of the job answered.
-    pub ok: bool,
     /// The id of the job.
     pub job: String,
     /// False if the job had already ended.
@@ -498,8 +451,6 @@ pub struct Stop {
 /// `fetch`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Fetch {
-    /// Whether every node gave everything.
-    pub ok: bool,
     /// The id of the job.
     pub job: String,
     /// The directory with the files.
@@ -528,8 +479,6 @@ pub struct FetchedFile {
 /// `exec`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Exec {
-    /// Whether the command succeeded on every node.
-    pub ok: bool,
     /// The exit code of hvdctl.
     pub code: u8,
     /// The nodes.
@@ -539,8 +488,6 @@ pub struct Exec {
 /// `shell`, after it has ended.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Shell {
-    /// Whether the exit code is 0.
-    pub ok: bool,
     /// The exit code of the shell.
     pub code: u8,
 }
@@ -548,8 +495,6 @@ pub struct Shell {
 /// `hosts`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Hosts {
-    /// Always true.
-    pub ok: bool,
     /// What is printed without `--json`.
     pub text: String,
     /// The nodes.

@@ -1,18 +1,41 @@
-//! `hvdctl shell`: an interactive shell in `hmaster` or a worker. Keys and output go over the runtime, so the shell is the same
-//! however the node and root there are reached.
+//! `hvdctl shell`: an interactive shell in `hmaster`, in a worker, or in a container of the shell's own. Keys and output go over the
+//! runtime, so the shell is the same however the node and root there are reached.
 
-mod place;
-
-use super::context::Context;
-use super::{Outcome, output};
+use super::{Context, Outcome, output};
 use crate::cli;
-use crate::error::{Error, exit};
+use crate::cluster::exec::worker;
+use crate::cluster::nodes::{
+    Member, NodeResults, ObservedNode, Target, connect, connect_all, observe, place, unreached,
+};
+use crate::error::{Error, NodeError, Verdict};
+use crate::event::Events;
+use crate::inventory::Node;
+use crate::inventory::export::{self, Host};
+use crate::job::manage;
+use crate::job::plan::check_keys;
+use crate::launch::{ShellRequest, launcher};
+use crate::node::network;
+use crate::runtime::Runtime;
+use crate::runtime::spec::ContainerSpec;
 use crate::terminal;
+use crate::text::nodeset;
+use crate::transport::node::Process;
 use crate::transport::privileges;
-use place::{Place, in_master, in_worker};
+use crate::worker::apply;
+use crate::worker::plan;
 use std::io::IsTerminal;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
 
+const GUARD: &str = include_str!("../scripts/shell_guard.sh");
+const MASTER: &str = include_str!("../scripts/shell_master.sh");
 const SHELL: &str = include_str!("../scripts/shell.sh");
+const SSH: &str = include_str!("../scripts/ssh.sh");
+/// The hostfile in a container of the shell's own, as `MASTER` writes it.
+const HOSTFILE: &str = "/root/hostfile";
+/// The operation, for messages.
+const OPEN: &str = "open a shell";
 
 /// # Errors
 /// When standard input and output are not a terminal.
@@ -34,8 +57,8 @@ pub async fn run(options: &cli::Shell, context: &Context) -> Result<Outcome, Err
         None => in_master(target, events).await?,
     };
     let Place { runtime, container, path, guard, is_own } = place;
-    let mut env = vec![format!("HVDCTL_SHELL={}", privileges::process())];
-    env.push(format!("TERM={}", std::env::var("TERM").unwrap_or_else(|_| "xterm".into())));
+    let term = std::env::var("TERM").unwrap_or_else(|_| "xterm".into());
+    let mut env = vec![format!("HVDCTL_SHELL={}", privileges::process()), format!("TERM={term}")];
     env.extend(path.map(|path| format!("HVDCTL_PATH={path}")));
     let result = {
         let _suspended = events.suspend().await;
@@ -46,9 +69,145 @@ pub async fn run(options: &cli::Shell, context: &Context) -> Result<Outcome, Err
         // the engine also removes it when its main process ends, but a moment later
         events.report(runtime.remove(&container).await)?;
     }
-    Ok(ended(u8::try_from(result?).unwrap_or(exit::INTERNAL)))
+    Ok(ended(result?))
 }
 
-pub(super) fn ended(code: u8) -> Outcome {
-    Outcome::new(code, String::new(), &output::Shell { ok: code == exit::OK, code }, &[])
+pub(super) fn ended(code: i64) -> Outcome {
+    let verdict = Verdict::Program(code);
+    Outcome::new(verdict, "", output::Shell { code: verdict.exit_code() })
+}
+
+/// Where a shell is opened.
+struct Place {
+    runtime: Runtime,
+    container: String,
+    /// A directory in the container whose programs come first in `PATH`.
+    path: Option<String>,
+    /// The guard of the shell, or the main process of the shell's own container: it ends when this is dropped.
+    guard: Process,
+    /// Whether the container was created for this shell.
+    is_own: bool,
+}
+
+/// Returns a place in a node's worker.
+///
+/// # Errors
+/// When the node is not selected, does not answer, or its worker is not running.
+async fn in_worker(target: &Target, node: &str, events: &Events) -> Result<Place, Error> {
+    if target.selected.iter().all(|name| name != node) {
+        let message = format!("no selected node is named {node} (nodes: {})", nodeset::fold(&target.selected));
+        return Err(Error::usage(message, "without NODE, `hvdctl shell` opens a shell in hmaster"));
+    }
+    let target = Target { selected: vec![node.to_owned()], ..target.clone() };
+    let member = connect_all(&target, events).await?.remove(0);
+    let (runtime, worker) = worker(target.cluster(), &member.transport).await?;
+    guarded(&member, runtime, worker, None).await.map_err(Into::into)
+}
+
+/// Returns a place in the `hmaster` of the newest job in progress, or else in a container of the shell's own on the first node.
+///
+/// # Errors
+/// When the node does not answer, or the container cannot be started.
+async fn in_master(target: &Target, events: &Events) -> Result<Place, Error> {
+    let cluster = target.cluster();
+    let list = manage::list(target, events).await?;
+    if let Some((job, member, container)) = list.newest_running() {
+        events.note(format!("entering the launcher of job {} ({}) on {}", job.id, job.name, member.node.name));
+        let path = format!("{}/{}", cluster.jobs_dir, job.id);
+        let runtime = Runtime::connect(&member.transport).await?;
+        return Ok(guarded(member, runtime, container.to_owned(), Some(path)).await?);
+    }
+    let observe = async |member| observe(cluster, member, events).await;
+    let NodeResults { ok: nodes, failed } = connect(target, events).await?.then(events, observe).await;
+    let first = target.nodes().into_iter().next().map(|node| node.name);
+    let Some(master) = nodes.iter().find(|node| Some(node.name()) == first.as_deref()) else {
+        return Err(unreached(failed));
+    };
+    for error in &failed {
+        events.warn(format!("{} is not in the hostfile: {error}", error.node));
+    }
+    own(target, master, &nodes, events).await
+}
+
+/// Returns a place in a container that also serves other purposes. A guard process ends the shell when hvdctl exits.
+async fn guarded(
+    member: &Member,
+    runtime: Runtime,
+    container: String,
+    path: Option<String>,
+) -> Result<Place, NodeError> {
+    let argv = ["sh", "-c", GUARD, "sh", privileges::process()];
+    let mut guard = runtime.exec(&container, &argv, OPEN).await?;
+    wait_until_ready(member, &mut guard).await?;
+    Ok(Place { runtime, container, path, guard, is_own: false })
+}
+
+/// Creates a separate container for the shell, like that of a job's launcher.
+async fn own(target: &Target, master: &ObservedNode, nodes: &[ObservedNode], events: &Events) -> Result<Place, Error> {
+    let cluster = target.cluster();
+    master.image_id(cluster)?;
+    check_keys(&target.inventory, nodes.iter())?;
+    let hosts = hosts(target, nodes, events);
+    let hosts: Vec<Host<'_>> = hosts.iter().map(|(node, slots)| Host { node, slots: *slots }).collect();
+    let interface = place(&target.inventory, master).ok().map(|place| place.interface);
+    let launcher = launcher(cluster.launcher, cluster.controller);
+    let request = ShellRequest {
+        slots: hosts.iter().map(|host| host.slots).sum(),
+        hostfile: HOSTFILE,
+        port: cluster.port,
+        interface: interface.as_deref(),
+    };
+    let of_launcher = (launcher.shell_environment)(&request);
+    let mut env: Vec<String> = of_launcher.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    env.push("PYTHONUNBUFFERED=1".into());
+    env.push(format!("HVDCTL_KEEP_ALIVE={}", cluster.keep_alive.as_secs()));
+    let node = &master.member.node;
+    let command = ["sh", "-c", MASTER, "sh", &export::hostfile(&hosts), SSH].map(str::to_owned).to_vec();
+    let gpus = network::gpu_request(node, &master.facts);
+    let spec = ContainerSpec { env, ..ContainerSpec::shell(cluster, node, gpus, command, &privileges::process()[..4]) };
+    let runtime = master.runtime.engine.clone();
+    let left = plan::orphaned_shells(&cluster.name, &master.runtime.containers, master.facts.clock);
+    apply::apply(&target.inventory, master, &left, events).await?;
+    let container = runtime.create(&spec).await?;
+    let started = async {
+        let mut main = runtime.start_attached(&container, &format!("start {}", spec.name)).await?;
+        wait_until_ready(&master.member, &mut main).await?;
+        Ok::<Process, NodeError>(main)
+    };
+    let started = started.await;
+    if started.is_err() {
+        let _ = runtime.remove(&container).await;
+    }
+    let guard = started?;
+    let by_hand =
+        (launcher.by_hand)(&request).map_or_else(String::new, |command| format!("; to use all nodes: {command}"));
+    events.note(format!("entering {} on {}{by_hand}", spec.name, node.name));
+    let path = Some("/run/hvdctl".to_owned());
+    Ok(Place { runtime, container, path, guard, is_own: true })
+}
+
+/// Returns the nodes of the hostfile with their addresses in the cluster, each with its slots.
+fn hosts(target: &Target, nodes: &[ObservedNode], events: &Events) -> Vec<(Node, u32)> {
+    let host = |observed: &ObservedNode| {
+        let warn = |error: &NodeError| events.warn(format!("{} is not in the hostfile: {error}", observed.name()));
+        let address = Some(place(&target.inventory, observed).inspect_err(warn).ok()?.address);
+        let node = &observed.member.node;
+        Some((Node { address, ..node.clone() }, network::slots(node, &observed.facts)))
+    };
+    nodes.iter().filter_map(host).collect()
+}
+
+/// Waits until a script has written `ready`.
+async fn wait_until_ready(member: &Member, script: &mut Process) -> Result<(), NodeError> {
+    let failed = |why: String| Err(NodeError::failed(&member.node.name, OPEN, why));
+    let stderr = script.collect_stderr();
+    let mut ready = [0; 6];
+    match timeout(member.transport.limit(), script.stdout.read_exact(&mut ready)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(_)) => match timeout(Duration::from_secs(5), stderr).await {
+            Ok(Ok(text)) if !text.trim().is_empty() => failed(text),
+            _ => failed("the container exited immediately".into()),
+        },
+        Err(_) => failed(format!("no answer within {} s", member.transport.limit().as_secs())),
+    }
 }

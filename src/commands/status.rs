@@ -3,10 +3,12 @@
 use super::Outcome;
 use super::context::{Context, node_table, with_role};
 use super::output::{NodeEntry, NodeStatus, Nodes};
-use crate::cluster::nodes::{Member, NodeResults, ObservedNode, observe_parts};
-use crate::error::{Error, NodeError, exit};
+use crate::cluster::nodes::{Member, NodeResults, ObservedNode, RuntimeState, observe_parts};
+use crate::error::{Error, NodeError, Verdict};
 use crate::inventory::Inventory;
+use crate::node::facts::Facts;
 use crate::node::network;
+use crate::render::table::cell;
 use crate::worker::apply;
 use crate::worker::plan;
 
@@ -15,46 +17,46 @@ pub async fn run(context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, .. } = context;
     let observe = async |member: Member| {
         let (facts, runtime) = observe_parts(target.cluster(), &member, events).await;
-        let facts = facts?;
-        // without the engine the rest of the row is still useful
-        let status = NodeStatus {
-            master: member.node.master,
-            engine: "–".into(),
-            worker: "–",
-            differs: Vec::new(),
-            image: "–".into(),
-            gpus: facts.gpus.len().to_string(),
-            slots: network::slots(&member.node, &facts),
-            job: plan::running_jobs(&target.cluster().name, &facts, &[]),
-            drained: facts.drained.clone(),
-        };
-        let name = member.node.name.clone();
-        Ok(match runtime {
-            Ok(runtime) => {
-                let status = with_engine(status, &target.inventory, &ObservedNode { member, facts, runtime });
-                NodeEntry::reached(&name, true, status)
-            }
-            Err(error) => {
-                events.failed(&error);
-                NodeEntry { error: Some(error), ..NodeEntry::reached(&name, false, status) }
-            }
-        })
+        Ok(entry(&target.inventory, member, facts?, events.report(runtime)))
     };
     let NodeResults { ok: nodes, failed } = context.connect().await?.then(events, observe).await;
     Ok(outcome(nodes, failed))
 }
 
-/// Adds what the engine reports.
-fn with_engine(status: NodeStatus, inventory: &Inventory, observed: &ObservedNode) -> NodeStatus {
-    let (cluster, runtime) = (&inventory.cluster, &observed.runtime);
-    let job = plan::running_jobs(&cluster.name, &observed.facts, &runtime.containers);
-    let planned = apply::desired(inventory, observed).and_then(|desired| apply::plan(cluster, observed, &desired));
-    let (worker, differs) = plan::worker_status(cluster, &runtime.containers, planned.as_deref().ok());
-    let image = runtime.image.as_ref().map_or("missing", |image| {
-        let id = image.id.strip_prefix("sha256:").unwrap_or(&image.id);
-        id.get(..12).unwrap_or(id)
-    });
-    NodeStatus { engine: runtime.engine.version.clone(), worker, differs, image: image.to_owned(), job, ..status }
+/// Returns the entry of a node. Without the engine the rest of it is still useful.
+fn entry(
+    inventory: &Inventory,
+    member: Member,
+    facts: Facts,
+    runtime: Result<RuntimeState, NodeError>,
+) -> NodeEntry<NodeStatus> {
+    let (name, cluster) = (member.node.name.clone(), &inventory.cluster);
+    let mut status = NodeStatus {
+        master: member.node.master,
+        engine: "–".into(),
+        worker: "–",
+        differs: Vec::new(),
+        image: "–".into(),
+        gpus: facts.gpus.len().to_string(),
+        slots: network::slots(&member.node, &facts),
+        job: plan::running_jobs(&cluster.name, &facts, &[]),
+        drained: facts.drained.clone(),
+    };
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return NodeEntry { error: Some(error), ..NodeEntry::reached(&name, false, status) },
+    };
+    status.engine = runtime.engine.version.clone();
+    status.job = plan::running_jobs(&cluster.name, &facts, &runtime.containers);
+    status.image = runtime
+        .image
+        .as_ref()
+        .map_or("missing".into(), |image| image.id.trim_start_matches("sha256:").chars().take(12).collect());
+    let observed = ObservedNode { member, facts, runtime };
+    let planned = apply::desired(inventory, &observed).and_then(|desired| apply::plan(cluster, &observed, &desired));
+    let containers = &observed.runtime.containers;
+    (status.worker, status.differs) = plan::worker_status(cluster, containers, planned.as_deref().ok());
+    NodeEntry::reached(&name, true, status)
 }
 
 pub(super) fn outcome(mut nodes: Vec<NodeEntry<NodeStatus>>, mut failed: Vec<NodeError>) -> Outcome {
@@ -71,11 +73,11 @@ pub(super) fn outcome(mut nodes: Vec<NodeEntry<NodeStatus>>, mut failed: Vec<Nod
             status.image.clone(),
             status.gpus.clone(),
             status.slots.to_string(),
-            status.job.clone().unwrap_or_else(|| "–".into()),
+            cell(status.job.as_ref()),
         ]
     });
     let drained = |node: &NodeEntry<NodeStatus>| Some((node.node.clone(), node.result.as_ref()?.drained.clone()?));
     text.extend(nodes.iter().filter_map(drained).map(|(node, drained)| format!("{node} is {drained}\n")));
-    let code = exit::of_nodes(nodes.iter().filter(|node| node.ok).count(), &failed);
-    Outcome::new(code, text, &Nodes { ok: failed.is_empty(), nodes }, &failed)
+    let done = nodes.iter().filter(|node| node.ok).count();
+    Outcome::new(Verdict::Nodes { done, failed: &failed }, text, Nodes { nodes })
 }

@@ -1,11 +1,11 @@
 //! `hvdctl train` and `hvdctl run`.
 
-use super::context::Context;
-use super::output::{DryRun, End};
-use super::{Outcome, job_end};
+use super::fetch::{document, summary};
+use super::output::{self, Document, DryRun, End};
+use super::{Context, Outcome, job_end};
 use crate::cli;
-use crate::error::{Error, exit};
-use crate::job::fetch::{self, FetchReport};
+use crate::error::{Error, Verdict};
+use crate::job::fetch;
 use crate::job::in_worker::{NodeCores, check_launcher, cores};
 use crate::job::plan::JobPlan;
 use crate::job::record::State;
@@ -114,29 +114,24 @@ async fn launch(
             "the job continues: follow it with hvdctl attach {0}, stop it with hvdctl stop {0}",
             ended.id
         ));
-        return Ok(Outcome { text: format!("{}\n", ended.id), ..job_end::with_code(exit::OK, &ended, None) });
+        return Ok(Outcome { text: format!("{}\n", ended.id), ..job_end::with_verdict(Verdict::Done, ended, None) });
     }
     let launcher = launcher(plan.options.launcher, plan.options.controller);
     let fetched = match fetch {
-        Some(directory) => {
-            let fetched = fetch_outputs(&ended.id, directory, context).await;
-            Some(fetched.as_ref().map(super::fetch::document))
-        }
+        Some(directory) => Some(fetch_outputs(&ended.id, directory, context).await),
         None => None,
     };
     job_end::outcome(ended, fetched, launcher, events)
 }
 
 /// Fetches the outputs of a job. A failure or a signal is only a warning, because the job's own result follows.
-async fn fetch_outputs(id: &str, directory: &Path, context: &Context) -> Option<FetchReport> {
+async fn fetch_outputs(id: &str, directory: &Path, context: &Context) -> Option<Document<output::Fetch>> {
     let Context { target, events, session, .. } = context;
     match session.cancellation.run(fetch::after(target, id, directory, events)).await {
         Ok(fetched) => {
-            let new = fetched.items.iter().filter(|(_, new)| *new).count();
-            let unchanged = fetched.items.len() - new;
-            events.note(format!("{}: {new} fetched, {unchanged} unchanged", directory.display()));
+            events.note(summary(&fetched));
             fetched.failed.iter().for_each(|error| events.warn(error));
-            Some(fetched)
+            Some(document(&fetched))
         }
         Err(error) => {
             let directory = quote::readable(&directory.display().to_string());
@@ -162,7 +157,7 @@ pub(super) fn dry_run(
         };
         vec![share.node.clone(), ranks, address(share)]
     };
-    let mut text = table(&["NODE", "RANKS", "ADDRESS"], &placement.shares.iter().map(row).collect::<Vec<_>>());
+    let mut text = table(&["NODE", "RANKS", "ADDRESS"], placement.shares.iter().map(row));
     text.extend(placement.shares.iter().filter(|share| share.ranks > 0).map(|share| core_line(share, &cores)));
     for NodeCommand { node, argv, variables } in commands {
         let on = if commands.len() > 1 { format!(" on {node}") } else { String::new() };
@@ -174,8 +169,7 @@ pub(super) fn dry_run(
     }
     text.push_str(&format!("each rank: {}\n", quote::command(command)));
     let (placement, launch, command) = (placement.clone(), commands.to_vec(), command.to_vec());
-    let (event, code) = (End::End, exit::OK);
-    Outcome::ok(text, &DryRun { event, ok: true, code, dry_run: true, placement, launch, cores, command })
+    Outcome::ok(text, DryRun { event: End::End, code: 0, dry_run: true, placement, launch, cores, command })
 }
 
 /// Formats the cores and threads of a node's ranks.

@@ -1,239 +1,159 @@
-//! `hvdctl up`: connect, lock and observe, pull images, plan, check, push keys, end disrupted jobs, apply, add nodes to elastic jobs.
+//! `hvdctl up`: connect, lock and observe, plan, pull images, check, push keys, end disrupted jobs, apply, add nodes to elastic jobs.
 
 use super::Outcome;
-use super::context::{ConnectedNodes, Context, node_rows};
+use super::context::{ConnectedNodes, Context, node_rows, observe_each};
 use super::output::{NodeEntry, UpNode};
 use crate::checks::preflight;
 use crate::cli::Up;
-use crate::cluster::nodes::{Member, NodeResults, ObservedNode, Target, for_each_node, observe};
-use crate::cluster::session::Session;
+use crate::cluster::nodes::{Member, NodeResults, Target};
 use crate::error::{Error, NodeError};
-use crate::event::Events;
-use crate::job::capacity::drop_ended_jobs;
 use crate::job::cleanup::end_disrupted;
 use crate::job::join::add_nodes;
 use crate::keys::files::{AUTHORIZED_KEYS, Keys, differing};
 use crate::keys::push::Distribution;
 use crate::node::facts::Facts;
 use crate::paths::HOST_KEY;
-use crate::runtime::Image;
 use crate::text::nodeset;
 use crate::worker::apply::{self, WorkerPlan};
-use crate::worker::image::{self, TO_BE_PULLED};
+use crate::worker::plan::Operation;
 
-/// `up`.
+/// The plans of the nodes on which all steps so far have succeeded, and the failures of the others.
+type Plans = NodeResults<WorkerPlan>;
+
+/// `up`. A dry run only plans, and prints the plans.
 pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, session, .. } = context;
-    let ConnectedNodes { members, offline, refused } = context.connect_or_skip(options.skip_offline).await?;
-    let mut steps = Steps { options, session, target, events, failed: refused };
-    let observed = steps.observe(&members).await?;
-    let observed = steps.pull(observed).await?;
-    let plans = steps.plan(observed);
-    let plans = steps.check(plans)?;
-    let plans = steps.push_keys(plans).await?;
-    let done = match options.dry_run {
-        true => plans,
-        false => {
-            let plans = steps.end_disrupted_jobs(plans).await?;
-            steps.apply(plans).await?
+    let (inventory, dry_run) = (&target.inventory, options.dry_run);
+    let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
+    let nodes = if dry_run { nodes } else { context.lock_each(nodes).await? };
+    let observed = session.cancellation.run(observe_each(target, nodes, events)).await?;
+    let mut plans = observed.then(events, async |node| WorkerPlan::new(inventory, node)).await;
+    if !dry_run {
+        plans = pull(plans, context).await?;
+    }
+    plans = check(plans, options, context)?;
+    plans = push_keys(plans, dry_run, context).await?;
+    if !dry_run {
+        stop_if_asked(&plans, context)?;
+        plans = end_disrupted(&inventory.cluster, plans, events).await;
+        plans = apply(plans, context).await?;
+    }
+    add_nodes(inventory, &plans.ok, dry_run, &session.cancellation, events).await;
+    let nodes = NodeResults { ok: plans.ok.iter().map(entry).collect(), failed: plans.failed };
+    Ok(outcome(dry_run, nodes, &offline))
+}
+
+/// Pulls the image where a plan begins with that. The rest is then planned again, because checks compare the images.
+async fn pull(plans: Plans, context: &Context) -> Result<Plans, Error> {
+    let Context { target, events, session, .. } = context;
+    let pull = async |mut plan: WorkerPlan| {
+        if let Some(Operation::Pull { .. }) = plan.next() {
+            plan.execute_next(&target.inventory, &session.progress, events).await?;
         }
+        Ok(plan)
     };
-    add_nodes(&target.inventory, &done, options.dry_run, &session.cancellation, events).await;
-    let entry = |plan: &WorkerPlan| {
-        let (operations, summary) = (plan.steps(), plan.summary());
-        NodeEntry::new(plan.node(), true, UpNode { changed: !operations.is_empty(), operations, summary })
+    // a pull ends when its request is dropped
+    session.cancellation.run(async { Ok(plans.then(events, pull).await) }).await
+}
+
+/// Applies the rules, and adds the end of disrupted jobs with `--force`.
+///
+/// # Errors
+/// When jobs would be disrupted, without `--force`.
+fn check(plans: Plans, options: &Up, context: &Context) -> Result<Plans, Error> {
+    let Context { target, events, .. } = context;
+    let nodes: Vec<_> = plans.ok.iter().map(|plan| (&plan.observed, true)).collect();
+    let stopped = preflight::check(&target.inventory, &nodes, events);
+    let mut plans = plans.without(events, stopped, WorkerPlan::node);
+    let disrupted = apply::disrupted_jobs(target.cluster(), &plans.ok);
+    if options.force {
+        apply::end_jobs(target.cluster(), &mut plans.ok, disrupted.keys());
+    } else if !disrupted.is_empty() {
+        let error = apply::disrupted_error(&disrupted);
+        if !options.dry_run {
+            return Err(error);
+        }
+        events.warn(error);
+    }
+    Ok(plans)
+}
+
+/// Pushes the keys where they are missing or differ. They come from the master: without it only nodes that have their keys
+/// continue.
+async fn push_keys(mut plans: Plans, dry_run: bool, context: &Context) -> Result<Plans, Error> {
+    let Context { target, events, session, .. } = context;
+    let inventory = &target.inventory;
+    let nodes: Vec<_> = plans.ok.iter().map(|plan| (&plan.observed.member.node, &plan.observed.facts)).collect();
+    let pending = differing(inventory, &nodes, Keys::to_push);
+    let mut has_master = nodes.iter().any(|(node, _)| node.master);
+    if pending.is_empty() {
+        return Ok(plans);
+    }
+    let names = nodeset::fold(&pending);
+    if dry_run {
+        events.note(format!("keys would be pushed to {names}"));
+        return Ok(plans);
+    }
+    if has_master {
+        events.note(format!("keys are missing or differ on {names}: pushing them first"));
+        let members: Vec<Member> = plans.ok.iter().map(|plan| plan.observed.member.clone()).collect();
+        let failed = match (Distribution { inventory, members: &members, session, events }).push().await {
+            Ok(pushed) => pushed.failed,
+            Err(Error::Nodes { failed, .. }) => {
+                has_master = false;
+                failed
+            }
+            Err(error) => return Err(error),
+        };
+        plans = plans.without(events, failed, WorkerPlan::node);
+    }
+    if !has_master {
+        let without_keys = plans.ok.iter().filter(|plan| lacks_keys(&plan.observed.facts));
+        let failed = without_keys.map(|plan| no_master(target, plan.node())).collect();
+        plans = plans.without(events, failed, WorkerPlan::node);
+    }
+    Ok(plans)
+}
+
+fn no_master(target: &Target, node: &str) -> NodeError {
+    let master = &target.inventory.master().name;
+    let next = match target.selected.contains(master) {
+        true => "fix the master first, then run hvdctl up again",
+        false => "add the master to --on",
     };
-    Ok(outcome(options.dry_run, done.iter().map(entry).collect(), &steps.failed, &offline))
+    let cause = format!("the keys come from the master {master}, which is not available");
+    NodeError::failed(node, "push its keys", cause).hint(next)
 }
 
-/// The steps of `up`. A node that fails leaves the set before the next step.
-struct Steps<'a> {
-    options: &'a Up,
-    session: &'a Session,
-    target: &'a Target,
-    events: &'a Events,
-    failed: Vec<NodeError>,
+/// Executes the plans on all nodes at once. A stopped command begins no further operation.
+async fn apply(plans: Plans, context: &Context) -> Result<Plans, Error> {
+    let Context { target, events, session, .. } = context;
+    let apply = async |mut plan: WorkerPlan| {
+        while plan.next().is_some() {
+            if session.cancellation.check().is_err() {
+                return Ok(plan);
+            }
+            plan.execute_next(&target.inventory, &session.progress, events).await?;
+        }
+        session.progress.done(plan.node());
+        events.done(plan.node(), plan.summary());
+        Ok(plan)
+    };
+    let plans = plans.then(events, apply).await;
+    stop_if_asked(&plans, context)?;
+    Ok(plans)
 }
 
-/// A node that has the image, and the image if it was pulled or would be.
-struct ImageReady {
-    observed: ObservedNode,
-    pulled: Option<String>,
+/// # Errors
+/// The signal, or the lost lock, after which nothing more may be done.
+fn stop_if_asked(plans: &Plans, context: &Context) -> Result<(), Error> {
+    context.session.progress.failed(&plans.failed);
+    context.session.cancellation.check()
 }
 
-impl Steps<'_> {
-    /// Locks the nodes and observes them; a dry run only observes them.
-    async fn observe(&mut self, members: &[Member]) -> Result<Vec<ObservedNode>, Error> {
-        let Steps { session, target, events, .. } = *self;
-        let observing = async {
-            Ok(for_each_node(members.to_vec(), async |member| observe(target.cluster(), member, events).await).await)
-        };
-        let unlocked = if self.options.dry_run { Vec::new() } else { session.lock(members).await? };
-        let observed = session.cancellation.run(observing).await?;
-        // what cannot be locked is not changed
-        let is_locked = |node: ObservedNode| match unlocked.iter().find(|error| error.node == node.name()) {
-            Some(error) => Err(error.clone()),
-            None => Ok(node),
-        };
-        let mut observed = self.keep(observed.into_iter().map(|node| node.and_then(is_locked)).collect());
-        let mut nodes: Vec<&mut ObservedNode> = observed.iter_mut().collect();
-        session.cancellation.run(drop_ended_jobs(target, &mut nodes, events)).await?;
-        Ok(observed)
-    }
-
-    /// Pulls the image where it is needed. A dry run only notes that.
-    async fn pull(&mut self, observed: Vec<ObservedNode>) -> Result<Vec<ImageReady>, Error> {
-        let Steps { session, target, events, .. } = *self;
-        let cluster = target.cluster();
-        let dry_run = self.options.dry_run;
-        let pulling = for_each_node(observed, async |mut node: ObservedNode| {
-            if !image::is_wanted(cluster, node.runtime.image.is_some()) {
-                return Ok(ImageReady { observed: node, pulled: None });
-            }
-            // whether the registry has a newer image is not known without pulling it
-            let is_new = match dry_run {
-                true => node.runtime.image.is_none(),
-                false => image::pull(cluster, &mut node, events).await?,
-            };
-            if dry_run && is_new {
-                node.runtime.image = Some(Image { id: TO_BE_PULLED.into(), content: None });
-            }
-            if is_new && !dry_run {
-                session.progress.record(node.name(), format!("pull {}", cluster.image));
-            }
-            Ok(ImageReady { observed: node, pulled: is_new.then(|| cluster.image.clone()) })
-        });
-        // a pull ends when its request is dropped
-        let pulled = session.cancellation.run(async { Ok(pulling.await) }).await?;
-        Ok(self.keep(pulled))
-    }
-
-    fn plan(&mut self, ready: Vec<ImageReady>) -> Vec<WorkerPlan> {
-        let inventory = &self.target.inventory;
-        self.keep(ready.into_iter().map(|node| WorkerPlan::new(inventory, node.observed, node.pulled)).collect())
-    }
-
-    /// Applies the rules, and adds the end of disrupted jobs with `--force`.
-    ///
-    /// # Errors
-    /// When jobs would be disrupted, without `--force`.
-    fn check(&mut self, mut plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
-        let nodes: Vec<_> = plans.iter().map(|plan| (&plan.observed, true)).collect();
-        let stopped = preflight::check(&self.target.inventory, &nodes, self.events);
-        self.drop_failed(&mut plans, stopped);
-        let cluster = self.target.cluster();
-        let disrupted = apply::disrupted_jobs(cluster, &plans);
-        if self.options.force {
-            apply::end_jobs(cluster, &mut plans, disrupted.keys());
-        } else if !disrupted.is_empty() {
-            let error = apply::disrupted_error(&disrupted);
-            if !self.options.dry_run {
-                return Err(error);
-            }
-            self.events.warn(error);
-        }
-        Ok(plans)
-    }
-
-    /// Pushes the keys where they are missing or differ. They come from the master: without it only nodes that have their keys
-    /// continue.
-    async fn push_keys(&mut self, mut plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
-        let inventory = &self.target.inventory;
-        let nodes: Vec<_> = plans.iter().map(|plan| (&plan.observed.member.node, &plan.observed.facts)).collect();
-        let pending = differing(inventory, &nodes, Keys::to_push);
-        let mut has_master = nodes.iter().any(|(node, _)| node.master);
-        if pending.is_empty() {
-            return Ok(plans);
-        }
-        if self.options.dry_run {
-            self.events.note(format!("keys would be pushed to {}", nodeset::fold(&pending)));
-            return Ok(plans);
-        }
-        if has_master {
-            let names = nodeset::fold(&pending);
-            self.events.note(format!("keys are missing or differ on {names}: pushing them first"));
-            let members: Vec<Member> = plans.iter().map(|plan| plan.observed.member.clone()).collect();
-            let (session, events) = (self.session, self.events);
-            let failed = match (Distribution { inventory, members: &members, session, events }).push().await {
-                Ok(pushed) => pushed.failed,
-                Err(Error::Nodes { failed, .. }) => {
-                    has_master = false;
-                    failed
-                }
-                Err(error) => return Err(error),
-            };
-            self.drop_failed(&mut plans, failed);
-        }
-        if !has_master {
-            let without_keys = plans.iter().filter(|plan| lacks_keys(&plan.observed.facts));
-            let failed: Vec<_> = without_keys.map(|plan| self.no_master(plan.node())).collect();
-            failed.iter().for_each(|error| self.events.failed(error));
-            self.drop_failed(&mut plans, failed);
-        }
-        Ok(plans)
-    }
-
-    fn no_master(&self, node: &str) -> NodeError {
-        let master = &self.target.inventory.master().name;
-        let next = match self.target.selected.contains(master) {
-            true => "fix the master first, then run hvdctl up again",
-            false => "add the master to --on",
-        };
-        NodeError::failed(
-            node,
-            "push its keys",
-            format!("the keys come from the master {master}, which is not available"),
-        )
-        .hint(next)
-    }
-
-    async fn end_disrupted_jobs(&mut self, plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
-        // a signal may have come while keys were pushed
-        self.stop_if_asked()?;
-        let ended = end_disrupted(self.target.cluster(), plans, self.events).await;
-        Ok(self.keep(ended))
-    }
-
-    /// Executes the plans on all nodes at once. A stopped command begins no further operation.
-    async fn apply(&mut self, plans: Vec<WorkerPlan>) -> Result<Vec<WorkerPlan>, Error> {
-        let Steps { session, target, events, .. } = *self;
-        let applied = for_each_node(plans, async |plan: WorkerPlan| {
-            for operation in &plan.operations {
-                if session.cancellation.check().is_err() {
-                    return Ok(plan);
-                }
-                let executed = apply::execute(&target.inventory, &plan.observed, operation, events).await;
-                events.report(executed)?;
-                session.progress.record(plan.node(), operation.to_string());
-            }
-            session.progress.done(plan.node());
-            events.done(plan.node(), plan.summary());
-            Ok(plan)
-        })
-        .await;
-        let done = self.keep(applied);
-        self.stop_if_asked()?;
-        Ok(done)
-    }
-
-    /// Keeps the nodes that a step succeeded on; the others have failed.
-    fn keep<T>(&mut self, results: Vec<Result<T, NodeError>>) -> Vec<T> {
-        let NodeResults { ok, failed } = NodeResults::new(self.events, results);
-        self.failed.extend(failed);
-        ok
-    }
-
-    fn drop_failed(&mut self, plans: &mut Vec<WorkerPlan>, failed: Vec<NodeError>) {
-        plans.retain(|plan| failed.iter().all(|error| error.node != plan.node()));
-        self.failed.extend(failed);
-    }
-
-    /// # Errors
-    /// The signal, or the lost lock, after which nothing more may be done.
-    fn stop_if_asked(&self) -> Result<(), Error> {
-        self.session.progress.failed(&self.failed);
-        self.session.cancellation.check()
-    }
+fn entry(plan: &WorkerPlan) -> NodeEntry<UpNode> {
+    let (operations, summary) = (plan.steps(), plan.summary());
+    NodeEntry::new(plan.node(), true, UpNode { changed: !operations.is_empty(), operations, summary })
 }
 
 /// Returns whether a worker could not start its sshd, or would accept no login.
@@ -241,18 +161,14 @@ fn lacks_keys(facts: &Facts) -> bool {
     [HOST_KEY, AUTHORIZED_KEYS].iter().any(|name| !facts.key_files.contains_key(*name))
 }
 
-pub(super) fn outcome(
-    dry_run: bool,
-    nodes: Vec<NodeEntry<UpNode>>,
-    failed: &[NodeError],
-    offline: &[NodeError],
-) -> Outcome {
-    let mut text = node_rows(&nodes, |node| node.summary.clone());
-    let changed = nodes.iter().filter_map(|node| node.result.as_ref()).filter(|node| node.changed).count();
-    if changed == 0 && failed.is_empty() {
+pub(super) fn outcome(dry_run: bool, nodes: NodeResults<NodeEntry<UpNode>>, offline: &[NodeError]) -> Outcome {
+    let mut text = node_rows(&nodes.ok, |node| node.summary.clone());
+    let all = nodes.ok.len();
+    let changed = nodes.ok.iter().filter_map(|node| node.result.as_ref()).filter(|node| node.changed).count();
+    if changed == 0 && nodes.failed.is_empty() {
         text.push_str("nothing to do: every worker is up to date\n");
-    } else if dry_run && !nodes.is_empty() {
-        text.push_str(&format!("dry run: {changed} of {} nodes would be changed\n", nodes.len()));
+    } else if dry_run && all > 0 {
+        text.push_str(&format!("dry run: {changed} of {all} nodes would be changed\n"));
     }
-    Outcome::of_nodes(text, nodes, failed, offline)
+    Outcome::of_nodes(text, nodes, offline)
 }

@@ -7,7 +7,7 @@ use crate::checks::preflight;
 use crate::checks::verify::{Report, Row, compare};
 use crate::cli::Verify;
 use crate::cluster::nodes::ObservedNode;
-use crate::error::{Error, exit};
+use crate::error::{Error, Verdict};
 use crate::inventory::{Controller, Node};
 use crate::job::frames::{Frame, Kind};
 use crate::job::outcome::JobOutcome;
@@ -20,7 +20,7 @@ use crate::keys::reachability::Matrix;
 use crate::launch::placement::{MapBy, RankCount};
 use crate::launch::{self, VERIFY};
 use crate::node::facts::Facts;
-use crate::render::table::table;
+use crate::render::table::{cell, table};
 use crate::text::units::count;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -63,26 +63,27 @@ pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> 
         }
         let text =
             format!("{}failed: not all workers can log in to each other; nothing was launched\n", login_table(matrix));
-        let document = document(None, controller, matrix.faults(), &[], &[], Some(matrix));
-        return Ok(Outcome::new(exit::FAILED, text, &document, &[]));
+        return Ok(outcome(text, details(None, controller, matrix.faults(), &[], &[], Some(matrix))));
     }
     plan.check(events)?;
 
     let mut output = RankOutput::default();
     let on_frame = |node: &str, frame: &Frame| output.take(node, frame.rank, &frame.kind);
-    let outcome = start(&plan, session, events, on_frame).await?;
-    let rows = compare(&outcome.placement, &known, &output.reports);
-    let faults = faults(&rows, &outcome);
-    if outcome.code != 0 {
+    let ended = start(&plan, session, events, on_frame).await?;
+    let rows = compare(&ended.placement, &known, &output.reports);
+    let faults = faults(&rows, &ended);
+    if ended.code != 0 {
         let last = &output.other[output.other.len().saturating_sub(10)..];
-        let lines = if last.is_empty() { &outcome.launcher } else { last };
+        let lines = if last.is_empty() { &ended.launcher } else { last };
         events.note(format!("last lines of output:{}", tail(lines)));
     }
-    let text = summary(&rows, &faults, outcome.placement.ranks());
-    let code = if faults.is_empty() { exit::OK } else { exit::FAILED };
+    let text = summary(&rows, &faults, ended.placement.ranks());
     let names: Vec<&str> = known.iter().map(|(node, _)| node.name.as_str()).collect();
-    let document = document(Some(&outcome.id), controller, faults, &names, &rows, logins.as_ref());
-    Ok(Outcome::new(code, text, &document, &[]))
+    Ok(outcome(text, details(Some(&ended.id), controller, faults, &names, &rows, logins.as_ref())))
+}
+
+pub(super) fn outcome(text: String, details: output::Verify) -> Outcome {
+    Outcome::new(Verdict::of_check(details.faults.is_empty(), 0, &[]), text, details)
 }
 
 /// The program of each rank.
@@ -146,21 +147,19 @@ fn faults(rows: &[Row], outcome: &JobOutcome) -> Vec<String> {
 fn summary(rows: &[Row], faults: &[String], ranks: u32) -> String {
     let mut cells = Vec::new();
     for row in rows {
-        let none = || "–".to_owned();
         let report = row.report.as_ref();
-        let gpus = report.and_then(|report| report.gpus.clone()).unwrap_or_default();
-        let mut gpus = gpus.into_iter();
+        let mut gpus = report.and_then(|report| report.gpus.clone()).unwrap_or_default().into_iter();
         cells.push(vec![
             row.rank.to_string(),
             row.expected.clone(),
-            row.actual.clone().unwrap_or_else(none),
-            report.map_or_else(none, |report| report.sum.to_string()),
-            gpus.next().unwrap_or_else(none),
+            cell(row.actual.as_ref()),
+            cell(report.map(|report| report.sum)),
+            cell(gpus.next()),
         ]);
         // further GPUs have lines of their own
         cells.extend(gpus.map(|gpu| [vec![String::new(); 4], vec![gpu]].concat()));
     }
-    let mut text = table(&["RANK", "EXPECTED", "ACTUAL", "SUM", "GPUS"], &cells);
+    let mut text = table(&["RANK", "EXPECTED", "ACTUAL", "SUM", "GPUS"], cells);
     if faults.is_empty() {
         let report = rows.first().and_then(|row| row.report.as_ref());
         let versions = report.map_or(String::new(), |report| {
@@ -174,7 +173,7 @@ fn summary(rows: &[Row], faults: &[String], ranks: u32) -> String {
 }
 
 /// `job`: `None` if nothing was launched.
-pub(super) fn document(
+pub(super) fn details(
     job: Option<&str>,
     controller: Controller,
     faults: Vec<String>,
@@ -187,7 +186,6 @@ pub(super) fn document(
         NodeEntry::new(name, ranks.iter().all(|row| row.faults.is_empty()), VerifyNode { ranks })
     };
     output::Verify {
-        ok: faults.is_empty(),
         job: job.map(str::to_owned),
         controller,
         ranks: rows.len(),

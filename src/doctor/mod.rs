@@ -21,6 +21,8 @@ use crate::node::network;
 use crate::runtime::container::running_worker;
 use crate::runtime::{EngineInfo, Runtime};
 use crate::transport::node::Script;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::time::Duration;
 
 const DOCTOR: &str = include_str!("../scripts/doctor.sh");
@@ -34,9 +36,18 @@ pub struct Examination {
     /// All findings, errors first; what is the same on several nodes is one.
     pub findings: Vec<Finding>,
     /// The nodes that there is no session with.
-    pub unreachable: Vec<String>,
+    pub unreachable: Vec<NodeError>,
     /// The nodes whose facts are known, for the fixes.
     nodes: Vec<NodeState>,
+}
+
+/// Something that `doctor --fix` fixed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Fixed {
+    /// The node.
+    pub node: String,
+    /// What was done.
+    pub what: String,
 }
 
 impl Examination {
@@ -80,7 +91,7 @@ pub async fn examine(target: &Target, events: &Events) -> Result<Examination, Er
     events.phase("observing the nodes");
     let NodeResults { ok: members, failed } = connect(target, events).await?;
     let mut findings: Vec<Finding> = failed.iter().map(failure).collect();
-    let unreachable = failed.into_iter().filter(NodeError::is_unreachable).map(|e| e.node).collect();
+    let unreachable = failed.into_iter().filter(NodeError::is_unreachable).collect();
 
     let observed = for_each_node(members, async |member| {
         let (facts, runtime) = observe_parts(cluster, &member, events).await;
@@ -194,7 +205,7 @@ pub async fn fix(
     examined: &Examination,
     session: &Session,
     events: &Events,
-) -> Result<(Vec<(String, String)>, Vec<NodeError>), Error> {
+) -> Result<NodeResults<Fixed>, Error> {
     let cluster = target.cluster();
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     let fixes: Vec<&(String, Fix)> = examined.findings.iter().flat_map(|finding| &finding.fixes).collect();
@@ -217,7 +228,7 @@ pub async fn fix(
         match result {
             Ok(()) => {
                 session.progress.record(node, &what);
-                done.push((node.clone(), what));
+                done.push(Fixed { node: node.clone(), what });
             }
             Err(error) => failed.push(error),
         }
@@ -226,8 +237,8 @@ pub async fn fix(
         let distribution = Distribution { inventory: &target.inventory, members: &examined.members(), session, events };
         let pushed = distribution.push().await?;
         let changed = pushed.ok.into_iter().filter(|pushed| !pushed.changes.is_empty());
-        done.extend(changed.map(|pushed| (pushed.node, pushed.changes.to_string())));
+        done.extend(changed.map(|pushed| Fixed { node: pushed.node, what: pushed.changes.to_string() }));
         failed.extend(pushed.failed);
     }
-    Ok((done, failed))
+    Ok(NodeResults { ok: done, failed })
 }

@@ -27,7 +27,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// When the operator's own machine is at fault.
-pub async fn drop_ended_jobs(target: &Target, nodes: &mut [&mut ObservedNode], events: &Events) -> Result<(), Error> {
+pub async fn drop_ended_jobs(target: &Target, nodes: &mut [ObservedNode], events: &Events) -> Result<(), Error> {
     let cluster = target.cluster();
     let mut known: BTreeSet<String> =
         nodes.iter().flat_map(|observed| launched(cluster, &observed.runtime.containers)).collect();

@@ -2,7 +2,7 @@
 
 use super::list::Job;
 use super::record::JobResult;
-use crate::cluster::nodes::{Member, for_each_node, now};
+use crate::cluster::nodes::{Member, NodeResults, for_each_node, now};
 use crate::error::NodeError;
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
@@ -86,12 +86,11 @@ impl JobNodes<'_> {
 /// Ends the jobs that these plans disrupt, before anything else is changed on any node. A node where that fails is left as it is.
 pub async fn end_disrupted(
     cluster: &Cluster,
-    plans: Vec<WorkerPlan>,
+    plans: NodeResults<WorkerPlan>,
     events: &Events,
-) -> Vec<Result<WorkerPlan, NodeError>> {
+) -> NodeResults<WorkerPlan> {
     let ending = |plan: &WorkerPlan, job: &str| events.begin(plan.node(), Step::write(format!("ending job {job}")));
-    // the job supervisors first, which give the ranks of all nodes the grace period and record the result
-    let stopped = for_each_node(plans, async |plan: WorkerPlan| {
+    let stop = async |plan: WorkerPlan| {
         for container in launchers(&cluster.name, &plan.observed.runtime.containers) {
             if let Some(job) = plan.end_jobs.iter().find(|job| container.job() == Some(job.as_str())) {
                 let _step = ending(&plan, job);
@@ -99,18 +98,17 @@ pub async fn end_disrupted(
             }
         }
         Ok(plan)
-    })
-    .await;
-    for_each_node(stopped, async |plan: Result<WorkerPlan, NodeError>| {
-        let plan = plan?;
+    };
+    let end = async |plan: WorkerPlan| {
         for job in &plan.end_jobs {
             let _step = ending(&plan, job);
             end_and_report(cluster, job, &plan.observed.member, events).await?;
             remove_containers(cluster, job, &plan.observed.member).await?;
         }
         Ok(plan)
-    })
-    .await
+    };
+    // the job supervisors first, which give the ranks of all nodes the grace period and record the result
+    plans.then(events, stop).await.then(events, end).await
 }
 
 /// Ends what is left of a job on one node. Processes that not even SIGKILL ends are reported as a warning.

@@ -23,6 +23,8 @@ use crate::text::digest::hex;
 use crate::text::quote;
 use crate::transport::node::Script;
 use base64::Engine as _;
+use schemars::JsonSchema;
+use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use zeroize::Zeroizing;
@@ -43,14 +45,16 @@ pub struct PushResult {
     pub changes: Changes,
 }
 
-/// The pair on the master.
-#[derive(Debug)]
+/// `keys generate`.
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct GenerateResult {
-    /// The master's name.
+    /// The master.
     pub node: String,
-    /// The pair.
+    /// The key pair.
+    #[serde(flatten)]
     pub pair: PublicKey,
-    /// Whether it was generated just now.
+    /// False if there was already a key pair.
+    #[serde(rename = "changed")]
     pub generated: bool,
 }
 

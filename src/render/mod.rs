@@ -4,8 +4,6 @@
 
 mod board;
 pub mod colours;
-pub mod findings;
-mod json;
 mod plain;
 mod rows;
 pub mod table;
@@ -20,6 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+/// How often the rows are drawn.
+const INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a renderer shows.
 #[derive(Debug, Clone, Copy)]
@@ -38,11 +39,7 @@ pub struct Options {
 trait Renderer {
     /// Shows an event.
     fn show(&mut self, event: Event, now: Instant);
-    /// Returns how often [`Renderer::tick`] is to be called.
-    fn interval(&self) -> Duration {
-        Duration::MAX
-    }
-    /// Redraws the rows, if it is time.
+    /// Redraws the rows, if it is time. Called every [`INTERVAL`].
     fn tick(&mut self, _now: Instant) {}
     /// Clears the rows until the next tick.
     fn hide(&mut self) {}
@@ -50,20 +47,41 @@ trait Renderer {
     fn finish(&mut self) {}
 }
 
+/// Writes a line per event of a job to standard output. Other commands write only their result, so nothing of them but messages.
+struct Json(Options);
+
+impl Renderer for Json {
+    fn show(&mut self, event: Event, _now: Instant) {
+        match event {
+            Event::Warning(text) => err(&format!("warning: {text}")),
+            Event::Note(text) if !self.0.quiet => err(&text),
+            // events that are not part of a job's record do not serialize
+            event if self.0.streams_output => {
+                if let Ok(line) = serde_json::to_string(&event) {
+                    out(&format!("{line}\n"));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Shows events until the last sender is dropped. Runs on a separate thread, so that a slow terminal delays nothing else.
 pub fn run(events: Receiver, options: Options) {
     let mut renderer: Box<dyn Renderer> = if options.json {
-        Box::new(json::Json(options))
+        Box::new(Json(options))
     } else if io::stderr().is_terminal() && !console::is_dumb() && !options.quiet {
         Box::new(rows::Rows::stderr(options))
     } else {
         Box::new(plain::Plain::new(options))
     };
     loop {
-        match events.receive(renderer.interval()) {
-            Ok(Event::Suspend(suspension)) => {
+        match events.receive(INTERVAL) {
+            Ok(Event::Suspend { cleared, over }) => {
                 renderer.hide();
-                suspension.wait();
+                let _ = cleared.send(());
+                // blocks this thread until the other end is dropped
+                let _ = over.recv();
             }
             Ok(event) => renderer.show(event, Instant::now()),
             Err(RecvTimeoutError::Timeout) => {}

@@ -2,7 +2,7 @@
 //! count of the others.
 
 use super::board::{Board, Row, State, Transfer};
-use super::{Options, Renderer, message, output_line, printable};
+use super::{INTERVAL, Options, Renderer, message, output_line, printable};
 use crate::event::{Event, Stream};
 use crate::model::job_state;
 use crate::text::nodeset;
@@ -11,8 +11,6 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle, T
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-/// How often the rows are drawn.
-const INTERVAL: Duration = Duration::from_millis(100);
 /// How long nothing is drawn after a rank's line, so that nothing moves between lines that follow each other.
 const REST: Duration = Duration::from_secs(2);
 /// From this width on a transfer shows a bar, bytes, rate and time left; below, only the percentage.
@@ -183,10 +181,6 @@ impl Renderer for Rows {
             Event::Job { .. } => self.settle(),
             _ => {}
         }
-    }
-
-    fn interval(&self) -> Duration {
-        if self.board.is_empty() { Duration::MAX } else { INTERVAL }
     }
 
     fn tick(&mut self, now: Instant) {

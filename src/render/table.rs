@@ -1,12 +1,18 @@
 //! Tables as text.
 
 use console::measure_text_width;
+use std::fmt::Display;
+
+/// Formats a cell: `–` if there is no value.
+pub fn cell(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| value.to_string())
+}
 
 /// Formats rows under a header, columns two spaces apart, without spaces at the ends of lines. Cells may have colours.
-pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let header: Vec<String> = header.iter().map(|h| console::style(h).bold().to_string()).collect();
-    let all: Vec<&Vec<String>> = std::iter::once(&header).chain(rows).collect();
-    let widths: Vec<usize> = (0..header.len())
+pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let header = header.iter().map(|h| console::style(h).bold().to_string()).collect();
+    let all: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    let widths: Vec<usize> = (0..all[0].len())
         .map(|i| all.iter().filter_map(|r| r.get(i)).map(|c| measure_text_width(c)).max().unwrap_or(0))
         .collect();
     let mut text = String::new();
@@ -32,7 +38,7 @@ mod tests {
         let rows =
             vec![vec!["node1".into(), "a long cell".into(), "x".into()], vec!["n".into(), String::new(), "y".into()]];
         assert_eq!(
-            table(&["NODE", "WHAT", "Z"], &rows),
+            table(&["NODE", "WHAT", "Z"], rows),
             "NODE   WHAT         Z\nnode1  a long cell  x\nn                   y\n"
         );
     }

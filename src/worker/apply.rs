@@ -1,6 +1,7 @@
 //! Plans a node's worker and executes the plan. A worker counts as started when its sshd listens.
 
 use crate::cluster::nodes::{ObservedNode, place};
+use crate::cluster::session::ProgressLog;
 use crate::error::{Error, Kind, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Inventory};
@@ -9,6 +10,7 @@ use crate::runtime::spec::ContainerSpec;
 use crate::text::failure::{self, Sshd};
 use crate::text::nodeset;
 use crate::transport::node::Script;
+use crate::worker::image;
 use crate::worker::plan::{self, NodePlan, Operation};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -54,20 +56,64 @@ pub struct WorkerPlan {
     pub observed: ObservedNode,
     /// The jobs that are ended first, on all their nodes.
     pub end_jobs: Vec<String>,
-    /// The image that is pulled before the rest is planned; its id is known only then.
-    pub pull: Option<String>,
-    /// What is done to its containers.
-    pub operations: Vec<Operation>,
+    /// The operations that were executed and have changed the node.
+    done: Vec<Operation>,
+    /// The operations that are left, in order.
+    left: Vec<Operation>,
 }
 
 impl WorkerPlan {
-    /// Plans what makes the node's worker what the inventory describes. `pull`: the image that was pulled, or would be.
+    /// Plans what makes the node's worker what the inventory describes. Changes nothing.
     ///
     /// # Errors
     /// If the node cannot have this worker.
-    pub fn new(inventory: &Inventory, observed: ObservedNode, pull: Option<String>) -> Result<WorkerPlan, NodeError> {
+    pub fn new(inventory: &Inventory, mut observed: ObservedNode) -> Result<WorkerPlan, NodeError> {
+        let image = &mut observed.runtime.image;
+        let pulls = image::is_wanted(&inventory.cluster, image.is_some());
+        if pulls {
+            image.get_or_insert_with(image::to_be_pulled);
+        }
+        let pull = pulls.then(|| Operation::Pull { image: inventory.cluster.image.clone() });
         let operations = plan(&inventory.cluster, &observed, &desired(inventory, &observed)?)?;
-        Ok(WorkerPlan { observed, end_jobs: Vec::new(), pull, operations })
+        let left = pull.into_iter().chain(operations).collect();
+        Ok(WorkerPlan { observed, end_jobs: Vec::new(), done: Vec::new(), left })
+    }
+
+    /// Returns the operation that is executed next.
+    pub fn next(&self) -> Option<&Operation> {
+        self.left.first()
+    }
+
+    /// Executes the next operation, if one is left. After a pull the rest is planned again.
+    ///
+    /// # Errors
+    /// As [`execute`] and [`plan`].
+    pub async fn execute_next(
+        &mut self,
+        inventory: &Inventory,
+        progress: &ProgressLog,
+        events: &Events,
+    ) -> Result<(), NodeError> {
+        if self.left.is_empty() {
+            return Ok(());
+        }
+        let operation = self.left.remove(0);
+        events.report(execute(inventory, &self.observed, &operation, events).await)?;
+        let is_pull = matches!(operation, Operation::Pull { .. });
+        if !is_pull || self.plan_again(inventory).await? {
+            progress.record(self.node(), operation.to_string());
+            self.done.push(operation);
+        }
+        Ok(())
+    }
+
+    /// Plans what is left after a pull. Returns whether the node has another image than before.
+    async fn plan_again(&mut self, inventory: &Inventory) -> Result<bool, NodeError> {
+        let cluster = &inventory.cluster;
+        let before = self.observed.image_id(cluster)?.to_owned();
+        self.observed.runtime.image = self.observed.runtime.engine.image(&cluster.image).await?;
+        self.left = plan(cluster, &self.observed, &desired(inventory, &self.observed)?)?;
+        Ok(self.observed.image_id(cluster)? != before)
     }
 
     /// Returns the node's name.
@@ -77,22 +123,25 @@ impl WorkerPlan {
 
     /// Formats all steps, one text for each operation.
     pub fn steps(&self) -> Vec<String> {
-        self.first_steps().chain(self.operations.iter().map(ToString::to_string)).collect()
+        self.job_ends().chain(self.operations().iter().map(ToString::to_string)).collect()
     }
 
     /// Formats all steps as one line.
     pub fn summary(&self) -> String {
-        plan::summarize(&self.first_steps().chain(plan::describe(&self.operations)).collect::<Vec<_>>())
+        plan::summarize(&self.job_ends().chain(plan::describe(&self.operations())).collect::<Vec<_>>())
     }
 
-    fn first_steps(&self) -> impl Iterator<Item = String> {
-        let ends = self.end_jobs.iter().map(|job| format!("end the job {job}"));
-        ends.chain(self.pull.iter().map(|image| format!("pull {image}")))
+    fn job_ends(&self) -> impl Iterator<Item = String> {
+        self.end_jobs.iter().map(|job| format!("end the job {job}"))
+    }
+
+    fn operations(&self) -> Vec<Operation> {
+        [&self.done[..], &self.left].concat()
     }
 
     fn node_plan(&self) -> NodePlan<'_> {
         let ObservedNode { facts, runtime, .. } = &self.observed;
-        NodePlan { name: self.node(), facts, containers: &runtime.containers, operations: &self.operations }
+        NodePlan { name: self.node(), facts, containers: &runtime.containers, operations: &self.left }
     }
 }
 
@@ -146,8 +195,13 @@ pub async fn execute(
     events: &Events,
 ) -> Result<(), NodeError> {
     let engine = &observed.runtime.engine;
-    let _step = events.begin(observed.name(), Step::write(operation.to_string()));
+    let step = match operation {
+        Operation::Pull { image } => image::step(image),
+        _ => Step::write(operation.to_string()),
+    };
+    let _step = events.begin(observed.name(), step);
     match operation {
+        Operation::Pull { image } => image::pull(image, observed, events).await,
         Operation::Remove { id, .. } => engine.remove(id).await,
         Operation::Create(desired) => {
             let created = async {

@@ -6,8 +6,10 @@ use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Pull};
 use crate::runtime::Image;
 
-/// The image id that a dry run plans with for an image that is not pulled yet.
-pub const TO_BE_PULLED: &str = "to be pulled";
+/// Returns what stands for an image that is not pulled yet. No container was created from it.
+pub fn to_be_pulled() -> Image {
+    Image { id: "to be pulled".into(), content: None }
+}
 
 /// Returns whether a node has to pull the cluster's image, given whether it has one. An image that is named by its id is known to no
 /// registry.
@@ -26,26 +28,23 @@ fn reference(image: &str) -> String {
     if last.contains([':', '@']) { image.to_owned() } else { format!("{image}:latest") }
 }
 
-/// Pulls the cluster's image and inspects it again. Returns whether its id changed.
+/// Returns the step of a pull.
+pub fn step(image: &str) -> Step {
+    Step::transfer(format!("pulling {}", reference(image)))
+}
+
+/// Pulls an image.
 ///
 /// # Errors
 /// If the registry cannot be reached or has no such image, with the engine's message.
-pub async fn pull(cluster: &Cluster, observed: &mut ObservedNode, events: &Events) -> Result<bool, NodeError> {
-    let image = reference(&cluster.image);
-    let engine = &observed.runtime.engine;
-    let pulled = events.step(observed.name(), Step::transfer(format!("pulling {image}")), engine.pull(&image, events));
-    pulled.await.map_err(|error| {
+pub async fn pull(image: &str, observed: &ObservedNode, events: &Events) -> Result<(), NodeError> {
+    observed.runtime.engine.pull(&reference(image), events).await.map_err(|error| {
         error.hint(format!(
-            "load it on the node: docker login and docker pull {0} on the node, or docker save {0} | ssh {1} sudo docker load; \
-             pull = \"never\" in [cluster] disables pulling",
-            cluster.image, observed.member.node.host
+            "load it on the node: docker login and docker pull {image} on the node, or docker save {image} | ssh {} sudo \
+             docker load; pull = \"never\" in [cluster] disables pulling",
+            observed.member.node.host
         ))
-    })?;
-    let id = |image: &Option<Image>| image.as_ref().map(|image| image.id.clone());
-    let image = engine.image(&cluster.image).await?;
-    let is_new = id(&image) != id(&observed.runtime.image);
-    observed.runtime.image = image;
-    Ok(is_new)
+    })
 }
 
 #[cfg(test)]

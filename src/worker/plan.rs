@@ -21,6 +21,11 @@ const SHELL_START_TIMEOUT: f64 = 120.0;
 /// One step on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
+    /// Pull the image. The rest of a plan is made again after it, because the image's id is known only then.
+    Pull {
+        /// The cluster's image.
+        image: String,
+    },
     /// Remove a container of this cluster.
     Remove {
         /// Its name, for messages.
@@ -47,6 +52,7 @@ pub enum Operation {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Operation::Pull { image } => write!(f, "pull {image}"),
             Operation::Remove { name, reasons, .. } => write!(f, "remove {name} ({})", reasons.join(", ")),
             Operation::Create(desired) => write!(f, "start {}{}", desired.name, with_workspace(desired)),
             Operation::Start { name } => write!(f, "start {name} again (stopped)"),

@@ -2,6 +2,7 @@
 
 use hvdctl::commands::output::{self, *};
 use hvdctl::event::Event;
+use hvdctl::keys::push::GenerateResult;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
@@ -118,13 +119,13 @@ pub fn schema() -> Value {
     let mut documents = Map::new();
     macro_rules! add {
         ($($name:literal: $type:ty),* $(,)?) => {
-            $(documents.insert($name.to_owned(), output::value(&generator.subschema_for::<$type>()));)*
+            $(documents.insert($name.to_owned(), output::value(&generator.subschema_for::<Document<$type>>()));)*
         };
     }
     add! {
         "error": Failure,
         "init": Init,
-        "keys-generate": KeysGenerate,
+        "keys-generate": GenerateResult,
         "keys-push": Nodes<KeysPushNode>,
         "keys-status": KeysStatus,
         "keys-rotate": KeysRotate,
@@ -136,7 +137,6 @@ pub fn schema() -> Value {
         "verify": Verify,
         "text": Text,
         "dir": Dir,
-        "line": Event,
         "job-end": JobEnd,
         "dry-run": DryRun,
         "logs-end": LogsEnd,
@@ -150,5 +150,6 @@ pub fn schema() -> Value {
         "lock-status": Nodes<LockStatusNode>,
         "lock-release": Nodes<LockReleaseNode>,
     }
+    documents.insert("line".to_owned(), output::value(&generator.subschema_for::<Event>()));
     json!({ "documents": documents, "$defs": generator.take_definitions(true) })
 }

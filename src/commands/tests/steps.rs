@@ -83,6 +83,18 @@ async fn an_image_is_compared_as_it_is_after_the_pull() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_node_lacks_is_known_before_its_image_is_pulled() {
+    let nodes = Nodes::new(&NODES);
+    nodes.edit("node2", |state| {
+        (state.images, state.has_registry) = (Vec::new(), true);
+        state.add("hworker", &[("x", "y")]);
+    });
+    hvdctl(&nodes, "up").await.code(3).complains(&["node2: cannot start hworker: a container named hworker exists"]);
+    let calls = nodes.calls("node2");
+    assert!(!calls.iter().any(|call| call.starts_with("docker pull")), "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn down_removes_only_containers_of_its_cluster() {
     let nodes = two_up().await;
     nodes.edit("node1", |state| {

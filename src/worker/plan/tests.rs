@@ -35,6 +35,7 @@ fn apply(
             break;
         }
         match operation {
+            Operation::Pull { .. } => {}
             Operation::Remove { id, .. } => after.retain(|c| c.id != *id),
             // docker(1): a paused container is not started, and one that restarts counts as started
             Operation::Start { name } => of(&mut after, name, &[ContainerState::Created, ContainerState::Exited]),
