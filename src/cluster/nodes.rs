@@ -244,27 +244,22 @@ pub async fn connect(target: &Target, events: &Events) -> Result<NodeResults<Mem
 /// # Errors
 /// As [`connect`].
 pub async fn connect_as_login(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
-    connect_each(target, events, async |node, kind| Ok(Transport::open_as_login(target.cluster(), node, kind).await?))
-        .await
+    let open = async |node: &Node, kind| Transport::open_as_login(target.cluster(), node, kind).await;
+    connect_each(target, events, open).await
 }
 
 async fn connect_each(
     target: &Target,
     events: &Events,
-    open: impl AsyncFn(&Node, TransportKind) -> Result<Transport, Error>,
+    open: impl AsyncFn(&Node, TransportKind) -> Result<Transport, NodeError>,
 ) -> Result<Vec<Result<Member, NodeError>>, Error> {
     let kind = transport_kind(target, events).await?;
     events.send(Event::Nodes(target.nodes().into_iter().map(|node| node.name).collect()));
     let opened = for_each_node(target.nodes(), async |node| {
-        match events.step(&node.name, Step::CONNECTING, open(&node, kind.clone())).await {
-            Ok(transport) => Ok(Ok(Member { node, transport: Arc::new(transport) })),
-            Err(Error::Unreachable(mut one) | Error::Nodes { failed: mut one, .. }) if one.len() == 1 => {
-                Ok(Err(one.remove(0)))
-            }
-            Err(error) => Err(error),
-        }
+        let transport = events.step(&node.name, Step::CONNECTING, open(&node, kind.clone())).await?;
+        Ok(Member { node, transport: Arc::new(transport) })
     });
-    opened.await.into_iter().collect()
+    Ok(opened.await)
 }
 
 async fn transport_kind(target: &Target, events: &Events) -> Result<TransportKind, Error> {

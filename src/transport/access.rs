@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+/// What is wrong with a program that lacks options.
+pub const UNFIT: &str = "is not GNU's or too old (coreutils 8.30 is needed)";
+
 /// What sudo allows the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sudo {
@@ -15,10 +18,17 @@ pub enum Sudo {
     Refused(String),
 }
 
+impl Default for Sudo {
+    fn default() -> Sudo {
+        Sudo::Refused("the node did not report on sudo".into())
+    }
+}
+
 /// How a program is run as root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RootMethod {
     /// The login is root.
+    #[default]
     Login,
     /// By sudo, which asks for no password.
     Sudo,
@@ -30,16 +40,28 @@ pub enum RootMethod {
 }
 
 /// How the engine is used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Engine {
     /// By the login itself; the value for `DOCKER_HOST`, empty for Docker's default.
     Direct(String),
     /// As root.
+    #[default]
     AsRoot,
 }
 
-/// The observed state of a login.
+/// A program that hvdctl's scripts need and cannot use.
 #[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnusableTool {
+    /// Its name.
+    pub name: String,
+    /// What is wrong with it; completes the name.
+    pub fault: &'static str,
+    /// Its Debian package.
+    pub package: String,
+}
+
+/// The observed state of a login.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Login {
     /// Its name on the node.
     pub user: String,
@@ -55,35 +77,24 @@ pub struct Login {
     pub rootless: Option<String>,
     /// Whether the system's engine is closed to the login.
     pub is_closed: bool,
-    /// Programs that hvdctl's scripts need and the node lacks, each with its Debian package.
-    pub missing_tools: Vec<(String, String)>,
-    /// Programs without options that the scripts need: they are not GNU's, or too old. Each has its Debian package.
-    pub unfit_tools: Vec<(String, String)>,
+    /// What the node lacks.
+    pub unusable_tools: Vec<UnusableTool>,
 }
 
 impl Login {
     /// Parses the lines of `access.sh`. What they do not mention is not there.
     pub fn parse(text: &str) -> Login {
-        let mut login = Login {
-            user: String::new(),
-            shell: String::new(),
-            sudo: Sudo::Refused("the node did not report on sudo".into()),
-            engine: None,
-            is_remote: false,
-            rootless: None,
-            is_closed: false,
-            missing_tools: Vec::new(),
-            unfit_tools: Vec::new(),
-        };
+        let mut login = Login::default();
         for line in text.lines() {
             let (key, value) = line.split_once(' ').unwrap_or((line, ""));
             let (first, rest) = value.split_once(' ').unwrap_or((value, ""));
             let rest = rest.to_owned();
+            let tool = |fault| UnusableTool { name: first.to_owned(), fault, package: rest.clone() };
             match (key, first) {
                 ("user", _) => login.user = value.to_owned(),
                 ("shell", _) => login.shell = value.to_owned(),
-                ("missing", tool) => login.missing_tools.push((tool.to_owned(), rest)),
-                ("unfit", tool) => login.unfit_tools.push((tool.to_owned(), rest)),
+                ("missing", _) => login.unusable_tools.push(tool("is missing")),
+                ("unfit", _) => login.unusable_tools.push(tool(UNFIT)),
                 ("sudo", "root") => login.sudo = Sudo::Root,
                 ("sudo", "yes") => login.sudo = Sudo::Allowed,
                 ("sudo", "asks") => login.sudo = Sudo::PasswordRequired(rest),
@@ -103,22 +114,12 @@ impl Login {
 
     /// Returns what is wrong with the node's programs, and how to fix it; `None` if hvdctl's scripts can use them.
     pub fn unusable_tools(&self) -> Option<(String, String)> {
-        let names =
-            |tools: &[(String, String)]| -> Vec<String> { tools.iter().map(|(tool, _)| tool.clone()).collect() };
-        let list = |tools, one: &str, several: &str| {
-            let names: Vec<String> = names(tools);
-            let verb = if names.len() == 1 { one } else { several };
-            (!names.is_empty()).then(|| format!("{} {verb}", names.join(", ")))
-        };
-        let missing = list(&self.missing_tools, "is missing", "are missing");
-        let old = "not GNU's or too old (coreutils 8.30 is needed)";
-        let unfit = list(&self.unfit_tools, &format!("is {old}"), &format!("are {old}"));
-        let message = missing.into_iter().chain(unfit).collect::<Vec<_>>().join("; ");
-        let packages: BTreeSet<&str> =
-            self.missing_tools.iter().chain(&self.unfit_tools).map(|(_, package)| package.as_str()).collect();
-        let packages = packages.into_iter().collect::<Vec<_>>().join(" ");
+        let tools = &self.unusable_tools;
+        let faults: Vec<String> = tools.iter().map(|tool| format!("{} {}", tool.name, tool.fault)).collect();
+        let packages: BTreeSet<&str> = tools.iter().map(|tool| tool.package.as_str()).collect();
+        let packages = Vec::from_iter(packages).join(" ");
         let hint = format!("install it on the node; on Debian and Ubuntu: apt-get install {packages}");
-        (!message.is_empty()).then_some((message, hint))
+        (!tools.is_empty()).then(|| (faults.join(", "), hint))
     }
 
     /// Returns how root is used. A password is the last resort: sudo also asks users whom it then refuses, and counts
@@ -214,7 +215,10 @@ mod tests {
         assert_eq!((message.as_str(), packages), ("ss is missing", format!("{hint}iproute2")));
         let text = "missing setsid util-linux\nmissing flock util-linux\nunfit cut coreutils\nuser ana\n";
         let (message, packages) = unusable(text);
-        assert_eq!(message, "setsid, flock are missing; cut is not GNU's or too old (coreutils 8.30 is needed)");
+        assert_eq!(
+            message,
+            "setsid is missing, flock is missing, cut is not GNU's or too old (coreutils 8.30 is needed)"
+        );
         assert_eq!(packages, format!("{hint}coreutils util-linux"));
         assert_eq!(Login::parse("user ana\n").unusable_tools(), None);
     }

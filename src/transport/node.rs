@@ -11,17 +11,15 @@ mod script;
 #[cfg(test)]
 pub(crate) mod scripted;
 
-use crate::error::{Error, Kind, NodeError};
+use crate::error::{Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Node};
-use crate::transport::access::{Engine, RootMethod};
 use crate::transport::privileges::Access;
 pub use crate::transport::privileges::RunAs;
 use crate::transport::ssh::Control;
 use crate::transport::sudo::Sudo;
 use connections::Connections;
 use prelude::{LoginError, Prelude};
-use process::Child;
 pub use process::{Collected, Output, Process};
 pub use script::Script;
 use std::io;
@@ -67,14 +65,14 @@ impl Transport {
     /// Connects to a node and finds out how root is used there.
     ///
     /// # Errors
-    /// When ssh fails, or there is no root; when the operator's terminal fails.
+    /// When ssh fails, or there is no root.
     pub async fn open(
         cluster: &Cluster,
         node: &Node,
         kind: TransportKind,
         sudo: &Sudo,
         events: &Events,
-    ) -> Result<Transport, Error> {
+    ) -> Result<Transport, NodeError> {
         let mut transport = Transport::open_as_login(cluster, node, kind).await?;
         let login = transport.find_access(cluster, sudo, events).await?;
         if let Some(noise) = transport.noise.get() {
@@ -96,18 +94,13 @@ impl Transport {
             #[cfg(test)]
             TransportKind::Scripted(nodes) => Channel::Scripted(nodes.connect(&node.name).await?),
         };
-        Ok(Transport::new(&node.name, channel, cluster.command_timeout))
-    }
-
-    fn new(node: &str, channel: Channel, limit: Duration) -> Transport {
-        let access = Access {
-            root: RootMethod::Login,
-            password: None,
-            image: String::new(),
-            cluster: String::new(),
-            engine: Engine::Direct(String::new()),
-        };
-        Transport { node: node.to_owned(), channel, access, limit, noise: Arc::default() }
+        Ok(Transport {
+            node: node.name.clone(),
+            channel,
+            access: Access::default(),
+            limit: cluster.command_timeout,
+            noise: Arc::default(),
+        })
     }
 
     /// Returns the node's name.
@@ -135,21 +128,23 @@ impl Transport {
     }
 
     async fn start_process(&self, argv: &[String]) -> io::Result<Process> {
-        let no_streams = || io::Error::other("the program has no streams");
         match &self.channel {
             Channel::Ssh(connections) => {
                 let (mut child, slot) = connections.spawn(&prelude::marked(argv)).await?;
                 let prelude = Prelude { noise: Arc::clone(&self.noise), unmarked: Arc::default() };
-                let stdout = child.stdout().take().ok_or_else(no_streams)?;
-                let stderr = child.stderr().take().ok_or_else(no_streams)?;
-                Ok(Process {
-                    stdin: Box::pin(child.stdin().take().ok_or_else(no_streams)?),
-                    stdout: Box::pin(prelude::stdout(stdout, prelude.clone(), self.limit)),
-                    stderr: Box::pin(prelude::stderr(stderr, Arc::clone(&self.noise))),
-                    prelude,
-                    child: Child::Ssh(child),
-                    _slot: Some(slot),
-                })
+                let stdout = child.stdout().take().map(|stream| prelude::stdout(stream, prelude.clone(), self.limit));
+                let stderr = child.stderr().take().map(|stream| prelude::stderr(stream, Arc::clone(&self.noise)));
+                let stdin = child.stdin().take();
+                let exit = async move {
+                    match child.wait().await {
+                        Ok(status) => Ok(status.code().unwrap_or(255)),
+                        // the crate takes 127 for an error of its own; it is the shell's "not found"
+                        Err(openssh::Error::Remote(e)) if e.kind() == io::ErrorKind::NotFound => Ok(127),
+                        Err(e) => Err(io::Error::other(e)),
+                    }
+                };
+                let process = Process::new(stdin, stdout, stderr, exit)?;
+                Ok(Process { prelude, _slot: Some(slot), ..process })
             }
             Channel::Local => {
                 let mut child = tokio::process::Command::new(&argv[0])
@@ -160,26 +155,13 @@ impl Transport {
                     // a Ctrl-C at the terminal is for hvdctl, which ends its children in order
                     .process_group(0)
                     .spawn()?;
-                Ok(Process {
-                    stdin: Box::pin(child.stdin.take().ok_or_else(no_streams)?),
-                    stdout: Box::pin(child.stdout.take().ok_or_else(no_streams)?),
-                    stderr: Box::pin(child.stderr.take().ok_or_else(no_streams)?),
-                    prelude: Prelude::default(),
-                    child: Child::Local(child),
-                    _slot: None,
-                })
+                let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+                Process::new(stdin, stdout, stderr, async move { Ok(child.wait().await?.code().unwrap_or(255)) })
             }
             #[cfg(test)]
             Channel::Scripted(node) => {
                 let scripted::Streams { stdin, stdout, stderr, code } = node.start(argv);
-                Ok(Process {
-                    stdin: Box::pin(stdin),
-                    stdout: Box::pin(stdout),
-                    stderr: Box::pin(stderr),
-                    prelude: Prelude::default(),
-                    child: Child::Scripted(code),
-                    _slot: None,
-                })
+                Process::new(Some(stdin), Some(stdout), Some(stderr), async { Ok(code.await.unwrap_or(255)) })
             }
         }
     }

@@ -44,8 +44,8 @@ pub enum RunAs {
     Docker,
 }
 
-/// How root and the engine of a node are used.
-#[derive(Debug)]
+/// How root and the engine of a node are used. The default is for what only the login itself does.
+#[derive(Debug, Default)]
 pub struct Access {
     /// Root.
     pub root: RootMethod,

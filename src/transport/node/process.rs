@@ -2,10 +2,8 @@
 
 use super::connections::Slot;
 use super::prelude::{LoginError, Prelude};
-use openssh::Session;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc};
@@ -59,19 +57,34 @@ pub struct Process {
     pub stderr: Pin<Box<dyn AsyncRead + Send>>,
     /// What its login shell printed, where one started it.
     pub(super) prelude: Prelude,
-    pub(super) child: Child,
+    /// Waits for its exit code.
+    pub(super) exit: Pin<Box<dyn Future<Output = io::Result<i32>> + Send>>,
     // dropped last: its connection may be the last thing that keeps the directory of the ssh masters
     pub(super) _slot: Option<Slot>,
 }
 
-pub(super) enum Child {
-    Ssh(openssh::Child<Arc<Session>>),
-    Local(tokio::process::Child),
-    #[cfg(test)]
-    Scripted(tokio::sync::oneshot::Receiver<i32>),
-}
-
 impl Process {
+    /// A program that was started with these streams. `exit` waits for its exit code.
+    ///
+    /// # Errors
+    /// When a stream is missing.
+    pub(super) fn new(
+        stdin: Option<impl AsyncWrite + Send + 'static>,
+        stdout: Option<impl AsyncRead + Send + 'static>,
+        stderr: Option<impl AsyncRead + Send + 'static>,
+        exit: impl Future<Output = io::Result<i32>> + Send + 'static,
+    ) -> io::Result<Process> {
+        let missing = || io::Error::other("the program has no streams");
+        Ok(Process {
+            stdin: Box::pin(stdin.ok_or_else(missing)?),
+            stdout: Box::pin(stdout.ok_or_else(missing)?),
+            stderr: Box::pin(stderr.ok_or_else(missing)?),
+            prelude: Prelude::default(),
+            exit: Box::pin(exit),
+            _slot: None,
+        })
+    }
+
     /// Writes the input, reads both outputs to their ends and waits.
     ///
     /// # Errors
@@ -201,17 +214,7 @@ impl Process {
 
     /// Waits for the exit code of a program whose outputs have ended.
     async fn wait(self, stderr: &[u8]) -> io::Result<i32> {
-        let code = match self.child {
-            Child::Ssh(child) => match child.wait().await {
-                Ok(status) => status.code().unwrap_or(255),
-                // the crate takes 127 for an error of its own; it is the shell's "not found"
-                Err(openssh::Error::Remote(e)) if e.kind() == io::ErrorKind::NotFound => 127,
-                Err(e) => return Err(io::Error::other(e)),
-            },
-            Child::Local(mut child) => child.wait().await?.code().unwrap_or(255),
-            #[cfg(test)]
-            Child::Scripted(code) => code.await.unwrap_or(255),
-        };
+        let code = self.exit.await?;
         let Some(printed) = self.prelude.unmarked.get() else { return Ok(code) };
         let message = format!("{printed}\n{}", String::from_utf8_lossy(stderr).trim());
         Err(match message.trim() {

@@ -2,7 +2,7 @@
 
 use super::script::Script;
 use super::{Output, RunAs, Transport};
-use crate::error::{Error, Kind, NodeError};
+use crate::error::{Kind, NodeError};
 use crate::event::Events;
 use crate::inventory::Cluster;
 use crate::secret::Secret;
@@ -21,17 +21,16 @@ impl Transport {
         cluster: &Cluster,
         sudo: &Sudo,
         events: &Events,
-    ) -> Result<Login, Error> {
+    ) -> Result<Login, NodeError> {
         let operation = "check for root access";
         let report = self.script_as_login(&Script::new(ACCESS), operation).await?;
         let login = Login::parse(&String::from_utf8_lossy(&report));
         if login.user.is_empty() {
             return Err(NodeError::failed(&self.node, operation, "the access script printed nothing")
-                .hint("check whether the login's start-up file (~/.bashrc) reads standard input, or ends the shell")
-                .into());
+                .hint("check whether the login's start-up file (~/.bashrc) reads standard input, or ends the shell"));
         }
         if let Some((message, hint)) = login.unusable_tools() {
-            return Err(NodeError::failed(&self.node, "find the required programs", message).hint(hint).into());
+            return Err(NodeError::failed(&self.node, "find the required programs", message).hint(hint));
         }
         let root = login.root_method(sudo.is_given()).map_err(|message| self.no_root(&login.user, &message))?;
         if root == RootMethod::SudoWithPassword {
@@ -100,6 +99,7 @@ impl Transport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::access::{UNFIT, UnusableTool};
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::Path;
@@ -177,14 +177,14 @@ mod tests {
             assert!(output.stderr.is_empty(), "{output:?}");
             Login::parse(&String::from_utf8(output.stdout).unwrap())
         };
+        let tool =
+            |name: &str, fault, package: &str| UnusableTool { name: name.into(), fault, package: package.into() };
         assert_eq!(login().unusable_tools(), None);
         for (name, package) in
             [("flock", "util-linux"), ("cmp", "diffutils"), ("cut", "coreutils"), ("sort", "coreutils")]
         {
             fs::remove_file(place(name)).unwrap();
-            let found = login();
-            assert_eq!(found.missing_tools, [(name.to_owned(), package.to_owned())]);
-            assert_eq!(found.unfit_tools, [], "{name}");
+            assert_eq!(login().unusable_tools, [tool(name, "is missing", package)]);
             symlink(real(name), place(name)).unwrap();
         }
         // as those of BusyBox, of coreutils before 8.30, and of one that takes -z for something else
@@ -199,9 +199,7 @@ mod tests {
             fs::remove_file(place(name)).unwrap();
             fs::write(place(name), format!("#!/bin/sh\n{stub}\n")).unwrap();
             fs::set_permissions(place(name), Permissions::from_mode(0o755)).unwrap();
-            let found = login();
-            assert_eq!(found.unfit_tools, [(name.to_owned(), package.to_owned())], "{stub}");
-            assert_eq!(found.missing_tools, []);
+            assert_eq!(login().unusable_tools, [tool(name, UNFIT, package)], "{stub}");
             fs::remove_file(place(name)).unwrap();
             symlink(real(name), place(name)).unwrap();
         }

@@ -1,11 +1,14 @@
 //! Programs of this machine, fed as those of a node are.
 
 use super::*;
+use crate::inventory::Inventory;
 use tokio::sync::mpsc;
 
 /// `feed` with 2 MiB in eight pieces, which is more than a pipe takes.
 async fn feed(script: &str, limits: (u64, u64)) -> Result<Output, std::io::Error> {
-    let transport = Transport::new("here", Channel::Local, Duration::from_secs(60));
+    let inventory = Inventory::local("here", "image");
+    let opened = Transport::open_as_login(&inventory.cluster, &inventory.nodes[0], TransportKind::Local);
+    let transport = opened.await.unwrap();
     let process = transport.start(RunAs::Login, &["sh", "-c", script]).await?;
     let (sender, pieces) = mpsc::channel(8);
     for _ in 0..8 {
