@@ -16,9 +16,10 @@ use rustix::process::{Pid, Signal};
 use std::collections::{HashMap, HashSet};
 use std::error::Error as _;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::process::Command;
@@ -113,11 +114,8 @@ impl Control {
     /// # Errors
     /// When `ssh` is not installed, the cluster's configuration cannot be read, or a directory cannot be made.
     pub async fn new(cluster: &Cluster, strict: bool, events: &Events) -> Result<Control, Error> {
-        let here = |e: std::io::Error| Error::Local(format!("cannot prepare the ssh configuration: {e}"));
-        let mut ssh = Command::new("ssh");
-        let exchanges = ssh.args(["-Q", "kex"]).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).output();
-        let exchanges =
-            timeout(HERE_LIMIT, exchanges).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+        let here = |e: io::Error| Error::Local(format!("cannot prepare the ssh configuration: {e}"));
+        let exchanges = output(Command::new("ssh").args(["-Q", "kex"]), HERE_LIMIT).await;
         let exchanges =
             exchanges.map_err(|e| Error::Local(format!("cannot run ssh: {e}\n  hint: install the OpenSSH client")))?;
         remove_stale_directories();
@@ -207,8 +205,8 @@ impl Control {
 
     /// Returns what `ssh` itself writes where the session only learned that the connection was closed.
     async fn jump_host_error(&self, node: &Node, limit: Duration) -> Option<String> {
-        let output = self.plain(node, limit).args(["--", &node.host, "true"]).stdin(Stdio::null()).output();
-        let output = timeout(limit + Duration::from_secs(5), output).await.ok()?.ok()?;
+        let mut ssh = self.plain(node, limit);
+        let output = output(ssh.args(["--", &node.host, "true"]), limit + Duration::from_secs(5)).await.ok()?;
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         (!output.status.success() && !stderr.trim().is_empty()).then_some(stderr)
     }
@@ -228,55 +226,37 @@ impl Control {
     pub async fn operators_key(&self, node: &Node) -> Result<String, NodeError> {
         let resolved = self.resolve(node).await?;
         let identities = match &node.identity {
-            Some(identity) => vec![identity.clone()],
-            None => resolved.all("identityfile").iter().map(|file| expand(file)).collect(),
+            Some(identity) => vec![identity.display().to_string()],
+            None => resolved.all("identityfile").to_vec(),
         };
         // an identity may be the public half itself, where an agent has the private one
-        for identity in identities {
-            let is_public = identity.extension().is_some_and(|extension| extension == "pub");
-            let mut file = identity.into_os_string();
-            if !is_public {
-                file.push(".pub");
-            }
-            if let Some(key) = public_key::public_line(&read(Path::new(&file))) {
-                return Ok(key);
-            }
+        let public_half = |file: &String| expand(&format!("{}.pub", file.strip_suffix(".pub").unwrap_or(file)));
+        if let Some(key) = identities.iter().find_map(|file| public_key::public_line(&read(&public_half(file)))) {
+            return Ok(key);
         }
-        let missing = |hint: String| {
-            NodeError::failed(
-                &node.name,
-                "find your public key",
-                "no public key is next to the private key or in an agent",
-            )
-            .hint(hint)
-        };
+        let cause = "no public key is next to the private key or in an agent";
+        let missing = NodeError::failed(&node.name, "find your public key", cause);
         if let Some(identity) = &node.identity {
             let file = readable(&identity.display().to_string());
-            return Err(missing(format!("derive it from the private key: ssh-keygen -y -f {file} > {file}.pub")));
+            return Err(missing.hint(format!("derive it from the private key: ssh-keygen -y -f {file} > {file}.pub")));
         }
         let mut agent = Command::new("ssh-add");
-        agent.arg("-L").stdin(Stdio::null()).kill_on_drop(true);
         if let Some(socket) = resolved.first("identityagent").filter(|socket| *socket != "SSH_AUTH_SOCK") {
             agent.env("SSH_AUTH_SOCK", expand(socket));
         }
-        let listed = match timeout(HERE_LIMIT, agent.output()).await {
-            Ok(Ok(output)) => String::from_utf8_lossy(&output.stdout).into_owned(),
-            _ => String::new(),
-        };
-        public_key::public_line(&listed).ok_or_else(|| missing("create one: ssh-keygen -t ed25519".into()))
+        let listed = output(agent.arg("-L"), HERE_LIMIT).await.map(|listed| listed.stdout).unwrap_or_default();
+        let key = public_key::public_line(&String::from_utf8_lossy(&listed));
+        key.ok_or_else(|| missing.hint("create one: ssh-keygen -t ed25519"))
     }
 
     async fn resolve(&self, node: &Node) -> Result<HostConfig, NodeError> {
-        let mut command = self.plain(node, HERE_LIMIT);
-        let output = command.args(["-G", "--", &node.host]).stdin(Stdio::null()).output();
-        match timeout(HERE_LIMIT, output).await {
-            Ok(Ok(output)) if output.status.success() => {
-                Ok(HostConfig::parse(&String::from_utf8_lossy(&output.stdout)))
-            }
-            Ok(Ok(output)) => Err(self.explain(node, &String::from_utf8_lossy(&output.stderr))),
-            Ok(Err(e)) => Err(self.explain(node, &e.to_string())),
-            Err(_) => Err(self.explain(node, &format!("`ssh -G` did not finish within {} s", HERE_LIMIT.as_secs()))),
+        let mut ssh = self.plain(node, HERE_LIMIT);
+        let resolved = output(ssh.args(["-G", "--", &node.host]), HERE_LIMIT).await;
+        let resolved = resolved.map_err(|e| self.explain(node, &format!("ssh -G: {e}")))?;
+        if !resolved.status.success() {
+            return Err(self.explain(node, &String::from_utf8_lossy(&resolved.stderr)));
         }
+        Ok(HostConfig::parse(&String::from_utf8_lossy(&resolved.stdout)))
     }
 
     fn known(&self) -> MutexGuard<'_, KnownHostKeys> {
@@ -341,6 +321,12 @@ fn explain_changed(node: &Node, operation: &str, changed: &ChangedHostKey) -> No
         readable(name),
         readable(file)
     ))
+}
+
+/// Runs a program of this machine with an empty standard input to its end.
+async fn output(program: &mut Command, limit: Duration) -> io::Result<Output> {
+    let output = program.stdin(Stdio::null()).kill_on_drop(true).output();
+    timeout(limit, output).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// Returns the text of a file, or nothing where it cannot be read.
