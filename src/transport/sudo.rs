@@ -6,7 +6,7 @@ use crate::event::{Event, Events};
 use crate::secret::Secret;
 use crate::terminal::{self, Echo};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tokio::sync::OnceCell;
 use zeroize::Zeroizing;
 
@@ -16,9 +16,9 @@ pub const PASSWORD_FILE: &str = "HVDCTL_SUDO_PASSWORD_FILE";
 /// Where the password comes from.
 #[derive(Debug, Default)]
 pub struct Sudo {
-    given: Option<Secret>,
+    is_given: bool,
     may_ask: bool,
-    answer: OnceCell<Result<Secret, String>>,
+    password: OnceCell<Result<Secret, String>>,
 }
 
 impl Sudo {
@@ -29,26 +29,23 @@ impl Sudo {
     pub async fn new(ask_now: bool, may_ask: bool, events: &Events) -> Result<Sudo, Error> {
         let given = match std::env::var_os(PASSWORD_FILE).filter(|file| !file.is_empty()) {
             _ if ask_now => Some(ask("password for sudo on the nodes: ", events).await?),
-            Some(file) => Some(from_file(&PathBuf::from(file), events)?),
+            Some(file) => Some(from_file(Path::new(&file), events)?),
             None => None,
         };
-        Ok(Sudo { given, may_ask, answer: OnceCell::new() })
+        Ok(Sudo { is_given: given.is_some(), may_ask, password: OnceCell::new_with(given.map(Ok)) })
     }
 
     /// Returns whether the operator has given a password beforehand.
     pub fn is_given(&self) -> bool {
-        self.given.is_some()
+        self.is_given
     }
 
-    /// Returns the password. The first call asks for it, and its result is that of all nodes.
+    /// Returns the password. If it was not given beforehand, the first call asks for it, and its result is that of all nodes.
     ///
     /// # Errors
     /// Why there is no password.
     pub async fn password(&self, node: &str, events: &Events) -> Result<Secret, String> {
-        if let Some(given) = &self.given {
-            return Ok(given.clone());
-        }
-        let asked = self.answer.get_or_init(async || {
+        let ask_once = async || {
             if !self.may_ask {
                 return Err("-y disables questions".to_owned());
             }
@@ -57,8 +54,8 @@ impl Sudo {
             }
             let prompt = format!("{node} asks for a password for sudo (one for all nodes): ");
             ask(&prompt, events).await.map_err(|error| error.to_string())
-        });
-        asked.await.clone()
+        };
+        self.password.get_or_init(ask_once).await.clone()
     }
 }
 
@@ -82,11 +79,10 @@ fn from_file(file: &Path, events: &Events) -> Result<Secret, Error> {
         )
     };
     let text = std::fs::read_to_string(file).map(Zeroizing::new).map_err(|e| unusable(e.to_string()))?;
-    let line = text
-        .lines()
-        .next()
-        .filter(|line| !line.is_empty())
-        .ok_or_else(|| unusable("the first line is empty".into()))?;
+    let line = text.lines().next().unwrap_or_default();
+    if line.is_empty() {
+        return Err(unusable("the first line is empty".into()));
+    }
     let mode = std::fs::metadata(file).map_err(|e| unusable(e.to_string()))?.permissions().mode();
     if mode & 0o077 != 0 {
         events.send(Event::Warning(format!(
