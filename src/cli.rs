@@ -7,7 +7,6 @@ mod keys;
 mod run;
 mod tools;
 
-use crate::model::lease::Wait;
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Stop};
@@ -229,9 +228,10 @@ pub struct Waiting {
     wait: Option<Option<Duration>>,
 }
 
-impl From<Waiting> for Wait {
-    fn from(waiting: Waiting) -> Wait {
-        waiting.wait.map_or(Wait::No, Wait::Within)
+impl Waiting {
+    /// Returns how long the command may wait; `None`: it fails at once.
+    pub fn limit(self) -> Option<Duration> {
+        self.wait.map(|limit| limit.unwrap_or(Duration::MAX))
     }
 }
 
@@ -332,8 +332,8 @@ impl Command {
         }
     }
 
-    /// Returns the command as its locks show it to others, and whether it waits for other commands' locks.
-    pub fn locks(&self) -> (String, Wait) {
+    /// Returns the command as its locks show it to others, and how long it may wait for other commands' locks.
+    pub fn locks(&self) -> (String, Option<Duration>) {
         let (purpose, waiting) = match self {
             Command::Keys(Keys::Generate(options)) => ("hvdctl keys generate".to_owned(), options.waiting),
             Command::Keys(Keys::Push(options)) => ("hvdctl keys push".to_owned(), options.waiting),
@@ -344,9 +344,9 @@ impl Command {
             Command::Verify(options) => ("hvdctl verify".to_owned(), options.waiting),
             Command::Train(options) => (format!("hvdctl train {}", options.project.display()), options.waiting),
             Command::Run(options) => (format!("hvdctl run {}", options.command[0]), options.waiting),
-            _ => return (String::new(), Wait::No),
+            _ => return (String::new(), None),
         };
-        (purpose, waiting.into())
+        (purpose, waiting.limit())
     }
 
     /// Returns whether it can work on this machine alone.

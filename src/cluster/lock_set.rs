@@ -1,12 +1,13 @@
 //! The locks of the nodes that a command changes: the leases that it holds.
 
 use crate::cluster::cancellation::Cancellation;
-use crate::cluster::node_lock::{Answer, LockRequest, NodeLock, take};
+use crate::cluster::node_lock::{Answer, NodeLock, request, take};
 use crate::cluster::nodes::{Member, for_each_node, operator};
 use crate::error::{Error, NodeError};
 use crate::event::Events;
-use crate::model::lease::{Lease, Wait, holders};
+use crate::model::lease::{Lease, holders};
 use crate::text::nodeset;
+use crate::transport::node::Script;
 use crate::transport::privileges::process;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
@@ -27,39 +28,23 @@ const CONTENTION_WINDOW: Duration = Duration::from_secs(5);
 
 /// The node locks that a command holds.
 pub struct LockSet {
-    request: LockRequest,
-    wait: Wait,
+    /// Takes a lease once it has an id.
+    request: Script,
+    wait: Option<Duration>,
     events: Events,
-    /// Set when a lock is lost.
-    lost: watch::Sender<Option<NodeError>>,
     held: Mutex<Vec<NodeLock>>,
 }
 
 impl LockSet {
-    /// A set without locks yet. `purpose`: the command, as others see it. `lost` is set when a lock is lost.
-    pub fn new(
-        cluster: &str,
-        purpose: &str,
-        wait: Wait,
-        events: &Events,
-        lost: watch::Sender<Option<NodeError>>,
-    ) -> LockSet {
-        LockSet {
-            request: LockRequest {
-                cluster: cluster.to_owned(),
-                id: String::new(),
-                holder: operator(),
-                // the lease has a line for it
-                purpose: purpose.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect(),
-            },
-            wait,
-            events: events.clone(),
-            lost,
-            held: Mutex::default(),
-        }
+    /// A set without locks yet. `purpose`: the command, as others see it. `wait`: how long it may wait for the locks of others.
+    pub fn new(cluster: &str, purpose: &str, wait: Option<Duration>, events: &Events) -> LockSet {
+        // the lease has a line for it
+        let purpose: String = purpose.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+        let request = request(cluster, &operator(), &purpose);
+        LockSet { request, wait, events: events.clone(), held: Mutex::default() }
     }
 
-    /// Locks all of these nodes or none, and waits for the commands that hold them if the command may wait (`Wait`).
+    /// Locks all of these nodes or none, and waits for the commands that hold them if the command may wait.
     /// Returns the nodes that did not answer.
     ///
     /// # Errors
@@ -69,7 +54,7 @@ impl LockSet {
         let mut reported: Option<(Vec<String>, Instant)> = None;
         let mut attempt = 0;
         loop {
-            let mut asking = pin!(self.attempt(members, attempt));
+            let mut asking = pin!(self.attempt(members, attempt, &cancellation.lost));
             let (failed, busy) = tokio::select! {
                 answers = &mut asking => answers,
                 error = cancellation.cancelled() => {
@@ -90,7 +75,7 @@ impl LockSet {
             }
             let ids: Vec<String> = busy.iter().map(|(_, lease)| lease.id.clone()).collect();
             let is_recent = |(before, at): &(_, Instant)| *before == ids && at.elapsed() < REPORT_INTERVAL;
-            if self.wait != Wait::No && !reported.as_ref().is_some_and(is_recent) {
+            if self.wait.is_some() && !reported.as_ref().is_some_and(is_recent) {
                 for (nodes, lease) in holders(&busy) {
                     self.events.note(format!("waiting for {}: {lease}", nodeset::fold(&nodes)));
                 }
@@ -98,10 +83,7 @@ impl LockSet {
             }
             // a random pause, so that commands that wait do not all ask at the same moment
             let pause = Duration::from_millis(500 + RandomState::new().hash_one(0) % 1000);
-            let pause = match self.wait {
-                Wait::Within(Some(limit)) => pause.min(limit.saturating_sub(began.elapsed())),
-                _ => pause,
-            };
+            let pause = self.wait.map_or(pause, |limit| pause.min(limit.saturating_sub(began.elapsed())));
             if let Ok(error) = timeout(pause, cancellation.cancelled()).await {
                 return Err(error);
             }
@@ -109,11 +91,16 @@ impl LockSet {
         }
     }
 
-    /// Asks all nodes at once. Returns those that did not answer, and the leases that others hold.
-    async fn attempt(&self, members: &[Member], attempt: u32) -> (Vec<NodeError>, Vec<(String, Lease)>) {
-        let request = LockRequest { id: format!("{}-{attempt:06}", process()), ..self.request.clone() };
+    /// Asks all nodes at once. Returns those that did not answer, and the leases that others hold. `lost` is set when a lock is lost.
+    async fn attempt(
+        &self,
+        members: &[Member],
+        attempt: u32,
+        lost: &watch::Sender<Option<NodeError>>,
+    ) -> (Vec<NodeError>, Vec<(String, Lease)>) {
+        let request = self.request.clone().with("id", &format!("{}-{attempt:06}", process()));
         let answers = for_each_node(members.to_vec(), async |member: Member| {
-            match take(&member.transport, &request, &self.lost).await? {
+            match take(&member.transport, &request, lost).await? {
                 Answer::Held(lock) => self.held().push(lock),
                 Answer::Busy(lease) => return Ok(Some((member.node.name, lease))),
             }
@@ -131,10 +118,7 @@ impl LockSet {
 
     /// Returns whether the command goes on waiting for others after this time.
     pub fn waits(&self, elapsed: Duration) -> bool {
-        match self.wait {
-            Wait::No => false,
-            Wait::Within(limit) => limit.is_none_or(|limit| elapsed < limit),
-        }
+        self.wait.is_some_and(|limit| elapsed < limit)
     }
 
     /// Releases all locks; a second time does nothing.

@@ -5,5 +5,4 @@ pub mod exec;
 pub mod lock_set;
 pub mod node_lock;
 pub mod nodes;
-pub mod progress;
 pub mod session;

@@ -22,20 +22,7 @@ const TAKE: &str = "lock the node";
 /// Time limit for releasing a lease; it expires soon afterwards anyway.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
-/// A request for a node's lease.
-#[derive(Debug, Clone)]
-pub struct LockRequest {
-    /// The cluster.
-    pub cluster: String,
-    /// The lease's id.
-    pub id: String,
-    /// Who takes it, as `user@host`.
-    pub holder: String,
-    /// The command.
-    pub purpose: String,
-}
-
-/// A node's answer to a [`LockRequest`].
+/// A node's answer to a [`request`].
 pub enum Answer {
     /// The lease is taken.
     Held(NodeLock),
@@ -57,21 +44,23 @@ impl NodeLock {
     }
 }
 
-/// Takes a node's lease. `lost` is set if it is lost before it is released.
+/// Returns the script that takes a lease of this cluster. `holder`: who takes it, as `user@host`; `purpose`: the command. The variable
+/// `id` is still missing.
+pub fn request(cluster: &str, holder: &str, purpose: &str) -> Script {
+    let pid = std::process::id().to_string();
+    script(HOLD, cluster).with("holder", holder).with("pid", &pid).with("purpose", purpose)
+}
+
+/// Takes a node's lease with a [`request`]. `lost` is set if it is lost before it is released.
 ///
 /// # Errors
 /// When the node does not answer, or cannot take leases.
 pub async fn take(
     transport: &Transport,
-    request: &LockRequest,
+    request: &Script,
     lost: &watch::Sender<Option<NodeError>>,
 ) -> Result<Answer, NodeError> {
-    let script = script(HOLD, &request.cluster)
-        .with("id", &request.id)
-        .with("holder", &request.holder)
-        .with("pid", &std::process::id().to_string())
-        .with("purpose", &request.purpose);
-    let mut process = transport.follow(&script, TAKE).await?;
+    let mut process = transport.follow(request, TAKE).await?;
     let mut stdout = BufReader::new(std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty())));
     let mut line = String::new();
     transport.within((&mut stdout).take(200).read_line(&mut line), TAKE, transport.limit()).await?;

@@ -2,11 +2,10 @@
 
 use super::cancellation::Cancellation;
 use super::lock_set::LockSet;
-use super::progress::ProgressLog;
 use crate::cluster::nodes::Member;
-use crate::error::{Error, NodeError};
-use crate::event::Events;
-use crate::model::lease::Wait;
+use crate::error::{Error, NodeError, NodeProgress};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
 
 /// A command that changes nodes.
@@ -20,17 +19,9 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session that holds no lock yet. `purpose`: the command, as others see it.
-    pub fn new(
-        cluster: &str,
-        purpose: &str,
-        wait: Wait,
-        events: &Events,
-        signal: &watch::Receiver<Option<u8>>,
-    ) -> Session {
-        let cancellation = Cancellation::new(signal);
-        let locks = LockSet::new(cluster, purpose, wait, events, cancellation.lost.clone());
-        Session { locks, cancellation, progress: ProgressLog::default() }
+    /// A session with these locks, of which it holds none yet.
+    pub fn new(locks: LockSet, signal: &watch::Receiver<Option<u8>>) -> Session {
+        Session { locks, cancellation: Cancellation::new(signal), progress: ProgressLog::default() }
     }
 
     /// Locks these nodes, or none. Returns those that could not be asked.
@@ -39,5 +30,47 @@ impl Session {
     /// [`Error::Locked`] where another command holds one, and why the command was cancelled.
     pub async fn lock(&self, members: &[Member]) -> Result<Vec<NodeError>, Error> {
         self.locks.take(members, &self.cancellation).await
+    }
+}
+
+/// What was done on each node.
+#[derive(Default)]
+pub struct ProgressLog(Mutex<BTreeMap<String, NodeProgress>>);
+
+impl ProgressLog {
+    fn update(&self, node: &str, change: impl FnOnce(&mut NodeProgress)) {
+        let mut progress = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(progress.entry(node.to_owned()).or_insert_with(|| NodeProgress::new(node)));
+    }
+
+    /// Records a step that is done on a node.
+    pub fn record(&self, node: &str, step: impl Into<String>) {
+        self.update(node, |progress| progress.steps.push(step.into()));
+    }
+
+    /// Records that all is done on a node.
+    pub fn done(&self, node: &str) {
+        self.update(node, |progress| progress.done = true);
+    }
+
+    /// Records failures.
+    pub fn failed(&self, errors: &[NodeError]) {
+        for error in errors {
+            self.update(&error.node, |progress| progress.error = Some(error.clone()));
+        }
+    }
+
+    /// Returns an error that stopped the command with the progress of each of these nodes, and any other as it is.
+    #[must_use]
+    pub fn explain(&self, error: Error, nodes: &[String]) -> Error {
+        match error {
+            Error::Signal(_) | Error::Lost(_) => {
+                let progress = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let nodes =
+                    nodes.iter().map(|node| progress.get(node).cloned().unwrap_or_else(|| NodeProgress::new(node)));
+                Error::Stopped { by: Box::new(error), nodes: nodes.collect() }
+            }
+            error => error,
+        }
     }
 }

@@ -7,12 +7,11 @@ use crate::checks::{Finding, Severity};
 use crate::cli::Doctor;
 use crate::doctor::{Examination, claim, examine, fix};
 use crate::error::{Error, exit};
-use crate::model::lease::Wait;
 use crate::render::findings::findings;
 
 /// `doctor`.
 pub async fn run(options: &Doctor, context: &Context) -> Result<Outcome, Error> {
-    if !options.fix && Wait::from(options.waiting) != Wait::No {
+    if !options.fix && options.waiting.limit().is_some() {
         return Err(Error::usage("--wait needs --fix: without it nothing is locked", "leave out --wait"));
     }
     let Context { target, events, session, .. } = context;

@@ -32,6 +32,7 @@ mod verify;
 
 use crate::cli::{Command, Global, Jobs, JobsCommand, Keys, Lock, SignalPolicy};
 use crate::cluster::cancellation::Cancellation;
+use crate::cluster::lock_set::LockSet;
 use crate::cluster::nodes::Target;
 use crate::cluster::session::Session;
 use crate::error::{Error, NodeError, exit};
@@ -117,7 +118,8 @@ pub async fn run(
     }
     let target = Cancellation::new(&signal).run(target).await?;
     let (purpose, wait) = command.locks();
-    let session = Session::new(&target.cluster().name, &purpose, wait, events, &signal);
+    let locks = LockSet::new(&target.cluster().name, &purpose, wait, events);
+    let session = Session::new(locks, &signal);
     let policy = command.signal_policy();
     let (events, verbose, ask) = (events.clone(), global.verbose, !global.yes && !global.json);
     let mut context = Context { target, events, session, verbose, ask };

@@ -11,15 +11,6 @@ pub const LIFETIME: Duration = Duration::from_secs(30);
 /// How often a command renews its leases.
 pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Whether a command waits for another's leases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
-    /// It fails at once.
-    No,
-    /// It waits; `None`: for as long as it takes.
-    Within(Option<Duration>),
-}
-
 /// A node's lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Lease {
