@@ -2,25 +2,19 @@
 
 mod connections;
 mod containers;
-mod errors;
 mod exec;
 mod images;
 mod request;
 
 use crate::error::{Kind, NodeError};
+use crate::text::failure::{self, Docker as Cause};
 use crate::transport::node::Transport;
 use bollard::Docker;
 use bollard::errors::Error as DockerError;
 use connections::ConnectionPool;
-use errors::explain;
 pub use images::Image;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::timeout;
-
-/// The first operation on a node's engine, for messages.
-const REACH: &str = "reach the Docker Engine";
 
 /// What the engine reports about itself.
 #[derive(Debug, Clone, Default)]
@@ -37,8 +31,6 @@ pub struct Runtime {
     docker: Docker,
     connections: ConnectionPool,
     transport: Arc<Transport>,
-    node: String,
-    limit: Duration,
     /// The engine's version, e.g. `20.10.24`.
     pub version: String,
 }
@@ -49,7 +41,8 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] with the message of `docker`, sudo or the engine.
     pub async fn connect(transport: &Arc<Transport>) -> Result<Runtime, NodeError> {
-        let (connections, node) = (ConnectionPool::new(transport), transport.node().to_owned());
+        let operation = "reach the Docker Engine";
+        let connections = ConnectionPool::new(transport);
         let dialler = connections.clone();
         let send = move |request| Box::pin(dialler.clone().request(request));
         // bollard's own time-out covers a whole request, long waits included; `call` sets one per call
@@ -58,12 +51,14 @@ impl Runtime {
         // latest: negotiating a version would only start two more programs on the node
         let docker =
             Docker::connect_with_custom_transport(send, Some("http://docker"), day, bollard::API_DEFAULT_VERSION)
-                .map_err(|e| NodeError::failed(&node, REACH, e))?;
-        let (transport, limit) = (Arc::clone(transport), transport.limit());
-        let mut runtime = Runtime { docker, connections, transport, node, limit, version: String::new() };
-        let version = runtime.docker.version();
-        let version = runtime.call_or_hint(REACH, version, "see `systemctl status docker` on the node").await?;
-        runtime.version = version.version.unwrap_or_default();
+                .map_err(|e| NodeError::failed(transport.node(), operation, e))?;
+        let mut runtime = Runtime { docker, connections, transport: Arc::clone(transport), version: String::new() };
+        let answered = runtime.call(operation, runtime.docker.version()).await;
+        let answered = answered.map_err(|error| match error.kind {
+            Kind::TimedOut => error.hint("see `systemctl status docker` on the node"),
+            _ => error,
+        })?;
+        runtime.version = answered.version.unwrap_or_default();
         Ok(runtime)
     }
 
@@ -85,21 +80,8 @@ impl Runtime {
         operation: &str,
         call: impl Future<Output = Result<T, DockerError>>,
     ) -> Result<T, NodeError> {
-        self.call_or_hint(operation, call, "if the node is slow, raise cluster.command_timeout_s").await
-    }
-
-    /// The same; `hint` is for an engine that does not answer in time.
-    async fn call_or_hint<T>(
-        &self,
-        operation: &str,
-        call: impl Future<Output = Result<T, DockerError>>,
-        hint: &str,
-    ) -> Result<T, NodeError> {
-        let Ok(result) = timeout(self.limit, call).await else {
-            let late = format!("no answer within {} s", self.limit.as_secs());
-            return Err(NodeError::failed(&self.node, operation, late).kind(Kind::TimedOut).hint(hint));
-        };
-        result.map_err(|error| explain(&self.node, operation, &error))
+        let answered = self.transport.in_time(call, operation, self.transport.limit()).await?;
+        answered.map_err(|error| explain(self.transport.node(), operation, &error))
     }
 }
 
@@ -111,5 +93,63 @@ async fn none_for<T>(
     match call.await {
         Err(DockerError::DockerResponseServerError { status_code, .. }) if statuses.contains(&status_code) => Ok(None),
         result => result.map(Some),
+    }
+}
+
+/// Returns the error of an operation on a node, with a hint if its cause is known.
+fn explain(node: &str, operation: &str, error: &DockerError) -> NodeError {
+    let failed = NodeError::failed(node, operation, message(error));
+    let Some(cause) = failure::docker(&failed.message) else { return failed };
+    let (kind, hint) = match cause {
+        Cause::NoGpuRuntime => (
+            Kind::GpusMissing,
+            "Docker has no NVIDIA runtime there: install nvidia-container-toolkit and restart Docker, or set `gpus = 0` for \
+             this node",
+        ),
+        Cause::NoSpace => (Kind::NoSpace, "free space on that node: df -h, docker system df"),
+        Cause::ImageMissing => {
+            (Kind::ImageMissing, "load the image on that node: docker save IMAGE | ssh NODE sudo docker load")
+        }
+        Cause::NotInstalled => (Kind::EngineUnavailable, "install Docker Engine on that node"),
+        Cause::NotRunning => (Kind::EngineUnavailable, "start it on that node: sudo systemctl start docker"),
+        Cause::SudoRefused => {
+            (Kind::EngineUnavailable, "let the user run sudo without a password, or add the user to the group docker")
+        }
+        Cause::NotAllowed => {
+            (Kind::EngineUnavailable, "add the user to the group docker, or let the user run sudo without a password")
+        }
+    };
+    failed.kind(kind).hint(hint)
+}
+
+/// Returns the message of an error, without what bollard adds to it.
+fn message(error: &DockerError) -> String {
+    match error {
+        DockerError::DockerResponseServerError { message, .. } => message.clone(),
+        DockerError::DockerStreamError { error } => error.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_causes_have_hints() {
+        for (message, hint) in [
+            ("could not select device driver \"\" with capabilities: [[gpu]]", "nvidia-container-toolkit"),
+            ("No such image: a/b:1", "docker save"),
+            ("sh: 1: docker: not found", "install Docker Engine"),
+            ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "systemctl start docker"),
+            ("ana is not in the sudoers file.", "group docker"),
+        ] {
+            let error = DockerError::DockerResponseServerError { status_code: 500, message: message.into() };
+            let error = explain("gpu1", "start hworker", &error).to_string();
+            assert!(error.starts_with(&format!("gpu1: cannot start hworker: {message}")), "{error}");
+            assert!(error.contains("hint: ") && error.contains(hint), "{error}");
+        }
+        let error = explain("gpu1", "start hworker", &DockerError::DockerStreamError { error: "odd".into() });
+        assert_eq!(error.to_string(), "gpu1: cannot start hworker: odd");
     }
 }

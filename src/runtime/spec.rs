@@ -157,12 +157,7 @@ impl Spec {
 }
 
 impl ContainerSpec {
-    fn new(
-        cluster: &Cluster,
-        node: &Node,
-        gpus: GpuRequest,
-        (role, name, command): (Role, String, Vec<String>),
-    ) -> Self {
+    fn new(cluster: &Cluster, node: &Node, gpus: GpuRequest, role: Role, command: Vec<String>) -> Self {
         let own =
             |source: &str, target: &str, read_only| Mount { source: source.into(), target: target.into(), read_only };
         let spec = Spec {
@@ -177,14 +172,14 @@ impl ContainerSpec {
             ulimits: node.container.ulimits.clone(),
             shm_size: cluster.shm_size,
         };
+        let name = if role == Role::Worker { cluster.worker.clone() } else { cluster.master.clone() };
         let (cluster, env) = (cluster.name.clone(), Vec::new());
         ContainerSpec { name, cluster, role, spec, workspace: None, new_workspace: false, job: None, env }
     }
 
     /// Returns the worker of a node. Its sshd listens only on `address`, the node's address on the cluster's network.
     pub fn worker(cluster: &Cluster, node: &Node, gpus: GpuRequest, address: IpAddr) -> ContainerSpec {
-        let main = (Role::Worker, cluster.worker.clone(), sshd(cluster, address));
-        let mut worker = ContainerSpec::new(cluster, node, gpus, main);
+        let mut worker = ContainerSpec::new(cluster, node, gpus, Role::Worker, sshd(cluster, address));
         worker.spec.address = Some(address);
         worker
     }
@@ -204,8 +199,7 @@ impl ContainerSpec {
     /// Returns the launcher's container. It has the image, GPUs, mounts and shared memory of the workers, because the ranks of the master
     /// node run in it and not in that node's worker.
     pub fn master(cluster: &Cluster, node: &Node, gpus: GpuRequest, command: Vec<String>, job: &str) -> ContainerSpec {
-        let main = (Role::Master, cluster.master.clone(), command);
-        ContainerSpec { job: Some(job.to_owned()), ..ContainerSpec::new(cluster, node, gpus, main) }
+        ContainerSpec { job: Some(job.to_owned()), ..ContainerSpec::new(cluster, node, gpus, Role::Master, command) }
     }
 
     /// Returns such a container for a shell and without a job; its name ends with `suffix`.
@@ -216,7 +210,8 @@ impl ContainerSpec {
         command: Vec<String>,
         suffix: &str,
     ) -> ContainerSpec {
-        ContainerSpec::new(cluster, node, gpus, (Role::Shell, format!("{}-shell-{suffix}", cluster.master), command))
+        let name = format!("{}-shell-{suffix}", cluster.master);
+        ContainerSpec { name, ..ContainerSpec::new(cluster, node, gpus, Role::Shell, command) }
     }
 
     /// Returns the labels that identify the container.

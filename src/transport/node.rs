@@ -191,7 +191,24 @@ impl Transport {
         self.root_refusal(&output, operation).filter(|_| run_as == RunAs::Root).map_or(Ok(output), Err)
     }
 
-    /// Does a part of an operation on the node within a limit.
+    /// Awaits a part of an operation on the node within a limit.
+    ///
+    /// # Errors
+    /// When the time is over.
+    pub async fn in_time<T>(
+        &self,
+        work: impl Future<Output = T>,
+        operation: &str,
+        limit: Duration,
+    ) -> Result<T, NodeError> {
+        timeout(limit, work).await.map_err(|_| {
+            NodeError::failed(&self.node, operation, format!("no answer within {} s", limit.as_secs()))
+                .kind(Kind::TimedOut)
+                .hint("if the node is slow, raise cluster.command_timeout_s")
+        })
+    }
+
+    /// The same for a program's streams.
     ///
     /// # Errors
     /// As [`Transport::broken`], and when the time is over.
@@ -201,12 +218,7 @@ impl Transport {
         operation: &str,
         limit: Duration,
     ) -> Result<T, NodeError> {
-        let result = timeout(limit, work).await.map_err(|_| {
-            NodeError::failed(&self.node, operation, format!("no answer within {} s", limit.as_secs()))
-                .kind(Kind::TimedOut)
-                .hint("if the node is slow, raise cluster.command_timeout_s")
-        })?;
-        result.map_err(|e| self.broken(operation, &e))
+        self.in_time(work, operation, limit).await?.map_err(|e| self.broken(operation, &e))
     }
 
     /// Returns the error of a program whose stream broke, or which was never started.

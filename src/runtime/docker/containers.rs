@@ -1,8 +1,7 @@
 //! Containers: list, create, start, stop, remove.
 
-use super::errors::explain;
 use super::request::create_request;
-use super::{Runtime, none_for};
+use super::{Runtime, explain, none_for};
 use crate::error::NodeError;
 use crate::runtime::container::{ContainerState, ContainerSummary};
 use crate::runtime::spec::{ContainerSpec, LABEL_PROCESS, Role};
@@ -146,8 +145,8 @@ impl Runtime {
             Some(Ok(answer)) => Ok(Some(answer.status_code)),
             Some(Err(DockerError::DockerContainerWaitError { code, .. })) => Ok(Some(code)),
             Some(Err(DockerError::DockerResponseServerError { status_code: 404, .. })) => Ok(None),
-            Some(Err(e)) => Err(explain(&self.node, operation, &e)),
-            None => Err(NodeError::failed(&self.node, operation, "the engine closed the connection")),
+            Some(Err(e)) => Err(explain(self.transport.node(), operation, &e)),
+            None => Err(NodeError::failed(self.transport.node(), operation, "the engine closed the connection")),
         }
     }
 }

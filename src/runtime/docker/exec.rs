@@ -83,7 +83,7 @@ impl Runtime {
     async fn show(&self, mut output: impl AsyncRead + Unpin, terminal: &Raw) -> Result<(), Error> {
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            let lost = |e| NodeError::failed(&self.node, "read the shell's output", e);
+            let lost = |e| NodeError::failed(self.transport.node(), "read the shell's output", e);
             match output.read(&mut buffer).await.map_err(lost)? {
                 0 => return Ok(()),
                 n => terminal.write(&buffer[..n]).await.map_err(terminal_error)?,
@@ -117,7 +117,7 @@ impl Runtime {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        Err(NodeError::failed(&self.node, operation, "the connection was lost"))
+        Err(NodeError::failed(self.transport.node(), operation, "the connection was lost"))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Images: inspect and pull.
 
-use super::errors::message;
-use super::{Runtime, none_for};
+use super::{Runtime, message, none_for};
 use crate::error::{Kind, NodeError};
 use crate::event::Events;
 use crate::runtime::progress::{PullProgress, TransferProgress};
@@ -55,11 +54,13 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] with the engine's message.
     pub async fn pull(&self, reference: &str, events: &Events) -> Result<(), NodeError> {
-        let failed = |cause: String| NodeError::failed(&self.node, &format!("pull the image {reference}"), cause);
-        let silence = self.limit.max(MAX_SILENCE);
+        let failed =
+            |cause: String| NodeError::failed(self.transport.node(), &format!("pull the image {reference}"), cause);
+        let silence = self.transport.limit().max(MAX_SILENCE);
         let options = query::CreateImageOptionsBuilder::new().from_image(reference).build();
         let mut messages = std::pin::pin!(self.docker.create_image(Some(options), None, None));
-        let (mut layers, mut transfer) = (PullProgress::default(), TransferProgress::new(&self.node, events));
+        let (mut layers, mut transfer) =
+            (PullProgress::default(), TransferProgress::new(self.transport.node(), events));
         let late = |_| failed(format!("no progress for {} s", silence.as_secs())).kind(Kind::TimedOut);
         while let Some(update) = timeout(silence, messages.next()).await.map_err(late)? {
             // about the registry: an error of the engine itself would have occurred before
