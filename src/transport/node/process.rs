@@ -6,7 +6,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -103,7 +103,8 @@ impl Process {
             // the exit code and standard error of a program that does not read all of it say why
             let _ = stdin.write_all(input).await;
             let _ = stdin.shutdown().await;
-            Ok(Ok(()))
+            drop(stdin);
+            std::future::pending().await
         };
         self.exchange(write, max_reply).await
     }
@@ -120,46 +121,34 @@ impl Process {
         mut sent: impl FnMut(u64),
     ) -> io::Result<Output> {
         let mut stdin = self.take_stdin();
-        let is_fed = Notify::new();
         let late = |limit: Duration| format!("no progress for {} s", limit.as_secs());
         let stuck = |limit| io::Error::new(io::ErrorKind::TimedOut, late(limit));
+        let (mut bytes, mut failed) = (0, None);
         let write = async {
-            let mut bytes = 0;
-            let mut result = Ok(());
             while let Some(piece) = pieces.recv().await {
                 match piece {
                     Ok(piece) => match timeout(limits.0, stdin.write_all(&piece)).await {
                         Ok(Ok(())) => bytes += piece.len() as u64,
                         // the program's exit code and standard error say why it reads no more
                         Ok(Err(_)) => break,
-                        Err(_) => return Err(stuck(limits.0)),
+                        Err(_) => return stuck(limits.0),
                     },
-                    Err(error) => result = Err(error),
+                    Err(error) => failed = Some(error),
                 }
                 sent(bytes);
             }
             let _ = stdin.shutdown().await;
             drop(stdin);
-            is_fed.notify_one();
-            Ok(result)
-        };
-        let late = async {
-            is_fed.notified().await;
             sleep(limits.1).await;
+            stuck(limits.1)
         };
-        tokio::select! {
-            output = self.exchange(write, MAX_REPLY) => output,
-            () = late => Err(stuck(limits.1)),
-        }
+        let output = self.exchange(write, MAX_REPLY).await?;
+        failed.map_or(Ok(output), Err)
     }
 
-    /// Reads while it writes, because a program may wait for its errors to be read. An error of `write` ends the exchange at once;
-    /// the result within is returned when the program has ended.
-    async fn exchange(
-        mut self,
-        write: impl Future<Output = io::Result<io::Result<()>>>,
-        max_reply: u64,
-    ) -> io::Result<Output> {
+    /// Reads both outputs to their ends while it writes, because a program may wait for its errors to be read. `write` goes on until the
+    /// program has ended, or returns why the exchange fails.
+    async fn exchange(mut self, write: impl Future<Output = io::Error>, max_reply: u64) -> io::Result<Output> {
         let answer = async {
             let mut answer = Vec::new();
             // one byte more shows that it is too long
@@ -167,8 +156,12 @@ impl Process {
             let too_long = || io::Error::other(format!("the output is longer than {} MiB", max_reply >> 20));
             if answer.len() as u64 > max_reply { Err(too_long()) } else { Ok(answer) }
         };
-        let (written, stdout, (stderr, _)) = tokio::try_join!(write, answer, beginning(&mut self.stderr, MAX_ERRORS))?;
-        written?;
+        let read = async { tokio::try_join!(answer, beginning(&mut self.stderr, MAX_ERRORS)) };
+        let (stdout, (stderr, _)) = tokio::select! {
+            biased;
+            read = read => read?,
+            error = write => return Err(error),
+        };
         let code = self.wait(&stderr).await?;
         Ok(Output { code, stdout, stderr })
     }
