@@ -21,7 +21,7 @@ pub async fn run(options: &Attach, context: &Context) -> Result<Outcome, Error> 
     let jobs = cancellation.run(manage::list(target, events)).await?;
     let job = jobs.find(options.job.as_deref(), Newest::Program)?;
     events.note(format!("job {}, started by {}", job.id, job.operator));
-    let launcher = launch::recorded(job.launcher, job.controller);
+    let launcher = launch::launcher(job.launcher, job.controller);
     if !job.is_over() {
         let show = Show { output: true, launcher: *verbose > 1 };
         let until = Until { limit: None, all_started: false, on_signal: OnSignal::Leave };

@@ -112,7 +112,7 @@ pub(super) fn placed(
     let slots = selected.iter().map(|observed| most_slots(observed, wanted.per_node)).collect::<Result<Vec<_>, _>>()?;
     let available = slots.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
     let ranks = wanted.ranks.map_or(available, |ranks| ranks.on(available));
-    let on_all = match super::request::placement(&slots, ranks, wanted.map_by) {
+    let on_all = match place(&slots, ranks, wanted.map_by) {
         Err(error) if !drained.is_empty() => return Err(is_drained(&drained, &error.to_string())),
         _ if selected.is_empty() => return Err(is_drained(&drained, "no other node is available")),
         placement => placement?,

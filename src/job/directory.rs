@@ -112,8 +112,7 @@ pub(super) async fn create(
     let Member { node, transport } = &host.observed.member;
     let (interface, ulimits) = (host.endpoint.interface.clone(), node.container.ulimits.clone());
     let record = Record { ranks: host.ranks, interface, ulimits, ..record };
-    let launcher = record.launcher().rank_description(&record.interface);
-    let launcher = serde_json::to_string(&launcher).unwrap_or_default();
+    let launcher = record.launcher().rank_description(&record.interface).to_string();
     let text = serde_json::to_string(&record).unwrap_or_default();
     let environment = Zeroizing::new(serde_json::to_string(environment).unwrap_or_default());
     let mut files = vec![

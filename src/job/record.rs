@@ -95,7 +95,7 @@ impl Record {
 
     /// Returns the launcher, which starts the ranks.
     pub fn launcher(&self) -> &'static Launcher {
-        launch::recorded(self.launcher, self.controller)
+        launch::launcher(self.launcher, self.controller)
     }
 }
 

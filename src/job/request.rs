@@ -3,7 +3,7 @@
 use crate::cluster::nodes::Target;
 use crate::error::Error;
 use crate::job::supervision::OnSignal;
-use crate::launch::placement::{MapBy, Placement, RankCount, place};
+use crate::launch::placement::{MapBy, RankCount, place};
 use crate::model::launcher::{Bind, Controller, LauncherName};
 use crate::node::network;
 use crate::secret::Secret;
@@ -124,18 +124,8 @@ pub fn check_ranks(target: &Target, ranks: Option<RankCount>, per_node: Option<u
         }
         (Some(ranks), Some(slots)) => {
             let all = slots.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));
-            placement(&slots, ranks.on(all), MapBy::Slot).map(|_| ())
+            place(&slots, ranks.on(all), MapBy::Slot).map(|_| ())
         }
         _ => Ok(()),
     }
-}
-
-/// Places ranks on slots.
-///
-/// # Errors
-/// More ranks than slots.
-pub(super) fn placement(slots: &[(String, u32)], ranks: u32, map_by: MapBy) -> Result<Placement, Error> {
-    place(slots, ranks, map_by).map_err(|e| {
-        Error::usage(e.to_string(), "lower -np, add nodes, or raise `slots` (or `gpus`) of a [[node]] in the inventory")
-    })
 }

@@ -60,15 +60,9 @@ pub enum Argument {
     Text(String),
 }
 
-impl From<&str> for Argument {
-    fn from(text: &str) -> Argument {
-        Argument::Text(text.to_owned())
-    }
-}
-
-impl From<String> for Argument {
-    fn from(text: String) -> Argument {
-        Argument::Text(text)
+impl<T: Into<String>> From<T> for Argument {
+    fn from(text: T) -> Argument {
+        Argument::Text(text.into())
     }
 }
 
@@ -169,30 +163,6 @@ pub struct LaunchHost<'a> {
     pub address: IpAddr,
     /// Its ranks; 0 if it only launches.
     pub ranks: u32,
-}
-
-/// What the rank supervisors on a node have to know about the launcher: `JOBS/ID/launcher.json`. The fields are those of
-/// [`Launcher`](super::Launcher).
-#[derive(Debug, Clone, Serialize)]
-pub struct RankDescription<'a> {
-    /// The variables with the rank's number; the first that is set counts.
-    pub rank: &'static [&'static str],
-    /// Those with its number on the node.
-    pub local_rank: &'static [&'static str],
-    /// Those with the number of ranks.
-    pub size: &'static [&'static str],
-    /// The program's environment over that of the launcher.
-    pub environment: BTreeMap<&'static str, &'a str>,
-    /// The same under it.
-    pub defaults: BTreeMap<&'static str, &'a str>,
-    /// Name of the operation in which ranks wait until all have started.
-    pub init: &'static str,
-    /// Patterns of the library's messages, in Python's syntax.
-    pub hang_reports: BTreeMap<&'static str, &'static str>,
-    /// Process names of the launcher's daemon on each node.
-    pub daemons: &'static [&'static str],
-    /// Whether a thread of each rank waits for the others without ever sleeping.
-    pub spins: bool,
 }
 
 #[cfg(test)]

@@ -19,10 +19,11 @@ mod torchrun;
 use crate::error::Error;
 use crate::inventory::Node;
 use crate::model::launcher::{Controller, LauncherName};
-use description::{Argument, LaunchHost, Position, RankDescription, Start};
+use description::{Argument, LaunchHost, Position, Start};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -153,16 +154,11 @@ pub fn check_address(address: IpAddr) -> Result<(), String> {
     }
 }
 
-/// Returns the launcher of a recorded job.
-pub fn recorded(name: LauncherName, controller: Option<Controller>) -> &'static Launcher {
-    launcher(name, controller.unwrap_or(Controller::Gloo))
-}
-
-/// Returns a launcher. `controller` is that of `horovodrun`.
-pub fn launcher(name: LauncherName, controller: Controller) -> &'static Launcher {
-    match (name, controller) {
-        (LauncherName::Horovodrun, Controller::Gloo) => &horovodrun::GLOO,
-        (LauncherName::Horovodrun, Controller::Mpi) => &horovodrun::MPI,
+/// Returns a launcher. `controller` is that of `horovodrun`, Gloo by default.
+pub fn launcher(name: LauncherName, controller: impl Into<Option<Controller>>) -> &'static Launcher {
+    match (name, controller.into()) {
+        (LauncherName::Horovodrun, Some(Controller::Mpi)) => &horovodrun::MPI,
+        (LauncherName::Horovodrun, _) => &horovodrun::GLOO,
         (LauncherName::Torchrun, _) => &torchrun::LAUNCHER,
         (LauncherName::Mpirun, _) => &mpirun::LAUNCHER,
         (LauncherName::Env, _) => &env::LAUNCHER,
@@ -243,22 +239,22 @@ impl Launcher {
         }
     }
 
-    /// Returns what the rank supervisors on a node have to know, given the node's interface.
-    pub fn rank_description<'a>(&self, interface: &'a str) -> RankDescription<'a> {
-        let pinned = |names: &[&'static str]| match interface {
-            "" => Default::default(),
-            _ => names.iter().map(|name| (*name, interface)).collect(),
+    /// Returns what the rank supervisors on a node have to know, given the node's interface: `JOBS/ID/launcher.json`.
+    pub fn rank_description(&self, interface: &str) -> Value {
+        let pinned = |names: &[&'static str]| -> BTreeMap<&str, &str> {
+            names.iter().filter(|_| !interface.is_empty()).map(|name| (*name, interface)).collect()
         };
-        RankDescription {
-            rank: self.rank,
-            local_rank: self.local_rank,
-            size: self.size,
-            environment: pinned(self.interface_variables),
-            defaults: pinned(self.interface_defaults),
-            init: self.init,
-            hang_reports: self.hang_reports.iter().copied().collect(),
-            daemons: self.daemons,
-            spins: self.spins,
-        }
+        json!({
+            "rank": self.rank,
+            "local_rank": self.local_rank,
+            "size": self.size,
+            // the program's environment over that of the launcher, and under it
+            "environment": pinned(self.interface_variables),
+            "defaults": pinned(self.interface_defaults),
+            "init": self.init,
+            "hang_reports": BTreeMap::from_iter(self.hang_reports.iter().copied()),
+            "daemons": self.daemons,
+            "spins": self.spins,
+        })
     }
 }
