@@ -1,6 +1,6 @@
 //! A command on every node at once, or inside each worker.
 
-use crate::cluster::nodes::{Member, NodeResults, Target, connect, connect_as_login};
+use crate::cluster::nodes::{Member, NodeResults, Target, connect_as};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
@@ -61,39 +61,27 @@ pub async fn exec(
     limit: Option<Duration>,
     events: &Events,
 ) -> Result<NodeResults<CommandOutput>, Error> {
-    let connected = match place {
-        Place::Node => NodeResults::new(events, connect_as_login(target, events).await?),
-        Place::Root | Place::Worker => connect(target, events).await?,
-    };
-    let run = async |member: Member| {
-        let _step = events.begin(&member.node.name, Step::write(format!("running {}", command[0])));
-        on(target.cluster(), &member, command, place, limit).await
-    };
-    Ok(connected.then(events, run).await)
-}
-
-async fn on(
-    cluster: &Cluster,
-    member: &Member,
-    command: &[String],
-    place: Place,
-    limit: Option<Duration>,
-) -> Result<CommandOutput, NodeError> {
+    let run_as = if place == Place::Node { RunAs::Login } else { RunAs::Root };
+    let connected = NodeResults::new(events, connect_as(run_as, target, events).await?);
     let operation = format!("run {}", command[0]);
     let argv: Vec<&str> = ["sh", "-c", EXEC, "sh"].into_iter().chain(command.iter().map(String::as_str)).collect();
-    let process = match place {
-        Place::Node => member.transport.spawn(RunAs::Login, &argv, &operation).await?,
-        Place::Root => member.transport.spawn(RunAs::Root, &argv, &operation).await?,
-        Place::Worker => {
-            let (runtime, worker) = worker(cluster, member).await?;
-            runtime.exec(&worker, &argv, &operation).await?
-        }
+    let run = async |member: Member| {
+        let Member { node, transport } = &member;
+        let _step = events.begin(&node.name, Step::write(format!("running {}", command[0])));
+        let process = match place {
+            Place::Node | Place::Root => transport.spawn(run_as, &argv, &operation).await?,
+            Place::Worker => {
+                let (runtime, worker) = worker(target.cluster(), &member).await?;
+                runtime.exec(&worker, &argv, &operation).await?
+            }
+        };
+        let collected = process.collect(KEPT, limit).await.map_err(|e| transport.broken(&operation, &e))?;
+        let Collected { output, left_out, timed_out } = collected;
+        let code = if timed_out { TIMED_OUT } else { output.code };
+        let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Ok(CommandOutput { node: node.name.clone(), code, timed_out, left_out, stdout, stderr })
     };
-    let collected = process.collect(KEPT, limit).await.map_err(|e| member.transport.broken(&operation, &e))?;
-    let Collected { output, left_out, timed_out } = collected;
-    let code = if timed_out { TIMED_OUT } else { output.code };
-    let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    Ok(CommandOutput { node: member.node.name.clone(), code, timed_out, left_out, stdout, stderr })
+    Ok(connected.then(events, run).await)
 }
 
 /// Returns a node's runtime and the id of its worker.

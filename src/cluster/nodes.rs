@@ -10,7 +10,7 @@ use crate::runtime::{Image, Runtime};
 use crate::text::nodeset;
 #[cfg(test)]
 use crate::transport::node::scripted;
-use crate::transport::node::{Script, Transport, TransportKind};
+use crate::transport::node::{RunAs, Script, Transport, TransportKind};
 use crate::transport::ssh::Control;
 use crate::transport::sudo::Sudo;
 use futures_util::FutureExt;
@@ -233,31 +233,33 @@ pub fn all<T>(events: &Events, results: Vec<Result<T, NodeError>>) -> Result<Vec
 /// Connects to the nodes.
 ///
 /// # Errors
-/// When the operator's own machine is at fault (no ssh, no room for a control socket, no terminal).
+/// When the operator's own machine is at fault (no ssh, no room for a control socket).
 pub async fn connect(target: &Target, events: &Events) -> Result<NodeResults<Member>, Error> {
-    let open = async |node: &Node, kind| Transport::open(target.cluster(), node, kind, &target.sudo, events).await;
-    Ok(NodeResults::new(events, connect_each(target, events, open).await?))
+    Ok(NodeResults::new(events, connect_as(RunAs::Root, target, events).await?))
 }
 
-/// Connects to the nodes for what needs no root there. Returns each, or why it cannot be used.
+/// Connects to the nodes for what root or the login itself does there. Returns each, or why it cannot be used.
 ///
 /// # Errors
 /// As [`connect`].
-pub async fn connect_as_login(target: &Target, events: &Events) -> Result<Vec<Result<Member, NodeError>>, Error> {
-    let open = async |node: &Node, kind| Transport::open_as_login(target.cluster(), node, kind).await;
-    connect_each(target, events, open).await
-}
-
-async fn connect_each(
+pub async fn connect_as(
+    run_as: RunAs,
     target: &Target,
     events: &Events,
-    open: impl AsyncFn(&Node, TransportKind) -> Result<Transport, NodeError>,
 ) -> Result<Vec<Result<Member, NodeError>>, Error> {
     let kind = transport_kind(target, events).await?;
     events.send(Event::Nodes(target.nodes().into_iter().map(|node| node.name).collect()));
     let opened = for_each_node(target.nodes(), async |node| {
-        let transport = events.step(&node.name, Step::CONNECTING, open(&node, kind.clone())).await?;
-        Ok(Member { node, transport: Arc::new(transport) })
+        let (cluster, kind) = (target.cluster(), kind.clone());
+        let open = async {
+            if run_as == RunAs::Login {
+                Transport::open_as_login(cluster, &node, kind).await
+            } else {
+                Transport::open(cluster, &node, kind, &target.sudo, events).await
+            }
+        };
+        let transport = Arc::new(events.step(&node.name, Step::CONNECTING, open).await?);
+        Ok(Member { node, transport })
     });
     Ok(opened.await)
 }

@@ -1,10 +1,10 @@
 //! Probes machines that may become nodes, before there is an inventory.
 
-use crate::cluster::nodes::{Target, connect_as_login, for_each_node};
+use crate::cluster::nodes::{Target, connect_as, for_each_node};
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::init::draft::Probe;
-use crate::transport::node::Script;
+use crate::transport::node::{RunAs, Script};
 
 const PROBE: &str = concat!(include_str!("../scripts/machine.sh"), include_str!("../scripts/probe.sh"));
 
@@ -16,7 +16,7 @@ const PROBE: &str = concat!(include_str!("../scripts/machine.sh"), include_str!(
 pub async fn all(target: &Target, images: &[&str], events: &Events) -> Result<Vec<Result<Probe, NodeError>>, Error> {
     events.phase("probing");
     let script = Script::new(PROBE).with("images", &images.join(" "));
-    let members = connect_as_login(target, events).await?;
+    let members = connect_as(RunAs::Login, target, events).await?;
     Ok(for_each_node(members, async |member| {
         let probed = async {
             let member = member?;
