@@ -1,7 +1,6 @@
 //! No launcher: hvdctl starts every rank, with the variables that frameworks read. `docs/launchers.md` has the table with sources.
 
 use super::description::{Argument, Start};
-use super::programs::{RANK_SUPERVISOR, command};
 use super::torchrun::INTERFACE_VARIABLES;
 use super::{BASE, LaunchRequest, Launcher};
 
@@ -9,7 +8,7 @@ use super::{BASE, LaunchRequest, Launcher};
 pub static LAUNCHER: Launcher = Launcher {
     program: "env",
     start: Start::PerRank,
-    arguments: |request| command(request.job_dir, RANK_SUPERVISOR).map(Argument::from).to_vec(),
+    arguments: |request| request.rank_command().to_vec(),
     variables,
     rank: &["RANK"],
     local_rank: &["LOCAL_RANK"],

@@ -129,6 +129,13 @@ pub struct LaunchRequest<'a> {
     pub job_dir: &'a str,
 }
 
+impl LaunchRequest<'_> {
+    /// Returns the command with which every rank is started.
+    fn rank_command(&self) -> [Argument; 2] {
+        programs::command(self.job_dir, programs::RANK_SUPERVISOR).map(Argument::from)
+    }
+}
+
 /// Everything that decides how a user launches a program by hand from a shell.
 #[derive(Debug, Clone, Copy)]
 pub struct ShellRequest<'a> {

@@ -3,7 +3,6 @@
 use super::description::Argument;
 use super::horovodrun;
 use super::open_mpi::{DAEMONS, READS, container_environment, session_environment};
-use super::programs::{RANK_SUPERVISOR, command};
 use super::{BASE, LaunchRequest, Launcher, ShellRequest};
 
 /// Starts a daemon on each node over ssh, and that its ranks.
@@ -59,7 +58,6 @@ fn by_hand(request: &ShellRequest<'_>) -> String {
 
 /// hvdctl's own environment is passed by name; that of the program is in the job's directory. Ranks are bound by hvdctl.
 fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
-    let [python, supervisor] = command(request.job_dir, RANK_SUPERVISOR);
     let mut argv: Vec<Argument> = vec![
         "mpirun".into(),
         "--allow-run-as-root".into(),
@@ -75,6 +73,6 @@ fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
     for name in ["HVDCTL_JOB", "HVDCTL_RESTART", "PATH", "PYTHONUNBUFFERED", "LD_LIBRARY_PATH"] {
         argv.extend(["-x".into(), name.into()]);
     }
-    argv.extend([python.into(), supervisor.into()]);
+    argv.extend(request.rank_command());
     argv
 }

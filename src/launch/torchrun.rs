@@ -6,7 +6,6 @@
 //! `--restarts` starts all of them again. The options are written with underscores, as PyTorch 1 takes no others.
 
 use super::description::{Argument, Start};
-use super::programs::{RANK_SUPERVISOR, command};
 use super::{BASE, LaunchRequest, Launcher};
 
 /// An agent on each node.
@@ -27,7 +26,7 @@ pub static LAUNCHER: Launcher = Launcher {
 pub(super) const INTERFACE_VARIABLES: &[&str] = &["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"];
 
 fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
-    let [python, supervisor] = command(request.job_dir, RANK_SUPERVISOR);
+    let [python, supervisor] = request.rank_command();
     vec![
         "torchrun".into(),
         "--nnodes".into(),
@@ -43,7 +42,7 @@ fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
         "--max_restarts".into(),
         "0".into(),
         "--no_python".into(),
-        python.into(),
-        supervisor.into(),
+        python,
+        supervisor,
     ]
 }

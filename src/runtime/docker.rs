@@ -112,10 +112,7 @@ fn explain(node: &str, operation: &str, error: &DockerError) -> NodeError {
         }
         Cause::NotInstalled => (Kind::EngineUnavailable, "install Docker Engine on that node"),
         Cause::NotRunning => (Kind::EngineUnavailable, "start it on that node: sudo systemctl start docker"),
-        Cause::SudoRefused => {
-            (Kind::EngineUnavailable, "let the user run sudo without a password, or add the user to the group docker")
-        }
-        Cause::NotAllowed => {
+        Cause::SudoRefused | Cause::NotAllowed => {
             (Kind::EngineUnavailable, "add the user to the group docker, or let the user run sudo without a password")
         }
     };

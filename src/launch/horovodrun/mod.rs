@@ -1,7 +1,6 @@
 //! Horovod's launcher `horovodrun` (0.28) with either controller.
 
 use super::description::Argument;
-use super::programs::{RANK_SUPERVISOR, command};
 use super::{BASE, LaunchRequest, Launcher, ShellRequest, open_mpi};
 
 /// With Gloo, Horovod's own controller: `horovodrun` starts each rank over ssh.
@@ -64,7 +63,7 @@ fn arguments(controller: &str, request: &LaunchRequest<'_>) -> Vec<Argument> {
     let stall = request.stall_timeout.as_secs();
     let warning = if stall == 0 { WARNING_SECONDS } else { (stall / 2).clamp(1, WARNING_SECONDS) };
     let interface = Argument::Interface { shared: request.interface.into(), alone: "lo".into() };
-    let [python, supervisor] = command(request.job_dir, RANK_SUPERVISOR);
+    let [python, supervisor] = request.rank_command();
     vec![
         "horovodrun".into(),
         controller.into(),
@@ -83,8 +82,8 @@ fn arguments(controller: &str, request: &LaunchRequest<'_>) -> Vec<Argument> {
         warning.to_string().into(),
         "--stall-check-shutdown-time-seconds".into(),
         stall.to_string().into(),
-        python.into(),
-        supervisor.into(),
+        python,
+        supervisor,
     ]
 }
 
