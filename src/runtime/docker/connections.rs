@@ -1,16 +1,14 @@
 //! Connections to a node's Docker Engine: each is a `docker system dial-stdio` there.
 
-use crate::transport::node::{Process, RunAs, Transport};
+use crate::transport::node::{RunAs, Transport};
 use bollard::BollardRequest;
 use bollard::errors::Error as DockerError;
 use hyper::client::conn::http1;
 use hyper::upgrade::Upgraded;
 use hyper::{Request, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, Join};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -22,7 +20,6 @@ impl<B> HasBody for Request<B> {
     type Body = B;
 }
 type Sender = http1::SendRequest<<BollardRequest as HasBody>::Body>;
-type Streams = TokioIo<Join<Pin<Box<dyn AsyncRead + Send>>, Pin<Box<dyn AsyncWrite + Send>>>>;
 
 /// Attempts, 1 ms apart, to get a connection that is still busy. The next request often comes before the connection's task has seen the
 /// end of the last answer, and another connection would start two programs on the node.
@@ -89,39 +86,34 @@ impl ConnectionPool {
     async fn connect(&self) -> Result<Connection, DockerError> {
         let mut process = self.transport.start(RunAs::Docker, &["system", "dial-stdio"]).await?;
         let stderr = process.collect_stderr();
-        let (sender, connection) = http1::handshake(streams(&mut process)).await?;
+        let stdout = std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty()));
+        let streams = TokioIo::new(tokio::io::join(stdout, process.take_stdin()));
+        let (sender, connection) = http1::handshake(streams).await?;
         let stderr = tokio::spawn(async move {
             // the result has no information: a missing program also closes the connection cleanly
-            let _ = connection.await;
+            let _ = connection.with_upgrades().await;
+            // an upgraded connection goes on until the program ends, which dropping the process would cause
+            let text = stderr.await.unwrap_or_default();
             drop(process);
-            stderr.await.unwrap_or_default()
+            text
         });
         Ok(Connection { sender, stderr })
     }
 
-    /// Posts a request whose connection becomes a stream of bytes in both directions. The process carries the stream.
-    pub(super) async fn upgrade(
-        &self,
-        path: String,
-        body: String,
-    ) -> Result<(TokioIo<Upgraded>, Process), DockerError> {
-        let mut process = self.transport.start(RunAs::Docker, &["system", "dial-stdio"]).await?;
-        // standard error has to be read, else the program blocks
-        drop(process.collect_stderr());
-        let (mut sender, connection) = http1::handshake(streams(&mut process)).await?;
-        tokio::spawn(connection.with_upgrades());
+    /// Posts a request whose connection becomes a stream of bytes in both directions.
+    pub(super) async fn upgrade(&self, path: String, body: String) -> Result<TokioIo<Upgraded>, DockerError> {
         let request = Request::post(path)
             .header(header::HOST, "docker")
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::CONNECTION, "Upgrade")
             .header(header::UPGRADE, "tcp")
-            .body(body)?;
-        let response = sender.send_request(request).await?;
+            .body(bollard::body_full(body.into()))?;
+        let response = self.connect().await?.sender.send_request(request).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let message = format!("the engine did not switch protocols: {}", response.status());
             return Err(DockerError::DockerResponseServerError { status_code: response.status().as_u16(), message });
         }
-        Ok((TokioIo::new(hyper::upgrade::on(response).await?), process))
+        Ok(TokioIo::new(hyper::upgrade::on(response).await?))
     }
 }
 
@@ -132,10 +124,4 @@ fn origin_form(mut request: BollardRequest) -> BollardRequest {
     }
     request.headers_mut().insert(header::HOST, header::HeaderValue::from_static("docker"));
     request
-}
-
-/// Joins a process's output and input into one connection. The process has to outlive it: dropping it ends the program.
-fn streams(process: &mut Process) -> Streams {
-    let stdout = std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty()));
-    TokioIo::new(tokio::io::join(stdout, process.take_stdin()))
 }

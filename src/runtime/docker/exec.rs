@@ -64,8 +64,7 @@ impl Runtime {
         let id = self.call(operation, self.docker.create_exec(container, options)).await?.id;
         // not bollard's `start_exec`: it takes output that begins with byte 0, 1 or 2 for a frame's header, also with a TTY
         let start = self.connections.upgrade(format!("/exec/{id}/start"), r#"{"Detach":false,"Tty":true}"#.to_owned());
-        let (streams, process) = self.call(operation, start).await?;
-        let (output, input) = tokio::io::split(streams);
+        let (output, input) = tokio::io::split(self.call(operation, start).await?);
         let terminal = Raw::new().map_err(terminal_error)?;
         let ended = tokio::select! {
             ended = self.show(output, &terminal) => ended,
@@ -74,9 +73,7 @@ impl Runtime {
         };
         drop(terminal);
         ended?;
-        let code = self.exit_code(&id).await?;
-        drop(process);
-        Ok(code)
+        Ok(self.exit_code(&id).await?)
     }
 
     /// Shows what the program writes until its terminal is closed.
