@@ -182,7 +182,7 @@ pub fn hostkey(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     for line in text.lines() {
         if let Some(seen) = host_key::contact(line) {
-            assert!(seen.fingerprint.starts_with("SHA256:") && !seen.name.is_empty(), "{seen:?}");
+            assert!(seen.key.contains(" SHA256:") && !seen.name.is_empty(), "{seen:?}");
             assert!(!["#", "@", "|1|"].iter().any(|start| seen.name.starts_with(start)), "{seen:?}");
         }
     }
@@ -205,7 +205,7 @@ pub fn hostkey(data: &[u8]) {
              Offending {kind} key in {file}:{number}\r\nHost key for {name} has changed and you have requested strict checking.\r\n"
         );
         let changed = host_key::changed(&message).expect("a message");
-        assert_eq!((&changed.name[..], &changed.kind[..]), (name, kind));
+        assert!(changed.name == name && changed.key.starts_with(&format!("{kind} SHA256:")), "{changed:?}");
         assert_eq!((&changed.file[..], changed.line), (file, number));
     }
 }

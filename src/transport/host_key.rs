@@ -8,10 +8,8 @@ use regex::Regex;
 pub struct Contact {
     /// Its name as known-hosts files have it: `node1` or `[10.0.0.1]:2222`.
     pub name: String,
-    /// The kind of its key as ssh names it, `ED25519`.
-    pub kind: String,
-    /// `SHA256:…`
-    pub fingerprint: String,
+    /// The kind of its key as ssh names it, and the fingerprint: `ED25519 SHA256:…`.
+    pub key: String,
 }
 
 /// A machine whose host key is not the known one.
@@ -19,10 +17,8 @@ pub struct Contact {
 pub struct ChangedHostKey {
     /// The name under which it is known.
     pub name: String,
-    /// The kind of the new key.
-    pub kind: String,
-    /// The new key's fingerprint.
-    pub fingerprint: String,
+    /// The new key, as [`Contact::key`].
+    pub key: String,
     /// The known-hosts file with the old key.
     pub file: String,
     /// The line there, from 1.
@@ -35,8 +31,8 @@ pub fn contact(line: &str) -> Option<Contact> {
     let (names, key) = line.trim_start().split_once([' ', '\t']).filter(|(names, _)| !names.starts_with(['#', '@']))?;
     let key = public_key::parse(key)?;
     let name = if names.starts_with("|1|") { "a host whose name is hashed" } else { names };
-    let kind = kind_of(key.algorithm().as_str()).to_owned();
-    Some(Contact { name: name.to_owned(), kind, fingerprint: public_key::fingerprint(&key) })
+    let key = format!("{} {}", kind_of(key.algorithm().as_str()), public_key::fingerprint(&key));
+    Some(Contact { name: name.to_owned(), key })
 }
 
 /// Returns ssh's own name of a kind: `ED25519` for `ssh-ed25519`.
@@ -65,8 +61,7 @@ pub fn changed(message: &str) -> Option<ChangedHostKey> {
     let name = find("^(?:Host|[^ ]* host) key for (.*?) has changed")?;
     Some(ChangedHostKey {
         name: name[1].to_owned(),
-        kind: kind[1].to_owned(),
-        fingerprint: fingerprint[1].to_owned(),
+        key: format!("{} {}", &kind[1], &fingerprint[1]),
         file: place[1].to_owned(),
         line: place[2].parse().ok()?,
     })
@@ -90,8 +85,8 @@ mod tests {
     fn a_line_of_a_known_hosts_file() {
         let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJTyqYIOkkDxRjQoVAIwUpYHmzqDdzJYdHhGZ7cgBuzr";
         let found = contact(&format!("[10.0.0.1]:2222 {key} a comment")).unwrap();
-        assert_eq!((found.name.as_str(), found.kind.as_str()), ("[10.0.0.1]:2222", "ED25519"));
-        assert_eq!(Some(found.fingerprint), public_key::parse(key).as_ref().map(public_key::fingerprint));
+        let fingerprint = public_key::fingerprint(&public_key::parse(key).unwrap());
+        assert_eq!((found.name.as_str(), found.key), ("[10.0.0.1]:2222", format!("ED25519 {fingerprint}")));
         assert_eq!(contact(&format!("|1|salt=|hash= {key}")).unwrap().name, "a host whose name is hashed");
         for none in ["", "# a comment here", "name ssh-rsa", "a ssh-rsa no-base64", &format!("@revoked * {key}")] {
             assert_eq!(contact(none), None, "{none:?}");
@@ -110,8 +105,7 @@ mod tests {
             Host key verification failed.";
         let expected = ChangedHostKey {
             name: "[10.0.0.1]:2222".into(),
-            kind: "ED25519".into(),
-            fingerprint: "SHA256:new".into(),
+            key: "ED25519 SHA256:new".into(),
             file: "/home/ana/.ssh/known hosts".into(),
             line: 3,
         };

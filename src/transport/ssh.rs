@@ -4,7 +4,7 @@
 mod config;
 
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::Events;
 use crate::inventory::{Cluster, Node};
 use crate::text::failure::{self, Ssh};
 use crate::text::public_key;
@@ -273,8 +273,7 @@ impl Control {
         for contact in new.filter_map(host_key::contact) {
             let node = nodes.get(&contact.name).filter(|node| **node != contact.name);
             let node = node.map_or(String::new(), |node| format!(" ({node})"));
-            let text = format!("first contact with {}{node}: {} {}", contact.name, contact.kind, contact.fingerprint);
-            self.events.send(Event::Warning(text));
+            self.events.warn(format!("first contact with {}{node}: {}", contact.name, contact.key));
         }
     }
 
@@ -308,12 +307,11 @@ impl Control {
 
 /// Returns the error of a changed host key, which nothing accepts for the operator: the fingerprints are for comparing.
 fn explain_changed(node: &Node, operation: &str, changed: &ChangedHostKey) -> NodeError {
-    let ChangedHostKey { name, kind, fingerprint, file, line } = changed;
+    let ChangedHostKey { name, key, file, line } = changed;
     let text = read(Path::new(file));
     let old = line.checked_sub(1).and_then(|index| text.lines().nth(index)).and_then(host_key::contact);
-    let old = old.map_or_else(|| "another one".to_owned(), |old| format!("{} {}", old.kind, old.fingerprint));
-    let message =
-        format!("the host key of {name} has changed\nknown ({file}:{line}): {old}\nnow: {kind} {fingerprint}");
+    let old = old.map_or_else(|| "another one".to_owned(), |old| old.key);
+    let message = format!("the host key of {name} has changed\nknown ({file}:{line}): {old}\nnow: {key}");
     NodeError::unreachable(&node.name, operation, message).hint(format!(
         "the connection may be intercepted. If the machine was reinstalled, compare the new fingerprint on its console \
          (`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub`), then remove the old key and connect again: \

@@ -2,7 +2,7 @@
 //! node needs it. It is never in an argument, an environment or a log.
 
 use crate::error::Error;
-use crate::event::{Event, Events};
+use crate::event::Events;
 use crate::secret::Secret;
 use crate::terminal::{self, Echo};
 use std::os::unix::fs::PermissionsExt;
@@ -83,13 +83,9 @@ fn from_file(file: &Path, events: &Events) -> Result<Secret, Error> {
     if line.is_empty() {
         return Err(unusable("the first line is empty".into()));
     }
-    let mode = std::fs::metadata(file).map_err(|e| unusable(e.to_string()))?.permissions().mode();
+    let mode = std::fs::metadata(file).map_err(|e| unusable(e.to_string()))?.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 {
-        events.send(Event::Warning(format!(
-            "{} can be read by others (mode {:o}): chmod 600 {0}",
-            file.display(),
-            mode & 0o7777
-        )));
+        events.warn(format!("{0} can be read by others (mode {mode:o}): chmod 600 {0}", file.display()));
     }
     Ok(Secret::new(Zeroizing::new(line.to_owned())))
 }
