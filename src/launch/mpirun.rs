@@ -31,15 +31,10 @@ pub static LAUNCHER: Launcher = Launcher {
 /// The environment by which it reaches the other nodes, if it has to.
 fn connection(port: u16, interface: Option<&str>) -> Vec<(&'static str, String)> {
     let ssh = format!("-p {port}");
-    let mut all = Vec::new();
-    if let Some(interface) = interface {
-        // else it tries all interfaces, the loopback and Docker's own among them, and hangs
-        for name in ["OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include"] {
-            all.push((name, interface.to_owned()));
-        }
-    }
-    all.extend([("OMPI_MCA_plm_rsh_args", ssh.clone()), ("PRTE_MCA_plm_ssh_args", ssh)]);
-    all
+    // without an interface it tries all of them, the loopback and Docker's own among them, and hangs
+    let names = ["OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include"];
+    let interfaces = interface.into_iter().flat_map(|interface| names.map(|name| (name, interface.to_owned())));
+    interfaces.chain([("OMPI_MCA_plm_rsh_args", ssh.clone()), ("PRTE_MCA_plm_ssh_args", ssh)]).collect()
 }
 
 fn environment(request: &LaunchRequest<'_>) -> Vec<(&'static str, String)> {

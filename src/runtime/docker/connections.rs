@@ -7,7 +7,7 @@ use hyper::client::conn::http1;
 use hyper::upgrade::Upgraded;
 use hyper::{Request, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -21,9 +21,9 @@ impl<B> HasBody for Request<B> {
 }
 type Sender = http1::SendRequest<<BollardRequest as HasBody>::Body>;
 
-/// Attempts, 1 ms apart, to get a connection that is still busy. The next request often comes before the connection's task has seen the
+/// How long a request waits for a connection that is still busy. The next request often comes before the connection's task has seen the
 /// end of the last answer, and another connection would start two programs on the node.
-const REUSE_ATTEMPTS: u32 = 4;
+const REUSE_LIMIT: Duration = Duration::from_millis(5);
 
 /// Opens bollard's connections and reuses idle ones.
 #[derive(Clone)]
@@ -54,7 +54,7 @@ impl ConnectionPool {
         };
         match connection.sender.send_request(origin_form(request)).await {
             Ok(response) => {
-                self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+                self.pool().push(connection);
                 Ok(response)
             }
             // the program's standard error says more than hyper's error, and comes a moment later
@@ -65,22 +65,24 @@ impl ConnectionPool {
         }
     }
 
-    /// Takes an idle connection out of the pool. One whose answer is still being read (a log that is followed) is not ready.
+    /// Takes an idle connection out of the pool, the one that was used last if it is.
     async fn idle(&self) -> Option<Connection> {
-        for _ in 0..REUSE_ATTEMPTS {
-            {
-                let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-                idle.retain(|connection| !connection.sender.is_closed());
-                if let Some(at) = idle.iter().position(|connection| connection.sender.is_ready()) {
-                    return Some(idle.swap_remove(at));
-                }
-                if idle.is_empty() {
-                    return None;
-                }
+        let count = self.pool().len();
+        for _ in 0..count {
+            let mut connection = self.pool().pop()?;
+            match timeout(REUSE_LIMIT, connection.sender.ready()).await {
+                Ok(Ok(())) => return Some(connection),
+                // it was closed
+                Ok(Err(_)) => {}
+                // its answer is still being read (a log that is followed)
+                Err(_) => self.pool().insert(0, connection),
             }
-            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         None
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn connect(&self) -> Result<Connection, DockerError> {

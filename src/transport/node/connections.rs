@@ -49,36 +49,34 @@ impl Connections {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn add(&self) -> io::Result<Arc<Session>> {
-        if self.sessions().len() >= MAX_CONNECTIONS {
-            return Err(io::Error::other(format!("sshd starts no program on any of {MAX_CONNECTIONS} connections")));
-        }
-        let session = self.control.connect(&self.node, self.limit).await.map_err(io::Error::other)?;
-        self.sessions().push(Arc::clone(&session));
-        Ok(session)
-    }
-
-    /// Starts a program on the first connection whose sshd does not refuse it, or on another one.
+    /// Starts a program on the first connection whose sshd does not refuse it, or else on a new one.
     ///
     /// # Errors
     /// When no connection can be opened, or a new one starts no program either.
     pub(super) async fn spawn(self: &Arc<Self>, argv: &[String]) -> io::Result<(Child<Arc<Session>>, Slot)> {
         let program = Arc::clone(&self.programs).acquire_owned().await.map_err(io::Error::other)?;
-        let mut index = 0;
-        loop {
-            let open = self.sessions().get(index).cloned();
-            let is_new = open.is_none();
-            let session = match open {
-                Some(session) => session,
-                None => self.add().await?,
-            };
-            let mut command = session.arc_command(&argv[0]);
-            command.args(&argv[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-            match command.spawn().await {
-                Ok(child) => return Ok((child, (program, Arc::clone(self)))),
-                Err(openssh::Error::SshMux(_)) if !is_new => index += 1,
+        let slot = (program, Arc::clone(self));
+        let sessions = self.sessions().clone();
+        for session in &sessions {
+            match start(session, argv).await {
+                Ok(child) => return Ok((child, slot)),
+                Err(openssh::Error::SshMux(_)) => {}
                 Err(error) => return Err(io::Error::other(causes(&error))),
             }
         }
+        if sessions.len() >= MAX_CONNECTIONS {
+            return Err(io::Error::other(format!("sshd starts no program on any of {MAX_CONNECTIONS} connections")));
+        }
+        let session = self.control.connect(&self.node, self.limit).await.map_err(io::Error::other)?;
+        let child = start(&session, argv).await.map_err(|error| io::Error::other(causes(&error)))?;
+        // only now, so that no other program takes the place of its first one
+        self.sessions().push(session);
+        Ok((child, slot))
     }
+}
+
+async fn start(session: &Arc<Session>, argv: &[String]) -> Result<Child<Arc<Session>>, openssh::Error> {
+    let mut command = Arc::clone(session).arc_command(&argv[0]);
+    command.args(&argv[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().await
 }
