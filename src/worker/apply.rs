@@ -87,7 +87,7 @@ impl WorkerPlan {
     /// Executes the next operation, if one is left. After a pull the rest is planned again.
     ///
     /// # Errors
-    /// As [`execute`] and [`plan`].
+    /// As [`execute`] and [`plan()`].
     pub async fn execute_next(
         &mut self,
         inventory: &Inventory,
