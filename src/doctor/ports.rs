@@ -7,15 +7,23 @@ use crate::event::{Events, Step};
 use crate::inventory::Inventory;
 use crate::keys::reachability::{Login, Matrix, targets};
 use crate::node::network;
-use crate::transport::node::RunAs;
+use crate::transport::node::{Process, RunAs};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::pin::Pin;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
+use tokio::time::timeout;
 
 const PORTS: &str = include_str!("../scripts/ports.py");
 
+/// Why a node could not be reached, by its index; `None` if it could.
+type Reasons = BTreeMap<usize, Option<String>>;
+
 /// Tries every pair of [`targets`], in the workers or, on nodes where none is up, on the machines themselves: both have the same network.
-/// All nodes listen before the first one connects. Returns the pairs that were tried, and a finding for each node that could not try.
+/// All nodes listen before the first one connects, and until the last one has. Returns the pairs that were tried, and a finding for each
+/// node that could not try.
 pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &Events) -> (Matrix, Vec<Finding>) {
     let cluster = &inventory.cluster;
     let placed: Vec<(&NodeState, IpAddr)> = nodes
@@ -31,32 +39,40 @@ pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &E
     // one below the range that systems take ports from by themselves, and one in it
     let port = |seed: u64, from: u64, to: u64| from + random.hash_one(seed) % (to - from);
     let ports = format!("{},{}", port(2, 20_000, 32_768), port(3, 32_768, 60_999));
+    let limit = cluster.connect_timeout.as_secs();
 
-    let (seconds, others) = (cluster.command_timeout.as_secs(), targets(placed.len(), 0).len());
-    let listening = for_each_node(placed, async |(node, address): (&NodeState, IpAddr)| {
+    let started = for_each_node(placed, async |(node, address): (&NodeState, IpAddr)| {
         let _step = events.begin(node.name(), Step::read("listening for the other nodes"));
-        // every node is a target as often as it is a source
-        run(inventory, node, "listen", &format!("{token} {address} {ports} {seconds} {others}\n")).await?;
-        Ok((node, address))
+        let request = format!("{token} {address} {ports} {limit}\n");
+        let probe = Probe::start(inventory, node, &request).await;
+        probe.map(|probe| (node, address, probe)).map_err(|cause| untested(inventory, node, &cause))
     });
-    let (listening, mut findings) = split(listening.await);
+    let (listening, mut findings) = split(started.await);
 
-    let sources = listening.iter().enumerate().collect();
-    let tried = for_each_node(sources, async |(from, (node, _)): (usize, &(&NodeState, IpAddr))| {
+    let places: Vec<(String, IpAddr)> = listening.iter().map(|(node, at, _)| (node.name().to_owned(), *at)).collect();
+    let tried = for_each_node(listening.into_iter().enumerate().collect(), async |(from, (node, _, mut probe))| {
         let _step = events.begin(node.name(), Step::read("connecting to the other nodes"));
-        let targets = targets(listening.len(), from);
-        let list: String = targets.iter().map(|to| format!("{to} {}\n", listening[*to].1)).collect();
-        let limit = cluster.connect_timeout.as_secs();
-        let results = run(inventory, node, "connect", &format!("{token} {ports} {limit}\n{list}")).await?;
-        let login = |to: &usize| {
-            let reason = results.get(to).cloned().unwrap_or_else(|| Some("the test printed no result".to_owned()));
-            Login { from: node.name().to_owned(), to: listening[*to].0.name().to_owned(), reason }
-        };
-        Ok(targets.iter().map(login).collect::<Vec<_>>())
+        let list = targets(places.len(), from).into_iter().map(|to| format!("{to}={}", places[to].1));
+        let request = format!("{}\n", list.collect::<Vec<_>>().join(" "));
+        let answer = probe.ask(&request, cluster.command_timeout + 2 * cluster.connect_timeout).await;
+        let reasons = answer.and_then(|answer| serde_json::from_str(&answer).map_err(|e| e.to_string()));
+        let logins = reasons.map(|reasons| logins(&places, from, &reasons));
+        (probe, logins.map_err(|cause| untested(inventory, node, &cause)))
     });
-    let (pairs, untested) = split(tried.await);
+    let (_probes, results): (Vec<Probe>, Vec<_>) = tried.await.into_iter().unzip();
+    let (pairs, untested) = split(results);
     findings.extend(untested);
     (Matrix { pairs: pairs.concat(), ..Matrix::default() }, findings)
+}
+
+/// Returns the pairs that a node tried. A target without a result counts as failed.
+fn logins(places: &[(String, IpAddr)], from: usize, reasons: &Reasons) -> Vec<Login> {
+    let unknown = || Some("the test printed no result".to_owned());
+    let login = |to: usize| {
+        let reason = reasons.get(&to).cloned().unwrap_or_else(unknown);
+        Login { from: places[from].0.clone(), to: places[to].0.clone(), reason }
+    };
+    targets(places.len(), from).into_iter().map(login).collect()
 }
 
 /// Separates results from findings.
@@ -66,51 +82,62 @@ fn split<T>(results: Vec<Result<T, Finding>>) -> (Vec<T>, Vec<Finding>) {
 }
 
 /// The finding about a node that could not try. Before its worker is up this may only be for lack of Python.
-fn untested(node: &str, message: &str, has_worker: bool) -> Finding {
-    let (severity, hint) = match has_worker {
-        true => (Severity::Error, "run `hvdctl doctor` again: it uses other ports each time"),
-        false => (Severity::Warning, "run `hvdctl up`: the worker has the Python that this test needs"),
+fn untested(inventory: &Inventory, node: &NodeState, cause: &str) -> Finding {
+    let (severity, hint) = match node.worker(inventory) {
+        Some(_) => (Severity::Error, "run `hvdctl doctor` again: it uses other ports each time"),
+        None => (Severity::Warning, "run `hvdctl up`: the worker has the Python that this test needs"),
     };
-    Finding::new(severity, "ports", node, format!("cannot test random high ports: {message}"))
+    Finding::new(severity, "ports", node.name(), format!("cannot test random high ports: {cause}"))
         .explain("whether ranks can connect from and to this node is unknown", hint)
 }
 
-/// Runs the program on a node, with `listen` or `connect`.
-///
-/// # Errors
-/// Why the node cannot try.
-async fn run(
-    inventory: &Inventory,
-    node: &NodeState,
-    what: &str,
-    input: &str,
-) -> Result<BTreeMap<usize, Option<String>>, Finding> {
-    let operation = "connect to the other nodes";
-    let limit = inventory.cluster.command_timeout;
-    let (worker, argv, input) = (node.worker(inventory), ["python3", "-c", PORTS, what], input.as_bytes());
-    let output = match worker {
-        Some((runtime, id)) => runtime.run_in(id, &argv, input, operation, limit).await,
-        None => node.member.transport.run(RunAs::Root, &argv, input, operation, limit).await,
-    };
-    let results = match output {
-        Ok(output) if output.code == 0 => results(&String::from_utf8_lossy(&output.stdout)),
-        Ok(output) => Err(output.complaint()),
-        Err(error) => Err(error.message),
-    };
-    results.map_err(|message| untested(node.name(), &message, worker.is_some()))
+/// The program that tests ports on a node. It listens until this is dropped.
+struct Probe {
+    process: Process,
+    answers: BufReader<Pin<Box<dyn AsyncRead + Send>>>,
 }
 
-/// Parses `INDEX RESULT` lines, or `busy` and why the node could not listen. Returns why a connection failed, by its target.
-///
-/// # Errors
-/// Why the node could not listen.
-fn results(text: &str) -> Result<BTreeMap<usize, Option<String>>, String> {
-    let lines = || text.lines().filter_map(|line| line.split_once(' '));
-    if let Some((_, cause)) = lines().find(|(index, _)| *index == "busy") {
-        return Err(format!("cannot listen: {cause}"));
+impl Probe {
+    /// Starts the program, which then listens.
+    ///
+    /// # Errors
+    /// Why the node cannot listen.
+    async fn start(inventory: &Inventory, node: &NodeState, request: &str) -> Result<Probe, String> {
+        let (operation, argv) = ("test ports", ["python3", "-c", PORTS]);
+        let process = match node.worker(inventory) {
+            Some((runtime, id)) => runtime.exec(id, &argv, operation).await,
+            None => node.member.transport.spawn(RunAs::Root, &argv, operation).await,
+        };
+        let mut process = process.map_err(|error| error.message)?;
+        let answers = BufReader::new(std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty())));
+        let mut probe = Probe { process, answers };
+        match probe.ask(request, inventory.cluster.command_timeout).await?.as_str() {
+            "listening" => Ok(probe),
+            answer => Err(format!("cannot listen: {}", answer.strip_prefix("busy ").unwrap_or(answer))),
+        }
     }
-    let reason = |result: &str| (result != "ok").then(|| result.to_owned());
-    Ok(lines().filter_map(|(index, result)| Some((index.parse().ok()?, reason(result)))).collect())
+
+    /// Writes a line and returns the line that the program answers.
+    ///
+    /// # Errors
+    /// What the program printed if it ended, or that there is no answer within the limit.
+    async fn ask(&mut self, request: &str, limit: Duration) -> Result<String, String> {
+        let mut answer = String::new();
+        let asked = async {
+            self.process.stdin.write_all(request.as_bytes()).await?;
+            self.process.stdin.flush().await?;
+            self.answers.read_line(&mut answer).await
+        };
+        let ended = match timeout(limit, asked).await {
+            Ok(Ok(1..)) => return Ok(answer.trim_end().to_owned()),
+            Ok(Ok(0)) => "the program ended without an answer".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => return Err(format!("no answer within {} s", limit.as_secs())),
+        };
+        let printed = timeout(limit, self.process.collect_stderr()).await;
+        let printed = printed.ok().and_then(Result::ok).unwrap_or_default();
+        Err(printed.trim().lines().next_back().map_or(ended, str::to_owned))
+    }
 }
 
 #[cfg(test)]
@@ -118,21 +145,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_programs_lines_are_read() {
-        let results_of = |text| Ok::<_, String>(results(text)?.into_iter().collect::<Vec<_>>());
-        let both = [(0, Some("no answer within 3 s".to_owned())), (1, None)];
-        assert_eq!(results_of("1 ok\n0 no answer within 3 s\nnoise\n"), Ok(both.to_vec()));
-        assert_eq!(results_of("busy Address already in use\n"), Err("cannot listen: Address already in use".into()));
-        assert_eq!(results_of(""), Ok(vec![]), "it listens");
-    }
-
-    #[test]
-    fn without_a_worker_it_is_only_a_warning() {
-        let shown = |has_worker| {
-            let finding = untested("a", "python3: not found", has_worker);
-            format!("{} {}: {}", finding.severity, finding.nodes[0], finding.message)
-        };
-        assert_eq!(shown(true), "error a: cannot test random high ports: python3: not found");
-        assert_eq!(shown(false), "warning a: cannot test random high ports: python3: not found");
+    fn a_target_without_a_result_counts_as_failed() {
+        let places: Vec<(String, IpAddr)> =
+            ["a", "b", "c", "d"].map(|name| (name.to_owned(), IpAddr::from([10, 0, 0, 1]))).to_vec();
+        let reasons: Reasons = serde_json::from_str(r#"{"0": null, "3": "no answer within 3 s"}"#).unwrap();
+        let pairs = logins(&places, 1, &reasons).into_iter().map(|pair| (pair.from, pair.to, pair.reason));
+        let reason = |text: &str| Some(text.to_owned());
+        let expected =
+            [("a", None), ("c", reason("the test printed no result")), ("d", reason("no answer within 3 s"))];
+        assert_eq!(pairs.collect::<Vec<_>>(), expected.map(|(to, reason)| ("b".to_owned(), to.to_owned(), reason)));
     }
 }

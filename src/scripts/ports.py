@@ -1,17 +1,13 @@
-"""Tries TCP between nodes on random ports. `listen` serves this node's ports in the background, until all the others have connected or the
-time is over; `connect`, once all nodes listen, connects to those of the others.
-
-Standard input of `listen`: "TOKEN ADDRESS PORTS SECONDS EXPECTED"; it prints "busy REASON" if it cannot listen. That of `connect`:
-"TOKEN PORTS LIMIT", then "INDEX ADDRESS" for each target; it prints "INDEX ok" or "INDEX REASON" for each. Both print nothing else."""
-import os
-import signal
+"""Tries TCP between nodes on random ports. Standard input: a line "TOKEN ADDRESS PORTS LIMIT"; once all nodes listen, a line with
+"INDEX=ADDRESS" for each of the others. Prints "listening" or "busy REASON", then a JSON object: why no connection to the node of an
+index was possible, or null. Listens until standard input ends."""
+import json
 import socket
 import sys
 import threading
-import time
 
 
-def bind(address, port):
+def listen(address, port):
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((address, port))
@@ -19,48 +15,24 @@ def bind(address, port):
     return listener
 
 
-def answer(connection, token, connected):
+def answer(connection, token, limit):
     try:
-        connection.settimeout(10)
+        connection.settimeout(limit)
         received = connection.recv(len(token), socket.MSG_WAITALL)
         connection.sendall(token if received == token else b"?" * len(token))
-        if received == token:
-            connected.release()
     except OSError:
         pass
     finally:
         connection.close()
 
 
-def serve(listener, token, connected):
+def serve(listener, token, limit):
     while True:
         connection, _ = listener.accept()
-        threading.Thread(target=answer, args=(connection, token, connected), daemon=True).start()
+        threading.Thread(target=answer, args=(connection, token, limit), daemon=True).start()
 
 
-def listen(token, address, ports, seconds, expected):
-    try:
-        listeners = [bind(address, int(port)) for port in ports.split(",")]
-    except OSError as error:
-        print("busy", error.strerror or error)
-        return
-    # the parent's end must not end the child, before or after it has a session of its own
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    if os.fork():
-        return
-    os.setsid()
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for standard in range(3):
-        os.dup2(nowhere, standard)
-    end = time.monotonic() + float(seconds)
-    connected = threading.Semaphore(0)
-    for listener in listeners:
-        threading.Thread(target=serve, args=(listener, token.encode(), connected), daemon=True).start()
-    for _ in range(int(expected) * len(listeners)):
-        connected.acquire(timeout=max(0, end - time.monotonic()))
-
-
-def connect(token, target, port, limit):
+def connect(target, port, token, limit):
     """Returns why a connection failed, or None."""
     try:
         with socket.create_connection((target, port), timeout=limit) as connection:
@@ -74,20 +46,31 @@ def connect(token, target, port, limit):
         return error.strerror or str(error)
 
 
-def connect_all(token, ports, limit, targets):
-    def attempt(index, target):
-        reasons = (connect(token.encode(), target, int(port), int(limit)) for port in ports.split(","))
-        print("%s %s\n" % (index, next(filter(None, reasons), "ok")), end="", flush=True)
+def main():
+    token, address, ports, limit = sys.stdin.readline().split()
+    token, ports, limit = token.encode(), [int(port) for port in ports.split(",")], int(limit)
+    try:
+        listeners = [listen(address, port) for port in ports]
+    except OSError as error:
+        print("busy", error.strerror or error)
+        return
+    for listener in listeners:
+        threading.Thread(target=serve, args=(listener, token, limit), daemon=True).start()
+    print("listening", flush=True)
 
-    attempts = [threading.Thread(target=attempt, args=target) for target in targets]
+    reasons = {}
+
+    def attempt(index, target):
+        reasons[index] = next(filter(None, (connect(target, port, token, limit) for port in ports)), None)
+
+    pairs = [pair.split("=") for pair in sys.stdin.readline().split()]
+    attempts = [threading.Thread(target=attempt, args=pair, daemon=True) for pair in pairs]
     for thread in attempts:
         thread.start()
     for thread in attempts:
         thread.join()
+    print(json.dumps(reasons), flush=True)
+    sys.stdin.read()
 
 
-arguments = sys.stdin.readline().split()
-if sys.argv[1] == "listen":
-    listen(*arguments)
-else:
-    connect_all(*arguments, [line.split() for line in sys.stdin])
+main()

@@ -57,36 +57,49 @@ class Arguments(unittest.TestCase):
 
 
 class Ports(unittest.TestCase):
-    """Two addresses of the loopback interface stand for two nodes."""
+    """Addresses of the loopback interface stand for nodes."""
     TOKEN = "0123456789abcdef"
 
-    def ports(self, what, text):
-        done = subprocess.run([sys.executable, "-c", PORTS, what], input=text, stdout=subprocess.PIPE, timeout=30, universal_newlines=True)
-        self.assertEqual(done.returncode, 0)
-        return sorted(done.stdout.splitlines())
+    def setUp(self):
+        self.ports = "%d,%d" % (self.free(), self.free())
 
     def free(self):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             return probe.getsockname()[1]
 
-    def test_a_node_listens_until_the_others_have_connected(self):
-        ports = "%d,%d" % (self.free(), self.free())
-        self.assertEqual(self.ports("listen", "%s 127.0.0.1 %s 30 1\n" % (self.TOKEN, ports)), [])
-        self.assertEqual(self.ports("listen", "%s 127.0.0.1 %s 30 1\n" % (self.TOKEN, ports)), ["busy Address already in use"])
-        targets = "0 127.0.0.1\n1 127.0.0.2\n"
-        self.assertEqual(self.ports("connect", "other %s 5\n0 127.0.0.1\n" % ports), ["0 another program answers"])
-        self.assertEqual(self.ports("connect", "%s %s 5\n%s" % (self.TOKEN, ports, targets)), ["0 ok", "1 Connection refused"])
-        end = time.monotonic() + 10
-        while self.ports("connect", "%s %s 5\n0 127.0.0.1\n" % (self.TOKEN, ports)) == ["0 ok"]:
-            self.assertLess(time.monotonic(), end, "it listens for ever")
+    def start(self, address, token=TOKEN):
+        program = subprocess.Popen([sys.executable, "-c", PORTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
+        self.addCleanup(program.wait, 10)
+        self.addCleanup(program.stdout.close)
+        self.addCleanup(program.stdin.close)
+        return program, self.ask(program, "%s %s %s 5" % (token, address, self.ports))
 
-    def test_a_node_listens_no_longer_than_it_is_told(self):
-        ports = "%d,%d" % (self.free(), self.free())
-        self.assertEqual(self.ports("listen", "%s 127.0.0.1 %s 0.2 1\n" % (self.TOKEN, ports)), [])
-        end = time.monotonic() + 10
-        while self.ports("connect", "other %s 5\n0 127.0.0.1\n" % ports) != ["0 Connection refused"]:
-            self.assertLess(time.monotonic(), end, "it listens for ever")
+    def ask(self, program, request):
+        program.stdin.write(request + "\n")
+        program.stdin.flush()
+        return program.stdout.readline().strip()
+
+    def test_nodes_connect_once_all_listen(self):
+        nodes = [self.start("127.0.0.%d" % number) for number in (1, 2)]
+        self.assertEqual([answer for _, answer in nodes], ["listening"] * 2)
+        for index, (program, _) in enumerate(nodes):
+            answer = self.ask(program, "%d=127.0.0.%d 7=127.0.0.3" % (1 - index, 2 - index))
+            self.assertEqual(json.loads(answer), {str(1 - index): None, "7": "Connection refused"})
+
+    def test_a_port_in_use_is_reported(self):
+        self.start("127.0.0.1")
+        self.assertEqual(self.start("127.0.0.1")[1], "busy Address already in use")
+        other, answer = self.start("127.0.0.2", token="another-token")
+        self.assertEqual(answer, "listening")
+        self.assertEqual(json.loads(self.ask(other, "0=127.0.0.1")), {"0": "another program answers"})
+
+    def test_a_node_listens_until_its_input_ends(self):
+        program, _ = self.start("127.0.0.1")
+        self.ask(program, "")
+        self.assertIsNone(program.poll())
+        program.stdin.close()
+        self.assertEqual(program.wait(10), 0)
 
 
 class Outcome(unittest.TestCase):
