@@ -478,7 +478,7 @@ fn files() {
     assert_eq!(refused(&file), "inventory.toml: cannot be read: No such file or directory (os error 2)");
     assert!(refused(directory.path()).ends_with(": cannot be read: Is a directory (os error 21)"));
     std::fs::write(&file, b"[cluster]\nname = \"gr\xf6\xdfe\"\n").expect("written");
-    assert_eq!(refused(&file), "inventory.toml: cannot be read: stream did not contain valid UTF-8");
+    assert_eq!(refused(&file), "inventory.toml:2: expected UTF-8 text");
     std::fs::write(&file, in_cluster("ssh_config = 'c'")).expect("written");
     let inventory = Inventory::load(&file).expect("valid");
     assert_eq!(inventory.cluster.ssh_config, Some(directory.path().join("c")));

@@ -104,9 +104,13 @@ impl Inventory {
     /// # Errors
     /// As of [`Inventory::parse`]; also a file that cannot be read or is no UTF-8.
     pub fn load(file: &Path) -> Result<Inventory, Error> {
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| Error::Inventory(format!("{}: cannot be read: {error}", file.display())))?;
-        Ok(Inventory::parse(&text, file)?)
+        let refused = |why: String| Error::Inventory(format!("{}:{why}", file.display()));
+        let bytes = std::fs::read(file).map_err(|error| refused(format!(" cannot be read: {error}")))?;
+        let text = std::str::from_utf8(&bytes).map_err(|error| {
+            let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
+            refused(format!("{line}: expected UTF-8 text"))
+        })?;
+        Ok(Inventory::parse(text, file)?)
     }
 
     /// This machine alone with its own Docker: the cluster `local` with one node, which is the master.
